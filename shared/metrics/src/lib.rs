@@ -1,0 +1,115 @@
+//! The registry of one manager.
+//!
+//! Families are declared beside their use, with upstream's names, labels, buckets and help. Several queues or clients
+//! share one family: declaring it again returns what is there. Nothing uses prometheus' default registry, so two
+//! managers in one process do not know of each other.
+
+use std::sync::Arc;
+
+pub use prometheus::{
+    Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, core::Collector,
+};
+use prometheus::{HistogramOpts, Opts, Registry, TextEncoder};
+use std::{any::Any, collections::BTreeMap, sync::Mutex};
+
+/// A registry, cheap to clone.
+#[derive(Clone, Default)]
+pub struct Metrics(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    registry: Registry,
+    /// Families by name, so that a second declaration finds the first.
+    families: Mutex<BTreeMap<String, Box<dyn Any + Send>>>,
+}
+
+impl Metrics {
+    /// An empty registry.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A counter family; `help` carries upstream's `[ALPHA]` or `[BETA]` prefix where it has one.
+    ///
+    /// # Panics
+    /// If the name is already taken by another kind of family or the name or labels are not valid: a programming error.
+    pub fn counters(&self, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
+        self.family(name, || IntCounterVec::new(Opts::new(name, help), labels))
+    }
+
+    /// A gauge family of whole numbers. Panics as [`Metrics::counters`].
+    pub fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
+        self.family(name, || IntGaugeVec::new(Opts::new(name, help), labels))
+    }
+
+    /// A gauge family of seconds and the like. Panics as [`Metrics::counters`].
+    pub fn float_gauges(&self, name: &str, help: &str, labels: &[&str]) -> GaugeVec {
+        self.family(name, || GaugeVec::new(Opts::new(name, help), labels))
+    }
+
+    /// A histogram family. Panics as [`Metrics::counters`].
+    pub fn histograms(&self, name: &str, help: &str, labels: &[&str], buckets: &[f64]) -> HistogramVec {
+        self.family(name, || HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets.to_vec()), labels))
+    }
+
+    /// Adds a collector of its own kind, such as the process metrics.
+    ///
+    /// # Panics
+    /// If one of its names is taken.
+    pub fn register(&self, collector: Box<dyn Collector>) {
+        #[expect(clippy::expect_used, reason = "two collectors of one name are a programming error")]
+        self.0.registry.register(collector).expect("metric names are unique");
+    }
+
+    /// Everything in the Prometheus text format.
+    #[must_use]
+    pub fn encode(&self) -> String {
+        let mut text = String::new();
+        // Writing into a string fails only for families without a name or samples, which a registry never gathers.
+        let _ = TextEncoder::new().encode_utf8(&self.0.registry.gather(), &mut text);
+        text
+    }
+
+    fn family<F>(&self, name: &str, make: impl FnOnce() -> prometheus::Result<F>) -> F
+    where
+        F: Collector + Clone + 'static,
+    {
+        let mut families = self.0.families.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(known) = families.get(name) {
+            #[expect(clippy::expect_used, reason = "one name for two kinds of family is a programming error")]
+            return known.downcast_ref::<F>().expect("a family keeps its kind").clone();
+        }
+        #[expect(clippy::expect_used, reason = "names and labels are constants of ours")]
+        let family = make().expect("valid metric name and labels");
+        self.register(Box::new(family.clone()));
+        families.insert(name.to_owned(), Box::new(family.clone()));
+        family
+    }
+}
+
+impl std::fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_family_declared_twice_is_one_family() {
+        let metrics = Metrics::new();
+        metrics.counters("requests_total", "Requests.", &["code"]).with_label_values(&["200"]).inc();
+        metrics.counters("requests_total", "Requests.", &["code"]).with_label_values(&["200"]).inc();
+        assert!(metrics.encode().contains("requests_total{code=\"200\"} 2"), "{}", metrics.encode());
+    }
+
+    #[test]
+    fn registries_do_not_know_of_each_other() {
+        let (one, two) = (Metrics::new(), Metrics::new());
+        one.gauges("depth", "Depth.", &["name"]).with_label_values(&["a"]).set(3);
+        assert!(!two.encode().contains("depth"));
+    }
+}

@@ -1,0 +1,227 @@
+//! Every task of a manager starts here.
+//!
+//! A [`Scope`] owns tasks: dropping it ends all of them at their next await, which is how a simulation crashes a manager
+//! and how a test leaves nothing behind. A panic in a task outside a key's sync means that an invariant broke; it is
+//! never lost: [`Scope::panicked`] tells the manager, which ends the process.
+
+use std::{
+    collections::HashMap,
+    future::Future,
+    panic::AssertUnwindSafe,
+    sync::{Arc, Weak},
+};
+
+use futures::FutureExt;
+use parking_lot::Mutex;
+use tokio::{
+    sync::watch,
+    task::{AbortHandle, JoinHandle},
+};
+
+/// Owns the tasks started through its spawners.
+pub struct Scope(Arc<Inner>);
+
+struct Inner {
+    running: Mutex<Running>,
+    panicked: watch::Sender<Option<String>>,
+}
+
+#[derive(Default)]
+struct Running {
+    next: u64,
+    /// By number; `None` between the start of a task and the knowledge of its handle.
+    tasks: HashMap<u64, Option<AbortHandle>>,
+    /// The scope is gone: nothing starts any more.
+    closed: bool,
+}
+
+/// Starts tasks in a scope, cheap to clone. Does not keep the scope alive.
+#[derive(Clone)]
+pub struct Spawner(Weak<Inner>);
+
+/// One started task. Dropping the handle leaves the task running.
+pub struct Task(Option<JoinHandle<()>>);
+
+impl Scope {
+    /// A scope without tasks.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(Arc::new(Inner { running: Mutex::default(), panicked: watch::Sender::new(None) }))
+    }
+
+    /// Starts tasks here.
+    #[must_use]
+    pub fn spawner(&self) -> Spawner {
+        Spawner(Arc::downgrade(&self.0))
+    }
+
+    /// How many tasks live.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.running.lock().tasks.len()
+    }
+
+    /// True when no task lives.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Waits until a task has panicked and returns its name and message; for ever if none does.
+    pub async fn panicked(&self) -> String {
+        let mut seen = self.0.panicked.subscribe();
+        loop {
+            if let Some(message) = seen.borrow_and_update().clone() {
+                return message;
+            }
+            if seen.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+}
+
+impl Inner {
+    fn reserve(&self) -> Option<u64> {
+        let mut running = self.running.lock();
+        if running.closed {
+            return None;
+        }
+        let id = running.next;
+        running.next += 1;
+        running.tasks.insert(id, None);
+        Some(id)
+    }
+}
+
+impl Default for Scope {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Scope {
+    fn drop(&mut self) {
+        let mut running = self.0.running.lock();
+        running.closed = true;
+        for task in running.tasks.values().flatten() {
+            task.abort();
+        }
+    }
+}
+
+impl Spawner {
+    /// Starts a task; without effect once the scope is gone. `name` says in a log line what panicked.
+    pub fn spawn(&self, name: &'static str, future: impl Future<Output = ()> + Send + 'static) -> Task {
+        let Some(scope) = self.0.upgrade() else { return Task(None) };
+        let weak = self.0.clone();
+        let Some(id) = scope.reserve() else { return Task(None) };
+        // Leaves the list however the task ends: finished, panicked or aborted.
+        let leaves = Leaves { scope: weak.clone(), id };
+        let task = tokio::spawn(async move {
+            let _leaves = leaves;
+            if let Err(panic) = AssertUnwindSafe(future).catch_unwind().await {
+                let message = format!("{name}: {}", panic_message(&*panic));
+                tracing::error!(task = name, panic = %message, "a task panicked");
+                if let Some(scope) = weak.upgrade() {
+                    scope.panicked.send_replace(Some(message));
+                }
+            }
+        });
+        // Not under the lock above: a runtime that shuts down drops the task, and its place, within `spawn`.
+        let mut running = scope.running.lock();
+        if let Some(place) = running.tasks.get_mut(&id) {
+            *place = Some(task.abort_handle());
+        }
+        if running.closed {
+            task.abort();
+        }
+        drop(running);
+        Task(Some(task))
+    }
+}
+
+impl std::fmt::Debug for Spawner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Spawner").finish_non_exhaustive()
+    }
+}
+
+struct Leaves {
+    scope: Weak<Inner>,
+    id: u64,
+}
+
+impl Drop for Leaves {
+    fn drop(&mut self) {
+        if let Some(scope) = self.scope.upgrade() {
+            scope.running.lock().tasks.remove(&self.id);
+        }
+    }
+}
+
+impl Task {
+    /// Ends the task at its next await.
+    pub fn stop(&self) {
+        if let Some(task) = &self.0 {
+            task.abort();
+        }
+    }
+
+    /// Waits until the task has ended, however it did.
+    pub async fn ended(self) {
+        if let Some(task) = self.0 {
+            // Aborted is as ended as finished; panics were reported where they happened.
+            let _ = task.await;
+        }
+    }
+}
+
+/// The text of a panic, where it has one.
+#[must_use]
+pub fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|it| (*it).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn dropping_a_scope_ends_its_tasks_and_starts_no_more() {
+        let scope = Scope::new();
+        let spawner = scope.spawner();
+        let task = spawner.spawn("sleeper", tokio::time::sleep(Duration::from_secs(1_000_000)));
+        assert_eq!(scope.len(), 1);
+        drop(scope);
+        task.ended().await;
+        spawner.spawn("late", async { panic!("must not run") }).ended().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_finished_task_leaves_the_scope() {
+        let scope = Scope::new();
+        scope.spawner().spawn("short", async {}).ended().await;
+        assert!(scope.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_is_told_with_its_name() {
+        let scope = Scope::new();
+        scope.spawner().spawn("machine", async { panic!("broken invariant") });
+        assert_eq!(scope.panicked().await, "machine: broken invariant");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stopped_task_is_no_panic() {
+        let scope = Scope::new();
+        let task = scope.spawner().spawn("sleeper", std::future::pending());
+        task.stop();
+        task.ended().await;
+        assert!(scope.is_empty());
+        assert!(scope.panicked().now_or_never().is_none());
+    }
+}
