@@ -1,0 +1,279 @@
+//! JSON behind the door of [`crate::Cached`].
+//!
+//! Decoding is lenient: a field that is absent or `null` has its default, a field that nobody reads is skipped without
+//! being built. What a field says must be of its type, though: a wrong word is never read as nothing.
+
+use std::{borrow::Cow, fmt, marker::PhantomData};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeOwned, IgnoredAny, MapAccess, Visitor},
+};
+use serde_json::value::RawValue;
+
+use crate::{DecodeError, Event, Frame, Meta, Page, Version};
+
+/// Decodes one watch frame.
+pub(crate) fn frame<T: DeserializeOwned>(bytes: &[u8]) -> Frame<T> {
+    match serde_json::from_slice(bytes) {
+        Ok(OnePass(Some(frame))) => frame,
+        Ok(OnePass(None)) | Err(_) => frame_again(bytes),
+    }
+}
+
+/// Decodes one page of a list. An item that does not decode costs a second look at that item only.
+pub(crate) fn page<T: DeserializeOwned>(bytes: &[u8]) -> Result<Page<T>, DecodeError> {
+    #[derive(Deserialize, Default)]
+    #[serde(default, rename_all = "camelCase")]
+    struct ListMeta {
+        resource_version: Option<Version>,
+        r#continue: Option<String>,
+        remaining_item_count: Option<u64>,
+    }
+    #[derive(Deserialize)]
+    #[serde(bound(deserialize = "T: DeserializeOwned"))]
+    struct List<T> {
+        metadata: Option<ListMeta>,
+        // The key tells a list from any other object; Go writes an empty one as null.
+        #[serde(deserialize_with = "some_items")]
+        items: Items<T>,
+    }
+    fn some_items<'de, D: Deserializer<'de>, T: DeserializeOwned>(from: D) -> Result<Items<T>, D::Error> {
+        Ok(Option::deserialize(from)?.unwrap_or(Items(Vec::new())))
+    }
+    let list: List<T> = serde_json::from_slice(bytes).map_err(|_| reason::<List<T>>(bytes))?;
+    let ListMeta { resource_version, r#continue, remaining_item_count } = list.metadata.unwrap_or_default();
+    Ok(Page {
+        items: list.items.0,
+        version: resource_version.unwrap_or_default(),
+        next: r#continue.unwrap_or_default(),
+        remaining: remaining_item_count,
+    })
+}
+
+/// Decodes one object.
+pub(crate) fn object<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError> {
+    serde_json::from_slice(bytes).map_err(|_| reason::<T>(bytes))
+}
+
+/// Decodes `text`, which stands under `name` in its object; an error names the field from there.
+pub(crate) fn named<T: DeserializeOwned>(name: &str, text: &str) -> Result<T, String> {
+    serde_json::from_str(text).map_err(|_| format!("{name}.{}", reason::<T>(text.as_bytes()).0))
+}
+
+/// The part of [`crate::Cached`] that is the same for every kind that comes as JSON.
+macro_rules! as_json {
+    () => {
+        fn accept(_: bool) -> &'static str {
+            "application/json"
+        }
+
+        fn decode_frame(bytes: &[u8]) -> $crate::Frame<Self> {
+            $crate::json::frame(bytes)
+        }
+
+        fn decode_page(bytes: &[u8]) -> Result<$crate::Page<Self>, $crate::DecodeError> {
+            $crate::json::page(bytes)
+        }
+
+        fn decode_object(bytes: &[u8]) -> Result<Self, $crate::DecodeError> {
+            $crate::json::object(bytes)
+        }
+    };
+}
+
+pub(crate) use as_json;
+
+/// Takes `null` as the default; with `#[serde(default)]` an absent field too.
+pub(crate) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(from: D) -> Result<T, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or_default())
+}
+
+/// The next value of a map, `null` as the default.
+pub(crate) fn next_or_default<'de, A: MapAccess<'de>, T: Deserialize<'de> + Default>(
+    map: &mut A,
+) -> Result<T, A::Error> {
+    Ok(map.next_value::<Option<T>>()?.unwrap_or_default())
+}
+
+/// A key of a map, borrowed where it has no escapes.
+pub(crate) struct Key<'de>(pub(crate) Cow<'de, str>);
+
+impl<'de> Deserialize<'de> for Key<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+        impl<'de> Visitor<'de> for Text {
+            type Value = Key<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a key")
+            }
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Key<'de>, E> {
+                Ok(Key(Cow::Borrowed(text)))
+            }
+            fn visit_str<E>(self, text: &str) -> Result<Key<'de>, E> {
+                Ok(Key(Cow::Owned(text.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(Text)
+    }
+}
+
+/// A frame decoded while its bytes are read once; `None` where that cannot be: the object came before its type.
+struct OnePass<T>(Option<Frame<T>>);
+
+impl<'de, T: DeserializeOwned> Deserialize<'de> for OnePass<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields<T>(PhantomData<T>);
+        impl<'de, T: DeserializeOwned> Visitor<'de> for Fields<T> {
+            type Value = OnePass<T>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a watch event")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<OnePass<T>, A::Error> {
+                let (mut what, mut frame) = (None, None);
+                while let Some(Key(key)) = map.next_key()? {
+                    match (key.as_ref(), &what) {
+                        ("type", _) => what = Some(map.next_value::<What>()?),
+                        ("object", Some(What::Object(event))) => frame = Some(Frame::Object(*event, map.next_value()?)),
+                        ("object", Some(What::Bookmark)) => frame = Some(map.next_value::<Bookmark>()?.into()),
+                        ("object", Some(What::Error)) => frame = Some(Frame::Error(map.next_value()?)),
+                        _ => {
+                            map.next_value::<IgnoredAny>()?;
+                        }
+                    }
+                }
+                Ok(OnePass(frame))
+            }
+        }
+        deserializer.deserialize_map(Fields(PhantomData))
+    }
+}
+
+/// The slow way: finds the object first, then keeps of it what can be kept.
+fn frame_again<T: DeserializeOwned>(bytes: &[u8]) -> Frame<T> {
+    #[derive(Deserialize)]
+    struct Parts<'a> {
+        r#type: What,
+        #[serde(borrow)]
+        object: &'a RawValue,
+    }
+    let parts: Parts<'_> = match serde_json::from_slice(bytes) {
+        Ok(parts) => parts,
+        Err(err) => return Frame::Garbage(err.to_string()),
+    };
+    let object = parts.object.get();
+    match parts.r#type {
+        What::Object(event) => match item(object) {
+            Ok(Ok(object)) => Frame::Object(event, object),
+            Ok(Err((meta, why))) => Frame::Unreadable(event, meta, why),
+            Err(DecodeError(why)) => Frame::Garbage(why),
+        },
+        What::Bookmark => self::object::<Bookmark>(object.as_bytes()).map_or_else(garbage, Frame::from),
+        What::Error => self::object(object.as_bytes()).map_or_else(garbage, Frame::Error),
+    }
+}
+
+fn garbage<T>(err: DecodeError) -> Frame<T> {
+    Frame::Garbage(err.0)
+}
+
+/// An object, or its metadata and why there is no more.
+fn item<T: DeserializeOwned>(text: &str) -> Result<Result<T, (Meta, String)>, DecodeError> {
+    match serde_json::from_str(text) {
+        Ok(object) => Ok(Ok(object)),
+        Err(_) => Ok(Err((object(text.as_bytes())?, reason::<T>(text.as_bytes()).0))),
+    }
+}
+
+/// Why `bytes` are no `T`, naming the field. Slow, as the path to each field is kept; asked only when something is wrong.
+fn reason<T: DeserializeOwned>(bytes: &[u8]) -> DecodeError {
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    let found = serde_path_to_error::deserialize::<_, T>(&mut json).map_err(|err| {
+        let path = err.path().to_string();
+        // An error about the whole has no path.
+        if path == "." { err.into_inner().to_string() } else { format!("{path}: {}", err.into_inner()) }
+    });
+    DecodeError(found.err().unwrap_or_else(|| "more follows after its end".to_owned()))
+}
+
+/// The word of a watch event.
+#[derive(Clone, Copy)]
+enum What {
+    Object(Event),
+    Bookmark,
+    Error,
+}
+
+impl<'de> Deserialize<'de> for What {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "UPPERCASE")]
+        enum Word {
+            Added,
+            Modified,
+            Deleted,
+            Bookmark,
+            Error,
+        }
+        Ok(match Word::deserialize(deserializer)? {
+            Word::Added => Self::Object(Event::Added),
+            Word::Modified => Self::Object(Event::Modified),
+            Word::Deleted => Self::Object(Event::Deleted),
+            Word::Bookmark => Self::Bookmark,
+            Word::Error => Self::Error,
+        })
+    }
+}
+
+/// The object of a bookmark has a version and, at the end of a streamed first set, one annotation.
+#[derive(Deserialize)]
+struct Bookmark {
+    metadata: BookmarkMeta,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct BookmarkMeta {
+    resource_version: Version,
+    #[serde(default, deserialize_with = "or_default")]
+    annotations: BookmarkAnnotations,
+}
+
+#[derive(Deserialize, Default)]
+struct BookmarkAnnotations {
+    #[serde(default, rename = "k8s.io/initial-events-end", deserialize_with = "or_default")]
+    initial_events_end: String,
+}
+
+impl<T> From<Bookmark> for Frame<T> {
+    fn from(Bookmark { metadata }: Bookmark) -> Self {
+        let initial_end = metadata.annotations.initial_events_end == "true";
+        Self::Bookmark { version: metadata.resource_version, initial_end }
+    }
+}
+
+/// The items of a list, each found first and then decoded, so that one of them cannot spoil the others.
+struct Items<T>(Vec<Result<T, (Meta, String)>>);
+
+impl<'de, T: DeserializeOwned> Deserialize<'de> for Items<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Each<T>(PhantomData<T>);
+        impl<'de, T: DeserializeOwned> Visitor<'de> for Each<T> {
+            type Value = Items<T>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("items")
+            }
+            fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut items: A) -> Result<Items<T>, A::Error> {
+                let mut all = Vec::new();
+                while let Some(raw) = items.next_element::<&RawValue>()? {
+                    all.push(item(raw.get()).map_err(|err| serde::de::Error::custom(err.0))?);
+                }
+                Ok(Items(all))
+            }
+        }
+        deserializer.deserialize_seq(Each(PhantomData))
+    }
+}
+
+#[cfg(test)]
+mod tests;

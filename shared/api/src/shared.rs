@@ -1,0 +1,147 @@
+//! Equal sets are one set: labels, owners and finalizers repeat from object to object.
+
+use std::{
+    hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash},
+    sync::{Arc, Weak},
+};
+
+use hashbrown::{HashTable, hash_table::Entry};
+use parking_lot::Mutex;
+
+use crate::{Atom, OwnerRef, Toleration};
+
+/// Elements whose sets are shared process-wide.
+pub(crate) trait Shareable: Hash + Eq + Sized + 'static {
+    /// Where the sets of this element are known.
+    fn table() -> &'static Table<Self>;
+}
+
+/// Implements [`Shareable`]: one table for each element type.
+macro_rules! shareable {
+    ($($element:ty),+) => {$(
+        impl Shareable for $element {
+            fn table() -> &'static Table<Self> {
+                static TABLE: Table<$element> = Table::new();
+                &TABLE
+            }
+        }
+    )+};
+}
+
+shareable!(Atom, (Atom, Atom), OwnerRef, Toleration);
+
+/// Returns the one set of these elements, in this order.
+pub(crate) fn share<T: Shareable>(elements: Vec<T>) -> Arc<[T]> {
+    if elements.is_empty() { Arc::default() } else { T::table().share(elements) }
+}
+
+/// Sets by content, held weakly: a set lives as long as its users.
+pub(crate) struct Table<T: 'static> {
+    shards: [Mutex<Shard<T>>; SHARDS],
+}
+
+/// Enough that decoders on a few cores seldom meet.
+const SHARDS: usize = 16;
+
+/// Below this many sets it does not pay to look for dead ones.
+const SMALL: usize = 32;
+
+struct Shard<T: 'static> {
+    sets: HashTable<Known<T>>,
+    /// Look-ups since the dead were last removed.
+    asked: usize,
+}
+
+/// The hash is kept: a dead set can no longer be asked for its own.
+struct Known<T: 'static> {
+    hash: u64,
+    set: Weak<[T]>,
+}
+
+impl<T: Hash + Eq> Table<T> {
+    const fn new() -> Self {
+        Self { shards: [const { Mutex::new(Shard { sets: HashTable::new(), asked: 0 }) }; SHARDS] }
+    }
+
+    fn share(&self, elements: Vec<T>) -> Arc<[T]> {
+        let hash = BuildHasherDefault::<DefaultHasher>::new().hash_one(&elements);
+        // The upper half chooses the shard: the table within uses the lower bits and the topmost seven.
+        let mut shard = self.shards[(hash >> 32) as usize % SHARDS].lock();
+        shard.remove_dead();
+        // A dead set of this hash is as good as ours: its place is taken over.
+        let equal = |it: &Known<T>| it.hash == hash && it.set.upgrade().is_none_or(|set| *set == *elements);
+        match shard.sets.entry(hash, equal, |it| it.hash) {
+            Entry::Occupied(known) => match known.get().set.upgrade() {
+                Some(set) => set,
+                None => {
+                    let set: Arc<[T]> = elements.into();
+                    known.into_mut().set = Arc::downgrade(&set);
+                    set
+                }
+            },
+            Entry::Vacant(free) => {
+                let set: Arc<[T]> = elements.into();
+                free.insert(Known { hash, set: Arc::downgrade(&set) });
+                set
+            }
+        }
+    }
+}
+
+impl<T> Shard<T> {
+    /// Once in half as many look-ups as there are sets: each look-up pays for two, and at most every other set is dead.
+    fn remove_dead(&mut self) {
+        self.asked += 1;
+        if 2 * self.asked > self.sets.len().max(SMALL) {
+            self.asked = 0;
+            self.sets.retain(|it| it.set.strong_count() > 0);
+            self.sets.shrink_to(2 * self.sets.len(), |it| it.hash);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl<T> Table<T> {
+        fn known(&self) -> usize {
+            self.shards.iter().map(|it| it.lock().sets.len()).sum()
+        }
+    }
+
+    #[test]
+    fn equal_sets_are_one_and_others_are_not() {
+        let table: Table<u32> = Table::new();
+        let (one, same, reversed) = (table.share(vec![1, 2]), table.share(vec![1, 2]), table.share(vec![2, 1]));
+        assert!(Arc::ptr_eq(&one, &same) && !Arc::ptr_eq(&one, &reversed));
+        assert_eq!((&*one, &*reversed, table.known()), (&[1, 2][..], &[2, 1][..], 2));
+    }
+
+    #[test]
+    fn a_set_that_died_is_made_anew() {
+        let table: Table<u32> = Table::new();
+        drop(table.share(vec![1, 2]));
+        assert_eq!((&*table.share(vec![1, 2]), table.known()), (&[1, 2][..], 1));
+    }
+
+    #[test]
+    fn the_table_does_not_outgrow_its_users() {
+        let table: Table<u32> = Table::new();
+        let kept: Vec<_> = (0..1_000).map(|it| table.share(vec![it])).collect();
+        for it in 1_000..200_000 {
+            table.share(vec![it]);
+        }
+        // As many dead ones as living ones in each shard, and the few that do not pay.
+        let most = 2 * kept.len() + 2 * SHARDS * SMALL;
+        assert!(table.known() <= most, "{} of at most {most}", table.known());
+        for (it, set) in (0..).zip(&kept) {
+            assert!(Arc::ptr_eq(set, &table.share(vec![it])));
+        }
+        drop(kept);
+        for _ in 0..200_000 {
+            table.share(vec![7]);
+        }
+        assert!(table.known() <= 2 * SHARDS * SMALL + 1_000, "{}", table.known());
+    }
+}

@@ -1,0 +1,101 @@
+//! Words of the API as enums that never lose one.
+
+/// Declares an enum of API words. A word of a newer server decodes as `Other` and is written back as it came, so that a
+/// rule that does not know it has to say so.
+macro_rules! words {
+    ($(#[$about:meta])* $name:ident {
+        $($(#[$meaning:meta])* $variant:ident = $text:literal $(| $also:literal)*),+ $(,)?
+    }) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, PartialEq, Eq, Hash)]
+        pub enum $name {
+            $($(#[$meaning])* $variant,)+
+            /// A word that this version does not know; empty where none was given.
+            Other($crate::Atom),
+        }
+
+        impl $name {
+            /// The word as the API writes it.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                match self {
+                    $(Self::$variant => $text,)+
+                    Self::Other(word) => word,
+                }
+            }
+        }
+
+        impl From<&str> for $name {
+            fn from(word: &str) -> Self {
+                match word {
+                    $($text $(| $also)* => Self::$variant,)+
+                    other => Self::Other(other.into()),
+                }
+            }
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self::from("")
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.as_str())
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct Word;
+                impl serde::de::Visitor<'_> for Word {
+                    type Value = $name;
+                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                        f.write_str("a word")
+                    }
+                    fn visit_str<E>(self, word: &str) -> Result<$name, E> {
+                        Ok($name::from(word))
+                    }
+                }
+                deserializer.deserialize_str(Word)
+            }
+        }
+    };
+}
+
+pub(crate) use words;
+
+#[cfg(test)]
+mod tests {
+    use serde::{Serialize, de::DeserializeOwned};
+
+    use crate::{ConditionStatus, NamespacePhase, PodPhase, TaintEffect, TolerationOperator};
+
+    /// Decodes each of `words`; `known` tells whether it is one of ours.
+    fn check<T: Serialize + DeserializeOwned>(known: fn(&T) -> bool, words: &[&str]) {
+        for &word in words {
+            let text = format!("{word:?}");
+            let decoded: T = serde_json::from_str(&text).unwrap();
+            assert_eq!(serde_json::to_string(&decoded).unwrap(), text);
+            assert_eq!(known(&decoded), !["Newer", ""].contains(&word), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_word_survives_known_or_not() {
+        let phases = ["Pending", "Running", "Succeeded", "Failed", "Unknown", "Newer", ""];
+        check(|it| !matches!(it, PodPhase::Other(_)), &phases);
+        check(|it| !matches!(it, ConditionStatus::Other(_)), &["True", "False", "Unknown", "Newer", ""]);
+        check(|it| !matches!(it, TaintEffect::Other(_)), &["NoSchedule", "PreferNoSchedule", "NoExecute", "Newer", ""]);
+        check(|it| !matches!(it, TolerationOperator::Other(_)), &["Equal", "Exists", "Lt", "Gt", "Newer"]);
+        check(|it| !matches!(it, NamespacePhase::Other(_)), &["Active", "Terminating", "Newer", ""]);
+        assert_eq!(TolerationOperator::default(), TolerationOperator::Equal);
+    }
+}
