@@ -1,0 +1,309 @@
+use clock::Clock;
+use proptest::{
+    prelude::*,
+    test_runner::{Config, RngSeed, TestRunner},
+};
+
+use super::*;
+
+fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+fn core() -> (Core<u8>, Instant) {
+    (Core::new(Backoff::default()), Clock::system().now())
+}
+
+/// Takes everything there is, without giving anything back.
+fn take_all(core: &mut Core<u8>, now: Instant) -> Vec<u8> {
+    std::iter::from_fn(|| core.get(now).map(|it| it.key)).collect()
+}
+
+#[test]
+fn acceptance_machinery_026_a_key_added_three_times_comes_out_once() {
+    let (mut core, now) = core();
+    assert_eq!(core.add(1, Lane::Now, now), Added::Queued);
+    assert_eq!(core.add(1, Lane::Now, now), Added::Nothing);
+    assert_eq!(core.add(1, Lane::Slow, now), Added::Nothing);
+    assert_eq!(core.len(), 1);
+    assert_eq!(core.get(now + secs(3)), Some(Taken { key: 1, waited: secs(3) }));
+    assert_eq!(core.get(now), None);
+}
+
+#[test]
+fn acceptance_machinery_027_028_a_key_in_work_comes_again_only_after_done() {
+    let (mut core, now) = core();
+    core.add(1, Lane::Now, now);
+    assert_eq!(take_all(&mut core, now), [1]);
+    assert_eq!(core.add(1, Lane::Now, now), Added::Later);
+    assert_eq!(core.add(1, Lane::Now, now), Added::Nothing);
+    assert_eq!((core.get(now), core.len()), (None, 0), "a second worker gets nothing");
+    assert_eq!(core.done(&1, now + secs(2)), Some(secs(2)));
+    assert_eq!(take_all(&mut core, now), [1], "exactly once more");
+    core.done(&1, now);
+    assert_eq!(take_all(&mut core, now), []);
+    assert_eq!(core.done(&1, now), None, "done twice is of no effect");
+}
+
+#[test]
+fn acceptance_machinery_032_the_earliest_of_two_delays_fires_once() {
+    let (mut core, now) = core();
+    core.add_after(1, now + secs(10));
+    core.add_after(1, now + secs(1));
+    core.add_after(1, now + secs(5));
+    assert_eq!(core.next_deadline(), Some(now + secs(1)));
+    assert_eq!(core.due(now + Duration::from_millis(999)), 0);
+    assert_eq!(core.due(now + secs(1)), 1);
+    assert_eq!((core.due(now + secs(100)), core.next_deadline()), (0, None));
+    assert_eq!(take_all(&mut core, now), [1]);
+}
+
+#[test]
+fn an_immediate_add_leaves_a_later_one_in_place() {
+    let (mut core, now) = core();
+    core.add_after(1, now + secs(10));
+    core.add(1, Lane::Now, now);
+    assert_eq!(take_all(&mut core, now), [1]);
+    core.done(&1, now);
+    assert_eq!(core.due(now + secs(10)), 1);
+    assert_eq!(take_all(&mut core, now), [1]);
+}
+
+#[test]
+fn acceptance_machinery_033_shutdown_lets_queued_keys_out_drops_delayed_ones_and_takes_no_new_ones() {
+    let (mut core, now) = core();
+    core.add(1, Lane::Now, now);
+    core.add(2, Lane::Slow, now);
+    core.add_after(3, now + secs(1));
+    core.shut_down();
+    assert_eq!(core.add(4, Lane::Now, now), Added::Nothing);
+    core.add_after(5, now + secs(1));
+    assert_eq!((core.due(now + secs(9)), core.next_deadline()), (0, None));
+    assert_eq!(take_all(&mut core, now), [1, 2]);
+    assert!(!core.is_drained(), "workers still have both");
+    core.done(&1, now);
+    core.done(&2, now);
+    assert!(core.is_drained());
+}
+
+#[test]
+fn a_closed_queue_has_nothing_more_to_give() {
+    let (mut core, now) = core();
+    for key in [1, 2, 3] {
+        core.add(key, Lane::Now, now);
+    }
+    let taken = core.get(now).unwrap().key;
+    core.add(taken, Lane::Now, now);
+    core.close();
+    assert_eq!(core.get(now), None);
+    core.done(&taken, now);
+    assert_eq!(core.get(now), None, "not even what was added while in work");
+    assert!(core.is_drained());
+}
+
+#[test]
+fn what_changed_now_goes_first_and_the_slow_lane_gets_its_share() {
+    let (mut core, now) = core();
+    for key in 0..16 {
+        core.add(100 + key, Lane::Slow, now);
+        core.add(key, Lane::Now, now);
+    }
+    let order = take_all(&mut core, now);
+    assert_eq!(order[..16], [0, 1, 2, 3, 4, 5, 6, 100, 7, 8, 9, 10, 11, 12, 13, 101]);
+    assert_eq!(order[16..18], [14, 15]);
+    assert_eq!(order[18..], [102, 103, 104, 105, 106, 107, 108, 109, 110, 111, 112, 113, 114, 115]);
+}
+
+#[test]
+fn a_slow_key_that_changes_now_moves_up() {
+    let (mut core, now) = core();
+    for key in [1, 2, 3] {
+        core.add(key, Lane::Slow, now);
+    }
+    assert_eq!(core.add(3, Lane::Now, now + secs(1)), Added::Nothing);
+    assert_eq!(core.len(), 3);
+    assert_eq!(core.get(now + secs(2)), Some(Taken { key: 3, waited: secs(2) }), "it has waited since the first add");
+    // Its old place in the slow lane must not let it pass 1 and 2 later.
+    core.done(&3, now);
+    core.add(3, Lane::Slow, now);
+    assert_eq!(take_all(&mut core, now), [1, 2, 3]);
+}
+
+#[test]
+fn a_key_in_work_returns_to_the_better_of_the_lanes_it_was_added_to() {
+    let (mut core, now) = core();
+    core.add(1, Lane::Now, now);
+    core.get(now);
+    core.add(1, Lane::Slow, now);
+    core.add(1, Lane::Now, now);
+    core.add(2, Lane::Slow, now);
+    core.done(&1, now);
+    assert_eq!(take_all(&mut core, now), [1, 2]);
+}
+
+#[test]
+fn a_delay_beyond_all_time_does_no_harm() {
+    let (mut core, now) = core();
+    core.add_after(1, far(now, Duration::MAX));
+    assert_eq!(core.due(now + secs(1)), 0);
+}
+
+/// The queue in the plainest words, slow and obvious.
+#[derive(Default)]
+struct Model {
+    /// Every key that needs work: key, lane; the order of a lane is the order of the vector.
+    waiting: Vec<(u8, Lane)>,
+    processing: Vec<u8>,
+    /// Added while in work.
+    again: Vec<(u8, Lane)>,
+    delayed: Vec<(Instant, u8)>,
+    passed_over: u32,
+    shut_down: bool,
+}
+
+impl Model {
+    fn add(&mut self, key: u8, lane: Lane) {
+        if self.shut_down {
+            return;
+        }
+        if self.processing.contains(&key) {
+            match self.again.iter_mut().find(|it| it.0 == key) {
+                None => self.again.push((key, lane)),
+                Some(it) if lane == Lane::Now => it.1 = Lane::Now,
+                Some(_) => {}
+            }
+            return;
+        }
+        match self.waiting.iter().position(|it| it.0 == key) {
+            None => self.waiting.push((key, lane)),
+            Some(at) if self.waiting[at].1 == Lane::Slow && lane == Lane::Now => {
+                self.waiting.remove(at);
+                self.waiting.push((key, Lane::Now));
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn add_after(&mut self, key: u8, at: Instant) {
+        if self.shut_down || self.delayed.iter().any(|it| it.1 == key && it.0 <= at) {
+            return;
+        }
+        self.delayed.retain(|it| it.1 != key);
+        self.delayed.push((at, key));
+    }
+
+    fn due(&mut self, now: Instant) {
+        self.delayed.sort_by_key(|it| it.0); // Stable: keys of one instant keep their order.
+        while self.delayed.first().is_some_and(|it| it.0 <= now) {
+            let (_, key) = self.delayed.remove(0);
+            self.add(key, Lane::Now);
+        }
+    }
+
+    fn get(&mut self) -> Option<u8> {
+        let first = |lane| self.waiting.iter().position(|it| it.1 == lane);
+        let at = match (first(Lane::Now), first(Lane::Slow)) {
+            (Some(now), Some(_)) if self.passed_over < SLOW_SHARE - 1 => {
+                self.passed_over += 1;
+                now
+            }
+            (now, slow) => {
+                self.passed_over = 0;
+                slow.or(now)?
+            }
+        };
+        let (key, _) = self.waiting.remove(at);
+        self.processing.push(key);
+        Some(key)
+    }
+
+    fn done(&mut self, key: u8) {
+        self.processing.retain(|it| *it != key);
+        if let Some(at) = self.again.iter().position(|it| it.0 == key) {
+            let again = self.again.remove(at);
+            self.waiting.push(again);
+        }
+    }
+
+    fn close(&mut self) {
+        self.shut_down = true;
+        self.delayed.clear();
+        self.waiting.clear();
+        self.again.clear();
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Add(u8, Lane),
+    AddAfter(u8, u64),
+    Get,
+    /// Gives back one of the keys in work, by its place.
+    Done(usize),
+    Wait(u64),
+    ShutDown,
+    Close,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let lane = prop_oneof![Just(Lane::Now), Just(Lane::Slow)];
+    let step = prop_oneof![
+        60 => (0u8..12, lane).prop_map(|(key, lane)| Step::Add(key, lane)),
+        30 => (0u8..12, 0u64..20).prop_map(|(key, delay)| Step::AddAfter(key, delay)),
+        60 => Just(Step::Get),
+        50 => (0usize..12).prop_map(Step::Done),
+        20 => (0u64..8).prop_map(Step::Wait),
+        1 => Just(Step::ShutDown),
+        1 => Just(Step::Close),
+    ];
+    prop::collection::vec(step, 1..200)
+}
+
+#[test]
+fn behaves_as_the_naive_model_under_random_operations() {
+    let config = Config { cases: 2_000, rng_seed: RngSeed::Fixed(7), failure_persistence: None, ..Config::default() };
+    let check = |steps: Vec<Step>| {
+        let (mut core, mut now) = core();
+        let mut model = Model::default();
+        for step in steps {
+            match step {
+                Step::Add(key, lane) => {
+                    core.add(key, lane, now);
+                    model.add(key, lane);
+                }
+                Step::AddAfter(key, delay) => {
+                    core.add_after(key, now + secs(delay));
+                    model.add_after(key, now + secs(delay));
+                }
+                Step::Get => {
+                    core.due(now);
+                    model.due(now);
+                    prop_assert_eq!(core.get(now).map(|it| it.key), model.get());
+                }
+                Step::Done(at) if !model.processing.is_empty() => {
+                    let key = model.processing[at % model.processing.len()];
+                    core.done(&key, now);
+                    model.done(key);
+                }
+                Step::Done(_) => {}
+                Step::Wait(time) => now += secs(time),
+                Step::ShutDown => {
+                    core.shut_down();
+                    model.shut_down = true;
+                    model.delayed.clear();
+                }
+                Step::Close => {
+                    core.close();
+                    model.close();
+                }
+            }
+            prop_assert_eq!(core.len(), model.waiting.len());
+            prop_assert_eq!(core.next_deadline(), model.delayed.iter().map(|it| it.0).min());
+            prop_assert_eq!(core.running().count(), model.processing.len());
+            let drained = model.shut_down && model.waiting.is_empty() && model.processing.is_empty();
+            prop_assert_eq!(core.is_drained(), drained);
+        }
+        Ok(())
+    };
+    TestRunner::new(config).run(&steps(), check).unwrap();
+}

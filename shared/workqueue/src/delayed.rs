@@ -1,0 +1,114 @@
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, HashMap},
+    hash::Hash,
+};
+
+use clock::Instant;
+
+/// More dead entries than this, and than living ones, are swept out of the heap.
+const FEW: usize = 64;
+
+/// Keys with a deadline each, of which the earliest given counts.
+///
+/// A heap with lazy deletion: an entry lives as long as the table names its ticket. The top of the heap always lives.
+pub(crate) struct Delayed<K> {
+    heap: BinaryHeap<Reverse<Entry<K>>>,
+    deadlines: HashMap<K, (Instant, u64)>,
+    tickets: u64,
+}
+
+struct Entry<K> {
+    at: Instant,
+    /// Keeps keys of one instant in the order in which they were given.
+    ticket: u64,
+    key: K,
+}
+
+impl<K: Eq + Hash + Clone> Delayed<K> {
+    pub(crate) fn new() -> Self {
+        Self { heap: BinaryHeap::new(), deadlines: HashMap::new(), tickets: 0 }
+    }
+
+    /// Keeps `key` until `at`, unless it comes earlier anyway.
+    pub(crate) fn insert(&mut self, key: K, at: Instant) {
+        if self.deadlines.get(&key).is_some_and(|(known, _)| *known <= at) {
+            return;
+        }
+        self.tickets += 1;
+        self.deadlines.insert(key.clone(), (at, self.tickets));
+        // An entry that this one replaces is later, so the top stays alive.
+        self.heap.push(Reverse(Entry { at, ticket: self.tickets, key }));
+        if self.heap.len() > 2 * self.deadlines.len() + FEW {
+            let deadlines = &self.deadlines;
+            self.heap.retain(|Reverse(it)| lives(deadlines, it));
+        }
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        self.heap.peek().map(|Reverse(it)| it.at)
+    }
+
+    /// Takes the next key whose time has come.
+    pub(crate) fn pop(&mut self, now: Instant) -> Option<K> {
+        if self.next_deadline()? > now {
+            return None;
+        }
+        let Reverse(due) = self.heap.pop()?;
+        self.deadlines.remove(&due.key);
+        while self.heap.peek().is_some_and(|Reverse(it)| !lives(&self.deadlines, it)) {
+            self.heap.pop();
+        }
+        Some(due.key)
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.heap.clear();
+        self.deadlines.clear();
+    }
+}
+
+fn lives<K: Eq + Hash>(deadlines: &HashMap<K, (Instant, u64)>, entry: &Entry<K>) -> bool {
+    deadlines.get(&entry.key).is_some_and(|(_, ticket)| *ticket == entry.ticket)
+}
+
+impl<K> Ord for Entry<K> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.ticket).cmp(&(other.at, other.ticket))
+    }
+}
+
+impl<K> PartialOrd for Entry<K> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<K> PartialEq for Entry<K> {
+    fn eq(&self, other: &Self) -> bool {
+        self.ticket == other.ticket
+    }
+}
+
+impl<K> Eq for Entry<K> {}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use clock::Clock;
+
+    use super::*;
+
+    #[test]
+    fn dead_entries_do_not_pile_up() {
+        let now = Clock::system().now();
+        let mut delayed = Delayed::new();
+        for earlier in (0..10_000u64).rev() {
+            delayed.insert("a", now + Duration::from_secs(earlier));
+        }
+        assert!(delayed.heap.len() <= 2 + FEW, "{}", delayed.heap.len());
+        assert_eq!(delayed.pop(now), Some("a"));
+        assert_eq!(delayed.next_deadline(), None);
+    }
+}
