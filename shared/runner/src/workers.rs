@@ -1,0 +1,180 @@
+use std::{error::Error, fmt, future::Future, hash::Hash, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use clock::Clock;
+use futures::FutureExt;
+use metrics::{IntCounter, Metrics};
+use tasks::{Spawner, Task};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, error};
+use workqueue::Queue;
+
+use crate::{Outcome, error_chain};
+
+/// What workers need from the manager.
+#[derive(Clone)]
+pub struct Environment {
+    /// Where they run.
+    pub spawner: Spawner,
+    /// Time.
+    pub clock: Clock,
+    /// Where panics are counted.
+    pub metrics: Metrics,
+    /// Once cancelled, no further key is taken; calls in flight go on to their end.
+    pub stop: CancellationToken,
+}
+
+/// The workers of one queue.
+pub struct Workers {
+    tasks: Vec<Task>,
+    heartbeat: Heartbeat,
+}
+
+/// Tells whether workers still move, cheap to clone.
+#[derive(Clone)]
+pub struct Heartbeat(Arc<dyn Fn() -> Option<Duration> + Send + Sync>);
+
+/// What the workers of one queue share.
+struct Shared<K, F> {
+    controller: &'static str,
+    queue: Queue<K>,
+    sync: F,
+    clock: Clock,
+    panics: IntCounter,
+    stop: CancellationToken,
+}
+
+impl Workers {
+    /// Starts `count` workers, which call `sync` for each key of `queue` until the queue ends or they are stopped.
+    ///
+    /// Keys that are queued when they are stopped are dropped: nobody will work on them.
+    pub fn start<K, E, F, S>(
+        env: &Environment,
+        controller: &'static str,
+        count: usize,
+        queue: Queue<K>,
+        sync: F,
+    ) -> Self
+    where
+        K: Clone + Eq + Hash + Send + Sync + fmt::Debug + fmt::Display + 'static,
+        E: Error + Send + 'static,
+        F: Fn(K) -> S + Send + Sync + 'static,
+        S: Future<Output = Result<Outcome, E>> + Send + 'static,
+    {
+        let Environment { spawner, clock, metrics, stop } = env.clone();
+        let panics = metrics.counters(
+            "mini_kcm_sync_panics_total",
+            "Panics of single keys, each contained and retried with back-off.",
+            &["controller"],
+        );
+        let panics = panics.with_label_values(&[controller]);
+        let shared = Arc::new(Shared { controller, queue: queue.clone(), sync, clock, panics, stop });
+        let tasks = (0..count).map(|_| spawner.spawn(controller, work(shared.clone()))).collect();
+        Self { tasks, heartbeat: Heartbeat(Arc::new(move || queue.longest_running())) }
+    }
+
+    /// Waits until every worker has ended: after the stop, when the calls in flight are over.
+    pub async fn ended(self) {
+        for task in self.tasks {
+            task.ended().await;
+        }
+    }
+
+    /// For a health check that outlives the handle.
+    #[must_use]
+    pub fn heartbeat(&self) -> Heartbeat {
+        self.heartbeat.clone()
+    }
+
+    /// How long the slowest running call has taken; `None` when nobody works.
+    #[must_use]
+    pub fn oldest_running(&self) -> Option<Duration> {
+        self.heartbeat.oldest_running()
+    }
+}
+
+impl Heartbeat {
+    /// How long the slowest running call has taken; `None` when nobody works.
+    #[must_use]
+    pub fn oldest_running(&self) -> Option<Duration> {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for Heartbeat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Heartbeat").field(&self.oldest_running()).finish()
+    }
+}
+
+/// One worker.
+async fn work<K, E, F, S>(shared: Arc<Shared<K, F>>)
+where
+    K: Clone + Eq + Hash + Send + fmt::Debug + fmt::Display + 'static,
+    E: Error,
+    F: Fn(K) -> S,
+    S: Future<Output = Result<Outcome, E>>,
+{
+    loop {
+        let key = tokio::select! {
+            biased;
+            () = shared.stop.cancelled() => {
+                shared.queue.close();
+                return;
+            }
+            key = shared.queue.get() => key,
+        };
+        let Some(key) = key else { return };
+        shared.run(&key).await;
+        shared.queue.done(&key);
+    }
+}
+
+impl<K, F> Shared<K, F>
+where
+    K: Clone + Eq + Hash + Send + fmt::Debug + fmt::Display + 'static,
+{
+    /// Syncs one key and tells the queue what became of it.
+    async fn run<E, S>(&self, key: &K)
+    where
+        E: Error,
+        F: Fn(K) -> S,
+        S: Future<Output = Result<Outcome, E>>,
+    {
+        let controller = self.controller;
+        let started = self.clock.now();
+        // The call is made inside: what panics before the first await is contained too.
+        let sync = async { (self.sync)(key.clone()).await };
+        let result = AssertUnwindSafe(sync).catch_unwind().await;
+        let duration = self.clock.now().saturating_duration_since(started);
+        match result {
+            Ok(Ok(outcome)) => {
+                self.settle(key, outcome);
+                debug!(controller, %key, ?duration, ?outcome, "synced");
+            }
+            Ok(Err(err)) => {
+                let retry_in = self.queue.add_rate_limited(key.clone());
+                error!(controller, %key, ?duration, ?retry_in, error = error_chain(&err), "sync failed");
+            }
+            Err(panic) => {
+                self.panics.inc();
+                let retry_in = self.queue.add_rate_limited(key.clone());
+                let message = tasks::panic_message(&*panic);
+                error!(controller, %key, ?duration, ?retry_in, panic = message, "sync panicked");
+            }
+        }
+    }
+
+    fn settle(&self, key: &K, outcome: Outcome) {
+        match outcome {
+            Outcome::Done => self.queue.forget(key),
+            Outcome::After(delay) => {
+                self.queue.forget(key);
+                self.queue.add_after(key.clone(), delay);
+            }
+            Outcome::Parked(limit) => self.queue.add_after(key.clone(), limit),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

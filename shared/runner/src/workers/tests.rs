@@ -1,0 +1,176 @@
+use std::io;
+
+use parking_lot::Mutex;
+use tasks::Scope;
+use tokio::time::sleep;
+use tracing_subscriber::fmt::MakeWriter;
+use workqueue::Backoff;
+
+use super::*;
+
+const MS: Duration = Duration::from_millis(1);
+
+#[derive(Debug, thiserror::Error)]
+#[error("cannot create pod")]
+struct Failed(#[source] Refused);
+
+#[derive(Debug, thiserror::Error)]
+#[error("refused with 403")]
+struct Refused;
+
+/// What each call of a key saw: the time since the start, and the failures before it.
+type Calls = Arc<Mutex<Vec<(Duration, u32)>>>;
+
+struct Rig {
+    scope: Scope,
+    env: Environment,
+    queue: Queue<&'static str>,
+}
+
+fn rig() -> Rig {
+    let scope = Scope::new();
+    let (clock, metrics) = (Clock::virtual_from(clock::Timestamp::UNIX_EPOCH), Metrics::new());
+    let queue = Queue::new("test", Backoff::default(), clock.clone(), &metrics);
+    let env = Environment { spawner: scope.spawner(), clock, metrics, stop: CancellationToken::new() };
+    Rig { scope, env, queue }
+}
+
+impl Rig {
+    /// One worker whose n-th call ends as `script` says.
+    fn play(&self, script: impl Fn(usize) -> Result<Outcome, Failed> + Send + Sync + 'static) -> (Workers, Calls) {
+        let calls = Calls::default();
+        let (seen, queue, clock, start) =
+            (calls.clone(), self.queue.clone(), self.env.clock.clone(), self.env.clock.now());
+        let workers = Workers::start(&self.env, "test", 1, self.queue.clone(), move |key| {
+            let at = {
+                let mut seen = seen.lock();
+                seen.push((clock.now() - start, queue.failures(&key)));
+                seen.len() - 1
+            };
+            let result = script(at);
+            async move { result }
+        });
+        (workers, calls)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_outcome_tells_the_queue_what_it_means() {
+    let rig = rig();
+    let (_workers, calls) = rig.play(|call| match call {
+        0 | 1 => Err(Failed(Refused)),        // 5 ms, 10 ms
+        2 => Ok(Outcome::Parked(1_000 * MS)), // neither success nor failure
+        3 => Err(Failed(Refused)),            // 20 ms: the failures still count
+        4 => Ok(Outcome::After(2_000 * MS)),  // success, and again
+        5 => Err(Failed(Refused)),            // 5 ms: they were forgotten
+        _ => Ok(Outcome::Done),
+    });
+    rig.queue.add("a");
+    sleep(60_000 * MS).await;
+    let ms = |at: u32| at * MS;
+    let want = [(ms(0), 0), (ms(5), 1), (ms(15), 2), (ms(1_015), 2), (ms(1_035), 3), (ms(3_035), 0), (ms(3_040), 1)];
+    assert_eq!(*calls.lock(), want);
+    assert_eq!(rig.queue.failures(&"a"), 0, "Done forgets");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_of_one_key_is_contained_counted_and_retried_with_back_off() {
+    let rig = rig();
+    let (_workers, calls) = rig.play(|call| if call == 0 { panic!("broken") } else { Ok(Outcome::Done) });
+    rig.queue.add("a");
+    sleep(1_000 * MS).await;
+    assert_eq!(*calls.lock(), [(Duration::ZERO, 0), (5 * MS, 1)]);
+    assert!(rig.env.metrics.encode().contains("mini_kcm_sync_panics_total{controller=\"test\"} 1"));
+    assert!(rig.scope.panicked().now_or_never().is_none(), "the process goes on");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_after_an_await_is_contained_too() {
+    let rig = rig();
+    let sync = |key: &'static str| async move {
+        sleep(MS).await;
+        if key == "bad" { panic!("broken") } else { Ok::<_, Failed>(Outcome::Done) }
+    };
+    let _workers = Workers::start(&rig.env, "test", 1, rig.queue.clone(), sync);
+    rig.queue.add("bad");
+    rig.queue.add("good");
+    sleep(4 * MS).await;
+    assert_eq!((rig.queue.failures(&"bad"), rig.queue.longest_running()), (1, None), "the worker went on to the next");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_takes_no_further_key_and_awaits_the_running_calls() {
+    let rig = rig();
+    let finished = Arc::new(Mutex::new(Vec::new()));
+    let sync = {
+        let finished = finished.clone();
+        move |key: &'static str| {
+            let finished = finished.clone();
+            async move {
+                sleep(1_000 * MS).await;
+                finished.lock().push(key);
+                Ok::<_, Failed>(Outcome::Done)
+            }
+        }
+    };
+    let workers = Workers::start(&rig.env, "test", 2, rig.queue.clone(), sync);
+    let heartbeat = workers.heartbeat();
+    ["a", "b", "c", "d"].into_iter().for_each(|key| rig.queue.add(key));
+    sleep(400 * MS).await;
+    assert_eq!(workers.oldest_running(), Some(400 * MS));
+    rig.env.stop.cancel();
+    let stopped_at = rig.env.clock.now();
+    workers.ended().await;
+    assert_eq!(rig.env.clock.now() - stopped_at, 600 * MS);
+    assert_eq!(*finished.lock(), ["a", "b"]);
+    assert_eq!((rig.queue.len(), heartbeat.oldest_running()), (0, None));
+    rig.queue.add("late");
+    assert!(rig.queue.is_empty(), "nobody would work on it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_end_with_their_queue() {
+    let rig = rig();
+    let (workers, calls) = rig.play(|_| Ok(Outcome::Done));
+    rig.queue.add("a");
+    rig.queue.shut_down();
+    workers.ended().await;
+    assert_eq!(calls.lock().len(), 1, "what was queued still came out");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_is_reported_once_with_controller_key_and_the_whole_chain() {
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).without_time().with_ansi(false).finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let rig = rig();
+    let (_workers, _) = rig.play(|call| if call == 0 { Err(Failed(Refused)) } else { Ok(Outcome::Done) });
+    rig.queue.add("ns/a");
+    sleep(1_000 * MS).await;
+    let text = String::from_utf8(log.0.lock().clone()).unwrap();
+    assert_eq!(text.lines().count(), 1, "{text}");
+    for part in ["ERROR", "controller=\"test\"", "key=ns/a", "error=\"cannot create pod: refused with 403\""] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+}
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Log {
+    type Writer = Self;
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
