@@ -1,0 +1,114 @@
+//! What a controller wrote and its cache must show before it acts again (read your writes, KEP-5647).
+//!
+//! Each write that the server answers is told to the [`Gate`] with the version that came back. Before its next sync of
+//! that owner the controller asks [`Gate::behind`]: either the caches show all of it, or the key is parked and woken by
+//! the informer that was late. Only versions that our own writes returned are waited for.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use api::{Resource, Uid, Version};
+use metrics::{IntCounterVec, Metrics};
+use parking_lot::Mutex;
+
+/// A parked key looks again after this time even if no informer wakes it.
+const PARKED: Duration = Duration::from_secs(30);
+
+/// How far an informer's store has come.
+pub trait Progress: Send + Sync {
+    /// The type that it holds.
+    fn resource(&self) -> &Resource;
+
+    /// True when an event, a bookmark or a list at or above `version` was applied. A store that knows no version, or
+    /// versions that cannot be compared, block nobody: true.
+    fn passed(&self, version: &Version) -> bool;
+
+    /// Calls `wake` once the store has passed `version`. When it has already, which is checked under the lock that
+    /// guards registration, returns true and drops `wake` uncalled.
+    fn when_passed(&self, version: Version, wake: Box<dyn FnOnce() + Send>) -> bool;
+}
+
+/// Own writes not yet seen, by the owner's uid: a successor of the same name has a record of its own.
+///
+/// The check and the writes of one owner never run at once, as a key has one worker.
+pub struct Gate {
+    records: Mutex<HashMap<Uid, Vec<Wrote>>>,
+    skips: IntCounterVec,
+}
+
+/// The newest of our writes of one type.
+#[derive(Clone)]
+struct Wrote {
+    cache: Arc<dyn Progress>,
+    version: Version,
+}
+
+impl Gate {
+    /// A gate whose skips are counted as upstream does: `subsystem` such as `daemonset_controller`, `kind` such as
+    /// `DaemonSet`.
+    #[must_use]
+    pub fn new(subsystem: &str, kind: &str, metrics: &Metrics) -> Self {
+        let name = format!("{subsystem}_stale_sync_skips_total");
+        let help = format!("[ALPHA] Total number of {kind} syncs skipped due to a stale watch cache.");
+        let skips = metrics.counters(&name, &help, &["group", "resource"]);
+        Self { records: Mutex::default(), skips }
+    }
+
+    /// Remembers that a write for `owner` was stored at `version`, which `cache` is to show. Deletions are not told.
+    pub fn wrote(&self, owner: &Uid, cache: &Arc<dyn Progress>, version: &Version) {
+        // What cannot be compared can never be waited for.
+        if version.number().is_none() {
+            return;
+        }
+        let mut records = self.records.lock();
+        let record = records.entry(owner.clone()).or_default();
+        match record.iter_mut().find(|it| it.cache.resource() == cache.resource()) {
+            Some(known) if known.version.is_older_than(version) => known.version = version.clone(),
+            Some(_) => {}
+            None => record.push(Wrote { cache: cache.clone(), version: version.clone() }),
+        }
+    }
+
+    /// `None` when the caches show every write for `owner`, whose record is then dropped. Otherwise how long the key is
+    /// to be parked at most; `wake` is called earlier, when the cache that was found late has caught up.
+    pub fn behind(&self, owner: &Uid, wake: impl FnOnce() + Send + 'static) -> Option<Duration> {
+        // Caches are asked outside our lock: theirs may be held by whoever calls us.
+        let record = self.records.lock().get(owner).cloned()?;
+        let wake = Arc::new(Mutex::new(Some(wake)));
+        let late = record.iter().find(|it| !it.cache.passed(&it.version) && !it.wake_when_passed(&wake));
+        let Some(Wrote { cache, version: _ }) = late else {
+            self.forget(owner);
+            return None;
+        };
+        let resource = cache.resource();
+        self.skips.with_label_values(&[&*resource.group, &*resource.plural]).inc();
+        Some(PARKED)
+    }
+
+    /// Drops the record of `owner`, which is gone.
+    pub fn forget(&self, owner: &Uid) {
+        self.records.lock().remove(owner);
+    }
+}
+
+impl Wrote {
+    /// Leaves word with the cache; true, and `wake` is still there for another, when it has caught up by now.
+    fn wake_when_passed(&self, wake: &Arc<Mutex<Option<impl FnOnce() + Send + 'static>>>) -> bool {
+        let wake = wake.clone();
+        let call = move || {
+            let wake = wake.lock().take();
+            if let Some(wake) = wake {
+                wake();
+            }
+        };
+        self.cache.when_passed(self.version.clone(), Box::new(call))
+    }
+}
+
+impl std::fmt::Debug for Gate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gate").field("owners", &self.records.lock().len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

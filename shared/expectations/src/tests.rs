@@ -1,0 +1,146 @@
+use std::thread;
+
+use clock::Clock;
+
+use super::*;
+
+fn uid(text: &str) -> Uid {
+    Uid::new(text)
+}
+
+fn rig() -> (Expectations, Uid, Instant) {
+    (Expectations::new(), uid("6b4e1c52-8d1f-4a0b-9b6e-0123456789ab"), Clock::system().now())
+}
+
+impl Expectations {
+    fn counters(&self, owner: &Uid) -> Option<(i64, i64)> {
+        self.0.lock().get(owner).map(|it| (it.creations, it.deletions))
+    }
+}
+
+#[test]
+fn acceptance_common_001_without_a_record_all_is_satisfied() {
+    let (expectations, owner, now) = rig();
+    assert!(expectations.satisfied(&owner, now));
+    assert_eq!(expectations.expires_at(&owner), None);
+}
+
+#[test]
+fn acceptance_common_002_two_creations_are_satisfied_by_two() {
+    let (expectations, owner, now) = rig();
+    expectations.set(&owner, 2, 0, now);
+    expectations.creation_observed(&owner);
+    assert!(!expectations.satisfied(&owner, now));
+    expectations.creation_observed(&owner);
+    assert!(expectations.satisfied(&owner, now));
+}
+
+#[test]
+fn acceptance_common_003_a_deletion_does_not_stand_for_a_creation() {
+    let (expectations, owner, now) = rig();
+    expectations.set(&owner, 1, 1, now);
+    expectations.lower(&owner, 0, 1);
+    assert!(!expectations.satisfied(&owner, now));
+    expectations.creation_observed(&owner);
+    assert!(expectations.satisfied(&owner, now));
+}
+
+#[test]
+fn acceptance_common_004_after_more_than_five_minutes_nothing_is_waited_for() {
+    let (expectations, owner, now) = rig();
+    expectations.set(&owner, 1, 0, now);
+    assert!(!expectations.satisfied(&owner, now + TTL), "strictly more");
+    assert!(expectations.satisfied(&owner, now + TTL + Duration::from_nanos(1)));
+    assert_eq!(expectations.counters(&owner), Some((1, 0)), "expiry drops nothing");
+
+    let expiry = expectations.expires_at(&owner).unwrap();
+    assert!(expectations.satisfied(&owner, expiry), "who comes again then may act");
+    expectations.raise(&owner, 1, 0);
+    assert_eq!(expectations.expires_at(&owner), Some(expiry), "only a new record starts anew");
+    expectations.lower(&owner, 2, 0);
+    assert_eq!(expectations.expires_at(&owner), None);
+}
+
+#[test]
+fn acceptance_common_005_a_new_record_replaces_the_old_one() {
+    let (expectations, owner, now) = rig();
+    expectations.set(&owner, 3, 0, now);
+    expectations.set(&owner, 0, 1, now + Duration::from_secs(9));
+    assert_eq!(expectations.counters(&owner), Some((0, 1)));
+    assert_eq!(expectations.expires_at(&owner), Some(now + Duration::from_secs(9) + TTL + TICK));
+}
+
+#[test]
+fn acceptance_common_006_more_than_was_expected_does_no_harm() {
+    let (expectations, owner, now) = rig();
+    expectations.set(&owner, 0, 0, now);
+    expectations.lower(&owner, 0, 1);
+    expectations.lower(&owner, 0, 1);
+    assert!(expectations.satisfied(&owner, now));
+    assert_eq!(expectations.counters(&owner), Some((0, -2)));
+    expectations.set(&owner, 0, 1, now);
+    assert!(!expectations.satisfied(&owner, now), "a later record starts from fresh values");
+}
+
+#[test]
+fn acceptance_common_007_without_a_record_nothing_is_raised_or_lowered() {
+    let (expectations, owner, now) = rig();
+    expectations.raise(&owner, 1, 1);
+    expectations.lower(&owner, 1, 1);
+    expectations.creation_observed(&owner);
+    expectations.deletion_observed(&owner, &uid("a"));
+    assert_eq!(expectations.counters(&owner), None);
+    assert!(expectations.satisfied(&owner, now));
+}
+
+#[test]
+fn acceptance_common_008_concurrent_observers_lose_no_count() {
+    let (expectations, owner, now) = rig();
+    expectations.expect_creations(&owner, 20, now);
+    thread::scope(|scope| {
+        for _ in 0..20 {
+            scope.spawn(|| expectations.creation_observed(&owner));
+        }
+    });
+    assert_eq!(expectations.counters(&owner), Some((0, 0)));
+    assert!(expectations.satisfied(&owner, now));
+}
+
+#[test]
+fn acceptance_common_009_a_deletion_seen_twice_counts_once() {
+    let (expectations, owner, now) = rig();
+    expectations.expect_deletions(&owner, [uid("a"), uid("b"), uid("a")], now);
+    assert_eq!(expectations.counters(&owner), Some((0, 2)), "named twice, expected once");
+    expectations.deletion_observed(&owner, &uid("a"));
+    expectations.deletion_observed(&owner, &uid("a"));
+    assert!(!expectations.satisfied(&owner, now));
+    assert_eq!(expectations.counters(&owner), Some((0, 1)));
+    expectations.deletion_observed(&owner, &uid("b"));
+    assert!(expectations.satisfied(&owner, now));
+}
+
+#[test]
+fn acceptance_common_010_the_deletion_of_another_pod_counts_nothing() {
+    let (expectations, owner, now) = rig();
+    expectations.expect(&owner, 1, [uid("a")], now);
+    expectations.deletion_observed(&owner, &uid("c"));
+    assert_eq!(expectations.counters(&owner), Some((1, 1)));
+}
+
+#[test]
+fn acceptance_common_011_a_deleted_owner_leaves_nothing_behind() {
+    let (expectations, owner, now) = rig();
+    expectations.expect_deletions(&owner, [uid("a")], now);
+    expectations.delete(&owner);
+    assert!(expectations.satisfied(&owner, now));
+    expectations.set(&owner, 0, 1, now);
+    expectations.deletion_observed(&owner, &uid("a"));
+    assert_eq!(expectations.counters(&owner), Some((0, 1)), "pod a is no longer tracked");
+}
+
+#[test]
+fn owners_are_kept_apart() {
+    let (expectations, owner, now) = rig();
+    expectations.expect_creations(&owner, 1, now);
+    assert!(expectations.satisfied(&uid("a successor of the same name"), now));
+}
