@@ -1,0 +1,130 @@
+use std::{
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use clock::Clock;
+use futures::future::BoxFuture;
+use http::{HeaderName, HeaderValue, Request, Response, header};
+use http_body_util::{BodyExt, Full};
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use crate::{
+    BoxError, ResponseBody, answer,
+    faults::{Call, Faults, Verdict},
+    rest::{self, Exchange, Query, Route},
+    store::State,
+};
+
+/// What all handles to one cluster share.
+pub(crate) struct Shared {
+    pub(crate) state: Mutex<State>,
+    pub(crate) faults: Faults,
+    pub(crate) clock: Clock,
+}
+
+/// The cluster as a tower service, always ready.
+#[derive(Clone)]
+pub(crate) struct Door(pub(crate) Arc<Shared>);
+
+impl tower::Service<Request<Full<Bytes>>> for Door {
+    type Response = Response<ResponseBody>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Full<Bytes>>) -> Self::Future {
+        let shared = self.0.clone();
+        Box::pin(async move {
+            let (head, body) = request.into_parts();
+            let body = match body.collect().await {
+                Ok(body) => body.to_bytes(),
+                Err(never) => match never {},
+            };
+            receive(&shared, head, body).await
+        })
+    }
+}
+
+/// Takes one request through recording, faults and the server proper.
+async fn receive(
+    shared: &Arc<Shared>,
+    head: http::request::Parts,
+    body: Bytes,
+) -> Result<Response<ResponseBody>, BoxError> {
+    let path = head.uri.path().to_owned();
+    let query = head.uri.query().unwrap_or_default();
+    let exchange = Exchange {
+        route: Route::parse(&path),
+        query: Query::parse(query),
+        method: head.method,
+        path,
+        headers: head.headers,
+        body,
+    };
+    let call = call(shared, &exchange, query);
+    let number = shared.faults.record(&call);
+    let (served, late, lost) = match shared.faults.judge(&call) {
+        Verdict::Pass => (rest::serve(shared, &exchange).await, None, false),
+        Verdict::Answer { status, headers, body } => (canned(status, headers, &body), None, false),
+        Verdict::LoseAnswer => (rest::serve(shared, &exchange).await, None, true),
+        Verdict::Fail => return Err("connection refused by the test cluster".into()),
+        Verdict::Hang => std::future::pending().await,
+        Verdict::Delay(wait) => {
+            tokio::time::sleep(wait).await;
+            (rest::serve(shared, &exchange).await, None, false)
+        }
+        Verdict::DelayAnswer(wait) => (rest::serve(shared, &exchange).await, Some(wait), false),
+    };
+    if let Some(wait) = late {
+        tokio::time::sleep(wait).await;
+    }
+    if lost {
+        return Err("connection closed before the answer by the test cluster".into());
+    }
+    shared.faults.answered(number, served.status().as_u16());
+    Ok(served)
+}
+
+fn call(shared: &Shared, exchange: &Exchange, query: &str) -> Call {
+    let place = match &exchange.route {
+        Route::Resource(place) => place.clone(),
+        Route::Other | Route::WatchPath => rest::Place::default(),
+    };
+    Call {
+        method: exchange.method.clone(),
+        path: exchange.path.clone(),
+        query: query.to_owned(),
+        user_agent: exchange.header(header::USER_AGENT).to_owned(),
+        body: exchange.body.clone(),
+        at: shared.clock.now(),
+        verb: rest::verb(&exchange.method, &exchange.route, &exchange.query),
+        group: place.group,
+        resource: place.resource,
+        subresource: place.sub.unwrap_or_default(),
+        namespace: place.namespace.unwrap_or_default(),
+        name: place.name.unwrap_or_default(),
+        status: 0,
+    }
+}
+
+/// The answer that a test has prepared.
+fn canned(status: u16, headers: Vec<(&'static str, String)>, body: &Value) -> Response<ResponseBody> {
+    let mut answer = match body {
+        Value::String(text) => {
+            answer::respond(status, "text/plain; charset=utf-8", Bytes::from(text.clone().into_bytes()))
+        }
+        body => answer::json_answer(status, body),
+    };
+    for (name, value) in headers {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_str(&value)) {
+            answer.headers_mut().insert(name, value);
+        }
+    }
+    answer
+}

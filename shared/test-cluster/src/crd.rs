@@ -1,0 +1,255 @@
+use std::sync::Arc;
+
+use clock::Timestamp;
+use serde_json::{Value, json};
+
+use crate::{
+    Failure,
+    answer::Fault,
+    delete::{self, DeleteOptions, Deleted},
+    kinds::{self, Generation, Kind, Rules, StatusRule},
+    meta,
+    store::State,
+};
+
+const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+/// What the server adds to a new definition.
+pub(crate) fn complete(object: &mut Value) {
+    let names = &object["spec"]["names"];
+    let kind = names["kind"].as_str().unwrap_or_default().to_owned();
+    meta::default_at(object, "spec.names.singular", kind.to_lowercase().into());
+    meta::default_at(object, "spec.names.listKind", format!("{kind}List").into());
+    let stored = versions(object).iter().find(|it| it["storage"] == true).map(|it| it["name"].clone());
+    let status = json!({
+        "acceptedNames": { "plural": "", "kind": "" },
+        "conditions": null,
+        "storedVersions": stored.into_iter().collect::<Vec<_>>(),
+    });
+    meta::as_map(object).insert("status".into(), status);
+}
+
+/// Validates a new definition.
+pub(crate) fn check(object: &Value, faults: &mut Vec<Fault>) {
+    let spec = &object["spec"];
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let wanted = format!("{}.{}", text(&spec["names"]["plural"]), text(&spec["group"]));
+    if meta::name(object) != wanted {
+        let why = r#"must be spec.names.plural+"."+spec.group"#;
+        faults.push(Fault::invalid("metadata.name", &json!(meta::name(object)), why));
+    }
+    for (field, path) in [("spec.group", &spec["group"]), ("spec.names.kind", &spec["names"]["kind"])] {
+        if text(path).is_empty() {
+            faults.push(Fault::required(field, ""));
+        }
+    }
+    if !matches!(spec["scope"].as_str(), Some("Namespaced" | "Cluster")) {
+        faults.push(Fault::unsupported("spec.scope", &text(&spec["scope"]), r#""Cluster", "Namespaced""#));
+    }
+    for (at, version) in versions(object).iter().enumerate() {
+        if version["schema"]["openAPIV3Schema"].is_null() {
+            faults.push(Fault::required(format!("spec.versions[{at}].schema.openAPIV3Schema"), ""));
+        }
+    }
+    if versions(object).iter().filter(|it| it["storage"] == true).count() != 1 {
+        let why = "must have exactly one version marked as storage version";
+        faults.push(Fault::invalid("spec.versions", &spec["versions"], why));
+    }
+}
+
+/// Nothing new comes under a definition that is going.
+pub(crate) fn admit_create(state: &State, kind: &Kind, name: &str) -> Result<(), Failure> {
+    let definition = kind.custom.then(|| state.object(kinds::CRDS, &kind.qualified())).flatten();
+    if definition.is_some_and(|it| meta::is_deleting(it)) {
+        let why = "create not allowed while custom resource definition is terminating";
+        return Err(Failure::forbidden(kind, name, why));
+    }
+    Ok(())
+}
+
+/// Establishes a new definition at once: names accepted, then served.
+pub(crate) fn after_create(state: &mut State, kind: &Kind, stored: &Arc<Value>, now: Timestamp) -> Result<(), Failure> {
+    if !kind.is(kinds::CRDS) {
+        return Ok(());
+    }
+    let Some(custom) = kind_of(stored) else { return Ok(()) };
+    let taken = state.tables.values().any(|it| {
+        it.kind.group == custom.group && (it.kind.list_kind == custom.list_kind || it.kind.plural == custom.plural)
+    });
+    let key = meta::name(stored).to_owned();
+    let now = meta::stamp(now);
+    let condition = |of: &str, status: &str, reason: &str, message: &str| {
+        let (reason, message) = (reason.to_owned(), message.to_owned());
+        json!({ "type": of, "status": status, "reason": reason, "message": message, "lastTransitionTime": now })
+    };
+    let mut next = Value::clone(stored);
+    if taken {
+        let message = format!("{:?} is already in use", custom.list_kind);
+        next["status"]["conditions"] = json!([
+            condition("NamesAccepted", "False", "ListKindConflict", &message),
+            condition("Established", "False", "NotAccepted", "not all names are accepted"),
+        ]);
+        state.put(kinds::CRDS, &key, next)?;
+        return Ok(());
+    }
+    let initial = "the initial names have been accepted";
+    let accepted = condition("NamesAccepted", "True", "NoConflicts", "no conflicts found");
+    next["status"]["acceptedNames"] = next["spec"]["names"].clone();
+    next["status"]["conditions"] = json!([accepted, condition("Established", "False", "Installing", initial)]);
+    state.put(kinds::CRDS, &key, next.clone())?;
+    next["status"]["conditions"] = json!([accepted, condition("Established", "True", "InitialNamesAccepted", initial)]);
+    state.put(kinds::CRDS, &key, next)?;
+    let floor = state.version;
+    state.open_table(custom, floor);
+    Ok(())
+}
+
+/// A changed definition may serve other versions.
+pub(crate) fn after_update(state: &mut State, kind: &Kind, stored: &Arc<Value>) -> Result<(), Failure> {
+    if !kind.is(kinds::CRDS) {
+        return Ok(());
+    }
+    let Some(custom) = kind_of(stored) else { return Ok(()) };
+    if let Some(table) = state.tables.get_mut(&custom.table()).filter(|it| it.kind.custom) {
+        table.kind = Arc::new(custom);
+    }
+    Ok(())
+}
+
+/// Marks a definition, deletes its instances, and removes it when the last of them is gone.
+pub(crate) fn delete(
+    state: &mut State,
+    current: &Arc<Value>,
+    options: &DeleteOptions,
+    now: Timestamp,
+) -> Result<Deleted, Failure> {
+    let key = meta::name(current).to_owned();
+    if meta::is_deleting(current) {
+        return Ok(Deleted::Remains(current.clone()));
+    }
+    let mut next = Value::clone(current);
+    meta::set(&mut next, "deletionTimestamp", meta::stamp(now));
+    let table = state.table(kinds::CRDS)?;
+    let mut finalizers = delete::finalizers_after(&table.kind, current, options);
+    let Some(custom) = kind_of(current).filter(|it| state.tables.get(&it.table()).is_some_and(|it| it.kind.custom))
+    else {
+        return Ok(Deleted::Gone(state.remove(kinds::CRDS, &key, now)?));
+    };
+    finalizers.push(CLEANUP.to_owned());
+    meta::set_finalizers(&mut next, &finalizers.iter().map(String::as_str).collect::<Vec<_>>());
+    state.put(kinds::CRDS, &key, next.clone())?;
+    for (reason, message) in [
+        (
+            "InstanceDeletionPending",
+            "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+        ),
+        ("InstanceDeletionInProgress", "CustomResource deletion is in progress"),
+    ] {
+        set_terminating(&mut next, reason, message, now);
+        state.put(kinds::CRDS, &key, next.clone())?;
+    }
+    let marked = Arc::new(next);
+    delete::delete_instances(state, &custom.table(), now)?;
+    finish(state, &custom.table(), now)?;
+    Ok(match state.object(kinds::CRDS, &key) {
+        Some(left) => Deleted::Remains(left.clone()),
+        None => Deleted::Gone(marked),
+    })
+}
+
+/// Follows a removal: the table of a removed definition goes, and a definition goes with its last instance.
+pub(crate) fn after_removal(state: &mut State, table: &str, last: &Value, now: Timestamp) -> Result<(), Failure> {
+    if table != kinds::CRDS {
+        return finish(state, table, now);
+    }
+    let custom = kind_of(last).map(|it| it.table());
+    if let Some(table) = custom.filter(|it| state.tables.get(it).is_some_and(|it| it.kind.custom)) {
+        state.retire_table(&table);
+    }
+    Ok(())
+}
+
+/// Takes the clean-up finalizer off a definition that is going and has no instance left.
+fn finish(state: &mut State, table: &str, now: Timestamp) -> Result<(), Failure> {
+    let Some(found) = state.tables.get(table).filter(|it| it.kind.custom && it.objects.is_empty()) else {
+        return Ok(());
+    };
+    let key = found.kind.qualified();
+    let Some(definition) = state.object(kinds::CRDS, &key).filter(|it| meta::is_deleting(it)).cloned() else {
+        return Ok(());
+    };
+    let left: Vec<&str> = meta::finalizers(&definition).into_iter().filter(|it| *it != CLEANUP).collect();
+    if left.is_empty() {
+        return state.remove(kinds::CRDS, &key, now).map(drop);
+    }
+    let mut next = Value::clone(&definition);
+    meta::set_finalizers(&mut next, &left);
+    state.put(kinds::CRDS, &key, next).map(drop)
+}
+
+fn set_terminating(definition: &mut Value, reason: &str, message: &str, now: Timestamp) {
+    let condition = json!({
+        "type": "Terminating", "status": "True", "reason": reason, "message": message,
+        "lastTransitionTime": meta::stamp(now),
+    });
+    let status = meta::map(definition, "status");
+    let mut conditions = status.get("conditions").and_then(Value::as_array).cloned().unwrap_or_default();
+    conditions.retain(|it| it["type"] != "Terminating");
+    conditions.push(condition);
+    status.insert("conditions".into(), conditions.into());
+}
+
+fn versions(definition: &Value) -> &[Value] {
+    definition["spec"]["versions"].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// The kind that a definition describes; `None` when it lacks the essentials or serves nothing.
+pub(crate) fn kind_of(definition: &Value) -> Option<Kind> {
+    let spec = &definition["spec"];
+    let names = &spec["names"];
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let list = |value: &Value| value.as_array().into_iter().flatten().filter_map(text).collect::<Vec<_>>();
+    let mut served: Vec<String> =
+        versions(definition).iter().filter(|it| it["served"] == true).filter_map(|it| text(&it["name"])).collect();
+    served.sort_by_key(|it| std::cmp::Reverse(priority(it)));
+    let stored = versions(definition).iter().find(|it| it["storage"] == true)?;
+    let kind = text(&names["kind"])?;
+    let has_status = stored["subresources"]["status"].is_object();
+    let has_scale = stored["subresources"]["scale"].is_object();
+    let rules = Rules {
+        status: if has_status { StatusRule::Apart("") } else { StatusRule::Data },
+        subresources: if has_status { &["status"] } else { &[] },
+        unserved: if has_scale { &["scale"] } else { &[] },
+        generation: Generation::Content,
+        needs_version: true,
+        ..kinds::DATA
+    };
+    Some(Kind {
+        group: text(&spec["group"])?,
+        versions: served,
+        stored: text(&stored["name"])?,
+        plural: text(&names["plural"])?,
+        singular: text(&names["singular"]).unwrap_or_else(|| kind.to_lowercase()),
+        list_kind: text(&names["listKind"]).unwrap_or_else(|| format!("{kind}List")),
+        kind,
+        short: list(&names["shortNames"]),
+        categories: list(&names["categories"]),
+        namespaced: spec["scope"] == "Namespaced",
+        custom: true,
+        rules,
+    })
+}
+
+/// Order of versions: `v2` before `v1` before `v1beta2` before `v1alpha1`; anything else last.
+fn priority(version: &str) -> (u8, u32, u32) {
+    let Some(rest) = version.strip_prefix('v') else { return (0, 0, 0) };
+    let digits = rest.find(|it: char| !it.is_ascii_digit()).unwrap_or(rest.len());
+    let Ok(major) = rest[..digits].parse() else { return (0, 0, 0) };
+    let minor = |text: &str| text.parse().unwrap_or(0);
+    match &rest[digits..] {
+        "" => (3, major, 0),
+        stage if stage.starts_with("beta") => (2, major, minor(&stage[4..])),
+        stage if stage.starts_with("alpha") => (1, major, minor(&stage[5..])),
+        _ => (0, 0, 0),
+    }
+}

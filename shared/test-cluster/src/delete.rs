@@ -1,0 +1,264 @@
+use std::sync::Arc;
+
+use clock::Timestamp;
+use serde_json::Value;
+
+use crate::{
+    Failure,
+    answer::Fault,
+    crd,
+    kinds::{self, Kind},
+    meta, namespace,
+    rest::Query,
+    store::State,
+    write::Target,
+};
+
+const ORPHAN: &str = "orphan";
+const FOREGROUND: &str = "foregroundDeletion";
+
+/// How and under which conditions to delete.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct DeleteOptions {
+    pub(crate) grace: Option<i64>,
+    pub(crate) propagation: Option<String>,
+    pub(crate) orphan: Option<bool>,
+    pub(crate) uid: Option<String>,
+    pub(crate) version: Option<String>,
+}
+
+/// What became of the object.
+#[derive(Debug, Clone)]
+pub(crate) enum Deleted {
+    /// Its last state, with the version of the removal.
+    Gone(Arc<Value>),
+    /// It waits for its grace period or its finalizers.
+    Remains(Arc<Value>),
+}
+
+impl DeleteOptions {
+    /// From the body, or from the query when there is no body.
+    ///
+    /// # Errors
+    /// 400 and 422 as a real server says.
+    pub(crate) fn parse(body: &[u8], query: &Query) -> Result<Self, Failure> {
+        let options = if body.is_empty() { Self::from_query(query)? } else { Self::from_body(body)? };
+        let named = options.propagation.as_deref();
+        if let Some(other) = named.filter(|it| !matches!(*it, "Foreground" | "Background" | "Orphan")) {
+            let supported = r#""Foreground", "Background", "Orphan", "nil""#;
+            let fault = Fault::unsupported("propagationPolicy", other, supported);
+            return Err(Failure::invalid_options("DeleteOptions", fault));
+        }
+        if let (Some(policy), Some(_)) = (named, options.orphan) {
+            let why = "orphanDependents and deletionPropagation cannot be both set";
+            let fault = Fault::invalid("propagationPolicy", &Value::from(policy), why);
+            return Err(Failure::invalid_options("DeleteOptions", fault));
+        }
+        Ok(options)
+    }
+
+    fn from_query(query: &Query) -> Result<Self, Failure> {
+        let orphan = match query.get("orphanDependents") {
+            "" => None,
+            "true" | "1" => Some(true),
+            _ => Some(false),
+        };
+        let policy = query.get("propagationPolicy");
+        Ok(Self {
+            grace: query.number("gracePeriodSeconds")?,
+            propagation: (!policy.is_empty()).then(|| policy.to_owned()),
+            orphan,
+            uid: None,
+            version: None,
+        })
+    }
+
+    fn from_body(body: &[u8]) -> Result<Self, Failure> {
+        let body: Value = serde_json::from_slice(body)
+            .map_err(|err| Failure::bad_request(format!("couldn't get version/kind; json parse error: {err}")))?;
+        let kind = body["kind"].as_str().unwrap_or("DeleteOptions");
+        if kind != "DeleteOptions" {
+            let version = body["apiVersion"].as_str().unwrap_or("v1");
+            return Err(Failure::bad_request(format!("no kind {kind:?} is registered for version {version:?}")));
+        }
+        if body["dryRun"].as_array().is_some_and(|it| !it.is_empty()) {
+            return Err(Failure::not_served("dryRun"));
+        }
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let preconditions = &body["preconditions"];
+        Ok(Self {
+            grace: body["gracePeriodSeconds"].as_i64(),
+            propagation: text(&body["propagationPolicy"]),
+            orphan: body["orphanDependents"].as_bool(),
+            uid: text(&preconditions["uid"]),
+            version: text(&preconditions["resourceVersion"]),
+        })
+    }
+}
+
+/// Deletes one object by the rules of its kind.
+pub(crate) fn delete(
+    state: &mut State,
+    target: &Target,
+    options: &DeleteOptions,
+    now: Timestamp,
+) -> Result<Deleted, Failure> {
+    let kind = &target.kind;
+    let current = target.current(state)?;
+    if kind.is(kinds::NAMESPACES) {
+        return namespace::delete(state, kind, &current, options, now);
+    }
+    check_preconditions(kind, &current, options)?;
+    if kind.is(kinds::CRDS) {
+        return crd::delete(state, &current, options, now);
+    }
+    let mut next = Value::clone(&current);
+    let grace = match (kind.is(kinds::PODS), pod_deadline(&current, options, now)) {
+        (true, Some((deadline, grace))) => {
+            meta::set(&mut next, "deletionTimestamp", deadline);
+            grace
+        }
+        (true, None) => return Ok(Deleted::Remains(current)),
+        (false, _) => {
+            if !meta::is_deleting(&current) {
+                meta::set(&mut next, "deletionTimestamp", meta::stamp(now));
+            }
+            0
+        }
+    };
+    meta::set(&mut next, "deletionGracePeriodSeconds", grace);
+    let finalizers = finalizers_after(kind, &current, options);
+    meta::set_finalizers(&mut next, &finalizers.iter().map(String::as_str).collect::<Vec<_>>());
+    let generation = current["metadata"]["generation"].as_i64().unwrap_or(0);
+    if generation > 0 && !meta::is_deleting(&current) {
+        meta::set(&mut next, "generation", generation + 1);
+    }
+    let goes = finalizers.is_empty() && grace == 0;
+    let key = target.key();
+    // A pod is marked even when it goes at once: watchers see both steps.
+    if (!goes || kind.is(kinds::PODS)) && next != *current {
+        let stored = state.put(&target.table, &key, next)?;
+        if !goes {
+            return Ok(Deleted::Remains(stored));
+        }
+    }
+    if goes { Ok(Deleted::Gone(state.remove(&target.table, &key, now)?)) } else { Ok(Deleted::Remains(current)) }
+}
+
+pub(crate) fn check_preconditions(kind: &Kind, current: &Value, options: &DeleteOptions) -> Result<(), Failure> {
+    let conflict = |why: String| {
+        let name = meta::name(current);
+        let named = if kind.group.is_empty() { kind.kind.clone() } else { format!("{}.{}", kind.kind, kind.group) };
+        let mut details = kind.details(name);
+        details["kind"] = kind.kind.clone().into();
+        let message = format!("Operation cannot be fulfilled on {named} {name:?}: {why}");
+        Err(Failure::new(409, "Conflict", message, Some(details)))
+    };
+    if let Some(uid) = options.uid.as_deref().filter(|it| *it != meta::uid(current)) {
+        return conflict(format!(
+            "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been \
+             deleted and then recreated",
+            meta::uid(current)
+        ));
+    }
+    if let Some(version) = options.version.as_deref().filter(|it| *it != meta::version(current)) {
+        return conflict(format!(
+            "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({}). \
+             The object might have been modified",
+            meta::version(current)
+        ));
+    }
+    Ok(())
+}
+
+/// The stored finalizers, those of the garbage collector swapped as the options decide.
+pub(crate) fn finalizers_after(kind: &Kind, current: &Value, options: &DeleteOptions) -> Vec<String> {
+    let stored = meta::finalizers(current);
+    let wanted = if kind.is(kinds::EVENTS) {
+        None
+    } else if let Some(orphan) = options.orphan {
+        orphan.then_some(ORPHAN)
+    } else {
+        match options.propagation.as_deref() {
+            Some("Orphan") => Some(ORPHAN),
+            Some("Foreground") => Some(FOREGROUND),
+            Some(_) => None,
+            None if stored.contains(&ORPHAN) => Some(ORPHAN),
+            None if stored.contains(&FOREGROUND) => Some(FOREGROUND),
+            None => kind.rules.orphans_by_default.then_some(ORPHAN),
+        }
+    };
+    // In place where it stands already: repeating a request changes nothing.
+    let mut finalizers: Vec<String> = stored
+        .iter()
+        .filter(|it| !matches!(**it, ORPHAN | FOREGROUND) || Some(**it) == wanted)
+        .map(|it| (*it).to_owned())
+        .collect();
+    if let Some(wanted) = wanted.filter(|it| !stored.contains(it)) {
+        finalizers.push(wanted.to_owned());
+    }
+    finalizers
+}
+
+/// deletionTimestamp and grace of a pod after this DELETE; `None` when it changes nothing, not even finalizers.
+fn pod_deadline(current: &Value, options: &DeleteOptions, now: Timestamp) -> Option<(String, i64)> {
+    let metadata = &current["metadata"];
+    let stored = metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
+    let deadline = metadata["deletionTimestamp"].as_str();
+    let at = |second: i64| meta::stamp(Timestamp::from_second(second).unwrap_or(now));
+    match deadline {
+        Some(deadline) if stored > 0 => {
+            let asked = options.grace.filter(|it| *it < stored)?;
+            let asked = if asked < 0 { 1 } else { asked };
+            let end = meta::seconds(deadline)?.saturating_sub(stored).saturating_add(asked);
+            // Never into the past: what should have ended already ends now, or in a second's grace.
+            if end < now.as_second() { Some((at(now.as_second()), asked.min(1))) } else { Some((at(end), asked)) }
+        }
+        Some(deadline) => Some((deadline.to_owned(), 0)),
+        None => {
+            let idle = current["spec"]["nodeName"].as_str().unwrap_or_default().is_empty()
+                || matches!(current["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+            let grace =
+                options.grace.or_else(|| current["spec"]["terminationGracePeriodSeconds"].as_i64()).unwrap_or(0);
+            let grace = match grace {
+                _ if idle => 0,
+                negative if negative < 0 => 1,
+                grace => grace,
+            };
+            Some((at(now.as_second().saturating_add(grace)), grace))
+        }
+    }
+}
+
+/// Deletes the given objects one after the other. Those that went meanwhile are no error; the first other error ends it.
+pub(crate) fn delete_all(
+    state: &mut State,
+    target: &Target,
+    objects: &[Arc<Value>],
+    options: &DeleteOptions,
+    now: Timestamp,
+) -> Result<(), Failure> {
+    for object in objects {
+        let (namespace, name) = (meta::namespace(object).to_owned(), meta::name(object).to_owned());
+        let one = Target { namespace, name, ..target.clone() };
+        match delete(state, &one, options, now) {
+            Err(failure) if !failure.is_not_found() => return Err(failure),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Deletes every instance of a custom resource, as the clean-up of its definition does.
+pub(crate) fn delete_instances(state: &mut State, table: &str, now: Timestamp) -> Result<(), Failure> {
+    let Ok(found) = state.table(table) else { return Ok(()) };
+    let target = Target {
+        table: table.to_owned(),
+        kind: found.kind.clone(),
+        api_version: found.kind.api_version(),
+        namespace: String::new(),
+        name: String::new(),
+    };
+    let objects: Vec<Arc<Value>> = found.objects.values().cloned().collect();
+    delete_all(state, &target, &objects, &DeleteOptions::default(), now)
+}

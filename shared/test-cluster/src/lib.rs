@@ -1,0 +1,52 @@
+//! An API server in miniature: in memory for tests, on loopback for end-to-end runs; never part of mini-kcm.
+//!
+//! It answers as a kube-apiserver 1.36 does, as far as it goes; what a real server has and this one does not is answered
+//! with 501, never guessed. Tests speak to it through [`TestCluster::service`] (the seam beneath the client's layers) or
+//! [`TestCluster::serve`] (HTTPS on loopback), look behind it with the direct calls of [`TestCluster`], and spoil it with
+//! [`TestCluster::intercept`] and its neighbours. Time comes from the clock handed in, randomness from a seed.
+//!
+//! Reading order: `kinds` (what is served, as a table), `store` (objects, versions, history), `rest` (routes and verbs),
+//! then one file per concern: `read`, `list`, `watch`, `write`, `validate`, `patch`, `strategic`, `delete`, `namespace`,
+//! `crd`, `discovery`; `direct` and `serve` are the other doors; `answer` is how all of them speak, `cluster` the way of a request through `faults`.
+
+mod kinds;
+mod meta;
+mod store;
+
+mod cluster;
+mod faults;
+mod rest;
+
+mod answer;
+mod crd;
+mod delete;
+mod discovery;
+mod list;
+mod namespace;
+mod patch;
+mod read;
+mod selectors;
+mod strategic;
+mod validate;
+mod watch;
+mod write;
+
+mod direct;
+mod serve;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{Full, combinators::UnsyncBoxBody};
+use tower::util::BoxCloneSyncService;
+
+pub(crate) use answer::Failure;
+pub use direct::{Options, TestCluster};
+pub use faults::{Call, DiscoveryFault, Recorded, Verdict};
+pub use serve::Served;
+
+/// Whatever goes wrong on the way to or from the cluster.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+/// What comes back: a stream of bytes.
+pub type ResponseBody = UnsyncBoxBody<Bytes, BoxError>;
+/// The cluster as a tower service: what the client calls its transport.
+pub type Service = BoxCloneSyncService<Request<Full<Bytes>>, Response<ResponseBody>, BoxError>;

@@ -1,0 +1,101 @@
+use std::sync::Arc;
+
+use clock::Timestamp;
+use serde_json::{Value, json};
+
+use crate::{
+    Failure,
+    delete::{DeleteOptions, Deleted, finalizers_after},
+    kinds::{self, Kind},
+    meta,
+    store::State,
+    write,
+};
+
+/// Namespaces that are always there.
+pub(crate) const ALWAYS: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
+
+const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
+/// A creation needs a namespace that is there and stays.
+pub(crate) fn admit_create(state: &State, kind: &Kind, namespace: &str, name: &str) -> Result<(), Failure> {
+    let Some(found) = state.object(kinds::NAMESPACES, namespace) else {
+        let message = format!("namespaces {namespace:?} not found");
+        let details = json!({ "name": namespace, "kind": "namespaces" });
+        return Err(Failure::new(404, "NotFound", message, Some(details)));
+    };
+    if !meta::is_deleting(found) {
+        return Ok(());
+    }
+    let message = format!(
+        "{} {name:?} is forbidden: unable to create new content in namespace {namespace} because it is being terminated",
+        kind.qualified()
+    );
+    let mut details = kind.details(name);
+    details["causes"] = json!([{
+        "reason": "NamespaceTerminating",
+        "message": format!("namespace {namespace} is being terminated"),
+        "field": "metadata.namespace",
+    }]);
+    Err(Failure::new(403, "Forbidden", message, Some(details)))
+}
+
+/// What every new namespace gets.
+pub(crate) fn on_create(object: &mut Value) {
+    let mut finalizers: Vec<String> =
+        meta::texts(&object["spec"], "finalizers").into_iter().map(str::to_owned).collect();
+    if !finalizers.iter().any(|it| it == "kubernetes") {
+        finalizers.push("kubernetes".into());
+    }
+    meta::map(object, "spec").insert("finalizers".into(), json!(finalizers));
+    on_update(object);
+}
+
+/// The label with the name is forced on every write.
+pub(crate) fn on_update(object: &mut Value) {
+    let name = meta::name(object).to_owned();
+    let mut labels = object["metadata"]["labels"].take();
+    meta::as_map(&mut labels).insert(NAME_LABEL.into(), name.into());
+    meta::set(object, "labels", labels);
+}
+
+/// The first DELETE marks, later ones remove what nothing holds any more.
+pub(crate) fn delete(
+    state: &mut State,
+    kind: &Kind,
+    current: &Arc<Value>,
+    options: &DeleteOptions,
+    now: Timestamp,
+) -> Result<Deleted, Failure> {
+    let name = meta::name(current).to_owned();
+    if ALWAYS[..3].contains(&name.as_str()) {
+        return Err(Failure::forbidden(kind, &name, "this namespace may not be deleted"));
+    }
+    if let Some(uid) = options.uid.as_deref().filter(|it| *it != meta::uid(current)) {
+        let why =
+            format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", meta::uid(current));
+        return Err(Failure::conflict(kind, &name, &why));
+    }
+    if let Some(version) = options.version.as_deref().filter(|it| *it != meta::version(current)) {
+        let why = format!(
+            "Precondition failed: ResourceVersion in precondition: {version}, ResourceVersion in object meta: {}",
+            meta::version(current)
+        );
+        return Err(Failure::conflict(kind, &name, &why));
+    }
+    let mut next = Value::clone(current);
+    let finalizers = finalizers_after(kind, current, options);
+    meta::set_finalizers(&mut next, &finalizers.iter().map(String::as_str).collect::<Vec<_>>());
+    if meta::is_deleting(current) {
+        if write::may_go(kind, &next) {
+            return Ok(Deleted::Gone(state.remove(kinds::NAMESPACES, &name, now)?));
+        }
+    } else {
+        meta::set(&mut next, "deletionTimestamp", meta::stamp(now));
+    }
+    meta::map(&mut next, "status").insert("phase".into(), "Terminating".into());
+    if next == **current {
+        return Ok(Deleted::Remains(current.clone()));
+    }
+    Ok(Deleted::Remains(state.put(kinds::NAMESPACES, &name, next)?))
+}

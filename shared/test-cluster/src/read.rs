@@ -1,0 +1,48 @@
+use std::time::Duration;
+
+use http::Response;
+
+use crate::{
+    Failure, ResponseBody,
+    answer::{self, Form},
+    cluster::Shared,
+    rest::Query,
+    write::Target,
+};
+
+/// How long a read waits for a version that is not there yet.
+pub(crate) const WAIT: Duration = Duration::from_secs(3);
+
+/// Answers a GET of one object.
+pub(crate) async fn get(
+    shared: &Shared,
+    target: &Target,
+    query: &Query,
+    form: Form,
+) -> Result<Response<ResponseBody>, Failure> {
+    wait_for(shared, version(query)?).await?;
+    let object = target.current(&shared.state.lock())?;
+    Ok(answer::one(200, &target.kind, &target.api_version, &object, form))
+}
+
+/// The version that a GET or a watch names; 0 for none.
+pub(crate) fn version(query: &Query) -> Result<u64, Failure> {
+    match query.get("resourceVersion") {
+        "" => Ok(0),
+        text => text.parse().map_err(|_| {
+            let syntax = format!("strconv.ParseUint: parsing {text:?}: invalid syntax");
+            Failure::internal(format!("resourceVersion: Invalid value: {text:?}: {syntax}"))
+        }),
+    }
+}
+
+/// Waits, 3 s at most, until the cluster has reached a version.
+pub(crate) async fn wait_for(shared: &Shared, version: u64) -> Result<(), Failure> {
+    let mut progress = shared.state.lock().progress.subscribe();
+    // The sender lives in the cluster, which this request holds.
+    let reached = tokio::time::timeout(WAIT, progress.wait_for(|it| *it >= version)).await;
+    match reached {
+        Ok(_) => Ok(()),
+        Err(_) => Err(Failure::too_large_version(version, shared.state.lock().version)),
+    }
+}

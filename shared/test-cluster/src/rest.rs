@@ -1,0 +1,346 @@
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Response, header};
+use serde_json::json;
+
+use crate::{
+    Failure, ResponseBody,
+    answer::{self, Form},
+    cluster::Shared,
+    delete::{self, DeleteOptions, Deleted},
+    discovery, kinds, list,
+    patch::{self, Language},
+    read, validate, watch,
+    write::{self, Part, Target},
+};
+
+/// Bodies above this are refused.
+const MAX_BODY: usize = 3 * 1024 * 1024;
+
+/// Where a path leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// Off the resources: discovery, version, health; or nothing.
+    Other,
+    /// The deprecated form of watches.
+    WatchPath,
+    Resource(Place),
+}
+
+/// A resource, or one object of it, or one of its subresources.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Place {
+    pub(crate) group: String,
+    pub(crate) version: String,
+    pub(crate) namespace: Option<String>,
+    pub(crate) resource: String,
+    pub(crate) name: Option<String>,
+    pub(crate) sub: Option<String>,
+}
+
+impl Route {
+    /// Reads a path; a trailing slash and an empty namespace are tolerated.
+    pub(crate) fn parse(path: &str) -> Self {
+        let mut parts: Vec<String> = path.split('/').skip(1).map(|it| decode(it, false)).collect();
+        while parts.last().is_some_and(String::is_empty) {
+            parts.pop();
+        }
+        let (group, version, rest) = match parts.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+            ["api", version, _, ..] => (String::new(), version.to_owned(), parts.split_off(2)),
+            ["apis", group, version, _, ..] => (group.to_owned(), version.to_owned(), parts.split_off(3)),
+            _ => return Self::Other,
+        };
+        let mut rest = rest.into_iter().peekable();
+        if rest.peek().is_some_and(|it| it == "watch") {
+            return Self::WatchPath;
+        }
+        let mut place = Place { group, version, ..Place::default() };
+        place.resource = rest.next().unwrap_or_default();
+        if place.resource == "namespaces" && place.group.is_empty() {
+            place.name = rest.next();
+            place.sub = rest.next();
+            let of_namespace = matches!(place.sub.as_deref(), None | Some("status" | "finalize"));
+            if of_namespace && rest.peek().is_none() {
+                return Self::Resource(place);
+            }
+            place.namespace = place.name.take().filter(|it| !it.is_empty());
+            place.resource = place.sub.take().unwrap_or_default();
+        } else if place.resource == "namespaces" {
+            place.namespace = rest.next().filter(|it| !it.is_empty());
+            place.resource = rest.next().unwrap_or_default();
+        }
+        place.name = rest.next();
+        place.sub = rest.next();
+        Self::Resource(place)
+    }
+}
+
+/// The parameters of a URL, decoded.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Query(Vec<(String, String)>);
+
+impl Query {
+    pub(crate) fn parse(query: &str) -> Self {
+        let pairs = query.split('&').filter(|it| !it.is_empty());
+        Self(
+            pairs
+                .map(|it| it.split_once('=').unwrap_or((it, "")))
+                .map(|(key, value)| (decode(key, true), decode(value, true)))
+                .collect(),
+        )
+    }
+
+    /// The first value of a parameter; empty when missing.
+    pub(crate) fn get(&self, key: &str) -> &str {
+        self.0.iter().find(|it| it.0 == key).map_or("", |it| &it.1)
+    }
+
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.0.iter().any(|it| it.0 == key)
+    }
+
+    /// True for every value but `0` and `false`, as the real server reads booleans.
+    pub(crate) fn flag(&self, key: &str) -> bool {
+        self.has(key) && !matches!(self.get(key).to_ascii_lowercase().as_str(), "0" | "false")
+    }
+
+    pub(crate) fn number(&self, key: &str) -> Result<Option<i64>, Failure> {
+        match self.get(key) {
+            "" => Ok(None),
+            text => text
+                .parse()
+                .map(Some)
+                .map_err(|_| Failure::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))),
+        }
+    }
+}
+
+fn decode(text: &str, plus_is_space: bool) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        rest = tail;
+        let hex = || std::str::from_utf8(tail.get(..2)?).ok().and_then(|it| u8::from_str_radix(it, 16).ok());
+        match first {
+            b'%' => match hex() {
+                Some(byte) => {
+                    bytes.push(byte);
+                    rest = &tail[2..];
+                }
+                None => bytes.push(b'%'),
+            },
+            b'+' if plus_is_space => bytes.push(b' '),
+            byte => bytes.push(*byte),
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The verb of a request, as RBAC names it; empty off the resources.
+pub(crate) fn verb(method: &Method, route: &Route, query: &Query) -> &'static str {
+    let Route::Resource(place) = route else { return "" };
+    match (method.as_str(), &place.name) {
+        ("GET", Some(_)) => "get",
+        ("GET", None) if query.flag("watch") => "watch",
+        ("GET", None) => "list",
+        ("POST", _) => "create",
+        ("PUT", _) => "update",
+        ("PATCH", _) => "patch",
+        ("DELETE", Some(_)) => "delete",
+        ("DELETE", None) => "deletecollection",
+        _ => "",
+    }
+}
+
+/// A request, taken apart.
+pub(crate) struct Exchange {
+    pub(crate) method: Method,
+    pub(crate) path: String,
+    pub(crate) route: Route,
+    pub(crate) query: Query,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Exchange {
+    pub(crate) fn header(&self, name: header::HeaderName) -> &str {
+        self.headers.get(name).and_then(|it| it.to_str().ok()).unwrap_or_default()
+    }
+
+    /// Bodies are JSON; without a type they count as that.
+    fn check_body(&self) -> Result<(), Failure> {
+        if self.body.len() > MAX_BODY {
+            let message = format!("Request entity too large: limit is {MAX_BODY}");
+            return Err(Failure::new(413, "RequestEntityTooLarge", message, Some(json!({}))));
+        }
+        match self.header(header::CONTENT_TYPE).split(';').next().unwrap_or_default().trim() {
+            "" | "application/json" => Ok(()),
+            "application/yaml" => Err(Failure::not_served("a body of application/yaml")),
+            _ => {
+                let message = "the body of the request was in an unknown format - accepted media types include: \
+                               application/json, application/yaml, application/vnd.kubernetes.protobuf";
+                Err(Failure::new(415, "UnsupportedMediaType", message, Some(json!({}))))
+            }
+        }
+    }
+}
+
+/// Answers a request as a real server does.
+pub(crate) async fn serve(shared: &Arc<Shared>, exchange: &Exchange) -> Response<ResponseBody> {
+    let answer = match &exchange.route {
+        Route::Other => discovery::serve(shared, exchange),
+        Route::WatchPath => Err(Failure::not_served("the deprecated path of watches")),
+        Route::Resource(place) => serve_resource(shared, exchange, place).await,
+    };
+    answer.unwrap_or_else(Into::into)
+}
+
+async fn serve_resource(
+    shared: &Arc<Shared>,
+    exchange: &Exchange,
+    place: &Place,
+) -> Result<Response<ResponseBody>, Failure> {
+    if shared.faults.is_broken(&place.group) {
+        return Err(Failure::unavailable());
+    }
+    let target = resolve(shared, place)?;
+    let (method, query) = (exchange.method.as_str(), &exchange.query);
+    let collection = place.name.is_none();
+    let streams = collection && method == "GET";
+    let form = answer::negotiate(exchange.header(header::ACCEPT), streams)?;
+    if method != "GET" && query.has("dryRun") {
+        return Err(Failure::not_served("dryRun"));
+    }
+    let everywhere = target.kind.namespaced && target.namespace.is_empty();
+    let part = match place.sub.as_deref() {
+        Some("status") => Part::Status,
+        Some("finalize") => Part::Finalize,
+        _ => Part::Main,
+    };
+    match (method, collection, part) {
+        ("GET", true, _) if query.flag("watch") => watch::watch(shared, &target, query, form),
+        ("GET", true, _) => list::list(shared, &target, query, form).await,
+        ("POST", true, _) if !everywhere => create(shared, exchange, &target, form),
+        ("DELETE", true, _) if !everywhere && !target.kind.is(kinds::NAMESPACES) => {
+            delete_collection(shared, exchange, &target, form)
+        }
+        ("GET", false, Part::Main | Part::Status) => read::get(shared, &target, query, form).await,
+        ("PUT", false, _) => replace(shared, exchange, &target, part, form),
+        ("PATCH", false, Part::Main | Part::Status) => apply_patch(shared, exchange, &target, part, form),
+        ("DELETE", false, Part::Main) => delete_one(shared, exchange, &target, form),
+        _ => Err(Failure::method_not_allowed()),
+    }
+}
+
+/// Finds what the path names.
+fn resolve(shared: &Shared, place: &Place) -> Result<Target, Failure> {
+    let state = shared.state.lock();
+    let table = kinds::table_key(&place.group, &place.resource);
+    let group_prefix = format!("{}/", place.group);
+    let Some(found) = state.tables.get(&table) else {
+        let known = state.tables.keys().any(|it| it.starts_with(&group_prefix));
+        return Err(if known { Failure::no_route() } else { Failure::no_group() });
+    };
+    let kind = found.kind.clone();
+    let wrong_scope = match &place.namespace {
+        Some(_) => !kind.namespaced,
+        None => kind.namespaced && place.name.is_some(),
+    };
+    if !kind.serves(&place.version) || wrong_scope {
+        return Err(Failure::no_route());
+    }
+    let name = place.name.clone().unwrap_or_default();
+    match place.sub.as_deref() {
+        None => {}
+        Some(sub) if kind.rules.subresources.contains(&sub) => {}
+        Some(sub) if kind.rules.unserved.contains(&sub) => {
+            return Err(Failure::not_served(&format!("{}/{sub}", kind.qualified())));
+        }
+        Some(_) if kind.custom => return Err(Failure::not_found(&kind, &name)),
+        Some(_) => return Err(Failure::no_route()),
+    }
+    Ok(Target {
+        table,
+        api_version: kinds::join(&place.group, &place.version),
+        kind,
+        namespace: place.namespace.clone().unwrap_or_default(),
+        name,
+    })
+}
+
+fn create(
+    shared: &Shared,
+    exchange: &Exchange,
+    target: &Target,
+    form: Form,
+) -> Result<Response<ResponseBody>, Failure> {
+    exchange.check_body()?;
+    let body = validate::decode(&target.kind, &target.api_version, &exchange.body)?;
+    let created = write::create(&mut shared.state.lock(), target, body, shared.clock.wall())?;
+    Ok(answer::one(201, &target.kind, &target.api_version, &created, form))
+}
+
+fn replace(
+    shared: &Shared,
+    exchange: &Exchange,
+    target: &Target,
+    part: Part,
+    form: Form,
+) -> Result<Response<ResponseBody>, Failure> {
+    exchange.check_body()?;
+    let body = validate::decode(&target.kind, &target.api_version, &exchange.body)?;
+    let (code, stored) = write::replace(&mut shared.state.lock(), target, body, part, shared.clock.wall())?;
+    Ok(answer::one(code, &target.kind, &target.api_version, &stored, form))
+}
+
+fn apply_patch(
+    shared: &Shared,
+    exchange: &Exchange,
+    target: &Target,
+    part: Part,
+    form: Form,
+) -> Result<Response<ResponseBody>, Failure> {
+    let language = Language::of(exchange.header(header::CONTENT_TYPE), target.kind.custom)?;
+    let now = shared.clock.wall();
+    let patched = patch::patch(&mut shared.state.lock(), target, language, &exchange.body, part, now)?;
+    Ok(answer::one(200, &target.kind, &target.api_version, &patched, form))
+}
+
+fn delete_one(
+    shared: &Shared,
+    exchange: &Exchange,
+    target: &Target,
+    form: Form,
+) -> Result<Response<ResponseBody>, Failure> {
+    exchange.check_body()?;
+    let options = DeleteOptions::parse(&exchange.body, &exchange.query)?;
+    let deleted = delete::delete(&mut shared.state.lock(), target, &options, shared.clock.wall())?;
+    let kind = &target.kind;
+    Ok(match deleted {
+        Deleted::Gone(last) if !kind.rules.delete_shows_object => {
+            answer::json_answer(200, &answer::deleted(kind, &last))
+        }
+        Deleted::Gone(object) => answer::one(200, kind, &target.api_version, &object, form),
+        Deleted::Remains(object) => {
+            let code = if options.orphan == Some(false) { 202 } else { 200 };
+            answer::one(code, kind, &target.api_version, &object, form)
+        }
+    })
+}
+
+fn delete_collection(
+    shared: &Shared,
+    exchange: &Exchange,
+    target: &Target,
+    form: Form,
+) -> Result<Response<ResponseBody>, Failure> {
+    exchange.check_body()?;
+    let options = DeleteOptions::parse(&exchange.body, &exchange.query)?;
+    let request = list::Request::parse(&target.kind, &exchange.query)?;
+    let mut state = shared.state.lock();
+    let page = list::page(&state, target, &request)?;
+    delete::delete_all(&mut state, target, &page.items, &options, shared.clock.wall())?;
+    drop(state);
+    Ok(list::render(target, page, form))
+}

@@ -1,0 +1,155 @@
+use std::{io, net::SocketAddr, sync::Arc};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http_body_util::{BodyExt, combinators::UnsyncBoxBody};
+use hyper::{Request, Response, body::Incoming};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo},
+    server::conn::auto,
+};
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use tokio::{net::TcpListener, task::JoinHandle};
+use tokio_rustls::TlsAcceptor;
+use tower::ServiceExt;
+
+use crate::{BoxError, TestCluster, cluster::Door};
+
+type PlainBody = UnsyncBoxBody<Bytes, io::Error>;
+
+/// A cluster on loopback. Dropping it closes the port and every connection.
+pub struct Served {
+    /// Where it listens.
+    pub addr: SocketAddr,
+    /// The certificate authority of its certificate.
+    pub ca_pem: String,
+    task: JoinHandle<()>,
+}
+
+impl TestCluster {
+    /// Serves the cluster by HTTPS on a free loopback port, HTTP/1.1 and HTTP/2 as ALPN agrees. Tokens are ignored.
+    ///
+    /// # Errors
+    /// If there is no port or no certificate can be made.
+    pub async fn serve(&self) -> io::Result<Served> {
+        let (config, ca_pem) = tls().map_err(io::Error::other)?;
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        let addr = listener.local_addr()?;
+        let task = tokio::spawn(accept(listener, acceptor, Door(self.shared.clone())));
+        Ok(Served { addr, ca_pem, task })
+    }
+}
+
+impl Served {
+    /// `https://127.0.0.1:<port>`
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("https://{}", self.addr)
+    }
+
+    /// A kubeconfig with a token, which the server ignores.
+    #[must_use]
+    pub fn kubeconfig(&self) -> String {
+        let (url, ca) = (self.url(), base64(self.ca_pem.as_bytes()));
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: test\nclusters:\n- name: test\n  cluster:\n    server: {url}\n    \
+             certificate-authority-data: {ca}\ncontexts:\n- name: test\n  context:\n    cluster: test\n    user: test\n\
+             users:\n- name: test\n  user:\n    token: ignored\n"
+        )
+    }
+
+    /// Closes the port and every connection, and waits until that is done.
+    pub async fn close(mut self) {
+        self.task.abort();
+        // The only outcome is the cancellation just asked for.
+        let _ = (&mut self.task).await;
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn accept(listener: TcpListener, acceptor: TlsAcceptor, door: Door) {
+    // Connections live in the set, so they go with the listener.
+    let mut connections = tokio::task::JoinSet::new();
+    loop {
+        tokio::select! {
+            biased;
+            Some(_) = connections.join_next() => {}
+            accepted = listener.accept() => match accepted {
+                Ok((socket, _)) => {
+                    let (acceptor, door) = (acceptor.clone(), door.clone());
+                    connections.spawn(async move {
+                        if let Err(err) = connection(socket, acceptor, door).await {
+                            tracing::debug!(err, "connection ended");
+                        }
+                    });
+                }
+                Err(err) => {
+                    tracing::warn!(%err, "cannot accept");
+                    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                }
+            }
+        }
+    }
+}
+
+async fn connection(socket: tokio::net::TcpStream, acceptor: TlsAcceptor, door: Door) -> Result<(), BoxError> {
+    socket.set_nodelay(true)?;
+    let stream = acceptor.accept(socket).await?;
+    let service = hyper::service::service_fn(move |request| answer(door.clone(), request));
+    auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await
+}
+
+/// One request. Boxed and with a named error type: hyper's bounds are not met by `BoxError` in a spawned task.
+fn answer(door: Door, request: Request<Incoming>) -> BoxFuture<'static, io::Result<Response<PlainBody>>> {
+    Box::pin(async move {
+        let (head, body) = request.into_parts();
+        let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
+        let answer = door.oneshot(Request::from_parts(head, body.into())).await.map_err(io::Error::other)?;
+        Ok(answer.map(|body| body.map_err(io::Error::other).boxed_unsync()))
+    })
+}
+
+fn tls() -> Result<(rustls::ServerConfig, String), BoxError> {
+    let mut authority = rcgen::CertificateParams::new(Vec::<String>::new())?;
+    authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    authority.distinguished_name.push(rcgen::DnType::CommonName, "test-cluster CA");
+    authority.key_usages = vec![rcgen::KeyUsagePurpose::KeyCertSign, rcgen::KeyUsagePurpose::CrlSign];
+    let authority_key = rcgen::KeyPair::generate()?;
+    let ca = authority.self_signed(&authority_key)?;
+    let issuer = rcgen::Issuer::new(authority, authority_key);
+
+    let names = ["127.0.0.1", "localhost", "kubernetes", "kubernetes.default.svc"].map(str::to_owned);
+    let mut server = rcgen::CertificateParams::new(names)?;
+    server.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth];
+    server.distinguished_name.push(rcgen::DnType::CommonName, "test-cluster");
+    let server_key = rcgen::KeyPair::generate()?;
+    let certificate = server.signed_by(&server_key, &issuer)?;
+
+    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(server_key.serialize_der()));
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.der().clone(), ca.der().clone()], key)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok((config, ca.pem()))
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut encoded = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let bits = chunk.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
+        for at in 0..4 {
+            let letter = ALPHABET[(bits >> (18 - 6 * at) & 63) as usize];
+            encoded.push(if at <= chunk.len() { char::from(letter) } else { '=' });
+        }
+    }
+    encoded
+}

@@ -1,0 +1,349 @@
+use std::sync::Arc;
+
+use clock::Timestamp;
+use serde_json::{Value, json};
+
+use crate::{
+    Failure,
+    answer::Fault,
+    crd,
+    kinds::{self, Generation, Kind, StatusRule},
+    meta, namespace,
+    store::{State, storage_key},
+    validate,
+};
+
+/// What a request speaks of.
+#[derive(Debug, Clone)]
+pub(crate) struct Target {
+    pub(crate) table: String,
+    pub(crate) kind: Arc<Kind>,
+    /// `group/version` of the URL.
+    pub(crate) api_version: String,
+    /// Empty for cluster-scoped objects and for all namespaces.
+    pub(crate) namespace: String,
+    /// Empty for collections.
+    pub(crate) name: String,
+}
+
+impl Target {
+    pub(crate) fn key(&self) -> String {
+        storage_key(&self.kind, &self.namespace, &self.name)
+    }
+
+    /// The object as stored.
+    pub(crate) fn current(&self, state: &State) -> Result<Arc<Value>, Failure> {
+        let current = state.object(&self.table, &self.key()).cloned();
+        current.ok_or_else(|| Failure::not_found(&self.kind, &self.name))
+    }
+}
+
+/// Through which door an update comes, which settles what it may change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    Main,
+    Status,
+    Finalize,
+}
+
+/// Creates an object as a POST does: admission, validation, existence, in this order.
+pub(crate) fn create(state: &mut State, target: &Target, body: Value, now: Timestamp) -> Result<Arc<Value>, Failure> {
+    let kind = &target.kind;
+    if !matches!(meta::version(&body), "" | "0") {
+        return Err(Failure::internal("resourceVersion should not be set on objects to be created"));
+    }
+    let sent = meta::namespace(&body);
+    if kind.namespaced && !sent.is_empty() && sent != target.namespace {
+        let why = "the namespace of the provided object does not match the namespace sent on the request";
+        return Err(Failure::bad_request(why));
+    }
+    let (name, generated) = name_for(state, target, &body);
+    if kind.namespaced {
+        namespace::admit_create(state, kind, &target.namespace, &name)?;
+    }
+    crd::admit_create(state, kind, &name)?;
+    if name.is_empty() {
+        let fault = Fault::required("metadata.name", "name or generateName is required");
+        return Err(Failure::invalid(kind, "", &[fault]));
+    }
+    let object = prepare(state, kind, &target.namespace, &name, body, now);
+    validate::created(kind, &object)?;
+    let key = storage_key(kind, &target.namespace, &name);
+    if let Some(existing) = state.object(&target.table, &key) {
+        return Err(if generated { validate::clash(kind, &name) } else { Failure::already_exists(kind, existing) });
+    }
+    let stored = state.put(&target.table, &key, object)?;
+    crd::after_create(state, kind, &stored, now)?;
+    Ok(stored)
+}
+
+/// The name asked for, or a free one made from `generateName`; empty when neither is given.
+fn name_for(state: &mut State, target: &Target, body: &Value) -> (String, bool) {
+    let (name, prefix) = (meta::name(body), meta::text(body, "generateName"));
+    if !name.is_empty() || prefix.is_empty() {
+        return (name.to_owned(), false);
+    }
+    let cut = prefix.char_indices().nth(58).map_or(prefix.len(), |it| it.0);
+    let mut drawn = String::new();
+    for _ in 0..8 {
+        drawn = format!("{}{}", &prefix[..cut], meta::suffix(&mut state.rng));
+        if state.object(&target.table, &storage_key(&target.kind, &target.namespace, &drawn)).is_none() {
+            break;
+        }
+    }
+    (drawn, true)
+}
+
+/// What the server fills in or wipes before it stores a new object.
+pub(crate) fn prepare(
+    state: &mut State,
+    kind: &Kind,
+    namespace: &str,
+    name: &str,
+    mut object: Value,
+    now: Timestamp,
+) -> Value {
+    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "managedFields", "namespace"] {
+        meta::remove(&mut object, field);
+    }
+    meta::set(&mut object, "name", name);
+    if kind.namespaced {
+        meta::set(&mut object, "namespace", namespace);
+    }
+    meta::set(&mut object, "uid", meta::new_uid(&mut state.rng));
+    meta::set(&mut object, "creationTimestamp", meta::stamp(now));
+    if kind.rules.generation != Generation::Unused {
+        meta::set(&mut object, "generation", 1);
+    }
+    if let StatusRule::Apart(initial) = kind.rules.status {
+        let fields = meta::as_map(&mut object);
+        match serde_json::from_str(initial) {
+            Ok(status) => fields.insert("status".into(), status),
+            Err(_) => fields.remove("status"),
+        };
+    }
+    for (path, value) in kind.rules.defaults {
+        meta::default_at(&mut object, path, serde_json::from_str(value).unwrap_or_default());
+    }
+    meta::as_map(&mut object).insert("apiVersion".into(), kind.api_version().into());
+    if kind.is(kinds::NAMESPACES) {
+        namespace::on_create(&mut object);
+    } else if kind.is(kinds::CRDS) {
+        crd::complete(&mut object);
+    }
+    meta::tidy(&mut object);
+    if state.managed_fields {
+        meta::set(&mut object, "managedFields", managed_fields(kind, now));
+    }
+    object
+}
+
+/// An entry such as a real server keeps, to be stripped by those who do not want it.
+fn managed_fields(kind: &Kind, now: Timestamp) -> Value {
+    json!([{
+        "manager": "test-cluster", "operation": "Update", "apiVersion": kind.api_version(), "time": meta::stamp(now),
+        "fieldsType": "FieldsV1", "fieldsV1": { "f:metadata": { "f:labels": { ".": {}, "f:app": {} } } },
+    }])
+}
+
+/// Stores `next` in place of `current`, as far as `part` may change it: nothing is written when nothing changes, and
+/// the object goes when its deletion was only waiting for the finalizers that `next` no longer has.
+pub(crate) fn update(
+    state: &mut State,
+    target: &Target,
+    current: &Arc<Value>,
+    mut next: Value,
+    part: Part,
+    now: Timestamp,
+) -> Result<Arc<Value>, Failure> {
+    let kind = &target.kind;
+    check_identity(target, &next)?;
+    match meta::version(&next) {
+        "" | "0" if kind.rules.needs_version => {
+            let shown = Value::from(0);
+            let fault = Fault::invalid("metadata.resourceVersion", &shown, "must be specified for an update");
+            return Err(validate::invalid_resource(kind, &target.name, &fault));
+        }
+        "" | "0" => {}
+        version if version.parse::<u64>().is_err() => {
+            return Err(Failure::internal(format!("strconv.ParseUint: parsing {version:?}: invalid syntax")));
+        }
+        version if version != meta::version(current) => return Err(Failure::modified(kind, &target.name)),
+        _ => {}
+    }
+    keep_metadata(kind, current, &mut next);
+    let mut next = combine(kind, current, next, part);
+    if kind.is(kinds::NAMESPACES) {
+        namespace::on_update(&mut next);
+    }
+    meta::tidy(&mut next);
+    validate::updated(kind, current, &next)?;
+    if counts_as_generation(kind, current, &next) {
+        let generation = current["metadata"]["generation"].as_i64().unwrap_or(0);
+        meta::set(&mut next, "generation", generation + 1);
+    }
+    if next == **current {
+        return Ok(current.clone());
+    }
+    if may_go(kind, &next) {
+        state.remove(&target.table, &target.key(), now)?;
+        // As a real server: the object as sent, with the old version.
+        return Ok(Arc::new(next));
+    }
+    let stored = state.put(&target.table, &target.key(), next)?;
+    crd::after_update(state, kind, &stored)?;
+    Ok(stored)
+}
+
+/// A PUT: as an update of what is there, with the uid as a precondition; some kinds are created by it.
+pub(crate) fn replace(
+    state: &mut State,
+    target: &Target,
+    body: Value,
+    part: Part,
+    now: Timestamp,
+) -> Result<(u16, Arc<Value>), Failure> {
+    let kind = &target.kind;
+    check_identity(target, &body)?;
+    let Some(current) = state.object(&target.table, &target.key()).cloned() else {
+        if !kind.rules.put_creates || part != Part::Main {
+            return Err(Failure::not_found(kind, &target.name));
+        }
+        let mut body = body;
+        meta::remove(&mut body, "resourceVersion");
+        if !meta::uid(&body).is_empty() {
+            return Err(uid_conflict(kind, &target.name, meta::uid(&body), ""));
+        }
+        return create(state, target, body, now).map(|it| (201, it));
+    };
+    let uid = meta::uid(&body);
+    if !uid.is_empty() && uid != meta::uid(&current) {
+        return Err(uid_conflict(kind, &target.name, uid, meta::uid(&current)));
+    }
+    update(state, target, &current, body, part, now).map(|it| (200, it))
+}
+
+fn uid_conflict(kind: &Kind, name: &str, sent: &str, stored: &str) -> Failure {
+    let why = format!(
+        "StorageError: invalid object, Code: 4, Key: /registry/{}/{name}, ResourceVersion: 0, AdditionalErrorMsg: \
+         Precondition failed: UID in precondition: {sent}, UID in object meta: {stored}",
+        kind.plural
+    );
+    Failure::conflict(kind, name, &why)
+}
+
+/// Name and namespace of the body are those of the URL.
+fn check_identity(target: &Target, body: &Value) -> Result<(), Failure> {
+    let (name, wanted) = (meta::name(body), &target.name);
+    if name.is_empty() {
+        let why = format!("the name of the object ({wanted} based on URL) was undeterminable: name must be provided");
+        return Err(Failure::bad_request(why));
+    }
+    if name != wanted {
+        let why = format!("the name of the object ({name}) does not match the name on the URL ({wanted})");
+        return Err(Failure::bad_request(why));
+    }
+    let namespace = meta::namespace(body);
+    if target.kind.namespaced && !namespace.is_empty() && namespace != target.namespace {
+        let why = format!(
+            "the namespace of the object ({namespace}) does not match the namespace on the request ({})",
+            target.namespace
+        );
+        return Err(Failure::bad_request(why));
+    }
+    Ok(())
+}
+
+/// What an update never changes, whatever is sent.
+fn keep_metadata(kind: &Kind, current: &Value, next: &mut Value) {
+    if meta::uid(next).is_empty() {
+        meta::keep(next, current, "uid");
+    }
+    let kept =
+        ["creationTimestamp", "deletionTimestamp", "generation", "resourceVersion", "managedFields", "namespace"];
+    for field in kept {
+        meta::keep(next, current, field);
+    }
+    // Another value than the stored one is a mistake that validation names; none at all is fine.
+    if next["metadata"]["deletionGracePeriodSeconds"].is_null() || !meta::is_deleting(current) {
+        meta::keep(next, current, "deletionGracePeriodSeconds");
+    }
+    let fields = meta::as_map(next);
+    fields.insert("kind".into(), kind.kind.clone().into());
+    fields.insert("apiVersion".into(), kind.api_version().into());
+}
+
+/// Takes from `next` what the door lets through, and the rest from `current`.
+fn combine(kind: &Kind, current: &Value, mut next: Value, part: Part) -> Value {
+    let take = |into: &mut Value, from: &Value, field: &str| {
+        match from.get(field) {
+            Some(value) => meta::as_map(into).insert(field.into(), value.clone()),
+            None => meta::as_map(into).remove(field),
+        };
+    };
+    match part {
+        Part::Main => {
+            if kind.status_apart() {
+                take(&mut next, current, "status");
+            }
+            if kind.is(kinds::NAMESPACES) {
+                // Only the finalize subresource changes spec.finalizers, and there is nothing else in it.
+                take(&mut next, current, "spec");
+            }
+            next
+        }
+        Part::Status => {
+            let mut combined = current.clone();
+            if !kind.custom {
+                let kept = match kind.table().as_str() {
+                    kinds::DEPLOYMENTS => "labels",
+                    kinds::PODS => "ownerReferences",
+                    _ => "",
+                };
+                if !kept.is_empty() {
+                    meta::keep(&mut next, current, kept);
+                }
+                take(&mut combined, &next, "metadata");
+            }
+            take(&mut combined, &next, "status");
+            combined
+        }
+        Part::Finalize => {
+            let mut combined = current.clone();
+            take(&mut combined, &next, "metadata");
+            let finalizers = meta::texts(&next["spec"], "finalizers");
+            if finalizers.is_empty() {
+                meta::map(&mut combined, "spec").remove("finalizers");
+            } else {
+                meta::map(&mut combined, "spec").insert("finalizers".into(), json!(finalizers));
+            }
+            combined
+        }
+    }
+}
+
+/// Whether the change from `current` to `next` makes a new generation.
+pub(crate) fn counts_as_generation(kind: &Kind, current: &Value, next: &Value) -> bool {
+    match kind.rules.generation {
+        Generation::Unused => false,
+        Generation::Spec => current["spec"] != next["spec"],
+        Generation::SpecOrAnnotations => {
+            current["spec"] != next["spec"] || current["metadata"]["annotations"] != next["metadata"]["annotations"]
+        }
+        Generation::Content => {
+            let ignored = |field: &str| field == "metadata" || (field == "status" && kind.status_apart());
+            let content = |object: &Value| -> Vec<(String, Value)> {
+                let fields = object.as_object().into_iter().flatten();
+                fields.filter(|it| !ignored(it.0)).map(|(field, value)| (field.clone(), value.clone())).collect()
+            };
+            content(current) != content(next)
+        }
+    }
+}
+
+/// A deleted object that nothing holds any more.
+pub(crate) fn may_go(kind: &Kind, object: &Value) -> bool {
+    let grace = object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
+    let held = kind.is(kinds::NAMESPACES) && !meta::texts(&object["spec"], "finalizers").is_empty();
+    meta::is_deleting(object) && meta::finalizers(object).is_empty() && grace == 0 && !held
+}

@@ -1,0 +1,16 @@
+//! What the server answers, one module per concern, all in virtual time.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+mod kit;
+
+mod custom;
+mod deleting;
+mod discovery;
+mod faults;
+mod listing;
+mod loopback;
+mod namespaces;
+mod objects;
+mod patching;
+mod watching;
