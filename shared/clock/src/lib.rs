@@ -88,7 +88,9 @@ impl Clock {
     /// Outside a tokio runtime.
     #[must_use]
     pub fn virtual_from(epoch: Timestamp) -> Self {
-        Self(Source::Virtual(Arc::new(Virtual { epoch, start: Instant::now(), suspended: AtomicU64::new(0) })))
+        #[expect(clippy::disallowed_methods, reason = "this is the place")]
+        let start = Instant::now();
+        Self(Source::Virtual(Arc::new(Virtual { epoch, start, suspended: AtomicU64::new(0) })))
     }
 
     /// Lets a virtual machine sleep for `pause`: wall and boot time go on, the process's own timers do not.

@@ -21,7 +21,11 @@ struct Inner {
     registry: Registry,
     /// Families by name, so that a second declaration finds the first.
     families: Mutex<BTreeMap<String, Box<dyn Any + Send>>>,
+    /// Bring gauges that tell an age up to date before anybody reads them.
+    refreshers: Mutex<Vec<Refresher>>,
 }
+
+type Refresher = Arc<dyn Fn() + Send + Sync>;
 
 impl Metrics {
     /// An empty registry.
@@ -62,13 +66,24 @@ impl Metrics {
         self.0.registry.register(collector).expect("metric names are unique");
     }
 
+    /// Has `refresh` called before each [`Metrics::encode`]: for gauges that grow while nothing happens.
+    pub fn before_encode(&self, refresh: impl Fn() + Send + Sync + 'static) {
+        self.refreshers().push(Arc::new(refresh));
+    }
+
     /// Everything in the Prometheus text format.
     #[must_use]
     pub fn encode(&self) -> String {
+        let refreshers = self.refreshers().clone();
+        refreshers.iter().for_each(|refresh| refresh());
         let mut text = String::new();
         // Writing into a string fails only for families without a name or samples, which a registry never gathers.
         let _ = TextEncoder::new().encode_utf8(&self.0.registry.gather(), &mut text);
         text
+    }
+
+    fn refreshers(&self) -> std::sync::MutexGuard<'_, Vec<Refresher>> {
+        self.0.refreshers.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     fn family<F>(&self, name: &str, make: impl FnOnce() -> prometheus::Result<F>) -> F
@@ -104,6 +119,15 @@ mod tests {
         metrics.counters("requests_total", "Requests.", &["code"]).with_label_values(&["200"]).inc();
         metrics.counters("requests_total", "Requests.", &["code"]).with_label_values(&["200"]).inc();
         assert!(metrics.encode().contains("requests_total{code=\"200\"} 2"), "{}", metrics.encode());
+    }
+
+    #[test]
+    fn gauges_of_an_age_are_refreshed_before_they_are_read() {
+        let metrics = Metrics::new();
+        let age = metrics.gauges("age", "Age.", &["name"]);
+        metrics.before_encode(move || age.with_label_values(&["a"]).inc());
+        assert!(metrics.encode().contains("age{name=\"a\"} 1"));
+        assert!(metrics.encode().contains("age{name=\"a\"} 2"));
     }
 
     #[test]

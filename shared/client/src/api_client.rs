@@ -1,0 +1,531 @@
+use std::{fmt::Write as _, sync::Arc, time::Duration};
+
+use api::{
+    Atom, Cached, Meta, Namespace, ObjectKey, Page, Pod, RawMetadata, Resource, StatusOwner, Typed, Uid, Version,
+};
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::BodyExt;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json, value::RawValue};
+use tower::ServiceExt;
+
+use crate::{
+    ApiError, Incoming, Ledger, Stack,
+    layers::{Create, CreateHints, Once},
+};
+
+/// Answers to writes are asked for as metadata: decoding a Pod back costs more than sending it.
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+/// The form that deletecollection wants: the singular one is refused *after the deed*.
+const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+const JSON: &str = "application/json";
+
+/// The small typed surface through which a controller speaks, and the only door for writes.
+#[derive(Clone)]
+pub struct Api {
+    pub(crate) reads: Stack,
+    pub(crate) writes: Stack,
+    /// Of a fenced client.
+    pub(crate) hints: Option<Arc<CreateHints>>,
+    /// What a leader tells its successor; only for clients whose writes the term guards.
+    pub(crate) ledger: Option<Ledger>,
+}
+
+/// What the server stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written {
+    /// The object's name, which the server may have generated.
+    pub name: Box<str>,
+    /// Its identity.
+    pub uid: Uid,
+    /// The version of this very write.
+    pub version: Version,
+}
+
+/// A patch body with its media type.
+#[derive(Debug, Clone)]
+pub enum Patch {
+    /// RFC 6902
+    Json(Value),
+    /// RFC 7386
+    Merge(Value),
+    /// Kubernetes' own, for built-in kinds.
+    Strategic(Value),
+}
+
+/// What becomes of dependents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Propagation {
+    /// The garbage collector deletes them afterwards.
+    Background,
+    /// They go first.
+    Foreground,
+    /// They stay.
+    Orphan,
+}
+
+impl Propagation {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Background => "Background",
+            Self::Foreground => "Foreground",
+            Self::Orphan => "Orphan",
+        }
+    }
+}
+
+/// Preconditions and manner of a DELETE.
+#[derive(Debug, Clone, Default)]
+pub struct DeleteOptions {
+    /// The server's default when `None`.
+    pub propagation: Option<Propagation>,
+    /// Only this very object.
+    pub uid: Option<Uid>,
+    /// Only in this very state.
+    pub version: Option<Version>,
+    /// Seconds; the object's own when `None`.
+    pub grace: Option<u32>,
+}
+
+/// Query of a list.
+#[derive(Debug, Clone, Default)]
+pub struct ListOptions {
+    /// At most this many items; 0 = all.
+    pub limit: u32,
+    /// Token of the page before.
+    pub next: String,
+    /// `resourceVersion`; empty = the most recent, by a consistent read.
+    pub version: String,
+}
+
+impl Api {
+    /// Reads one object from the server, not from a cache.
+    ///
+    /// # Errors
+    /// As [`ApiError`]; an object that does not decode is `Unknown` naming the field.
+    pub async fn get<T: Cached>(&self, resource: &Resource, namespace: &str, name: &str) -> Result<T, ApiError> {
+        let bytes = self.read(&resource.object(namespace, name), JSON).await?;
+        T::decode_object(&bytes).map_err(|err| ApiError::unknown(format!("{resource} {namespace}/{name}: {err}")))
+    }
+
+    /// Lists the metadata of one page of objects: of `namespace`, or of the cluster.
+    ///
+    /// # Errors
+    /// As [`ApiError`].
+    pub async fn list_metadata(
+        &self,
+        resource: &Resource,
+        namespace: Option<&str>,
+        options: &ListOptions,
+    ) -> Result<Page<Meta>, ApiError> {
+        let path = format!("{}?{}", resource.collection(namespace), options.query());
+        let bytes = self.read(&path, METADATA_LIST).await?;
+        Meta::decode_page(&bytes).map_err(|err| ApiError::unknown(format!("list of {resource}: {err}")))
+    }
+
+    /// A GET of any path with its bytes as answer: discovery and the like.
+    ///
+    /// # Errors
+    /// As [`ApiError`].
+    pub async fn read(&self, path: &str, accept: &str) -> Result<Bytes, ApiError> {
+        let request = request(Method::GET, path, accept, None)?;
+        let answer = send(&self.reads, request).await?;
+        collect(answer).await
+    }
+
+    /// Creates `object` in `namespace` (ignored for cluster-scoped types).
+    ///
+    /// # Errors
+    /// As [`ApiError`].
+    pub async fn create(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        object: &impl Serialize,
+    ) -> Result<Written, ApiError> {
+        let path = resource.collection(Some(namespace));
+        let mut request = request(Method::POST, &path, METADATA, Some((JSON, encode(object)?)))?;
+        let Some(hints) = self.hints.as_ref().filter(|it| it.wanted()) else {
+            return self.written(resource, request).await;
+        };
+        request.extensions_mut().insert(Create);
+        self.written(resource, request).await.inspect_err(|err| hints.failed(err))
+    }
+
+    /// A POST whose answer is the point: reviews and tokens. Never asks for metadata alone, which would lose it.
+    ///
+    /// # Errors
+    /// As [`ApiError`].
+    pub async fn ask(&self, path: &str, question: &impl Serialize) -> Result<Bytes, ApiError> {
+        let request = request(Method::POST, path, JSON, Some((JSON, encode(question)?)))?;
+        collect(send(&self.writes, request).await?).await
+    }
+
+    /// Patches an object or one of its subresources (`sub` such as `Some("status")`).
+    ///
+    /// # Errors
+    /// As [`ApiError`].
+    pub async fn patch(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+        sub: Option<&str>,
+        patch: &Patch,
+    ) -> Result<Written, ApiError> {
+        let (media_type, body) = match patch {
+            Patch::Json(body) => ("application/json-patch+json", body),
+            Patch::Merge(body) => ("application/merge-patch+json", body),
+            Patch::Strategic(body) => ("application/strategic-merge-patch+json", body),
+        };
+        let mut path = resource.object(namespace, name);
+        if let Some(sub) = sub {
+            path.push('/');
+            path.push_str(sub);
+        }
+        self.write(resource, Method::PATCH, &path, media_type, encode(body)?).await
+    }
+
+    /// Replaces the status of `object`, whose version makes the write exact. `after` is our own last write of it in this
+    /// sync, if there was one.
+    ///
+    /// # Errors
+    /// As [`ApiError`]; `Conflict` when anybody has written since.
+    pub async fn put_status<T: StatusOwner>(
+        &self,
+        object: &T,
+        after: Option<&Written>,
+        status: &impl Serialize,
+    ) -> Result<Written, ApiError> {
+        let resource = T::resource();
+        let metadata = current(object.raw_metadata(), after)?;
+        let body = json!({ "apiVersion": resource.api_version(), "kind": &*resource.kind });
+        let body = with(body, "metadata", &metadata)?;
+        let body = with(body, "status", status)?;
+        let meta = object.meta();
+        let path = format!("{}/status", resource.object(meta.namespace, meta.name));
+        self.write(&resource, Method::PUT, &path, JSON, encode(&body)?).await
+    }
+
+    /// Replaces `spec.finalizers` of a namespace by the `finalize` subresource: `metadata` and `spec` as a live read
+    /// brought them, the finalizers as given.
+    ///
+    /// # Errors
+    /// As [`ApiError`]; `Conflict` when anybody has written since.
+    pub async fn finalize(
+        &self,
+        name: &str,
+        metadata: &RawMetadata,
+        after: Option<&Written>,
+        spec: Option<&RawValue>,
+        finalizers: &[Atom],
+    ) -> Result<Written, ApiError> {
+        let mut spec: Value = match spec {
+            Some(raw) => serde_json::from_str(raw.get()).map_err(|err| ApiError::unknown(err.to_string()))?,
+            None => json!({}),
+        };
+        let finalizers: Vec<&str> = finalizers.iter().map(|it| &**it).collect();
+        spec["finalizers"] = json!(finalizers);
+        let body = json!({ "apiVersion": "v1", "kind": "Namespace", "spec": spec });
+        let body = with(body, "metadata", &current(metadata, after)?)?;
+        let path = format!("/api/v1/namespaces/{name}/finalize");
+        self.write(&Namespace::resource(), Method::PUT, &path, JSON, encode(&body)?).await
+    }
+
+    /// Replaces a whole object: for the Lease alone, whose only writer is its holder.
+    ///
+    /// # Errors
+    /// As [`ApiError`]; `Conflict` when anybody has written since.
+    pub async fn replace(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+        object: &impl Serialize,
+    ) -> Result<Written, ApiError> {
+        self.write(resource, Method::PUT, &resource.object(namespace, name), JSON, encode(object)?).await
+    }
+
+    /// Deletes one object.
+    ///
+    /// # Errors
+    /// As [`ApiError`]; `Conflict` when a precondition does not hold.
+    pub async fn delete(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+        options: &DeleteOptions,
+    ) -> Result<(), ApiError> {
+        let request =
+            request(Method::DELETE, &resource.object(namespace, name), METADATA, Some((JSON, options.encode()?)))?;
+        if let Some(ledger) = &self.ledger {
+            ledger.deleted(resource, ObjectKey::new(namespace, name));
+        }
+        drain(send(&self.writes, request).await?).await
+    }
+
+    /// Deletes every object of a type in a namespace. The answer names what was deleted and is not kept.
+    ///
+    /// # Errors
+    /// As [`ApiError`].
+    pub async fn delete_collection(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        propagation: Propagation,
+    ) -> Result<(), ApiError> {
+        let options = DeleteOptions { propagation: Some(propagation), ..DeleteOptions::default() };
+        let path = resource.collection(Some(namespace));
+        let request = request(Method::DELETE, &path, METADATA_LIST, Some((JSON, options.encode()?)))?;
+        if let Some(ledger) = &self.ledger {
+            ledger.lost_sight(resource);
+        }
+        drain(send(&self.writes, request).await?).await
+    }
+
+    /// Asks a pod to go, if the disruption budgets allow it: what they say comes back as [`ApiError::Busy`], never
+    /// repeated here.
+    ///
+    /// # Errors
+    /// As [`ApiError`].
+    pub async fn evict(&self, namespace: &str, name: &str, options: &DeleteOptions) -> Result<(), ApiError> {
+        let body = json!({
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": { "namespace": namespace, "name": name },
+            "deleteOptions": options.body(),
+        });
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/eviction");
+        let mut request = request(Method::POST, &path, JSON, Some((JSON, encode(&body)?)))?;
+        request.extensions_mut().insert(Once);
+        if let Some(ledger) = &self.ledger {
+            ledger.deleted(&Pod::resource(), ObjectKey::new(namespace, name));
+        }
+        drain(send(&self.writes, request).await?).await
+    }
+
+    async fn write(
+        &self,
+        resource: &Resource,
+        method: Method,
+        path: &str,
+        media_type: &str,
+        body: Bytes,
+    ) -> Result<Written, ApiError> {
+        self.written(resource, request(method, path, METADATA, Some((media_type, body)))?).await
+    }
+
+    async fn written(&self, resource: &Resource, request: Request<crate::Body>) -> Result<Written, ApiError> {
+        let outcome = self.stored(request).await;
+        if let Some(ledger) = &self.ledger {
+            match &outcome {
+                Ok(written) => ledger.wrote(resource, &written.version),
+                Err(ApiError::Unknown { .. }) => ledger.lost_sight(resource),
+                Err(_) => {}
+            }
+        }
+        outcome
+    }
+
+    async fn stored(&self, request: Request<crate::Body>) -> Result<Written, ApiError> {
+        let path = request.uri().path().to_owned();
+        let answer = collect(send(&self.writes, request).await?).await?;
+        #[derive(Deserialize)]
+        struct Answer {
+            metadata: Stored,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Stored {
+            #[serde(default)]
+            name: Box<str>,
+            #[serde(default)]
+            uid: Uid,
+            #[serde(default)]
+            resource_version: Version,
+        }
+        // The server has stored it: an answer that cannot be read leaves the outcome to be looked up.
+        let Answer { metadata } =
+            serde_json::from_slice(&answer).map_err(|err| ApiError::unknown(format!("answer to {path}: {err}")))?;
+        Ok(Written { name: metadata.name, uid: metadata.uid, version: metadata.resource_version })
+    }
+}
+
+impl ListOptions {
+    pub(crate) fn query(&self) -> String {
+        let mut query = String::new();
+        let mut add = |key: &str, value: &str| {
+            if !query.is_empty() {
+                query.push('&');
+            }
+            // Writing into a string cannot fail.
+            let _ = write!(query, "{key}={}", urlencode(value));
+        };
+        if self.limit > 0 {
+            add("limit", &self.limit.to_string());
+        }
+        if !self.next.is_empty() {
+            add("continue", &self.next);
+        }
+        if !self.version.is_empty() {
+            add("resourceVersion", &self.version);
+        }
+        query
+    }
+}
+
+impl DeleteOptions {
+    fn encode(&self) -> Result<Bytes, ApiError> {
+        encode(&self.body())
+    }
+
+    fn body(&self) -> Value {
+        let Self { propagation, uid, version, grace } = self;
+        let mut body = json!({ "apiVersion": "v1", "kind": "DeleteOptions" });
+        if let Some(propagation) = propagation {
+            body["propagationPolicy"] = json!(propagation.as_str());
+        }
+        if let Some(grace) = grace {
+            body["gracePeriodSeconds"] = json!(grace);
+        }
+        if let Some(uid) = uid {
+            body["preconditions"]["uid"] = json!(uid);
+        }
+        if let Some(version) = version {
+            body["preconditions"]["resourceVersion"] = json!(version);
+        }
+        body
+    }
+}
+
+fn current(metadata: &RawMetadata, after: Option<&Written>) -> Result<RawMetadata, ApiError> {
+    match after {
+        Some(written) => metadata.at(&written.version).map_err(|err| ApiError::unknown(err.to_string())),
+        None => Ok(metadata.clone()),
+    }
+}
+
+fn with(mut body: Value, field: &str, value: &impl Serialize) -> Result<Value, ApiError> {
+    body[field] = serde_json::to_value(value).map_err(|err| ApiError::unknown(err.to_string()))?;
+    Ok(body)
+}
+
+fn encode(object: &impl Serialize) -> Result<Bytes, ApiError> {
+    serde_json::to_vec(object).map(Bytes::from).map_err(|err| ApiError::unknown(format!("cannot encode: {err}")))
+}
+
+/// Percent-encodes a query value: everything but the unreserved characters of RFC 3986.
+pub(crate) fn urlencode(value: &str) -> String {
+    let mut encoded = String::with_capacity(value.len());
+    for byte in value.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => encoded.push(byte.into()),
+            _ => {
+                let _ = write!(encoded, "%{byte:02X}");
+            }
+        }
+    }
+    encoded
+}
+
+/// A request for a path of ours; the transport knows the server.
+pub(crate) fn request(
+    method: Method,
+    path: &str,
+    accept: &str,
+    body: Option<(&str, Bytes)>,
+) -> Result<Request<crate::Body>, ApiError> {
+    let mut builder = Request::builder().method(method).uri(path).header(header::ACCEPT, accept);
+    let body = match body {
+        Some((media_type, bytes)) => {
+            builder = builder.header(header::CONTENT_TYPE, media_type);
+            bytes
+        }
+        None => Bytes::new(),
+    };
+    builder.body(body.into()).map_err(|err| ApiError::unknown(format!("{path}: {err}")))
+}
+
+/// Sends, and turns every answer that is no success into an error.
+pub(crate) async fn send(stack: &Stack, request: Request<crate::Body>) -> Result<Response<Incoming>, ApiError> {
+    let answer = stack.clone().oneshot(request).await?;
+    if answer.status().is_success() {
+        return Ok(answer);
+    }
+    Err(failure(answer).await)
+}
+
+async fn failure(answer: Response<Incoming>) -> ApiError {
+    let code = answer.status();
+    let retry_after = retry_after(&answer);
+    let body = match collect(answer).await {
+        Ok(body) => body,
+        Err(err) => return err,
+    };
+    // Overload and unserved groups answer in plain text.
+    let mut status: api::Status = serde_json::from_slice(&body).unwrap_or_else(|_| api::Status {
+        message: String::from_utf8_lossy(&body[..body.len().min(512)]).trim().to_owned(),
+        ..api::Status::default()
+    });
+    status.code = code.as_u16();
+    if status.message.is_empty() {
+        status.message = code.canonical_reason().unwrap_or("no reason given").to_owned();
+    }
+    ApiError::from_status(status, retry_after)
+}
+
+/// `Retry-After` in seconds; the other form, a date, is not used by API servers.
+pub(crate) fn retry_after<B>(answer: &Response<B>) -> Option<Duration> {
+    let value = answer.headers().get(header::RETRY_AFTER)?.to_str().ok()?;
+    value.trim().parse().ok().map(Duration::from_secs)
+}
+
+pub(crate) async fn collect(answer: Response<Incoming>) -> Result<Bytes, ApiError> {
+    let collected = answer.into_body().collect().await;
+    collected
+        .map(http_body_util::Collected::to_bytes)
+        .map_err(|err| ApiError::unknown(format!("answer broke off: {}", crate::error::chain(&*err))))
+}
+
+/// Reads an answer to its end without keeping it.
+async fn drain(answer: Response<Incoming>) -> Result<(), ApiError> {
+    debug_assert!(answer.status() != StatusCode::NOT_ACCEPTABLE);
+    let mut body = answer.into_body();
+    while let Some(frame) = body.frame().await {
+        frame.map_err(|err| ApiError::unknown(format!("answer broke off: {}", crate::error::chain(&*err))))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delete_options_say_only_what_was_asked_for() {
+        let bare = DeleteOptions::default().body();
+        assert_eq!(bare, json!({ "apiVersion": "v1", "kind": "DeleteOptions" }));
+        let all = DeleteOptions {
+            propagation: Some(Propagation::Foreground),
+            uid: Some(Uid::new("u")),
+            version: Some(Version::new("7")),
+            grace: Some(0),
+        };
+        let want = json!({
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": "Foreground",
+            "gracePeriodSeconds": 0,
+            "preconditions": { "uid": "u", "resourceVersion": "7" },
+        });
+        assert_eq!(all.body(), want);
+    }
+
+    #[test]
+    fn list_options_are_encoded() {
+        let options = ListOptions { limit: 1, next: "a/b=".to_owned(), version: "7".to_owned() };
+        assert_eq!(options.query(), "limit=1&continue=a%2Fb%3D&resourceVersion=7");
+    }
+}

@@ -1,0 +1,182 @@
+use std::sync::Arc;
+
+use clock::Clock;
+use metrics::Metrics;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    Api, ConfigError, Ledger, PoolOptions, Stack, Term, Transport, Watcher,
+    layers::{
+        Authorize, Common, CreateHints, DEADLINE, LEASE_DEADLINE, Layers, Observed, Patience, Recipe, Throttle,
+        WATCH_OPENS, authorize, user_agent,
+    },
+    pools,
+};
+
+/// Informers are one client, as upstream.
+const INFORMERS: &str = "shared-informers";
+/// As upstream.
+const LEADER_ELECTION: &str = "leader-election";
+
+/// Where bytes go, one transport per pool, so that one kind of traffic never waits behind another.
+#[derive(Clone)]
+pub struct Pools {
+    /// Watches only: they hold streams for minutes.
+    pub watches: Transport,
+    /// Reads, reviews and tokens.
+    pub reads: Transport,
+    /// Controllers' writes, guarded by the term.
+    pub writes: Transport,
+    /// The Lease.
+    pub lease: Transport,
+}
+
+/// The pools, and who we are to the server.
+#[derive(Clone)]
+pub struct Connection {
+    /// The transports.
+    pub pools: Pools,
+    host: Arc<str>,
+    authorize: Option<Authorize>,
+}
+
+impl Connection {
+    /// Pools to the server of a configuration. Nothing connects before the first request.
+    ///
+    /// # Errors
+    /// When an address, certificate, key, token or plugin of the configuration cannot be used.
+    pub fn open(config: kube::Config, options: PoolOptions) -> Result<Self, ConfigError> {
+        let host = config.cluster_url.authority().map_or("", |it| it.as_str().rsplit('@').next().unwrap_or_default());
+        let host = Arc::from(host);
+        let authorize = authorize(&config, &options.clock)?;
+        let pools = pools::open(&config, options)?;
+        Ok(Self { pools, host, authorize })
+    }
+
+    /// Every pool leads to one service: a server in memory.
+    #[must_use]
+    pub fn in_memory(service: Transport) -> Self {
+        let pools = Pools { watches: service.clone(), reads: service.clone(), writes: service.clone(), lease: service };
+        Self { pools, host: Arc::from("in-memory"), authorize: None }
+    }
+}
+
+/// What the layers need from the manager.
+#[derive(Clone)]
+pub struct Environment {
+    /// Time.
+    pub clock: Clock,
+    /// Where `rest_client_*` go.
+    pub metrics: Metrics,
+    /// When controllers may write.
+    pub term: Term,
+    /// Ends waits for tokens and for `Retry-After` at once; what is in flight goes on.
+    pub stop: CancellationToken,
+    /// Sent as User-Agent, with `/<name>` behind it.
+    pub user_agent: String,
+}
+
+/// `--kube-api-qps` and `--kube-api-burst`; a qps of zero or less means no limit.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Limits {
+    /// Requests a second.
+    pub qps: f64,
+    /// Requests at once.
+    pub burst: u32,
+}
+
+impl Limits {
+    /// No limit.
+    pub const NONE: Self = Self { qps: 0.0, burst: 0 };
+}
+
+/// Hands out clients: one per controller, with its own budget.
+#[derive(Clone)]
+pub struct Clients {
+    pools: Pools,
+    environment: Environment,
+    common: Common,
+    ledger: Ledger,
+}
+
+impl Clients {
+    /// Puts the layers on a connection.
+    #[must_use]
+    pub fn new(connection: Connection, environment: Environment) -> Self {
+        let Connection { pools, host, authorize } = connection;
+        let Environment { clock, metrics, stop, .. } = &environment;
+        let common = Common {
+            clock: clock.clone(),
+            stop: stop.clone(),
+            observed: Arc::new(Observed::new(metrics, host)),
+            warnings: Arc::default(),
+            authorize,
+        };
+        let ledger = Ledger::new(clock.clone());
+        Self { pools, environment, common, ledger }
+    }
+
+    /// What was written lately through the clients that the term guards.
+    #[must_use]
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// For a controller or its recorder: writes are fenced by the term.
+    #[must_use]
+    pub fn controller(&self, name: &str, limits: Limits) -> Api {
+        let budget = Arc::new(Throttle::new(name, limits));
+        let Environment { clock, metrics, term, .. } = &self.environment;
+        let reads = Recipe { retries: true, ..self.recipe(name, &budget) };
+        let writes = Recipe { retries: true, fence: Some(term.clone()), ..self.recipe(name, &budget) };
+        Api {
+            reads: self.stack(&self.pools.reads, reads),
+            writes: self.stack(&self.pools.writes, writes),
+            hints: Some(CreateHints::new(name, clock.clone(), term.clone(), metrics)),
+            ledger: Some(self.ledger.clone()),
+        }
+    }
+
+    /// For reviews, tokens and preflight: not fenced, and nothing is repeated.
+    #[must_use]
+    pub fn unfenced(&self, name: &str, limits: Limits) -> Api {
+        let budget = Arc::new(Throttle::new(name, limits));
+        let reads = self.stack(&self.pools.reads, self.recipe(name, &budget));
+        Api { reads: reads.clone(), writes: reads, hints: None, ledger: None }
+    }
+
+    /// For reflectors, which share one budget; opening a watch is charged too. Nothing is repeated.
+    #[must_use]
+    pub fn watcher(&self, limits: Limits) -> Watcher {
+        let budget = Arc::new(Throttle::new(INFORMERS, limits));
+        let watches = Recipe { patience: Patience::Head(WATCH_OPENS), ..self.recipe(INFORMERS, &budget) };
+        Watcher {
+            lists: self.stack(&self.pools.reads, self.recipe(INFORMERS, &budget)),
+            watches: self.stack(&self.pools.watches, watches),
+            urgent: false,
+        }
+    }
+
+    /// For the Lease and nothing else: its own connection, no budget, no retry, a deadline of five seconds.
+    #[must_use]
+    pub fn lease(&self) -> Api {
+        let budget = Arc::new(Throttle::new(LEADER_ELECTION, Limits::NONE));
+        let recipe = Recipe { patience: Patience::Whole(LEASE_DEADLINE), ..self.recipe(LEADER_ELECTION, &budget) };
+        let lease = self.stack(&self.pools.lease, recipe);
+        Api { reads: lease.clone(), writes: lease, hints: None, ledger: None }
+    }
+
+    fn recipe(&self, name: &str, budget: &Arc<Throttle>) -> Recipe {
+        Recipe {
+            throttle: budget.clone(),
+            user_agent: user_agent(&self.environment.user_agent, name),
+            retries: false,
+            patience: Patience::Whole(DEADLINE),
+            fence: None,
+        }
+    }
+
+    fn stack(&self, transport: &Transport, recipe: Recipe) -> Stack {
+        Layers::new(&self.common, transport, recipe).into_stack()
+    }
+}

@@ -1,0 +1,251 @@
+use std::{
+    net::IpAddr,
+    path::{Path, PathBuf},
+};
+
+use http::Uri;
+use hyper_util::client::proxy::matcher::Matcher;
+use kube::config::{InClusterError, Kubeconfig, KubeconfigError};
+
+/// Why no way to the API server can be configured.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The kubeconfig, or a file that it names, cannot be used.
+    #[error("--kubeconfig {}: {source}", path.display())]
+    Kubeconfig {
+        /// The flag's value.
+        path: PathBuf,
+        /// What is wrong.
+        source: Box<KubeconfigError>,
+    },
+    /// The address is no server's.
+    #[error("--master {server:?}: {reason}")]
+    Master {
+        /// The flag's value.
+        server: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// No flag was given, and this is no pod.
+    #[error(
+        "neither --kubeconfig nor --master was given, and the in-cluster configuration (KUBERNETES_SERVICE_HOST, \
+         KUBERNETES_SERVICE_PORT and /var/run/secrets/kubernetes.io/serviceaccount) cannot be used: {0}"
+    )]
+    InCluster(#[source] Box<InClusterError>),
+    /// The server's address is not complete.
+    #[error("server {0:?} is no http or https address with a host")]
+    Server(String),
+    /// The proxy cannot be used.
+    #[error("proxy-url {0:?}: only http, https and socks5 proxies are supported")]
+    Proxy(String),
+    /// A certificate, key, token or plugin cannot be used.
+    #[error("client credentials: {0}")]
+    Credentials(#[source] Box<kube::Error>),
+    /// The token file cannot be read.
+    #[error("client credentials: token file {}: {source}", path.display())]
+    TokenFile {
+        /// Its path.
+        path: PathBuf,
+        /// What is wrong.
+        source: std::io::Error,
+    },
+    /// `tls-server-name`, or the host, is no name that a certificate could carry.
+    #[error("TLS server name {0:?} is not valid")]
+    ServerName(String),
+}
+
+/// The configuration that the flags ask for: a kubeconfig, a server, both (the server wins), or the pod we run in.
+///
+/// # Errors
+/// Naming the flag and file, or what was tried without flags.
+pub fn load(kubeconfig: Option<&Path>, master: Option<&str>) -> Result<kube::Config, ConfigError> {
+    let mut config = match (kubeconfig, master) {
+        (Some(path), master) => from_kubeconfig(path, master)?,
+        (None, Some(master)) => kube::Config::new(server(master, "http")?),
+        (None, None) => kube::Config::incluster().map_err(|err| ConfigError::InCluster(Box::new(err)))?,
+    };
+    if config.proxy_url.is_none() {
+        config.proxy_url = ProxyVariables::read().proxy_for(&config.cluster_url);
+    }
+    Ok(config)
+}
+
+fn from_kubeconfig(path: &Path, master: Option<&str>) -> Result<kube::Config, ConfigError> {
+    let failed = |err| ConfigError::Kubeconfig { path: path.to_owned(), source: Box::new(err) };
+    let mut file = Kubeconfig::read_from(path).map_err(failed)?;
+    if let Some(master) = master {
+        let scheme = if asks_for_tls(&file) { "https" } else { "http" };
+        let server = server(master, scheme)?.to_string();
+        for cluster in file.clusters.iter_mut().filter_map(|it| it.cluster.as_mut()) {
+            cluster.server = Some(server.clone());
+        }
+    }
+    let authority = current_authority(&file);
+    // Kube mixes the proxy of the environment in, whatever NO_PROXY says: what the file says is kept apart.
+    let proxy = current(&file).and_then(|it| it.proxy_url.clone()).filter(|it| !it.is_empty());
+    let mut config = kube::Config::try_from(file).map_err(failed)?;
+    if proxy.is_none() {
+        config.proxy_url = None;
+    }
+    config.root_cert_file = authority;
+    Ok(config)
+}
+
+/// The cluster that the current context names.
+fn current(file: &Kubeconfig) -> Option<&kube::config::Cluster> {
+    let context = file.contexts.iter().find(|it| Some(&it.name) == file.current_context.as_ref())?.context.as_ref()?;
+    file.clusters.iter().find(|it| it.name == context.cluster)?.cluster.as_ref()
+}
+
+/// The file with the server's certificate authority, for reading it again when it is renewed.
+fn current_authority(file: &Kubeconfig) -> Option<PathBuf> {
+    let cluster = current(file)?;
+    let inline = cluster.certificate_authority_data.is_some();
+    cluster.certificate_authority.as_ref().filter(|_| !inline).map(PathBuf::from)
+}
+
+/// True where a server without a scheme means TLS, as client-go decides.
+fn asks_for_tls(file: &Kubeconfig) -> bool {
+    current(file).is_some_and(|it| {
+        it.certificate_authority.is_some()
+            || it.certificate_authority_data.is_some()
+            || it.insecure_skip_tls_verify == Some(true)
+    }) || file
+        .auth_infos
+        .iter()
+        .filter_map(|it| it.auth_info.as_ref())
+        .any(|it| it.client_certificate.is_some() || it.client_certificate_data.is_some())
+}
+
+/// An address as users write it: `host`, `host:port` or a URL.
+fn server(master: &str, scheme: &str) -> Result<Uri, ConfigError> {
+    let refused = |reason: String| ConfigError::Master { server: master.to_owned(), reason };
+    let complete = if master.contains("://") { master.to_owned() } else { format!("{scheme}://{master}") };
+    let uri: Uri = complete.parse().map_err(|err: http::uri::InvalidUri| refused(err.to_string()))?;
+    match uri.scheme_str() {
+        Some("http" | "https") if uri.host().is_some_and(|it| !it.is_empty()) => Ok(uri),
+        _ => Err(refused("no http or https address with a host".to_owned())),
+    }
+}
+
+/// The proxy variables of the environment, read as Go reads them: by the scheme of the server, never for ourselves.
+#[derive(Default)]
+struct ProxyVariables {
+    https: String,
+    http: String,
+    no: String,
+}
+
+impl ProxyVariables {
+    fn read() -> Self {
+        let first = |names: [&str; 2]| {
+            names.iter().filter_map(|it| std::env::var(it).ok()).find(|it| !it.is_empty()).unwrap_or_default()
+        };
+        Self {
+            https: first(["HTTPS_PROXY", "https_proxy"]),
+            http: first(["HTTP_PROXY", "http_proxy"]),
+            no: first(["NO_PROXY", "no_proxy"]),
+        }
+    }
+
+    fn proxy_for(&self, server: &Uri) -> Option<Uri> {
+        let host = server.host()?.trim_matches(['[', ']']);
+        let ourselves = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|it| it.is_loopback());
+        let proxy = if server.scheme_str() == Some("https") { &self.https } else { &self.http };
+        if ourselves || proxy.is_empty() {
+            return None;
+        }
+        let proxy = if proxy.contains("://") { proxy.clone() } else { format!("http://{proxy}") };
+        Matcher::builder().all(proxy.clone()).no(self.no.clone()).build().intercept(server)?;
+        proxy.parse().ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KUBECONFIG: &str = "
+apiVersion: v1
+kind: Config
+current-context: here
+contexts: [{name: here, context: {cluster: c, user: u}}]
+clusters: [{name: c, cluster: {server: 'https://10.0.0.1:6443/prefix', certificate-authority: ca.crt}}]
+users: [{name: u, user: {tokenFile: token}}]
+";
+
+    fn written(text: &str) -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kubeconfig");
+        std::fs::write(&path, text).unwrap();
+        let authority = rcgen::generate_simple_self_signed(vec!["kubernetes".to_owned()]).unwrap();
+        std::fs::write(folder.path().join("ca.crt"), authority.cert.pem()).unwrap();
+        (folder, path)
+    }
+
+    #[test]
+    fn acceptance_shell_015_without_kubeconfig_outside_a_cluster_is_an_error_that_names_what_was_tried() {
+        let err = load(None, None).unwrap_err();
+        assert!(matches!(err, ConfigError::InCluster(_)), "{err}");
+        let text = err.to_string();
+        for word in ["--kubeconfig", "--master", "KUBERNETES_SERVICE_HOST", "/var/run/secrets"] {
+            assert!(text.contains(word), "{word} is not in: {text}");
+        }
+    }
+
+    #[test]
+    fn relative_paths_are_the_files_own() {
+        let (folder, path) = written(KUBECONFIG);
+        let config = load(Some(&path), None).unwrap();
+        assert_eq!(config.cluster_url, "https://10.0.0.1:6443/prefix");
+        assert_eq!(config.root_cert_file.as_deref(), Some(&*folder.path().join("ca.crt")));
+        let token = folder.path().join("token").display().to_string();
+        assert_eq!(config.auth_info.token_file.as_deref(), Some(&*token));
+    }
+
+    #[test]
+    fn a_server_on_the_command_line_wins_and_keeps_the_rest() {
+        let (_folder, path) = written(KUBECONFIG);
+        let config = load(Some(&path), Some("example:7443")).unwrap();
+        assert_eq!(config.cluster_url, "https://example:7443/", "TLS, because the cluster has an authority");
+        assert!(config.root_cert.is_some());
+        let alone = load(None, Some("127.0.0.1:8080")).unwrap();
+        assert_eq!(alone.cluster_url, "http://127.0.0.1:8080/");
+    }
+
+    #[test]
+    fn errors_name_the_flag_and_the_file() {
+        let (folder, path) = written("clusters: {");
+        let cases = [
+            (load(Some(&folder.path().join("gone")), None), "gone"),
+            (load(Some(&path), None), "--kubeconfig"),
+            (load(None, Some("ftp://somewhere")), "--master \"ftp://somewhere\""),
+            (load(None, Some("http://")), "--master"),
+        ];
+        for (result, word) in cases {
+            let text = result.unwrap_err().to_string();
+            assert!(text.contains(word), "{word} is not in: {text}");
+        }
+    }
+
+    #[test]
+    fn the_environments_proxy_is_used_as_go_uses_it() {
+        let environment = |no: &str| ProxyVariables {
+            https: "http://user:pass@proxy:3128".to_owned(),
+            http: String::new(),
+            no: no.to_owned(),
+        };
+        let cases = [
+            ("a server is reached through it", "https://10.0.0.1:6443", "", true),
+            ("NO_PROXY names the server", "https://10.0.0.1:6443", "10.0.0.0/8", false),
+            ("NO_PROXY names somebody else", "https://10.0.0.1:6443", "example.com", true),
+            ("plain http has a variable of its own", "http://10.0.0.1:8080", "", false),
+            ("ourselves never", "https://127.0.0.1:6443", "", false),
+            ("ourselves by name", "https://localhost:6443", "", false),
+        ];
+        for (name, server, no, proxied) in cases {
+            let proxy = environment(no).proxy_for(&server.parse().unwrap());
+            assert_eq!(proxy.is_some(), proxied, "{name}");
+        }
+    }
+}

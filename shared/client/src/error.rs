@@ -1,0 +1,165 @@
+use std::time::Duration;
+
+use api::Status;
+
+/// A request that did not succeed, cut by what a caller does next. The server's words are boxed: most results are none.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ApiError {
+    /// 404. `details.name` is empty where the route, not the object, is missing.
+    #[error("not found: {}", .0.message)]
+    NotFound(Box<Status>),
+    /// 409 of a create.
+    #[error("already exists: {}", .0.message)]
+    AlreadyExists(Box<Status>),
+    /// 409 of a write: read again.
+    #[error("conflict: {}", .0.message)]
+    Conflict(Box<Status>),
+    /// 422: the object itself is wrong.
+    #[error("invalid: {}", .0.message)]
+    Invalid(Box<Status>),
+    /// 410: the version or the continue token is too old.
+    #[error("gone: {}", .0.message)]
+    Gone(Box<Status>),
+    /// Any other 4xx: the server will not, however often it is asked (400, 401, 403, 405, 406, 415 …).
+    #[error("refused with {}: {}", .0.code, .0.message)]
+    Refused(Box<Status>),
+    /// 429, or 503 with `Retry-After`: nothing happened, come later.
+    #[error("server busy: {}", .status.message)]
+    Busy {
+        /// What the server asked for.
+        after: Option<Duration>,
+        /// Its words.
+        status: Box<Status>,
+    },
+    /// Nothing was sent: the fence, a shutdown, or no connection.
+    #[error("not sent: {0}")]
+    NotSent(NotSent),
+    /// It may have happened: no answer, a broken one, or a 5xx. Keep the expectation and look again.
+    #[error("outcome unknown: {message}")]
+    Unknown {
+        /// What went wrong.
+        message: String,
+        /// What the server said, if it said anything.
+        status: Option<Box<Status>>,
+    },
+}
+
+/// Why nothing was sent.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotSent {
+    /// The term is over, or has not begun.
+    #[error("the term of leadership is over")]
+    TermOver,
+    /// The manager is stopping and does not wait any more.
+    #[error("the manager is stopping")]
+    Stopping,
+    /// No connection could be made.
+    #[error("cannot connect: {0}")]
+    Unreachable(String),
+}
+
+impl ApiError {
+    /// An answer that is no success, classified. `created` tells what a 409 means.
+    #[must_use]
+    pub fn from_status(status: Status, retry_after: Option<Duration>) -> Self {
+        let after = retry_after.or_else(|| {
+            let secs = status.details.retry_after_seconds;
+            (secs > 0).then(|| Duration::from_secs(secs.into()))
+        });
+        let status = Box::new(status);
+        match status.code {
+            404 => Self::NotFound(status),
+            409 if status.reason == "AlreadyExists" => Self::AlreadyExists(status),
+            409 => Self::Conflict(status),
+            410 => Self::Gone(status),
+            422 => Self::Invalid(status),
+            429 => Self::Busy { after, status },
+            503 if after.is_some() => Self::Busy { after, status },
+            400..=499 => Self::Refused(status),
+            _ => Self::Unknown { message: format!("{} {}", status.code, status.message), status: Some(status) },
+        }
+    }
+
+    /// An outcome that nobody knows, without an answer.
+    #[must_use]
+    pub fn unknown(message: impl Into<String>) -> Self {
+        Self::Unknown { message: message.into(), status: None }
+    }
+
+    /// The server's words, if it said any.
+    #[must_use]
+    pub fn status(&self) -> Option<&Status> {
+        match self {
+            Self::NotFound(status)
+            | Self::AlreadyExists(status)
+            | Self::Conflict(status)
+            | Self::Invalid(status)
+            | Self::Gone(status)
+            | Self::Refused(status)
+            | Self::Busy { status, .. }
+            | Self::Unknown { status: Some(status), .. } => Some(status),
+            Self::NotSent(_) | Self::Unknown { status: None, .. } => None,
+        }
+    }
+
+    /// The HTTP code; 0 where the server gave none.
+    #[must_use]
+    pub fn code(&self) -> u16 {
+        self.status().map_or(0, |it| it.code)
+    }
+
+    /// True for a write into a terminating namespace, which is read from the causes, not from the reason.
+    #[must_use]
+    pub fn is_namespace_terminating(&self) -> bool {
+        self.status().is_some_and(|it| it.has_cause("NamespaceTerminating"))
+    }
+
+    /// True when the API server's watch cache has not reached the version asked for.
+    #[must_use]
+    pub fn is_too_large_version(&self) -> bool {
+        self.status().is_some_and(|it| {
+            it.has_cause("ResourceVersionTooLarge") || it.message.contains("Too large resource version")
+        })
+    }
+}
+
+/// An error with its causes: hyper's own words ("error sending request") name none.
+pub(crate) fn chain(err: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = err.to_string();
+    let mut source = err.source();
+    while let Some(cause) = source {
+        let words = cause.to_string();
+        // Some errors repeat what their cause says.
+        if !text.ends_with(&words) {
+            text.push_str(": ");
+            text.push_str(&words);
+        }
+        source = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_cut_by_what_a_caller_does_next() {
+        let of = |code, reason: &str, after: Option<u64>| {
+            let status = Status { code, reason: reason.to_owned(), ..Status::default() };
+            ApiError::from_status(status, after.map(Duration::from_secs))
+        };
+        assert!(matches!(of(404, "NotFound", None), ApiError::NotFound(_)));
+        assert!(matches!(of(409, "AlreadyExists", None), ApiError::AlreadyExists(_)));
+        assert!(matches!(of(409, "Conflict", None), ApiError::Conflict(_)));
+        assert!(matches!(of(410, "Expired", None), ApiError::Gone(_)));
+        assert!(matches!(of(422, "Invalid", None), ApiError::Invalid(_)));
+        assert!(matches!(of(403, "Forbidden", None), ApiError::Refused(_)));
+        assert!(matches!(of(405, "MethodNotAllowed", None), ApiError::Refused(_)));
+        assert!(matches!(of(429, "", None), ApiError::Busy { after: None, .. }));
+        assert!(matches!(of(503, "", Some(1)), ApiError::Busy { after: Some(_), .. }));
+        assert!(matches!(of(503, "", None), ApiError::Unknown { .. }), "without Retry-After it may have happened");
+        assert!(matches!(of(500, "InternalError", Some(1)), ApiError::Unknown { .. }));
+        assert!(matches!(of(504, "Timeout", Some(1)), ApiError::Unknown { .. }));
+    }
+}

@@ -1,0 +1,177 @@
+use std::{sync::Arc, time::Duration};
+
+use clock::{BootInstant, Clock};
+use parking_lot::Mutex;
+
+/// No write starts with less of the term left than this: time for the bytes to leave.
+const LEAST_REST: Duration = Duration::from_millis(300);
+
+/// Kept between the end of a server-side timeout and the end of the lease.
+const LEASE_MARGIN: Duration = Duration::from_secs(1);
+
+/// The time in which this process may write, as a value that controllers and their recorders carry.
+///
+/// Valid until (the instant at which the last successful renewal was *sent* + renew deadline) on the boot-time clock,
+/// which counts suspension. Over is over: a term never comes back. Without leader election it never ends.
+#[derive(Clone)]
+pub struct Term(Arc<Inner>);
+
+struct Inner {
+    clock: Clock,
+    phase: Mutex<Phase>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Phase {
+    NotBegun,
+    Endless,
+    Renewed { sent: BootInstant, limits: TermLimits },
+    Over,
+}
+
+/// How long one renewal carries.
+#[derive(Debug, Clone, Copy)]
+pub struct TermLimits {
+    /// The leader writes no longer than this after it sent a renewal.
+    pub renew_deadline: Duration,
+    /// Others may take over this long after they saw a renewal.
+    pub lease_duration: Duration,
+}
+
+impl Term {
+    /// A term that has not begun: nothing may be written yet.
+    #[must_use]
+    pub fn new(clock: Clock) -> Self {
+        Self(Arc::new(Inner { clock, phase: Mutex::new(Phase::NotBegun) }))
+    }
+
+    /// A term without end, for a manager without leader election.
+    #[must_use]
+    pub fn endless(clock: Clock) -> Self {
+        let term = Self::new(clock);
+        *term.0.phase.lock() = Phase::Endless;
+        term
+    }
+
+    /// Begins the term, or prolongs it: a write of the Lease that was sent at `sent` has succeeded.
+    /// Returns false, and changes nothing, when the term is over or lapsed before the answer came.
+    pub fn renewed(&self, sent: BootInstant, limits: TermLimits) -> bool {
+        let now = self.0.clock.boot();
+        let mut phase = self.0.phase.lock();
+        let lapsed = match *phase {
+            Phase::Renewed { sent, limits } => now >= sent + limits.renew_deadline,
+            Phase::Over => true,
+            Phase::NotBegun | Phase::Endless => false,
+        };
+        if lapsed || now >= sent + limits.renew_deadline {
+            *phase = Phase::Over;
+            return false;
+        }
+        *phase = Phase::Renewed { sent, limits };
+        true
+    }
+
+    /// Ends the term for good.
+    pub fn end(&self) {
+        *self.0.phase.lock() = Phase::Over;
+    }
+
+    /// What is left; zero before the beginning and after the end, `None` for a term without end.
+    #[must_use]
+    pub fn rest(&self) -> Option<Duration> {
+        match *self.0.phase.lock() {
+            Phase::Endless => None,
+            Phase::NotBegun | Phase::Over => Some(Duration::ZERO),
+            Phase::Renewed { sent, limits } => {
+                Some((sent + limits.renew_deadline).saturating_since(self.0.clock.boot()))
+            }
+        }
+    }
+
+    /// True while bytes of a write that has started may still leave.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.rest().is_none_or(|rest| !rest.is_zero())
+    }
+
+    /// True while a write may start.
+    #[must_use]
+    pub fn may_start_write(&self) -> bool {
+        self.rest().is_none_or(|rest| rest >= LEAST_REST)
+    }
+
+    /// How long the server may take over a create, so that it gives up before anybody else can lead:
+    /// the rest of the *lease* less a second. `None` for a term without end.
+    ///
+    /// Never the rest of the fence: a dead webhook of 10 s with `failurePolicy: Ignore` would make every create fail.
+    #[must_use]
+    pub fn server_timeout(&self) -> Option<Duration> {
+        match *self.0.phase.lock() {
+            Phase::Endless => None,
+            Phase::NotBegun | Phase::Over => Some(Duration::ZERO),
+            Phase::Renewed { sent, limits } => {
+                let lease_end = sent + limits.lease_duration;
+                Some((lease_end - LEASE_MARGIN).saturating_since(self.0.clock.boot()))
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Term {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Term").field(&*self.0.phase.lock()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: TermLimits =
+        TermLimits { renew_deadline: Duration::from_secs(10), lease_duration: Duration::from_secs(15) };
+
+    fn term() -> (Clock, Term) {
+        let clock = Clock::virtual_from(clock::Timestamp::UNIX_EPOCH);
+        (clock.clone(), Term::new(clock))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_written_before_the_term_begins_or_in_its_last_300_ms() {
+        let (clock, term) = term();
+        assert!(!term.may_start_write() && !term.is_valid());
+        assert!(term.renewed(clock.boot(), LIMITS));
+        assert!(term.may_start_write());
+        tokio::time::advance(Duration::from_millis(9_701)).await;
+        assert!(term.is_valid() && !term.may_start_write());
+        tokio::time::advance(Duration::from_millis(299)).await;
+        assert!(!term.is_valid());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_term_counts_from_the_sending_of_a_renewal_not_from_its_answer() {
+        let (clock, term) = term();
+        let sent = clock.boot();
+        tokio::time::advance(Duration::from_secs(4)).await;
+        assert!(term.renewed(sent, LIMITS));
+        assert_eq!(term.rest(), Some(Duration::from_secs(6)));
+        assert_eq!(term.server_timeout(), Some(Duration::from_secs(10)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lapsed_term_never_comes_back() {
+        let (clock, term) = term();
+        assert!(term.renewed(clock.boot(), LIMITS));
+        clock.suspend(Duration::from_secs(20));
+        assert!(!term.is_valid());
+        assert!(!term.renewed(clock.boot(), LIMITS), "a late answer revives nothing");
+        assert!(!term.may_start_write());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_endless_term_has_no_limits_until_it_is_ended() {
+        let term = Term::endless(Clock::virtual_from(clock::Timestamp::UNIX_EPOCH));
+        assert!(term.may_start_write() && term.server_timeout().is_none() && term.rest().is_none());
+        term.end();
+        assert!(!term.may_start_write() && !term.is_valid());
+    }
+}

@@ -1,0 +1,152 @@
+//! What happens to a request between [`crate::Api`] and a connection, outside in:
+//! retry → token bucket → metrics → deadline → User-Agent → auth → fence → transport.
+//!
+//! Plain functions in one order rather than nested services: the order *is* the design, and here it can be read.
+
+mod deadline;
+mod fence;
+mod hints;
+mod identity;
+mod observe;
+mod retry;
+mod throttle;
+mod warnings;
+
+use std::sync::Arc;
+
+use clock::Clock;
+use http::{HeaderValue, Request, Response, header};
+use http_body::Body as _;
+use tokio_util::sync::CancellationToken;
+use tower::{ServiceExt, util::BoxCloneSyncService};
+
+use crate::{ApiError, Body, Incoming, NotSent, Stack, Term, Transport, api_client, error::chain};
+
+pub(crate) use self::{
+    deadline::{DEADLINE, Deadline, LEASE_DEADLINE, Patience, WATCH_OPENS},
+    fence::Create,
+    hints::CreateHints,
+    identity::{Authorize, authorize, user_agent},
+    observe::Observed,
+    retry::Once,
+    throttle::{Throttle, Urgent},
+    warnings::Warnings,
+};
+
+/// What one client's requests pass, cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Layers(Arc<Inner>);
+
+struct Inner {
+    clock: Clock,
+    stop: CancellationToken,
+    observed: Arc<Observed>,
+    warnings: Arc<Warnings>,
+    throttle: Arc<Throttle>,
+    user_agent: HeaderValue,
+    retries: bool,
+    patience: Patience,
+    /// The transport beneath fence and auth.
+    authorized: Transport,
+}
+
+/// How one client differs from another.
+pub(crate) struct Recipe {
+    pub(crate) throttle: Arc<Throttle>,
+    pub(crate) user_agent: HeaderValue,
+    /// Repeats what the server asks to repeat. The reflector, the lease and reviews see every answer instead.
+    pub(crate) retries: bool,
+    pub(crate) patience: Patience,
+    /// Writes only while this lasts.
+    pub(crate) fence: Option<Term>,
+}
+
+/// What all clients share.
+#[derive(Clone)]
+pub(crate) struct Common {
+    pub(crate) clock: Clock,
+    pub(crate) stop: CancellationToken,
+    pub(crate) observed: Arc<Observed>,
+    pub(crate) warnings: Arc<Warnings>,
+    pub(crate) authorize: Option<Authorize>,
+}
+
+impl Layers {
+    pub(crate) fn new(common: &Common, transport: &Transport, recipe: Recipe) -> Self {
+        let Common { clock, stop, observed, warnings, authorize } = common.clone();
+        let Recipe { throttle, user_agent, retries, patience, fence } = recipe;
+        let fenced = fence::fenced(transport.clone(), fence);
+        let authorized = match authorize {
+            Some(authorize) => authorize(fenced),
+            None => fenced,
+        };
+        Self(Arc::new(Inner { clock, stop, observed, warnings, throttle, user_agent, retries, patience, authorized }))
+    }
+
+    pub(crate) fn into_stack(self) -> Stack {
+        BoxCloneSyncService::new(tower::service_fn(move |request| {
+            let layers = self.clone();
+            async move { layers.send(request).await }
+        }))
+    }
+
+    async fn send(&self, request: Request<Body>) -> Result<Response<Incoming>, ApiError> {
+        if !self.0.retries || request.extensions().get::<Once>().is_some() {
+            return self.attempt(request).await;
+        }
+        let mut repeated = 0;
+        loop {
+            let answer = self.attempt(request.clone()).await?;
+            let after = api_client::retry_after(&answer);
+            let Some(wait) = retry::wait(repeated, request.method(), answer.status(), after) else {
+                return Ok(answer);
+            };
+            repeated += 1;
+            self.0.observed.repeated(answer.status(), request.method());
+            tracing::debug!(method = %request.method(), uri = %request.uri(), repeated, ?wait, "asked to come later");
+            retry::discard(answer).await;
+            retry::pause(wait, &self.0.stop).await?;
+        }
+    }
+
+    async fn attempt(&self, mut request: Request<Body>) -> Result<Response<Incoming>, ApiError> {
+        let Inner { clock, stop, observed, warnings, throttle, user_agent, patience, authorized, .. } = &*self.0;
+        if request.extensions().get::<Urgent>().is_none() {
+            let waited = throttle.wait(clock, stop, &request).await?;
+            observed.waited(request.method(), waited);
+        }
+        let begun = clock.now();
+        let method = request.method().clone();
+        let size = request.body().size_hint().exact().unwrap_or(0);
+        request.headers_mut().insert(header::USER_AGENT, user_agent.clone());
+        let limit = patience.for_head();
+        let at = begun + limit;
+        request.extensions_mut().insert(Deadline { at, limit });
+        let answer = match deadline::head(at, authorized.clone().oneshot(request)).await {
+            Some(answer) => answer.map_err(unboxed),
+            None => Err(ApiError::unknown(format!("no answer within {:?}", clock.now() - begun))),
+        };
+        observed.attempted(&method, size, clock.now() - begun, &answer);
+        let answer = answer?;
+        warnings.tell(&answer);
+        // A watch lives as long as it likes, but not a refusal of one.
+        let at = match patience {
+            Patience::Head(_) if answer.status().is_success() => None,
+            Patience::Head(_) => Some(begun + DEADLINE),
+            Patience::Whole(_) => Some(at),
+        };
+        let counter = at.map(|_| observed.answer_size(&method));
+        Ok(answer.map(|body| deadline::body(body, at, counter)))
+    }
+}
+
+/// The error of fence or transport; any other is of the layer between, before anything was sent.
+fn unboxed(err: crate::BoxError) -> ApiError {
+    match err.downcast::<ApiError>() {
+        Ok(err) => *err,
+        Err(err) => ApiError::NotSent(NotSent::Unreachable(format!("client credentials: {}", chain(&*err)))),
+    }
+}
+
+#[cfg(test)]
+mod tests;

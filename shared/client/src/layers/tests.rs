@@ -1,0 +1,399 @@
+use std::future::Future;
+
+use api::Resource;
+use std::time::Duration;
+
+use clock::Timestamp;
+use http::Method;
+use http_body_util::{BodyExt, Full, StreamBody};
+use metrics::Metrics;
+use parking_lot::Mutex;
+use serde_json::json;
+
+use super::*;
+use crate::{
+    Api, BoxError, Clients, Connection, DeleteOptions, Environment, Limits, ListOptions, Patch, TermLimits,
+    Unreachable, Watcher,
+};
+
+const LIMITS: Limits = Limits { qps: 20.0, burst: 30 };
+const TERM: TermLimits =
+    TermLimits { renew_deadline: Duration::from_secs(10), lease_duration: Duration::from_secs(15) };
+
+/// What reached the transport.
+#[derive(Debug, Clone)]
+struct Seen {
+    at: Duration,
+    method: Method,
+    uri: String,
+    agent: String,
+}
+
+/// Clients on a transport of a few lines, on virtual time.
+struct Bench {
+    clock: Clock,
+    metrics: Metrics,
+    term: Term,
+    stop: CancellationToken,
+    seen: Arc<Mutex<Vec<Seen>>>,
+    clients: Clients,
+}
+
+impl Bench {
+    /// `answer` gets the number of the request, from 0.
+    fn new<F>(
+        term: impl FnOnce(Clock) -> Term,
+        answer: impl Fn(usize, &Request<Body>) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<Response<Incoming>, BoxError>> + Send + 'static,
+    {
+        let clock = Clock::virtual_from(Timestamp::UNIX_EPOCH);
+        let (metrics, stop) = (Metrics::new(), CancellationToken::new());
+        let term = term(clock.clone());
+        let seen = Arc::<Mutex<Vec<Seen>>>::default();
+        let (began, log, now) = (clock.now(), seen.clone(), clock.clone());
+        let answer = Arc::new(answer);
+        let transport = BoxCloneSyncService::new(tower::service_fn(move |request: Request<Body>| {
+            let mut log = log.lock();
+            let agent = request.headers()[header::USER_AGENT].to_str().unwrap().to_owned();
+            let (method, uri) = (request.method().clone(), request.uri().to_string());
+            log.push(Seen { at: now.now() - began, method, uri, agent });
+            answer(log.len() - 1, &request)
+        }));
+        let clients = Clients::new(
+            Connection::in_memory(transport),
+            Environment {
+                clock: clock.clone(),
+                metrics: metrics.clone(),
+                term: term.clone(),
+                stop: stop.clone(),
+                user_agent: "mini-kcm/v1".to_owned(),
+            },
+        );
+        Self { clock, metrics, term, stop, seen, clients }
+    }
+
+    /// Answers by number: status, `Retry-After`, body.
+    fn scripted(script: &'static [(u16, Option<&'static str>, &'static str)]) -> Self {
+        Self::new(Term::endless, move |number, _| {
+            let (code, after, body) = script[number.min(script.len() - 1)];
+            async move { Ok(response(code, after, body)) }
+        })
+    }
+
+    fn seen(&self) -> Vec<Seen> {
+        self.seen.lock().clone()
+    }
+
+    fn controller(&self) -> Api {
+        self.clients.controller("job-controller", Limits::NONE)
+    }
+
+    fn watcher(&self) -> Watcher {
+        self.clients.watcher(Limits::NONE)
+    }
+}
+
+fn response(code: u16, after: Option<&str>, body: &'static str) -> Response<Incoming> {
+    let mut answer = Response::builder().status(code);
+    if let Some(after) = after {
+        answer = answer.header(header::RETRY_AFTER, after);
+    }
+    answer.body(Full::from(body).map_err(|never| match never {}).boxed_unsync()).unwrap()
+}
+
+const WRITTEN: &str = r#"{"metadata":{"name":"a","uid":"u","resourceVersion":"7"}}"#;
+
+fn pods() -> Resource {
+    Resource::namespaced("", "v1", "pods", "Pod")
+}
+
+async fn create(api: &Api) -> Result<(), ApiError> {
+    api.create(&pods(), "ns", &json!({ "kind": "Pod" })).await.map(|_| ())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_server_asks_to_repeat_is_repeated_after_the_time_it_names() {
+    let bench = Bench::scripted(&[(429, Some("2"), ""), (503, Some("1"), ""), (200, None, "fine")]);
+    assert_eq!(bench.controller().read("/version", "*/*").await.unwrap(), "fine");
+    let times: Vec<_> = bench.seen().iter().map(|it| it.at.as_secs()).collect();
+    assert_eq!(times, [0, 2, 3]);
+    let text = bench.metrics.encode();
+    for line in [
+        r#"rest_client_request_retries_total{code="429",host="in-memory",verb="GET"} 1"#,
+        r#"rest_client_requests_total{code="503",host="in-memory",method="GET"} 1"#,
+        r#"rest_client_requests_total{code="200",host="in-memory",method="GET"} 1"#,
+    ] {
+        assert!(text.contains(line), "{line} is not in\n{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_is_repeated_ten_times_at_most() {
+    let bench = Bench::scripted(&[(429, Some("1"), "Too many requests")]);
+    let err = create(&bench.controller()).await.unwrap_err();
+    assert!(matches!(&err, ApiError::Busy { after: Some(_), .. }), "{err}");
+    assert_eq!(bench.seen().len(), 11);
+}
+
+#[tokio::test(start_paused = true)]
+async fn evictions_reflectors_reviews_and_the_lease_see_every_answer() {
+    let bench = Bench::scripted(&[(429, Some("1"), "")]);
+    let err = bench.controller().evict("ns", "a", &DeleteOptions::default()).await.unwrap_err();
+    assert!(matches!(err, ApiError::Busy { .. }));
+    assert!(bench.watcher().list("/api/v1/pods", "*/*").await.is_err());
+    assert!(bench.watcher().watch("/api/v1/pods?watch=1", "*/*").await.is_err());
+    assert!(bench.clients.unfenced("reviews", LIMITS).ask("/apis/x", &json!({})).await.is_err());
+    assert!(bench.clients.lease().read("/lease", "*/*").await.is_err());
+    let seen = bench.seen();
+    assert_eq!(seen.len(), 5);
+    assert_eq!(seen[0].uri, "/api/v1/namespaces/ns/pods/a/eviction");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_ends_waits_at_once_and_nothing_was_sent() {
+    let bench = Bench::scripted(&[(429, Some("3600"), ""), (200, None, WRITTEN)]);
+    let (controller, budget) = (bench.controller(), bench.clients.controller("b", Limits { qps: 0.001, burst: 1 }));
+    let stop = bench.stop.clone();
+    let stopping = async move {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        stop.cancel();
+    };
+    let asked = async {
+        let repeated = create(&controller).await.unwrap_err();
+        assert!(matches!(repeated, ApiError::NotSent(NotSent::Stopping)), "{repeated}");
+        create(&budget).await.expect("a token at hand needs no wait");
+        let throttled = create(&budget).await.unwrap_err();
+        assert!(matches!(throttled, ApiError::NotSent(NotSent::Stopping)), "{throttled}");
+    };
+    let began = bench.clock.now();
+    tokio::join!(stopping, asked);
+    assert_eq!(bench.clock.now() - began, Duration::from_secs(1));
+    assert_eq!(bench.seen().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_shell_042_each_controller_has_a_budget_of_its_own() {
+    let bench = Bench::scripted(&[(200, None, WRITTEN)]);
+    let (one, other) = (bench.clients.controller("one", LIMITS), bench.clients.controller("other", LIMITS));
+    // 30 at once, ten more at 20 a second; reads and writes of one controller share.
+    for number in 0..40 {
+        match number % 2 {
+            0 => create(&one).await.unwrap(),
+            _ => drop(one.read("/api", "*/*").await.unwrap()),
+        }
+    }
+    let spent = bench.seen().last().unwrap().at;
+    assert_eq!(spent, Duration::from_millis(500));
+    create(&other).await.unwrap();
+    assert_eq!(bench.seen().last().unwrap().at, spent, "the other's budget is untouched");
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_shell_041_every_client_names_itself_behind_the_manager() {
+    let bench = Bench::scripted(&[(200, None, WRITTEN)]);
+    create(&bench.controller()).await.unwrap();
+    bench.watcher().list("/api", "*/*").await.unwrap();
+    bench.clients.lease().read("/lease", "*/*").await.unwrap();
+    let agents: Vec<_> = bench.seen().into_iter().map(|it| it.agent).collect();
+    assert_eq!(agents, ["mini-kcm/v1/job-controller", "mini-kcm/v1/shared-informers", "mini-kcm/v1/leader-election"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn opening_a_watch_is_charged_and_a_proof_is_not() {
+    let bench = Bench::scripted(&[(200, None, "")]);
+    let watcher = bench.clients.watcher(Limits { qps: 1.0, burst: 1 });
+    for _ in 0..2 {
+        watcher.watch("/watch", "*/*").await.unwrap();
+    }
+    for _ in 0..3 {
+        watcher.urgent().list("/proof", "*/*").await.unwrap();
+    }
+    let times: Vec<_> = bench.seen().iter().map(|it| it.at.as_secs()).collect();
+    assert_eq!(times, [0, 1, 1, 1, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_has_a_deadline_and_a_watch_one_for_its_opening() {
+    let bench = Bench::new(Term::endless, |_, _| std::future::pending());
+    let took = |api: Api| {
+        let clock = bench.clock.clone();
+        async move {
+            let began = clock.now();
+            let err = api.read("/slow", "*/*").await.unwrap_err();
+            assert!(matches!(err, ApiError::Unknown { status: None, .. }), "{err}");
+            (clock.now() - began).as_secs()
+        }
+    };
+    assert_eq!(took(bench.controller()).await, 70);
+    assert_eq!(took(bench.clients.lease()).await, 5);
+    let began = bench.clock.now();
+    assert!(bench.watcher().watch("/watch", "*/*").await.is_err());
+    assert_eq!((bench.clock.now() - began).as_secs(), 30);
+    assert!(bench.metrics.encode().contains(r#"code="<error>""#));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_never_ends_breaks_off_at_the_deadline() {
+    let endless = |code: u16| {
+        let never = StreamBody::new(futures::stream::pending::<Result<http_body::Frame<bytes::Bytes>, BoxError>>());
+        Response::builder().status(code).body(never.boxed_unsync()).unwrap()
+    };
+    let bench =
+        Bench::new(Term::endless, move |number, _| async move { Ok(endless(if number < 2 { 200 } else { 410 })) });
+    let began = bench.clock.now();
+    assert!(bench.controller().read("/list", "*/*").await.is_err());
+    assert_eq!((bench.clock.now() - began).as_secs(), 70);
+    let mut watch = bench.watcher().watch("/watch", "*/*").await.unwrap();
+    assert!(tokio::time::timeout(Duration::from_secs(600), watch.next_batch(1)).await.is_err(), "silence is no end");
+    let began = bench.clock.now();
+    assert!(bench.watcher().watch("/refused", "*/*").await.is_err());
+    assert_eq!((bench.clock.now() - began).as_secs(), 70, "a refusal is no stream");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_writes_in_its_term_alone_and_reads_always() {
+    let bench = Bench::new(Term::new, |_, _| async { Ok(response(200, None, WRITTEN)) });
+    let (controller, unfenced) = (bench.controller(), bench.clients.unfenced("preflight", LIMITS));
+    let refused = |result: Result<(), ApiError>| matches!(result, Err(ApiError::NotSent(NotSent::TermOver)));
+    assert!(refused(create(&controller).await), "before the term");
+    controller.read("/api", "*/*").await.unwrap();
+    create(&unfenced).await.unwrap();
+    assert!(bench.term.renewed(bench.clock.boot(), TERM));
+    create(&controller).await.unwrap();
+    tokio::time::advance(Duration::from_millis(9_701)).await;
+    assert!(refused(create(&controller).await), "too late to start");
+    assert_eq!(bench.seen().len(), 3);
+    assert!(!bench.metrics.encode().contains("<error>"), "what was held back is no request");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_term_is_asked_again_for_every_attempt() {
+    let bench = Bench::new(Term::new, |_, _| async { Ok(response(429, Some("9"), "")) });
+    assert!(bench.term.renewed(bench.clock.boot(), TERM));
+    bench.clock.suspend(Duration::from_millis(800));
+    let err = create(&bench.controller()).await.unwrap_err();
+    assert!(matches!(err, ApiError::NotSent(NotSent::TermOver)), "{err}");
+    assert_eq!(bench.seen().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn creates_alone_tell_the_server_how_long_it_may_take() {
+    let bench = Bench::new(Term::new, |_, _| async { Ok(response(200, None, WRITTEN)) });
+    let api = bench.controller();
+    assert!(bench.term.renewed(bench.clock.boot(), TERM));
+    tokio::time::advance(Duration::from_millis(2_500)).await;
+    create(&api).await.unwrap();
+    api.patch(&pods(), "ns", "a", None, &Patch::Merge(json!({}))).await.unwrap();
+    api.delete(&pods(), "ns", "a", &DeleteOptions::default()).await.unwrap();
+    api.evict("ns", "a", &DeleteOptions::default()).await.unwrap();
+    let _ = api.list_metadata(&pods(), None, &ListOptions::default()).await;
+    let hinted: Vec<_> = bench.seen().iter().map(|it| it.uri.contains("timeout=")).collect();
+    assert_eq!(hinted, [true, false, false, false, false]);
+    // 15 s − 1 s − 2.5 s, in whole seconds.
+    assert_eq!(bench.seen()[0].uri, "/api/v1/namespaces/ns/pods?timeout=11s");
+    assert_eq!(bench.seen()[0].method, Method::POST);
+    let endless = Bench::scripted(&[(200, None, WRITTEN)]);
+    create(&endless.controller()).await.unwrap();
+    assert!(!endless.seen()[0].uri.contains("timeout="));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_create_cut_for_nothing_stops_hints_of_that_client_for_a_minute() {
+    const CUT: &str = r#"{"kind":"Status","reason":"Timeout","code":504}"#;
+    let bench = Bench::new(Term::new, |number, _| async move {
+        Ok(if number == 0 { response(504, None, CUT) } else { response(201, None, WRITTEN) })
+    });
+    let (api, other) = (bench.controller(), bench.clients.controller("other", Limits::NONE));
+    let renew = || assert!(bench.term.renewed(bench.clock.boot(), TERM));
+    renew();
+    assert!(matches!(create(&api).await, Err(ApiError::Unknown { status: Some(_), .. })));
+    create(&api).await.unwrap();
+    create(&other).await.unwrap();
+    for _ in 0..10 {
+        tokio::time::advance(Duration::from_secs(6)).await;
+        renew();
+    }
+    create(&api).await.unwrap();
+    let hinted: Vec<_> = bench.seen().iter().map(|it| it.uri.contains("timeout=")).collect();
+    assert_eq!(hinted, [true, false, true, true]);
+    let line = r#"mini_kcm_create_timeout_hints_suspended_total{client="job-controller"} 1"#;
+    assert!(bench.metrics.encode().contains(line));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_never_left_is_told_from_what_may_have_arrived() {
+    let bench = Bench::new(Term::endless, |number, _| async move {
+        Err(if number == 0 { Unreachable("refused".to_owned()).into() } else { BoxError::from("reset") })
+    });
+    let api = bench.controller();
+    let never = create(&api).await.unwrap_err();
+    assert!(matches!(&never, ApiError::NotSent(NotSent::Unreachable(why)) if why == "refused"), "{never}");
+    assert!(matches!(create(&api).await, Err(ApiError::Unknown { status: None, .. })));
+    let line = r#"rest_client_requests_total{code="<error>",host="in-memory",method="POST"} 2"#;
+    assert!(bench.metrics.encode().contains(line));
+}
+
+#[tokio::test(start_paused = true)]
+async fn sizes_and_waits_are_counted() {
+    let bench = Bench::scripted(&[(200, None, WRITTEN)]);
+    let api = bench.clients.controller("a", Limits { qps: 1.0, burst: 1 });
+    create(&api).await.unwrap();
+    create(&api).await.unwrap();
+    let text = bench.metrics.encode();
+    let body = json!({ "kind": "Pod" }).to_string().len();
+    for line in [
+        format!(r#"rest_client_request_size_bytes_sum{{host="in-memory",verb="POST"}} {}"#, 2 * body),
+        format!(r#"rest_client_response_size_bytes_sum{{host="in-memory",verb="POST"}} {}"#, 2 * WRITTEN.len()),
+        r#"rest_client_rate_limiter_duration_seconds_sum{host="in-memory",verb="POST"} 1"#.to_owned(),
+        r#"rest_client_request_duration_seconds_count{host="in-memory",verb="POST"} 2"#.to_owned(),
+    ] {
+        assert!(text.contains(&line), "{line} is not in\n{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_file_is_trimmed_and_read_again_after_a_minute() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "one\n").unwrap();
+    let mut config = kube::Config::new(http::Uri::from_static("https://kubernetes"));
+    config.auth_info.token_file = Some(file.path().display().to_string());
+    let authorize = authorize(&config, &Clock::system()).unwrap().unwrap();
+    let echo = BoxCloneSyncService::new(tower::service_fn(|request: Request<Body>| async move {
+        let mut answer = response(200, None, "");
+        *answer.headers_mut() = request.headers().clone();
+        Ok(answer)
+    }));
+    let service = authorize(echo);
+    let said = || async {
+        let answer = service.clone().oneshot(Request::new(Body::default())).await.unwrap();
+        answer.headers()[header::AUTHORIZATION].to_str().unwrap().to_owned()
+    };
+    assert_eq!(said().await, "Bearer one");
+    std::fs::write(file.path(), "two").unwrap();
+    assert_eq!(said().await, "Bearer one");
+    tokio::time::advance(Duration::from_secs(60)).await;
+    assert_eq!(said().await, "Bearer two");
+    std::fs::remove_file(file.path()).unwrap();
+    tokio::time::advance(Duration::from_secs(60)).await;
+    assert_eq!(said().await, "Bearer two", "the last good one");
+    config.auth_info.token_file = Some("/nowhere/token".to_owned());
+    assert!(matches!(super::authorize(&config, &Clock::system()), Err(crate::ConfigError::TokenFile { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn kubes_own_ways_to_authenticate_lie_above_the_fence() {
+    let mut config = kube::Config::new(http::Uri::from_static("https://kubernetes"));
+    config.auth_info = serde_json::from_value(json!({ "token": "t", "as": "somebody" })).unwrap();
+    let authorize = authorize(&config, &Clock::system()).unwrap().unwrap();
+    let transport = BoxCloneSyncService::new(tower::service_fn(|request: Request<Body>| async move {
+        assert_eq!(request.headers()[header::AUTHORIZATION], "Bearer t");
+        assert_eq!(request.headers()["impersonate-user"], "somebody");
+        Err(BoxError::from("reset"))
+    }));
+    let fenced = fence::fenced(transport, Some(Term::endless(Clock::system())));
+    let err = authorize(fenced).oneshot(Request::new(Body::default())).await.unwrap_err();
+    assert!(matches!(unboxed(err), ApiError::Unknown { .. }), "the fence's words pass through");
+    assert!(matches!(unboxed("no token".into()), ApiError::NotSent(NotSent::Unreachable(_))));
+}

@@ -1,0 +1,129 @@
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use api::{ObjectKey, Resource, Version};
+use clock::{Clock, Instant};
+use parking_lot::Mutex;
+
+/// Writes older than this are in every cache: a frozen watch is healed within 90 s.
+const REMEMBERED: Duration = Duration::from_secs(100);
+/// Deletions of one type that are remembered one by one.
+const MOST_DELETIONS: usize = 10_000;
+
+/// What this manager wrote lately, by type: a leaver waits until its own caches show it, so that it can tell its
+/// successor how far to read.
+#[derive(Clone)]
+pub struct Ledger(Arc<Inner>);
+
+struct Inner {
+    clock: Clock,
+    types: Mutex<BTreeMap<Resource, Type>>,
+}
+
+#[derive(Default)]
+struct Type {
+    newest: Option<Version>,
+    deleted: VecDeque<(Instant, ObjectKey)>,
+    /// When something was last written without our knowing what.
+    untracked: Option<Instant>,
+}
+
+/// The writes of one type that caches must show.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Writes {
+    /// The highest version that one of our writes returned.
+    pub newest: Option<Version>,
+    /// What we deleted: gone, or marked as going.
+    pub deleted: Vec<ObjectKey>,
+    /// Something was written that nobody can name.
+    pub untracked: bool,
+}
+
+impl Ledger {
+    /// An empty ledger.
+    #[must_use]
+    pub fn new(clock: Clock) -> Self {
+        Self(Arc::new(Inner { clock, types: Mutex::default() }))
+    }
+
+    /// A write returned this version.
+    pub fn wrote(&self, resource: &Resource, version: &Version) {
+        let mut types = self.0.types.lock();
+        let newest = &mut types.entry(resource.clone()).or_default().newest;
+        if newest.as_ref().is_none_or(|it| it.is_older_than(version)) {
+            *newest = Some(version.clone());
+        }
+    }
+
+    /// A DELETE of one object was sent: its answer names no version.
+    pub fn deleted(&self, resource: &Resource, key: ObjectKey) {
+        let now = self.0.clock.now();
+        let mut types = self.0.types.lock();
+        let it = types.entry(resource.clone()).or_default();
+        it.forget(now);
+        if it.deleted.len() == MOST_DELETIONS {
+            it.deleted.pop_front();
+            it.untracked = Some(now);
+        }
+        it.deleted.push_back((now, key));
+    }
+
+    /// Something was written that nobody can name: a whole collection was deleted, or an answer was lost.
+    pub fn lost_sight(&self, resource: &Resource) {
+        let now = self.0.clock.now();
+        self.0.types.lock().entry(resource.clone()).or_default().untracked = Some(now);
+    }
+
+    /// Every type that was written, with what caches must show.
+    #[must_use]
+    pub fn written(&self) -> Vec<(Resource, Writes)> {
+        let now = self.0.clock.now();
+        let mut types = self.0.types.lock();
+        let written = types.iter_mut().map(|(resource, it)| {
+            it.forget(now);
+            let writes = Writes {
+                newest: it.newest.clone(),
+                deleted: it.deleted.iter().map(|(_, key)| key.clone()).collect(),
+                untracked: it.untracked.is_some(),
+            };
+            (resource.clone(), writes)
+        });
+        written.collect()
+    }
+}
+
+impl Type {
+    fn forget(&mut self, now: Instant) {
+        let old = |at: Instant| now.saturating_duration_since(at) > REMEMBERED;
+        while self.deleted.front().is_some_and(|(at, _)| old(*at)) {
+            self.deleted.pop_front();
+        }
+        if self.untracked.is_some_and(old) {
+            self.untracked = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_ledger_knows_the_newest_write_and_recent_deletions() {
+        let ledger = Ledger::new(Clock::virtual_from(clock::Timestamp::UNIX_EPOCH));
+        let pods = Resource::namespaced("", "v1", "pods", "Pod");
+        for version in [9, 10, 7] {
+            ledger.wrote(&pods, &Version::from(version));
+        }
+        ledger.deleted(&pods, ObjectKey::new("a", "b"));
+        ledger.lost_sight(&pods);
+        let all = Writes { newest: Some(Version::from(10)), deleted: vec![ObjectKey::new("a", "b")], untracked: true };
+        assert_eq!(ledger.written(), [(pods.clone(), all)]);
+        tokio::time::advance(REMEMBERED + Duration::from_secs(1)).await;
+        let rest = Writes { newest: Some(Version::from(10)), ..Writes::default() };
+        assert_eq!(ledger.written(), [(pods, rest)]);
+    }
+}

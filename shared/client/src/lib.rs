@@ -1,0 +1,40 @@
+//! The door to the API server.
+//!
+//! [`Connection`] is where bytes go: four pools of connections, or a service in memory. [`Clients`] puts the layers on
+//! top and hands out what the rest of the manager speaks with: [`Api`] (the only door for writes), [`Watcher`] for
+//! reflectors, the lease's own client. Nobody above this crate knows HTTP.
+//!
+//! Kube gives the configuration ([`load`]), TLS and authentication. Its `Client` is not used: its buffer is a detached
+//! task for each client, and queues requests above the fence.
+//!
+//! Reading order: [`Api`] and [`ApiError`], then [`Term`] (the fence), [`Watcher`], [`Clients`], the layers, the pools.
+
+mod api_client;
+mod clients;
+mod config;
+mod error;
+mod fence;
+mod layers;
+mod ledger;
+mod pools;
+mod watch;
+
+pub use api_client::{Api, DeleteOptions, ListOptions, Patch, Propagation, Written};
+pub use clients::{Clients, Connection, Environment, Limits, Pools};
+pub use config::{ConfigError, load};
+pub use error::{ApiError, NotSent};
+pub use fence::{Term, TermLimits};
+pub use ledger::{Ledger, Writes};
+pub use pools::{PoolOptions, Unreachable};
+pub use watch::{Lines, Watcher};
+
+/// What travels with a request: bytes that can be sent again.
+pub type Body = http_body_util::Full<bytes::Bytes>;
+/// What comes back: a stream of bytes.
+pub type Incoming = http_body_util::combinators::UnsyncBoxBody<bytes::Bytes, BoxError>;
+/// Whatever a transport says went wrong.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+/// The seam beneath every layer: real connections, or a server in memory. Simulation sits here.
+pub type Transport = tower::util::BoxCloneSyncService<http::Request<Body>, http::Response<Incoming>, BoxError>;
+/// A transport with all layers on top.
+pub(crate) type Stack = tower::util::BoxCloneSyncService<http::Request<Body>, http::Response<Incoming>, ApiError>;

@@ -1,0 +1,119 @@
+use std::{
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use http_body::{Body as _, Frame, SizeHint};
+use http_body_util::BodyExt;
+
+use crate::{Body, BoxError, Incoming};
+
+/// Takes a connection out of service: what runs on it goes on, nothing new begins there.
+///
+/// Travels with each answer, so that whoever reads a stream can condemn the connection beneath it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Retire(Arc<AtomicBool>);
+
+impl Retire {
+    pub(crate) fn retire(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_retired(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A request's body that knows whether hyper has begun to take it.
+///
+/// Hyper asks for the body only after the stream has been opened. A stream that then ends by the peer's GOAWAY is one
+/// that the peer says it has not processed; before that, the same error may stand for a stream nobody can speak of.
+pub(super) struct Outgoing {
+    inner: Body,
+    begun: Arc<AtomicBool>,
+}
+
+impl Outgoing {
+    pub(super) fn new(inner: Body) -> (Self, Arc<AtomicBool>) {
+        let begun = Arc::<AtomicBool>::default();
+        (Self { inner, begun: begun.clone() }, begun)
+    }
+}
+
+impl http_body::Body for Outgoing {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        self.begun.store(true, Ordering::Relaxed);
+        Pin::new(&mut self.inner).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+/// A place on a connection, given back when the answer has been read.
+pub(super) trait Place: Send + Unpin + 'static {
+    /// The answer came to its end, so the connection can be used again. Just dropped, it may not.
+    fn complete(self);
+}
+
+/// An answer's body, which keeps its place until it has ended.
+pub(super) fn held<P: Place>(inner: hyper::body::Incoming, place: P) -> Incoming {
+    let mut held = Held { inner, place: Some(place) };
+    held.look_for_the_end();
+    held.boxed_unsync()
+}
+
+struct Held<P> {
+    inner: hyper::body::Incoming,
+    place: Option<P>,
+}
+
+impl<P: Place> Held<P> {
+    fn look_for_the_end(&mut self) {
+        if self.inner.is_end_stream()
+            && let Some(place) = self.place.take()
+        {
+            place.complete();
+        }
+    }
+}
+
+impl<P: Place> http_body::Body for Held<P> {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx));
+        match &frame {
+            Some(Ok(_)) => self.look_for_the_end(),
+            Some(Err(_)) => self.place = None,
+            None => {
+                if let Some(place) = self.place.take() {
+                    place.complete();
+                }
+            }
+        }
+        Poll::Ready(frame.map(|it| it.map_err(BoxError::from)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}

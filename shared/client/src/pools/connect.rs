@@ -1,0 +1,163 @@
+use std::{sync::Arc, time::Duration};
+
+use futures::{FutureExt, future::BoxFuture};
+use http::{HeaderValue, Uri};
+use hyper_util::{
+    client::{
+        legacy::connect::{
+            HttpConnector,
+            proxy::{SocksV5, Tunnel},
+        },
+        proxy::matcher::Matcher,
+    },
+    rt::TokioIo,
+};
+use rustls::{ClientConfig, pki_types::ServerName};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+};
+use tokio_rustls::TlsConnector;
+use tower::{Service, ServiceExt};
+
+use super::{
+    guard::{Guard, Guarded},
+    target::Target,
+};
+use crate::{BoxError, ConfigError};
+
+/// Anything that bytes go through.
+pub(super) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+pub(super) type BoxIo = Box<dyn Io>;
+
+type ProxyDial = BoxFuture<'static, std::io::Result<TokioIo<BoxIo>>>;
+
+/// What both ends have agreed upon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Protocol {
+    Http1,
+    Http2,
+}
+
+/// Makes connections: TCP, a proxy where one is named, TLS on top.
+#[derive(Clone)]
+pub(super) struct Connector {
+    pub(super) target: Arc<Target>,
+    address: Uri,
+    server_name: ServerName<'static>,
+    proxy: Option<Proxy>,
+    guard: Option<Guard>,
+}
+
+#[derive(Clone)]
+struct Proxy {
+    address: Uri,
+    basic: Option<HeaderValue>,
+    raw: Option<(String, String)>,
+    /// Its own name, where it speaks TLS itself.
+    server_name: ServerName<'static>,
+}
+
+impl Connector {
+    pub(super) fn new(config: &kube::Config, target: Arc<Target>, guard: Option<Guard>) -> Result<Self, ConfigError> {
+        let address = target.address().map_err(|_| ConfigError::Server(config.cluster_url.to_string()))?;
+        let server_name = name(config.tls_server_name.as_deref().unwrap_or(target.host()))?;
+        let proxy = config.proxy_url.as_ref().map(|it| Proxy::of(it, &address)).transpose()?;
+        Ok(Self { target, address, server_name, proxy, guard })
+    }
+
+    /// A connection on which HTTP can begin. Bounded by the caller.
+    pub(super) async fn connect(&self, tls: Option<Arc<ClientConfig>>) -> Result<(BoxIo, Protocol), BoxError> {
+        let io = match self.proxy.clone() {
+            None => self.tcp(self.address.clone()).await?,
+            Some(proxy) => self.clone().through(proxy, tls.clone()).boxed().await?,
+        };
+        let Some(tls) = tls else { return Ok((io, Protocol::Http1)) };
+        let tls = TlsConnector::from(tls).connect(self.server_name.clone(), io).await?;
+        let protocol = match tls.get_ref().1.alpn_protocol() {
+            Some(b"h2") => Protocol::Http2,
+            _ => Protocol::Http1,
+        };
+        Ok((Box::new(tls), protocol))
+    }
+
+    async fn tcp(&self, address: Uri) -> Result<BoxIo, BoxError> {
+        let mut connector = HttpConnector::new();
+        connector.enforce_http(false);
+        connector.set_nodelay(true);
+        connector.set_tcp_user_timeout(self.guard.as_ref().map(|it| it.write_timeout));
+        let tcp: TcpStream = connector.oneshot(address).await?.into_inner();
+        let Some(guard) = &self.guard else { return Ok(Box::new(tcp)) };
+        // What the kernel still holds when the connection breaks must not leave after it.
+        socket2::SockRef::from(&tcp).set_linger(Some(Duration::ZERO))?;
+        Ok(Box::new(Guarded::new(tcp, guard.term.clone())))
+    }
+
+    async fn through(self, proxy: Proxy, tls: Option<Arc<ClientConfig>>) -> Result<BoxIo, BoxError> {
+        let Proxy { address, basic, raw, server_name } = proxy;
+        let speaks_tls = address.scheme_str() == Some("https");
+        let (this, server) = (self.clone(), self.address);
+        let tls = tls.filter(|_| speaks_tls);
+        // Boxed: the proxies' connectors are generic beyond what the compiler proves to be `Send`.
+        let connector = tower::service_fn(move |address: Uri| -> ProxyDial {
+            this.clone().dial_proxy(address, tls.clone(), server_name.clone()).boxed()
+        });
+        let io = if matches!(address.scheme_str(), Some("socks5" | "socks5h")) {
+            let mut socks = SocksV5::new(address, connector);
+            if let Some((user, password)) = raw {
+                socks = socks.with_auth(user, password);
+            }
+            socks.call(server).await.map_err(|err| BoxError::from(err.to_string()))?
+        } else {
+            let mut tunnel = Tunnel::new(address, connector);
+            if let Some(basic) = basic {
+                tunnel = tunnel.with_auth(basic);
+            }
+            tunnel.call(server).await?
+        };
+        Ok(io.into_inner())
+    }
+
+    async fn dial_proxy(
+        self,
+        address: Uri,
+        tls: Option<Arc<ClientConfig>>,
+        server_name: ServerName<'static>,
+    ) -> std::io::Result<TokioIo<BoxIo>> {
+        let io = self.tcp(address).await.map_err(std::io::Error::other)?;
+        Ok(TokioIo::new(match tls {
+            Some(tls) => Box::new(TlsConnector::from(for_proxy(&tls)).connect(server_name, io).await?),
+            None => io,
+        }))
+    }
+}
+
+impl Proxy {
+    fn of(url: &Uri, server: &Uri) -> Result<Self, ConfigError> {
+        let refused = || ConfigError::Proxy(url.host().unwrap_or_default().to_owned());
+        if !matches!(url.scheme_str(), Some("http" | "https" | "socks5" | "socks5h")) {
+            return Err(refused());
+        }
+        // Takes user and password out of the URL and encodes them as the scheme wants them.
+        let found = Matcher::builder().all(url.to_string()).build().intercept(server).ok_or_else(refused)?;
+        let server_name = name(url.host().unwrap_or_default().trim_matches(['[', ']']))?;
+        Ok(Self {
+            address: found.uri().clone(),
+            basic: found.basic_auth().cloned(),
+            raw: found.raw_auth().map(|(user, password)| (user.to_owned(), password.to_owned())),
+            server_name,
+        })
+    }
+}
+
+/// A proxy is asked for HTTP/1.1 alone and told nothing of our certificate's protocol.
+fn for_proxy(tls: &ClientConfig) -> Arc<ClientConfig> {
+    let mut tls = tls.clone();
+    tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Arc::new(tls)
+}
+
+fn name(host: &str) -> Result<ServerName<'static>, ConfigError> {
+    ServerName::try_from(host.to_owned()).map_err(|_| ConfigError::ServerName(host.to_owned()))
+}

@@ -1,0 +1,50 @@
+use hyper::client::conn::http1::{Builder, SendRequest};
+use hyper_util::rt::TokioIo;
+use tasks::Spawner;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::{
+    body::{Outgoing, Place, Retire},
+    connect::BoxIo,
+    pool::Pool,
+};
+use crate::BoxError;
+
+/// A connection that carries one request at a time.
+pub(super) struct Single {
+    pub(super) sender: SendRequest<Outgoing>,
+    pub(super) retire: Retire,
+    pub(super) generation: u64,
+}
+
+/// A request's turn on a connection. Dropped before the answer's end, it takes the connection with it: what is left of
+/// the answer stands in the way of the next.
+pub(super) struct Turn {
+    pub(super) single: Single,
+    pub(super) pool: Pool,
+    pub(super) _permit: OwnedSemaphorePermit,
+}
+
+impl Single {
+    pub(super) async fn open(io: BoxIo, spawner: &Spawner, generation: u64) -> Result<Self, BoxError> {
+        let (sender, connection) = Builder::new().handshake::<_, Outgoing>(TokioIo::new(io)).await?;
+        spawner.spawn("http1 connection", async move {
+            if let Err(err) = connection.await {
+                tracing::debug!(err = %crate::error::chain(&err), "connection ended");
+            }
+        });
+        Ok(Self { sender, retire: Retire::default(), generation })
+    }
+
+    pub(super) fn is_usable(&self, generation: u64) -> bool {
+        self.generation == generation && !self.retire.is_retired() && !self.sender.is_closed()
+    }
+}
+
+impl Place for Turn {
+    fn complete(self) {
+        let Self { single, pool, _permit } = self;
+        // Before the permit goes: whoever gets that finds the connection.
+        pool.rest(single);
+    }
+}

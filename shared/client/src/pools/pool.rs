@@ -1,0 +1,339 @@
+use std::{
+    error::Error,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use clock::{Clock, Instant};
+use futures::{
+    FutureExt,
+    future::{BoxFuture, Shared, WeakShared},
+};
+use http::{Method, Request, Response, StatusCode};
+use hyper::client::conn::TrySendError;
+use parking_lot::Mutex;
+use tasks::Spawner;
+use tokio::sync::Semaphore;
+
+use super::{
+    Unreachable,
+    body::{Outgoing, Retire, held},
+    connect::{Connector, Protocol},
+    credentials::Credentials,
+    http1::{Single, Turn},
+    http2::{Multiplexed, Stream},
+};
+use crate::{Body, BoxError, Incoming, error::chain, layers::Deadline};
+
+/// A server whose connections close as soon as they open is not asked for ever.
+const MOST_TRIES: usize = 100;
+
+/// How one kind of traffic uses connections.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Policy {
+    pub(super) name: &'static str,
+    /// Most streams on an HTTP/2 connection; a further one is opened beyond. `None`: one connection carries all.
+    pub(super) streams: Option<usize>,
+    /// Most connections where the server speaks HTTP/1.1 alone.
+    pub(super) http1: usize,
+    pub(super) connect_timeout: Duration,
+}
+
+/// Connections for one kind of traffic, cheap to clone.
+#[derive(Clone)]
+pub(super) struct Pool(Arc<Inner>);
+
+struct Inner {
+    policy: Policy,
+    connector: Connector,
+    credentials: Arc<Credentials>,
+    spawner: Spawner,
+    clock: Clock,
+    /// One permit for each HTTP/1.1 connection in use; first come, first served.
+    turns: Arc<Semaphore>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// What the server spoke last.
+    speaks: Option<Protocol>,
+    multiplexed: Vec<Arc<Multiplexed>>,
+    resting: Vec<Single>,
+    /// The one attempt to connect that everybody waits for. Gone with the last who waits.
+    opening: Option<WeakShared<Opening>>,
+}
+
+type Opening = BoxFuture<'static, Result<(), Unreachable>>;
+
+enum Step {
+    Take(Stream),
+    Join(Shared<Opening>),
+    Turn,
+}
+
+enum Opened {
+    Multiplexed(Multiplexed),
+    Single(Single),
+}
+
+enum Place {
+    Stream(Stream),
+    Turn(Turn),
+}
+
+/// A request that got no answer.
+struct Failed {
+    why: BoxError,
+    /// The server has certainly not acted on it.
+    never_processed: bool,
+}
+
+impl Pool {
+    pub(super) fn new(
+        policy: Policy,
+        connector: Connector,
+        credentials: Arc<Credentials>,
+        spawner: Spawner,
+        clock: Clock,
+    ) -> Self {
+        let turns = Arc::new(Semaphore::new(policy.http1));
+        Self(Arc::new(Inner { policy, connector, credentials, spawner, clock, turns, state: Mutex::default() }))
+    }
+
+    /// Sends, and once more if the server has certainly not acted on the first: that is what a GOAWAY between two
+    /// requests, or an idle connection that just closed, come to.
+    pub(super) async fn send(&self, request: Request<Body>) -> Result<Response<Incoming>, BoxError> {
+        let again = request.clone();
+        match self.send_once(request).await {
+            Err(Failed { why, never_processed: true }) => {
+                tracing::debug!(pool = self.0.policy.name, why = %chain(&*why), "sending again");
+                self.send_once(again).await.map_err(|it| it.why)
+            }
+            other => other.map_err(|it| it.why),
+        }
+    }
+
+    /// Takes a connection back whose answer has been read to its end.
+    pub(super) fn rest(&self, single: Single) {
+        if !single.retire.is_retired() {
+            self.0.state.lock().resting.push(single);
+        }
+    }
+
+    async fn send_once(&self, request: Request<Body>) -> Result<Response<Incoming>, Failed> {
+        let place = self.place().await.map_err(|why| Failed { why: why.into(), never_processed: false })?;
+        let answer = match place {
+            Place::Stream(stream) => self.on_stream(stream, request).await,
+            Place::Turn(turn) => self.on_turn(turn, request).await,
+        }?;
+        if answer.status() == StatusCode::UNAUTHORIZED {
+            self.0.credentials.refused();
+        }
+        Ok(answer)
+    }
+
+    async fn on_stream(&self, stream: Stream, request: Request<Body>) -> Result<Response<Incoming>, Failed> {
+        let mut patience = self.patience(&request, stream.retire());
+        let safe = is_safe(request.method());
+        let (mut request, begun) = outgoing(request);
+        self.0.connector.target.absolute(&mut request).map_err(Failed::of)?;
+        let answer = stream.sender().try_send_request(request).await;
+        patience.over();
+        match answer {
+            Ok(answer) => Ok(with_retire(answer, stream.retire().clone()).map(|body| held(body, stream))),
+            Err(failure) => {
+                let never_processed = never_processed(&failure, safe || begun.load(Ordering::Relaxed));
+                if never_processed {
+                    // It may not know yet that it is going away.
+                    stream.retire().retire();
+                }
+                Err(Failed { why: failure.into_error().into(), never_processed })
+            }
+        }
+    }
+
+    async fn on_turn(&self, mut turn: Turn, request: Request<Body>) -> Result<Response<Incoming>, Failed> {
+        let mut patience = self.patience(&request, &turn.single.retire);
+        let safe = is_safe(request.method());
+        let (mut request, _) = outgoing(request);
+        self.0.connector.target.relative(&mut request).map_err(Failed::of)?;
+        let answer = turn.single.sender.try_send_request(request).await;
+        patience.over();
+        match answer {
+            Ok(answer) => Ok(with_retire(answer, turn.single.retire.clone()).map(|body| held(body, turn))),
+            Err(failure) => {
+                // An idle connection may close just when a request goes out; a read may simply be sent again.
+                let closed = safe && failure.error().is_incomplete_message();
+                let never_processed = closed || failure.message().is_some();
+                Err(Failed { why: failure.into_error().into(), never_processed })
+            }
+        }
+    }
+
+    fn patience(&self, request: &Request<Body>, retire: &Retire) -> Patience {
+        let clock = self.0.clock.clone();
+        let deadline = request.extensions().get::<Deadline>().copied();
+        Patience { deadline, since: clock.now(), clock, retire: retire.clone(), pool: self.0.policy.name }
+    }
+
+    /// A place on a connection; opens one where there is none.
+    async fn place(&self) -> Result<Place, Unreachable> {
+        for _ in 0..MOST_TRIES {
+            match self.step() {
+                Step::Take(stream) => return Ok(Place::Stream(stream)),
+                Step::Join(opening) => opening.await?,
+                Step::Turn => {
+                    if let Some(turn) = self.turn().await? {
+                        return Ok(Place::Turn(turn));
+                    }
+                }
+            }
+        }
+        Err(Unreachable("connections close as soon as they are open".to_owned()))
+    }
+
+    fn step(&self) -> Step {
+        let generation = self.0.credentials.generation();
+        let mut state = self.0.state.lock();
+        state.multiplexed.retain(|it| it.is_usable(generation));
+        state.resting.retain(|it| it.is_usable(generation));
+        if let Some(stream) = state.multiplexed.iter().find_map(|it| it.take(self.0.policy.streams)) {
+            return Step::Take(stream);
+        }
+        if state.speaks == Some(Protocol::Http1) {
+            return Step::Turn;
+        }
+        if let Some(opening) = state.opening.as_ref().and_then(WeakShared::upgrade) {
+            return Step::Join(opening);
+        }
+        let pool = self.clone();
+        let opening = async move { pool.open().await }.boxed().shared();
+        state.opening = opening.downgrade();
+        Step::Join(opening)
+    }
+
+    /// Connects for everybody who waits.
+    async fn open(&self) -> Result<(), Unreachable> {
+        let opened = self.connect().await;
+        let mut state = self.0.state.lock();
+        state.opening = None;
+        match opened? {
+            Opened::Multiplexed(connection) => state.add(connection),
+            Opened::Single(single) => {
+                state.speaks = Some(Protocol::Http1);
+                state.resting.push(single);
+            }
+        }
+        Ok(())
+    }
+
+    /// A turn on an HTTP/1.1 connection; `None` when the server has learned HTTP/2 since.
+    async fn turn(&self) -> Result<Option<Turn>, Unreachable> {
+        let permit = self.0.turns.clone().acquire_owned().await.map_err(|err| Unreachable(err.to_string()))?;
+        let generation = self.0.credentials.generation();
+        loop {
+            let Some(mut single) = self.0.state.lock().resting.pop() else { break };
+            if single.is_usable(generation) && single.sender.ready().await.is_ok() {
+                return Ok(Some(Turn { single, pool: self.clone(), _permit: permit }));
+            }
+        }
+        match self.connect().await? {
+            Opened::Single(single) => Ok(Some(Turn { single, pool: self.clone(), _permit: permit })),
+            Opened::Multiplexed(connection) => {
+                self.0.state.lock().add(connection);
+                Ok(None)
+            }
+        }
+    }
+
+    async fn connect(&self) -> Result<Opened, Unreachable> {
+        let Inner { policy, connector, credentials, spawner, .. } = &*self.0;
+        let connecting = async {
+            let (tls, generation) = credentials.tls().await?;
+            let (io, protocol) = connector.connect(tls).await?;
+            tracing::debug!(pool = policy.name, ?protocol, "connected");
+            Ok::<_, BoxError>(match protocol {
+                Protocol::Http2 => Opened::Multiplexed(Multiplexed::open(io, spawner, generation).await?),
+                Protocol::Http1 => Opened::Single(Single::open(io, spawner, generation).await?),
+            })
+        };
+        match tokio::time::timeout(policy.connect_timeout, connecting).await {
+            Ok(opened) => opened.map_err(|err| Unreachable(chain(&*err))),
+            Err(_) => Err(Unreachable(format!("no connection within {:?}", policy.connect_timeout))),
+        }
+    }
+}
+
+impl State {
+    fn add(&mut self, connection: Multiplexed) {
+        self.speaks = Some(Protocol::Http2);
+        self.multiplexed.push(Arc::new(connection));
+    }
+}
+
+impl Failed {
+    /// Of a request that could not even be formed.
+    fn of(err: http::Error) -> Self {
+        Self { why: err.into(), never_processed: false }
+    }
+}
+
+/// Retires a connection that gave no head of an answer by the deadline. A caller that leaves earlier proves nothing.
+struct Patience {
+    deadline: Option<Deadline>,
+    since: Instant,
+    clock: Clock,
+    retire: Retire,
+    pool: &'static str,
+}
+
+impl Patience {
+    fn over(&mut self) {
+        self.deadline = None;
+    }
+}
+
+impl Drop for Patience {
+    fn drop(&mut self) {
+        let Some(Deadline { at, limit }) = self.deadline else { return };
+        let now = self.clock.now();
+        // Who spent most of the time on waiting for a connection cannot blame it.
+        if now >= at && now.saturating_duration_since(self.since) >= limit / 2 {
+            tracing::warn!(pool = self.pool, "no answer in time: later requests go to another connection");
+            self.retire.retire();
+        }
+    }
+}
+
+fn outgoing(request: Request<Body>) -> (Request<Outgoing>, Arc<std::sync::atomic::AtomicBool>) {
+    let (parts, body) = request.into_parts();
+    let (body, begun) = Outgoing::new(body);
+    (Request::from_parts(parts, body), begun)
+}
+
+fn with_retire<B>(mut answer: Response<B>, retire: Retire) -> Response<B> {
+    answer.extensions_mut().insert(retire);
+    answer
+}
+
+/// Sent twice, it does what it does sent once.
+fn is_safe(method: &Method) -> bool {
+    method == Method::GET || method == Method::HEAD
+}
+
+/// True when the server has certainly not acted on a request: hyper gave it back, or the server said so.
+fn never_processed<T>(failure: &TrySendError<T>, tellable: bool) -> bool {
+    if failure.message().is_some() {
+        return true;
+    }
+    let mut source: Option<&(dyn Error + 'static)> = failure.error().source();
+    while let Some(err) = source {
+        if let Some(err) = err.downcast_ref::<h2::Error>() {
+            let refused = err.is_reset() && err.reason() == Some(h2::Reason::REFUSED_STREAM);
+            return err.is_remote() && (refused || (err.is_go_away() && tellable));
+        }
+        source = err.source();
+    }
+    false
+}

@@ -1,0 +1,95 @@
+use http::{
+    HeaderValue, Request, Uri, header,
+    uri::{Authority, PathAndQuery, Scheme},
+};
+
+use crate::ConfigError;
+
+/// The server's address: where paths of ours begin.
+#[derive(Debug)]
+pub(super) struct Target {
+    scheme: Scheme,
+    authority: Authority,
+    host_header: HeaderValue,
+    /// The path of a server that lives below one, without a slash at its end.
+    prefix: Box<str>,
+}
+
+impl Target {
+    pub(super) fn of(server: &Uri) -> Result<Self, ConfigError> {
+        let refused = || ConfigError::Server(server.to_string());
+        let scheme = server.scheme().filter(|it| **it == Scheme::HTTP || **it == Scheme::HTTPS).ok_or_else(refused)?;
+        let given = server.authority().filter(|it| !it.host().is_empty()).ok_or_else(refused)?;
+        // User and password in a server's URL mean nothing to Kubernetes and must not travel in `:authority`.
+        let bare = given.as_str().rsplit('@').next().unwrap_or_default();
+        let authority = Authority::try_from(bare).map_err(|_| refused())?;
+        let host_header = HeaderValue::try_from(bare).map_err(|_| refused())?;
+        let prefix = server.path().trim_end_matches('/').into();
+        Ok(Self { scheme: scheme.clone(), authority, host_header, prefix })
+    }
+
+    pub(super) fn is_tls(&self) -> bool {
+        self.scheme == Scheme::HTTPS
+    }
+
+    /// Without the brackets of an IPv6 address.
+    pub(super) fn host(&self) -> &str {
+        self.authority.host().trim_matches(['[', ']'])
+    }
+
+    /// Where to connect to, with the port spelled out.
+    pub(super) fn address(&self) -> Result<Uri, http::Error> {
+        let port = self.authority.port_u16().unwrap_or(if self.is_tls() { 443 } else { 80 });
+        let authority = format!("{}:{port}", self.authority.host());
+        Uri::builder().scheme(self.scheme.clone()).authority(authority).path_and_query("/").build()
+    }
+
+    /// HTTP/2 names the server in the URL.
+    pub(super) fn absolute<B>(&self, request: &mut Request<B>) -> Result<(), http::Error> {
+        let path = self.path(request.uri());
+        *request.uri_mut() = Uri::builder()
+            .scheme(self.scheme.clone())
+            .authority(self.authority.clone())
+            .path_and_query(path)
+            .build()?;
+        Ok(())
+    }
+
+    /// HTTP/1.1 names it in a header.
+    pub(super) fn relative<B>(&self, request: &mut Request<B>) -> Result<(), http::Error> {
+        *request.uri_mut() = Uri::builder().path_and_query(self.path(request.uri())).build()?;
+        request.headers_mut().insert(header::HOST, self.host_header.clone());
+        Ok(())
+    }
+
+    fn path(&self, uri: &Uri) -> String {
+        format!("{}{}", self.prefix, uri.path_and_query().map_or("/", PathAndQuery::as_str))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_servers_own_path_comes_first_and_its_name_stays_whole() {
+        let target = Target::of(&"https://me@[fd00::1]:6443/k8s/".parse().unwrap()).unwrap();
+        assert_eq!(target.host(), "fd00::1");
+        assert_eq!(target.address().unwrap(), "https://[fd00::1]:6443/");
+        let mut request = Request::get("/api/v1/pods?limit=1").body(()).unwrap();
+        target.relative(&mut request).unwrap();
+        assert_eq!(request.uri(), "/k8s/api/v1/pods?limit=1");
+        assert_eq!(request.headers()[header::HOST], "[fd00::1]:6443");
+        let mut request = Request::get("/api").body(()).unwrap();
+        target.absolute(&mut request).unwrap();
+        assert_eq!(request.uri(), "https://[fd00::1]:6443/k8s/api");
+    }
+
+    #[test]
+    fn ports_have_their_usual_default() {
+        for (server, address) in [("https://a", "https://a:443/"), ("http://a/", "http://a:80/")] {
+            assert_eq!(Target::of(&server.parse().unwrap()).unwrap().address().unwrap(), address);
+        }
+        assert!(Target::of(&"/only/a/path".parse().unwrap()).is_err());
+    }
+}

@@ -1,0 +1,488 @@
+//! Real sockets on loopback, no waiting on real time: everything is told by a notification.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use clock::Clock;
+use futures::{FutureExt, future::join_all};
+use http::{Response, header};
+use http_body_util::{BodyExt, StreamBody};
+use metrics::Metrics;
+use serde_json::json;
+use tasks::Scope;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    sync::{Barrier, Notify},
+};
+use tokio_util::sync::CancellationToken;
+
+use self::server::{HTTP1, HTTP2, Identity, Options, Received, Server, said};
+use super::*;
+use crate::{Api, ApiError, Clients, Connection, Environment, Incoming, Limits, NotSent, Patch};
+
+mod server;
+
+/// The manager's side.
+struct Manager {
+    _scope: Scope,
+    term: Term,
+    clients: Clients,
+}
+
+impl Manager {
+    fn new(config: kube::Config) -> Self {
+        let (scope, clock) = (Scope::new(), Clock::system());
+        let term = Term::endless(clock.clone());
+        let options = PoolOptions {
+            spawner: scope.spawner(),
+            term: term.clone(),
+            clock: clock.clone(),
+            write_timeout: Duration::from_secs(5),
+        };
+        let environment = Environment {
+            clock,
+            metrics: Metrics::new(),
+            term: term.clone(),
+            stop: CancellationToken::new(),
+            user_agent: "test".to_owned(),
+        };
+        let clients = Clients::new(Connection::open(config, options).unwrap(), environment);
+        Self { _scope: scope, term, clients }
+    }
+
+    fn to(server: &Server) -> Self {
+        Self::new(config(server))
+    }
+
+    fn api(&self) -> Api {
+        self.clients.controller("test", Limits::NONE)
+    }
+}
+
+fn config(server: &Server) -> kube::Config {
+    let mut config = kube::Config::new(format!("https://127.0.0.1:{}/prefix/", server.port).parse().unwrap());
+    config.root_cert = Some(vec![server.authority.der.clone()]);
+    config.tls_server_name = Some("kubernetes".to_owned());
+    config
+}
+
+async fn read(api: &Api) -> Result<String, ApiError> {
+    api.read("/api", "*/*").await.map(|it| String::from_utf8(it.to_vec()).unwrap())
+}
+
+async fn write(api: &Api, size: usize) -> Result<(), ApiError> {
+    let pods = api::Resource::namespaced("", "v1", "pods", "Pod");
+    let patch = Patch::Merge(json!({ "data": "x".repeat(size) }));
+    api.patch(&pods, "ns", "a", None, &patch).await.map(|_| ())
+}
+
+const WRITTEN: &str = r#"{"metadata":{"name":"a"}}"#;
+
+/// Answers with the number of the connection.
+async fn echo(connection: usize, _: Received) -> Response<Incoming> {
+    said(connection.to_string())
+}
+
+/// An answer that begins and never ends.
+fn open_ended(line: &'static str) -> Response<Incoming> {
+    let first = futures::stream::iter([Ok(http_body::Frame::data(bytes::Bytes::from_static(line.as_bytes())))]);
+    let body = StreamBody::new(futures::StreamExt::chain(first, futures::stream::pending()));
+    Response::new(body.boxed_unsync())
+}
+
+#[tokio::test]
+async fn a_burst_at_the_start_shares_one_connection_at_once() {
+    let all = Arc::new(Barrier::new(100));
+    let server = Server::start(HTTP2, move |connection, request| {
+        let all = all.clone();
+        async move {
+            assert_eq!(request.uri().path(), "/prefix/api");
+            // Nobody is answered before all have come.
+            all.wait().await;
+            said(connection.to_string())
+        }
+    })
+    .await;
+    let api = Manager::to(&server);
+    let api = (api.api(), api);
+    let answers = join_all((0..100).map(|_| read(&api.0))).await;
+    assert!(answers.into_iter().all(|it| it.unwrap() == "0"));
+    assert_eq!(server.connections(), 1);
+}
+
+#[tokio::test]
+async fn a_server_that_takes_few_streams_is_waited_for_not_overrun() {
+    let server = Server::start(Options { most_streams: 32, ..HTTP2 }, echo).await;
+    let manager = Manager::to(&server);
+    let api = manager.api();
+    assert!(join_all((0..200).map(|_| read(&api))).await.into_iter().all(|it| it.is_ok()));
+    assert_eq!(server.connections(), 1);
+}
+
+#[tokio::test]
+async fn a_server_that_speaks_http1_gets_a_bounded_number_of_connections() {
+    let all = Arc::new(Barrier::new(HTTP1_CONNECTIONS));
+    let server = Server::start(HTTP1, move |connection, request| {
+        let all = all.clone();
+        async move {
+            assert_eq!(request.uri(), "/prefix/api");
+            assert!(request.headers()[header::HOST].to_str().unwrap().starts_with("127.0.0.1:"));
+            all.wait().await;
+            said(connection.to_string())
+        }
+    })
+    .await;
+    let manager = Manager::to(&server);
+    let api = manager.api();
+    for _ in 0..2 {
+        let answers = join_all((0..3 * HTTP1_CONNECTIONS).map(|_| read(&api))).await;
+        assert!(answers.into_iter().all(|it| it.is_ok()));
+    }
+    assert_eq!(server.connections(), HTTP1_CONNECTIONS);
+}
+
+#[tokio::test]
+async fn http1_watches_get_as_many_connections_as_they_need() {
+    let server = Server::start(HTTP1, |_, _| async { open_ended("x\n") }).await;
+    let manager = Manager::to(&server);
+    let watcher = manager.clients.watcher(Limits::NONE);
+    let mut watches = join_all((0..20).map(|_| watcher.watch("/watch", "*/*"))).await;
+    for watch in &mut watches {
+        assert_eq!(watch.as_mut().unwrap().next_batch(9).await.unwrap().unwrap(), ["x"]);
+    }
+    assert_eq!(server.connections(), 20);
+}
+
+#[tokio::test]
+async fn a_full_watch_connection_is_followed_by_another() {
+    for (most_streams, watches, connections) in [(32, 32, 1), (32, 40, 2), (250, 65, 2)] {
+        let server = Server::start(Options { most_streams, ..HTTP2 }, |_, _| async { open_ended("x\n") }).await;
+        let manager = Manager::to(&server);
+        let watcher = manager.clients.watcher(Limits::NONE);
+        let open = join_all((0..watches).map(|_| watcher.watch("/watch", "*/*"))).await;
+        assert!(open.iter().all(Result::is_ok));
+        assert_eq!(server.connections(), connections, "{watches} watches of {most_streams}");
+        // An ended watch leaves its place.
+        drop(open);
+        watcher.watch("/watch", "*/*").await.unwrap();
+        assert_eq!(server.connections(), connections);
+    }
+}
+
+#[tokio::test]
+async fn a_condemned_connection_gets_no_new_watch_and_keeps_the_old() {
+    let server = Server::start(HTTP2, |connection, _| async move {
+        open_ended(if connection == 0 { "first\n" } else { "second\n" })
+    })
+    .await;
+    let manager = Manager::to(&server);
+    let watcher = manager.clients.watcher(Limits::NONE);
+    let mut frozen = watcher.watch("/watch", "*/*").await.unwrap();
+    frozen.condemn();
+    let mut reopened = watcher.watch("/watch", "*/*").await.unwrap();
+    assert_eq!(reopened.next_batch(9).await.unwrap().unwrap(), ["second"]);
+    assert_eq!(frozen.next_batch(9).await.unwrap().unwrap(), ["first"]);
+}
+
+#[tokio::test]
+async fn after_a_go_away_the_next_request_has_a_new_connection() {
+    let server = Server::start(HTTP2, |connection, request| async move {
+        request.into_body().collect().await.unwrap();
+        if connection < 9 { said(WRITTEN) } else { said("") }
+    })
+    .await;
+    let manager = Manager::to(&server);
+    let api = manager.api();
+    for connections in 1..=3 {
+        write(&api, 10).await.unwrap();
+        assert_eq!(server.connections(), connections);
+        server.go_away().await;
+    }
+}
+
+/// Reads the frames of an HTTP/2 client up to the end of its first request.
+async fn raw_request(tls: &mut (impl AsyncReadExt + AsyncWriteExt + Unpin)) {
+    const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    tls.write_all(&SETTINGS).await.unwrap();
+    tls.flush().await.unwrap();
+    tls.read_exact(&mut [0; 24]).await.unwrap();
+    loop {
+        let mut head = [0; 9];
+        tls.read_exact(&mut head).await.unwrap();
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        tls.read_exact(&mut vec![0; length as usize]).await.unwrap();
+        let (data, end_of_stream) = (head[3] == 0, head[4] & 1 == 1);
+        if data && end_of_stream {
+            return;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_write_that_the_server_says_it_did_not_process_is_sent_again() {
+    let server = Server::start(
+        Options {
+            raw: Some(|mut tls| {
+                async move {
+                    raw_request(&mut tls).await;
+                    // GOAWAY without error, last processed stream 0; the connection stays.
+                    tls.write_all(&[0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).await.unwrap();
+                    tls.flush().await.unwrap();
+                    let _ = tls.read_to_end(&mut Vec::new()).await;
+                }
+                .boxed()
+            }),
+            ..HTTP2
+        },
+        |_, _| async { said(WRITTEN) },
+    )
+    .await;
+    let manager = Manager::to(&server);
+    write(&manager.api(), 10).await.unwrap();
+    assert_eq!(server.connections(), 2);
+}
+
+#[tokio::test]
+async fn a_write_whose_connection_breaks_is_not_sent_again() {
+    let server = Server::start(
+        Options { raw: Some(|mut tls| async move { raw_request(&mut tls).await }.boxed()), ..HTTP2 },
+        |_, _| async { said(WRITTEN) },
+    )
+    .await;
+    let manager = Manager::to(&server);
+    let api = manager.api();
+    let err = write(&api, 10).await.unwrap_err();
+    assert!(matches!(err, ApiError::Unknown { status: None, .. }), "{err}");
+    write(&api, 10).await.unwrap();
+    assert_eq!(server.connections(), 2);
+}
+
+#[tokio::test]
+async fn bytes_that_wait_inside_http2_do_not_leave_after_the_term() {
+    let (arrived, read_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let received = Arc::new(AtomicUsize::new(usize::MAX));
+    let (arrived_, read_on_, received_) = (arrived.clone(), read_on.clone(), received.clone());
+    // The server takes so little that the body has to wait for it.
+    let server = Server::start(Options { stream_window: 64, ..HTTP2 }, move |_, request| {
+        let (arrived, read_on, received) = (arrived_.clone(), read_on_.clone(), received_.clone());
+        async move {
+            arrived.notify_one();
+            read_on.notified().await;
+            received.store(0, Ordering::SeqCst);
+            let mut body = request.into_body();
+            while let Some(Ok(frame)) = body.frame().await {
+                received.fetch_add(frame.into_data().map_or(0, |it| it.len()), Ordering::SeqCst);
+            }
+            said(WRITTEN)
+        }
+    })
+    .await;
+    let manager = Manager::to(&server);
+    let api = manager.api();
+    let ending = async {
+        arrived.notified().await;
+        manager.term.end();
+        read_on.notify_one();
+    };
+    let (written, ()) = tokio::join!(write(&api, 10_000), ending);
+    let err = written.unwrap_err();
+    assert!(matches!(&err, ApiError::Unknown { .. }), "{err}");
+    assert!(received.load(Ordering::SeqCst) < 10_000);
+    // Reads go on.
+    read_on.notify_one();
+    read(&api).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lease_attempt_without_an_answer_retires_its_connection() {
+    let arrived = Arc::new(Notify::new());
+    let told = arrived.clone();
+    let server = Server::start(HTTP2, move |connection, _| {
+        let told = told.clone();
+        async move {
+            if connection == 0 {
+                told.notify_one();
+                std::future::pending::<()>().await;
+            }
+            said(connection.to_string())
+        }
+    })
+    .await;
+    let manager = Manager::to(&server);
+    let lease = manager.clients.lease();
+    let pausing = async {
+        arrived.notified().await;
+        // From here on time runs to the deadline by itself.
+        tokio::time::pause();
+    };
+    let (hung, ()) = tokio::join!(read(&lease), pausing);
+    assert!(matches!(hung, Err(ApiError::Unknown { .. })));
+    tokio::time::resume();
+    assert_eq!(read(&lease).await.unwrap(), "1");
+}
+
+#[tokio::test]
+async fn a_caller_that_leaves_early_retires_nothing() {
+    let arrived = Arc::new(Notify::new());
+    let told = arrived.clone();
+    let server = Server::start(HTTP2, move |connection, request| {
+        let told = told.clone();
+        async move {
+            if request.uri().path().ends_with("slow") {
+                told.notify_one();
+                std::future::pending::<()>().await;
+            }
+            said(connection.to_string())
+        }
+    })
+    .await;
+    let manager = Manager::to(&server);
+    let api = manager.api();
+    tokio::select! {
+        _ = api.read("/slow", "*/*") => panic!("never answered"),
+        () = arrived.notified() => {}
+    }
+    assert_eq!(read(&api).await.unwrap(), "0");
+}
+
+#[tokio::test]
+async fn a_renewed_client_certificate_is_used_by_new_connections() {
+    let server = Server::start(Options { clients: true, ..HTTP2 }, echo).await;
+    let folder = tempfile::tempdir().unwrap();
+    let (certificate, key) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
+    let store = |it: &Identity| {
+        std::fs::write(&certificate, it.certificate.pem()).unwrap();
+        std::fs::write(&key, it.key.serialize_pem()).unwrap();
+    };
+    let (old, new) = (server.authority.issue("old"), server.authority.issue("new"));
+    store(&old);
+    let mut config = config(&server);
+    config.auth_info.client_certificate = Some(certificate.display().to_string());
+    config.auth_info.client_key = Some(key.display().to_string());
+    let manager = Manager::new(config);
+    let api = manager.api();
+    assert_eq!(read(&api).await.unwrap(), "0");
+    store(&new);
+    assert_eq!(read(&api).await.unwrap(), "0", "files are looked at once a minute");
+    a_minute_later().await;
+    // A certificate without its key does not fit: what is there serves on.
+    std::fs::write(&key, old.key.serialize_pem()).unwrap();
+    assert_eq!(read(&api).await.unwrap(), "0");
+    std::fs::write(&key, new.key.serialize_pem()).unwrap();
+    a_minute_later().await;
+    assert_eq!(read(&api).await.unwrap(), "1");
+    let shown = [old, new].map(|it| Some(it.certificate.der().to_vec()));
+    assert_eq!(server.certificates(), shown);
+}
+
+async fn a_minute_later() {
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(60)).await;
+    tokio::time::resume();
+}
+
+#[tokio::test]
+async fn a_plugin_is_asked_again_when_the_server_does_not_know_its_certificate() {
+    let server = Server::start(Options { clients: true, ..HTTP2 }, |connection, _| async move {
+        let mut answer = said(connection.to_string());
+        if connection == 0 {
+            *answer.status_mut() = http::StatusCode::UNAUTHORIZED;
+        }
+        answer
+    })
+    .await;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let store = |it: &Identity| {
+        let credential = json!({
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "kind": "ExecCredential",
+            "status": {
+                "clientCertificateData": it.certificate.pem(),
+                "clientKeyData": it.key.serialize_pem(),
+            },
+        });
+        std::fs::write(file.path(), credential.to_string()).unwrap();
+    };
+    let (old, new) = (server.authority.issue("old"), server.authority.issue("new"));
+    store(&old);
+    let mut config = config(&server);
+    config.auth_info = serde_json::from_value(json!({
+        "exec": {
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "command": "cat",
+            "args": [file.path()],
+            "interactiveMode": "Never",
+        },
+    }))
+    .unwrap();
+    let manager = Manager::new(config);
+    let api = manager.api();
+    store(&new);
+    assert!(matches!(read(&api).await, Err(ApiError::Refused(_))), "asked a moment ago");
+    a_minute_later().await;
+    assert!(matches!(read(&api).await, Err(ApiError::Refused(_))), "this answer makes us ask");
+    assert_eq!(read(&api).await.unwrap(), "1");
+    let shown = [old, new].map(|it| Some(it.certificate.der().to_vec()));
+    assert_eq!(server.certificates(), shown);
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_or_not_itself_was_sent_nothing() {
+    let server = Server::start(HTTP2, echo).await;
+    let unreachable = |result: Result<String, ApiError>, word: &str| match result {
+        Err(ApiError::NotSent(NotSent::Unreachable(why))) => assert!(why.contains(word), "{why}"),
+        other => panic!("{other:?}"),
+    };
+    let mut stranger = config(&server);
+    stranger.tls_server_name = Some("somebody-else".to_owned());
+    unreachable(read(&Manager::new(stranger).api()).await, "certificate");
+    let gone = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let gone = kube::Config::new(format!("http://{gone}").parse().unwrap());
+    unreachable(read(&Manager::new(gone).api()).await, "refused");
+}
+
+#[tokio::test]
+async fn an_insecure_configuration_asks_no_name() {
+    let server = Server::start(HTTP2, echo).await;
+    let mut config = config(&server);
+    (config.tls_server_name, config.root_cert, config.accept_invalid_certs) = (None, None, true);
+    assert_eq!(read(&Manager::new(config).api()).await.unwrap(), "0");
+}
+
+#[tokio::test]
+async fn a_proxy_is_asked_for_a_tunnel_with_its_password() {
+    let server = Server::start(HTTP2, echo).await;
+    let proxy = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = proxy.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (mut client, _) = proxy.accept().await.unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(client.read_u8().await.unwrap());
+        }
+        let head = String::from_utf8(head).unwrap();
+        let server = head.split(' ').nth(1).unwrap();
+        // user:pass
+        assert!(head.starts_with("CONNECT 127.0.0.1:") && head.contains("Basic dXNlcjpwYXNz"), "{head}");
+        let mut server = tokio::net::TcpStream::connect(server).await.unwrap();
+        client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+        let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+    });
+    let mut config = config(&server);
+    config.proxy_url = Some(format!("http://user:pass@{address}").parse().unwrap());
+    assert_eq!(read(&Manager::new(config).api()).await.unwrap(), "0");
+}
+
+#[tokio::test]
+async fn dropping_the_scope_closes_every_connection() {
+    let server = Server::start(HTTP2, |_, _| async { open_ended("x\n") }).await;
+    let manager = Manager::to(&server);
+    let watcher = manager.clients.watcher(Limits::NONE);
+    let mut watch = watcher.watch("/watch", "*/*").await.unwrap();
+    assert!(watch.next_batch(9).await.unwrap().is_ok());
+    drop(manager);
+    assert!(watch.next_batch(9).await.unwrap().is_err());
+    assert!(watcher.watch("/watch", "*/*").await.is_err());
+}

@@ -1,0 +1,215 @@
+use std::{pin::Pin, task::Poll};
+
+use bytes::{Bytes, BytesMut};
+use http::{Method, Request};
+use http_body::Body as _;
+
+use crate::{ApiError, Body, Incoming, Stack, api_client, layers::Urgent, pools::Retire};
+
+/// What a reflector reads with: no retry layer, so that it sees every answer.
+#[derive(Clone)]
+pub struct Watcher {
+    pub(crate) lists: Stack,
+    pub(crate) watches: Stack,
+    pub(crate) urgent: bool,
+}
+
+impl Watcher {
+    /// The same without a budget: for proofs of a new leader, which must not wait behind a first sync.
+    #[must_use]
+    pub fn urgent(&self) -> Self {
+        Self { urgent: true, ..self.clone() }
+    }
+
+    /// One page of a list, as bytes.
+    ///
+    /// # Errors
+    /// As [`ApiError`].
+    pub async fn list(&self, path: &str, accept: &str) -> Result<Bytes, ApiError> {
+        api_client::collect(api_client::send(&self.lists, self.request(path, accept)?).await?).await
+    }
+
+    /// Opens a watch. No deadline stands over it: silence is the reflector's to judge.
+    ///
+    /// # Errors
+    /// As [`ApiError`].
+    pub async fn watch(&self, path: &str, accept: &str) -> Result<Lines, ApiError> {
+        let answer = api_client::send(&self.watches, self.request(path, accept)?).await?;
+        let connection = answer.extensions().get::<Retire>().cloned();
+        Ok(Lines::new(answer.into_body(), connection))
+    }
+
+    fn request(&self, path: &str, accept: &str) -> Result<Request<Body>, ApiError> {
+        let mut request = api_client::request(Method::GET, path, accept, None)?;
+        if self.urgent {
+            request.extensions_mut().insert(Urgent);
+        }
+        Ok(request)
+    }
+}
+
+/// The frames of a watch, one JSON document a line.
+pub struct Lines {
+    body: Incoming,
+    connection: Option<Retire>,
+    /// The beginning of a line whose end has not come; holds no end of line.
+    begun: BytesMut,
+    /// What came last and has not been handed out.
+    chunk: Bytes,
+    /// How the stream ended; an error is told once, after the lines that came before it.
+    end: Option<Result<(), ApiError>>,
+}
+
+impl Lines {
+    fn new(body: Incoming, connection: Option<Retire>) -> Self {
+        Self { body, connection, begun: BytesMut::new(), chunk: Bytes::new(), end: None }
+    }
+
+    /// Retires the connection that this watch runs on: a frozen one must not get the reopened watch too. Other streams
+    /// on it go on.
+    pub fn condemn(&self) {
+        if let Some(connection) = &self.connection {
+            connection.retire();
+        }
+    }
+
+    /// Waits for at least one line and returns all complete ones that the socket has, at most `most`.
+    /// `None` after the server's clean end. Safe to drop while waiting: nothing is lost.
+    ///
+    /// # Errors
+    /// `Unknown` when the stream breaks.
+    pub async fn next_batch(&mut self, most: usize) -> Option<Result<Vec<Bytes>, ApiError>> {
+        // Never holds a line while it waits, so that nothing is lost with the future.
+        let mut lines = Vec::new();
+        std::future::poll_fn(|cx| {
+            loop {
+                while lines.len() < most
+                    && let Some(line) = self.take_line()
+                {
+                    lines.push(line);
+                }
+                if lines.len() >= most {
+                    return Poll::Ready(Some(Ok(std::mem::take(&mut lines))));
+                }
+                if self.end.is_some() {
+                    return Poll::Ready(self.last(std::mem::take(&mut lines)));
+                }
+                match Pin::new(&mut self.body).poll_frame(cx) {
+                    Poll::Pending if lines.is_empty() => return Poll::Pending,
+                    Poll::Pending => return Poll::Ready(Some(Ok(std::mem::take(&mut lines)))),
+                    Poll::Ready(None) => self.end = Some(Ok(())),
+                    Poll::Ready(Some(Ok(frame))) => {
+                        if let Ok(data) = frame.into_data() {
+                            self.chunk = data;
+                        }
+                    }
+                    Poll::Ready(Some(Err(err))) => {
+                        let why = crate::error::chain(&*err);
+                        self.end = Some(Err(ApiError::unknown(format!("watch broke off: {why}"))));
+                    }
+                }
+            }
+        })
+        .await
+    }
+
+    /// What is left once the stream has ended: lines, then the error if it broke, then nothing.
+    fn last(&mut self, lines: Vec<Bytes>) -> Option<Result<Vec<Bytes>, ApiError>> {
+        if !lines.is_empty() {
+            return Some(Ok(lines));
+        }
+        match self.end.replace(Ok(())) {
+            Some(Err(err)) => Some(Err(err)),
+            _ => None,
+        }
+    }
+
+    /// The next complete line: a slice of what came where it came in one piece. Each byte is looked at once.
+    fn take_line(&mut self) -> Option<Bytes> {
+        while !self.chunk.is_empty() {
+            let Some(end) = memchr::memchr(b'\n', &self.chunk) else {
+                self.begun.extend_from_slice(&self.chunk);
+                self.chunk.clear();
+                return None;
+            };
+            let mut line = self.chunk.split_to(end + 1);
+            line.truncate(end);
+            if !self.begun.is_empty() {
+                self.begun.extend_from_slice(&line);
+                line = self.begun.split().freeze();
+            }
+            if !line.is_empty() {
+                return Some(line);
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::{FutureExt, channel::mpsc};
+    use http_body::Frame;
+    use http_body_util::{BodyExt, StreamBody};
+
+    use super::*;
+    use crate::BoxError;
+
+    type Sender = mpsc::UnboundedSender<Result<Frame<Bytes>, BoxError>>;
+
+    fn lines() -> (Sender, Lines) {
+        let (sender, receiver) = mpsc::unbounded();
+        (sender, Lines::new(StreamBody::new(receiver).boxed_unsync(), None))
+    }
+
+    fn say(sender: &Sender, text: &'static str) {
+        sender.unbounded_send(Ok(Frame::data(Bytes::from_static(text.as_bytes())))).unwrap();
+    }
+
+    #[tokio::test]
+    async fn lines_are_cut_wherever_chunks_end() {
+        for cut in 0..=12 {
+            let (sender, mut lines) = lines();
+            let (head, tail) = "abc\n\ndef\nghi".split_at(cut);
+            say(&sender, head);
+            say(&sender, tail);
+            say(&sender, "\nrest without end");
+            drop(sender);
+            assert_eq!(lines.next_batch(2).await.unwrap().unwrap(), ["abc", "def"], "cut at {cut}");
+            assert_eq!(lines.next_batch(9).await.unwrap().unwrap(), ["ghi"], "cut at {cut}");
+            assert!(lines.next_batch(9).await.is_none());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_line_that_came_in_one_piece_is_not_copied() {
+        let (sender, mut lines) = lines();
+        let chunk = Bytes::from("one\ntwo\n");
+        let place = chunk.as_ptr();
+        sender.unbounded_send(Ok(Frame::data(chunk))).unwrap();
+        let batch = lines.next_batch(9).await.unwrap().unwrap();
+        assert_eq!(batch[0].as_ptr(), place);
+        assert_eq!(batch[1].as_ptr(), place.wrapping_add(4));
+    }
+
+    #[tokio::test]
+    async fn dropping_a_wait_loses_nothing() {
+        let (sender, mut lines) = lines();
+        say(&sender, "beg");
+        assert!(lines.next_batch(9).now_or_never().is_none());
+        say(&sender, "un\n");
+        assert_eq!(lines.next_batch(9).await.unwrap().unwrap(), ["begun"]);
+    }
+
+    #[tokio::test]
+    async fn a_break_is_told_after_the_lines_before_it() {
+        let (sender, mut lines) = lines();
+        say(&sender, "whole\nhalf");
+        sender.unbounded_send(Err("reset".into())).unwrap();
+        drop(sender);
+        assert_eq!(lines.next_batch(9).await.unwrap().unwrap(), ["whole"]);
+        let broken = lines.next_batch(9).await.unwrap();
+        assert!(matches!(&broken, Err(ApiError::Unknown { message, .. }) if message.contains("reset")), "{broken:?}");
+        assert!(lines.next_batch(9).await.is_none());
+    }
+}

@@ -1,0 +1,378 @@
+//! Carries out what the reflector says: the only place here that reads from the network.
+
+#[cfg(test)]
+mod tests;
+
+use std::{future::Future, pin::pin, sync::Arc};
+
+use api::{Cached, Event, Frame, Version};
+use bytes::Bytes;
+use client::{ApiError, Lines, Watcher};
+use clock::{BootInstant, Clock, Instant};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    hub::{Decoded, Feed},
+    reflector::{End, Failure, Listed, Reflector, Seen, Silence, Step, Verdict},
+    watched::{Command, Vitals, Watched},
+};
+
+/// One informer's task.
+pub(crate) struct Driver<T: Cached, F: Feed<T>> {
+    pub(crate) watcher: Watcher,
+    pub(crate) clock: Clock,
+    /// The collection's URL path.
+    pub(crate) path: String,
+    pub(crate) feed: Arc<F>,
+    pub(crate) vitals: Arc<Vitals>,
+    pub(crate) reflector: Reflector,
+    pub(crate) commands: mpsc::UnboundedReceiver<Command>,
+    pub(crate) stop: CancellationToken,
+    pub(crate) reading: Reading<T, F>,
+}
+
+/// What is being read.
+pub(crate) struct Reading<T: Cached, F: Feed<T>> {
+    /// The open watch. A stream that has ended or fallen silent stays here until the next one is answered: if that does
+    /// not happen, its connection is to blame.
+    lines: Option<Lines>,
+    /// The set that is on its way.
+    set: Option<F::Set>,
+    /// When it was asked for.
+    asked: BootInstant,
+}
+
+/// How waiting for something ended.
+enum Waited<O> {
+    Done(O),
+    /// Not in time.
+    Late,
+    /// The reflector has changed its mind.
+    Overtaken,
+    Stopped,
+}
+
+/// The informer is to end.
+struct Stop;
+
+impl<T: Cached, F: Feed<T>> Driver<T, F> {
+    /// Runs until stopped. Nothing is stored and no handler called afterwards.
+    pub(crate) async fn run(mut self) {
+        while !matches!(self.step().await, Err(Stop)) {}
+    }
+
+    async fn step(&mut self) -> Result<(), Stop> {
+        let step = self.reflector.next(self.clock.now());
+        self.vitals.set_unanswered(self.reflector.unanswered());
+        match step {
+            Step::Open { query, until, set } => self.open(&query, until, set).await,
+            Step::List { query, first } => self.list(&query, first).await,
+            Step::Read { until, most } => self.read(until, most).await,
+            Step::Wait { until } => {
+                self.reading.set = None;
+                match self.wait_for(std::future::pending::<()>(), Some(until)).await {
+                    Waited::Stopped => Err(Stop),
+                    Waited::Done(()) | Waited::Late | Waited::Overtaken => Ok(()),
+                }
+            }
+        }
+    }
+
+    async fn open(&mut self, query: &str, until: Instant, set: bool) -> Result<(), Stop> {
+        self.reading.set = None;
+        self.reading.asked = self.clock.boot();
+        let (watcher, path) = (self.watcher(), format!("{}?{query}", self.path));
+        let answer = match self.wait_for(watcher.watch(&path, T::accept(true)), Some(until)).await {
+            Waited::Done(answer) => answer,
+            Waited::Overtaken => return Ok(()),
+            Waited::Stopped => return Err(Stop),
+            Waited::Late => {
+                if let Some(before) = self.reading.lines.take() {
+                    self.vitals.meter().frozen();
+                    before.condemn();
+                }
+                Err(ApiError::unknown("no answer in time"))
+            }
+        };
+        let now = self.clock.now();
+        match answer {
+            Ok(lines) => {
+                self.vitals.alive(now);
+                self.reflector.opened(now);
+                self.reading.lines = Some(lines);
+                if set {
+                    self.reading.set = Some(self.feed.begin());
+                } else {
+                    self.vitals.meter().reopened();
+                }
+            }
+            Err(err) => {
+                let failure = self.failed("watch not opened", &err);
+                self.reflector.not_opened(failure, now);
+            }
+        }
+        Ok(())
+    }
+
+    async fn list(&mut self, query: &str, first: bool) -> Result<(), Stop> {
+        // The stream that should have brought the set is of no more use.
+        self.reading.lines = None;
+        if first {
+            self.reading.asked = self.clock.boot();
+            self.reading.set = None;
+        }
+        let (watcher, path) = (self.watcher(), format!("{}?{query}", self.path));
+        // The client's deadline stands over it.
+        let bytes = match self.wait_for(watcher.list(&path, T::accept(false)), None).await {
+            Waited::Done(bytes) => bytes,
+            Waited::Late | Waited::Overtaken => return Ok(()),
+            Waited::Stopped => return Err(Stop),
+        };
+        let page = match bytes {
+            Ok(bytes) => T::decode_page(&bytes).map_err(|err| {
+                self.vitals.meter().failed("list does not decode", &err);
+                self.distrust(&err.to_string());
+                Failure::Other
+            }),
+            Err(err) => Err(self.failed("list failed", &err)),
+        };
+        let page = match page {
+            Ok(page) => page,
+            Err(failure) => {
+                self.reflector.not_listed(failure, self.clock.now());
+                return Ok(());
+            }
+        };
+        self.vitals.alive(self.clock.now());
+        let mut set = self.reading.set.take().unwrap_or_else(|| self.feed.begin());
+        for item in page.items {
+            self.feed.collect(&mut set, Event::Added, item);
+        }
+        self.reading.set = Some(set);
+        match self.reflector.listed(&page.version, page.next) {
+            Listed::More => {}
+            Listed::Complete { consistent } => self.complete(consistent),
+        }
+        Ok(())
+    }
+
+    async fn read(&mut self, until: Instant, most: usize) -> Result<(), Stop> {
+        // Taken out, so that commands can be obeyed meanwhile; one that overtakes the stream closes it thereby.
+        let Some(mut lines) = self.reading.lines.take() else {
+            self.reflector.ended(End::Broken, self.clock.now());
+            return Ok(());
+        };
+        let batch = match self.wait_for(lines.next_batch(most), Some(until)).await {
+            Waited::Done(batch) => batch,
+            Waited::Overtaken => return Ok(()),
+            Waited::Stopped => return Err(Stop),
+            Waited::Late => {
+                self.silent(lines);
+                return Ok(());
+            }
+        };
+        self.reading.lines = Some(lines);
+        let now = self.clock.now();
+        match batch {
+            Some(Ok(batch)) => {
+                self.vitals.alive(now);
+                let is_full = batch.len() >= most;
+                self.take(batch, now);
+                if is_full {
+                    // More is there already: let others have a turn.
+                    tokio::task::yield_now().await;
+                }
+            }
+            Some(Err(err)) => {
+                tracing::debug!(path = self.path, %err, "watch broke off");
+                self.reflector.ended(End::Broken, now);
+            }
+            None => {
+                self.vitals.alive(now);
+                self.reflector.ended(End::Clean, now);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for `what` until then, and obeys commands meanwhile. Looks after handlers when their time has come.
+    async fn wait_for<O>(&mut self, what: impl Future<Output = O>, until: Option<Instant>) -> Waited<O> {
+        let mut what = pin!(what);
+        loop {
+            let turn = self.feed.next_turn();
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return Waited::Stopped,
+                Some(command) = self.commands.recv() => {
+                    if self.obey(command) {
+                        return Waited::Overtaken;
+                    }
+                }
+                () = sleep_until(turn) => self.feed.turn(self.clock.now()),
+                done = &mut what => return Waited::Done(done),
+                () = sleep_until(until) => return Waited::Late,
+            }
+        }
+    }
+
+    /// Returns true when the reflector wants something else now.
+    fn obey(&mut self, command: Command) -> bool {
+        match command {
+            Command::Tend => {
+                self.feed.turn(self.clock.now());
+                return false;
+            }
+            Command::ReopenForProof if !self.reflector.reopen_for_proof() => return false,
+            Command::ReopenForProof => {}
+            Command::RelistConsistently => self.reflector.relist_consistently(self.clock.now()),
+        }
+        self.reading.lines = None;
+        true
+    }
+
+    /// Takes frames as they came, each dropped before the next is decoded.
+    fn take(&mut self, lines: Vec<Bytes>, now: Instant) {
+        let mut batch = Vec::new();
+        for line in lines {
+            if self.take_frame(T::decode_frame(&line), &mut batch, now) {
+                break;
+            }
+        }
+        self.apply(batch);
+    }
+
+    /// Returns true when the stream is of no more use.
+    fn take_frame(&mut self, frame: Frame<T>, batch: &mut Vec<(Event, Decoded<T>)>, now: Instant) -> bool {
+        let (event, object): (Event, Decoded<T>) = match frame {
+            Frame::Object(event, object) => (event, Ok(object)),
+            Frame::Unreadable(event, meta, why) => (event, Err((meta, why))),
+            Frame::Bookmark { version, initial_end } => {
+                let verdict = self.reflector.frame(&Seen::Bookmark { version: &version, initial_end }, now);
+                if let Verdict::Complete { consistent } = verdict {
+                    self.complete(consistent);
+                }
+                return false;
+            }
+            Frame::Error(status) => {
+                let verdict = self.reflector.frame(&Seen::Error(&status), now);
+                let why = format!("{} {}", status.code, status.message);
+                match verdict {
+                    Verdict::Stop { expired: true } => tracing::info!(path = self.path, why, "watch expired"),
+                    _ => self.vitals.meter().failed("watch ended by the server", &why),
+                }
+                self.reading.lines = None;
+                return true;
+            }
+            Frame::Garbage(why) => {
+                self.reflector.frame(&Seen::Garbage, now);
+                self.vitals.meter().failed("watch brought what does not decode", &why);
+                self.distrust(&why);
+                self.reading.lines = None;
+                return true;
+            }
+        };
+        let version = match &object {
+            Ok(object) => object.meta().version.clone(),
+            Err((meta, _)) => meta.version.clone(),
+        };
+        match self.reflector.frame(&Seen::Object(event, &version), now) {
+            Verdict::Collect => {
+                if let Some(set) = &mut self.reading.set {
+                    self.feed.collect(set, event, object);
+                }
+                false
+            }
+            Verdict::Apply => {
+                batch.push((event, object));
+                false
+            }
+            Verdict::Complete { .. } | Verdict::Progress => false,
+            Verdict::Stop { .. } => true,
+        }
+    }
+
+    /// Events and progress since the last batch go to the store, and to whom it may concern.
+    fn apply(&mut self, batch: Vec<(Event, Decoded<T>)>) {
+        let version = self.reflector.version().clone();
+        let nothing_new = self.vitals.store_version().is_none_or(|at| at == version);
+        if batch.is_empty() && nothing_new {
+            return;
+        }
+        let began = self.clock.now();
+        let events = batch.len();
+        if events > 0 {
+            self.feed.apply(batch);
+        }
+        self.vitals.reached(version.clone());
+        self.account(events, began, &version);
+    }
+
+    /// The set is whole.
+    fn complete(&mut self, consistent: bool) {
+        let Some(set) = self.reading.set.take() else { return };
+        let began = self.clock.now();
+        self.feed.replace(set);
+        let version = self.reflector.version().clone();
+        self.vitals.set_came(version.clone(), consistent.then_some(self.reading.asked));
+        let (objects, _) = self.feed.held();
+        self.account(objects, began, &version);
+        tracing::debug!(path = self.path, objects, %version, consistent, "set complete");
+    }
+
+    fn account(&self, events: usize, began: Instant, version: &Version) {
+        let took = self.clock.now().saturating_duration_since(began);
+        let (objects, unreadable) = self.feed.held();
+        self.vitals.set_objects(objects);
+        self.vitals.meter().applied(events, took, version, unreadable);
+    }
+
+    fn silent(&mut self, lines: Lines) {
+        match self.reflector.silent(self.clock.now()) {
+            Silence::NoSet => {
+                let why = "the stream brought none; listing the classic way for a while";
+                self.vitals.meter().failed("no first set", &why);
+            }
+            Silence::Quiet => self.reading.lines = Some(lines),
+            Silence::Frozen => {
+                self.vitals.meter().frozen();
+                lines.condemn();
+            }
+        }
+    }
+
+    fn watcher(&self) -> Watcher {
+        if self.reflector.is_urgent() { self.watcher.urgent() } else { self.watcher.clone() }
+    }
+
+    /// Counts and names a failure, and says what it means to the reflector.
+    fn failed(&self, what: &'static str, err: &ApiError) -> Failure {
+        let failure = Failure::of(err);
+        if failure == Failure::Expired {
+            tracing::info!(path = self.path, %err, "{what}");
+        } else {
+            self.vitals.meter().failed(what, err);
+        }
+        if failure != Failure::Unreachable {
+            self.vitals.alive(self.clock.now());
+        }
+        failure
+    }
+
+    fn distrust(&self, why: &str) {
+        self.feed.distrust(why);
+    }
+}
+
+impl<T: Cached, F: Feed<T>> Reading<T, F> {
+    pub(crate) fn nothing(clock: &Clock) -> Self {
+        Self { lines: None, set: None, asked: clock.boot() }
+    }
+}
+
+async fn sleep_until(when: Option<Instant>) {
+    match when {
+        Some(when) => tokio::time::sleep_until(when).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,119 @@
+use std::collections::BTreeMap;
+
+use api::Resource;
+use parking_lot::Mutex;
+use serde_json::json;
+
+use super::*;
+use crate::fixture::{World, event, object, set_end, settle};
+
+fn widgets() -> Resource {
+    Resource::namespaced("example.io", "v2", "widgets", "Widget")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dynamic_informer_can_be_stopped_and_is_then_really_gone() {
+    let mut world = World::new();
+    let dynamic = world.informers.dynamic(widgets(), Scope::Namespace("blue".into()));
+    let (call, stream) = world.server.watch().await;
+    assert_eq!(call.path, "/apis/example.io/v2/namespaces/blue/widgets");
+    stream.added("a", 3);
+    stream.say(&set_end(9));
+    dynamic.watched().synced().await;
+    assert_eq!(dynamic.store().get("ns", "a").unwrap().unwrap().version, 3.into());
+    assert!(world.informers.all().is_empty(), "nobody's readiness depends on it");
+    assert!(world.metrics.encode().contains("widgets"));
+    let watched = Arc::downgrade(&dynamic.watched());
+    dynamic.stop().await;
+    assert!(stream.is_closed() && world.scope.is_empty());
+    assert!(watched.upgrade().is_none());
+    assert!(!world.metrics.encode().contains("widgets"), "{}", world.metrics.encode());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_dynamic_informer_ends_too_and_shut_down_ends_those_that_live() {
+    let mut world = World::new();
+    let dropped = world.informers.dynamic(widgets(), Scope::Cluster);
+    let (call, stream) = world.server.watch().await;
+    assert_eq!(call.path, "/apis/example.io/v2/widgets");
+    let seconds: u64 = call.of("timeoutSeconds").parse().unwrap();
+    assert!(seconds >= 300);
+    drop(dropped);
+    settle().await;
+    assert!(stream.is_closed() && world.scope.is_empty());
+    let _living = world.informers.dynamic(widgets(), Scope::Cluster);
+    let (_, stream) = world.server.watch().await;
+    world.informers.shut_down().await;
+    assert!(stream.is_closed() && world.scope.is_empty());
+}
+
+/// Keeps versions by name.
+#[derive(Default)]
+struct Versions(Mutex<BTreeMap<String, String>>);
+
+impl Versions {
+    fn now(&self) -> String {
+        let versions = self.0.lock();
+        versions.iter().map(|(name, version)| format!("{name}@{version}")).collect::<Vec<_>>().join(" ")
+    }
+}
+
+impl Sink for Versions {
+    type Set = BTreeMap<String, String>;
+
+    fn collect(&self, set: &mut Self::Set, object: Meta) {
+        set.insert(object.name.to_string(), object.version.to_string());
+    }
+
+    fn discard(&self, set: &mut Self::Set, object: Meta) {
+        set.remove(&*object.name);
+    }
+
+    fn replace(&self, set: Self::Set) {
+        *self.0.lock() = set;
+    }
+
+    fn apply(&self, batch: Vec<(Event, Meta)>) {
+        for (event, object) in batch {
+            let mut versions = self.0.lock();
+            match event {
+                Event::Deleted => drop(versions.remove(&*object.name)),
+                Event::Added | Event::Modified => {
+                    versions.insert(object.name.to_string(), object.version.to_string());
+                }
+            }
+        }
+    }
+
+    fn held(&self) -> usize {
+        self.0.lock().len()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sink_holds_what_it_wants_and_sees_whole_sets() {
+    let mut world = World::new();
+    let sink = Arc::new(Versions::default());
+    let dynamic = world.informers.dynamic_into(widgets(), Scope::Cluster, sink.clone());
+    let (_, stream) = world.server.watch().await;
+    stream.added("a", 3);
+    stream.added("b", 4);
+    stream.say(&event("DELETED", &object("b", 5, "red")));
+    settle().await;
+    assert_eq!(sink.now(), "");
+    stream.say(&set_end(9));
+    dynamic.watched().synced().await;
+    assert_eq!(sink.now(), "a@3");
+    stream.added("c", 10);
+    settle().await;
+    assert_eq!((sink.now().as_str(), dynamic.watched().len()), ("a@3 c@10", 2));
+    assert!(dynamic.watched().passed(&10.into()));
+    let gone = json!({ "kind": "Status", "code": 410, "reason": "Expired", "message": "too old" });
+    stream.say(&event("ERROR", &gone));
+    let (call, stream) = world.server.watch().await;
+    assert!(call.is_set());
+    stream.added("c", 11);
+    stream.say(&set_end(12));
+    settle().await;
+    assert_eq!((sink.now().as_str(), dynamic.watched().len()), ("c@11", 1));
+}

@@ -1,0 +1,155 @@
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use super::*;
+use crate::fixture::{Log, World, event, object, set_end, settle};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_machinery_014_a_late_handler_gets_the_present_set_and_joins_without_gap_or_duplicate() {
+    let (_world, informer, stream) = World::synced(&[object("a", 3, "red")], 9).await;
+    stream.added("b", 10);
+    settle().await;
+    // While it joins, events are under way already.
+    stream.added("c", 11);
+    let log = Log::default();
+    let registration = informer.add_handler("late", None, log.handler());
+    assert!(!registration.has_synced());
+    stream.say(&event("MODIFIED", &object("a", 12, "red")));
+    registration.synced().await;
+    settle().await;
+    let told = log.take();
+    assert_eq!(told[..2], ["Initial  -> a@3", "Initial  -> b@10"]);
+    let c = told.iter().filter(|it| it.contains("c@11")).count();
+    let a = told.iter().filter(|it| it.contains("a@12")).count();
+    assert_eq!((told.len(), a, c), (4, 1, 1), "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_machinery_014_a_handler_has_synced_only_when_its_last_initial_call_has_returned() {
+    let (_world, informer, _stream) = World::synced(&[object("a", 3, "red"), object("b", 4, "red")], 9).await;
+    let registration: Arc<Mutex<Option<Registration>>> = Arc::default();
+    let own = registration.clone();
+    let checked = Arc::new(AtomicBool::new(false));
+    let done = checked.clone();
+    let added = informer.add_handler("late", None, move |_| {
+        assert!(own.lock().as_ref().is_some_and(|it| !it.has_synced()));
+        done.store(true, Ordering::SeqCst);
+    });
+    *registration.lock() = Some(added);
+    settle().await;
+    assert!(checked.load(Ordering::SeqCst) && registration.lock().as_ref().unwrap().has_synced());
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_machinery_015_a_handler_cannot_await_and_a_slow_call_is_counted_by_name() {
+    let (world, informer, _stream) = World::synced(&[object("a", 3, "red")], 9).await;
+    let registration = informer.add_handler("quick", None, |_| {});
+    registration.synced().await;
+    let series = |name: &str| format!("mini_kcm_slow_handler_calls_total{{handler=\"{name}\"}}");
+    assert_eq!(world.metric(&series("quick")), None);
+    // Time is paused, so a call cannot take any here: what is counted is what was measured.
+    let families = Arc::new(crate::metrics::Families::new(&world.metrics));
+    let meter = Meter::new(families, informer.resource(), crate::reflector::Pace::Typed);
+    meter.slow_call("sluggish", SLOW + Duration::from_micros(1));
+    assert_eq!(world.metric(&series("sluggish")), Some(1.0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_machinery_016_resync_is_the_handlers_own_timer() {
+    let (_world, informer, _stream) = World::synced(&[object("a", 3, "red"), object("b", 4, "red")], 9).await;
+    let (never, zero, every) = (Log::default(), Log::default(), Log::default());
+    let _kept = [
+        informer.add_handler("never", None, never.handler()),
+        informer.add_handler("zero", Some(Duration::ZERO), zero.handler()),
+        informer.add_handler("every", Some(600 * SECOND), every.handler()),
+    ];
+    for registration in &_kept {
+        registration.synced().await;
+    }
+    never.take();
+    zero.take();
+    every.take();
+    tokio::time::sleep(599 * SECOND).await;
+    assert!(every.take().is_empty());
+    for _ in 0..3 {
+        tokio::time::sleep(2 * SECOND).await;
+        assert_eq!(every.take(), ["Resync a@3 -> a@3 same", "Resync b@4 -> b@4 same"]);
+        tokio::time::sleep(598 * SECOND).await;
+    }
+    assert!(never.take().is_empty() && zero.take().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_call_begins_after_remove_returned() {
+    let (_world, informer, stream) = World::synced(&[], 9).await;
+    let (log, other) = (Log::default(), Log::default());
+    let registration = informer.add_handler("gone", Some(SECOND), log.handler());
+    let _kept = informer.add_handler("kept", None, other.handler());
+    registration.synced().await;
+    stream.added("a", 10);
+    settle().await;
+    assert_eq!(log.take().len(), 1);
+    registration.remove();
+    stream.added("b", 11);
+    tokio::time::sleep(5 * SECOND).await;
+    assert!(log.take().is_empty());
+    assert_eq!(other.take().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_may_remove_itself_and_add_another() {
+    let (_world, informer, stream) = World::synced(&[object("a", 3, "red")], 9).await;
+    let own: Arc<Mutex<Option<Registration>>> = Arc::default();
+    let (me, again, log) = (own.clone(), informer.clone(), Log::default());
+    let next = log.clone();
+    *own.lock() = Some(informer.add_handler("once", None, move |_| {
+        if let Some(registration) = me.lock().take() {
+            registration.remove();
+            again.add_handler("next", None, next.handler());
+        }
+    }));
+    settle().await;
+    stream.added("b", 10);
+    settle().await;
+    assert_eq!(log.take(), ["Initial  -> a@3", "Watch  -> b@10"]);
+    assert!(own.lock().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_added_before_the_first_set_gets_it_as_initial_and_relists_as_relists() {
+    let mut world = World::new();
+    let informer = world.informers.typed::<crate::fixture::Thing>();
+    let log = Log::default();
+    let _kept = informer.add_handler("early", None, log.handler());
+    let (_, stream) = world.server.watch().await;
+    stream.added("a", 3);
+    stream.say(&set_end(9));
+    assert_eq!(log.next(1).await, ["Initial  -> a@3"]);
+    informer.watched().relist_consistently();
+    let (call, stream) = world.server.watch().await;
+    assert!(call.of("resourceVersion").is_empty());
+    stream.added("a", 12);
+    stream.say(&set_end(13));
+    assert_eq!(log.next(1).await, ["Relist a@3 -> a@12"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_for_a_version_is_woken_after_the_handlers_have_seen_it() {
+    let (_world, informer, stream) = World::synced(&[], 9).await;
+    let log = Log::default();
+    informer.add_handler("log", None, log.handler()).synced().await;
+    let (seen, woken) = (log.clone(), Arc::new(Mutex::new(None)));
+    let wake = woken.clone();
+    let already = informer.store().when_passed(10.into(), Box::new(move || *wake.lock() = Some(seen.take())));
+    assert!(!already && !informer.store().passed(&10.into()));
+    stream.added("a", 10);
+    settle().await;
+    assert_eq!(woken.lock().take(), Some(vec!["Watch  -> a@10".to_owned()]));
+}

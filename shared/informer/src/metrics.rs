@@ -1,0 +1,183 @@
+//! What the informers of one manager export.
+//!
+//! Upstream's `informer_queued_items` has no place here: nothing queues between reflector and store.
+
+use std::time::Duration;
+
+use api::{Resource, Version};
+use metrics::{GaugeVec, Histogram, HistogramVec, IntCounterVec, IntGaugeVec, Metrics};
+
+use crate::reflector::Pace;
+
+/// The name under which upstream's manager registers its informers.
+const FACTORY: &str = "kube-controller-manager";
+/// A gauge of doubles holds this many decimal digits exactly.
+const EXACT: u64 = 1_000_000_000_000_000;
+
+const UPSTREAM: &[&str] = &["name", "group", "version", "resource"];
+const OURS: &[&str] = &["view", "group", "version", "resource"];
+
+/// The families, declared once a manager.
+pub(crate) struct Families {
+    store_version: IntGaugeVec,
+    latency: HistogramVec,
+    pub(crate) silence: GaugeVec,
+    unreadable: IntGaugeVec,
+    frozen: IntCounterVec,
+    relists: IntCounterVec,
+    reopened: IntCounterVec,
+    failures: IntCounterVec,
+    slow_calls: IntCounterVec,
+}
+
+/// The series of one informer.
+pub(crate) struct Meter {
+    resource: Resource,
+    /// `typed` or `metadata`, then group, version, plural.
+    labels: [String; 4],
+    /// Upstream's; only typed informers have them, at most one a type.
+    upstream: Option<(metrics::IntGauge, Histogram)>,
+    families: std::sync::Arc<Families>,
+}
+
+impl Families {
+    pub(crate) fn new(metrics: &Metrics) -> Self {
+        let buckets = &[0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+        Self {
+            store_version: metrics.gauges(
+                "informer_store_resource_version",
+                "[ALPHA] Resource version of the informer's store, its lowest 15 decimal digits.",
+                UPSTREAM,
+            ),
+            latency: metrics.histograms(
+                "informer_processing_latency_seconds",
+                "[ALPHA] Time taken to process an event: to apply it and to tell the handlers.",
+                UPSTREAM,
+                buckets,
+            ),
+            silence: metrics.float_gauges(
+                "mini_kcm_informer_silence_seconds",
+                "Time since the last sign of life of an informer's watch.",
+                OURS,
+            ),
+            unreadable: metrics.gauges(
+                "mini_kcm_informer_unreadable_objects",
+                "Objects in the store of which only metadata decode.",
+                OURS,
+            ),
+            frozen: metrics.counters(
+                "mini_kcm_informer_frozen_watches_total",
+                "Watches that were alive and brought nothing beyond their time.",
+                OURS,
+            ),
+            relists: metrics.counters("mini_kcm_informer_relists_total", "Whole sets fetched after the first.", OURS),
+            reopened: metrics.counters(
+                "mini_kcm_informer_reopened_watches_total",
+                "Watches opened from the last version.",
+                OURS,
+            ),
+            failures: metrics.counters(
+                "mini_kcm_informer_failures_total",
+                "Lists and watches that failed, and frames that do not decode.",
+                OURS,
+            ),
+            slow_calls: metrics.counters(
+                "mini_kcm_slow_handler_calls_total",
+                "Calls of event handlers that took more than a millisecond.",
+                &["handler"],
+            ),
+        }
+    }
+}
+
+impl Meter {
+    pub(crate) fn new(families: std::sync::Arc<Families>, resource: &Resource, pace: Pace) -> Self {
+        let Resource { group, version, plural, .. } = resource;
+        let view = match pace {
+            Pace::Typed => "typed",
+            Pace::Dynamic => "metadata",
+        };
+        let labels = [view.to_owned(), group.to_string(), version.to_string(), plural.to_string()];
+        let upstream = (pace == Pace::Typed).then(|| {
+            let labels = &[FACTORY, &**group, &**version, &**plural];
+            (families.store_version.with_label_values(labels), families.latency.with_label_values(labels))
+        });
+        let meter = Self { resource: resource.clone(), labels, upstream, families };
+        // Counters that exist from the start show their first increment.
+        for family in meter.counters() {
+            family.with_label_values(&meter.labels());
+        }
+        meter
+    }
+
+    /// The store has applied `events` in `took` and is at `version`; so many of its objects are unreadable.
+    pub(crate) fn applied(&self, events: usize, took: Duration, version: &Version, unreadable: usize) {
+        let unreadable = i64::try_from(unreadable).unwrap_or(i64::MAX);
+        self.families.unreadable.with_label_values(&self.labels()).set(unreadable);
+        let Some((store_version, latency)) = &self.upstream else { return };
+        if let Some(number) = version.number() {
+            store_version.set(i64::try_from(number % EXACT).unwrap_or(0));
+        }
+        if let Ok(count) = u32::try_from(events)
+            && count > 0
+        {
+            let each = took.as_secs_f64() / f64::from(count);
+            (0..count).for_each(|_| latency.observe(each));
+        }
+    }
+
+    /// A watch was silent beyond its time.
+    pub(crate) fn frozen(&self) {
+        self.families.frozen.with_label_values(&self.labels()).inc();
+        tracing::warn!(resource = %self.resource, "watch frozen; reopening from its last version on another connection");
+    }
+
+    /// A whole set was fetched again.
+    pub(crate) fn relisted(&self) {
+        self.families.relists.with_label_values(&self.labels()).inc();
+    }
+
+    /// A watch is open from the last version.
+    pub(crate) fn reopened(&self) {
+        self.families.reopened.with_label_values(&self.labels()).inc();
+    }
+
+    /// Something failed. `what` begins the line.
+    pub(crate) fn failed(&self, what: &'static str, why: &dyn std::fmt::Display) {
+        self.families.failures.with_label_values(&self.labels()).inc();
+        tracing::warn!(resource = %self.resource, "{what}: {why}");
+    }
+
+    /// A handler took its time.
+    pub(crate) fn slow_call(&self, handler: &'static str, took: Duration) {
+        self.families.slow_calls.with_label_values(&[handler]).inc();
+        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        tracing::warn!(resource = %self.resource, handler, micros, "slow event handler");
+    }
+
+    /// So long ago the server last gave a sign of life.
+    pub(crate) fn silent_for(&self, silence: Duration) {
+        self.families.silence.with_label_values(&self.labels()).set(silence.as_secs_f64());
+    }
+
+    fn labels(&self) -> [&str; 4] {
+        self.labels.each_ref().map(String::as_str)
+    }
+
+    fn counters(&self) -> [&IntCounterVec; 4] {
+        let Families { frozen, relists, reopened, failures, .. } = &*self.families;
+        [frozen, relists, reopened, failures]
+    }
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        // A dynamic informer that is gone leaves no series behind. An absent one was never set.
+        let labels = self.labels.each_ref().map(String::as_str);
+        for family in self.counters() {
+            let _ = family.remove_label_values(&labels);
+        }
+        let _ = self.families.unreadable.remove_label_values(&labels);
+        let _ = self.families.silence.remove_label_values(&labels);
+    }
+}

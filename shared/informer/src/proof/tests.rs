@@ -1,0 +1,97 @@
+use std::sync::Arc;
+
+use client::Limits;
+use serde_json::json;
+
+use super::*;
+use crate::fixture::{Call, World, bookmark, set_end, settle};
+
+struct Proving(tokio::task::JoinHandle<Result<Proved, ApiError>>);
+
+impl Proving {
+    fn of(world: &World, watched: Arc<dyn Watched>, ended: Option<BootInstant>) -> Self {
+        let (api, clock) = (world.clients.unfenced("proof", Limits::NONE), world.clock.clone());
+        Self(tokio::spawn(async move { prove(&*watched, &api, &clock, ended).await }))
+    }
+
+    async fn done(self) -> Result<Proved, ApiError> {
+        self.0.await.unwrap()
+    }
+}
+
+/// The question how far the server is.
+fn tell_version(call: Call, version: u64) {
+    assert_eq!((call.of("limit"), call.of("resourceVersion"), call.of("watch")), ("1", "", ""));
+    call.answer(200, &json!({ "metadata": { "resourceVersion": version.to_string() }, "items": [] }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_informer_at_the_servers_version_is_proved_at_once() {
+    let (mut world, informer, _stream) = World::synced(&[], 9).await;
+    let proving = Proving::of(&world, informer.watched(), None);
+    tell_version(world.server.next().await, 9);
+    assert_eq!(proving.done().await.unwrap(), Proved::AtOnce);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_first_set_begun_after_the_old_term_needs_no_question() {
+    let mut world = World::new();
+    let ended = world.clock.boot();
+    tokio::time::advance(Duration::from_secs(1)).await;
+    let informer = world.informers.typed::<crate::fixture::Thing>();
+    let proving = Proving::of(&world, informer.watched(), Some(ended));
+    let (_, stream) = world.server.watch().await;
+    stream.say(&set_end(9));
+    assert_eq!(proving.done().await.unwrap(), Proved::BySet);
+    let watched = informer.watched();
+    assert!(!watched.first_set_was_consistent_after(world.clock.boot() + Duration::from_secs(1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_behind_is_proved_by_the_own_watch_reopened() {
+    let (mut world, informer, stream) = World::synced(&[], 9).await;
+    let proving = Proving::of(&world, informer.watched(), Some(world.clock.boot() + Duration::from_secs(1)));
+    tell_version(world.server.next().await, 50);
+    let (call, proof) = world.server.watch().await;
+    assert!(stream.is_closed(), "never a second one beside it");
+    assert_eq!((call.is_set(), call.of("resourceVersion"), call.of("timeoutSeconds")), (false, "9", "3"));
+    tokio::time::sleep(Duration::from_millis(1_200)).await;
+    proof.say(&bookmark(49));
+    settle().await;
+    assert!(!proving.0.is_finished());
+    proof.say(&bookmark(50));
+    assert_eq!(proving.done().await.unwrap(), Proved::ByWatch);
+    tokio::time::sleep(Duration::from_millis(1_800)).await;
+    drop(proof);
+    let (call, _stream) = world.server.watch().await;
+    assert!(!call.is_set() && call.of("timeoutSeconds") != "3", "then it goes on as before");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_does_not_prove_it_twice_is_listed() {
+    let (mut world, informer, _stream) = World::synced(&[], 9).await;
+    let proving = Proving::of(&world, informer.watched(), None);
+    tell_version(world.server.next().await, 50);
+    let mut asked = Vec::new();
+    let stream = loop {
+        let (call, stream) = world.server.watch().await;
+        if call.is_set() {
+            assert_eq!(call.of("resourceVersion"), "");
+            break stream;
+        }
+        asked.push(call.of("timeoutSeconds") == "3");
+        tokio::time::sleep(Duration::from_secs(3)).await;
+    };
+    assert_eq!(asked.iter().filter(|it| **it).count(), 2, "{asked:?}");
+    assert!(!proving.0.is_finished());
+    stream.say(&set_end(60));
+    assert_eq!(proving.done().await.unwrap(), Proved::ByList);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_does_not_say_how_far_it_is_proves_nothing() {
+    let (mut world, informer, _stream) = World::synced(&[], 9).await;
+    let proving = Proving::of(&world, informer.watched(), None);
+    world.server.next().await.fail();
+    assert!(proving.done().await.is_err());
+}

@@ -1,0 +1,465 @@
+//! The list and watch loop as a state machine without I/O.
+//!
+//! [`Reflector::next`] says what to do; what came of it is told by the other methods. Versions, paging, fall-backs,
+//! back-off, timeouts and the question whether a silent stream is frozen are settled here, and nowhere else.
+
+mod backoff;
+mod failure;
+mod query;
+#[cfg(test)]
+mod tests;
+mod words;
+
+use std::time::Duration;
+
+use api::{Event, Version};
+use clock::Instant;
+use fastrand::Rng;
+
+use self::{
+    backoff::Backoff,
+    query::{list_query, set_query, starts_anywhere, watch_query},
+};
+pub(crate) use self::{
+    failure::Failure,
+    words::{End, Listed, Pace, Seen, Silence, Step, Verdict},
+};
+
+/// Most frames taken at once; a first set is taken in smaller bites, so that its JSON never piles up.
+const BATCH: usize = 1_000;
+const SET_BATCH: usize = 64;
+/// A streamed first set that brings no frame for this long is not coming: old aggregated servers ignore the parameter
+/// and leave the stream open.
+const SET_SILENCE: Duration = Duration::from_secs(30);
+/// A streamed first set that is not complete by then is not coming either, however much else arrives.
+const SET_LIMIT: Duration = Duration::from_secs(300);
+/// For how long a type is listed the classic way after its stream brought no first set.
+const CLASSIC: Duration = Duration::from_secs(600);
+/// Streams of a first set that may end before it is complete, in a row, before the type is listed the classic way.
+const CUT_SETS: u32 = 2;
+/// An opened watch is answered at once; a server under load may let it queue.
+const OPENING: Duration = Duration::from_secs(30);
+/// The same where the stream before was silent already: together they stay below the 90 s within which a frozen
+/// connection is healed.
+const OPENING_AFTER_SILENCE: Duration = Duration::from_secs(10);
+/// A stream silent for this long beyond its time is frozen.
+const GRACE: Duration = Duration::from_secs(10);
+/// The long stream that a typed first set came on is reopened, with the short time of typed watches, at this silence.
+const QUIET: Duration = Duration::from_secs(75);
+/// A watch that ends sooner without a frame is an error, so that nobody spins.
+const VERY_SHORT: Duration = Duration::from_secs(1);
+/// `timeoutSeconds` of the watch that proves a new leader's view.
+const PROOF_SECONDS: u64 = 3;
+
+/// The loop's state.
+#[derive(Debug)]
+pub(crate) struct Reflector {
+    pace: Pace,
+    rng: Rng,
+    backoff: Backoff,
+    phase: Phase,
+    /// The last version seen; empty before the first set.
+    version: Version,
+    /// The server has refused that version: the next set is asked for without one, as the most recent.
+    lost_version: bool,
+    /// Until then the first set is listed, not streamed.
+    classic_until: Option<Instant>,
+    /// Streams that ended before their set was complete, in a row.
+    cut_sets: u32,
+    /// A list of any cached state came in pages: the server has no watch cache, so paging is honoured always.
+    pages_always: bool,
+    /// Since when an answer is due and has not come.
+    unanswered: Option<Instant>,
+    /// A new leader waits for what is asked next.
+    urgent: bool,
+}
+
+#[derive(Debug)]
+enum Phase {
+    OpenSet { seconds: u64 },
+    Set { opened: Instant, heard: Instant, ends: Instant, frames: u64 },
+    List { asked: Version, paged: bool, next: String, version: Option<Version> },
+    OpenWatch { seconds: u64, patience: Duration },
+    Watch(Stream),
+    Wait { until: Instant, then: Then },
+}
+
+/// An open watch.
+#[derive(Debug)]
+struct Stream {
+    opened: Instant,
+    /// When the last frame came, or the stream opened.
+    heard: Instant,
+    /// When the server is to end it.
+    ends: Instant,
+    frames: u64,
+    /// It brought a typed first set.
+    long: bool,
+    /// It was opened without a version and replays what is there: those versions are in no order, and prove nothing.
+    replaying: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Then {
+    Set,
+    Watch,
+}
+
+impl Reflector {
+    pub(crate) fn new(pace: Pace, rng: Rng) -> Self {
+        let mut reflector = Self {
+            pace,
+            rng,
+            backoff: Backoff::new(),
+            phase: Phase::OpenSet { seconds: 0 },
+            version: Version::default(),
+            lost_version: false,
+            classic_until: None,
+            cut_sets: 0,
+            pages_always: false,
+            unanswered: None,
+            urgent: false,
+        };
+        reflector.phase = Phase::OpenSet { seconds: reflector.long_time() };
+        reflector
+    }
+
+    /// The last version seen.
+    pub(crate) fn version(&self) -> &Version {
+        &self.version
+    }
+
+    /// Since when an answer is due and has not come.
+    pub(crate) fn unanswered(&self) -> Option<Instant> {
+        self.unanswered
+    }
+
+    /// True when a new leader waits for what is to be asked now: it does not stand in a queue.
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.urgent
+    }
+
+    /// What to do now.
+    pub(crate) fn next(&mut self, now: Instant) -> Step {
+        if let Phase::Wait { until, then } = self.phase
+            && until <= now
+        {
+            match then {
+                Then::Set => self.start_set(now),
+                Then::Watch => self.open_watch(OPENING),
+            }
+        }
+        if matches!(self.phase, Phase::OpenSet { .. } | Phase::List { .. } | Phase::OpenWatch { .. }) {
+            self.unanswered.get_or_insert(now);
+        }
+        match &self.phase {
+            Phase::OpenSet { seconds } => {
+                let query = set_query(&self.set_version(), *seconds);
+                Step::Open { query, until: now + OPENING, set: true }
+            }
+            Phase::Set { opened, heard, .. } => {
+                Step::Read { until: (*heard + SET_SILENCE).min(*opened + SET_LIMIT), most: SET_BATCH }
+            }
+            Phase::List { asked, paged, next, version } => {
+                Step::List { query: list_query(asked, *paged, next), first: version.is_none() }
+            }
+            Phase::OpenWatch { seconds, patience } => {
+                Step::Open { query: watch_query(&self.version, *seconds), until: now + *patience, set: false }
+            }
+            Phase::Watch(stream) => Step::Read { until: stream.deadline(), most: BATCH },
+            Phase::Wait { until, .. } => Step::Wait { until: *until },
+        }
+    }
+
+    /// The watch that was to be opened is open.
+    pub(crate) fn opened(&mut self, now: Instant) {
+        self.unanswered = None;
+        match self.phase {
+            Phase::OpenSet { seconds } => {
+                let ends = now + Duration::from_secs(seconds);
+                self.phase = Phase::Set { opened: now, heard: now, ends, frames: 0 };
+            }
+            Phase::OpenWatch { seconds, .. } => {
+                self.urgent = false;
+                let ends = now + Duration::from_secs(seconds);
+                let replaying = starts_anywhere(&self.version);
+                self.phase = Phase::Watch(Stream { opened: now, heard: now, ends, frames: 0, long: false, replaying });
+            }
+            _ => {}
+        }
+    }
+
+    /// The watch that was to be opened is not.
+    pub(crate) fn not_opened(&mut self, failure: Failure, now: Instant) {
+        self.answered_by(failure);
+        match self.phase {
+            Phase::OpenSet { .. } => self.set_refused(failure, now),
+            Phase::OpenWatch { .. } => match failure {
+                Failure::Unreachable => self.wait(None, Then::Watch, now),
+                Failure::Busy(after) => self.wait(after, Then::Watch, now),
+                // The next set is asked for as not older than the last version; only its refusal means "most recent".
+                Failure::Expired | Failure::TooLarge | Failure::Other => self.wait(None, Then::Set, now),
+            },
+            _ => {}
+        }
+    }
+
+    /// A frame came.
+    pub(crate) fn frame(&mut self, seen: &Seen<'_>, now: Instant) -> Verdict {
+        self.unanswered = None;
+        match &mut self.phase {
+            Phase::Set { heard, frames, .. } => {
+                *heard = now;
+                *frames += 1;
+                self.set_frame(seen, now)
+            }
+            Phase::Watch(stream) => {
+                stream.heard = now;
+                stream.frames += 1;
+                self.watch_frame(seen, now)
+            }
+            _ => Verdict::Stop { expired: false },
+        }
+    }
+
+    /// The stream has ended.
+    pub(crate) fn ended(&mut self, end: End, now: Instant) {
+        if end == End::Clean {
+            self.unanswered = None;
+        }
+        match &self.phase {
+            Phase::Set { .. } => {
+                self.cut_sets += 1;
+                if self.cut_sets >= CUT_SETS {
+                    self.classic_until = Some(now + CLASSIC);
+                }
+                self.wait(None, Then::Set, now);
+            }
+            Phase::Watch(stream) => {
+                let very_short = stream.frames == 0 && now.saturating_duration_since(stream.opened) < VERY_SHORT;
+                match end {
+                    _ if !very_short => self.open_watch(OPENING),
+                    End::Clean => self.wait(None, Then::Set, now),
+                    // Cut, not ended: the version is as good as before.
+                    End::Broken => self.wait(None, Then::Watch, now),
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Nothing came until the time that [`Step::Read`] named.
+    pub(crate) fn silent(&mut self, now: Instant) -> Silence {
+        match &self.phase {
+            Phase::Watch(stream) if stream.long && now < stream.overdue() => {
+                self.open_watch(OPENING_AFTER_SILENCE);
+                Silence::Quiet
+            }
+            Phase::Watch(stream) => {
+                let due = stream.ends.max(stream.heard);
+                self.unanswered.get_or_insert(due);
+                self.open_watch(OPENING);
+                Silence::Frozen
+            }
+            _ => {
+                self.classic_until = Some(now + CLASSIC);
+                self.start_set(now);
+                Silence::NoSet
+            }
+        }
+    }
+
+    /// A page came: the list's version and the token of the next page.
+    pub(crate) fn listed(&mut self, page: &Version, token: String) -> Listed {
+        self.unanswered = None;
+        let Phase::List { asked, next, version, .. } = &mut self.phase else { return Listed::More };
+        // All pages show the state of the first.
+        let version = version.get_or_insert_with(|| page.clone());
+        if !token.is_empty() {
+            self.pages_always |= asked.to_string() == "0";
+            *next = token;
+            return Listed::More;
+        }
+        let consistent = asked.is_empty();
+        let version = version.clone();
+        self.set_complete(version);
+        self.open_watch(OPENING);
+        Listed::Complete { consistent }
+    }
+
+    /// A page did not come.
+    pub(crate) fn not_listed(&mut self, failure: Failure, now: Instant) {
+        self.answered_by(failure);
+        let Phase::List { asked, version, .. } = &self.phase else { return };
+        let in_the_middle = version.is_some();
+        match failure {
+            // The token died of age: once more and in one piece, which cannot die half-way.
+            Failure::Expired if in_the_middle => {
+                let asked = asked.clone();
+                self.phase = Phase::List { asked, paged: false, next: String::new(), version: None };
+            }
+            Failure::Expired | Failure::TooLarge if !asked.is_empty() => {
+                self.lost_version = true;
+                self.start_list();
+            }
+            Failure::Busy(after) => self.wait(after, Then::Set, now),
+            Failure::Unreachable | Failure::Expired | Failure::TooLarge | Failure::Other => {
+                self.wait(None, Then::Set, now);
+            }
+        }
+    }
+
+    /// Reopens the watch for a moment, so that the server tells soon how far it has shown everything. False, and without
+    /// effect, where no watch is or will be open from the last version.
+    pub(crate) fn reopen_for_proof(&mut self) -> bool {
+        let watches =
+            matches!(self.phase, Phase::OpenWatch { .. } | Phase::Watch(_) | Phase::Wait { then: Then::Watch, .. });
+        if watches {
+            self.urgent = true;
+            self.phase = Phase::OpenWatch { seconds: PROOF_SECONDS, patience: OPENING };
+        }
+        watches
+    }
+
+    /// Asks at once for the most recent set.
+    pub(crate) fn relist_consistently(&mut self, now: Instant) {
+        self.lost_version = true;
+        self.urgent = true;
+        self.start_set(now);
+    }
+
+    fn set_frame(&mut self, seen: &Seen<'_>, now: Instant) -> Verdict {
+        match seen {
+            Seen::Object(..) => Verdict::Collect,
+            Seen::Bookmark { initial_end: false, .. } => Verdict::Progress,
+            Seen::Bookmark { version, initial_end: true } => {
+                let consistent = self.set_version().is_empty();
+                self.set_complete((*version).clone());
+                if let Phase::Set { opened, heard, ends, frames } = self.phase {
+                    let long = self.pace == Pace::Typed;
+                    self.phase = Phase::Watch(Stream { opened, heard, ends, frames, long, replaying: false });
+                }
+                Verdict::Complete { consistent }
+            }
+            Seen::Error(status) => {
+                let failure = Failure::of_status(status);
+                self.set_refused(failure, now);
+                Verdict::Stop { expired: failure == Failure::Expired }
+            }
+            Seen::Garbage => {
+                self.set_refused(Failure::Other, now);
+                Verdict::Stop { expired: false }
+            }
+        }
+    }
+
+    fn watch_frame(&mut self, seen: &Seen<'_>, now: Instant) -> Verdict {
+        match seen {
+            Seen::Object(event, version) => {
+                let Phase::Watch(stream) = &mut self.phase else { return Verdict::Progress };
+                stream.replaying &= *event == Event::Added;
+                if !stream.replaying {
+                    self.version = (*version).clone();
+                }
+                Verdict::Apply
+            }
+            Seen::Bookmark { version, .. } => {
+                let Phase::Watch(stream) = &mut self.phase else { return Verdict::Progress };
+                stream.replaying = false;
+                self.version = (*version).clone();
+                Verdict::Progress
+            }
+            Seen::Error(status) => {
+                let failure = Failure::of_status(status);
+                match failure {
+                    Failure::Busy(after) => self.wait(after, Then::Watch, now),
+                    _ => self.wait(None, Then::Set, now),
+                }
+                Verdict::Stop { expired: failure == Failure::Expired }
+            }
+            Seen::Garbage => {
+                self.wait(None, Then::Set, now);
+                Verdict::Stop { expired: false }
+            }
+        }
+    }
+
+    /// A streamed set was refused, when it was opened or on the way.
+    fn set_refused(&mut self, failure: Failure, now: Instant) {
+        match failure {
+            Failure::Unreachable => self.wait(None, Then::Set, now),
+            Failure::Busy(after) => self.wait(after, Then::Set, now),
+            Failure::Expired | Failure::TooLarge if !self.set_version().is_empty() => {
+                self.lost_version = true;
+                self.start_set(now);
+            }
+            // For this attempt only: the server may learn.
+            Failure::Expired | Failure::TooLarge | Failure::Other => self.start_list(),
+        }
+    }
+
+    fn set_complete(&mut self, version: Version) {
+        self.version = version;
+        self.lost_version = false;
+        self.cut_sets = 0;
+        self.urgent = false;
+    }
+
+    fn start_set(&mut self, now: Instant) {
+        if self.classic_until.is_some_and(|until| now < until) {
+            self.start_list();
+        } else {
+            self.phase = Phase::OpenSet { seconds: self.long_time() };
+        }
+    }
+
+    fn start_list(&mut self) {
+        let asked = match self.set_version() {
+            // Any cached state will do for the first set.
+            none if none.is_empty() && !self.lost_version => Version::new("0"),
+            known => known,
+        };
+        // A version between these makes the watch cache ignore the limit, and a server without one refuse old versions.
+        let paged = starts_anywhere(&asked) || self.pages_always;
+        self.phase = Phase::List { asked, paged, next: String::new(), version: None };
+    }
+
+    fn open_watch(&mut self, patience: Duration) {
+        let seconds = match self.pace {
+            Pace::Typed => self.rng.u64(60..75),
+            Pace::Dynamic => self.long_time(),
+        };
+        self.phase = Phase::OpenWatch { seconds, patience };
+    }
+
+    /// The version from which a set may be, empty for the most recent.
+    fn set_version(&self) -> Version {
+        if self.lost_version { Version::default() } else { self.version.clone() }
+    }
+
+    fn long_time(&mut self) -> u64 {
+        self.rng.u64(300..600)
+    }
+
+    fn wait(&mut self, at_least: Option<Duration>, then: Then, now: Instant) {
+        let delay = self.backoff.delay(now, &mut self.rng).max(at_least.unwrap_or_default());
+        self.phase = Phase::Wait { until: now + delay, then };
+    }
+
+    fn answered_by(&mut self, failure: Failure) {
+        if failure != Failure::Unreachable {
+            self.unanswered = None;
+        }
+    }
+}
+
+impl Stream {
+    /// When it is silent beyond its time.
+    fn overdue(&self) -> Instant {
+        self.ends.max(self.heard) + GRACE
+    }
+
+    fn deadline(&self) -> Instant {
+        if self.long { self.overdue().min(self.heard + QUIET) } else { self.overdue() }
+    }
+}

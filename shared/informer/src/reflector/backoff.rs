@@ -1,0 +1,33 @@
+use std::time::Duration;
+
+use clock::Instant;
+use fastrand::Rng;
+
+/// First delay after a failure; client-go's, as are the others.
+const FIRST: Duration = Duration::from_millis(800);
+/// Delays double up to here, before jitter.
+const CAP: Duration = Duration::from_secs(30);
+/// A failure after this much quiet begins anew.
+const RESET: Duration = Duration::from_secs(120);
+
+/// Delays between failing attempts: 0.8 s, doubling to 30 s, each stretched by up to its own length.
+#[derive(Debug)]
+pub(super) struct Backoff {
+    next: Duration,
+    asked: Option<Instant>,
+}
+
+impl Backoff {
+    pub(super) fn new() -> Self {
+        Self { next: FIRST, asked: None }
+    }
+
+    /// How long to wait after an attempt that failed at `now`.
+    pub(super) fn delay(&mut self, now: Instant, rng: &mut Rng) -> Duration {
+        let quiet = self.asked.is_none_or(|asked| now.saturating_duration_since(asked) >= RESET);
+        let base = if quiet { FIRST } else { self.next };
+        self.asked = Some(now);
+        self.next = (base * 2).min(CAP);
+        base.mul_f64(1.0 + rng.f64())
+    }
+}

@@ -1,0 +1,63 @@
+//! What is asked of the server, word for word.
+
+use std::fmt::Write as _;
+
+use api::Version;
+
+/// Objects in one page of a list.
+const PAGE: u32 = 500;
+
+/// True for the versions that mean "whatever there is", by which a server replays its state instead of resuming.
+pub(super) fn starts_anywhere(version: &Version) -> bool {
+    version.is_empty() || *version == Version::new("0")
+}
+
+pub(super) fn set_query(version: &Version, seconds: u64) -> String {
+    let mut query = format!(
+        "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds={seconds}"
+    );
+    add_version(&mut query, version);
+    query
+}
+
+pub(super) fn watch_query(version: &Version, seconds: u64) -> String {
+    let mut query = format!("watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}");
+    add_version(&mut query, version);
+    query
+}
+
+pub(super) fn list_query(version: &Version, paged: bool, next: &str) -> String {
+    let mut query = String::new();
+    if paged {
+        // Writing into a string cannot fail.
+        let _ = write!(query, "limit={PAGE}");
+    }
+    if next.is_empty() {
+        add_version(&mut query, version);
+    } else {
+        // The token knows the version; naming both is an error.
+        let _ = write!(query, "&continue={}", escaped(next));
+    }
+    query
+}
+
+fn add_version(query: &mut String, version: &Version) {
+    if !version.is_empty() {
+        let separator = if query.is_empty() { "" } else { "&" };
+        let _ = write!(query, "{separator}resourceVersion={}", escaped(&version.to_string()));
+    }
+}
+
+/// Percent-encodes a query value: tokens and versions are opaque.
+fn escaped(value: &str) -> String {
+    let mut escaped = String::with_capacity(value.len());
+    for byte in value.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => escaped.push(byte.into()),
+            _ => {
+                let _ = write!(escaped, "%{byte:02X}");
+            }
+        }
+    }
+    escaped
+}

@@ -1,0 +1,202 @@
+use std::{
+    any::{Any, TypeId},
+    sync::{Arc, Weak},
+};
+
+use api::{Cached, Meta, Resource, Typed};
+use client::Watcher;
+use clock::Clock;
+use fastrand::Rng;
+use metrics::Metrics;
+use parking_lot::Mutex;
+use tasks::{Spawner, Task};
+use tokio::sync::mpsc;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    Dynamic, Informer, Scope, Sink, Store, Watched,
+    driver::{Driver, Reading},
+    dynamic::Handed,
+    handlers::Handlers,
+    hub::{Feed, Hub},
+    metrics::{Families, Meter},
+    reflector::{Pace, Reflector},
+    store::Progress,
+    watched::Vitals,
+};
+
+/// What informers need of the manager.
+#[derive(Clone)]
+pub struct Environment {
+    /// What reflectors read with.
+    pub watcher: Watcher,
+    /// Time.
+    pub clock: Clock,
+    /// The manager's registry.
+    pub metrics: Metrics,
+    /// Where the informers' tasks start.
+    pub spawner: Spawner,
+    /// Every random choice begins here: timeouts, jitter, hashing.
+    pub rng_seed: u64,
+}
+
+/// The informers of one manager: each exists when the first who needs it asks, at most once a type. Cheap to clone.
+#[derive(Clone)]
+pub struct Informers(Arc<Inner>);
+
+struct Inner {
+    environment: Environment,
+    families: Arc<Families>,
+    rng: Mutex<Rng>,
+    /// In the order of their beginning.
+    typed: Mutex<Vec<Known>>,
+    /// Of all informers that live, for the metrics.
+    vitals: Mutex<Vec<Weak<Vitals>>>,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+/// A typed informer.
+struct Known {
+    of: TypeId,
+    /// The `Informer<T>`.
+    informer: Box<dyn Any + Send + Sync>,
+    watched: Arc<dyn Watched>,
+}
+
+impl Informers {
+    /// A registry without informers.
+    #[must_use]
+    pub fn new(environment: Environment) -> Self {
+        let families = Arc::new(Families::new(&environment.metrics));
+        let inner = Arc::new(Inner {
+            rng: Mutex::new(Rng::with_seed(environment.rng_seed)),
+            families,
+            typed: Mutex::default(),
+            vitals: Mutex::default(),
+            stop: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+            environment,
+        });
+        let weak = Arc::downgrade(&inner);
+        inner.environment.metrics.before_encode(move || {
+            let living = weak.upgrade().map(|inner| inner.living()).unwrap_or_default();
+            living.iter().for_each(|vitals| vitals.tell_silence());
+        });
+        Self(inner)
+    }
+
+    /// The one informer of `T`, started now if nobody has asked before.
+    #[must_use]
+    pub fn typed<T: Typed>(&self) -> Informer<T> {
+        let mut typed = self.0.typed.lock();
+        if let Some(known) = find(&typed) {
+            return known;
+        }
+        let (informer, _, _) = self.0.start_hub::<T>(T::resource(), None, Pace::Typed);
+        typed.push(Known { of: TypeId::of::<T>(), informer: Box::new(informer.clone()), watched: informer.watched() });
+        informer
+    }
+
+    /// The informer of `T`, if somebody has asked for it before.
+    #[must_use]
+    pub fn existing<T: Typed>(&self) -> Option<Informer<T>> {
+        find(&self.0.typed.lock())
+    }
+
+    /// A new informer of a resource's metadata with a store of its own. Not shared; ends with its handle.
+    #[must_use]
+    pub fn dynamic(&self, resource: Resource, scope: Scope) -> Dynamic<Informer<Meta>> {
+        let (informer, task, stop) = self.0.start_hub::<Meta>(resource, scope.namespace(), Pace::Dynamic);
+        let vitals = informer.watched();
+        Dynamic::new(informer, vitals, task, stop)
+    }
+
+    /// A new informer of a resource's metadata that feeds `sink` and keeps nothing. Ends with its handle.
+    #[must_use]
+    pub fn dynamic_into<S: Sink>(&self, resource: Resource, scope: Scope, sink: Arc<S>) -> Dynamic<Arc<S>> {
+        let feed = Arc::new(Handed(sink.clone()));
+        let stop = self.0.stop.child_token();
+        let meter = Arc::new(Meter::new(self.0.families.clone(), &resource, Pace::Dynamic));
+        let start = Start { resource, namespace: scope.namespace(), pace: Pace::Dynamic, stop: stop.clone(), meter };
+        let (vitals, task) = self.0.start::<Meta, _>(start, feed, Arc::default());
+        Dynamic::new(sink, vitals, task, stop)
+    }
+
+    /// The freshness of all typed informers, in the order of their beginning.
+    #[must_use]
+    pub fn all(&self) -> Vec<Arc<dyn Watched>> {
+        self.0.typed.lock().iter().map(|it| it.watched.clone()).collect()
+    }
+
+    /// Ends all informers: no callback begins after the call, and those that run have ended when this returns.
+    pub async fn shut_down(&self) {
+        self.0.stop.cancel();
+        self.0.tasks.close();
+        self.0.tasks.wait().await;
+    }
+}
+
+fn find<T: Typed>(typed: &[Known]) -> Option<Informer<T>> {
+    let known = typed.iter().find(|it| it.of == TypeId::of::<T>())?;
+    known.informer.downcast_ref::<Informer<T>>().cloned()
+}
+
+/// What a new informer is to be.
+struct Start {
+    resource: Resource,
+    namespace: Option<api::Atom>,
+    pace: Pace,
+    stop: CancellationToken,
+    meter: Arc<Meter>,
+}
+
+impl Inner {
+    /// Starts an informer with a store and handlers.
+    fn start_hub<T: Cached>(
+        &self,
+        resource: Resource,
+        namespace: Option<api::Atom>,
+        pace: Pace,
+    ) -> (Informer<T>, Task, CancellationToken) {
+        let stop = self.stop.child_token();
+        let meter = Arc::new(Meter::new(self.families.clone(), &resource, pace));
+        let progress = Arc::<Progress>::default();
+        let store = Store::new(resource.clone(), progress.clone(), self.environment.rng_seed);
+        let handlers = Handlers::new(self.environment.clock.clone(), stop.clone(), meter.clone());
+        let hub = Arc::new(Hub::new(store, handlers, meter.clone()));
+        let start = Start { resource, namespace, pace, stop: stop.clone(), meter };
+        let (vitals, task) = self.start(start, hub.clone(), progress);
+        (Informer::new(hub, vitals), task, stop)
+    }
+
+    /// Starts the task that feeds `feed`.
+    fn start<T: Cached, F: Feed<T>>(&self, start: Start, feed: Arc<F>, progress: Arc<Progress>) -> (Arc<Vitals>, Task) {
+        let Start { resource, namespace, pace, stop, meter } = start;
+        let Environment { watcher, clock, spawner, .. } = &self.environment;
+        let (send, commands) = mpsc::unbounded_channel();
+        let path = resource.collection(namespace.as_deref());
+        let vitals = Arc::new(Vitals::new(resource, clock.clone(), send, progress, meter));
+        let mut all = self.vitals.lock();
+        all.retain(|it| it.strong_count() > 0);
+        all.push(Arc::downgrade(&vitals));
+        drop(all);
+        let driver = Driver {
+            watcher: watcher.clone(),
+            clock: clock.clone(),
+            path,
+            feed,
+            vitals: vitals.clone(),
+            reflector: Reflector::new(pace, self.rng.lock().fork()),
+            commands,
+            stop,
+            reading: Reading::nothing(clock),
+        };
+        let task = spawner.spawn("informer", self.tasks.track_future(driver.run()));
+        (vitals, task)
+    }
+
+    fn living(&self) -> Vec<Arc<Vitals>> {
+        self.vitals.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+}

@@ -1,0 +1,259 @@
+//! The store: what the cluster looks like to readers.
+
+mod progress;
+mod slots;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use api::{Cached, Entry, Event, MetaRef, ObjectKey, Resource, Version};
+use parking_lot::RwLock;
+
+pub(crate) use self::{progress::Progress, slots::Slots};
+use crate::Wake;
+
+/// The objects of one type by key and by the indexes that the type declares. Cheap to clone; readers get `Arc`s, never
+/// see half a batch or half a relist, and are told when they would overlook something.
+pub struct Store<T: Cached>(Arc<Inner<T>>);
+
+struct Inner<T: Cached> {
+    resource: Resource,
+    progress: Arc<Progress>,
+    seed: u64,
+    content: RwLock<Content<T>>,
+}
+
+struct Content<T: Cached> {
+    slots: Slots<T>,
+    trust: Trust,
+}
+
+enum Trust {
+    /// No first set yet: absence means nothing.
+    NotSynced,
+    Synced,
+    /// Something came that not even metadata could be read of: until the next list, absence means nothing again.
+    Broken(Arc<str>),
+}
+
+/// A read that cannot be answered without overlooking something.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// The first set has not come.
+    #[error("the cache of {resource} has not synced")]
+    NotSynced {
+        /// The type.
+        resource: Resource,
+    },
+    /// An object is there but does not decode.
+    #[error("{resource} {key} does not decode: {why}")]
+    Unreadable {
+        /// The type.
+        resource: Resource,
+        /// Namespace and name.
+        key: ObjectKey,
+        /// The decoder's words, naming the field.
+        why: String,
+    },
+    /// The stream brought something of which not even metadata decodes; the type is being listed again.
+    #[error("the cache of {resource} is not to be trusted until it is listed again: {why}")]
+    Broken {
+        /// The type.
+        resource: Resource,
+        /// What came.
+        why: Arc<str>,
+    },
+}
+
+/// One change that was applied. Without `old` it is an addition, without `new` a deletion.
+pub(crate) struct Delta<T> {
+    pub(crate) old: Option<Entry<T>>,
+    pub(crate) new: Option<Entry<T>>,
+}
+
+impl<T: Cached> Store<T> {
+    pub(crate) fn new(resource: Resource, progress: Arc<Progress>, seed: u64) -> Self {
+        let content = RwLock::new(Content { slots: Slots::new(seed), trust: Trust::NotSynced });
+        Self(Arc::new(Inner { resource, progress, seed, content }))
+    }
+
+    /// The object under a key, if there is one.
+    ///
+    /// # Errors
+    /// If it is there but does not decode, or the store cannot know.
+    pub fn get(&self, namespace: &str, name: &str) -> Result<Option<Arc<T>>, StoreError> {
+        let content = self.0.content.read();
+        self.trusted(&content)?;
+        content.slots.get(namespace, name).map(|entry| self.readable(entry)).transpose()
+    }
+
+    /// All objects under an index value, in no promised order.
+    ///
+    /// # Errors
+    /// If one of them does not decode, as far as metadata tell that it belongs here, or the store cannot know.
+    pub fn by_index(&self, value: &T::Index) -> Result<Vec<Arc<T>>, StoreError> {
+        let content = self.0.content.read();
+        self.trusted(&content)?;
+        content.slots.by_index(value).map(|entry| self.readable(entry)).collect()
+    }
+
+    /// Everything, readable or not, as far as it is known.
+    #[must_use]
+    pub fn entries(&self) -> Vec<Entry<T>> {
+        let content = self.0.content.read();
+        let mut entries = Vec::with_capacity(content.slots.len());
+        entries.extend(content.slots.iter().cloned());
+        entries
+    }
+
+    /// How many objects there are, readable or not.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.content.read().slots.len()
+    }
+
+    /// True when there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How far the store is; `None` before the first set.
+    #[must_use]
+    pub fn version(&self) -> Option<Version> {
+        self.0.progress.version()
+    }
+
+    /// True once an event, a bookmark or a list at or above `version`, which must be of this type, was applied and
+    /// handled. A version that is no number cannot be waited for, and counts as passed.
+    #[must_use]
+    pub fn passed(&self, version: &Version) -> bool {
+        self.0.progress.passed(version)
+    }
+
+    /// True when `version` is passed already, and `wake` is dropped. Else `wake` is called once it is, in the informer's
+    /// task: it must be quick.
+    pub fn when_passed(&self, version: Version, wake: Wake) -> bool {
+        self.0.progress.when_passed(&version, wake)
+    }
+
+    pub(crate) fn unreadable(&self) -> usize {
+        self.0.content.read().slots.unreadable()
+    }
+
+    pub(crate) fn is_synced(&self) -> bool {
+        !matches!(self.0.content.read().trust, Trust::NotSynced)
+    }
+
+    pub(crate) fn resource(&self) -> &Resource {
+        &self.0.resource
+    }
+
+    /// The entry that is the very same object in the very same state as `like`.
+    pub(crate) fn same(&self, like: &Entry<T>) -> Option<Entry<T>> {
+        let meta = like.meta();
+        let content = self.0.content.read();
+        content.slots.get(meta.namespace, meta.name).filter(|known| are_same(known, like)).cloned()
+    }
+
+    pub(crate) fn empty_set(&self) -> Slots<T> {
+        Slots::new(self.0.seed)
+    }
+
+    /// Applies events in order, all at once for readers. Presence decides what an event is, not its word; one that
+    /// brings nothing new is silent.
+    pub(crate) fn apply(&self, batch: Vec<(Event, Entry<T>)>) -> Vec<Delta<T>> {
+        let mut deltas = Vec::with_capacity(batch.len());
+        let mut content = self.0.content.write();
+        for (event, entry) in batch {
+            let MetaRef { namespace, name, .. } = entry.meta();
+            if event == Event::Deleted {
+                content.slots.remove(namespace, name);
+                // The event's object is the last state, with the version of the deletion.
+                deltas.push(Delta { old: Some(entry), new: None });
+            } else if content.slots.get(namespace, name).is_none_or(|known| !are_same(known, &entry)) {
+                let old = content.slots.upsert(entry.clone());
+                deltas.push(Delta { old, new: Some(entry) });
+            }
+        }
+        deltas
+    }
+
+    /// Makes `set` the content, all at once for readers. Deletions come first, then updates and additions.
+    pub(crate) fn replace(&self, set: Slots<T>) -> Vec<Delta<T>> {
+        // Only the informer's task writes, so nothing changes between the comparison and the exchange.
+        let deltas = self.compare(&set);
+        let old = {
+            let mut content = self.0.content.write();
+            content.trust = Trust::Synced;
+            std::mem::replace(&mut content.slots, set)
+        };
+        drop(old);
+        deltas
+    }
+
+    /// Reads are errors from now on, until the next [`Store::replace`].
+    pub(crate) fn distrust(&self, why: &str) {
+        let mut content = self.0.content.write();
+        if !matches!(content.trust, Trust::NotSynced) {
+            content.trust = Trust::Broken(why.into());
+        }
+    }
+
+    fn compare(&self, set: &Slots<T>) -> Vec<Delta<T>> {
+        let content = self.0.content.read();
+        let mut deltas = Vec::new();
+        for old in content.slots.iter() {
+            let MetaRef { namespace, name, .. } = old.meta();
+            if set.get(namespace, name).is_none() {
+                deltas.push(Delta { old: Some(old.clone()), new: None });
+            }
+        }
+        if content.slots.len() == 0 {
+            deltas.reserve_exact(set.len());
+        }
+        for new in set.iter() {
+            let MetaRef { namespace, name, .. } = new.meta();
+            let old = content.slots.get(namespace, name);
+            if old.is_none_or(|old| !are_same(old, new)) {
+                deltas.push(Delta { old: old.cloned(), new: Some(new.clone()) });
+            }
+        }
+        deltas
+    }
+
+    fn trusted(&self, content: &Content<T>) -> Result<(), StoreError> {
+        let resource = || self.0.resource.clone();
+        match &content.trust {
+            Trust::Synced => Ok(()),
+            Trust::NotSynced => Err(StoreError::NotSynced { resource: resource() }),
+            Trust::Broken(why) => Err(StoreError::Broken { resource: resource(), why: why.clone() }),
+        }
+    }
+
+    fn readable(&self, entry: &Entry<T>) -> Result<Arc<T>, StoreError> {
+        match entry {
+            Entry::Readable(object) => Ok(object.clone()),
+            Entry::Unreadable(it) => Err(StoreError::Unreadable {
+                resource: self.0.resource.clone(),
+                key: it.meta.as_ref().key(),
+                why: it.why.clone(),
+            }),
+        }
+    }
+}
+
+impl<T: Cached> Clone for Store<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+/// True when two entries of one key are one object in one state. An empty version tells nothing.
+fn are_same<T: Cached>(a: &Entry<T>, b: &Entry<T>) -> bool {
+    let alike =
+        matches!((a, b), (Entry::Readable(_), Entry::Readable(_)) | (Entry::Unreadable(_), Entry::Unreadable(_)));
+    let (a, b) = (a.meta(), b.meta());
+    alike && a.uid == b.uid && a.version == b.version && !a.version.is_empty()
+}

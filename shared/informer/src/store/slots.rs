@@ -1,0 +1,214 @@
+use std::hash::{BuildHasher, Hasher};
+
+use api::{Cached, Entry, MetaRef};
+use foldhash::fast::FixedState;
+use hashbrown::{HashMap, HashTable};
+
+/// A slab of objects with a key table and the indexes that the type declares. No lock, no time: a plain value.
+///
+/// Tables hold slots, not keys: about 60 bytes an object all told.
+pub(crate) struct Slots<T: Cached> {
+    entries: Vec<Option<Entry<T>>>,
+    free: Vec<u32>,
+    keys: HashTable<u32>,
+    indexes: HashMap<T::Index, Bucket, FixedState>,
+    unreadable: usize,
+    hasher: FixedState,
+    /// Index values of the object that goes and of the one that comes, kept for their memory.
+    scratch: (Vec<T::Index>, Vec<T::Index>),
+}
+
+/// The slots of one index value, ascending.
+#[derive(Debug)]
+enum Bucket {
+    One(u32),
+    Many(Vec<u32>),
+}
+
+impl<T: Cached> Slots<T> {
+    /// Empty. Equal seeds hash alike, so that equal runs are equal.
+    pub(crate) fn new(seed: u64) -> Self {
+        let hasher = FixedState::with_seed(seed);
+        Self {
+            entries: Vec::new(),
+            free: Vec::new(),
+            keys: HashTable::new(),
+            indexes: HashMap::with_hasher(hasher.clone()),
+            unreadable: 0,
+            hasher,
+            scratch: (Vec::new(), Vec::new()),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// How many entries are metadata only.
+    pub(crate) fn unreadable(&self) -> usize {
+        self.unreadable
+    }
+
+    pub(crate) fn get(&self, namespace: &str, name: &str) -> Option<&Entry<T>> {
+        let slot = *self.keys.find(self.hash(namespace, name), |&slot| self.is_at(slot, namespace, name))?;
+        self.at(slot)
+    }
+
+    /// Everything under one index value.
+    pub(crate) fn by_index(&self, value: &T::Index) -> impl Iterator<Item = &Entry<T>> {
+        let slots = self.indexes.get(value).map_or(&[][..], Bucket::slots);
+        slots.iter().filter_map(|&slot| self.at(slot))
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Entry<T>> {
+        self.entries.iter().flatten()
+    }
+
+    /// Puts an object under its key and returns the one that was there.
+    pub(crate) fn upsert(&mut self, entry: Entry<T>) -> Option<Entry<T>> {
+        let MetaRef { namespace, name, .. } = entry.meta();
+        let hash = self.hash(namespace, name);
+        let known = self.keys.find(hash, |&slot| self.is_at(slot, namespace, name)).copied();
+        let slot = known.unwrap_or_else(|| self.take_slot());
+        let old = self.entries.get_mut(slot as usize).and_then(Option::take);
+        self.reindex(slot, old.as_ref(), Some(&entry));
+        if let Some(place) = self.entries.get_mut(slot as usize) {
+            *place = Some(entry);
+        }
+        if known.is_none() {
+            let (entries, hasher) = (&self.entries, &self.hasher);
+            self.keys.insert_unique(hash, slot, |&slot| hash_at(entries, hasher, slot));
+        }
+        old
+    }
+
+    /// Takes away what is under a key.
+    pub(crate) fn remove(&mut self, namespace: &str, name: &str) -> Option<Entry<T>> {
+        let hash = self.hash(namespace, name);
+        let entries = &self.entries;
+        let place = self.keys.find_entry(hash, |&slot| has_key(entries, slot, namespace, name)).ok()?;
+        let (slot, _) = place.remove();
+        let old = self.entries.get_mut(slot as usize).and_then(Option::take);
+        self.reindex(slot, old.as_ref(), None);
+        self.free.push(slot);
+        old
+    }
+
+    fn at(&self, slot: u32) -> Option<&Entry<T>> {
+        self.entries.get(slot as usize)?.as_ref()
+    }
+
+    fn is_at(&self, slot: u32, namespace: &str, name: &str) -> bool {
+        has_key(&self.entries, slot, namespace, name)
+    }
+
+    fn hash(&self, namespace: &str, name: &str) -> u64 {
+        hash_key(&self.hasher, namespace, name)
+    }
+
+    fn take_slot(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.entries.push(None);
+            // A slab of 2³² objects would not fit any machine.
+            u32::try_from(self.entries.len() - 1).unwrap_or(u32::MAX)
+        })
+    }
+
+    fn reindex(&mut self, slot: u32, old: Option<&Entry<T>>, new: Option<&Entry<T>>) {
+        let is_unreadable = |entry: Option<&Entry<T>>| usize::from(matches!(entry, Some(Entry::Unreadable(_))));
+        self.unreadable = self.unreadable + is_unreadable(new) - is_unreadable(old);
+        let (mut gone, mut come) = std::mem::take(&mut self.scratch);
+        index_values(old, &mut gone);
+        index_values(new, &mut come);
+        // Most updates move nothing between buckets.
+        if gone != come {
+            for value in gone.iter().filter(|it| !come.contains(it)) {
+                self.leave(value, slot);
+            }
+            for value in come.iter().filter(|it| !gone.contains(it)) {
+                self.enter(value, slot);
+            }
+        }
+        gone.clear();
+        come.clear();
+        self.scratch = (gone, come);
+    }
+
+    fn enter(&mut self, value: &T::Index, slot: u32) {
+        match self.indexes.get_mut(value) {
+            Some(bucket) => bucket.enter(slot),
+            None => drop(self.indexes.insert(value.clone(), Bucket::One(slot))),
+        }
+    }
+
+    fn leave(&mut self, value: &T::Index, slot: u32) {
+        if self.indexes.get_mut(value).is_some_and(|bucket| bucket.leave(slot)) {
+            self.indexes.remove(value);
+        }
+    }
+}
+
+/// What an object is found by: all of its indexes, or those that metadata alone tell.
+fn index_values<T: Cached>(entry: Option<&Entry<T>>, values: &mut Vec<T::Index>) {
+    let mut add = |value| values.push(value);
+    match entry {
+        Some(Entry::Readable(object)) => object.index(&mut add),
+        Some(Entry::Unreadable(it)) => T::index_meta(it.meta.as_ref(), &mut add),
+        None => {}
+    }
+}
+
+fn has_key<T: Cached>(entries: &[Option<Entry<T>>], slot: u32, namespace: &str, name: &str) -> bool {
+    entries.get(slot as usize).and_then(Option::as_ref).is_some_and(|entry| {
+        let meta = entry.meta();
+        meta.name == name && **meta.namespace == *namespace
+    })
+}
+
+fn hash_at<T: Cached>(entries: &[Option<Entry<T>>], hasher: &FixedState, slot: u32) -> u64 {
+    let entry = entries.get(slot as usize).and_then(Option::as_ref);
+    entry.map_or(0, |entry| hash_key(hasher, entry.meta().namespace, entry.meta().name))
+}
+
+fn hash_key(hasher: &FixedState, namespace: &str, name: &str) -> u64 {
+    let mut hasher = hasher.build_hasher();
+    hasher.write(namespace.as_bytes());
+    // Neither part can hold it.
+    hasher.write_u8(0xff);
+    hasher.write(name.as_bytes());
+    hasher.finish()
+}
+
+impl Bucket {
+    fn slots(&self) -> &[u32] {
+        match self {
+            Self::One(slot) => std::slice::from_ref(slot),
+            Self::Many(slots) => slots,
+        }
+    }
+
+    fn enter(&mut self, slot: u32) {
+        match self {
+            Self::One(one) if *one == slot => {}
+            Self::One(one) => *self = Self::Many(vec![(*one).min(slot), (*one).max(slot)]),
+            Self::Many(slots) => {
+                if let Err(place) = slots.binary_search(&slot) {
+                    slots.insert(place, slot);
+                }
+            }
+        }
+    }
+
+    /// Returns true when nothing is left.
+    fn leave(&mut self, slot: u32) -> bool {
+        match self {
+            Self::One(one) => *one == slot,
+            Self::Many(slots) => {
+                if let Ok(place) = slots.binary_search(&slot) {
+                    slots.remove(place);
+                }
+                slots.is_empty()
+            }
+        }
+    }
+}

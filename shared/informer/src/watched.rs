@@ -1,0 +1,214 @@
+//! An informer as those see it who ask how fresh it is, without knowing its type.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use api::{Resource, Version};
+use clock::{BootInstant, Clock, Instant};
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, watch};
+
+use crate::{Wake, handlers::wait_for, metrics::Meter, store::Progress};
+
+/// An informer's freshness: for readiness, for the consistency gate and for a new leader's proof.
+pub trait Watched: Send + Sync {
+    /// What it watches.
+    fn resource(&self) -> &Resource;
+
+    /// True once the first set is in the store and all handlers of that time have handled it.
+    fn has_synced(&self) -> bool;
+
+    /// Waits for that; for ever if the informer is stopped before.
+    fn synced(&self) -> BoxFuture<'_, ()>;
+
+    /// How long ago the server gave a sign of life: a frame, an answer, the clean end of a stream. A healthy watch of
+    /// an idle type is silent for up to 75 s.
+    fn last_sign_of_life(&self) -> Option<Duration>;
+
+    /// For how long an answer has been due: a request that nothing came back for, again and again, or a stream silent
+    /// beyond its time. `None` while nothing is due.
+    fn unanswered(&self) -> Option<Duration> {
+        None
+    }
+
+    /// How far the store is; `None` before the first set.
+    fn store_version(&self) -> Option<Version>;
+
+    /// As [`crate::Store::passed`].
+    fn passed(&self, version: &Version) -> bool;
+
+    /// As [`crate::Store::when_passed`].
+    fn when_passed(&self, version: Version, wake: Wake) -> bool;
+
+    /// True when a whole set, the first or a later one, was read as the most recent state and asked for at `instant`
+    /// or later.
+    fn first_set_was_consistent_after(&self, instant: BootInstant) -> bool;
+
+    /// Closes the informer's own watch and reopens it from its version for three seconds, near the end of which the
+    /// server tells how far it has shown everything. Without effect while a set is being fetched.
+    fn reopen_for_proof(&self);
+
+    /// Fetches the most recent set at once.
+    fn relist_consistently(&self);
+
+    /// How many objects are held.
+    fn len(&self) -> usize;
+
+    /// True when none is.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// What others may ask of an informer's task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Command {
+    /// Look after the handlers: somebody joined.
+    Tend,
+    ReopenForProof,
+    RelistConsistently,
+}
+
+/// The signs of life of one informer, written by its task and read by everybody.
+pub(crate) struct Vitals {
+    resource: Resource,
+    clock: Clock,
+    commands: mpsc::UnboundedSender<Command>,
+    progress: Arc<Progress>,
+    synced: watch::Sender<bool>,
+    /// When the last consistent set was asked for.
+    consistent: Mutex<Option<BootInstant>>,
+    life: Mutex<Life>,
+    objects: AtomicUsize,
+    meter: Arc<Meter>,
+}
+
+#[derive(Default)]
+struct Life {
+    last_sign: Option<Instant>,
+    unanswered: Option<Instant>,
+}
+
+impl Vitals {
+    pub(crate) fn new(
+        resource: Resource,
+        clock: Clock,
+        commands: mpsc::UnboundedSender<Command>,
+        progress: Arc<Progress>,
+        meter: Arc<Meter>,
+    ) -> Self {
+        Self {
+            resource,
+            clock,
+            commands,
+            progress,
+            synced: watch::Sender::new(false),
+            consistent: Mutex::default(),
+            life: Mutex::default(),
+            objects: AtomicUsize::new(0),
+            meter,
+        }
+    }
+
+    pub(crate) fn command(&self, command: Command) {
+        // A stopped informer obeys no more.
+        let _ = self.commands.send(command);
+    }
+
+    pub(crate) fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
+    pub(crate) fn alive(&self, now: Instant) {
+        self.life.lock().last_sign = Some(now);
+    }
+
+    pub(crate) fn set_unanswered(&self, since: Option<Instant>) {
+        self.life.lock().unanswered = since;
+    }
+
+    pub(crate) fn set_objects(&self, count: usize) {
+        self.objects.store(count, Ordering::Relaxed);
+    }
+
+    /// A whole set was applied and handled; `consistent` says when it was asked for, if it was the most recent then.
+    pub(crate) fn set_came(&self, version: Version, consistent: Option<BootInstant>) {
+        if consistent.is_some() {
+            *self.consistent.lock() = consistent;
+        }
+        self.progress.reached(version);
+        if self.synced.send_replace(true) {
+            self.meter.relisted();
+        }
+    }
+
+    /// Everything up to `version` was applied and handled.
+    pub(crate) fn reached(&self, version: Version) {
+        self.progress.reached(version);
+    }
+
+    /// Brings the metric up to date.
+    pub(crate) fn tell_silence(&self) {
+        if let Some(silence) = self.last_sign_of_life() {
+            self.meter.silent_for(silence);
+        }
+    }
+}
+
+impl Watched for Vitals {
+    fn resource(&self) -> &Resource {
+        &self.resource
+    }
+
+    fn has_synced(&self) -> bool {
+        *self.synced.borrow()
+    }
+
+    fn synced(&self) -> BoxFuture<'_, ()> {
+        Box::pin(wait_for(&self.synced, |synced| *synced))
+    }
+
+    fn last_sign_of_life(&self) -> Option<Duration> {
+        let last = self.life.lock().last_sign?;
+        Some(self.clock.now().saturating_duration_since(last))
+    }
+
+    fn unanswered(&self) -> Option<Duration> {
+        let since = self.life.lock().unanswered?;
+        Some(self.clock.now().saturating_duration_since(since))
+    }
+
+    fn store_version(&self) -> Option<Version> {
+        self.progress.version()
+    }
+
+    fn passed(&self, version: &Version) -> bool {
+        self.progress.passed(version)
+    }
+
+    fn when_passed(&self, version: Version, wake: Wake) -> bool {
+        self.progress.when_passed(&version, wake)
+    }
+
+    fn first_set_was_consistent_after(&self, instant: BootInstant) -> bool {
+        self.consistent.lock().is_some_and(|asked| asked >= instant)
+    }
+
+    fn reopen_for_proof(&self) {
+        self.command(Command::ReopenForProof);
+    }
+
+    fn relist_consistently(&self) {
+        self.command(Command::RelistConsistently);
+    }
+
+    fn len(&self) -> usize {
+        self.objects.load(Ordering::Relaxed)
+    }
+}
