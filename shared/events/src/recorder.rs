@@ -1,0 +1,147 @@
+use std::{fmt, sync::Arc, time::Duration};
+
+use client::Api;
+use clock::{Clock, Instant, Timestamp};
+use fastrand::Rng;
+use k8s_openapi::api::core::v1::ObjectReference;
+use metrics::{IntCounter, Metrics};
+use tasks::Spawner;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    correlator::{Correlator, Source},
+    outbox::Outbox,
+    worker::Worker,
+};
+
+/// As many reports wait for the worker at most.
+const WAITING: usize = 1000;
+
+/// What a recorder needs from the manager.
+pub struct Deps {
+    /// Writes the Events: fenced, with the controller's budget.
+    pub api: Api,
+    /// Time.
+    pub clock: Clock,
+    /// For the first wait of a retry, and names that must be made up.
+    pub rng: Rng,
+    /// Where the worker runs.
+    pub spawner: Spawner,
+    /// Where dropped events are counted.
+    pub metrics: Metrics,
+    /// Who reports, such as `job-controller`.
+    pub component: String,
+    /// Where it runs; may be empty.
+    pub host: String,
+}
+
+/// Whether an event is news or trouble.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Type {
+    /// News.
+    Normal,
+    /// Trouble.
+    Warning,
+}
+
+impl Type {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Normal => "Normal",
+            Self::Warning => "Warning",
+        }
+    }
+}
+
+/// One report, as it was made.
+#[derive(Debug)]
+pub(crate) struct Report {
+    pub(crate) object: ObjectReference,
+    pub(crate) type_: Type,
+    pub(crate) reason: String,
+    pub(crate) message: String,
+    pub(crate) wall: Timestamp,
+    pub(crate) at: Instant,
+}
+
+/// Reports events for one controller, cheap to clone. Nobody waits for an event.
+///
+/// The budgets of aggregation and spam filter are the controller's own, and forgotten with the process.
+#[derive(Clone)]
+pub struct Recorder(Arc<Inner>);
+
+struct Inner {
+    clock: Clock,
+    reports: mpsc::Sender<Report>,
+    full: IntCounter,
+    /// Ends the taking of reports; what is due is still written.
+    stop: CancellationToken,
+    /// Ends the worker where it stands.
+    abandon: CancellationToken,
+    /// The worker is no more.
+    ended: CancellationToken,
+}
+
+impl Recorder {
+    /// Starts the worker of a new recorder.
+    #[must_use]
+    pub fn new(deps: Deps) -> Self {
+        let Deps { api, clock, mut rng, spawner, metrics, component, host } = deps;
+        let dropped = metrics.counters(
+            "mini_kcm_events_dropped_total",
+            "Events that were not written: the channel was full, the spam filter had enough, or the write failed.",
+            &["component", "cause"],
+        );
+        let dropped = |cause| dropped.with_label_values(&[component.as_str(), cause]);
+        let (full, spam, failed) = (dropped("full"), dropped("spam"), dropped("failed"));
+        let (reports, inbox) = mpsc::channel(WAITING);
+        let (stop, abandon, ended) = (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
+        let worker = Worker {
+            correlator: Correlator::new(Source { component, host }, rng.fork()),
+            outbox: Outbox::new(rng),
+            inbox,
+            api,
+            clock: clock.clone(),
+            stop: stop.clone(),
+            spam,
+            failed,
+        };
+        let (cut_short, ends) = (abandon.clone(), ended.clone().drop_guard());
+        // Should the scope be gone, the future is dropped at once and with it the guard: nobody waits for ever.
+        spawner.spawn("event recorder", async move {
+            let _ends = ends;
+            tokio::select! {
+                biased;
+                () = cut_short.cancelled() => {}
+                () = worker.run() => {}
+            }
+        });
+        Self(Arc::new(Inner { clock, reports, full, stop, abandon, ended }))
+    }
+
+    /// Reports something about `object`. Dropped, and counted, when too much is waiting.
+    pub fn event(&self, object: &ObjectReference, type_: Type, reason: &str, message: String) {
+        let Inner { clock, reports, full, .. } = &*self.0;
+        let (wall, at) = (clock.wall(), clock.now());
+        let report = Report { object: object.clone(), type_, reason: reason.to_owned(), message, wall, at };
+        if reports.try_send(report).is_err() {
+            full.inc();
+        }
+    }
+
+    /// Takes no more events, writes what is due and ends the worker; after `limit` at the latest. Waiting retries are
+    /// given up.
+    pub async fn flush(&self, limit: Duration) {
+        self.0.stop.cancel();
+        if tokio::time::timeout(limit, self.0.ended.cancelled()).await.is_err() {
+            self.0.abandon.cancel();
+        }
+    }
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorder").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,310 @@
+use std::{collections::VecDeque, future::Future, pin::Pin, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use client::{BoxError, Clients, Connection, Environment, Incoming, Limits, Term, Transport};
+use clock::{Clock, Timestamp};
+use fastrand::Rng;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use metrics::Metrics;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tasks::Scope;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+
+/// How the server answers one request.
+#[derive(Debug, Clone)]
+enum Answer {
+    Stored,
+    Refused(u16, Value),
+    /// The connection breaks.
+    Broken,
+    /// No answer at all.
+    Silence,
+}
+
+/// A request as the server saw it.
+#[derive(Debug, Clone)]
+struct Seen {
+    at: Duration,
+    method: String,
+    path: String,
+    media_type: String,
+    body: Value,
+}
+
+struct Rig {
+    scope: Scope,
+    clock: Clock,
+    metrics: Metrics,
+    recorder: Recorder,
+    seen: Arc<Mutex<Vec<Seen>>>,
+}
+
+/// A recorder and a server that answers as scripted, and then always as `rest` says.
+fn rig(script: impl IntoIterator<Item = Answer>, rest: Answer) -> Rig {
+    let script: Arc<Mutex<VecDeque<Answer>>> = Arc::new(Mutex::new(script.into_iter().collect()));
+    let clock = Clock::virtual_from(Timestamp::from_second(1_800_000_000).unwrap());
+    let (seen, start) = (Arc::new(Mutex::new(Vec::new())), clock.now());
+    let service = {
+        let (seen, clock) = (seen.clone(), clock.clone());
+        tower::service_fn(move |request: Request<client::Body>| {
+            let (seen, at, script, rest) = (seen.clone(), clock.now() - start, script.clone(), rest.clone());
+            let answer = async move {
+                let (head, body) = request.into_parts();
+                let body = body.collect().await?.to_bytes();
+                seen.lock().push(Seen {
+                    at,
+                    method: head.method.to_string(),
+                    path: head.uri.path().to_owned(),
+                    media_type: head.headers["content-type"].to_str()?.to_owned(),
+                    body: serde_json::from_slice(&body)?,
+                });
+                let next = script.lock().pop_front();
+                respond(next.unwrap_or(rest)).await
+            };
+            let answer: Pin<Box<dyn Future<Output = Result<Response<Incoming>, BoxError>> + Send>> = Box::pin(answer);
+            answer
+        })
+    };
+    let (scope, metrics) = (Scope::new(), Metrics::new());
+    let environment = Environment {
+        clock: clock.clone(),
+        metrics: metrics.clone(),
+        term: Term::endless(clock.clone()),
+        stop: CancellationToken::new(),
+        user_agent: "test".to_owned(),
+    };
+    let clients = Clients::new(Connection::in_memory(Transport::new(service)), environment);
+    let recorder = Recorder::new(Deps {
+        api: clients.controller("test", Limits { qps: 0.0, burst: 0 }),
+        clock: clock.clone(),
+        rng: Rng::with_seed(3),
+        spawner: scope.spawner(),
+        metrics: metrics.clone(),
+        component: "job-controller".to_owned(),
+        host: "host-1".to_owned(),
+    });
+    Rig { scope, clock, metrics, recorder, seen }
+}
+
+async fn respond(answer: Answer) -> Result<Response<Incoming>, BoxError> {
+    let (code, body) = match answer {
+        Answer::Stored => (201, json!({ "metadata": { "name": "a.1", "uid": "u", "resourceVersion": "7" } })),
+        Answer::Refused(code, status) => (code, status),
+        Answer::Broken => return Err("connection reset".into()),
+        Answer::Silence => std::future::pending().await,
+    };
+    let body = Full::new(Bytes::from(body.to_string())).map_err(Into::into).boxed_unsync();
+    Ok(Response::builder().status(code).header("content-type", "application/json").body(body)?)
+}
+
+fn pod(name: &str) -> ObjectReference {
+    ObjectReference {
+        kind: Some("Pod".to_owned()),
+        namespace: Some("ns".to_owned()),
+        name: Some(name.to_owned()),
+        ..ObjectReference::default()
+    }
+}
+
+fn gone() -> Answer {
+    Answer::Refused(404, json!({ "reason": "NotFound", "details": { "name": "a.1" } }))
+}
+
+impl Rig {
+    fn event(&self, object: &ObjectReference, reason: &str, message: &str) {
+        self.recorder.event(object, Type::Normal, reason, message.to_owned());
+    }
+
+    /// What was asked of the server so far, one line each.
+    fn asked(&self) -> Vec<String> {
+        let line = |it: &Seen| format!("{} {} {}", it.method, it.body["count"], it.body["message"]);
+        self.seen.lock().iter().map(line).collect()
+    }
+
+    fn dropped(&self, cause: &str) -> u64 {
+        let line = format!("mini_kcm_events_dropped_total{{cause=\"{cause}\",component=\"job-controller\"}} ");
+        let text = self.metrics.encode();
+        text.lines().find_map(|it| it.strip_prefix(&line)).map_or(0, |it| it.parse().unwrap())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_machinery_036_an_event_that_comes_five_times_is_one_object_with_count_five() {
+    let rig = rig([], Answer::Stored);
+    for _ in 0..5 {
+        rig.event(&pod("a"), "Created", "m");
+        sleep(Duration::from_secs(1)).await;
+    }
+    assert_eq!(rig.asked(), ["POST 1 \"m\"", "PATCH 2 \"m\"", "PATCH 3 \"m\"", "PATCH 4 \"m\"", "PATCH 5 \"m\""]);
+    let seen = rig.seen.lock();
+    let name = seen[0].body["metadata"]["name"].as_str().unwrap();
+    assert_eq!(
+        (seen[0].path.as_str(), seen[0].media_type.as_str()),
+        ("/api/v1/namespaces/ns/events", "application/json")
+    );
+    assert_eq!(seen[4].path, format!("/api/v1/namespaces/ns/events/{name}"));
+    assert_eq!(seen[4].media_type, "application/strategic-merge-patch+json");
+    let first = Timestamp::from_second(1_800_000_000).unwrap();
+    assert_eq!(seen[0].body["firstTimestamp"], first.to_string());
+    let last = first + Duration::from_secs(4);
+    assert_eq!(seen[4].body, json!({ "count": 5, "lastTimestamp": last.to_string(), "message": "m" }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn repetitions_that_wait_are_joined_into_one_write() {
+    let rig = rig([], Answer::Stored);
+    for _ in 0..5 {
+        rig.event(&pod("a"), "Created", "m");
+    }
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(rig.asked(), ["POST 5 \"m\""]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_machinery_037_ten_messages_of_one_reason_end_in_a_combined_event() {
+    let rig = rig([], Answer::Stored);
+    for at in 0..11 {
+        rig.event(&pod("a"), "Created", &format!("m{at}"));
+        sleep(Duration::from_secs(1)).await;
+    }
+    let asked = rig.asked();
+    assert_eq!(asked[8], "POST 1 \"m8\"");
+    assert_eq!(
+        asked[9..],
+        ["POST 1 \"(combined from similar events): m9\"", "PATCH 2 \"(combined from similar events): m10\""]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_machinery_038_of_thirty_events_25_are_written_and_the_rest_is_counted() {
+    let rig = rig([], Answer::Stored);
+    for at in 0..30 {
+        rig.event(&pod("a"), &format!("Reason{at}"), "m");
+    }
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!((rig.seen.lock().len(), rig.dropped("spam")), (25, 5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_machinery_039_a_terminating_namespace_gets_one_try() {
+    let terminating = json!({
+        "reason": "Forbidden",
+        "details": { "causes": [{ "reason": "NamespaceTerminating", "message": "being terminated" }] },
+    });
+    let rig = rig([Answer::Refused(403, terminating)], Answer::Stored);
+    rig.event(&pod("a"), "Created", "m");
+    sleep(Duration::from_secs(600)).await;
+    assert_eq!((rig.seen.lock().len(), rig.dropped("failed")), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_machinery_040_without_an_api_server_a_write_is_tried_twelve_times_ten_seconds_apart() {
+    let rig = rig([], Answer::Broken);
+    rig.event(&pod("a"), "Created", "m");
+    sleep(Duration::from_secs(600)).await;
+    let seen = rig.seen.lock();
+    let waits: Vec<_> = seen.windows(2).map(|it| it[1].at - it[0].at).collect();
+    assert_eq!(waits.len(), 11);
+    assert!(waits[0] < Duration::from_secs(10), "{waits:?}");
+    // Timers have a resolution of a millisecond.
+    let ten = Duration::from_secs(10)..=Duration::from_millis(10_002);
+    assert!(waits[1..].iter().all(|it| ten.contains(it)), "{waits:?}");
+    assert_eq!(rig.dropped("failed"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_holds_up_no_other_event_and_takes_along_what_came_meanwhile() {
+    let rig = rig([Answer::Broken], Answer::Stored);
+    rig.event(&pod("a"), "Created", "m");
+    sleep(Duration::from_millis(1)).await;
+    rig.event(&pod("b"), "Created", "n");
+    rig.event(&pod("a"), "Created", "m");
+    sleep(Duration::from_millis(1)).await;
+    assert_eq!(rig.asked(), ["POST 1 \"m\"", "POST 1 \"n\""]);
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(rig.asked()[2..], ["POST 2 \"m\""]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_the_server_forgot_is_created_anew() {
+    let rig = rig([Answer::Stored, gone()], Answer::Stored);
+    for _ in 0..2 {
+        rig.event(&pod("a"), "Created", "m");
+        sleep(Duration::from_secs(1)).await;
+    }
+    assert_eq!(rig.asked(), ["POST 1 \"m\"", "PATCH 2 \"m\"", "POST 2 \"m\""]);
+    let seen = rig.seen.lock();
+    assert_eq!(seen[2].body["metadata"], seen[0].body["metadata"], "the same name, and no version");
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_machinery_041_events_about_nodes_land_in_default() {
+    let rig = rig([], Answer::Stored);
+    rig.event(&ObjectReference { namespace: None, ..pod("n1") }, "NotReady", "m");
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(rig.seen.lock()[0].path, "/api/v1/namespaces/default/events");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_channel_drops_and_counts_and_nobody_waits() {
+    let rig = rig([], Answer::Stored);
+    for at in 0..1_005 {
+        rig.event(&pod(&format!("p{at}")), "Created", "m");
+    }
+    assert_eq!(rig.dropped("full"), 5);
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(rig.seen.lock().len(), 1_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_a_full_outbox_the_channel_fills_and_everything_is_bounded() {
+    let rig = rig([], Answer::Broken);
+    for round in 0..3 {
+        for at in 0..1_000 {
+            rig.event(&pod(&format!("p{round}-{at}")), "Created", "m");
+        }
+        sleep(Duration::from_millis(1)).await;
+    }
+    assert!(rig.dropped("full") > 0, "one thousand waits for retry, another in the channel");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flush_writes_what_waits_and_takes_no_more() {
+    let rig = rig([], Answer::Stored);
+    rig.event(&pod("a"), "Created", "m");
+    rig.event(&pod("b"), "Created", "m");
+    rig.recorder.flush(Duration::from_millis(500)).await;
+    assert_eq!(rig.seen.lock().len(), 2);
+    rig.event(&pod("c"), "Created", "m");
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!((rig.seen.lock().len(), rig.dropped("full"), rig.scope.len()), (2, 1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flush_ends_in_time_without_an_answer_and_gives_up_waiting_retries() {
+    for (answer, want) in [(Answer::Silence, Duration::from_millis(500)), (Answer::Broken, Duration::ZERO)] {
+        let rig = rig([], answer.clone());
+        rig.event(&pod("a"), "Created", "m");
+        sleep(Duration::from_millis(1)).await;
+        let start = rig.clock.now();
+        rig.recorder.flush(Duration::from_millis(500)).await;
+        assert_eq!(rig.clock.now() - start, want, "{answer:?}");
+        sleep(Duration::from_secs(60)).await;
+        assert_eq!((rig.seen.lock().len(), rig.scope.len()), (1, 0), "{answer:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_recorder_whose_scope_is_gone_is_flushed_at_once() {
+    let rig = rig([], Answer::Stored);
+    drop(rig.scope);
+    sleep(Duration::from_millis(1)).await;
+    let start = rig.clock.now();
+    rig.recorder.flush(Duration::from_secs(9)).await;
+    assert_eq!(rig.clock.now(), start);
+}

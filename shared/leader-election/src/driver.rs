@@ -1,0 +1,144 @@
+use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+
+use client::{Api, ApiError, Term};
+use clock::Clock;
+use metrics::{IntCounter, IntGauge};
+use parking_lot::Mutex;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+
+use crate::{
+    Config,
+    config::leases,
+    health::Seen,
+    machine::{Action, Answer, Machine, Notice, Request},
+    record::Lease,
+    signal::Signal,
+};
+
+/// A leader looks at the clock this often: timers stand still while the machine is suspended, its lease does not.
+const LOOK_AT_CLOCK: Duration = Duration::from_secs(1);
+
+/// Carries out what the machine says. Ends when leadership was lost.
+pub(crate) struct Driver {
+    pub(crate) config: Arc<Config>,
+    pub(crate) machine: Machine,
+    pub(crate) api: Api,
+    pub(crate) clock: Clock,
+    pub(crate) term: Term,
+    pub(crate) notices: UnboundedReceiver<Notice>,
+    /// Unbounded, as renewing must not wait for the manager; a handful of signals a term.
+    pub(crate) signals: UnboundedSender<Signal>,
+    pub(crate) seen: Arc<Mutex<Seen>>,
+    pub(crate) master: IntGauge,
+    pub(crate) slow_path: IntCounter,
+}
+
+type InFlight = Option<Pin<Box<dyn Future<Output = Answer> + Send>>>;
+
+impl Driver {
+    pub(crate) async fn run(mut self) {
+        let mut in_flight: InFlight = None;
+        loop {
+            self.carry_out(&mut in_flight);
+            if self.machine.is_over() {
+                return;
+            }
+            let rest = self.rest();
+            tokio::select! {
+                biased;
+                answer = answer(&mut in_flight) => {
+                    in_flight = None;
+                    self.machine.answered(answer, self.clock.boot());
+                }
+                Some(notice) = self.notices.recv() => self.machine.noticed(notice, self.clock.boot()),
+                () = tokio::time::sleep(rest) => {}
+            }
+        }
+    }
+
+    fn carry_out(&mut self, in_flight: &mut InFlight) {
+        while let Some(action) = self.machine.due(self.clock.boot(), self.clock.wall()) {
+            match action {
+                Action::Send(request) => {
+                    self.seen.lock().wrote |= !matches!(request, Request::Get);
+                    *in_flight = Some(Box::pin(send(self.api.clone(), self.config.clone(), request)));
+                }
+                Action::Renewed(sent) => {
+                    if !self.term.renewed(sent, self.config.limits()) {
+                        self.machine.term_ended();
+                    }
+                }
+                Action::SlowPath => self.slow_path.inc(),
+                Action::Failed(why) => tracing::warn!(lease = %self.config.name, why, "request for the lease failed"),
+                Action::Tell(signal) => self.tell(signal),
+            }
+        }
+        let mut seen = self.seen.lock();
+        seen.held_since = self.machine.held_since();
+        if let Some(uid) = self.machine.uid() {
+            seen.uid = uid.clone();
+        }
+    }
+
+    fn tell(&self, signal: Signal) {
+        match &signal {
+            Signal::Acquired(_) => self.master.set(1),
+            Signal::Lost(_) => {
+                self.term.end();
+                self.master.set(0);
+            }
+            Signal::ProveAhead { .. } | Signal::NewLeader(_) => {}
+        }
+        // Nobody listens only when the elector is gone, and then this task is about to end, too.
+        let _ = self.signals.send(signal);
+    }
+
+    fn rest(&self) -> Duration {
+        let deadline = self.machine.next_deadline();
+        deadline.map_or(LOOK_AT_CLOCK, |at| at.saturating_since(self.clock.boot()).min(LOOK_AT_CLOCK))
+    }
+}
+
+async fn answer(in_flight: &mut InFlight) -> Answer {
+    match in_flight {
+        Some(request) => request.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// One request with a time limit of its own.
+async fn send(api: Api, config: Arc<Config>, request: Request) -> Answer {
+    let limit = config.attempt_limit();
+    let answer = tokio::time::timeout(limit, async {
+        match request {
+            Request::Get => {
+                read(&api, &config).await.map(|it| it.map_or(Answer::Absent, |it| Answer::Read(Box::new(it))))
+            }
+            Request::Create(lease) => api.create(&leases(), &config.namespace, &*lease).await.map(Answer::Stored),
+            Request::Update(lease) => replace(&api, &config, &lease).await.map(Answer::Stored),
+        }
+    });
+    match answer.await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(err)) => Answer::Failed(err.to_string()),
+        Err(_) => Answer::Failed(format!("no answer within {limit:?}")),
+    }
+}
+
+/// The Lease as it is now; `None` when there is none.
+pub(crate) async fn read(api: &Api, config: &Config) -> Result<Option<Lease>, ApiError> {
+    let path = leases().object(&config.namespace, &config.name);
+    match api.read(&path, "application/json").await {
+        Ok(bytes) => {
+            let lease = Lease::decode(&bytes);
+            lease.map(Some).map_err(|err| ApiError::unknown(format!("the lease does not decode: {err}")))
+        }
+        Err(ApiError::NotFound(_)) => Ok(None),
+        Err(err) => Err(err),
+    }
+}
+
+/// Writes the Lease upon the version that it was read at.
+pub(crate) async fn replace(api: &Api, config: &Config, lease: &Lease) -> Result<client::Written, ApiError> {
+    api.replace(&leases(), &config.namespace, &config.name, lease).await
+}

@@ -1,0 +1,455 @@
+use std::{collections::VecDeque, time::Duration};
+
+use api::Uid;
+use client::Written;
+use clock::{BootInstant, Timestamp};
+use fastrand::Rng;
+
+use crate::{
+    Config,
+    config::JITTER,
+    record::Lease,
+    signal::{Signal, Takeover},
+};
+
+/// Who may take the Lease and when: upstream's rules, without I/O and without a clock.
+///
+/// Times on the Lease are never compared with a clock of ours: what counts is how long ago we saw the record change.
+/// That is asked on the clock which counts suspension. A leader's term counts from the *sending* of a renewal.
+pub(crate) struct Machine {
+    config: Config,
+    rng: Rng,
+    phase: Phase,
+    stage: Stage,
+    /// When the present try began, or the last one.
+    began: BootInstant,
+    known: Option<Known>,
+    /// From whom the record that we tried to write would take over: its answer may be lost and found in a later try.
+    claim: Takeover,
+    /// Whom we last told of.
+    reported: String,
+    /// Why the last try failed, for the reason of a loss.
+    failure: Option<String>,
+    out: VecDeque<Action>,
+}
+
+/// The Lease as last seen or written.
+struct Known {
+    lease: Lease,
+    /// When its record was seen to change, or, when we wrote it, when that was sent.
+    since: BootInstant,
+    /// It was deleted since.
+    gone: bool,
+    /// Proving ahead was told for this record.
+    told_ahead: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Acquiring,
+    Leading {
+        /// When the last successful renewal was sent.
+        renewed: BootInstant,
+    },
+    Over,
+}
+
+/// Where the present try stands. It is `Quick` where we may write without reading, then `Read`, then `Write` or `Create`.
+#[derive(Debug)]
+enum Stage {
+    /// Between tries.
+    Resting { since: BootInstant, until: BootInstant },
+    /// About to send.
+    Due(Step),
+    /// Sent, with what it would store.
+    Sent { step: Step, body: Option<Box<Lease>>, at: BootInstant },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// PUT upon what is known: a renewal, or right after a release.
+    Quick,
+    /// GET.
+    Read,
+    /// PUT upon what was just read.
+    Write,
+    /// POST.
+    Create,
+}
+
+/// What the driver shall do, in this order.
+#[derive(Debug)]
+pub(crate) enum Action {
+    /// Send this instead of whatever is in flight.
+    Send(Request),
+    /// The term begins or goes on: this renewal, sent then, has been stored.
+    Renewed(BootInstant),
+    /// A renewal had to read first.
+    SlowPath,
+    /// A request brought no success. That somebody else leads is none.
+    Failed(String),
+    /// Tell the manager.
+    Tell(Signal),
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Request {
+    Get,
+    Create(Box<Lease>),
+    Update(Box<Lease>),
+}
+
+/// What came of a request.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Read(Box<Lease>),
+    Absent,
+    Stored(Written),
+    Failed(String),
+}
+
+/// What the watch says.
+#[derive(Debug)]
+pub(crate) enum Notice {
+    /// The Lease is now this.
+    Seen(Box<Lease>),
+    /// It was deleted; this was its last state.
+    Deleted(Box<Lease>),
+}
+
+impl Machine {
+    pub(crate) fn new(config: Config, rng: Rng, now: BootInstant) -> Self {
+        Self {
+            config,
+            rng,
+            phase: Phase::Acquiring,
+            stage: Stage::Due(Step::Read),
+            began: now,
+            known: None,
+            claim: Takeover::Other,
+            reported: String::new(),
+            failure: None,
+            out: VecDeque::new(),
+        }
+    }
+
+    /// What is to be done now; ask until there is nothing.
+    pub(crate) fn due(&mut self, now: BootInstant, wall: Timestamp) -> Option<Action> {
+        self.lose_when_lapsed(now);
+        if let Some(action) = self.out.pop_front() {
+            return Some(action);
+        }
+        if self.phase == Phase::Over {
+            return None;
+        }
+        if let Some(until) = self.prove_ahead_at(now) {
+            return Some(Action::Tell(Signal::ProveAhead { until }));
+        }
+        if self.try_at().is_some_and(|at| at <= now) {
+            let quick = self.is_ours() && !self.has_expired(now);
+            self.begin(if quick { Step::Quick } else { Step::Read }, now);
+        }
+        match self.stage {
+            Stage::Due(step) => Some(self.send(step, now, wall)),
+            Stage::Resting { .. } | Stage::Sent { .. } => None,
+        }
+    }
+
+    /// When to ask [`Machine::due`] again at the latest; `None` while only an answer or a notice can change anything.
+    pub(crate) fn next_deadline(&self) -> Option<BootInstant> {
+        let lapses = match self.phase {
+            Phase::Leading { renewed } => Some(renewed + self.config.renew_deadline),
+            Phase::Acquiring | Phase::Over => None,
+        };
+        [lapses, self.try_at(), self.fence_ends_at()].into_iter().flatten().min()
+    }
+
+    /// The answer to the last request.
+    pub(crate) fn answered(&mut self, answer: Answer, now: BootInstant) {
+        self.lose_when_lapsed(now);
+        if self.phase == Phase::Over {
+            return;
+        }
+        let Stage::Sent { step, body, at } = &mut self.stage else { return };
+        let (step, body, at) = (*step, body.take(), *at);
+        match (answer, body) {
+            (Answer::Read(lease), _) => {
+                self.learn(*lease, now);
+                self.decide(now);
+            }
+            (Answer::Absent, _) => self.decide_absent(now),
+            (Answer::Stored(written), Some(body)) => {
+                self.stored(body.stored(written.uid, written.version), at, now);
+            }
+            (Answer::Failed(why), _) if step != Step::Quick => self.fail_for(why, now),
+            // What is known may be out of date: read, then write.
+            (Answer::Failed(why), _) => {
+                self.failure = Some(why.clone());
+                self.out.push_back(Action::Failed(why));
+                self.stage = Stage::Due(Step::Read);
+            }
+            (Answer::Stored(_), None) => self.stage = Stage::Due(Step::Read),
+        }
+    }
+
+    /// News from the watch. An event older than what is known is an echo and means nothing.
+    pub(crate) fn noticed(&mut self, notice: Notice, now: BootInstant) {
+        self.lose_when_lapsed(now);
+        let (Notice::Seen(lease) | Notice::Deleted(lease)) = &notice;
+        let is_news = self.known.as_ref().is_none_or(|it| it.lease.version.is_older_than(&lease.version));
+        if !is_news || self.phase == Phase::Over {
+            return;
+        }
+        match notice {
+            Notice::Seen(lease) => {
+                self.learn(*lease, now);
+                self.take_if_released(now);
+            }
+            Notice::Deleted(lease) => {
+                self.learn(*lease, now);
+                if let Some(known) = &mut self.known {
+                    known.gone = true;
+                }
+                // The leader puts it back at once. Others leave that to it as long as its lease lasts.
+                if matches!((self.phase, &self.stage), (Phase::Leading { .. }, Stage::Resting { .. })) {
+                    self.begin(Step::Read, now);
+                }
+            }
+        }
+    }
+
+    /// The term did not accept a renewal: it has ended meanwhile.
+    pub(crate) fn term_ended(&mut self) {
+        self.lose("the term has ended".to_owned());
+    }
+
+    /// Since when, by our own measure, the Lease names us.
+    pub(crate) fn held_since(&self) -> Option<BootInstant> {
+        self.known.as_ref().filter(|_| self.is_ours()).map(|it| it.since)
+    }
+
+    /// The identity of the Lease, as far as it is known.
+    pub(crate) fn uid(&self) -> Option<&Uid> {
+        self.known.as_ref().map(|it| &it.lease.uid)
+    }
+
+    /// True once we have led and do not any more, and the manager was told.
+    pub(crate) fn is_over(&self) -> bool {
+        self.phase == Phase::Over && self.out.is_empty()
+    }
+
+    fn is_leading(&self) -> bool {
+        matches!(self.phase, Phase::Leading { .. })
+    }
+
+    /// True when the Lease is known to be there and to name us.
+    fn is_ours(&self) -> bool {
+        self.known.as_ref().is_some_and(|it| !it.gone && it.lease.record.holder() == self.config.identity)
+    }
+
+    /// When the known record may be overwritten.
+    fn expires_at(&self) -> Option<BootInstant> {
+        self.known.as_ref().map(|it| it.since + it.lease.record.duration())
+    }
+
+    fn has_expired(&self, now: BootInstant) -> bool {
+        self.expires_at().is_none_or(|at| at <= now)
+    }
+
+    /// True while somebody else has a lease that we must respect.
+    fn is_held_by_other(&self, now: BootInstant) -> bool {
+        let holder = self.known.as_ref().map_or("", |it| it.lease.record.holder());
+        !holder.is_empty() && holder != self.config.identity && !self.has_expired(now)
+    }
+
+    /// The next try: after the wait, or when the lease that we wait for ends while we rest.
+    fn try_at(&self) -> Option<BootInstant> {
+        let Stage::Resting { since, until } = self.stage else { return None };
+        let expiry = self.expires_at().filter(|&at| self.phase == Phase::Acquiring && !self.is_ours() && at > since);
+        Some(expiry.map_or(until, |at| at.min(until)))
+    }
+
+    /// When the present holder, if it is one of ours, surely has stopped writing, if that is still to be told.
+    fn fence_ends_at(&self) -> Option<BootInstant> {
+        let known = self.known.as_ref()?;
+        let waiting = self.phase == Phase::Acquiring && !known.told_ahead && !known.gone && !self.is_ours();
+        let fence = known.lease.fence().filter(|_| waiting)?;
+        (fence < known.lease.record.duration()).then(|| known.since + fence)
+    }
+
+    fn prove_ahead_at(&mut self, now: BootInstant) -> Option<BootInstant> {
+        self.fence_ends_at().filter(|&at| at <= now)?;
+        let until = self.expires_at()?;
+        if let Some(known) = &mut self.known {
+            known.told_ahead = true;
+        }
+        (now < until).then_some(until)
+    }
+
+    fn begin(&mut self, step: Step, now: BootInstant) {
+        self.began = now;
+        self.stage = Stage::Due(step);
+    }
+
+    fn send(&mut self, step: Step, now: BootInstant, wall: Timestamp) -> Action {
+        let known = self.known.as_ref().map(|it| &it.lease);
+        let body = match (step, known) {
+            (Step::Quick | Step::Write, Some(lease)) if self.is_ours() => Some(lease.renewed(&self.config, wall)),
+            (Step::Quick | Step::Write, Some(lease)) => Some(lease.taken(&self.config, wall)),
+            (Step::Create, _) => Some(Lease::new(&self.config, wall)),
+            (Step::Read, _) | (Step::Quick | Step::Write, None) => None,
+        };
+        let writes_to_nobody = self.phase == Phase::Acquiring && !self.is_ours() && body.is_some();
+        if writes_to_nobody {
+            self.claim = self.takeover(step);
+        }
+        let body = body.map(Box::new);
+        self.stage = Stage::Sent { step, body: body.clone(), at: now };
+        Action::Send(match (step, body) {
+            (Step::Create, Some(body)) => Request::Create(body),
+            (_, Some(body)) => Request::Update(body),
+            (_, None) => Request::Get,
+        })
+    }
+
+    /// From whom a write of ours takes over now.
+    fn takeover(&self, step: Step) -> Takeover {
+        let Some(known) = &self.known else { return Takeover::First };
+        if step == Step::Create {
+            // Deleted under a holder whom we have seen.
+            return Takeover::Other;
+        }
+        let lease = &known.lease;
+        if let Some(notes) = lease.notes() {
+            return Takeover::ReleasedByOurs(notes.clone());
+        }
+        if lease.fence().is_some_and(|it| it < lease.record.duration()) {
+            return Takeover::CrashOfOurs { last_change: known.since };
+        }
+        if lease.is_untouched() { Takeover::First } else { Takeover::Other }
+    }
+
+    /// After a successful read: the slow path of upstream.
+    fn decide(&mut self, now: BootInstant) {
+        let holder = self.known.as_ref().map_or("", |it| it.lease.record.holder()).to_owned();
+        if self.is_ours() {
+            self.out.push_back(Action::SlowPath);
+            self.stage = Stage::Due(Step::Write);
+        } else if self.is_leading() {
+            // Whoever holds it, or has held and released it: another one has led, or may lead right now. Our term is not
+            // continued upon that. A read that shows us again would be; until then each try fails.
+            let why = if holder.is_empty() {
+                "nobody holds the lease".to_owned()
+            } else {
+                format!("{holder} holds the lease")
+            };
+            self.fail_for(why, now);
+        } else if self.is_held_by_other(now) {
+            self.fail(format!("{holder} holds the lease"), now);
+        } else {
+            self.stage = Stage::Due(Step::Write);
+        }
+    }
+
+    fn decide_absent(&mut self, now: BootInstant) {
+        if let Some(known) = &mut self.known {
+            known.gone = true;
+        }
+        // Deleting the Lease does not stop its holder: the one we saw is given the time that it has by its last renewal.
+        if !self.is_leading() && self.is_held_by_other(now) {
+            self.fail("the lease was deleted, its holder may still lead".to_owned(), now);
+        } else {
+            self.stage = Stage::Due(Step::Create);
+        }
+    }
+
+    /// A write of ours was stored.
+    fn stored(&mut self, lease: Lease, sent: BootInstant, now: BootInstant) {
+        // The watch may have been quicker, and may have shown even more.
+        let overtaken =
+            self.known.as_ref().is_some_and(|it| !it.gone && lease.version.is_older_than(&it.lease.version));
+        if !overtaken {
+            self.learn(lease, sent);
+        }
+        if now >= sent + self.config.renew_deadline {
+            // Stored, but the answer slept too long to write by it.
+            return self.fail_for("the answer to a write came too late to lead by it".to_owned(), now);
+        }
+        self.out.push_back(Action::Renewed(sent));
+        if self.phase == Phase::Acquiring {
+            self.out.push_back(Action::Tell(Signal::Acquired(self.claim.clone())));
+        }
+        self.phase = Phase::Leading { renewed: sent };
+        self.failure = None;
+        self.stage = Stage::Resting { since: now, until: sent + self.config.retry_period };
+    }
+
+    /// Takes over what is known, at `now` by our measure.
+    fn learn(&mut self, lease: Lease, now: BootInstant) {
+        let holder = lease.record.holder().to_owned();
+        match &mut self.known {
+            Some(known) if known.lease.record == lease.record && !known.gone => known.lease = lease,
+            known => *known = Some(Known { lease, since: now, gone: false, told_ahead: false }),
+        }
+        if holder != self.reported {
+            self.reported.clone_from(&holder);
+            if !holder.is_empty() {
+                self.out.push_back(Action::Tell(Signal::NewLeader(holder)));
+            }
+        }
+    }
+
+    /// A release that was just noticed is taken at once, without reading what the watch has shown.
+    fn take_if_released(&mut self, now: BootInstant) {
+        let released = self.known.as_ref().is_some_and(|it| it.lease.record.holder().is_empty());
+        let writing = matches!(&self.stage, Stage::Sent { body: Some(_), .. });
+        if released && self.phase == Phase::Acquiring && !writing {
+            self.begin(Step::Quick, now);
+        }
+    }
+
+    /// A try failed by something that is worth a log line.
+    fn fail_for(&mut self, why: String, now: BootInstant) {
+        self.out.push_back(Action::Failed(why.clone()));
+        self.fail(why, now);
+    }
+
+    /// Ends the present try and rests until the next.
+    fn fail(&mut self, why: String, now: BootInstant) {
+        self.failure = Some(why);
+        let until = match self.phase {
+            // A try that hung is followed by the next at once: the time to save the term is short.
+            Phase::Leading { .. } => now.max(self.began + self.config.retry_period),
+            Phase::Acquiring | Phase::Over => now + self.config.retry_period.mul_f64(1.0 + self.rng.f64() * JITTER),
+        };
+        self.stage = Stage::Resting { since: now, until };
+    }
+
+    fn lose_when_lapsed(&mut self, now: BootInstant) {
+        let Phase::Leading { renewed } = self.phase else { return };
+        let deadline = self.config.renew_deadline;
+        let silent = now.saturating_since(renewed);
+        if silent < deadline {
+            return;
+        }
+        let why = match self.failure.take() {
+            Some(failure) => format!("no renewal succeeded for {}: {failure}", seconds(silent)),
+            None => format!("no renewal succeeded for {}", seconds(silent)),
+        };
+        self.lose(why);
+    }
+
+    /// Over is over: whatever is in flight does not matter any more.
+    fn lose(&mut self, why: String) {
+        self.phase = Phase::Over;
+        self.out.clear();
+        self.out.push_back(Action::Tell(Signal::Lost(why)));
+    }
+}
+
+fn seconds(it: Duration) -> String {
+    format!("{:.1}s", it.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests;

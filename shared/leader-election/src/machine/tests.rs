@@ -1,0 +1,460 @@
+use std::time::Duration;
+
+use api::Version;
+use serde_json::json;
+
+use super::*;
+
+/// What happens to the machine.
+enum In {
+    Tick,
+    Read(Lease),
+    Absent,
+    Stored(u64),
+    Failed,
+    Seen(Lease),
+    Deleted(Lease),
+}
+use In::{Absent, Deleted, Failed, Read, Seen, Stored, Tick};
+
+/// Seconds, what happens then, and all that the machine wants done by then.
+type Row<'a> = (f64, In, &'a [&'a str]);
+
+fn config() -> Config {
+    Config {
+        lease_duration: Duration::from_secs(15),
+        renew_deadline: Duration::from_secs(10),
+        retry_period: Duration::from_secs(2),
+        namespace: "kube-system".into(),
+        name: "kcm".into(),
+        identity: "us".into(),
+    }
+}
+
+fn at(seconds: f64) -> BootInstant {
+    BootInstant::from_millis(1_000_000_000) + Duration::from_secs_f64(seconds)
+}
+
+/// A foreign Lease: holder, transitions, version; the version also makes it a record of its own.
+fn lease(holder: &str, transitions: i64, version: u64) -> Lease {
+    with(holder, transitions, version, &json!({}))
+}
+
+/// The same with a fence of 10 s.
+fn of_ours(holder: &str, transitions: i64, version: u64) -> Lease {
+    let note = format!(r#"{{"transitions":{transitions},"ms":10000}}"#);
+    with(holder, transitions, version, &json!({ "mini-kcm.io/fence": note }))
+}
+
+fn left_by_ours(transitions: i64, version: u64) -> Lease {
+    let note = format!(r#"{{"transitions":{transitions},"versions":{{"pods":"9"}}}}"#);
+    with("", transitions, version, &json!({ "mini-kcm.io/hand-over": note }))
+}
+
+fn with(holder: &str, transitions: i64, version: u64, annotations: &serde_json::Value) -> Lease {
+    let json = json!({
+        "metadata": { "name": "kcm", "resourceVersion": version.to_string(), "annotations": annotations },
+        "spec": {
+            "holderIdentity": holder, "leaseDurationSeconds": 15, "leaseTransitions": transitions,
+            "acquireTime": "2020-01-01T00:00:00.000000Z", "renewTime": format!("2020-01-01T00:00:{version:02}.000000Z"),
+        },
+    });
+    Lease::decode(json.to_string().as_bytes()).unwrap()
+}
+
+fn word(action: &Action) -> String {
+    match action {
+        Action::Send(Request::Get) => "get".to_owned(),
+        Action::Send(Request::Create(it)) => format!("create {} t{}", it.record.holder(), it.record.transitions()),
+        Action::Send(Request::Update(it)) => {
+            format!("update {} t{} @{}", it.record.holder(), it.record.transitions(), it.version)
+        }
+        Action::Renewed(_) => "renewed".to_owned(),
+        Action::SlowPath => "slow path".to_owned(),
+        Action::Failed(_) => "failed".to_owned(),
+        Action::Tell(Signal::ProveAhead { until }) => {
+            format!("prove until {}", until.saturating_since(at(0.0)).as_secs_f64())
+        }
+        Action::Tell(Signal::Acquired(Takeover::CrashOfOurs { last_change })) => {
+            format!("acquired from a crash of ours at {}", last_change.saturating_since(at(0.0)).as_secs_f64())
+        }
+        Action::Tell(Signal::Acquired(takeover)) => {
+            let takeover = format!("{takeover:?}");
+            format!("acquired {}", takeover.split('(').next().unwrap_or_default())
+        }
+        Action::Tell(Signal::Lost(why)) => format!("lost: {why}"),
+        Action::Tell(Signal::NewLeader(who)) => format!("leader {who}"),
+    }
+}
+
+#[track_caller]
+fn check(name: &str, rows: Vec<Row<'_>>) {
+    let mut machine = Machine::new(config(), Rng::with_seed(1), at(0.0));
+    run(&mut machine, name, rows);
+}
+
+#[track_caller]
+fn run(machine: &mut Machine, name: &str, rows: Vec<Row<'_>>) {
+    for (seconds, input, want) in rows {
+        let now = at(seconds);
+        let wall = Timestamp::UNIX_EPOCH + Duration::from_secs_f64(seconds);
+        match input {
+            Tick => {}
+            Read(lease) => machine.answered(Answer::Read(Box::new(lease)), now),
+            Absent => machine.answered(Answer::Absent, now),
+            Stored(version) => {
+                let written = Written { name: "kcm".into(), uid: Uid::new("u"), version: Version::from(version) };
+                machine.answered(Answer::Stored(written), now);
+            }
+            Failed => machine.answered(Answer::Failed("no luck".to_owned()), now),
+            Seen(lease) => machine.noticed(Notice::Seen(Box::new(lease)), now),
+            Deleted(lease) => machine.noticed(Notice::Deleted(Box::new(lease)), now),
+        }
+        let got: Vec<String> = std::iter::from_fn(|| machine.due(now, wall)).map(|it| word(&it)).collect();
+        assert_eq!(got, want, "{name} at {seconds}");
+    }
+}
+
+/// A machine that has led since 0.01, by version 1 of the Lease.
+fn leader() -> Machine {
+    let mut machine = Machine::new(config(), Rng::with_seed(1), at(0.0));
+    let rows: Vec<Row<'_>> = vec![
+        (0.0, Tick, &["get"]),
+        (0.0, Absent, &["create us t0"]),
+        (0.01, Stored(1), &["leader us", "renewed", "acquired First"]),
+    ];
+    run(&mut machine, "first", rows);
+    machine
+}
+
+#[test]
+fn a_leader_renews_each_retry_period_without_reading() {
+    let mut machine = leader();
+    let rows: Vec<Row<'_>> = vec![
+        (1.99, Tick, &[]),
+        (2.0, Tick, &["update us t0 @1"]),
+        (2.01, Stored(2), &["renewed"]),
+        (3.99, Tick, &[]),
+        (4.0, Tick, &["update us t0 @2"]),
+    ];
+    run(&mut machine, "renewals", rows);
+    assert_eq!(machine.held_since(), Some(at(2.0)), "counted from the sending");
+}
+
+#[test]
+fn acceptance_machinery_050_a_conflict_on_the_fast_path_leads_to_the_slow_one() {
+    let mut machine = leader();
+    let edited =
+        Lease::decode(serde_json::to_string(&machine.known.as_ref().unwrap().lease).unwrap().as_bytes()).unwrap();
+    let rows: Vec<Row<'_>> = vec![
+        (2.0, Tick, &["update us t0 @1"]),
+        (2.01, Failed, &["failed", "get"]),
+        (2.02, Read(edited.stored(Uid::new("u"), Version::from(7))), &["slow path", "update us t0 @7"]),
+        (2.03, Stored(8), &["renewed"]),
+        (4.02, Tick, &["update us t0 @8"]),
+    ];
+    run(&mut machine, "slow path", rows);
+}
+
+#[test]
+fn what_the_watch_showed_before_the_answer_came_is_not_forgotten() {
+    let mut machine = leader();
+    let wall = Timestamp::UNIX_EPOCH + Duration::from_secs(2);
+    let renewed = machine.known.as_ref().unwrap().lease.renewed(&config(), wall);
+    let edited = renewed.stored(Uid::new("u"), Version::from(9));
+    let rows: Vec<Row<'_>> = vec![
+        (2.0, Tick, &["update us t0 @1"]),
+        // Our own renewal was version 8; somebody edited a label since.
+        (2.01, Seen(edited), &[]),
+        (2.02, Stored(8), &["renewed"]),
+        (4.0, Tick, &["update us t0 @9"]),
+    ];
+    run(&mut machine, "overtaken", rows);
+}
+
+#[test]
+fn a_lease_that_was_deleted_and_restored_by_hand_is_still_ours() {
+    let mut machine = leader();
+    let lease = machine.known.as_ref().unwrap().lease.clone();
+    let rows: Vec<Row<'_>> = vec![
+        (1.0, Deleted(lease.clone().stored(Uid::new("u"), Version::from(2))), &["get"]),
+        (1.01, Read(lease.stored(Uid::new("v"), Version::from(3))), &["slow path", "update us t0 @3"]),
+        (1.02, Stored(4), &["renewed"]),
+    ];
+    run(&mut machine, "restored", rows);
+}
+
+#[test]
+fn a_leader_that_cannot_renew_stops_at_the_deadline_counted_from_the_last_sending() {
+    let mut machine = leader();
+    let rows: Vec<Row<'_>> = vec![
+        (2.0, Tick, &["update us t0 @1"]),
+        (2.5, Stored(2), &["renewed"]),
+        (4.0, Tick, &["update us t0 @2"]),
+        (9.0, Failed, &["failed", "get"]),
+        // It hung, so the next try does not wait for the retry period.
+        (9.1, Failed, &["failed", "update us t0 @2"]),
+        (11.99, Tick, &[]),
+        (12.0, Tick, &["lost: no renewal succeeded for 10.0s: no luck"]),
+        (12.1, Stored(3), &[]),
+        (99.0, Tick, &[]),
+    ];
+    run(&mut machine, "no renewal", rows);
+    assert!(machine.is_over());
+}
+
+#[test]
+fn acceptance_machinery_056_after_a_pause_the_old_term_is_not_renewed() {
+    let cases: [(&str, Vec<Row<'_>>); 3] = [
+        ("paused while resting", vec![(30.0, Tick, &["lost: no renewal succeeded for 30.0s"])]),
+        (
+            "paused while a renewal was in flight, whose answer waits",
+            vec![(2.0, Tick, &["update us t0 @1"]), (30.0, Stored(2), &["lost: no renewal succeeded for 30.0s"])],
+        ),
+        ("the watch speaks first", vec![(30.0, Seen(lease("b", 1, 9)), &["lost: no renewal succeeded for 30.0s"])]),
+    ];
+    for (name, rows) in cases {
+        let mut machine = leader();
+        run(&mut machine, name, rows);
+        run(&mut machine, name, vec![(31.0, Failed, &[]), (60.0, Tick, &[]), (60.0, Seen(lease("", 1, 9)), &[])]);
+    }
+}
+
+#[test]
+fn acceptance_machinery_049_a_leader_that_was_overwritten_stops_and_overwrites_nobody() {
+    for (name, other) in [("held by another", lease("b", 1, 5)), ("emptied by somebody", lease("", 0, 5))] {
+        let mut machine = leader();
+        let leads: &[&str] = if other.record.holder().is_empty() { &[] } else { &["leader b"] };
+        let mut told = leads.to_vec();
+        told.push("failed");
+        let rows: Vec<Row<'_>> = vec![
+            (1.0, Seen(other.clone()), leads),
+            (2.0, Tick, &["get"]),
+            (2.01, Read(other.clone()), &["failed"]),
+            (4.01, Tick, &["get"]),
+            (4.02, Read(other.clone()), &["failed"]),
+            (9.9, Tick, &["get"]),
+        ];
+        run(&mut machine, name, rows);
+        let last = (10.0, Tick);
+        let why = if other.record.holder().is_empty() { "nobody" } else { "b" };
+        let lost = format!("lost: no renewal succeeded for 10.0s: {why} holds the lease");
+        run(&mut machine, name, vec![(last.0, last.1, &[lost.as_str()])]);
+    }
+}
+
+#[test]
+fn a_newcomer_waits_a_full_lease_from_its_first_sight_however_old_the_renewal_says_it_is() {
+    let rows: Vec<Row<'_>> = vec![
+        (0.0, Tick, &["get"]),
+        (0.0, Read(lease("go", 4, 1)), &["leader go"]),
+        (4.5, Tick, &["get"]),
+        (4.5, Read(lease("go", 4, 1)), &[]),
+        (9.0, Tick, &["get"]),
+        (9.0, Read(lease("go", 4, 1)), &[]),
+        (13.5, Tick, &["get"]),
+        (13.5, Read(lease("go", 4, 1)), &[]),
+        (14.999, Tick, &[]),
+        // Not the next poll, but the end of the lease.
+        (15.0, Tick, &["get"]),
+        (15.01, Read(lease("go", 4, 1)), &["update us t5 @1"]),
+        (15.02, Stored(2), &["leader us", "renewed", "acquired Other"]),
+    ];
+    check("newcomer", rows);
+}
+
+#[test]
+fn each_renewal_that_is_seen_starts_the_wait_anew() {
+    let rows: Vec<Row<'_>> = vec![
+        (0.0, Tick, &["get"]),
+        (0.0, Read(lease("go", 4, 1)), &["leader go"]),
+        (3.0, Seen(lease("go", 4, 2)), &[]),
+        (4.5, Tick, &["get"]),
+        (4.6, Read(lease("go", 4, 3)), &[]),
+        // An echo from before the read.
+        (4.7, Seen(lease("go", 4, 2)), &[]),
+        (9.1, Tick, &["get"]),
+        (9.1, Failed, &["failed"]),
+        (13.6, Tick, &["get"]),
+        (13.6, Failed, &["failed"]),
+        (18.1, Tick, &["get"]),
+        (18.1, Failed, &["failed"]),
+        (19.6, Tick, &["get"]),
+        // A failure at the very end is no reason to hurry.
+        (19.6, Failed, &["failed"]),
+        (19.7, Tick, &[]),
+    ];
+    check("renewals", rows);
+}
+
+#[test]
+fn a_release_is_taken_as_soon_as_it_is_noticed() {
+    let before = |then: Vec<Row<'static>>| {
+        let mut rows: Vec<Row<'_>> = vec![(0.0, Tick, &["get"]), (0.0, Read(of_ours("a", 4, 1)), &["leader a"])];
+        rows.extend(then);
+        rows
+    };
+    let cases: [(&str, Vec<Row<'static>>); 6] = [
+        (
+            "by ours, while resting",
+            vec![
+                (1.0, Seen(left_by_ours(4, 2)), &["update us t5 @2"]),
+                (1.01, Stored(3), &["leader us", "renewed", "acquired ReleasedByOurs"]),
+            ],
+        ),
+        (
+            "by a Go manager",
+            vec![
+                (1.0, Seen(lease("", 4, 2)), &["update us t5 @2"]),
+                (1.01, Stored(3), &["leader us", "renewed", "acquired Other"]),
+            ],
+        ),
+        (
+            "while a read is in flight",
+            vec![(4.5, Tick, &["get"]), (4.6, Seen(left_by_ours(4, 2)), &["update us t5 @2"])],
+        ),
+        (
+            "edited while our write is in flight, whose answer is not given up",
+            vec![
+                (1.0, Seen(left_by_ours(4, 2)), &["update us t5 @2"]),
+                (1.01, Seen(left_by_ours(4, 3)), &[]),
+                (1.02, Failed, &["failed", "get"]),
+                (1.03, Read(left_by_ours(4, 3)), &["update us t5 @3"]),
+            ],
+        ),
+        (
+            "another standby was quicker",
+            vec![
+                (1.0, Seen(left_by_ours(4, 2)), &["update us t5 @2"]),
+                (1.01, Seen(of_ours("b", 5, 3)), &["leader b"]),
+                (1.02, Failed, &["failed", "get"]),
+                (1.03, Read(of_ours("b", 5, 3)), &[]),
+            ],
+        ),
+        ("known by polling only", vec![(4.5, Tick, &["get"]), (4.6, Read(left_by_ours(4, 2)), &["update us t5 @2"])]),
+    ];
+    for (name, rows) in cases {
+        check(name, before(rows));
+    }
+}
+
+#[test]
+fn a_crash_of_ours_is_proved_ahead_once_its_fence_is_over() {
+    let rows: Vec<Row<'_>> = vec![
+        (0.0, Tick, &["get"]),
+        (0.0, Read(of_ours("a", 4, 1)), &["leader a"]),
+        (2.0, Seen(of_ours("a", 4, 2)), &[]),
+        (4.5, Tick, &["get"]),
+        (4.5, Failed, &["failed"]),
+        (9.0, Tick, &["get"]),
+        (11.99, Tick, &[]),
+        (12.0, Tick, &["prove until 17"]),
+        (12.1, Failed, &["failed"]),
+        // It lives after all: the proof is void, and the wait begins anew.
+        (12.2, Seen(of_ours("a", 4, 3)), &[]),
+        (22.2, Tick, &["prove until 27.2", "get"]),
+        (22.3, Read(of_ours("a", 4, 3)), &[]),
+        (26.9, Tick, &["get"]),
+        (26.9, Read(of_ours("a", 4, 3)), &[]),
+        (27.2, Tick, &["get"]),
+        (27.2, Read(of_ours("a", 4, 3)), &["update us t5 @3"]),
+        (27.2, Stored(4), &["leader us", "renewed", "acquired from a crash of ours at 12.2"]),
+    ];
+    check("crash of ours", rows);
+}
+
+#[test]
+fn a_note_that_a_go_manager_has_kept_is_void() {
+    let stale = r#"{"transitions":3,"ms":10000}"#;
+    let rows: Vec<Row<'_>> = vec![
+        (0.0, Tick, &["get"]),
+        (0.0, Read(with("go", 4, 1, &json!({ "mini-kcm.io/fence": stale }))), &["leader go"]),
+        (15.0, Tick, &["get"]),
+        (15.0, Read(with("go", 4, 1, &json!({ "mini-kcm.io/fence": stale }))), &["update us t5 @1"]),
+        (15.0, Stored(2), &["leader us", "renewed", "acquired Other"]),
+    ];
+    check("void note", rows);
+}
+
+#[test]
+fn a_write_whose_answer_was_lost_is_found_and_remembers_from_whom_it_took() {
+    let ours = |version| {
+        let taken = left_by_ours(4, 1).taken(&config(), Timestamp::UNIX_EPOCH);
+        taken.stored(Uid::new("u"), Version::from(version))
+    };
+    let rows: Vec<Row<'_>> = vec![
+        (0.0, Tick, &["get"]),
+        (0.0, Read(left_by_ours(4, 1)), &["update us t5 @1"]),
+        (5.0, Failed, &["failed"]),
+        (9.5, Tick, &["get"]),
+        (9.6, Read(ours(2)), &["leader us", "slow path", "update us t5 @2"]),
+        (9.7, Stored(3), &["renewed", "acquired ReleasedByOurs"]),
+    ];
+    check("lost answer", rows);
+}
+
+#[test]
+fn an_answer_that_comes_too_late_begins_no_term() {
+    let rows: Vec<Row<'_>> = vec![
+        (0.0, Tick, &["get"]),
+        (0.0, Absent, &["create us t0"]),
+        (20.0, Stored(1), &["leader us", "failed"]),
+        // It has expired by the time of its sending, so it is read first.
+        (24.5, Tick, &["get"]),
+    ];
+    check("late answer", rows);
+}
+
+#[test]
+fn a_deleted_lease_is_put_back_by_its_holder_and_left_alone_by_others_until_it_would_have_ended() {
+    let mut machine = leader();
+    let gone = machine.known.as_ref().unwrap().lease.clone().stored(Uid::new("u"), Version::from(2));
+    let rows: Vec<Row<'_>> = vec![
+        (1.0, Deleted(gone), &["get"]),
+        (1.01, Absent, &["create us t0"]),
+        (1.02, Stored(3), &["renewed"]),
+        (3.01, Tick, &["update us t0 @3"]),
+    ];
+    run(&mut machine, "the holder", rows);
+
+    let rows: Vec<Row<'_>> = vec![
+        (0.0, Tick, &["get"]),
+        (0.0, Read(lease("go", 4, 1)), &["leader go"]),
+        (1.0, Deleted(lease("go", 4, 2)), &[]),
+        (4.5, Tick, &["get"]),
+        (4.5, Absent, &[]),
+        (16.0, Tick, &["get"]),
+        (16.0, Absent, &["create us t0"]),
+        (16.0, Stored(3), &["leader us", "renewed", "acquired Other"]),
+    ];
+    check("others", rows);
+}
+
+#[test]
+fn a_lease_that_nobody_ever_led_by_is_a_first_one() {
+    let untouched = || Lease::decode(br#"{"metadata":{"resourceVersion":"1"},"spec":{}}"#).unwrap();
+    let rows: Vec<Row<'_>> = vec![
+        (0.0, Tick, &["get"]),
+        (0.0, Read(untouched()), &["update us t1 @1"]),
+        (0.0, Stored(2), &["leader us", "renewed", "acquired First"]),
+    ];
+    check("untouched", rows);
+}
+
+#[test]
+fn waits_between_tries_are_jittered_within_bounds() {
+    let mut machine = Machine::new(config(), Rng::with_seed(3), at(0.0));
+    let mut now = at(0.0);
+    let mut waits = Vec::new();
+    for _ in 0..200 {
+        assert!(machine.due(now, Timestamp::UNIX_EPOCH).is_some());
+        machine.answered(Answer::Failed("down".to_owned()), now);
+        assert!(matches!(machine.due(now, Timestamp::UNIX_EPOCH), Some(Action::Failed(_))));
+        assert!(machine.due(now, Timestamp::UNIX_EPOCH).is_none());
+        let next = machine.next_deadline().unwrap();
+        waits.push(next.saturating_since(now).as_secs_f64());
+        now = next;
+    }
+    let (least, most) = waits.iter().fold((f64::MAX, 0.0f64), |(a, b), &it| (a.min(it), b.max(it)));
+    assert!((2.0..2.2).contains(&least) && (4.2..=4.4).contains(&most), "{least} {most}");
+}

@@ -1,0 +1,270 @@
+use std::{collections::BTreeMap, time::Duration};
+
+use api::{Uid, Version};
+use clock::Timestamp;
+use serde::{Deserialize, Serialize, Serializer, ser::Error as _};
+use serde_json::{Map, Value, json};
+
+use crate::{Config, config::leases};
+
+/// A leader of ours notes how long after a renewal it still writes. JSON of [`Fence`].
+const FENCE: &str = "mini-kcm.io/fence";
+
+/// A leader of ours that leaves notes what it wrote last. JSON of [`HandOver`].
+const HAND_OVER: &str = "mini-kcm.io/hand-over";
+
+/// What a leaver tells its successor: per type that it wrote, and that its own informer has shown, the version of the
+/// last event. A type that is missing here must be proved anew.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Notes {
+    /// By the type as people name it: `pods`, `jobs.batch`.
+    pub versions: BTreeMap<String, Version>,
+}
+
+/// The Lease, with everything on it that is not ours.
+///
+/// Its PUT is the only full PUT that we send. It carries labels, annotations, finalizers, owner references and fields of
+/// the spec that we do not know as they were read; only the record and our own two annotations are set.
+#[derive(Debug, Clone)]
+pub(crate) struct Lease {
+    /// As it was read, less managedFields, which the server keeps by itself.
+    object: Map<String, Value>,
+    pub(crate) uid: Uid,
+    pub(crate) version: Version,
+    pub(crate) record: Record,
+    fence: Option<Fence>,
+    hand_over: Option<HandOver>,
+}
+
+/// What upstream calls the leader election record. Two of them differ when anybody has renewed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Record {
+    /// Empty when nobody leads.
+    #[serde(rename = "holderIdentity")]
+    holder: Option<String>,
+    lease_duration_seconds: Option<i64>,
+    /// Times stay text: they are carried and compared for difference, but never with a clock of ours.
+    acquire_time: Option<String>,
+    renew_time: Option<String>,
+    #[serde(rename = "leaseTransitions")]
+    transitions: Option<i64>,
+}
+
+/// Our annotations carry the transition count they were written under: a Go manager keeps what it finds in metadata, and
+/// a note of another count is void.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Fence {
+    transitions: i64,
+    ms: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct HandOver {
+    transitions: i64,
+    versions: Notes,
+}
+
+impl Record {
+    /// Who leads; empty for nobody.
+    pub(crate) fn holder(&self) -> &str {
+        self.holder.as_deref().unwrap_or_default()
+    }
+
+    /// How long others wait after a change: the lease's own word, whatever we are configured with.
+    pub(crate) fn duration(&self) -> Duration {
+        Duration::from_secs(self.lease_duration_seconds.unwrap_or(0).try_into().unwrap_or(0))
+    }
+
+    /// How often the holder has changed.
+    pub(crate) fn transitions(&self) -> i64 {
+        self.transitions.unwrap_or(0)
+    }
+
+    /// True when no trace of any holder is left: somebody made the Lease and nobody has led by it.
+    fn is_untouched(&self) -> bool {
+        self.holder().is_empty() && self.transitions() == 0 && self.acquire_time.is_none() && self.renew_time.is_none()
+    }
+}
+
+impl Lease {
+    /// Reads a Lease as a GET answers it. Unknown, missing and null fields are fine.
+    ///
+    /// # Errors
+    /// If it is no JSON object or a field that we need has another type.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, serde_json::Error> {
+        Self::from_object(serde_json::from_slice(bytes)?)
+    }
+
+    /// Reads a Lease as it stands in a watch frame.
+    ///
+    /// # Errors
+    /// As [`Lease::decode`].
+    pub(crate) fn from_object(mut object: Map<String, Value>) -> Result<Self, serde_json::Error> {
+        #[derive(Default, Deserialize)]
+        #[serde(rename_all = "camelCase", default)]
+        struct Metadata {
+            uid: Option<Uid>,
+            resource_version: Option<Version>,
+            annotations: Option<BTreeMap<String, String>>,
+        }
+        let metadata = object.get("metadata").map_or_else(|| Ok(None), Option::<Metadata>::deserialize)?;
+        let Metadata { uid, resource_version, annotations } = metadata.unwrap_or_default();
+        let record = object.get("spec").map_or_else(|| Ok(None), Option::<Record>::deserialize)?;
+        if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+            metadata.remove("managedFields");
+        }
+        let annotations = annotations.unwrap_or_default();
+        // A note that does not decode is as good as none: the successor then proves everything.
+        let note = |name: &str| annotations.get(name);
+        Ok(Self {
+            uid: uid.unwrap_or_default(),
+            version: resource_version.unwrap_or_default(),
+            record: record.unwrap_or_default(),
+            fence: note(FENCE).and_then(|it| serde_json::from_str(it).ok()),
+            hand_over: note(HAND_OVER).and_then(|it| serde_json::from_str(it).ok()),
+            object,
+        })
+    }
+
+    /// A Lease that does not exist yet, with us as its first holder.
+    pub(crate) fn new(config: &Config, wall: Timestamp) -> Self {
+        let metadata = json!({ "namespace": config.namespace, "name": config.name });
+        let nothing = Self {
+            object: Map::from_iter([("metadata".to_owned(), metadata)]),
+            uid: Uid::default(),
+            version: Version::default(),
+            record: Record::default(),
+            fence: None,
+            hand_over: None,
+        };
+        nothing.held(config, 0, micro_time(wall), wall)
+    }
+
+    /// With us as a new holder.
+    pub(crate) fn taken(&self, config: &Config, wall: Timestamp) -> Self {
+        self.held(config, self.record.transitions().saturating_add(1), micro_time(wall), wall)
+    }
+
+    /// With us as the holder we were, and a new renewal.
+    pub(crate) fn renewed(&self, config: &Config, wall: Timestamp) -> Self {
+        let acquired = self.record.acquire_time.clone().unwrap_or_else(|| micro_time(wall));
+        self.held(config, self.record.transitions(), acquired, wall)
+    }
+
+    /// With no holder, and what the next one needs to know.
+    pub(crate) fn released(&self, notes: Option<Notes>, wall: Timestamp) -> Self {
+        let transitions = self.record.transitions();
+        Self {
+            record: Record {
+                holder: Some(String::new()),
+                // Upstream's word: zero is not valid.
+                lease_duration_seconds: Some(1),
+                acquire_time: Some(micro_time(wall)),
+                renew_time: Some(micro_time(wall)),
+                transitions: Some(transitions),
+            },
+            fence: None,
+            hand_over: notes.map(|versions| HandOver { transitions, versions }),
+            ..self.clone()
+        }
+    }
+
+    /// The same, as the server has stored it.
+    pub(crate) fn stored(self, uid: Uid, version: Version) -> Self {
+        Self { uid, version, ..self }
+    }
+
+    /// How long after a renewal the present holder still writes, if it is one of ours.
+    pub(crate) fn fence(&self) -> Option<Duration> {
+        let fence = self.fence.as_ref()?;
+        let of_this_holder = !self.record.holder().is_empty() && fence.transitions == self.record.transitions();
+        of_this_holder.then(|| Duration::from_millis(fence.ms))
+    }
+
+    /// What the last holder left, if it was one of ours and has released.
+    pub(crate) fn notes(&self) -> Option<&Notes> {
+        let note = self.hand_over.as_ref()?;
+        let of_last_holder = self.record.holder().is_empty() && note.transitions == self.record.transitions();
+        of_last_holder.then_some(&note.versions)
+    }
+
+    /// True when nobody has ever led by this Lease.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.record.is_untouched()
+    }
+
+    fn held(&self, config: &Config, transitions: i64, acquired: String, wall: Timestamp) -> Self {
+        let ms = u64::try_from(config.renew_deadline.as_millis()).unwrap_or(u64::MAX);
+        Self {
+            record: Record {
+                holder: Some(config.identity.clone()),
+                lease_duration_seconds: Some(config.lease_seconds()),
+                acquire_time: Some(acquired),
+                renew_time: Some(micro_time(wall)),
+                transitions: Some(transitions),
+            },
+            fence: Some(Fence { transitions, ms }),
+            hand_over: None,
+            ..self.clone()
+        }
+    }
+}
+
+/// The body of a POST or PUT.
+impl Serialize for Lease {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { object, uid: _, version, record, fence, hand_over } = self;
+        let mut body = object.clone();
+        let resource = leases();
+        body.insert("apiVersion".to_owned(), json!(resource.api_version()));
+        body.insert("kind".to_owned(), json!(&*resource.kind));
+
+        let mut metadata = take(&mut body, "metadata");
+        if !version.is_empty() {
+            metadata.insert("resourceVersion".to_owned(), json!(version));
+        }
+        let mut annotations = take(&mut metadata, "annotations");
+        let text = |note: Result<String, serde_json::Error>| note.map_err(S::Error::custom);
+        annotate(&mut annotations, FENCE, fence.as_ref().map(serde_json::to_string).map(text).transpose()?);
+        annotate(&mut annotations, HAND_OVER, hand_over.as_ref().map(serde_json::to_string).map(text).transpose()?);
+        if !annotations.is_empty() {
+            metadata.insert("annotations".to_owned(), Value::Object(annotations));
+        }
+        body.insert("metadata".to_owned(), Value::Object(metadata));
+
+        let Record { holder, lease_duration_seconds, acquire_time, renew_time, transitions } = record;
+        let mut spec = take(&mut body, "spec");
+        spec.insert("holderIdentity".to_owned(), json!(holder));
+        spec.insert("leaseDurationSeconds".to_owned(), json!(lease_duration_seconds));
+        spec.insert("acquireTime".to_owned(), json!(acquire_time));
+        spec.insert("renewTime".to_owned(), json!(renew_time));
+        spec.insert("leaseTransitions".to_owned(), json!(transitions));
+        body.insert("spec".to_owned(), Value::Object(spec));
+        body.serialize(serializer)
+    }
+}
+
+/// The object under `name`, taken out; empty where it is missing or null.
+fn take(object: &mut Map<String, Value>, name: &str) -> Map<String, Value> {
+    match object.remove(name) {
+        Some(Value::Object(section)) => section,
+        _ => Map::new(),
+    }
+}
+
+fn annotate(annotations: &mut Map<String, Value>, name: &str, text: Option<String>) {
+    match text {
+        Some(text) => annotations.insert(name.to_owned(), Value::String(text)),
+        None => annotations.remove(name),
+    };
+}
+
+/// As Go writes a MicroTime: always six decimals.
+fn micro_time(at: Timestamp) -> String {
+    format!("{at:.6}")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,82 @@
+use std::time::Duration;
+
+use client::{Api, ApiError};
+use clock::Clock;
+
+use crate::{Config, Notes, driver};
+
+/// Between tries that failed for another reason than a conflict.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Why the Lease could not be released. Others then wait until it expires.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReleaseError {
+    /// Somebody else holds it already.
+    #[error("{0} holds the lease")]
+    TakenBy(String),
+    /// No try succeeded in time.
+    #[error("no release succeeded within {limit:?}: {last}")]
+    TimedOut {
+        /// The renew deadline.
+        limit: Duration,
+        /// Why the last try failed.
+        last: String,
+    },
+}
+
+/// Empties the holder, with notes for the next one. The caller has ended the driver: nothing renews behind our back.
+pub(crate) async fn release(
+    api: &Api,
+    config: &Config,
+    clock: &Clock,
+    notes: Option<Notes>,
+) -> Result<(), ReleaseError> {
+    let mut last = String::from("no answer");
+    let mut written = false;
+    let tries = async {
+        loop {
+            match attempt(api, config, clock, notes.as_ref(), &mut written).await {
+                Ok(done) => return done,
+                // Such as a renewal that was under way when the driver ended.
+                Err(err @ ApiError::Conflict(_)) => last = err.to_string(),
+                Err(err) => {
+                    last = err.to_string();
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+        }
+    };
+    match tokio::time::timeout(config.renew_deadline, tries).await {
+        Ok(done) => done,
+        Err(_) => Err(ReleaseError::TimedOut { limit: config.renew_deadline, last }),
+    }
+}
+
+/// One try. `written` says that a write was sent whose outcome is not known: what is found then may be our own deed.
+async fn attempt(
+    api: &Api,
+    config: &Config,
+    clock: &Clock,
+    notes: Option<&Notes>,
+    written: &mut bool,
+) -> Result<Result<(), ReleaseError>, ApiError> {
+    let Some(lease) = within(config, driver::read(api, config)).await? else { return Ok(Ok(())) };
+    let holder = lease.record.holder();
+    if holder != config.identity {
+        let ok = holder.is_empty() || *written;
+        return Ok(if ok { Ok(()) } else { Err(ReleaseError::TakenBy(holder.to_owned())) });
+    }
+    let released = lease.released(notes.cloned(), clock.wall());
+    let put = within(config, driver::replace(api, config, &released)).await;
+    *written |= !matches!(put, Err(ApiError::Conflict(_)));
+    put.map(|_| Ok(()))
+}
+
+/// A hung request leaves time for another.
+async fn within<T>(config: &Config, request: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
+    let limit = config.attempt_limit();
+    match tokio::time::timeout(limit, request).await {
+        Ok(answer) => answer,
+        Err(_) => Err(ApiError::unknown(format!("no answer within {limit:?}"))),
+    }
+}

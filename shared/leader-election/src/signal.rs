@@ -1,0 +1,36 @@
+use clock::BootInstant;
+
+use crate::Notes;
+
+/// What the manager is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Signal {
+    /// Another leader of ours has stopped renewing, and what it noted says that it writes no more: what is read from now
+    /// on holds when we lead. Void as soon as the leader renews after all; then it may come again.
+    ProveAhead {
+        /// When its lease ends and we take it.
+        until: BootInstant,
+    },
+    /// We lead, and the term has begun.
+    Acquired(Takeover),
+    /// We do not lead any more, for good; the term is over. The reason is for people.
+    Lost(String),
+    /// Somebody leads, maybe we: told once per change.
+    NewLeader(String),
+}
+
+/// From whom we took over, which decides what must be proved before we act.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Takeover {
+    /// Nobody, as far as can be seen: no Lease was there, or nobody had led by it.
+    First,
+    /// A leader of ours that has stopped in order.
+    ReleasedByOurs(Notes),
+    /// A leader of ours whose last renewal we saw at `last_change`. Since then plus its fence it has written nothing.
+    CrashOfOurs {
+        /// On our clock.
+        last_change: BootInstant,
+    },
+    /// Anybody else, such as a Go manager.
+    Other,
+}

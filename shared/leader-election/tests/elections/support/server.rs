@@ -1,0 +1,277 @@
+use std::{
+    convert::Infallible,
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use client::{Body, BoxError, Incoming, Transport};
+use clock::{Clock, Instant};
+use futures::{StreamExt, channel::mpsc};
+use http::{Method, Request, Response, StatusCode};
+use http_body::Frame;
+use http_body_util::{BodyExt, Full, StreamBody};
+use serde_json::{Value, json};
+
+const PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+const NAME: &str = "kube-controller-manager";
+
+/// From a process to the server, and back again.
+const LATENCY: Duration = Duration::from_millis(2);
+
+/// An API server that knows one Lease.
+#[derive(Clone)]
+pub(crate) struct Server(Arc<Mutex<State>>);
+
+struct State {
+    clock: Clock,
+    start: Instant,
+    lease: Option<Value>,
+    version: u64,
+    watches: Vec<(Link, mpsc::UnboundedSender<Bytes>)>,
+    log: Vec<Entry>,
+}
+
+/// What somebody asked, and what came of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Entry {
+    pub(crate) at: Duration,
+    pub(crate) who: String,
+    /// `get`, `create`, `update`, `watch`
+    pub(crate) what: &'static str,
+    pub(crate) code: u16,
+}
+
+impl Entry {
+    pub(crate) fn is_stored_write(&self) -> bool {
+        matches!(self.what, "create" | "update") && self.code < 300
+    }
+}
+
+/// The network of one process.
+#[derive(Clone)]
+pub(crate) struct Link(Arc<(String, Mutex<(Mode, bool)>)>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Up,
+    /// Nothing comes through, nothing is refused.
+    Hang,
+    /// 500 to everything.
+    Broken,
+    /// Requests arrive and are carried out, answers do not come back.
+    LosesAnswers,
+}
+
+impl Link {
+    fn lock(&self) -> MutexGuard<'_, (Mode, bool)> {
+        self.0.1.lock().unwrap()
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        self.lock().0
+    }
+
+    pub(crate) fn set(&self, mode: Mode) {
+        self.lock().0 = mode;
+    }
+
+    /// Watches are answered with 403 from now on.
+    pub(crate) fn forbid_watch(&self) {
+        self.lock().1 = false;
+    }
+
+    fn may_watch(&self) -> bool {
+        self.lock().1
+    }
+}
+
+impl Server {
+    pub(crate) fn new() -> Self {
+        let clock = Clock::virtual_from(super::epoch());
+        let start = clock.now();
+        Self(Arc::new(Mutex::new(State { clock, start, lease: None, version: 100, watches: vec![], log: vec![] })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap()
+    }
+
+    pub(crate) fn link(&self, who: &str) -> Link {
+        Link(Arc::new((who.to_owned(), Mutex::new((Mode::Up, true)))))
+    }
+
+    /// A service in memory, as seen over this link.
+    pub(crate) fn transport(&self, link: &Link) -> Transport {
+        let (server, link) = (self.clone(), link.clone());
+        Transport::new(tower::service_fn(move |request: Request<Body>| {
+            let (server, link) = (server.clone(), link.clone());
+            async move { Ok::<_, BoxError>(server.answer(&link, request).await) }
+        }))
+    }
+
+    /// Since the server was started.
+    pub(crate) fn elapsed(&self) -> Duration {
+        let state = self.lock();
+        state.clock.now() - state.start
+    }
+
+    pub(crate) fn lease(&self) -> Value {
+        self.lock().lease.clone().unwrap_or(Value::Null)
+    }
+
+    pub(crate) fn spec(&self) -> Value {
+        self.lease()["spec"].clone()
+    }
+
+    pub(crate) fn holder(&self) -> String {
+        self.spec()["holderIdentity"].as_str().unwrap_or_default().to_owned()
+    }
+
+    pub(crate) fn transitions(&self) -> i64 {
+        self.spec()["leaseTransitions"].as_i64().unwrap_or_default()
+    }
+
+    pub(crate) fn log(&self) -> Vec<Entry> {
+        self.lock().log.clone()
+    }
+
+    /// Writes that `who` has got through.
+    pub(crate) fn writes(&self, who: &str) -> Vec<Entry> {
+        self.log().into_iter().filter(|it| it.who == who && it.is_stored_write()).collect()
+    }
+
+    /// Changes the Lease as somebody else does, whatever its version.
+    pub(crate) fn edit(&self, change: impl FnOnce(&mut Value)) {
+        let mut state = self.lock();
+        let mut lease = state.lease.clone().unwrap_or_else(|| json!({ "metadata": { "name": NAME, "uid": "uid-1" } }));
+        change(&mut lease);
+        state.store(lease);
+    }
+
+    /// A record as a Go manager writes it.
+    pub(crate) fn go_holds(&self, holder: &str, seconds: u32, transitions: i64, renewed: &str) {
+        self.edit(|it| {
+            it["spec"] = json!({
+                "holderIdentity": holder, "leaseDurationSeconds": seconds, "leaseTransitions": transitions,
+                "acquireTime": renewed, "renewTime": renewed,
+            });
+        });
+    }
+
+    pub(crate) fn delete(&self) {
+        let mut state = self.lock();
+        if let Some(mut lease) = state.lease.take() {
+            state.version += 1;
+            lease["metadata"]["resourceVersion"] = json!(state.version.to_string());
+            state.tell("DELETED", &lease);
+        }
+    }
+
+    async fn answer(&self, link: &Link, request: Request<Body>) -> Response<Incoming> {
+        tokio::time::sleep(LATENCY).await;
+        let (parts, body) = request.into_parts();
+        let body: Value = match body.collect().await {
+            Ok(body) => serde_json::from_slice(&body.to_bytes()).unwrap_or_default(),
+            Err(never) => match never {},
+        };
+        let mode = link.mode();
+        if mode == Mode::Hang {
+            return std::future::pending().await;
+        }
+        let is_watch = parts.uri.query().is_some_and(|it| it.contains("watch=true"));
+        let answer = match mode {
+            Mode::Broken => status(500, "InternalError"),
+            _ if is_watch => self.lock().watch(link, parts.uri.query().unwrap_or_default()),
+            _ => self.lock().serve(link, &parts.method, parts.uri.path(), body),
+        };
+        tokio::time::sleep(LATENCY).await;
+        if link.mode() == Mode::LosesAnswers && !is_watch {
+            return std::future::pending().await;
+        }
+        answer
+    }
+}
+
+impl State {
+    fn serve(&mut self, link: &Link, method: &Method, path: &str, body: Value) -> Response<Incoming> {
+        let sent_version = body["metadata"]["resourceVersion"].as_str().map(ToOwned::to_owned);
+        let (what, answer) = match (method, path.strip_prefix(PATH)) {
+            (&Method::GET, Some(_)) => ("get", self.lease.clone().ok_or((404, "NotFound"))),
+            (&Method::POST, Some("")) if self.lease.is_some() => ("create", Err((409, "AlreadyExists"))),
+            (&Method::POST, Some("")) => {
+                let mut body = body;
+                body["metadata"]["uid"] = json!(format!("uid-{}", self.version));
+                ("create", Ok(self.store(body)))
+            }
+            (&Method::PUT, Some(_)) => {
+                let current =
+                    self.lease.as_ref().map(|it| it["metadata"]["resourceVersion"].as_str().map(ToOwned::to_owned));
+                match current {
+                    None => ("update", Err((404, "NotFound"))),
+                    Some(current) if current == sent_version => ("update", Ok(self.store(body))),
+                    Some(_) => ("update", Err((409, "Conflict"))),
+                }
+            }
+            _ => panic!("{method} {path} is not asked for by leader election"),
+        };
+        let code = answer.as_ref().map_or_else(|it| it.0, |_| 200);
+        self.log.push(Entry { at: self.clock.now() - self.start, who: link.0.0.clone(), what, code });
+        match answer {
+            Ok(lease) => respond(200, lease.to_string()),
+            Err((code, reason)) => status(code, reason),
+        }
+    }
+
+    fn watch(&mut self, link: &Link, query: &str) -> Response<Incoming> {
+        assert!(query.contains("fieldSelector=metadata.name%3Dkube-controller-manager"), "{query}");
+        let code = if link.may_watch() { 200 } else { 403 };
+        let at = self.clock.now() - self.start;
+        self.log.push(Entry { at, who: link.0.0.clone(), what: "watch", code });
+        if code == 403 {
+            return status(403, "Forbidden");
+        }
+        let (sender, receiver) = mpsc::unbounded();
+        if let Some(lease) = &self.lease {
+            sender.unbounded_send(frame("ADDED", lease)).unwrap();
+        }
+        self.watches.push((link.clone(), sender));
+        let body = StreamBody::new(receiver.map(|it| Ok::<_, BoxError>(Frame::data(it))));
+        Response::new(body.boxed_unsync())
+    }
+
+    fn store(&mut self, mut lease: Value) -> Value {
+        let event = if self.lease.is_some() { "MODIFIED" } else { "ADDED" };
+        if let Some(before) = &self.lease {
+            lease["metadata"]["uid"] = before["metadata"]["uid"].clone();
+        }
+        self.version += 1;
+        lease["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        self.lease = Some(lease.clone());
+        self.tell(event, &lease);
+        lease
+    }
+
+    /// A link that is not up freezes its watches; what they missed ends them when it matters again.
+    fn tell(&mut self, event: &str, lease: &Value) {
+        self.watches.retain(|(link, sender)| match link.mode() {
+            Mode::Up => sender.unbounded_send(frame(event, lease)).is_ok(),
+            Mode::Hang | Mode::Broken | Mode::LosesAnswers => false,
+        });
+    }
+}
+
+fn frame(event: &str, lease: &Value) -> Bytes {
+    Bytes::from(format!("{}\n", json!({ "type": event, "object": lease })))
+}
+
+fn status(code: u16, reason: &str) -> Response<Incoming> {
+    respond(code, json!({ "kind": "Status", "code": code, "reason": reason, "message": reason }).to_string())
+}
+
+fn respond(code: u16, body: String) -> Response<Incoming> {
+    let body = Full::new(Bytes::from(body)).map_err(|never: Infallible| match never {}).boxed_unsync();
+    let mut response = Response::new(body);
+    *response.status_mut() = StatusCode::from_u16(code).unwrap();
+    response
+}
