@@ -1,0 +1,156 @@
+//! What one pass found, as the five conditions that tell a user why a namespace hangs.
+
+use std::collections::BTreeMap;
+
+use api::{Atom, Condition, ConditionStatus, Resource};
+
+use crate::{discovery::Discovery, remains::Remains};
+
+/// What one pass over the content of a namespace found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Findings {
+    /// Why discovery is not whole.
+    pub(crate) discovery: Option<String>,
+    /// Group versions that cannot be parsed.
+    pub(crate) unparsable: Option<String>,
+    /// What went wrong with single kinds.
+    pub(crate) errors: Vec<String>,
+    /// How many objects are left of each kind, by `plural.group`: core kinds end in a dot.
+    remaining: BTreeMap<String, u64>,
+    /// How many objects carry each finalizer.
+    finalizers: BTreeMap<String, u64>,
+    /// Seconds until looking again can bring something new; 0 when nothing is waited for.
+    pub(crate) estimate: u64,
+}
+
+impl Findings {
+    /// Begins with what discovery says.
+    pub(crate) fn of(discovery: &Discovery) -> Self {
+        Self { discovery: discovery.failure(), unparsable: discovery.parse_failure(), ..Self::default() }
+    }
+
+    /// Nothing could be found out.
+    pub(crate) fn without_discovery(why: &str) -> Self {
+        Self { discovery: Some(why.to_owned()), ..Self::default() }
+    }
+
+    /// Adds what is left of one kind.
+    pub(crate) fn remain(&mut self, kind: &Resource, remains: &Remains) {
+        if remains.count == 0 {
+            return;
+        }
+        *self.remaining.entry(format!("{}.{}", kind.plural, kind.group)).or_default() += remains.count;
+        for (finalizer, count) in &remains.finalizers {
+            *self.finalizers.entry(finalizer.to_string()).or_default() += count;
+        }
+    }
+
+    /// True when something is known to be left.
+    pub(crate) fn something_remains(&self) -> bool {
+        !self.remaining.is_empty()
+    }
+
+    /// Everything that went wrong, in one line; `None` when nothing did.
+    pub(crate) fn failure(&self) -> Option<String> {
+        let Self { discovery, unparsable, errors, .. } = self;
+        let all: Vec<&str> = discovery.iter().chain(unparsable).map(String::as_str).chain(sorted(errors)).collect();
+        (!all.is_empty()).then(|| all.join(", "))
+    }
+
+    /// The conditions in their order.
+    fn verdicts(&self) -> [Verdict; 5] {
+        let errors = sorted(&self.errors);
+        let content = (!errors.is_empty())
+            .then(|| format!("Failed to delete all resource types, {} remaining: {}", errors.len(), errors.join(", ")));
+        let remaining: Vec<String> =
+            self.remaining.iter().map(|(kind, count)| format!("{kind} has {count} resource instances")).collect();
+        let remaining =
+            (!remaining.is_empty()).then(|| format!("Some resources are remaining: {}", remaining.join(", ")));
+        let finalizers: Vec<String> =
+            self.finalizers.iter().map(|(name, count)| format!("{name} in {count} resource instances")).collect();
+        let finalizers = (!finalizers.is_empty())
+            .then(|| format!("Some content in the namespace has finalizers remaining: {}", finalizers.join(", ")));
+        [
+            Verdict {
+                type_: "NamespaceDeletionDiscoveryFailure",
+                reason: "DiscoveryFailed",
+                otherwise: ("ResourcesDiscovered", "All resources successfully discovered"),
+                message: self.discovery.clone(),
+            },
+            Verdict {
+                type_: "NamespaceDeletionGroupVersionParsingFailure",
+                reason: "GroupVersionParsingFailed",
+                otherwise: ("ParsedGroupVersions", "All legacy kube types successfully parsed"),
+                message: self.unparsable.clone(),
+            },
+            Verdict {
+                type_: "NamespaceDeletionContentFailure",
+                reason: "ContentDeletionFailed",
+                otherwise: ("ContentDeleted", "All content successfully deleted, may be waiting on finalization"),
+                message: content,
+            },
+            Verdict {
+                type_: "NamespaceContentRemaining",
+                reason: "SomeResourcesRemain",
+                otherwise: ("ContentRemoved", "All content successfully removed"),
+                message: remaining,
+            },
+            Verdict {
+                type_: "NamespaceFinalizersRemaining",
+                reason: "SomeFinalizersRemain",
+                otherwise: ("ContentHasNoFinalizers", "All content-preserving finalizers finished"),
+                message: finalizers,
+            },
+        ]
+    }
+}
+
+/// One condition: true for `reason` when there is a message, false with the reason and message of `otherwise` when not.
+struct Verdict {
+    type_: &'static str,
+    reason: &'static str,
+    otherwise: (&'static str, &'static str),
+    message: Option<String>,
+}
+
+impl Verdict {
+    fn at(self, now: i64) -> Condition {
+        let Self { type_, reason, otherwise, message } = self;
+        let (status, reason, message) = match message {
+            Some(message) => (ConditionStatus::True, reason, message),
+            None => (ConditionStatus::False, otherwise.0, otherwise.1.to_owned()),
+        };
+        let (type_, reason) = (Atom::from(type_), Atom::from(reason));
+        Condition { type_, status, reason, message: message.into(), last_transition: Some(now) }
+    }
+}
+
+/// The conditions with the five of `findings` among them; `None` when they say so already.
+///
+/// Those of other types stay. A transition time changes with its status only, so that it says since when.
+pub(crate) fn update(present: &[Condition], findings: &Findings, now: i64) -> Option<Vec<Condition>> {
+    let mut conditions = present.to_vec();
+    for verdict in findings.verdicts() {
+        let mut wanted = verdict.at(now);
+        match conditions.iter_mut().find(|it| it.type_ == wanted.type_) {
+            Some(known) => {
+                if known.status == wanted.status {
+                    wanted.last_transition = known.last_transition;
+                }
+                *known = wanted;
+            }
+            None => conditions.push(wanted),
+        }
+    }
+    (conditions != present).then_some(conditions)
+}
+
+/// In an order of its own, so that repeated passes say the same.
+fn sorted(errors: &[String]) -> Vec<&str> {
+    let mut sorted: Vec<&str> = errors.iter().map(String::as_str).collect();
+    sorted.sort_unstable();
+    sorted
+}
+
+#[cfg(test)]
+mod tests;

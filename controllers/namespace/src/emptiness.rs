@@ -1,0 +1,203 @@
+//! Which namespaces hold objects of a kind, asked once for all namespaces.
+//!
+//! One page of a consistent list over the whole cluster proves, where it is the only page, every namespace empty that is
+//! not on it, as of the instant at which it was asked for. So a hundred custom resources cost a hundred lists for any
+//! number of namespaces that are deleted together.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use api::{Atom, Page, Resource};
+use client::{Api, ListOptions};
+use clock::{Clock, Instant};
+use parking_lot::Mutex;
+
+/// A list that takes longer is answered by nobody.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A kind that did not answer is not asked again so soon: each question costs its whole patience.
+const SILENT: Duration = Duration::from_secs(15);
+/// An error serves those that stand in line for the answer.
+const UNKNOWN: Duration = Duration::from_secs(1);
+/// Objects that we are ready to read for each terminating namespace, which is less than its own calls would cost.
+const PER_NAMESPACE: usize = 50;
+/// Objects that we are ready to read at all.
+const MOST: usize = 500;
+
+/// What is known of one kind in one namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Presence {
+    /// There is nothing.
+    Absent,
+    /// There may be something: ask the namespace itself.
+    Possible,
+    /// Nobody answers for this kind.
+    Silent,
+}
+
+/// The last count of every kind. At most one is under way for each.
+pub(crate) struct Emptiness {
+    clock: Clock,
+    kinds: Mutex<BTreeMap<Resource, Seat>>,
+}
+
+type Seat = Arc<tokio::sync::Mutex<Option<Count>>>;
+
+struct Count {
+    /// When it was asked for.
+    asked: Instant,
+    answered: Instant,
+    holders: Holders,
+}
+
+enum Holders {
+    /// All namespaces that hold objects.
+    Only(BTreeSet<Atom>),
+    /// There are too many objects to tell.
+    Many,
+    /// The list failed.
+    Unknown,
+    /// The list got no answer.
+    Silent,
+}
+
+impl Count {
+    fn serves(&self, since: Instant, came: Instant) -> bool {
+        let age = came.saturating_duration_since(self.answered);
+        match self.holders {
+            // What was proved once stays so: nothing new comes into a namespace that terminates.
+            Holders::Only(_) | Holders::Many => self.asked >= since,
+            Holders::Unknown => self.asked >= since && age <= UNKNOWN,
+            Holders::Silent => age <= SILENT,
+        }
+    }
+
+    fn presence(&self, namespace: &Atom) -> Presence {
+        match &self.holders {
+            Holders::Only(holders) if !holders.contains(namespace) => Presence::Absent,
+            Holders::Only(_) | Holders::Many | Holders::Unknown => Presence::Possible,
+            Holders::Silent => Presence::Silent,
+        }
+    }
+}
+
+impl Emptiness {
+    pub(crate) fn new(clock: Clock) -> Self {
+        Self { clock, kinds: Mutex::default() }
+    }
+
+    /// Whether `namespace` holds objects of `kind`, by a list that was asked for at `since` or later. `namespaces` is how
+    /// many may want to know.
+    pub(crate) async fn of(
+        &self,
+        api: &Api,
+        kind: &Resource,
+        namespace: &Atom,
+        since: Instant,
+        namespaces: usize,
+    ) -> Presence {
+        let came = self.clock.now();
+        let seat = self.kinds.lock().entry(kind.clone()).or_default().clone();
+        let mut last = seat.lock().await;
+        if let Some(count) = &*last
+            && count.serves(since, came)
+        {
+            return count.presence(namespace);
+        }
+        let asked = self.clock.now();
+        let holders = ask(api, kind, page_size(namespaces)).await;
+        let count = Count { asked, answered: self.clock.now(), holders };
+        let presence = count.presence(namespace);
+        *last = Some(count);
+        presence
+    }
+
+    /// Gives the memory back while nobody needs it.
+    pub(crate) fn forget(&self) {
+        self.kinds.lock().clear();
+    }
+}
+
+async fn ask(api: &Api, kind: &Resource, limit: u32) -> Holders {
+    let options = ListOptions { limit, ..ListOptions::default() };
+    match tokio::time::timeout(PATIENCE, api.list_metadata(kind, None, &options)).await {
+        Ok(Ok(page)) => holders(&page),
+        Ok(Err(err)) => {
+            tracing::debug!(%kind, %err, "cannot list the whole cluster, asking each namespace");
+            Holders::Unknown
+        }
+        Err(_) => Holders::Silent,
+    }
+}
+
+/// What a page asked for without a start says. Only the one that is all of the list proves anything.
+fn holders(page: &Page<api::Meta>) -> Holders {
+    if !page.next.is_empty() {
+        return Holders::Many;
+    }
+    let meta = page.items.iter().map(|it| match it {
+        Ok(meta) => meta,
+        Err((meta, _)) => meta,
+    });
+    Holders::Only(meta.map(|it| it.namespace.clone()).collect())
+}
+
+fn page_size(namespaces: usize) -> u32 {
+    u32::try_from(namespaces.saturating_mul(PER_NAMESPACE).clamp(PER_NAMESPACE, MOST)).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use api::{Meta, Version};
+
+    use super::*;
+
+    fn page(namespaces: &[&str], next: &str) -> Page<Meta> {
+        let objects = namespaces.iter().map(|it| Meta { namespace: Atom::from(*it), ..Meta::default() });
+        let items = objects.map(Ok).collect();
+        Page { items, version: Version::from(7), next: next.to_owned(), remaining: None }
+    }
+
+    fn count(holders: Holders, at: Instant) -> Count {
+        Count { asked: at, answered: at, holders }
+    }
+
+    #[test]
+    fn only_a_page_that_is_the_whole_list_proves_anything() {
+        let now = Clock::system().now();
+        let of = |page: &Page<Meta>, namespace: &str| count(holders(page), now).presence(&namespace.into());
+        let whole = page(&["a", "b", "a"], "");
+        assert_eq!((of(&whole, "a"), of(&whole, "c")), (Presence::Possible, Presence::Absent));
+        assert_eq!(of(&page(&[], ""), "a"), Presence::Absent);
+        let part = page(&["a", "b"], "token");
+        assert_eq!((of(&part, "a"), of(&part, "c")), (Presence::Possible, Presence::Possible));
+    }
+
+    #[test]
+    fn an_answer_serves_whoever_it_is_new_enough_for() {
+        let at = Clock::system().now() + Duration::from_secs(1000);
+        let sec = Duration::from_secs(1);
+        let only = || Holders::Only(BTreeSet::new());
+        let cases = [
+            ("asked for in time", only(), at, at, true),
+            ("asked for too early", only(), at + sec, at + sec, false),
+            ("an old proof is still a proof", only(), at - sec, at + 1000 * sec, true),
+            ("an error for those in line", Holders::Unknown, at - sec, at - sec, true),
+            ("no error for those who come later", Holders::Unknown, at - sec, at + 2 * sec, false),
+            ("silence, also for those who come soon after", Holders::Silent, at + sec, at + 15 * sec, true),
+            ("silence is asked again", Holders::Silent, at - sec, at + 16 * sec, false),
+        ];
+        for (name, holders, since, came, want) in cases {
+            assert_eq!(count(holders, at).serves(since, came), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_page_grows_with_those_who_want_to_know() {
+        for (namespaces, want) in [(0, 50), (1, 50), (4, 200), (10, 500), (100_000, 500)] {
+            assert_eq!(page_size(namespaces), want, "{namespaces}");
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! How long until asking again can bring anything new.
+
+use std::time::Duration;
+
+/// Assumed for content that waits for its finalizers: nobody says how long they take.
+pub(crate) const FINALIZERS: u64 = 15;
+
+/// Seconds until the last of the pods has had its grace period: 0 when that has passed, or when none is being deleted.
+///
+/// The server writes the end of a pod's grace into its deletionTimestamp, so the pods themselves say what remains; their
+/// specs and the namespace's own deletionTimestamp are not asked.
+pub(crate) fn remaining(latest_deletion: Option<i64>, now: i64) -> u64 {
+    latest_deletion.map_or(0, |end| u64::try_from(end.saturating_sub(now)).unwrap_or(0))
+}
+
+/// When to look again at content that is estimated to need `estimate` more seconds. An upper bound: the last pod's end
+/// wakes the namespace earlier.
+pub(crate) fn look_again(estimate: u64) -> Duration {
+    Duration::from_secs(estimate / 2 + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_remains_is_read_from_the_pods_own_deletion() {
+        let cases = [
+            ("nothing is being deleted", None, 0),
+            ("all of it is to come", Some(130), 30),
+            ("some of it has passed", Some(107), 7),
+            ("it ends now", Some(100), 0),
+            ("it has passed", Some(42), 0),
+        ];
+        for (name, latest, want) in cases {
+            assert_eq!(remaining(latest, 100), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn half_the_estimate_and_a_second() {
+        for (estimate, want) in [(30, 16), (FINALIZERS, 8), (1, 1), (2, 2)] {
+            assert_eq!(look_again(estimate), Duration::from_secs(want), "{estimate}");
+        }
+    }
+}

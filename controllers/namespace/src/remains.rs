@@ -1,0 +1,102 @@
+//! What a list of one kind in one namespace says, and what follows from it.
+
+use std::collections::BTreeMap;
+
+use api::{Atom, Meta, Resource};
+
+use crate::grace;
+
+/// What is still there of one kind.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Remains {
+    /// How many objects.
+    pub(crate) count: u64,
+    /// How many of them carry each finalizer; an object with two counts in both.
+    pub(crate) finalizers: BTreeMap<Atom, u64>,
+    /// The names of those that nobody has asked to go.
+    pub(crate) unasked: Vec<Box<str>>,
+    /// The latest deletionTimestamp: for pods the end of the longest grace period.
+    pub(crate) latest_deletion: Option<i64>,
+}
+
+/// What the remains mean for this pass.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Judgement {
+    /// Nothing is left.
+    Gone,
+    /// They go by themselves, in about so many seconds.
+    Goes(u64),
+    /// They should be gone.
+    Stuck(String),
+}
+
+impl Remains {
+    /// Counts one object.
+    pub(crate) fn note(&mut self, meta: &Meta) {
+        self.count += 1;
+        for finalizer in &*meta.finalizers {
+            *self.finalizers.entry(finalizer.clone()).or_default() += 1;
+        }
+        match meta.deletion {
+            None => self.unasked.push(meta.name.clone()),
+            deletion => self.latest_deletion = self.latest_deletion.max(deletion),
+        }
+    }
+
+    /// Judges what is left of `kind` in `namespace` when `grace` more seconds are granted.
+    pub(crate) fn judge(&self, kind: &Resource, namespace: &str, grace: u64) -> Judgement {
+        if self.count == 0 {
+            Judgement::Gone
+        } else if grace > 0 {
+            Judgement::Goes(grace)
+        } else if !self.finalizers.is_empty() {
+            Judgement::Goes(grace::FINALIZERS)
+        } else {
+            let Resource { group, version, plural, .. } = kind;
+            let gvr = format!("{group}/{version}, Resource={plural}");
+            Judgement::Stuck(format!("unexpected items still remain in namespace: {namespace} for gvr: {gvr}"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(finalizers: &[&str], deletion: Option<i64>) -> Meta {
+        let finalizers = finalizers.iter().map(|it| Atom::from(*it)).collect();
+        Meta { name: "a".into(), finalizers, deletion, ..Meta::default() }
+    }
+
+    fn of(objects: &[Meta]) -> Remains {
+        let mut remains = Remains::default();
+        objects.iter().for_each(|it| remains.note(it));
+        remains
+    }
+
+    #[test]
+    fn an_object_counts_under_each_of_its_finalizers() {
+        let remains = of(&[object(&["a", "b"], Some(7)), object(&["b"], None), object(&[], Some(5))]);
+        let finalizers = BTreeMap::from([("a".into(), 1), ("b".into(), 2)]);
+        let want = Remains { count: 3, finalizers, unasked: vec!["a".into()], latest_deletion: Some(7) };
+        assert_eq!(remains, want);
+    }
+
+    #[test]
+    fn what_should_be_gone_is_told_from_what_goes_by_itself() {
+        let stuck = "unexpected items still remain in namespace: ns for gvr: /v1, Resource=pods";
+        let cases = [
+            ("nothing is left", of(&[]), 0, Judgement::Gone),
+            ("nothing is left of what had grace", of(&[]), 30, Judgement::Gone),
+            ("grace runs", of(&[object(&[], Some(30))]), 30, Judgement::Goes(30)),
+            ("grace runs, and a finalizer holds it too", of(&[object(&["a"], Some(30))]), 30, Judgement::Goes(30)),
+            ("grace is over, a finalizer holds it", of(&[object(&["a"], Some(3))]), 0, Judgement::Goes(15)),
+            ("nothing holds it", of(&[object(&[], Some(3))]), 0, Judgement::Stuck(stuck.to_owned())),
+            ("it came after the deletion", of(&[object(&[], None)]), 0, Judgement::Stuck(stuck.to_owned())),
+        ];
+        let pods = Resource::namespaced("", "v1", "pods", "Pod");
+        for (name, remains, grace, want) in cases {
+            assert_eq!(remains.judge(&pods, "ns", grace), want, "{name}");
+        }
+    }
+}

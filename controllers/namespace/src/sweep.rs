@@ -1,0 +1,262 @@
+//! One pass over the content of one namespace: pods first, then everything else, each kind on its own.
+
+use api::{Atom, Meta, Resource, Uid};
+use client::{ApiError, DeleteOptions, ListOptions, Propagation};
+use clock::Instant;
+use futures::{StreamExt, TryStreamExt, stream};
+
+use crate::{
+    Ctx,
+    conditions::Findings,
+    discovery::{Kind, Pods},
+    emptiness::Presence,
+    grace,
+    remains::{Judgement, Remains},
+};
+
+/// API groups worked on at a time: a broken one delays its own kinds only.
+const GROUPS: usize = 8;
+/// Kinds of one group worked on at a time.
+const KINDS: usize = 4;
+/// Objects of one kind deleted at a time where the server cannot delete them all together.
+const OBJECTS: usize = 4;
+/// Objects on one page of a list that is read to its end.
+const PAGE: u32 = 500;
+
+/// A pass, and the rules it goes by.
+pub(crate) struct Sweep<'a> {
+    pub(crate) ctx: &'a Ctx,
+    pub(crate) namespace: &'a Atom,
+    pub(crate) uid: &'a Uid,
+    /// What was known before does not count.
+    pub(crate) since: Instant,
+    /// What has not been answered by then failed.
+    pub(crate) deadline: Instant,
+}
+
+/// What a pass found.
+#[derive(Debug, Default)]
+pub(crate) struct Swept {
+    pub(crate) findings: Findings,
+    /// Pods are left, and everything else waits for them.
+    pub(crate) pods_remain: bool,
+}
+
+/// What is left of one kind.
+#[derive(Debug, Default)]
+struct Left {
+    remains: Remains,
+    /// Seconds until it may be gone.
+    estimate: u64,
+    error: Option<String>,
+}
+
+impl Left {
+    fn failed(error: String) -> Self {
+        Self { error: Some(error), ..Self::default() }
+    }
+}
+
+impl Sweep<'_> {
+    /// Deletes what can be deleted and tells what is left. One failing kind never stops the others, but for pods: as long
+    /// as one may live, what protects it and what it uses stays.
+    pub(crate) async fn run(&self) -> Swept {
+        let asked = self.ctx.discoveries.since(&self.ctx.api, self.since);
+        let Ok(discovery) = tokio::time::timeout_at(self.deadline, asked).await else {
+            self.ctx.memory.is_late(self.uid);
+            let findings = Findings::without_discovery("discovery was not answered in time");
+            return Swept { findings, pods_remain: false };
+        };
+        let mut findings = Findings::of(&discovery);
+        match discovery.pods() {
+            Pods::Unknown => return Swept { findings, pods_remain: false },
+            Pods::NotServed => {}
+            Pods::Served(pods) => {
+                let left = self.empty(pods).await;
+                let pods_remain = left.remains.count > 0;
+                let stops = pods_remain || left.error.is_some();
+                left.tell(&pods.resource, &mut findings);
+                if stops {
+                    return Swept { findings, pods_remain };
+                }
+            }
+        }
+        let groups: Vec<_> = discovery
+            .kinds
+            .chunk_by(|a, b| a.resource.group == b.resource.group)
+            .map(|it| self.empty_group(it))
+            .collect();
+        let mut groups = stream::iter(groups).buffer_unordered(GROUPS);
+        while let Some(group) = groups.next().await {
+            for (kind, left) in group {
+                left.tell(&kind.resource, &mut findings);
+            }
+        }
+        Swept { findings, pods_remain: false }
+    }
+
+    async fn empty_group<'k>(&self, kinds: &'k [Kind]) -> Vec<(&'k Kind, Left)> {
+        let others = kinds.iter().filter(|it| !is_pods(&it.resource));
+        let all: Vec<_> = others.map(|kind| async move { (kind, self.empty(kind).await) }).collect();
+        stream::iter(all).buffer_unordered(KINDS).collect().await
+    }
+
+    /// Empties the namespace of one kind, as far as that is not proved already.
+    async fn empty(&self, kind: &Kind) -> Left {
+        if self.ctx.memory.is_empty_since(self.uid, &kind.resource, self.since) {
+            return Left::default();
+        }
+        if self.ctx.stopping.is_cancelled() {
+            return Left::failed("the manager is stopping".to_owned());
+        }
+        let work = async {
+            match self.presence(kind).await {
+                Presence::Absent => Left::default(),
+                Presence::Silent => Left::failed(format!("{}: lists of this kind are not answered", kind.resource)),
+                Presence::Possible => self.clear(kind).await,
+            }
+        };
+        tokio::time::timeout_at(self.deadline, work).await.unwrap_or_else(|_| {
+            self.ctx.memory.is_late(self.uid);
+            Left::failed(format!("{}: not answered in time", kind.resource))
+        })
+    }
+
+    async fn presence(&self, kind: &Kind) -> Presence {
+        if !kind.list {
+            return Presence::Possible;
+        }
+        let Ctx { api, memory, emptiness, .. } = self.ctx;
+        emptiness.of(api, &kind.resource, self.namespace, self.since, memory.len()).await
+    }
+
+    /// Has all objects of a kind deleted, and looks what is left.
+    async fn clear(&self, kind: &Kind) -> Left {
+        let Ctx { memory, .. } = self.ctx;
+        if kind.list && memory.has_asked(self.uid, &kind.resource) {
+            match self.look(kind).await {
+                // Nothing new, or nothing at all: to ask once more would change nothing.
+                Ok(Some(remains)) if remains.unasked.is_empty() => return self.judge(kind, remains),
+                Ok(_) => {}
+                Err(error) => return Left::failed(error),
+            }
+        }
+        if !memory.holds(self.uid) {
+            // It was seen gone. What bears its name now is not ours.
+            return Left::default();
+        }
+        let deleted = self.delete(kind).await;
+        if deleted.is_ok() {
+            memory.asks(self.uid, &kind.resource);
+        }
+        // Also after a failure: the conditions say what is there.
+        match (deleted, self.look(kind).await) {
+            (Ok(()), Ok(Some(remains))) => self.judge(kind, remains),
+            // What can be neither listed nor deleted as a whole is trusted to be gone.
+            (Ok(()), Ok(None)) => Left::default(),
+            (Ok(()), Err(error)) => Left::failed(error),
+            (Err(_), Ok(Some(remains))) if remains.count == 0 => self.judge(kind, remains),
+            (Err(error), Ok(Some(remains))) => Left { remains, estimate: 0, error: Some(error) },
+            (Err(error), _) => Left::failed(error),
+        }
+    }
+
+    fn judge(&self, kind: &Kind, remains: Remains) -> Left {
+        let now = self.ctx.clock.wall().as_second();
+        // Only pods take their time; elsewhere a deletionTimestamp says when somebody asked.
+        let grace = if is_pods(&kind.resource) { grace::remaining(remains.latest_deletion, now) } else { 0 };
+        match remains.judge(&kind.resource, self.namespace, grace) {
+            Judgement::Gone => Left::default(),
+            Judgement::Goes(estimate) => Left { remains, estimate, error: None },
+            Judgement::Stuck(error) => Left { remains, estimate: 0, error: Some(error) },
+        }
+    }
+
+    /// Asks for the deletion of all objects of a kind: together, or one by one where the server does not do that.
+    ///
+    /// Always in the background: the default of some kinds would orphan what they own.
+    async fn delete(&self, kind: &Kind) -> Result<(), String> {
+        let Ctx { api, .. } = self.ctx;
+        if kind.delete_collection {
+            match api.delete_collection(&kind.resource, self.namespace, Propagation::Background).await {
+                Ok(()) => return Ok(()),
+                // Not remembered: a kind that comes or goes answers 404 for a while.
+                Err(err) if is_unsupported(&err) => {}
+                Err(err) => return Err(format!("{}: {err}", kind.resource)),
+            }
+        }
+        let Some(remains) = self.look(kind).await? else { return Ok(()) };
+        let all: Vec<_> = remains.unasked.iter().map(|name| self.delete_one(&kind.resource, name)).collect();
+        stream::iter(all).buffer_unordered(OBJECTS).try_for_each(|()| std::future::ready(Ok(()))).await
+    }
+
+    async fn delete_one(&self, kind: &Resource, name: &str) -> Result<(), String> {
+        let options = DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
+        match self.ctx.api.delete(kind, self.namespace, name, &options).await {
+            Ok(()) => Ok(()),
+            Err(err) if is_unsupported(&err) => Ok(()),
+            Err(err) => Err(format!("{kind} {name}: {err}")),
+        }
+    }
+
+    /// Lists what is left of a kind; `None` where that is not offered. An empty answer is remembered.
+    async fn look(&self, kind: &Kind) -> Result<Option<Remains>, String> {
+        if !kind.list {
+            return Ok(None);
+        }
+        let at = self.ctx.clock.now();
+        let listed = match self.list(&kind.resource, PAGE).await {
+            // The pages outlived their version: all of it in one.
+            Err(ApiError::Gone(_)) => self.list(&kind.resource, 0).await,
+            listed => listed,
+        };
+        match listed {
+            Ok(remains) => {
+                if remains.count == 0 {
+                    self.ctx.memory.shows_empty(self.uid, &kind.resource, at);
+                }
+                Ok(Some(remains))
+            }
+            Err(err) if is_unsupported(&err) => Ok(None),
+            Err(err) => Err(format!("{}: {err}", kind.resource)),
+        }
+    }
+
+    async fn list(&self, kind: &Resource, limit: u32) -> Result<Remains, ApiError> {
+        let mut remains = Remains::default();
+        let mut options = ListOptions { limit, ..ListOptions::default() };
+        loop {
+            let page = self.ctx.api.list_metadata(kind, Some(self.namespace), &options).await?;
+            page.items.iter().for_each(|it| remains.note(meta_of(it)));
+            if page.next.is_empty() {
+                return Ok(remains);
+            }
+            options.next = page.next;
+        }
+    }
+}
+
+impl Left {
+    fn tell(self, kind: &Resource, findings: &mut Findings) {
+        let Self { remains, estimate, error } = self;
+        findings.remain(kind, &remains);
+        findings.estimate = findings.estimate.max(estimate);
+        findings.errors.extend(error);
+    }
+}
+
+fn meta_of(item: &Result<Meta, (Meta, String)>) -> &Meta {
+    match item {
+        Ok(meta) => meta,
+        Err((meta, _)) => meta,
+    }
+}
+
+fn is_pods(kind: &Resource) -> bool {
+    kind.group.is_empty() && &*kind.plural == "pods"
+}
+
+/// 404 and 405: the kind is not there now, or does not do that.
+fn is_unsupported(err: &ApiError) -> bool {
+    matches!(err.code(), 404 | 405)
+}

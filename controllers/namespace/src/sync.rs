@@ -1,0 +1,287 @@
+//! One terminating namespace, top to bottom: phase, content, conditions, finalize. Every step rests on a live read.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use api::{Atom, Namespace, NamespacePhase, Typed, Uid};
+use client::{ApiError, Written};
+use runner::Outcome;
+
+use crate::{
+    Ctx,
+    conditions::{self, Findings},
+    grace,
+    memory::Story,
+    sweep::{Sweep, Swept},
+};
+
+/// The entry of `spec.finalizers` that is ours to remove.
+const TOKEN: &str = "kubernetes";
+/// How long one pass may hold a worker.
+const PASS: Duration = Duration::from_secs(30);
+/// And the pass of a namespace that once needed longer, of which only half of the workers serve some at a time: longer
+/// than a request takes at most, so that a large collection gets on.
+const SLOW_PASS: Duration = Duration::from_secs(75);
+/// When a slow namespace asks for its turn again.
+const TURN: Duration = Duration::from_secs(2);
+/// A write that conflicts so often has a rival that does not rest: the key backs off instead.
+const ATTEMPTS: u32 = 5;
+/// Before the second attempt; doubles with each further one, and half of it is random.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Why a sync did not get to its end.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SyncError {
+    #[error("cannot read the namespace")]
+    Read(#[source] ApiError),
+    #[error("cannot {step}")]
+    Write {
+        step: &'static str,
+        #[source]
+        source: ApiError,
+    },
+    #[error("namespace uid has changed across retries: it was {was}, it is {is}")]
+    Replaced { was: Uid, is: Uid },
+    #[error("cannot encode the status")]
+    Encode(#[source] serde_json::Error),
+    #[error("content is not deleted: {0}")]
+    Content(String),
+}
+
+/// Brings one terminating namespace closer to its end.
+pub(crate) async fn sync(ctx: &Ctx, name: &Atom) -> Result<Outcome, SyncError> {
+    let Some(namespace) = read(ctx, name).await? else { return Ok(Outcome::Done) };
+    if namespace.meta.deletion.is_none() {
+        return Ok(Outcome::Done);
+    }
+    let uid = namespace.meta.uid.clone();
+    // One that our own watch has not shown yet, or shows no more: its event comes, or it is over.
+    let Some(schedule) = ctx.memory.schedule(&uid) else { return Ok(Outcome::Done) };
+    let now = ctx.clock.now();
+    if now < schedule.begin {
+        return Ok(Outcome::After(schedule.begin - now));
+    }
+    let Some((namespace, written)) = settle(ctx, namespace, None, Step::Phase).await? else { return Ok(Outcome::Done) };
+    if Step::Finalize.is_done(&namespace) {
+        return Ok(Outcome::Done);
+    }
+
+    // One bad namespace keeps no other waiting: those that once were slow share half of the workers.
+    let slow = ctx.memory.is_slow(&uid);
+    let turn = if slow { ctx.slow.try_acquire().ok() } else { None };
+    if slow && turn.is_none() {
+        return Ok(Outcome::After(TURN));
+    }
+    ctx.memory.passes(&uid);
+    // Whether the namespace may go is settled before its content is asked for, never after.
+    let early = now < schedule.ready;
+    let since = if early { schedule.begin } else { schedule.ready };
+    let deadline = now + if slow { SLOW_PASS } else { PASS };
+    let Swept { findings, pods_remain } = Sweep { ctx, namespace: name, uid: &uid, since, deadline }.run().await;
+    // A pass that was cut short has nothing to tell; the next leader begins anew.
+    if !ctx.memory.holds(&uid) || ctx.stopping.is_cancelled() {
+        return Ok(Outcome::Done);
+    }
+    if pods_remain {
+        ctx.wake.on_last_pod(name);
+    } else {
+        ctx.wake.forget(name);
+    }
+
+    let written = tell(ctx, &namespace, written, &findings).await?;
+    let until_ready = early.then(|| schedule.ready.saturating_duration_since(ctx.clock.now()));
+    match verdict(&findings, until_ready) {
+        Verdict::Failed(why) => Err(SyncError::Content(why)),
+        Verdict::Wait(time) => Ok(Outcome::After(time)),
+        Verdict::Finalize => {
+            if settle(ctx, namespace, written, Step::Finalize).await?.is_some() {
+                let Story { passes, kinds } = ctx.memory.story(&uid);
+                let took = ctx.clock.now().saturating_duration_since(schedule.begin);
+                tracing::info!(namespace = %name, %uid, passes, kinds, ?took, "namespace is empty and finalized");
+            }
+            Ok(Outcome::Done)
+        }
+    }
+}
+
+/// What a pass comes to.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    /// Again, with back-off.
+    Failed(String),
+    /// Look again in this time.
+    Wait(Duration),
+    /// Proved empty: let it go.
+    Finalize,
+}
+
+/// What follows from a pass. One that began too early to let the namespace go says how long it is `until_ready` now.
+fn verdict(findings: &Findings, until_ready: Option<Duration>) -> Verdict {
+    // Pods that use their grace are no reason to ask a broken API group again and again.
+    let waits = findings.estimate > 0 && findings.errors.is_empty();
+    match findings.failure() {
+        _ if waits => Verdict::Wait(grace::look_again(findings.estimate)),
+        Some(why) => Verdict::Failed(why),
+        None if findings.something_remains() => Verdict::Failed("something remains".to_owned()),
+        None => until_ready.map_or(Verdict::Finalize, Verdict::Wait),
+    }
+}
+
+/// A write of the namespace itself, which somebody else may write too.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Phase,
+    Finalize,
+}
+
+impl Step {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Phase => "set the phase",
+            Self::Finalize => "finalize",
+        }
+    }
+
+    fn is_done(self, namespace: &Namespace) -> bool {
+        match self {
+            Self::Phase => namespace.phase == NamespacePhase::Terminating,
+            Self::Finalize => !namespace.spec_finalizers.iter().any(|it| &**it == TOKEN),
+        }
+    }
+
+    async fn write(self, ctx: &Ctx, namespace: &Namespace, after: Option<&Written>) -> Result<Written, SyncError> {
+        let failed = |source| SyncError::Write { step: self.name(), source };
+        match self {
+            Self::Phase => {
+                let status = namespace.status_with(&NamespacePhase::Terminating, &namespace.conditions);
+                let status = status.map_err(SyncError::Encode)?;
+                ctx.api.put_status(namespace, after, &status).await.map_err(failed)
+            }
+            Self::Finalize => {
+                let others = namespace.spec_finalizers.iter().filter(|it| &***it != TOKEN).cloned();
+                let others: Vec<Atom> = others.collect::<BTreeSet<Atom>>().into_iter().collect();
+                let spec = namespace.spec.as_deref();
+                let metadata = api::StatusOwner::raw_metadata(namespace);
+                ctx.api.finalize(&namespace.meta.name, metadata, after, spec, &others).await.map_err(failed)
+            }
+        }
+    }
+}
+
+/// Takes a step unless it is done: reads anew after a conflict, a few times, and never writes to a successor of the same
+/// name. `after` is our last write of the namespace in this sync. `None` when the namespace is gone.
+async fn settle(
+    ctx: &Ctx,
+    mut namespace: Namespace,
+    mut after: Option<Written>,
+    step: Step,
+) -> Result<Option<(Namespace, Option<Written>)>, SyncError> {
+    for attempt in 1.. {
+        if step.is_done(&namespace) {
+            return Ok(Some((namespace, after)));
+        }
+        match step.write(ctx, &namespace, after.as_ref()).await {
+            Ok(written) => return Ok(Some((namespace, Some(written)))),
+            Err(SyncError::Write { source: ApiError::NotFound(_), .. }) => return Ok(None),
+            Err(SyncError::Write { source: ApiError::Conflict(_), .. }) if attempt < ATTEMPTS => {}
+            Err(err) => return Err(err),
+        }
+        let random = ctx.rng.lock().f64();
+        tokio::time::sleep(pause(attempt, random)).await;
+        let name = Atom::from(&*namespace.meta.name);
+        let Some(fresh) = read(ctx, &name).await? else { return Ok(None) };
+        if fresh.meta.uid != namespace.meta.uid {
+            return Err(SyncError::Replaced { was: namespace.meta.uid, is: fresh.meta.uid });
+        }
+        (namespace, after) = (fresh, None);
+    }
+    Ok(None)
+}
+
+/// Between attempts: grows, and differs between rivals.
+fn pause(attempt: u32, random: f64) -> Duration {
+    PAUSE.saturating_mul(1 << (attempt - 1).min(10)).mul_f64(0.5 + random / 2.0)
+}
+
+/// Writes the conditions if they say something new. That fails without consequence: deletion goes on, and the next pass
+/// says it again.
+async fn tell(
+    ctx: &Ctx,
+    namespace: &Namespace,
+    after: Option<Written>,
+    findings: &Findings,
+) -> Result<Option<Written>, SyncError> {
+    let now = ctx.clock.wall().as_second();
+    let Some(conditions) = conditions::update(&namespace.conditions, findings, now) else { return Ok(after) };
+    let status = namespace.status_with(&NamespacePhase::Terminating, &conditions).map_err(SyncError::Encode)?;
+    match ctx.api.put_status(namespace, after.as_ref(), &status).await {
+        Ok(written) => Ok(Some(written)),
+        Err(err) => {
+            tracing::warn!(namespace = %namespace.meta.name, %err, "cannot write the conditions");
+            Ok(after)
+        }
+    }
+}
+
+async fn read(ctx: &Ctx, name: &Atom) -> Result<Option<Namespace>, SyncError> {
+    match ctx.api.get::<Namespace>(&Namespace::resource(), "", name).await {
+        Ok(namespace) => Ok(Some(namespace)),
+        Err(ApiError::NotFound(_)) => Ok(None),
+        Err(err) => Err(SyncError::Read(err)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::Resource;
+
+    use super::*;
+    use crate::remains::Remains;
+
+    const NOW: Option<Duration> = None;
+    const SOON: Option<Duration> = Some(Duration::from_secs(3));
+
+    fn findings(estimate: u64, discovery: Option<&str>, errors: &[&str]) -> Findings {
+        let mut findings = Findings::default();
+        (findings.estimate, findings.discovery) = (estimate, discovery.map(str::to_owned));
+        findings.errors = errors.iter().map(|it| (*it).to_owned()).collect();
+        if estimate > 0 || !errors.is_empty() {
+            let kind = Resource::namespaced("", "v1", "pods", "Pod");
+            findings.remain(&kind, &Remains { count: 1, ..Remains::default() });
+        }
+        findings
+    }
+
+    #[test]
+    fn a_namespace_goes_only_when_nothing_is_left_nothing_failed_and_the_delay_is_over() {
+        let failed = |why: &str| Verdict::Failed(why.to_owned());
+        let secs = |secs| Verdict::Wait(Duration::from_secs(secs));
+        let cases = [
+            ("empty", findings(0, None, &[]), NOW, Verdict::Finalize),
+            ("empty, too early", findings(0, None, &[]), SOON, secs(3)),
+            ("empty, the pass was too early", findings(0, None, &[]), Some(Duration::ZERO), secs(0)),
+            ("pods use their grace", findings(30, None, &[]), NOW, secs(16)),
+            ("finalizers hold", findings(15, None, &[]), SOON, secs(8)),
+            ("discovery has holes", findings(0, Some("g"), &[]), NOW, failed("g")),
+            ("discovery has holes, too early", findings(0, Some("g"), &[]), SOON, failed("g")),
+            ("discovery has holes while pods use their grace", findings(30, Some("g"), &[]), NOW, secs(16)),
+            ("a kind failed", findings(0, None, &["e"]), NOW, failed("e")),
+            ("a kind failed while pods use their grace", findings(30, None, &["e"]), NOW, failed("e")),
+        ];
+        for (name, findings, until_ready, want) in cases {
+            assert_eq!(verdict(&findings, until_ready), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_successor_is_told_with_both_uids() {
+        let err = SyncError::Replaced { was: Uid::new("one"), is: Uid::new("two") };
+        assert_eq!(err.to_string(), "namespace uid has changed across retries: it was one, it is two");
+    }
+
+    #[test]
+    fn pauses_between_attempts_grow_and_differ() {
+        for (attempt, random, millis) in [(1, 0.0, 10), (1, 1.0, 20), (2, 0.0, 20), (4, 1.0, 160)] {
+            assert_eq!(pause(attempt, random), Duration::from_millis(millis), "{attempt} {random}");
+        }
+    }
+}

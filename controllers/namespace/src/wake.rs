@@ -1,0 +1,151 @@
+//! Wakes a namespace when its last pod goes.
+//!
+//! From the cache of pods where another controller has one. Else from a watch on the metadata of that namespace's pods,
+//! of which only the names are kept, and only while it waits. Both are a courtesy: the namespace looks again by itself.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use api::{Atom, Event, Meta, Pod, PodIndex, Typed};
+use informer::{Dynamic, Informer, Informers, Scope, Sink};
+use parking_lot::Mutex;
+use workqueue::Queue;
+
+/// More namespaces than this do not get a watch of their own.
+const MOST_WATCHES: usize = 100;
+/// When the cache shows no pod though a list just did, one of them is behind the other.
+const CATCH_UP: Duration = Duration::from_secs(1);
+
+/// Who waits for the last pod of which namespace.
+pub(crate) struct Wake {
+    informers: Informers,
+    queue: Queue<Atom>,
+    waiting: Arc<Mutex<BTreeMap<Atom, Source>>>,
+    /// Our handler is with the cache of pods.
+    listens: Mutex<bool>,
+}
+
+/// Who tells.
+enum Source {
+    Cache,
+    Watch {
+        /// Ends when dropped.
+        _watch: Dynamic<Arc<Names>>,
+    },
+}
+
+impl Wake {
+    pub(crate) fn new(informers: Informers, queue: Queue<Atom>) -> Self {
+        Self { informers, queue, waiting: Arc::default(), listens: Mutex::new(false) }
+    }
+
+    /// Adds the key of `namespace`, which has pods, when the last of them is gone.
+    pub(crate) fn on_last_pod(&self, namespace: &Atom) {
+        if self.waiting.lock().contains_key(namespace) {
+            return;
+        }
+        match self.informers.existing::<Pod>() {
+            Some(pods) => self.ask_cache(&pods, namespace),
+            None => self.watch(namespace),
+        }
+    }
+
+    /// The namespace waits no more.
+    pub(crate) fn forget(&self, namespace: &Atom) {
+        // A watch is not to end under the lock.
+        let source = self.waiting.lock().remove(namespace);
+        drop(source);
+    }
+
+    fn ask_cache(&self, pods: &Informer<Pod>, namespace: &Atom) {
+        self.waiting.lock().insert(namespace.clone(), Source::Cache);
+        self.listen(pods);
+        // Those that went before we listened.
+        if has_none(pods, namespace) {
+            self.queue.add_after(namespace.clone(), CATCH_UP);
+        }
+    }
+
+    /// Has one handler told of pods that go, for all namespaces.
+    fn listen(&self, pods: &Informer<Pod>) {
+        if std::mem::replace(&mut *self.listens.lock(), true) {
+            return;
+        }
+        let (waiting, queue, store) = (self.waiting.clone(), self.queue.clone(), pods.store().clone());
+        let handler = move |change: informer::Change<'_, Pod>| {
+            let (Some(old), None) = (change.old, change.new) else { return };
+            let namespace = old.meta().namespace;
+            let waits = waiting.lock().contains_key(namespace);
+            let none_left = || store.by_index(&PodIndex::Namespace(namespace.clone())).is_ok_and(|it| it.is_empty());
+            if waits && none_left() {
+                queue.add(namespace.clone());
+            }
+        };
+        // It stays for the term.
+        let _ = pods.add_handler(crate::NAME, None, handler);
+    }
+
+    fn watch(&self, namespace: &Atom) {
+        let mut waiting = self.waiting.lock();
+        if waiting.len() >= MOST_WATCHES {
+            return;
+        }
+        let names = Names { namespace: namespace.clone(), queue: self.queue.clone(), left: Mutex::default() };
+        let scope = Scope::Namespace(namespace.clone());
+        let watch = self.informers.dynamic_into(Pod::resource(), scope, Arc::new(names));
+        waiting.insert(namespace.clone(), Source::Watch { _watch: watch });
+    }
+}
+
+fn has_none(pods: &Informer<Pod>, namespace: &Atom) -> bool {
+    pods.store().by_index(&PodIndex::Namespace(namespace.clone())).is_ok_and(|it| it.is_empty())
+}
+
+/// The names of the pods that are left in one namespace.
+struct Names {
+    namespace: Atom,
+    queue: Queue<Atom>,
+    left: Mutex<BTreeSet<Box<str>>>,
+}
+
+impl Sink for Names {
+    type Set = BTreeSet<Box<str>>;
+
+    fn collect(&self, set: &mut Self::Set, pod: Meta) {
+        set.insert(pod.name);
+    }
+
+    fn discard(&self, set: &mut Self::Set, pod: Meta) {
+        set.remove(&pod.name);
+    }
+
+    fn replace(&self, set: Self::Set) {
+        let is_empty = set.is_empty();
+        *self.left.lock() = set;
+        if is_empty {
+            self.queue.add(self.namespace.clone());
+        }
+    }
+
+    fn apply(&self, batch: Vec<(Event, Meta)>) {
+        let mut left = self.left.lock();
+        for (event, pod) in batch {
+            match event {
+                Event::Deleted => left.remove(&pod.name),
+                Event::Added | Event::Modified => left.insert(pod.name),
+            };
+        }
+        let is_empty = left.is_empty();
+        drop(left);
+        if is_empty {
+            self.queue.add(self.namespace.clone());
+        }
+    }
+
+    fn held(&self) -> usize {
+        self.left.lock().len()
+    }
+}

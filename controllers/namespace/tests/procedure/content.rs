@@ -1,0 +1,196 @@
+//! Everything but pods: how it is deleted, what fails, what is told.
+
+use serde_json::json;
+use test_cluster::Verdict;
+
+use crate::world::{SEC, World, forbidden, line, not_allowed, not_found, pass};
+
+const STATUS: &str = "update namespaces/status a";
+const GET: &str = "get namespaces a";
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_namespace_013_a_finalizer_on_content_is_told_and_waited_for() {
+    let world = World::new();
+    world.namespace("a");
+    world.object("apps/v1", "Deployment", "a", "held", &["custom.io/finalizer"]);
+    world.config_map("a", "x");
+    let _manager = world.start().await;
+    world.delete_namespace("a");
+    pass(20 * SEC).await;
+    assert_eq!(world.count("configmaps", "a"), 0);
+    assert_eq!(
+        world.condition("a", "NamespaceContentRemaining"),
+        "True SomeResourcesRemain: Some resources are remaining: deployments.apps has 1 resource instances"
+    );
+    assert_eq!(
+        world.condition("a", "NamespaceFinalizersRemaining"),
+        "True SomeFinalizersRemain: Some content in the namespace has finalizers remaining: \
+         custom.io/finalizer in 1 resource instances"
+    );
+    assert_eq!(world.true_conditions("a").len(), 2);
+    world.release("deployments", "a", "held");
+    pass(9 * SEC).await;
+    assert!(!world.exists("a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_namespace_016_without_deletecollection_objects_are_deleted_one_by_one() {
+    let world = World::new();
+    world.namespace("a");
+    world.object("v1", "Secret", "a", "one", &[]);
+    world.object("v1", "Secret", "a", "two", &[]);
+    let resource = |plural: &str, kind: &str, verbs: &[&str]| json!({ "resource": plural, "responseKind": { "kind": kind }, "scope": "Namespaced", "verbs": verbs });
+    let resources = [
+        resource("pods", "Pod", &["delete", "deletecollection", "list"]),
+        resource("secrets", "Secret", &["delete", "list"]),
+    ];
+    let core = json!({
+        "kind": "APIGroupDiscoveryList",
+        "items": [{ "metadata": {}, "versions": [{ "version": "v1", "freshness": "Current", "resources": resources }] }],
+    });
+    let _manager = world.start().await;
+    world.spoil(move |line, _| {
+        let body = core.clone();
+        (line == "GET /api").then_some(Verdict::Answer { status: 200, headers: Vec::new(), body })
+    });
+    world.delete_namespace("a");
+    pass(SEC).await;
+    let lines: Vec<_> = world.lines("a").into_iter().filter(|it| it.contains("secrets")).collect();
+    assert_eq!(lines, ["list secrets a", "delete secrets a/one", "delete secrets a/two", "list secrets a"]);
+    let deletes = world.calls().into_iter().filter(|it| it.verb == "delete");
+    assert!(deletes.into_iter().all(|it| it.json()["propagationPolicy"] == "Background"));
+    pass(9 * SEC).await;
+    assert!(!world.exists("a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_namespace_017_a_kind_that_is_not_found_in_one_namespace_is_not_given_up_for_the_next() {
+    let world = World::new();
+    for name in ["a", "b"] {
+        world.namespace(name);
+        world.config_map(name, "x");
+    }
+    let _manager = world.start().await;
+    world.spoil(|line, _| if line.ends_with(" configmaps a") { not_found() } else { None });
+    world.delete_namespace("a");
+    pass(SEC).await;
+    let about =
+        |name: &str| -> Vec<_> { world.lines(name).into_iter().filter(|it| it.contains("configmaps")).collect() };
+    assert_eq!(about("a"), ["deletecollection configmaps a", "list configmaps a", "list configmaps a"]);
+    pass(9 * SEC).await;
+    assert!(!world.exists("a"), "what is not there holds nobody");
+    world.delete_namespace("b");
+    pass(10 * SEC).await;
+    assert_eq!(about("b"), ["deletecollection configmaps b", "list configmaps b"]);
+    assert!(!world.exists("b"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_namespace_018_a_refused_deletecollection_is_no_error() {
+    let world = World::new();
+    world.namespace("a");
+    world.object("v1", "Secret", "a", "one", &[]);
+    let _manager = world.start().await;
+    world.spoil(|line, _| if line == "deletecollection secrets a" { not_allowed() } else { None });
+    world.delete_namespace("a");
+    pass(SEC).await;
+    assert_eq!(world.count("secrets", "a"), 0);
+    assert_eq!(world.true_conditions("a"), [""; 0]);
+    pass(9 * SEC).await;
+    assert!(!world.exists("a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_namespace_019_020_021_one_failing_kind_stops_no_other_is_told_once_and_recovers() {
+    let world = World::new();
+    world.namespace("a");
+    world.object("v1", "Secret", "a", "one", &[]);
+    world.config_map("a", "x");
+    world.object("apps/v1", "ReplicaSet", "a", "x", &[]);
+    let _manager = world.start().await;
+    world.spoil(|line, _| if line == "deletecollection secrets a" { forbidden() } else { None });
+    let start = world.clock.now();
+    world.delete_namespace("a");
+    pass(SEC).await;
+    assert_eq!(
+        (world.count("configmaps", "a"), world.count("replicasets", "a"), world.count("secrets", "a")),
+        (0, 0, 1)
+    );
+    assert_eq!(
+        world.condition("a", "NamespaceDeletionContentFailure"),
+        "True ContentDeletionFailed: Failed to delete all resource types, 1 remaining: \
+         secrets: refused with 403: not you"
+    );
+    assert!(world.condition("a", "NamespaceContentRemaining").contains("secrets. has 1 resource instances"));
+    pass(600 * SEC).await;
+    assert!(world.exists("a"));
+    let looks = world.times(GET, start);
+    let waits: Vec<_> = looks.windows(2).map(|it| it[1] - it[0]).collect();
+    assert!(waits.iter().all(|it| *it <= 60 * SEC), "back-off ends at a minute: {waits:?}");
+    assert!(waits.iter().filter(|it| **it == 60 * SEC).count() >= 5, "{waits:?}");
+    assert_eq!(world.times(STATUS, start).len(), 1, "the same is not written twice");
+
+    let before = world.conditions("a");
+    world.spoil(|line, _| if line == "update namespaces/finalize a" { forbidden() } else { None });
+    pass(61 * SEC).await;
+    let after = world.conditions("a");
+    assert_eq!((&before[2]["status"], &after[2]["status"]), (&json!("True"), &json!("False")));
+    assert_ne!(before[2]["lastTransitionTime"], after[2]["lastTransitionTime"]);
+    assert_eq!(before[0], after[0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_namespace_022_nothing_gets_the_orphan_finalizer() {
+    let world = World::new();
+    world.namespace("a");
+    world.object("batch/v1", "Job", "a", "job", &["x.io/hold"]);
+    let job = world.cluster.get("jobs", "a", "job").unwrap();
+    world.cluster.create(json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": { "name": "p", "namespace": "a", "ownerReferences": [{
+            "apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": job["metadata"]["uid"], "controller": true,
+        }] },
+        "spec": { "containers": [] },
+    }));
+    let _manager = world.start().await;
+    world.delete_namespace("a");
+    pass(SEC).await;
+    assert_eq!(world.count("pods", "a"), 0);
+    let job = world.cluster.get("jobs", "a", "job").unwrap();
+    assert!(job["metadata"]["deletionTimestamp"].is_string());
+    assert_eq!(job["metadata"]["finalizers"], json!(["x.io/hold"]));
+    let deletions: Vec<_> = world.calls().into_iter().filter(|it| it.verb == "deletecollection").collect();
+    assert!(deletions.len() >= 2);
+    assert!(deletions.iter().all(|it| it.json()["propagationPolicy"] == "Background"), "{deletions:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_asked_to_go_is_looked_at_and_not_asked_again() {
+    let world = World::new();
+    world.namespace("a");
+    world.object("v1", "Secret", "a", "held", &["x.io/hold"]);
+    let _manager = world.start().await;
+    world.delete_namespace("a");
+    pass(60 * SEC).await;
+    let lines = world.lines("a");
+    assert_eq!(lines.iter().filter(|it| *it == "deletecollection secrets a").count(), 1, "{lines:?}");
+    // One that slipped in is deleted all the same.
+    world.object("v1", "Secret", "a", "late", &[]);
+    pass(9 * SEC).await;
+    assert_eq!(world.count("secrets", "a"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_of_many_pages_is_counted_to_its_end() {
+    let world = World::new();
+    world.namespace("a");
+    for number in 0..1234 {
+        world.object("v1", "Secret", "a", &format!("held-{number}"), &["x.io/hold"]);
+    }
+    let _manager = world.start().await;
+    world.delete_namespace("a");
+    pass(SEC).await;
+    assert!(world.condition("a", "NamespaceContentRemaining").contains("secrets. has 1234 resource instances"));
+    let pages = world.calls().into_iter().filter(|it| line(it) == "list secrets a").count();
+    assert_eq!(pages, 3);
+}

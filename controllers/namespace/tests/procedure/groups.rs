@@ -1,0 +1,144 @@
+//! API groups that come, go and break.
+
+use serde_json::json;
+use test_cluster::{DiscoveryFault, Verdict};
+
+use crate::world::{MS, SEC, World, pass};
+
+const FINALIZE: &str = "update namespaces/finalize a";
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_namespace_014_a_group_that_fails_discovery_is_named_and_holds_only_the_end() {
+    let world = World::new();
+    world.namespace("a");
+    world.config_map("a", "x");
+    world.object("apps/v1", "ReplicaSet", "a", "x", &[]);
+    world.object("batch/v1", "Job", "a", "hidden", &[]);
+    world.cluster.fail_discovery("batch", DiscoveryFault::Stale);
+    let _manager = world.start().await;
+    let start = world.clock.now();
+    world.delete_namespace("a");
+    pass(30 * SEC).await;
+    assert_eq!((world.count("configmaps", "a"), world.count("replicasets", "a")), (0, 0));
+    assert_eq!(world.count("jobs", "a"), 1);
+    assert_eq!(
+        world.condition("a", "NamespaceDeletionDiscoveryFailure"),
+        "True DiscoveryFailed: Discovery failed for some groups, 1 failing: unable to retrieve the complete list of \
+         server APIs: batch/v1: stale GroupVersion discovery: batch/v1 (see APIService v1.batch)"
+    );
+    assert_eq!(world.true_conditions("a"), ["NamespaceDeletionDiscoveryFailure"]);
+    assert_eq!(world.times(FINALIZE, start).len(), 0);
+
+    world.cluster.mend_group("batch");
+    let cluster = world.cluster.clone();
+    world.spoil(move |line, _| {
+        if line == FINALIZE {
+            let namespace = cluster.get("namespaces", "", "a").unwrap();
+            assert_eq!(namespace["status"]["conditions"][0]["status"], "False", "told before the end");
+        }
+        None
+    });
+    pass(61 * SEC).await;
+    assert_eq!(world.count("jobs", "a"), 0);
+    assert!(!world.exists("a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn discovery_that_fails_as_a_whole_destroys_nothing_and_is_retried() {
+    let world = World::new();
+    world.namespace("a");
+    world.config_map("a", "x");
+    let _manager = world.start().await;
+    world.spoil(|line, _| line.starts_with("GET /api").then(|| Verdict::status(500, "InternalError", "etcd is away")));
+    world.delete_namespace("a");
+    pass(20 * SEC).await;
+    assert_eq!(world.count("configmaps", "a"), 1);
+    assert!(world.condition("a", "NamespaceDeletionDiscoveryFailure").contains("etcd is away"));
+    assert!(world.lines("a").iter().all(|it| it.contains("namespaces")));
+    world.spoil(|_, _| None);
+    pass(61 * SEC).await;
+    assert!(!world.exists("a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_without_aggregated_discovery_is_asked_group_by_group() {
+    let world = World::new();
+    world.namespace("a");
+    world.config_map("a", "x");
+    world.object("batch/v1", "Job", "a", "x", &[]);
+    let _manager = world.start().await;
+    world.spoil(|line, _| {
+        let body = match line {
+            "GET /api" => json!({ "kind": "APIVersions", "versions": ["v1"] }),
+            "GET /apis" => json!({ "kind": "APIGroupList", "groups": [
+                { "name": "apps", "versions": [{ "groupVersion": "apps/v1" }] },
+                { "name": "batch", "versions": [{ "groupVersion": "batch/v1" }] },
+                { "name": "gone.io", "versions": [{ "groupVersion": "gone.io/v1" }] },
+            ] }),
+            _ => return None,
+        };
+        Some(Verdict::Answer { status: 200, headers: Vec::new(), body })
+    });
+    world.delete_namespace("a");
+    pass(10 * SEC).await;
+    assert_eq!((world.count("configmaps", "a"), world.count("jobs", "a")), (0, 0));
+    let told = world.condition("a", "NamespaceDeletionDiscoveryFailure");
+    assert!(told.contains("gone.io/v1: ") && told.contains("(see APIService v1.gone.io)"), "{told}");
+    assert!(world.exists("a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_namespace_027_a_kind_that_came_after_the_start_is_emptied_too() {
+    let world = World::new();
+    world.namespace("early");
+    let _manager = world.start().await;
+    world.delete_namespace("early");
+    pass(500 * MS).await;
+    // Discovery is known by now, without this kind.
+    world.custom_kind("widgets", "Widget");
+    world.namespace("a");
+    world.object("example.com/v1", "Widget", "a", "x", &[]);
+    world.delete_namespace("a");
+    pass(10 * SEC).await;
+    assert_eq!(world.count("widgets.example.com", "a"), 0);
+    assert!(!world.exists("a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_namespace_029_an_aggregated_api_that_is_down_stops_nothing_else() {
+    let world = World::new();
+    world.custom_kind("widgets", "Widget");
+    world.namespace("a");
+    world.pod("a", "p", 0, &[]);
+    world.config_map("a", "x");
+    world.object("batch/v1", "Job", "a", "x", &[]);
+    world.object("example.com/v1", "Widget", "a", "x", &[]);
+    world.cluster.break_group("example.com");
+    let _manager = world.start().await;
+    world.delete_namespace("a");
+    pass(20 * SEC).await;
+    assert_eq!((world.count("pods", "a"), world.count("configmaps", "a"), world.count("jobs", "a")), (0, 0, 0));
+    assert!(world.condition("a", "NamespaceDeletionDiscoveryFailure").contains("APIService v1.example.com"));
+    assert!(world.exists("a"));
+    world.cluster.mend_group("example.com");
+    pass(61 * SEC).await;
+    assert!(!world.exists("a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_that_discovery_knows_but_that_does_not_answer_is_named_by_kind() {
+    let world = World::new();
+    world.custom_kind("widgets", "Widget");
+    world.namespace("a");
+    world.config_map("a", "x");
+    world.object("example.com/v1", "Widget", "a", "x", &[]);
+    let _manager = world.start().await;
+    world.spoil(|_, call| (call.group == "example.com").then_some(Verdict::Hang));
+    world.delete_namespace("a");
+    pass(11 * SEC).await;
+    assert_eq!(world.count("configmaps", "a"), 0);
+    assert!(world.condition("a", "NamespaceDeletionContentFailure").contains("widgets.example.com: "));
+    world.spoil(|_, _| None);
+    pass(100 * SEC).await;
+    assert!(!world.exists("a"));
+}

@@ -1,0 +1,99 @@
+//! Many namespaces at once: what they share, and that none starves another.
+
+use test_cluster::Verdict;
+
+use crate::world::{MS, SEC, World, line, pass};
+
+fn name(number: usize) -> String {
+    format!("n-{number}")
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_namespace_024_a_hundred_namespaces_deleted_at_once_are_soon_gone() {
+    let world = World::new();
+    for number in 0..100 {
+        world.namespace(&name(number));
+        world.config_map(&name(number), "x");
+        world.object("v1", "Secret", &name(number), "x", &[]);
+    }
+    let _manager = world.start().await;
+    (0..100).for_each(|number| world.delete_namespace(&name(number)));
+    pass(20 * SEC).await;
+    let left = (0..100).filter(|number| world.exists(&name(*number))).count();
+    assert_eq!(left, 0, "all of them, in a fraction of the 150 s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn kinds_are_asked_for_once_not_once_for_each_namespace() {
+    let world = World::new();
+    (0..20).for_each(|number| world.custom_kind(&format!("w{number}s"), &format!("W{number}")));
+    for number in 0..60 {
+        world.namespace(&name(number));
+        world.config_map(&name(number), "x");
+    }
+    let _manager = world.start().await;
+    // Over three seconds, as a person's loop does.
+    for number in 0..60 {
+        world.delete_namespace(&name(number));
+        pass(50 * MS).await;
+    }
+    pass(20 * SEC).await;
+    assert!((0..60).all(|number| !world.exists(&name(number))));
+
+    let calls = world.calls();
+    let about_custom = calls.iter().filter(|it| it.group == "example.com").count();
+    // Four beginnings and four ends, a list each.
+    assert!(about_custom <= 20 * 8, "{about_custom}");
+    let discoveries = calls.iter().filter(|it| line(it) == "GET /apis").count();
+    assert!(discoveries <= 8, "{discoveries}");
+    let lines = world.lines(&name(30));
+    let wanted = [
+        "get namespaces n-30",
+        "deletecollection configmaps n-30",
+        "list configmaps n-30",
+        "update namespaces/status n-30",
+        "get namespaces n-30",
+        "update namespaces/finalize n-30",
+    ];
+    assert_eq!(lines, wanted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn namespaces_that_hang_do_not_starve_the_others() {
+    let world = World::new();
+    for number in 0..30 {
+        world.namespace(&name(number));
+        world.config_map(&name(number), "x");
+    }
+    let _manager = world.start().await;
+    let hangs = |it: &str| (0..30).any(|number| it == format!("deletecollection configmaps {}", name(number)));
+    world.spoil(move |line, _| hangs(line).then_some(Verdict::Hang));
+    (0..30).for_each(|number| world.delete_namespace(&name(number)));
+    // Every one of them has had its patience by then.
+    pass(120 * SEC).await;
+    assert!((0..30).all(|number| world.exists(&name(number))));
+    world.namespace("good");
+    world.config_map("good", "x");
+    world.delete_namespace("good");
+    pass(10 * SEC).await;
+    assert!(!world.exists("good"));
+    world.spoil(|_, _| None);
+    pass(400 * SEC).await;
+    assert!((0..30).all(|number| !world.exists(&name(number))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn kinds_that_many_namespaces_hold_are_asked_for_in_each() {
+    let world = World::new();
+    world.namespace("crowd");
+    (0..600).for_each(|number| world.config_map("crowd", &format!("x-{number}")));
+    world.namespace("a");
+    world.config_map("a", "x");
+    let _manager = world.start().await;
+    world.delete_namespace("a");
+    pass(10 * SEC).await;
+    assert!(!world.exists("a"));
+    assert_eq!((world.count("configmaps", "a"), world.count("configmaps", "crowd")), (0, 600));
+    let lines: Vec<_> = world.lines("a").into_iter().filter(|it| it.contains("configmaps")).collect();
+    assert_eq!(lines, ["deletecollection configmaps a", "list configmaps a", "list configmaps a"]);
+}

@@ -1,0 +1,198 @@
+//! Pods go first, in their own time, and the namespace notices.
+
+use crate::world::{MS, SEC, World, forbidden, pass};
+use api::Pod;
+
+const GET: &str = "get namespaces a";
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_namespace_009_everything_else_waits_for_the_last_pod() {
+    let world = World::new();
+    world.namespace("a");
+    world.pod("a", "held", 0, &["x.io/hold"]);
+    world.config_map("a", "x");
+    let _manager = world.start().await;
+    world.delete_namespace("a");
+    pass(20 * SEC).await;
+    let pod = world.cluster.get("pods", "a", "held").unwrap();
+    assert!(pod["metadata"]["deletionTimestamp"].is_string());
+    assert_eq!(world.count("configmaps", "a"), 1);
+    assert_eq!(world.cluster.get("namespaces", "", "a").unwrap()["status"]["phase"], "Terminating");
+    assert_eq!(world.conditions("a").len(), 5);
+
+    world.release("pods", "a", "held");
+    world.cluster.delete("pods", "a", "held");
+    pass(10 * SEC).await;
+    assert_eq!((world.count("pods", "a"), world.count("configmaps", "a")), (0, 0));
+    assert!(!world.exists("a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_namespace_010_pods_that_use_their_grace_are_looked_at_after_half_of_it() {
+    let world = World::new();
+    world.namespace("a");
+    world.pod("a", "slow", 30, &[]);
+    world.config_map("a", "x");
+    let _manager = world.start().await;
+    let start = world.clock.now();
+    world.delete_namespace("a");
+    pass(27 * SEC).await;
+    assert_eq!(world.count("configmaps", "a"), 1, "no other resource is deleted meanwhile");
+    assert!(world.lines("a").iter().all(|it| !it.contains("configmaps")));
+    let looks = world.times(GET, start);
+    assert_eq!(looks.len(), 3, "{looks:?}");
+    assert!(looks[0] < SEC && looks[1] >= 16 * SEC && looks[1] < 17 * SEC, "{looks:?}");
+    // The grace that is left then: 14 s, so 8 s later.
+    assert!(looks[2] >= 24 * SEC && looks[2] < 25 * SEC, "{looks:?}");
+    assert_eq!(world.true_conditions("a"), ["NamespaceContentRemaining"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_namespace_011_pods_held_by_a_finalizer_are_looked_at_every_eight_seconds() {
+    let world = World::new();
+    world.namespace("a");
+    world.pod("a", "held", 2, &["x.io/hold"]);
+    let _manager = world.start().await;
+    world.delete_namespace("a");
+    pass(30 * SEC).await;
+    world.cluster.clear_requests();
+    let start = world.clock.now();
+    pass(40 * SEC).await;
+    let looks = world.times(GET, start);
+    assert_eq!(looks.len(), 5, "{looks:?}");
+    assert!(looks.windows(2).all(|it| it[1] - it[0] == 8 * SEC), "{looks:?}");
+    assert_eq!(world.true_conditions("a"), ["NamespaceContentRemaining", "NamespaceFinalizersRemaining"]);
+    // Nothing changes, so nothing is written.
+    assert!(world.calls().iter().all(|it| it.verb != "update" && it.verb != "deletecollection"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_namespace_012_pods_that_outlive_their_grace_are_an_error() {
+    let world = World::new();
+    world.namespace("a");
+    world.pod("a", "undead", 2, &[]);
+    let _manager = world.start().await;
+    world.delete_namespace("a");
+    pass(10 * SEC).await;
+    assert_eq!(
+        world.condition("a", "NamespaceDeletionContentFailure"),
+        "True ContentDeletionFailed: Failed to delete all resource types, 1 remaining: \
+         unexpected items still remain in namespace: a for gvr: /v1, Resource=pods"
+    );
+    let start = world.clock.now();
+    world.cluster.clear_requests();
+    pass(600 * SEC).await;
+    let looks = world.times(GET, start);
+    assert!(looks.len() > 9 && looks.len() < 20, "with back-off up to a minute: {looks:?}");
+    world.cluster.delete("pods", "a", "undead");
+    pass(61 * SEC).await;
+    assert!(!world.exists("a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_namespace_030_a_failing_pod_step_stops_the_pass() {
+    let world = World::new();
+    world.namespace("a");
+    world.pod("a", "p", 0, &[]);
+    world.config_map("a", "x");
+    let _manager = world.start().await;
+    world.spoil(|line, _| if line == "deletecollection pods a" { forbidden() } else { None });
+    world.delete_namespace("a");
+    pass(20 * SEC).await;
+    assert_eq!(world.count("configmaps", "a"), 1);
+    assert!(world.condition("a", "NamespaceDeletionContentFailure").contains("not you"));
+    assert!(world.condition("a", "NamespaceContentRemaining").contains("pods. has 1 resource instances"));
+    // The same when not even a list tells.
+    world.spoil(|line, _| if line.ends_with(" pods a") || line == "list pods *" { forbidden() } else { None });
+    pass(60 * SEC).await;
+    assert_eq!(world.count("configmaps", "a"), 1);
+    world.spoil(|_, _| None);
+    pass(61 * SEC).await;
+    assert!(!world.exists("a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_namespace_031_conditions_tell_of_the_pods_that_are_waited_for() {
+    let world = World::new();
+    world.namespace("a");
+    world.pod("a", "one", 30, &["x.io/hold"]);
+    world.pod("a", "two", 30, &["x.io/hold", "y.io/hold"]);
+    let _manager = world.start().await;
+    world.delete_namespace("a");
+    pass(SEC).await;
+    assert_eq!(
+        world.condition("a", "NamespaceContentRemaining"),
+        "True SomeResourcesRemain: Some resources are remaining: pods. has 2 resource instances"
+    );
+    assert_eq!(
+        world.condition("a", "NamespaceFinalizersRemaining"),
+        "True SomeFinalizersRemain: Some content in the namespace has finalizers remaining: \
+         x.io/hold in 2 resource instances, y.io/hold in 1 resource instances"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_the_last_pod_wakes_the_namespace_by_a_watch_of_its_own() {
+    let world = World::new();
+    world.namespace("a");
+    world.pod("a", "one", 60, &[]);
+    world.pod("a", "two", 60, &[]);
+    world.namespace("b");
+    world.pod("b", "other", 60, &[]);
+    let _manager = world.start().await;
+    world.delete_namespace("a");
+    pass(7 * SEC).await;
+    let watches = |it: &test_cluster::Call| it.verb == "watch" && it.resource == "pods";
+    let opened: Vec<_> = world.cluster.requests().into_iter().filter(watches).collect();
+    assert!(!opened.is_empty() && opened.iter().all(|it| it.namespace == "a"), "never all pods for this alone");
+
+    world.cluster.delete("pods", "a", "one");
+    pass(500 * MS).await;
+    assert!(world.exists("a"));
+    world.cluster.delete("pods", "a", "two");
+    pass(500 * MS).await;
+    assert!(!world.exists("a"), "long before it would have looked again");
+    // The watch ends with the waiting.
+    world.cluster.clear_requests();
+    pass(3600 * SEC).await;
+    assert!(!world.cluster.requests().iter().any(watches));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_the_last_pod_wakes_the_namespace_by_the_cache_of_another_controller() {
+    let world = World::new();
+    world.namespace("a");
+    world.pod("a", "one", 60, &[]);
+    world.pod("a", "two", 60, &[]);
+    let _manager = world.start_with(|informers| drop(informers.typed::<Pod>())).await;
+    world.delete_namespace("a");
+    pass(7 * SEC).await;
+    world.cluster.delete("pods", "a", "one");
+    pass(500 * MS).await;
+    assert!(world.exists("a"));
+    world.cluster.delete("pods", "a", "two");
+    pass(500 * MS).await;
+    assert!(!world.exists("a"));
+    let own = |it: &test_cluster::Call| it.verb == "watch" && it.resource == "pods" && it.namespace == "a";
+    assert!(!world.cluster.requests().iter().any(own), "no watch of its own");
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_namespace_025_a_recreated_namespace_is_empty() {
+    let world = World::new();
+    world.namespace("a");
+    world.pod("a", "p", 1, &[]);
+    world.object("v1", "Service", "a", "s", &[]);
+    let _manager = world.start().await;
+    world.delete_namespace("a");
+    pass(SEC).await;
+    world.cluster.delete("pods", "a", "p");
+    pass(10 * SEC).await;
+    assert!(!world.exists("a"));
+    world.namespace("a");
+    assert_eq!((world.count("pods", "a"), world.count("services", "a")), (0, 0));
+    world.config_map("a", "new");
+    pass(400 * SEC).await;
+    assert_eq!(world.count("configmaps", "a"), 1, "what is new stays");
+    assert_eq!(world.spec_finalizers("a"), ["kubernetes"]);
+}
