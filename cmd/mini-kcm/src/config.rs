@@ -1,0 +1,265 @@
+//! What we run with: validated, typed, all errors reported at once.
+
+use std::{net::IpAddr, path::PathBuf, time::Duration};
+
+use client::Limits;
+
+use crate::{
+    controllers::Selection,
+    flags::{Effect, FLAGS, Typed},
+};
+
+/// Everything that was decided before the first request.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Which controllers run.
+    pub controllers: Selection,
+    /// Per-controller options.
+    pub options: Options,
+    /// `--kubeconfig`
+    pub kubeconfig: Option<PathBuf>,
+    /// `--master`
+    pub master: Option<String>,
+    /// The common client budget.
+    pub limits: Limits,
+    /// `--min-resync-period`
+    pub min_resync_period: Duration,
+    /// `--controller-start-interval`
+    pub start_interval: Duration,
+    /// `--controller-shutdown-timeout`; `None` waits for ever.
+    pub shutdown_timeout: Option<Duration>,
+    /// What a standby keeps ready.
+    pub standby: Standby,
+    /// `None` without leader election.
+    pub election: Option<Election>,
+    /// `None` serves nothing.
+    pub serving: Option<(IpAddr, u16)>,
+    /// `-v`
+    pub verbosity: u8,
+    /// What the operator should know, one sentence each.
+    pub warnings: Vec<String>,
+}
+
+/// Options of single controllers.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Of the namespace controller.
+    pub namespace: namespace_controller::Options,
+}
+
+/// What a standby keeps ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standby {
+    /// Informers run, so that it acts at once.
+    Warm,
+    /// Nothing runs before the term, as upstream.
+    Cold,
+}
+
+/// The Lease and its durations, as typed; the election itself checks how they fit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Election {
+    /// `--leader-elect-lease-duration`
+    pub lease_duration: Duration,
+    /// `--leader-elect-renew-deadline`
+    pub renew_deadline: Duration,
+    /// `--leader-elect-retry-period`
+    pub retry_period: Duration,
+    /// `--leader-elect-resource-namespace`
+    pub namespace: String,
+    /// `--leader-elect-resource-name`
+    pub name: String,
+}
+
+impl Election {
+    /// What the election is made with.
+    #[must_use]
+    pub fn with_identity(&self, identity: String) -> leader_election::Config {
+        let Self { lease_duration, renew_deadline, retry_period, namespace, name } = self.clone();
+        leader_election::Config { lease_duration, renew_deadline, retry_period, namespace, name, identity }
+    }
+}
+
+impl Config {
+    /// Reads the flags.
+    ///
+    /// # Errors
+    /// Everything that is wrong, one text each, naming the flag.
+    pub fn new(mut flags: Typed) -> Result<Self, Vec<String>> {
+        let controllers = Selection::new(&flags.list("controllers")).unwrap_or_else(|errors| {
+            errors.into_iter().for_each(|it| flags.error(it));
+            Selection::default()
+        });
+        let limits = Limits { qps: flags.parsed("kube-api-qps"), burst: flags.parsed("kube-api-burst") };
+        let standby = match flags.text("standby") {
+            "warm" => Standby::Warm,
+            "cold" => Standby::Cold,
+            other => {
+                let error = format!("invalid argument {other:?} for --standby: warm or cold");
+                flags.error(error);
+                Standby::Warm
+            }
+        };
+        let options = Options {
+            namespace: namespace_controller::Options {
+                workers: flags.workers("concurrent-namespace-syncs"),
+                resync: flags.duration("namespace-sync-period"),
+            },
+        };
+        let shutdown_timeout = flags.duration("controller-shutdown-timeout");
+        let port: u16 = flags.parsed("secure-port");
+        let address = flags.address("bind-address");
+        let mut warnings = controllers.warnings();
+        warnings.extend(without_effect(&flags));
+        let address = on_loopback(address, &flags, &mut warnings);
+        let config = Self {
+            election: election(&mut flags),
+            controllers,
+            options,
+            kubeconfig: flags.optional("kubeconfig").map(PathBuf::from),
+            master: flags.optional("master"),
+            limits,
+            min_resync_period: flags.duration("min-resync-period"),
+            start_interval: flags.duration("controller-start-interval"),
+            shutdown_timeout: (!shutdown_timeout.is_zero()).then_some(shutdown_timeout),
+            standby,
+            serving: (port != 0).then_some((address, port)),
+            verbosity: flags.parsed("v"),
+            warnings,
+        };
+        flags.finish()?;
+        Ok(config)
+    }
+}
+
+fn election(flags: &mut Typed) -> Option<Election> {
+    if !flags.bool("leader-elect") {
+        return None;
+    }
+    if flags.text("leader-elect-resource-lock") != "leases" {
+        flags.error("resourceLock value must be \"leases\"; see --leader-elect-resource-lock");
+    }
+    let election = Election {
+        lease_duration: flags.duration("leader-elect-lease-duration"),
+        renew_deadline: flags.duration("leader-elect-renew-deadline"),
+        retry_period: flags.duration("leader-elect-retry-period"),
+        namespace: flags.text("leader-elect-resource-namespace").to_owned(),
+        name: flags.text("leader-elect-resource-name").to_owned(),
+    };
+    // The identity is made when the process starts; any will do to check the rest.
+    if let Err(err) = election.with_identity("unnamed".to_owned()).validate() {
+        flags.error(err.to_string());
+    }
+    Some(election)
+}
+
+/// Requests are not authorized yet, so nobody but this machine may send any.
+fn on_loopback(address: IpAddr, flags: &Typed, warnings: &mut Vec<String>) -> IpAddr {
+    if address.is_loopback() {
+        return address;
+    }
+    if flags.given("bind-address") {
+        warnings.push(format!("--bind-address={address}: served on loopback only, as requests are not authorized yet"));
+    }
+    if address.is_ipv6() { IpAddr::from(std::net::Ipv6Addr::LOCALHOST) } else { IpAddr::from([127, 0, 0, 1]) }
+}
+
+fn without_effect(flags: &Typed) -> Option<String> {
+    let given = FLAGS.iter().filter(|it| it.effect == Effect::Waits && flags.given(it.name));
+    let names: Vec<String> = given.map(|it| format!("--{}", it.name)).collect();
+    (!names.is_empty())
+        .then(|| format!("accepted without effect, as their controllers are not in this binary: {}", names.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flags::{Asked, parse};
+
+    fn config(args: &[&str]) -> Result<Config, Vec<String>> {
+        match parse(args.iter().map(|it| (*it).to_owned())) {
+            Ok(Asked::Run(typed)) => Config::new(typed),
+            Ok(Asked::Print(text)) => panic!("printed {text}"),
+            Err(err) => Err(vec![err]),
+        }
+    }
+
+    #[test]
+    fn defaults_are_upstreams() {
+        let config = config(&[]).unwrap();
+        let election = config.election.unwrap();
+        assert_eq!(election.lease_duration, Duration::from_secs(15));
+        assert_eq!(election.renew_deadline, Duration::from_secs(10));
+        assert_eq!(election.retry_period, Duration::from_secs(2));
+        assert_eq!((election.namespace.as_str(), election.name.as_str()), ("kube-system", "kube-controller-manager"));
+        assert_eq!(config.limits, Limits { qps: 20.0, burst: 30 });
+        assert_eq!(config.shutdown_timeout, Some(Duration::from_secs(10)));
+        assert_eq!(config.min_resync_period, Duration::from_secs(12 * 3600));
+        assert_eq!(config.serving, Some((IpAddr::from([127, 0, 0, 1]), 10257)));
+        assert_eq!(config.options.namespace.workers, 10);
+    }
+
+    #[test]
+    fn every_flag_of_the_comparison_is_accepted() {
+        let args = "--kubeconfig=k --controllers=job-controller,namespace-controller --leader-elect --leader-elect-resource-name=bench \
+            --kube-api-qps=5000 --kube-api-burst=5000 --concurrent-gc-syncs=20 --concurrent-namespace-syncs=10 \
+            --node-eviction-rate=1000 --secondary-node-eviction-rate=1000 --secure-port=27448 --bind-address=127.0.0.1";
+        let config = config(&args.split_whitespace().collect::<Vec<_>>()).unwrap();
+        assert_eq!(config.limits.burst, 5000);
+        let warnings = config.warnings.join("\n");
+        assert!(
+            warnings.contains("--concurrent-gc-syncs, --node-eviction-rate, --secondary-node-eviction-rate"),
+            "{warnings}"
+        );
+        assert!(warnings.contains("job-controller"), "{warnings}");
+    }
+
+    #[test]
+    fn acceptance_shell_008_a_second_controllers_flag_appends() {
+        let config = config(&["--controllers=*", "--controllers=-namespace"]).unwrap();
+        assert_eq!(config.controllers.entries(), ["*", "-namespace-controller"]);
+        assert_eq!(config.controllers.ours().count(), 0);
+    }
+
+    #[test]
+    fn acceptance_shell_012_bad_values_are_all_named_before_anything_is_asked() {
+        let errors =
+            config(&["--concurrent-namespace-syncs=0", "--standby=hot", "--controllers=foo", "--secure-port=x"])
+                .unwrap_err();
+        let all = errors.join("\n");
+        for part in [
+            "concurrent-namespace-syncs must be greater than 0, but got 0",
+            "--standby",
+            "\"foo\" is not in the list of known controllers",
+            "--secure-port",
+        ] {
+            assert!(all.contains(part), "{part} in {all}");
+        }
+        assert!(config(&["--no-such-flag"]).is_err() && config(&["positional"]).is_err());
+    }
+
+    #[test]
+    fn acceptance_shell_013_only_leases_lock_and_only_where_it_matters() {
+        let errors = config(&["--leader-elect-resource-lock=endpoints"]).unwrap_err();
+        assert!(errors[0].contains("resourceLock value must be \"leases\""), "{errors:?}");
+        assert!(config(&["--leader-elect-resource-lock=endpoints", "--leader-elect=false"]).is_ok());
+    }
+
+    #[test]
+    fn acceptance_shell_016_port_zero_serves_nothing() {
+        assert!(config(&["--secure-port=0"]).unwrap().serving.is_none());
+    }
+
+    #[test]
+    fn durations_that_do_not_fit_are_an_error_that_names_the_flag() {
+        let errors = config(&["--leader-elect-retry-period=10s"]).unwrap_err();
+        assert!(errors[0].contains("leader-elect-renew-deadline"), "{errors:?}");
+    }
+
+    #[test]
+    fn an_open_address_is_served_on_loopback_until_requests_are_authorized() {
+        let config = config(&["--bind-address=::"]).unwrap();
+        assert_eq!(config.serving.unwrap().0, IpAddr::from(std::net::Ipv6Addr::LOCALHOST));
+        assert!(config.warnings.iter().any(|it| it.contains("--bind-address")));
+    }
+}

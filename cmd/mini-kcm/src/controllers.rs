@@ -1,0 +1,292 @@
+//! The table of controllers: canonical name, alias, default, and how ours start.
+//!
+//! Adding a controller means one crate under `controllers/` and its constructor in this table. Names whose controller is
+//! not in this binary are known all the same, so that an operator's argument list starts us, and is warned about what it
+//! will not get.
+
+use controller::Builder;
+
+use crate::config::Options;
+
+/// One line of the table.
+#[derive(Debug)]
+pub struct Known {
+    /// Canonical name; its meaning never changes.
+    pub name: &'static str,
+    /// An older name that still works; empty where there never was one.
+    pub alias: &'static str,
+    /// When `*` includes it.
+    pub default: ByDefault,
+    /// How it starts, where it is in this binary.
+    pub start: Option<Start>,
+}
+
+/// Declares a controller to its builder.
+pub type Start = fn(&mut Builder, &Options);
+
+/// When a controller runs without being named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ByDefault {
+    /// With `*`.
+    On,
+    /// Only when named.
+    Off,
+    /// With `*`, if this feature gate is on, which by default it is not.
+    Gated(&'static str),
+    /// Never: a stub that upstream removed in 1.37.
+    Removed,
+}
+
+use ByDefault::{Gated, Off, On, Removed};
+
+const fn absent(name: &'static str, alias: &'static str, default: ByDefault) -> Known {
+    Known { name, alias, default, start: None }
+}
+
+/// Every name that `--controllers` takes.
+pub const KNOWN: &[Known] = &[
+    Known { name: namespace_controller::NAME, alias: "namespace", default: On, start: Some(start_namespace) },
+    absent("serviceaccount-token-controller", "serviceaccount-token", On),
+    absent("endpoints-controller", "endpoint", On),
+    absent("endpointslice-controller", "endpointslice", On),
+    absent("endpointslice-mirroring-controller", "endpointslicemirroring", On),
+    absent("replicationcontroller-controller", "replicationcontroller", On),
+    absent("pod-garbage-collector-controller", "podgc", On),
+    absent("resourcequota-controller", "resourcequota", On),
+    absent("serviceaccount-controller", "serviceaccount", On),
+    absent("garbage-collector-controller", "garbagecollector", On),
+    absent("daemonset-controller", "daemonset", On),
+    absent("job-controller", "job", On),
+    absent("podgroup-protection-controller", "", Gated("GenericWorkload")),
+    absent("deployment-controller", "deployment", On),
+    absent("replicaset-controller", "replicaset", On),
+    absent("horizontal-pod-autoscaler-controller", "horizontalpodautoscaling", On),
+    absent("disruption-controller", "disruption", On),
+    absent("statefulset-controller", "statefulset", On),
+    absent("cronjob-controller", "cronjob", On),
+    absent("certificatesigningrequest-signing-controller", "csrsigning", On),
+    absent("certificatesigningrequest-approving-controller", "csrapproving", On),
+    absent("certificatesigningrequest-cleaner-controller", "csrcleaner", On),
+    absent("podcertificaterequest-cleaner-controller", "", Gated("PodCertificateRequest")),
+    absent("ttl-controller", "ttl", On),
+    absent("bootstrap-signer-controller", "bootstrapsigner", Off),
+    absent("token-cleaner-controller", "tokencleaner", Off),
+    absent("node-ipam-controller", "nodeipam", On),
+    absent("node-lifecycle-controller", "nodelifecycle", On),
+    absent("taint-eviction-controller", "", On),
+    absent("service-lb-controller", "service", Removed),
+    absent("node-route-controller", "route", Removed),
+    absent("cloud-node-lifecycle-controller", "cloud-node-lifecycle", Removed),
+    absent("persistentvolume-binder-controller", "persistentvolume-binder", On),
+    absent("persistentvolume-attach-detach-controller", "attachdetach", On),
+    absent("persistentvolume-expander-controller", "persistentvolume-expander", On),
+    absent("persistentvolumeclaim-protection-controller", "pvc-protection", On),
+    absent("persistentvolume-protection-controller", "pv-protection", On),
+    absent("volumeattributesclass-protection-controller", "", On),
+    absent("clusterrole-aggregation-controller", "clusterrole-aggregation", On),
+    absent("ttl-after-finished-controller", "ttl-after-finished", On),
+    absent("root-ca-certificate-publisher-controller", "root-ca-cert-publisher", On),
+    absent("kube-apiserver-serving-clustertrustbundle-publisher-controller", "", Gated("ClusterTrustBundle")),
+    absent("ephemeral-volume-controller", "ephemeral-volume", On),
+    absent("storageversion-garbage-collector-controller", "storage-version-gc", Gated("StorageVersionAPI")),
+    absent("resourceclaim-controller", "resource-claim-controller", On),
+    absent("resourcepoolstatusrequest-controller", "", Gated("DRAResourcePoolStatus")),
+    absent("device-taint-eviction-controller", "", On),
+    absent("legacy-serviceaccount-token-cleaner-controller", "legacy-service-account-token-cleaner", On),
+    absent("validatingadmissionpolicy-status-controller", "", On),
+    absent("service-cidr-controller", "", On),
+    absent("storage-version-migrator-controller", "svm", Gated("StorageVersionMigrator")),
+    absent("selinux-warning-controller", "", Off),
+];
+
+fn start_namespace(builder: &mut Builder, options: &Options) {
+    namespace_controller::start(builder, options.namespace);
+}
+
+/// `--controllers`, with aliases replaced by canonical names.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Selection(Vec<String>);
+
+impl Selection {
+    /// Checks every entry.
+    ///
+    /// # Errors
+    /// One text for each name that is not known.
+    pub fn new(entries: &[String]) -> Result<Self, Vec<String>> {
+        let mut canonical = Vec::new();
+        let mut errors = Vec::new();
+        for entry in entries {
+            if entry == "*" {
+                canonical.push(entry.clone());
+                continue;
+            }
+            let (minus, name) = entry.strip_prefix('-').map_or(("", entry.as_str()), |name| ("-", name));
+            match KNOWN.iter().find(|it| it.name == name || (!it.alias.is_empty() && it.alias == name)) {
+                Some(known) => canonical.push(format!("{minus}{}", known.name)),
+                None => errors.push(format!("\"{name}\" is not in the list of known controllers")),
+            }
+        }
+        if errors.is_empty() { Ok(Self(canonical)) } else { Err(errors) }
+    }
+
+    /// The entries, canonical.
+    #[must_use]
+    pub fn entries(&self) -> &[String] {
+        &self.0
+    }
+
+    /// Whether a controller is to run. The first entry that names it wins; else `*` decides by its default.
+    #[must_use]
+    pub fn enables(&self, known: &Known) -> bool {
+        for entry in &self.0 {
+            if entry == known.name {
+                return true;
+            }
+            if entry.strip_prefix('-') == Some(known.name) {
+                return false;
+            }
+        }
+        known.default == On && self.0.iter().any(|it| it == "*")
+    }
+
+    /// The controllers of this binary that are to run.
+    pub fn ours(&self) -> impl Iterator<Item = (&'static Known, Start)> + '_ {
+        KNOWN.iter().filter(|it| self.enables(it)).filter_map(|it| Some((it, it.start?)))
+    }
+
+    /// What an operator should know before relying on this selection, one sentence each.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        let names = |pick: &dyn Fn(&Known) -> bool| {
+            let picked: Vec<&str> = KNOWN.iter().filter(|it| pick(it)).map(|it| it.name).collect();
+            picked.join(", ")
+        };
+        let named = |known: &Known| self.0.iter().any(|it| it == known.name);
+        let absent = names(&|it| self.enables(it) && it.start.is_none() && matches!(it.default, On | Off));
+        if !absent.is_empty() {
+            warnings
+                .push(format!("not in this binary, so nobody does their work unless another manager does: {absent}"));
+        }
+        for known in KNOWN.iter().filter(|it| named(it)) {
+            if let Gated(gate) = known.default {
+                warnings.push(format!("{} needs the feature gate {gate}, which is off", known.name));
+            }
+        }
+        let mentioned = |known: &Known| self.0.iter().any(|it| it.trim_start_matches('-') == known.name);
+        let removed = names(&|it| it.default == Removed && mentioned(it));
+        if !removed.is_empty() {
+            warnings.push(format!("removed in Kubernetes 1.37, ignored: {removed}"));
+        }
+        let contradicted =
+            names(&|it| named(it) && self.0.iter().any(|entry| entry.strip_prefix('-') == Some(it.name)));
+        if !contradicted.is_empty() {
+            warnings.push(format!("named both with and without '-', the first counts: {contradicted}"));
+        }
+        warnings
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn selection(list: &str) -> Selection {
+        let entries: Vec<String> = list.split(',').filter(|_| !list.is_empty()).map(str::to_owned).collect();
+        Selection::new(&entries).unwrap()
+    }
+
+    fn on(list: &str, name: &str) -> bool {
+        selection(list).enables(KNOWN.iter().find(|it| it.name == name).unwrap())
+    }
+
+    const NAMESPACE: &str = "namespace-controller";
+    const JOB: &str = "job-controller";
+
+    #[test]
+    fn names_are_unique_and_upstreams_fifty_two() {
+        let mut names: Vec<&str> =
+            KNOWN.iter().flat_map(|it| [it.name, it.alias]).filter(|it| !it.is_empty()).collect();
+        names.sort_unstable();
+        let all = names.len();
+        names.dedup();
+        assert_eq!(names.len(), all);
+        assert_eq!(KNOWN.len(), 52);
+    }
+
+    #[test]
+    fn acceptance_shell_001_star_runs_all_that_are_on_by_default_and_names_those_we_lack() {
+        assert!(on("*", NAMESPACE) && on("*", JOB));
+        for off in ["bootstrap-signer-controller", "token-cleaner-controller", "selinux-warning-controller"] {
+            assert!(!on("*", off), "{off}");
+        }
+        let warnings = selection("*").warnings();
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        assert!(warnings[0].contains("endpoints-controller") && warnings[0].contains("job-controller"));
+        assert!(!warnings[0].contains("namespace-controller") && !warnings[0].contains("podgroup"));
+    }
+
+    #[test]
+    fn acceptance_shell_003_a_list_without_star_runs_only_what_it_names() {
+        let list = "job-controller,statefulset";
+        let running: Vec<&str> = KNOWN.iter().filter(|it| selection(list).enables(it)).map(|it| it.name).collect();
+        assert_eq!(running, ["job-controller", "statefulset-controller"]);
+        assert!(selection("").ours().next().is_none(), "an empty list is valid and runs nothing");
+        assert!(selection("-job").ours().next().is_none());
+    }
+
+    #[test]
+    fn acceptance_shell_004_a_controller_that_is_off_by_default_runs_when_named() {
+        assert!(on("*,bootstrapsigner", "bootstrap-signer-controller"));
+    }
+
+    #[test]
+    fn acceptance_shell_005_the_first_entry_that_names_a_controller_wins() {
+        for (list, want) in [
+            ("-namespace,*,namespace", false),
+            ("namespace,-namespace", true),
+            ("-namespace,namespace", false),
+            ("namespace,*", true),
+            ("*,-namespace", false),
+            ("-job,*", true),
+        ] {
+            assert_eq!(on(list, NAMESPACE), want, "{list}");
+        }
+        assert!(selection("-job,*,job").warnings().iter().any(|it| it.contains("the first counts: job-controller")));
+    }
+
+    #[test]
+    fn acceptance_shell_006_007_every_unknown_name_is_reported_in_one_run() {
+        let unknown = |list: &[&str]| {
+            let entries: Vec<String> = list.iter().map(|it| (*it).to_owned()).collect();
+            Selection::new(&entries).unwrap_err()
+        };
+        assert_eq!(unknown(&["foo"]), ["\"foo\" is not in the list of known controllers"]);
+        assert_eq!(
+            unknown(&["-foo", "bar"]),
+            ["\"foo\" is not in the list of known controllers", "\"bar\" is not in the list of known controllers"]
+        );
+        for bad in ["-*", "", " job", "Job"] {
+            assert_eq!(unknown(&[bad]).len(), 1, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn acceptance_shell_009_aliases_become_canonical() {
+        assert_eq!(selection("*,-job,namespace").entries(), ["*", "-job-controller", "namespace-controller"]);
+    }
+
+    #[test]
+    fn acceptance_shell_010_a_gated_controller_may_be_named_and_its_gate_is_told() {
+        let selection = selection("*,svm,storage-version-gc");
+        assert!(selection.warnings().iter().any(|it| it.contains("StorageVersionMigrator")));
+        assert!(!on("*", "storage-version-migrator-controller"));
+    }
+
+    #[test]
+    fn acceptance_shell_011_the_removed_cloud_names_are_a_warning() {
+        for list in ["*,-service-lb-controller", "*,route"] {
+            assert!(selection(list).warnings().iter().any(|it| it.contains("removed in Kubernetes 1.37")), "{list}");
+        }
+    }
+}

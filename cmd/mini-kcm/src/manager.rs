@@ -1,0 +1,386 @@
+//! The manager as a value: start order, leadership, shutdown, read top to bottom.
+//!
+//! It owns everything: no statics but the interner and the log subscriber, no detached task, no exit below main. Two
+//! managers in one process do not know of each other, so a simulation runs them side by side.
+
+use std::time::Duration;
+
+use client::{Clients, Connection, Environment, Term};
+use clock::Clock;
+use controller::{Builder, Controller, Deps as ControllerDeps};
+use events::{ObjectReference, Recorder, Type};
+use futures::future::join_all;
+use informer::Informers;
+use leader_election::{Elector, Signal};
+use metrics::Metrics;
+use tasks::{Scope, Task};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    config::{Config, Election, Standby},
+    health::Health,
+    hearing::deaf,
+    serve,
+    view::View,
+};
+
+/// Longest wait for events to be written when we stop.
+const FLUSH: Duration = Duration::from_millis(500);
+/// How long the API server may be unwell when a term begins.
+const SERVER_HEALTHY: Duration = Duration::from_secs(10);
+
+/// What the manager stands on.
+pub struct Deps {
+    /// Where requests go.
+    pub connection: Connection,
+    /// When controllers may write: the connection's write pool asks the same term.
+    pub term: Term,
+    /// Time.
+    pub clock: Clock,
+    /// Every random choice begins here.
+    pub seed: u64,
+    /// The manager's own registry.
+    pub metrics: Metrics,
+    /// Owns every task; dropping it is a crash.
+    pub scope: Scope,
+    /// The first signal.
+    pub stop: CancellationToken,
+    /// Who we are in the Lease and in events.
+    pub hostname: String,
+}
+
+/// How a manager ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Exit {
+    /// Asked to stop, and stopped in order: exit code 0.
+    Clean,
+    /// Exit code 1 with this cause.
+    Failed(String),
+}
+
+/// Runs until it is asked to stop, loses its Lease or fails.
+pub async fn run(config: Config, deps: Deps) -> Exit {
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
+    let mut manager = Manager::new(config, deps);
+    match manager.live().await {
+        Ok(()) => Exit::Clean,
+        Err(cause) => Exit::Failed(cause),
+    }
+}
+
+struct Manager {
+    config: Config,
+    deps: Deps,
+    health: Health,
+    clients: Clients,
+    informers: Informers,
+    /// Ends the waits of controllers' clients (nothing was sent, so nothing is lost), and long syncs between two calls.
+    stopping: CancellationToken,
+}
+
+/// Why a term ends.
+enum End {
+    /// A signal.
+    Asked,
+    /// The Lease is no longer ours: others may act any moment.
+    Lost(String),
+    /// We hear nothing: others would do better.
+    Deaf(String),
+    /// An invariant broke.
+    Panicked(String),
+}
+
+impl Manager {
+    fn new(config: Config, deps: Deps) -> Self {
+        let stopping = CancellationToken::new();
+        let clients = Clients::new(
+            deps.connection.clone(),
+            Environment {
+                clock: deps.clock.clone(),
+                metrics: deps.metrics.clone(),
+                term: deps.term.clone(),
+                stop: stopping.clone(),
+                user_agent: format!(
+                    "mini-kcm/v{} ({}/{})",
+                    env!("CARGO_PKG_VERSION"),
+                    std::env::consts::OS,
+                    std::env::consts::ARCH
+                ),
+            },
+        );
+        let informers = Informers::new(informer::Environment {
+            watcher: clients.watcher(config.limits),
+            clock: deps.clock.clone(),
+            metrics: deps.metrics.clone(),
+            spawner: deps.scope.spawner(),
+            rng_seed: deps.seed,
+        });
+        Self { config, deps, health: Health::default(), clients, informers, stopping }
+    }
+
+    async fn live(&mut self) -> Result<(), String> {
+        if let Some(at) = self.config.serving {
+            let spawner = self.deps.scope.spawner();
+            serve::serve(at, self.health.clone(), self.deps.metrics.clone(), &spawner)
+                .await
+                .map_err(|it| it.to_string())?;
+        }
+        self.health.watch_informers(self.informers.clone());
+        match self.config.election.clone() {
+            Some(election) => self.live_elected(election).await,
+            None => {
+                let controllers = self.declare();
+                let view = View::new(&self.clients, &controllers, self.deps.clock.clone(), self.deps.scope.spawner());
+                self.lead(controllers, view, None).await
+            }
+        }
+    }
+
+    /// A standby until the Lease is ours, a leader from then on.
+    async fn live_elected(&mut self, election: Election) -> Result<(), String> {
+        let mut rng = fastrand::Rng::with_seed(self.deps.seed);
+        let identity = leader_election::identity(&self.deps.hostname, &mut rng);
+        let mut elector = self.elector(&election, &identity, rng)?;
+        self.health.watch_election(elector.health());
+        let mut controllers = (self.config.standby == Standby::Warm).then(|| self.declare());
+        let warm = controllers.as_deref().unwrap_or_default();
+        let mut view = View::new(&self.clients, warm, self.deps.clock.clone(), self.deps.scope.spawner());
+        let takeover = loop {
+            let signal = tokio::select! {
+                biased;
+                () = self.deps.stop.cancelled() => {
+                    self.informers.shut_down().await;
+                    return Ok(());
+                }
+                panic = self.deps.scope.panicked() => return Err(panic),
+                signal = elector.next() => signal,
+            };
+            match signal {
+                Signal::NewLeader(identity) => tracing::info!(leader = %identity, "new leader elected"),
+                Signal::ProveAhead { .. } => view.prove_ahead(),
+                Signal::Acquired(takeover) => break takeover,
+                Signal::Lost(reason) => return Err(format!("leader election ended: {reason}")),
+            }
+        };
+        let controllers = controllers.take().unwrap_or_else(|| {
+            let cold = self.declare();
+            view = View::new(&self.clients, &cold, self.deps.clock.clone(), self.deps.scope.spawner());
+            cold
+        });
+        view.take_over(takeover);
+        let recorder = self.leadership_events(&election, &elector, identity);
+        recorder.led();
+        let ended = self.lead(controllers, view, Some(elector)).await;
+        recorder.stopped().await;
+        ended
+    }
+
+    fn elector(&self, election: &Election, identity: &str, rng: fastrand::Rng) -> Result<Elector, String> {
+        let deps = leader_election::Deps {
+            api: self.clients.lease(),
+            watcher: self.clients.watcher(client::Limits::NONE),
+            clock: self.deps.clock.clone(),
+            metrics: self.deps.metrics.clone(),
+            term: self.deps.term.clone(),
+            rng,
+            spawner: self.deps.scope.spawner(),
+        };
+        Elector::new(election.with_identity(identity.to_owned()), deps).map_err(|err| err.to_string())
+    }
+
+    /// Builds every enabled controller. Nothing of them acts yet.
+    fn declare(&self) -> Vec<Controller> {
+        let deps = ControllerDeps {
+            informers: self.informers.clone(),
+            clients: self.clients.clone(),
+            clock: self.deps.clock.clone(),
+            metrics: self.deps.metrics.clone(),
+            spawner: self.deps.scope.spawner(),
+            limits: self.config.limits,
+            seed: self.deps.seed,
+            host: self.deps.hostname.clone(),
+            stopping: self.stopping.clone(),
+        };
+        let enabled = self.config.controllers.ours().map(|(known, start)| {
+            let mut builder = Builder::new(known.name, deps.clone());
+            start(&mut builder, &self.config.options);
+            builder.build()
+        });
+        enabled.collect()
+    }
+
+    /// A term: controllers start, work, and stop in order.
+    async fn lead(&mut self, controllers: Vec<Controller>, view: View, elector: Option<Elector>) -> Result<(), String> {
+        self.wait_for_server().await?;
+        let recorders: Vec<Recorder> = controllers.iter().flat_map(|it| it.recorders().to_vec()).collect();
+        self.health.run_controllers(controllers.iter().map(Controller::name).collect());
+        let stop = CancellationToken::new();
+        let running = self.start(controllers, &view, &stop);
+        let mut elector = elector;
+        let end = self.until_the_end(elector.as_mut()).await;
+        let failure = match end {
+            End::Lost(reason) => return Err(format!("leaderelection lost: {reason}")),
+            End::Panicked(panic) => return Err(panic),
+            End::Asked => None,
+            End::Deaf(reason) => Some(reason),
+        };
+        stop.cancel();
+        self.stopping.cancel();
+        self.drain(running).await?;
+        let (notes, ()) = tokio::join!(view.notes(&self.clients), async {
+            drop(join_all(recorders.iter().map(|it| it.flush(FLUSH))).await)
+        },);
+        // From here on not one write of ours leaves: the Lease may go to the next.
+        self.deps.term.end();
+        if let Some(elector) = elector
+            && let Err(err) = elector.release(Some(notes)).await
+        {
+            tracing::warn!(%err, "the Lease was not released; others wait for its expiry");
+        }
+        self.informers.shut_down().await;
+        failure.map_or(Ok(()), Err)
+    }
+
+    fn start(&self, controllers: Vec<Controller>, view: &View, stop: &CancellationToken) -> Vec<(&'static str, Task)> {
+        let spawner = self.deps.scope.spawner();
+        let mut rng = fastrand::Rng::with_seed(self.deps.seed);
+        let started = controllers.into_iter().map(|controller| {
+            let name = controller.name();
+            let proved = view.proved(controller.caches());
+            let pause = self.config.start_interval.mul_f64(1.0 + rng.f64());
+            let stop = stop.clone();
+            let task = spawner.spawn(name, async move {
+                tokio::select! {
+                    biased;
+                    () = stop.cancelled() => return,
+                    () = tokio::time::sleep(pause) => {}
+                }
+                tracing::info!(controller = name, "controller starting");
+                controller.run(stop, proved).await;
+            });
+            (name, task)
+        });
+        started.collect()
+    }
+
+    async fn until_the_end(&self, elector: Option<&mut Elector>) -> End {
+        let lost = async {
+            let Some(elector) = elector else { return std::future::pending().await };
+            loop {
+                match elector.next().await {
+                    Signal::Lost(reason) => return reason,
+                    Signal::NewLeader(_) | Signal::ProveAhead { .. } | Signal::Acquired(_) => {}
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            panic = self.deps.scope.panicked() => End::Panicked(panic),
+            reason = lost => End::Lost(reason),
+            () = self.deps.stop.cancelled() => End::Asked,
+            reason = deaf(&self.informers, &self.deps.term) => End::Deaf(reason),
+        }
+    }
+
+    /// The term begins only on a server that says it is well.
+    async fn wait_for_server(&self) -> Result<(), String> {
+        let api = self.clients.unfenced("health", self.config.limits);
+        let deadline = self.deps.clock.now() + SERVER_HEALTHY;
+        loop {
+            let asked = tokio::time::timeout_at(deadline, api.read("/healthz", "*/*")).await;
+            match asked {
+                Ok(Ok(_)) => return Ok(()),
+                Ok(Err(err)) if self.deps.clock.now() + Duration::from_secs(1) >= deadline => {
+                    return Err(format!("failed to wait for apiserver being healthy: {err}"));
+                }
+                Ok(Err(err)) => tracing::warn!(%err, "the API server is not healthy yet"),
+                Err(_) => return Err("failed to wait for apiserver being healthy: no answer in time".to_owned()),
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    /// Waits for calls in flight; past the timeout the Lease is not released, as they may still write.
+    async fn drain(&self, running: Vec<(&'static str, Task)>) -> Result<(), String> {
+        let names: Vec<&'static str> = running.iter().map(|(name, _)| *name).collect();
+        let waiting = parking_lot::Mutex::new(names);
+        let ended = join_all(running.into_iter().map(|(name, task)| {
+            let waiting = &waiting;
+            async move {
+                task.ended().await;
+                waiting.lock().retain(|it| *it != name);
+            }
+        }));
+        let timeout = self.config.shutdown_timeout;
+        let say_every = timeout.map_or(Duration::from_secs(5), |it| it / 3);
+        let say = async {
+            loop {
+                tokio::time::sleep(say_every).await;
+                tracing::info!(controllers = ?waiting.lock(), "Still waiting for some controllers to terminate...");
+            }
+        };
+        let too_late = async {
+            match timeout {
+                Some(timeout) => tokio::time::sleep(timeout).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            _ = ended => {
+                tracing::info!("All controllers terminated");
+                Ok(())
+            }
+            () = too_late => {
+                Err(format!("controller shutdown timeout reached, still running: {}", waiting.lock().join(", ")))
+            }
+            () = say => Ok(()),
+        }
+    }
+
+    fn leadership_events(&self, election: &Election, elector: &Elector, identity: String) -> LeadershipEvents {
+        let recorder = Recorder::new(events::Deps {
+            // Beside the term: the Lease and what is said of it are not fenced.
+            api: self.clients.unfenced("leader-election", self.config.limits),
+            clock: self.deps.clock.clone(),
+            rng: fastrand::Rng::with_seed(self.deps.seed),
+            spawner: self.deps.scope.spawner(),
+            metrics: self.deps.metrics.clone(),
+            component: "kube-controller-manager".to_owned(),
+            host: self.deps.hostname.clone(),
+        });
+        let lease = ObjectReference {
+            api_version: Some("coordination.k8s.io/v1".to_owned()),
+            kind: Some("Lease".to_owned()),
+            namespace: Some(election.namespace.clone()),
+            name: Some(election.name.clone()),
+            uid: Some(elector.lease_uid().to_string()),
+            ..ObjectReference::default()
+        };
+        LeadershipEvents { recorder, lease, identity }
+    }
+}
+
+/// What is said of a term on its Lease.
+struct LeadershipEvents {
+    recorder: Recorder,
+    lease: ObjectReference,
+    identity: String,
+}
+
+impl LeadershipEvents {
+    fn led(&self) {
+        self.say(leader_election::became_leader(&self.identity));
+    }
+
+    async fn stopped(&self) {
+        self.say(leader_election::stopped_leading(&self.identity));
+        self.recorder.flush(FLUSH).await;
+    }
+
+    fn say(&self, message: String) {
+        self.recorder.event(&self.lease, Type::Normal, leader_election::EVENT_REASON, message);
+    }
+}

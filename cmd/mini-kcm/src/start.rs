@@ -1,0 +1,134 @@
+//! From a command line to an exit code.
+
+use std::{process::ExitCode, time::Duration};
+
+use client::{Connection, PoolOptions, Term};
+use clock::Clock;
+use metrics::Metrics;
+use tasks::Scope;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::filter::LevelFilter;
+
+use crate::{
+    config::Config,
+    flags::{self, Asked},
+    manager::{self, Deps, Exit},
+};
+
+/// Without a lease, a write connection whose peer is gone is found after this long.
+const UNELECTED_WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Parses, runs, and says how it ended.
+#[must_use]
+pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
+    let config = match flags::parse(args).map_err(|err| vec![err]) {
+        Ok(Asked::Print(text)) => {
+            say(&text);
+            return ExitCode::SUCCESS;
+        }
+        Ok(Asked::Run(typed)) => Config::new(typed),
+        Err(errors) => Err(errors),
+    };
+    let config = match config {
+        Ok(config) => config,
+        Err(errors) => {
+            for error in errors {
+                complain(&error);
+            }
+            return ExitCode::FAILURE;
+        }
+    };
+    log_to_stderr(config.verbosity);
+    // Two workers: what controllers do is wait for the API server.
+    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(err) => {
+            complain(&format!("cannot start: {err}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    let exit = runtime.block_on(run(config));
+    // Whatever still runs is cut: it was given its time.
+    runtime.shutdown_background();
+    match exit {
+        Exit::Clean => ExitCode::SUCCESS,
+        Exit::Failed(cause) => {
+            tracing::error!("command failed: {cause}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(config: Config) -> Exit {
+    let stop = CancellationToken::new();
+    let second = match second_signal(stop.clone()) {
+        Ok(second) => second,
+        Err(err) => return Exit::Failed(format!("cannot listen for signals: {err}")),
+    };
+    let deps = match deps(&config, stop).await {
+        Ok(deps) => deps,
+        Err(cause) => return Exit::Failed(cause),
+    };
+    tokio::select! {
+        biased;
+        () = second => Exit::Failed("second signal: stopped at once".to_owned()),
+        exit = manager::run(config, deps) => exit,
+    }
+}
+
+async fn deps(config: &Config, stop: CancellationToken) -> Result<Deps, String> {
+    let clock = Clock::system();
+    let term = match config.election {
+        Some(_) => Term::new(clock.clone()),
+        None => Term::endless(clock.clone()),
+    };
+    let scope = Scope::new();
+    let server = client::load(config.kubeconfig.as_deref(), config.master.as_deref()).map_err(|err| err.to_string())?;
+    // Bytes of the old term that are not acknowledged when the lease ends never will be.
+    let election = config.election.as_ref();
+    let write_timeout =
+        election.map_or(UNELECTED_WRITE_TIMEOUT, |it| it.lease_duration.saturating_sub(it.renew_deadline));
+    let options = PoolOptions { spawner: scope.spawner(), term: term.clone(), clock: clock.clone(), write_timeout };
+    let connection = Connection::open(server, options).map_err(|err| err.to_string())?;
+    let metrics = Metrics::new();
+    metrics.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()));
+    let hostname = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    Ok(Deps { connection, term, clock, seed: fastrand::u64(..), metrics, scope, stop, hostname })
+}
+
+/// The first signal asks to stop in order; the returned future ends with the second.
+fn second_signal(stop: CancellationToken) -> std::io::Result<impl Future<Output = ()>> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    Ok(async move {
+        for _ in 0..2 {
+            tokio::select! {
+                biased;
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            tracing::info!("asked to stop");
+            stop.cancel();
+        }
+    })
+}
+
+fn log_to_stderr(verbosity: u8) {
+    let level = match verbosity {
+        0..=1 => LevelFilter::INFO,
+        2..=5 => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
+    };
+    tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_ansi(false).init();
+}
+
+#[expect(clippy::print_stdout, reason = "asked for on the command line")]
+fn say(text: &str) {
+    print!("{text}");
+}
+
+#[expect(clippy::print_stderr, reason = "there is no log yet")]
+fn complain(text: &str) {
+    eprintln!("Error: {text}");
+}

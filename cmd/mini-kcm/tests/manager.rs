@@ -1,0 +1,316 @@
+//! The whole manager on an API server in memory, in virtual time: election, fence, controllers, shutdown.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests may fail like tests")]
+
+use std::time::Duration;
+
+use client::{Connection, Term};
+use clock::{Clock, Instant, Timestamp};
+use http::HeaderValue;
+use metrics::Metrics;
+use mini_kcm::{
+    config::Config,
+    flags::{self, Asked},
+    manager::{self, Deps, Exit},
+};
+use serde_json::{Value, json};
+use tasks::Scope;
+use test_cluster::{Recorded, TestCluster, Verdict};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
+
+/// One manager process, told from others by the end of its User-Agent.
+struct Replica {
+    name: &'static str,
+    clock: Clock,
+    stop: CancellationToken,
+    metrics: Metrics,
+    exit: JoinHandle<Exit>,
+}
+
+impl Replica {
+    fn start(cluster: &TestCluster, name: &'static str, args: &[&str]) -> Self {
+        let args = ["--secure-port=0"].iter().chain(args).map(|it| (*it).to_owned());
+        let Ok(Asked::Run(typed)) = flags::parse(args) else { panic!("flags") };
+        let config = Config::new(typed).unwrap();
+        let clock = Clock::virtual_from(epoch());
+        let service = cluster.service();
+        let transport = client::Transport::new(tower::service_fn(move |mut request: http::Request<client::Body>| {
+            let agent = request.headers()[http::header::USER_AGENT].to_str().unwrap().to_owned();
+            let agent = HeaderValue::from_str(&format!("{agent}#{name}")).unwrap();
+            request.headers_mut().insert(http::header::USER_AGENT, agent);
+            service.clone().oneshot(request)
+        }));
+        let (stop, metrics) = (CancellationToken::new(), Metrics::new());
+        let term = if config.election.is_some() { Term::new(clock.clone()) } else { Term::endless(clock.clone()) };
+        let deps = Deps {
+            connection: Connection::in_memory(transport),
+            term,
+            clock: clock.clone(),
+            seed: name.bytes().map(u64::from).sum(),
+            metrics: metrics.clone(),
+            scope: Scope::new(),
+            stop: stop.clone(),
+            hostname: name.to_owned(),
+        };
+        let exit = tokio::spawn(manager::run(config, deps));
+        Self { name, clock, stop, metrics, exit }
+    }
+
+    /// What this replica asked of the server, apart from the Lease and events.
+    fn work<'a>(&self, calls: &'a [Recorded]) -> Vec<&'a Recorded> {
+        let ours = calls.iter().filter(|it| it.user_agent.ends_with(&format!("#{}", self.name)));
+        ours.filter(|it| !it.verb.is_empty() && !matches!(it.resource.as_str(), "leases" | "events")).collect()
+    }
+
+    fn writes<'a>(&self, calls: &'a [Recorded]) -> Vec<&'a Recorded> {
+        self.work(calls).into_iter().filter(|it| !matches!(it.verb, "get" | "list" | "watch")).collect()
+    }
+
+    async fn ended(self) -> Exit {
+        tokio::time::timeout(Duration::from_secs(600), self.exit).await.expect("the manager ends").unwrap()
+    }
+}
+
+/// Virtual, as everything here.
+fn now() -> Instant {
+    Clock::system().now()
+}
+
+fn epoch() -> Timestamp {
+    "2026-01-01T00:00:00Z".parse().unwrap()
+}
+
+fn cluster() -> TestCluster {
+    TestCluster::new(Clock::virtual_from(epoch()))
+}
+
+/// A namespace with a ConfigMap in it, deleted.
+fn condemn(cluster: &TestCluster, name: &str) {
+    cluster.create(json!({
+        "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name},
+        "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"},
+    }));
+    cluster.create(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": name}}));
+    cluster.delete("namespaces", "", name);
+}
+
+fn gone(cluster: &TestCluster, name: &str) -> bool {
+    cluster.get("namespaces", "", name).is_none()
+}
+
+fn lease(cluster: &TestCluster) -> Value {
+    cluster.get("leases", "kube-system", "kube-controller-manager").unwrap_or_default()
+}
+
+fn leads(cluster: &TestCluster, replica: &str) -> bool {
+    let holder = lease(cluster)["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned();
+    holder.starts_with(&format!("{replica}_"))
+}
+
+/// Lets virtual time pass until something is so; ten minutes at most.
+async fn until(what: &str, so: impl Fn() -> bool) {
+    for _ in 0..60_000 {
+        if so() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("never came true: {what}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_manager_leads_empties_a_namespace_and_stops_in_order() {
+    let cluster = cluster();
+    condemn(&cluster, "doomed");
+    let replica = Replica::start(&cluster, "a", &[]);
+    until("the namespace is gone", || gone(&cluster, "doomed")).await;
+    assert!(leads(&cluster, "a"));
+    assert!(replica.metrics.encode().contains("leader_election_master_status{name=\"kube-controller-manager\"} 1"));
+    replica.stop.cancel();
+    assert_eq!(replica.ended().await, Exit::Clean);
+    assert_eq!(lease(&cluster)["spec"]["holderIdentity"], "");
+    let calls = cluster.requests();
+    let released = calls.iter().rposition(|it| it.resource == "leases" && it.verb == "update").unwrap();
+    let late = calls[released..].iter().filter(|it| it.resource != "leases" && it.resource != "events");
+    assert_eq!(
+        late.filter(|it| !matches!(it.verb, "get" | "list" | "watch" | "")).count(),
+        0,
+        "nothing is written after the release"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_shell_002_a_controller_switched_off_does_nothing_and_asks_for_nothing() {
+    let cluster = cluster();
+    condemn(&cluster, "doomed");
+    let replica = Replica::start(&cluster, "a", &["--controllers=*,-namespace"]);
+    until("a leads", || leads(&cluster, "a")).await;
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert!(replica.work(&cluster.requests()).is_empty(), "no informer, no queue, no worker");
+    assert!(!replica.metrics.encode().contains("workqueue_depth{name=\"namespace\"}"));
+    assert!(!gone(&cluster, "doomed"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_shell_033_a_standby_writes_nothing_and_is_warm() {
+    for (standby, informers) in [("--standby=warm", true), ("--standby=cold", false)] {
+        let cluster = cluster();
+        let leader = Replica::start(&cluster, "a", &[]);
+        until("a leads", || leads(&cluster, "a")).await;
+        let other = Replica::start(&cluster, "b", &[standby]);
+        condemn(&cluster, "doomed");
+        until("the namespace is gone", || gone(&cluster, "doomed")).await;
+        let calls = cluster.requests();
+        assert!(!leader.writes(&calls).is_empty());
+        assert!(other.writes(&calls).is_empty(), "{standby}");
+        assert_eq!(!other.work(&calls).is_empty(), informers, "{standby}");
+        assert!(leads(&cluster, "a"));
+        assert!(other.metrics.encode().contains("leader_election_master_status{name=\"kube-controller-manager\"} 0"));
+        other.stop.cancel();
+        assert_eq!(other.ended().await, Exit::Clean, "a standby stops at once");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_shell_036_sigterm_drains_releases_and_the_standby_acts_at_once() {
+    let cluster = cluster();
+    let leader = Replica::start(&cluster, "a", &[]);
+    until("a leads", || leads(&cluster, "a")).await;
+    let other = Replica::start(&cluster, "b", &[]);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let begin = now();
+    leader.stop.cancel();
+    assert_eq!(leader.ended().await, Exit::Clean);
+    condemn(&cluster, "doomed");
+    until("b works", || !other.writes(&cluster.requests()).is_empty()).await;
+    assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+    assert!(leads(&cluster, "b"));
+    assert_eq!(lease(&cluster)["spec"]["leaseTransitions"], 1);
+    until("the namespace is gone", || gone(&cluster, "doomed")).await;
+    assert!(!other.exit.is_finished());
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_shell_034_a_crashed_leader_is_replaced_when_its_lease_expires() {
+    let cluster = cluster();
+    let leader = Replica::start(&cluster, "a", &[]);
+    until("a leads", || leads(&cluster, "a")).await;
+    let other = Replica::start(&cluster, "b", &[]);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    leader.exit.abort();
+    let begin = now();
+    condemn(&cluster, "doomed");
+    until("b works", || !other.writes(&cluster.requests()).is_empty()).await;
+    let (took, lease) = (begin.elapsed(), Duration::from_secs(15));
+    assert!(took <= lease + Duration::from_millis(200), "{took:?}");
+    assert!(took >= lease - Duration::from_secs(3), "the lease was renewed less than a retry period ago: {took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_shell_035_a_leader_that_cannot_renew_ends_with_a_failure_before_anybody_can_lead() {
+    let cluster = cluster();
+    let leader = Replica::start(&cluster, "a", &[]);
+    until("a leads", || leads(&cluster, "a")).await;
+    cluster.intercept(|call| if call.resource == "leases" { Verdict::Hang } else { Verdict::Pass });
+    let begin = now();
+    let Exit::Failed(cause) = leader.ended().await else { panic!("a lost lease is a failure") };
+    assert!(cause.contains("leaderelection lost"), "{cause}");
+    assert!(begin.elapsed() <= Duration::from_secs(12), "{:?}", begin.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_shell_037_controllers_that_do_not_stop_cost_the_release() {
+    let cluster = cluster();
+    cluster.intercept(|call| if call.verb == "deletecollection" { Verdict::Hang } else { Verdict::Pass });
+    condemn(&cluster, "doomed");
+    let leader = Replica::start(&cluster, "a", &["--controller-shutdown-timeout=7s"]);
+    until("a call hangs", || cluster.requests().iter().any(|it| it.verb == "deletecollection")).await;
+    let begin = now();
+    leader.stop.cancel();
+    let Exit::Failed(cause) = leader.ended().await else { panic!("a controller that does not stop is a failure") };
+    assert!(cause.contains("namespace-controller"), "{cause}");
+    assert_eq!(begin.elapsed().as_secs(), 7);
+    assert!(leads(&cluster, "a"), "what still runs may still write: the Lease is not given away");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_pass_ends_between_two_calls_when_the_manager_stops() {
+    let cluster = cluster();
+    let slow = |verb: &str| matches!(verb, "list" | "deletecollection");
+    cluster.intercept(move |call| if slow(call.verb) { Verdict::Delay(Duration::from_secs(4)) } else { Verdict::Pass });
+    for number in 0..40 {
+        condemn(&cluster, &format!("doomed-{number}"));
+    }
+    let leader = Replica::start(&cluster, "a", &[]);
+    until("a pass is on its way", || cluster.requests().iter().any(|it| it.verb == "deletecollection")).await;
+    let begin = now();
+    leader.stop.cancel();
+    assert_eq!(leader.ended().await, Exit::Clean);
+    assert!(begin.elapsed() < Duration::from_secs(9), "{:?}", begin.elapsed());
+    assert_eq!(lease(&cluster)["spec"]["holderIdentity"], "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_shell_038_a_term_begins_only_on_a_healthy_server() {
+    for (sick, want) in [(5, None), (60, Some("failed to wait for apiserver being healthy"))] {
+        let cluster = cluster();
+        let begin = now();
+        cluster.intercept(move |call| {
+            let well = call.path != "/healthz" || call.at.duration_since(begin) >= Duration::from_secs(sick);
+            if well { Verdict::Pass } else { Verdict::text(500, "etcd failed") }
+        });
+        condemn(&cluster, "doomed");
+        let replica = Replica::start(&cluster, "a", &[]);
+        match want {
+            None => until("the namespace is gone", || gone(&cluster, "doomed")).await,
+            Some(text) => {
+                let Exit::Failed(cause) = replica.ended().await else { panic!("sick for too long") };
+                assert!(cause.contains(text), "{cause}");
+                assert!(begin.elapsed() <= Duration::from_secs(11), "{:?}", begin.elapsed());
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_shell_039_controllers_start_between_one_and_two_intervals_after_the_term_began() {
+    let cluster = cluster();
+    condemn(&cluster, "doomed");
+    let replica = Replica::start(&cluster, "a", &["--controller-start-interval=10s"]);
+    until("a leads", || leads(&cluster, "a")).await;
+    let begin = now();
+    until("a works", || !replica.writes(&cluster.requests()).is_empty()).await;
+    let took = begin.elapsed();
+    assert!(took >= Duration::from_secs(10) && took <= Duration::from_millis(20_100), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_machinery_056_a_leader_that_slept_through_its_lease_writes_nothing_of_its_old_term() {
+    let cluster = cluster();
+    // So slow a budget that writes of the old term wait in it when the machine sleeps.
+    let mut leader = Replica::start(&cluster, "a", &["--kube-api-qps=0.05", "--kube-api-burst=1"]);
+    until("a leads", || leads(&cluster, "a")).await;
+    for number in 0..50 {
+        condemn(&cluster, &format!("doomed-{number}"));
+    }
+    until("a works", || !leader.writes(&cluster.requests()).is_empty()).await;
+    leader.clock.suspend(Duration::from_secs(20));
+    let before = leader.writes(&cluster.requests()).len();
+    let Exit::Failed(cause) = (&mut leader.exit).await.unwrap() else { panic!("the term is over") };
+    assert!(cause.contains("leaderelection lost"), "{cause}");
+    assert_eq!(leader.writes(&cluster.requests()).len(), before, "not one write after the pause");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_leader_election_there_is_no_lease() {
+    let cluster = cluster();
+    condemn(&cluster, "doomed");
+    let replica = Replica::start(&cluster, "a", &["--leader-elect=false"]);
+    until("the namespace is gone", || gone(&cluster, "doomed")).await;
+    replica.stop.cancel();
+    assert_eq!(replica.ended().await, Exit::Clean);
+    // The sweep of a namespace asks for its leases too; the Lease is a matter of writes.
+    assert!(cluster.requests().iter().all(|it| it.resource != "leases" || it.namespace != "kube-system"));
+}

@@ -1,0 +1,113 @@
+//! Keeps the house as `docs/ARCHITECTURE.md` draws it: what may depend on what, and what deciding modules may touch.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests may fail like tests")]
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use serde_json::Value;
+
+/// Modules that decide: functions over values.
+const RULES: &[&str] = &[
+    "controllers/namespace/src/conditions.rs",
+    "controllers/namespace/src/grace.rs",
+    "controllers/namespace/src/remains.rs",
+];
+
+/// State machines: told what happened and when. A generator may be handed in.
+const MACHINES: &[&str] =
+    &["shared/informer/src/reflector.rs", "shared/leader-election/src/machine.rs", "shared/workqueue/src/core.rs"];
+
+/// What neither mentions outside comments.
+const IO: &[&str] = &["client::Api", "tokio::", "tracing::", ".await", "async fn", "Clock", "std::fs", "std::net"];
+
+/// What rules do not mention either.
+const CHANCE: &[&str] = &["fastrand"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
+}
+
+/// Package name, folder below the root, and its normal dependencies.
+fn packages() -> Vec<(String, String, Vec<String>)> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--offline", "--format-version", "1"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let packages = metadata["packages"].as_array().unwrap().iter().map(|package| {
+        let manifest = PathBuf::from(text(&package["manifest_path"]));
+        let folder = manifest.parent().unwrap().strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
+        let normal = package["dependencies"].as_array().unwrap().iter().filter(|it| it["kind"].is_null());
+        (text(&package["name"]), folder, normal.map(|it| text(&it["name"])).collect())
+    });
+    packages.collect()
+}
+
+fn sources(below: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(below).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() && path.file_name().unwrap() != "target" {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|it| it == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn arrows_point_from_cmd_to_controllers_to_shared() {
+    let packages = packages();
+    let folder_of = |name: &str| packages.iter().find(|it| it.0 == name).map(|it| it.1.clone());
+    assert!(packages.len() > 15, "metadata lists the workspace");
+    for (name, folder, dependencies) in &packages {
+        for dependency in dependencies {
+            let Some(target) = folder_of(dependency) else { continue };
+            let allowed = match folder.split('/').next().unwrap() {
+                "shared" => target.starts_with("shared/"),
+                "controllers" => target.starts_with("shared/"),
+                "e2e" => target.starts_with("shared/"),
+                _ => !target.starts_with("e2e"),
+            };
+            assert!(allowed, "{name} must not depend on {dependency}");
+            let for_tests_only = dependency == "test-cluster";
+            assert!(!for_tests_only, "{name} depends on {dependency} outside its tests");
+        }
+    }
+}
+
+#[test]
+fn deciding_modules_only_decide() {
+    let rules = RULES.iter().map(|file| (file, [IO, CHANCE].concat()));
+    for (file, forbidden) in rules.chain(MACHINES.iter().map(|file| (file, IO.to_vec()))) {
+        let text = fs::read_to_string(root().join(file)).unwrap_or_else(|err| panic!("{file}: {err}"));
+        let code = text.split("#[cfg(test)]").next().unwrap();
+        for (number, line) in code.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//")) {
+            for word in &forbidden {
+                assert!(!line.contains(word), "{file}:{}: a deciding module mentions {word}: {line}", number + 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn no_file_hides_unfinished_work() {
+    let mut files = Vec::new();
+    for top in ["cmd", "controllers", "shared", "e2e"] {
+        sources(&root().join(top), &mut files);
+    }
+    assert!(files.len() > 60);
+    // Spelled in parts, so that this file does not find itself.
+    let unfinished = [["todo", "!("].concat(), ["unimplemented", "!("].concat(), ["#[ig", "nore"].concat()];
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        for word in &unfinished {
+            assert!(!text.contains(word), "{} contains {word}", file.display());
+        }
+    }
+}
