@@ -1,0 +1,22 @@
+# What CI checks, and the two commands of the README. Everything works without just: see .ci/run.
+
+# control plane, manager and a namespace that goes
+demo:
+    cargo run --release -p e2e --bin demo
+
+# everything that proves something
+test:
+    cargo test --workspace
+
+# one crate
+check crate:
+    cargo clippy -p {{crate}} --all-targets -- -D warnings
+    cargo test -p {{crate}}
+
+# the whole of CI
+ci:
+    .ci/run
+
+# figures for docs/benchmarks.md
+bench:
+    cargo bench -p api --bench decode
