@@ -20,6 +20,8 @@ use tasks::Spawner;
 
 /// The leaver waits this long for its informers to show its writes; the successor as long for what the notes say.
 const CATCH_UP: Duration = Duration::from_secs(1);
+/// Between two looks whether a deletion shows.
+const LOOK: Duration = Duration::from_millis(5);
 /// Between two tries to prove: the server was not there, most likely.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -76,7 +78,7 @@ impl View {
             let old_term_ended = self.clock.boot();
             let proof = self.begin(async move {
                 let caught_up = match noted {
-                    Some(version) => wait_passed(&*watched, version, CATCH_UP).await,
+                    Some(version) => tokio::time::timeout(CATCH_UP, passed(&*watched, version)).await.is_ok(),
                     None => false,
                 };
                 if !caught_up {
@@ -99,11 +101,16 @@ impl View {
         let shown = clients.ledger().written().into_iter().filter_map(|(resource, writes)| {
             let Cache { watched, shows_gone, .. } = self.caches.get(&resource)?.clone();
             Some(async move {
-                let newest = match writes.newest {
-                    Some(version) => wait_passed(&*watched, version, CATCH_UP).await,
-                    None => true,
+                let shown = async {
+                    if let Some(version) = writes.newest {
+                        passed(&*watched, version).await;
+                    }
+                    // A deletion returns no version to wait for.
+                    while !writes.deleted.iter().all(|key| shows_gone(key)) {
+                        tokio::time::sleep(LOOK).await;
+                    }
                 };
-                let complete = newest && !writes.untracked && writes.deleted.iter().all(|key| shows_gone(key));
+                let complete = !writes.untracked && tokio::time::timeout(CATCH_UP, shown).await.is_ok();
                 let version = watched.store_version().filter(|_| complete)?;
                 Some((resource.to_string(), version))
             })
@@ -128,12 +135,15 @@ async fn prove(watched: Arc<dyn Watched>, api: Api, clock: Clock, old_term_ended
     tracing::debug!(resource = %watched.resource(), "the cache is proved");
 }
 
-/// True when the store passed `version` within `patience`.
-async fn wait_passed(watched: &dyn Watched, version: api::Version, patience: Duration) -> bool {
+/// Waits until the store passed `version`.
+async fn passed(watched: &dyn Watched, version: api::Version) {
     let (tell, told) = tokio::sync::oneshot::channel();
     let wake = Box::new(move || {
         // Nobody waits any more: the patience was over.
         let _ = tell.send(());
     });
-    watched.when_passed(version, wake) || tokio::time::timeout(patience, told).await.is_ok_and(|it| it.is_ok())
+    if !watched.when_passed(version, wake) && told.await.is_err() {
+        // The informer is gone and passes nothing any more.
+        std::future::pending::<()>().await;
+    }
 }
