@@ -84,12 +84,10 @@ struct Manager {
 enum End {
     /// A signal.
     Asked,
-    /// The Lease is no longer ours: others may act any moment.
-    Lost(String),
-    /// We hear nothing: others would do better.
-    Deaf(String),
-    /// An invariant broke.
-    Panicked(String),
+    /// We can do nothing, or hear nothing: another may do better.
+    MakesRoom(String),
+    /// The Lease is no longer ours, and others may act any moment; or an invariant broke.
+    Cut(String),
 }
 
 impl Manager {
@@ -151,8 +149,10 @@ impl Manager {
             let signal = tokio::select! {
                 biased;
                 () = self.deps.stop.cancelled() => {
+                    // The Lease may just have become ours: nobody is to wait for its expiry.
+                    let released = elector.release(None).await;
                     self.informers.shut_down().await;
-                    return Ok(());
+                    return released.map_err(|err| err.to_string());
                 }
                 panic = self.deps.scope.panicked() => return Err(panic),
                 signal = elector.next() => signal,
@@ -202,6 +202,7 @@ impl Manager {
             seed: self.deps.seed,
             host: self.deps.hostname.clone(),
             stopping: self.stopping.clone(),
+            resync: self.config.min_resync_period.mul_f64(1.0 + fastrand::Rng::with_seed(self.deps.seed).f64()),
         };
         let enabled = self.config.controllers.ours().map(|(known, start)| {
             let mut builder = Builder::new(known.name, deps.clone());
@@ -213,29 +214,41 @@ impl Manager {
 
     /// A term: controllers start, work, and stop in order.
     async fn lead(&mut self, controllers: Vec<Controller>, view: View, elector: Option<Elector>) -> Result<(), String> {
-        self.wait_for_server().await?;
-        let recorders: Vec<Recorder> = controllers.iter().flat_map(|it| it.recorders().to_vec()).collect();
-        self.health.run_controllers(controllers.iter().map(Controller::name).collect());
-        let stop = CancellationToken::new();
-        let running = self.start(controllers, &view, &stop);
         let mut elector = elector;
-        let end = self.until_the_end(elector.as_mut()).await;
+        let recorders: Vec<Recorder> = controllers.iter().flat_map(|it| it.recorders().to_vec()).collect();
+        let stop = CancellationToken::new();
+        let unwell = tokio::select! {
+            biased;
+            end = self.until_the_end(elector.as_mut()) => Some(end),
+            well = self.wait_for_server() => well.err().map(End::MakesRoom),
+        };
+        let (end, running) = match unwell {
+            Some(end) => (end, Vec::new()),
+            None => {
+                self.health.run_controllers(controllers.iter().map(Controller::name).collect());
+                let running = self.start(controllers, &view, &stop);
+                (self.until_the_end(elector.as_mut()).await, running)
+            }
+        };
         let failure = match end {
-            End::Lost(reason) => return Err(format!("leaderelection lost: {reason}")),
-            End::Panicked(panic) => return Err(panic),
+            End::Cut(reason) => return Err(reason),
             End::Asked => None,
-            End::Deaf(reason) => Some(reason),
+            End::MakesRoom(reason) => Some(reason),
         };
         stop.cancel();
         self.stopping.cancel();
-        self.drain(running).await?;
-        let (notes, ()) = tokio::join!(view.notes(&self.clients), async {
-            drop(join_all(recorders.iter().map(|it| it.flush(FLUSH))).await)
-        },);
+        tokio::select! {
+            biased;
+            reason = self.cut_short(elector.as_mut()) => return Err(reason),
+            drained = self.drain(running) => drained?,
+        }
+        // Who leaves because it hears nothing has nothing to tell.
+        let told = async { if failure.is_none() { Some(view.notes(&self.clients).await) } else { None } };
+        let (notes, _) = tokio::join!(told, join_all(recorders.iter().map(|it| it.flush(FLUSH))));
         // From here on not one write of ours leaves: the Lease may go to the next.
         self.deps.term.end();
         if let Some(elector) = elector
-            && let Err(err) = elector.release(Some(notes)).await
+            && let Err(err) = elector.release(notes).await
         {
             tracing::warn!(%err, "the Lease was not released; others wait for its expiry");
         }
@@ -265,22 +278,34 @@ impl Manager {
         started.collect()
     }
 
-    async fn until_the_end(&self, elector: Option<&mut Elector>) -> End {
+    async fn until_the_end(&self, mut elector: Option<&mut Elector>) -> End {
+        // Only who can make room for another has a reason to.
+        let elected = elector.is_some();
+        let deaf =
+            async { if elected { deaf(&self.informers, &self.deps.term).await } else { std::future::pending().await } };
+        tokio::select! {
+            biased;
+            reason = self.cut_short(elector.take()) => End::Cut(reason),
+            () = self.deps.stop.cancelled() => End::Asked,
+            reason = deaf => End::MakesRoom(reason),
+        }
+    }
+
+    /// Returns when the term ended without our doing, or must end at once.
+    async fn cut_short(&self, elector: Option<&mut Elector>) -> String {
         let lost = async {
             let Some(elector) = elector else { return std::future::pending().await };
             loop {
                 match elector.next().await {
-                    Signal::Lost(reason) => return reason,
+                    Signal::Lost(reason) => return format!("leaderelection lost: {reason}"),
                     Signal::NewLeader(_) | Signal::ProveAhead { .. } | Signal::Acquired(_) => {}
                 }
             }
         };
         tokio::select! {
             biased;
-            panic = self.deps.scope.panicked() => End::Panicked(panic),
-            reason = lost => End::Lost(reason),
-            () = self.deps.stop.cancelled() => End::Asked,
-            reason = deaf(&self.informers, &self.deps.term) => End::Deaf(reason),
+            panic = self.deps.scope.panicked() => panic,
+            reason = lost => reason,
         }
     }
 

@@ -7,9 +7,9 @@ use std::{
 };
 
 use axum::{Router, extract::RawQuery, http::StatusCode, response::IntoResponse, routing::get};
+use hyper::server::conn::{http1, http2};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
-    server::conn::auto,
     service::TowerToHyperService,
 };
 use metrics::Metrics;
@@ -22,6 +22,8 @@ use crate::health::{Health, Query, Report};
 
 /// A handshake that takes longer is given up.
 const HANDSHAKE: Duration = Duration::from_secs(10);
+/// A connection lives as long at most; probes and scrapers open another.
+const CONNECTION: Duration = Duration::from_secs(120);
 /// Connections beyond this wait for one to end.
 const MOST_CONNECTIONS: usize = 64;
 
@@ -95,11 +97,22 @@ async fn accept(listener: TcpListener, acceptor: TlsAcceptor, routes: Router, sp
         spawner.spawn("serve-connection", async move {
             let _place = place;
             let Ok(Ok(tls)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await else { return };
-            let mut server = auto::Builder::new(InScope(streams));
-            server.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE);
-            server.http2().timer(TokioTimer::new()).max_concurrent_streams(100);
-            // A client that goes away mid-request is its own business.
-            let _ = server.serve_connection(TokioIo::new(tls), TowerToHyperService::new(routes)).await;
+            let http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
+            let (io, routes) = (TokioIo::new(tls), TowerToHyperService::new(routes));
+            // A client that goes away mid-request is its own business; one that stays silent keeps no place.
+            let _ = tokio::time::timeout(CONNECTION, async {
+                if http2 {
+                    let mut server = http2::Builder::new(InScope(streams));
+                    server.timer(TokioTimer::new()).max_concurrent_streams(100);
+                    server.keep_alive_interval(HANDSHAKE).keep_alive_timeout(HANDSHAKE);
+                    server.serve_connection(io, routes).await
+                } else {
+                    let mut server = http1::Builder::new();
+                    server.timer(TokioTimer::new()).header_read_timeout(HANDSHAKE);
+                    server.serve_connection(io, routes).await
+                }
+            })
+            .await;
         });
     }
 }

@@ -16,7 +16,7 @@ use futures::{
 };
 use informer::Watched;
 use leader_election::{Notes, Takeover};
-use tasks::Spawner;
+use tasks::{Spawner, Task};
 
 /// The leaver waits this long for its informers to show its writes; the successor as long for what the notes say.
 const CATCH_UP: Duration = Duration::from_secs(1);
@@ -25,7 +25,13 @@ const LOOK: Duration = Duration::from_millis(5);
 /// Between two tries to prove: the server was not there, most likely.
 const AGAIN: Duration = Duration::from_secs(1);
 
-type Proved = Shared<BoxFuture<'static, ()>>;
+/// A proof that runs whether or not anybody waits for it yet.
+struct Running {
+    /// What was written before this instant is shown once the proof is done.
+    begun: BootInstant,
+    done: Shared<BoxFuture<'static, ()>>,
+    task: Task,
+}
 
 /// The view of one manager.
 pub struct View {
@@ -34,7 +40,7 @@ pub struct View {
     api: Api,
     clock: Clock,
     spawner: Spawner,
-    proofs: BTreeMap<Resource, Proved>,
+    proofs: BTreeMap<Resource, Running>,
 }
 
 impl View {
@@ -50,48 +56,49 @@ impl View {
 
     /// Proves everything now: the last leader, one of ours, can write no more though its Lease still stands.
     pub fn prove_ahead(&mut self) {
-        for (resource, cache) in &self.caches {
+        for (resource, cache) in self.caches.clone() {
             // The last leader's fence closed before this signal: a set asked for from now on needs no further proof.
-            let proof = prove(cache.watched.clone(), self.api.clone(), self.clock.clone(), Some(self.clock.boot()));
-            self.proofs.insert(resource.clone(), self.begin(proof));
+            let begun = self.clock.boot();
+            let proof = prove(cache.watched, self.api.clone(), self.clock.clone(), begun);
+            self.begin(resource, begun, proof);
         }
     }
 
     /// Decides what must still be shown before anything is written.
     pub fn take_over(&mut self, takeover: Takeover) {
-        let ahead = match &takeover {
-            // What was proved after the last leader's fence stays proved.
-            Takeover::CrashOfOurs { .. } => std::mem::take(&mut self.proofs),
-            _ => BTreeMap::new(),
-        };
-        self.proofs = ahead;
-        for (resource, cache) in &self.caches {
-            if self.proofs.contains_key(resource) {
+        for (resource, cache) in self.caches.clone() {
+            // What was proved after the last sign of the last leader, and so after its fence, stays proved.
+            let ahead = match takeover {
+                Takeover::CrashOfOurs { last_change } => {
+                    self.proofs.get(&resource).is_some_and(|it| it.begun > last_change)
+                }
+                Takeover::First | Takeover::ReleasedByOurs(_) | Takeover::Other => false,
+            };
+            if ahead {
                 continue;
             }
             let noted = match &takeover {
                 Takeover::ReleasedByOurs(notes) => notes.versions.get(&resource.to_string()).cloned(),
-                _ => None,
+                Takeover::First | Takeover::CrashOfOurs { .. } | Takeover::Other => None,
             };
-            let (watched, api, clock) = (cache.watched.clone(), self.api.clone(), self.clock.clone());
+            let (watched, api, clock) = (cache.watched, self.api.clone(), self.clock.clone());
             // Taking the Lease took longer than its last holder could write.
-            let old_term_ended = self.clock.boot();
-            let proof = self.begin(async move {
+            let begun = self.clock.boot();
+            self.begin(resource, begun, async move {
                 let caught_up = match noted {
                     Some(version) => tokio::time::timeout(CATCH_UP, passed(&*watched, version)).await.is_ok(),
                     None => false,
                 };
                 if !caught_up {
-                    prove(watched, api, clock, Some(old_term_ended)).await;
+                    prove(watched, api, clock, begun).await;
                 }
             });
-            self.proofs.insert(resource.clone(), proof);
         }
     }
 
     /// Ends when all of these informers are proved; at once without a predecessor.
     pub fn proved(&self, caches: &[Cache]) -> impl Future<Output = ()> + Send + use<> {
-        let awaited = caches.iter().filter_map(|it| self.proofs.get(it.watched.resource()).cloned());
+        let awaited = caches.iter().filter_map(|it| Some(self.proofs.get(it.watched.resource())?.done.clone()));
         join_all(awaited.collect::<Vec<_>>()).map(drop)
     }
 
@@ -100,6 +107,10 @@ impl View {
     pub async fn notes(&self, clients: &Clients) -> Notes {
         let shown = clients.ledger().written().into_iter().filter_map(|(resource, writes)| {
             let Cache { watched, shows_gone, .. } = self.caches.get(&resource)?.clone();
+            // What the server owes us may be anything.
+            if watched.unanswered().is_some() {
+                return None;
+            }
             Some(async move {
                 let shown = async {
                     if let Some(version) = writes.newest {
@@ -119,16 +130,18 @@ impl View {
         Notes { versions }
     }
 
-    /// Runs whether or not anybody waits yet.
-    fn begin(&self, proof: impl Future<Output = ()> + Send + 'static) -> Proved {
-        let proof = proof.boxed().shared();
-        self.spawner.spawn("proof", proof.clone());
-        proof
+    /// Starts a proof in place of an older one, which would only get in its way.
+    fn begin(&mut self, resource: Resource, begun: BootInstant, proof: impl Future<Output = ()> + Send + 'static) {
+        let done = proof.boxed().shared();
+        let task = self.spawner.spawn("proof", done.clone());
+        if let Some(older) = self.proofs.insert(resource, Running { begun, done, task }) {
+            older.task.stop();
+        }
     }
 }
 
-async fn prove(watched: Arc<dyn Watched>, api: Api, clock: Clock, old_term_ended: Option<BootInstant>) {
-    while let Err(err) = informer::prove(&*watched, &api, &clock, old_term_ended).await {
+async fn prove(watched: Arc<dyn Watched>, api: Api, clock: Clock, old_term_ended: BootInstant) {
+    while let Err(err) = informer::prove(&*watched, &api, &clock, Some(old_term_ended)).await {
         tracing::warn!(resource = %watched.resource(), %err, "cannot prove that the cache is new enough; its controllers wait");
         tokio::time::sleep(AGAIN).await;
     }

@@ -62,6 +62,7 @@ impl World {
             spawner: scope.spawner(),
             limits: Limits::NONE,
             seed: 1,
+            resync: Duration::ZERO,
             host: "host".to_owned(),
             stopping: stop,
         };
@@ -191,27 +192,33 @@ async fn a_crash_of_ours_that_was_proved_ahead_costs_nothing_at_the_take_over() 
     let world = World::new(Proof::Needed).await;
     world.create("a").await;
     let mut view = world.view();
+    let last_change = world.clock.boot() - Duration::from_secs(10);
     view.prove_ahead();
     tokio::time::sleep(Duration::from_secs(4)).await;
     let asked = world.proofs();
     assert!(asked > 0, "the server was asked how far it is");
-    view.take_over(Takeover::CrashOfOurs { last_change: world.clock.boot() });
+    view.take_over(Takeover::CrashOfOurs { last_change });
     let proved = view.proved(world.controllers[0].caches());
     assert!(proved.now_or_never().is_some(), "at once");
     assert_eq!(world.proofs(), asked);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_proved_ahead_of_another_end_does_not_count() {
-    let world = World::new(Proof::Needed).await;
-    let mut view = world.view();
-    view.prove_ahead();
-    tokio::time::sleep(Duration::from_secs(4)).await;
-    world.cluster.freeze_watches("namespaces");
-    world.create("late").await;
-    view.take_over(Takeover::Other);
-    world.proved(&view).await;
-    assert!(world.shows("late"));
+async fn what_was_proved_ahead_of_another_end_or_before_a_later_renewal_does_not_count() {
+    for crash in [false, true] {
+        let world = World::new(Proof::Needed).await;
+        let mut view = world.view();
+        view.prove_ahead();
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        // The leader renewed after all, and wrote on.
+        let last_change = world.clock.boot();
+        world.cluster.freeze_watches("namespaces");
+        world.create("late").await;
+        tokio::time::sleep(Duration::from_secs(15)).await;
+        view.take_over(if crash { Takeover::CrashOfOurs { last_change } } else { Takeover::Other });
+        world.proved(&view).await;
+        assert!(world.shows("late"), "crash {crash}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -31,6 +31,8 @@ pub struct Deps {
     pub limits: Limits,
     /// Every random choice of a controller begins here.
     pub seed: u64,
+    /// How often a handler without a period of its own sees everything again; zero: never.
+    pub resync: Duration,
     /// Named as the source of events.
     pub host: String,
     /// Fires when the manager stops in order: a long sync ends between two calls, so that the Lease is soon released.
@@ -129,6 +131,7 @@ impl Builder {
     }
 
     /// Has `handler` called for every change from the beginning of the term on; it learns in which lane its keys belong.
+    /// Without a resync period of its own it has the manager's.
     pub fn on_change<T: Typed>(
         &mut self,
         informer: &Informer<T>,
@@ -137,6 +140,7 @@ impl Builder {
     ) {
         let informer = informer.clone();
         let name = self.name;
+        let resync = resync.or(Some(self.deps.resync)).filter(|it| !it.is_zero());
         self.controller.has(Part::Handler(Box::new(move || {
             informer.add_handler(name, resync, move |change| handler(&change, lane(change.cause)))
         })));

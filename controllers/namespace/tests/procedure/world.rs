@@ -1,6 +1,10 @@
 //! A cluster, and managers that run the controller against it.
 
-use std::time::Duration;
+use std::{
+    io,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use client::{Clients, Connection, Environment, Limits, Term};
 use clock::{Clock, Timestamp};
@@ -12,6 +16,7 @@ use serde_json::{Value, json};
 use tasks::Scope;
 use test_cluster::{Call, TestCluster, Verdict};
 use tokio_util::sync::CancellationToken;
+use tracing::subscriber::DefaultGuard;
 
 pub(crate) const SEC: Duration = Duration::from_secs(1);
 pub(crate) const MS: Duration = Duration::from_millis(1);
@@ -24,7 +29,52 @@ pub(crate) struct World {
 /// One process. Dropping it is a crash.
 pub(crate) struct Manager {
     _scope: Scope,
-    _stop: CancellationToken,
+    stop: CancellationToken,
+}
+
+impl Manager {
+    /// As SIGTERM does: no key is taken any more, and calls in flight go on to their end.
+    pub(crate) fn stop(&self) {
+        self.stop.cancel();
+    }
+}
+
+/// What is logged on this thread, until it is dropped.
+pub(crate) struct Log {
+    text: Arc<Mutex<Vec<u8>>>,
+    _guard: DefaultGuard,
+}
+
+impl Log {
+    pub(crate) fn new() -> Self {
+        let text = Arc::new(Mutex::new(Vec::new()));
+        let writer = text.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(move || Sink(writer.clone()))
+            .without_time()
+            .with_ansi(false)
+            .finish();
+        Self { text, _guard: tracing::subscriber::set_default(subscriber) }
+    }
+
+    /// The lines with these words.
+    pub(crate) fn lines(&self, words: &str) -> Vec<String> {
+        let text = String::from_utf8(self.text.lock().unwrap().clone()).unwrap();
+        text.lines().filter(|it| it.contains(words)).map(str::to_owned).collect()
+    }
+}
+
+struct Sink(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 impl World {
@@ -68,6 +118,7 @@ impl World {
             spawner: scope.spawner(),
             limits,
             seed: 7,
+            resync: std::time::Duration::ZERO,
             host: "host".to_owned(),
             stopping: stop.clone(),
         };
@@ -77,7 +128,7 @@ impl World {
         let run = stop.clone();
         scope.spawner().spawn("controller", async move { controller.run(run, std::future::ready(())).await });
         pass(100 * MS).await;
-        Manager { _scope: scope, _stop: stop }
+        Manager { _scope: scope, stop }
     }
 
     pub(crate) fn namespace(&self, name: &str) {
