@@ -1,0 +1,188 @@
+//! What a declared controller does before, in and after a term, on an API server in memory.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests may fail like tests")]
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use api::{Atom, Namespace};
+use client::{Clients, Connection, Limits, Term};
+use clock::{Clock, Timestamp};
+use controller::{Builder, Controller, Deps, Proof};
+use informer::Informers;
+use metrics::Metrics;
+use parking_lot::Mutex;
+use runner::Outcome;
+use serde_json::json;
+use tasks::Scope;
+use test_cluster::TestCluster;
+use tokio_util::sync::CancellationToken;
+use workqueue::{Backoff, Lane};
+
+const NAME: &str = "test-controller";
+
+/// What the controller's handler and sync saw.
+#[derive(Default)]
+struct Seen {
+    changes: Mutex<Vec<(String, Lane)>>,
+    synced: Mutex<Vec<String>>,
+}
+
+struct World {
+    cluster: TestCluster,
+    seen: Arc<Seen>,
+    controller: Controller,
+    scope: Scope,
+}
+
+/// A controller that handles namespaces; each sync takes `work`.
+fn declare(resync: Duration, own: Option<Duration>, work: Duration) -> World {
+    let clock = Clock::virtual_from(Timestamp::UNIX_EPOCH);
+    let cluster = TestCluster::new(clock.clone());
+    let (scope, metrics, stop) = (Scope::new(), Metrics::new(), CancellationToken::new());
+    let environment = client::Environment {
+        clock: clock.clone(),
+        metrics: metrics.clone(),
+        term: Term::endless(clock.clone()),
+        stop: stop.clone(),
+        user_agent: "test".to_owned(),
+    };
+    let clients = Clients::new(Connection::in_memory(cluster.service()), environment);
+    let informers = Informers::new(informer::Environment {
+        watcher: clients.watcher(Limits::NONE),
+        clock: clock.clone(),
+        metrics: metrics.clone(),
+        spawner: scope.spawner(),
+        rng_seed: 1,
+    });
+    let deps = Deps {
+        informers,
+        clients,
+        clock,
+        metrics,
+        spawner: scope.spawner(),
+        limits: Limits::NONE,
+        seed: 1,
+        resync,
+        host: "host".to_owned(),
+        stopping: stop,
+    };
+    let mut builder = Builder::new(NAME, deps);
+    let namespaces = builder.informer::<Namespace>(Proof::LiveReads);
+    let queue = builder.queue::<Atom>("test", Backoff::default());
+    let seen = Arc::new(Seen::default());
+    let (heard, done, keys) = (seen.clone(), seen.clone(), queue.clone());
+    builder.on_change(&namespaces, own, move |change, lane| {
+        let Some(new) = change.new else { return };
+        heard.changes.lock().push((new.meta().name.to_owned(), lane));
+        keys.add_to(Atom::from(new.meta().name), lane);
+    });
+    builder.workers(&queue, 1, move |name: Atom| {
+        let done = done.clone();
+        async move {
+            tokio::time::sleep(work).await;
+            done.synced.lock().push(name.to_string());
+            Ok::<_, Infallible>(Outcome::Done)
+        }
+    });
+    World { cluster, seen, controller: builder.build(), scope }
+}
+
+impl World {
+    /// Begins the term; caches are proved after `proved`.
+    fn begin(self, proved: Duration) -> Running {
+        let Self { cluster, seen, controller, scope } = self;
+        let stop = CancellationToken::new();
+        let run = controller.run(stop.clone(), tokio::time::sleep(proved));
+        let task = scope.spawner().spawn("controller", run);
+        Running { cluster, seen, stop, task: Some(task), _scope: scope }
+    }
+}
+
+struct Running {
+    cluster: TestCluster,
+    seen: Arc<Seen>,
+    stop: CancellationToken,
+    task: Option<tasks::Task>,
+    _scope: Scope,
+}
+
+impl Running {
+    fn synced(&self) -> usize {
+        self.seen.synced.lock().len()
+    }
+
+    async fn end(&mut self) {
+        self.stop.cancel();
+        self.task.take().unwrap().ended().await;
+    }
+}
+
+fn create(cluster: &TestCluster, name: &str) {
+    cluster.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
+}
+
+async fn pass(seconds: u64) {
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_handled_before_the_term_and_then_the_present_set_comes_first() {
+    let world = declare(Duration::ZERO, None, Duration::ZERO);
+    pass(60).await;
+    assert!(world.seen.changes.lock().is_empty(), "a standby's queue stays empty");
+    let present = world.cluster.list("namespaces", "").len();
+    let term = world.begin(Duration::ZERO);
+    pass(1).await;
+    create(&term.cluster, "new");
+    pass(1).await;
+    let changes = term.seen.changes.lock().clone();
+    assert_eq!(changes.len(), present + 1);
+    assert!(changes[..present].iter().all(|(_, lane)| *lane == Lane::Slow), "{changes:?}");
+    assert_eq!(changes[present], ("new".to_owned(), Lane::Now));
+    assert_eq!(term.synced(), present + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_wait_until_the_caches_are_proved() {
+    let term = declare(Duration::ZERO, None, Duration::ZERO).begin(Duration::from_secs(30));
+    pass(29).await;
+    assert!(!term.seen.changes.lock().is_empty(), "handlers are added at once");
+    assert_eq!(term.synced(), 0);
+    pass(2).await;
+    assert!(term.synced() > 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_the_stop_no_key_is_taken_and_the_call_in_flight_ends() {
+    let mut term = declare(Duration::ZERO, None, Duration::from_secs(10)).begin(Duration::ZERO);
+    pass(5).await;
+    term.end().await;
+    assert_eq!(term.synced(), 1, "the one in flight, of several that were queued");
+    let before = term.seen.changes.lock().len();
+    create(&term.cluster, "late");
+    pass(60).await;
+    assert_eq!((term.seen.changes.lock().len(), term.synced()), (before, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_term_that_ends_before_its_caches_are_proved_starts_no_worker() {
+    let mut term = declare(Duration::ZERO, None, Duration::ZERO).begin(Duration::from_secs(3_600));
+    pass(5).await;
+    term.end().await;
+    assert_eq!(term.synced(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_without_a_period_of_its_own_resyncs_with_the_manager() {
+    let hour = Duration::from_secs(3_600);
+    let minute = Duration::from_secs(60);
+    for (manager, own, want) in [(Duration::ZERO, None, 0), (hour, None, 1), (hour, Some(minute), 75)] {
+        let world = declare(manager, own, Duration::ZERO);
+        let present = world.cluster.list("namespaces", "").len();
+        let term = world.begin(Duration::ZERO);
+        pass(75 * 60 + 5).await;
+        assert_eq!(term.seen.changes.lock().len(), present * (1 + want), "{manager:?} {own:?}");
+        let changes = term.seen.changes.lock();
+        assert!(changes.iter().all(|(_, lane)| *lane == Lane::Slow), "resyncs do not hurry");
+    }
+}
