@@ -31,8 +31,21 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
 }
 
-/// Package name, folder below the root, and its normal dependencies.
-fn packages() -> Vec<(String, String, Vec<String>)> {
+/// Dependencies that are there for a feature which they switch on.
+const FOR_A_FEATURE: &[&str] = &["k8s-openapi"];
+
+/// A member of the workspace.
+struct Package {
+    name: String,
+    /// Below the root.
+    folder: String,
+    /// Of the library and the binary.
+    normal: Vec<String>,
+    /// Of tests and benches too.
+    all: Vec<String>,
+}
+
+fn packages() -> Vec<Package> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--no-deps", "--offline", "--format-version", "1"])
         .current_dir(root())
@@ -43,8 +56,14 @@ fn packages() -> Vec<(String, String, Vec<String>)> {
     let packages = metadata["packages"].as_array().unwrap().iter().map(|package| {
         let manifest = PathBuf::from(text(&package["manifest_path"]));
         let folder = manifest.parent().unwrap().strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
-        let normal = package["dependencies"].as_array().unwrap().iter().filter(|it| it["kind"].is_null());
-        (text(&package["name"]), folder, normal.map(|it| text(&it["name"])).collect())
+        let dependencies = package["dependencies"].as_array().unwrap();
+        let names = |normal: bool| dependencies.iter().filter(move |it| !normal || it["kind"].is_null());
+        Package {
+            name: text(&package["name"]),
+            folder,
+            normal: names(true).map(|it| text(&it["name"])).collect(),
+            all: names(false).map(|it| text(&it["name"])).collect(),
+        }
     });
     packages.collect()
 }
@@ -63,20 +82,30 @@ fn sources(below: &Path, found: &mut Vec<PathBuf>) {
 #[test]
 fn arrows_point_from_cmd_to_controllers_to_shared() {
     let packages = packages();
-    let folder_of = |name: &str| packages.iter().find(|it| it.0 == name).map(|it| it.1.clone());
+    let folder_of = |name: &str| packages.iter().find(|it| it.name == name).map(|it| it.folder.clone());
     assert!(packages.len() > 15, "metadata lists the workspace");
-    for (name, folder, dependencies) in &packages {
-        for dependency in dependencies {
+    for Package { name, folder, normal, .. } in &packages {
+        for dependency in normal {
             let Some(target) = folder_of(dependency) else { continue };
             let allowed = match folder.split('/').next().unwrap() {
-                "shared" => target.starts_with("shared/"),
-                "controllers" => target.starts_with("shared/"),
-                "e2e" => target.starts_with("shared/"),
+                "shared" | "controllers" | "e2e" => target.starts_with("shared/"),
                 _ => !target.starts_with("e2e"),
             };
             assert!(allowed, "{name} must not depend on {dependency}");
-            let for_tests_only = dependency == "test-cluster";
-            assert!(!for_tests_only, "{name} depends on {dependency} outside its tests");
+            assert!(dependency != "test-cluster", "{name} depends on {dependency} outside its tests");
+        }
+    }
+}
+
+#[test]
+fn every_dependency_is_used() {
+    for Package { name, folder, all, .. } in packages() {
+        let mut files = Vec::new();
+        sources(&root().join(folder), &mut files);
+        let code: String = files.iter().map(|it| fs::read_to_string(it).unwrap()).collect();
+        for dependency in all.iter().filter(|it| !FOR_A_FEATURE.contains(&it.as_str())) {
+            let path = format!("{}::", dependency.replace('-', "_"));
+            assert!(code.contains(&path), "{name} does not use {dependency}");
         }
     }
 }
