@@ -67,7 +67,7 @@ impl Count {
     fn serves(&self, since: Instant, came: Instant) -> bool {
         let age = came.saturating_duration_since(self.answered);
         match self.holders {
-            // What was proved once stays so: nothing new comes into a namespace that terminates.
+            // How long a proof lasts is for him to say who needs it.
             Holders::Only(_) | Holders::Many => self.asked >= since,
             Holders::Unknown => self.asked >= since && age <= UNKNOWN,
             Holders::Silent => age <= SILENT,
@@ -183,7 +183,7 @@ mod tests {
         let cases = [
             ("asked for in time", only(), at, at, true),
             ("asked for too early", only(), at + sec, at + sec, false),
-            ("an old proof is still a proof", only(), at - sec, at + 1000 * sec, true),
+            ("a proof, as old as may be", only(), at - sec, at + 1000 * sec, true),
             ("an error for those in line", Holders::Unknown, at - sec, at - sec, true),
             ("no error for those who come later", Holders::Unknown, at - sec, at + 2 * sec, false),
             ("silence, also for those who come soon after", Holders::Silent, at + sec, at + 15 * sec, true),

@@ -1,7 +1,5 @@
 //! A change of a namespace → what is remembered of it, and the key to wake. Constant work per event.
 
-use std::time::Duration;
-
 use api::{Atom, Entry, MetaRef, Namespace};
 use informer::{Cause, Change};
 use workqueue::{Lane, Queue};
@@ -14,12 +12,10 @@ pub(crate) fn hear(ctx: &Ctx, queue: &Queue<Atom>, change: &Change<'_, Namespace
     if let Some(gone) = old.filter(|old| new.is_none_or(|new| new.uid != old.uid)) {
         ctx.forget(&gone);
     }
-    let Some(MetaRef { uid, name, deletion: Some(deletion), .. }) = new else { return };
+    let Some(MetaRef { uid, name, deletion: Some(_), .. }) = new else { return };
     let name = Atom::from(name);
-    let age = ctx.clock.wall().as_second().saturating_sub(deletion);
-    let age = Duration::from_secs(u64::try_from(age).unwrap_or(0));
     let now = ctx.clock.now();
-    match ctx.memory.observe(uid, age, now) {
+    match ctx.memory.observe(uid, now) {
         Some(begin) if begin > now => queue.add_after(name, begin - now),
         Some(_) => queue.add_to(name, lane),
         None if wakes(change) => queue.add_to(name, lane),

@@ -1,16 +1,17 @@
 //! Empties terminating namespaces and lets them go.
 //!
 //! Promises: a namespace is let go only after everything in it was proved gone by lists taken at least five seconds after
-//! its deletion was seen, with every API group answering. Pods go first: as long as one may live, nothing else is touched.
-//! A kind or group that fails delays only itself, and is named in the conditions. What is the same for all namespaces
-//! (which kinds there are, which of them are empty in the whole cluster) is asked once for all that wait for it.
+//! its deletion was seen, and at most half a minute before its last pass, with every API group answering. Pods go first:
+//! as long as one may live, nothing else is touched. A kind or group that fails delays only itself, and is named in the
+//! conditions. What is the same for all namespaces (which kinds there are, which of them are empty in the whole cluster) is
+//! asked once for all that wait for it.
 //!
 //! The course of one namespace: it is seen terminating, and its content is deleted at once. What is left is looked at again
 //! when it may be gone. After the delay everything is proved anew, and the finalizer goes.
 //!
 //! Reading order: `handlers` (who wakes), `sync` (one namespace, top to bottom), `sweep` (its content); then the rules,
 //! which are pure: `remains` (what a list says), `grace` (how long to wait), `conditions` (what the user is told); then
-//! what is shared and remembered: `discovery`, `emptiness`, `memory`, `wake`.
+//! what is shared and remembered: `discovery`, `emptiness`, `memory`, `turns`, `wake`.
 
 mod handlers;
 mod sweep;
@@ -23,6 +24,7 @@ mod remains;
 mod discovery;
 mod emptiness;
 mod memory;
+mod turns;
 mod wake;
 
 use std::{sync::Arc, time::Duration};
@@ -32,11 +34,10 @@ use client::Api;
 use clock::Clock;
 use controller::{Builder, Factor, Proof};
 use parking_lot::Mutex;
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use workqueue::Backoff;
 
-use crate::{discovery::Discoveries, emptiness::Emptiness, memory::Memory, wake::Wake};
+use crate::{discovery::Discoveries, emptiness::Emptiness, memory::Memory, turns::Turns, wake::Wake};
 
 /// The canonical name.
 pub const NAME: &str = "namespace-controller";
@@ -75,7 +76,7 @@ pub fn start(builder: &mut Builder, options: Options) {
         discoveries: Discoveries::new(clock.clone()),
         emptiness: Emptiness::new(clock.clone()),
         wake: Wake::new(builder.deps().informers.clone(), queue.clone()),
-        slow: Semaphore::new((workers / 2).max(1)),
+        turns: Turns::new((workers / 2).max(1)),
         rng: Mutex::new(builder.rng("conflicts")),
         stopping: builder.deps().stopping.clone(),
         clock,
@@ -99,8 +100,8 @@ struct Ctx {
     discoveries: Discoveries,
     emptiness: Emptiness,
     wake: Wake,
-    /// Workers that may serve slow namespaces.
-    slow: Semaphore,
+    /// Of slow namespaces, one for every other worker.
+    turns: Turns,
     rng: Mutex<fastrand::Rng>,
     /// The manager stops: a pass ends between two calls.
     stopping: CancellationToken,
@@ -109,8 +110,10 @@ struct Ctx {
 impl Ctx {
     /// A namespace is gone, and with the last one what was known for all.
     fn forget(&self, namespace: &MetaRef<'_>) {
+        let was_last = self.memory.forget(namespace.uid);
+        // After the memory: whoever begins to wait asks it once more when he stands in the list.
         self.wake.forget(&Atom::from(namespace.name));
-        if self.memory.forget(namespace.uid) {
+        if was_last {
             self.discoveries.forget();
             self.emptiness.forget();
         }

@@ -11,10 +11,14 @@ use clock::Instant;
 use parking_lot::Mutex;
 
 /// Each API server learns from a watch of its own that a namespace terminates, and until then lets objects in. No proof of
-/// emptiness counts that was taken earlier after the deletion than this.
+/// emptiness counts that was taken earlier than this after the deletion was seen; what the server's clock says of the
+/// deletion does not shorten it, for the clocks may be apart.
 const SAFETY_DELAY: Duration = Duration::from_secs(5);
-/// A deletion this old by the server's clock needs no such delay any more, however far the clocks are apart.
-const LONG_AGO: Duration = Duration::from_secs(60);
+/// A proof older than this does not let a namespace go: an API group may have been away, or a server have heard very late.
+const PROOF: Duration = Duration::from_secs(30);
+/// The rest after a slow pass grows by this with each one in a row, to as much as the longest back-off.
+const REST: Duration = Duration::from_secs(15);
+const LONGEST_REST: Duration = Duration::from_secs(60);
 /// Namespaces that are deleted within so long of each other are worked on together, so that one proof serves them all.
 const GATHER: Duration = Duration::from_secs(1);
 
@@ -36,7 +40,16 @@ struct Terminating {
     /// Kinds of which a list begun at that instant showed nothing.
     emptied: BTreeMap<Resource, Instant>,
     passes: u32,
-    slow: bool,
+    slow: Option<Slow>,
+}
+
+/// The last pass did not get its answers in time.
+#[derive(Clone, Copy)]
+struct Slow {
+    /// How many in a row.
+    passes: u32,
+    /// The next one does not begin before.
+    rests_until: Instant,
 }
 
 /// From when on what may be done.
@@ -46,6 +59,22 @@ pub(crate) struct Schedule {
     pub(crate) begin: Instant,
     /// The namespace may go; only proofs taken from here on count for that.
     pub(crate) ready: Instant,
+}
+
+impl Schedule {
+    /// True for a pass that begins `now` and may only delete.
+    pub(crate) fn is_early(self, now: Instant) -> bool {
+        now < self.ready
+    }
+
+    /// From when on proofs count in a pass that begins `now`. All that wait for the same kinds share them, so a flood
+    /// does not pay for each.
+    pub(crate) fn since(self, now: Instant) -> Instant {
+        if self.is_early(now) {
+            return self.begin;
+        }
+        now.checked_sub(PROOF).map_or(self.ready, |oldest| oldest.max(self.ready))
+    }
 }
 
 /// What is worth telling of a namespace that is done.
@@ -58,22 +87,20 @@ pub(crate) struct Story {
 }
 
 impl Memory {
-    /// A namespace was seen terminating, `age` after its deletion by the server's clock. Returns when to begin with it if
-    /// that is the first sight.
-    pub(crate) fn observe(&self, uid: &Uid, age: Duration, now: Instant) -> Option<Instant> {
+    /// A namespace was seen terminating. Returns when to begin with it if that is the first sight.
+    pub(crate) fn observe(&self, uid: &Uid, now: Instant) -> Option<Instant> {
         let mut inner = self.0.lock();
         if inner.namespaces.contains_key(uid) {
             return None;
         }
         let begin = gather(inner.last_begin, now);
         inner.last_begin = Some(begin);
-        let ready = if age >= LONG_AGO { begin } else { begin + SAFETY_DELAY };
         let terminating = Terminating {
-            schedule: Schedule { begin, ready },
+            schedule: Schedule { begin, ready: begin + SAFETY_DELAY },
             asked: BTreeSet::new(),
             emptied: BTreeMap::new(),
             passes: 0,
-            slow: false,
+            slow: None,
         };
         inner.namespaces.insert(uid.clone(), terminating);
         Some(begin)
@@ -101,9 +128,10 @@ impl Memory {
         self.0.lock().namespaces.get(uid).map(|it| it.schedule)
     }
 
-    /// True for a namespace that once did not get its answers in time.
-    pub(crate) fn is_slow(&self, uid: &Uid) -> bool {
-        self.0.lock().namespaces.get(uid).is_some_and(|it| it.slow)
+    /// Until when a namespace rests that did not get its answers in time in its last pass; `None` for any other.
+    pub(crate) fn rests_until(&self, uid: &Uid) -> Option<Instant> {
+        let inner = self.0.lock();
+        inner.namespaces.get(uid).and_then(|it| it.slow).map(|it| it.rests_until)
     }
 
     /// True when the deletion of this kind has been asked for before.
@@ -126,13 +154,16 @@ impl Memory {
     }
 
     /// One more pass begins.
-    pub(crate) fn passes(&self, uid: &Uid) {
+    pub(crate) fn begins_pass(&self, uid: &Uid) {
         self.with(uid, |it| it.passes += 1);
     }
 
-    /// Not everything was answered in time.
-    pub(crate) fn is_late(&self, uid: &Uid) {
-        self.with(uid, |it| it.slow = true);
+    /// The pass ended `now`. `slow` tells whether it needed longer than one usually may.
+    pub(crate) fn ends_pass(&self, uid: &Uid, slow: bool, now: Instant) {
+        self.with(uid, |it| {
+            let passes = it.slow.map_or(1, |it| it.passes.saturating_add(1));
+            it.slow = slow.then(|| Slow { passes, rests_until: now + rest(passes) });
+        });
     }
 
     /// The deletion of this kind was asked for.
@@ -165,6 +196,13 @@ fn gather(last_begin: Option<Instant>, now: Instant) -> Instant {
     }
 }
 
+/// How long a namespace rests after so many slow passes in a row. The back-off of the queue alone does not bring rest: when
+/// something else wakes the namespace once, its retry comes due during that long pass and follows it at once, and so on
+/// for ever.
+fn rest(passes: u32) -> Duration {
+    REST.saturating_mul(passes).min(LONGEST_REST)
+}
+
 #[cfg(test)]
 mod tests {
     use api::Resource;
@@ -182,19 +220,27 @@ mod tests {
     #[test]
     fn one_namespace_begins_at_once_and_may_go_after_the_safety_delay() {
         let (memory, now) = (Memory::default(), Clock::system().now());
-        assert_eq!(memory.observe(&uid(1), Duration::ZERO, now), Some(now));
+        assert_eq!(memory.observe(&uid(1), now), Some(now));
         assert_eq!(memory.schedule(&uid(1)), Some(Schedule { begin: now, ready: now + 5 * SEC }));
-        assert_eq!(memory.observe(&uid(1), Duration::ZERO, now + SEC), None, "only the first sight counts");
+        assert_eq!(memory.observe(&uid(1), now + SEC), None, "only the first sight counts");
         assert_eq!(memory.schedule(&uid(2)), None);
     }
 
     #[test]
-    fn after_a_restart_only_deletions_of_long_ago_skip_the_delay() {
-        let now = Clock::system().now();
-        for (age, delay) in [(0, 5), (6, 5), (59, 5), (60, 0), (100_000, 0)] {
-            let memory = Memory::default();
-            memory.observe(&uid(1), Duration::from_secs(age), now);
-            assert_eq!(memory.schedule(&uid(1)).unwrap().ready, now + delay * SEC, "{age} s ago");
+    fn proofs_count_from_the_beginning_then_from_the_end_of_the_delay_then_for_half_a_minute() {
+        let begin = Clock::system().now() + 1000 * SEC;
+        let schedule = Schedule { begin, ready: begin + 5 * SEC };
+        let cases = [
+            ("at once", 0, 0),
+            ("still too early to let it go", 4, 0),
+            ("the delay is over", 5, 5),
+            ("proofs of the flood are shared", 35, 5),
+            ("they grow old", 36, 6),
+            ("a namespace that waits gets new ones", 600, 570),
+        ];
+        for (name, now, want) in cases {
+            assert_eq!(schedule.since(begin + now * SEC), begin + want * SEC, "{name}");
+            assert_eq!(schedule.is_early(begin + now * SEC), now < 5, "{name}");
         }
     }
 
@@ -204,7 +250,7 @@ mod tests {
         let memory = Memory::default();
         let begins: Vec<u128> = (0..300)
             .map(|number| {
-                let begin = memory.observe(&uid(number), Duration::ZERO, start + number * 10 * MS).unwrap();
+                let begin = memory.observe(&uid(number), start + number * 10 * MS).unwrap();
                 assert!(begin >= start + number * 10 * MS, "nobody begins before it was seen");
                 begin.duration_since(start).as_millis()
             })
@@ -212,24 +258,44 @@ mod tests {
         let distinct: BTreeSet<u128> = begins.into_iter().collect();
         assert_eq!(distinct.into_iter().collect::<Vec<_>>(), [0, 1000, 2000, 3000]);
         let later = start + 10 * SEC;
-        assert_eq!(memory.observe(&uid(1000), Duration::ZERO, later), Some(later));
+        assert_eq!(memory.observe(&uid(1000), later), Some(later));
+    }
+
+    #[test]
+    fn a_slow_namespace_rests_longer_each_time_until_it_is_slow_no_more() {
+        let (memory, now) = (Memory::default(), Clock::system().now());
+        memory.observe(&uid(1), now);
+        for (slow, want) in [
+            (false, None),
+            (true, Some(15)),
+            (true, Some(30)),
+            (true, Some(45)),
+            (true, Some(60)),
+            (true, Some(60)),
+            (false, None),
+            (true, Some(15)),
+        ] {
+            memory.ends_pass(&uid(1), slow, now);
+            assert_eq!(memory.rests_until(&uid(1)), want.map(|secs| now + secs * SEC));
+        }
     }
 
     #[test]
     fn nothing_is_remembered_of_what_is_gone() {
         let (memory, now) = (Memory::default(), Clock::system().now());
         let pods = Resource::namespaced("", "v1", "pods", "Pod");
-        memory.observe(&uid(1), Duration::ZERO, now);
-        memory.observe(&uid(2), Duration::ZERO, now);
+        memory.observe(&uid(1), now);
+        memory.observe(&uid(2), now);
         memory.asks(&uid(1), &pods);
         memory.shows_empty(&uid(1), &pods, now);
-        memory.is_late(&uid(1));
-        assert!(memory.has_asked(&uid(1), &pods) && memory.is_slow(&uid(1)));
+        memory.ends_pass(&uid(1), true, now);
+        assert!(memory.has_asked(&uid(1), &pods) && memory.rests_until(&uid(1)).is_some());
         assert!(memory.is_empty_since(&uid(1), &pods, now) && !memory.is_empty_since(&uid(1), &pods, now + MS));
 
         assert!(!memory.forget(&uid(1)), "another one is left");
         memory.asks(&uid(1), &pods);
-        assert!(!memory.holds(&uid(1)) && !memory.has_asked(&uid(1), &pods) && !memory.is_slow(&uid(1)));
+        assert!(!memory.holds(&uid(1)) && !memory.has_asked(&uid(1), &pods));
+        assert_eq!(memory.rests_until(&uid(1)), None);
         assert!(memory.forget(&uid(2)));
         assert!(!memory.forget(&uid(2)), "nor is it told twice");
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use api::{Atom, Meta, Resource};
+use api::{Atom, Meta, Resource, Uid};
 
 use crate::grace;
 
@@ -13,10 +13,17 @@ pub(crate) struct Remains {
     pub(crate) count: u64,
     /// How many of them carry each finalizer; an object with two counts in both.
     pub(crate) finalizers: BTreeMap<Atom, u64>,
-    /// The names of those that nobody has asked to go.
-    pub(crate) unasked: Vec<Box<str>>,
+    /// Those that nobody has asked to go.
+    pub(crate) unasked: Vec<Unasked>,
     /// The latest deletionTimestamp: for pods the end of the longest grace period.
     pub(crate) latest_deletion: Option<i64>,
+}
+
+/// An object that nobody has asked to go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Unasked {
+    pub(crate) name: Box<str>,
+    pub(crate) uid: Uid,
 }
 
 /// What the remains mean for this pass.
@@ -38,7 +45,7 @@ impl Remains {
             *self.finalizers.entry(finalizer.clone()).or_default() += 1;
         }
         match meta.deletion {
-            None => self.unasked.push(meta.name.clone()),
+            None => self.unasked.push(Unasked { name: meta.name.clone(), uid: meta.uid.clone() }),
             deletion => self.latest_deletion = self.latest_deletion.max(deletion),
         }
     }
@@ -65,7 +72,7 @@ mod tests {
 
     fn object(finalizers: &[&str], deletion: Option<i64>) -> Meta {
         let finalizers = finalizers.iter().map(|it| Atom::from(*it)).collect();
-        Meta { name: "a".into(), finalizers, deletion, ..Meta::default() }
+        Meta { name: "a".into(), uid: Uid::new("uid-a"), finalizers, deletion, ..Meta::default() }
     }
 
     fn of(objects: &[Meta]) -> Remains {
@@ -78,7 +85,8 @@ mod tests {
     fn an_object_counts_under_each_of_its_finalizers() {
         let remains = of(&[object(&["a", "b"], Some(7)), object(&["b"], None), object(&[], Some(5))]);
         let finalizers = BTreeMap::from([("a".into(), 1), ("b".into(), 2)]);
-        let want = Remains { count: 3, finalizers, unasked: vec!["a".into()], latest_deletion: Some(7) };
+        let unasked = vec![Unasked { name: "a".into(), uid: Uid::new("uid-a") }];
+        let want = Remains { count: 3, finalizers, unasked, latest_deletion: Some(7) };
         assert_eq!(remains, want);
     }
 

@@ -1,9 +1,9 @@
 //! One pass over the content of one namespace: pods first, then everything else, each kind on its own.
 
 use api::{Atom, Meta, Resource, Uid};
-use client::{ApiError, DeleteOptions, ListOptions, Propagation};
+use client::{ApiError, DeleteOptions, ListOptions, NotSent, Propagation};
 use clock::Instant;
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{StreamExt, future, stream};
 
 use crate::{
     Ctx,
@@ -11,7 +11,7 @@ use crate::{
     discovery::{Kind, Pods},
     emptiness::Presence,
     grace,
-    remains::{Judgement, Remains},
+    remains::{Judgement, Remains, Unasked},
 };
 
 /// API groups worked on at a time: a broken one delays its own kinds only.
@@ -63,7 +63,6 @@ impl Sweep<'_> {
     pub(crate) async fn run(&self) -> Swept {
         let asked = self.ctx.discoveries.since(&self.ctx.api, self.since);
         let Ok(discovery) = tokio::time::timeout_at(self.deadline, asked).await else {
-            self.ctx.memory.is_late(self.uid);
             let findings = Findings::without_discovery("discovery was not answered in time");
             return Swept { findings, pods_remain: false };
         };
@@ -106,8 +105,8 @@ impl Sweep<'_> {
         if self.ctx.memory.is_empty_since(self.uid, &kind.resource, self.since) {
             return Left::default();
         }
-        if self.ctx.stopping.is_cancelled() {
-            return Left::failed("the manager is stopping".to_owned());
+        if let Err(err) = self.goes_on() {
+            return Left::failed(err.to_string());
         }
         let work = async {
             match self.presence(kind).await {
@@ -116,10 +115,13 @@ impl Sweep<'_> {
                 Presence::Possible => self.clear(kind).await,
             }
         };
-        tokio::time::timeout_at(self.deadline, work).await.unwrap_or_else(|_| {
-            self.ctx.memory.is_late(self.uid);
-            Left::failed(format!("{}: not answered in time", kind.resource))
-        })
+        let late = |_| Left::failed(format!("{}: not answered in time", kind.resource));
+        tokio::time::timeout_at(self.deadline, work).await.unwrap_or_else(late)
+    }
+
+    /// Asked before each call that is one of many: a stop waits for what is under way, and for nothing else.
+    fn goes_on(&self) -> Result<(), ApiError> {
+        if self.ctx.stopping.is_cancelled() { Err(ApiError::NotSent(NotSent::Stopping)) } else { Ok(()) }
     }
 
     async fn presence(&self, kind: &Kind) -> Presence {
@@ -177,6 +179,7 @@ impl Sweep<'_> {
     /// Always in the background: the default of some kinds would orphan what they own.
     async fn delete(&self, kind: &Kind) -> Result<(), String> {
         let Ctx { api, .. } = self.ctx;
+        self.goes_on().map_err(|err| err.to_string())?;
         if kind.delete_collection {
             match api.delete_collection(&kind.resource, self.namespace, Propagation::Background).await {
                 Ok(()) => return Ok(()),
@@ -186,14 +189,22 @@ impl Sweep<'_> {
             }
         }
         let Some(remains) = self.look(kind).await? else { return Ok(()) };
-        let all: Vec<_> = remains.unasked.iter().map(|name| self.delete_one(&kind.resource, name)).collect();
-        stream::iter(all).buffer_unordered(OBJECTS).try_for_each(|()| std::future::ready(Ok(()))).await
+        for some in remains.unasked.chunks(OBJECTS) {
+            self.goes_on().map_err(|err| err.to_string())?;
+            // All of them to their end: none that was sent is left unanswered because another one failed.
+            let answers = future::join_all(some.iter().map(|it| self.delete_one(&kind.resource, it))).await;
+            answers.into_iter().collect::<Result<(), _>>()?;
+        }
+        Ok(())
     }
 
-    async fn delete_one(&self, kind: &Resource, name: &str) -> Result<(), String> {
-        let options = DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
+    async fn delete_one(&self, kind: &Resource, object: &Unasked) -> Result<(), String> {
+        let Unasked { name, uid } = object;
+        let (propagation, uid) = (Some(Propagation::Background), Some(uid.clone()));
+        let options = DeleteOptions { propagation, uid, ..DeleteOptions::default() };
         match self.ctx.api.delete(kind, self.namespace, name, &options).await {
-            Ok(()) => Ok(()),
+            // Another object bears its name now. The list that follows finds it.
+            Ok(()) | Err(ApiError::Conflict(_)) => Ok(()),
             Err(err) if is_unsupported(&err) => Ok(()),
             Err(err) => Err(format!("{kind} {name}: {err}")),
         }
@@ -226,6 +237,7 @@ impl Sweep<'_> {
         let mut remains = Remains::default();
         let mut options = ListOptions { limit, ..ListOptions::default() };
         loop {
+            self.goes_on()?;
             let page = self.ctx.api.list_metadata(kind, Some(self.namespace), &options).await?;
             page.items.iter().for_each(|it| remains.note(meta_of(it)));
             if page.next.is_empty() {

@@ -12,17 +12,16 @@ use crate::{
     grace,
     memory::Story,
     sweep::{Sweep, Swept},
+    turns::TURN,
 };
 
 /// The entry of `spec.finalizers` that is ours to remove.
 const TOKEN: &str = "kubernetes";
 /// How long one pass may hold a worker.
 const PASS: Duration = Duration::from_secs(30);
-/// And the pass of a namespace that once needed longer, of which only half of the workers serve some at a time: longer
-/// than a request takes at most, so that a large collection gets on.
+/// And the pass of a namespace that needed longer the last time, of which only half of the workers serve some at a time:
+/// longer than a request takes at most, so that a large collection gets on.
 const SLOW_PASS: Duration = Duration::from_secs(75);
-/// When a slow namespace asks for its turn again.
-const TURN: Duration = Duration::from_secs(2);
 /// A write that conflicts so often has a rival that does not rest: the key backs off instead.
 const ATTEMPTS: u32 = 5;
 /// Before the second attempt; doubles with each further one, and half of it is random.
@@ -65,24 +64,30 @@ pub(crate) async fn sync(ctx: &Ctx, name: &Atom) -> Result<Outcome, SyncError> {
         return Ok(Outcome::Done);
     }
 
-    // One bad namespace keeps no other waiting: those that once were slow share half of the workers.
-    let slow = ctx.memory.is_slow(&uid);
-    let turn = if slow { ctx.slow.try_acquire().ok() } else { None };
-    if slow && turn.is_none() {
-        return Ok(Outcome::After(TURN));
-    }
-    ctx.memory.passes(&uid);
+    // One bad namespace keeps no other waiting: those that were slow share half of the workers, and rest in between. That
+    // is neither success nor failure, so their back-off stays what it is.
+    let turn = match ctx.memory.rests_until(&uid) {
+        None => None,
+        Some(until) if now < until => return Ok(Outcome::Parked(until - now)),
+        Some(_) => match ctx.turns.take(&uid, now) {
+            Some(turn) => Some(turn),
+            None => return Ok(Outcome::Parked(TURN)),
+        },
+    };
+    ctx.memory.begins_pass(&uid);
     // Whether the namespace may go is settled before its content is asked for, never after.
-    let early = now < schedule.ready;
-    let since = if early { schedule.begin } else { schedule.ready };
-    let deadline = now + if slow { SLOW_PASS } else { PASS };
+    let (early, since) = (schedule.is_early(now), schedule.since(now));
+    let deadline = now + if turn.is_some() { SLOW_PASS } else { PASS };
     let Swept { findings, pods_remain } = Sweep { ctx, namespace: name, uid: &uid, since, deadline }.run().await;
+    // Also true of a pass that was cut off at its deadline.
+    let ended = ctx.clock.now();
+    ctx.memory.ends_pass(&uid, ended.saturating_duration_since(now) >= PASS, ended);
     // A pass that was cut short has nothing to tell; the next leader begins anew.
     if !ctx.memory.holds(&uid) || ctx.stopping.is_cancelled() {
         return Ok(Outcome::Done);
     }
     if pods_remain {
-        ctx.wake.on_last_pod(name);
+        ctx.wake.on_last_pod(name, || ctx.memory.holds(&uid));
     } else {
         ctx.wake.forget(name);
     }
@@ -93,8 +98,9 @@ pub(crate) async fn sync(ctx: &Ctx, name: &Atom) -> Result<Outcome, SyncError> {
         Verdict::Failed(why) => Err(SyncError::Content(why)),
         Verdict::Wait(time) => Ok(Outcome::After(time)),
         Verdict::Finalize => {
+            // Asked before: our watch may show the namespace gone, and have it forgotten, earlier than the answer comes.
+            let Story { passes, kinds } = ctx.memory.story(&uid);
             if settle(ctx, namespace, written, Step::Finalize).await?.is_some() {
-                let Story { passes, kinds } = ctx.memory.story(&uid);
                 let took = ctx.clock.now().saturating_duration_since(schedule.begin);
                 tracing::info!(namespace = %name, %uid, passes, kinds, ?took, "namespace is empty and finalized");
             }

@@ -42,14 +42,18 @@ impl Wake {
         Self { informers, queue, waiting: Arc::default(), listens: Mutex::new(false) }
     }
 
-    /// Adds the key of `namespace`, which has pods, when the last of them is gone.
-    pub(crate) fn on_last_pod(&self, namespace: &Atom) {
+    /// Adds the key of `namespace`, which has pods, when the last of them is gone. `is_there` is asked once it waits:
+    /// whoever saw the namespace go before that had nothing to forget.
+    pub(crate) fn on_last_pod(&self, namespace: &Atom, is_there: impl FnOnce() -> bool) {
         if self.waiting.lock().contains_key(namespace) {
             return;
         }
         match self.informers.existing::<Pod>() {
             Some(pods) => self.ask_cache(&pods, namespace),
             None => self.watch(namespace),
+        }
+        if !is_there() {
+            self.forget(namespace);
         }
     }
 
@@ -147,5 +151,46 @@ impl Sink for Names {
 
     fn held(&self) -> usize {
         self.left.lock().len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use client::{Clients, Connection, Limits, Term};
+    use clock::{Clock, Timestamp};
+    use metrics::Metrics;
+    use test_cluster::TestCluster;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_is_watched_who_went_while_he_began_to_wait() {
+        let (scope, metrics) = (tasks::Scope::new(), Metrics::new());
+        let clock = Clock::virtual_from(Timestamp::from_second(1_800_000_000).unwrap());
+        let cluster = TestCluster::new(clock.clone());
+        let env = client::Environment {
+            clock: clock.clone(),
+            metrics: metrics.clone(),
+            term: Term::endless(clock.clone()),
+            stop: CancellationToken::new(),
+            user_agent: "test".to_owned(),
+        };
+        let clients = Clients::new(Connection::in_memory(cluster.service()), env);
+        let informers = Informers::new(informer::Environment {
+            watcher: clients.watcher(Limits { qps: 20.0, burst: 30 }),
+            clock: clock.clone(),
+            metrics: metrics.clone(),
+            spawner: scope.spawner(),
+            rng_seed: 7,
+        });
+        let wake = Wake::new(informers, Queue::new("namespace", crate::BACKOFF, clock, &metrics));
+        wake.on_last_pod(&Atom::from("waits"), || true);
+        wake.on_last_pod(&Atom::from("gone"), || false);
+        assert_eq!(wake.waiting.lock().keys().map(|it| &**it).collect::<Vec<_>>(), ["waits"]);
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        let requests = cluster.requests();
+        let watched: BTreeSet<_> = requests.iter().filter(|it| it.verb == "watch").map(|it| &*it.namespace).collect();
+        assert_eq!(watched, BTreeSet::from(["waits"]));
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::json;
 use test_cluster::Verdict;
 
-use crate::world::{SEC, World, forbidden, line, not_allowed, not_found, pass};
+use crate::world::{MS, SEC, World, forbidden, line, not_allowed, not_found, pass};
 
 const STATUS: &str = "update namespaces/status a";
 const GET: &str = "get namespaces a";
@@ -48,6 +48,8 @@ async fn acceptance_namespace_016_without_deletecollection_objects_are_deleted_o
         "kind": "APIGroupDiscoveryList",
         "items": [{ "metadata": {}, "versions": [{ "version": "v1", "freshness": "Current", "resources": resources }] }],
     });
+    let uid_of = |name: &str| world.cluster.get("secrets", "a", name).unwrap()["metadata"]["uid"].clone();
+    let uids = [uid_of("one"), uid_of("two")];
     let _manager = world.start().await;
     world.spoil(move |line, _| {
         let body = core.clone();
@@ -57,10 +59,97 @@ async fn acceptance_namespace_016_without_deletecollection_objects_are_deleted_o
     pass(SEC).await;
     let lines: Vec<_> = world.lines("a").into_iter().filter(|it| it.contains("secrets")).collect();
     assert_eq!(lines, ["list secrets a", "delete secrets a/one", "delete secrets a/two", "list secrets a"]);
-    let deletes = world.calls().into_iter().filter(|it| it.verb == "delete");
-    assert!(deletes.into_iter().all(|it| it.json()["propagationPolicy"] == "Background"));
+    let deletes: Vec<_> = world.calls().iter().filter(|it| it.verb == "delete").map(|it| it.json()).collect();
+    assert!(deletes.iter().all(|it| it["propagationPolicy"] == "Background"), "{deletes:?}");
+    let asked: Vec<_> = deletes.iter().map(|it| it["preconditions"]["uid"].clone()).collect();
+    assert_eq!(asked, uids, "only what was listed");
     pass(9 * SEC).await;
     assert!(!world.exists("a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_was_replaced_since_it_was_listed_counts_as_gone() {
+    let world = World::new();
+    world.namespace("a");
+    world.object("v1", "Secret", "a", "one", &[]);
+    let _manager = world.start().await;
+    let (cluster, mut first) = (world.cluster.clone(), true);
+    world.spoil(move |line, _| match line {
+        "deletecollection secrets a" => not_allowed(),
+        "delete secrets a/one" if std::mem::take(&mut first) => {
+            cluster.remove("secrets", "a", "one");
+            let metadata = json!({ "name": "one", "namespace": "a", "finalizers": ["x.io/hold"] });
+            cluster.create(json!({ "apiVersion": "v1", "kind": "Secret", "metadata": metadata }));
+            None
+        }
+        _ => None,
+    });
+    world.delete_namespace("a");
+    pass(SEC).await;
+    let successor = world.cluster.get("secrets", "a", "one").unwrap();
+    assert!(successor["metadata"]["deletionTimestamp"].is_null(), "it is not what was asked to go");
+    assert_eq!(
+        world.true_conditions("a"),
+        ["NamespaceContentRemaining", "NamespaceFinalizersRemaining"],
+        "that is no error"
+    );
+    // The next look finds it, and asks it to go as itself.
+    pass(8 * SEC).await;
+    let successor = world.cluster.get("secrets", "a", "one").unwrap();
+    assert!(successor["metadata"]["deletionTimestamp"].is_string());
+    world.release("secrets", "a", "one");
+    pass(10 * SEC).await;
+    assert!(!world.exists("a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_delete_is_settled_by_a_verified_empty_list() {
+    let world = World::new();
+    world.namespace("a");
+    world.config_map("a", "x");
+    let _manager = world.start().await;
+    world.spoil(|line, _| (line == "deletecollection configmaps a").then_some(Verdict::LoseAnswer));
+    let start = world.clock.now();
+    world.delete_namespace("a");
+    pass(SEC).await;
+    assert_eq!(world.true_conditions("a"), [""; 0]);
+    let about: Vec<_> = world.lines("a").into_iter().filter(|it| it.contains("configmaps")).collect();
+    assert_eq!(about, ["deletecollection configmaps a", "list configmaps a"]);
+    assert_eq!(world.times(GET, start).len(), 1, "no error, so no second try");
+    pass(9 * SEC).await;
+    assert!(!world.exists("a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_manager_that_stops_deletes_no_further_object_and_lists_no_further_page() {
+    let world = World::new();
+    world.namespace("a");
+    (0..100).for_each(|number| world.object("v1", "Secret", "a", &format!("x-{number}"), &[]));
+    let manager = world.start().await;
+    world.spoil(|line, _| match line {
+        "deletecollection secrets a" => not_allowed(),
+        _ if line.starts_with("delete secrets a/") => Some(Verdict::DelayAnswer(100 * MS)),
+        _ => None,
+    });
+    world.delete_namespace("a");
+    pass(350 * MS).await;
+    manager.stop();
+    pass(30 * SEC).await;
+    let deletes = world.calls().iter().filter(|it| it.verb == "delete").count();
+    assert!((12..=20).contains(&deletes), "{deletes}");
+    assert_eq!(world.count("secrets", "a"), 100 - deletes, "what was asked was awaited");
+    assert_eq!(world.lines("a").last().map(String::as_str).unwrap_or_default().split(' ').next(), Some("delete"));
+
+    let world = World::new();
+    world.namespace("a");
+    (0..1234).for_each(|number| world.object("v1", "Secret", "a", &format!("held-{number}"), &["x.io/hold"]));
+    let manager = world.start().await;
+    world.spoil(|line, _| (line == "list secrets a").then_some(Verdict::DelayAnswer(SEC)));
+    world.delete_namespace("a");
+    pass(500 * MS).await;
+    manager.stop();
+    pass(30 * SEC).await;
+    assert_eq!(world.lines("a").iter().filter(|it| *it == "list secrets a").count(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -83,6 +83,63 @@ async fn namespaces_that_hang_do_not_starve_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn slow_namespaces_that_fail_rest_between_their_turns_and_do_not_poll() {
+    let world = World::new();
+    for number in 0..12 {
+        world.namespace(&name(number));
+        world.config_map(&name(number), "x");
+    }
+    let _manager = world.start().await;
+    world.spoil(|line, _| line.starts_with("deletecollection configmaps n-").then_some(Verdict::Hang));
+    (0..12).for_each(|number| world.delete_namespace(&name(number)));
+    // Five have a turn of 70 s at any time, so it takes nearly three minutes to serve all. Each rests after its turn, at
+    // last for a minute, and then asks every 15 s for the next.
+    for (warm_up, most) in [(120, 300), (3600, 200)] {
+        pass(warm_up * SEC).await;
+        world.cluster.clear_requests();
+        pass(600 * SEC).await;
+        let calls: Vec<_> = world.calls().iter().map(line).collect();
+        let looks = calls.iter().filter(|it| it.starts_with("get namespaces n-")).count();
+        assert!((40..=most).contains(&looks), "after {warm_up} s: {looks}");
+        for number in 0..12 {
+            let wanted = format!("deletecollection configmaps n-{number}");
+            let turns = calls.iter().filter(|it| **it == wanted).count();
+            assert!((2..=5).contains(&turns), "after {warm_up} s: {number} had {turns} turns");
+        }
+    }
+    world.spoil(|_, _| None);
+    pass(150 * SEC).await;
+    assert!((0..12).all(|number| !world.exists(&name(number))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_answers_in_time_again_is_slow_no_more() {
+    let world = World::new();
+    world.namespace("a");
+    world.object("v1", "Secret", "a", "held", &["x.io/hold"]);
+    let _manager = world.start().await;
+    let hang = |line: &str, _: &test_cluster::Call| line.ends_with("secrets a").then_some(Verdict::Hang);
+    let start = world.clock.now();
+    world.spoil(hang);
+    world.delete_namespace("a");
+    pass(31 * SEC).await;
+    let looks = world.times("get namespaces a", start);
+    assert!(looks.len() == 2 && looks[1] >= 30 * SEC, "it had its patience, and is slow: {looks:?}");
+    world.spoil(|_, _| None);
+    pass(120 * SEC).await;
+    assert_eq!(world.true_conditions("a").len(), 2, "the pass of a slow one came to its end");
+
+    world.spoil(hang);
+    pass(9 * SEC).await;
+    let hung = world.times("list secrets a", start);
+    pass(120 * SEC).await;
+    let looks = world.times("get namespaces a", start);
+    let next = looks.iter().find(|it| *it > hung.last().unwrap()).unwrap();
+    let patience = *next - *hung.last().unwrap();
+    assert!(patience >= 30 * SEC && patience < 31 * SEC, "as any other, no longer 75 s: {patience:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn kinds_that_many_namespaces_hold_are_asked_for_in_each() {
     let world = World::new();
     world.namespace("crowd");

@@ -1,10 +1,6 @@
 //! A cluster, and managers that run the controller against it.
 
-use std::{
-    io,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{cell::RefCell, io, sync::Once, time::Duration};
 
 use client::{Clients, Connection, Environment, Limits, Term};
 use clock::{Clock, Timestamp};
@@ -16,7 +12,6 @@ use serde_json::{Value, json};
 use tasks::Scope;
 use test_cluster::{Call, TestCluster, Verdict};
 use tokio_util::sync::CancellationToken;
-use tracing::subscriber::DefaultGuard;
 
 pub(crate) const SEC: Duration = Duration::from_secs(1);
 pub(crate) const MS: Duration = Duration::from_millis(1);
@@ -39,36 +34,20 @@ impl Manager {
     }
 }
 
-/// What is logged on this thread, until it is dropped.
-pub(crate) struct Log {
-    text: Arc<Mutex<Vec<u8>>>,
-    _guard: DefaultGuard,
+thread_local! {
+    /// What is logged in this thread, which is one test.
+    static LOG: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-impl Log {
-    pub(crate) fn new() -> Self {
-        let text = Arc::new(Mutex::new(Vec::new()));
-        let writer = text.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .with_writer(move || Sink(writer.clone()))
-            .without_time()
-            .with_ansi(false)
-            .finish();
-        Self { text, _guard: tracing::subscriber::set_default(subscriber) }
-    }
+/// For all tests of this process, and before the first of them logs: a subscriber of one thread alone may miss what another
+/// thread logged first.
+static LOGGING: Once = Once::new();
 
-    /// The lines with these words.
-    pub(crate) fn lines(&self, words: &str) -> Vec<String> {
-        let text = String::from_utf8(self.text.lock().unwrap().clone()).unwrap();
-        text.lines().filter(|it| it.contains(words)).map(str::to_owned).collect()
-    }
-}
-
-struct Sink(Arc<Mutex<Vec<u8>>>);
+struct Sink;
 
 impl io::Write for Sink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
+        LOG.with_borrow_mut(|it| it.extend_from_slice(bytes));
         Ok(bytes.len())
     }
 
@@ -79,6 +58,11 @@ impl io::Write for Sink {
 
 impl World {
     pub(crate) fn new() -> Self {
+        LOGGING.call_once(|| {
+            let subscriber = tracing_subscriber::fmt().with_writer(|| Sink).without_time().with_ansi(false).finish();
+            tracing::subscriber::set_global_default(subscriber).unwrap();
+        });
+        LOG.take();
         let clock = Clock::virtual_from(Timestamp::from_second(1_800_000_000).unwrap());
         Self { cluster: TestCluster::new(clock.clone()), clock }
     }
@@ -228,6 +212,12 @@ impl World {
     pub(crate) fn times(&self, wanted: &str, since: clock::Instant) -> Vec<Duration> {
         let calls = self.calls();
         calls.iter().filter(|it| line(it) == wanted).map(|it| it.at.saturating_duration_since(since)).collect()
+    }
+
+    /// The lines with these words that were logged since this world began.
+    pub(crate) fn logged(&self, words: &str) -> Vec<String> {
+        let text = String::from_utf8(LOG.with_borrow(Vec::clone)).unwrap();
+        text.lines().filter(|it| it.contains(words)).map(str::to_owned).collect()
     }
 
     /// Lets the interceptor answer some calls of the controller.
