@@ -3,29 +3,19 @@
 //! Each write that the server answers is told to the [`Gate`] with the version that came back. Before its next sync of
 //! that owner the controller asks [`Gate::behind`]: either the caches show all of it, or the key is parked and woken by
 //! the informer that was late. Only versions that our own writes returned are waited for.
+//!
+//! What cannot be compared blocks nobody: a version that is empty or no number, be it of a write or of a store. A store
+//! before its first set shows nothing yet; workers start when their caches have synced, so no key is parked for that.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use api::{Resource, Uid, Version};
+use api::{Uid, Version};
+use informer::Watched;
 use metrics::{IntCounterVec, Metrics};
 use parking_lot::Mutex;
 
 /// A parked key looks again after this time even if no informer wakes it.
 const PARKED: Duration = Duration::from_secs(30);
-
-/// How far an informer's store has come.
-pub trait Progress: Send + Sync {
-    /// The type that it holds.
-    fn resource(&self) -> &Resource;
-
-    /// True when an event, a bookmark or a list at or above `version` was applied. A store that knows no version, or
-    /// versions that cannot be compared, block nobody: true.
-    fn passed(&self, version: &Version) -> bool;
-
-    /// Calls `wake` once the store has passed `version`. When it has already, which is checked under the lock that
-    /// guards registration, returns true and drops `wake` uncalled.
-    fn when_passed(&self, version: Version, wake: Box<dyn FnOnce() + Send>) -> bool;
-}
 
 /// Own writes not yet seen, by the owner's uid: a successor of the same name has a record of its own.
 ///
@@ -38,7 +28,7 @@ pub struct Gate {
 /// The newest of our writes of one type.
 #[derive(Clone)]
 struct Wrote {
-    cache: Arc<dyn Progress>,
+    cache: Arc<dyn Watched>,
     version: Version,
 }
 
@@ -53,9 +43,10 @@ impl Gate {
         Self { records: Mutex::default(), skips }
     }
 
-    /// Remembers that a write for `owner` was stored at `version`, which `cache` is to show. Deletions are not told.
-    pub fn wrote(&self, owner: &Uid, cache: &Arc<dyn Progress>, version: &Version) {
-        // What cannot be compared can never be waited for.
+    /// Remembers that a write for `owner` was stored at `version`, as `client::Written` tells it, which `cache`, the
+    /// informer of the written type, is to show. Deletions, which return no version, are not told.
+    pub fn wrote(&self, owner: &Uid, cache: &Arc<dyn Watched>, version: &Version) {
+        // It could never be waited for, and would hide a later one that can.
         if version.number().is_none() {
             return;
         }
@@ -74,7 +65,7 @@ impl Gate {
         // Caches are asked outside our lock: theirs may be held by whoever calls us.
         let record = self.records.lock().get(owner).cloned()?;
         let wake = Arc::new(Mutex::new(Some(wake)));
-        let late = record.iter().find(|it| !it.cache.passed(&it.version) && !it.wake_when_passed(&wake));
+        let late = record.iter().find(|it| !it.wake_when_passed(&wake));
         let Some(Wrote { cache, version: _ }) = late else {
             self.forget(owner);
             return None;
@@ -91,7 +82,8 @@ impl Gate {
 }
 
 impl Wrote {
-    /// Leaves word with the cache; true, and `wake` is still there for another, when it has caught up by now.
+    /// True when the cache shows it, and `wake` is still there for another. Otherwise word is left with the cache, which
+    /// decides both under one lock.
     fn wake_when_passed(&self, wake: &Arc<Mutex<Option<impl FnOnce() + Send + 'static>>>) -> bool {
         let wake = wake.clone();
         let call = move || {

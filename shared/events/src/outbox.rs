@@ -62,6 +62,11 @@ impl Outbox {
         self.entries.len() < ROOM
     }
 
+    /// How many Events wait.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     /// Takes what the server shall hold, in place of what waits for the same Event: `naming` gives no name twice.
     pub(crate) fn observe(&mut self, event: Event, now: Instant) {
         if let Some(waiting) = self.entries.iter_mut().find(|it| it.event.metadata.name == event.metadata.name) {

@@ -90,11 +90,13 @@ impl Recorder {
         let Deps { api, clock, mut rng, spawner, metrics, component, host } = deps;
         let dropped = metrics.counters(
             "mini_kcm_events_dropped_total",
-            "Events that were not written: the channel was full, the spam filter had enough, or the write failed.",
+            "Events that were not written: the channel was full, the spam filter had enough, the write failed, or the \
+             recorder was stopped.",
             &["component", "cause"],
         );
         let dropped = |cause| dropped.with_label_values(&[component.as_str(), cause]);
-        let (full, spam, failed) = (dropped("full"), dropped("spam"), dropped("failed"));
+        let (full, spam) = (dropped("full"), dropped("spam"));
+        let (failed, stopped) = (dropped("failed"), dropped("stopped"));
         let (reports, inbox) = mpsc::channel(WAITING);
         let (stop, abandon, ended) = (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
         let worker = Worker {
@@ -104,18 +106,16 @@ impl Recorder {
             api,
             clock: clock.clone(),
             stop: stop.clone(),
+            abandon: abandon.clone(),
             spam,
             failed,
+            stopped,
         };
-        let (cut_short, ends) = (abandon.clone(), ended.clone().drop_guard());
+        let ends = ended.clone().drop_guard();
         // Should the scope be gone, the future is dropped at once and with it the guard: nobody waits for ever.
         spawner.spawn("event recorder", async move {
             let _ends = ends;
-            tokio::select! {
-                biased;
-                () = cut_short.cancelled() => {}
-                () = worker.run() => {}
-            }
+            worker.run().await;
         });
         Self(Arc::new(Inner { clock, reports, full, stop, abandon, ended }))
     }
@@ -131,7 +131,7 @@ impl Recorder {
     }
 
     /// Takes no more events, writes what is due and ends the worker; after `limit` at the latest. Waiting retries are
-    /// given up.
+    /// given up, and counted like everything that `limit` cuts off.
     pub async fn flush(&self, limit: Duration) {
         self.0.stop.cancel();
         if tokio::time::timeout(limit, self.0.ended.cancelled()).await.is_err() {

@@ -1,4 +1,4 @@
-use std::{collections::VecDeque, future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{collections::VecDeque, future::Future, io, pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use client::{BoxError, Clients, Connection, Environment, Incoming, Limits, Term, Transport};
@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tasks::Scope;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
+use tracing_subscriber::fmt::MakeWriter;
 
 use super::*;
 
@@ -191,7 +192,10 @@ async fn acceptance_machinery_038_of_thirty_events_25_are_written_and_the_rest_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_machinery_039_a_terminating_namespace_gets_one_try() {
+async fn acceptance_machinery_039_a_terminating_namespace_gets_one_try_without_error_noise() {
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).without_time().with_ansi(false).finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
     let terminating = json!({
         "reason": "Forbidden",
         "details": { "causes": [{ "reason": "NamespaceTerminating", "message": "being terminated" }] },
@@ -200,6 +204,15 @@ async fn acceptance_machinery_039_a_terminating_namespace_gets_one_try() {
     rig.event(&pod("a"), "Created", "m");
     sleep(Duration::from_secs(600)).await;
     assert_eq!((rig.seen.lock().len(), rig.dropped("failed")), (1, 1));
+    assert_eq!(log.lines(), [""; 0]);
+
+    // Any other refusal is given up as soon, and is an error.
+    let rig = self::rig([Answer::Refused(403, json!({ "reason": "Forbidden", "message": "no" }))], Answer::Stored);
+    rig.event(&pod("a"), "Created", "m");
+    sleep(Duration::from_secs(600)).await;
+    assert_eq!((rig.seen.lock().len(), rig.dropped("failed")), (1, 1));
+    let lines = log.lines();
+    assert!(lines.len() == 1 && lines[0].contains("ERROR"), "{lines:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -300,6 +313,34 @@ async fn a_flush_ends_in_time_without_an_answer_and_gives_up_waiting_retries() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_a_flush_leaves_unwritten_is_counted() {
+    // One write without an answer, two behind it.
+    let rig = rig([], Answer::Silence);
+    for name in ["a", "b", "c"] {
+        rig.event(&pod(name), "Created", "m");
+    }
+    rig.recorder.flush(Duration::from_millis(500)).await;
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!((rig.seen.lock().len(), rig.dropped("stopped"), rig.scope.len()), (1, 3, 0));
+
+    // A thousand retries wait, and reports wait behind them in the channel.
+    let rig = self::rig([], Answer::Broken);
+    for round in 0..2 {
+        for at in 0..700 {
+            rig.event(&pod(&format!("p{round}-{at}")), "Created", "m");
+        }
+        sleep(Duration::from_millis(1)).await;
+    }
+    rig.recorder.flush(Duration::from_millis(500)).await;
+    assert_eq!((rig.dropped("full"), rig.dropped("stopped"), rig.scope.len()), (0, 1_400, 0));
+
+    let rig = self::rig([], Answer::Stored);
+    rig.event(&pod("a"), "Created", "m");
+    rig.recorder.flush(Duration::from_millis(500)).await;
+    assert_eq!((rig.seen.lock().len(), rig.dropped("stopped")), (1, 0), "what was written was not left");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_recorder_whose_scope_is_gone_is_flushed_at_once() {
     let rig = rig([], Answer::Stored);
     drop(rig.scope);
@@ -307,4 +348,32 @@ async fn a_recorder_whose_scope_is_gone_is_flushed_at_once() {
     let start = rig.clock.now();
     rig.recorder.flush(Duration::from_secs(9)).await;
     assert_eq!(rig.clock.now(), start);
+}
+
+/// What was logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    fn lines(&self) -> Vec<String> {
+        String::from_utf8(self.0.lock().clone()).unwrap().lines().map(str::to_owned).collect()
+    }
+}
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Log {
+    type Writer = Self;
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
 }

@@ -21,13 +21,18 @@ pub(crate) struct Worker {
     pub(crate) inbox: mpsc::Receiver<Report>,
     pub(crate) api: Api,
     pub(crate) clock: Clock,
+    /// Ends the taking of reports; what is due is still written.
     pub(crate) stop: CancellationToken,
+    /// Ends the worker where it stands.
+    pub(crate) abandon: CancellationToken,
     pub(crate) spam: IntCounter,
     pub(crate) failed: IntCounter,
+    pub(crate) stopped: IntCounter,
 }
 
 impl Worker {
-    /// Runs until stopped, or until no recorder is left; then writes what is due and ends.
+    /// Runs until stopped, or until no recorder is left; then writes what is due, unless abandoned before, and ends. What
+    /// it leaves unwritten is counted.
     pub(crate) async fn run(mut self) {
         let resource = Resource::namespaced("", "v1", "events", "Event");
         let mut stopping = false;
@@ -43,12 +48,17 @@ impl Worker {
                 self.take(report);
             }
             if let Some(letter) = self.outbox.due(self.clock.now()) {
-                let result = write(&self.api, &resource, &letter).await;
+                let result = tokio::select! {
+                    biased;
+                    // It may be stored or not: nobody waits any more to learn which.
+                    () = self.abandon.cancelled() => return self.leave(1),
+                    result = write(&self.api, &resource, &letter) => result,
+                };
                 self.settle(letter, &result);
                 continue;
             }
             if stopping {
-                return;
+                return self.leave(0);
             }
             stopping = self.wait().await;
         }
@@ -72,6 +82,20 @@ impl Worker {
         let Some(report) = report else { return true };
         self.take(report);
         false
+    }
+
+    /// Counts what goes with the worker, beside `sent` whose answer was not awaited: retries that wait, and reports that
+    /// found no room behind them.
+    fn leave(&mut self, sent: usize) {
+        let mut left = sent + self.outbox.len();
+        self.inbox.close();
+        while self.inbox.try_recv().is_ok() {
+            left += 1;
+        }
+        if left > 0 {
+            self.stopped.inc_by(left as u64);
+            debug!(left, "events were not written before the end");
+        }
     }
 
     fn take(&mut self, report: Report) {

@@ -51,11 +51,6 @@ impl Expectations {
         Self::default()
     }
 
-    /// Replaces what is expected for `owner` by plain counts, which every notification lowers.
-    pub fn set(&self, owner: &Uid, creations: i64, deletions: i64, now: Instant) {
-        self.replace(owner, Record { creations, deletions, pods: HashSet::new(), since: now });
-    }
-
     /// Replaces what is expected for `owner` by `creations` new pods and the deletion of exactly these `pods`.
     pub fn expect(&self, owner: &Uid, creations: usize, pods: impl IntoIterator<Item = Uid>, now: Instant) {
         let pods: HashSet<Uid> = pods.into_iter().collect();

@@ -28,7 +28,7 @@ fn acceptance_common_001_without_a_record_all_is_satisfied() {
 #[test]
 fn acceptance_common_002_two_creations_are_satisfied_by_two() {
     let (expectations, owner, now) = rig();
-    expectations.set(&owner, 2, 0, now);
+    expectations.expect_creations(&owner, 2, now);
     expectations.creation_observed(&owner);
     assert!(!expectations.satisfied(&owner, now));
     expectations.creation_observed(&owner);
@@ -38,8 +38,9 @@ fn acceptance_common_002_two_creations_are_satisfied_by_two() {
 #[test]
 fn acceptance_common_003_a_deletion_does_not_stand_for_a_creation() {
     let (expectations, owner, now) = rig();
-    expectations.set(&owner, 1, 1, now);
-    expectations.lower(&owner, 0, 1);
+    expectations.expect(&owner, 1, [uid("a")], now);
+    expectations.deletion_observed(&owner, &uid("a"));
+    assert_eq!(expectations.counters(&owner), Some((1, 0)));
     assert!(!expectations.satisfied(&owner, now));
     expectations.creation_observed(&owner);
     assert!(expectations.satisfied(&owner, now));
@@ -48,7 +49,7 @@ fn acceptance_common_003_a_deletion_does_not_stand_for_a_creation() {
 #[test]
 fn acceptance_common_004_after_more_than_five_minutes_nothing_is_waited_for() {
     let (expectations, owner, now) = rig();
-    expectations.set(&owner, 1, 0, now);
+    expectations.expect_creations(&owner, 1, now);
     assert!(!expectations.satisfied(&owner, now + TTL), "strictly more");
     assert!(expectations.satisfied(&owner, now + TTL + Duration::from_nanos(1)));
     assert_eq!(expectations.counters(&owner), Some((1, 0)), "expiry drops nothing");
@@ -64,8 +65,8 @@ fn acceptance_common_004_after_more_than_five_minutes_nothing_is_waited_for() {
 #[test]
 fn acceptance_common_005_a_new_record_replaces_the_old_one() {
     let (expectations, owner, now) = rig();
-    expectations.set(&owner, 3, 0, now);
-    expectations.set(&owner, 0, 1, now + Duration::from_secs(9));
+    expectations.expect_creations(&owner, 3, now);
+    expectations.expect_deletions(&owner, [uid("a")], now + Duration::from_secs(9));
     assert_eq!(expectations.counters(&owner), Some((0, 1)));
     assert_eq!(expectations.expires_at(&owner), Some(now + Duration::from_secs(9) + TTL + TICK));
 }
@@ -73,12 +74,12 @@ fn acceptance_common_005_a_new_record_replaces_the_old_one() {
 #[test]
 fn acceptance_common_006_more_than_was_expected_does_no_harm() {
     let (expectations, owner, now) = rig();
-    expectations.set(&owner, 0, 0, now);
+    expectations.expect_creations(&owner, 0, now);
     expectations.lower(&owner, 0, 1);
     expectations.lower(&owner, 0, 1);
     assert!(expectations.satisfied(&owner, now));
     assert_eq!(expectations.counters(&owner), Some((0, -2)));
-    expectations.set(&owner, 0, 1, now);
+    expectations.expect_deletions(&owner, [uid("a")], now);
     assert!(!expectations.satisfied(&owner, now), "a later record starts from fresh values");
 }
 
@@ -133,7 +134,7 @@ fn acceptance_common_011_a_deleted_owner_leaves_nothing_behind() {
     expectations.expect_deletions(&owner, [uid("a")], now);
     expectations.delete(&owner);
     assert!(expectations.satisfied(&owner, now));
-    expectations.set(&owner, 0, 1, now);
+    expectations.expect_deletions(&owner, [uid("b")], now);
     expectations.deletion_observed(&owner, &uid("a"));
     assert_eq!(expectations.counters(&owner), Some((0, 1)), "pod a is no longer tracked");
 }

@@ -8,5 +8,5 @@ mod workers;
 
 pub use crate::{
     outcome::{Outcome, error_chain},
-    workers::{Environment, Heartbeat, Workers},
+    workers::{Environment, Workers},
 };

@@ -1,4 +1,4 @@
-use std::{error::Error, fmt, future::Future, hash::Hash, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{error::Error, fmt, future::Future, hash::Hash, panic::AssertUnwindSafe, sync::Arc};
 
 use clock::Clock;
 use futures::FutureExt;
@@ -26,12 +26,7 @@ pub struct Environment {
 /// The workers of one queue.
 pub struct Workers {
     tasks: Vec<Task>,
-    heartbeat: Heartbeat,
 }
-
-/// Tells whether workers still move, cheap to clone.
-#[derive(Clone)]
-pub struct Heartbeat(Arc<dyn Fn() -> Option<Duration> + Send + Sync>);
 
 /// What the workers of one queue share.
 struct Shared<K, F> {
@@ -67,9 +62,9 @@ impl Workers {
             &["controller"],
         );
         let panics = panics.with_label_values(&[controller]);
-        let shared = Arc::new(Shared { controller, queue: queue.clone(), sync, clock, panics, stop });
+        let shared = Arc::new(Shared { controller, queue, sync, clock, panics, stop });
         let tasks = (0..count).map(|_| spawner.spawn(controller, work(shared.clone()))).collect();
-        Self { tasks, heartbeat: Heartbeat(Arc::new(move || queue.longest_running())) }
+        Self { tasks }
     }
 
     /// Waits until every worker has ended: after the stop, when the calls in flight are over.
@@ -77,32 +72,6 @@ impl Workers {
         for task in self.tasks {
             task.ended().await;
         }
-    }
-
-    /// For a health check that outlives the handle.
-    #[must_use]
-    pub fn heartbeat(&self) -> Heartbeat {
-        self.heartbeat.clone()
-    }
-
-    /// How long the slowest running call has taken; `None` when nobody works.
-    #[must_use]
-    pub fn oldest_running(&self) -> Option<Duration> {
-        self.heartbeat.oldest_running()
-    }
-}
-
-impl Heartbeat {
-    /// How long the slowest running call has taken; `None` when nobody works.
-    #[must_use]
-    pub fn oldest_running(&self) -> Option<Duration> {
-        (self.0)()
-    }
-}
-
-impl fmt::Debug for Heartbeat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Heartbeat").field(&self.oldest_running()).finish()
     }
 }
 

@@ -173,14 +173,6 @@ impl<K: Clone + Eq + Hash + Send + fmt::Debug + 'static> Queue<K> {
         self.len() == 0
     }
 
-    /// How long the slowest of the workers has had its key.
-    #[must_use]
-    pub fn longest_running(&self) -> Option<Duration> {
-        let now = self.0.clock.now();
-        let oldest = self.0.core.lock().running().min();
-        oldest.map(|since| now.saturating_duration_since(since))
-    }
-
     fn look(&self) -> Look<K> {
         let now = self.0.clock.now();
         let mut core = self.0.core.lock();
