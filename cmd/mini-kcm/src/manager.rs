@@ -178,8 +178,9 @@ impl Manager {
     }
 
     fn elector(&self, election: &Election, identity: &str, rng: fastrand::Rng) -> Result<Elector, String> {
+        let config = election.with_identity(identity.to_owned());
         let deps = leader_election::Deps {
-            api: self.clients.lease(),
+            api: self.clients.lease(config.attempt()),
             watcher: self.clients.watcher(client::Limits::NONE),
             clock: self.deps.clock.clone(),
             metrics: self.deps.metrics.clone(),
@@ -187,7 +188,7 @@ impl Manager {
             rng,
             spawner: self.deps.scope.spawner(),
         };
-        Elector::new(election.with_identity(identity.to_owned()), deps).map_err(|err| err.to_string())
+        Elector::new(config, deps).map_err(|err| err.to_string())
     }
 
     /// Builds every enabled controller. Nothing of them acts yet.

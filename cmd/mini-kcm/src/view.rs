@@ -122,7 +122,7 @@ impl View {
                     }
                 };
                 let complete = !writes.untracked && tokio::time::timeout(CATCH_UP, shown).await.is_ok();
-                let version = watched.store_version().filter(|_| complete)?;
+                let version = watched.last_event_version().filter(|_| complete)?;
                 Some((resource.to_string(), version))
             })
         });

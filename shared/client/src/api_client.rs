@@ -318,13 +318,10 @@ impl Api {
     }
 
     async fn written(&self, resource: &Resource, request: Request<crate::Body>) -> Result<Written, ApiError> {
+        let sending = self.ledger.as_ref().map(|it| it.sending(resource));
         let outcome = self.stored(request).await;
-        if let Some(ledger) = &self.ledger {
-            match &outcome {
-                Ok(written) => ledger.wrote(resource, &written.version),
-                Err(ApiError::Unknown { .. }) => ledger.lost_sight(resource),
-                Err(_) => {}
-            }
+        if let Some(sending) = sending {
+            sending.ended(&outcome);
         }
         outcome
     }
@@ -450,20 +447,20 @@ pub(crate) fn request(
 
 /// Sends, and turns every answer that is no success into an error.
 pub(crate) async fn send(stack: &Stack, request: Request<crate::Body>) -> Result<Response<Incoming>, ApiError> {
+    let is_read = request.method() == Method::GET;
     let answer = stack.clone().oneshot(request).await?;
     if answer.status().is_success() {
         return Ok(answer);
     }
-    Err(failure(answer).await)
+    let (status, retry_after) = refusal(answer).await?;
+    Err(if is_read { ApiError::from_read(status, retry_after) } else { ApiError::from_status(status, retry_after) })
 }
 
-async fn failure(answer: Response<Incoming>) -> ApiError {
+/// What the server says instead of doing it, and when it wants to be asked again.
+async fn refusal(answer: Response<Incoming>) -> Result<(api::Status, Option<Duration>), ApiError> {
     let code = answer.status();
     let retry_after = retry_after(&answer);
-    let body = match collect(answer).await {
-        Ok(body) => body,
-        Err(err) => return err,
-    };
+    let body = collect(answer).await?;
     // Overload and unserved groups answer in plain text.
     let mut status: api::Status = serde_json::from_slice(&body).unwrap_or_else(|_| api::Status {
         message: String::from_utf8_lossy(&body[..body.len().min(512)]).trim().to_owned(),
@@ -473,7 +470,7 @@ async fn failure(answer: Response<Incoming>) -> ApiError {
     if status.message.is_empty() {
         status.message = code.canonical_reason().unwrap_or("no reason given").to_owned();
     }
-    ApiError::from_status(status, retry_after)
+    Ok((status, retry_after))
 }
 
 /// `Retry-After` in seconds; the other form, a date, is not used by API servers.

@@ -1,4 +1,4 @@
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use clock::Clock;
 use metrics::Metrics;
@@ -7,8 +7,8 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Api, ConfigError, Ledger, PoolOptions, Stack, Term, Transport, Watcher,
     layers::{
-        Authorize, Common, CreateHints, DEADLINE, LEASE_DEADLINE, Layers, Observed, Patience, Recipe, Throttle,
-        WATCH_OPENS, authorize, user_agent,
+        Authorize, Common, CreateHints, DEADLINE, Layers, Observed, Patience, Recipe, Throttle, WATCH_OPENS, authorize,
+        user_agent,
     },
     pools,
 };
@@ -150,18 +150,21 @@ impl Clients {
     pub fn watcher(&self, limits: Limits) -> Watcher {
         let budget = Arc::new(Throttle::new(INFORMERS, limits));
         let watches = Recipe { patience: Patience::Head(WATCH_OPENS), ..self.recipe(INFORMERS, &budget) };
+        let lists = Layers::new(&self.common, &self.pools.reads, self.recipe(INFORMERS, &budget));
         Watcher {
-            lists: self.stack(&self.pools.reads, self.recipe(INFORMERS, &budget)),
+            budget: lists.clone(),
+            lists: lists.into_stack(),
             watches: self.stack(&self.pools.watches, watches),
             urgent: false,
         }
     }
 
-    /// For the Lease and nothing else: its own connection, no budget, no retry, a deadline of five seconds.
+    /// For the Lease and nothing else: its own connection, no budget, no retry. No request takes longer than `attempt`;
+    /// a connection that has not answered by then is used no more, so that a hung renewal leaves time for another.
     #[must_use]
-    pub fn lease(&self) -> Api {
+    pub fn lease(&self, attempt: Duration) -> Api {
         let budget = Arc::new(Throttle::new(LEADER_ELECTION, Limits::NONE));
-        let recipe = Recipe { patience: Patience::Whole(LEASE_DEADLINE), ..self.recipe(LEADER_ELECTION, &budget) };
+        let recipe = Recipe { patience: Patience::Whole(attempt), ..self.recipe(LEADER_ELECTION, &budget) };
         let lease = self.stack(&self.pools.lease, recipe);
         Api { reads: lease.clone(), writes: lease, hints: None, ledger: None }
     }

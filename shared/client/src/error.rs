@@ -23,7 +23,7 @@ pub enum ApiError {
     /// Any other 4xx: the server will not, however often it is asked (400, 401, 403, 405, 406, 415 …).
     #[error("refused with {}: {}", .0.code, .0.message)]
     Refused(Box<Status>),
-    /// 429, or 503 with `Retry-After`: nothing happened, come later.
+    /// 429, or a read's 503 with `Retry-After`: nothing happened, come later.
     #[error("server busy: {}", .status.message)]
     Busy {
         /// What the server asked for.
@@ -34,7 +34,8 @@ pub enum ApiError {
     /// Nothing was sent: the fence, a shutdown, or no connection.
     #[error("not sent: {0}")]
     NotSent(NotSent),
-    /// It may have happened: no answer, a broken one, or a 5xx. Keep the expectation and look again.
+    /// It may have happened: no answer, a broken one, or a 5xx, even one that asks to come later. Keep the expectation
+    /// and look again.
     #[error("outcome unknown: {message}")]
     Unknown {
         /// What went wrong.
@@ -59,13 +60,10 @@ pub enum NotSent {
 }
 
 impl ApiError {
-    /// An answer that is no success, classified. `created` tells what a 409 means.
+    /// An answer to a write that is no success, classified.
     #[must_use]
     pub fn from_status(status: Status, retry_after: Option<Duration>) -> Self {
-        let after = retry_after.or_else(|| {
-            let secs = status.details.retry_after_seconds;
-            (secs > 0).then(|| Duration::from_secs(secs.into()))
-        });
+        let after = come_later(&status, retry_after);
         let status = Box::new(status);
         match status.code {
             404 => Self::NotFound(status),
@@ -74,9 +72,17 @@ impl ApiError {
             410 => Self::Gone(status),
             422 => Self::Invalid(status),
             429 => Self::Busy { after, status },
-            503 if after.is_some() => Self::Busy { after, status },
             400..=499 => Self::Refused(status),
             _ => Self::Unknown { message: format!("{} {}", status.code, status.message), status: Some(status) },
+        }
+    }
+
+    /// The same for a read, which cannot have changed anything: a 503 that says when to come again is patience asked for.
+    #[must_use]
+    pub fn from_read(status: Status, retry_after: Option<Duration>) -> Self {
+        match come_later(&status, retry_after) {
+            after @ Some(_) if status.code == 503 => Self::Busy { after, status: Box::new(status) },
+            _ => Self::from_status(status, retry_after),
         }
     }
 
@@ -123,6 +129,14 @@ impl ApiError {
     }
 }
 
+/// When the server wants to be asked again: the header's word, or else the body's.
+fn come_later(status: &Status, retry_after: Option<Duration>) -> Option<Duration> {
+    retry_after.or_else(|| {
+        let secs = status.details.retry_after_seconds;
+        (secs > 0).then(|| Duration::from_secs(secs.into()))
+    })
+}
+
 /// An error with its causes: hyper's own words ("error sending request") name none.
 pub(crate) fn chain(err: &(dyn std::error::Error + 'static)) -> String {
     let mut text = err.to_string();
@@ -145,10 +159,11 @@ mod tests {
 
     #[test]
     fn answers_are_cut_by_what_a_caller_does_next() {
+        let status = |code, reason: &str| Status { code, reason: reason.to_owned(), ..Status::default() };
         let of = |code, reason: &str, after: Option<u64>| {
-            let status = Status { code, reason: reason.to_owned(), ..Status::default() };
-            ApiError::from_status(status, after.map(Duration::from_secs))
+            ApiError::from_status(status(code, reason), after.map(Duration::from_secs))
         };
+        let read = |code, after: Option<u64>| ApiError::from_read(status(code, ""), after.map(Duration::from_secs));
         assert!(matches!(of(404, "NotFound", None), ApiError::NotFound(_)));
         assert!(matches!(of(409, "AlreadyExists", None), ApiError::AlreadyExists(_)));
         assert!(matches!(of(409, "Conflict", None), ApiError::Conflict(_)));
@@ -157,8 +172,13 @@ mod tests {
         assert!(matches!(of(403, "Forbidden", None), ApiError::Refused(_)));
         assert!(matches!(of(405, "MethodNotAllowed", None), ApiError::Refused(_)));
         assert!(matches!(of(429, "", None), ApiError::Busy { after: None, .. }));
-        assert!(matches!(of(503, "", Some(1)), ApiError::Busy { after: Some(_), .. }));
-        assert!(matches!(of(503, "", None), ApiError::Unknown { .. }), "without Retry-After it may have happened");
+        assert!(matches!(of(503, "", Some(1)), ApiError::Unknown { .. }), "a write may have happened all the same");
+        assert!(matches!(of(503, "", None), ApiError::Unknown { .. }));
+        assert!(matches!(read(503, Some(1)), ApiError::Busy { after: Some(_), .. }));
+        assert!(matches!(read(503, None), ApiError::Unknown { .. }));
+        assert!(matches!(read(429, None), ApiError::Busy { after: None, .. }));
+        assert!(matches!(read(500, Some(1)), ApiError::Unknown { .. }));
+        assert!(matches!(read(404, None), ApiError::NotFound(_)));
         assert!(matches!(of(500, "InternalError", Some(1)), ApiError::Unknown { .. }));
         assert!(matches!(of(504, "Timeout", Some(1)), ApiError::Unknown { .. }));
     }

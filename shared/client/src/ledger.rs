@@ -8,7 +8,11 @@ use api::{ObjectKey, Resource, Version};
 use clock::{Clock, Instant};
 use parking_lot::Mutex;
 
-/// Writes older than this are in every cache: a frozen watch is healed within 90 s.
+use crate::{ApiError, Written};
+
+/// Writes older than this are in every cache that hears from its server: a frozen watch is healed within 90 s. Whoever
+/// asks [`Ledger::written`] leaves the others out, by `informer::Watched::unanswered`: behind a server that answers no
+/// watch a cache may be older than our memory.
 const REMEMBERED: Duration = Duration::from_secs(100);
 /// Deletions of one type that are remembered one by one.
 const MOST_DELETIONS: usize = 10_000;
@@ -77,7 +81,13 @@ impl Ledger {
         self.0.types.lock().entry(resource.clone()).or_default().untracked = Some(now);
     }
 
-    /// Every type that was written, with what caches must show.
+    /// A write is sent whose answer will tell what was stored. Without an end it is lost from sight.
+    pub(crate) fn sending(&self, resource: &Resource) -> Sending<'_> {
+        Sending { ledger: self, resource: Some(resource.clone()) }
+    }
+
+    /// Every type that was written, with what caches must show. What is older than 100 s is taken as shown, which holds
+    /// only where no answer is due.
     #[must_use]
     pub fn written(&self) -> Vec<(Resource, Writes)> {
         let now = self.0.clock.now();
@@ -92,6 +102,33 @@ impl Ledger {
             (resource.clone(), writes)
         });
         written.collect()
+    }
+}
+
+/// A write under way. Its caller may leave at any time, and the server stores it nevertheless.
+pub(crate) struct Sending<'a> {
+    ledger: &'a Ledger,
+    /// `None` once the outcome is known.
+    resource: Option<Resource>,
+}
+
+impl Sending<'_> {
+    /// This came of it.
+    pub(crate) fn ended(mut self, outcome: &Result<Written, ApiError>) {
+        let Some(resource) = self.resource.take() else { return };
+        match outcome {
+            Ok(written) => self.ledger.wrote(&resource, &written.version),
+            Err(ApiError::Unknown { .. }) => self.ledger.lost_sight(&resource),
+            Err(_) => {}
+        }
+    }
+}
+
+impl Drop for Sending<'_> {
+    fn drop(&mut self) {
+        if let Some(resource) = &self.resource {
+            self.ledger.lost_sight(resource);
+        }
     }
 }
 
@@ -125,5 +162,31 @@ mod tests {
         tokio::time::advance(REMEMBERED + Duration::from_secs(1)).await;
         let rest = Writes { newest: Some(Version::from(10)), ..Writes::default() };
         assert_eq!(ledger.written(), [(pods, rest)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_leaves_the_trace_that_its_end_tells() {
+        let seven = || Ok(Written { name: "a".into(), uid: api::Uid::default(), version: Version::from(7) });
+        let term_over = || Err(ApiError::NotSent(crate::NotSent::TermOver));
+        let busy = || ApiError::from_status(api::Status { code: 429, ..api::Status::default() }, None);
+        let known = Writes { newest: Some(Version::from(7)), ..Writes::default() };
+        let lost = Writes { untracked: true, ..Writes::default() };
+        for (name, outcome, want) in [
+            ("stored", Some(seven()), Some(known)),
+            ("no answer", Some(Err(ApiError::unknown("reset"))), Some(lost.clone())),
+            ("held back", Some(term_over()), None),
+            ("come later", Some(Err(busy())), None),
+            ("its caller left", None, Some(lost)),
+        ] {
+            let ledger = Ledger::new(Clock::virtual_from(clock::Timestamp::UNIX_EPOCH));
+            let pods = Resource::namespaced("", "v1", "pods", "Pod");
+            let sending = ledger.sending(&pods);
+            match outcome {
+                Some(outcome) => sending.ended(&outcome),
+                None => drop(sending),
+            }
+            let want: Vec<_> = want.map(|it| (pods, it)).into_iter().collect();
+            assert_eq!(ledger.written(), want, "{name}");
+        }
     }
 }

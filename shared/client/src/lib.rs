@@ -26,7 +26,7 @@ pub use error::{ApiError, NotSent};
 pub use fence::{Term, TermLimits};
 pub use ledger::{Ledger, Writes};
 pub use pools::{PoolOptions, Unreachable};
-pub use watch::{Lines, Watcher};
+pub use watch::{Lines, Token, Watcher};
 
 /// What travels with a request: bytes that can be sent again.
 pub type Body = http_body_util::Full<bytes::Bytes>;

@@ -1,18 +1,27 @@
-use std::{pin::Pin, task::Poll};
+use std::{pin::Pin, task::Poll, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use http::{Method, Request};
 use http_body::Body as _;
 
-use crate::{ApiError, Body, Incoming, Stack, api_client, layers::Urgent, pools::Retire};
+use crate::{
+    ApiError, Body, Incoming, Stack, api_client,
+    layers::{Free, Layers, Within},
+    pools::Retire,
+};
 
 /// What a reflector reads with: no retry layer, so that it sees every answer.
 #[derive(Clone)]
 pub struct Watcher {
     pub(crate) lists: Stack,
     pub(crate) watches: Stack,
+    /// Where tokens are taken.
+    pub(crate) budget: Layers,
     pub(crate) urgent: bool,
 }
+
+/// Leave to ask once.
+pub struct Token(Watcher);
 
 impl Watcher {
     /// The same without a budget: for proofs of a new leader, which must not wait behind a first sync.
@@ -21,29 +30,62 @@ impl Watcher {
         Self { urgent: true, ..self.clone() }
     }
 
+    /// Waits until the budget allows a request for `path`. However long that takes, no server is to blame for it.
+    ///
+    /// # Errors
+    /// `NotSent` when the manager stops.
+    pub async fn token(&self, path: &str) -> Result<Token, ApiError> {
+        if !self.urgent {
+            self.budget.token(&Method::GET, &path).await?;
+        }
+        Ok(Token(self.clone()))
+    }
+
     /// One page of a list, as bytes.
     ///
     /// # Errors
     /// As [`ApiError`].
     pub async fn list(&self, path: &str, accept: &str) -> Result<Bytes, ApiError> {
-        api_client::collect(api_client::send(&self.lists, self.request(path, accept)?).await?).await
+        self.token(path).await?.list(path, accept).await
     }
 
-    /// Opens a watch. No deadline stands over it: silence is the reflector's to judge.
+    /// Opens a watch. No deadline stands over it once it is open: silence is the reflector's to judge.
     ///
     /// # Errors
     /// As [`ApiError`].
     pub async fn watch(&self, path: &str, accept: &str) -> Result<Lines, ApiError> {
-        let answer = api_client::send(&self.watches, self.request(path, accept)?).await?;
+        self.token(path).await?.watch(path, accept, None).await
+    }
+}
+
+impl Token {
+    /// As [`Watcher::list`], at once.
+    ///
+    /// # Errors
+    /// As [`ApiError`].
+    pub async fn list(self, path: &str, accept: &str) -> Result<Bytes, ApiError> {
+        let request = Self::request(path, accept)?;
+        api_client::collect(api_client::send(&self.0.lists, request).await?).await
+    }
+
+    /// As [`Watcher::watch`], at once. The answer must begin within the time given, or else within 30 s; if it does not,
+    /// the connection that was asked gets no new watches.
+    ///
+    /// # Errors
+    /// As [`ApiError`].
+    pub async fn watch(self, path: &str, accept: &str, within: Option<Duration>) -> Result<Lines, ApiError> {
+        let mut request = Self::request(path, accept)?;
+        if let Some(within) = within {
+            request.extensions_mut().insert(Within(within));
+        }
+        let answer = api_client::send(&self.0.watches, request).await?;
         let connection = answer.extensions().get::<Retire>().cloned();
         Ok(Lines::new(answer.into_body(), connection))
     }
 
-    fn request(&self, path: &str, accept: &str) -> Result<Request<Body>, ApiError> {
+    fn request(path: &str, accept: &str) -> Result<Request<Body>, ApiError> {
         let mut request = api_client::request(Method::GET, path, accept, None)?;
-        if self.urgent {
-            request.extensions_mut().insert(Urgent);
-        }
+        request.extensions_mut().insert(Free);
         Ok(request)
     }
 }

@@ -1,4 +1,4 @@
-use std::{collections::VecDeque, future::Future, io, pin::Pin, sync::Arc, time::Duration};
+use std::{collections::VecDeque, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use client::{BoxError, Clients, Connection, Environment, Incoming, Limits, Term, Transport};
@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 use tasks::Scope;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::fmt::MakeWriter;
 
 use super::*;
 
@@ -43,6 +42,7 @@ struct Rig {
     metrics: Metrics,
     recorder: Recorder,
     seen: Arc<Mutex<Vec<Seen>>>,
+    log: testing::Log,
 }
 
 /// A recorder and a server that answers as scripted, and then always as `rest` says.
@@ -89,7 +89,7 @@ fn rig(script: impl IntoIterator<Item = Answer>, rest: Answer) -> Rig {
         component: "job-controller".to_owned(),
         host: "host-1".to_owned(),
     });
-    Rig { scope, clock, metrics, recorder, seen }
+    Rig { scope, clock, metrics, recorder, seen, log: testing::listen() }
 }
 
 async fn respond(answer: Answer) -> Result<Response<Incoming>, BoxError> {
@@ -193,9 +193,6 @@ async fn acceptance_machinery_038_of_thirty_events_25_are_written_and_the_rest_i
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_machinery_039_a_terminating_namespace_gets_one_try_without_error_noise() {
-    let log = Log::default();
-    let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).without_time().with_ansi(false).finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
     let terminating = json!({
         "reason": "Forbidden",
         "details": { "causes": [{ "reason": "NamespaceTerminating", "message": "being terminated" }] },
@@ -204,14 +201,14 @@ async fn acceptance_machinery_039_a_terminating_namespace_gets_one_try_without_e
     rig.event(&pod("a"), "Created", "m");
     sleep(Duration::from_secs(600)).await;
     assert_eq!((rig.seen.lock().len(), rig.dropped("failed")), (1, 1));
-    assert_eq!(log.lines(), [""; 0]);
+    assert_eq!(rig.log.lines(), [""; 0]);
 
     // Any other refusal is given up as soon, and is an error.
     let rig = self::rig([Answer::Refused(403, json!({ "reason": "Forbidden", "message": "no" }))], Answer::Stored);
     rig.event(&pod("a"), "Created", "m");
     sleep(Duration::from_secs(600)).await;
     assert_eq!((rig.seen.lock().len(), rig.dropped("failed")), (1, 1));
-    let lines = log.lines();
+    let lines = rig.log.lines();
     assert!(lines.len() == 1 && lines[0].contains("ERROR"), "{lines:?}");
 }
 
@@ -348,32 +345,4 @@ async fn a_recorder_whose_scope_is_gone_is_flushed_at_once() {
     let start = rig.clock.now();
     rig.recorder.flush(Duration::from_secs(9)).await;
     assert_eq!(rig.clock.now(), start);
-}
-
-/// What was logged.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Log {
-    fn lines(&self) -> Vec<String> {
-        String::from_utf8(self.0.lock().clone()).unwrap().lines().map(str::to_owned).collect()
-    }
-}
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for Log {
-    type Writer = Self;
-    fn make_writer(&'a self) -> Self {
-        self.clone()
-    }
 }

@@ -3,11 +3,11 @@
 #[cfg(test)]
 mod tests;
 
-use std::{future::Future, pin::pin, sync::Arc};
+use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 
 use api::{Cached, Event, Frame, Version};
 use bytes::Bytes;
-use client::{ApiError, Lines, Watcher};
+use client::{ApiError, Lines, Token, Watcher};
 use clock::{BootInstant, Clock, Instant};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -34,13 +34,19 @@ pub(crate) struct Driver<T: Cached, F: Feed<T>> {
 
 /// What is being read.
 pub(crate) struct Reading<T: Cached, F: Feed<T>> {
-    /// The open watch. A stream that has ended or fallen silent stays here until the next one is answered: if that does
-    /// not happen, its connection is to blame.
+    /// The open watch.
     lines: Option<Lines>,
     /// The set that is on its way.
-    set: Option<F::Set>,
+    set: Option<Arriving<F::Set>>,
     /// When it was asked for.
     asked: BootInstant,
+}
+
+/// A set on its way.
+struct Arriving<S> {
+    set: S,
+    /// The newest version of what it brought.
+    newest: Option<Version>,
 }
 
 /// How waiting for something ended.
@@ -66,7 +72,7 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
         let step = self.reflector.next(self.clock.now());
         self.vitals.set_unanswered(self.reflector.unanswered());
         match step {
-            Step::Open { query, until, set } => self.open(&query, until, set).await,
+            Step::Open { query, within, set } => self.open(&query, within, set).await,
             Step::List { query, first } => self.list(&query, first).await,
             Step::Read { until, most } => self.read(until, most).await,
             Step::Wait { until } => {
@@ -79,21 +85,17 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
         }
     }
 
-    async fn open(&mut self, query: &str, until: Instant, set: bool) -> Result<(), Stop> {
+    async fn open(&mut self, query: &str, within: Option<Duration>, set: bool) -> Result<(), Stop> {
+        // Its place is free for the new one. If that is not answered, the client retires the connection it was on.
+        self.reading.lines = None;
         self.reading.set = None;
         self.reading.asked = self.clock.boot();
-        let (watcher, path) = (self.watcher(), format!("{}?{query}", self.path));
-        let answer = match self.wait_for(watcher.watch(&path, T::accept(true)), Some(until)).await {
+        let path = format!("{}?{query}", self.path);
+        let answer = self.ask(&path, |token| token.watch(&path, T::accept(true), within)).await;
+        let answer = match answer {
             Waited::Done(answer) => answer,
-            Waited::Overtaken => return Ok(()),
+            Waited::Late | Waited::Overtaken => return Ok(()),
             Waited::Stopped => return Err(Stop),
-            Waited::Late => {
-                if let Some(before) = self.reading.lines.take() {
-                    self.vitals.meter().frozen();
-                    before.condemn();
-                }
-                Err(ApiError::unknown("no answer in time"))
-            }
         };
         let now = self.clock.now();
         match answer {
@@ -102,14 +104,16 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
                 self.reflector.opened(now);
                 self.reading.lines = Some(lines);
                 if set {
-                    self.reading.set = Some(self.feed.begin());
+                    self.reading.set = Some(Arriving::nothing(&*self.feed));
                 } else {
                     self.vitals.meter().reopened();
                 }
             }
             Err(err) => {
                 let failure = self.failed("watch not opened", &err);
-                self.reflector.not_opened(failure, now);
+                if self.reflector.not_opened(failure, now) {
+                    self.vitals.meter().frozen();
+                }
             }
         }
         Ok(())
@@ -122,9 +126,8 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
             self.reading.asked = self.clock.boot();
             self.reading.set = None;
         }
-        let (watcher, path) = (self.watcher(), format!("{}?{query}", self.path));
-        // The client's deadline stands over it.
-        let bytes = match self.wait_for(watcher.list(&path, T::accept(false)), None).await {
+        let path = format!("{}?{query}", self.path);
+        let bytes = match self.ask(&path, |token| token.list(&path, T::accept(false))).await {
             Waited::Done(bytes) => bytes,
             Waited::Late | Waited::Overtaken => return Ok(()),
             Waited::Stopped => return Err(Stop),
@@ -145,9 +148,10 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
             }
         };
         self.vitals.alive(self.clock.now());
-        let mut set = self.reading.set.take().unwrap_or_else(|| self.feed.begin());
+        let mut set = self.reading.set.take().unwrap_or_else(|| Arriving::nothing(&*self.feed));
         for item in page.items {
-            self.feed.collect(&mut set, Event::Added, item);
+            let version = version_of(&item).clone();
+            set.collect(&*self.feed, Event::Added, item, &version);
         }
         self.reading.set = Some(set);
         match self.reflector.listed(&page.version, page.next) {
@@ -172,10 +176,10 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
                 return Ok(());
             }
         };
-        self.reading.lines = Some(lines);
         let now = self.clock.now();
         match batch {
             Some(Ok(batch)) => {
+                self.reading.lines = Some(lines);
                 self.vitals.alive(now);
                 let is_full = batch.len() >= most;
                 self.take(batch, now);
@@ -194,6 +198,24 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
             }
         }
         Ok(())
+    }
+
+    /// Waits for a token of the budget, then asks. Nobody owes an answer before that; the client limits the time after it.
+    async fn ask<O, A>(&mut self, path: &str, send: impl FnOnce(Token) -> A) -> Waited<Result<O, ApiError>>
+    where
+        A: Future<Output = Result<O, ApiError>>,
+    {
+        let watcher = self.watcher();
+        let token = match self.wait_for(watcher.token(path), None).await {
+            Waited::Done(Ok(token)) => token,
+            Waited::Done(Err(err)) => return Waited::Done(Err(err)),
+            Waited::Late => return Waited::Late,
+            Waited::Overtaken => return Waited::Overtaken,
+            Waited::Stopped => return Waited::Stopped,
+        };
+        self.reflector.asked(self.clock.now());
+        self.vitals.set_unanswered(self.reflector.unanswered());
+        self.wait_for(send(token), None).await
     }
 
     /// Waits for `what` until then, and obeys commands meanwhile. Looks after handlers when their time has come.
@@ -272,14 +294,11 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
                 return true;
             }
         };
-        let version = match &object {
-            Ok(object) => object.meta().version.clone(),
-            Err((meta, _)) => meta.version.clone(),
-        };
+        let version = version_of(&object).clone();
         match self.reflector.frame(&Seen::Object(event, &version), now) {
             Verdict::Collect => {
                 if let Some(set) = &mut self.reading.set {
-                    self.feed.collect(set, event, object);
+                    set.collect(&*self.feed, event, object, &version);
                 }
                 false
             }
@@ -302,7 +321,10 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
         let began = self.clock.now();
         let events = batch.len();
         if events > 0 {
+            let versions = batch.iter().map(|(_, object)| version_of(object));
+            let newest = versions.reduce(|a, b| if b.is_older_than(a) { a } else { b }).cloned();
             self.feed.apply(batch);
+            newest.into_iter().for_each(|it| self.vitals.showed(it));
         }
         self.vitals.reached(version.clone());
         self.account(events, began, &version);
@@ -310,10 +332,13 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
 
     /// The set is whole.
     fn complete(&mut self, consistent: bool) {
-        let Some(set) = self.reading.set.take() else { return };
+        let Some(Arriving { set, newest }) = self.reading.set.take() else { return };
         let began = self.clock.now();
-        self.feed.replace(set);
+        let missed_deletion = self.feed.replace(set) && self.vitals.has_synced();
         let version = self.reflector.version().clone();
+        if let Some(shown) = if missed_deletion { Some(version.clone()) } else { newest } {
+            self.vitals.showed(shown);
+        }
         self.vitals.set_came(version.clone(), consistent.then_some(self.reading.asked));
         let (objects, _) = self.feed.held();
         self.account(objects, began, &version);
@@ -333,7 +358,7 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
                 let why = "the stream brought none; listing the classic way for a while";
                 self.vitals.meter().failed("no first set", &why);
             }
-            Silence::Quiet => self.reading.lines = Some(lines),
+            Silence::Quiet => {}
             Silence::Frozen => {
                 self.vitals.meter().frozen();
                 lines.condemn();
@@ -367,6 +392,26 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
 impl<T: Cached, F: Feed<T>> Reading<T, F> {
     pub(crate) fn nothing(clock: &Clock) -> Self {
         Self { lines: None, set: None, asked: clock.boot() }
+    }
+}
+
+impl<S> Arriving<S> {
+    fn nothing<T>(feed: &impl Feed<T, Set = S>) -> Self {
+        Self { set: feed.begin(), newest: None }
+    }
+
+    fn collect<T>(&mut self, feed: &impl Feed<T, Set = S>, event: Event, object: Decoded<T>, version: &Version) {
+        if self.newest.as_ref().is_none_or(|it| it.is_older_than(version)) {
+            self.newest = Some(version.clone());
+        }
+        feed.collect(&mut self.set, event, object);
+    }
+}
+
+fn version_of<T: Cached>(object: &Decoded<T>) -> &Version {
+    match object {
+        Ok(object) => object.meta().version,
+        Err((meta, _)) => &meta.version,
     }
 }
 

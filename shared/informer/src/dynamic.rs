@@ -71,8 +71,10 @@ impl<S: Sink> Feed<Meta> for Handed<S> {
         }
     }
 
-    fn replace(&self, set: S::Set) {
+    fn replace(&self, set: S::Set) -> bool {
         self.0.replace(set);
+        // The comparison is the sink's own.
+        true
     }
 
     fn apply(&self, batch: Vec<(Event, Decoded<Meta>)>) {

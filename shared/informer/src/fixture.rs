@@ -270,6 +270,11 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new() -> Self {
+        Self::limited(Limits::NONE)
+    }
+
+    /// With a budget for all informers together.
+    pub(crate) fn limited(limits: Limits) -> Self {
         let (server, transport) = Server::new();
         let clock = Clock::virtual_from(clock::Timestamp::UNIX_EPOCH);
         let (metrics, scope) = (Metrics::new(), Scope::new());
@@ -281,7 +286,7 @@ impl World {
             user_agent: "test".to_owned(),
         };
         let clients = Clients::new(Connection::in_memory(transport), environment);
-        let watcher: Watcher = clients.watcher(Limits::NONE);
+        let watcher: Watcher = clients.watcher(limits);
         let informers = Informers::new(Environment {
             watcher,
             clock: clock.clone(),

@@ -23,8 +23,8 @@ pub(crate) trait Feed<T>: Send + Sync + 'static {
     fn begin(&self) -> Self::Set;
     /// Part of the set that is on its way.
     fn collect(&self, set: &mut Self::Set, event: Event, object: Decoded<T>);
-    /// The set is whole: it is the content from now on.
-    fn replace(&self, set: Self::Set);
+    /// The set is whole: it is the content from now on. True when something that was there may be gone.
+    fn replace(&self, set: Self::Set) -> bool;
     /// What the watch brought, in order.
     fn apply(&self, batch: Vec<(Event, Decoded<T>)>);
     /// Something came that cannot be read: until the next `replace` nothing here is to be trusted.
@@ -97,9 +97,10 @@ impl<T: Cached> Feed<T> for Hub<T> {
         }
     }
 
-    fn replace(&self, set: Slots<T>) {
+    fn replace(&self, set: Slots<T>) -> bool {
         let deltas: Vec<Delta<T>> = self.store.replace(set);
         self.handlers.tell_of_set(&deltas);
+        deltas.iter().any(|it| it.new.is_none())
     }
 
     fn apply(&self, batch: Vec<(Event, Decoded<T>)>) {

@@ -2,10 +2,11 @@
 //!
 //! Upstream's `informer_queued_items` has no place here: nothing queues between reflector and store.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use api::{Resource, Version};
 use metrics::{GaugeVec, Histogram, HistogramVec, IntCounterVec, IntGaugeVec, Metrics};
+use parking_lot::Mutex;
 
 use crate::reflector::Pace;
 
@@ -17,11 +18,16 @@ const EXACT: u64 = 1_000_000_000_000_000;
 const UPSTREAM: &[&str] = &["name", "group", "version", "resource"];
 const OURS: &[&str] = &["view", "group", "version", "resource"];
 
+/// `typed` or `metadata`, then group, version, plural. Informers of one resource in several namespaces share them.
+type Labels = [String; 4];
+
 /// The families, declared once a manager.
 pub(crate) struct Families {
+    /// How many informers live by the labels of their series, which go with the last.
+    users: Mutex<BTreeMap<Labels, usize>>,
     store_version: IntGaugeVec,
     latency: HistogramVec,
-    pub(crate) silence: GaugeVec,
+    silence: GaugeVec,
     unreadable: IntGaugeVec,
     frozen: IntCounterVec,
     relists: IntCounterVec,
@@ -33,8 +39,7 @@ pub(crate) struct Families {
 /// The series of one informer.
 pub(crate) struct Meter {
     resource: Resource,
-    /// `typed` or `metadata`, then group, version, plural.
-    labels: [String; 4],
+    labels: Labels,
     /// Upstream's; only typed informers have them, at most one a type.
     upstream: Option<(metrics::IntGauge, Histogram)>,
     families: std::sync::Arc<Families>,
@@ -44,6 +49,7 @@ impl Families {
     pub(crate) fn new(metrics: &Metrics) -> Self {
         let buckets = &[0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
         Self {
+            users: Mutex::default(),
             store_version: metrics.gauges(
                 "informer_store_resource_version",
                 "[ALPHA] Resource version of the informer's store, its lowest 15 decimal digits.",
@@ -57,7 +63,7 @@ impl Families {
             ),
             silence: metrics.float_gauges(
                 "mini_kcm_informer_silence_seconds",
-                "Time since the last sign of life of an informer's watch.",
+                "Time since the last sign of life of an informer's watch; of several, the one that is silent longest.",
                 OURS,
             ),
             unreadable: metrics.gauges(
@@ -88,6 +94,52 @@ impl Families {
             ),
         }
     }
+
+    /// So long ago each informer had a sign of life from the server.
+    pub(crate) fn tell_silences<'a>(&self, silences: impl Iterator<Item = (&'a Meter, Duration)>) {
+        let mut longest = BTreeMap::<&Labels, Duration>::new();
+        for (meter, silence) in silences {
+            let longest = longest.entry(&meter.labels).or_default();
+            *longest = silence.max(*longest);
+        }
+        for (labels, silence) in longest {
+            self.silence.with_label_values(&words(labels)).set(silence.as_secs_f64());
+        }
+    }
+
+    fn begin(&self, labels: &Labels) {
+        let mut users = self.users.lock();
+        *users.entry(labels.clone()).or_default() += 1;
+        // Counters that exist from the start show their first increment.
+        for family in self.counters() {
+            family.with_label_values(&words(labels));
+        }
+    }
+
+    fn end(&self, labels: &Labels) {
+        let mut users = self.users.lock();
+        let Some(count) = users.get_mut(labels) else { return };
+        *count -= 1;
+        if *count > 0 {
+            return;
+        }
+        users.remove(labels);
+        // One that is absent was never set.
+        for family in self.counters() {
+            let _ = family.remove_label_values(&words(labels));
+        }
+        let _ = self.unreadable.remove_label_values(&words(labels));
+        let _ = self.silence.remove_label_values(&words(labels));
+    }
+
+    fn counters(&self) -> [&IntCounterVec; 4] {
+        let Self { frozen, relists, reopened, failures, .. } = self;
+        [frozen, relists, reopened, failures]
+    }
+}
+
+fn words(labels: &Labels) -> [&str; 4] {
+    labels.each_ref().map(String::as_str)
 }
 
 impl Meter {
@@ -102,12 +154,8 @@ impl Meter {
             let labels = &[FACTORY, &**group, &**version, &**plural];
             (families.store_version.with_label_values(labels), families.latency.with_label_values(labels))
         });
-        let meter = Self { resource: resource.clone(), labels, upstream, families };
-        // Counters that exist from the start show their first increment.
-        for family in meter.counters() {
-            family.with_label_values(&meter.labels());
-        }
-        meter
+        families.begin(&labels);
+        Self { resource: resource.clone(), labels, upstream, families }
     }
 
     /// The store has applied `events` in `took` and is at `version`; so many of its objects are unreadable.
@@ -155,29 +203,13 @@ impl Meter {
         tracing::warn!(resource = %self.resource, handler, micros, "slow event handler");
     }
 
-    /// So long ago the server last gave a sign of life.
-    pub(crate) fn silent_for(&self, silence: Duration) {
-        self.families.silence.with_label_values(&self.labels()).set(silence.as_secs_f64());
-    }
-
     fn labels(&self) -> [&str; 4] {
-        self.labels.each_ref().map(String::as_str)
-    }
-
-    fn counters(&self) -> [&IntCounterVec; 4] {
-        let Families { frozen, relists, reopened, failures, .. } = &*self.families;
-        [frozen, relists, reopened, failures]
+        words(&self.labels)
     }
 }
 
 impl Drop for Meter {
     fn drop(&mut self) {
-        // A dynamic informer that is gone leaves no series behind. An absent one was never set.
-        let labels = self.labels.each_ref().map(String::as_str);
-        for family in self.counters() {
-            let _ = family.remove_label_values(&labels);
-        }
-        let _ = self.families.unreadable.remove_label_values(&labels);
-        let _ = self.families.silence.remove_label_values(&labels);
+        self.families.end(&self.labels);
     }
 }

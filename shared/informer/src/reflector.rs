@@ -37,10 +37,8 @@ const SET_LIMIT: Duration = Duration::from_secs(300);
 const CLASSIC: Duration = Duration::from_secs(600);
 /// Streams of a first set that may end before it is complete, in a row, before the type is listed the classic way.
 const CUT_SETS: u32 = 2;
-/// An opened watch is answered at once; a server under load may let it queue.
-const OPENING: Duration = Duration::from_secs(30);
-/// The same where the stream before was silent already: together they stay below the 90 s within which a frozen
-/// connection is healed.
+/// For the answer to a watch whose stream before was silent already: together they stay below the 90 s within which a
+/// frozen connection is healed. Elsewhere the client's own time will do.
 const OPENING_AFTER_SILENCE: Duration = Duration::from_secs(10);
 /// A stream silent for this long beyond its time is frozen.
 const GRACE: Duration = Duration::from_secs(10);
@@ -79,7 +77,7 @@ enum Phase {
     OpenSet { seconds: u64 },
     Set { opened: Instant, heard: Instant, ends: Instant, frames: u64 },
     List { asked: Version, paged: bool, next: String, version: Option<Version> },
-    OpenWatch { seconds: u64, patience: Duration },
+    OpenWatch { seconds: u64, within: Option<Duration> },
     Watch(Stream),
     Wait { until: Instant, then: Then },
 }
@@ -146,16 +144,13 @@ impl Reflector {
         {
             match then {
                 Then::Set => self.start_set(now),
-                Then::Watch => self.open_watch(OPENING),
+                Then::Watch => self.open_watch(None),
             }
-        }
-        if matches!(self.phase, Phase::OpenSet { .. } | Phase::List { .. } | Phase::OpenWatch { .. }) {
-            self.unanswered.get_or_insert(now);
         }
         match &self.phase {
             Phase::OpenSet { seconds } => {
                 let query = set_query(&self.set_version(), *seconds);
-                Step::Open { query, until: now + OPENING, set: true }
+                Step::Open { query, within: None, set: true }
             }
             Phase::Set { opened, heard, .. } => {
                 Step::Read { until: (*heard + SET_SILENCE).min(*opened + SET_LIMIT), most: SET_BATCH }
@@ -163,12 +158,17 @@ impl Reflector {
             Phase::List { asked, paged, next, version } => {
                 Step::List { query: list_query(asked, *paged, next), first: version.is_none() }
             }
-            Phase::OpenWatch { seconds, patience } => {
-                Step::Open { query: watch_query(&self.version, *seconds), until: now + *patience, set: false }
+            Phase::OpenWatch { seconds, within } => {
+                Step::Open { query: watch_query(&self.version, *seconds), within: *within, set: false }
             }
             Phase::Watch(stream) => Step::Read { until: stream.deadline(), most: BATCH },
             Phase::Wait { until, .. } => Step::Wait { until: *until },
         }
+    }
+
+    /// What [`Reflector::next`] said is being asked: an answer is due. Until then no server is to blame for a wait.
+    pub(crate) fn asked(&mut self, now: Instant) {
+        self.unanswered.get_or_insert(now);
     }
 
     /// The watch that was to be opened is open.
@@ -189,8 +189,10 @@ impl Reflector {
         }
     }
 
-    /// The watch that was to be opened is not.
-    pub(crate) fn not_opened(&mut self, failure: Failure, now: Instant) {
+    /// The watch that was to be opened is not. True when that shows the stream before to have been frozen: it had been
+    /// silent, and so was the server when it was asked for another.
+    pub(crate) fn not_opened(&mut self, failure: Failure, now: Instant) -> bool {
+        let frozen = self.is_silent_again(failure, now);
         self.answered_by(failure);
         match self.phase {
             Phase::OpenSet { .. } => self.set_refused(failure, now),
@@ -202,6 +204,7 @@ impl Reflector {
             },
             _ => {}
         }
+        frozen
     }
 
     /// A frame came.
@@ -238,7 +241,7 @@ impl Reflector {
             Phase::Watch(stream) => {
                 let very_short = stream.frames == 0 && now.saturating_duration_since(stream.opened) < VERY_SHORT;
                 match end {
-                    _ if !very_short => self.open_watch(OPENING),
+                    _ if !very_short => self.open_watch(None),
                     End::Clean => self.wait(None, Then::Set, now),
                     // Cut, not ended: the version is as good as before.
                     End::Broken => self.wait(None, Then::Watch, now),
@@ -252,13 +255,13 @@ impl Reflector {
     pub(crate) fn silent(&mut self, now: Instant) -> Silence {
         match &self.phase {
             Phase::Watch(stream) if stream.long && now < stream.overdue() => {
-                self.open_watch(OPENING_AFTER_SILENCE);
+                self.open_watch(Some(OPENING_AFTER_SILENCE));
                 Silence::Quiet
             }
             Phase::Watch(stream) => {
                 let due = stream.ends.max(stream.heard);
                 self.unanswered.get_or_insert(due);
-                self.open_watch(OPENING);
+                self.open_watch(None);
                 Silence::Frozen
             }
             _ => {
@@ -283,7 +286,7 @@ impl Reflector {
         let consistent = asked.is_empty();
         let version = version.clone();
         self.set_complete(version);
-        self.open_watch(OPENING);
+        self.open_watch(None);
         Listed::Complete { consistent }
     }
 
@@ -316,7 +319,7 @@ impl Reflector {
             matches!(self.phase, Phase::OpenWatch { .. } | Phase::Watch(_) | Phase::Wait { then: Then::Watch, .. });
         if watches {
             self.urgent = true;
-            self.phase = Phase::OpenWatch { seconds: PROOF_SECONDS, patience: OPENING };
+            self.phase = Phase::OpenWatch { seconds: PROOF_SECONDS, within: None };
         }
         watches
     }
@@ -424,12 +427,12 @@ impl Reflector {
         self.phase = Phase::List { asked, paged, next: String::new(), version: None };
     }
 
-    fn open_watch(&mut self, patience: Duration) {
+    fn open_watch(&mut self, within: Option<Duration>) {
         let seconds = match self.pace {
             Pace::Typed => self.rng.u64(60..75),
             Pace::Dynamic => self.long_time(),
         };
-        self.phase = Phase::OpenWatch { seconds, patience };
+        self.phase = Phase::OpenWatch { seconds, within };
     }
 
     /// The version from which a set may be, empty for the most recent.
@@ -444,6 +447,13 @@ impl Reflector {
     fn wait(&mut self, at_least: Option<Duration>, then: Then, now: Instant) {
         let delay = self.backoff.delay(now, &mut self.rng).max(at_least.unwrap_or_default());
         self.phase = Phase::Wait { until: now + delay, then };
+    }
+
+    /// True after a silence that the server, asked for another watch, did not break in time.
+    fn is_silent_again(&self, failure: Failure, now: Instant) -> bool {
+        let Phase::OpenWatch { within: Some(within), .. } = self.phase else { return false };
+        let asked_in_vain = self.unanswered.is_some_and(|asked| now.saturating_duration_since(asked) >= within);
+        failure == Failure::Unreachable && asked_in_vain
     }
 
     fn answered_by(&mut self, failure: Failure) {

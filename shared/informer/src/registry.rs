@@ -80,8 +80,10 @@ impl Informers {
         });
         let weak = Arc::downgrade(&inner);
         inner.environment.metrics.before_encode(move || {
-            let living = weak.upgrade().map(|inner| inner.living()).unwrap_or_default();
-            living.iter().for_each(|vitals| vitals.tell_silence());
+            let Some(inner) = weak.upgrade() else { return };
+            let living = inner.living();
+            let silences = living.iter().filter_map(|it| Some((it.meter(), it.last_sign_of_life()?)));
+            inner.families.tell_silences(silences);
         });
         Self(inner)
     }

@@ -32,13 +32,18 @@ pub trait Watched: Send + Sync {
     fn last_sign_of_life(&self) -> Option<Duration>;
 
     /// For how long an answer has been due: a request that nothing came back for, again and again, or a stream silent
-    /// beyond its time. `None` while nothing is due.
+    /// beyond its time. `None` while nothing is due, and while our own budget keeps us from asking.
     fn unanswered(&self) -> Option<Duration> {
         None
     }
 
     /// How far the store is; `None` before the first set.
     fn store_version(&self) -> Option<Version>;
+
+    /// The version of the newest event that was applied and handled, or of the newest object in a set: unlike a bookmark
+    /// or the version of a list, another informer of this type reaches it even if nothing else happens. After a relist
+    /// that showed a deletion, whose version nobody knows, it is the list's own. `None` before anything was seen.
+    fn last_event_version(&self) -> Option<Version>;
 
     /// As [`crate::Store::passed`].
     fn passed(&self, version: &Version) -> bool;
@@ -84,6 +89,7 @@ pub(crate) struct Vitals {
     synced: watch::Sender<bool>,
     /// When the last consistent set was asked for.
     consistent: Mutex<Option<BootInstant>>,
+    last_event: Mutex<Option<Version>>,
     life: Mutex<Life>,
     objects: AtomicUsize,
     meter: Arc<Meter>,
@@ -110,6 +116,7 @@ impl Vitals {
             progress,
             synced: watch::Sender::new(false),
             consistent: Mutex::default(),
+            last_event: Mutex::default(),
             life: Mutex::default(),
             objects: AtomicUsize::new(0),
             meter,
@@ -137,6 +144,14 @@ impl Vitals {
         self.objects.store(count, Ordering::Relaxed);
     }
 
+    /// Something of this version was applied and handled. Told before the progress that it means.
+    pub(crate) fn showed(&self, version: Version) {
+        let mut last = self.last_event.lock();
+        if last.as_ref().is_none_or(|it| !version.is_older_than(it)) {
+            *last = Some(version);
+        }
+    }
+
     /// A whole set was applied and handled; `consistent` says when it was asked for, if it was the most recent then.
     pub(crate) fn set_came(&self, version: Version, consistent: Option<BootInstant>) {
         if consistent.is_some() {
@@ -151,13 +166,6 @@ impl Vitals {
     /// Everything up to `version` was applied and handled.
     pub(crate) fn reached(&self, version: Version) {
         self.progress.reached(version);
-    }
-
-    /// Brings the metric up to date.
-    pub(crate) fn tell_silence(&self) {
-        if let Some(silence) = self.last_sign_of_life() {
-            self.meter.silent_for(silence);
-        }
     }
 }
 
@@ -186,6 +194,10 @@ impl Watched for Vitals {
 
     fn store_version(&self) -> Option<Version> {
         self.progress.version()
+    }
+
+    fn last_event_version(&self) -> Option<Version> {
+        self.last_event.lock().clone()
     }
 
     fn passed(&self, version: &Version) -> bool {

@@ -81,6 +81,13 @@ impl Config {
         if wrong.is_empty() { Ok(()) } else { Err(InvalidConfig(wrong)) }
     }
 
+    /// The time for one request, for [`client::Clients::lease`]: an attempt that hangs leaves room for another one within
+    /// the renew deadline.
+    #[must_use]
+    pub fn attempt(&self) -> Duration {
+        (self.renew_deadline / 2).max(Duration::from_secs(1))
+    }
+
     /// How long one renewal carries.
     pub(crate) fn limits(&self) -> TermLimits {
         TermLimits { renew_deadline: self.renew_deadline, lease_duration: self.lease_duration }
@@ -90,11 +97,6 @@ impl Config {
     pub(crate) fn lease_seconds(&self) -> i64 {
         let whole = self.lease_duration.as_secs() + u64::from(self.lease_duration.subsec_nanos() > 0);
         i64::try_from(whole).unwrap_or(i64::MAX)
-    }
-
-    /// The time for one request: an attempt that hangs leaves room for another one within the renew deadline.
-    pub(crate) fn attempt_limit(&self) -> Duration {
-        (self.renew_deadline / 2).max(Duration::from_secs(1))
     }
 }
 
@@ -153,6 +155,12 @@ mod tests {
                 assert!(message.contains(part), "{name}: {message}");
             }
         }
+    }
+
+    #[test]
+    fn two_attempts_fit_into_a_renew_deadline_that_is_not_absurd() {
+        let of = |millis| Config { renew_deadline: Duration::from_millis(millis), ..config() }.attempt().as_millis();
+        assert_eq!([of(10_000), of(4_000), of(1_500)], [5_000, 2_000, 1_000]);
     }
 
     #[test]

@@ -106,23 +106,14 @@ async fn answer(in_flight: &mut InFlight) -> Answer {
     }
 }
 
-/// One request with a time limit of its own.
+/// One request. The client limits its time.
 async fn send(api: Api, config: Arc<Config>, request: Request) -> Answer {
-    let limit = config.attempt_limit();
-    let answer = tokio::time::timeout(limit, async {
-        match request {
-            Request::Get => {
-                read(&api, &config).await.map(|it| it.map_or(Answer::Absent, |it| Answer::Read(Box::new(it))))
-            }
-            Request::Create(lease) => api.create(&leases(), &config.namespace, &*lease).await.map(Answer::Stored),
-            Request::Update(lease) => replace(&api, &config, &lease).await.map(Answer::Stored),
-        }
-    });
-    match answer.await {
-        Ok(Ok(answer)) => answer,
-        Ok(Err(err)) => Answer::Failed(err.to_string()),
-        Err(_) => Answer::Failed(format!("no answer within {limit:?}")),
-    }
+    let answer = match request {
+        Request::Get => read(&api, &config).await.map(|it| it.map_or(Answer::Absent, |it| Answer::Read(Box::new(it)))),
+        Request::Create(lease) => api.create(&leases(), &config.namespace, &*lease).await.map(Answer::Stored),
+        Request::Update(lease) => replace(&api, &config, &lease).await.map(Answer::Stored),
+    };
+    answer.unwrap_or_else(|err| Answer::Failed(err.to_string()))
 }
 
 /// The Lease as it is now; `None` when there is none.

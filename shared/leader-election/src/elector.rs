@@ -31,7 +31,7 @@ pub fn stopped_leading(identity: &str) -> String {
 
 /// What the elector works with.
 pub struct Deps {
-    /// The Lease's own client: no retry layer, not fenced.
+    /// The Lease's own client: no retry layer, not fenced, and no request longer than [`Config::attempt`].
     pub api: Api,
     /// For the watch on the Lease.
     pub watcher: Watcher,

@@ -52,7 +52,7 @@ pub(crate) async fn release(
     }
 }
 
-/// One try. `written` says that a write was sent whose outcome is not known: what is found then may be our own deed.
+/// One try; the client limits the time of its requests. `written` says that a write was sent whose outcome is not known: what is found then may be our own deed.
 async fn attempt(
     api: &Api,
     config: &Config,
@@ -60,23 +60,14 @@ async fn attempt(
     notes: Option<&Notes>,
     written: &mut bool,
 ) -> Result<Result<(), ReleaseError>, ApiError> {
-    let Some(lease) = within(config, driver::read(api, config)).await? else { return Ok(Ok(())) };
+    let Some(lease) = driver::read(api, config).await? else { return Ok(Ok(())) };
     let holder = lease.record.holder();
     if holder != config.identity {
         let ok = holder.is_empty() || *written;
         return Ok(if ok { Ok(()) } else { Err(ReleaseError::TakenBy(holder.to_owned())) });
     }
     let released = lease.released(notes.cloned(), clock.wall());
-    let put = within(config, driver::replace(api, config, &released)).await;
+    let put = driver::replace(api, config, &released).await;
     *written |= !matches!(put, Err(ApiError::Conflict(_)));
     put.map(|_| Ok(()))
-}
-
-/// A hung request leaves time for another.
-async fn within<T>(config: &Config, request: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
-    let limit = config.attempt_limit();
-    match tokio::time::timeout(limit, request).await {
-        Ok(answer) => answer,
-        Err(_) => Err(ApiError::unknown(format!("no answer within {limit:?}"))),
-    }
 }

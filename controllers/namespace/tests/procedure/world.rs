@@ -1,6 +1,6 @@
 //! A cluster, and managers that run the controller against it.
 
-use std::{cell::RefCell, io, sync::Once, time::Duration};
+use std::time::Duration;
 
 use client::{Clients, Connection, Environment, Limits, Term};
 use clock::{Clock, Timestamp};
@@ -19,6 +19,7 @@ pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) struct World {
     pub(crate) clock: Clock,
     pub(crate) cluster: TestCluster,
+    log: testing::Log,
 }
 
 /// One process. Dropping it is a crash.
@@ -34,37 +35,10 @@ impl Manager {
     }
 }
 
-thread_local! {
-    /// What is logged in this thread, which is one test.
-    static LOG: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
-/// For all tests of this process, and before the first of them logs: a subscriber of one thread alone may miss what another
-/// thread logged first.
-static LOGGING: Once = Once::new();
-
-struct Sink;
-
-impl io::Write for Sink {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        LOG.with_borrow_mut(|it| it.extend_from_slice(bytes));
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 impl World {
     pub(crate) fn new() -> Self {
-        LOGGING.call_once(|| {
-            let subscriber = tracing_subscriber::fmt().with_writer(|| Sink).without_time().with_ansi(false).finish();
-            tracing::subscriber::set_global_default(subscriber).unwrap();
-        });
-        LOG.take();
         let clock = Clock::virtual_from(Timestamp::from_second(1_800_000_000).unwrap());
-        Self { cluster: TestCluster::new(clock.clone()), clock }
+        Self { cluster: TestCluster::new(clock.clone()), clock, log: testing::listen() }
     }
 
     /// Starts a manager and waits until it works.
@@ -216,8 +190,7 @@ impl World {
 
     /// The lines with these words that were logged since this world began.
     pub(crate) fn logged(&self, words: &str) -> Vec<String> {
-        let text = String::from_utf8(LOG.with_borrow(Vec::clone)).unwrap();
-        text.lines().filter(|it| it.contains(words)).map(str::to_owned).collect()
+        self.log.lines().into_iter().filter(|it| it.contains(words)).collect()
     }
 
     /// Lets the interceptor answer some calls of the controller.

@@ -16,9 +16,6 @@ use crate::{BoxError, Incoming};
 
 /// Longer than any API server works on a request (60 s).
 pub(crate) const DEADLINE: Duration = Duration::from_secs(70);
-/// Half of the renew deadline: a hung renewal leaves time for another.
-pub(crate) const LEASE_DEADLINE: Duration = Duration::from_secs(5);
-
 /// A server answers the opening of a watch at once; what is silent longer leads nowhere, and its connection is retired.
 pub(crate) const WATCH_OPENS: Duration = Duration::from_secs(30);
 
@@ -38,6 +35,10 @@ impl Patience {
         }
     }
 }
+
+/// Shortens the time in which the answer to a request must begin.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Within(pub(crate) Duration);
 
 /// Travels with a request, so that a pool can tell a connection that gave no answer in time from a caller that left.
 #[derive(Debug, Clone, Copy)]

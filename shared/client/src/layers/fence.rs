@@ -7,33 +7,55 @@ use crate::{ApiError, Body, BoxError, NotSent, Term, Transport, pools::Unreachab
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Create;
 
+/// Asks the term. Travels with its request: a pool in which a request may wait for a connection asks once more when it
+/// hands the request on, as that wait can be longer than the term.
+#[derive(Debug, Clone)]
+pub(crate) struct Fence {
+    term: Term,
+    /// The address of a create, to which the server's time is added.
+    create: Option<Uri>,
+}
+
 /// Asks the term, last before the transport, once per attempt; and says what a transport's failure means.
 pub(super) fn fenced(transport: Transport, term: Option<Term>) -> Transport {
     BoxCloneSyncService::new(tower::service_fn(move |mut request: Request<Body>| {
         let (transport, term) = (transport.clone(), term.clone());
         async move {
-            if let Some(term) = &term {
-                if !term.may_start_write() {
-                    return Err(ApiError::NotSent(NotSent::TermOver).into());
-                }
-                if request.extensions().get::<Create>().is_some() {
-                    limit(&mut request, term);
-                }
+            if let Some(term) = term {
+                let fence = Fence::of(term, &request);
+                fence.pass(&mut request)?;
+                request.extensions_mut().insert(fence);
             }
             transport.oneshot(request).await.map_err(|err| BoxError::from(meaning(err)))
         }
     }))
 }
 
-/// Lets the server give a create up before anybody else can lead.
-fn limit(request: &mut Request<Body>, term: &Term) {
-    let Some(rest) = term.server_timeout() else { return };
-    let path = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
+impl Fence {
+    fn of(term: Term, request: &Request<Body>) -> Self {
+        let create = request.extensions().get::<Create>().map(|_| request.uri().clone());
+        Self { term, create }
+    }
+
+    /// Lets a write start now, or refuses it. Tells a create's server how long it may take, as of now.
+    pub(crate) fn pass(&self, request: &mut Request<Body>) -> Result<(), ApiError> {
+        if !self.term.may_start_write() {
+            return Err(ApiError::NotSent(NotSent::TermOver));
+        }
+        if let Some(limited) = self.create.as_ref().and_then(|it| limited(it, &self.term)) {
+            *request.uri_mut() = limited;
+        }
+        Ok(())
+    }
+}
+
+/// The address of a create that the server gives up before anybody else can lead; `None` for a term without end.
+fn limited(create: &Uri, term: &Term) -> Option<Uri> {
+    let rest = term.server_timeout()?;
+    let path = create.path_and_query().map_or("/", PathAndQuery::as_str);
     let mark = if path.contains('?') { '&' } else { '?' };
     // A path that was valid stays valid with digits behind it.
-    if let Ok(uri) = format!("{path}{mark}timeout={}s", rest.as_secs().max(1)).parse::<Uri>() {
-        *request.uri_mut() = uri;
-    }
+    format!("{path}{mark}timeout={}s", rest.as_secs().max(1)).parse().ok()
 }
 
 fn meaning(err: BoxError) -> ApiError {

@@ -1,7 +1,9 @@
 //! What happens to a request between [`crate::Api`] and a connection, outside in:
 //! retry → token bucket → metrics → deadline → User-Agent → auth → fence → transport.
 //!
-//! Plain functions in one order rather than nested services: the order *is* the design, and here it can be read.
+//! Plain functions in one order rather than nested services: the order *is* the design, and here it can be read. Two
+//! things are asked twice, because time passes between: a reflector takes its token before it sends, and the pools
+//! beneath ask the fence again once a connection was had.
 
 mod deadline;
 mod fence;
@@ -12,10 +14,10 @@ mod retry;
 mod throttle;
 mod warnings;
 
-use std::sync::Arc;
+use std::{fmt::Display, sync::Arc};
 
 use clock::Clock;
-use http::{HeaderValue, Request, Response, header};
+use http::{HeaderValue, Method, Request, Response, header};
 use http_body::Body as _;
 use tokio_util::sync::CancellationToken;
 use tower::{ServiceExt, util::BoxCloneSyncService};
@@ -23,13 +25,13 @@ use tower::{ServiceExt, util::BoxCloneSyncService};
 use crate::{ApiError, Body, Incoming, NotSent, Stack, Term, Transport, api_client, error::chain};
 
 pub(crate) use self::{
-    deadline::{DEADLINE, Deadline, LEASE_DEADLINE, Patience, WATCH_OPENS},
-    fence::Create,
+    deadline::{DEADLINE, Deadline, Patience, WATCH_OPENS, Within},
+    fence::{Create, Fence},
     hints::CreateHints,
     identity::{Authorize, authorize, user_agent},
     observe::Observed,
     retry::Once,
-    throttle::{Throttle, Urgent},
+    throttle::{Free, Throttle},
     warnings::Warnings,
 };
 
@@ -90,6 +92,14 @@ impl Layers {
         }))
     }
 
+    /// Waits until the budget allows another request. Nothing is sent meanwhile.
+    pub(crate) async fn token(&self, method: &Method, uri: &(dyn Display + Sync)) -> Result<(), ApiError> {
+        let Inner { clock, stop, observed, throttle, .. } = &*self.0;
+        let waited = throttle.wait(clock, stop, (method, uri)).await?;
+        observed.waited(method, waited);
+        Ok(())
+    }
+
     async fn send(&self, request: Request<Body>) -> Result<Response<Incoming>, ApiError> {
         if !self.0.retries || request.extensions().get::<Once>().is_some() {
             return self.attempt(request).await;
@@ -110,16 +120,15 @@ impl Layers {
     }
 
     async fn attempt(&self, mut request: Request<Body>) -> Result<Response<Incoming>, ApiError> {
-        let Inner { clock, stop, observed, warnings, throttle, user_agent, patience, authorized, .. } = &*self.0;
-        if request.extensions().get::<Urgent>().is_none() {
-            let waited = throttle.wait(clock, stop, &request).await?;
-            observed.waited(request.method(), waited);
+        let Inner { clock, observed, warnings, user_agent, patience, authorized, .. } = &*self.0;
+        if request.extensions().get::<Free>().is_none() {
+            self.token(request.method(), request.uri()).await?;
         }
         let begun = clock.now();
         let method = request.method().clone();
         let size = request.body().size_hint().exact().unwrap_or(0);
         request.headers_mut().insert(header::USER_AGENT, user_agent.clone());
-        let limit = patience.for_head();
+        let limit = request.extensions().get::<Within>().map_or(patience.for_head(), |it| it.0);
         let at = begun + limit;
         request.extensions_mut().insert(Deadline { at, limit });
         let answer = match deadline::head(at, authorized.clone().oneshot(request)).await {

@@ -17,6 +17,7 @@ use crate::{
 };
 
 const LIMITS: Limits = Limits { qps: 20.0, burst: 30 };
+const SECOND: Duration = Duration::from_secs(1);
 const TERM: TermLimits =
     TermLimits { renew_deadline: Duration::from_secs(10), lease_duration: Duration::from_secs(15) };
 
@@ -145,7 +146,7 @@ async fn evictions_reflectors_reviews_and_the_lease_see_every_answer() {
     assert!(bench.watcher().list("/api/v1/pods", "*/*").await.is_err());
     assert!(bench.watcher().watch("/api/v1/pods?watch=1", "*/*").await.is_err());
     assert!(bench.clients.unfenced("reviews", LIMITS).ask("/apis/x", &json!({})).await.is_err());
-    assert!(bench.clients.lease().read("/lease", "*/*").await.is_err());
+    assert!(bench.clients.lease(SECOND).read("/lease", "*/*").await.is_err());
     let seen = bench.seen();
     assert_eq!(seen.len(), 5);
     assert_eq!(seen[0].uri, "/api/v1/namespaces/ns/pods/a/eviction");
@@ -195,7 +196,7 @@ async fn acceptance_shell_041_every_client_names_itself_behind_the_manager() {
     let bench = Bench::scripted(&[(200, None, WRITTEN)]);
     create(&bench.controller()).await.unwrap();
     bench.watcher().list("/api", "*/*").await.unwrap();
-    bench.clients.lease().read("/lease", "*/*").await.unwrap();
+    bench.clients.lease(SECOND).read("/lease", "*/*").await.unwrap();
     let agents: Vec<_> = bench.seen().into_iter().map(|it| it.agent).collect();
     assert_eq!(agents, ["mini-kcm/v1/job-controller", "mini-kcm/v1/shared-informers", "mini-kcm/v1/leader-election"]);
 }
@@ -227,11 +228,65 @@ async fn an_attempt_has_a_deadline_and_a_watch_one_for_its_opening() {
         }
     };
     assert_eq!(took(bench.controller()).await, 70);
-    assert_eq!(took(bench.clients.lease()).await, 5);
+    assert_eq!(took(bench.clients.lease(5 * SECOND)).await, 5);
+    assert_eq!(took(bench.clients.lease(2 * SECOND)).await, 2);
     let began = bench.clock.now();
     assert!(bench.watcher().watch("/watch", "*/*").await.is_err());
     assert_eq!((bench.clock.now() - began).as_secs(), 30);
     assert!(bench.metrics.encode().contains(r#"code="<error>""#));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_for_opening_a_watch_begins_with_its_token() {
+    let bench = Bench::new(Term::endless, |number, _| async move {
+        if number > 0 {
+            std::future::pending::<()>().await;
+        }
+        Ok(response(200, None, ""))
+    });
+    let watcher = bench.clients.watcher(Limits { qps: 0.01, burst: 1 });
+    watcher.watch("/watch", "*/*").await.unwrap();
+    let began = bench.clock.now();
+    let token = watcher.token("/watch").await.unwrap();
+    assert_eq!(((bench.clock.now() - began).as_secs(), bench.seen().len()), (100, 1), "nothing is sent while it waits");
+    assert!(token.watch("/watch", "*/*", Some(10 * SECOND)).await.is_err());
+    assert_eq!((bench.clock.now() - began).as_secs(), 110);
+    assert_eq!(bench.seen().len(), 2);
+    let line = r#"rest_client_rate_limiter_duration_seconds_sum{host="in-memory",verb="GET"} 100"#;
+    assert!(bench.metrics.encode().contains(line), "a token is paid for once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_answered_with_503_may_have_happened_and_is_lost_from_sight() {
+    let bench = Bench::scripted(&[(503, Some("1"), "")]);
+    let api = bench.controller();
+    let patch = Patch::Merge(json!({}));
+    type Write<'a> = futures::future::BoxFuture<'a, Result<(), ApiError>>;
+    let writes: [(&str, usize, Write<'_>); 3] = [
+        ("a create is not repeated", 1, Box::pin(create(&api))),
+        ("a patch is, ten times", 11, Box::pin(async { api.patch(&pods(), "ns", "a", None, &patch).await.map(drop) })),
+        ("an eviction is not", 1, Box::pin(async { api.evict("ns", "a", &DeleteOptions::default()).await })),
+    ];
+    for (name, requests, write) in writes {
+        let before = bench.seen().len();
+        let err = write.await.unwrap_err();
+        assert!(matches!(&err, ApiError::Unknown { status: Some(_), .. }), "{name}: {err:?}");
+        assert_eq!(bench.seen().len() - before, requests, "{name}");
+        assert!(bench.clients.ledger().written()[0].1.untracked, "{name}");
+    }
+    let err = api.read("/api", "*/*").await.unwrap_err();
+    assert!(matches!(&err, ApiError::Busy { after: Some(_), .. }), "a read changes nothing: {err:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_whose_caller_left_is_lost_from_sight() {
+    let bench = Bench::new(Term::endless, |_, _| std::future::pending());
+    let api = bench.controller();
+    assert!(tokio::time::timeout(SECOND, create(&api)).await.is_err());
+    assert_eq!(bench.seen().len(), 1);
+    let written = bench.clients.ledger().written();
+    assert_eq!(written.len(), 1);
+    assert!(written[0].0 == pods() && written[0].1.untracked);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,18 +1,18 @@
-use std::time::Duration;
+use std::{fmt::Display, time::Duration};
 
 use clock::{Clock, Instant};
-use http::Request;
+use http::Method;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::{ApiError, Body, Limits, NotSent};
+use crate::{ApiError, Limits, NotSent};
 
 /// Waits longer than this are told, at most one in this time, as upstream.
 const LONG: Duration = Duration::from_secs(1);
 
-/// Marks a request that passes without a token: the proofs of a new leader.
+/// Marks a request that takes no token: it has one already, or a new leader waits for its answer.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Urgent;
+pub(crate) struct Free;
 
 /// One client's budget of requests: a token bucket, first come, first served.
 pub(crate) struct Throttle {
@@ -37,12 +37,12 @@ impl Throttle {
         Self { name: name.into(), bucket, told: Mutex::new(None) }
     }
 
-    /// Takes a token and waits until it is due. Returns how long that was.
+    /// Takes a token and waits until it is due. Returns how long that was. `what` it is for is told when that was long.
     pub(super) async fn wait(
         &self,
         clock: &Clock,
         stop: &CancellationToken,
-        request: &Request<Body>,
+        what: (&Method, &(dyn Display + Sync)),
     ) -> Result<Duration, ApiError> {
         let Some(bucket) = &self.bucket else { return Ok(Duration::ZERO) };
         let wait = bucket.lock().take(clock.now());
@@ -56,7 +56,7 @@ impl Throttle {
             () = tokio::time::sleep(wait) => returns.keep(),
         }
         if wait > LONG && self.may_tell(clock.now()) {
-            let (method, uri) = (request.method(), request.uri());
+            let (method, uri) = what;
             tracing::info!(client = %self.name, ?wait, %method, %uri, "waited because of client-side throttling");
         }
         Ok(wait)
@@ -134,11 +134,11 @@ mod tests {
         let clock = Clock::system();
         let throttle = Throttle::new("test", Limits { qps: 1.0, burst: 1 });
         let stop = CancellationToken::new();
-        let request = Request::new(Body::default());
-        throttle.wait(&clock, &stop, &request).await.unwrap();
-        let waiting = throttle.wait(&clock, &stop, &request);
+        let what: (&Method, &(dyn Display + Sync)) = (&Method::GET, &"/");
+        throttle.wait(&clock, &stop, what).await.unwrap();
+        let waiting = throttle.wait(&clock, &stop, what);
         assert!(tokio::time::timeout(Duration::from_millis(1), waiting).await.is_err());
-        let waited = throttle.wait(&clock, &stop, &request).await.unwrap();
+        let waited = throttle.wait(&clock, &stop, what).await.unwrap();
         assert!(waited <= LONG, "{waited:?}");
     }
 }

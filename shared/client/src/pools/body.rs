@@ -10,6 +10,7 @@ use std::{
 use bytes::Bytes;
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt;
+use tokio_util::sync::CancellationToken;
 
 use crate::{Body, BoxError, Incoming};
 
@@ -17,15 +18,19 @@ use crate::{Body, BoxError, Incoming};
 ///
 /// Travels with each answer, so that whoever reads a stream can condemn the connection beneath it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Retire(Arc<AtomicBool>);
+pub(crate) struct Retire(CancellationToken);
 
 impl Retire {
     pub(crate) fn retire(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.0.cancel();
     }
 
     pub(super) fn is_retired(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.0.is_cancelled()
+    }
+
+    pub(super) async fn retired(&self) {
+        self.0.cancelled().await;
     }
 }
 

@@ -1,16 +1,9 @@
-use std::{
-    future::Future,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    task::Poll,
-    time::Duration,
-};
+use std::{future::Future, sync::Arc, task::Poll, time::Duration};
 
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tasks::Spawner;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{
     body::{Outgoing, Place, Retire},
@@ -28,19 +21,27 @@ const LOOK_FOR_SETTINGS: Duration = Duration::from_millis(1);
 /// A connection that carries many requests at once.
 pub(super) struct Multiplexed {
     sender: SendRequest<Outgoing>,
-    /// Streams the server takes.
-    limit: usize,
-    taken: AtomicUsize,
+    /// One permit for each stream that the server, and we, allow.
+    places: Arc<Semaphore>,
     pub(super) retire: Retire,
     pub(super) generation: u64,
 }
 
 /// One stream's place. Dropped or complete, the place is free.
-pub(super) struct Stream(Arc<Multiplexed>);
+pub(super) struct Stream {
+    connection: Arc<Multiplexed>,
+    _place: OwnedSemaphorePermit,
+}
 
 impl Multiplexed {
-    /// Begins HTTP/2 and waits for the server's settings: a burst that knows no limit would be refused in part.
-    pub(super) async fn open(io: BoxIo, spawner: &Spawner, generation: u64) -> Result<Self, BoxError> {
+    /// Begins HTTP/2 and waits for the server's settings: a burst that knows no limit would be refused in part. `most`
+    /// streams, if the server takes as many.
+    pub(super) async fn open(
+        io: BoxIo,
+        spawner: &Spawner,
+        generation: u64,
+        most: Option<usize>,
+    ) -> Result<Self, BoxError> {
         let (sender, mut connection) = Builder::new(Tasks(spawner.clone()))
             .timer(TokioTimer::new())
             // None before the settings came: that is how we see them come.
@@ -69,43 +70,44 @@ impl Multiplexed {
                 tracing::debug!(err = %crate::error::chain(&err), "connection ended");
             }
         });
-        Ok(Self { sender, limit, taken: AtomicUsize::new(0), retire: Retire::default(), generation })
+        let places = Arc::new(Semaphore::new(limit.min(most.unwrap_or(Semaphore::MAX_PERMITS))));
+        Ok(Self { sender, places, retire: Retire::default(), generation })
     }
 
     pub(super) fn is_usable(&self, generation: u64) -> bool {
         self.generation == generation && !self.retire.is_retired() && !self.sender.is_closed()
     }
 
-    /// A place for one more stream. With `most`, a full connection has none; without, requests queue in it.
-    pub(super) fn take(self: &Arc<Self>, most: Option<usize>) -> Option<Stream> {
-        let room = most.map_or(usize::MAX, |it| it.min(self.limit));
-        // Pools take places under their lock, so nobody comes between.
-        if self.taken.load(Ordering::Relaxed) >= room {
-            return None;
+    /// A place for one more stream; `None` when the connection is full.
+    pub(super) fn take(self: &Arc<Self>) -> Option<Stream> {
+        let place = self.places.clone().try_acquire_owned().ok()?;
+        Some(Stream { connection: self.clone(), _place: place })
+    }
+
+    /// Waits for a place, first come, first served; `None` when the connection went out of service first.
+    pub(super) async fn wait(self: &Arc<Self>) -> Option<Stream> {
+        tokio::select! {
+            biased;
+            () = self.retire.retired() => None,
+            place = self.places.clone().acquire_owned() => {
+                Some(Stream { connection: self.clone(), _place: place.ok()? })
+            }
         }
-        self.taken.fetch_add(1, Ordering::Relaxed);
-        Some(Stream(self.clone()))
     }
 }
 
 impl Stream {
     pub(super) fn retire(&self) -> &Retire {
-        &self.0.retire
+        &self.connection.retire
     }
 
     pub(super) fn sender(&self) -> SendRequest<Outgoing> {
-        self.0.sender.clone()
+        self.connection.sender.clone()
     }
 }
 
 impl Place for Stream {
     fn complete(self) {}
-}
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        self.0.taken.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// Hyper's own tasks belong to the manager's scope like all others.

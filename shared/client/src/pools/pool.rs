@@ -23,7 +23,11 @@ use super::{
     http1::{Single, Turn},
     http2::{Multiplexed, Stream},
 };
-use crate::{Body, BoxError, Incoming, error::chain, layers::Deadline};
+use crate::{
+    Body, BoxError, Incoming,
+    error::chain,
+    layers::{Deadline, Fence},
+};
 
 /// A server whose connections close as soon as they open is not asked for ever.
 const MOST_TRIES: usize = 100;
@@ -32,7 +36,8 @@ const MOST_TRIES: usize = 100;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Policy {
     pub(super) name: &'static str,
-    /// Most streams on an HTTP/2 connection; a further one is opened beyond. `None`: one connection carries all.
+    /// Most streams on an HTTP/2 connection; a further one is opened beyond. `None`: one connection carries what the
+    /// server takes, and all else waits here, where a write can still be held back. Inside the connection it could not.
     pub(super) streams: Option<usize>,
     /// Most connections where the server speaks HTTP/1.1 alone.
     pub(super) http1: usize,
@@ -68,6 +73,8 @@ type Opening = BoxFuture<'static, Result<(), Unreachable>>;
 
 enum Step {
     Take(Stream),
+    /// For a place on a connection that is full.
+    Wait(Arc<Multiplexed>),
     Join(Shared<Opening>),
     Turn,
 }
@@ -121,8 +128,12 @@ impl Pool {
         }
     }
 
-    async fn send_once(&self, request: Request<Body>) -> Result<Response<Incoming>, Failed> {
-        let place = self.place().await.map_err(|why| Failed { why: why.into(), never_processed: false })?;
+    async fn send_once(&self, mut request: Request<Body>) -> Result<Response<Incoming>, Failed> {
+        let place = self.place().await.map_err(Failed::of)?;
+        // That may have taken longer than the term had left.
+        if let Some(fence) = request.extensions().get::<Fence>().cloned() {
+            fence.pass(&mut request).map_err(Failed::of)?;
+        }
         let answer = match place {
             Place::Stream(stream) => self.on_stream(stream, request).await,
             Place::Turn(turn) => self.on_turn(turn, request).await,
@@ -182,6 +193,12 @@ impl Pool {
         for _ in 0..MOST_TRIES {
             match self.step() {
                 Step::Take(stream) => return Ok(Place::Stream(stream)),
+                Step::Wait(full) => {
+                    let stream = full.wait().await;
+                    if let Some(stream) = stream.filter(|_| full.is_usable(self.0.credentials.generation())) {
+                        return Ok(Place::Stream(stream));
+                    }
+                }
                 Step::Join(opening) => opening.await?,
                 Step::Turn => {
                     if let Some(turn) = self.turn().await? {
@@ -198,8 +215,13 @@ impl Pool {
         let mut state = self.0.state.lock();
         state.multiplexed.retain(|it| it.is_usable(generation));
         state.resting.retain(|it| it.is_usable(generation));
-        if let Some(stream) = state.multiplexed.iter().find_map(|it| it.take(self.0.policy.streams)) {
+        if let Some(stream) = state.multiplexed.iter().find_map(Multiplexed::take) {
             return Step::Take(stream);
+        }
+        if self.0.policy.streams.is_none()
+            && let Some(full) = state.multiplexed.first()
+        {
+            return Step::Wait(full.clone());
         }
         if state.speaks == Some(Protocol::Http1) {
             return Step::Turn;
@@ -254,7 +276,9 @@ impl Pool {
             let (io, protocol) = connector.connect(tls).await?;
             tracing::debug!(pool = policy.name, ?protocol, "connected");
             Ok::<_, BoxError>(match protocol {
-                Protocol::Http2 => Opened::Multiplexed(Multiplexed::open(io, spawner, generation).await?),
+                Protocol::Http2 => {
+                    Opened::Multiplexed(Multiplexed::open(io, spawner, generation, policy.streams).await?)
+                }
                 Protocol::Http1 => Opened::Single(Single::open(io, spawner, generation).await?),
             })
         };
@@ -273,9 +297,9 @@ impl State {
 }
 
 impl Failed {
-    /// Of a request that could not even be formed.
-    fn of(err: http::Error) -> Self {
-        Self { why: err.into(), never_processed: false }
+    /// Of a request that was not sent, and is not to be.
+    fn of(why: impl Into<BoxError>) -> Self {
+        Self { why: why.into(), never_processed: false }
     }
 }
 

@@ -17,24 +17,32 @@ use tokio::{
     sync::{Barrier, Notify},
 };
 use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
 
 use self::server::{HTTP1, HTTP2, Identity, Options, Received, Server, said};
 use super::*;
-use crate::{Api, ApiError, Clients, Connection, Environment, Incoming, Limits, NotSent, Patch};
+use crate::{Api, ApiError, Clients, Connection, Environment, Incoming, Limits, NotSent, Patch, TermLimits};
 
 mod server;
+mod term;
 
 /// The manager's side.
 struct Manager {
     _scope: Scope,
+    clock: Clock,
     term: Term,
+    pools: crate::Pools,
     clients: Clients,
 }
 
 impl Manager {
     fn new(config: kube::Config) -> Self {
-        let (scope, clock) = (Scope::new(), Clock::system());
-        let term = Term::endless(clock.clone());
+        Self::with_term(config, Term::endless)
+    }
+
+    fn with_term(config: kube::Config, term: impl FnOnce(Clock) -> Term) -> Self {
+        let (scope, clock) = (Scope::new(), Clock::virtual_from(clock::Timestamp::UNIX_EPOCH));
+        let term = term(clock.clone());
         let options = PoolOptions {
             spawner: scope.spawner(),
             term: term.clone(),
@@ -42,14 +50,29 @@ impl Manager {
             write_timeout: Duration::from_secs(5),
         };
         let environment = Environment {
-            clock,
+            clock: clock.clone(),
             metrics: Metrics::new(),
             term: term.clone(),
             stop: CancellationToken::new(),
             user_agent: "test".to_owned(),
         };
-        let clients = Clients::new(Connection::open(config, options).unwrap(), environment);
-        Self { _scope: scope, term, clients }
+        let connection = Connection::open(config, options).unwrap();
+        let pools = connection.pools.clone();
+        let clients = Clients::new(connection, environment);
+        Self { _scope: scope, clock, term, pools, clients }
+    }
+
+    /// With a term that has just begun.
+    fn leading(config: kube::Config) -> Self {
+        let limits = TermLimits { renew_deadline: 10 * SECOND, lease_duration: 15 * SECOND };
+        let manager = Self::with_term(config, Term::new);
+        assert!(manager.term.renewed(manager.clock.boot(), limits));
+        manager
+    }
+
+    /// Lets the term come to its last 200 ms.
+    fn term_nears_its_end(&self) {
+        self.clock.suspend(Duration::from_millis(9_800));
     }
 
     fn to(server: &Server) -> Self {
@@ -73,10 +96,15 @@ async fn read(api: &Api) -> Result<String, ApiError> {
 }
 
 async fn write(api: &Api, size: usize) -> Result<(), ApiError> {
-    let pods = api::Resource::namespaced("", "v1", "pods", "Pod");
     let patch = Patch::Merge(json!({ "data": "x".repeat(size) }));
-    api.patch(&pods, "ns", "a", None, &patch).await.map(|_| ())
+    api.patch(&pods(), "ns", "a", None, &patch).await.map(|_| ())
 }
+
+fn pods() -> api::Resource {
+    api::Resource::namespaced("", "v1", "pods", "Pod")
+}
+
+const SECOND: Duration = Duration::from_secs(1);
 
 const WRITTEN: &str = r#"{"metadata":{"name":"a"}}"#;
 
@@ -202,6 +230,9 @@ async fn after_a_go_away_the_next_request_has_a_new_connection() {
     }
 }
 
+/// GOAWAY without error, last processed stream 0.
+const GO_AWAY: [u8; 17] = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
 /// Reads the frames of an HTTP/2 client up to the end of its first request.
 async fn raw_request(tls: &mut (impl AsyncReadExt + AsyncWriteExt + Unpin)) {
     const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
@@ -224,16 +255,16 @@ async fn raw_request(tls: &mut (impl AsyncReadExt + AsyncWriteExt + Unpin)) {
 async fn a_write_that_the_server_says_it_did_not_process_is_sent_again() {
     let server = Server::start(
         Options {
-            raw: Some(|mut tls| {
+            raw: Some(Arc::new(|mut tls| {
                 async move {
                     raw_request(&mut tls).await;
-                    // GOAWAY without error, last processed stream 0; the connection stays.
-                    tls.write_all(&[0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).await.unwrap();
+                    tls.write_all(&GO_AWAY).await.unwrap();
                     tls.flush().await.unwrap();
+                    // The connection stays.
                     let _ = tls.read_to_end(&mut Vec::new()).await;
                 }
                 .boxed()
-            }),
+            })),
             ..HTTP2
         },
         |_, _| async { said(WRITTEN) },
@@ -247,7 +278,7 @@ async fn a_write_that_the_server_says_it_did_not_process_is_sent_again() {
 #[tokio::test]
 async fn a_write_whose_connection_breaks_is_not_sent_again() {
     let server = Server::start(
-        Options { raw: Some(|mut tls| async move { raw_request(&mut tls).await }.boxed()), ..HTTP2 },
+        Options { raw: Some(Arc::new(|mut tls| async move { raw_request(&mut tls).await }.boxed())), ..HTTP2 },
         |_, _| async { said(WRITTEN) },
     )
     .await;
@@ -257,42 +288,6 @@ async fn a_write_whose_connection_breaks_is_not_sent_again() {
     assert!(matches!(err, ApiError::Unknown { status: None, .. }), "{err}");
     write(&api, 10).await.unwrap();
     assert_eq!(server.connections(), 2);
-}
-
-#[tokio::test]
-async fn bytes_that_wait_inside_http2_do_not_leave_after_the_term() {
-    let (arrived, read_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let received = Arc::new(AtomicUsize::new(usize::MAX));
-    let (arrived_, read_on_, received_) = (arrived.clone(), read_on.clone(), received.clone());
-    // The server takes so little that the body has to wait for it.
-    let server = Server::start(Options { stream_window: 64, ..HTTP2 }, move |_, request| {
-        let (arrived, read_on, received) = (arrived_.clone(), read_on_.clone(), received_.clone());
-        async move {
-            arrived.notify_one();
-            read_on.notified().await;
-            received.store(0, Ordering::SeqCst);
-            let mut body = request.into_body();
-            while let Some(Ok(frame)) = body.frame().await {
-                received.fetch_add(frame.into_data().map_or(0, |it| it.len()), Ordering::SeqCst);
-            }
-            said(WRITTEN)
-        }
-    })
-    .await;
-    let manager = Manager::to(&server);
-    let api = manager.api();
-    let ending = async {
-        arrived.notified().await;
-        manager.term.end();
-        read_on.notify_one();
-    };
-    let (written, ()) = tokio::join!(write(&api, 10_000), ending);
-    let err = written.unwrap_err();
-    assert!(matches!(&err, ApiError::Unknown { .. }), "{err}");
-    assert!(received.load(Ordering::SeqCst) < 10_000);
-    // Reads go on.
-    read_on.notify_one();
-    read(&api).await.unwrap();
 }
 
 #[tokio::test]
@@ -311,16 +306,49 @@ async fn a_lease_attempt_without_an_answer_retires_its_connection() {
     })
     .await;
     let manager = Manager::to(&server);
-    let lease = manager.clients.lease();
+    let lease = manager.clients.lease(2 * SECOND);
     let pausing = async {
         arrived.notified().await;
         // From here on time runs to the deadline by itself.
         tokio::time::pause();
     };
+    let began = manager.clock.now();
     let (hung, ()) = tokio::join!(read(&lease), pausing);
     assert!(matches!(hung, Err(ApiError::Unknown { .. })));
+    assert!((2 * SECOND..3 * SECOND).contains(&(manager.clock.now() - began)), "half a short renew deadline");
     tokio::time::resume();
     assert_eq!(read(&lease).await.unwrap(), "1");
+}
+
+#[tokio::test]
+async fn a_watch_that_is_not_opened_in_its_own_time_retires_its_connection() {
+    let arrived = Arc::new(Notify::new());
+    let told = arrived.clone();
+    let server = Server::start(HTTP2, move |connection, _| {
+        let told = told.clone();
+        async move {
+            if connection == 0 {
+                told.notify_one();
+                std::future::pending::<()>().await;
+            }
+            open_ended("x\n")
+        }
+    })
+    .await;
+    let manager = Manager::to(&server);
+    let watcher = manager.clients.watcher(Limits::NONE);
+    let token = watcher.token("/watch").await.unwrap();
+    let pausing = async {
+        arrived.notified().await;
+        tokio::time::pause();
+    };
+    let began = manager.clock.now();
+    let (hung, ()) = tokio::join!(token.watch("/watch", "*/*", Some(10 * SECOND)), pausing);
+    assert!(matches!(hung, Err(ApiError::Unknown { .. })));
+    assert!((10 * SECOND..11 * SECOND).contains(&(manager.clock.now() - began)));
+    tokio::time::resume();
+    watcher.watch("/watch", "*/*").await.unwrap();
+    assert_eq!(server.connections(), 2);
 }
 
 #[tokio::test]

@@ -1,6 +1,9 @@
-use std::time::Duration;
+mod freshness;
+
+use std::{sync::Arc, time::Duration};
 
 use api::Typed;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::{
@@ -115,7 +118,7 @@ async fn acceptance_machinery_006_011_012_017_a_relist_tells_what_was_missed_and
     let told = log.next(4).await;
     assert_eq!(told[0], "Relist gone@1 ->  stale");
     assert_eq!(told[1..], ["Relist replaced@3 -> replaced@20", "Relist changed@4 -> changed@21", "Relist  -> new@22"]);
-    assert!(std::sync::Arc::ptr_eq(&same, &informer.store().get("ns", "same").unwrap().unwrap()));
+    assert!(Arc::ptr_eq(&same, &informer.store().get("ns", "same").unwrap().unwrap()));
 
     // Once more, with nothing changed: silence. This time the version itself is refused.
     stream.say(&event("ERROR", &refusal(410, "Expired")));
@@ -138,7 +141,7 @@ async fn acceptance_machinery_006_011_012_017_a_relist_tells_what_was_missed_and
 #[tokio::test(start_paused = true)]
 async fn acceptance_machinery_012_a_successor_is_one_update_with_another_uid() {
     let (_world, informer, stream) = World::synced(&[object("a", 3, "red")], 9).await;
-    let uids = std::sync::Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let uids = Arc::new(Mutex::new(Vec::new()));
     let seen = uids.clone();
     let registration = informer.add_handler("uids", None, move |change| {
         let uid = |it: Option<&api::Entry<Thing>>| it.map(|it| it.meta().uid.to_string());
@@ -158,7 +161,7 @@ async fn acceptance_machinery_013_018_presence_decides_and_handlers_get_the_stor
     informer.add_handler("identity", None, move |change| {
         let Some(new) = change.new.and_then(|it| it.readable()) else { return };
         let stored = store.get("ns", &new.meta.name).unwrap().unwrap();
-        assert!(std::sync::Arc::ptr_eq(new, &stored));
+        assert!(Arc::ptr_eq(new, &stored));
     });
     let log = Log::default();
     informer.add_handler("log", None, log.handler()).synced().await;
@@ -184,6 +187,39 @@ async fn acceptance_machinery_022_shut_down_ends_streams_and_calls() {
     let late = informer.add_handler("late", None, log.handler());
     settle().await;
     assert!(!late.has_synced() && log.take().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acceptance_machinery_022_shut_down_waits_for_the_running_call_and_no_further_one_begins() {
+    let (world, informer, stream) = World::synced(&[], 9).await;
+    let (began, mut begun) = tokio::sync::mpsc::unbounded_channel();
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let (released, returned) = (Mutex::new(released), Arc::new(Mutex::new(Vec::new())));
+    let keep = returned.clone();
+    let registration = informer.add_handler("blocked", None, move |change| {
+        let name = change.new.map_or("", |it| it.meta().name).to_owned();
+        began.send(name.clone()).unwrap();
+        released.lock().recv().unwrap();
+        keep.lock().push(name);
+    });
+    registration.synced().await;
+    // One batch: the second call would follow the first at once.
+    let frame = |name| event("ADDED", &object(name, 10, "red"));
+    stream.text(&format!("{}\n{}\n", frame("a"), frame("b")));
+    assert_eq!(begun.recv().await.as_deref(), Some("a"));
+
+    let mut shut_down = Box::pin(world.informers.shut_down());
+    for _ in 0..100 {
+        assert!(futures::poll!(&mut shut_down).is_pending(), "a call is running");
+        tokio::task::yield_now().await;
+    }
+    assert!(returned.lock().is_empty());
+    // Enough for both calls, if the second came.
+    release.send(()).unwrap();
+    release.send(()).unwrap();
+    shut_down.await;
+    assert_eq!(*returned.lock(), ["a"]);
+    assert!(begun.try_recv().is_err() && stream.is_closed());
 }
 
 #[tokio::test(start_paused = true)]

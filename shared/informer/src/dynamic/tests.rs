@@ -47,6 +47,34 @@ async fn a_dropped_dynamic_informer_ends_too_and_shut_down_ends_those_that_live(
     assert!(stream.is_closed() && world.scope.is_empty());
 }
 
+#[tokio::test(start_paused = true)]
+async fn informers_of_one_resource_share_their_series_to_the_last() {
+    let mut world = World::new();
+    let mut dynamic = Vec::new();
+    let mut streams = Vec::new();
+    for namespace in ["blue", "green"] {
+        dynamic.push(world.informers.dynamic(widgets(), Scope::Namespace(namespace.into())));
+        let (_, stream) = world.server.watch().await;
+        stream.say(&set_end(9));
+        streams.push(stream);
+    }
+    settle().await;
+    let labels = "{group=\"example.io\",resource=\"widgets\",version=\"v2\",view=\"metadata\"}";
+    let series = |world: &World, family: &str| world.metric(&format!("mini_kcm_informer_{family}{labels}"));
+    tokio::time::advance(20 * Duration::from_secs(1)).await;
+    streams[1].text("no JSON at all\n");
+    let (_, green) = world.server.watch().await;
+    settle().await;
+    assert!(series(&world, "silence_seconds").unwrap() >= 20.0, "the longest, not the last");
+    assert_eq!(series(&world, "failures_total"), Some(1.0));
+    dynamic.remove(0).stop().await;
+    assert_eq!(series(&world, "failures_total"), Some(1.0), "the other one goes on");
+    assert!(series(&world, "silence_seconds").unwrap() < 20.0);
+    drop((dynamic, green));
+    settle().await;
+    assert!(!world.metrics.encode().contains("widgets"), "{}", world.metrics.encode());
+}
+
 /// Keeps versions by name.
 #[derive(Default)]
 struct Versions(Mutex<BTreeMap<String, String>>);

@@ -6,6 +6,8 @@ use std::{
     time::Duration,
 };
 
+use futures::FutureExt;
+
 use super::*;
 use crate::fixture::{Log, World, event, object, set_end, settle};
 
@@ -49,16 +51,26 @@ async fn acceptance_machinery_014_a_handler_has_synced_only_when_its_last_initia
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_machinery_015_a_handler_cannot_await_and_a_slow_call_is_counted_by_name() {
-    let (world, informer, _stream) = World::synced(&[object("a", 3, "red")], 9).await;
-    let registration = informer.add_handler("quick", None, |_| {});
-    registration.synced().await;
-    let series = |name: &str| format!("mini_kcm_slow_handler_calls_total{{handler=\"{name}\"}}");
-    assert_eq!(world.metric(&series("quick")), None);
-    // Time is paused, so a call cannot take any here: what is counted is what was measured.
-    let families = Arc::new(crate::metrics::Families::new(&world.metrics));
-    let meter = Meter::new(families, informer.resource(), crate::reflector::Pace::Typed);
-    meter.slow_call("sluggish", SLOW + Duration::from_micros(1));
-    assert_eq!(world.metric(&series("sluggish")), Some(1.0));
+    let (world, informer, stream) = World::synced(&[object("a", 3, "red"), object("b", 4, "red")], 9).await;
+    // The first poll moves the paused clock: so long does the call take.
+    let taking = |time: Duration| {
+        move |_: Change<'_, _>| {
+            let _moved = tokio::time::advance(time).now_or_never();
+        }
+    };
+    let _kept = [
+        informer.add_handler("quick", None, |_| {}),
+        informer.add_handler("just-in-time", None, taking(SLOW)),
+        informer.add_handler("sluggish", None, taking(SLOW + Duration::from_micros(1))),
+    ];
+    for registration in &_kept {
+        registration.synced().await;
+    }
+    let slow = |name| world.metric(&format!("mini_kcm_slow_handler_calls_total{{handler=\"{name}\"}}"));
+    assert_eq!(["quick", "just-in-time", "sluggish"].map(slow), [None, None, Some(2.0)]);
+    stream.added("c", 10);
+    settle().await;
+    assert_eq!(["quick", "just-in-time", "sluggish"].map(slow), [None, None, Some(3.0)]);
 }
 
 #[tokio::test(start_paused = true)]

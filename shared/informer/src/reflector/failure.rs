@@ -33,7 +33,7 @@ impl Failure {
     pub(super) fn of_status(status: &Status) -> Self {
         match &*status.reason {
             "Expired" | "Gone" => Self::Expired,
-            _ => Self::of(&ApiError::from_status(status.clone(), None)),
+            _ => Self::of(&ApiError::from_read(status.clone(), None)),
         }
     }
 }

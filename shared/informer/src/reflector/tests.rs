@@ -48,8 +48,13 @@ fn set_of<'a>(extra: &[(&'a str, &'a str)]) -> BTreeMap<&'a str, &'a str> {
 }
 
 impl Rig {
+    /// What is to be done, and asks at once where that is to ask.
     fn next(&mut self) -> Step {
-        self.reflector.next(self.now)
+        let step = self.reflector.next(self.now);
+        if matches!(step, Step::Open { .. } | Step::List { .. }) {
+            self.reflector.asked(self.now);
+        }
+        step
     }
 
     fn pass(&mut self, time: Duration) -> &mut Self {
@@ -331,7 +336,7 @@ fn acceptance_machinery_023_a_forbidden_type_is_asked_for_with_growing_delays() 
 fn answers_are_cut_by_what_the_reflector_does_next() {
     let of = |code, reason: &str| {
         let status = Status { code, reason: reason.to_owned(), ..Status::default() };
-        Failure::of(&ApiError::from_status(status, None))
+        Failure::of(&ApiError::from_read(status, None))
     };
     assert_eq!(of(410, "Expired"), Failure::Expired);
     assert_eq!(of(429, "TooManyRequests"), Failure::Busy(None));
@@ -545,7 +550,7 @@ fn the_long_stream_of_a_typed_first_set_gives_way_at_its_first_75_s_of_silence()
     assert_eq!(rig.reads_for(), 75 * SECOND);
     rig.pass(75 * SECOND);
     assert_eq!(rig.reflector.silent(rig.now), Silence::Quiet);
-    assert!(matches!(rig.next(), Step::Open { until, .. } if until - rig.now == 10 * SECOND), "healed within 90 s");
+    assert!(matches!(rig.next(), Step::Open { within: Some(it), .. } if it == 10 * SECOND), "healed within 90 s");
     let seconds = rig.opens_watch(21);
     assert!((60..75).contains(&seconds));
     // A dynamic one keeps its stream to the end.
@@ -614,6 +619,36 @@ fn a_set_from_a_known_version_or_any_cached_state_is_not_consistent() {
     rig.next();
     rig.opened();
     assert_eq!(rig.set_end(50), Verdict::Complete { consistent: false });
+}
+
+#[test]
+fn a_server_silent_to_a_stream_and_to_the_request_for_another_has_a_frozen_watch() {
+    let quiet = || {
+        let mut rig = typed().synced(20);
+        rig.pass(75 * SECOND);
+        assert_eq!(rig.reflector.silent(rig.now), Silence::Quiet);
+        rig
+    };
+    for (name, failure, wait, want) in [
+        ("no answer in time", Failure::Unreachable, 10, true),
+        ("no connection, told at once", Failure::Unreachable, 1, false),
+        ("an answer at last", Failure::Busy(None), 10, false),
+    ] {
+        let mut rig = quiet();
+        // The budget lets us wait for a minute; nobody was asked yet.
+        assert!(matches!(rig.reflector.next(rig.now), Step::Open { .. }));
+        rig.pass(60 * SECOND);
+        assert_eq!(rig.reflector.unanswered(), None, "{name}");
+        rig.next();
+        assert_eq!(rig.reflector.unanswered(), Some(rig.now), "{name}");
+        rig.pass(wait * SECOND);
+        assert_eq!(rig.reflector.not_opened(failure, rig.now), want, "{name}");
+    }
+    let mut rig = typed().watching(20);
+    rig.pass(60 * SECOND).ended(End::Clean);
+    assert!(matches!(rig.next(), Step::Open { within: None, .. }));
+    rig.pass(30 * SECOND);
+    assert!(!rig.reflector.not_opened(Failure::Unreachable, rig.now), "the stream before ended as it should");
 }
 
 #[test]

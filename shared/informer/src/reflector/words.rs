@@ -1,5 +1,7 @@
 //! What a reflector and its driver say to each other.
 
+use std::time::Duration;
+
 use api::{Event, Status, Version};
 use clock::Instant;
 
@@ -15,8 +17,9 @@ pub(crate) enum Pace {
 /// What to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Open a watch with this query; no answer until then is a failure. `set` tells that it brings a whole set.
-    Open { query: String, until: Instant, set: bool },
+    /// Open a watch with this query; no answer within this time, or else the client's own, is a failure. `set` tells that
+    /// it brings a whole set.
+    Open { query: String, within: Option<Duration>, set: bool },
     /// List a page with this query. `first` tells that a set begins.
     List { query: String, first: bool },
     /// Read frames, at most so many at once; nothing until then is silence.

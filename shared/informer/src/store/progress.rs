@@ -8,7 +8,8 @@ use crate::Wake;
 /// How far a store is, and who waits for it to be farther.
 ///
 /// A store has *passed* a version when an event, a bookmark or a list at or above it was applied, and the handlers have
-/// seen it. A version that is no number cannot be compared, and nobody waits for it.
+/// seen it: before the first set it has passed nothing. A version that is no number cannot be compared, and counts as
+/// passed at all times.
 #[derive(Default)]
 pub(crate) struct Progress(Mutex<State>);
 
@@ -31,12 +32,9 @@ impl Progress {
     /// True: passed already, and `wake` is dropped. Else `wake` is called once it is. Nothing slips in between.
     pub(crate) fn when_passed(&self, version: &Version, wake: Wake) -> bool {
         let mut state = self.0.lock();
-        let passed = state.passed(version);
-        if !passed {
-            // Zero, for a version that is no number: any progress will do.
-            state.waiting.entry(version.number().unwrap_or(0)).or_default().push(wake);
-        }
-        passed
+        let Some(awaited) = version.number().filter(|_| !state.passed(version)) else { return true };
+        state.waiting.entry(awaited).or_default().push(wake);
+        false
     }
 
     /// The store is at `version` now: wakes whom it passed.
@@ -58,7 +56,7 @@ impl Progress {
 
 impl State {
     fn passed(&self, version: &Version) -> bool {
-        self.version.as_ref().is_some_and(|mine| !mine.is_older_than(version))
+        version.number().is_none() || self.version.as_ref().is_some_and(|mine| !mine.is_older_than(version))
     }
 }
 
@@ -82,6 +80,10 @@ mod tests {
             })
         };
         assert!(!progress.passed(&Version::from(1)), "nothing is passed before the first set");
+        for incomparable in ["", "0", "no-number"] {
+            let version = Version::new(incomparable);
+            assert!(progress.passed(&version) && progress.when_passed(&version, wake()), "{incomparable:?}");
+        }
         assert!(!progress.when_passed(&Version::from(10), wake()));
         progress.reached(Version::from(9));
         assert_eq!(woken.load(Ordering::SeqCst), 0);
@@ -93,5 +95,44 @@ mod tests {
         assert!(progress.when_passed(&Version::new("no-number"), wake()), "incomparable: nobody waits");
         progress.reached(Version::from(12));
         assert_eq!(woken.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn whoever_asks_while_the_store_moves_is_either_told_or_woken() {
+        const ROUNDS: u32 = 50_000;
+        let (progress, turn, done) = (Progress::default(), AtomicU32::new(0), AtomicU32::new(0));
+        let woken = Arc::new(AtomicU32::new(0));
+        let mut told = 0;
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                for round in 1..=ROUNDS {
+                    wait_for(&turn, round);
+                    progress.reached(Version::from(u64::from(round)));
+                    done.store(round, Ordering::SeqCst);
+                }
+            });
+            for round in 1..=ROUNDS {
+                let count = woken.clone();
+                let wake = Box::new(move || {
+                    count.fetch_add(1, Ordering::SeqCst);
+                });
+                // Both go off at once, and no later version covers up what this one missed.
+                turn.store(round, Ordering::SeqCst);
+                (0..round % 64).for_each(|_| std::hint::spin_loop());
+                told += u32::from(progress.when_passed(&Version::from(u64::from(round)), wake));
+                wait_for(&done, round);
+                if told + woken.load(Ordering::SeqCst) != round {
+                    // The other thread goes through its rounds alone.
+                    turn.store(ROUNDS, Ordering::SeqCst);
+                    panic!("nobody told round {round}");
+                }
+            }
+        });
+    }
+
+    fn wait_for(value: &AtomicU32, at_least: u32) {
+        while value.load(Ordering::SeqCst) < at_least {
+            std::thread::yield_now();
+        }
     }
 }

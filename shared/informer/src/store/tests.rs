@@ -59,6 +59,29 @@ fn acceptance_machinery_019_a_changed_value_moves_the_object_between_buckets_wit
 }
 
 #[test]
+fn acceptance_machinery_019_readers_see_an_object_move_in_bucket_and_content_at_once() {
+    let swapped = |round: u64| {
+        let (a, b) = if round.is_multiple_of(2) { ("red", "blue") } else { ("blue", "red") };
+        [entry("a", round, a, "o"), entry("b", round, b, "o")]
+    };
+    let store = synced(swapped(2));
+    std::thread::scope(|threads| {
+        let writer = threads.spawn(|| {
+            for round in 3..5_000 {
+                store.apply(swapped(round).map(|it| (Event::Modified, it)).into());
+            }
+        });
+        while !writer.is_finished() {
+            for word in ["red", "blue"] {
+                // The two change places: each bucket holds one of them at every moment, and it is of that colour.
+                let found = store.by_index(&color(word)).unwrap();
+                assert_eq!(found.iter().map(|it| &*it.color).collect::<Vec<_>>(), [word]);
+            }
+        }
+    });
+}
+
+#[test]
 fn acceptance_machinery_020_readers_never_see_half_a_relist() {
     let generation = |word: &'static str| (0..50).map(move |number| entry(&format!("{word}-{number}"), 1, word, word));
     let store = synced(generation("even"));

@@ -1,9 +1,8 @@
-use std::{io, time::Duration};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tasks::Scope;
 use tokio::time::sleep;
-use tracing_subscriber::fmt::MakeWriter;
 use workqueue::Backoff;
 
 use super::*;
@@ -25,6 +24,7 @@ struct Rig {
     scope: Scope,
     env: Environment,
     queue: Queue<&'static str>,
+    log: testing::Log,
 }
 
 fn rig() -> Rig {
@@ -32,7 +32,7 @@ fn rig() -> Rig {
     let (clock, metrics) = (Clock::virtual_from(clock::Timestamp::UNIX_EPOCH), Metrics::new());
     let queue = Queue::new("test", Backoff::default(), clock.clone(), &metrics);
     let env = Environment { spawner: scope.spawner(), clock, metrics, stop: CancellationToken::new() };
-    Rig { scope, env, queue }
+    Rig { scope, env, queue, log: testing::listen() }
 }
 
 impl Rig {
@@ -147,37 +147,13 @@ async fn workers_end_with_their_queue() {
 
 #[tokio::test(start_paused = true)]
 async fn an_error_is_reported_once_with_controller_key_and_the_whole_chain() {
-    let log = Log::default();
-    let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).without_time().with_ansi(false).finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
     let rig = rig();
     let (_workers, _) = rig.play(|call| if call == 0 { Err(Failed(Refused)) } else { Ok(Outcome::Done) });
     rig.queue.add("ns/a");
     sleep(1_000 * MS).await;
-    let text = String::from_utf8(log.0.lock().clone()).unwrap();
-    assert_eq!(text.lines().count(), 1, "{text}");
+    let lines = rig.log.lines();
+    assert_eq!(lines.len(), 1, "{lines:?}");
     for part in ["ERROR", "controller=\"test\"", "key=ns/a", "error=\"cannot create pod: refused with 403\""] {
-        assert!(text.contains(part), "{part} is not in {text}");
-    }
-}
-
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for Log {
-    type Writer = Self;
-    fn make_writer(&'a self) -> Self {
-        self.clone()
+        assert!(lines[0].contains(part), "{part} is not in {lines:?}");
     }
 }

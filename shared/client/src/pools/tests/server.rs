@@ -26,7 +26,7 @@ use crate::{BoxError, Incoming};
 pub(super) type Received = Request<hyper::body::Incoming>;
 type Handler = Arc<dyn Fn(usize, Received) -> BoxFuture<'static, Response<Incoming>> + Send + Sync>;
 /// Speaks on the first connection instead of hyper.
-type Raw = Option<fn(TlsStream<TcpStream>) -> BoxFuture<'static, ()>>;
+pub(super) type Raw = Arc<dyn Fn(TlsStream<TcpStream>) -> BoxFuture<'static, ()> + Send + Sync>;
 
 pub(super) struct Authority {
     params: rcgen::CertificateParams,
@@ -63,12 +63,13 @@ pub(super) struct Options {
     pub(super) most_streams: u32,
     pub(super) stream_window: u32,
     pub(super) clients: bool,
-    pub(super) raw: Raw,
+    pub(super) raw: Option<Raw>,
 }
 
 pub(super) const HTTP2: Options =
     Options { alpn: &["h2", "http/1.1"], most_streams: 250, stream_window: 1 << 20, clients: false, raw: None };
-pub(super) const HTTP1: Options = Options { alpn: &["http/1.1"], ..HTTP2 };
+pub(super) const HTTP1: Options =
+    Options { alpn: &["http/1.1"], most_streams: 1, stream_window: 1 << 20, clients: false, raw: None };
 
 pub(super) struct Server {
     pub(super) authority: Authority,
@@ -81,7 +82,7 @@ struct Shared {
     handler: Handler,
     most_streams: u32,
     stream_window: u32,
-    raw: Raw,
+    raw: Option<Raw>,
     connections: AtomicUsize,
     /// What clients showed, by connection.
     certificates: parking_lot::Mutex<Vec<Option<Vec<u8>>>>,
@@ -156,7 +157,7 @@ impl Shared {
         let session = tls.get_ref().1;
         let http2 = session.alpn_protocol() == Some(b"h2");
         self.certificates.lock().push(session.peer_certificates().map(|it| it[0].to_vec()));
-        if let Some(raw) = self.raw.filter(|_| number == 0) {
+        if let Some(raw) = self.raw.as_ref().filter(|_| number == 0) {
             return raw(tls).await;
         }
         let handler = self.handler.clone();

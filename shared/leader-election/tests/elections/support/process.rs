@@ -49,8 +49,9 @@ impl Process {
             user_agent: name.to_owned(),
         };
         let clients = Clients::new(Connection::in_memory(server.transport(&link)), environment);
+        let config = config(name);
         let deps = Deps {
-            api: clients.lease(),
+            api: clients.lease(config.attempt()),
             watcher: clients.watcher(Limits::NONE),
             clock: clock.clone(),
             metrics: metrics.clone(),
@@ -58,7 +59,7 @@ impl Process {
             rng: fastrand::Rng::with_seed(seed),
             spawner: scope.spawner(),
         };
-        let elector = Elector::new(config(name), deps).unwrap();
+        let elector = Elector::new(config, deps).unwrap();
         let health = elector.health();
         Self { name: name.to_owned(), elector, term, clock, metrics, health, link, _scope: scope }
     }

@@ -1,0 +1,174 @@
+//! No write starts after its term, however long it waited for its place.
+
+use super::*;
+
+/// A server on which the first `busy` requests stay without an answer until it is let go, and what it was asked.
+struct Busy {
+    server: Server,
+    asked: Arc<parking_lot::Mutex<Vec<String>>>,
+    arrived: Arc<Semaphore>,
+    let_go: Arc<Semaphore>,
+}
+
+impl Busy {
+    async fn start(options: Options, busy: usize) -> Self {
+        let asked = Arc::<parking_lot::Mutex<Vec<String>>>::default();
+        let (arrived, let_go) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+        let (log, told, goes) = (asked.clone(), arrived.clone(), let_go.clone());
+        let server = Server::start(options, move |_, request| {
+            let (log, told, goes) = (log.clone(), told.clone(), goes.clone());
+            async move {
+                let number = {
+                    let mut log = log.lock();
+                    log.push(request.uri().to_string());
+                    log.len()
+                };
+                request.into_body().collect().await.unwrap();
+                told.add_permits(1);
+                if number <= busy {
+                    goes.acquire().await.unwrap().forget();
+                }
+                said(WRITTEN)
+            }
+        })
+        .await;
+        Self { server, asked, arrived, let_go }
+    }
+
+    async fn all_arrived(&self, busy: usize) {
+        let busy = u32::try_from(busy).unwrap();
+        self.arrived.acquire_many(busy).await.unwrap().forget();
+    }
+}
+
+#[tokio::test]
+async fn a_write_that_waited_for_its_place_beyond_the_term_does_not_start() {
+    let one_stream = || Options { most_streams: 1, ..HTTP2 };
+    for (name, options, busy) in [("HTTP/2", one_stream(), 1), ("HTTP/1.1", HTTP1, HTTP1_CONNECTIONS)] {
+        let server = Busy::start(options, busy).await;
+        let manager = Manager::leading(config(&server.server));
+        let api = manager.api();
+        let late = async {
+            server.all_arrived(busy).await;
+            let late = write(&api, 10);
+            let ending = async {
+                // The late one has asked the fence, and waits.
+                tokio::task::yield_now().await;
+                manager.term_nears_its_end();
+                server.let_go.add_permits(busy);
+            };
+            tokio::join!(late, ending).0
+        };
+        let (_, late) = tokio::join!(join_all((0..busy).map(|_| write(&api, 10))), late);
+        assert!(matches!(late, Err(ApiError::NotSent(_))), "{name}: {late:?}");
+        assert_eq!(server.asked.lock().len(), busy, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_create_that_waited_tells_the_server_how_long_it_may_take_from_now_on() {
+    let server = Busy::start(Options { most_streams: 1, ..HTTP2 }, 1).await;
+    let manager = Manager::leading(config(&server.server));
+    let api = manager.api();
+    let (pods, pod) = (pods(), json!({ "kind": "Pod" }));
+    let create = || api.create(&pods, "ns", &pod);
+    let later = async {
+        server.all_arrived(1).await;
+        let waiting = async {
+            tokio::task::yield_now().await;
+            manager.clock.suspend(Duration::from_millis(2_100));
+            server.let_go.add_permits(1);
+        };
+        tokio::join!(create(), waiting).0
+    };
+    let (first, second) = tokio::join!(create(), later);
+    first.unwrap();
+    second.unwrap();
+    let timeouts: Vec<_> =
+        server.asked.lock().iter().map(|it| it.split_once("timeout=").unwrap().1.to_owned()).collect();
+    assert_eq!(timeouts, ["13s", "11s"], "once each, of 14 s less what has passed");
+    assert_eq!(server.server.connections(), 1);
+}
+
+#[tokio::test]
+async fn a_write_is_not_sent_again_when_its_term_has_ended_meanwhile() {
+    let (arrived, refuse) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (told, goes) = (arrived.clone(), refuse.clone());
+    let raw: server::Raw = Arc::new(move |mut tls| {
+        let (told, goes) = (told.clone(), goes.clone());
+        async move {
+            raw_request(&mut tls).await;
+            told.notify_one();
+            goes.notified().await;
+            tls.write_all(&GO_AWAY).await.unwrap();
+            tls.flush().await.unwrap();
+            let _ = tls.read_to_end(&mut Vec::new()).await;
+        }
+        .boxed()
+    });
+    let server = Server::start(Options { raw: Some(raw), ..HTTP2 }, |_, _| async { said(WRITTEN) }).await;
+    let manager = Manager::leading(config(&server));
+    let api = manager.api();
+    let ending = async {
+        arrived.notified().await;
+        manager.term_nears_its_end();
+        refuse.notify_one();
+    };
+    let (written, ()) = tokio::join!(write(&api, 10), ending);
+    assert!(matches!(written, Err(ApiError::NotSent(_))), "{written:?}");
+}
+
+#[tokio::test]
+async fn whoever_waits_for_a_place_on_a_retired_connection_gets_another() {
+    let server = Server::start(Options { most_streams: 1, ..HTTP2 }, |connection, _| async move {
+        if connection == 0 { open_ended("x\n") } else { said("second") }
+    })
+    .await;
+    let manager = Manager::to(&server);
+    let request = http::Request::new(crate::Body::default());
+    let endless = manager.pools.reads.clone().oneshot(request).await.unwrap();
+    let api = manager.api();
+    let retiring = async {
+        tokio::task::yield_now().await;
+        endless.extensions().get::<Retire>().unwrap().retire();
+    };
+    let (answer, ()) = tokio::join!(read(&api), retiring);
+    assert_eq!(answer.unwrap(), "second");
+    assert_eq!(server.connections(), 2);
+}
+
+#[tokio::test]
+async fn bytes_that_wait_inside_http2_do_not_leave_after_the_term() {
+    let (arrived, read_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let received = Arc::new(AtomicUsize::new(usize::MAX));
+    let (arrived_, read_on_, received_) = (arrived.clone(), read_on.clone(), received.clone());
+    // The server takes so little that the body has to wait for it.
+    let server = Server::start(Options { stream_window: 64, ..HTTP2 }, move |_, request| {
+        let (arrived, read_on, received) = (arrived_.clone(), read_on_.clone(), received_.clone());
+        async move {
+            arrived.notify_one();
+            read_on.notified().await;
+            received.store(0, Ordering::SeqCst);
+            let mut body = request.into_body();
+            while let Some(Ok(frame)) = body.frame().await {
+                received.fetch_add(frame.into_data().map_or(0, |it| it.len()), Ordering::SeqCst);
+            }
+            said(WRITTEN)
+        }
+    })
+    .await;
+    let manager = Manager::to(&server);
+    let api = manager.api();
+    let ending = async {
+        arrived.notified().await;
+        manager.term.end();
+        read_on.notify_one();
+    };
+    let (written, ()) = tokio::join!(write(&api, 10_000), ending);
+    let err = written.unwrap_err();
+    assert!(matches!(&err, ApiError::Unknown { .. }), "{err}");
+    assert!(received.load(Ordering::SeqCst) < 10_000);
+    // Reads go on.
+    read_on.notify_one();
+    read(&api).await.unwrap();
+}
