@@ -124,6 +124,21 @@ async fn a_leaver_notes_how_far_its_caches_show_its_writes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_leader_notes_its_last_event_not_a_bookmark_that_its_successor_may_get_later() {
+    let world = World::new(Proof::Needed).await;
+    let written = world.create("a").await;
+    world.noted().await.unwrap();
+    for number in 0..5 {
+        let name = format!("c{number}");
+        world.cluster.create(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}));
+    }
+    world.cluster.send_bookmarks();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(written.is_older_than(&world.namespaces.watched().store_version().unwrap()));
+    assert_eq!(world.noted().await, Some(written));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_leaver_notes_nothing_that_its_caches_do_not_show_in_time() {
     let world = World::new(Proof::Needed).await;
     world.create("a").await;
