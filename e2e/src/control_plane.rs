@@ -1,0 +1,349 @@
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+use bytes::Bytes;
+use http::{Request, header};
+use http_body_util::{BodyExt, Full};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::{
+    Assets, Audit, Process, Rest, eventually, free_port,
+    pki::Pki,
+    process::{Guard, listening},
+};
+
+/// Long enough for a machine that compiles beside us.
+const START: Duration = Duration::from_secs(60);
+
+/// Somebody else may take a port between our look and the server's start.
+const ATTEMPTS: u32 = 3;
+
+const AUDIT_POLICY: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy",
+"omitStages": ["RequestReceived", "ResponseStarted"], "rules": [
+{"level": "Request", "verbs": ["create", "update", "patch"], "resources": [
+  {"group": "coordination.k8s.io", "resources": ["leases"]},
+  {"group": "", "resources": ["namespaces/status", "namespaces/finalize"]}]},
+{"level": "Metadata"}]}"#;
+
+/// How a control plane is started.
+#[derive(Debug, Default)]
+pub struct Options {
+    /// Added to kube-apiserver's own.
+    pub apiserver_flags: Vec<String>,
+    /// Keeps an audit log: metadata of every call, bodies of writes to leases and of namespaces' status and finalizers.
+    pub audit: bool,
+}
+
+/// Who speaks to the API server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Identity {
+    /// The scenario itself, with a token.
+    Admin,
+    /// One of several replicas, each with a token and a name of its own (0 to 3), so that the audit log tells them apart.
+    Replica(u8),
+    /// As in kubeadm's controller-manager.conf: a client certificate.
+    ControllerManager,
+}
+
+/// The names of [`Identity::Replica`].
+const REPLICAS: [&str; 4] = ["replica-0", "replica-1", "replica-2", "replica-3"];
+
+impl Identity {
+    /// The user name, as the audit log has it.
+    #[must_use]
+    pub fn user(self) -> &'static str {
+        match self {
+            Self::Admin => "admin",
+            Self::Replica(number) => REPLICAS[usize::from(number) % REPLICAS.len()],
+            Self::ControllerManager => crate::pki::CONTROLLER_MANAGER,
+        }
+    }
+}
+
+/// A real etcd and a real kube-apiserver on loopback, in a temporary folder; gone when dropped.
+#[derive(Debug)]
+pub struct ControlPlane {
+    // Dropped in this order: processes before the folder they write to.
+    apiserver: Option<Process>,
+    _etcd: Process,
+    port: u16,
+    etcd_port: u16,
+    options: Options,
+    pki: Pki,
+    assets: &'static Assets,
+    _guard: Guard,
+    folder: TempDir,
+}
+
+impl ControlPlane {
+    /// Starts both and waits until the API server is ready.
+    ///
+    /// # Errors
+    /// If one of them does not start; the message has the end of its log.
+    pub async fn start(assets: &'static Assets, options: Options) -> anyhow::Result<Self> {
+        let folder = temporary_folder()?;
+        // Should we be killed: after the guards of the processes have done theirs.
+        let guard = Guard::new("sleep 1; rm -rf -- \"$1\"", &folder.path().display().to_string())?;
+        let pki = Pki::create(folder.path().join("pki"))?;
+        let (etcd, etcd_port) = start_etcd(assets, folder.path()).await?;
+        let port = free_port()?;
+        let mut plane =
+            Self { apiserver: None, _etcd: etcd, port, etcd_port, options, pki, assets, _guard: guard, folder };
+        plane.write_files()?;
+        for attempt in 1.. {
+            match plane.start_apiserver().await {
+                Err(err) if attempt < ATTEMPTS && format!("{err:#}").contains("address already in use") => {
+                    plane.port = free_port()?;
+                }
+                started => {
+                    started?;
+                    break;
+                }
+            }
+        }
+        Ok(plane)
+    }
+
+    /// Where everything lies; scenarios may add files.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The binaries in use.
+    #[must_use]
+    pub fn assets(&self) -> &'static Assets {
+        self.assets
+    }
+
+    /// The API server's port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// One of the files made for this control plane: `ca.crt`, `server.crt`, `server.key` …
+    #[must_use]
+    pub fn certificate(&self, name: &str) -> PathBuf {
+        self.pki.file(name)
+    }
+
+    /// The folder of these files.
+    #[must_use]
+    pub fn certificates(&self) -> &Path {
+        self.pki.folder()
+    }
+
+    /// A kubeconfig that leads straight to the API server.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn kubeconfig(&self, identity: Identity) -> anyhow::Result<PathBuf> {
+        self.kubeconfig_through(identity, self.port)
+    }
+
+    /// A kubeconfig that leads to another port, where a [`crate::Proxy`] or a [`crate::Gateway`] listens.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn kubeconfig_through(&self, identity: Identity, port: u16) -> anyhow::Result<PathBuf> {
+        let user = match identity {
+            Identity::Admin | Identity::Replica(_) => json!({ "token": token(identity) }),
+            Identity::ControllerManager => json!({
+                "client-certificate": self.pki.file("controller-manager.crt"),
+                "client-key": self.pki.file("controller-manager.key"),
+            }),
+        };
+        let config = json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{ "name": "e2e", "cluster": {
+                "server": format!("https://127.0.0.1:{port}"),
+                "certificate-authority": self.pki.file("ca.crt"),
+            }}],
+            "users": [{ "name": "e2e", "user": user }],
+            "contexts": [{ "name": "e2e", "context": { "cluster": "e2e", "user": "e2e" } }],
+            "current-context": "e2e",
+        });
+        let name = format!("{}-{port}.kubeconfig", identity.user().replace(':', "-"));
+        let path = self.folder.path().join(name);
+        std::fs::write(&path, config.to_string())?;
+        Ok(path)
+    }
+
+    /// Speaks as admin. Belongs to the runtime in which it was made.
+    ///
+    /// # Errors
+    /// If the kubeconfig cannot be used.
+    pub async fn admin(&self) -> anyhow::Result<Rest> {
+        Rest::from_kubeconfig(&self.kubeconfig(Identity::Admin)?).await
+    }
+
+    /// The audit log from its beginning.
+    #[must_use]
+    pub fn audit(&self) -> Audit {
+        Audit::open(self.audit_log())
+    }
+
+    /// Ends the API server without warning; etcd goes on.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn stop_apiserver(&mut self) -> anyhow::Result<()> {
+        self.apiserver.take().map_or(Ok(()), |mut it| it.kill())
+    }
+
+    /// Starts the API server (again), on the port it had, and waits until it is ready.
+    ///
+    /// # Errors
+    /// If it does not start; the message has the end of its log.
+    pub async fn start_apiserver(&mut self) -> anyhow::Result<()> {
+        let mut command = Command::new(self.assets.folder().join("kube-apiserver"));
+        command.args(self.apiserver_flags());
+        let log = self.folder.path().join("kube-apiserver.log");
+        let process = self.apiserver.insert(Process::start("kube-apiserver", &mut command, log)?);
+        listening(self.port, START, || still_runs(process)).await?;
+        let admin = Rest::from_kubeconfig(&self.kubeconfig(Identity::Admin)?).await?;
+        let Some(process) = &mut self.apiserver else { bail!("no API server") };
+        let ready = eventually("the API server to be ready", START, async || {
+            if let Err(ended) = still_runs(process) {
+                return Ok(Some(Err(ended)));
+            }
+            let answer = admin.send(http::Method::GET, "/readyz", None).await?;
+            anyhow::ensure!(answer.code == 200, "{}", answer.text);
+            // Everything lives in namespaces: these two come last.
+            let (default, system) = ("/api/v1/namespaces/default", "/api/v1/namespaces/kube-system");
+            Ok((admin.find(default).await?.is_some() && admin.find(system).await?.is_some()).then_some(Ok(())))
+        });
+        ready.await.flatten().inspect_err(|_| {
+            if let Some(process) = &self.apiserver {
+                process.show_log();
+            }
+        })
+    }
+
+    /// Forgets all of etcd's history up to now: who is behind gets a 410.
+    ///
+    /// # Errors
+    /// If etcd refuses.
+    pub async fn compact(&self) -> anyhow::Result<()> {
+        // `AA==` is the key of one zero byte, which nobody has.
+        let answer = self.etcd("/v3/kv/range", &json!({ "key": "AA==" })).await?;
+        let revision = answer["header"]["revision"].as_str().context("etcd told no revision")?;
+        self.etcd("/v3/kv/compaction", &json!({ "revision": revision, "physical": true })).await?;
+        Ok(())
+    }
+
+    /// One call to etcd's JSON gateway.
+    async fn etcd(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
+        let socket = tokio::net::TcpStream::connect(("127.0.0.1", self.etcd_port)).await?;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(socket)).await?;
+        let request = Request::post(path)
+            .header(header::HOST, "127.0.0.1")
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Full::new(Bytes::from(body.to_string())))?;
+        // The sender is dropped with the answer, which ends the connection.
+        let exchange = async move {
+            let answer = sender.send_request(request).await?;
+            let code = answer.status();
+            anyhow::Ok((code, answer.into_body().collect().await?.to_bytes()))
+        };
+        let (exchange, _) = futures::join!(exchange, async {
+            // Whatever ends the connection ends the exchange, which tells.
+            let _ = connection.await;
+        });
+        let (code, bytes) = exchange?;
+        anyhow::ensure!(code.is_success(), "etcd {path}: {code} {}", String::from_utf8_lossy(&bytes));
+        Ok(serde_json::from_slice(&bytes)?)
+    }
+
+    fn audit_log(&self) -> PathBuf {
+        self.folder.path().join("audit.log")
+    }
+
+    fn write_files(&self) -> anyhow::Result<()> {
+        let mut tokens = String::new();
+        let users = (0..REPLICAS.len()).filter_map(|it| u8::try_from(it).ok()).map(Identity::Replica);
+        for identity in std::iter::once(Identity::Admin).chain(users) {
+            let user = identity.user();
+            tokens += &format!("{},{user},{user},system:masters\n", token(identity));
+        }
+        std::fs::write(self.folder.path().join("tokens.csv"), tokens)?;
+        std::fs::write(self.folder.path().join("audit-policy.json"), AUDIT_POLICY)?;
+        Ok(())
+    }
+
+    fn apiserver_flags(&self) -> Vec<String> {
+        let file = |name: &str| self.folder.path().join(name).display().to_string();
+        let pki = |name: &str| self.pki.file(name).display().to_string();
+        let mut flags = vec![
+            format!("--etcd-servers=http://127.0.0.1:{}", self.etcd_port),
+            format!("--secure-port={}", self.port),
+            "--bind-address=127.0.0.1".to_owned(),
+            format!("--tls-cert-file={}", pki("server.crt")),
+            format!("--tls-private-key-file={}", pki("server.key")),
+            format!("--client-ca-file={}", pki("ca.crt")),
+            format!("--token-auth-file={}", file("tokens.csv")),
+            "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+            format!("--service-account-key-file={}", pki("sa.pub")),
+            format!("--service-account-signing-key-file={}", pki("sa.key")),
+            "--authorization-mode=RBAC".to_owned(),
+            "--service-cluster-ip-range=10.0.0.0/16".to_owned(),
+            "--allow-privileged".to_owned(),
+            // No controller makes service accounts here, and pods shall not wait for them.
+            "--disable-admission-plugins=ServiceAccount".to_owned(),
+        ];
+        if self.options.audit {
+            flags.push(format!("--audit-policy-file={}", file("audit-policy.json")));
+            flags.push(format!("--audit-log-path={}", self.audit_log().display()));
+        }
+        flags.extend(self.options.apiserver_flags.iter().cloned());
+        flags
+    }
+}
+
+async fn start_etcd(assets: &Assets, folder: &Path) -> anyhow::Result<(Process, u16)> {
+    for attempt in 1.. {
+        let (client, peer) = (free_port()?, free_port()?);
+        let mut command = Command::new(assets.folder().join("etcd"));
+        command.arg("--data-dir").arg(folder.join(format!("etcd-{attempt}")));
+        command.arg(format!("--listen-client-urls=http://127.0.0.1:{client}"));
+        command.arg(format!("--advertise-client-urls=http://127.0.0.1:{client}"));
+        command.arg(format!("--listen-peer-urls=http://127.0.0.1:{peer}"));
+        // What is lost with the machine is lost with the scenario anyway.
+        command.args(["--unsafe-no-fsync", "--log-level=error"]);
+        let mut process = Process::start("etcd", &mut command, folder.join("etcd.log"))?;
+        match listening(client, START, || still_runs(&mut process)).await {
+            Ok(()) => return Ok((process, client)),
+            Err(err) if attempt >= ATTEMPTS => return Err(err),
+            Err(_) => {}
+        }
+    }
+    bail!("no attempt to start etcd")
+}
+
+fn still_runs(process: &mut Process) -> anyhow::Result<()> {
+    if let Some(status) = process.status()? {
+        let log = process.log()?;
+        let tail: Vec<&str> = log.lines().rev().take(5).collect();
+        bail!("ended with {status}: {}", tail.into_iter().rev().collect::<Vec<_>>().join("\n"));
+    }
+    Ok(())
+}
+
+/// In memory where the system offers it: etcd writes a lot.
+fn temporary_folder() -> anyhow::Result<TempDir> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix("mini-kcm-e2e-");
+    Ok(builder.tempdir_in("/dev/shm").or_else(|_| builder.tempdir())?)
+}
+
+fn token(identity: Identity) -> String {
+    format!("token-of-{}", identity.user())
+}

@@ -1,0 +1,247 @@
+use std::{
+    collections::HashMap,
+    net::Ipv4Addr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use anyhow::Context;
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use http::{Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, BodyStream, Full, StreamBody, combinators::UnsyncBoxBody};
+use hyper::{body::Incoming, client::conn::http2::SendRequest, service::service_fn};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo},
+    server::conn::auto,
+};
+use rustls::{
+    ClientConfig, RootCertStore, ServerConfig,
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
+};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{Mutex, watch},
+    task::JoinHandle,
+};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+use crate::ControlPlane;
+
+type Body = UnsyncBoxBody<Bytes, hyper::Error>;
+
+/// What an overloaded API server says.
+const BUSY: &str = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Too many requests, please try again later.","reason":"TooManyRequests","details":{"retryAfterSeconds":1},"code":429}"#;
+
+/// A reverse proxy that speaks HTTP on both sides, and therefore can do what no cable can: answer 429 in the API
+/// server's place, and silence watches while the connection under them lives and answers its pings.
+#[derive(Debug)]
+pub struct Gateway {
+    port: u16,
+    shared: Arc<Shared>,
+    task: JoinHandle<()>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    target: u16,
+    tls: Arc<ClientConfig>,
+    /// One HTTP/2 connection to the API server, made again when it is gone.
+    upstream: Mutex<Option<SendRequest<Incoming>>>,
+    /// How many more requests for a path are refused; a path that is missing has all of the storm before it.
+    storm: std::sync::Mutex<Storm>,
+    refused: AtomicU64,
+    watches: AtomicU64,
+    /// Watches with a smaller number are silent.
+    silent_below: watch::Sender<u64>,
+}
+
+/// The next requests for each path are refused.
+#[derive(Debug, Default)]
+struct Storm {
+    each: u32,
+    refused: HashMap<String, u32>,
+}
+
+impl Storm {
+    fn refuses(&mut self, path: &str) -> bool {
+        let refused = self.refused.entry(path.to_owned()).or_default();
+        let refuses = *refused < self.each;
+        *refused += u32::from(refuses);
+        refuses
+    }
+}
+
+impl Gateway {
+    /// Listens on a free port and forwards to the API server.
+    ///
+    /// # Errors
+    /// If it cannot listen, or the certificates cannot be used.
+    pub async fn start(plane: &ControlPlane) -> anyhow::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let port = listener.local_addr()?.port();
+        let acceptor = acceptor(plane)?;
+        let shared = Arc::new(Shared {
+            target: plane.port(),
+            tls: trust(plane)?,
+            upstream: Mutex::new(None),
+            storm: std::sync::Mutex::default(),
+            refused: AtomicU64::new(0),
+            watches: AtomicU64::new(0),
+            silent_below: watch::Sender::new(0),
+        });
+        let task = tokio::spawn(serve(listener, acceptor, shared.clone()));
+        Ok(Self { port, shared, task })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// A storm begins: for each path, the next so many requests are answered with 429 and `Retry-After: 1`.
+    pub fn refuse_next(&self, each: u32) {
+        *self.shared.storm() = Storm { each, refused: HashMap::new() };
+    }
+
+    /// How many were.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.shared.refused.load(Ordering::Relaxed)
+    }
+
+    /// How many watches were opened so far.
+    #[must_use]
+    pub fn watches(&self) -> u64 {
+        self.shared.watches.load(Ordering::Relaxed)
+    }
+
+    /// The watches that exist bring nothing more, not even their end; new ones work.
+    pub fn silence_watches(&self) {
+        self.shared.silent_below.send_replace(self.watches());
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn serve(listener: TcpListener, acceptor: TlsAcceptor, shared: Arc<Shared>) {
+    loop {
+        let Ok((socket, _)) = listener.accept().await else { continue };
+        let (acceptor, shared) = (acceptor.clone(), shared.clone());
+        tokio::spawn(async move {
+            let Ok(socket) = acceptor.accept(socket).await else { return };
+            let service = service_fn(move |request| answer(shared.clone(), request));
+            let server = auto::Builder::new(TokioExecutor::new());
+            // How a connection ends is the client's business.
+            let _ = server.serve_connection(TokioIo::new(socket), service).await;
+        });
+    }
+}
+
+async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> anyhow::Result<Response<Body>> {
+    let refused = shared.storm().refuses(request.uri().path());
+    if refused {
+        shared.refused.fetch_add(1, Ordering::Relaxed);
+        return busy();
+    }
+    let is_watch = request.uri().query().is_some_and(|it| it.contains("watch=true") || it.contains("watch=1"));
+    let answer = shared.forward(request).await?;
+    if !is_watch {
+        return Ok(answer.map(BodyExt::boxed_unsync));
+    }
+    let number = shared.watches.fetch_add(1, Ordering::Relaxed);
+    let silent = shared.silent_below.subscribe();
+    Ok(answer.map(|body| speaks_until_silenced(body, number, silent)))
+}
+
+fn busy() -> anyhow::Result<Response<Body>> {
+    let body = Full::new(Bytes::from_static(BUSY.as_bytes())).map_err(|never| match never {}).boxed_unsync();
+    Ok(Response::builder()
+        .status(StatusCode::TOO_MANY_REQUESTS)
+        .header(header::RETRY_AFTER, "1")
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(body)?)
+}
+
+/// The frames of `body` while watch `number` is not silent; afterwards nothing, for ever.
+fn speaks_until_silenced(body: Incoming, number: u64, silent: watch::Receiver<u64>) -> Body {
+    let frames = stream::unfold((BodyStream::new(body), silent), move |(mut body, mut silent)| async move {
+        let silenced = async {
+            // The sender lives as long as the gateway; without it there is nothing to wait for.
+            let _ = silent.wait_for(|&below| number < below).await;
+        };
+        let frame = tokio::select! {
+            biased;
+            () = silenced => std::future::pending().await,
+            frame = body.next() => frame,
+        };
+        frame.map(|frame| (frame, (body, silent)))
+    });
+    BodyExt::boxed_unsync(StreamBody::new(frames))
+}
+
+impl Shared {
+    fn storm(&self) -> std::sync::MutexGuard<'_, Storm> {
+        self.storm.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    async fn forward(&self, request: Request<Incoming>) -> anyhow::Result<Response<Incoming>> {
+        let mut upstream = self.upstream().await?;
+        let (mut parts, body) = request.into_parts();
+        let path = parts.uri.path_and_query().map_or("/", |it| it.as_str());
+        parts.uri = format!("https://127.0.0.1:{}{path}", self.target).parse()?;
+        parts.version = http::Version::HTTP_2;
+        for hop in [header::HOST, header::CONNECTION, header::TRANSFER_ENCODING] {
+            parts.headers.remove(hop);
+        }
+        Ok(upstream.send_request(Request::from_parts(parts, body)).await?)
+    }
+
+    async fn upstream(&self) -> anyhow::Result<SendRequest<Incoming>> {
+        let mut upstream = self.upstream.lock().await;
+        if let Some(sender) = upstream.as_mut()
+            && sender.ready().await.is_ok()
+        {
+            return Ok(sender.clone());
+        }
+        let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, self.target)).await?;
+        socket.set_nodelay(true)?;
+        let name = ServerName::from(std::net::IpAddr::from(Ipv4Addr::LOCALHOST));
+        let socket = TlsConnector::from(self.tls.clone()).connect(name, socket).await?;
+        let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(socket));
+        let (sender, connection) = handshake.await?;
+        tokio::spawn(connection);
+        Ok(upstream.insert(sender).clone())
+    }
+}
+
+fn acceptor(plane: &ControlPlane) -> anyhow::Result<TlsAcceptor> {
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_file_iter(plane.certificate("server.crt"))?.collect();
+    let key = PrivateKeyDer::from_pem_file(plane.certificate("server.key"))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(certificates?, key)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+fn trust(plane: &ControlPlane) -> anyhow::Result<Arc<ClientConfig>> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(plane.certificate("ca.crt")).context("ca.crt")?)?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Ok(Arc::new(config))
+}

@@ -1,0 +1,261 @@
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    process::{Command, ExitStatus},
+    sync::{
+        OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+use http::Method;
+
+use crate::{ControlPlane, Identity, Process, Rest, Signal, eventually, free_port};
+
+/// Long enough for the upstream manager on a busy machine.
+const START: Duration = Duration::from_secs(60);
+
+/// Which manager.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flavour {
+    /// Our release binary.
+    Ours,
+    /// `kube-controller-manager` from the assets.
+    Go,
+}
+
+impl Flavour {
+    /// What `E2E_MANAGER` asks for: `go`, or ours.
+    #[must_use]
+    pub fn from_environment() -> Self {
+        if std::env::var("E2E_MANAGER").is_ok_and(|it| it == "go") { Self::Go } else { Self::Ours }
+    }
+}
+
+/// A manager about to be started.
+#[derive(Debug, Clone)]
+pub struct Launch {
+    flavour: Flavour,
+    program: PathBuf,
+    folder: PathBuf,
+    flags: BTreeMap<String, String>,
+}
+
+impl Launch {
+    /// The namespace controller alone, as admin, serving on a free port, with a lease that nobody else has.
+    ///
+    /// # Errors
+    /// If there is no such manager.
+    pub fn new(plane: &ControlPlane, flavour: Flavour) -> anyhow::Result<Self> {
+        static LEASES: AtomicUsize = AtomicUsize::new(0);
+        let number = LEASES.fetch_add(1, Ordering::Relaxed);
+        let program = match flavour {
+            Flavour::Ours => binary()?.to_owned(),
+            Flavour::Go => plane.assets().binary("kube-controller-manager").context("no kube-controller-manager")?,
+        };
+        let mut flags = BTreeMap::new();
+        if flavour == Flavour::Go {
+            flags.insert("cert-dir".to_owned(), plane.folder().join(format!("go-{number}")).display().to_string());
+            flags.insert("use-service-account-credentials".to_owned(), "false".to_owned());
+        }
+        let launch = Self { flavour, program, folder: plane.folder().to_owned(), flags };
+        Ok(launch
+            .kubeconfig(&plane.kubeconfig(Identity::Admin)?)
+            .flag("controllers", "namespace-controller")
+            .flag("bind-address", "127.0.0.1")
+            .flag("leader-elect-resource-name", &format!("e2e-{number}"))
+            .flag("v", "2"))
+    }
+
+    /// Sets a flag (named without dashes), instead of what it was.
+    #[must_use]
+    pub fn flag(mut self, name: &str, value: &str) -> Self {
+        self.flags.insert(name.to_owned(), value.to_owned());
+        self
+    }
+
+    /// Speaks as another kubeconfig says.
+    #[must_use]
+    pub fn kubeconfig(self, path: &Path) -> Self {
+        self.flag("kubeconfig", &path.display().to_string())
+    }
+
+    /// Lease duration, renew deadline and retry period, in milliseconds.
+    #[must_use]
+    pub fn lease(self, duration: u32, deadline: u32, retry: u32) -> Self {
+        self.flag("leader-elect-lease-duration", &format!("{duration}ms"))
+            .flag("leader-elect-renew-deadline", &format!("{deadline}ms"))
+            .flag("leader-elect-retry-period", &format!("{retry}ms"))
+    }
+
+    /// Starts it and waits for nothing.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn start(mut self) -> anyhow::Result<Manager> {
+        static LOGS: AtomicUsize = AtomicUsize::new(0);
+        let port = match self.flags.get("secure-port") {
+            Some(port) => port.parse()?,
+            None => free_port()?,
+        };
+        self.flags.insert("secure-port".to_owned(), port.to_string());
+        let name = match self.flavour {
+            Flavour::Ours => "mini-kcm",
+            Flavour::Go => "kube-controller-manager",
+        };
+        let log = self.folder.join(format!("{name}-{}.log", LOGS.fetch_add(1, Ordering::Relaxed)));
+        let mut command = Command::new(&self.program);
+        command.args(self.flags.iter().map(|(name, value)| format!("--{name}={value}")));
+        let process = Process::start(name, &mut command, log)?;
+        Ok(Manager { process, port, flavour: self.flavour })
+    }
+
+    /// Starts it and waits until `/healthz` says ok.
+    ///
+    /// # Errors
+    /// If it ends instead.
+    pub async fn started(self) -> anyhow::Result<Manager> {
+        let mut manager = self.start()?;
+        manager.healthy().await?;
+        Ok(manager)
+    }
+}
+
+/// A running manager; killed when dropped, and its log shown when a scenario fails.
+#[derive(Debug)]
+pub struct Manager {
+    process: Process,
+    port: u16,
+    flavour: Flavour,
+}
+
+impl Manager {
+    /// Which one.
+    #[must_use]
+    pub fn flavour(&self) -> Flavour {
+        self.flavour
+    }
+
+    /// The process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// The port on which it serves.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Its own endpoints.
+    ///
+    /// # Errors
+    /// If TLS cannot be set up.
+    pub fn endpoints(&self) -> anyhow::Result<Rest> {
+        Rest::unverified(self.port)
+    }
+
+    /// Waits until `/healthz` says ok.
+    ///
+    /// # Errors
+    /// If it ends instead.
+    pub async fn healthy(&mut self) -> anyhow::Result<()> {
+        self.says_ok("/healthz").await
+    }
+
+    /// Waits until an endpoint says ok.
+    ///
+    /// # Errors
+    /// If the process ends instead, or never says so.
+    pub async fn says_ok(&mut self, path: &str) -> anyhow::Result<()> {
+        let endpoints = self.endpoints()?;
+        eventually(&format!("the manager's {path}"), START, async || {
+            if let Some(status) = self.process.status()? {
+                return Ok(Some(Err(anyhow::anyhow!("the manager ended with {status}:\n{}", self.process.log()?))));
+            }
+            let answer = endpoints.send(Method::GET, path, None).await?;
+            anyhow::ensure!(answer.code == 200, "{} {}", answer.code, answer.text);
+            Ok(Some(Ok(())))
+        })
+        .await?
+    }
+
+    /// Sends a signal.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn signal(&mut self, signal: Signal) -> anyhow::Result<()> {
+        self.process.signal(signal)
+    }
+
+    /// How it ended, if it has.
+    ///
+    /// # Errors
+    /// If the system cannot say.
+    pub fn status(&mut self) -> anyhow::Result<Option<ExitStatus>> {
+        self.process.status()
+    }
+
+    /// Waits for its end and returns the exit code; `None` after a deadly signal.
+    ///
+    /// # Errors
+    /// If it still runs after `within`.
+    pub async fn exit(&mut self, within: Duration) -> anyhow::Result<Option<i32>> {
+        Ok(self.process.exit(within).await?.code())
+    }
+
+    /// Everything it has logged so far.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn log(&self) -> anyhow::Result<String> {
+        self.process.log()
+    }
+
+    /// Shows the end of its log.
+    pub fn show_log(&self) {
+        self.process.show_log();
+    }
+}
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.show_log();
+        }
+    }
+}
+
+/// Our release binary: `MINI_KCM`, or what cargo builds, once for each run of a test binary.
+///
+/// # Errors
+/// If it does not build; the message has the compiler's words.
+pub fn binary() -> anyhow::Result<&'static Path> {
+    static BINARY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let found = BINARY.get_or_init(|| match std::env::var_os("MINI_KCM") {
+        Some(path) => Ok(PathBuf::from(path)),
+        None => build().map_err(|err| format!("{err:#}")),
+    });
+    match found {
+        Ok(path) => Ok(path),
+        Err(why) => bail!("no mini-kcm: {why}"),
+    }
+}
+
+fn build() -> anyhow::Result<PathBuf> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["build", "--release", "-p", "mini-kcm", "--message-format=json-render-diagnostics"]);
+    let output = command.current_dir(env!("CARGO_MANIFEST_DIR")).output().context("cannot run cargo")?;
+    if !output.status.success() {
+        bail!("cargo build: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
+    }
+    // One JSON document a line; the last artefact with an executable is the binary.
+    let lines = String::from_utf8_lossy(&output.stdout);
+    let messages = lines.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let mut executables = messages.filter_map(|it| it["executable"].as_str().map(PathBuf::from));
+    executables.next_back().context("cargo build told of no executable")
+}

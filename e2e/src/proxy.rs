@@ -1,0 +1,236 @@
+use std::{net::Ipv4Addr, sync::Arc};
+
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    sync::watch,
+    task::JoinHandle,
+};
+
+/// A loopback TCP proxy that freezes or cuts what goes through it; what TLS says inside is none of its business.
+#[derive(Debug)]
+pub struct Proxy {
+    port: u16,
+    state: Arc<watch::Sender<State>>,
+    task: JoinHandle<()>,
+}
+
+/// What holds for which connections, which are numbered from 0.
+#[derive(Debug, Clone, Copy, Default)]
+struct State {
+    /// Connections so far.
+    accepted: u64,
+    /// Those below are closed.
+    cut_below: u64,
+    /// Those below forward nothing.
+    frozen_below: u64,
+    /// New connections are closed at once.
+    refusing: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Open,
+    Frozen,
+    Cut,
+}
+
+impl State {
+    fn fate(&self, connection: u64) -> Fate {
+        if connection < self.cut_below {
+            Fate::Cut
+        } else if connection < self.frozen_below {
+            Fate::Frozen
+        } else {
+            Fate::Open
+        }
+    }
+}
+
+impl Proxy {
+    /// Listens on a free port and forwards to `target`, a loopback port too.
+    ///
+    /// # Errors
+    /// If it cannot listen.
+    pub async fn start(target: u16) -> anyhow::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let port = listener.local_addr()?.port();
+        let state = Arc::new(watch::Sender::new(State::default()));
+        let task = tokio::spawn(accept(listener, target, state.clone()));
+        Ok(Self { port, state, task })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// How many connections came so far.
+    #[must_use]
+    pub fn accepted(&self) -> u64 {
+        self.state.borrow().accepted
+    }
+
+    /// The connections that exist stay, silent in both directions; new ones work.
+    pub fn freeze_present(&self) {
+        self.state.send_modify(|it| it.frozen_below = it.accepted);
+    }
+
+    /// All connections stay silent, new ones too.
+    pub fn freeze(&self) {
+        self.state.send_modify(|it| it.frozen_below = u64::MAX);
+    }
+
+    /// Closes all connections; new ones work.
+    pub fn cut_present(&self) {
+        self.state.send_modify(|it| it.cut_below = it.accepted);
+    }
+
+    /// Closes all connections and refuses new ones.
+    pub fn cut(&self) {
+        self.state.send_modify(|it| {
+            it.cut_below = it.accepted;
+            it.refusing = true;
+        });
+    }
+
+    /// Everything flows again; frozen bytes go on where they stopped.
+    pub fn restore(&self) {
+        self.state.send_modify(|it| {
+            it.frozen_below = 0;
+            it.refusing = false;
+        });
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.task.abort();
+        self.cut();
+    }
+}
+
+async fn accept(listener: TcpListener, target: u16, state: Arc<watch::Sender<State>>) {
+    loop {
+        // A connection that fails while it is accepted is the client's to open again.
+        let Ok((client, _)) = listener.accept().await else { continue };
+        let mut number = 0;
+        let mut refusing = false;
+        state.send_modify(|it| {
+            number = it.accepted;
+            it.accepted += 1;
+            refusing = it.refusing;
+        });
+        if !refusing {
+            tokio::spawn(forward(client, target, number, state.subscribe()));
+        }
+    }
+}
+
+async fn forward(client: TcpStream, target: u16, number: u64, mut state: watch::Receiver<State>) {
+    if state.wait_for(|it| it.fate(number) != Fate::Frozen).await.is_err() {
+        return;
+    }
+    let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, target)).await else { return };
+    // Without these small frames wait for each other; a socket that refuses is closing.
+    let _ = client.set_nodelay(true);
+    let _ = server.set_nodelay(true);
+    let (from_client, to_client) = client.into_split();
+    let (from_server, to_server) = server.into_split();
+    // Whichever direction ends first ends the connection.
+    tokio::select! {
+        () = pump(from_client, to_server, number, state.clone()) => {}
+        () = pump(from_server, to_client, number, state) => {}
+    }
+}
+
+/// Carries bytes until an end closes or the connection is cut; carries none while it is frozen.
+async fn pump(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    number: u64,
+    mut state: watch::Receiver<State>,
+) {
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        match state.wait_for(|it| it.fate(number) != Fate::Frozen).await.map(|it| it.fate(number)) {
+            Ok(Fate::Open) => {}
+            _ => return,
+        }
+        let read = tokio::select! {
+            biased;
+            changed = state.changed() => match changed {
+                Ok(()) => continue,
+                Err(_) => return,
+            },
+            read = from.read(&mut buffer) => read,
+        };
+        let Ok(read @ 1..) = read else { return };
+        // Frozen between reading and writing: the bytes wait here.
+        match state.wait_for(|it| it.fate(number) != Fate::Frozen).await.map(|it| it.fate(number)) {
+            Ok(Fate::Open) => {}
+            _ => return,
+        }
+        if to.write_all(&buffer[..read]).await.is_err() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    async fn echo() -> u16 {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            while let Ok((mut socket, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let (mut from, mut to) = socket.split();
+                    let _ = tokio::io::copy(&mut from, &mut to).await;
+                });
+            }
+        });
+        port
+    }
+
+    async fn connect(proxy: &Proxy) -> TcpStream {
+        TcpStream::connect((Ipv4Addr::LOCALHOST, proxy.port())).await.unwrap()
+    }
+
+    async fn says(socket: &mut TcpStream, byte: u8) {
+        socket.write_all(&[byte]).await.unwrap();
+        assert_eq!(socket.read_u8().await.unwrap(), byte);
+    }
+
+    #[tokio::test]
+    async fn frozen_connections_stay_silent_and_go_on_where_they_stopped() {
+        let proxy = Proxy::start(echo().await).await.unwrap();
+        let mut old = connect(&proxy).await;
+        says(&mut old, 1).await;
+        proxy.freeze_present();
+        let mut new = connect(&proxy).await;
+        old.write_all(&[2]).await.unwrap();
+        says(&mut new, 3).await;
+        assert!(tokio::time::timeout(Duration::from_millis(50), old.read_u8()).await.is_err(), "frozen");
+        proxy.restore();
+        assert_eq!(old.read_u8().await.unwrap(), 2);
+    }
+
+    #[tokio::test]
+    async fn cut_connections_close_and_new_ones_are_refused_until_restored() {
+        let proxy = Proxy::start(echo().await).await.unwrap();
+        let mut old = connect(&proxy).await;
+        says(&mut old, 1).await;
+        proxy.cut();
+        assert!(old.read_u8().await.is_err());
+        assert!(connect(&proxy).await.read_u8().await.is_err());
+        proxy.restore();
+        says(&mut connect(&proxy).await, 4).await;
+        assert_eq!(proxy.accepted(), 3);
+    }
+}

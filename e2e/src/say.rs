@@ -1,0 +1,52 @@
+use std::{io::Write, time::Duration};
+
+/// Writes a line to the real stderr, past the capture of the test harness: what nobody may overlook.
+pub fn say(line: &str) {
+    // A closed stderr is no reason to fail.
+    let _ = writeln!(std::io::stderr(), "E2E: {line}");
+}
+
+/// Measured times, told as median and worst.
+#[derive(Debug, Default)]
+pub struct Figures(Vec<Duration>);
+
+impl Figures {
+    /// Adds one.
+    pub fn add(&mut self, figure: Duration) {
+        self.0.push(figure);
+    }
+
+    /// The middle one; the later of two.
+    #[must_use]
+    pub fn median(&self) -> Duration {
+        let mut sorted = self.0.clone();
+        sorted.sort();
+        sorted.get(sorted.len() / 2).copied().unwrap_or_default()
+    }
+
+    /// The longest.
+    #[must_use]
+    pub fn worst(&self) -> Duration {
+        self.0.iter().max().copied().unwrap_or_default()
+    }
+
+    /// Says what was measured.
+    pub fn tell(&self, what: &str) {
+        say(&format!("{what}: {} rounds, median {:?}, worst {:?}", self.0.len(), self.median(), self.worst()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_median_and_worst() {
+        let mut figures = Figures::default();
+        for millis in [30, 10, 20] {
+            figures.add(Duration::from_millis(millis));
+        }
+        assert_eq!((figures.median(), figures.worst()), (Duration::from_millis(20), Duration::from_millis(30)));
+        assert_eq!(Figures::default().median(), Duration::ZERO);
+    }
+}

@@ -1,0 +1,422 @@
+//! Two replicas, and what the API server's audit log says of the change from one to the other.
+//!
+//! `ROUNDS` (3 unless set) is how often a change is measured; `docs/benchmarks.md` has 20. The scenarios run one after
+//! the other: they measure milliseconds on a small machine.
+
+use std::time::Duration;
+
+use clock::Clock;
+use e2e::{
+    Assets, Audit, AuditEvent, ControlPlane, Figures, Flavour, Identity, Launch, Manager, Options, Proxy, Rest, Signal,
+    assets_or_skip, eventually, namespaces, objects, say,
+};
+use jiff::{SignedDuration, Timestamp};
+use tokio::{
+    sync::{Mutex, MutexGuard},
+    task::JoinHandle,
+};
+
+/// Anything that a healthy machine does by itself.
+const SOON: Duration = Duration::from_secs(60);
+/// So many namespaces are kept terminating, so that a new leader has something to do at once.
+const BACKLOG: usize = 40;
+
+/// With idle workers a standby acts within this after a release; the worst round may take longer on a busy machine.
+const AFTER_RELEASE: Duration = Duration::from_millis(150);
+const AFTER_RELEASE_WORST: Duration = Duration::from_millis(500);
+/// … and within this after the expiry of a lease that one of ours held.
+const AFTER_EXPIRY: Duration = Duration::from_millis(200);
+
+async fn one_at_a_time() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::const_new(());
+    TURN.lock().await
+}
+
+fn rounds() -> usize {
+    std::env::var("ROUNDS").ok().and_then(|it| it.parse().ok()).unwrap_or(3)
+}
+
+/// Lease duration, renew deadline and retry period in milliseconds.
+type Durations = (u32, u32, u32);
+const DEFAULTS: Durations = (15_000, 10_000, 2_000);
+const SHORT: Durations = (3_000, 2_000, 500);
+
+/// Two of ours on one Lease. Their budget is so small that work queues behind it.
+struct Replicas {
+    // Dropped first: their logs lie in the control plane's folder.
+    members: [Manager; 2],
+    plane: ControlPlane,
+    admin: Rest,
+    audit: Audit,
+    durations: Durations,
+}
+
+impl Replicas {
+    async fn start(assets: &'static Assets, durations: Durations) -> anyhow::Result<Self> {
+        let plane = ControlPlane::start(assets, Options { audit: true, ..Options::default() }).await?;
+        let admin = plane.admin().await?;
+        let first = replica(&plane, 0, durations)?.started().await?;
+        let mut audit = plane.audit();
+        audit.first("a first leader", SOON, |it| holds(it, 0)).await?;
+        let second = replica(&plane, 1, durations)?.started().await?;
+        Ok(Self { members: [first, second], plane, admin, audit, durations })
+    }
+
+    /// The number of the replica that holds the Lease.
+    async fn leader(&mut self) -> anyhow::Result<usize> {
+        let write = self.audit.last("renewal", |it| holds(it, 0) || holds(it, 1))?;
+        Ok(usize::from(holds(&write, 1)))
+    }
+
+    /// Waits until the leader works, the other one is ready, and there is enough to do; returns both numbers.
+    async fn settled(&mut self, since: Timestamp) -> anyhow::Result<(usize, usize)> {
+        let leader = self.leader().await?;
+        let standby = 1 - leader;
+        self.members[standby].says_ok("/readyz").await?;
+        let works = |it: &AuditEvent| it.user() == user(leader) && it.is_work() && it.received > since;
+        self.audit.first("the leader's work", SOON, works).await?;
+        eventually("a backlog", SOON, async || Ok((terminating(&self.admin).await? >= BACKLOG).then_some(()))).await?;
+        Ok((leader, standby))
+    }
+
+    /// The first work of a replica that was received after `since`.
+    async fn first_work(&mut self, replica: usize, since: Timestamp) -> anyhow::Result<AuditEvent> {
+        let wanted = |it: &AuditEvent| it.user() == user(replica) && it.is_work() && it.received > since;
+        self.audit.first("the successor's work", SOON, wanted).await
+    }
+
+    /// The last successful write of the Lease by a replica.
+    fn last_renewal(&mut self, replica: usize) -> anyhow::Result<AuditEvent> {
+        self.audit.last("renewal", |it| holds(it, replica))
+    }
+
+    async fn restart(&mut self, replica_: usize) -> anyhow::Result<()> {
+        self.members[replica_] = replica(&self.plane, replica_, self.durations)?.started().await?;
+        Ok(())
+    }
+}
+
+fn user(replica: usize) -> &'static str {
+    Identity::Replica(u8::try_from(replica).unwrap_or(u8::MAX)).user()
+}
+
+fn replica(plane: &ControlPlane, number: usize, (duration, deadline, retry): Durations) -> anyhow::Result<Launch> {
+    let identity = Identity::Replica(u8::try_from(number)?);
+    Ok(Launch::new(plane, Flavour::Ours)?
+        .kubeconfig(&plane.kubeconfig(identity)?)
+        .flag("leader-elect-resource-name", "failover")
+        // The namespace controller's budget is 20 and 100 times this.
+        .flag("kube-api-qps", "1")
+        .flag("kube-api-burst", "1")
+        .lease(duration, deadline, retry))
+}
+
+async fn terminating(admin: &Rest) -> anyhow::Result<usize> {
+    let all = admin.items("/api/v1/namespaces").await?;
+    Ok(all.iter().filter(|it| it["status"]["phase"] == "Terminating").count())
+}
+
+/// Keeps namespaces with content terminating until it is dropped.
+struct Workload(JoinHandle<()>);
+
+impl Workload {
+    fn start(admin: Rest) -> Self {
+        Self(tokio::spawn(async move {
+            for number in 0.. {
+                // The server may be away: that is part of some scenarios.
+                while terminating(&admin).await.is_ok_and(|it| it >= BACKLOG + BACKLOG / 2) {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+                if condemn(&admin, &format!("work-{number}"), 3).await.is_err() {
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                }
+            }
+        }))
+    }
+}
+
+impl Drop for Workload {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Creates a namespace with some ConfigMaps and deletes it.
+async fn condemn(admin: &Rest, name: &str, content: usize) -> anyhow::Result<()> {
+    namespaces::create(admin, name).await?;
+    admin.create_all((0..content).map(|it| objects::config_map(name, &format!("c-{it}"))).collect()).await?;
+    namespaces::delete(admin, name).await
+}
+
+fn now() -> Timestamp {
+    Clock::system().wall()
+}
+
+/// From `earlier` to `later`; zero when it is the other way round.
+fn between(earlier: Timestamp, later: Timestamp) -> Duration {
+    later.duration_since(earlier).try_into().unwrap_or(Duration::ZERO)
+}
+
+fn millis(millis: u32) -> SignedDuration {
+    SignedDuration::from_millis(millis.into())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acceptance_shell_036_a_terminated_leader_releases_and_the_standby_acts_at_once() {
+    let Some(assets) = assets_or_skip("SIGTERM of the leader") else { return };
+    let _turn = one_at_a_time().await;
+    let mut replicas = Replicas::start(assets, DEFAULTS).await.unwrap();
+    let _work = Workload::start(replicas.admin.clone());
+    let mut figures = Figures::default();
+    let mut since = Timestamp::MIN;
+    for _ in 0..rounds() {
+        let (leader, standby) = replicas.settled(since).await.unwrap();
+        let asked = now();
+        replicas.members[leader].signal(Signal::TERM).unwrap();
+        assert_eq!(replicas.members[leader].exit(SOON).await.unwrap(), Some(0), "an orderly end");
+
+        let is_release =
+            |it: &AuditEvent| it.user() == user(leader) && it.received > asked && it.lease_holder() == Some("");
+        let release = replicas.audit.first("the release", SOON, is_release).await.unwrap();
+        let first = replicas.first_work(standby, asked).await.unwrap();
+        assert!(first.received > release.received, "the successor acted before the release: {first:?}");
+        let late = |it: &AuditEvent| it.user() == user(leader) && it.is_work() && it.received > release.received;
+        assert_eq!(replicas.audit.count(late).unwrap(), 0, "the leaver wrote after its release");
+        figures.add(between(release.completed, first.received));
+        since = first.received;
+        replicas.restart(leader).await.unwrap();
+    }
+    figures.tell("SIGTERM of the leader, release to the successor's first write");
+    assert!(figures.median() <= AFTER_RELEASE, "{figures:?}");
+    assert!(figures.worst() <= AFTER_RELEASE_WORST, "{figures:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acceptance_shell_034_a_killed_leader_is_followed_when_its_lease_expires() {
+    let Some(assets) = assets_or_skip("kill -9 of the leader") else { return };
+    let _turn = one_at_a_time().await;
+    let figures = kill_rounds(assets, SHORT, rounds()).await.unwrap();
+    figures.tell("kill -9 of the leader, expiry to the successor's first write");
+    assert!(figures.median() <= AFTER_EXPIRY, "{figures:?}");
+    assert!(figures.worst() <= AFTER_RELEASE_WORST, "{figures:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acceptance_machinery_044_with_default_durations_a_killed_leader_is_followed_within_twenty_seconds() {
+    let Some(assets) = assets_or_skip("kill -9 of the leader with default durations") else { return };
+    let _turn = one_at_a_time().await;
+    let figures = kill_rounds(assets, DEFAULTS, 1).await.unwrap();
+    figures.tell("kill -9 of the leader with default durations, expiry to the successor's first write");
+    assert!(figures.worst() <= AFTER_RELEASE_WORST, "{figures:?}");
+}
+
+async fn kill_rounds(assets: &'static Assets, durations: Durations, rounds: usize) -> anyhow::Result<Figures> {
+    let mut replicas = Replicas::start(assets, durations).await?;
+    let _work = Workload::start(replicas.admin.clone());
+    let mut figures = Figures::default();
+    let mut since = Timestamp::MIN;
+    for _ in 0..rounds {
+        let (leader, standby) = replicas.settled(since).await?;
+        let lease = replicas.admin.get("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/failover").await?;
+        let killed = now();
+        replicas.members[leader].signal(Signal::KILL)?;
+        replicas.members[leader].exit(SOON).await?;
+
+        let first = replicas.first_work(standby, killed).await?;
+        let renewal = replicas.last_renewal(leader)?;
+        let earliest = renewal.received + millis(durations.0);
+        anyhow::ensure!(
+            first.received >= earliest,
+            "the successor acted within the lease: {first:?} after {renewal:?}"
+        );
+        figures.add(between(renewal.completed + millis(durations.0), first.received));
+        since = first.received;
+        let after = replicas.admin.get("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/failover").await?;
+        let transitions = |lease: &serde_json::Value| lease["spec"]["leaseTransitions"].as_u64();
+        anyhow::ensure!(transitions(&after) == transitions(&lease).map(|it| it + 1), "{lease} became {after}");
+        replicas.restart(leader).await?;
+    }
+    Ok(figures)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acceptance_machinery_056_a_leader_that_slept_through_its_term_writes_nothing_when_it_wakes() {
+    let Some(assets) = assets_or_skip("SIGSTOP of the leader") else { return };
+    let _turn = one_at_a_time().await;
+    let plane = ControlPlane::start(assets, Options { audit: true, ..Options::default() }).await.unwrap();
+    let admin = plane.admin().await.unwrap();
+    let mut audit = plane.audit();
+    for number in 0..200 {
+        condemn(&admin, &format!("sleepy-{number}"), 2).await.unwrap();
+    }
+    // Four calls a second after the first hundred: writes queue for minutes.
+    let slow = |number| Ok::<_, anyhow::Error>(replica(&plane, number, DEFAULTS)?.flag("kube-api-qps", "0.2"));
+    let mut leader = slow(0).unwrap().started().await.unwrap();
+    audit.first("a leader", SOON, |it| holds(it, 0)).await.unwrap();
+    let mut standby = slow(1).unwrap().started().await.unwrap();
+    standby.says_ok("/readyz").await.unwrap();
+    let work_of = |number| move |it: &AuditEvent| it.user() == user(number) && it.is_work();
+    eventually("the leader to be busy", SOON, async || Ok((audit.count(work_of(0))? >= 20).then_some(())))
+        .await
+        .unwrap();
+
+    leader.signal(Signal::STOP).unwrap();
+    // The scenario itself: longer than the lease.
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    let taken_over = audit.first("the successor's work", SOON, work_of(1)).await.unwrap();
+    let left = terminating(&admin).await.unwrap();
+    assert!(left >= 50, "only {left} namespaces are left: nothing queues in the sleeper");
+    leader.signal(Signal::CONT).unwrap();
+    assert_eq!(leader.exit(SOON).await.unwrap(), Some(1), "a lost lease ends the process");
+
+    let renewal = audit.last("renewal", |it| holds(it, 0)).unwrap();
+    let deadline = renewal.received + millis(DEFAULTS.1);
+    assert!(taken_over.received > deadline);
+    let late: Vec<_> = audit.events().unwrap().iter().filter(|it| work_of(0)(it) && it.received > deadline).collect();
+    assert!(late.is_empty(), "{} writes after the deadline {deadline}: {:?}", late.len(), late.first());
+    let before = audit.count(work_of(0)).unwrap();
+    say(&format!("SIGSTOP for 20 s: {before} writes before the deadline, none after"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn five_seconds_without_the_api_server_cost_neither_work_nor_leadership() {
+    let Some(assets) = assets_or_skip("the API server away for 5 s") else { return };
+    let _turn = one_at_a_time().await;
+    let plane = ControlPlane::start(assets, Options { audit: true, ..Options::default() }).await.unwrap();
+    let admin = plane.admin().await.unwrap();
+    let mut audit = plane.audit();
+    let proxy = Proxy::start(plane.port()).await.unwrap();
+    let kubeconfig = plane.kubeconfig_through(Identity::Replica(0), proxy.port()).unwrap();
+    let lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/away";
+    let launch = Launch::new(&plane, Flavour::Ours).unwrap().kubeconfig(&kubeconfig);
+    let mut manager = launch.flag("leader-elect-resource-name", "away").started().await.unwrap();
+    let first = audit.first("a leader", SOON, |it| holds(it, 0)).await.unwrap();
+    let holder = first.lease_holder().unwrap().to_owned();
+
+    // Once with closed connections, once with silent ones.
+    for (name, disturb) in [("cut", Proxy::cut as fn(&Proxy)), ("frozen", Proxy::freeze)] {
+        for number in 0..20 {
+            condemn(&admin, &format!("{name}-before-{number}"), 3).await.unwrap();
+        }
+        disturb(&proxy);
+        for number in 0..20 {
+            condemn(&admin, &format!("{name}-meanwhile-{number}"), 3).await.unwrap();
+        }
+        // The scenario itself.
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        proxy.restore();
+        for number in 0..20 {
+            namespaces::gone(&admin, &format!("{name}-before-{number}"), SOON).await.unwrap();
+            namespaces::gone(&admin, &format!("{name}-meanwhile-{number}"), SOON).await.unwrap();
+        }
+        assert_eq!(manager.status().unwrap(), None, "{name}: the manager goes on");
+        let spec = admin.get(lease).await.unwrap()["spec"].clone();
+        assert_eq!(spec["holderIdentity"], *holder, "{name}");
+        assert_eq!(spec["leaseTransitions"].as_u64().unwrap_or(0), 0, "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acceptance_shell_035_a_leader_that_cannot_renew_exits_before_a_new_leader_acts() {
+    let Some(assets) = assets_or_skip("the API server away for longer than the renew deadline") else { return };
+    let _turn = one_at_a_time().await;
+    let plane = ControlPlane::start(assets, Options { audit: true, ..Options::default() }).await.unwrap();
+    let admin = plane.admin().await.unwrap();
+    let mut audit = plane.audit();
+    let proxy = Proxy::start(plane.port()).await.unwrap();
+    let kubeconfig = plane.kubeconfig_through(Identity::Replica(0), proxy.port()).unwrap();
+    let mut leader = replica(&plane, 0, DEFAULTS).unwrap().kubeconfig(&kubeconfig).started().await.unwrap();
+    audit.first("a leader", SOON, |it| holds(it, 0)).await.unwrap();
+    let mut standby = replica(&plane, 1, DEFAULTS).unwrap().started().await.unwrap();
+    standby.says_ok("/readyz").await.unwrap();
+    for number in 0..BACKLOG {
+        condemn(&admin, &format!("waiting-{number}"), 3).await.unwrap();
+    }
+
+    proxy.cut();
+    let code = leader.exit(SOON).await.unwrap();
+    let exited = now();
+    assert_eq!(code, Some(1), "a lost lease is a failure");
+    let renewal = audit.last("renewal", |it| holds(it, 0)).unwrap();
+    // A second more for the exit itself and for this test to see it.
+    let latest = renewal.completed + millis(DEFAULTS.1 + DEFAULTS.2 + 1_000);
+    assert!(exited <= latest, "exited at {exited}, the last renewal was at {}", renewal.completed);
+    let first = audit.first("the successor's work", SOON, |it| it.user() == user(1) && it.is_work()).await.unwrap();
+    assert!(first.received > exited, "{first:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_go_manager_and_ours_hand_one_lease_to_and_fro() {
+    let Some(assets) = assets_or_skip("handing the Lease to a Go manager and back") else { return };
+    if assets.binary("kube-controller-manager").is_none() {
+        return say(&format!("NOT RUN: no kube-controller-manager in {}", assets.folder().display()));
+    }
+    let _turn = one_at_a_time().await;
+    let plane = ControlPlane::start(assets, Options { audit: true, ..Options::default() }).await.unwrap();
+    let admin = plane.admin().await.unwrap();
+    let mut audit = plane.audit();
+    let mut handed = Handed { plane: &plane, admin: &admin, audit: &mut audit };
+    let mut leader = handed.launch(Flavour::Ours, 0).unwrap().started().await.unwrap();
+    for (turn, flavour) in [(1, Flavour::Go), (2, Flavour::Ours), (3, Flavour::Go)] {
+        handed.works(turn - 1).await.unwrap();
+        let successor = handed.launch(flavour, turn).unwrap().started().await.unwrap();
+        let asked = now();
+        leader.signal(Signal::TERM).unwrap();
+        let code = leader.exit(SOON).await.unwrap();
+        let waited = handed.taken_over_by(turn, asked).await.unwrap();
+        match leader.flavour() {
+            Flavour::Ours => {
+                assert_eq!(code, Some(0));
+                assert!(waited < HANDED_LEASE, "released, but taken {waited:?} after the last renewal");
+            }
+            Flavour::Go => assert!(waited >= HANDED_LEASE, "not released, but taken {waited:?} after the last renewal"),
+        }
+        leader = successor;
+    }
+    handed.works(3).await.unwrap();
+    let lease = admin.get("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/to-and-fro").await.unwrap();
+    assert_eq!(lease["spec"]["leaseTransitions"], 3, "{lease}");
+}
+
+const HANDED_LEASE: Duration = Duration::from_secs(6);
+
+/// A Lease that goes from one manager to the next; each has the number of its turn as identity.
+struct Handed<'a> {
+    plane: &'a ControlPlane,
+    admin: &'a Rest,
+    audit: &'a mut Audit,
+}
+
+impl Handed<'_> {
+    fn launch(&self, flavour: Flavour, turn: usize) -> anyhow::Result<Launch> {
+        let identity = Identity::Replica(u8::try_from(turn)?);
+        Ok(Launch::new(self.plane, flavour)?
+            .kubeconfig(&self.plane.kubeconfig(identity)?)
+            .flag("leader-elect-resource-name", "to-and-fro")
+            .lease(u32::try_from(HANDED_LEASE.as_millis())?, 4_000, 1_000))
+    }
+
+    /// Whose turn it is does the work.
+    async fn works(&mut self, turn: usize) -> anyhow::Result<()> {
+        self.audit.first("a leader", SOON, |it| holds(it, turn)).await?;
+        let name = format!("turn-{turn}");
+        condemn(self.admin, &name, 3).await?;
+        namespaces::gone(self.admin, &name, SOON).await?;
+        let finalize = |it: &AuditEvent| it.resource() == "namespaces/finalize" && it.name() == name && it.succeeded();
+        let finalized = self.audit.last("finalize", finalize)?;
+        anyhow::ensure!(finalized.user() == user(turn), "{name} was finalized by {}", finalized.user());
+        Ok(())
+    }
+
+    /// How long after the leaver's last renewal its successor took the Lease.
+    async fn taken_over_by(&mut self, turn: usize, asked: Timestamp) -> anyhow::Result<Duration> {
+        let taken = self.audit.first("the takeover", SOON, |it| it.received > asked && holds(it, turn)).await?;
+        let renewal = self.audit.last("renewal", |it| holds(it, turn - 1))?;
+        Ok(between(renewal.received, taken.received))
+    }
+}
+
+/// True for a successful write of the Lease that names the replica as its holder.
+fn holds(event: &AuditEvent, replica: usize) -> bool {
+    event.user() == user(replica) && event.lease_holder().is_some_and(|it| !it.is_empty())
+}

@@ -1,0 +1,355 @@
+//! Informers against a real API server that is disturbed: when the disturbance is over, every store equals a fresh list.
+//!
+//! They run in this process, through the connections that the manager has too.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use api::{Cached, Lease, Meta, Namespace, Node, Pod, Resource};
+use e2e::{
+    ControlPlane, Gateway, Identity, Options, Proxy, Rest, View, assets_or_skip, eventually, namespaces, objects, say,
+};
+use futures::future::join_all;
+use informer::{Dynamic, Informer, Scope, Watched};
+use serde_json::{Value, json};
+use tokio::sync::{Mutex, MutexGuard};
+
+/// Back-off may have grown to a minute while the server was away.
+const PATIENCE: Duration = Duration::from_secs(150);
+/// A watch of 60 to 75 s that is silent ten seconds beyond its time is frozen.
+const FROZEN_IS_FOUND: Duration = Duration::from_secs(95);
+
+const RELISTS: &str = "mini_kcm_informer_relists_total";
+const FROZEN: &str = "mini_kcm_informer_frozen_watches_total";
+
+/// Two control planes on two cores are one too many.
+async fn one_at_a_time() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::const_new(());
+    TURN.lock().await
+}
+
+/// A view of five types: four typed, one as metadata.
+struct Watching {
+    view: View,
+    namespaces: Informer<Namespace>,
+    pods: Informer<Pod>,
+    nodes: Informer<Node>,
+    leases: Informer<Lease>,
+    config_maps: Dynamic<Informer<Meta>>,
+}
+
+impl Watching {
+    fn start(plane: &ControlPlane, port: u16, seed: u64) -> anyhow::Result<Self> {
+        let view = View::open(&plane.kubeconfig_through(Identity::Admin, port)?, seed)?;
+        let config_maps = Resource::namespaced("", "v1", "configmaps", "ConfigMap");
+        Ok(Self {
+            namespaces: view.informers.typed(),
+            pods: view.informers.typed(),
+            nodes: view.informers.typed(),
+            leases: view.informers.typed(),
+            config_maps: view.informers.dynamic(config_maps, Scope::Cluster),
+            view,
+        })
+    }
+
+    fn all(&self) -> Vec<Arc<dyn Watched>> {
+        let mut all = self.view.informers.all();
+        all.push(self.config_maps.watched());
+        all
+    }
+
+    async fn synced(&self) -> anyhow::Result<()> {
+        let all = self.all();
+        tokio::time::timeout(PATIENCE, join_all(all.iter().map(|it| it.synced()))).await?;
+        Ok(())
+    }
+
+    /// Waits until every store equals a fresh list.
+    async fn is_true(&self, admin: &Rest) -> anyhow::Result<()> {
+        self.typed_is_true(admin, PATIENCE).await?;
+        equals(self.config_maps.fed(), admin, PATIENCE).await
+    }
+
+    async fn typed_is_true(&self, admin: &Rest, within: Duration) -> anyhow::Result<()> {
+        let (namespaces, pods) = (equals(&self.namespaces, admin, within), equals(&self.pods, admin, within));
+        let (nodes, leases) = (equals(&self.nodes, admin, within), equals(&self.leases, admin, within));
+        tokio::try_join!(namespaces, pods, nodes, leases).map(drop)
+    }
+}
+
+/// Waits until a store holds just what a fresh list has: the same objects in the same versions.
+async fn equals<T: Cached>(informer: &Informer<T>, admin: &Rest, within: Duration) -> anyhow::Result<()> {
+    let path = informer.resource().collection(None);
+    let what = format!("the store of {} to equal a fresh list", informer.resource());
+    eventually(&what, within, async || {
+        let text = |object: &Value, field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+        let listed: BTreeSet<[String; 4]> = admin
+            .items(&path)
+            .await?
+            .iter()
+            .map(|it| ["namespace", "name", "uid", "resourceVersion"].map(|field| text(it, field)))
+            .collect();
+        let entries = informer.store().entries();
+        let unreadable = entries.iter().filter(|it| it.readable().is_none()).count();
+        anyhow::ensure!(unreadable == 0, "{unreadable} objects do not decode");
+        let held: BTreeSet<[String; 4]> = entries
+            .iter()
+            .map(|it| it.meta())
+            .map(|it| [it.namespace.to_string(), it.name.to_owned(), it.uid.to_string(), it.version.to_string()])
+            .collect();
+        let (missing, surplus) = (listed.difference(&held), held.difference(&listed));
+        anyhow::ensure!(
+            listed == held,
+            "missing {:?}, surplus {:?}",
+            missing.collect::<Vec<_>>(),
+            surplus.collect::<Vec<_>>()
+        );
+        Ok(Some(()))
+    })
+    .await
+}
+
+/// Creates, changes and deletes objects of all watched types, at random but the same for one seed.
+struct Churn {
+    admin: Rest,
+    dice: fastrand::Rng,
+    /// What exists, by the path of the object.
+    there: BTreeMap<String, bool>,
+    turn: u32,
+}
+
+impl Churn {
+    async fn start(admin: Rest, seed: u64) -> anyhow::Result<Self> {
+        namespaces::create(&admin, "churn").await?;
+        Ok(Self { admin, dice: fastrand::Rng::with_seed(seed), there: BTreeMap::new(), turn: 0 })
+    }
+
+    async fn some(&mut self, steps: usize) -> anyhow::Result<()> {
+        for _ in 0..steps {
+            self.step().await?;
+        }
+        Ok(())
+    }
+
+    async fn step(&mut self) -> anyhow::Result<()> {
+        self.turn += 1;
+        let name = format!("it-{}", self.dice.u8(0..40));
+        let (collection, object) = match self.dice.u8(0..5) {
+            0 => objects::pod("churn", &name),
+            1 => objects::config_map("churn", &name),
+            2 => ("/api/v1/nodes".to_owned(), json!({ "metadata": { "name": name } })),
+            3 => {
+                let lease = json!({ "metadata": { "name": name }, "spec": { "holderIdentity": "e2e" } });
+                ("/apis/coordination.k8s.io/v1/namespaces/churn/leases".to_owned(), lease)
+            }
+            // Nobody finalizes these here: deleted ones stay, terminating.
+            _ => ("/api/v1/namespaces".to_owned(), json!({ "metadata": { "name": name } })),
+        };
+        let path = format!("{collection}/{name}");
+        match self.there.get(&path) {
+            None => {
+                self.admin.create(&collection, &object).await?;
+                self.there.insert(path, true);
+            }
+            Some(_) if collection == "/api/v1/namespaces" && self.dice.u8(0..3) > 0 => {
+                self.label(&path).await?;
+            }
+            Some(true) if self.dice.bool() => {
+                self.admin.delete(&path).await?;
+                if collection != "/api/v1/namespaces" {
+                    self.there.remove(&path);
+                } else {
+                    self.there.insert(path, false);
+                }
+            }
+            Some(_) => self.label(&path).await?,
+        }
+        Ok(())
+    }
+
+    async fn label(&self, path: &str) -> anyhow::Result<()> {
+        let label = json!({ "metadata": { "labels": { "turn": self.turn.to_string() } } });
+        self.admin.merge(path, &label).await.map(drop)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_of_the_api_server_and_a_compaction_leave_every_store_true() {
+    let Some(assets) = assets_or_skip("informers: restart and compaction") else { return };
+    let _turn = one_at_a_time().await;
+    let mut plane = ControlPlane::start(assets, Options::default()).await.unwrap();
+    let proxy = Proxy::start(plane.port()).await.unwrap();
+    let admin = plane.admin().await.unwrap();
+    let mut churn = Churn::start(admin.clone(), 1).await.unwrap();
+    churn.some(200).await.unwrap();
+    let watching = Watching::start(&plane, proxy.port(), 1).unwrap();
+    watching.synced().await.unwrap();
+    churn.some(100).await.unwrap();
+    watching.is_true(&admin).await.unwrap();
+
+    plane.stop_apiserver().unwrap();
+    plane.start_apiserver().await.unwrap();
+    churn.some(100).await.unwrap();
+    watching.is_true(&admin).await.unwrap();
+
+    // What happens now the informers cannot see; then the server forgets it.
+    proxy.cut();
+    churn.some(200).await.unwrap();
+    plane.compact().await.unwrap();
+    plane.stop_apiserver().unwrap();
+    plane.start_apiserver().await.unwrap();
+    let relists = watching.view.sum(RELISTS);
+    proxy.restore();
+    churn.some(50).await.unwrap();
+    watching.is_true(&admin).await.unwrap();
+    let relists = watching.view.sum(RELISTS) - relists;
+    assert!(relists >= 1, "no version was gone: the compaction was not noticed");
+    say(&format!("informers: {relists} relists after a compaction"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watches_that_freeze_silently_are_found_and_healed() {
+    let Some(assets) = assets_or_skip("informers: frozen watches") else { return };
+    let _turn = one_at_a_time().await;
+    let plane = ControlPlane::start(assets, Options::default()).await.unwrap();
+    let admin = plane.admin().await.unwrap();
+    let mut churn = Churn::start(admin.clone(), 2).await.unwrap();
+    churn.some(200).await.unwrap();
+    // One freezes as a cable does; the other keeps the connection alive and its pings answered.
+    let proxy = Proxy::start(plane.port()).await.unwrap();
+    let gateway = Gateway::start(&plane).await.unwrap();
+    let before_gateway = Proxy::start(gateway.port()).await.unwrap();
+    let on_cable = Watching::start(&plane, proxy.port(), 2).unwrap();
+    let behind_gateway = Watching::start(&plane, before_gateway.port(), 3).unwrap();
+    on_cable.synced().await.unwrap();
+    behind_gateway.synced().await.unwrap();
+    // The stream of a first set has a time of its own: all are to be ordinary watches.
+    let watches = behind_gateway.all().len() as u64;
+    let ordinary = gateway.watches() + watches;
+    before_gateway.cut_present();
+    eventually("all watches to be open again", PATIENCE, async || Ok((gateway.watches() >= ordinary).then_some(())))
+        .await
+        .unwrap();
+    churn.some(50).await.unwrap();
+    behind_gateway.is_true(&admin).await.unwrap();
+
+    proxy.freeze_present();
+    gateway.silence_watches();
+    churn.some(200).await.unwrap();
+    let (cable, gateway) = tokio::join!(
+        on_cable.is_true(&admin),
+        // The metadata watch is not among these: a silent one of its kind may take ten minutes.
+        behind_gateway.typed_is_true(&admin, FROZEN_IS_FOUND),
+    );
+    cable.unwrap();
+    gateway.unwrap();
+    assert_eq!(behind_gateway.view.sum(FROZEN), 4, "each of the typed watches was frozen");
+    assert_eq!(behind_gateway.view.sum(RELISTS), 0, "a frozen watch is reopened, not listed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn storms_of_429_delay_and_lose_nothing() {
+    let Some(assets) = assets_or_skip("informers: 429 storms") else { return };
+    let _turn = one_at_a_time().await;
+    let plane = ControlPlane::start(assets, Options::default()).await.unwrap();
+    let admin = plane.admin().await.unwrap();
+    let mut churn = Churn::start(admin.clone(), 4).await.unwrap();
+    churn.some(200).await.unwrap();
+    let gateway = Gateway::start(&plane).await.unwrap();
+    let proxy = Proxy::start(gateway.port()).await.unwrap();
+    // It begins in a storm …
+    gateway.refuse_next(2);
+    let watching = Watching::start(&plane, proxy.port(), 4).unwrap();
+    watching.synced().await.unwrap();
+    let watches = watching.all().len() as u64;
+    assert!(gateway.refused() >= 2 * watches, "each type was refused twice");
+    // … and when all watches are cut they must come through another.
+    gateway.refuse_next(2);
+    proxy.cut_present();
+    churn.some(100).await.unwrap();
+    watching.is_true(&admin).await.unwrap();
+    assert!(gateway.refused() >= 4 * watches, "each type was refused twice again");
+    assert_eq!(watching.view.sum(RELISTS), 0, "a refusal is no reason to list");
+    churn.some(50).await.unwrap();
+    watching.is_true(&admin).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn goaway_frames_lose_nothing() {
+    let Some(assets) = assets_or_skip("informers: --goaway-chance") else { return };
+    let _turn = one_at_a_time().await;
+    let flags = vec!["--goaway-chance=0.02".to_owned()];
+    let plane = ControlPlane::start(assets, Options { apiserver_flags: flags, ..Options::default() }).await.unwrap();
+    let admin = plane.admin().await.unwrap();
+    let mut churn = Churn::start(admin.clone(), 5).await.unwrap();
+    let proxy = Proxy::start(plane.port()).await.unwrap();
+    let watching = Watching::start(&plane, proxy.port(), 5).unwrap();
+    watching.synced().await.unwrap();
+    // The server says it to one request of fifty: until a connection was given up, watches are reopened.
+    let connections = proxy.accepted();
+    eventually("a connection to be given up", PATIENCE, async || {
+        watching.all().iter().for_each(|it| it.reopen_for_proof());
+        churn.some(10).await?;
+        Ok((proxy.accepted() > connections + 1).then_some(()))
+    })
+    .await
+    .unwrap();
+    churn.some(100).await.unwrap();
+    watching.is_true(&admin).await.unwrap();
+    say(&format!("informers: {} connections under --goaway-chance", proxy.accepted()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_watches_than_a_connection_may_carry_are_all_served() {
+    let Some(assets) = assets_or_skip("informers: --http2-max-streams-per-connection") else { return };
+    let _turn = one_at_a_time().await;
+    let flags = vec!["--http2-max-streams-per-connection=32".to_owned()];
+    let plane = ControlPlane::start(assets, Options { apiserver_flags: flags, ..Options::default() }).await.unwrap();
+    let admin = plane.admin().await.unwrap();
+    let mut churn = Churn::start(admin.clone(), 6).await.unwrap();
+    churn.some(100).await.unwrap();
+    let watching = Watching::start(&plane, plane.port(), 6).unwrap();
+    let secrets = Resource::namespaced("", "v1", "secrets", "Secret");
+    let many: Vec<_> = (0..70)
+        .map(|it| watching.view.informers.dynamic(secrets.clone(), Scope::Namespace(format!("many-{it}").into())))
+        .collect();
+    watching.synced().await.unwrap();
+    let watched: Vec<_> = many.iter().map(|it| it.watched()).collect();
+    tokio::time::timeout(PATIENCE, join_all(watched.iter().map(|it| it.synced()))).await.unwrap();
+    for number in 0..70 {
+        let name = format!("many-{number}");
+        namespaces::create(&admin, &name).await.unwrap();
+        let (path, secret) = objects::secret(&name, "one");
+        admin.create(&path, &secret).await.unwrap();
+    }
+    churn.some(100).await.unwrap();
+    watching.is_true(&admin).await.unwrap();
+    eventually("every watch to bring its secret", PATIENCE, async || {
+        Ok(many.iter().all(|it| it.store().len() == 1).then_some(()))
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_without_http2_is_served_as_well() {
+    let Some(assets) = assets_or_skip("informers: --disable-http2-serving") else { return };
+    let _turn = one_at_a_time().await;
+    let flags = vec!["--disable-http2-serving".to_owned()];
+    let plane = ControlPlane::start(assets, Options { apiserver_flags: flags, ..Options::default() }).await.unwrap();
+    let proxy = Proxy::start(plane.port()).await.unwrap();
+    let admin = plane.admin().await.unwrap();
+    let mut churn = Churn::start(admin.clone(), 7).await.unwrap();
+    churn.some(100).await.unwrap();
+    let watching = Watching::start(&plane, proxy.port(), 7).unwrap();
+    watching.synced().await.unwrap();
+    churn.some(200).await.unwrap();
+    watching.is_true(&admin).await.unwrap();
+    assert!(proxy.accepted() >= 5, "each watch has a connection of its own");
+    proxy.cut_present();
+    churn.some(100).await.unwrap();
+    watching.is_true(&admin).await.unwrap();
+}

@@ -1,0 +1,357 @@
+//! The manager as a process: exit codes, messages, what it serves, and when.
+
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, Ipv4Addr},
+    path::Path,
+    process::{Command, Output},
+    sync::Arc,
+    time::Duration,
+};
+
+use clock::Clock;
+use e2e::{
+    AuditEvent, ControlPlane, Figures, Flavour, Identity, Launch, Options, Proxy, Signal, Usage, assets_or_skip,
+    binary, eventually, namespaces, objects, say,
+};
+use http::Method;
+use rustls::{
+    ClientConfig, RootCertStore,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    pki_types::{CertificateDer, ServerName, UnixTime},
+};
+use tokio::net::{TcpListener, TcpStream};
+
+/// Anything that a healthy machine does by itself.
+const SOON: Duration = Duration::from_secs(60);
+
+/// Runs the binary to its end. Without a service account's environment it is in no cluster.
+fn run(args: &[&str]) -> anyhow::Result<Output> {
+    let mut command = Command::new(binary()?);
+    command.args(args).env_remove("KUBERNETES_SERVICE_HOST").env_remove("KUBERNETES_SERVICE_PORT");
+    Ok(command.output()?)
+}
+
+/// True for a successful write of a Lease by a manager that then holds it.
+fn holds(event: &AuditEvent, manager: Identity) -> bool {
+    event.user() == manager.user() && event.lease_holder().is_some_and(|it| !it.is_empty())
+}
+
+/// Asserts exit code 1 and that stderr says all of `wanted`.
+fn fails(args: &[&str], wanted: &[&str]) -> anyhow::Result<()> {
+    let output = run(args)?;
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{args:?}: {stderr}");
+    for words in wanted {
+        assert!(stderr.contains(words), "{args:?} says {stderr:?}, not {words:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn acceptance_shell_006_007_unknown_controllers_are_all_reported_at_once() {
+    fails(&["--controllers=foo"], &["\"foo\" is not in the list of known controllers"]).unwrap();
+    let both = ["\"foo\" is not in the list of known controllers", "\"bar\" is not in the list of known controllers"];
+    fails(&["--controllers=-foo,bar"], &both).unwrap();
+}
+
+#[tokio::test]
+async fn acceptance_shell_012_bad_flags_end_the_process_before_any_api_access() {
+    // Whoever speaks to the API server connects here.
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let master = format!("--master=http://{}", listener.local_addr().unwrap());
+    fails(&[&master, "--no-such-flag"], &["--no-such-flag"]).unwrap();
+    fails(&[&master, "positional"], &["does not take any arguments", "positional"]).unwrap();
+    fails(&[&master, "--concurrent-job-syncs=0"], &["concurrent-job-syncs"]).unwrap();
+    fails(&[&master, "--concurrent-namespace-syncs=0"], &["concurrent-namespace-syncs"]).unwrap();
+    let came = tokio::time::timeout(Duration::from_millis(10), listener.accept()).await;
+    assert!(came.is_err(), "somebody connected: {came:?}");
+}
+
+#[test]
+fn acceptance_shell_013_only_leases_can_be_the_lock() {
+    let lock = "--leader-elect-resource-lock=endpoints";
+    fails(&[lock], &["resourceLock value must be \"leases\""]).unwrap();
+    // Without election the value is accepted: what ends the process is the missing way to an API server.
+    let output = run(&[lock, "--leader-elect=false", "--secure-port=0"]).unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(!stderr.contains("resourceLock") && stderr.contains("--kubeconfig"), "{stderr}");
+}
+
+#[test]
+fn acceptance_shell_015_outside_a_cluster_without_kubeconfig_the_process_says_what_is_missing() {
+    fails(&["--secure-port=0"], &["--kubeconfig", "--master", "in-cluster"]).unwrap();
+    let missing = "--kubeconfig=/nowhere/to/be/found";
+    fails(&["--secure-port=0", missing], &["/nowhere/to/be/found"]).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acceptance_shell_016_without_a_port_nothing_listens_and_the_manager_works() {
+    let Some(assets) = assets_or_skip("--secure-port=0") else { return };
+    let plane = ControlPlane::start(assets, Options::default()).await.unwrap();
+    let admin = plane.admin().await.unwrap();
+    let manager = Launch::new(&plane, Flavour::Ours).unwrap().flag("secure-port", "0").start().unwrap();
+    namespaces::create(&admin, "unserved").await.unwrap();
+    namespaces::delete(&admin, "unserved").await.unwrap();
+    namespaces::gone(&admin, "unserved", SOON).await.unwrap();
+    assert_eq!(listening(manager.pid()).unwrap(), BTreeSet::new());
+
+    let serving = Launch::new(&plane, Flavour::Ours).unwrap().started().await.unwrap();
+    assert_eq!(listening(serving.pid()).unwrap(), BTreeSet::from([serving.port()]), "the check sees what listens");
+}
+
+/// The ports on which a process listens.
+fn listening(pid: u32) -> anyhow::Result<BTreeSet<u16>> {
+    let mut inodes = BTreeSet::new();
+    for entry in std::fs::read_dir(format!("/proc/{pid}/fd"))? {
+        let Ok(target) = std::fs::read_link(entry?.path()) else { continue };
+        let inode = target.to_str().and_then(|it| it.strip_prefix("socket:[")?.strip_suffix(']'));
+        inodes.extend(inode.map(str::to_owned));
+    }
+    let mut ports = BTreeSet::new();
+    for table in ["tcp", "tcp6"] {
+        let table = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("net").join(table));
+        for line in table.unwrap_or_default().lines().skip(1) {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            // Local address, state (0A listens) and inode.
+            let [_, local, _, "0A", _, _, _, _, _, inode, ..] = fields[..] else { continue };
+            if inodes.contains(inode) {
+                let port = local.rsplit(':').next().unwrap_or_default();
+                ports.insert(u16::from_str_radix(port, 16)?);
+            }
+        }
+    }
+    Ok(ports)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acceptance_shell_017_033_a_standby_serves_with_a_certificate_of_its_own_and_works_not() {
+    let Some(assets) = assets_or_skip("a standby") else { return };
+    let plane = ControlPlane::start(assets, Options { audit: true, ..Options::default() }).await.unwrap();
+    let admin = plane.admin().await.unwrap();
+    let mut audit = plane.audit();
+    let replica = |number| {
+        let launch = Launch::new(&plane, Flavour::Ours).unwrap();
+        launch
+            .kubeconfig(&plane.kubeconfig(Identity::Replica(number)).unwrap())
+            .flag("leader-elect-resource-name", "two")
+    };
+    let leader = replica(0).started().await.unwrap();
+    audit.first("a leader", SOON, |it| holds(it, Identity::Replica(0))).await.unwrap();
+    let mut standby = replica(1).started().await.unwrap();
+    standby.says_ok("/readyz").await.unwrap();
+    for number in 0..20 {
+        let name = format!("watched-{number}");
+        namespaces::create(&admin, &name).await.unwrap();
+        admin.create_all(objects::dozen(&name, 12)).await.unwrap();
+        namespaces::delete(&admin, &name).await.unwrap();
+    }
+    for number in 0..20 {
+        namespaces::gone(&admin, &format!("watched-{number}"), SOON).await.unwrap();
+    }
+    let standby_user = Identity::Replica(1).user();
+    let written = |it: &AuditEvent| it.user() == standby_user && it.is_write();
+    assert_eq!(audit.count(written).unwrap(), 0, "a standby writes nothing");
+
+    let verbose = |manager: &e2e::Manager| manager.endpoints().unwrap();
+    let health = verbose(&standby).send(Method::GET, "/healthz?verbose", None).await.unwrap();
+    assert_eq!(health.code, 200);
+    assert!(health.text.contains("[+]leaderElection ok"), "{}", health.text);
+    assert!(!health.text.contains("namespace-controller"), "{}", health.text);
+    let health = verbose(&leader).send(Method::GET, "/healthz?verbose", None).await.unwrap();
+    assert!(health.text.contains("[+]namespace-controller ok"), "{}", health.text);
+    let metrics = verbose(&standby).send(Method::GET, "/metrics", None).await.unwrap();
+    assert!(metrics.text.contains("leader_election_master_status{name=\"two\"} 0"), "{}", metrics.text);
+
+    let certificate = served_certificate(standby.port()).await.unwrap();
+    for name in [ServerName::try_from("localhost").unwrap(), ServerName::from(IpAddr::from(Ipv4Addr::LOCALHOST))] {
+        let name_ = name.clone();
+        verified(standby.port(), certificate.clone(), name).await.unwrap_or_else(|err| panic!("{name_:?}: {err:#}"));
+    }
+}
+
+/// Shakes hands trusting `certificate` alone: it is good for `name` and signed by itself.
+async fn verified(port: u16, certificate: CertificateDer<'static>, name: ServerName<'static>) -> anyhow::Result<()> {
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate)?;
+    let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
+    tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, socket).await?;
+    Ok(())
+}
+
+async fn served_certificate(port: u16) -> anyhow::Result<CertificateDer<'static>> {
+    let mut config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Anyone))
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
+    let name = ServerName::try_from("localhost")?;
+    let stream = tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, socket).await?;
+    let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
+    let first = certificates.first().ok_or_else(|| anyhow::anyhow!("no certificate"))?;
+    Ok(first.clone().into_owned())
+}
+
+/// Trusts everybody: only to see who is there.
+#[derive(Debug)]
+struct Anyone;
+
+impl ServerCertVerifier for Anyone {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &rustls::DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &rustls::DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
+        rustls::crypto::ring::default_provider().signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acceptance_shell_039_controllers_begin_between_one_and_two_start_intervals_after_leadership() {
+    let Some(assets) = assets_or_skip("--controller-start-interval") else { return };
+    let plane = ControlPlane::start(assets, Options { audit: true, ..Options::default() }).await.unwrap();
+    let admin = plane.admin().await.unwrap();
+    let mut audit = plane.audit();
+    // Something to do at once.
+    for number in 0..5 {
+        let name = format!("due-{number}");
+        namespaces::create(&admin, &name).await.unwrap();
+        admin.create_all(vec![objects::config_map(&name, "a")]).await.unwrap();
+        namespaces::delete(&admin, &name).await.unwrap();
+    }
+    let kubeconfig = plane.kubeconfig(Identity::Replica(0)).unwrap();
+    let launch = Launch::new(&plane, Flavour::Ours).unwrap().kubeconfig(&kubeconfig);
+    let _manager = launch.flag("controller-start-interval", "1s").started().await.unwrap();
+    let user = Identity::Replica(0).user();
+    let acquired = audit.first("leadership", SOON, |it| holds(it, Identity::Replica(0))).await.unwrap();
+    let first = audit.first("work", SOON, |it| it.user() == user && it.is_work()).await.unwrap();
+    let began: Duration = first.received.duration_since(acquired.received).try_into().unwrap();
+    // Half a second for the first sync itself: it discovers the server's resources.
+    let wanted = Duration::from_secs(1)..Duration::from_millis(2_500);
+    assert!(wanted.contains(&began), "began after {began:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_certificate_is_identity_enough() {
+    let Some(assets) = assets_or_skip("a client certificate") else { return };
+    let plane = ControlPlane::start(assets, Options { audit: true, ..Options::default() }).await.unwrap();
+    let admin = plane.admin().await.unwrap();
+    let subject = serde_json::json!({ "kind": "User", "apiGroup": "rbac.authorization.k8s.io",
+        "name": Identity::ControllerManager.user() });
+    let role = serde_json::json!({ "kind": "ClusterRole", "apiGroup": "rbac.authorization.k8s.io",
+        "name": "system:controller:namespace-controller" });
+    let binding = serde_json::json!({ "metadata": { "name": "e2e" }, "roleRef": role, "subjects": [subject] });
+    admin.create("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &binding).await.unwrap();
+    let kubeconfig = plane.kubeconfig(Identity::ControllerManager).unwrap();
+    let launch = Launch::new(&plane, Flavour::Ours).unwrap().kubeconfig(&kubeconfig);
+    // The name for which the cluster's own roles give rights.
+    let launch = launch.flag("leader-elect-resource-name", "kube-controller-manager");
+    let _manager = launch.started().await.unwrap();
+    namespaces::create(&admin, "certified").await.unwrap();
+    admin.create_all(objects::dozen("certified", 24)).await.unwrap();
+    namespaces::delete(&admin, "certified").await.unwrap();
+    namespaces::gone(&admin, "certified", SOON).await.unwrap();
+    let user = Identity::ControllerManager.user();
+    let refused = |it: &AuditEvent| it.user() == user && matches!(it.code(), 401 | 403);
+    let mut audit = plane.audit();
+    let refusals: Vec<_> = audit.events().unwrap().iter().filter(|it| refused(it)).map(|it| it.uri.clone()).collect();
+    assert!(refusals.is_empty(), "{refusals:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_signal_ends_the_process_at_once() {
+    let Some(assets) = assets_or_skip("a second signal") else { return };
+    let plane = ControlPlane::start(assets, Options { audit: true, ..Options::default() }).await.unwrap();
+    let admin = plane.admin().await.unwrap();
+    let proxy = Proxy::start(plane.port()).await.unwrap();
+    let kubeconfig = plane.kubeconfig_through(Identity::Replica(0), proxy.port()).unwrap();
+    let launch = Launch::new(&plane, Flavour::Ours).unwrap().kubeconfig(&kubeconfig);
+    let mut manager = launch.flag("controller-shutdown-timeout", "0s").started().await.unwrap();
+    namespaces::create(&admin, "busy").await.unwrap();
+    admin.create_all(objects::dozen("busy", 600)).await.unwrap();
+    namespaces::delete(&admin, "busy").await.unwrap();
+    let work = |it: &AuditEvent| it.user() == Identity::Replica(0).user() && it.is_work();
+    plane.audit().first("work", SOON, work).await.unwrap();
+    // No call that is in flight, or begun from now on, is ever answered: the orderly end cannot come soon.
+    proxy.freeze();
+    manager.signal(Signal::TERM).unwrap();
+    eventually("the first signal to be heeded", SOON, async || {
+        Ok(manager.log()?.contains("asked to stop").then_some(()))
+    })
+    .await
+    .unwrap();
+    assert_eq!(manager.status().unwrap(), None, "it waits for the calls in flight");
+    manager.signal(Signal::TERM).unwrap();
+    let code = manager.exit(Duration::from_secs(2)).await.unwrap();
+    assert_eq!(code, Some(1), "cut short is no success");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_process_is_alive_within_fifty_milliseconds() {
+    let Some(assets) = assets_or_skip("the time from exec to /livez") else { return };
+    let plane = ControlPlane::start(assets, Options::default()).await.unwrap();
+    let clock = Clock::system();
+    let mut figures = Figures::default();
+    for _ in 0..5 {
+        let launch = Launch::new(&plane, Flavour::Ours).unwrap();
+        let port = e2e::free_port().unwrap();
+        let endpoints = e2e::Rest::unverified(port).unwrap();
+        let began = clock.now();
+        let manager = launch.flag("secure-port", &port.to_string()).start().unwrap();
+        while endpoints.send(Method::GET, "/livez", None).await.map_or(true, |it| it.code != 200) {
+            assert!(clock.now() - began < SOON, "{}", manager.log().unwrap());
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        figures.add(clock.now() - began);
+    }
+    figures.tell("exec to /livez ok");
+    assert!(figures.median() <= Duration::from_millis(50), "{figures:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idle_leader_is_small() {
+    let Some(assets) = assets_or_skip("the size of an idle leader") else { return };
+    let plane = ControlPlane::start(assets, Options { audit: true, ..Options::default() }).await.unwrap();
+    let mut manager = Launch::new(&plane, Flavour::Ours).unwrap().started().await.unwrap();
+    plane.audit().first("a leader", SOON, |it| holds(it, Identity::Admin)).await.unwrap();
+    manager.says_ok("/readyz").await.unwrap();
+    // Memory that start-up needed is given back within seconds.
+    let small = eventually("an idle leader of 15 MiB, of it 4 MiB anonymous", SOON, async || {
+        let usage = Usage::of(manager.pid())?;
+        anyhow::ensure!(usage.resident_kib <= 15 * 1024 && usage.anonymous_kib <= 4 * 1024, "{usage:?}");
+        Ok(Some(usage))
+    });
+    say(&format!("an idle leader: {:?}", small.await.unwrap()));
+}

@@ -1,0 +1,190 @@
+//! Content goes, the namespace follows, and what is not ours stays.
+
+use std::time::Duration;
+
+use e2e::{AuditEvent, Identity, eventually, namespaces, objects};
+use futures::StreamExt;
+use serde_json::json;
+
+use crate::scene::{FINALIZERS, REMAINING, SAFETY_DELAY, SOON, Scene};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acceptance_namespace_022_two_thousand_objects_of_twelve_kinds_custom_ones_and_held_pods_go() {
+    let Some(scene) = Scene::enter("two thousand objects").await.unwrap() else { return };
+    let name = "crowded";
+    let (path, definition) = objects::definition("crowds");
+    scene.admin.create(&path, &definition).await.unwrap();
+    scene.namespace(name, objects::dozen(name, 1_900)).await.unwrap();
+    let custom = objects::custom(name, "crowds", "first");
+    eventually("the custom resource to be served", SOON, async || {
+        scene.admin.create(&custom.0, &custom.1).await.map(Some)
+    })
+    .await
+    .unwrap();
+    let customs = (0..60).map(|it| objects::custom(name, "crowds", &format!("c-{it}")));
+    let pods = (0..40).map(|it| objects::held_by("e2e.mini-kcm.dev/hold", objects::pod(name, &format!("p-{it}"))));
+    scene.admin.create_all(customs.chain(pods).collect()).await.unwrap();
+
+    namespaces::delete(&scene.admin, name).await.unwrap();
+    let pods = format!("/api/v1/namespaces/{name}/pods");
+    let condemned = eventually("all pods to be deleted", SOON, async || {
+        let pods = scene.admin.items(&pods).await?;
+        Ok(pods.iter().all(|it| it["metadata"]["deletionTimestamp"].is_string()).then_some(pods))
+    });
+    for pod in condemned.await.unwrap() {
+        let path = format!("{pods}/{}", pod["metadata"]["name"].as_str().unwrap());
+        scene.admin.merge(&path, &objects::released()).await.unwrap();
+    }
+    // No garbage collector runs here: an object kept for the orphaning of its dependents would stay for ever.
+    namespaces::gone(&scene.admin, name, SOON).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acceptance_namespace_002_nothing_is_finalized_within_five_seconds() {
+    let Some(scene) = Scene::enter("the safety delay").await.unwrap() else { return };
+    let name = "delayed";
+    scene.namespace(name, vec![objects::config_map(name, "a")]).await.unwrap();
+    namespaces::delete(&scene.admin, name).await.unwrap();
+    let deleted = namespaces::deleted_at(&scene.admin.get(&namespaces::path(name)).await.unwrap()).unwrap();
+    namespaces::gone(&scene.admin, name, SOON).await.unwrap();
+
+    let by_manager = |it: &AuditEvent| it.user() == Identity::Replica(0).user() && it.is_write();
+    let finalize = scene.audit().last("finalize", |it| {
+        by_manager(it) && it.resource() == "namespaces/finalize" && it.name() == name && it.succeeded()
+    });
+    let delay = finalize.unwrap().received.duration_since(deleted);
+    assert!(delay >= SAFETY_DELAY.try_into().unwrap(), "finalized after {delay}");
+    if scene.is_ours() {
+        let content = scene.audit().last("deletion of the ConfigMap", |it| {
+            by_manager(it) && it.resource() == "configmaps" && it.namespace() == name
+        });
+        let delay = content.unwrap().received.duration_since(deleted);
+        assert!(delay < SAFETY_DELAY.try_into().unwrap(), "content goes at once, but went after {delay}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acceptance_namespace_005_an_empty_namespace_gets_five_false_conditions_and_goes() {
+    let Some(scene) = Scene::enter("an empty namespace").await.unwrap() else { return };
+    let name = "empty";
+    scene.namespace(name, Vec::new()).await.unwrap();
+    let watch = format!("/api/v1/namespaces?watch=true&fieldSelector=metadata.name={name}");
+    let mut events = scene.admin.watch(&watch).await.unwrap();
+    namespaces::delete(&scene.admin, name).await.unwrap();
+
+    let last = async {
+        while let Some(event) = events.next().await {
+            let event = event?;
+            if event["type"] == "DELETED" {
+                return Ok(event["object"].clone());
+            }
+        }
+        anyhow::bail!("the watch ended")
+    };
+    let last = tokio::time::timeout(SOON, last).await.unwrap().unwrap();
+    for of in namespaces::CONDITIONS {
+        let condition = namespaces::condition(&last, of).unwrap_or_else(|| panic!("no {of}"));
+        assert_eq!(condition.status, "False", "{of}: {condition:?}");
+    }
+    let order: Vec<_> = last["status"]["conditions"].as_array().unwrap().iter().map(|it| it["type"].clone()).collect();
+    assert_eq!(order, namespaces::CONDITIONS);
+    assert_eq!(last["status"]["phase"], "Terminating");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acceptance_namespace_006_a_foreign_finalizer_of_the_spec_stays_and_keeps_the_namespace() {
+    let Some(scene) = Scene::enter("a foreign finalizer").await.unwrap() else { return };
+    let name = "foreign";
+    let foreign = "e2e.mini-kcm.dev/guard";
+    let object =
+        json!({ "metadata": { "name": name, "labels": { "kept": "yes" } }, "spec": { "finalizers": [foreign] } });
+    scene.admin.create("/api/v1/namespaces", &object).await.unwrap();
+    let (path, map) = objects::config_map(name, "a");
+    scene.admin.create(&path, &map).await.unwrap();
+    namespaces::delete(&scene.admin, name).await.unwrap();
+
+    let finalized = eventually("only the foreign finalizer to be left", SOON, async || {
+        let namespace = scene.admin.get(&namespaces::path(name)).await?;
+        Ok((namespace["spec"]["finalizers"] == json!([foreign])).then_some(namespace))
+    });
+    let namespace = finalized.await.unwrap();
+    assert_eq!(namespace["status"]["phase"], "Terminating");
+    assert_eq!(namespace["metadata"]["labels"]["kept"], "yes", "foreign metadata survives the finalize call");
+    assert_eq!(scene.admin.items(&path).await.unwrap(), Vec::<serde_json::Value>::new());
+
+    let mut namespace = namespace;
+    namespace["spec"]["finalizers"] = json!([]);
+    scene.admin.put(&format!("{}/finalize", namespaces::path(name)), &namespace).await.unwrap();
+    namespaces::gone(&scene.admin, name, SOON).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acceptance_namespace_024_a_hundred_namespaces_at_once_are_gone_within_150_seconds() {
+    let Some(scene) = Scene::enter("a hundred namespaces").await.unwrap() else { return };
+    let names: Vec<String> = (0..100).map(|it| format!("one-of-many-{it}")).collect();
+    for name in &names {
+        scene.namespace(name, vec![objects::config_map(name, "a"), objects::secret(name, "b")]).await.unwrap();
+    }
+    for name in &names {
+        namespaces::delete(&scene.admin, name).await.unwrap();
+    }
+    eventually("all of them to go", Duration::from_secs(150), async || {
+        let there = scene.admin.items("/api/v1/namespaces").await?;
+        let left =
+            there.iter().filter(|it| it["metadata"]["name"].as_str().is_some_and(|it| it.starts_with("one-of-")));
+        let left = left.count();
+        anyhow::ensure!(left == 0, "{left} left");
+        Ok(Some(()))
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acceptance_namespace_025_a_namespace_that_comes_back_is_empty() {
+    let Some(scene) = Scene::enter("a namespace comes back").await.unwrap() else { return };
+    let name = "phoenix";
+    let content = || vec![objects::pod(name, "p"), objects::service(name, "s"), objects::config_map(name, "c")];
+    scene.namespace(name, content()).await.unwrap();
+    let uid = scene.admin.get(&namespaces::path(name)).await.unwrap()["metadata"]["uid"].clone();
+    namespaces::delete(&scene.admin, name).await.unwrap();
+    namespaces::gone(&scene.admin, name, SOON).await.unwrap();
+
+    namespaces::create(&scene.admin, name).await.unwrap();
+    for plural in ["pods", "services", "configmaps"] {
+        let items = scene.admin.items(&format!("{}/{plural}", namespaces::path(name))).await.unwrap();
+        assert!(items.is_empty(), "{plural}: {items:?}");
+    }
+    let namespace = scene.admin.get(&namespaces::path(name)).await.unwrap();
+    assert_ne!(namespace["metadata"]["uid"], uid);
+    assert_eq!(namespace["status"]["phase"], "Active");
+    // Its successor is nobody's to empty.
+    scene.admin.create_all(content()).await.unwrap();
+    namespaces::delete(&scene.admin, name).await.unwrap();
+    namespaces::gone(&scene.admin, name, SOON).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acceptance_namespace_027_a_custom_resource_defined_after_the_start_is_emptied_too() {
+    let Some(scene) = Scene::enter("a late definition").await.unwrap() else { return };
+    let name = "late-definition";
+    // A namespace that goes before the definition comes: whatever the manager remembers of discovery, it remembers now.
+    scene.namespace("early-bird", Vec::new()).await.unwrap();
+    namespaces::delete(&scene.admin, "early-bird").await.unwrap();
+    namespaces::gone(&scene.admin, "early-bird", SOON).await.unwrap();
+
+    let (path, definition) = objects::definition("latecomers");
+    scene.admin.create(&path, &definition).await.unwrap();
+    scene.namespace(name, Vec::new()).await.unwrap();
+    let (path, object) = objects::held_by("e2e.mini-kcm.dev/hold", objects::custom(name, "latecomers", "one"));
+    eventually("the custom resource to be served", SOON, async || scene.admin.create(&path, &object).await.map(Some))
+        .await
+        .unwrap();
+    namespaces::delete(&scene.admin, name).await.unwrap();
+
+    let stuck = namespaces::until_true(&scene.admin, name, &[REMAINING, FINALIZERS], SOON).await.unwrap();
+    let message = namespaces::condition(&stuck, REMAINING).unwrap().message;
+    assert_eq!(message, "Some resources are remaining: latecomers.e2e.mini-kcm.dev has 1 resource instances");
+    scene.admin.merge(&format!("{path}/one"), &objects::released()).await.unwrap();
+    namespaces::gone(&scene.admin, name, SOON).await.unwrap();
+}

@@ -1,0 +1,11 @@
+//! The Namespace controller on a real API server. The upstream manager passes these scenarios too (`E2E_MANAGER=go`);
+//! what only ours does is asserted for ours alone.
+//!
+//! Scenarios that do not disturb each other share one control plane and one manager and run side by side: most of
+//! their time is the safety delay of five seconds.
+
+mod scene;
+
+mod content;
+mod pods;
+mod trouble;

@@ -1,0 +1,127 @@
+//! Pods go first.
+
+use std::time::Duration;
+
+use e2e::{eventually, namespaces, objects, say};
+
+use crate::scene::{CONTENT_FAILURE, FINALIZERS, REMAINING, SAFETY_DELAY, SOON, Scene, forbid};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acceptance_namespace_009_031_a_held_pod_goes_first_and_the_conditions_say_so_meanwhile() {
+    let Some(scene) = Scene::enter("pods first").await.unwrap() else { return };
+    let (name, finalizer) = ("pods-first", "e2e.mini-kcm.dev/hold");
+    let (pods, pod) = objects::held_by(finalizer, objects::pod(name, "held"));
+    let (maps, map) = objects::config_map(name, "a");
+    scene.namespace(name, vec![(pods.clone(), pod), (maps.clone(), map)]).await.unwrap();
+    namespaces::delete(&scene.admin, name).await.unwrap();
+
+    let pod = format!("{pods}/held");
+    eventually("the pod to be deleted", SOON, async || {
+        let pod = scene.admin.get(&pod).await?;
+        Ok(pod["metadata"]["deletionTimestamp"].is_string().then_some(()))
+    })
+    .await
+    .unwrap();
+    if scene.is_ours() {
+        let wanted = [REMAINING, FINALIZERS];
+        let namespace = namespaces::until_true(&scene.admin, name, &wanted, SOON).await.unwrap();
+        let remaining = namespaces::condition(&namespace, REMAINING).unwrap();
+        assert_eq!(remaining.message, "Some resources are remaining: pods. has 1 resource instances");
+        let finalizers = namespaces::condition(&namespace, FINALIZERS).unwrap();
+        let message =
+            format!("Some content in the namespace has finalizers remaining: {finalizer} in 1 resource instances");
+        assert_eq!(finalizers.message, message);
+    }
+    // Several passes later the ConfigMap is still there.
+    scene.passes(name, "pods", 2).await.unwrap();
+    assert_eq!(scene.admin.items(&maps).await.unwrap().len(), 1, "other content waits for the last pod");
+    let namespace = scene.admin.get(&namespaces::path(name)).await.unwrap();
+    assert_eq!(namespace["status"]["phase"], "Terminating");
+    assert!(namespaces::condition(&namespace, CONTENT_FAILURE).is_some(), "{namespace}");
+
+    scene.admin.merge(&pod, &objects::released()).await.unwrap();
+    namespaces::gone(&scene.admin, name, SOON).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acceptance_namespace_010_nothing_else_is_deleted_within_the_grace_of_a_pod() {
+    let Some(scene) = Scene::enter("grace").await.unwrap() else { return };
+    let name = "graceful";
+    let (pods, pod) = objects::scheduled_pod(name, "slow", 30);
+    let (maps, map) = objects::config_map(name, "a");
+    scene.namespace(name, vec![(pods.clone(), pod), (maps.clone(), map)]).await.unwrap();
+    namespaces::delete(&scene.admin, name).await.unwrap();
+
+    let pod = format!("{pods}/slow");
+    eventually("the pod to be deleted", SOON, async || {
+        Ok(scene.admin.get(&pod).await?["metadata"]["deletionTimestamp"].is_string().then_some(()))
+    })
+    .await
+    .unwrap();
+    // The conditions are the end of the pass that found the pod.
+    eventually("the conditions", SOON, async || {
+        let namespace = scene.admin.get(&namespaces::path(name)).await?;
+        Ok(namespaces::condition(&namespace, REMAINING).map(drop))
+    })
+    .await
+    .unwrap();
+    let namespace = scene.admin.get(&namespaces::path(name)).await.unwrap();
+    assert_eq!(scene.admin.items(&maps).await.unwrap().len(), 1);
+    assert_eq!(namespaces::condition(&namespace, CONTENT_FAILURE).unwrap().status, "False", "grace is no failure");
+
+    // The containers have ended: the kubelet would delete the pod for good.
+    scene.admin.delete_now(&pod).await.unwrap();
+    // Upstream looks again 16 s after its last look; ours is woken by the pod's end and waits for the safety delay only.
+    let within = if scene.is_ours() { SAFETY_DELAY + Duration::from_secs(5) } else { SOON };
+    namespaces::gone(&scene.admin, name, within).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acceptance_namespace_012_a_pod_that_outlives_its_grace_is_an_error_that_names_pods() {
+    let Some(scene) = Scene::enter("a pod beyond its grace").await.unwrap() else { return };
+    let name = "overdue";
+    let (pods, pod) = objects::scheduled_pod(name, "stuck", 1);
+    scene.namespace(name, vec![(pods.clone(), pod)]).await.unwrap();
+    namespaces::delete(&scene.admin, name).await.unwrap();
+
+    let failed = eventually("the failure", SOON, async || {
+        let namespace = scene.admin.get(&namespaces::path(name)).await?;
+        Ok(namespaces::condition(&namespace, CONTENT_FAILURE).filter(|it| it.status == "True"))
+    });
+    let failed = failed.await.unwrap();
+    assert_eq!(failed.reason, "ContentDeletionFailed");
+    let wanted = format!("unexpected items still remain in namespace: {name} for gvr: /v1, Resource=pods");
+    assert!(failed.message.contains(&wanted), "{}", failed.message);
+
+    scene.admin.delete_now(&format!("{pods}/stuck")).await.unwrap();
+    namespaces::gone(&scene.admin, name, SOON).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acceptance_namespace_030_while_pods_cannot_be_deleted_nothing_else_is() {
+    let Some(scene) = Scene::enter("refused pods").await.unwrap() else { return };
+    if !scene.is_ours() {
+        return say("upstream deletes other kinds when the pod step fails: not run with it");
+    }
+    let name = "refused-pods";
+    let (pods, pod) = objects::pod(name, "kept");
+    let (maps, map) = objects::config_map(name, "a");
+    scene.namespace(name, vec![(pods.clone(), pod), (maps.clone(), map)]).await.unwrap();
+    let policy = objects::undeletable("e2e-refused-pods", name, "pods");
+    let paths = policy.clone().map(|(path, _)| format!("{path}/e2e-refused-pods"));
+    forbid(&scene.admin, policy, &format!("{pods}/kept")).await.unwrap();
+    namespaces::delete(&scene.admin, name).await.unwrap();
+
+    eventually("the failure", SOON, async || {
+        let namespace = scene.admin.get(&namespaces::path(name)).await?;
+        let failed = namespaces::condition(&namespace, CONTENT_FAILURE).filter(|it| it.status == "True");
+        Ok(failed.filter(|it| it.message.contains("pods stay")))
+    })
+    .await
+    .unwrap();
+    assert_eq!(scene.admin.items(&maps).await.unwrap().len(), 1);
+    for path in paths.iter().rev() {
+        scene.admin.delete(path).await.unwrap();
+    }
+    namespaces::gone(&scene.admin, name, SOON).await.unwrap();
+}

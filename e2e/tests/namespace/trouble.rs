@@ -1,0 +1,158 @@
+//! What stands in the way is named, stops only its own part, and does not stop the rest.
+
+use e2e::{ControlPlane, Options, assets_or_skip, eventually, namespaces, objects};
+use http::Method;
+use serde_json::json;
+
+use crate::scene::{CONTENT_FAILURE, DISCOVERY, FINALIZERS, REMAINING, SOON, Scene, flavour, forbid, launch};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acceptance_namespace_013_020_a_stuck_finalizer_is_told_truthfully_and_once() {
+    let Some(scene) = Scene::enter("a stuck finalizer").await.unwrap() else { return };
+    let (name, finalizer) = ("stuck", "custom.io/finalizer");
+    let (path, deployment) = objects::held_by(finalizer, objects::deployment(name, "held"));
+    let content = vec![(path.clone(), deployment), objects::config_map(name, "a"), objects::secret(name, "b")];
+    scene.namespace(name, content).await.unwrap();
+    namespaces::delete(&scene.admin, name).await.unwrap();
+
+    let stuck = namespaces::until_true(&scene.admin, name, &[REMAINING, FINALIZERS], SOON).await.unwrap();
+    let remaining = namespaces::condition(&stuck, REMAINING).unwrap();
+    assert_eq!(remaining.reason, "SomeResourcesRemain");
+    assert_eq!(remaining.message, "Some resources are remaining: deployments.apps has 1 resource instances");
+    let finalizers = namespaces::condition(&stuck, FINALIZERS).unwrap();
+    assert_eq!(finalizers.reason, "SomeFinalizersRemain");
+    let message =
+        format!("Some content in the namespace has finalizers remaining: {finalizer} in 1 resource instances");
+    assert_eq!(finalizers.message, message);
+    for (of, reason, message) in [
+        (DISCOVERY, "ResourcesDiscovered", "All resources successfully discovered"),
+        (
+            "NamespaceDeletionGroupVersionParsingFailure",
+            "ParsedGroupVersions",
+            "All legacy kube types successfully parsed",
+        ),
+        (CONTENT_FAILURE, "ContentDeleted", "All content successfully deleted, may be waiting on finalization"),
+    ] {
+        let condition = namespaces::condition(&stuck, of).unwrap();
+        assert_eq!((&*condition.reason, &*condition.message), (reason, message));
+    }
+
+    // The next passes find the same and write nothing.
+    scene.passes(name, "deployments", 4).await.unwrap();
+    let later = scene.admin.get(&namespaces::path(name)).await.unwrap();
+    assert_eq!(later["metadata"]["resourceVersion"], stuck["metadata"]["resourceVersion"]);
+
+    scene.admin.merge(&format!("{path}/held"), &objects::released()).await.unwrap();
+    namespaces::gone(&scene.admin, name, SOON).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acceptance_namespace_019_021_one_refused_kind_stops_no_other_and_its_condition_flips_back() {
+    let Some(scene) = Scene::enter("a refused kind").await.unwrap() else { return };
+    let name = "refused";
+    let (secrets, secret) = objects::secret(name, "kept");
+    let (path, deployment) = objects::held_by("custom.io/finalizer", objects::deployment(name, "held"));
+    let content = vec![(secrets.clone(), secret), (path.clone(), deployment), objects::config_map(name, "a")];
+    scene.namespace(name, content).await.unwrap();
+    let policy = objects::undeletable("e2e-refused", name, "secrets");
+    let paths = policy.clone().map(|(path, _)| format!("{path}/e2e-refused"));
+    forbid(&scene.admin, policy, &format!("{secrets}/kept")).await.unwrap();
+    namespaces::delete(&scene.admin, name).await.unwrap();
+
+    let failed = eventually("the failure", SOON, async || {
+        let namespace = scene.admin.get(&namespaces::path(name)).await?;
+        let failed = namespaces::condition(&namespace, CONTENT_FAILURE).filter(|it| it.status == "True");
+        Ok(failed.filter(|it| it.message.contains("secrets stay")))
+    });
+    let failed = failed.await.unwrap();
+    assert!(failed.message.starts_with("Failed to delete all resource types, 1 remaining: "), "{}", failed.message);
+    eventually("the other kinds to be deleted", SOON, async || {
+        let maps = scene.admin.items(&format!("/api/v1/namespaces/{name}/configmaps")).await?;
+        let deployment = scene.admin.get(&format!("{path}/held")).await?;
+        Ok((maps.is_empty() && deployment["metadata"]["deletionTimestamp"].is_string()).then_some(()))
+    })
+    .await
+    .unwrap();
+    assert_eq!(scene.admin.items(&secrets).await.unwrap().len(), 1);
+
+    for path in paths.iter().rev() {
+        scene.admin.delete(path).await.unwrap();
+    }
+    let flipped = eventually("the failure to end", SOON, async || {
+        let namespace = scene.admin.get(&namespaces::path(name)).await?;
+        Ok(namespaces::condition(&namespace, CONTENT_FAILURE).filter(|it| it.status == "False"))
+    });
+    assert!(flipped.await.unwrap().since >= failed.since);
+    scene.admin.merge(&format!("{path}/held"), &objects::released()).await.unwrap();
+    namespaces::gone(&scene.admin, name, SOON).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acceptance_namespace_014_029_a_dead_aggregated_api_is_named_and_stops_only_the_finalizing() {
+    let Some(assets) = assets_or_skip("a dead aggregated API") else { return };
+    let Some(flavour) = flavour(assets) else { return };
+    let plane = ControlPlane::start(assets, Options::default()).await.unwrap();
+    let _manager = launch(&plane, flavour).unwrap().started().await.unwrap();
+    let admin = plane.admin().await.unwrap();
+    let (name, group) = ("cut-off", "dead.example.com");
+    let (path, service) = objects::dead_api(group);
+    admin.create(&path, &service).await.unwrap();
+    eventually("the API to be known as dead", SOON, async || {
+        Ok((admin.send(Method::GET, &format!("/apis/{group}/v1"), None).await?.code == 503).then_some(()))
+    })
+    .await
+    .unwrap();
+    namespaces::create(&admin, name).await.unwrap();
+    let mut content = objects::dozen(name, 24);
+    content.push(objects::pod(name, "p"));
+    let collections: Vec<String> = content.iter().map(|(path, _)| path.clone()).collect();
+    admin.create_all(content).await.unwrap();
+    namespaces::delete(&admin, name).await.unwrap();
+
+    let cut_off = namespaces::until_true(&admin, name, &[DISCOVERY], SOON).await.unwrap();
+    let condition = namespaces::condition(&cut_off, DISCOVERY).unwrap();
+    assert_eq!(condition.reason, "DiscoveryFailed");
+    assert!(condition.message.contains(group), "{}", condition.message);
+    eventually("everything else to be emptied", SOON, async || {
+        for path in &collections {
+            anyhow::ensure!(admin.items(path).await?.is_empty(), "{path} is not empty");
+        }
+        Ok(Some(()))
+    })
+    .await
+    .unwrap();
+    let emptied = admin.get(&namespaces::path(name)).await.unwrap();
+    assert_eq!(emptied["spec"]["finalizers"], json!(["kubernetes"]), "not finalized while a group is unknown");
+
+    admin.delete(&format!("{path}/v1.{group}")).await.unwrap();
+    namespaces::gone(&admin, name, SOON).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acceptance_namespace_026_a_manager_that_restarts_finishes_what_it_began() {
+    let Some(assets) = assets_or_skip("a restart") else { return };
+    let Some(flavour) = flavour(assets) else { return };
+    let plane = ControlPlane::start(assets, Options::default()).await.unwrap();
+    let admin = plane.admin().await.unwrap();
+    // Without election: what a crash costs there is the failover scenarios' matter.
+    let launch = launch(&plane, flavour).unwrap().flag("leader-elect", "false");
+    let mut first = launch.clone().started().await.unwrap();
+    let names: Vec<String> = (0..30).map(|it| format!("interrupted-{it}")).collect();
+    for name in &names {
+        namespaces::create(&admin, name).await.unwrap();
+        admin.create_all((0..10).map(|it| objects::config_map(name, &format!("c-{it}"))).collect()).await.unwrap();
+        namespaces::delete(&admin, name).await.unwrap();
+    }
+    eventually("the first content to go", SOON, async || {
+        Ok((admin.items("/api/v1/configmaps").await?.len() < 300).then_some(()))
+    })
+    .await
+    .unwrap();
+    first.signal(e2e::Signal::KILL).unwrap();
+    first.exit(SOON).await.unwrap();
+
+    let _second = launch.started().await.unwrap();
+    for name in &names {
+        namespaces::gone(&admin, name, SOON).await.unwrap();
+    }
+}
