@@ -403,7 +403,7 @@ impl Handed<'_> {
         condemn(self.admin, &name, 3).await?;
         namespaces::gone(self.admin, &name, SOON).await?;
         let finalize = |it: &AuditEvent| it.resource() == "namespaces/finalize" && it.name() == name && it.succeeded();
-        let finalized = self.audit.last("finalize", finalize)?;
+        let finalized = self.audit.first("finalize", SOON, finalize).await?;
         anyhow::ensure!(finalized.user() == user(turn), "{name} was finalized by {}", finalized.user());
         Ok(())
     }

@@ -8,7 +8,12 @@ use metrics::Metrics;
 use tasks::Scope;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::{
+    Layer,
+    filter::{LevelFilter, Targets},
+    layer::SubscriberExt,
+    util::SubscriberInitExt,
+};
 
 use crate::{
     config::Config,
@@ -120,7 +125,11 @@ fn log_to_stderr(verbosity: u8) {
         2..=5 => LevelFilter::DEBUG,
         _ => LevelFilter::TRACE,
     };
-    tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_ansi(false).init();
+    // What libraries say below a warning drowns our own words.
+    let libraries = ["h2", "hyper", "hyper_util", "rustls", "tower"].map(|it| (it, LevelFilter::WARN));
+    let filter = Targets::new().with_default(level).with_targets(libraries);
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(false);
+    tracing_subscriber::registry().with(lines.with_filter(filter)).init();
 }
 
 #[expect(clippy::print_stdout, reason = "asked for on the command line")]

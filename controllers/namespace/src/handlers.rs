@@ -4,7 +4,7 @@ use api::{Atom, Entry, MetaRef, Namespace};
 use informer::{Cause, Change};
 use workqueue::{Lane, Queue};
 
-use crate::Ctx;
+use crate::{Ctx, memory::Sight};
 
 /// Hears of one change.
 pub(crate) fn hear(ctx: &Ctx, queue: &Queue<Atom>, change: &Change<'_, Namespace>, lane: Lane) {
@@ -15,7 +15,8 @@ pub(crate) fn hear(ctx: &Ctx, queue: &Queue<Atom>, change: &Change<'_, Namespace
     let Some(MetaRef { uid, name, deletion: Some(_), .. }) = new else { return };
     let name = Atom::from(name);
     let now = ctx.clock.now();
-    match ctx.memory.observe(uid, now) {
+    let sight = if change.cause == Cause::Initial { Sight::Present } else { Sight::News };
+    match ctx.memory.observe(uid, sight, now) {
         Some(begin) if begin > now => queue.add_after(name, begin - now),
         Some(_) => queue.add_to(name, lane),
         None if wakes(change) => queue.add_to(name, lane),

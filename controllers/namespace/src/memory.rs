@@ -22,6 +22,18 @@ const LONGEST_REST: Duration = Duration::from_secs(60);
 /// Namespaces that are deleted within so long of each other are worked on together, so that one proof serves them all.
 const GATHER: Duration = Duration::from_secs(1);
 
+/// Those of a first set are told within so long of each other. They have gathered already: a new leader begins with all.
+const SET: Duration = Duration::from_millis(100);
+
+/// How a namespace came into sight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sight {
+    /// It was there when we began to look.
+    Present,
+    /// It was just deleted.
+    News,
+}
+
 /// The terminating namespaces.
 #[derive(Default)]
 pub(crate) struct Memory(Mutex<Inner>);
@@ -31,6 +43,8 @@ struct Inner {
     namespaces: BTreeMap<Uid, Terminating>,
     /// The latest instant that was given to anybody as a beginning.
     last_begin: Option<Instant>,
+    /// What the last first set was given.
+    set: Option<Schedule>,
 }
 
 struct Terminating {
@@ -88,22 +102,26 @@ pub(crate) struct Story {
 
 impl Memory {
     /// A namespace was seen terminating. Returns when to begin with it if that is the first sight.
-    pub(crate) fn observe(&self, uid: &Uid, now: Instant) -> Option<Instant> {
+    pub(crate) fn observe(&self, uid: &Uid, sight: Sight, now: Instant) -> Option<Instant> {
         let mut inner = self.0.lock();
         if inner.namespaces.contains_key(uid) {
             return None;
         }
-        let begin = gather(inner.last_begin, now);
-        inner.last_begin = Some(begin);
-        let terminating = Terminating {
-            schedule: Schedule { begin, ready: begin + SAFETY_DELAY },
-            asked: BTreeSet::new(),
-            emptied: BTreeMap::new(),
-            passes: 0,
-            slow: None,
+        let schedule = match sight {
+            Sight::Present => of_a_set(inner.set, now),
+            Sight::News => {
+                let begin = gather(inner.last_begin, now);
+                Schedule { begin, ready: begin + SAFETY_DELAY }
+            }
         };
+        match sight {
+            Sight::Present => inner.set = Some(schedule),
+            Sight::News => inner.last_begin = Some(schedule.begin),
+        }
+        let terminating =
+            Terminating { schedule, asked: BTreeSet::new(), emptied: BTreeMap::new(), passes: 0, slow: None };
         inner.namespaces.insert(uid.clone(), terminating);
-        Some(begin)
+        Some(schedule.begin)
     }
 
     /// The namespace is gone. True when no other is left.
@@ -196,6 +214,14 @@ fn gather(last_begin: Option<Instant>, now: Instant) -> Instant {
     }
 }
 
+/// All of a first set begin at once and may go together, none of them before its delay is over.
+fn of_a_set(set: Option<Schedule>, now: Instant) -> Schedule {
+    match set {
+        Some(set) if now < set.begin + SET => set,
+        _ => Schedule { begin: now, ready: now + SET + SAFETY_DELAY },
+    }
+}
+
 /// How long a namespace rests after so many slow passes in a row. The back-off of the queue alone does not bring rest: when
 /// something else wakes the namespace once, its retry comes due during that long pass and follows it at once, and so on
 /// for ever.
@@ -220,9 +246,9 @@ mod tests {
     #[test]
     fn one_namespace_begins_at_once_and_may_go_after_the_safety_delay() {
         let (memory, now) = (Memory::default(), Clock::system().now());
-        assert_eq!(memory.observe(&uid(1), now), Some(now));
+        assert_eq!(memory.observe(&uid(1), Sight::News, now), Some(now));
         assert_eq!(memory.schedule(&uid(1)), Some(Schedule { begin: now, ready: now + 5 * SEC }));
-        assert_eq!(memory.observe(&uid(1), now + SEC), None, "only the first sight counts");
+        assert_eq!(memory.observe(&uid(1), Sight::News, now + SEC), None, "only the first sight counts");
         assert_eq!(memory.schedule(&uid(2)), None);
     }
 
@@ -250,7 +276,7 @@ mod tests {
         let memory = Memory::default();
         let begins: Vec<u128> = (0..300)
             .map(|number| {
-                let begin = memory.observe(&uid(number), start + number * 10 * MS).unwrap();
+                let begin = memory.observe(&uid(number), Sight::News, start + number * 10 * MS).unwrap();
                 assert!(begin >= start + number * 10 * MS, "nobody begins before it was seen");
                 begin.duration_since(start).as_millis()
             })
@@ -258,13 +284,28 @@ mod tests {
         let distinct: BTreeSet<u128> = begins.into_iter().collect();
         assert_eq!(distinct.into_iter().collect::<Vec<_>>(), [0, 1000, 2000, 3000]);
         let later = start + 10 * SEC;
-        assert_eq!(memory.observe(&uid(1000), later), Some(later));
+        assert_eq!(memory.observe(&uid(1000), Sight::News, later), Some(later));
+    }
+
+    #[test]
+    fn a_first_set_begins_at_once_and_keeps_the_delay_for_each() {
+        let (memory, start) = (Memory::default(), Clock::system().now());
+        for number in 0..99 {
+            let seen = start + number * MS;
+            assert_eq!(memory.observe(&uid(number), Sight::Present, seen), Some(start), "{number}");
+            let schedule = memory.schedule(&uid(number)).unwrap();
+            assert!(schedule.ready >= seen + SAFETY_DELAY, "{number}");
+            assert_eq!(schedule.ready, start + SET + SAFETY_DELAY, "one proof serves them all");
+        }
+        let later = start + 200 * MS;
+        assert_eq!(memory.observe(&uid(1000), Sight::Present, later), Some(later));
+        assert_eq!(memory.observe(&uid(1001), Sight::News, later), Some(later), "news gathers by itself");
     }
 
     #[test]
     fn a_slow_namespace_rests_longer_each_time_until_it_is_slow_no_more() {
         let (memory, now) = (Memory::default(), Clock::system().now());
-        memory.observe(&uid(1), now);
+        memory.observe(&uid(1), Sight::News, now);
         for (slow, want) in [
             (false, None),
             (true, Some(15)),
@@ -284,8 +325,8 @@ mod tests {
     fn nothing_is_remembered_of_what_is_gone() {
         let (memory, now) = (Memory::default(), Clock::system().now());
         let pods = Resource::namespaced("", "v1", "pods", "Pod");
-        memory.observe(&uid(1), now);
-        memory.observe(&uid(2), now);
+        memory.observe(&uid(1), Sight::News, now);
+        memory.observe(&uid(2), Sight::News, now);
         memory.asks(&uid(1), &pods);
         memory.shows_empty(&uid(1), &pods, now);
         memory.ends_pass(&uid(1), true, now);

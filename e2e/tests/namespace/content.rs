@@ -49,16 +49,17 @@ async fn acceptance_namespace_002_nothing_is_finalized_within_five_seconds() {
     namespaces::gone(&scene.admin, name, SOON).await.unwrap();
 
     let by_manager = |it: &AuditEvent| it.user() == Identity::Replica(0).user() && it.is_write();
-    let finalize = scene.audit().last("finalize", |it| {
+    let mut audit = scene.audit();
+    let finalize = audit.first("finalize", SOON, |it| {
         by_manager(it) && it.resource() == "namespaces/finalize" && it.name() == name && it.succeeded()
     });
-    let delay = finalize.unwrap().received.duration_since(deleted);
+    let delay = finalize.await.unwrap().received.duration_since(deleted);
     assert!(delay >= SAFETY_DELAY.try_into().unwrap(), "finalized after {delay}");
     if scene.is_ours() {
-        let content = scene.audit().last("deletion of the ConfigMap", |it| {
+        let content = audit.first("deletion of the ConfigMap", SOON, |it| {
             by_manager(it) && it.resource() == "configmaps" && it.namespace() == name
         });
-        let delay = content.unwrap().received.duration_since(deleted);
+        let delay = content.await.unwrap().received.duration_since(deleted);
         assert!(delay < SAFETY_DELAY.try_into().unwrap(), "content goes at once, but went after {delay}");
     }
 }
