@@ -356,3 +356,23 @@ async fn a_signal_on_an_unwell_server_releases_the_lease_and_is_no_failure() {
     assert_eq!(replica.ended().await, Exit::Clean);
     assert_eq!(lease(&cluster)["spec"]["holderIdentity"], "");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_new_leader_does_not_wait_anew_for_what_it_saw_deleted_as_a_standby() {
+    for (standby, fast) in [("--standby=warm", true), ("--standby=cold", false)] {
+        let cluster = cluster();
+        cluster.intercept(|call| {
+            let held = call.subresource == "finalize" && call.user_agent.ends_with("#a");
+            if held { Verdict::status(500, "InternalError", "held") } else { Verdict::Pass }
+        });
+        let leader = Replica::start(&cluster, "a", &[]);
+        until("a leads", || leads(&cluster, "a")).await;
+        let _other = Replica::start(&cluster, "b", &[standby]);
+        condemn(&cluster, "doomed");
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        let begin = now();
+        leader.stop.cancel();
+        until("the namespace is gone", || gone(&cluster, "doomed")).await;
+        assert_eq!(begin.elapsed() < Duration::from_secs(1), fast, "{standby}: {:?}", begin.elapsed());
+    }
+}

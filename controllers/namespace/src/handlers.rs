@@ -6,22 +6,35 @@ use workqueue::{Lane, Queue};
 
 use crate::{Ctx, memory::Sight};
 
-/// Hears of one change.
-pub(crate) fn hear(ctx: &Ctx, queue: &Queue<Atom>, change: &Change<'_, Namespace>, lane: Lane) {
+/// Remembers, from the start of the process on, since when each namespace terminates: a new leader does not wait anew.
+pub(crate) fn remember(ctx: &Ctx, change: &Change<'_, Namespace>) {
     let (old, new) = (change.old.map(Entry::meta), change.new.map(Entry::meta));
     if let Some(gone) = old.filter(|old| new.is_none_or(|new| new.uid != old.uid)) {
         ctx.forget(&gone);
     }
-    let Some(MetaRef { uid, name, deletion: Some(_), .. }) = new else { return };
-    let name = Atom::from(name);
-    let now = ctx.clock.now();
-    let sight = if change.cause == Cause::Initial { Sight::Present } else { Sight::News };
-    match ctx.memory.observe(uid, sight, now) {
-        Some(begin) if begin > now => queue.add_after(name, begin - now),
-        Some(_) => queue.add_to(name, lane),
-        None if wakes(change) => queue.add_to(name, lane),
-        None => {}
+    if let Some(MetaRef { uid, deletion: Some(_), .. }) = new {
+        let sight = if change.cause == Cause::Initial { Sight::Present } else { Sight::News };
+        ctx.memory.observe(uid, sight, ctx.clock.now());
     }
+}
+
+/// Wakes a namespace that terminates: when it comes into sight, and when somebody else changed what it waits for. What it
+/// is to be remembered by was remembered before.
+pub(crate) fn wake(ctx: &Ctx, queue: &Queue<Atom>, change: &Change<'_, Namespace>, lane: Lane) {
+    let Some(new) = change.new.map(Entry::meta).filter(|it| it.deletion.is_some()) else { return };
+    let Some(schedule) = ctx.memory.schedule(new.uid) else { return };
+    let name = Atom::from(new.name);
+    let now = ctx.clock.now();
+    if schedule.begin > now {
+        queue.add_after(name, schedule.begin - now);
+    } else if comes_into_sight(change) || wakes(change) {
+        queue.add_to(name, lane);
+    }
+}
+
+fn comes_into_sight(change: &Change<'_, Namespace>) -> bool {
+    let known = |old: MetaRef<'_>| old.deletion.is_some() && change.new.is_some_and(|new| new.meta().uid == old.uid);
+    change.cause == Cause::Initial || !change.old.map(Entry::meta).is_some_and(known)
 }
 
 /// True where a namespace that is known to terminate needs another look. Most of its updates are our own status writes,

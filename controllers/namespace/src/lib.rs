@@ -81,10 +81,12 @@ pub fn start(builder: &mut Builder, options: Options) {
         stopping: builder.deps().stopping.clone(),
         clock,
     });
-    let heard = (ctx.clone(), queue.clone());
+    let fed = ctx.clone();
+    builder.feed(&namespaces, move |change| handlers::remember(&fed, change));
+    let woken = (ctx.clone(), queue.clone());
     builder.on_change(&namespaces, Some(resync), move |change, lane| {
-        let (ctx, queue) = &heard;
-        handlers::hear(ctx, queue, change, lane);
+        let (ctx, queue) = &woken;
+        handlers::wake(ctx, queue, change, lane);
     });
     builder.workers(&queue, workers, move |name: Atom| {
         let ctx = ctx.clone();

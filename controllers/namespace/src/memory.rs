@@ -101,11 +101,11 @@ pub(crate) struct Story {
 }
 
 impl Memory {
-    /// A namespace was seen terminating. Returns when to begin with it if that is the first sight.
-    pub(crate) fn observe(&self, uid: &Uid, sight: Sight, now: Instant) -> Option<Instant> {
+    /// A namespace was seen terminating. Only the first sight counts.
+    pub(crate) fn observe(&self, uid: &Uid, sight: Sight, now: Instant) {
         let mut inner = self.0.lock();
         if inner.namespaces.contains_key(uid) {
-            return None;
+            return;
         }
         let schedule = match sight {
             Sight::Present => of_a_set(inner.set, now),
@@ -121,7 +121,6 @@ impl Memory {
         let terminating =
             Terminating { schedule, asked: BTreeSet::new(), emptied: BTreeMap::new(), passes: 0, slow: None };
         inner.namespaces.insert(uid.clone(), terminating);
-        Some(schedule.begin)
     }
 
     /// The namespace is gone. True when no other is left.
@@ -246,9 +245,10 @@ mod tests {
     #[test]
     fn one_namespace_begins_at_once_and_may_go_after_the_safety_delay() {
         let (memory, now) = (Memory::default(), Clock::system().now());
-        assert_eq!(memory.observe(&uid(1), Sight::News, now), Some(now));
+        memory.observe(&uid(1), Sight::News, now);
         assert_eq!(memory.schedule(&uid(1)), Some(Schedule { begin: now, ready: now + 5 * SEC }));
-        assert_eq!(memory.observe(&uid(1), Sight::News, now + SEC), None, "only the first sight counts");
+        memory.observe(&uid(1), Sight::News, now + SEC);
+        assert_eq!(memory.schedule(&uid(1)).unwrap().begin, now, "only the first sight counts");
         assert_eq!(memory.schedule(&uid(2)), None);
     }
 
@@ -276,7 +276,8 @@ mod tests {
         let memory = Memory::default();
         let begins: Vec<u128> = (0..300)
             .map(|number| {
-                let begin = memory.observe(&uid(number), Sight::News, start + number * 10 * MS).unwrap();
+                memory.observe(&uid(number), Sight::News, start + number * 10 * MS);
+                let begin = memory.schedule(&uid(number)).unwrap().begin;
                 assert!(begin >= start + number * 10 * MS, "nobody begins before it was seen");
                 begin.duration_since(start).as_millis()
             })
@@ -284,7 +285,8 @@ mod tests {
         let distinct: BTreeSet<u128> = begins.into_iter().collect();
         assert_eq!(distinct.into_iter().collect::<Vec<_>>(), [0, 1000, 2000, 3000]);
         let later = start + 10 * SEC;
-        assert_eq!(memory.observe(&uid(1000), Sight::News, later), Some(later));
+        memory.observe(&uid(1000), Sight::News, later);
+        assert_eq!(memory.schedule(&uid(1000)).unwrap().begin, later);
     }
 
     #[test]
@@ -292,14 +294,18 @@ mod tests {
         let (memory, start) = (Memory::default(), Clock::system().now());
         for number in 0..99 {
             let seen = start + number * MS;
-            assert_eq!(memory.observe(&uid(number), Sight::Present, seen), Some(start), "{number}");
+            memory.observe(&uid(number), Sight::Present, seen);
             let schedule = memory.schedule(&uid(number)).unwrap();
+            assert_eq!(schedule.begin, start, "{number}");
             assert!(schedule.ready >= seen + SAFETY_DELAY, "{number}");
             assert_eq!(schedule.ready, start + SET + SAFETY_DELAY, "one proof serves them all");
         }
         let later = start + 200 * MS;
-        assert_eq!(memory.observe(&uid(1000), Sight::Present, later), Some(later));
-        assert_eq!(memory.observe(&uid(1001), Sight::News, later), Some(later), "news gathers by itself");
+        memory.observe(&uid(1000), Sight::Present, later);
+        memory.observe(&uid(1001), Sight::News, later);
+        for number in [1000, 1001] {
+            assert_eq!(memory.schedule(&uid(number)).unwrap().begin, later, "{number}: news gathers by itself");
+        }
     }
 
     #[test]

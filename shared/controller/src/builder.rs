@@ -130,6 +130,12 @@ impl Builder {
         fastrand::Rng::with_seed(mixed)
     }
 
+    /// Has `handler` called for every change from now on, also while another manager leads: for what must be known when
+    /// the term begins. It wakes nobody.
+    pub fn feed<T: Typed>(&mut self, informer: &Informer<T>, handler: impl Fn(&Change<'_, T>) + Send + Sync + 'static) {
+        self.controller.is_fed(informer.add_handler(self.name, None, move |change| handler(&change)));
+    }
+
     /// Has `handler` called for every change from the beginning of the term on; it learns in which lane its keys belong.
     /// Without a resync period of its own it has the manager's.
     pub fn on_change<T: Typed>(

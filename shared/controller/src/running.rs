@@ -13,6 +13,7 @@ pub struct Controller {
     name: &'static str,
     caches: Vec<Cache>,
     recorders: Vec<Recorder>,
+    feeds: Vec<Registration>,
     parts: Vec<Part>,
 }
 
@@ -34,7 +35,7 @@ pub(crate) enum Part {
 
 impl Controller {
     pub(crate) fn new(name: &'static str) -> Self {
-        Self { name, caches: Vec::new(), recorders: Vec::new(), parts: Vec::new() }
+        Self { name, caches: Vec::new(), recorders: Vec::new(), feeds: Vec::new(), parts: Vec::new() }
     }
 
     pub(crate) fn reads(&mut self, cache: Cache) {
@@ -43,6 +44,10 @@ impl Controller {
 
     pub(crate) fn records(&mut self, recorder: Recorder) {
         self.recorders.push(recorder);
+    }
+
+    pub(crate) fn is_fed(&mut self, feed: Registration) {
+        self.feeds.push(feed);
     }
 
     pub(crate) fn has(&mut self, part: Part) {
@@ -71,7 +76,7 @@ impl Controller {
     /// and until `proved` says that the caches are new enough, then starts the workers. After `stop` no further key is
     /// taken; returns when the calls in flight have ended.
     pub async fn run(self, stop: CancellationToken, proved: impl Future<Output = ()>) {
-        let mut handlers = Vec::new();
+        let mut handlers = self.feeds;
         let mut workers = Vec::new();
         for part in self.parts {
             match part {

@@ -25,6 +25,7 @@ const NAME: &str = "test-controller";
 struct Seen {
     changes: Mutex<Vec<(String, Lane)>>,
     synced: Mutex<Vec<String>>,
+    fed: Mutex<usize>,
 }
 
 struct World {
@@ -70,7 +71,8 @@ fn declare(resync: Duration, own: Option<Duration>, work: Duration) -> World {
     let namespaces = builder.informer::<Namespace>(Proof::LiveReads);
     let queue = builder.queue::<Atom>("test", Backoff::default());
     let seen = Arc::new(Seen::default());
-    let (heard, done, keys) = (seen.clone(), seen.clone(), queue.clone());
+    let (heard, done, keys, fed) = (seen.clone(), seen.clone(), queue.clone(), seen.clone());
+    builder.feed(&namespaces, move |_| *fed.fed.lock() += 1);
     builder.on_change(&namespaces, own, move |change, lane| {
         let Some(new) = change.new else { return };
         heard.changes.lock().push((new.meta().name.to_owned(), lane));
@@ -131,6 +133,7 @@ async fn nothing_is_handled_before_the_term_and_then_the_present_set_comes_first
     pass(60).await;
     assert!(world.seen.changes.lock().is_empty(), "a standby's queue stays empty");
     let present = world.cluster.list("namespaces", "").len();
+    assert_eq!(*world.seen.fed.lock(), present, "but it knows what it must know when it leads");
     let term = world.begin(Duration::ZERO);
     pass(1).await;
     create(&term.cluster, "new");
