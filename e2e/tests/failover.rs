@@ -21,6 +21,9 @@ const SOON: Duration = Duration::from_secs(60);
 /// So many namespaces are kept terminating, so that a new leader has something to do at once.
 const BACKLOG: usize = 40;
 
+/// Longer than the safety delay of a namespace.
+const SEES_THE_BACKLOG: Duration = Duration::from_secs(7);
+
 /// With idle workers a standby acts within this after a release; the worst round may take longer on a busy machine.
 const AFTER_RELEASE: Duration = Duration::from_millis(150);
 const AFTER_RELEASE_WORST: Duration = Duration::from_millis(500);
@@ -49,6 +52,8 @@ struct Replicas {
     admin: Rest,
     audit: Audit,
     durations: Durations,
+    /// When each was ready.
+    born: [Timestamp; 2],
 }
 
 impl Replicas {
@@ -59,7 +64,7 @@ impl Replicas {
         let mut audit = plane.audit();
         audit.first("a first leader", SOON, |it| holds(it, 0)).await?;
         let second = replica(&plane, 1, durations)?.started().await?;
-        Ok(Self { members: [first, second], plane, admin, audit, durations })
+        Ok(Self { members: [first, second], plane, admin, audit, durations, born: [now(); 2] })
     }
 
     /// The number of the replica that holds the Lease.
@@ -75,6 +80,10 @@ impl Replicas {
         self.members[standby].says_ok("/readyz").await?;
         let works = |it: &AuditEvent| it.user() == user(leader) && it.is_work() && it.received > since;
         self.audit.first("the leader's work", SOON, works).await?;
+        // A namespace may not go before a manager has seen it terminate for five seconds: a standby that has seen the
+        // backlog for longer has something to write at once, whatever the leader has done already.
+        let seen = now().duration_since(self.born[standby]).unsigned_abs();
+        tokio::time::sleep(SEES_THE_BACKLOG.saturating_sub(seen)).await;
         eventually("a backlog", SOON, async || Ok((terminating(&self.admin).await? >= BACKLOG).then_some(()))).await?;
         Ok((leader, standby))
     }
@@ -92,6 +101,7 @@ impl Replicas {
 
     async fn restart(&mut self, replica_: usize) -> anyhow::Result<()> {
         self.members[replica_] = replica(&self.plane, replica_, self.durations)?.started().await?;
+        self.born[replica_] = now();
         Ok(())
     }
 }
