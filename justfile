@@ -2,7 +2,7 @@
 
 # control plane, manager and a namespace that goes
 demo:
-    cargo run --release -p e2e --bin demo
+    cargo run -p e2e --bin demo
 
 # everything that proves something
 test:

@@ -1,6 +1,6 @@
 //! The first thing to see: a real control plane, our manager, and a namespace that is deleted.
 //!
-//! `cargo run --release -p e2e --bin demo` needs etcd and kube-apiserver in `KUBEBUILDER_ASSETS`
+//! `cargo run -p e2e --bin demo` needs etcd and kube-apiserver in `KUBEBUILDER_ASSETS`
 //! (`/usr/local/kubebuilder/bin` unless set), and says so when they are missing.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "telling what happens is its purpose")]
