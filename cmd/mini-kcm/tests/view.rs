@@ -6,18 +6,17 @@
 use std::time::Duration;
 
 use api::{Namespace, Typed, Version};
-use client::{Api, Clients, Connection, DeleteOptions, Limits, Propagation, Term};
+use client::{Api, Clients, DeleteOptions, Limits, Propagation};
 use clock::{Clock, Timestamp};
-use controller::{Builder, Controller, Deps, Proof};
+use controller::{Builder, Controller, Proof};
 use futures::FutureExt;
-use informer::{Informer, Informers};
+use informer::Informer;
 use leader_election::{Notes, Takeover};
-use metrics::Metrics;
 use mini_kcm::view::View;
 use serde_json::json;
 use tasks::Scope;
 use test_cluster::TestCluster;
-use tokio_util::sync::CancellationToken;
+use testing::Rig;
 
 const CONTROLLER: &str = "namespace-controller";
 
@@ -36,36 +35,8 @@ impl World {
     async fn new(proof: Proof) -> Self {
         let clock = Clock::virtual_from(Timestamp::UNIX_EPOCH);
         let cluster = TestCluster::new(clock.clone());
-        let (scope, metrics, stop) = (Scope::new(), Metrics::new(), CancellationToken::new());
-        let clients = Clients::new(
-            Connection::in_memory(cluster.service()),
-            client::Environment {
-                clock: clock.clone(),
-                metrics: metrics.clone(),
-                term: Term::endless(clock.clone()),
-                stop: stop.clone(),
-                user_agent: "test".to_owned(),
-            },
-        );
-        let informers = Informers::new(informer::Environment {
-            watcher: clients.watcher(Limits::NONE),
-            clock: clock.clone(),
-            metrics: metrics.clone(),
-            spawner: scope.spawner(),
-            rng_seed: 1,
-        });
-        let deps = Deps {
-            informers,
-            clients: clients.clone(),
-            clock: clock.clone(),
-            metrics,
-            spawner: scope.spawner(),
-            limits: Limits::NONE,
-            seed: 1,
-            resync: Duration::ZERO,
-            host: "host".to_owned(),
-            stopping: stop,
-        };
+        let Rig { deps, scope, .. } = Rig::new(cluster.service(), clock.clone(), Limits::NONE);
+        let clients = deps.clients.clone();
         let mut builder = Builder::new(CONTROLLER, deps);
         let namespaces = builder.informer::<Namespace>(proof);
         namespaces.watched().synced().await;

@@ -5,16 +5,15 @@
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use api::{Atom, Namespace};
-use client::{Clients, Connection, Limits, Term};
+use client::Limits;
 use clock::{Clock, Timestamp};
 use controller::{Builder, Controller, Deps, Proof};
-use informer::Informers;
-use metrics::Metrics;
 use parking_lot::Mutex;
 use runner::Outcome;
 use serde_json::json;
 use tasks::Scope;
 use test_cluster::TestCluster;
+use testing::Rig;
 use tokio_util::sync::CancellationToken;
 use workqueue::{Backoff, Lane};
 
@@ -39,34 +38,8 @@ struct World {
 fn declare(resync: Duration, own: Option<Duration>, work: Duration) -> World {
     let clock = Clock::virtual_from(Timestamp::UNIX_EPOCH);
     let cluster = TestCluster::new(clock.clone());
-    let (scope, metrics, stop) = (Scope::new(), Metrics::new(), CancellationToken::new());
-    let environment = client::Environment {
-        clock: clock.clone(),
-        metrics: metrics.clone(),
-        term: Term::endless(clock.clone()),
-        stop: stop.clone(),
-        user_agent: "test".to_owned(),
-    };
-    let clients = Clients::new(Connection::in_memory(cluster.service()), environment);
-    let informers = Informers::new(informer::Environment {
-        watcher: clients.watcher(Limits::NONE),
-        clock: clock.clone(),
-        metrics: metrics.clone(),
-        spawner: scope.spawner(),
-        rng_seed: 1,
-    });
-    let deps = Deps {
-        informers,
-        clients,
-        clock,
-        metrics,
-        spawner: scope.spawner(),
-        limits: Limits::NONE,
-        seed: 1,
-        resync,
-        host: "host".to_owned(),
-        stopping: stop,
-    };
+    let Rig { deps, scope, .. } = Rig::new(cluster.service(), clock, Limits::NONE);
+    let deps = Deps { resync, ..deps };
     let mut builder = Builder::new(NAME, deps);
     let namespaces = builder.informer::<Namespace>(Proof::LiveReads);
     let queue = builder.queue::<Atom>("test", Backoff::default());

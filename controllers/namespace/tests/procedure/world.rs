@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use client::{Clients, Connection, Environment, Limits, Term};
+use client::Limits;
 use clock::{Clock, Timestamp};
-use controller::{Builder, Deps};
+use controller::Builder;
 use informer::Informers;
-use metrics::Metrics;
 use namespace_controller::Options;
 use serde_json::{Value, json};
 use tasks::Scope;
 use test_cluster::{Call, TestCluster, Verdict};
+use testing::Rig;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) const SEC: Duration = Duration::from_secs(1);
@@ -48,38 +48,9 @@ impl World {
 
     /// The same; `first` is called before the controller is declared.
     pub(crate) async fn start_with(&self, first: impl FnOnce(&Informers)) -> Manager {
-        let (scope, stop, metrics) = (Scope::new(), CancellationToken::new(), Metrics::new());
-        let clients = Clients::new(
-            Connection::in_memory(self.cluster.service()),
-            Environment {
-                clock: self.clock.clone(),
-                metrics: metrics.clone(),
-                term: Term::endless(self.clock.clone()),
-                stop: stop.clone(),
-                user_agent: "test".to_owned(),
-            },
-        );
         let limits = Limits { qps: 20.0, burst: 30 };
-        let informers = Informers::new(informer::Environment {
-            watcher: clients.watcher(limits),
-            clock: self.clock.clone(),
-            metrics: metrics.clone(),
-            spawner: scope.spawner(),
-            rng_seed: 7,
-        });
-        first(&informers);
-        let deps = Deps {
-            informers,
-            clients,
-            clock: self.clock.clone(),
-            metrics,
-            spawner: scope.spawner(),
-            limits,
-            seed: 7,
-            resync: std::time::Duration::ZERO,
-            host: "host".to_owned(),
-            stopping: stop.clone(),
-        };
+        let Rig { deps, scope, stop } = Rig::new(self.cluster.service(), self.clock.clone(), limits);
+        first(&deps.informers);
         let mut builder = Builder::new(namespace_controller::NAME, deps);
         namespace_controller::start(&mut builder, Options::default());
         let controller = builder.build();

@@ -1,0 +1,55 @@
+use std::time::Duration;
+
+use client::{Clients, Connection, Limits, Term, Transport};
+use clock::Clock;
+use controller::Deps;
+use informer::Informers;
+use metrics::Metrics;
+use tasks::Scope;
+use tokio_util::sync::CancellationToken;
+
+/// What a manager hands to its controllers, on a server in memory: a term without end, no resync, fixed seeds.
+pub struct Rig {
+    /// For the builders of controllers.
+    pub deps: Deps,
+    /// Owns every task; dropping it is a crash.
+    pub scope: Scope,
+    /// What a manager that stops cancels.
+    pub stop: CancellationToken,
+}
+
+impl Rig {
+    /// Everything that asks `server` has these limits.
+    #[must_use]
+    pub fn new(server: Transport, clock: Clock, limits: Limits) -> Self {
+        let (scope, metrics, stop) = (Scope::new(), Metrics::new(), CancellationToken::new());
+        let environment = client::Environment {
+            clock: clock.clone(),
+            metrics: metrics.clone(),
+            term: Term::endless(clock.clone()),
+            stop: stop.clone(),
+            user_agent: "test".to_owned(),
+        };
+        let clients = Clients::new(Connection::in_memory(server), environment);
+        let informers = Informers::new(informer::Environment {
+            watcher: clients.watcher(limits),
+            clock: clock.clone(),
+            metrics: metrics.clone(),
+            spawner: scope.spawner(),
+            rng_seed: 7,
+        });
+        let deps = Deps {
+            informers,
+            clients,
+            clock,
+            metrics,
+            spawner: scope.spawner(),
+            limits,
+            seed: 7,
+            resync: Duration::ZERO,
+            host: "host".to_owned(),
+            stopping: stop.clone(),
+        };
+        Self { deps, scope, stop }
+    }
+}
