@@ -337,7 +337,7 @@ pub(crate) fn list(
     }
 }
 
-const META_VERSION: &str = "meta.k8s.io/v1";
+pub(crate) const META_VERSION: &str = "meta.k8s.io/v1";
 
 #[derive(serde::Serialize)]
 #[serde(rename_all = "camelCase")]

@@ -14,6 +14,7 @@ use serde_json::Value;
 use crate::{
     BoxError, ResponseBody, answer,
     faults::{Call, Faults, Verdict},
+    observe::USER_AGENT,
     rest::{self, Exchange, Query, Route},
     store::State,
 };
@@ -70,16 +71,16 @@ async fn receive(
     let call = call(shared, &exchange, query);
     let number = shared.faults.record(&call);
     let (served, late, lost) = match shared.faults.judge(&call) {
-        Verdict::Pass => (rest::serve(shared, &exchange).await, None, false),
+        Verdict::Pass => (serve(shared, &exchange).await, None, false),
         Verdict::Answer { status, headers, body } => (canned(status, headers, &body), None, false),
-        Verdict::LoseAnswer => (rest::serve(shared, &exchange).await, None, true),
+        Verdict::LoseAnswer => (serve(shared, &exchange).await, None, true),
         Verdict::Fail => return Err("connection refused by the test cluster".into()),
         Verdict::Hang => std::future::pending().await,
         Verdict::Delay(wait) => {
             tokio::time::sleep(wait).await;
-            (rest::serve(shared, &exchange).await, None, false)
+            (serve(shared, &exchange).await, None, false)
         }
-        Verdict::DelayAnswer(wait) => (rest::serve(shared, &exchange).await, Some(wait), false),
+        Verdict::DelayAnswer(wait) => (serve(shared, &exchange).await, Some(wait), false),
     };
     if let Some(wait) = late {
         tokio::time::sleep(wait).await;
@@ -89,6 +90,12 @@ async fn receive(
     }
     shared.faults.answered(number, served.status().as_u16());
     Ok(served)
+}
+
+/// Serves a request; what it writes is written in the name of its sender.
+async fn serve(shared: &Arc<Shared>, exchange: &Exchange) -> Response<ResponseBody> {
+    let user_agent = exchange.headers.get(header::USER_AGENT).cloned();
+    USER_AGENT.scope(user_agent, rest::serve(shared, exchange)).await
 }
 
 fn call(shared: &Shared, exchange: &Exchange, query: &str) -> Call {

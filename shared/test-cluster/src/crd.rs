@@ -59,8 +59,8 @@ pub(crate) fn check(object: &Value, faults: &mut Vec<Fault>) {
 
 /// Nothing new comes under a definition that is going.
 pub(crate) fn admit_create(state: &State, kind: &Kind, name: &str) -> Result<(), Failure> {
-    let definition = kind.custom.then(|| state.object(kinds::CRDS, &kind.qualified())).flatten();
-    if definition.is_some_and(|it| meta::is_deleting(it)) {
+    let definition = kind.custom.then(|| state.stored(kinds::CRDS, &kind.qualified())).flatten();
+    if definition.is_some_and(|it| it.is_deleting()) {
         let why = "create not allowed while custom resource definition is terminating";
         return Err(Failure::forbidden(kind, name, why));
     }
@@ -152,7 +152,7 @@ pub(crate) fn delete(
     delete::delete_instances(state, &custom.table(), now)?;
     finish(state, &custom.table(), now)?;
     Ok(match state.object(kinds::CRDS, &key) {
-        Some(left) => Deleted::Remains(left.clone()),
+        Some(left) => Deleted::Remains(left),
         None => Deleted::Gone(marked),
     })
 }
@@ -175,7 +175,7 @@ fn finish(state: &mut State, table: &str, now: Timestamp) -> Result<(), Failure>
         return Ok(());
     };
     let key = found.kind.qualified();
-    let Some(definition) = state.object(kinds::CRDS, &key).filter(|it| meta::is_deleting(it)).cloned() else {
+    let Some(definition) = state.object(kinds::CRDS, &key).filter(|it| meta::is_deleting(it)) else {
         return Ok(());
     };
     let left: Vec<&str> = meta::finalizers(&definition).into_iter().filter(|it| *it != CLEANUP).collect();

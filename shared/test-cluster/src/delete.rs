@@ -259,6 +259,6 @@ pub(crate) fn delete_instances(state: &mut State, table: &str, now: Timestamp) -
         namespace: String::new(),
         name: String::new(),
     };
-    let objects: Vec<Arc<Value>> = found.objects.values().cloned().collect();
+    let objects: Vec<Arc<Value>> = found.objects.values().map(|it| Arc::new(it.decode())).collect();
     delete_all(state, &target, &objects, &DeleteOptions::default(), now)
 }

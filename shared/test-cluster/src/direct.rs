@@ -104,7 +104,7 @@ impl TestCluster {
         let namespace = if namespace.is_empty() { "default" } else { namespace };
         assert!(!name.is_empty(), "an object needs a name: {object}");
         let key = storage_key(&kind, namespace, name);
-        assert!(state.object(&kind.table(), &key).is_none(), "{} {key} exists", kind.qualified());
+        assert!(state.stored(&kind.table(), &key).is_none(), "{} {key} exists", kind.qualified());
         let mut stored = write::prepare(&mut state, &kind, namespace, name, object.clone(), now);
         for field in GIVEN {
             if !object["metadata"][field].is_null() {
@@ -117,7 +117,7 @@ impl TestCluster {
         let stored = state.put(&kind.table(), &key, stored);
         let stored = stored.and_then(|it| crd::after_create(&mut state, &kind, &it, now).map(|()| it));
         match stored {
-            Ok(stored) => Value::clone(state.object(&kind.table(), &key).unwrap_or(&stored)),
+            Ok(stored) => Value::clone(&state.object(&kind.table(), &key).unwrap_or(stored)),
             Err(failure) => panic!("{failure:?}"),
         }
     }
@@ -128,7 +128,7 @@ impl TestCluster {
     pub fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
         let state = self.shared.state.lock();
         let kind = find(&state, resource);
-        state.object(&kind.table(), &storage_key(&kind, namespace, name)).map(|it| Value::clone(it))
+        state.stored(&kind.table(), &storage_key(&kind, namespace, name)).map(|it| it.decode())
     }
 
     /// Changes an object, status and all, as `change` says: nobody checks. The generation counts unless `change` sets it.
@@ -141,7 +141,7 @@ impl TestCluster {
         let mut state = self.shared.state.lock();
         let kind = find(&state, resource);
         let (table, key) = (kind.table(), storage_key(&kind, namespace, name));
-        let Some(current) = state.object(&table, &key).cloned() else { panic!("no {resource} {key}") };
+        let Some(current) = state.object(&table, &key) else { panic!("no {resource} {key}") };
         let mut next = Value::clone(&current);
         change(&mut next);
         meta::tidy(&mut next);
@@ -203,8 +203,7 @@ impl TestCluster {
         let state = self.shared.state.lock();
         let kind = find(&state, resource);
         let objects = state.tables.get(&kind.table()).into_iter().flat_map(|it| it.objects.values());
-        let wanted = |it: &&Arc<Value>| namespace.is_empty() || meta::namespace(it) == namespace;
-        objects.filter(wanted).map(|it| Value::clone(it)).collect()
+        objects.filter(|it| namespace.is_empty() || it.namespace() == namespace).map(|it| it.decode()).collect()
     }
 }
 
@@ -311,9 +310,8 @@ impl TestCluster {
 
 #[track_caller]
 fn find(state: &State, resource: &str) -> Arc<Kind> {
-    let matches = |it: &&Arc<Kind>| it.plural == resource || it.qualified() == resource || it.kind == resource;
-    match state.tables.values().map(|it| &it.kind).find(matches) {
-        Some(kind) => kind.clone(),
+    match state.find(resource) {
+        Some(kind) => kind,
         None => panic!("resource {resource} is not served"),
     }
 }

@@ -5,13 +5,14 @@
 //! [`TestCluster::serve`] (HTTPS on loopback), look behind it with the direct calls of [`TestCluster`], and spoil it with
 //! [`TestCluster::intercept`] and its neighbours. Time comes from the clock handed in, randomness from a seed.
 //!
-//! Reading order: `kinds` (what is served, as a table), `store` (objects, versions, history), `rest` (routes and verbs),
+//! Reading order: `kinds` (what is served, as a table), `store` (objects, versions, history) and `stored` (one object as bytes), `rest` (routes and verbs),
 //! then one file per concern: `read`, `list`, `watch`, `write`, `validate`, `patch`, `strategic`, `delete`, `namespace`,
-//! `crd`, `discovery`; `direct` and `serve` are the other doors; `answer` is how all of them speak, `cluster` the way of a request through `faults`.
+//! `crd`, `discovery`; `direct` and `serve` are the other doors, `observe` tells of writes; `answer` is how all of them speak, `cluster` the way of a request through `faults`.
 
 mod kinds;
 mod meta;
 mod store;
+mod stored;
 
 mod cluster;
 mod faults;
@@ -23,6 +24,7 @@ mod delete;
 mod discovery;
 mod list;
 mod namespace;
+mod observe;
 mod patch;
 mod read;
 mod selectors;
@@ -42,7 +44,9 @@ use tower::util::BoxCloneSyncService;
 pub(crate) use answer::Failure;
 pub use direct::{Options, TestCluster};
 pub use faults::{Call, DiscoveryFault, Recorded, Verdict};
+pub use observe::Written;
 pub use serve::Served;
+pub use stored::Change;
 
 /// Whatever goes wrong on the way to or from the cluster.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

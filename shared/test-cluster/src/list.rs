@@ -1,19 +1,27 @@
 use std::{fmt::Write as _, ops::Bound, sync::Arc};
 
+use bytes::Bytes;
+use futures::stream;
 use http::Response;
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
 use serde_json::{Map, Value};
 
 use crate::{
-    Failure, ResponseBody,
-    answer::{self, Fault, Form},
+    BoxError, Failure, ResponseBody,
+    answer::{self, Fault, Form, META_VERSION},
     cluster::Shared,
     kinds::{self, Kind},
     read,
     rest::Query,
     selectors::Selectors,
     store::State,
+    stored::{self, Stored, head},
     write::Target,
 };
+
+/// Longer lists go out in pieces of about this many bytes.
+const CHUNK: usize = 256 * 1024;
 
 /// A list as asked for, checked.
 #[derive(Debug)]
@@ -36,8 +44,15 @@ enum From {
 
 /// One page.
 pub(crate) struct Page {
-    pub(crate) items: Vec<Arc<Value>>,
+    items: Vec<Arc<Stored>>,
     metadata: Map<String, Value>,
+}
+
+impl Page {
+    /// The objects as values.
+    pub(crate) fn decode(&self) -> Vec<Arc<Value>> {
+        self.items.iter().map(|it| Arc::new(it.decode())).collect()
+    }
 }
 
 impl Request {
@@ -103,9 +118,85 @@ pub(crate) async fn list(
     Ok(render(target, page, form))
 }
 
-/// Encodes a page, outside the lock.
+/// Encodes a page, outside the lock: from the stored bytes where nothing is to be converted.
 pub(crate) fn render(target: &Target, page: Page, form: Form) -> Response<ResponseBody> {
-    answer::list(&target.kind, &target.api_version, &page.items, page.metadata, form)
+    let kind = &target.kind;
+    let plain = kind.custom || target.api_version == kind.api_version();
+    let (list_kind, api_version, head) = match form {
+        Form::Full if kind.custom => (&*kind.list_kind, &*target.api_version, head(&kind.kind, &target.api_version)),
+        Form::Full if plain => (&*kind.list_kind, &*target.api_version, b"{".to_vec()),
+        Form::MetadataList => ("PartialObjectMetadataList", META_VERSION, metadata_head()),
+        _ => return answer::list(kind, &target.api_version, &page.decode(), page.metadata, form),
+    };
+    let metadata = form == Form::MetadataList;
+    let size: usize = page.items.iter().map(|it| head.len() + it.members().len() + 1).sum();
+    let mut first = Vec::with_capacity(256 + size.min(CHUNK));
+    first.extend_from_slice(&stored::head(list_kind, api_version));
+    first.extend_from_slice(b"\"metadata\":");
+    first.extend_from_slice(&answer::encode(&page.metadata));
+    first.extend_from_slice(b",\"items\":[");
+    let mut items = Items { items: page.items.into_iter(), head, metadata, begun: false, ended: false };
+    if size < CHUNK {
+        items.fill(&mut first, usize::MAX);
+        return answer::respond(200, "application/json", first.into());
+    }
+    // A list of a whole cluster goes out piece by piece: nobody holds it twice.
+    let chunks = std::iter::once(Bytes::from(first)).chain(items);
+    let frames = stream::iter(chunks.map(|it| Ok::<_, BoxError>(Frame::data(it))));
+    answer::respond_with(200, "application/json", StreamBody::new(frames).boxed_unsync())
+}
+
+/// The items of a list, encoded as they are taken.
+struct Items {
+    items: std::vec::IntoIter<Arc<Stored>>,
+    /// What each item begins with.
+    head: Vec<u8>,
+    /// Metadata alone.
+    metadata: bool,
+    begun: bool,
+    ended: bool,
+}
+
+impl Items {
+    /// Appends items until there are `enough` bytes; behind the last one the end of the list.
+    fn fill(&mut self, bytes: &mut Vec<u8>, enough: usize) {
+        while bytes.len() < enough {
+            let Some(item) = self.items.next() else {
+                self.ended = true;
+                bytes.extend_from_slice(b"]}");
+                return;
+            };
+            if self.begun {
+                bytes.push(b',');
+            }
+            self.begun = true;
+            bytes.extend_from_slice(&self.head);
+            if self.metadata {
+                bytes.extend_from_slice(item.metadata());
+                bytes.push(b'}');
+            } else {
+                bytes.extend_from_slice(item.members());
+            }
+        }
+    }
+}
+
+impl Iterator for Items {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        if self.ended {
+            return None;
+        }
+        let mut bytes = Vec::with_capacity(CHUNK + CHUNK / 4);
+        self.fill(&mut bytes, CHUNK);
+        Some(bytes.into())
+    }
+}
+
+/// How an object begins of which only the metadata is shown.
+pub(crate) fn metadata_head() -> Vec<u8> {
+    head("PartialObjectMetadata", META_VERSION)
 }
 
 /// The page that the request asks for.
@@ -125,12 +216,12 @@ pub(crate) fn page(state: &State, target: &Target, request: &Request) -> Result<
         Some(key) => Bound::Excluded(key),
         None => Bound::Included(prefix.as_str()),
     };
-    let mut rest = objects.range::<str, _>((first, Bound::Unbounded)).take_while(|it| it.0.starts_with(&prefix));
+    let mut rest = objects.range(first).take_while(|it| it.key.starts_with(&prefix));
     let (mut items, mut last) = (Vec::new(), None);
-    for (key, object) in rest.by_ref() {
+    for object in rest.by_ref() {
         if request.selectors.matches(object) {
             items.push(object.clone());
-            last = Some(key.clone());
+            last = Some(object.key.clone());
         }
         if request.limit > 0 && items.len() == request.limit {
             break;

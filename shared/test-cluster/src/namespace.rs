@@ -19,12 +19,12 @@ const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// A creation needs a namespace that is there and stays.
 pub(crate) fn admit_create(state: &State, kind: &Kind, namespace: &str, name: &str) -> Result<(), Failure> {
-    let Some(found) = state.object(kinds::NAMESPACES, namespace) else {
+    let Some(found) = state.stored(kinds::NAMESPACES, namespace) else {
         let message = format!("namespaces {namespace:?} not found");
         let details = json!({ "name": namespace, "kind": "namespaces" });
         return Err(Failure::new(404, "NotFound", message, Some(details)));
     };
-    if !meta::is_deleting(found) {
+    if !found.is_deleting() {
         return Ok(());
     }
     let message = format!(

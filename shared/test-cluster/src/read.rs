@@ -21,8 +21,12 @@ pub(crate) async fn get(
     form: Form,
 ) -> Result<Response<ResponseBody>, Failure> {
     wait_for(shared, version(query)?).await?;
-    let object = target.current(&shared.state.lock())?;
-    Ok(answer::one(200, &target.kind, &target.api_version, &object, form))
+    let stored = shared.state.lock().stored(&target.table, &target.key()).cloned();
+    let stored = stored.ok_or_else(|| Failure::not_found(&target.kind, &target.name))?;
+    if form == Form::Full && target.api_version == target.kind.api_version() {
+        return Ok(answer::respond(200, "application/json", stored.body()));
+    }
+    Ok(answer::one(200, &target.kind, &target.api_version, &stored.decode(), form))
 }
 
 /// The version that a GET or a watch names; 0 for none.

@@ -340,7 +340,7 @@ fn delete_collection(
     let request = list::Request::parse(&target.kind, &exchange.query)?;
     let mut state = shared.state.lock();
     let page = list::page(&state, target, &request)?;
-    delete::delete_all(&mut state, target, &page.items, &options, shared.clock.wall())?;
+    delete::delete_all(&mut state, target, &page.decode(), &options, shared.clock.wall())?;
     drop(state);
     Ok(list::render(target, page, form))
 }

@@ -1,6 +1,4 @@
-use serde_json::Value;
-
-use crate::{Failure, kinds::Kind, meta};
+use crate::{Failure, kinds::Kind, stored::Stored};
 
 /// Which objects a request speaks of: every requirement must hold.
 #[derive(Debug, Clone, Default)]
@@ -28,7 +26,6 @@ enum Test {
 #[derive(Debug, Clone, PartialEq)]
 struct FieldTest {
     path: String,
-    default: &'static str,
     value: String,
     equal: bool,
 }
@@ -54,14 +51,14 @@ impl Selectors {
     }
 
     /// Whether the object meets every requirement.
-    pub(crate) fn matches(&self, object: &Value) -> bool {
+    pub(crate) fn matches(&self, object: &Stored) -> bool {
         self.labels.iter().all(|it| it.matches(object)) && self.fields.iter().all(|it| it.matches(object))
     }
 }
 
 impl Requirement {
-    fn matches(&self, object: &Value) -> bool {
-        let value = object["metadata"]["labels"][&self.key].as_str();
+    fn matches(&self, object: &Stored) -> bool {
+        let value = object.label(&self.key);
         let number = || value.and_then(|it| it.parse::<i64>().ok());
         match &self.test {
             Test::Exists => value.is_some(),
@@ -75,13 +72,8 @@ impl Requirement {
 }
 
 impl FieldTest {
-    fn matches(&self, object: &Value) -> bool {
-        let value = match meta::at(object, &self.path) {
-            Value::String(text) => text.clone(),
-            Value::Null => self.default.to_owned(),
-            other => other.to_string(),
-        };
-        (value == self.value) == self.equal
+    fn matches(&self, object: &Stored) -> bool {
+        (object.field(&self.path) == self.value) == self.equal
     }
 }
 
@@ -182,14 +174,14 @@ fn field_test(kind: &Kind, term: &str) -> Result<FieldTest, Failure> {
     let value = if equal { value.strip_prefix('=').unwrap_or(value) } else { value };
     let value = value.replace("\\,", ",").replace("\\=", "=").replace("\\\\", "\\");
     let known = kind.rules.fields.iter().find(|it| it.0 == label);
-    let (path, default) = match (label, known) {
-        ("metadata.name", _) => (label, ""),
-        ("metadata.namespace", _) if kind.namespaced => (label, ""),
-        (_, Some((_, path, default))) => (*path, *default),
+    let path = match (label, known) {
+        ("metadata.name", _) => label,
+        ("metadata.namespace", _) if kind.namespaced => label,
+        (_, Some((_, path, _))) => *path,
         ("status.podIPs", None) if kind.is(crate::kinds::PODS) => {
             return Err(Failure::not_served("field selector status.podIPs"));
         }
         _ => return Err(Failure::bad_request(format!("field label not supported: {label}"))),
     };
-    Ok(FieldTest { path: path.to_owned(), default, value, equal })
+    Ok(FieldTest { path: path.to_owned(), value, equal })
 }

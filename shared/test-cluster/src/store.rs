@@ -1,15 +1,21 @@
 use std::{
-    borrow::Cow,
     collections::{BTreeMap, VecDeque},
+    iter::Peekable,
+    ops::Bound,
     sync::{Arc, OnceLock},
 };
 
-use bytes::Bytes;
 use clock::Timestamp;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::{Failure, crd, kinds, kinds::Kind, meta};
+use crate::{
+    Failure, crd, kinds,
+    kinds::Kind,
+    meta,
+    observe::Observers,
+    stored::{Change, Stored},
+};
 
 /// Everything that the cluster holds, behind one lock: one counter, one table per resource.
 pub(crate) struct State {
@@ -23,6 +29,7 @@ pub(crate) struct State {
     pub(crate) managed_fields: bool,
     /// Raised to ask every watch for a bookmark.
     pub(crate) bookmark_calls: u64,
+    pub(crate) observers: Observers,
     /// Tables whose definition is gone, for the watches that have not shown their last changes yet.
     retired: Vec<Table>,
     /// Tells reads that wait for a version.
@@ -35,8 +42,7 @@ pub(crate) struct Table {
     pub(crate) kind: Arc<Kind>,
     /// Tells apart a table from its predecessor under the same key.
     pub(crate) id: u64,
-    /// By storage key: `namespace/name`, or the name alone; so in the order of lists.
-    pub(crate) objects: BTreeMap<Arc<str>, Arc<Value>>,
+    pub(crate) objects: Objects,
     pub(crate) events: VecDeque<Arc<Event>>,
     /// The oldest version from which a watch may start and a past state be listed.
     pub(crate) floor: u64,
@@ -47,6 +53,9 @@ pub(crate) struct Table {
     pub(crate) watches: WatchFaults,
 }
 
+/// By storage key: `namespace/name`, or the name alone; so in the order of lists.
+pub(crate) type Objects = BTreeMap<Arc<str>, Arc<Stored>>;
+
 /// Watches are numbered; those below a number are afflicted.
 #[derive(Debug, Default)]
 pub(crate) struct WatchFaults {
@@ -56,33 +65,25 @@ pub(crate) struct WatchFaults {
     pub(crate) ended_below: u64,
 }
 
-/// What happened to an object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Change {
-    Added,
-    Modified,
-    Removed,
-}
-
-/// One change, shared by all watches; each form is encoded once, when the first watch asks.
+/// One change, shared by all watches.
 #[derive(Debug)]
 pub(crate) struct Event {
     pub(crate) version: u64,
-    pub(crate) key: Arc<str>,
     pub(crate) change: Change,
     /// The new state, or the last one with the version of the removal.
-    pub(crate) object: Arc<Value>,
-    pub(crate) previous: Option<Arc<Value>>,
-    pub(crate) full: OnceLock<Bytes>,
-    pub(crate) metadata: OnceLock<Bytes>,
+    pub(crate) object: Arc<Stored>,
+    pub(crate) previous: Option<Arc<Stored>>,
 }
-
-/// A state of a table, present or past.
-pub(crate) type Objects<'a> = Cow<'a, BTreeMap<Arc<str>, Arc<Value>>>;
 
 /// The key under which an object is stored.
 pub(crate) fn storage_key(kind: &Kind, namespace: &str, name: &str) -> String {
     if kind.namespaced { format!("{namespace}/{name}") } else { name.to_owned() }
+}
+
+/// The kinds that every cluster begins with, made once: a simulation starts thousands of clusters.
+fn builtin() -> &'static [(String, Arc<Kind>)] {
+    static BUILTIN: OnceLock<Vec<(String, Arc<Kind>)>> = OnceLock::new();
+    BUILTIN.get_or_init(|| kinds::builtin().map(|it| (it.table(), Arc::new(it))).collect())
 }
 
 impl State {
@@ -94,18 +95,24 @@ impl State {
             history,
             managed_fields,
             bookmark_calls: 0,
+            observers: Observers::default(),
             retired: Vec::new(),
             progress: watch::Sender::new(0),
             next_table: 0,
         };
-        for kind in kinds::builtin() {
-            state.open_table(kind, 0);
+        for (key, kind) in builtin() {
+            state.add_table(key.clone(), kind.clone(), 0);
         }
         state
     }
 
     /// Begins to serve a kind; watches start at `floor` or later.
-    pub(crate) fn open_table(&mut self, kind: Kind, floor: u64) {
+    pub(crate) fn open_table(&mut self, kind: impl Into<Arc<Kind>>, floor: u64) {
+        let kind = kind.into();
+        self.add_table(kind.table(), kind, floor);
+    }
+
+    fn add_table(&mut self, key: String, kind: Arc<Kind>, floor: u64) {
         self.next_table += 1;
         let table = Table {
             id: self.next_table,
@@ -115,9 +122,9 @@ impl State {
             forgotten: floor,
             signal: watch::Sender::new(0),
             watches: WatchFaults::default(),
-            kind: Arc::new(kind),
+            kind,
         };
-        self.tables.insert(table.kind.table(), table);
+        self.tables.insert(key, table);
     }
 
     /// Ends a kind: its watches show what they have not shown yet, and end.
@@ -138,8 +145,20 @@ impl State {
         self.tables.get(table).ok_or_else(Failure::no_group)
     }
 
-    pub(crate) fn object(&self, table: &str, key: &str) -> Option<&Arc<Value>> {
+    /// A kind by plural (`pods`), by plural and group (`foos.example.com`) or by its own name (`Pod`).
+    pub(crate) fn find(&self, resource: &str) -> Option<Arc<Kind>> {
+        let matches = |it: &&Arc<Kind>| it.plural == resource || it.kind == resource || it.qualified() == resource;
+        self.tables.values().map(|it| &it.kind).find(matches).cloned()
+    }
+
+    /// An object as it is stored: bytes, and what selectors ask.
+    pub(crate) fn stored(&self, table: &str, key: &str) -> Option<&Arc<Stored>> {
         self.tables.get(table)?.objects.get(key)
+    }
+
+    /// An object as a value, decoded: for those who go on to change it.
+    pub(crate) fn object(&self, table: &str, key: &str) -> Option<Arc<Value>> {
+        self.stored(table, key).map(|it| Arc::new(it.decode()))
     }
 
     /// Stores an object, new or changed, under the next version.
@@ -148,13 +167,16 @@ impl State {
         let limit = self.history;
         let it = self.tables.get_mut(table).ok_or_else(Failure::no_group)?;
         meta::set(&mut object, "resourceVersion", version.to_string());
-        let object = Arc::new(object);
-        let key: Arc<str> = it.objects.get_key_value(key).map_or_else(|| key.into(), |it| it.0.clone());
-        let previous = it.objects.insert(key.clone(), object.clone());
-        let change = if previous.is_some() { Change::Modified } else { Change::Added };
-        it.record(limit, Event::new(version, key, change, object.clone(), previous));
-        self.advance(version);
-        Ok(object)
+        let previous = it.objects.get(key).cloned();
+        let (change, key) = match &previous {
+            Some(previous) => (Change::Modified, previous.key.clone()),
+            None => (Change::Added, key.into()),
+        };
+        let stored = Arc::new(Stored::new(&it.kind, key.clone(), change, &object, previous.as_deref()));
+        it.objects.insert(key, stored.clone());
+        let event = it.record(limit, Event { version, change, object: stored, previous });
+        self.advance(&event);
+        Ok(Arc::new(object))
     }
 
     /// Removes an object and returns its last state, with the version of the removal.
@@ -162,21 +184,22 @@ impl State {
         let version = self.version + 1;
         let limit = self.history;
         let it = self.tables.get_mut(table).ok_or_else(Failure::no_group)?;
-        let Some((key, previous)) = it.objects.remove_entry(key) else {
+        let Some(previous) = it.objects.remove(key) else {
             return Err(Failure::not_found(&it.kind, key.rsplit('/').next().unwrap_or(key)));
         };
-        let mut last = Value::clone(&previous);
-        meta::set(&mut last, "resourceVersion", version.to_string());
-        let last = Arc::new(last);
-        it.record(limit, Event::new(version, key, Change::Removed, last.clone(), Some(previous)));
-        self.advance(version);
-        crd::after_removal(self, table, &last, now)?;
-        Ok(last)
+        let last = Arc::new(previous.renumbered(Change::Removed, version));
+        let value = Arc::new(last.decode());
+        let event =
+            it.record(limit, Event { version, change: Change::Removed, object: last, previous: Some(previous) });
+        self.advance(&event);
+        crd::after_removal(self, table, &value, now)?;
+        Ok(value)
     }
 
-    fn advance(&mut self, version: u64) {
-        self.version = version;
-        self.progress.send_replace(version);
+    fn advance(&mut self, event: &Event) {
+        self.version = event.version;
+        self.progress.send_replace(event.version);
+        self.tell(event);
     }
 
     /// Makes every version before now too old to start from.
@@ -188,32 +211,28 @@ impl State {
 }
 
 impl Table {
-    fn record(&mut self, limit: usize, event: Event) {
-        let version = event.version;
-        self.events.push_back(Arc::new(event));
+    fn record(&mut self, limit: usize, event: Event) -> Arc<Event> {
+        let event = Arc::new(event);
+        self.events.push_back(event.clone());
         while self.events.len() > limit {
             if let Some(old) = self.events.pop_front() {
                 self.forgotten = old.version;
                 self.floor = self.floor.max(old.version);
             }
         }
-        self.signal.send_replace(version);
+        self.signal.send_replace(event.version);
+        event
     }
 
     /// The state as it was at `version`, which must not lie before the floor.
-    pub(crate) fn at(&self, version: u64) -> Objects<'_> {
+    pub(crate) fn at(&self, version: u64) -> Snapshot<'_> {
         let later = self.events.partition_point(|it| it.version <= version);
-        if later == self.events.len() {
-            return Cow::Borrowed(&self.objects);
-        }
-        let mut objects = self.objects.clone();
+        let mut changed = BTreeMap::new();
+        // Backwards: what was there before the first of the later changes wins.
         for event in self.events.range(later..).rev() {
-            match &event.previous {
-                Some(previous) => objects.insert(event.key.clone(), previous.clone()),
-                None => objects.remove(&event.key),
-            };
+            changed.insert(&*event.object.key, event.previous.as_ref());
         }
-        Cow::Owned(objects)
+        Snapshot { now: &self.objects, changed }
     }
 
     /// Changes after `version`, in order, at most `most`.
@@ -223,8 +242,40 @@ impl Table {
     }
 }
 
-impl Event {
-    fn new(version: u64, key: Arc<str>, change: Change, object: Arc<Value>, previous: Option<Arc<Value>>) -> Self {
-        Self { version, key, change, object, previous, full: OnceLock::new(), metadata: OnceLock::new() }
+/// A state of a table, present or past: what is there now, except where it has changed since.
+pub(crate) struct Snapshot<'a> {
+    now: &'a Objects,
+    changed: BTreeMap<&'a str, Option<&'a Arc<Stored>>>,
+}
+
+impl Snapshot<'_> {
+    /// The objects from a key on, in the order of keys.
+    pub(crate) fn range<'a>(&'a self, first: Bound<&'a str>) -> impl Iterator<Item = &'a Arc<Stored>> {
+        let same = self.now.range::<str, _>((first, Bound::Unbounded)).map(|it| it.1);
+        let same = same.filter(|it| !self.changed.contains_key(&*it.key));
+        let changed = self.changed.range::<str, _>((first, Bound::Unbounded)).filter_map(|it| *it.1);
+        Merged { left: same.peekable(), right: changed.peekable() }
+    }
+}
+
+/// Two sequences in order, as one in order.
+struct Merged<L: Iterator, R: Iterator> {
+    left: Peekable<L>,
+    right: Peekable<R>,
+}
+
+impl<'a, L, R> Iterator for Merged<L, R>
+where
+    L: Iterator<Item = &'a Arc<Stored>>,
+    R: Iterator<Item = &'a Arc<Stored>>,
+{
+    type Item = &'a Arc<Stored>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match (self.left.peek(), self.right.peek()) {
+            (Some(left), Some(right)) if left.key < right.key => self.left.next(),
+            (_, Some(_)) => self.right.next(),
+            (_, None) => self.left.next(),
+        }
     }
 }

@@ -6,7 +6,7 @@ use futures::stream;
 use http::Response;
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::watch::Receiver;
 
 use crate::{
@@ -16,7 +16,8 @@ use crate::{
     kinds, list, read,
     rest::Query,
     selectors::Selectors,
-    store::{Change, Event, Table},
+    store::{Event, Table},
+    stored::{self, Change, Stored},
     write::Target,
 };
 
@@ -37,7 +38,7 @@ struct Watching {
     /// Frames that are ready to go.
     ready: VecDeque<Bytes>,
     /// The first set, encoded only as it is read.
-    initial: std::vec::IntoIter<Arc<Value>>,
+    initial: std::vec::IntoIter<Arc<Stored>>,
     /// The bookmark that closes the first set.
     initial_end: Option<u64>,
     /// Changes up to here are shown.
@@ -58,6 +59,8 @@ struct View {
     prefix: String,
     selectors: Selectors,
     form: Form,
+    /// Objects are stored in the version that is asked for.
+    plain: bool,
 }
 
 /// What the table has for a watch.
@@ -86,7 +89,8 @@ pub(crate) fn watch(
         return Err(Failure::new(406, "NotAcceptable", message, None));
     }
     let timeout = query.number("timeoutSeconds")?.and_then(|it| u64::try_from(it).ok()).unwrap_or(0);
-    let view = View { prefix: list::prefix(target), selectors, form };
+    let plain = target.api_version == target.kind.api_version();
+    let view = View { prefix: list::prefix(target), selectors, form, plain };
     let watching = open(shared, target, view, &start, query.flag("allowWatchBookmarks"), timeout)?;
     let body = StreamBody::new(stream::unfold(watching, next)).boxed_unsync();
     Ok(answer::respond_with(200, "application/json", body))
@@ -255,12 +259,13 @@ impl Watching {
     /// Shows the objects of now first.
     fn show_present(&mut self, table: &Table, version: u64) {
         let first = (Bound::Included(self.view.prefix.as_str()), Bound::Unbounded);
-        let shown: Vec<Arc<Value>> = table
+        let shown: Vec<Arc<Stored>> = table
             .objects
             .range::<str, _>(first)
-            .take_while(|it| it.0.starts_with(&self.view.prefix))
-            .filter(|it| self.view.selectors.matches(it.1))
-            .map(|it| it.1.clone())
+            .map(|it| it.1)
+            .take_while(|it| it.key.starts_with(&self.view.prefix))
+            .filter(|it| self.view.selectors.matches(it))
+            .cloned()
             .collect();
         self.initial = shown.into_iter();
         self.initial_end = Some(version);
@@ -314,7 +319,7 @@ impl Watching {
     fn take(&mut self, events: &[Arc<Event>]) {
         for event in events {
             self.cursor = event.version;
-            if !event.key.starts_with(&self.view.prefix) {
+            if !event.object.key.starts_with(&self.view.prefix) {
                 continue;
             }
             let selectors = &self.view.selectors;
@@ -332,33 +337,34 @@ impl Watching {
 
     /// The object goes, or leaves what the selectors let through: its last matching state, with the version of now.
     fn leaving_frame(&self, event: &Event) -> Bytes {
-        if event.change == Change::Removed {
-            return self.event_frame(event, Change::Removed);
+        match &event.previous {
+            Some(last) if event.change != Change::Removed => {
+                self.frame(Change::Removed, &last.renumbered(Change::Removed, event.version))
+            }
+            _ => self.event_frame(event, Change::Removed),
         }
-        let mut last = event.previous.as_deref().cloned().unwrap_or_default();
-        crate::meta::set(&mut last, "resourceVersion", event.version.to_string());
-        self.frame(Change::Removed, &last)
     }
 
-    /// A change as it is, encoded once for all watches of the same form.
+    /// A change as it is: the very bytes that are stored, where the reader wants just them.
     fn event_frame(&self, event: &Event, change: Change) -> Bytes {
-        let stored_version = self.target.api_version == self.target.kind.api_version();
-        if change != event.change || !stored_version {
-            return self.frame(change, &event.object);
+        if change == event.change && self.view.form == Form::Full && self.view.plain {
+            return event.object.line();
         }
-        let shared = if self.view.form == Form::Full { &event.full } else { &event.metadata };
-        shared.get_or_init(|| self.frame(change, &event.object)).clone()
+        self.frame(change, &event.object)
     }
 
-    fn frame(&self, change: Change, object: &Value) -> Bytes {
-        let word = match change {
-            Change::Added => "ADDED",
-            Change::Modified => "MODIFIED",
-            Change::Removed => "DELETED",
-        };
+    fn frame(&self, change: Change, object: &Stored) -> Bytes {
+        let (kind, api_version) = (&self.target.kind, &self.target.api_version);
         match self.view.form {
-            Form::Full => line(word, &Shown { object, api_version: &self.target.api_version, typed: true }),
-            Form::Metadata | Form::MetadataList => line(word, &answer::metadata_of(object)),
+            Form::Full if self.view.plain || kind.custom => {
+                stored::line_of(change.word(), &stored::head(&kind.kind, api_version), object.members())
+            }
+            Form::Full => line(change.word(), &Shown { object: &object.decode(), api_version, typed: true }),
+            Form::Metadata | Form::MetadataList => {
+                let mut metadata = object.metadata().to_vec();
+                metadata.push(b'}');
+                stored::line_of(change.word(), &list::metadata_head(), &metadata)
+            }
         }
     }
 

@@ -33,8 +33,7 @@ impl Target {
 
     /// The object as stored.
     pub(crate) fn current(&self, state: &State) -> Result<Arc<Value>, Failure> {
-        let current = state.object(&self.table, &self.key()).cloned();
-        current.ok_or_else(|| Failure::not_found(&self.kind, &self.name))
+        state.object(&self.table, &self.key()).ok_or_else(|| Failure::not_found(&self.kind, &self.name))
     }
 }
 
@@ -70,7 +69,7 @@ pub(crate) fn create(state: &mut State, target: &Target, body: Value, now: Times
     validate::created(kind, &object)?;
     let key = storage_key(kind, &target.namespace, &name);
     if let Some(existing) = state.object(&target.table, &key) {
-        return Err(if generated { validate::clash(kind, &name) } else { Failure::already_exists(kind, existing) });
+        return Err(if generated { validate::clash(kind, &name) } else { Failure::already_exists(kind, &existing) });
     }
     let stored = state.put(&target.table, &key, object)?;
     crd::after_create(state, kind, &stored, now)?;
@@ -87,7 +86,7 @@ fn name_for(state: &mut State, target: &Target, body: &Value) -> (String, bool) 
     let mut drawn = String::new();
     for _ in 0..8 {
         drawn = format!("{}{}", &prefix[..cut], meta::suffix(&mut state.rng));
-        if state.object(&target.table, &storage_key(&target.kind, &target.namespace, &drawn)).is_none() {
+        if state.stored(&target.table, &storage_key(&target.kind, &target.namespace, &drawn)).is_none() {
             break;
         }
     }
@@ -205,7 +204,7 @@ pub(crate) fn replace(
 ) -> Result<(u16, Arc<Value>), Failure> {
     let kind = &target.kind;
     check_identity(target, &body)?;
-    let Some(current) = state.object(&target.table, &target.key()).cloned() else {
+    let Some(current) = state.object(&target.table, &target.key()) else {
         if !kind.rules.put_creates || part != Part::Main {
             return Err(Failure::not_found(kind, &target.name));
         }

@@ -12,5 +12,6 @@ mod listing;
 mod loopback;
 mod namespaces;
 mod objects;
+mod observing;
 mod patching;
 mod watching;
