@@ -3,7 +3,7 @@ use http::{HeaderValue, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use serde_json::{Map, Value, json};
 
-use crate::{BoxError, ResponseBody, kinds::Kind, meta};
+use crate::{BoxError, ResponseBody, kinds::Kind, meta, versions};
 
 /// Why a request fails, in the form in which the server says so.
 #[derive(Debug, Clone)]
@@ -77,7 +77,7 @@ impl Failure {
 
     /// The object is invalid in one or more fields.
     pub(crate) fn invalid(kind: &Kind, name: &str, faults: &[Fault]) -> Self {
-        Self::invalid_as(&kind.kind, &kind.group, name, faults)
+        Self::invalid_as(&kind.kind, kind.stored_group(), name, faults)
     }
 
     /// Options of a request are invalid: they are objects of group `meta.k8s.io` without a name.
@@ -370,7 +370,8 @@ pub(crate) struct Shown<'a> {
 
 impl serde::Serialize for Shown<'_> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Value::Object(object) = self.object else { return self.object.serialize(serializer) };
+        let object = versions::shown(self.object, self.api_version);
+        let Value::Object(object) = &*object else { return object.serialize(serializer) };
         serializer.collect_map(object.iter().filter_map(|(field, value)| match field.as_str() {
             "kind" | "apiVersion" if !self.typed => None,
             "apiVersion" => Some((field, Field::Text(self.api_version))),

@@ -224,11 +224,13 @@ pub(crate) fn kind_of(definition: &Value) -> Option<Kind> {
         needs_version: true,
         ..kinds::DATA
     };
+    let (group, plural) = (text(&spec["group"])?, text(&names["plural"])?);
     Some(Kind {
-        group: text(&spec["group"])?,
+        table: kinds::table_key(&group, &plural),
+        group,
+        plural,
         versions: served,
         stored: text(&stored["name"])?,
-        plural: text(&names["plural"])?,
         singular: text(&names["singular"]).unwrap_or_else(|| kind.to_lowercase()),
         list_kind: text(&names["listKind"]).unwrap_or_else(|| format!("{kind}List")),
         kind,

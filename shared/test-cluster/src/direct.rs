@@ -13,6 +13,7 @@ use crate::{
     kinds::{self, Kind},
     meta, namespace,
     store::{State, storage_key},
+    versions,
     write::{self, Target},
 };
 
@@ -97,15 +98,16 @@ impl TestCluster {
         let kind = object["kind"].as_str().unwrap_or_default();
         let version_and_kind =
             |it: &&Arc<Kind>| it.kind == kind && it.versions.iter().any(|v| kinds::join(&it.group, v) == api_version);
-        let found = state.tables.values().map(|it| &it.kind).find(version_and_kind).cloned();
-        let Some(kind) = found else { panic!("{api_version} {kind} is not served") };
+        let found = kinds::builtin().iter().chain(state.tables.values().map(|it| &it.kind)).find(version_and_kind);
+        let Some(kind) = found.cloned() else { panic!("{api_version} {kind} is not served") };
         let now = self.shared.clock.wall();
         let (namespace, name) = (meta::namespace(&object), meta::name(&object));
         let namespace = if namespace.is_empty() { "default" } else { namespace };
         assert!(!name.is_empty(), "an object needs a name: {object}");
         let key = storage_key(&kind, namespace, name);
         assert!(state.stored(&kind.table(), &key).is_none(), "{} {key} exists", kind.qualified());
-        let mut stored = write::prepare(&mut state, &kind, namespace, name, object.clone(), now);
+        let given = versions::stored(&kind, &api_version, object.clone());
+        let mut stored = write::prepare(&mut state, &kind, namespace, name, given, now);
         for field in GIVEN {
             if !object["metadata"][field].is_null() {
                 meta::set(&mut stored, field, object["metadata"][field].clone());

@@ -94,9 +94,12 @@ struct Catalogue {
 impl Catalogue {
     fn read(shared: &Shared) -> Self {
         let mut by_group = BTreeMap::<String, Vec<Arc<Kind>>>::new();
-        for table in shared.state.lock().tables.values() {
-            by_group.entry(table.kind.group.clone()).or_default().push(table.kind.clone());
+        let state = shared.state.lock();
+        let custom = state.tables.values().map(|it| &it.kind).filter(|it| it.custom);
+        for kind in kinds::builtin().iter().chain(custom) {
+            by_group.entry(kind.group.clone()).or_default().push(kind.clone());
         }
+        drop(state);
         let mut groups = Vec::new();
         for group in kinds::GROUPS {
             groups.extend(by_group.remove_entry(*group));

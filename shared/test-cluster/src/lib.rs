@@ -9,10 +9,12 @@
 //! then one file per concern: `read`, `list`, `watch`, `write`, `validate`, `patch`, `strategic`, `delete`, `namespace`,
 //! `crd`, `discovery`; `direct` and `serve` are the other doors, `observe` tells of writes; `answer` is how all of them speak, `cluster` the way of a request through `faults`.
 
+mod defaults;
 mod kinds;
 mod meta;
 mod store;
 mod stored;
+mod versions;
 
 mod cluster;
 mod faults;
@@ -27,6 +29,7 @@ mod namespace;
 mod observe;
 mod patch;
 mod read;
+mod reviews;
 mod selectors;
 mod strategic;
 mod validate;

@@ -61,6 +61,12 @@ pub(crate) fn remove(object: &mut Value, field: &str) {
     map(object, "metadata").remove(field);
 }
 
+/// Sets one annotation.
+pub(crate) fn annotate(object: &mut Value, key: &str, value: impl Into<Value>) {
+    let annotations = map(object, "metadata").entry("annotations").or_insert_with(|| Value::Object(Map::new()));
+    as_map(annotations).insert(key.into(), value.into());
+}
+
 /// Copies a field of `metadata`, its absence included.
 pub(crate) fn keep(next: &mut Value, current: &Value, field: &str) {
     match current["metadata"].get(field) {

@@ -8,7 +8,7 @@ use crate::{
     answer::Fault,
     meta,
     store::State,
-    strategic, validate,
+    strategic, validate, versions,
     write::{self, Part, Target},
 };
 
@@ -56,7 +56,9 @@ pub(crate) fn patch(
     let undecodable = |why: String| Failure::bad_request(format!("error decoding patch: {why}"));
     let body: Value = serde_json::from_slice(body).map_err(|err| undecodable(err.to_string()))?;
     let current = target.current(state)?;
-    let mut next = Value::clone(&current);
+    let shown = versions::shown(&current, &target.api_version);
+    let mut next = Value::clone(&shown);
+    meta::as_map(&mut next).insert("apiVersion".into(), target.api_version.clone().into());
     match (language, body) {
         (Language::Json, Value::Array(operations)) => {
             for operation in &operations {
@@ -71,10 +73,12 @@ pub(crate) fn patch(
         }
         (_, other) => return Err(undecodable(format!("cannot unmarshal {other} into a patch of this type"))),
     }
-    let decodes = next.is_object() && next["kind"] == current["kind"] && next["apiVersion"] == current["apiVersion"];
+    let decodes =
+        next.is_object() && next["kind"] == current["kind"] && next["apiVersion"] == target.api_version.as_str();
     if let Err(why) = if decodes { validate::check_types(&next) } else { Err("unrecognized type".into()) } {
         return Err(no_longer_decodes(&next, &why));
     }
+    let next = versions::stored(&target.kind, &target.api_version, next);
     write::update(state, target, &current, next, part, now)
 }
 

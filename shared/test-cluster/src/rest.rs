@@ -11,7 +11,7 @@ use crate::{
     delete::{self, DeleteOptions, Deleted},
     discovery, kinds, list,
     patch::{self, Language},
-    read, validate, watch,
+    read, reviews, validate, watch,
     write::{self, Part, Target},
 };
 
@@ -219,6 +219,8 @@ async fn serve_resource(
         _ => Part::Main,
     };
     match (method, collection, part) {
+        ("POST", true, _) if target.kind.rules.create_only && !everywhere => review(exchange, &target),
+        _ if target.kind.rules.create_only => Err(Failure::method_not_allowed()),
         ("GET", true, _) if query.flag("watch") => watch::watch(shared, &target, query, form),
         ("GET", true, _) => list::list(shared, &target, query, form).await,
         ("POST", true, _) if !everywhere => create(shared, exchange, &target, form),
@@ -238,11 +240,12 @@ fn resolve(shared: &Shared, place: &Place) -> Result<Target, Failure> {
     let state = shared.state.lock();
     let table = kinds::table_key(&place.group, &place.resource);
     let group_prefix = format!("{}/", place.group);
-    let Some(found) = state.tables.get(&table) else {
-        let known = state.tables.keys().any(|it| it.starts_with(&group_prefix));
+    let found = kinds::by_route(&table).or_else(|| state.tables.get(&table).map(|it| &it.kind));
+    let Some(kind) = found.cloned() else {
+        let built_in = kinds::GROUPS.contains(&place.group.as_str());
+        let known = built_in || state.tables.keys().any(|it| it.starts_with(&group_prefix));
         return Err(if known { Failure::no_route() } else { Failure::no_group() });
     };
-    let kind = found.kind.clone();
     let wrong_scope = match &place.namespace {
         Some(_) => !kind.namespaced,
         None => kind.namespaced && place.name.is_some(),
@@ -261,12 +264,18 @@ fn resolve(shared: &Shared, place: &Place) -> Result<Target, Failure> {
         Some(_) => return Err(Failure::no_route()),
     }
     Ok(Target {
-        table,
+        table: kind.table(),
         api_version: kinds::join(&place.group, &place.version),
         kind,
         namespace: place.namespace.clone().unwrap_or_default(),
         name,
     })
+}
+
+fn review(exchange: &Exchange, target: &Target) -> Result<Response<ResponseBody>, Failure> {
+    exchange.check_body()?;
+    let body = validate::decode(&target.kind, &target.api_version, &exchange.body)?;
+    Ok(answer::json_answer(201, &reviews::answer(&target.kind, &target.namespace, body)?))
 }
 
 fn create(

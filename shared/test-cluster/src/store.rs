@@ -2,7 +2,7 @@ use std::{
     collections::{BTreeMap, VecDeque},
     iter::Peekable,
     ops::Bound,
-    sync::{Arc, OnceLock},
+    sync::Arc,
 };
 
 use clock::Timestamp;
@@ -80,12 +80,6 @@ pub(crate) fn storage_key(kind: &Kind, namespace: &str, name: &str) -> String {
     if kind.namespaced { format!("{namespace}/{name}") } else { name.to_owned() }
 }
 
-/// The kinds that every cluster begins with, made once: a simulation starts thousands of clusters.
-fn builtin() -> &'static [(String, Arc<Kind>)] {
-    static BUILTIN: OnceLock<Vec<(String, Arc<Kind>)>> = OnceLock::new();
-    BUILTIN.get_or_init(|| kinds::builtin().map(|it| (it.table(), Arc::new(it))).collect())
-}
-
 impl State {
     pub(crate) fn new(seed: u64, history: usize, managed_fields: bool) -> Self {
         let mut state = Self {
@@ -100,8 +94,8 @@ impl State {
             progress: watch::Sender::new(0),
             next_table: 0,
         };
-        for (key, kind) in builtin() {
-            state.add_table(key.clone(), kind.clone(), 0);
+        for kind in kinds::builtin().iter().filter(|it| it.has_table()) {
+            state.open_table(kind.clone(), 0);
         }
         state
     }
@@ -109,10 +103,6 @@ impl State {
     /// Begins to serve a kind; watches start at `floor` or later.
     pub(crate) fn open_table(&mut self, kind: impl Into<Arc<Kind>>, floor: u64) {
         let kind = kind.into();
-        self.add_table(kind.table(), kind, floor);
-    }
-
-    fn add_table(&mut self, key: String, kind: Arc<Kind>, floor: u64) {
         self.next_table += 1;
         let table = Table {
             id: self.next_table,
@@ -124,7 +114,7 @@ impl State {
             watches: WatchFaults::default(),
             kind,
         };
-        self.tables.insert(key, table);
+        self.tables.insert(table.kind.table(), table);
     }
 
     /// Ends a kind: its watches show what they have not shown yet, and end.

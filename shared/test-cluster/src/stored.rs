@@ -269,7 +269,7 @@ mod tests {
     use crate::kinds;
 
     fn pods() -> Arc<Kind> {
-        kinds::builtin().find(|it| it.is(kinds::PODS)).map(Arc::new).unwrap()
+        kinds::by_route(kinds::PODS).unwrap().clone()
     }
 
     fn stored(version: u64) -> (Value, Stored) {

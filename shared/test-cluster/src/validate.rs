@@ -1,6 +1,12 @@
 use serde_json::{Value, json};
 
-use crate::{Failure, answer::Fault, crd, kinds, kinds::Kind, meta};
+use crate::{
+    Failure,
+    answer::Fault,
+    crd, kinds,
+    kinds::{Kind, NameRule},
+    meta,
+};
 
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', \
     and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
@@ -214,8 +220,12 @@ fn name(kind: &Kind, name: &str, faults: &mut Vec<Fault>) {
         let inside = |it: char| it.is_ascii_lowercase() || it.is_ascii_digit() || it == '-';
         edge(it.chars().next()) && edge(it.chars().last()) && it.chars().all(inside)
     };
-    let (legal, most, text) =
-        if kind.rules.label_name { (part(name), 63, LABEL) } else { (name.split('.').all(part), 253, SUBDOMAIN) };
+    let (legal, most, text) = match kind.rules.name {
+        NameRule::Label => (part(name), 63, LABEL),
+        NameRule::Segment => (!matches!(name, "." | "..") && !name.contains(['/', '%']), 253, SUBDOMAIN),
+        NameRule::CronJob => (name.split('.').all(part), 52, SUBDOMAIN),
+        NameRule::Subdomain => (name.split('.').all(part), 253, SUBDOMAIN),
+    };
     if !legal {
         faults.push(Fault::invalid("metadata.name", &json!(name), text));
     }

@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 use crate::{
     Failure,
     answer::Fault,
-    crd,
+    crd, defaults,
     kinds::{self, Generation, Kind, StatusRule},
     meta, namespace,
     store::{State, storage_key},
-    validate,
+    validate, versions,
 };
 
 /// What a request speaks of.
@@ -48,6 +48,7 @@ pub(crate) enum Part {
 /// Creates an object as a POST does: admission, validation, existence, in this order.
 pub(crate) fn create(state: &mut State, target: &Target, body: Value, now: Timestamp) -> Result<Arc<Value>, Failure> {
     let kind = &target.kind;
+    let body = versions::stored(kind, &target.api_version, body);
     if !matches!(meta::version(&body), "" | "0") {
         return Err(Failure::internal("resourceVersion should not be set on objects to be created"));
     }
@@ -121,9 +122,7 @@ pub(crate) fn prepare(
             Err(_) => fields.remove("status"),
         };
     }
-    for (path, value) in kind.rules.defaults {
-        meta::default_at(&mut object, path, serde_json::from_str(value).unwrap_or_default());
-    }
+    defaults::fill(kind, &mut object);
     meta::as_map(&mut object).insert("apiVersion".into(), kind.api_version().into());
     if kind.is(kinds::NAMESPACES) {
         namespace::on_create(&mut object);
@@ -203,6 +202,7 @@ pub(crate) fn replace(
     now: Timestamp,
 ) -> Result<(u16, Arc<Value>), Failure> {
     let kind = &target.kind;
+    let body = versions::stored(kind, &target.api_version, body);
     check_identity(target, &body)?;
     let Some(current) = state.object(&target.table, &target.key()) else {
         if !kind.rules.put_creates || part != Part::Main {
@@ -324,18 +324,21 @@ fn combine(kind: &Kind, current: &Value, mut next: Value, part: Part) -> Value {
 /// Whether the change from `current` to `next` makes a new generation.
 pub(crate) fn counts_as_generation(kind: &Kind, current: &Value, next: &Value) -> bool {
     match kind.rules.generation {
-        Generation::Unused => false,
+        Generation::Unused | Generation::Once => false,
         Generation::Spec => current["spec"] != next["spec"],
         Generation::SpecOrAnnotations => {
             current["spec"] != next["spec"] || current["metadata"]["annotations"] != next["metadata"]["annotations"]
         }
-        Generation::Content => {
+        Generation::Template => current["template"] != next["template"],
+        Generation::Content | Generation::ContentOrLabels => {
             let ignored = |field: &str| field == "metadata" || (field == "status" && kind.status_apart());
             let content = |object: &Value| -> Vec<(String, Value)> {
                 let fields = object.as_object().into_iter().flatten();
                 fields.filter(|it| !ignored(it.0)).map(|(field, value)| (field.clone(), value.clone())).collect()
             };
-            content(current) != content(next)
+            let labelled = kind.rules.generation == Generation::ContentOrLabels
+                && current["metadata"]["labels"] != next["metadata"]["labels"];
+            labelled || content(current) != content(next)
         }
     }
 }

@@ -11,6 +11,11 @@ fn group_names(document: &Value) -> Vec<&str> {
     document["items"].as_array().unwrap().iter().map(|it| it["metadata"]["name"].as_str().unwrap_or("")).collect()
 }
 
+fn version_of<'a>(document: &'a Value, group: &str) -> &'a Value {
+    let found = document["items"].as_array().unwrap().iter().find(|it| it["metadata"]["name"] == group);
+    &found.unwrap()["versions"][0]
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_aggregated_form() {
     let server = Server::new();
@@ -20,12 +25,15 @@ async fn the_aggregated_form() {
     assert!(tag.starts_with('"'));
     let document = answer.expect(200);
     assert_eq!(document["apiVersion"], "apidiscovery.k8s.io/v2");
-    assert_eq!(group_names(&document), ["apps", "batch", "apiextensions.k8s.io", "coordination.k8s.io"]);
-    let apps = &document["items"][0]["versions"][0];
+    let groups = group_names(&document);
+    assert_eq!(groups[..4], ["apiregistration.k8s.io", "apps", "events.k8s.io", "authentication.k8s.io"]);
+    assert_eq!(groups[12..], ["coordination.k8s.io", "discovery.k8s.io"]);
+    let apps = version_of(&document, "apps");
     assert_eq!((&apps["version"], &apps["freshness"]), (&json!("v1"), &json!("Current")));
-    assert_eq!(apps["resources"][0]["resource"], "deployments");
-    assert_eq!(apps["resources"][0]["scope"], "Namespaced");
-    assert_eq!(apps["resources"][0]["subresources"][0]["subresource"], "status");
+    let deployments = &apps["resources"][2];
+    assert_eq!((&deployments["resource"], &deployments["scope"]), (&json!("deployments"), &json!("Namespaced")));
+    let subresources = deployments["subresources"].as_array().unwrap();
+    assert!(subresources.iter().any(|it| it["subresource"] == "status"));
 
     let headers = [("accept", AGGREGATED), ("if-none-match", tag.as_str())];
     let fresh = server.send("GET", "/apis", &headers, "").await;
@@ -45,7 +53,7 @@ async fn the_legacy_forms() {
     let server = Server::new();
     assert_eq!(server.get("/api").await.expect(200)["versions"], json!(["v1"]));
     let groups = server.get("/apis").await.expect(200);
-    assert_eq!(groups["groups"][0]["preferredVersion"]["groupVersion"], "apps/v1");
+    assert_eq!(groups["groups"][1]["preferredVersion"]["groupVersion"], "apps/v1");
     assert_eq!(server.get("/apis/apps").await.expect(200)["kind"], "APIGroup");
     let core = server.get("/api/v1").await.expect(200);
     let resource = |name: &str| core["resources"].as_array().unwrap().iter().find(|it| it["name"] == name).cloned();
@@ -74,9 +82,9 @@ async fn one_group_fails() {
     let server = Server::new();
     server.cluster.fail_discovery("batch", DiscoveryFault::Stale);
     let document = server.get_as("/apis", AGGREGATED).await.expect(200);
-    let batch = &document["items"][1]["versions"][0];
+    let batch = version_of(&document, "batch");
     assert_eq!((&batch["freshness"], &batch["resources"]), (&json!("Stale"), &json!([])));
-    assert_eq!(document["items"][0]["versions"][0]["freshness"], "Current");
+    assert_eq!(version_of(&document, "apps")["freshness"], "Current");
     let legacy = server.get("/apis/batch/v1").await;
     assert_eq!((legacy.code, &legacy.text[..]), (503, &b"service unavailable\n"[..]));
     server.get("/apis/batch").await.expect(200);
@@ -96,6 +104,6 @@ async fn one_group_fails() {
         server.cluster.mend_group(group);
     }
     let document = server.get_as("/apis", AGGREGATED).await.expect(200);
-    assert_eq!(document["items"][1]["versions"][0]["freshness"], "Current");
+    assert_eq!(version_of(&document, "batch")["freshness"], "Current");
     server.get("/apis/apps/v1/deployments").await.expect(200);
 }

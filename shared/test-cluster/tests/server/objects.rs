@@ -303,7 +303,7 @@ async fn what_is_not_there_and_what_is_not_served() {
         assert_eq!(status["kind"], "Status", "{method} {path}");
         assert!(status["details"]["name"].is_null(), "{method} {path}");
     }
-    for path in ["/apis/nope/v1", "/apis/nope/v1/foos", "/apis/authentication.k8s.io/v1/tokenreviews", "/logs"] {
+    for path in ["/apis/nope/v1", "/apis/nope/v1/foos", "/apis/node.k8s.io/v1/runtimeclasses", "/logs"] {
         let answer = server.get(path).await;
         assert_eq!((answer.code, &answer.text[..]), (404, &b"404 page not found\n"[..]), "{path}");
     }

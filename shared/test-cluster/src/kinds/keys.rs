@@ -1,0 +1,29 @@
+//! Keys of tables, by which code names a kind.
+#![allow(dead_code, reason = "the list is whole, whether or not a kind has rules of its own")]
+
+pub(crate) const NAMESPACES: &str = "/namespaces";
+pub(crate) const PODS: &str = "/pods";
+pub(crate) const SECRETS: &str = "/secrets";
+pub(crate) const EVENTS: &str = "/events";
+pub(crate) const LEASES: &str = "coordination.k8s.io/leases";
+pub(crate) const CRDS: &str = "apiextensions.k8s.io/customresourcedefinitions";
+pub(crate) const DEPLOYMENTS: &str = "apps/deployments";
+pub(crate) const REPLICA_SETS: &str = "apps/replicasets";
+pub(crate) const STATEFUL_SETS: &str = "apps/statefulsets";
+pub(crate) const DAEMON_SETS: &str = "apps/daemonsets";
+pub(crate) const CONTROLLER_REVISIONS: &str = "apps/controllerrevisions";
+pub(crate) const REPLICATION_CONTROLLERS: &str = "/replicationcontrollers";
+pub(crate) const POD_TEMPLATES: &str = "/podtemplates";
+pub(crate) const JOBS: &str = "batch/jobs";
+pub(crate) const CRON_JOBS: &str = "batch/cronjobs";
+pub(crate) const CONFIG_MAPS: &str = "/configmaps";
+pub(crate) const NODES: &str = "/nodes";
+pub(crate) const SERVICES: &str = "/services";
+pub(crate) const VOLUMES: &str = "/persistentvolumes";
+pub(crate) const VOLUME_CLAIMS: &str = "/persistentvolumeclaims";
+pub(crate) const BUDGETS: &str = "policy/poddisruptionbudgets";
+pub(crate) const AUTOSCALERS: &str = "autoscaling/horizontalpodautoscalers";
+pub(crate) const PRIORITY_CLASSES: &str = "scheduling.k8s.io/priorityclasses";
+pub(crate) const STORAGE_CLASSES: &str = "storage.k8s.io/storageclasses";
+pub(crate) const ENDPOINT_SLICES: &str = "discovery.k8s.io/endpointslices";
+pub(crate) const API_SERVICES: &str = "apiregistration.k8s.io/apiservices";
