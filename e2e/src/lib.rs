@@ -11,6 +11,7 @@
 
 mod assets;
 mod audit;
+pub mod conformance;
 mod control_plane;
 mod gateway;
 mod manager;

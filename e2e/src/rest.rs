@@ -64,6 +64,11 @@ impl Rest {
         Ok(Self { client: Client::try_from(config)? })
     }
 
+    /// For requests with headers of their own.
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
     /// Sends one request and returns whatever comes back.
     ///
     /// # Errors

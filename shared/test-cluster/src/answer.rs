@@ -91,7 +91,10 @@ impl Failure {
         let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
         let causes: Vec<Value> =
             faults.iter().map(|it| json!({ "reason": it.reason, "message": it.message, "field": it.field })).collect();
-        let mut details = json!({ "name": name, "kind": kind, "causes": causes });
+        let mut details = json!({ "kind": kind, "causes": causes });
+        if !name.is_empty() {
+            details["name"] = json!(name);
+        }
         if !group.is_empty() {
             details["group"] = json!(group);
         }

@@ -1,0 +1,302 @@
+use std::{collections::BTreeMap, time::Duration};
+
+use anyhow::Context;
+use bytes::Bytes;
+use futures::{TryStreamExt, future};
+use http::{HeaderMap, Request, Response, header};
+use serde_json::{Value, json};
+
+use super::{
+    Action, Call, Case, Chunks, Compare, Entry, Reading, Step, Target,
+    normalise::Normaliser,
+    path,
+    stream::{Next, Watch, is_plain_bookmark},
+    words::{NAMESPACES, Saved, Words},
+};
+
+const JSON: &str = "application/json";
+
+/// How long a condition may take to come true, and how often it is looked at.
+const UNTIL: Duration = Duration::from_secs(10);
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// The headers that count. Of an `ETag` only that there is one.
+const HEADERS: [(&str, &str); 6] = [
+    ("content-type", "Content-Type"),
+    ("retry-after", "Retry-After"),
+    ("warning", "Warning"),
+    ("cache-control", "Cache-Control"),
+    ("etag", "ETag"),
+    ("vary", "Vary"),
+];
+
+/// Runs a case and returns what was answered, made comparable. `word` is unique among all cases on this server and as long
+/// as any other.
+///
+/// # Errors
+/// If the server does not answer at all, or the case refers to what is not there.
+pub async fn run(case: &Case, target: &dyn Target, word: &str) -> anyhow::Result<Vec<Entry>> {
+    let words = Words::new(word);
+    let normaliser = Normaliser::new(words.names());
+    let mut runner = Runner { target, words, normaliser, watches: BTreeMap::new(), entries: Vec::new() };
+    let whole = runner.case(case);
+    tokio::time::timeout(target.pace().case, whole).await.context("takes too long")??;
+    Ok(runner.entries)
+}
+
+struct Runner<'a> {
+    target: &'a dyn Target,
+    words: Words,
+    normaliser: Normaliser,
+    watches: BTreeMap<String, Watch>,
+    entries: Vec<Entry>,
+}
+
+impl Runner<'_> {
+    async fn case(&mut self, case: &Case) -> anyhow::Result<()> {
+        for variable in NAMESPACES.iter().filter(|it| case.mentions(it)) {
+            let namespace = json!({ "metadata": { "name": self.words.namespace(variable) } });
+            let (method, path) = ("POST".to_owned(), "/api/v1/namespaces".to_owned());
+            let call = Call { method, path, headers: Vec::new(), body: Some(namespace.to_string()) };
+            let answer = self.whole(&call, None).await?;
+            anyhow::ensure!(answer.code == 201, "no namespace: {} {}", answer.code, answer.body);
+        }
+        for step in &case.steps {
+            let lines = self.step(step).await.with_context(|| format!("line {}: {}", step.line, step.title))?;
+            self.entries.push(Entry { title: step.title.clone(), lines });
+        }
+        Ok(())
+    }
+
+    async fn step(&mut self, step: &Step) -> anyhow::Result<Vec<String>> {
+        match &step.action {
+            Action::Send(call) => {
+                let answer = self.whole(call, None).await?;
+                self.answered(step, call, answer)
+            }
+            Action::Each(from, to, call) => self.each(*from, *to, call).await,
+            Action::Until(path, value, call) => self.until(step, path, value, call).await,
+            Action::Watch(call) => self.watch(step, call).await,
+            Action::Read(name, how) => self.read(step, name, *how).await,
+            Action::Compact => {
+                self.target.compact().await?;
+                Ok(Vec::new())
+            }
+        }
+    }
+
+    async fn each(&mut self, from: u32, to: u32, call: &Call) -> anyhow::Result<Vec<String>> {
+        let all = (from..=to).map(|number| self.whole(call, Some(number)));
+        let mut codes: Vec<u16> = future::try_join_all(all).await?.iter().map(|it| it.code).collect();
+        codes.sort_unstable();
+        Ok(vec![codes.iter().map(u16::to_string).collect::<Vec<_>>().join(" ")])
+    }
+
+    async fn until(&mut self, step: &Step, path: &str, value: &str, call: &Call) -> anyhow::Result<Vec<String>> {
+        let name = path.split(['.', '[']).next().unwrap_or_default().to_owned();
+        let value = self.words.fill(value, None).map_err(anyhow::Error::msg)?;
+        let deadline = self.target.wall().checked_add(UNTIL)?;
+        loop {
+            let answer = self.whole(call, None).await?;
+            self.words.save(&name, answer.clone());
+            let holds = self.words.look_up(path).is_some_and(|it| it == value);
+            if holds || self.target.wall() > deadline {
+                let mut lines = self.answered(step, call, answer)?;
+                if !holds {
+                    lines.push("NEVER".to_owned());
+                }
+                return Ok(lines);
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+
+    async fn watch(&mut self, step: &Step, call: &Call) -> anyhow::Result<Vec<String>> {
+        let name = step.save.clone().context("a watch needs a name: w = WATCH …")?;
+        let mut call = call.clone();
+        if !call.path.contains("watch=") && !call.path.contains("/watch/") {
+            call.path += if call.path.contains('?') { "&watch=1" } else { "?watch=1" };
+        }
+        let answer = self.send(&call, None).await?;
+        if answer.status() != 200 {
+            let answer = collect(answer).await?;
+            return self.answered(step, &call, answer);
+        }
+        let (head, body) = answer.into_parts();
+        self.watches.insert(name, Watch::new(body));
+        let answer = Saved { code: head.status.as_u16(), headers: head.headers, body: Value::Null };
+        self.answered(step, &call, answer)
+    }
+
+    async fn read(&mut self, step: &Step, name: &str, how: Reading) -> anyhow::Result<Vec<String>> {
+        // A refused watch has told its code; there is nothing to read then.
+        let Some(mut watch) = self.watches.remove(name) else { return Ok(vec!["NO WATCH".to_owned()]) };
+        let pace = self.target.pace();
+        let (wanted, within) = match how {
+            Reading::Events(number) => (number, pace.event),
+            Reading::End => (usize::MAX, pace.case),
+            Reading::Quiet => (usize::MAX, pace.quiet),
+        };
+        let mut lines: Vec<String> = Vec::new();
+        while lines.len() < wanted {
+            match watch.next(within).await {
+                Next::Event(event) if is_plain_bookmark(&event) && how != Reading::End => {}
+                Next::Event(event) => {
+                    if let Some(save) = &step.save {
+                        let (code, headers) = (200, HeaderMap::new());
+                        self.words.save(save, Saved { code, headers, body: event.clone() });
+                    }
+                    let bookmark = is_plain_bookmark(&event);
+                    let line = self.event(step, event, &mut watch);
+                    // How many come in a row is the server's own business.
+                    if !bookmark || lines.last() != Some(&line) {
+                        lines.push(line);
+                    }
+                }
+                Next::Nothing => {
+                    lines.push(if how == Reading::Quiet { "QUIET" } else { "NOTHING" }.to_owned());
+                    break;
+                }
+                Next::End => {
+                    lines.push("END".to_owned());
+                    break;
+                }
+                Next::Broken(why) => {
+                    lines.push(format!("BROKEN {why}"));
+                    break;
+                }
+            }
+        }
+        self.watches.insert(name.to_owned(), watch);
+        Ok(lines)
+    }
+
+    fn event(&mut self, step: &Step, mut event: Value, watch: &mut Watch) -> String {
+        let now = self.target.wall();
+        let columns = &event["object"]["columnDefinitions"];
+        if columns.as_array().is_some_and(|it| !it.is_empty()) {
+            watch.columns = columns.clone();
+        }
+        if let Compare::Only(parts) = &step.compare {
+            event = only(&event, parts);
+        }
+        self.normaliser.event(event, &watch.columns, now).to_string()
+    }
+
+    /// One exchange with its body, read to the end.
+    async fn whole(&self, call: &Call, number: Option<u32>) -> anyhow::Result<Saved> {
+        collect(self.send(call, number).await?).await
+    }
+
+    async fn send(&self, call: &Call, number: Option<u32>) -> anyhow::Result<Response<Chunks>> {
+        let fill = |text: &str| self.words.fill(text, number).map_err(anyhow::Error::msg);
+        let mut request = Request::builder().method(call.method.as_str()).uri(encoded(&fill(&call.path)?));
+        let mut typed = call.body.is_none();
+        for (name, value) in &call.headers {
+            let is_type = name.eq_ignore_ascii_case("content-type");
+            typed |= is_type;
+            match (is_type, value.as_str()) {
+                (true, "-") => {}
+                (true, value) => request = request.header(header::CONTENT_TYPE, media_type(value)),
+                (false, value) => request = request.header(name, fill(value)?),
+            }
+        }
+        if !typed {
+            request = request.header(header::CONTENT_TYPE, JSON);
+        }
+        let body = fill(call.body.as_deref().unwrap_or_default())?;
+        self.target.send(request.body(Bytes::from(body))?).await
+    }
+
+    /// The lines of an answer, as far as they count.
+    fn answered(&mut self, step: &Step, call: &Call, answer: Saved) -> anyhow::Result<Vec<String>> {
+        let now = self.target.wall();
+        if let Some(name) = &step.save {
+            self.words.save(name, answer.clone());
+        }
+        let Saved { code, headers, body } = answer;
+        let path = self.words.fill(&call.path, None).unwrap_or_default();
+        let mut lines = Vec::new();
+        if has(&step.compare, "code") {
+            lines.push(code.to_string());
+        }
+        if has(&step.compare, "headers") {
+            lines.extend(self.headers(&headers));
+        }
+        if has(&step.compare, "body") && body != Value::Null {
+            let is_list = body["items"].is_array() || body["rows"].is_array();
+            let body = match &step.compare {
+                Compare::Only(parts) => only(&body, parts),
+                _ => body,
+            };
+            if body.as_object().is_none_or(|it| !it.is_empty() || step.compare == Compare::All) {
+                lines.push(self.normaliser.body(body, is_list, &path, now).to_string());
+            }
+        }
+        Ok(lines)
+    }
+
+    fn headers(&mut self, headers: &HeaderMap) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (name, shown) in HEADERS {
+            for value in headers.get_all(name) {
+                let value = if name == "etag" { "<some>" } else { value.to_str().unwrap_or("<not text>") };
+                lines.push(format!("{shown}: {}", self.normaliser.text(value)));
+            }
+        }
+        lines
+    }
+}
+
+async fn collect(answer: Response<Chunks>) -> anyhow::Result<Saved> {
+    let (head, body) = answer.into_parts();
+    let bytes = body.try_fold(Vec::new(), async |mut bytes, chunk| {
+        bytes.extend_from_slice(&chunk);
+        Ok(bytes)
+    });
+    let bytes = bytes.await?;
+    let body = match serde_json::from_slice(&bytes) {
+        Ok(body) => body,
+        Err(_) if bytes.is_empty() => Value::Null,
+        Err(_) => Value::String(String::from_utf8_lossy(&bytes).into_owned()),
+    };
+    Ok(Saved { code: head.status.as_u16(), headers: head.headers, body })
+}
+
+fn has(compare: &Compare, part: &str) -> bool {
+    match compare {
+        Compare::All => true,
+        Compare::SkipHeaders => part != "headers",
+        Compare::SkipBody => part != "body",
+        Compare::Only(parts) => part == "body" || parts.iter().any(|it| it == part),
+    }
+}
+
+/// The named parts of a body, under the names by which they were asked for.
+fn only(body: &Value, parts: &[String]) -> Value {
+    let paths = parts.iter().filter(|it| !matches!(it.as_str(), "code" | "headers"));
+    let found = paths.map(|part| (part.clone(), path::find(body, part).cloned().unwrap_or(Value::Null)));
+    Value::Object(found.collect())
+}
+
+fn media_type(short: &str) -> &str {
+    match short {
+        "merge" => "application/merge-patch+json",
+        "json-patch" => "application/json-patch+json",
+        "strategic" => "application/strategic-merge-patch+json",
+        "apply" => "application/apply-patch+yaml",
+        other => other,
+    }
+}
+
+/// What no request line may hold, written as it must be.
+fn encoded(path: &str) -> String {
+    let mut encoded = String::with_capacity(path.len());
+    for letter in path.chars() {
+        match letter {
+            ' ' | '"' | '<' | '>' | '\\' | '^' | '`' | '{' | '|' | '}' => encoded += &format!("%{:02X}", letter as u32),
+            other => encoded.push(other),
+        }
+    }
+    encoded
+}

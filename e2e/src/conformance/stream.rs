@@ -1,0 +1,66 @@
+use std::time::Duration;
+
+use futures::StreamExt;
+use serde_json::Value;
+
+use super::Chunks;
+
+/// An open watch.
+pub(super) struct Watch {
+    chunks: Chunks,
+    buffer: Vec<u8>,
+    /// Only the first event of a Table watch tells of columns.
+    pub(super) columns: Value,
+}
+
+/// What a watch gave.
+#[derive(Debug)]
+pub(super) enum Next {
+    /// A line.
+    Event(Value),
+    /// Nothing in time.
+    Nothing,
+    /// The stream ended as it should.
+    End,
+    /// It broke, or a line could not be read.
+    Broken(String),
+}
+
+impl Watch {
+    pub(super) fn new(chunks: Chunks) -> Self {
+        Self { chunks, buffer: Vec::new(), columns: Value::Null }
+    }
+
+    /// The next event within this time.
+    pub(super) async fn next(&mut self, within: Duration) -> Next {
+        tokio::time::timeout(within, self.read()).await.unwrap_or(Next::Nothing)
+    }
+
+    async fn read(&mut self) -> Next {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|it| *it == b'\n') {
+                let line: Vec<u8> = self.buffer.drain(..=end).collect();
+                return match serde_json::from_slice(&line) {
+                    Ok(event) => Next::Event(event),
+                    Err(err) => Next::Broken(format!("{err}: {}", String::from_utf8_lossy(&line))),
+                };
+            }
+            match self.chunks.next().await {
+                Some(Ok(bytes)) => self.buffer.extend_from_slice(&bytes),
+                Some(Err(err)) => return Next::Broken(format!("{err:#}")),
+                None if self.buffer.is_empty() => return Next::End,
+                None => return Next::Broken("ended within a line".to_owned()),
+            }
+        }
+    }
+}
+
+/// Whether a bookmark is one of those that come when the server pleases.
+pub(super) fn is_plain_bookmark(event: &Value) -> bool {
+    let metadata = if event["object"]["rows"].is_array() {
+        &event["object"]["rows"][0]["object"]["metadata"]
+    } else {
+        &event["object"]["metadata"]
+    };
+    event["type"] == "BOOKMARK" && metadata["annotations"]["k8s.io/initial-events-end"].is_null()
+}

@@ -1,0 +1,98 @@
+use std::{path::Path, time::Duration};
+
+use anyhow::Context;
+use bytes::Bytes;
+use clock::{Clock, Timestamp};
+use futures::{
+    StreamExt, TryStreamExt,
+    future::{BoxFuture, LocalBoxFuture},
+    stream::BoxStream,
+};
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use kube::client::Body;
+use tokio::sync::Mutex;
+
+use crate::{ControlPlane, Rest};
+
+/// A body as it comes.
+pub type Chunks = BoxStream<'static, anyhow::Result<Bytes>>;
+
+/// Who answers: a real API server, or the one in the box.
+pub trait Target: Send + Sync {
+    /// One exchange, up to the headers of the answer.
+    fn send(&self, request: Request<Bytes>) -> BoxFuture<'_, anyhow::Result<Response<Chunks>>>;
+
+    /// Makes every version before now too old.
+    fn compact(&self) -> LocalBoxFuture<'_, anyhow::Result<()>>;
+
+    /// The time of day, as the server has it.
+    fn wall(&self) -> Timestamp;
+
+    /// How long to wait.
+    fn pace(&self) -> Pace;
+}
+
+/// How long to wait for what.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    /// Without an event a watch counts as quiet.
+    pub quiet: Duration,
+    /// An expected event comes within this time.
+    pub event: Duration,
+    /// A case is over within this time.
+    pub case: Duration,
+}
+
+/// A kube-apiserver.
+pub struct RealServer {
+    rest: Rest,
+    /// Where its history can be compacted.
+    plane: Option<Mutex<ControlPlane>>,
+}
+
+impl RealServer {
+    /// One that already runs.
+    ///
+    /// # Errors
+    /// If the kubeconfig cannot be used.
+    pub async fn running(kubeconfig: &Path) -> anyhow::Result<Self> {
+        Ok(Self { rest: Rest::from_kubeconfig(kubeconfig).await?, plane: None })
+    }
+
+    /// One of our own, which ends with this value.
+    ///
+    /// # Errors
+    /// If its kubeconfig cannot be used.
+    pub async fn of(plane: ControlPlane) -> anyhow::Result<Self> {
+        Ok(Self { rest: plane.admin().await?, plane: Some(Mutex::new(plane)) })
+    }
+}
+
+impl Target for RealServer {
+    fn send(&self, request: Request<Bytes>) -> BoxFuture<'_, anyhow::Result<Response<Chunks>>> {
+        Box::pin(async move {
+            let answer = self.rest.client().send(request.map(|it| Body::from(it.to_vec()))).await?;
+            Ok(answer.map(|body| body.into_data_stream().map_err(anyhow::Error::from).boxed()))
+        })
+    }
+
+    fn compact(&self) -> LocalBoxFuture<'_, anyhow::Result<()>> {
+        Box::pin(async {
+            let plane = self.plane.as_ref().context("only a server of our own can be compacted")?;
+            let mut plane = plane.lock().await;
+            plane.compact().await?;
+            // Its watch cache remembers what etcd has forgotten.
+            plane.stop_apiserver()?;
+            plane.start_apiserver().await
+        })
+    }
+
+    fn wall(&self) -> Timestamp {
+        Clock::system().wall()
+    }
+
+    fn pace(&self) -> Pace {
+        Pace { quiet: Duration::from_millis(300), event: Duration::from_secs(10), case: Duration::from_secs(120) }
+    }
+}

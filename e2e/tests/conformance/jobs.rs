@@ -1,0 +1,4 @@
+use crate::topics::cases;
+
+cases! { "jobs":
+}

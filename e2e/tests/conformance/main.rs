@@ -1,0 +1,75 @@
+//! What the API server in the box answers is what a real one answered.
+//!
+//! One test for each case of `e2e/conformance/<topic>.txt`, by its name: it runs on the embedded server, in process, and
+//! is compared with `<topic>.recorded.txt`. `the_real_server_answers_as_recorded` runs all of them on a real server where
+//! there is one. `e2e/conformance/README.md` tells how cases are written and recorded.
+
+mod embedded;
+mod real;
+mod topics;
+
+/// The files of cases, each with a module that names its tests.
+macro_rules! topics {
+    ($($topic:ident)*) => {
+        $(mod $topic;)*
+        /// The topics, and the names of their tests.
+        pub(crate) const TOPICS: &[(&str, &[&str])] = &[$((stringify!($topic), $topic::NAMES)),*];
+    };
+}
+
+topics! {
+    basics
+    reading
+    watching
+    compaction
+    encodings
+    writing
+    kinds
+    admission
+    jobs
+    events
+    patching
+    deleting
+    subresources
+    namespaces
+    discovery
+    tables
+    custom
+}
+
+#[test]
+fn every_case_has_its_test_and_its_recording() {
+    let mut wrong = Vec::new();
+    let mut all = std::collections::BTreeSet::new();
+    for (topic, tests) in TOPICS {
+        let cases = topics::read(topic);
+        let recordings = topics::recordings(topic);
+        for case in &cases {
+            let name = &case.name;
+            if !tests.contains(&name.as_str()) {
+                wrong.push(format!("tests/conformance/{topic}.rs lacks\n    fn {name}();"));
+            }
+            if recordings.0.get(name).is_none_or(|it| it.fingerprint != case.fingerprint) {
+                wrong.push(format!("{topic}.recorded.txt lacks {name}, or has another version of it"));
+            }
+            if !all.insert(name.clone()) {
+                wrong.push(format!("{topic}.txt: {name} occurs twice"));
+            }
+        }
+        let known = |name: &str| cases.iter().any(|it| it.name == name);
+        wrong.extend(tests.iter().filter(|it| !known(it)).map(|it| format!("{topic}.txt has no case {it}")));
+        let stale = recordings.0.keys().filter(|it| !known(it));
+        wrong.extend(stale.map(|it| format!("{topic}.recorded.txt has {it}, which is no case")));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_file_of_cases_is_a_topic() {
+    for entry in std::fs::read_dir(topics::folder()).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let Some(topic) = name.strip_suffix(".txt") else { continue };
+        let topic = topic.trim_end_matches(".recorded");
+        assert!(TOPICS.iter().any(|(it, _)| *it == topic), "{name} is no topic of tests/conformance/main.rs");
+    }
+}
