@@ -3,7 +3,13 @@ use http::{HeaderValue, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use serde_json::{Map, Value, json};
 
-use crate::{BoxError, ResponseBody, kinds::Kind, meta, versions};
+use crate::{
+    BoxError, ResponseBody,
+    kinds::Kind,
+    meta,
+    table::{self, Look},
+    versions,
+};
 
 /// Why a request fails, in the form in which the server says so.
 #[derive(Debug, Clone)]
@@ -234,6 +240,8 @@ pub(crate) enum Form {
     Metadata,
     /// `as=PartialObjectMetadataList`
     MetadataList,
+    /// `as=Table`
+    Table(Look),
 }
 
 const MEDIA_TYPES: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
@@ -241,7 +249,7 @@ const MEDIA_TYPES: &str = "application/json, application/yaml, application/vnd.k
 /// Chooses among the elements of an Accept header: highest `q` first, then in order.
 ///
 /// # Errors
-/// 406 when none can be met; 501 when only a Table would do.
+/// 406 when none can be met.
 pub(crate) fn negotiate(accept: &str, streams: bool) -> Result<Form, Failure> {
     let mut elements: Vec<(f32, &str)> =
         accept.split(',').map(str::trim).filter(|it| !it.is_empty()).map(|it| (quality(it), it)).collect();
@@ -249,7 +257,7 @@ pub(crate) fn negotiate(accept: &str, streams: bool) -> Result<Form, Failure> {
     if elements.is_empty() {
         return Ok(Form::Full);
     }
-    let (mut table, mut type_matched) = (false, false);
+    let mut type_matched = false;
     for (_, element) in elements {
         let mut parts = element.split(';').map(str::trim);
         if !matches!(parts.next(), Some("application/json" | "*/*")) {
@@ -264,12 +272,13 @@ pub(crate) fn negotiate(accept: &str, streams: bool) -> Result<Form, Failure> {
             None => return Ok(Form::Full),
             Some("PartialObjectMetadata") if meta && v1 => return Ok(Form::Metadata),
             Some("PartialObjectMetadataList") if meta && v1 => return Ok(Form::MetadataList),
-            Some("Table") => table = true,
+            Some("Table") if meta => {
+                if let Some(look) = Look::of_version(parameter("v").map_or("v1", |it| it.1)) {
+                    return Ok(Form::Table(look));
+                }
+            }
             Some(_) => {}
         }
-    }
-    if table {
-        return Err(Failure::not_served("as=Table"));
     }
     let message = if type_matched {
         format!("only the following media types are accepted: {MEDIA_TYPES}")
@@ -293,6 +302,9 @@ pub(crate) fn one(code: u16, kind: &Kind, api_version: &str, object: &Value, for
     match form {
         Form::Full => respond(code, "application/json", encode(&Shown { object, api_version, typed: true })),
         Form::Metadata => respond(code, "application/json", encode(&metadata_of(object))),
+        Form::Table(look) => {
+            respond(code, "application/json", encode(&table::of_one(kind, api_version, object, look, true)))
+        }
         Form::MetadataList => Failure::new(
             406,
             "NotAcceptable",
@@ -325,6 +337,9 @@ pub(crate) fn list(
             let items: Vec<_> = items.iter().map(|object| metadata_of(object)).collect();
             let list = List { kind: "PartialObjectMetadataList", api_version: META_VERSION, metadata, items };
             respond(200, "application/json", encode(&list))
+        }
+        Form::Table(look) => {
+            respond(200, "application/json", encode(&table::of_list(kind, api_version, items, metadata, look)))
         }
         Form::Metadata => Failure::new(
             406,

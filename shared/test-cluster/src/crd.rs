@@ -10,7 +10,63 @@ use crate::{
     kinds::{self, Generation, Kind, Rules, StatusRule},
     meta,
     store::State,
+    table::custom::{self, PrinterColumn},
 };
+
+/// What a definition says of one version.
+#[derive(Debug, Clone)]
+pub(crate) struct Declared {
+    pub(crate) version: String,
+    pub(crate) served: bool,
+    /// It has the status subresource.
+    pub(crate) status: bool,
+    /// It has the scale subresource.
+    pub(crate) scale: Option<ScalePaths>,
+    pub(crate) columns: Vec<PrinterColumn>,
+    /// Field selectors, as paths without the leading dot.
+    pub(crate) fields: Vec<String>,
+}
+
+/// Where a custom object keeps what its scale shows: dotted paths without the leading dot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ScalePaths {
+    pub(crate) spec: String,
+    pub(crate) status: String,
+    pub(crate) selector: Option<String>,
+}
+
+impl Declared {
+    fn read(version: &Value) -> Self {
+        let path = |value: &Value| value.as_str().map(|it| it.trim_start_matches('.').to_owned());
+        let scale = &version["subresources"]["scale"];
+        let fields = version["selectableFields"].as_array().into_iter().flatten();
+        Self {
+            version: version["name"].as_str().unwrap_or_default().to_owned(),
+            served: version["served"] == true,
+            status: version["subresources"]["status"].is_object(),
+            scale: path(&scale["specReplicasPath"]).map(|spec| ScalePaths {
+                spec,
+                status: path(&scale["statusReplicasPath"]).unwrap_or_default(),
+                selector: path(&scale["labelSelectorPath"]),
+            }),
+            columns: custom::declared(version),
+            fields: fields.filter_map(|it| path(&it["jsonPath"])).collect(),
+        }
+    }
+
+    /// The rules of the kind as this version declares it.
+    fn rules(&self) -> Rules {
+        let has_scale = self.scale.is_some();
+        Rules {
+            status: if self.status { StatusRule::Apart("") } else { StatusRule::Data },
+            subresources: if self.status { &["status"] } else { &[] },
+            unserved: if has_scale { &["scale"] } else { &[] },
+            generation: Generation::Content,
+            needs_version: true,
+            ..kinds::DATA
+        }
+    }
+}
 
 const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
@@ -209,28 +265,20 @@ pub(crate) fn kind_of(definition: &Value) -> Option<Kind> {
     let names = &spec["names"];
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let list = |value: &Value| value.as_array().into_iter().flatten().filter_map(text).collect::<Vec<_>>();
-    let mut served: Vec<String> =
-        versions(definition).iter().filter(|it| it["served"] == true).filter_map(|it| text(&it["name"])).collect();
+    let declared: Arc<[Declared]> = versions(definition).iter().map(Declared::read).collect();
+    let mut served: Vec<String> = declared.iter().filter(|it| it.served).map(|it| it.version.clone()).collect();
     served.sort_by_key(|it| std::cmp::Reverse(priority(it)));
     let stored = versions(definition).iter().find(|it| it["storage"] == true)?;
+    let stored = text(&stored["name"])?;
+    let rules = declared.iter().find(|it| it.version == stored)?.rules();
     let kind = text(&names["kind"])?;
-    let has_status = stored["subresources"]["status"].is_object();
-    let has_scale = stored["subresources"]["scale"].is_object();
-    let rules = Rules {
-        status: if has_status { StatusRule::Apart("") } else { StatusRule::Data },
-        subresources: if has_status { &["status"] } else { &[] },
-        unserved: if has_scale { &["scale"] } else { &[] },
-        generation: Generation::Content,
-        needs_version: true,
-        ..kinds::DATA
-    };
     let (group, plural) = (text(&spec["group"])?, text(&names["plural"])?);
     Some(Kind {
         table: kinds::table_key(&group, &plural),
         group,
         plural,
         versions: served,
-        stored: text(&stored["name"])?,
+        stored,
         singular: text(&names["singular"]).unwrap_or_else(|| kind.to_lowercase()),
         list_kind: text(&names["listKind"]).unwrap_or_else(|| format!("{kind}List")),
         kind,
@@ -238,8 +286,19 @@ pub(crate) fn kind_of(definition: &Value) -> Option<Kind> {
         categories: list(&names["categories"]),
         namespaced: spec["scope"] == "Namespaced",
         custom: true,
+        declared,
         rules,
     })
+}
+
+/// The kind as one of its versions declares it: each has subresources of its own.
+pub(crate) fn in_version(kind: &Arc<Kind>, version: &str) -> Arc<Kind> {
+    let Some(declared) = kind.declared(version) else { return kind.clone() };
+    let stored = kind.declared(&kind.stored);
+    if stored.is_some_and(|it| it.status == declared.status && it.scale.is_some() == declared.scale.is_some()) {
+        return kind.clone();
+    }
+    Arc::new(Kind { rules: declared.rules(), ..Kind::clone(kind) })
 }
 
 /// Order of versions: `v2` before `v1` before `v1beta2` before `v1alpha1`; anything else last.

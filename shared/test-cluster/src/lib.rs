@@ -7,7 +7,7 @@
 //!
 //! Reading order: `kinds` (what is served, as a table), `store` (objects, versions, history) and `stored` (one object as bytes), `rest` (routes and verbs),
 //! then one file per concern: `read`, `list`, `watch`, `write`, `validate`, `patch`, `strategic`, `delete`, `namespace`,
-//! `crd`, `discovery`; `direct` and `serve` are the other doors, `observe` tells of writes; `answer` is how all of them speak, `cluster` the way of a request through `faults`.
+//! `crd`, `discovery`, `table` (what kubectl prints); `direct` and `serve` are the other doors, `observe` tells of writes; `answer` is how all of them speak, `cluster` the way of a request through `faults`.
 
 mod defaults;
 mod kinds;
@@ -32,6 +32,7 @@ mod read;
 mod reviews;
 mod selectors;
 mod strategic;
+mod table;
 mod validate;
 mod watch;
 mod write;

@@ -8,10 +8,11 @@ use crate::{
     Failure, ResponseBody,
     answer::{self, Form},
     cluster::Shared,
+    crd,
     delete::{self, DeleteOptions, Deleted},
     discovery, kinds, list,
     patch::{self, Language},
-    read, reviews, validate, watch,
+    read, reviews, table, validate, watch,
     write::{self, Part, Target},
 };
 
@@ -209,6 +210,7 @@ async fn serve_resource(
     let collection = place.name.is_none();
     let streams = collection && method == "GET";
     let form = answer::negotiate(exchange.header(header::ACCEPT), streams)?;
+    let (form, unknown) = table::asked(form, query.get("includeObject"), shared.clock.wall());
     if method != "GET" && query.has("dryRun") {
         return Err(Failure::not_served("dryRun"));
     }
@@ -218,7 +220,7 @@ async fn serve_resource(
         Some("finalize") => Part::Finalize,
         _ => Part::Main,
     };
-    match (method, collection, part) {
+    let answer = match (method, collection, part) {
         ("POST", true, _) if target.kind.rules.create_only && !everywhere => review(exchange, &target),
         _ if target.kind.rules.create_only => Err(Failure::method_not_allowed()),
         ("GET", true, _) if query.flag("watch") => watch::watch(shared, &target, query, form),
@@ -232,7 +234,9 @@ async fn serve_resource(
         ("PATCH", false, Part::Main | Part::Status) => apply_patch(shared, exchange, &target, part, form),
         ("DELETE", false, Part::Main) => delete_one(shared, exchange, &target, form),
         _ => Err(Failure::method_not_allowed()),
-    }
+    };
+    // Shows only where there is something to convert, after the deed.
+    answer.and_then(|it| if it.status().is_success() { unknown.map_or(Ok(it), Err) } else { Ok(it) })
 }
 
 /// Finds what the path names.
@@ -246,6 +250,7 @@ fn resolve(shared: &Shared, place: &Place) -> Result<Target, Failure> {
         let known = built_in || state.tables.keys().any(|it| it.starts_with(&group_prefix));
         return Err(if known { Failure::no_route() } else { Failure::no_group() });
     };
+    let kind = crd::in_version(&kind, &place.version);
     let wrong_scope = match &place.namespace {
         Some(_) => !kind.namespaced,
         None => kind.namespaced && place.name.is_some(),

@@ -178,6 +178,7 @@ fn field_test(kind: &Kind, term: &str) -> Result<FieldTest, Failure> {
         ("metadata.name", _) => label,
         ("metadata.namespace", _) if kind.namespaced => label,
         (_, Some((_, path, _))) => *path,
+        (_, None) if kind.declared.iter().any(|it| it.fields.iter().any(|it| it == label)) => label,
         ("status.podIPs", None) if kind.is(crate::kinds::PODS) => {
             return Err(Failure::not_served("field selector status.podIPs"));
         }

@@ -1,4 +1,4 @@
-use std::{collections::VecDeque, ops::Bound, sync::Arc, time::Duration};
+use std::{cell::Cell, collections::VecDeque, ops::Bound, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use clock::Instant;
@@ -6,7 +6,7 @@ use futures::stream;
 use http::Response;
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::watch::Receiver;
 
 use crate::{
@@ -18,6 +18,7 @@ use crate::{
     selectors::Selectors,
     store::{Event, Table},
     stored::{self, Change, Stored},
+    table::{self, Look},
     write::Target,
 };
 
@@ -61,6 +62,8 @@ struct View {
     form: Form,
     /// Objects are stored in the version that is asked for.
     plain: bool,
+    /// A table has told its columns.
+    columns_told: Cell<bool>,
 }
 
 /// What the table has for a watch.
@@ -90,7 +93,7 @@ pub(crate) fn watch(
     }
     let timeout = query.number("timeoutSeconds")?.and_then(|it| u64::try_from(it).ok()).unwrap_or(0);
     let plain = target.api_version == target.kind.api_version();
-    let view = View { prefix: list::prefix(target), selectors, form, plain };
+    let view = View { prefix: list::prefix(target), selectors, form, plain, columns_told: Cell::new(false) };
     let watching = open(shared, target, view, &start, query.flag("allowWatchBookmarks"), timeout)?;
     let body = StreamBody::new(stream::unfold(watching, next)).boxed_unsync();
     Ok(answer::respond_with(200, "application/json", body))
@@ -365,7 +368,15 @@ impl Watching {
                 metadata.push(b'}');
                 stored::line_of(change.word(), &list::metadata_head(), &metadata)
             }
+            Form::Table(look) => self.table_frame(change.word(), &object.decode(), look),
         }
+    }
+
+    /// A table of one row; only the first one of a watch tells the columns. Ages are those of now.
+    fn table_frame(&self, word: &str, object: &Value, look: Look) -> Bytes {
+        let look = look.at(self.shared.clock.wall());
+        let with_columns = !self.view.columns_told.replace(true);
+        line(word, &table::of_one(&self.target.kind, &self.target.api_version, object, look, with_columns))
     }
 
     fn bookmark(&self, version: u64, initial_end: bool) -> Bytes {
@@ -384,6 +395,7 @@ impl Watching {
         match self.view.form {
             Form::Full => line("BOOKMARK", &object),
             Form::Metadata | Form::MetadataList => line("BOOKMARK", &answer::metadata_of(&object)),
+            Form::Table(look) => self.table_frame("BOOKMARK", &object, look.of_bookmark()),
         }
     }
 

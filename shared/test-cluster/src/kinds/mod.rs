@@ -9,6 +9,8 @@ use std::{
 
 use serde_json::{Value, json};
 
+use crate::crd::Declared;
+
 pub(crate) use keys::*;
 pub(crate) use table::GROUPS;
 
@@ -32,6 +34,8 @@ pub(crate) struct Kind {
     pub(crate) categories: Vec<String>,
     pub(crate) namespaced: bool,
     pub(crate) custom: bool,
+    /// What the definition of a custom kind says of each version.
+    pub(crate) declared: Arc<[Declared]>,
     pub(crate) rules: Rules,
 }
 
@@ -130,6 +134,11 @@ impl Kind {
 
     pub(crate) fn is(&self, table: &str) -> bool {
         self.table == table
+    }
+
+    /// What the definition says of a version.
+    pub(crate) fn declared(&self, version: &str) -> Option<&Declared> {
+        self.declared.iter().find(|it| it.version == version)
     }
 
     /// Status has its own door.

@@ -1,5 +1,7 @@
 //! The table of built-in kinds: one row each.
 
+use std::sync::Arc;
+
 use super::{DATA, Generation, Kind, NameRule, Rules, StatusRule, fields, table_key};
 
 struct Row {
@@ -52,6 +54,7 @@ pub(super) fn rows() -> impl Iterator<Item = Kind> {
         categories: texts(row.categories),
         namespaced: row.namespaced,
         custom: false,
+        declared: Arc::default(),
         rules: row.rules,
     })
 }

@@ -142,3 +142,43 @@ async fn a_definition_takes_its_instances_along() {
     assert_eq!(watch.next().await.unwrap().0, "ERROR", "the past of its predecessor is not its own");
     assert!(version(&empty) > from);
 }
+
+#[tokio::test(start_paused = true)]
+async fn versions_declare_subresources_columns_and_fields_of_their_own() {
+    let server = Server::new();
+    let mut wanted = definition(true);
+    let version = &mut wanted["spec"]["versions"][0];
+    version["subresources"] = json!({});
+    version["selectableFields"] = json!([{ "jsonPath": ".spec.color" }]);
+    version["additionalPrinterColumns"] = json!([
+        { "name": "Color", "type": "string", "jsonPath": ".spec.color", "description": "d", "priority": 1 },
+        { "name": "Size", "type": "integer", "jsonPath": ".spec.size" },
+        { "name": "Big", "type": "boolean", "jsonPath": ".spec.big" },
+        { "name": "Since", "type": "date", "jsonPath": ".spec.since" },
+        { "name": "Ready", "type": "string", "jsonPath": ".conditions[?(@.type==\"Ready\")].status" },
+    ]);
+    server.post(DEFINITIONS, wanted).await.expect(201);
+    let mut red = bar("red");
+    red["spec"] = json!({ "color": "red", "size": 3.7, "big": true, "since": "2026-01-02T03:03:05Z" });
+    red["conditions"] = json!([{ "type": "Ready", "status": "True" }]);
+    server.post(BARS, red).await.expect(201);
+    server.post(BARS, bar("plain")).await.expect(201);
+
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    let alpha = "/apis/z.io/v1alpha1/namespaces/default/bars";
+    let shown = server.get_as(alpha, table).await.expect(200);
+    let color = json!({ "name": "Color", "type": "string", "format": "", "description": "d", "priority": 1 });
+    assert_eq!(shown["columnDefinitions"][1], color);
+    assert_eq!(shown["rows"][0]["cells"], json!(["plain", null, null, null, null, null]));
+    assert_eq!(shown["rows"][1]["cells"], json!(["red", "red", 3, true, "60s", "True"]));
+    let plain = server.get_as(BARS, table).await.expect(200);
+    assert_eq!(plain["columnDefinitions"][1]["name"], "Age");
+    assert_eq!(plain["rows"][0]["cells"], json!(["plain", "0s"]));
+
+    let selected = server.get(&format!("{alpha}?fieldSelector=spec.color%3Dred")).await.expect(200);
+    assert_eq!(names(&selected), ["red"]);
+    let refused = server.get(&format!("{alpha}?fieldSelector=spec.size%3D3")).await;
+    refused.refused(400, "BadRequest", "field label not supported: spec.size");
+    server.get(&format!("{BARS}/red/status")).await.expect(200);
+    assert_eq!(server.get(&format!("{alpha}/red/status")).await.code, 404, "this version has no such door");
+}

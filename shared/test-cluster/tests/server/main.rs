@@ -15,4 +15,5 @@ mod namespaces;
 mod objects;
 mod observing;
 mod patching;
+mod tables;
 mod watching;

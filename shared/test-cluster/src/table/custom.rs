@@ -1,0 +1,81 @@
+use clock::Timestamp;
+use serde_json::Value;
+
+use super::{AGE, Column, NAME, jsonpath::Path, name, times};
+use crate::kinds::Kind;
+
+/// A column that a definition asks for.
+#[derive(Debug, Clone)]
+pub(crate) struct PrinterColumn {
+    column: Column,
+    path: Option<Path>,
+}
+
+/// Reads the printer columns of a version; without any, the age.
+pub(crate) fn declared(version: &Value) -> Vec<PrinterColumn> {
+    let given = version["additionalPrinterColumns"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if given.is_empty() {
+        let column = Column { of: "date".into(), ..AGE };
+        return vec![PrinterColumn { column, path: Path::parse(".metadata.creationTimestamp") }];
+    }
+    let text = |it: &Value, field: &str| it[field].as_str().unwrap_or_default().to_owned();
+    let read = |it: &Value| PrinterColumn {
+        column: Column {
+            name: text(it, "name").into(),
+            of: text(it, "type").into(),
+            format: text(it, "format").into(),
+            description: text(it, "description").into(),
+            priority: it["priority"].as_i64().unwrap_or(0),
+        },
+        path: Path::parse(&text(it, "jsonPath")),
+    };
+    given.iter().map(read).collect()
+}
+
+pub(super) fn columns(kind: &Kind, api_version: &str) -> Vec<Column> {
+    std::iter::once(NAME).chain(printed(kind, api_version).iter().map(|it| it.column.clone())).collect()
+}
+
+pub(super) fn cells(kind: &Kind, api_version: &str, object: &Value, now: Timestamp) -> Vec<Value> {
+    let cell = |it: &PrinterColumn| {
+        let found = it.path.as_ref().map(|path| path.find(object)).unwrap_or_default();
+        cell(&it.column.of, &found, now)
+    };
+    std::iter::once(name(object)).chain(printed(kind, api_version).iter().map(cell)).collect()
+}
+
+fn printed<'a>(kind: &'a Kind, api_version: &str) -> &'a [PrinterColumn] {
+    let version = api_version.rsplit('/').next().unwrap_or_default();
+    kind.declared(version).map(|it| it.columns.as_slice()).unwrap_or_default()
+}
+
+/// What was found, as the type of the column wants it; null where it does not fit.
+fn cell(of: &str, found: &[&Value], now: Timestamp) -> Value {
+    let Some(first) = found.first() else { return Value::Null };
+    match (of, first) {
+        (_, Value::Null) => Value::Null,
+        ("string", _) => found.iter().map(|it| plain(it)).collect::<Vec<_>>().join(" ").into(),
+        ("integer", Value::Number(number)) => {
+            // A fraction is cut off.
+            number.as_i64().or_else(|| number.as_f64().map(|it| it as i64)).map_or(Value::Null, Value::from)
+        }
+        ("number", Value::Number(_)) | ("boolean", Value::Bool(_)) => (*first).clone(),
+        ("date", Value::String(_)) if times::parse(first).is_none() => "<invalid>".into(),
+        ("date", Value::String(_)) => times::since(first, now).into(),
+        _ => Value::Null,
+    }
+}
+
+/// A value as plain text: lists in brackets, maps with their keys.
+fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => "<nil>".into(),
+        Value::Array(list) => format!("[{}]", list.iter().map(plain).collect::<Vec<_>>().join(" ")),
+        Value::Object(map) => {
+            let pairs: Vec<String> = map.iter().map(|(key, value)| format!("{key}:{}", plain(value))).collect();
+            format!("map[{}]", pairs.join(" "))
+        }
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,69 @@
+use clock::Timestamp;
+use serde_json::Value;
+
+use super::{Column, Printer, cells, column, name, number_at, or, text, text_at, times, wide};
+
+const COLUMNS: &[Column] = &[
+    text("Last Seen"),
+    text("Type"),
+    text("Reason"),
+    text("Object"),
+    wide("Subobject"),
+    wide("Source"),
+    text("Message"),
+    wide("First Seen"),
+    wide("Count"),
+    column("Name", "string", "name", 1),
+];
+
+pub(super) fn printer(plural: &str) -> Option<Printer> {
+    (plural == "events").then_some(Printer { columns: COLUMNS, cells })
+}
+
+/// Of an event as core/v1 has it: in this form it is stored.
+fn cells(event: &Value, now: Timestamp) -> Vec<Value> {
+    let known = |time: &Value| times::parse(time).is_some();
+    let mut first = &event["firstTimestamp"];
+    if !known(first) {
+        first = &event["eventTime"];
+    }
+    let mut last = &event["lastTimestamp"];
+    if !known(last) {
+        last = first;
+    }
+    let mut count = number_at(event, "count").max(1);
+    if event["series"].is_object() {
+        last = &event["series"]["lastObservedTime"];
+        count = number_at(event, "series.count");
+    }
+    let object = &event["involvedObject"];
+    cells![
+        times::since(last, now),
+        text_at(event, "type"),
+        text_at(event, "reason"),
+        involved(object),
+        text_at(object, "fieldPath"),
+        source(event),
+        text_at(event, "message").trim(),
+        times::since(first, now),
+        count,
+        name(event),
+    ]
+}
+
+fn involved(object: &Value) -> String {
+    let kind = text_at(object, "kind").to_lowercase();
+    match text_at(object, "name") {
+        "" => kind,
+        name => format!("{kind}/{name}"),
+    }
+}
+
+/// Who tells it, and from where.
+fn source(event: &Value) -> String {
+    let component = or(text_at(event, "source.component"), text_at(event, "reportingComponent"));
+    match or(text_at(event, "source.host"), text_at(event, "reportingInstance")) {
+        "" => component.to_owned(),
+        instance => format!("{component}, {instance}"),
+    }
+}
