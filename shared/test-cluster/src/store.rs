@@ -30,6 +30,7 @@ pub(crate) struct State {
     /// Raised to ask every watch for a bookmark.
     pub(crate) bookmark_calls: u64,
     pub(crate) observers: Observers,
+    recent: Recent,
     /// Tables whose definition is gone, for the watches that have not shown their last changes yet.
     retired: Vec<Table>,
     /// Tells reads that wait for a version.
@@ -90,6 +91,7 @@ impl State {
             managed_fields,
             bookmark_calls: 0,
             observers: Observers::default(),
+            recent: Recent::default(),
             retired: Vec::new(),
             progress: watch::Sender::new(0),
             next_table: 0,
@@ -148,7 +150,8 @@ impl State {
 
     /// An object as a value, decoded: for those who go on to change it.
     pub(crate) fn object(&self, table: &str, key: &str) -> Option<Arc<Value>> {
-        self.stored(table, key).map(|it| Arc::new(it.decode()))
+        let stored = self.stored(table, key)?;
+        Some(self.recent.get(stored).unwrap_or_else(|| Arc::new(stored.decode())))
     }
 
     /// Stores an object, new or changed, under the next version.
@@ -165,8 +168,10 @@ impl State {
         let stored = Arc::new(Stored::new(&it.kind, key.clone(), change, &object, previous.as_deref()));
         it.objects.insert(key, stored.clone());
         let event = it.record(limit, Event { version, change, object: stored, previous });
+        let object = Arc::new(object);
+        self.recent.add(&event.object, &object);
         self.advance(&event);
-        Ok(Arc::new(object))
+        Ok(object)
     }
 
     /// Removes an object and returns its last state, with the version of the removal.
@@ -178,7 +183,9 @@ impl State {
             return Err(Failure::not_found(&it.kind, key.rsplit('/').next().unwrap_or(key)));
         };
         let last = Arc::new(previous.renumbered(Change::Removed, version));
-        let value = Arc::new(last.decode());
+        let mut value = self.recent.take(&previous).map_or_else(|| previous.decode(), Arc::unwrap_or_clone);
+        meta::set(&mut value, "resourceVersion", version.to_string());
+        let value = Arc::new(value);
         let event =
             it.record(limit, Event { version, change: Change::Removed, object: last, previous: Some(previous) });
         self.advance(&event);
@@ -229,6 +236,29 @@ impl Table {
     pub(crate) fn since(&self, version: u64, most: usize) -> impl Iterator<Item = &Arc<Event>> {
         let first = self.events.partition_point(|it| it.version <= version);
         self.events.range(first..).take(most)
+    }
+}
+
+/// What was written last, as values: who writes an object often writes it again soon, and need not decode it.
+#[derive(Default)]
+struct Recent(VecDeque<(Arc<Stored>, Arc<Value>)>);
+
+impl Recent {
+    /// Enough for the writers at work at one time; a value is several times as large as its bytes.
+    const MOST: usize = 32;
+
+    fn add(&mut self, stored: &Arc<Stored>, value: &Arc<Value>) {
+        self.0.truncate(Self::MOST - 1);
+        self.0.push_front((stored.clone(), value.clone()));
+    }
+
+    fn get(&self, stored: &Arc<Stored>) -> Option<Arc<Value>> {
+        self.0.iter().find(|it| Arc::ptr_eq(&it.0, stored)).map(|it| it.1.clone())
+    }
+
+    fn take(&mut self, stored: &Arc<Stored>) -> Option<Arc<Value>> {
+        let at = self.0.iter().position(|it| Arc::ptr_eq(&it.0, stored))?;
+        self.0.remove(at).map(|it| it.1)
     }
 }
 
