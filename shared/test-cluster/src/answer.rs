@@ -91,6 +91,13 @@ impl Failure {
         Self::invalid_as(options, "meta.k8s.io", "", &[fault])
     }
 
+    /// What a patch made does not decode: the failure names neither kind nor object.
+    pub(crate) fn invalid_patch(fault: &Fault) -> Self {
+        let message = format!(" \"\" is invalid: {}: {}", fault.field, fault.message);
+        let cause = json!({ "reason": fault.reason, "message": fault.message, "field": fault.field });
+        Self::new(422, "Invalid", message, Some(json!({ "causes": [cause] })))
+    }
+
     fn invalid_as(kind: &str, group: &str, name: &str, faults: &[Fault]) -> Self {
         let texts: Vec<String> = faults.iter().map(|it| format!("{}: {}", it.field, it.message)).collect();
         let all = if texts.len() == 1 { texts.join("") } else { format!("[{}]", texts.join(", ")) };

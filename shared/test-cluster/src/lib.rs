@@ -6,7 +6,7 @@
 //! [`TestCluster::intercept`] and its neighbours. Time comes from the clock handed in, randomness from a seed.
 //!
 //! Reading order: `kinds` (what is served, as a table), `store` (objects, versions, history) and `stored` (one object as bytes), `rest` (routes and verbs),
-//! then one file per concern: `read`, `list`, `watch`, `write`, `validate`, `patch`, `strategic`, `delete`, `namespace`,
+//! then one file per concern: `read`, `list`, `watch`, `write`, `validate`, `patch`, `json_patch`, `strategic`, `delete`, `namespace`,
 //! `crd`, `discovery`, `table` (what kubectl prints); `direct` and `serve` are the other doors, `observe` tells of writes; `answer` is how all of them speak, `cluster` the way of a request through `faults`.
 
 mod defaults;
@@ -24,6 +24,7 @@ mod answer;
 mod crd;
 mod delete;
 mod discovery;
+mod json_patch;
 mod list;
 mod namespace;
 mod observe;

@@ -6,6 +6,8 @@ use serde_json::{Map, Value, json};
 use crate::{
     Failure,
     answer::Fault,
+    json_patch,
+    kinds::Kind,
     meta,
     store::State,
     strategic, validate, versions,
@@ -53,158 +55,99 @@ pub(crate) fn patch(
     part: Part,
     now: Timestamp,
 ) -> Result<Arc<Value>, Failure> {
-    let undecodable = |why: String| Failure::bad_request(format!("error decoding patch: {why}"));
-    let body: Value = serde_json::from_slice(body).map_err(|err| undecodable(err.to_string()))?;
+    let patch = language.decode(body)?;
     let current = target.current(state)?;
-    let shown = versions::shown(&current, &target.api_version);
-    let mut next = Value::clone(&shown);
+    let mut next = versions::shown(&current, &target.api_version).into_owned();
     meta::as_map(&mut next).insert("apiVersion".into(), target.api_version.clone().into());
-    match (language, body) {
-        (Language::Json, Value::Array(operations)) => {
-            for operation in &operations {
-                operate(&mut next, operation).ok_or_else(rejected)?;
-            }
-        }
-        (Language::Merge, Value::Object(patch)) => merge(&mut next, patch),
-        (Language::Strategic, Value::Object(mut patch)) => {
-            patch.remove("kind");
-            patch.remove("apiVersion");
-            strategic::apply(&target.kind, &mut next, patch)?;
-        }
-        (_, other) => return Err(undecodable(format!("cannot unmarshal {other} into a patch of this type"))),
-    }
-    let decodes =
-        next.is_object() && next["kind"] == current["kind"] && next["apiVersion"] == target.api_version.as_str();
-    if let Err(why) = if decodes { validate::check_types(&next) } else { Err("unrecognized type".into()) } {
-        return Err(no_longer_decodes(&next, &why));
-    }
+    language.apply(&target.kind, &mut next, &patch)?;
+    check_result(target, &mut next).map_err(|why| no_longer_decodes(language, &patch, &next, &why))?;
     let next = versions::stored(&target.kind, &target.api_version, next);
     write::update(state, target, &current, next, part, now)
 }
 
-fn rejected() -> Failure {
-    Failure::new(422, "Invalid", "the server rejected our request due to an error in our request", Some(json!({})))
+impl Language {
+    /// Reads the body of a request.
+    pub(crate) fn decode(self, body: &[u8]) -> Result<Value, Failure> {
+        let prefix = if self == Self::Strategic { "" } else { "error decoding patch: " };
+        let undecodable = |why: String| Failure::bad_request(format!("{prefix}{why}"));
+        let patch: Value = serde_json::from_slice(body).map_err(|err| undecodable(err.to_string()))?;
+        match (self, &patch) {
+            (Self::Json, _) | (_, Value::Object(_)) | (Self::Strategic, Value::Null) => Ok(patch),
+            (Self::Merge, Value::Null) => Err(Failure::bad_request("Invalid JSON Patch")),
+            (_, other) => {
+                let word = json_patch::word(other);
+                let why = format!("json: cannot unmarshal {word} into Go value of type map[string]interface {{}}");
+                Err(undecodable(why))
+            }
+        }
+    }
+
+    /// Changes an object as a patch says.
+    pub(crate) fn apply(self, kind: &Kind, object: &mut Value, patch: &Value) -> Result<(), Failure> {
+        match (self, patch) {
+            (Self::Json, patch) => json_patch::apply(object, patch),
+            (Self::Merge, Value::Object(patch)) => {
+                merge(object, patch.clone());
+                Ok(())
+            }
+            (Self::Strategic, Value::Object(patch)) => {
+                let mut patch = patch.clone();
+                patch.remove("kind");
+                patch.remove("apiVersion");
+                strategic::apply(kind, object, patch)
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
-fn no_longer_decodes(next: &Value, why: &str) -> Failure {
-    let fault = Fault::invalid("patch", &Value::from(next.to_string()), why);
-    let cause = Failure::invalid_options("", fault).into_status()["details"]["causes"].clone();
-    let message = format!(" \"\" is invalid: patch: Invalid value: {}: {why}", Value::from(next.to_string()));
-    Failure::new(422, "Invalid", message, Some(json!({ "causes": cause })))
+/// The result is still an object of its kind; a kind or version that the patch took away is filled in again.
+fn check_result(target: &Target, next: &mut Value) -> Result<(), String> {
+    if !next.is_object() {
+        return Err("the object provided is unrecognized".into());
+    }
+    let kind = &target.kind;
+    meta::default_at(next, "kind", kind.kind.clone().into());
+    meta::default_at(next, "apiVersion", target.api_version.clone().into());
+    if next["kind"] != kind.kind || next["apiVersion"] != target.api_version {
+        let (kind, version) = (next["kind"].to_string(), next["apiVersion"].to_string());
+        return Err(format!("no kind {kind} is registered for version {version}"));
+    }
+    validate::check_types(next)
 }
 
-/// RFC 7386.
+fn no_longer_decodes(language: Language, patch: &Value, next: &Value, why: &str) -> Failure {
+    let shown = if language == Language::Strategic { strategic::shown(patch) } else { next.to_string() };
+    let fault = Fault::invalid("patch", &Value::from(shown), why);
+    Failure::invalid_patch(&fault)
+}
+
+/// RFC 7386, and as a real server's library does it: nulls go from the elements of new lists too.
 pub(crate) fn merge(target: &mut Value, patch: Map<String, Value>) {
     let fields = meta::as_map(target);
     for (field, value) in patch {
-        match value {
-            Value::Null => {
+        match (fields.get_mut(&field), value) {
+            (_, Value::Null) => {
                 fields.remove(&field);
             }
-            Value::Object(inner) => merge(fields.entry(field).or_insert(Value::Null), inner),
-            other => {
+            (Some(stored @ Value::Object(_)), Value::Object(inner)) => merge(stored, inner),
+            (Some(stored @ Value::Object(_)), other) => *stored = other,
+            (_, mut other) => {
+                prune(&mut other);
                 fields.insert(field, other);
             }
         }
     }
 }
 
-/// One operation of RFC 6902; `None` when it cannot be done.
-fn operate(document: &mut Value, operation: &Value) -> Option<()> {
-    let path = pointer(operation["path"].as_str()?)?;
-    let from = || pointer(operation["from"].as_str()?);
-    let value = || operation.get("value").cloned();
-    match operation["op"].as_str()? {
-        "add" => add(document, &path, value()?),
-        "remove" => remove(document, &path).map(drop),
-        "replace" => {
-            let exists = find(document, &path).is_some();
-            // A missing member of a map is simply set, as the real server's library does.
-            if exists && !path.is_empty() {
-                remove(document, &path)?;
-            }
-            add(document, &path, value()?)
-        }
-        "move" => {
-            let moved = remove(document, &from()?)?;
-            add(document, &path, moved)
-        }
-        "copy" => {
-            let copied = find(document, &from()?)?.clone();
-            add(document, &path, copied)
-        }
-        "test" => {
-            let wanted = operation.get("value").unwrap_or(&Value::Null);
-            (find(document, &path).unwrap_or(&Value::Null) == wanted).then_some(())
-        }
-        _ => None,
-    }
-}
-
-fn pointer(text: &str) -> Option<Vec<String>> {
-    if text.is_empty() {
-        return Some(Vec::new());
-    }
-    let parts = text.strip_prefix('/')?.split('/');
-    Some(parts.map(|it| it.replace("~1", "/").replace("~0", "~")).collect())
-}
-
-fn find<'a>(document: &'a Value, path: &[String]) -> Option<&'a Value> {
-    path.iter().try_fold(document, |value, part| match value {
-        Value::Object(map) => map.get(part),
-        Value::Array(list) => list.get(index(part, list.len())?),
-        _ => None,
-    })
-}
-
-fn find_mut<'a>(document: &'a mut Value, path: &[String]) -> Option<&'a mut Value> {
-    path.iter().try_fold(document, |value, part| match value {
-        Value::Object(map) => map.get_mut(part),
-        Value::Array(list) => {
-            let at = index(part, list.len())?;
-            list.get_mut(at)
-        }
-        _ => None,
-    })
-}
-
-/// Negative indexes count from the end.
-fn index(part: &str, len: usize) -> Option<usize> {
-    let at: i64 = part.parse().ok()?;
-    let len = i64::try_from(len).ok()?;
-    usize::try_from(if at < 0 { at + len } else { at }).ok()
-}
-
-fn add(document: &mut Value, path: &[String], value: Value) -> Option<()> {
-    let Some((last, parent)) = path.split_last() else {
-        *document = value;
-        return Some(());
-    };
-    match find_mut(document, parent)? {
+/// Takes the members that are null out of a value, and of the elements of lists in it.
+fn prune(value: &mut Value) {
+    match value {
         Value::Object(map) => {
-            map.insert(last.clone(), value);
+            map.retain(|_, it| !it.is_null());
+            map.values_mut().for_each(prune);
         }
-        Value::Array(list) if last == "-" => list.push(value),
-        Value::Array(list) => {
-            let at = index(last, list.len())?;
-            if at > list.len() {
-                return None;
-            }
-            list.insert(at, value);
-        }
-        _ => return None,
-    }
-    Some(())
-}
-
-fn remove(document: &mut Value, path: &[String]) -> Option<Value> {
-    let (last, parent) = path.split_last()?;
-    match find_mut(document, parent)? {
-        Value::Object(map) => map.remove(last),
-        Value::Array(list) => {
-            let at = index(last, list.len())?;
-            (at < list.len()).then(|| list.remove(at))
-        }
-        _ => None,
+        Value::Array(list) => list.iter_mut().for_each(prune),
+        _ => {}
     }
 }
