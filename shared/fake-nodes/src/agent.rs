@@ -1,0 +1,205 @@
+//! The kubelet of one node, at the edge: it hears of its pods and makes the calls that [`Kubelet`] asks for.
+
+use std::{sync::Arc, time::Duration};
+
+use clock::{Clock, Timestamp};
+use k8s_openapi::{
+    api::core::v1::{Event, EventSource, ObjectReference, Pod, PodStatus},
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
+};
+use kube::{Api, Client, api::PostParams};
+use tasks::Spawner;
+
+use crate::{
+    board::Board,
+    calls::{CallError, at_once, of_status, patiently},
+    kubelet::{Kubelet, Todo, uid},
+    sandbox::Happening,
+};
+
+/// One node's kubelet.
+pub(crate) struct Agent {
+    pub(crate) node: String,
+    pub(crate) kubelet: Kubelet,
+    pub(crate) board: Arc<Board>,
+    pub(crate) client: Client,
+    pub(crate) clock: Clock,
+    pub(crate) spawner: Spawner,
+    /// Tells what happens in events, which `kubectl describe` shows.
+    pub(crate) events: bool,
+}
+
+impl Agent {
+    pub(crate) async fn run(mut self) {
+        let mut news = self.board.listen_to(&self.node);
+        loop {
+            news.borrow_and_update();
+            if !self.board.is_silent(&self.node) && self.board.knows_pods() {
+                while self.pass().await {}
+            }
+            // A silent node goes on by itself and tells when it is back, so it needs no timer.
+            let now = self.clock.wall();
+            let next = self.kubelet.next_deadline(now).filter(|_| !self.board.is_silent(&self.node));
+            tokio::select! {
+                biased;
+                heard = news.changed() => if heard.is_err() { return },
+                () = until(next, now) => {}
+            }
+        }
+    }
+
+    /// Does what is to be done now; false when that was nothing.
+    async fn pass(&mut self) -> bool {
+        let pods = self.board.pods_of(&self.node);
+        let todo = self.kubelet.decide(&pods, self.clock.wall());
+        let busy = !todo.is_empty();
+        for it in todo {
+            if self.board.is_silent(&self.node) {
+                return false;
+            }
+            match it {
+                Todo::Write { pod, status } => self.write(&pod, *status).await,
+                Todo::Remove { pod } => self.remove(&pod).await,
+                Todo::Tell { pod, happening } => self.tell(&pod, &happening).await,
+                Todo::FallSilent { back_after } => self.fall_silent(back_after),
+            }
+        }
+        busy
+    }
+
+    async fn write(&mut self, pod: &Pod, status: PodStatus) {
+        let written = async {
+            let (params, patch) = of_status(uid(pod), &status)?;
+            self.pods(pod).patch_status(name(pod), &params, &patch).await
+        };
+        match patiently(written).await {
+            Ok(_) => self.kubelet.written(pod, status),
+            Err(err) => self.refused(pod, &err, "status"),
+        }
+    }
+
+    async fn remove(&mut self, pod: &Pod) {
+        match patiently(self.pods(pod).delete(name(pod), &at_once(uid(pod)))).await {
+            Ok(_) => self.kubelet.removed(pod),
+            Err(err) if err.is_moot() => self.kubelet.removed(pod),
+            Err(err) => self.refused(pod, &err, "deletion"),
+        }
+    }
+
+    fn refused(&mut self, pod: &Pod, err: &CallError, what: &str) {
+        if !err.is_moot() {
+            tracing::warn!(%err, node = self.node, pod = name(pod), what, "the server did not take it");
+        }
+        self.kubelet.refused(pod, self.clock.wall());
+    }
+
+    async fn tell(&self, pod: &Pod, happening: &Happening) {
+        if !self.events {
+            return;
+        }
+        let event = event(pod, &self.node, happening, self.clock.wall());
+        let events: Api<Event> = Api::namespaced(self.client.clone(), namespace(pod));
+        // Events are a courtesy: a namespace that ends takes none, and nobody waits for one.
+        if let Err(err) = patiently(events.create(&PostParams::default(), &event)).await {
+            tracing::debug!(%err, node = self.node, pod = name(pod), "an event is lost");
+        }
+    }
+
+    fn fall_silent(&self, back_after: Option<Duration>) {
+        tracing::info!(node = self.node, ?back_after, "the node falls silent, as a pod's script says");
+        self.board.set_silent(&self.node, true);
+        if let Some(after) = back_after {
+            let (board, node) = (self.board.clone(), self.node.clone());
+            self.spawner.spawn("fake-node-back", async move {
+                tokio::time::sleep(after).await;
+                board.set_silent(&node, false);
+            });
+        }
+    }
+
+    fn pods(&self, pod: &Pod) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), namespace(pod))
+    }
+}
+
+/// Waits until a time of the wall clock, `now` being now; without one for ever.
+async fn until(next: Option<Timestamp>, now: Timestamp) {
+    match next {
+        // Timers count whole milliseconds: a little later, so that it is not too early.
+        Some(at) => {
+            let wait: Duration = at.duration_since(now).try_into().unwrap_or_default();
+            tokio::time::sleep(wait + Duration::from_millis(1)).await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+fn event(pod: &Pod, node: &str, happening: &Happening, now: Timestamp) -> Event {
+    let (kind, reason, message, container) = words(happening);
+    let field_path = container.map(|it| format!("spec.containers{{{it}}}"));
+    event_on(pod, kind, reason, message, field_path, ("kubelet", Some(node)), now)
+}
+
+/// An event about a pod, as kubelet and scheduler write them.
+pub(crate) fn event_on(
+    pod: &Pod,
+    kind: &str,
+    reason: &str,
+    message: String,
+    field_path: Option<String>,
+    (component, host): (&str, Option<&str>),
+    now: Timestamp,
+) -> Event {
+    let meta = &pod.metadata;
+    Event {
+        metadata: ObjectMeta {
+            // As recorders name them: the time makes it unique.
+            name: Some(format!("{}.{:x}", name(pod), now.as_nanosecond())),
+            namespace: meta.namespace.clone(),
+            ..ObjectMeta::default()
+        },
+        involved_object: ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Pod".to_owned()),
+            namespace: meta.namespace.clone(),
+            name: meta.name.clone(),
+            uid: meta.uid.clone(),
+            resource_version: meta.resource_version.clone(),
+            field_path,
+        },
+        type_: Some(kind.to_owned()),
+        reason: Some(reason.to_owned()),
+        message: Some(message),
+        source: Some(EventSource { component: Some(component.to_owned()), host: host.map(str::to_owned) }),
+        reporting_component: Some(component.to_owned()),
+        reporting_instance: host.map(str::to_owned),
+        first_timestamp: Some(Time(now)),
+        last_timestamp: Some(Time(now)),
+        count: Some(1),
+        ..Event::default()
+    }
+}
+
+fn words(happening: &Happening) -> (&'static str, &'static str, String, Option<&str>) {
+    match happening {
+        Happening::Started { container } => ("Normal", "Started", "Container started".to_owned(), Some(container)),
+        Happening::Killing { container } => {
+            ("Normal", "Killing", format!("Stopping container {container}"), Some(container))
+        }
+        Happening::BackOff { container } => {
+            ("Warning", "BackOff", format!("Back-off restarting failed container {container}"), Some(container))
+        }
+        Happening::DeadlineExceeded => {
+            let message = "Pod was active on the node longer than the specified deadline";
+            ("Normal", "DeadlineExceeded", message.to_owned(), None)
+        }
+    }
+}
+
+pub(crate) fn name(pod: &Pod) -> &str {
+    pod.metadata.name.as_deref().unwrap_or_default()
+}
+
+pub(crate) fn namespace(pod: &Pod) -> &str {
+    pod.metadata.namespace.as_deref().unwrap_or_default()
+}

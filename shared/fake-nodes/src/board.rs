@@ -1,0 +1,206 @@
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::{follow::Change, kubelet::is_terminal, quantity::Room, schedule};
+
+type Key = (String, String);
+
+/// What the fleet knows of the cluster, and which of its nodes are silent. Who waits is woken for what concerns it.
+pub(crate) struct Board {
+    known: Mutex<Known>,
+    /// By node of the fleet: its pods, its silence.
+    nodes: BTreeMap<String, watch::Sender<u64>>,
+    /// Everything that a scheduler looks at.
+    scheduler: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct Known {
+    pods: BTreeMap<Key, Arc<Pod>>,
+    of_node: BTreeMap<String, BTreeSet<Key>>,
+    waiting: BTreeSet<Key>,
+    nodes: BTreeMap<String, Arc<Node>>,
+    silent: BTreeSet<String>,
+    /// Neither pods nor nodes are known before both were listed.
+    pods_listed: bool,
+    nodes_listed: bool,
+}
+
+/// What a scheduler decides on.
+pub(crate) struct Scene {
+    pub(crate) waiting: Vec<Arc<Pod>>,
+    pub(crate) nodes: Vec<Arc<Node>>,
+    pub(crate) used: BTreeMap<String, Room>,
+}
+
+impl Board {
+    pub(crate) fn new(nodes: impl IntoIterator<Item = String>) -> Self {
+        let nodes = nodes.into_iter().map(|it| (it, watch::Sender::new(0))).collect();
+        Self { known: Mutex::default(), nodes, scheduler: watch::Sender::new(0) }
+    }
+
+    pub(crate) fn pods_changed(&self, change: Change<Pod>) {
+        let mut known = self.known.lock();
+        let touched = match change {
+            Change::All(pods) => {
+                let before = std::mem::take(&mut known.of_node).into_keys();
+                let mut touched: BTreeSet<String> = before.collect();
+                known.pods.clear();
+                known.waiting.clear();
+                known.pods_listed = true;
+                for pod in pods {
+                    touched.extend(known.put(pod));
+                }
+                touched
+            }
+            Change::Put(pod) => known.put(pod),
+            Change::Gone(pod) => known.forget(&key(&pod)).into_iter().collect(),
+        };
+        drop(known);
+        for node in touched {
+            self.wake(&node);
+        }
+        wake(&self.scheduler);
+    }
+
+    pub(crate) fn nodes_changed(&self, change: Change<Node>) {
+        let name = |node: &Node| node.metadata.name.clone().unwrap_or_default();
+        let mut known = self.known.lock();
+        match change {
+            Change::All(nodes) => {
+                known.nodes = nodes.into_iter().map(|it| (name(&it), Arc::new(it))).collect();
+                known.nodes_listed = true;
+            }
+            Change::Put(node) => drop(known.nodes.insert(name(&node), Arc::new(node))),
+            Change::Gone(node) => drop(known.nodes.remove(&name(&node))),
+        }
+        drop(known);
+        wake(&self.scheduler);
+    }
+
+    /// The pods of a node, in order.
+    pub(crate) fn pods_of(&self, node: &str) -> Vec<Arc<Pod>> {
+        let known = self.known.lock();
+        let keys = known.of_node.get(node).into_iter().flatten();
+        keys.filter_map(|it| known.pods.get(it).cloned()).collect()
+    }
+
+    /// True once the pods were listed.
+    pub(crate) fn knows_pods(&self) -> bool {
+        self.known.lock().pods_listed
+    }
+
+    pub(crate) fn node(&self, name: &str) -> Option<Arc<Node>> {
+        self.known.lock().nodes.get(name).cloned()
+    }
+
+    /// What is known now; `None` before everything was listed. `bound` names the nodes of pods whose binding is not seen
+    /// yet.
+    pub(crate) fn scene(&self, bound: &mut BTreeMap<String, (Key, String)>) -> Option<Scene> {
+        let known = self.known.lock();
+        if !(known.pods_listed && known.nodes_listed) {
+            return None;
+        }
+        bound.retain(|uid, (key, _)| {
+            let pod = known.pods.get(key).filter(|it| it.metadata.uid.as_deref() == Some(uid));
+            pod.is_some_and(|it| it.spec.as_ref().is_some_and(|it| it.node_name.is_none()))
+        });
+        let waiting = known.waiting.iter().filter_map(|it| known.pods.get(it));
+        let waiting = waiting.filter(|it| !bound.contains_key(crate::kubelet::uid(it))).cloned().collect();
+        let nodes = self.nodes.keys().filter_map(|it| known.nodes.get(it).cloned()).collect();
+        let mut used: BTreeMap<String, Room> = BTreeMap::new();
+        let mut count = |node: &str, key: &Key| {
+            let Some(pod) = known.pods.get(key).filter(|it| !is_terminal(it)) else { return };
+            if let Some(spec) = &pod.spec {
+                *used.entry(node.to_owned()).or_default() += Room::needed(spec);
+            }
+        };
+        for node in self.nodes.keys() {
+            known.of_node.get(node).into_iter().flatten().for_each(|it| count(node, it));
+        }
+        bound.values().for_each(|(key, node)| count(node, key));
+        Some(Scene { waiting, nodes, used })
+    }
+
+    pub(crate) fn is_silent(&self, node: &str) -> bool {
+        self.known.lock().silent.contains(node)
+    }
+
+    /// Returns false when there is no such node.
+    pub(crate) fn set_silent(&self, node: &str, silent: bool) -> bool {
+        let mut known = self.known.lock();
+        if silent {
+            known.silent.insert(node.to_owned());
+        } else {
+            known.silent.remove(node);
+        }
+        drop(known);
+        self.wake(node);
+        self.nodes.contains_key(node)
+    }
+
+    pub(crate) fn silent(&self) -> BTreeSet<String> {
+        self.known.lock().silent.clone()
+    }
+
+    /// Hears of a node of the fleet; of another never.
+    pub(crate) fn listen_to(&self, node: &str) -> watch::Receiver<u64> {
+        self.nodes.get(node).map_or_else(|| watch::Sender::new(0).subscribe(), watch::Sender::subscribe)
+    }
+
+    pub(crate) fn listen_to_all(&self) -> watch::Receiver<u64> {
+        self.scheduler.subscribe()
+    }
+
+    fn wake(&self, node: &str) {
+        if let Some(sender) = self.nodes.get(node) {
+            wake(sender);
+        }
+    }
+}
+
+impl Known {
+    /// Returns the nodes that it concerns.
+    fn put(&mut self, pod: Pod) -> BTreeSet<String> {
+        let key = key(&pod);
+        let mut touched: BTreeSet<String> = self.forget(&key).into_iter().collect();
+        if let Some(node) = node_of(&pod) {
+            self.of_node.entry(node.to_owned()).or_default().insert(key.clone());
+            touched.insert(node.to_owned());
+        } else if schedule::is_waiting(&pod) {
+            self.waiting.insert(key.clone());
+        }
+        self.pods.insert(key, Arc::new(pod));
+        touched
+    }
+
+    /// Returns the node that it was on.
+    fn forget(&mut self, key: &Key) -> Option<String> {
+        let gone = self.pods.remove(key)?;
+        self.waiting.remove(key);
+        let node = node_of(&gone)?;
+        if let Some(keys) = self.of_node.get_mut(node) {
+            keys.remove(key);
+        }
+        Some(node.to_owned())
+    }
+}
+
+pub(crate) fn key(pod: &Pod) -> Key {
+    let text = |it: &Option<String>| it.clone().unwrap_or_default();
+    (text(&pod.metadata.namespace), text(&pod.metadata.name))
+}
+
+fn node_of(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref()?.node_name.as_deref()
+}
+
+fn wake(sender: &watch::Sender<u64>) {
+    sender.send_modify(|it| *it = it.wrapping_add(1));
+}

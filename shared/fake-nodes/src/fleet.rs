@@ -1,0 +1,182 @@
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use clock::Clock;
+use k8s_openapi::api::{
+    coordination::v1::Lease,
+    core::v1::{Node, Pod},
+};
+use kube::{Api, Client, api::DeleteParams};
+use tasks::{Spawner, Task};
+use tokio::sync::watch;
+
+use crate::{
+    agent::Agent,
+    board::Board,
+    calls::patiently,
+    follow::follow,
+    heartbeat::{Heartbeat, LEASES},
+    kubelet::Kubelet,
+    node::{NodeSpec, host_ip, pod_network},
+    scheduler::Scheduler,
+};
+
+/// What a fleet is made of.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The nodes.
+    pub nodes: Vec<NodeSpec>,
+    /// The names that pods ask their scheduler by. None: nothing is bound, pods come with a node.
+    pub schedulers: Vec<String>,
+    /// Of everything random.
+    pub seed: u64,
+    /// Kubelets and scheduler write events, which cost a call each.
+    pub events: bool,
+}
+
+impl Options {
+    /// Nodes `node-1` to `node-<count>`, the default scheduler, no events.
+    #[must_use]
+    pub fn with_nodes(count: usize) -> Self {
+        Self {
+            nodes: (1..=count).map(|it| NodeSpec::new(format!("node-{it}"))).collect(),
+            schedulers: vec!["default-scheduler".to_owned()],
+            seed: 0,
+            events: false,
+        }
+    }
+}
+
+/// What a fleet stands on.
+#[derive(Clone)]
+pub struct Environment {
+    /// Where its calls go.
+    pub client: Client,
+    /// Time.
+    pub clock: Clock,
+    /// Owns every task of the fleet.
+    pub spawner: Spawner,
+}
+
+/// Nodes that act. Dropping it leaves them acting until their scope ends.
+pub struct Fleet {
+    board: Arc<Board>,
+    names: Vec<String>,
+    client: Client,
+    registered: watch::Receiver<usize>,
+    tasks: Vec<Task>,
+}
+
+impl Fleet {
+    /// Starts the nodes. They register in their own time, see [`Fleet::registered`].
+    #[must_use]
+    pub fn start(options: Options, environment: Environment) -> Self {
+        let Options { nodes, schedulers, seed, events } = options;
+        let Environment { client, clock, spawner } = environment;
+        let names: Vec<String> = nodes.iter().map(|it| it.name.clone()).collect();
+        let board = Arc::new(Board::new(names.clone()));
+        let (counter, registered) = watch::channel(0);
+        let mut tasks = Vec::new();
+        let (known, pods) = (board.clone(), Api::<Pod>::all(client.clone()));
+        tasks.push(spawner.spawn("fake-nodes-pods", follow(pods, move |it| known.pods_changed(it))));
+        let (known, all) = (board.clone(), Api::<Node>::all(client.clone()));
+        tasks.push(spawner.spawn("fake-nodes-nodes", follow(all, move |it| known.nodes_changed(it))));
+        for (number, spec) in nodes.into_iter().enumerate() {
+            let agent = Agent {
+                node: spec.name.clone(),
+                kubelet: Kubelet::new(pod_network(number), host_ip(number)),
+                board: board.clone(),
+                client: client.clone(),
+                clock: clock.clone(),
+                spawner: spawner.clone(),
+                events,
+            };
+            tasks.push(spawner.spawn("fake-node-agent", agent.run()));
+            let heartbeat = Heartbeat {
+                spec,
+                number,
+                seed,
+                board: board.clone(),
+                client: client.clone(),
+                clock: clock.clone(),
+                registered: counter.clone(),
+            };
+            tasks.push(spawner.spawn("fake-node-heartbeat", heartbeat.run()));
+        }
+        if !schedulers.is_empty() {
+            let scheduler = Scheduler {
+                names: schedulers,
+                board: board.clone(),
+                client: client.clone(),
+                clock,
+                events,
+                bound: BTreeMap::new(),
+            };
+            tasks.push(spawner.spawn("fake-nodes-scheduler", scheduler.run()));
+        }
+        Self { board, names, client, registered, tasks }
+    }
+
+    /// Waits until every node is registered and has its Lease.
+    pub async fn registered(&self) {
+        let mut registered = self.registered.clone();
+        // No sender is left only when the scope is gone: then nobody will ever register.
+        if registered.wait_for(|it| *it >= self.names.len()).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// The names of the nodes.
+    #[must_use]
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// The node falls silent: it renews nothing, hears nothing and writes nothing, while its containers go on.
+    /// Returns false when there is no such node.
+    pub fn lose(&self, node: &str) -> bool {
+        self.board.set_silent(node, true)
+    }
+
+    /// A silent node is back: it tells how its pods are, and ends those that were deleted meanwhile.
+    /// Returns false when there is no such node.
+    pub fn restore(&self, node: &str) -> bool {
+        self.board.set_silent(node, false)
+    }
+
+    /// Which nodes are silent.
+    #[must_use]
+    pub fn silent(&self) -> BTreeSet<String> {
+        self.board.silent()
+    }
+
+    /// Stops acting, at once and without a word to the server.
+    pub async fn stop(self) {
+        for task in &self.tasks {
+            task.stop();
+        }
+        for task in self.tasks {
+            task.ended().await;
+        }
+    }
+
+    /// Stops acting and removes the nodes and their Leases from the cluster. Returns what could not be removed.
+    pub async fn remove(self) -> Vec<String> {
+        let (client, names) = (self.client.clone(), self.names.clone());
+        self.stop().await;
+        let (nodes, leases): (Api<Node>, Api<Lease>) = (Api::all(client.clone()), Api::namespaced(client, LEASES));
+        let mut left = Vec::new();
+        for name in names {
+            let params = DeleteParams::default();
+            let node = patiently(nodes.delete(&name, &params)).await.map(drop);
+            let lease = patiently(leases.delete(&name, &params)).await.map(drop);
+            let failed =
+                [(node, "node"), (lease, "lease")].into_iter().filter_map(|(it, what)| Some((it.err()?, what)));
+            let failed = failed.filter(|(err, _)| !err.is_not_found());
+            left.extend(failed.map(|(err, what)| format!("{what} {name}: {err}")));
+        }
+        left
+    }
+}

@@ -1,0 +1,181 @@
+//! What keeps a node alive for the rest of the cluster: its registration, its Lease, its status.
+
+use std::{sync::Arc, time::Duration};
+
+use clock::{Clock, Instant};
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::Node};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams, PostParams},
+};
+use serde_json::json;
+use tokio::sync::watch;
+
+use crate::{
+    board::Board,
+    calls::{CallError, of_status, patiently},
+    node::NodeSpec,
+};
+
+/// As a kubelet renews its Lease.
+const RENEW_EVERY: Duration = Duration::from_secs(10);
+/// As a kubelet writes a status in which nothing has changed.
+const STATUS_EVERY: Duration = Duration::from_secs(300);
+/// After a failure.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Where the Leases of nodes live.
+pub(crate) const LEASES: &str = "kube-node-lease";
+
+/// One node's heart.
+pub(crate) struct Heartbeat {
+    pub(crate) spec: NodeSpec,
+    pub(crate) number: usize,
+    pub(crate) seed: u64,
+    pub(crate) board: Arc<Board>,
+    pub(crate) client: Client,
+    pub(crate) clock: Clock,
+    /// Raised once the node is registered and has its Lease.
+    pub(crate) registered: watch::Sender<usize>,
+}
+
+/// What the server has from us.
+struct Beaten {
+    uid: String,
+    lease: Option<Lease>,
+    status: Instant,
+}
+
+impl Heartbeat {
+    pub(crate) async fn run(self) {
+        let mut news = self.board.listen_to(&self.spec.name);
+        let uid = loop {
+            match self.register().await {
+                Ok(uid) => break uid,
+                Err(err) => {
+                    tracing::warn!(%err, node = self.spec.name, "cannot register");
+                    tokio::time::sleep(AGAIN).await;
+                }
+            }
+        };
+        let mut beaten = Beaten { uid, lease: None, status: self.clock.now() };
+        let mut told = false;
+        // A first pause of its own, so that the nodes of a fleet do not all beat at once.
+        let mut rng = fastrand::Rng::with_seed(self.seed ^ self.number as u64);
+        let mut pause = RENEW_EVERY.mul_f64(rng.f64());
+        let mut was_silent = false;
+        loop {
+            if self.board.is_silent(&self.spec.name) {
+                was_silent = true;
+                if news.changed().await.is_err() {
+                    return;
+                }
+                continue;
+            }
+            let beat = self.beat(&mut beaten, was_silent).await;
+            match &beat {
+                Ok(()) if !told => {
+                    told = true;
+                    self.registered.send_modify(|it| *it += 1);
+                }
+                Ok(()) => was_silent = false,
+                Err(err) => tracing::warn!(%err, node = self.spec.name, "a heartbeat failed"),
+            }
+            let wait = if beat.is_ok() { std::mem::replace(&mut pause, RENEW_EVERY) } else { AGAIN };
+            self.rest(wait, &mut news).await;
+        }
+    }
+
+    /// Waits; shorter when the node falls silent.
+    async fn rest(&self, wait: Duration, news: &mut watch::Receiver<u64>) {
+        let silence = async {
+            while !self.board.is_silent(&self.spec.name) {
+                if news.changed().await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            () = silence => {}
+            () = tokio::time::sleep(wait) => {}
+        }
+    }
+
+    /// Returns the uid of the node.
+    async fn register(&self) -> Result<String, CallError> {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let mut wanted = self.spec.object(self.number, self.seed, self.clock.wall());
+        let uid = |node: Node| node.metadata.uid.unwrap_or_default();
+        match patiently(nodes.create(&PostParams::default(), &wanted)).await {
+            Ok(node) => return Ok(uid(node)),
+            Err(err) if err.is_conflict() => {}
+            Err(err) => return Err(err),
+        }
+        // It was here before: labels and status are the kubelet's, taints belong to the cluster by now.
+        let labels = Patch::Merge(json!({ "metadata": { "labels": wanted.metadata.labels } }));
+        let params = PatchParams::default();
+        let uid = uid(patiently(nodes.patch(&self.spec.name, &params, &labels)).await?);
+        let status = wanted.status.take().unwrap_or_default();
+        let write = async {
+            let (params, patch) = of_status(&uid, &status)?;
+            nodes.patch_status(&self.spec.name, &params, &patch).await
+        };
+        patiently(write).await?;
+        Ok(uid)
+    }
+
+    async fn beat(&self, beaten: &mut Beaten, back: bool) -> Result<(), CallError> {
+        beaten.lease = Some(self.renew(beaten).await?);
+        let due = beaten.status + STATUS_EVERY <= self.clock.now();
+        if due || back || !self.seems_ready() {
+            self.write_status(beaten).await?;
+            beaten.status = self.clock.now();
+        }
+        Ok(())
+    }
+
+    async fn renew(&self, beaten: &mut Beaten) -> Result<Lease, CallError> {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), LEASES);
+        let name = &self.spec.name;
+        let next = |held: Option<&Lease>| self.spec.lease(&beaten.uid, held, self.clock.wall());
+        if let Some(held) = beaten.lease.as_ref() {
+            let lease = next(Some(held));
+            match patiently(leases.replace(name, &PostParams::default(), &lease)).await {
+                Err(err) if err.is_moot() => {}
+                renewed => return renewed,
+            }
+        }
+        match patiently(leases.get(name)).await {
+            Ok(held) => {
+                let lease = next(Some(&held));
+                patiently(leases.replace(name, &PostParams::default(), &lease)).await
+            }
+            Err(err) if err.is_not_found() => patiently(leases.create(&PostParams::default(), &next(None))).await,
+            Err(err) => Err(err),
+        }
+    }
+
+    async fn write_status(&self, beaten: &Beaten) -> Result<(), CallError> {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        // Read anew: somebody may have said that we are lost, and when.
+        let node = match patiently(nodes.get(&self.spec.name)).await {
+            // As a kubelet: a node that somebody deleted is not registered again.
+            Err(err) if err.is_not_found() => return Ok(()),
+            node => node?,
+        };
+        let status = self.spec.status(self.number, self.seed, node.status.as_ref(), self.clock.wall());
+        let write = async {
+            let (params, patch) = of_status(&beaten.uid, &status)?;
+            nodes.patch_status(&self.spec.name, &params, &patch).await
+        };
+        patiently(write).await.map(drop)
+    }
+
+    /// False where somebody else has written that the node is not ready.
+    fn seems_ready(&self) -> bool {
+        let node = self.board.node(&self.spec.name);
+        let status = node.as_ref().and_then(|it| it.status.as_ref());
+        let mut conditions = status.into_iter().flat_map(|it| it.conditions.iter().flatten());
+        conditions.find(|it| it.type_ == "Ready").is_none_or(|it| it.status == "True")
+    }
+}

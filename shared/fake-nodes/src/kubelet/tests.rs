@@ -1,0 +1,134 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::script::PREFIX;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + second).unwrap()
+}
+
+fn pod(uid: &str, lines: &[(&str, &str)]) -> Arc<Pod> {
+    let annotations: serde_json::Map<String, Value> =
+        lines.iter().map(|(key, value)| (format!("{PREFIX}{key}"), json!(value))).collect();
+    let pod = json!({
+        "metadata": { "name": "p", "namespace": "n", "uid": uid, "annotations": annotations },
+        "spec": { "restartPolicy": "Never", "containers": [{ "name": "main" }] },
+    });
+    Arc::new(serde_json::from_value(pod).unwrap())
+}
+
+fn with(pod: &Arc<Pod>, change: impl FnOnce(&mut Value)) -> Arc<Pod> {
+    let mut value = serde_json::to_value(&**pod).unwrap();
+    change(&mut value);
+    Arc::new(serde_json::from_value(value).unwrap())
+}
+
+fn deleted(pod: &Arc<Pod>, grace: i64) -> Arc<Pod> {
+    with(pod, |it| {
+        it["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:00Z");
+        it["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
+    })
+}
+
+fn kubelet() -> Kubelet {
+    Kubelet::new("10.64.1".into(), "10.128.0.1".into())
+}
+
+/// What is to be done, events aside, one word each; every write is taken as done.
+fn does(kubelet: &mut Kubelet, pods: &[&Arc<Pod>], second: i64) -> Vec<String> {
+    let pods: Vec<Arc<Pod>> = pods.iter().map(|it| (*it).clone()).collect();
+    let mut words = Vec::new();
+    for it in kubelet.decide(&pods, at(second)) {
+        match it {
+            Todo::Write { pod, status } => {
+                let ip = status.pod_ip.clone().unwrap_or_default();
+                words.push(format!("{} {} {ip}", uid(&pod), status.phase.clone().unwrap_or_default()));
+                kubelet.written(&pod, *status);
+            }
+            Todo::Remove { pod } => {
+                words.push(format!("{} remove", uid(&pod)));
+                kubelet.removed(&pod);
+            }
+            Todo::FallSilent { back_after } => words.push(format!("silent {back_after:?}")),
+            Todo::Tell { .. } => {}
+        }
+    }
+    words
+}
+
+#[test]
+fn a_status_is_written_when_it_changes_and_only_then() {
+    let (mut kubelet, pod) = (kubelet(), pod("a", &[("run-for", "5s")]));
+    assert_eq!(does(&mut kubelet, &[&pod], 0), ["a Running 10.64.1.2"]);
+    assert!(does(&mut kubelet, &[&pod], 4).is_empty());
+    assert_eq!(kubelet.next_deadline(at(4)), Some(at(5)));
+    assert_eq!(does(&mut kubelet, &[&pod], 5), ["a Succeeded 10.64.1.2"]);
+    assert!(does(&mut kubelet, &[&pod], 6).is_empty());
+    assert_eq!(kubelet.next_deadline(at(6)), None);
+}
+
+#[test]
+fn a_deleted_pod_is_removed_after_its_last_status() {
+    let (mut kubelet, pod) = (kubelet(), pod("a", &[("stop-after", "3s")]));
+    does(&mut kubelet, &[&pod], 0);
+    let gone = deleted(&pod, 30);
+    assert!(does(&mut kubelet, &[&gone], 10).is_empty());
+    assert_eq!(does(&mut kubelet, &[&gone], 13), ["a Failed 10.64.1.2"]);
+    assert_eq!(does(&mut kubelet, &[&gone], 13), ["a remove"]);
+    assert!(does(&mut kubelet, &[&gone], 14).is_empty(), "a finalizer may hold it: asked once");
+}
+
+#[test]
+fn a_pod_deleted_without_grace_is_told_of_but_not_removed() {
+    let (mut kubelet, pod) = (kubelet(), pod("a", &[]));
+    does(&mut kubelet, &[&pod], 0);
+    let held = deleted(&pod, 0);
+    assert_eq!(does(&mut kubelet, &[&held], 1), ["a Failed 10.64.1.2"]);
+    assert!(does(&mut kubelet, &[&held], 1).is_empty());
+}
+
+#[test]
+fn a_successor_of_the_same_name_begins_anew() {
+    let (mut kubelet, first, second) = (kubelet(), pod("a", &[("run-for", "5s")]), pod("b", &[("run-for", "5s")]));
+    does(&mut kubelet, &[&first], 0);
+    assert_eq!(does(&mut kubelet, &[&second], 9), ["b Running 10.64.1.2"], "with the address that became free");
+    assert_eq!(kubelet.next_deadline(at(9)), Some(at(14)));
+}
+
+#[test]
+fn what_was_refused_is_tried_again_a_second_later() {
+    let (mut kubelet, pod) = (kubelet(), pod("a", &[]));
+    assert!(!kubelet.decide(std::slice::from_ref(&pod), at(0)).is_empty());
+    kubelet.refused(&pod, at(0));
+    assert!(does(&mut kubelet, &[&pod], 0).is_empty());
+    assert_eq!(kubelet.next_deadline(at(0)), Some(at(1)));
+    assert_eq!(does(&mut kubelet, &[&pod], 1), ["a Running 10.64.1.2"]);
+}
+
+#[test]
+fn a_script_that_nobody_understands_fails_the_pod_with_its_line() {
+    let (mut kubelet, pod) = (kubelet(), pod("a", &[("run-for", "soon")]));
+    let todo = kubelet.decide(std::slice::from_ref(&pod), at(0));
+    let [Todo::Write { status, .. }] = &todo[..] else { panic!("{todo:?}") };
+    assert_eq!((status.phase.as_deref(), status.reason.as_deref()), (Some("Failed"), Some("BadScript")));
+    assert!(status.message.as_ref().unwrap().contains("run-for: \"soon\""), "{status:?}");
+    let failed = with(&deleted(&pod, 30), |it| it["status"]["phase"] = json!("Failed"));
+    assert_eq!(does(&mut kubelet, &[&failed], 1), ["a remove"]);
+}
+
+#[test]
+fn a_pod_that_ended_before_we_came_is_left_alone_until_it_must_go() {
+    let mut kubelet = kubelet();
+    let ended = with(&pod("a", &[]), |it| it["status"]["phase"] = json!("Succeeded"));
+    assert!(does(&mut kubelet, &[&ended], 0).is_empty());
+    assert_eq!(does(&mut kubelet, &[&deleted(&ended, 30)], 0), ["a remove"]);
+}
+
+#[test]
+fn a_script_silences_the_node_once() {
+    let (mut kubelet, pod) = (kubelet(), pod("a", &[("node-lost-after", "5s"), ("node-back-after", "9s")]));
+    does(&mut kubelet, &[&pod], 0);
+    assert_eq!(kubelet.next_deadline(at(0)), Some(at(5)));
+    assert_eq!(does(&mut kubelet, &[&pod], 5), ["silent Some(9s)"]);
+    assert!(does(&mut kubelet, &[&pod], 20).is_empty());
+}

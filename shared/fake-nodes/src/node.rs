@@ -1,0 +1,259 @@
+//! How a node describes itself.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use clock::Timestamp;
+use k8s_openapi::{
+    api::{
+        coordination::v1::{Lease, LeaseSpec},
+        core::v1::{
+            DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeSpec as Spec, NodeStatus,
+            NodeSystemInfo, Taint,
+        },
+    },
+    apimachinery::pkg::{
+        api::resource::Quantity,
+        apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference, Time},
+    },
+};
+
+/// How long a Lease holds, as kubelets ask for.
+const LEASE: Duration = Duration::from_secs(40);
+/// What the system keeps for itself.
+const RESERVED_MEMORY_KI: u64 = 100 * 1024;
+
+/// A node to be registered.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodeSpec {
+    /// Its name and its host name.
+    pub name: String,
+    /// Further labels.
+    pub labels: BTreeMap<String, String>,
+    /// What it is registered with.
+    pub taints: Vec<Taint>,
+    /// Cores.
+    pub cpu: u32,
+    /// In GiB.
+    pub memory: u32,
+    /// How many it takes.
+    pub pods: u32,
+    /// What it runs, as `v1.36.2`.
+    pub version: String,
+}
+
+impl NodeSpec {
+    /// Four cores, 16 GiB, 110 pods.
+    #[must_use]
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            labels: BTreeMap::new(),
+            taints: Vec::new(),
+            cpu: 4,
+            memory: 16,
+            pods: 110,
+            version: "v1.36.2".to_owned(),
+        }
+    }
+
+    /// With a further label.
+    #[must_use]
+    pub fn label(mut self, key: &str, value: &str) -> Self {
+        self.labels.insert(key.to_owned(), value.to_owned());
+        self
+    }
+
+    /// With a further taint; an empty value is none.
+    #[must_use]
+    pub fn taint(mut self, key: &str, value: &str, effect: &str) -> Self {
+        let value = Some(value.to_owned()).filter(|it| !it.is_empty());
+        self.taints.push(Taint { key: key.to_owned(), value, effect: effect.to_owned(), time_added: None });
+        self
+    }
+
+    /// With so many cores.
+    #[must_use]
+    pub fn cpu(mut self, cores: u32) -> Self {
+        self.cpu = cores;
+        self
+    }
+
+    /// Taking at most so many pods.
+    #[must_use]
+    pub fn pods(mut self, pods: u32) -> Self {
+        self.pods = pods;
+        self
+    }
+
+    /// What is registered. `number` tells the addresses of nodes apart.
+    pub(crate) fn object(&self, number: usize, seed: u64, now: Timestamp) -> Node {
+        let mut labels = BTreeMap::from(
+            [
+                ("kubernetes.io/hostname", self.name.as_str()),
+                ("kubernetes.io/os", "linux"),
+                ("kubernetes.io/arch", "amd64"),
+                ("beta.kubernetes.io/os", "linux"),
+                ("beta.kubernetes.io/arch", "amd64"),
+            ]
+            .map(|(key, value)| (key.to_owned(), value.to_owned())),
+        );
+        labels.extend(self.labels.clone());
+        Node {
+            metadata: ObjectMeta { name: Some(self.name.clone()), labels: Some(labels), ..ObjectMeta::default() },
+            spec: Some(Spec {
+                provider_id: Some(format!("fake://{}", self.name)),
+                taints: (!self.taints.is_empty()).then(|| self.taints.clone()),
+                ..Spec::default()
+            }),
+            status: Some(self.status(number, seed, None, now)),
+        }
+    }
+
+    /// What is written from then on. A condition that stays keeps its time.
+    pub(crate) fn status(&self, number: usize, seed: u64, before: Option<&NodeStatus>, now: Timestamp) -> NodeStatus {
+        let memory_ki = u64::from(self.memory) * 1024 * 1024;
+        let offered = |memory_ki: u64| {
+            BTreeMap::from([
+                ("cpu".to_owned(), Quantity(self.cpu.to_string())),
+                ("ephemeral-storage".to_owned(), Quantity("100Gi".to_owned())),
+                ("memory".to_owned(), Quantity(format!("{memory_ki}Ki"))),
+                ("pods".to_owned(), Quantity(self.pods.to_string())),
+            ])
+        };
+        let address = |kind: &str, address: String| NodeAddress { type_: kind.to_owned(), address };
+        NodeStatus {
+            addresses: Some(vec![address("InternalIP", host_ip(number)), address("Hostname", self.name.clone())]),
+            capacity: Some(offered(memory_ki)),
+            allocatable: Some(offered(memory_ki.saturating_sub(RESERVED_MEMORY_KI))),
+            conditions: Some(conditions(before, now)),
+            daemon_endpoints: Some(NodeDaemonEndpoints { kubelet_endpoint: Some(DaemonEndpoint { port: 10250 }) }),
+            node_info: Some(self.info(number, seed)),
+            ..NodeStatus::default()
+        }
+    }
+
+    /// The Lease of the node. `held` is the one that is there.
+    pub(crate) fn lease(&self, node_uid: &str, held: Option<&Lease>, now: Timestamp) -> Lease {
+        let owner = OwnerReference {
+            api_version: "v1".to_owned(),
+            kind: "Node".to_owned(),
+            name: self.name.clone(),
+            uid: node_uid.to_owned(),
+            ..OwnerReference::default()
+        };
+        let mut lease = held.cloned().unwrap_or_default();
+        lease.metadata.name = Some(self.name.clone());
+        lease.metadata.owner_references = Some(vec![owner]);
+        lease.spec = Some(LeaseSpec {
+            holder_identity: Some(self.name.clone()),
+            lease_duration_seconds: i32::try_from(LEASE.as_secs()).ok(),
+            renew_time: Some(MicroTime(now)),
+            ..LeaseSpec::default()
+        });
+        lease
+    }
+
+    fn info(&self, number: usize, seed: u64) -> NodeSystemInfo {
+        let mut rng = fastrand::Rng::with_seed(seed ^ (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut id = || format!("{:016x}{:016x}", rng.u64(..), rng.u64(..));
+        NodeSystemInfo {
+            architecture: "amd64".to_owned(),
+            boot_id: id(),
+            machine_id: id(),
+            system_uuid: id(),
+            container_runtime_version: "fake://1".to_owned(),
+            kernel_version: "6.12.0-fake".to_owned(),
+            kubelet_version: self.version.clone(),
+            operating_system: "linux".to_owned(),
+            os_image: "Fake Linux".to_owned(),
+            ..NodeSystemInfo::default()
+        }
+    }
+}
+
+/// The address of a node.
+pub(crate) fn host_ip(number: usize) -> String {
+    let number = number + 1;
+    format!("10.{}.{}.{}", 128 + (number >> 16 & 63), number >> 8 & 255, number & 255)
+}
+
+/// What the addresses of its pods begin with.
+pub(crate) fn pod_network(number: usize) -> String {
+    let number = number + 1;
+    format!("10.{}.{}", 64 + (number >> 8 & 63), number & 255)
+}
+
+fn conditions(before: Option<&NodeStatus>, now: Timestamp) -> Vec<NodeCondition> {
+    let told = [
+        ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+        ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+        ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+        ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
+    ];
+    let conditions = told.map(|(name, status, reason, message)| {
+        let known = before.iter().flat_map(|it| it.conditions.iter().flatten());
+        let same = known.into_iter().find(|it| it.type_ == name && it.status == status);
+        NodeCondition {
+            type_: name.to_owned(),
+            status: status.to_owned(),
+            reason: Some(reason.to_owned()),
+            message: Some(message.to_owned()),
+            last_heartbeat_time: Some(Time(now)),
+            last_transition_time: same.and_then(|it| it.last_transition_time.clone()).or(Some(Time(now))),
+        }
+    });
+    conditions.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + second).unwrap()
+    }
+
+    #[test]
+    fn a_condition_that_stays_keeps_its_time_and_one_that_changed_does_not() {
+        let node = NodeSpec::new("a");
+        let mut before = node.status(0, 1, None, at(0));
+        before.conditions.as_mut().unwrap()[3].status = "Unknown".to_owned();
+        let conditions = node.status(0, 1, Some(&before), at(9)).conditions.unwrap();
+        let times = |it: &NodeCondition| (it.last_transition_time.clone(), it.last_heartbeat_time.clone());
+        assert_eq!(times(&conditions[0]), (Some(Time(at(0))), Some(Time(at(9)))));
+        assert_eq!(times(&conditions[3]), (Some(Time(at(9))), Some(Time(at(9)))));
+    }
+
+    #[test]
+    fn a_node_offers_less_than_it_has_and_equal_seeds_give_equal_nodes() {
+        let node = NodeSpec::new("a").cpu(2).label("zone", "x").taint("t", "", "NoExecute").object(3, 7, at(0));
+        let status = node.status.clone().unwrap();
+        assert_eq!(status.capacity.unwrap()["memory"].0, "16777216Ki");
+        assert_eq!(status.allocatable.unwrap()["memory"].0, "16674816Ki");
+        let labels = node.metadata.labels.clone().unwrap();
+        assert_eq!((labels["kubernetes.io/hostname"].as_str(), labels["zone"].as_str()), ("a", "x"));
+        assert_eq!(node, NodeSpec::new("a").cpu(2).label("zone", "x").taint("t", "", "NoExecute").object(3, 7, at(0)));
+    }
+
+    #[test]
+    fn no_two_of_five_thousand_nodes_share_an_address() {
+        let hosts: BTreeSet<String> = (0..5000).map(host_ip).collect();
+        let networks: BTreeSet<String> = (0..5000).map(pod_network).collect();
+        assert_eq!((hosts.len(), networks.len()), (5000, 5000));
+    }
+
+    #[test]
+    fn a_lease_that_is_there_keeps_what_makes_it_that_lease() {
+        let held = Lease {
+            metadata: ObjectMeta { resource_version: Some("7".to_owned()), ..ObjectMeta::default() },
+            ..Lease::default()
+        };
+        let renewed = NodeSpec::new("a").lease("uid", Some(&held), at(1));
+        assert_eq!(renewed.metadata.resource_version.as_deref(), Some("7"));
+        let spec = renewed.spec.unwrap();
+        assert_eq!((spec.holder_identity.as_deref(), spec.lease_duration_seconds), (Some("a"), Some(40)));
+        assert_eq!(renewed.metadata.owner_references.unwrap()[0].uid, "uid");
+    }
+}

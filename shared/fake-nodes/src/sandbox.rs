@@ -1,0 +1,402 @@
+//! What the containers of one pod do, and when: a machine told of the pod and the time.
+
+use std::time::Duration;
+
+use clock::Timestamp;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+
+use crate::script::{Acting, Role, Script};
+
+/// As a kubelet: no wait of a crash loop is longer.
+const MAX_BACKOFF: Duration = Duration::from_secs(300);
+/// No wait after the first is shorter, whatever the script says.
+const MIN_BACKOFF: Duration = Duration::from_millis(100);
+/// A container that ran so long begins its crash loop anew.
+const FORGIVEN: Duration = Duration::from_secs(600);
+/// What a pod gets that does not say: the API server's default.
+const GRACE: Duration = Duration::from_secs(30);
+const SIGTERM: i32 = 143;
+const SIGKILL: i32 = 137;
+
+/// One pod on its node.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Sandbox {
+    /// When the node took it.
+    pub(crate) accepted: Timestamp,
+    policy: Policy,
+    /// Of the pod, by its spec.
+    deadline: Option<Timestamp>,
+    grace: Duration,
+    script: Script,
+    /// Init containers in order, then the others.
+    pub(crate) containers: Vec<Container>,
+    pub(crate) ending: Option<Ending>,
+    /// For events; taken by whoever tells them.
+    pub(crate) happened: Vec<Happening>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Policy {
+    Always,
+    OnFailure,
+    Never,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Container {
+    pub(crate) name: String,
+    pub(crate) role: Role,
+    pub(crate) acting: Acting,
+    pub(crate) state: State,
+    /// The run before this one.
+    pub(crate) last: Option<Exit>,
+    pub(crate) restarts: u32,
+    /// How often in a row it had to wait.
+    waits: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum State {
+    /// Its turn has not come.
+    Idle,
+    /// Starts then; after a crash with the length of the whole wait.
+    Waiting {
+        until: Timestamp,
+        backoff: Option<Duration>,
+    },
+    Running {
+        since: Timestamp,
+    },
+    Ended(Exit),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Exit {
+    pub(crate) code: i32,
+    pub(crate) started: Timestamp,
+    pub(crate) finished: Timestamp,
+    /// Nobody saw it run.
+    pub(crate) unknown: bool,
+}
+
+/// All that still runs is being ended.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Ending {
+    pub(crate) why: Why,
+    since: Timestamp,
+    kill: Timestamp,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// Nothing is left to do; sidecars are ended.
+    Finished,
+    Deadline,
+    Deleted,
+}
+
+/// What a kubelet tells in an event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Happening {
+    Started { container: String },
+    Killing { container: String },
+    BackOff { container: String },
+    DeadlineExceeded,
+}
+
+/// What is due next.
+#[derive(Debug, Clone, Copy)]
+enum Due {
+    Start(usize),
+    Exit(usize, i32),
+    Deadline,
+}
+
+impl Sandbox {
+    /// Takes a pod that has never run.
+    pub(crate) fn new(pod: &Pod, script: Script, now: Timestamp) -> Self {
+        let spec = pod.spec.as_ref();
+        let inits = spec.iter().flat_map(|it| it.init_containers.iter().flatten()).map(|it| {
+            let sidecar = it.restart_policy.as_deref() == Some("Always");
+            (&it.name, if sidecar { Role::Sidecar } else { Role::Init })
+        });
+        let mains = spec.iter().flat_map(|it| &it.containers).map(|it| (&it.name, Role::Main));
+        let containers = inits.chain(mains).map(|(name, role)| Container {
+            name: name.clone(),
+            role,
+            acting: script.acting(name, role),
+            state: State::Idle,
+            last: None,
+            restarts: 0,
+            waits: 0,
+        });
+        let policy = match spec.and_then(|it| it.restart_policy.as_deref()) {
+            Some("Never") => Policy::Never,
+            Some("OnFailure") => Policy::OnFailure,
+            _ => Policy::Always,
+        };
+        let mut sandbox = Self {
+            accepted: now,
+            policy,
+            deadline: None,
+            grace: spec.and_then(|it| it.termination_grace_period_seconds).map_or(GRACE, seconds),
+            containers: containers.collect(),
+            script,
+            ending: None,
+            happened: Vec::new(),
+        };
+        sandbox.begin_next(now);
+        sandbox
+    }
+
+    /// Takes a pod that ran here before we forgot it: its status says how far it is.
+    pub(crate) fn recovered(pod: &Pod, script: Script, now: Timestamp) -> Self {
+        let mut sandbox = Self::new(pod, script, now);
+        let Some(status) = &pod.status else { return sandbox };
+        sandbox.accepted = status.start_time.as_ref().map_or(now, |it| it.0);
+        let known = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
+        for known in known {
+            if let Some(container) = sandbox.containers.iter_mut().find(|it| it.name == known.name) {
+                container.recover(known, now);
+            }
+        }
+        if matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) {
+            sandbox.end(now, Why::Finished, Duration::ZERO);
+        }
+        sandbox
+    }
+
+    /// Hears what the pod says now. Steps that are due come first, so that a node which was silent has gone on by itself.
+    pub(crate) fn observe(&mut self, pod: &Pod, now: Timestamp) {
+        let deadline = pod.spec.as_ref().and_then(|it| it.active_deadline_seconds);
+        self.deadline = deadline.and_then(|it| self.accepted.checked_add(seconds(it)).ok());
+        self.advance(now);
+        if pod.metadata.deletion_timestamp.is_some() {
+            let grace = pod.metadata.deletion_grace_period_seconds.map_or(self.grace, seconds);
+            self.end(now, Why::Deleted, grace);
+            self.advance(now);
+        }
+    }
+
+    /// Does all that is due, in order, each at its time.
+    pub(crate) fn advance(&mut self, now: Timestamp) {
+        while let Some((at, due)) = self.next_due().filter(|(at, _)| *at <= now) {
+            match due {
+                Due::Start(index) => self.start(index, at),
+                Due::Exit(index, code) => self.exit(index, code, at),
+                Due::Deadline => {
+                    self.happened.push(Happening::DeadlineExceeded);
+                    self.end(at, Why::Deadline, self.grace);
+                }
+            }
+        }
+    }
+
+    /// When something changes next, readiness included.
+    pub(crate) fn next_deadline(&self, now: Timestamp) -> Option<Timestamp> {
+        let readiness = self.containers.iter().filter_map(Container::ready_at).filter(|it| *it > now);
+        self.next_due().map(|(at, _)| at).into_iter().chain(readiness).min()
+    }
+
+    /// Nothing runs, and nothing will.
+    pub(crate) fn is_over(&self) -> bool {
+        self.ending.is_some() && !self.containers.iter().any(Container::runs)
+    }
+
+    /// Every init container has done its part.
+    pub(crate) fn is_initialized(&self) -> bool {
+        self.containers.iter().all(|it| match it.role {
+            Role::Init => matches!(it.state, State::Ended(exit) if exit.code == 0),
+            Role::Sidecar => it.runs() || it.last.is_some() || matches!(it.state, State::Ended(_)),
+            Role::Main => true,
+        })
+    }
+
+    /// The phase as a kubelet works it out.
+    pub(crate) fn phase(&self) -> &'static str {
+        let mains = || self.containers.iter().filter(|it| it.role == Role::Main);
+        if self.is_over() {
+            let well = mains().all(|it| matches!(it.state, State::Ended(exit) if exit.code == 0));
+            let late = self.ending.is_some_and(|it| it.why == Why::Deadline);
+            return if well && !late { "Succeeded" } else { "Failed" };
+        }
+        let never_ran = |it: &Container| match it.state {
+            State::Idle => true,
+            State::Waiting { .. } => it.last.is_none(),
+            State::Running { .. } | State::Ended(_) => false,
+        };
+        if mains().any(never_ran) { "Pending" } else { "Running" }
+    }
+
+    fn next_due(&self) -> Option<(Timestamp, Due)> {
+        let containers = self.containers.iter().enumerate().filter_map(|(index, it)| match it.state {
+            State::Waiting { until, .. } if self.ending.is_none() => Some((until, Due::Start(index))),
+            State::Running { since } => self.exit_of(it, since).map(|(at, code)| (at, Due::Exit(index, code))),
+            State::Idle | State::Waiting { .. } | State::Ended(_) => None,
+        });
+        let deadline = self.deadline.filter(|_| self.ending.is_none()).map(|at| (at, Due::Deadline));
+        // The first of equals: a container that ends just at the deadline has ended.
+        containers.chain(deadline).min_by_key(|(at, _)| *at)
+    }
+
+    /// When and how a running container ends, as things stand.
+    fn exit_of(&self, container: &Container, since: Timestamp) -> Option<(Timestamp, i32)> {
+        let Acting { run_for, exit_code, crashes, stop_after, .. } = container.acting;
+        let code = if container.restarts < crashes { 1 } else { exit_code };
+        let itself = run_for.and_then(|it| since.checked_add(it).ok()).map(|at| (at, code));
+        let asked = self.ending.map(|ending| {
+            let heeds = stop_after.and_then(|it| ending.since.checked_add(it).ok()).filter(|it| *it < ending.kill);
+            heeds.map_or((ending.kill, SIGKILL), |at| (at, SIGTERM))
+        });
+        itself.into_iter().chain(asked).min_by_key(|(at, _)| *at)
+    }
+
+    fn start(&mut self, index: usize, at: Timestamp) {
+        let container = &mut self.containers[index];
+        container.state = State::Running { since: at };
+        let first = container.last.is_none();
+        if !first {
+            container.restarts += 1;
+        }
+        let opens_the_way = first && container.role == Role::Sidecar;
+        self.happened.push(Happening::Started { container: container.name.clone() });
+        if opens_the_way {
+            self.begin_next(at);
+        }
+    }
+
+    fn exit(&mut self, index: usize, code: i32, at: Timestamp) {
+        let ending = self.ending.is_some();
+        let container = &mut self.containers[index];
+        let State::Running { since } = container.state else { return };
+        let exit = Exit { code, started: since, finished: at, unknown: false };
+        container.state = State::Ended(exit);
+        if ending {
+            return;
+        }
+        let again = match container.role {
+            Role::Sidecar => true,
+            Role::Init => code != 0 && self.policy != Policy::Never,
+            Role::Main => self.policy == Policy::Always || (self.policy == Policy::OnFailure && code != 0),
+        };
+        if again {
+            let wait = container.wait(exit, self.script.backoff);
+            if wait.is_some() {
+                self.happened.push(Happening::BackOff { container: container.name.clone() });
+            }
+        } else if container.role == Role::Init && code == 0 {
+            self.begin_next(at);
+        } else if self.nothing_left() {
+            self.end(at, Why::Finished, self.grace);
+        }
+    }
+
+    /// The next init container is created, or all others when there is none.
+    fn begin_next(&mut self, at: Timestamp) {
+        let until = at.checked_add(self.script.start_after).unwrap_or(at);
+        let waiting = State::Waiting { until, backoff: None };
+        let idle = |it: &&mut Container| it.state == State::Idle;
+        if let Some(next) = self.containers.iter_mut().filter(idle).find(|it| it.role != Role::Main) {
+            next.state = waiting;
+            return;
+        }
+        for main in self.containers.iter_mut().filter(idle) {
+            main.state = waiting;
+        }
+    }
+
+    /// An init container failed for good, or every other has ended for good.
+    fn nothing_left(&self) -> bool {
+        let failed = |it: &Container| it.role == Role::Init && matches!(it.state, State::Ended(exit) if exit.code != 0);
+        let ended = |it: &Container| it.role != Role::Main || matches!(it.state, State::Ended(_));
+        self.containers.iter().any(failed) || self.containers.iter().all(ended)
+    }
+
+    /// Ends what runs; asked again, the earlier end counts.
+    fn end(&mut self, at: Timestamp, why: Why, grace: Duration) {
+        let kill = at.checked_add(grace).unwrap_or(at);
+        if let Some(ending) = &mut self.ending {
+            ending.kill = ending.kill.min(kill);
+            return;
+        }
+        let initialized = self.is_initialized();
+        self.ending = Some(Ending { why, since: at, kill });
+        for container in &mut self.containers {
+            if container.runs() {
+                self.happened.push(Happening::Killing { container: container.name.clone() });
+            }
+            if let State::Waiting { .. } = container.state {
+                container.state = match container.last.take() {
+                    Some(exit) => State::Ended(exit),
+                    // As a kubelet: whatever should have run and was never seen counts as failed.
+                    None if initialized => {
+                        State::Ended(Exit { code: SIGKILL, started: at, finished: at, unknown: true })
+                    }
+                    None => State::Idle,
+                };
+            }
+        }
+    }
+}
+
+impl Container {
+    pub(crate) fn runs(&self) -> bool {
+        matches!(self.state, State::Running { .. })
+    }
+
+    /// When a running container is ready.
+    fn ready_at(&self) -> Option<Timestamp> {
+        let State::Running { since } = self.state else { return None };
+        since.checked_add(self.acting.ready_after?).ok()
+    }
+
+    /// An init container that has done its work is ready too.
+    pub(crate) fn is_ready(&self, now: Timestamp) -> bool {
+        let done = self.role == Role::Init && matches!(self.state, State::Ended(exit) if exit.code == 0);
+        done || (self.role != Role::Init && self.ready_at().is_some_and(|it| it <= now))
+    }
+
+    /// The first restart is at once, as a kubelet does it; returns the wait of every later one.
+    fn wait(&mut self, exit: Exit, first: Duration) -> Option<Duration> {
+        if ran(exit) >= FORGIVEN {
+            self.waits = 0;
+        }
+        let doubled = |times: u32| first.saturating_mul(2_u32.saturating_pow(times)).clamp(MIN_BACKOFF, MAX_BACKOFF);
+        let backoff = self.waits.checked_sub(1).map(doubled);
+        self.waits += 1;
+        self.last = Some(exit);
+        let until = exit.finished.checked_add(backoff.unwrap_or_default()).unwrap_or(exit.finished);
+        self.state = State::Waiting { until, backoff };
+        backoff
+    }
+
+    fn recover(&mut self, known: &ContainerStatus, now: Timestamp) {
+        self.restarts = known.restart_count.try_into().unwrap_or(0);
+        self.waits = self.restarts;
+        let terminated = |state: &Option<k8s_openapi::api::core::v1::ContainerState>| {
+            let it = state.as_ref()?.terminated.as_ref()?;
+            let time =
+                |it: &Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>| it.as_ref().map_or(now, |it| it.0);
+            let (started, finished) = (time(&it.started_at), time(&it.finished_at));
+            Some(Exit { code: it.exit_code, started, finished, unknown: it.started_at.is_none() })
+        };
+        self.last = terminated(&known.last_state);
+        let running = known.state.as_ref().and_then(|it| it.running.as_ref());
+        if let Some(exit) = terminated(&known.state) {
+            self.state = State::Ended(exit);
+        } else if let Some(running) = running {
+            self.state = State::Running { since: running.started_at.as_ref().map_or(now, |it| it.0) };
+        }
+    }
+}
+
+fn ran(exit: Exit) -> Duration {
+    exit.finished.duration_since(exit.started).try_into().unwrap_or_default()
+}
+
+fn seconds(count: i64) -> Duration {
+    Duration::from_secs(count.try_into().unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,249 @@
+use std::{collections::BTreeMap, time::Duration};
+
+use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+/// Begins the keys of a script.
+pub const PREFIX: &str = "fake-nodes.mini-kcm.dev/";
+
+/// A container whose exit is scripted but not its length runs so long.
+const SHORT: Duration = Duration::from_secs(1);
+/// As a kubelet waits before it restarts a container for the second time; doubled each time.
+const BACKOFF: Duration = Duration::from_secs(10);
+
+/// What becomes of a pod, read from its annotations and labels (annotations win), each key after [`PREFIX`]:
+///
+/// | key | meaning | when missing |
+/// |---|---|---|
+/// | `start-after` | how long a container is being created | no time |
+/// | `run-for` | how long a container runs before it ends | for ever |
+/// | `ready-after` | when a running container becomes ready | at once |
+/// | `exit-code` | how it ends | 0 |
+/// | `crashes` | how often it ends with 1 before it ends as said | never |
+/// | `hang` | `true`: never ready, never ends, heeds no SIGTERM | |
+/// | `stop-after` | how long it takes to end after SIGTERM, if the grace period allows | no time |
+/// | `backoff` | the first wait of its crash loop | 10s |
+/// | `node-lost-after` | the pod's node falls silent when the pod has been there so long | never |
+/// | `node-back-after` | and comes back after that | never |
+///
+/// `<container>.<key>` is for one container; without a name a key is for the containers, not for init containers, which
+/// end well at once, nor for sidecars, which run for ever. With `exit-code` or `crashes` alone a run takes a second.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Script {
+    /// `start-after`
+    pub start_after: Duration,
+    /// `backoff`
+    pub backoff: Duration,
+    /// `node-lost-after`
+    pub node_lost_after: Option<Duration>,
+    /// `node-back-after`
+    pub node_back_after: Option<Duration>,
+    all: Lines,
+    each: BTreeMap<String, Lines>,
+}
+
+/// What one container does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Acting {
+    /// `None` runs for ever.
+    pub run_for: Option<Duration>,
+    /// `None` is never ready.
+    pub ready_after: Option<Duration>,
+    /// How it ends by itself.
+    pub exit_code: i32,
+    /// How often it ends with 1 before.
+    pub crashes: u32,
+    /// How long it takes to end after SIGTERM; `None` does not heed it.
+    pub stop_after: Option<Duration>,
+}
+
+/// What a container is in its pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    Init,
+    /// An init container that is always restarted.
+    Sidecar,
+    Main,
+}
+
+/// A line that nobody can act by.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{PREFIX}{key}: {value:?} {wrong}")]
+pub struct ScriptError {
+    /// After the prefix.
+    pub key: String,
+    /// As given.
+    pub value: String,
+    /// What is wrong with it.
+    pub wrong: &'static str,
+}
+
+/// Lines as written; what is missing is `None`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Lines {
+    run_for: Option<Duration>,
+    ready_after: Option<Duration>,
+    exit_code: Option<i32>,
+    crashes: Option<u32>,
+    hang: bool,
+    stop_after: Option<Duration>,
+}
+
+impl Default for Script {
+    fn default() -> Self {
+        Self {
+            start_after: Duration::ZERO,
+            backoff: BACKOFF,
+            node_lost_after: None,
+            node_back_after: None,
+            all: Lines::default(),
+            each: BTreeMap::new(),
+        }
+    }
+}
+
+impl Script {
+    /// Reads the script of a pod.
+    ///
+    /// # Errors
+    /// The first line that cannot be understood.
+    pub fn of(pod: &ObjectMeta) -> Result<Self, ScriptError> {
+        let mut script = Self::default();
+        let labels = pod.labels.iter().flatten();
+        for (key, value) in labels.chain(pod.annotations.iter().flatten()) {
+            if let Some(key) = key.strip_prefix(PREFIX) {
+                let error = |wrong| ScriptError { key: key.to_owned(), value: value.clone(), wrong };
+                script.read(key, value).map_err(error)?;
+            }
+        }
+        Ok(script)
+    }
+
+    fn read(&mut self, key: &str, value: &str) -> Result<(), &'static str> {
+        let (lines, key) = match key.split_once('.') {
+            Some((container, key)) => (self.each.entry(container.to_owned()).or_default(), key),
+            None => (&mut self.all, key),
+        };
+        match key {
+            "run-for" => lines.run_for = Some(duration(value)?),
+            "ready-after" => lines.ready_after = Some(duration(value)?),
+            "exit-code" => lines.exit_code = Some(value.parse().map_err(|_| "is no exit code")?),
+            "crashes" => lines.crashes = Some(value.parse().map_err(|_| "is no number")?),
+            "hang" => lines.hang = value.parse().map_err(|_| "is neither true nor false")?,
+            "stop-after" => lines.stop_after = Some(duration(value)?),
+            "start-after" => self.start_after = duration(value)?,
+            "backoff" => self.backoff = duration(value)?,
+            "node-lost-after" => self.node_lost_after = Some(duration(value)?),
+            "node-back-after" => self.node_back_after = Some(duration(value)?),
+            _ => return Err("has a key that no script knows"),
+        }
+        Ok(())
+    }
+
+    /// What one container does.
+    pub(crate) fn acting(&self, container: &str, role: Role) -> Acting {
+        let nothing = Lines::default();
+        let own = self.each.get(container).unwrap_or(&nothing);
+        let common = if role == Role::Main { &self.all } else { &nothing };
+        let crashes = own.crashes.or(common.crashes);
+        let exit_code = own.exit_code.or(common.exit_code);
+        let hangs = own.hang || common.hang;
+        let ends = crashes.is_some() || exit_code.is_some();
+        let unless_said = match role {
+            Role::Init => Some(Duration::ZERO),
+            Role::Main | Role::Sidecar => ends.then_some(SHORT),
+        };
+        Acting {
+            run_for: own.run_for.or(common.run_for).or(unless_said).filter(|_| !hangs),
+            ready_after: (!hangs).then(|| own.ready_after.or(common.ready_after).unwrap_or_default()),
+            exit_code: exit_code.unwrap_or(0),
+            crashes: crashes.unwrap_or(0),
+            stop_after: (!hangs).then(|| own.stop_after.or(common.stop_after).unwrap_or_default()),
+        }
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, &'static str> {
+    let parsed: SignedDuration = text.parse().map_err(|_| "is no duration such as 1m30s")?;
+    parsed.try_into().map_err(|_| "is a duration below zero")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FOR_EVER: Acting = Acting {
+        run_for: None,
+        ready_after: Some(Duration::ZERO),
+        exit_code: 0,
+        crashes: 0,
+        stop_after: Some(Duration::ZERO),
+    };
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn script(lines: &[(&str, &str)]) -> Result<Script, ScriptError> {
+        let annotations = lines.iter().map(|(key, value)| (format!("{PREFIX}{key}"), (*value).to_owned()));
+        Script::of(&ObjectMeta { annotations: Some(annotations.collect()), ..ObjectMeta::default() })
+    }
+
+    #[test]
+    fn a_container_does_what_its_lines_say() {
+        type Row<'a> = (&'a str, &'a [(&'a str, &'a str)], Role, Acting);
+        let rows: [Row<'_>; 9] = [
+            ("nothing said", &[], Role::Main, FOR_EVER),
+            ("init containers end at once", &[], Role::Init, Acting { run_for: Some(Duration::ZERO), ..FOR_EVER }),
+            ("sidecars stay", &[("run-for", "1s")], Role::Sidecar, FOR_EVER),
+            ("a length", &[("run-for", "1s")], Role::Main, Acting { run_for: Some(SECOND), ..FOR_EVER }),
+            (
+                "an exit code alone is a short run",
+                &[("exit-code", "3")],
+                Role::Main,
+                Acting { run_for: Some(SECOND), exit_code: 3, ..FOR_EVER },
+            ),
+            (
+                "crashes",
+                &[("crashes", "2"), ("run-for", "500ms")],
+                Role::Main,
+                Acting { run_for: Some(SECOND / 2), crashes: 2, ..FOR_EVER },
+            ),
+            (
+                "hanging beats all",
+                &[("hang", "true"), ("run-for", "1s"), ("stop-after", "1s")],
+                Role::Main,
+                Acting { ready_after: None, stop_after: None, ..FOR_EVER },
+            ),
+            (
+                "its own line wins",
+                &[("main.ready-after", "1s"), ("ready-after", "9s")],
+                Role::Main,
+                Acting { ready_after: Some(SECOND), ..FOR_EVER },
+            ),
+            (
+                "init containers have lines of their own",
+                &[("main.exit-code", "1"), ("exit-code", "9")],
+                Role::Init,
+                Acting { run_for: Some(Duration::ZERO), exit_code: 1, ..FOR_EVER },
+            ),
+        ];
+        for (name, lines, role, want) in rows {
+            assert_eq!(script(lines).unwrap().acting("main", role), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_line_that_nobody_understands_is_named() {
+        for (key, value) in [("run-for", "soon"), ("run-for", "-1s"), ("exit-code", "x"), ("main.runs", "1s")] {
+            let text = script(&[(key, value)]).unwrap_err().to_string();
+            assert!(text.starts_with(&format!("{PREFIX}{key}: {value:?} ")), "{text}");
+        }
+    }
+
+    #[test]
+    fn annotations_win_over_labels() {
+        let one = |value: &str| Some(BTreeMap::from([(format!("{PREFIX}backoff"), value.to_owned())]));
+        let both = ObjectMeta { labels: one("1s"), annotations: one("2s"), ..ObjectMeta::default() };
+        assert_eq!(Script::of(&both).unwrap().backoff, SECOND * 2);
+        let label = ObjectMeta { labels: one("1s"), ..ObjectMeta::default() };
+        assert_eq!(Script::of(&label).unwrap().backoff, SECOND);
+    }
+}

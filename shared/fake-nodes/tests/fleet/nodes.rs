@@ -1,0 +1,148 @@
+use fake_nodes::{NodeSpec, Options};
+use serde_json::json;
+use test_cluster::Verdict;
+
+use crate::world::{World, condition, pass};
+
+#[tokio::test(start_paused = true)]
+async fn nodes_are_registered_as_kubelets_do_it() {
+    let options = Options { nodes: vec![NodeSpec::new("a").label("zone", "x")], ..Options::with_nodes(0) };
+    let world = World::new(options).await;
+    let node = world.cluster.get("nodes", "", "a").unwrap();
+    assert_eq!(node["metadata"]["labels"]["kubernetes.io/hostname"], "a");
+    assert_eq!(node["metadata"]["labels"]["zone"], "x");
+    assert_eq!(node["status"]["allocatable"]["pods"], "110");
+    assert_eq!(node["status"]["addresses"][0]["type"], "InternalIP");
+    assert_eq!(condition(&node, "Ready")["status"], "True");
+    let lease = world.cluster.get("leases", "kube-node-lease", "a").unwrap();
+    assert_eq!(lease["spec"]["holderIdentity"], "a");
+    assert_eq!(lease["metadata"]["ownerReferences"][0]["uid"], node["metadata"]["uid"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn leases_are_renewed_every_ten_seconds_and_status_every_five_minutes() {
+    let world = World::new(Options::with_nodes(2)).await;
+    pass(10).await;
+    world.cluster.clear_requests();
+    pass(300).await;
+    let requests = world.cluster.requests();
+    let count = |resource: &str, name: &str| {
+        let writes = requests.iter().filter(|it| it.resource == resource && it.name == name && it.verb != "get");
+        writes.filter(|it| it.status == 200).count()
+    };
+    for node in ["node-1", "node-2"] {
+        assert_eq!(count("leases", node), 30, "{node}");
+        assert_eq!(count("nodes", node), 1, "{node}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_somebody_changed_or_deleted_is_taken_again() {
+    let world = World::new(Options::with_nodes(1)).await;
+    world.cluster.update("leases", "kube-node-lease", "node-1", |it| it["spec"]["renewTime"] = json!(null));
+    pass(11).await;
+    assert!(!world.cluster.get("leases", "kube-node-lease", "node-1").unwrap()["spec"]["renewTime"].is_null());
+    world.cluster.remove("leases", "kube-node-lease", "node-1");
+    pass(11).await;
+    assert!(world.cluster.get("leases", "kube-node-lease", "node-1").is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_node_renews_nothing_and_tells_when_it_is_back() {
+    let world = World::new(Options::with_nodes(1)).await;
+    world.create("p", json!({ "nodeName": "node-1", "restartPolicy": "Never" }), &[("run-for", "20s")]);
+    world.create("doomed", json!({ "nodeName": "node-1" }), &[("stop-after", "2s")]);
+    pass(1).await;
+    assert!(world.fleet.lose("node-1") && !world.fleet.lose("nobody"));
+    pass(1).await;
+    world.cluster.clear_requests();
+    let lost = |node: &mut serde_json::Value| {
+        let conditions = node["status"]["conditions"].as_array_mut().unwrap();
+        conditions.iter_mut().for_each(|it| it["status"] = json!("Unknown"));
+    };
+    world.cluster.update("nodes", "", "node-1", lost);
+    world.mark_deleted("doomed", 30);
+    pass(100).await;
+    let calls = world.cluster.requests();
+    assert!(calls.iter().all(|it| it.verb == "list" || it.verb == "watch"), "{calls:?}");
+    assert_eq!((world.phase("p").as_str(), world.phase("doomed").as_str()), ("Running", "Running"));
+
+    world.fleet.restore("node-1");
+    pass(1).await;
+    let node = world.cluster.get("nodes", "", "node-1").unwrap();
+    assert_eq!(condition(&node, "Ready")["status"], "True");
+    assert_eq!(world.phase("p"), "Succeeded", "it went on by itself");
+    let finished = world.pod("p").unwrap()["status"]["containerStatuses"][0]["state"]["terminated"].clone();
+    assert_eq!(finished["finishedAt"], "2027-01-15T08:00:20Z");
+    assert_eq!(world.phase("doomed"), "Running", "it is asked to end only now");
+    pass(2).await;
+    assert_eq!(world.phase("doomed"), "gone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pods_script_can_silence_its_node_for_a_while() {
+    let world = World::new(Options::with_nodes(2)).await;
+    let lines = [("node-lost-after", "5s"), ("node-back-after", "60s")];
+    world.create("p", json!({ "nodeName": "node-2" }), &lines);
+    pass(6).await;
+    assert_eq!(world.fleet.silent().into_iter().collect::<Vec<_>>(), ["node-2"]);
+    pass(60).await;
+    assert!(world.fleet.silent().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fleet_survives_a_server_that_fails() {
+    let world = World::new(Options::with_nodes(1)).await;
+    let mut calls = 0;
+    world.cluster.intercept(move |call| {
+        calls += 1;
+        match calls % 4 {
+            0 => Verdict::status(500, "InternalError", "no luck"),
+            1 if call.verb != "watch" => Verdict::Hang,
+            2 if call.verb != "watch" => Verdict::LoseAnswer,
+            _ => Verdict::Pass,
+        }
+    });
+    world.create("p", json!({ "nodeName": "node-1", "restartPolicy": "Never" }), &[("run-for", "3s")]);
+    for resource in ["pods", "nodes"] {
+        world.cluster.break_watches(resource);
+    }
+    world.cluster.compact();
+    pass(120).await;
+    assert_eq!(world.phase("p"), "Succeeded");
+    world.cluster.stop_intercepting();
+    pass(60).await;
+    let renewed = world.cluster.get("leases", "kube-node-lease", "node-1").unwrap()["spec"]["renewTime"].clone();
+    let renewed: clock::Timestamp = renewed.as_str().unwrap().parse().unwrap();
+    assert!(world.clock.wall().duration_since(renewed).as_secs() <= 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_removed_fleet_leaves_nothing() {
+    let world = World::new(Options::with_nodes(3)).await;
+    pass(1).await;
+    let World { cluster, fleet, .. } = world;
+    assert_eq!(fleet.remove().await, Vec::<String>::new());
+    assert!(cluster.list("nodes", "").is_empty() && cluster.list("leases", "").is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_seed_gives_the_same_run() {
+    async fn run(seed: u64) -> Vec<String> {
+        let world = World::new(Options { seed, events: true, ..Options::with_nodes(3) }).await;
+        for number in 0..12 {
+            let node = format!("node-{}", number % 3 + 1);
+            let lines = [("run-for", "700ms"), ("crashes", "2"), ("backoff", "500ms")];
+            let spec = json!({ "nodeName": node, "restartPolicy": "OnFailure" });
+            world.create(&format!("p{number}"), spec, &lines);
+        }
+        pass(40).await;
+        let calls = world.cluster.requests();
+        let body = |it: &test_cluster::Recorded| String::from_utf8_lossy(&it.body).into_owned();
+        calls.iter().map(|it| format!("{} {} {} {}", it.method, it.path, it.status, body(it))).collect()
+    }
+    let (one, same, other) = (run(1).await, run(1).await, run(2).await);
+    assert!(one.len() > 100, "{}", one.len());
+    assert_eq!(one, same);
+    assert_ne!(one, other);
+}

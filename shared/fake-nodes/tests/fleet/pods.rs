@@ -1,0 +1,110 @@
+use fake_nodes::Options;
+use serde_json::json;
+
+use crate::world::{World, condition, pass};
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_runs_to_its_end() {
+    let world = World::new(Options::with_nodes(1)).await;
+    let spec = json!({ "nodeName": "node-1", "restartPolicy": "Never" });
+    world.create("p", spec, &[("start-after", "1s"), ("run-for", "5s"), ("ready-after", "2s")]);
+    pass(0).await;
+    assert_eq!(world.phase("p"), "Pending");
+    let waiting = world.pod("p").unwrap()["status"]["containerStatuses"][0]["state"]["waiting"]["reason"].clone();
+    assert_eq!(waiting, "ContainerCreating");
+    pass(1).await;
+    assert_eq!(condition(&world.pod("p").unwrap(), "Ready")["status"], "False");
+    pass(2).await;
+    assert_eq!(condition(&world.pod("p").unwrap(), "Ready")["status"], "True");
+    assert_eq!(world.pod("p").unwrap()["status"]["podIP"], "10.64.1.2");
+    pass(3).await;
+    let pod = world.pod("p").unwrap();
+    assert_eq!(pod["status"]["phase"], "Succeeded");
+    assert_eq!(pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"], 0);
+    assert_eq!(condition(&pod, "Ready")["reason"], "PodCompleted");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_is_written_no_more_often_than_it_changes() {
+    let world = World::new(Options::with_nodes(1)).await;
+    let lines = [("run-for", "2s"), ("crashes", "2"), ("backoff", "3s")];
+    world.create("p", json!({ "nodeName": "node-1", "restartPolicy": "OnFailure" }), &lines);
+    pass(60).await;
+    assert_eq!(world.phase("p"), "Succeeded");
+    let writes = world.cluster.requests().into_iter().filter(|it| it.resource == "pods" && it.subresource == "status");
+    // Running, restarted at once, waiting, running, ended.
+    assert_eq!(writes.count(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_pod_ends_within_its_grace_and_goes() {
+    let world = World::new(Options::with_nodes(1)).await;
+    world.create("gentle", json!({ "nodeName": "node-1" }), &[("stop-after", "3s")]);
+    world.create("stubborn", json!({ "nodeName": "node-1" }), &[("hang", "true")]);
+    pass(1).await;
+    world.cluster.clear_requests();
+    world.mark_deleted("gentle", 30);
+    world.mark_deleted("stubborn", 5);
+    pass(2).await;
+    assert_eq!((world.phase("gentle").as_str(), world.phase("stubborn").as_str()), ("Running", "Running"));
+    pass(1).await;
+    assert_eq!((world.phase("gentle").as_str(), world.phase("stubborn").as_str()), ("gone", "Running"));
+    pass(2).await;
+    assert_eq!(world.phase("stubborn"), "gone");
+    let exit_codes: Vec<String> = world
+        .cluster
+        .requests()
+        .into_iter()
+        .filter(|it| it.subresource == "status")
+        .map(|it| {
+            let terminated = &it.json()["status"]["containerStatuses"][0]["state"]["terminated"];
+            format!("{} {}", it.name, terminated["exitCode"])
+        })
+        .collect();
+    assert_eq!(exit_codes, ["gentle 143", "stubborn 137"], "the last word before the deletion");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_with_a_finalizer_stays_until_somebody_lifts_it() {
+    let world = World::new(Options::with_nodes(1)).await;
+    world.create("p", json!({ "nodeName": "node-1" }), &[]);
+    world.cluster.update("pods", "default", "p", |it| it["metadata"]["finalizers"] = json!(["example.com/hold"]));
+    pass(1).await;
+    world.mark_deleted("p", 30);
+    pass(5).await;
+    assert_eq!(world.phase("p"), "Failed");
+    let deletes = world.cluster.requests().into_iter().filter(|it| it.verb == "delete").count();
+    assert_eq!(deletes, 1);
+    world.cluster.update("pods", "default", "p", |it| it["metadata"]["finalizers"] = json!([]));
+    pass(1).await;
+    assert_eq!(world.phase("p"), "gone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_successor_of_the_same_name_is_a_pod_of_its_own() {
+    let world = World::new(Options::with_nodes(1)).await;
+    let spec = json!({ "nodeName": "node-1", "restartPolicy": "Never" });
+    world.create("p", spec.clone(), &[("run-for", "5s")]);
+    pass(4).await;
+    world.cluster.remove("pods", "default", "p");
+    world.create("p", spec, &[("run-for", "5s")]);
+    pass(4).await;
+    assert_eq!(world.phase("p"), "Running");
+    pass(2).await;
+    assert_eq!(world.phase("p"), "Succeeded");
+}
+
+#[tokio::test(start_paused = true)]
+async fn conditions_of_others_survive_the_kubelets_writes() {
+    let world = World::new(Options::with_nodes(1)).await;
+    world.create("p", json!({ "nodeName": "node-1", "restartPolicy": "Never" }), &[("run-for", "5s")]);
+    pass(1).await;
+    world.cluster.update("pods", "default", "p", |it| {
+        let disrupted = json!({ "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI" });
+        it["status"]["conditions"].as_array_mut().unwrap().push(disrupted);
+    });
+    pass(5).await;
+    let pod = world.pod("p").unwrap();
+    assert_eq!(pod["status"]["phase"], "Succeeded");
+    assert_eq!(condition(&pod, "DisruptionTarget")["status"], "True");
+}
