@@ -9,6 +9,7 @@
 //! then one file per concern: `read`, `list`, `watch`, `write`, `validate`, `patch`, `json_patch`, `strategic`, `delete`, `namespace`,
 //! `crd`, `discovery`, `table` (what kubectl prints); `direct` and `serve` are the other doors, `observe` tells of writes; `answer` is how all of them speak, `cluster` the way of a request through `faults`.
 
+mod admission;
 mod defaults;
 mod kinds;
 mod meta;
@@ -32,6 +33,7 @@ mod patch;
 mod read;
 mod reviews;
 mod selectors;
+mod settle;
 mod strategic;
 mod table;
 mod validate;

@@ -36,6 +36,7 @@ pub(crate) struct State {
     /// Tells reads that wait for a version.
     pub(crate) progress: watch::Sender<u64>,
     next_table: u64,
+    next_address: u32,
 }
 
 /// The objects of one resource and how they came to be.
@@ -95,11 +96,18 @@ impl State {
             retired: Vec::new(),
             progress: watch::Sender::new(0),
             next_table: 0,
+            next_address: 0,
         };
         for kind in kinds::builtin().iter().filter(|it| it.has_table()) {
             state.open_table(kind.clone(), 0);
         }
         state
+    }
+
+    /// A number that no address was made of yet.
+    pub(crate) fn next_address(&mut self) -> u32 {
+        self.next_address += 1;
+        self.next_address
     }
 
     /// Begins to serve a kind; watches start at `floor` or later.

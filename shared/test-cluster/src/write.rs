@@ -4,11 +4,11 @@ use clock::Timestamp;
 use serde_json::{Value, json};
 
 use crate::{
-    Failure,
+    Failure, admission,
     answer::Fault,
-    crd, defaults,
+    crd,
     kinds::{self, Generation, Kind, StatusRule},
-    meta, namespace,
+    meta, namespace, settle,
     store::{State, storage_key},
     validate, versions,
 };
@@ -66,7 +66,8 @@ pub(crate) fn create(state: &mut State, target: &Target, body: Value, now: Times
         let fault = Fault::required("metadata.name", "name or generateName is required");
         return Err(Failure::invalid(kind, "", &[fault]));
     }
-    let object = prepare(state, kind, &target.namespace, &name, body, now);
+    let mut object = prepare(state, kind, &target.namespace, &name, body, now);
+    admission::create(state, kind, &mut object)?;
     validate::created(kind, &object)?;
     let key = storage_key(kind, &target.namespace, &name);
     if let Some(existing) = state.object(&target.table, &key) {
@@ -122,7 +123,7 @@ pub(crate) fn prepare(
             Err(_) => fields.remove("status"),
         };
     }
-    defaults::fill(kind, &mut object);
+    settle::create(state, kind, &mut object, now);
     meta::as_map(&mut object).insert("apiVersion".into(), kind.api_version().into());
     if kind.is(kinds::NAMESPACES) {
         namespace::on_create(&mut object);
@@ -174,6 +175,10 @@ pub(crate) fn update(
     if kind.is(kinds::NAMESPACES) {
         namespace::on_update(&mut next);
     }
+    if part == Part::Main {
+        admission::update(kind, current, &mut next);
+    }
+    settle::update(state, kind, current, &mut next, part, now);
     meta::tidy(&mut next);
     validate::updated(kind, current, &next)?;
     if counts_as_generation(kind, current, &next) {

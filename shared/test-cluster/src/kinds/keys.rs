@@ -27,3 +27,7 @@ pub(crate) const PRIORITY_CLASSES: &str = "scheduling.k8s.io/priorityclasses";
 pub(crate) const STORAGE_CLASSES: &str = "storage.k8s.io/storageclasses";
 pub(crate) const ENDPOINT_SLICES: &str = "discovery.k8s.io/endpointslices";
 pub(crate) const API_SERVICES: &str = "apiregistration.k8s.io/apiservices";
+pub(crate) const LIMIT_RANGES: &str = "/limitranges";
+pub(crate) const ENDPOINTS: &str = "/endpoints";
+pub(crate) const ROLE_BINDINGS: &str = "rbac.authorization.k8s.io/rolebindings";
+pub(crate) const CLUSTER_ROLE_BINDINGS: &str = "rbac.authorization.k8s.io/clusterrolebindings";

@@ -1,4 +1,4 @@
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::kit::Server;
 
@@ -61,4 +61,122 @@ async fn reviews_are_answered_and_not_stored() {
     let review = server.post(path, json!({ "spec": { "resourceAttributes": { "verb": "get" } } })).await.expect(201);
     assert_eq!(review["status"]["allowed"], true);
     assert_eq!(server.get(path).await.code, 405);
+}
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const APPS: &str = "/apis/apps/v1/namespaces/default";
+const BATCH: &str = "/apis/batch/v1/namespaces/default";
+
+fn template() -> Value {
+    json!({ "metadata": { "labels": { "a": "b" } }, "spec": { "containers": [{ "name": "c", "image": "i" }] } })
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_api_103_defaults_of_a_pod() {
+    let server = Server::new();
+    let body = json!({ "metadata": { "name": "p" }, "spec": { "containers": [{ "name": "c", "image": "i" }] } });
+    let pod = server.post(PODS, body).await.expect(201);
+    let spec = &pod["spec"];
+    assert_eq!((&spec["priority"], &spec["enableServiceLinks"]), (&json!(0), &json!(true)));
+    assert_eq!((&pod["status"]["phase"], &pod["status"]["qosClass"]), (&json!("Pending"), &json!("BestEffort")));
+    let tolerations = spec["tolerations"].as_array().unwrap();
+    let keys: Vec<_> = tolerations.iter().map(|it| (it["key"].as_str().unwrap(), &it["tolerationSeconds"])).collect();
+    let both = [("node.kubernetes.io/not-ready", &json!(300)), ("node.kubernetes.io/unreachable", &json!(300))];
+    assert_eq!(keys, both);
+    assert_eq!(spec["containers"][0]["imagePullPolicy"], "Always");
+
+    for (requests, limits, class) in [
+        (json!({ "cpu": "1" }), json!({}), "Burstable"),
+        (json!({}), json!({ "cpu": "1", "memory": "1Gi" }), "Guaranteed"),
+        (json!({ "cpu": "0" }), json!({}), "BestEffort"),
+    ] {
+        let name = class.to_lowercase();
+        let container = json!({ "name": "c", "image": "x:1", "resources": { "requests": requests, "limits": limits } });
+        let body = json!({ "metadata": { "name": name }, "spec": { "containers": [container] } });
+        let pod = server.post(PODS, body).await.expect(201);
+        assert_eq!(pod["status"]["qosClass"], class);
+        assert_eq!(pod["spec"]["containers"][0]["imagePullPolicy"], "IfNotPresent");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_api_104_defaults_of_workloads() {
+    let server = Server::new();
+    let selector = json!({ "matchLabels": { "a": "b" } });
+    let body = json!({ "metadata": { "name": "x" }, "spec": { "selector": selector, "template": template() } });
+    let wanted = [
+        ("deployments", json!({ "replicas": 1, "revisionHistoryLimit": 10, "progressDeadlineSeconds": 600 })),
+        ("replicasets", json!({ "replicas": 1 })),
+        ("statefulsets", json!({ "replicas": 1, "podManagementPolicy": "OrderedReady", "revisionHistoryLimit": 10 })),
+        ("daemonsets", json!({ "revisionHistoryLimit": 10 })),
+    ];
+    for (resource, fields) in wanted {
+        let stored = server.post(&format!("{APPS}/{resource}"), body.clone()).await.expect(201);
+        for (field, value) in fields.as_object().unwrap() {
+            assert_eq!(&stored["spec"][field], value, "{resource} {field}");
+        }
+        let pod = &stored["spec"]["template"]["spec"];
+        assert_eq!(pod["schedulerName"], "default-scheduler", "{resource}");
+        assert!(pod["enableServiceLinks"].is_null() && pod["tolerations"].is_null(), "{resource}");
+    }
+    let set = server.get(&format!("{APPS}/daemonsets/x")).await.expect(200);
+    assert_eq!(set["metadata"]["annotations"]["deprecated.daemonset.template.generation"], "1");
+    assert_eq!(set["spec"]["updateStrategy"]["rollingUpdate"], json!({ "maxSurge": 0, "maxUnavailable": 1 }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_api_105_defaults_of_a_job() {
+    let server = Server::new();
+    let pod = json!({ "restartPolicy": "Never", "containers": [{ "name": "c", "image": "i" }] });
+    let body = json!({ "metadata": { "name": "j" }, "spec": { "template": { "spec": pod } } });
+    let job = server.post(&format!("{BATCH}/jobs"), body).await.expect(201);
+    let uid = &job["metadata"]["uid"];
+    let labels = json!({
+        "batch.kubernetes.io/controller-uid": uid, "batch.kubernetes.io/job-name": "j",
+        "controller-uid": uid, "job-name": "j",
+    });
+    assert_eq!((&job["metadata"]["labels"], &job["spec"]["template"]["metadata"]["labels"]), (&labels, &labels));
+    assert_eq!(job["spec"]["selector"]["matchLabels"], json!({ "batch.kubernetes.io/controller-uid": uid }));
+    for (field, value) in [
+        ("parallelism", json!(1)),
+        ("completions", json!(1)),
+        ("backoffLimit", json!(6)),
+        ("completionMode", json!("NonIndexed")),
+        ("suspend", json!(false)),
+        ("podReplacementPolicy", json!("TerminatingOrFailed")),
+    ] {
+        assert_eq!(job["spec"][field], value, "{field}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_api_034_the_template_of_a_daemon_set_is_counted() {
+    let server = Server::new();
+    let selector = json!({ "matchLabels": { "a": "b" } });
+    let body = json!({ "metadata": { "name": "x" }, "spec": { "selector": selector, "template": template() } });
+    server.post(&format!("{APPS}/daemonsets"), body).await.expect(201);
+    let path = format!("{APPS}/daemonsets/x");
+    let image = json!({ "spec": { "template": { "spec": { "containers": [{ "name": "c", "image": "j" }] } } } });
+    let changed = server.smp(&path, image).await.expect(200);
+    let counter = |it: &Value| it["metadata"]["annotations"]["deprecated.daemonset.template.generation"].clone();
+    assert_eq!((&changed["metadata"]["generation"], counter(&changed)), (&json!(2), json!("2")));
+    let other = server.merge(&path, json!({ "spec": { "minReadySeconds": 3 } })).await.expect(200);
+    assert_eq!((&other["metadata"]["generation"], counter(&other)), (&json!(3), json!("2")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_api_025_106_admission_leaves_traces() {
+    let server = Server::new();
+    let node = server.post("/api/v1/nodes", json!({ "metadata": { "name": "n" }, "status": { "phase": "x" } })).await;
+    let node = node.expect(201);
+    let taint = json!([{ "key": "node.kubernetes.io/not-ready", "effect": "NoSchedule" }]);
+    assert_eq!((&node["spec"]["taints"], &node["status"]["phase"]), (&taint, &json!("x")));
+    let pod = |class: &str| {
+        let spec = json!({ "priorityClassName": class, "containers": [{ "name": "c", "image": "i" }] });
+        json!({ "metadata": { "name": "p" }, "spec": spec })
+    };
+    let refused = server.post(PODS, pod("nope")).await;
+    refused.refused(403, "Forbidden", r#"pods "p" is forbidden: no PriorityClass with name nope was found"#);
+    let admitted = server.post(PODS, pod("system-node-critical")).await.expect(201);
+    assert_eq!(admitted["spec"]["priority"], 2_000_001_000);
 }

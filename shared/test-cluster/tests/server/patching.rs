@@ -101,8 +101,18 @@ async fn check(path: &str, object: Value, field: &str, steps: &[(&str, Value, Va
     server.post(path, object).await.expect(201);
     for (name, patch, want) in steps {
         let patched = server.smp(&format!("{path}/x"), patch.clone()).await.expect(200);
-        assert_eq!(patched.pointer(field).unwrap_or(&Value::Null), want, "{name}");
+        assert_eq!(&bare(patched.pointer(field).unwrap_or(&Value::Null)), want, "{name}");
     }
+}
+
+/// Without what the server fills into containers.
+fn bare(value: &Value) -> Value {
+    let mut value = value.clone();
+    for container in value.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+        let filled = ["imagePullPolicy", "resources", "terminationMessagePath", "terminationMessagePolicy"];
+        container.retain(|field, _| !filled.contains(&field.as_str()));
+    }
+    value
 }
 
 #[tokio::test(start_paused = true)]
@@ -193,8 +203,9 @@ async fn strategic_containers_and_maps() {
         ],
     )
     .await;
-    let tolerations = spec(json!({ "tolerations": [{ "key": "t3" }] }));
-    check(PODS, object, "/spec/tolerations", &[("replaced as a whole", tolerations, json!([{ "key": "t3" }]))]).await;
+    let tolerations = spec(json!({ "tolerations": [{ "operator": "Exists" }] }));
+    let replaced = ("replaced as a whole", tolerations, json!([{ "operator": "Exists" }]));
+    check(PODS, object, "/spec/tolerations", &[replaced]).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,167 @@
+//! Admission: what a request adds to an object on its way in, and why it may be refused there.
+
+use serde_json::{Value, json};
+
+use crate::{
+    Failure,
+    kinds::{self, Kind},
+    meta,
+    store::State,
+};
+
+/// Classes of priority that are always there: name and value.
+const SYSTEM_CLASSES: [(&str, i64); 2] =
+    [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
+
+/// Admits a new object.
+///
+/// # Errors
+/// 403 for a class of priority that is not there or that the pod contradicts.
+pub(crate) fn create(state: &State, kind: &Kind, object: &mut Value) -> Result<(), Failure> {
+    match kind.table.as_str() {
+        kinds::PODS => {
+            tolerate_outages(object);
+            topology_labels(state, object);
+            priority(state, kind, object)?;
+        }
+        kinds::NODES => taint(object),
+        kinds::VOLUME_CLAIMS => protect(object, "kubernetes.io/pvc-protection"),
+        kinds::VOLUMES => protect(object, "kubernetes.io/pv-protection"),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Admits a change of the object itself.
+pub(crate) fn update(kind: &Kind, current: &Value, next: &mut Value) {
+    if !kind.is(kinds::PODS) {
+        return;
+    }
+    tolerate_outages(next);
+    for field in ["priority", "preemptionPolicy"] {
+        let old = &current["spec"][field];
+        if next["spec"][field].is_null() && !old.is_null() {
+            meta::map(next, "spec").insert(field.into(), old.clone());
+        }
+    }
+}
+
+/// A pod stays five minutes on a node that is not ready or cannot be reached, unless it says how long.
+fn tolerate_outages(pod: &mut Value) {
+    for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
+        let covers = |it: &Value| {
+            let matches = |field: &str, wanted: &str| {
+                let given = it[field].as_str().unwrap_or_default();
+                given.is_empty() || given == wanted
+            };
+            matches("key", key) && matches("effect", "NoExecute")
+        };
+        let tolerations = meta::map(pod, "spec").entry("tolerations").or_insert_with(|| json!([]));
+        let Value::Array(list) = tolerations else { continue };
+        if !list.iter().any(covers) {
+            list.push(json!({ "key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300 }));
+        }
+    }
+}
+
+/// A pod that is born on a node is where the node is.
+fn topology_labels(state: &State, pod: &mut Value) {
+    let node = pod["spec"]["nodeName"].as_str().unwrap_or_default().to_owned();
+    copy_topology(state, &node, pod);
+}
+
+/// Copies the labels that say where a node is to a pod that comes to it.
+pub(crate) fn copy_topology(state: &State, node: &str, pod: &mut Value) {
+    let Some(node) = state.stored(kinds::NODES, node) else { return };
+    for label in ["topology.kubernetes.io/zone", "topology.kubernetes.io/region"] {
+        if let Some(value) = node.label(label) {
+            let labels = meta::map(pod, "metadata").entry("labels").or_insert_with(|| json!({}));
+            meta::as_map(labels).insert(label.into(), value.into());
+        }
+    }
+}
+
+/// Turns the name of a class into its value.
+fn priority(state: &State, kind: &Kind, pod: &mut Value) -> Result<(), Failure> {
+    let refused = |pod: &Value, why: String| Err(Failure::forbidden(kind, meta::name(pod), &why));
+    let name = pod["spec"]["priorityClassName"].as_str().unwrap_or_default().to_owned();
+    let class = if name.is_empty() { Ok(default_class(state)) } else { class(state, &name).ok_or(()) };
+    let Ok(class) = class else { return refused(pod, format!("no PriorityClass with name {name} was found")) };
+    let Class { name, value, preemption } = class;
+    if let Some(sent) = pod["spec"]["priority"].as_i64().filter(|it| *it != value) {
+        let why = format!(
+            "the integer value of priority ({sent}) must not be provided in pod spec; priority admission controller \
+             computed {value} from the given PriorityClass name"
+        );
+        return refused(pod, why);
+    }
+    if let Some(sent) = pod["spec"]["preemptionPolicy"].as_str().filter(|it| *it != preemption) {
+        let why = format!(
+            "the string value of PreemptionPolicy ({sent}) must not be provided in pod spec; priority admission \
+             controller computed {preemption} from the given PriorityClass name"
+        );
+        return refused(pod, why);
+    }
+    let spec = meta::map(pod, "spec");
+    if !name.is_empty() {
+        spec.insert("priorityClassName".into(), name.into());
+    }
+    spec.insert("priority".into(), value.into());
+    spec.insert("preemptionPolicy".into(), preemption.into());
+    Ok(())
+}
+
+/// What a class of priority gives to a pod.
+struct Class {
+    /// Empty for a pod without one.
+    name: String,
+    value: i64,
+    preemption: String,
+}
+
+impl Class {
+    fn of(object: &Value) -> Self {
+        Self {
+            name: meta::name(object).to_owned(),
+            value: object["value"].as_i64().unwrap_or(0),
+            preemption: object["preemptionPolicy"].as_str().unwrap_or(PREEMPTS).to_owned(),
+        }
+    }
+}
+
+const PREEMPTS: &str = "PreemptLowerPriority";
+
+fn class(state: &State, name: &str) -> Option<Class> {
+    if let Some(object) = state.object(kinds::PRIORITY_CLASSES, name) {
+        return Some(Class::of(&object));
+    }
+    let (name, value) = *SYSTEM_CLASSES.iter().find(|it| it.0 == name)?;
+    Some(Class { name: name.into(), value, preemption: PREEMPTS.into() })
+}
+
+/// The class of pods that name none: the default one of the lowest value, if there is one.
+fn default_class(state: &State) -> Class {
+    let classes = state.tables.get(kinds::PRIORITY_CLASSES).into_iter().flat_map(|it| it.objects.values());
+    let defaults = classes.map(|it| it.decode()).filter(|it| it["globalDefault"] == true);
+    let lowest = defaults.map(|it| Class::of(&it)).min_by_key(|it| it.value);
+    lowest.unwrap_or_else(|| Class { name: String::new(), value: 0, preemption: PREEMPTS.into() })
+}
+
+/// A new node takes no pods until somebody finds it ready.
+fn taint(node: &mut Value) {
+    const KEY: &str = "node.kubernetes.io/not-ready";
+    let taints = meta::map(node, "spec").entry("taints").or_insert_with(|| json!([]));
+    let Value::Array(taints) = taints else { return };
+    if !taints.iter().any(|it| it["key"] == KEY && it["effect"] == "NoSchedule") {
+        taints.push(json!({ "key": KEY, "effect": "NoSchedule" }));
+    }
+}
+
+fn protect(object: &mut Value, finalizer: &str) {
+    let mut finalizers = meta::finalizers(object);
+    if !finalizers.contains(&finalizer) {
+        finalizers.push(finalizer);
+        let finalizers: Vec<String> = finalizers.into_iter().map(str::to_owned).collect();
+        meta::set(object, "finalizers", finalizers);
+    }
+}

@@ -1,0 +1,192 @@
+//! What the server itself settles about an object: at its creation, and with every change.
+
+use clock::Timestamp;
+use serde_json::{Value, json};
+
+use crate::{
+    defaults,
+    kinds::{self, Kind},
+    meta,
+    store::State,
+    write::Part,
+};
+
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+/// Completes a new object. Its uid and its initial status are set.
+pub(crate) fn create(state: &mut State, kind: &Kind, object: &mut Value, now: Timestamp) {
+    if kind.is(kinds::JOBS) {
+        generate_selector(object);
+    }
+    defaults::fill(kind, object);
+    match kind.table.as_str() {
+        kinds::PODS => pod_status(object, now),
+        kinds::DAEMON_SETS => meta::annotate(object, TEMPLATE_GENERATION, "1"),
+        kinds::VOLUMES => {
+            meta::map(object, "status").insert("lastPhaseTransitionTime".into(), meta::stamp(now).into());
+        }
+        kinds::SERVICES => allocate(state, object),
+        _ => {}
+    }
+}
+
+/// Completes a changed object; what the door does not let through is already as it was.
+pub(crate) fn update(state: &mut State, kind: &Kind, current: &Value, next: &mut Value, part: Part, now: Timestamp) {
+    match (kind.table.as_str(), part) {
+        (kinds::VOLUMES, Part::Status) => phase_time(current, next, now),
+        (kinds::SERVICES, Part::Main) => keep_addresses(current, next),
+        _ => {}
+    }
+    if part != Part::Main {
+        return;
+    }
+    defaults::fill(kind, next);
+    match kind.table.as_str() {
+        kinds::DAEMON_SETS => count_template(current, next),
+        kinds::SERVICES => allocate(state, next),
+        _ => {}
+    }
+}
+
+/// Unless the user selects by hand, a Job selects its pods by its uid, which its template then carries.
+fn generate_selector(job: &mut Value) {
+    const UID: &str = "batch.kubernetes.io/controller-uid";
+    if job["spec"]["manualSelector"] == true {
+        return;
+    }
+    let (uid, name) = (meta::uid(job).to_owned(), meta::name(job).to_owned());
+    let spec = meta::map(job, "spec");
+    let template = spec.entry("template").or_insert_with(|| json!({}));
+    let metadata = meta::map(template, "metadata");
+    let labels = meta::as_map(metadata.entry("labels").or_insert_with(|| json!({})));
+    // What the user has set stays: validation names the conflict.
+    for (label, value) in
+        [(UID, &uid), ("controller-uid", &uid), ("batch.kubernetes.io/job-name", &name), ("job-name", &name)]
+    {
+        labels.entry(label).or_insert_with(|| value.as_str().into());
+    }
+    let selector = meta::as_map(spec.entry("selector").or_insert_with(|| json!({})));
+    let matching = meta::as_map(selector.entry("matchLabels").or_insert_with(|| json!({})));
+    matching.entry(UID).or_insert_with(|| uid.into());
+}
+
+fn pod_status(pod: &mut Value, now: Timestamp) {
+    let class = quality(&pod["spec"]);
+    let gated = pod["spec"]["schedulingGates"].as_array().is_some_and(|it| !it.is_empty());
+    let status = meta::map(pod, "status");
+    status.insert("qosClass".into(), class.into());
+    if gated {
+        let condition = json!({
+            "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
+            "message": "Scheduling is blocked due to non-empty scheduling gates",
+            "lastProbeTime": null, "lastTransitionTime": meta::stamp(now),
+        });
+        status.insert("conditions".into(), json!([condition]));
+    }
+}
+
+/// The class of service that requests and limits of cpu and memory give.
+fn quality(spec: &Value) -> &'static str {
+    let amount = |of: &Value, resource: &str| {
+        let amount = of[resource].as_str().filter(|it| it.bytes().any(|it| (b'1'..=b'9').contains(&it)));
+        amount.map(str::to_owned)
+    };
+    let (mut any, mut all) = (false, true);
+    let lists = ["containers", "initContainers"].map(|it| &spec[it]);
+    for container in lists.into_iter().filter_map(Value::as_array).flatten() {
+        let (requests, limits) = (&container["resources"]["requests"], &container["resources"]["limits"]);
+        for resource in ["cpu", "memory"] {
+            let (request, limit) = (amount(requests, resource), amount(limits, resource));
+            any |= request.is_some() || limit.is_some();
+            all &= limit.is_some() && request == limit;
+        }
+    }
+    match (any, all) {
+        (false, _) => "BestEffort",
+        (true, true) => "Guaranteed",
+        (true, false) => "Burstable",
+    }
+}
+
+/// The annotation counts changes of the template; nobody else writes it.
+fn count_template(current: &Value, next: &mut Value) {
+    let count = current["metadata"]["annotations"][TEMPLATE_GENERATION].as_str();
+    let count: i64 = count.and_then(|it| it.parse().ok()).unwrap_or(0);
+    let changed = current["spec"]["template"] != next["spec"]["template"];
+    meta::annotate(next, TEMPLATE_GENERATION, (count + i64::from(changed)).to_string());
+}
+
+fn phase_time(current: &Value, next: &mut Value, now: Timestamp) {
+    const FIELD: &str = "lastPhaseTransitionTime";
+    let moved = current["status"]["phase"] != next["status"]["phase"];
+    if moved && (next["status"][FIELD].is_null() || next["status"][FIELD] == current["status"][FIELD]) {
+        meta::map(next, "status").insert(FIELD.into(), meta::stamp(now).into());
+    }
+}
+
+/// What a Service was given once it keeps, unless the change says otherwise.
+fn keep_addresses(current: &Value, next: &mut Value) {
+    if next["spec"]["type"] == "ExternalName" || current["spec"]["type"] == "ExternalName" {
+        return;
+    }
+    let spec = meta::map(next, "spec");
+    let unset = |value: Option<&Value>| value.is_none_or(|it| it.is_null() || it == "");
+    if unset(spec.get("clusterIP")) {
+        for field in ["clusterIP", "clusterIPs"] {
+            copy(&current["spec"], spec, field);
+        }
+    }
+    for field in ["clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+        if unset(spec.get(field)) {
+            copy(&current["spec"], spec, field);
+        }
+    }
+    let before = current["spec"]["ports"].as_array().cloned().unwrap_or_default();
+    for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+        let same = |it: &&Value| it["port"] == port["port"] && it["name"] == port["name"];
+        if let Some(old) = before.iter().find(same).filter(|it| it["nodePort"].is_i64() && port["nodePort"].is_null()) {
+            port["nodePort"] = old["nodePort"].clone();
+        }
+    }
+}
+
+fn copy(from: &Value, into: &mut serde_json::Map<String, Value>, field: &str) {
+    if let Some(value) = from.get(field) {
+        into.insert(field.to_owned(), value.clone());
+    }
+}
+
+/// Gives a Service the addresses that it lacks. They are counted up and never given twice.
+fn allocate(state: &mut State, service: &mut Value) {
+    let selects = service["spec"]["selector"].as_object().is_some_and(|it| !it.is_empty());
+    let spec = meta::map(service, "spec");
+    let of = spec.get("type").and_then(Value::as_str).unwrap_or("ClusterIP").to_owned();
+    let ports = matches!(of.as_str(), "NodePort" | "LoadBalancer");
+    for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+        if !ports {
+            meta::as_map(port).remove("nodePort");
+        } else if port["nodePort"].as_i64().unwrap_or(0) == 0 {
+            port["nodePort"] = (30_000 + state.next_address() % 2768).into();
+        }
+    }
+    if of == "ExternalName" {
+        for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+            spec.remove(field);
+        }
+        return;
+    }
+    let given = spec.get("clusterIP").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let address = if given.is_empty() {
+        let [_, high, middle, low] = (state.next_address() + 1).to_be_bytes();
+        format!("10.{}.{middle}.{low}", 96 + (high & 15))
+    } else {
+        given
+    };
+    let alone = address == "None" && !selects;
+    spec.entry("clusterIPs").or_insert_with(|| json!([address]));
+    spec.insert("clusterIP".into(), address.into());
+    let (families, policy) =
+        if alone { (json!(["IPv4", "IPv6"]), "RequireDualStack") } else { (json!(["IPv4"]), "SingleStack") };
+    spec.entry("ipFamilies").or_insert(families);
+    spec.entry("ipFamilyPolicy").or_insert(policy.into());
+}
