@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::{
     BoxError, ResponseBody, answer,
+    discovery::Documents,
     faults::{Call, Faults, Verdict},
     observe::USER_AGENT,
     rest::{self, Exchange, Query, Route},
@@ -23,6 +24,7 @@ use crate::{
 pub(crate) struct Shared {
     pub(crate) state: Mutex<State>,
     pub(crate) faults: Faults,
+    pub(crate) documents: Documents,
     pub(crate) clock: Clock,
 }
 

@@ -3,9 +3,13 @@ use std::sync::Arc;
 use clock::Timestamp;
 use serde_json::{Value, json};
 
+mod names;
+
+use self::names::Verdict;
 use crate::{
     Failure,
     answer::Fault,
+    apiservice,
     delete::{self, DeleteOptions, Deleted},
     kinds::{self, Generation, Kind, Rules, StatusRule},
     meta,
@@ -76,6 +80,7 @@ pub(crate) fn complete(object: &mut Value) {
     let kind = names["kind"].as_str().unwrap_or_default().to_owned();
     meta::default_at(object, "spec.names.singular", kind.to_lowercase().into());
     meta::default_at(object, "spec.names.listKind", format!("{kind}List").into());
+    meta::default_at(object, "spec.conversion.strategy", "None".into());
     let stored = versions(object).iter().find(|it| it["storage"] == true).map(|it| it["name"].clone());
     let status = json!({
         "acceptedNames": { "plural": "", "kind": "" },
@@ -128,48 +133,102 @@ pub(crate) fn after_create(state: &mut State, kind: &Kind, stored: &Arc<Value>, 
     if !kind.is(kinds::CRDS) {
         return Ok(());
     }
-    let Some(custom) = kind_of(stored) else { return Ok(()) };
-    let taken = state.tables.values().any(|it| {
-        it.kind.group == custom.group && (it.kind.list_kind == custom.list_kind || it.kind.plural == custom.plural)
-    });
-    let key = meta::name(stored).to_owned();
-    let now = meta::stamp(now);
-    let condition = |of: &str, status: &str, reason: &str, message: &str| {
-        let (reason, message) = (reason.to_owned(), message.to_owned());
-        json!({ "type": of, "status": status, "reason": reason, "message": message, "lastTransitionTime": now })
-    };
-    let mut next = Value::clone(stored);
-    if taken {
-        let message = format!("{:?} is already in use", custom.list_kind);
-        next["status"]["conditions"] = json!([
-            condition("NamesAccepted", "False", "ListKindConflict", &message),
-            condition("Established", "False", "NotAccepted", "not all names are accepted"),
-        ]);
-        state.put(kinds::CRDS, &key, next)?;
-        return Ok(());
-    }
-    let initial = "the initial names have been accepted";
-    let accepted = condition("NamesAccepted", "True", "NoConflicts", "no conflicts found");
-    next["status"]["acceptedNames"] = next["spec"]["names"].clone();
-    next["status"]["conditions"] = json!([accepted, condition("Established", "False", "Installing", initial)]);
-    state.put(kinds::CRDS, &key, next.clone())?;
-    next["status"]["conditions"] = json!([accepted, condition("Established", "True", "InitialNamesAccepted", initial)]);
-    state.put(kinds::CRDS, &key, next)?;
-    let floor = state.version;
-    state.open_table(custom, floor);
-    Ok(())
+    settle(state, meta::name(stored), now)?;
+    let group = stored["spec"]["group"].as_str().unwrap_or_default();
+    apiservice::follow(state, group, now)
 }
 
-/// A changed definition may serve other versions.
-pub(crate) fn after_update(state: &mut State, kind: &Kind, stored: &Arc<Value>) -> Result<(), Failure> {
+/// A changed definition may ask for other names and serve other versions.
+pub(crate) fn after_update(state: &mut State, kind: &Kind, stored: &Arc<Value>, now: Timestamp) -> Result<(), Failure> {
     if !kind.is(kinds::CRDS) {
         return Ok(());
     }
+    settle(state, meta::name(stored), now)?;
     let Some(custom) = kind_of(stored) else { return Ok(()) };
+    let group = custom.group.clone();
     if let Some(table) = state.tables.get_mut(&custom.table()).filter(|it| it.kind.custom) {
         table.kind = Arc::new(custom);
     }
+    apiservice::follow(state, &group, now)
+}
+
+/// What an update adds: every version that was ever the stored one is remembered.
+pub(crate) fn on_update(object: &mut Value) {
+    let Some(stored) = versions(object).iter().find(|it| it["storage"] == true).map(|it| it["name"].clone()) else {
+        return;
+    };
+    let status = meta::map(object, "status");
+    if let Some(known) = status.entry("storedVersions").or_insert_with(|| json!([])).as_array_mut()
+        && !known.contains(&stored)
+    {
+        known.push(stored);
+    }
+}
+
+/// Judges the names of a definition and serves it when all are accepted: each step is a write of its own.
+fn settle(state: &mut State, key: &str, now: Timestamp) -> Result<(), Failure> {
+    let Some(definition) = state.object(kinds::CRDS, key) else { return Ok(()) };
+    let others = in_group(state, &definition["spec"]["group"], key);
+    let Verdict { accepted, problem } = names::judge(&definition, &others);
+    let mut next = Value::clone(&definition);
+    next["status"]["acceptedNames"] = accepted;
+    let was_established = condition(&next, "Established") == "True";
+    const ACCEPTED: &str = "the initial names have been accepted";
+    match &problem {
+        None => set_condition(&mut next, "NamesAccepted", "True", "NoConflicts", "no conflicts found", now),
+        Some((reason, message)) => set_condition(&mut next, "NamesAccepted", "False", reason, message, now),
+    }
+    match &problem {
+        _ if was_established => {}
+        None => set_condition(&mut next, "Established", "False", "Installing", ACCEPTED, now),
+        Some(_) => set_condition(&mut next, "Established", "False", "NotAccepted", "not all names are accepted", now),
+    }
+    if next != *definition {
+        state.put(kinds::CRDS, key, next.clone())?;
+    }
+    if was_established || problem.is_some() {
+        return Ok(());
+    }
+    set_condition(&mut next, "Established", "True", "InitialNamesAccepted", ACCEPTED, now);
+    let stored = state.put(kinds::CRDS, key, next)?;
+    if let Some(custom) = kind_of(&stored) {
+        let floor = state.version;
+        state.open_table(custom, floor);
+    }
     Ok(())
+}
+
+/// The other definitions of a group, in the order of names.
+fn in_group(state: &State, group: &Value, key: &str) -> Vec<Value> {
+    let all = state.tables.get(kinds::CRDS).into_iter().flat_map(|it| it.objects.values());
+    let others = all.filter(|it| *it.key != *key).map(|it| it.decode());
+    others.filter(|it| it["spec"]["group"] == *group).collect()
+}
+
+fn condition<'a>(definition: &'a Value, of: &str) -> &'a str {
+    let conditions = definition["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.into_iter().find(|it| it["type"] == of).and_then(|it| it["status"].as_str()).unwrap_or_default()
+}
+
+/// Sets a condition in its place; the time is that of the last change of its status.
+fn set_condition(definition: &mut Value, of: &str, status: &str, reason: &str, message: &str, now: Timestamp) {
+    let conditions = meta::map(definition, "status").entry("conditions").or_insert_with(|| json!([]));
+    if !conditions.is_array() {
+        *conditions = json!([]);
+    }
+    let Some(list) = conditions.as_array_mut() else { return };
+    let mut next = json!({
+        "type": of, "status": status, "lastTransitionTime": meta::stamp(now), "reason": reason, "message": message,
+    });
+    match list.iter_mut().find(|it| it["type"] == of) {
+        Some(had) => {
+            if had["status"] == status {
+                next["lastTransitionTime"] = had["lastTransitionTime"].clone();
+            }
+            *had = next;
+        }
+        None => list.push(next),
+    }
 }
 
 /// Marks a definition, deletes its instances, and removes it when the last of them is gone.
@@ -194,23 +253,15 @@ pub(crate) fn delete(
     finalizers.push(CLEANUP.to_owned());
     meta::set_finalizers(&mut next, &finalizers.iter().map(String::as_str).collect::<Vec<_>>());
     state.put(kinds::CRDS, &key, next.clone())?;
-    for (reason, message) in [
-        (
-            "InstanceDeletionPending",
-            "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
-        ),
-        ("InstanceDeletionInProgress", "CustomResource deletion is in progress"),
-    ] {
-        set_terminating(&mut next, reason, message, now);
-        state.put(kinds::CRDS, &key, next.clone())?;
-    }
-    let marked = Arc::new(next);
+    let pending = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
+    set_condition(&mut next, "Terminating", "True", "InstanceDeletionPending", pending, now);
+    let marked = state.put(kinds::CRDS, &key, next.clone())?;
+    let going = "CustomResource deletion is in progress";
+    set_condition(&mut next, "Terminating", "True", "InstanceDeletionInProgress", going, now);
+    state.put(kinds::CRDS, &key, next)?;
     delete::delete_instances(state, &custom.table(), now)?;
     finish(state, &custom.table(), now)?;
-    Ok(match state.object(kinds::CRDS, &key) {
-        Some(left) => Deleted::Remains(left),
-        None => Deleted::Gone(marked),
-    })
+    Ok(Deleted::Remains(marked))
 }
 
 /// Follows a removal: the table of a removed definition goes, and a definition goes with its last instance.
@@ -222,7 +273,13 @@ pub(crate) fn after_removal(state: &mut State, table: &str, last: &Value, now: T
     if let Some(table) = custom.filter(|it| state.tables.get(it).is_some_and(|it| it.kind.custom)) {
         state.retire_table(&table);
     }
-    Ok(())
+    let group = &last["spec"]["group"];
+    apiservice::follow(state, group.as_str().unwrap_or_default(), now)?;
+    // Names are free again.
+    for other in in_group(state, group, meta::name(last)) {
+        settle(state, meta::name(&other), now)?;
+    }
+    apiservice::follow(state, group.as_str().unwrap_or_default(), now)
 }
 
 /// Takes the clean-up finalizer off a definition that is going and has no instance left.
@@ -241,18 +298,6 @@ fn finish(state: &mut State, table: &str, now: Timestamp) -> Result<(), Failure>
     let mut next = Value::clone(&definition);
     meta::set_finalizers(&mut next, &left);
     state.put(kinds::CRDS, &key, next).map(drop)
-}
-
-fn set_terminating(definition: &mut Value, reason: &str, message: &str, now: Timestamp) {
-    let condition = json!({
-        "type": "Terminating", "status": "True", "reason": reason, "message": message,
-        "lastTransitionTime": meta::stamp(now),
-    });
-    let status = meta::map(definition, "status");
-    let mut conditions = status.get("conditions").and_then(Value::as_array).cloned().unwrap_or_default();
-    conditions.retain(|it| it["type"] != "Terminating");
-    conditions.push(condition);
-    status.insert("conditions".into(), conditions.into());
 }
 
 fn versions(definition: &Value) -> &[Value] {
@@ -302,7 +347,7 @@ pub(crate) fn in_version(kind: &Arc<Kind>, version: &str) -> Arc<Kind> {
 }
 
 /// Order of versions: `v2` before `v1` before `v1beta2` before `v1alpha1`; anything else last.
-fn priority(version: &str) -> (u8, u32, u32) {
+pub(crate) fn priority(version: &str) -> (u8, u32, u32) {
     let Some(rest) = version.strip_prefix('v') else { return (0, 0, 0) };
     let digits = rest.find(|it: char| !it.is_ascii_digit()).unwrap_or(rest.len());
     let Ok(major) = rest[..digits].parse() else { return (0, 0, 0) };

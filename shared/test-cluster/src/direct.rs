@@ -1,14 +1,15 @@
 use std::sync::Arc;
 
-use clock::Clock;
+use clock::{Clock, Timestamp};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::{
-    Service,
+    Failure, Service, apiservice,
     cluster::{Door, Shared},
     crd,
     delete::{self, DeleteOptions},
+    discovery::Documents,
     faults::{Call, DiscoveryFault, Faults, Recorded, Verdict},
     kinds::{self, Kind},
     meta, namespace,
@@ -62,8 +63,13 @@ impl TestCluster {
     #[must_use]
     pub fn with_options(clock: Clock, options: Options) -> Self {
         let Options { seed, managed_fields, history } = options;
-        let state = Mutex::new(State::new(seed, history, managed_fields));
-        let cluster = Self { shared: Arc::new(Shared { state, faults: Faults::default(), clock }) };
+        let mut state = State::new(seed, history, managed_fields);
+        // The kind is built in, so there is no failure.
+        let _ = apiservice::begin(&mut state, clock.wall());
+        let state = Mutex::new(state);
+        let cluster = Self {
+            shared: Arc::new(Shared { state, faults: Faults::default(), documents: Documents::default(), clock }),
+        };
         for name in namespace::ALWAYS {
             cluster.create(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }));
         }
@@ -117,7 +123,7 @@ impl TestCluster {
             meta::as_map(&mut stored).insert("status".into(), object["status"].clone());
         }
         let stored = state.put(&kind.table(), &key, stored);
-        let stored = stored.and_then(|it| crd::after_create(&mut state, &kind, &it, now).map(|()| it));
+        let stored = stored.and_then(|it| after_create(&mut state, &kind, &it, now).map(|()| it));
         match stored {
             Ok(stored) => Value::clone(&state.object(&kind.table(), &key).unwrap_or(stored)),
             Err(failure) => panic!("{failure:?}"),
@@ -159,7 +165,7 @@ impl TestCluster {
         } else {
             state.put(&table, &key, next)
         };
-        let stored = stored.and_then(|it| crd::after_update(&mut state, &kind, &it).map(|()| it));
+        let stored = stored.and_then(|it| after_update(&mut state, &kind, &it, now).map(|()| it));
         match stored {
             Ok(stored) => Value::clone(&stored),
             Err(failure) => panic!("{failure:?}"),
@@ -308,6 +314,16 @@ impl TestCluster {
             it.discovery.remove(group);
         });
     }
+}
+
+fn after_create(state: &mut State, kind: &Kind, stored: &Arc<Value>, now: Timestamp) -> Result<(), Failure> {
+    crd::after_create(state, kind, stored, now)?;
+    apiservice::after_write(state, kind, stored, now)
+}
+
+fn after_update(state: &mut State, kind: &Kind, stored: &Arc<Value>, now: Timestamp) -> Result<(), Failure> {
+    crd::after_update(state, kind, stored, now)?;
+    apiservice::after_write(state, kind, stored, now)
 }
 
 #[track_caller]

@@ -1,52 +1,74 @@
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::{
     Failure, ResponseBody, answer,
+    apiservice::{self, Shown},
     cluster::Shared,
     faults::{DiscoveryFault, Groups},
     kinds::{self, Kind, join},
+    openapi,
     rest::Exchange,
+    store::State,
 };
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+const TEXT: &str = "text/plain; charset=utf-8";
 
-/// Answers what is no resource: discovery, version, health.
+/// Answers what is no resource: discovery, OpenAPI, version, health.
 pub(crate) fn serve(shared: &Shared, exchange: &Exchange) -> Result<Response<ResponseBody>, Failure> {
     let path = exchange.path.trim_end_matches('/');
     let parts: Vec<&str> = path.split('/').skip(1).collect();
-    let known = matches!(parts[..], ["api" | "apis", ..] | ["version" | "healthz" | "livez" | "readyz", ..]);
-    if !known {
-        return Err(if path.starts_with("/openapi") { Failure::not_served("OpenAPI") } else { Failure::no_group() });
-    }
-    if exchange.method != "GET" {
-        return Err(Failure::method_not_allowed());
-    }
-    let catalogue = Catalogue::read(shared);
-    let aggregated = wants_aggregated(exchange.header(header::ACCEPT));
     match parts[..] {
-        ["version"] => Ok(answer::json_answer(200, &version())),
-        ["healthz" | "livez" | "readyz"] => {
-            Ok(answer::respond(200, "text/plain; charset=utf-8", Bytes::from_static(b"ok")))
+        ["healthz" | "livez" | "readyz"] | ["healthz" | "livez" | "readyz", "ping"] => {
+            return Ok(answer::respond(200, TEXT, Bytes::from_static(b"ok")));
         }
-        ["api"] if aggregated => Ok(document(exchange, &catalogue.aggregated(true))),
-        ["apis"] if aggregated => Ok(document(exchange, &catalogue.aggregated(false))),
-        ["api"] => Ok(answer::json_answer(
-            200,
-            &json!({
-                "kind": "APIVersions", "versions": ["v1"],
-                "serverAddressByClientCIDRs": [{ "clientCIDR": "0.0.0.0/0", "serverAddress": "127.0.0.1:6443" }],
-            }),
-        )),
-        ["apis"] => Ok(answer::json_answer(200, &catalogue.groups())),
-        ["apis", group] => catalogue.group(group).map(|it| answer::json_answer(200, &it)),
-        ["api", version] => catalogue.resources("", version).map(|it| answer::json_answer(200, &it)),
-        ["apis", group, version] => catalogue.resources(group, version).map(|it| answer::json_answer(200, &it)),
-        _ => Err(Failure::no_group()),
+        ["version"] => {
+            need_get(exchange)?;
+            return Ok(answer::json_answer(200, &version()));
+        }
+        ["openapi", "v3"] | ["openapi", "v3", ..] => return openapi(shared, exchange, path),
+        // kubectl asks for it only when version 3 fails, and does without.
+        ["openapi", "v2"] => return Err(Failure::no_group()),
+        [] | ["metrics" | ".well-known", ..] => return Err(Failure::not_served(&exchange.path)),
+        ["api"] | ["api", _] | ["apis"] | ["apis", _] | ["apis", _, _] => {}
+        _ => return Err(Failure::no_group()),
     }
+    // The root documents only without a slash behind.
+    let aggregated = matches!(exchange.path.as_str(), "/api" | "/apis");
+    let aggregated = aggregated && wants_aggregated(exchange.header(header::ACCEPT));
+    let document = shared.documents.get(shared, path, aggregated)?;
+    match parts[..] {
+        // Documents of groups go out whatever the method.
+        ["apis"] | ["apis", _] => {}
+        _ => need_get(exchange)?,
+    }
+    if aggregated {
+        return Ok(document.tagged(exchange));
+    }
+    accepts_json(exchange.header(header::ACCEPT))?;
+    Ok(answer::respond(200, "application/json", document.bytes))
+}
+
+fn openapi(shared: &Shared, exchange: &Exchange, path: &str) -> Result<Response<ResponseBody>, Failure> {
+    let document = shared.documents.get(shared, path, false)?;
+    if path == "/openapi/v3" {
+        return Ok(answer::respond(200, TEXT, document.bytes));
+    }
+    let mut answer = document.tagged(exchange);
+    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Ok(answer)
+}
+
+fn need_get(exchange: &Exchange) -> Result<(), Failure> {
+    if exchange.method == "GET" { Ok(()) } else { Err(Failure::method_not_allowed()) }
 }
 
 fn wants_aggregated(accept: &str) -> bool {
@@ -56,175 +78,324 @@ fn wants_aggregated(accept: &str) -> bool {
     })
 }
 
-/// An aggregated document: cacheable by its tag.
-fn document(exchange: &Exchange, body: &Value) -> Response<ResponseBody> {
-    let bytes = answer::encode(body);
-    // FNV-1a: any stable tag will do.
-    let hash = bytes
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
-    let tag = format!("\"{hash:016X}\"");
-    let fresh = exchange.header(header::IF_NONE_MATCH) == tag;
-    let mut answer = answer::respond(200, AGGREGATED, if fresh { Bytes::new() } else { bytes });
-    if fresh {
-        *answer.status_mut() = StatusCode::NOT_MODIFIED;
+/// The legacy documents know no conversions.
+fn accepts_json(accept: &str) -> Result<(), Failure> {
+    let json = |element: &str| {
+        let mut parts = element.split(';').map(str::trim);
+        let known = matches!(parts.next(), Some("application/json" | "*/*" | "application/*" | ""));
+        known && !parts.any(|it| it.starts_with("as="))
+    };
+    if accept.split(',').any(json) {
+        return Ok(());
     }
-    let headers = answer.headers_mut();
-    if let Ok(tag) = HeaderValue::from_str(&tag) {
-        headers.insert(header::ETAG, tag);
-    }
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public"));
-    headers.insert(header::VARY, HeaderValue::from_static("Accept"));
-    answer
+    let message = "only the following media types are accepted: application/json, application/yaml, \
+                   application/vnd.kubernetes.protobuf";
+    Err(Failure::new(406, "NotAcceptable", message, None))
 }
 
 fn version() -> Value {
     json!({
         "major": "1", "minor": "36", "gitVersion": "v1.36.2", "gitCommit": "test-cluster", "gitTreeState": "clean",
         "buildDate": "2026-01-01T00:00:00Z", "goVersion": "none", "compiler": "rustc", "platform": "linux/amd64",
+        "emulationMajor": "1", "emulationMinor": "36", "minCompatibilityMajor": "1", "minCompatibilityMinor": "35",
     })
 }
 
-/// What is served now, by group, in the order of discovery.
-struct Catalogue {
-    groups: Vec<(String, Vec<Arc<Kind>>)>,
+/// Documents as they were last sent, as long as nothing has changed: managers read them often.
+#[derive(Default)]
+pub(crate) struct Documents(Mutex<Kept>);
+
+#[derive(Default)]
+struct Kept {
+    served: u64,
+    faults: Groups,
+    documents: BTreeMap<(String, bool), Document>,
+}
+
+/// One document, encoded.
+#[derive(Clone)]
+struct Document {
+    bytes: Bytes,
+    tag: String,
+}
+
+impl Documents {
+    fn get(&self, shared: &Shared, path: &str, aggregated: bool) -> Result<Document, Failure> {
+        let faults = shared.faults.groups();
+        let mut kept = self.0.lock();
+        let state = shared.state.lock();
+        if kept.served != state.served || kept.faults != faults {
+            *kept = Kept { served: state.served, faults: faults.clone(), documents: BTreeMap::new() };
+        }
+        let key = (path.to_owned(), aggregated);
+        if let Some(document) = kept.documents.get(&key) {
+            return Ok(document.clone());
+        }
+        let catalogue = Catalogue::read(&state, faults);
+        drop(state);
+        let document = Document::new(&catalogue.document(path, aggregated)?);
+        kept.documents.insert(key, document.clone());
+        Ok(document)
+    }
+}
+
+impl Document {
+    fn new(body: &Value) -> Self {
+        let bytes = answer::encode(body);
+        // FNV-1a: any stable tag will do.
+        let hash = bytes
+            .iter()
+            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+        Self { bytes, tag: format!("\"{hash:016X}\"") }
+    }
+
+    /// An aggregated document: cacheable by its tag.
+    fn tagged(self, exchange: &Exchange) -> Response<ResponseBody> {
+        let fresh = exchange.header(header::IF_NONE_MATCH) == self.tag;
+        let mut answer = answer::respond(200, AGGREGATED, if fresh { Bytes::new() } else { self.bytes });
+        if fresh {
+            *answer.status_mut() = StatusCode::NOT_MODIFIED;
+        }
+        let headers = answer.headers_mut();
+        if let Ok(tag) = HeaderValue::from_str(&self.tag) {
+            headers.insert(header::ETAG, tag);
+        }
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public"));
+        headers.insert(header::VARY, HeaderValue::from_static("Accept"));
+        answer
+    }
+}
+
+/// What is served now, in the order of discovery.
+pub(crate) struct Catalogue {
+    shown: Vec<Shown>,
+    /// By group, in the order of names.
+    kinds: BTreeMap<String, Vec<Arc<Kind>>>,
     faults: Groups,
 }
 
 impl Catalogue {
-    fn read(shared: &Shared) -> Self {
+    fn read(state: &State, faults: Groups) -> Self {
         let mut by_group = BTreeMap::<String, Vec<Arc<Kind>>>::new();
-        let state = shared.state.lock();
         let custom = state.tables.values().map(|it| &it.kind).filter(|it| it.custom);
         for kind in kinds::builtin().iter().chain(custom) {
             by_group.entry(kind.group.clone()).or_default().push(kind.clone());
         }
-        drop(state);
-        let mut groups = Vec::new();
-        for group in kinds::GROUPS {
-            groups.extend(by_group.remove_entry(*group));
+        for kinds in by_group.values_mut() {
+            kinds.sort_by(|a, b| a.plural.cmp(&b.plural));
         }
-        groups.extend(by_group);
-        Self { groups, faults: shared.faults.groups() }
+        Self { shown: apiservice::shown(state), kinds: by_group, faults }
+    }
+
+    fn document(&self, path: &str, aggregated: bool) -> Result<Value, Failure> {
+        let parts: Vec<&str> = path.split('/').skip(1).collect();
+        match parts[..] {
+            ["api"] if aggregated => Ok(self.aggregated(true)),
+            ["apis"] if aggregated => Ok(self.aggregated(false)),
+            ["api"] => Ok(json!({
+                "kind": "APIVersions", "versions": ["v1"],
+                "serverAddressByClientCIDRs": [{ "clientCIDR": "0.0.0.0/0", "serverAddress": "127.0.0.1:6443" }],
+            })),
+            ["apis"] => Ok(self.group_list()),
+            ["apis", group] => self.group(group),
+            ["api", version] => self.resources("", version),
+            ["apis", group, version] => self.resources(group, version),
+            ["openapi", "v3"] => Ok(openapi::index(self)),
+            ["openapi", "v3", "api", version] => openapi::document(self, "", version),
+            ["openapi", "v3", "apis", group, version] => openapi::document(self, group, version),
+            _ => Err(Failure::no_group()),
+        }
     }
 
     fn fault(&self, group: &str) -> Option<DiscoveryFault> {
         self.faults.discovery_fault(group)
     }
 
-    /// Groups that documents mention; the core group stands in a document of its own.
-    fn shown(&self, core: bool) -> impl Iterator<Item = &(String, Vec<Arc<Kind>>)> {
-        let missing = Some(DiscoveryFault::Missing);
-        self.groups.iter().filter(move |it| it.0.is_empty() == core && self.fault(&it.0) != missing)
+    /// Groups that documents mention, in order; the core group stands in a document of its own.
+    fn groups(&self, core: bool) -> Vec<&str> {
+        let mut seen = BTreeSet::new();
+        let wanted = self.shown.iter().map(|it| it.group.as_str()).filter(|it| it.is_empty() == core);
+        let there = wanted.filter(|it| self.fault(it) != Some(DiscoveryFault::Missing));
+        there.filter(|it| seen.insert(*it)).collect()
+    }
+
+    /// Every group-version that is there, available or not.
+    pub(crate) fn versions(&self) -> impl Iterator<Item = &Shown> {
+        self.shown.iter().filter(|it| self.fault(&it.group) != Some(DiscoveryFault::Missing))
+    }
+
+    /// The versions of a group, preferred first.
+    fn versions_of(&self, group: &str) -> Vec<&Shown> {
+        self.versions().filter(|it| it.group == group).collect()
+    }
+
+    /// The kinds of a group-version, by plural.
+    pub(crate) fn kinds(&self, group: &str, version: &str) -> impl Iterator<Item = &Arc<Kind>> {
+        self.kinds.get(group).into_iter().flatten().filter(move |it| it.serves(version))
     }
 
     fn aggregated(&self, core: bool) -> Value {
-        let items: Vec<Value> = self
-            .shown(core)
-            .map(|(group, kinds)| {
-                let stale = self.fault(group).is_some();
-                let versions: Vec<Value> = versions(kinds)
-                    .into_iter()
-                    .map(|version| {
-                        let served = kinds.iter().filter(|it| it.serves(version) && !stale);
-                        let resources: Vec<Value> = served.map(|it| aggregated_resource(it)).collect();
-                        let freshness = if stale { "Stale" } else { "Current" };
-                        json!({ "version": version, "resources": resources, "freshness": freshness })
-                    })
-                    .collect();
-                let metadata = if group.is_empty() { json!({}) } else { json!({ "name": group }) };
-                json!({ "metadata": metadata, "versions": versions })
-            })
-            .collect();
+        let group = |group: &str| {
+            let versions = self.versions_of(group).into_iter().map(|it| self.aggregated_version(it));
+            let metadata = if group.is_empty() { json!({}) } else { json!({ "name": group }) };
+            json!({ "metadata": metadata, "versions": versions.collect::<Vec<_>>() })
+        };
+        let items: Vec<Value> = self.groups(core).into_iter().map(group).collect();
         json!({
             "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items,
         })
     }
 
-    fn groups(&self) -> Value {
-        let groups: Vec<Value> = self.shown(false).map(|(group, kinds)| legacy_group(group, kinds)).collect();
+    fn aggregated_version(&self, shown: &Shown) -> Value {
+        let Shown { group, version, available } = shown;
+        if !available || self.fault(group).is_some() {
+            return json!({ "version": version, "freshness": "Stale" });
+        }
+        let resources: Vec<Value> = self.kinds(group, version).map(|it| aggregated_resource(it, version)).collect();
+        json!({ "version": version, "resources": resources, "freshness": "Current" })
+    }
+
+    fn group_list(&self) -> Value {
+        let groups: Vec<Value> = self.groups(false).into_iter().map(|it| self.legacy_group(it)).collect();
         json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups })
     }
 
+    fn legacy_group(&self, group: &str) -> Value {
+        let versions: Vec<Value> = self
+            .versions_of(group)
+            .into_iter()
+            .map(|it| json!({ "groupVersion": join(group, &it.version), "version": it.version }))
+            .collect();
+        json!({ "name": group, "preferredVersion": versions.first(), "versions": versions })
+    }
+
     fn group(&self, name: &str) -> Result<Value, Failure> {
-        let (group, kinds) = self.shown(false).find(|it| it.0 == name).ok_or_else(Failure::no_group)?;
-        let mut document = legacy_group(group, kinds);
+        if name.is_empty() || !self.groups(false).contains(&name) {
+            return Err(Failure::no_group());
+        }
+        let mut document = self.legacy_group(name);
         document["kind"] = json!("APIGroup");
         document["apiVersion"] = json!("v1");
         Ok(document)
     }
 
-    fn resources(&self, group: &str, version: &str) -> Result<Value, Failure> {
-        let found = self.shown(group.is_empty()).find(|it| it.0 == group);
-        let (_, kinds) = found.ok_or_else(Failure::no_group)?;
-        if self.fault(group).is_some() {
+    /// The available kinds of a group-version.
+    ///
+    /// # Errors
+    /// 404 when it is not there, 503 when its server does not answer.
+    pub(crate) fn available(&self, group: &str, version: &str) -> Result<(), Failure> {
+        let versions = self.versions_of(group);
+        let found = versions.iter().find(|it| it.version == version);
+        if !versions.is_empty() && self.fault(group).is_some() || found.is_some_and(|it| !it.available) {
             return Err(Failure::unavailable());
         }
-        if !versions(kinds).contains(&version) {
-            return Err(Failure::no_route());
+        match found {
+            Some(_) => Ok(()),
+            None if !versions.is_empty() && kinds::GROUPS.contains(&group) => Err(Failure::no_route()),
+            None => Err(Failure::no_group()),
         }
-        let mut resources = Vec::new();
-        for kind in kinds.iter().filter(|it| it.serves(version)) {
-            let mut resource = json!({
-                "name": kind.plural, "singularName": kind.singular, "namespaced": kind.namespaced, "kind": kind.kind,
-                "verbs": kind.verbs(),
-            });
-            for (field, list) in [("shortNames", &kind.short), ("categories", &kind.categories)] {
-                if !list.is_empty() {
-                    resource[field] = json!(list);
-                }
-            }
-            resources.push(resource);
-            for sub in kind.rules.subresources {
-                resources.push(json!({
-                    "name": format!("{}/{sub}", kind.plural), "singularName": "", "namespaced": kind.namespaced,
-                    "kind": kind.kind, "verbs": verbs_of(sub),
-                }));
-            }
-        }
+    }
+
+    fn resources(&self, group: &str, version: &str) -> Result<Value, Failure> {
+        self.available(group, version)?;
+        let resources: Vec<Value> = self.kinds(group, version).flat_map(|it| legacy_resources(it, version)).collect();
         Ok(json!({
             "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": join(group, version), "resources": resources,
         }))
     }
 }
 
-fn aggregated_resource(kind: &Kind) -> Value {
-    let response = json!({ "group": "", "version": "", "kind": kind.kind });
+/// What a subresource is and can.
+struct Sub {
+    name: &'static str,
+    /// Group, version and kind of what it speaks, where that is another than its parent's.
+    kind: Option<(&'static str, &'static str, &'static str)>,
+    verbs: &'static [&'static str],
+}
+
+/// The subresources of a kind as a version shows them: in the order of names, or of their declaration.
+fn subresources(kind: &Kind, version: &str) -> Vec<Sub> {
+    let mut names: Vec<&'static str> = kind.rules.subresources.to_vec();
+    if let Some(declared) = kind.declared(version) {
+        let status = declared.status.then_some("status");
+        names = status.into_iter().chain(declared.scale.is_some().then_some("scale")).collect();
+    } else {
+        names.sort_unstable();
+    }
+    names.into_iter().map(sub).collect()
+}
+
+fn sub(name: &'static str) -> Sub {
+    const CHANGED: &[&str] = &["get", "patch", "update"];
+    let (kind, verbs): (_, &'static [&'static str]) = match name {
+        "finalize" => (None, &["update"]),
+        "scale" => (Some(("autoscaling", "v1", "Scale")), CHANGED),
+        "binding" => (Some(("", "", "Binding")), &["create"]),
+        "eviction" => (Some(("policy", "v1", "Eviction")), &["create"]),
+        _ => (None, CHANGED),
+    };
+    Sub { name, kind, verbs }
+}
+
+/// Verbs in the order in which each server lists them.
+fn verbs(kind: &Kind) -> Vec<&'static str> {
+    if kind.custom {
+        return vec!["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
+    }
+    kind.verbs()
+}
+
+fn aggregated_resource(kind: &Kind, version: &str) -> Value {
+    // Built-in groups leave out what equals their own.
+    let own = if kind.custom { (kind.group.as_str(), version) } else { ("", "") };
+    let response = json!({ "group": own.0, "version": own.1, "kind": kind.kind });
     let mut resource = json!({
         "resource": kind.plural, "responseKind": response, "singularResource": kind.singular,
-        "scope": if kind.namespaced { "Namespaced" } else { "Cluster" }, "verbs": kind.verbs(),
+        "scope": if kind.namespaced { "Namespaced" } else { "Cluster" }, "verbs": verbs(kind),
     });
+    add_words(&mut resource, kind);
+    let subresources: Vec<Value> = subresources(kind, version)
+        .into_iter()
+        .map(|it| {
+            let response = match it.kind {
+                Some((group, version, kind)) => json!({ "group": group, "version": version, "kind": kind }),
+                None => response.clone(),
+            };
+            json!({ "subresource": it.name, "responseKind": response, "verbs": it.verbs })
+        })
+        .collect();
+    if !subresources.is_empty() {
+        resource["subresources"] = subresources.into();
+    }
+    resource
+}
+
+fn add_words(resource: &mut Value, kind: &Kind) {
     for (field, list) in [("shortNames", &kind.short), ("categories", &kind.categories)] {
         if !list.is_empty() {
             resource[field] = json!(list);
         }
     }
-    if !kind.rules.subresources.is_empty() {
-        let sub = |it: &&str| json!({ "subresource": it, "responseKind": response, "verbs": verbs_of(it) });
-        resource["subresources"] = kind.rules.subresources.iter().map(sub).collect();
-    }
-    resource
 }
 
-fn verbs_of(sub: &str) -> &'static [&'static str] {
-    if sub == "finalize" { &["update"] } else { &["get", "patch", "update"] }
-}
-
-fn legacy_group(group: &str, kinds: &[Arc<Kind>]) -> Value {
-    let versions: Vec<Value> = versions(kinds)
-        .into_iter()
-        .map(|version| json!({ "groupVersion": join(group, version), "version": version }))
-        .collect();
-    json!({ "name": group, "preferredVersion": versions.first(), "versions": versions })
-}
-
-/// All versions of a group's kinds, preferred first.
-fn versions(kinds: &[Arc<Kind>]) -> Vec<&str> {
-    let mut versions = Vec::new();
-    for version in kinds.iter().flat_map(|it| &it.versions) {
-        if !versions.contains(&version.as_str()) {
-            versions.push(version.as_str());
+fn legacy_resources(kind: &Kind, version: &str) -> Vec<Value> {
+    let mut resource = json!({
+        "name": kind.plural, "singularName": kind.singular, "namespaced": kind.namespaced, "kind": kind.kind,
+        "verbs": verbs(kind),
+    });
+    add_words(&mut resource, kind);
+    let mut resources = vec![resource];
+    for it in subresources(kind, version) {
+        let (group, version, kind_name) = it.kind.unwrap_or(("", "", kind.kind.as_str()));
+        let mut resource = json!({
+            "name": format!("{}/{}", kind.plural, it.name), "singularName": "", "namespaced": kind.namespaced,
+            "kind": kind_name, "verbs": it.verbs,
+        });
+        if !version.is_empty() {
+            resource["group"] = group.into();
+            resource["version"] = version.into();
         }
+        resources.push(resource);
     }
-    versions
+    resources
 }

@@ -142,7 +142,7 @@ struct Recorder {
 }
 
 /// Trouble by API group.
-#[derive(Debug, Default, Clone)]
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Groups {
     pub(crate) broken: BTreeSet<String>,
     pub(crate) discovery: BTreeMap<String, DiscoveryFault>,

@@ -7,7 +7,7 @@
 //!
 //! Reading order: `kinds` (what is served, as a table), `store` (objects, versions, history) and `stored` (one object as bytes), `rest` (routes and verbs),
 //! then one file per concern: `read`, `list`, `watch`, `write`, `validate`, `patch`, `json_patch`, `strategic`, `delete`, `namespace`,
-//! `crd`, `discovery`, `table` (what kubectl prints); `direct` and `serve` are the other doors, `observe` tells of writes; `answer` is how all of them speak, `cluster` the way of a request through `faults`.
+//! `crd`, `apiservice`, `discovery`, `openapi`, `table` (what kubectl prints); `direct` and `serve` are the other doors, `observe` tells of writes; `answer` is how all of them speak, `cluster` the way of a request through `faults`.
 
 mod admission;
 mod defaults;
@@ -22,6 +22,7 @@ mod faults;
 mod rest;
 
 mod answer;
+mod apiservice;
 mod crd;
 mod delete;
 mod discovery;
@@ -29,6 +30,7 @@ mod json_patch;
 mod list;
 mod namespace;
 mod observe;
+mod openapi;
 mod patch;
 mod read;
 mod reviews;

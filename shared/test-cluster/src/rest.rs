@@ -7,6 +7,7 @@ use serde_json::json;
 use crate::{
     Failure, ResponseBody,
     answer::{self, Form},
+    apiservice,
     cluster::Shared,
     crd,
     delete::{self, DeleteOptions, Deleted},
@@ -243,12 +244,16 @@ async fn serve_resource(
 fn resolve(shared: &Shared, place: &Place) -> Result<Target, Failure> {
     let state = shared.state.lock();
     let table = kinds::table_key(&place.group, &place.resource);
-    let group_prefix = format!("{}/", place.group);
     let found = kinds::by_route(&table).or_else(|| state.tables.get(&table).map(|it| &it.kind));
     let Some(kind) = found.cloned() else {
         let built_in = kinds::GROUPS.contains(&place.group.as_str());
-        let known = built_in || state.tables.keys().any(|it| it.starts_with(&group_prefix));
-        return Err(if known { Failure::no_route() } else { Failure::no_group() });
+        return Err(if apiservice::is_unavailable(&state, &place.group, &place.version) {
+            Failure::unavailable()
+        } else if built_in {
+            Failure::no_route()
+        } else {
+            Failure::no_group()
+        });
     };
     let kind = crd::in_version(&kind, &place.version);
     let wrong_scope = match &place.namespace {
@@ -256,7 +261,7 @@ fn resolve(shared: &Shared, place: &Place) -> Result<Target, Failure> {
         None => kind.namespaced && place.name.is_some(),
     };
     if !kind.serves(&place.version) || wrong_scope {
-        return Err(Failure::no_route());
+        return Err(if kind.custom && !wrong_scope { Failure::no_group() } else { Failure::no_route() });
     }
     let name = place.name.clone().unwrap_or_default();
     match place.sub.as_deref() {

@@ -27,6 +27,8 @@ pub(crate) struct State {
     pub(crate) history: usize,
     /// Every object carries a `managedFields` entry.
     pub(crate) managed_fields: bool,
+    /// Raised by every write that may change what discovery shows.
+    pub(crate) served: u64,
     /// Raised to ask every watch for a bookmark.
     pub(crate) bookmark_calls: u64,
     pub(crate) observers: Observers,
@@ -90,6 +92,7 @@ impl State {
             rng: fastrand::Rng::with_seed(seed),
             history,
             managed_fields,
+            served: 0,
             bookmark_calls: 0,
             observers: Observers::default(),
             recent: Recent::default(),
@@ -164,6 +167,7 @@ impl State {
 
     /// Stores an object, new or changed, under the next version.
     pub(crate) fn put(&mut self, table: &str, key: &str, mut object: Value) -> Result<Arc<Value>, Failure> {
+        self.note_served(table);
         let version = self.version + 1;
         let limit = self.history;
         let it = self.tables.get_mut(table).ok_or_else(Failure::no_group)?;
@@ -184,6 +188,7 @@ impl State {
 
     /// Removes an object and returns its last state, with the version of the removal.
     pub(crate) fn remove(&mut self, table: &str, key: &str, now: Timestamp) -> Result<Arc<Value>, Failure> {
+        self.note_served(table);
         let version = self.version + 1;
         let limit = self.history;
         let it = self.tables.get_mut(table).ok_or_else(Failure::no_group)?;
@@ -205,6 +210,13 @@ impl State {
         self.version = event.version;
         self.progress.send_replace(event.version);
         self.tell(event);
+    }
+
+    /// What discovery shows follows from these two kinds, changed under the same lock as they are.
+    fn note_served(&mut self, table: &str) {
+        if matches!(table, kinds::CRDS | kinds::API_SERVICES) {
+            self.served += 1;
+        }
     }
 
     /// Makes every version before now too old to start from.

@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 use crate::{
     Failure,
     answer::Fault,
-    crd, kinds,
+    apiservice, crd, kinds,
     kinds::{Kind, NameRule},
     meta,
 };
@@ -168,6 +168,9 @@ pub(crate) fn created(kind: &Kind, object: &Value) -> Result<(), Failure> {
     common(kind, object, &mut faults);
     if kind.is(kinds::CRDS) {
         crd::check(object, &mut faults);
+    }
+    if kind.is(kinds::API_SERVICES) {
+        apiservice::check(object, &mut faults);
     }
     fail(kind, object, &faults)
 }

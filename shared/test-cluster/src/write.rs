@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::{
     Failure, admission,
     answer::Fault,
-    crd,
+    apiservice, crd,
     kinds::{self, Generation, Kind, StatusRule},
     meta, namespace, settle,
     store::{State, storage_key},
@@ -75,6 +75,7 @@ pub(crate) fn create(state: &mut State, target: &Target, body: Value, now: Times
     }
     let stored = state.put(&target.table, &key, object)?;
     crd::after_create(state, kind, &stored, now)?;
+    apiservice::after_write(state, kind, &stored, now)?;
     Ok(stored)
 }
 
@@ -129,6 +130,8 @@ pub(crate) fn prepare(
         namespace::on_create(&mut object);
     } else if kind.is(kinds::CRDS) {
         crd::complete(&mut object);
+    } else if kind.is(kinds::API_SERVICES) {
+        apiservice::complete(&mut object);
     }
     meta::tidy(&mut object);
     if state.managed_fields {
@@ -174,6 +177,8 @@ pub(crate) fn update(
     let mut next = combine(kind, current, next, part);
     if kind.is(kinds::NAMESPACES) {
         namespace::on_update(&mut next);
+    } else if kind.is(kinds::CRDS) {
+        crd::on_update(&mut next);
     }
     if part == Part::Main {
         admission::update(kind, current, &mut next);
@@ -194,7 +199,8 @@ pub(crate) fn update(
         return Ok(Arc::new(next));
     }
     let stored = state.put(&target.table, &target.key(), next)?;
-    crd::after_update(state, kind, &stored)?;
+    crd::after_update(state, kind, &stored, now)?;
+    apiservice::after_write(state, kind, &stored, now)?;
     Ok(stored)
 }
 

@@ -23,7 +23,7 @@ fn bar(name: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_definition_is_established_and_served_at_once() {
+async fn acceptance_api_115_a_definition_is_established_and_served_at_once() {
     let server = Server::new();
     let from = server.cluster.version();
     let mut watch = server.watch(&format!("{DEFINITIONS}?watch=1&resourceVersion={from}")).await;
@@ -54,7 +54,7 @@ async fn a_definition_is_established_and_served_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rules_of_custom_objects() {
+async fn acceptance_api_116_rules_of_custom_objects() {
     let server = Server::new();
     server.post(DEFINITIONS, definition(true)).await.expect(201);
     let created = server.post(BARS, bar("b")).await.expect(201);
@@ -109,7 +109,7 @@ async fn definitions_that_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_definition_takes_its_instances_along() {
+async fn acceptance_api_117_a_definition_takes_its_instances_along() {
     let server = Server::new();
     server.post(DEFINITIONS, definition(true)).await.expect(201);
     let mut held = bar("held");
@@ -122,7 +122,7 @@ async fn a_definition_takes_its_instances_along() {
     let path = format!("{DEFINITIONS}/bars.z.io");
     let marked = server.delete(&path, Value::Null).await.expect(200);
     assert_eq!(marked["metadata"]["finalizers"], json!(["customresourcecleanup.apiextensions.k8s.io"]));
-    assert_eq!(marked["status"]["conditions"][2]["reason"], "InstanceDeletionInProgress");
+    assert_eq!(marked["status"]["conditions"][2]["reason"], "InstanceDeletionPending");
     assert_eq!(marked["metadata"]["generation"], 1);
     assert_eq!(watch.names(2).await, ["DELETED free", "MODIFIED held"]);
     assert_eq!(names(&server.get(BARS).await.expect(200)), ["held"]);

@@ -17,7 +17,7 @@ fn version_of<'a>(document: &'a Value, group: &str) -> &'a Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_aggregated_form() {
+async fn acceptance_api_013_the_aggregated_form() {
     let server = Server::new();
     let answer = server.get_as("/apis", KUBECTL).await;
     assert_eq!(answer.header("content-type"), AGGREGATED);
@@ -49,7 +49,7 @@ async fn the_aggregated_form() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_legacy_forms() {
+async fn acceptance_api_014_the_legacy_forms() {
     let server = Server::new();
     assert_eq!(server.get("/api").await.expect(200)["versions"], json!(["v1"]));
     let groups = server.get("/apis").await.expect(200);
@@ -64,7 +64,8 @@ async fn the_legacy_forms() {
     assert_eq!(server.get("/apis/batch/v1").await.expect(200)["groupVersion"], "batch/v1");
     assert_eq!(server.get("/apis/batch/v9").await.code, 404);
     assert_eq!(server.get("/apis/nope").await.code, 404);
-    server.post("/apis", json!({})).await.refused(405, "MethodNotAllowed", "");
+    server.post("/apis", json!({})).await.expect(200);
+    server.post("/api/v1", json!({})).await.refused(405, "MethodNotAllowed", "");
 }
 
 #[tokio::test(start_paused = true)]
@@ -83,7 +84,7 @@ async fn one_group_fails() {
     server.cluster.fail_discovery("batch", DiscoveryFault::Stale);
     let document = server.get_as("/apis", AGGREGATED).await.expect(200);
     let batch = version_of(&document, "batch");
-    assert_eq!((&batch["freshness"], &batch["resources"]), (&json!("Stale"), &json!([])));
+    assert_eq!((&batch["freshness"], &batch["resources"]), (&json!("Stale"), &Value::Null));
     assert_eq!(version_of(&document, "apps")["freshness"], "Current");
     let legacy = server.get("/apis/batch/v1").await;
     assert_eq!((legacy.code, &legacy.text[..]), (503, &b"service unavailable\n"[..]));
@@ -106,4 +107,101 @@ async fn one_group_fails() {
     let document = server.get_as("/apis", AGGREGATED).await.expect(200);
     assert_eq!(version_of(&document, "batch")["freshness"], "Current");
     server.get("/apis/apps/v1/deployments").await.expect(200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_api_118_an_api_service_to_nowhere() {
+    const SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
+    let server = Server::new();
+    let service = json!({
+        "metadata": { "name": "v1.none.io" },
+        "spec": { "group": "none.io", "version": "v1", "groupPriorityMinimum": 100, "versionPriority": 1,
+                  "insecureSkipTLSVerify": true, "service": { "namespace": "default", "name": "nosvc" } },
+    });
+    let mut misnamed = service.clone();
+    misnamed["metadata"]["name"] = json!("none");
+    server.post(SERVICES, misnamed).await.refused(422, "Invalid", "metadata.name");
+    server.post(SERVICES, service).await.expect(201);
+    let stored = server.get(&format!("{SERVICES}/v1.none.io")).await.expect(200);
+    let condition = &stored["status"]["conditions"][0];
+    assert_eq!((&condition["status"], &condition["reason"]), (&json!("False"), &json!("ServiceNotFound")));
+    assert_eq!(condition["message"], r#"service/nosvc in "default" is not present"#);
+    assert_eq!(stored["spec"]["service"]["port"], 443);
+
+    let document = server.get_as("/apis", AGGREGATED).await.expect(200);
+    assert_eq!(group_names(&document).last(), Some(&"none.io"));
+    let last = document["items"].as_array().unwrap().last().unwrap();
+    assert_eq!(last["versions"], json!([{ "version": "v1", "freshness": "Stale" }]));
+    for path in ["/apis/none.io/v1", "/apis/none.io/v1/foos", "/apis/none.io/v1/namespaces/default/foos/x"] {
+        let answer = server.get(path).await;
+        assert_eq!((answer.code, &answer.text[..]), (503, &b"service unavailable\n"[..]), "{path}");
+    }
+    server.get("/apis/none.io").await.expect(200);
+    server.get("/apis/apps/v1").await.expect(200);
+
+    server.delete(&format!("{SERVICES}/v1.none.io"), Value::Null).await.expect(200);
+    assert_eq!(server.get("/apis/none.io/v1").await.code, 404);
+    let document = server.get_as("/apis", AGGREGATED).await.expect(200);
+    assert!(!group_names(&document).contains(&"none.io"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_group_version_that_is_served_has_its_api_service() {
+    let server = Server::new();
+    let names = |server: &Server| -> Vec<String> {
+        let all = server.cluster.list("APIService", "");
+        all.iter().map(|it| it["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let builtin = names(&server);
+    assert!(builtin.contains(&"v1.".to_owned()) && builtin.contains(&"v2.autoscaling".to_owned()), "{builtin:?}");
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": { "name": "bars.z.io" },
+        "spec": { "group": "z.io", "scope": "Cluster", "names": { "plural": "bars", "kind": "Bar" },
+            "versions": [
+                { "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": { "type": "object" } } },
+                { "name": "v2", "served": false, "storage": false, "schema": { "openAPIV3Schema": { "type": "object" } } },
+            ] },
+    });
+    server.cluster.create(definition);
+    assert!(names(&server).contains(&"v1.z.io".to_owned()) && !names(&server).contains(&"v2.z.io".to_owned()));
+    server.cluster.update("CustomResourceDefinition", "", "bars.z.io", |it| {
+        it["spec"]["versions"][1]["served"] = json!(true);
+    });
+    assert!(names(&server).contains(&"v2.z.io".to_owned()));
+    let group = server.get("/apis/z.io").await.expect(200);
+    assert_eq!(group["preferredVersion"]["version"], "v2");
+    server.cluster.delete("CustomResourceDefinition", "", "bars.z.io");
+    assert_eq!(names(&server), builtin);
+    assert_eq!(server.get("/apis/z.io").await.code, 404);
+}
+
+#[tokio::test(start_paused = true)]
+async fn open_api_as_far_as_kubectl_looks() {
+    let server = Server::new();
+    let index = server.get("/openapi/v3").await.expect(200);
+    let path = index["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str().unwrap().to_owned();
+    assert!(index["paths"]["api/v1"].is_object());
+    let apps = server.get(&path).await.expect(200);
+    let patch = &apps["paths"]["/apis/apps/v1/namespaces/{namespace}/deployments/{name}"]["patch"];
+    let gvk = json!({ "group": "apps", "version": "v1", "kind": "Deployment" });
+    assert_eq!(patch["x-kubernetes-group-version-kind"], gvk);
+    assert_eq!(patch["parameters"][0]["name"], "fieldValidation");
+    assert!(patch["requestBody"].is_null());
+    assert_eq!(server.get("/openapi/v3/apis/nope/v1").await.code, 404);
+    assert_eq!(server.get("/openapi/v2").await.code, 404);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_documents_accept() {
+    let server = Server::new();
+    for accept in ["text/html", "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"] {
+        server.get_as("/apis", accept).await.refused(406, "NotAcceptable", "only the following media types");
+    }
+    for accept in ["", "*/*", "application/*", "application/json", "text/html, application/json"] {
+        assert_eq!(server.get_as("/apis", accept).await.expect(200)["kind"], "APIGroupList", "{accept}");
+    }
+    server.get_as("/apis/apps/v1", AGGREGATED).await.refused(406, "NotAcceptable", "");
+    let before = server.get_as("/apis", AGGREGATED).await;
+    let again = server.get_as("/apis", AGGREGATED).await;
+    assert_eq!(before.header("etag"), again.header("etag"));
 }

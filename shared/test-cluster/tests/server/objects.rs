@@ -288,7 +288,7 @@ async fn what_is_not_there_and_what_is_not_served() {
         ("POST", "/api/v1/namespaces/default/pods/p/binding", 501),
         ("GET", "/apis/apps/v1/namespaces/default/deployments/d/scale", 501),
         ("POST", "/api/v1/namespaces/default/serviceaccounts/s/token", 501),
-        ("GET", "/openapi/v3", 501),
+        ("GET", "/metrics", 501),
         ("DELETE", "/api/v1/namespaces", 405),
         ("DELETE", "/api/v1/configmaps", 405),
         ("HEAD", "/api/v1/nodes", 405),

@@ -1,0 +1,126 @@
+//! Which names a definition may have beside those of its group.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use crate::meta;
+
+/// What became of the names that a definition asks for.
+#[derive(Debug, PartialEq)]
+pub(super) struct Verdict {
+    /// What goes into `status.acceptedNames`.
+    pub(super) accepted: Value,
+    /// Reason and message, when not all of them are accepted.
+    pub(super) problem: Option<(&'static str, String)>,
+}
+
+/// Judges the names of `definition`; `others` are the other definitions of its group, by what they have been given.
+pub(super) fn judge(definition: &Value, others: &[Value]) -> Verdict {
+    let (asked, own) = (&definition["spec"]["names"], &definition["status"]["acceptedNames"]);
+    let (mut resources, mut kinds) = (BTreeSet::new(), BTreeSet::new());
+    for names in others.iter().map(|it| &it["status"]["acceptedNames"]) {
+        resources.extend([text(names, "plural"), text(names, "singular")]);
+        resources.extend(meta::texts(names, "shortNames"));
+        kinds.extend([text(names, "kind"), text(names, "listKind")]);
+    }
+    let mut accepted = own.as_object().cloned().unwrap_or_default();
+    let mut problem = None;
+    // The last conflict is the one that is told.
+    for (field, reason, used) in [
+        ("plural", "PluralConflict", &resources),
+        ("singular", "SingularConflict", &resources),
+        ("shortNames", "ShortNamesConflict", &resources),
+        ("kind", "KindConflict", &kinds),
+        ("listKind", "ListKindConflict", &kinds),
+    ] {
+        match conflict(asked, own, field, used) {
+            Some(message) => problem = Some((reason, message)),
+            None => take(&mut accepted, asked, field),
+        }
+    }
+    take(&mut accepted, asked, "categories");
+    for field in ["plural", "kind"] {
+        accepted.entry(field).or_insert_with(|| json!(""));
+    }
+    Verdict { accepted: accepted.into(), problem }
+}
+
+fn text<'a>(names: &'a Value, field: &str) -> &'a str {
+    names[field].as_str().unwrap_or_default()
+}
+
+fn take(accepted: &mut Map<String, Value>, asked: &Value, field: &str) {
+    match asked.get(field) {
+        Some(value) => accepted.insert(field.into(), value.clone()),
+        None => accepted.remove(field),
+    };
+}
+
+/// Why a name, or one of several, cannot be given. What the definition has already stays its own.
+fn conflict(asked: &Value, own: &Value, field: &str, used: &BTreeSet<&str>) -> Option<String> {
+    let (wanted, had) = match field {
+        "shortNames" => (meta::texts(asked, field), meta::texts(own, field)),
+        _ => (vec![text(asked, field)], vec![text(own, field)]),
+    };
+    let taken = wanted.iter().filter(|it| !it.is_empty() && used.contains(**it) && !had.contains(it));
+    let taken: Vec<String> = taken.map(|it| format!("{it:?} is already in use")).collect();
+    match &taken[..] {
+        [] => None,
+        [one] => Some(one.clone()),
+        many => Some(format!("[{}]", many.join(", "))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asks(names: Value) -> Value {
+        json!({ "spec": { "names": names }, "status": { "acceptedNames": { "plural": "", "kind": "" } } })
+    }
+
+    fn has(names: Value) -> Value {
+        json!({ "status": { "acceptedNames": names } })
+    }
+
+    #[test]
+    fn names_in_use_are_not_given() {
+        let foo = has(json!({
+            "plural": "foos", "singular": "foo", "shortNames": ["fo"], "kind": "Foo", "listKind": "FooList",
+        }));
+        for (names, accepted, problem) in [
+            (
+                json!({ "plural": "bars", "singular": "bar", "kind": "Bar", "listKind": "BarList", "categories": ["all"] }),
+                json!({ "plural": "bars", "singular": "bar", "kind": "Bar", "listKind": "BarList", "categories": ["all"] }),
+                None,
+            ),
+            (
+                json!({ "plural": "xoos", "singular": "foo", "kind": "Foo", "listKind": "FooList" }),
+                json!({ "plural": "xoos", "kind": "" }),
+                Some(("ListKindConflict", r#""FooList" is already in use"#.to_owned())),
+            ),
+            (
+                json!({ "plural": "yoos", "singular": "yoo", "shortNames": ["foos", "fo"], "kind": "Yoo" }),
+                json!({ "plural": "yoos", "singular": "yoo", "kind": "Yoo" }),
+                Some(("ShortNamesConflict", r#"["foos" is already in use, "fo" is already in use]"#.to_owned())),
+            ),
+            (
+                json!({ "plural": "voos", "singular": "fo", "kind": "Voo" }),
+                json!({ "plural": "voos", "kind": "Voo" }),
+                Some(("SingularConflict", r#""fo" is already in use"#.to_owned())),
+            ),
+        ] {
+            let verdict = judge(&asks(names), std::slice::from_ref(&foo));
+            assert_eq!(verdict, Verdict { accepted, problem });
+        }
+    }
+
+    #[test]
+    fn a_name_once_given_stays() {
+        let mut own = asks(json!({ "plural": "foos", "kind": "Foo", "shortNames": ["f"] }));
+        own["status"]["acceptedNames"] = own["spec"]["names"].clone();
+        let late = has(json!({ "plural": "f", "kind": "Foo" }));
+        assert_eq!(judge(&own, &[late]).problem, None);
+    }
+}

@@ -1,0 +1,55 @@
+//! OpenAPI version 3, as far as kubectl looks: which kinds are there, and that their PATCH checks fields on the server.
+
+use serde_json::{Map, Value, json};
+
+use crate::{Failure, discovery::Catalogue, kinds::Kind};
+
+/// The index: where the document of each group-version is.
+pub(crate) fn index(catalogue: &Catalogue) -> Value {
+    let mut paths = Map::new();
+    for it in catalogue.versions().filter(|it| it.available) {
+        let path = path_of(&it.group, &it.version);
+        // kubectl keeps documents by this address: the hash changes with the kinds.
+        let kinds: Vec<&str> = catalogue.kinds(&it.group, &it.version).map(|it| it.kind.as_str()).collect();
+        let hash = hash(&kinds.join(","));
+        paths.insert(path.clone(), json!({ "serverRelativeURL": format!("/openapi/v3/{path}?hash={hash:016X}") }));
+    }
+    json!({ "paths": paths })
+}
+
+fn path_of(group: &str, version: &str) -> String {
+    if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
+}
+
+/// FNV-1a: any stable number will do.
+fn hash(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// The document of one group-version.
+pub(crate) fn document(catalogue: &Catalogue, group: &str, version: &str) -> Result<Value, Failure> {
+    catalogue.available(group, version)?;
+    let mut paths = Map::new();
+    let patched = catalogue.kinds(group, version).filter(|it| it.verbs().contains(&"patch"));
+    for kind in patched {
+        let base = path_of(group, version);
+        let namespace = if kind.namespaced { "/namespaces/{namespace}" } else { "" };
+        paths.insert(format!("/{base}{namespace}/{}/{{name}}", kind.plural), json!({ "patch": patch(kind, version) }));
+    }
+    Ok(json!({ "openapi": "3.0.0", "info": { "title": "Kubernetes", "version": "v1.36.2" }, "paths": paths }))
+}
+
+/// A PATCH that takes `fieldValidation`. Without a body described, kubectl merges by the types it was built with.
+///
+/// A kubectl built with a newer toolchain than its release's reads the embedded parts under their own names only.
+fn patch(kind: &Kind, version: &str) -> Value {
+    let gvk = json!({ "group": kind.group, "version": version, "kind": kind.kind });
+    let parameters = json!([{ "name": "fieldValidation", "in": "query" }]);
+    json!({
+        "parameters": parameters,
+        "responses": { "200": { "description": "OK" } },
+        "x-kubernetes-group-version-kind": gvk,
+        "Extensions": { "x-kubernetes-group-version-kind": gvk },
+        "OperationProps": { "parameters": parameters },
+    })
+}
