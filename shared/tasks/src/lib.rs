@@ -2,7 +2,10 @@
 //!
 //! A [`Scope`] owns tasks: dropping it ends all of them at their next await, which is how a simulation crashes a manager
 //! and how a test leaves nothing behind. A panic in a task outside a key's sync means that an invariant broke; it is
-//! never lost: [`Scope::panicked`] tells the manager, which ends the process.
+//! never lost: [`Scope::panicked`] tells the manager, which ends the process. Behind a [`Gate`] all tasks of a scope can be
+//! held where they stand, which is how a simulation stops a process for a while.
+
+mod gate;
 
 use std::{
     collections::HashMap,
@@ -18,12 +21,16 @@ use tokio::{
     task::{AbortHandle, JoinHandle},
 };
 
+pub use gate::Gate;
+
 /// Owns the tasks started through its spawners.
 pub struct Scope(Arc<Inner>);
 
 struct Inner {
     running: Mutex<Running>,
     panicked: watch::Sender<Option<String>>,
+    /// None but in a simulation.
+    gate: Option<Gate>,
 }
 
 #[derive(Default)]
@@ -46,7 +53,13 @@ impl Scope {
     /// A scope without tasks.
     #[must_use]
     pub fn new() -> Self {
-        Self(Arc::new(Inner { running: Mutex::default(), panicked: watch::Sender::new(None) }))
+        Self(Arc::new(Inner { running: Mutex::default(), panicked: watch::Sender::new(None), gate: None }))
+    }
+
+    /// The same, every task of it behind `gate`.
+    #[must_use]
+    pub fn behind(gate: Gate) -> Self {
+        Self(Arc::new(Inner { running: Mutex::default(), panicked: watch::Sender::new(None), gate: Some(gate) }))
     }
 
     /// Starts tasks here.
@@ -118,7 +131,7 @@ impl Spawner {
         let Some(id) = scope.reserve() else { return Task(None) };
         // Leaves the list however the task ends: finished, panicked or aborted.
         let leaves = Leaves { scope: weak.clone(), id };
-        let task = tokio::spawn(async move {
+        let work = async move {
             let _leaves = leaves;
             if let Err(panic) = AssertUnwindSafe(future).catch_unwind().await {
                 let message = format!("{name}: {}", panic_message(&*panic));
@@ -127,7 +140,11 @@ impl Spawner {
                     scope.panicked.send_replace(Some(message));
                 }
             }
-        });
+        };
+        let task = match &scope.gate {
+            None => tokio::spawn(work),
+            Some(gate) => tokio::spawn(gate.hold(work)),
+        };
         // Not under the lock above: a runtime that shuts down drops the task, and its place, within `spawn`.
         let mut running = scope.running.lock();
         if let Some(place) = running.tasks.get_mut(&id) {

@@ -1,0 +1,92 @@
+use std::{
+    future::Future,
+    sync::Arc,
+    task::{Poll, Waker},
+};
+
+use parking_lot::Mutex;
+
+/// Holds tasks where they stand while it is closed: how a simulation stops a process (as SIGSTOP does) while the world
+/// goes on. A scope without a gate knows nothing of it.
+#[derive(Clone, Default)]
+pub struct Gate(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    closed: bool,
+    /// Who came while it was closed.
+    waiting: Vec<Waker>,
+}
+
+impl Gate {
+    /// An open gate.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Nothing behind it runs from now on; what runs at this moment goes on to its next await.
+    pub fn close(&self) {
+        self.0.lock().closed = true;
+    }
+
+    /// Everything behind it goes on.
+    pub fn open(&self) {
+        let waiting = {
+            let mut state = self.0.lock();
+            state.closed = false;
+            std::mem::take(&mut state.waiting)
+        };
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    /// The same future behind the gate.
+    pub fn hold<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
+        let gate = self.clone();
+        let mut future = Box::pin(future);
+        std::future::poll_fn(move |cx| if gate.stops(cx.waker()) { Poll::Pending } else { future.as_mut().poll(cx) })
+    }
+
+    fn stops(&self, waker: &Waker) -> bool {
+        let mut state = self.0.lock();
+        if state.closed && !state.waiting.iter().any(|it| it.will_wake(waker)) {
+            state.waiting.push(waker.clone());
+        }
+        state.closed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::{sleep, timeout};
+
+    use crate::{Gate, Scope};
+
+    const SEC: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_behind_a_closed_gate_stands_still_and_goes_on_when_it_opens() {
+        let gate = Gate::new();
+        let scope = Scope::behind(gate.clone());
+        let task = scope.spawner().spawn("sleeper", sleep(SEC));
+        gate.close();
+        sleep(SEC * 20).await;
+        assert_eq!(scope.len(), 1, "its time is over, but it does not run");
+        gate.open();
+        timeout(SEC, task.ended()).await.expect("it goes on at once");
+        assert!(scope.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_scope_whose_gate_is_closed_can_be_dropped() {
+        let gate = Gate::new();
+        let scope = Scope::behind(gate.clone());
+        let task = scope.spawner().spawn("sleeper", sleep(SEC));
+        gate.close();
+        sleep(SEC * 2).await;
+        drop(scope);
+        timeout(SEC, task.ended()).await.expect("dropped where it stood");
+    }
+}
