@@ -255,7 +255,7 @@ impl TestCluster {
         state.bookmark_calls += 1;
         let version = state.version;
         for table in state.tables.values() {
-            table.signal.send_replace(version);
+            table.signal.send(version);
         }
     }
 
@@ -289,7 +289,7 @@ impl TestCluster {
         let (table, version) = (find(&state, resource).table(), state.version);
         if let Some(table) = state.tables.get_mut(&table) {
             change(&mut table.watches);
-            table.signal.send_replace(version);
+            table.signal.send(version);
         }
     }
 

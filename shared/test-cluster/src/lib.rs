@@ -13,6 +13,7 @@ mod admission;
 mod defaults;
 mod kinds;
 mod meta;
+mod signal;
 mod store;
 mod stored;
 mod versions;

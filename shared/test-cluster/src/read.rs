@@ -42,11 +42,11 @@ pub(crate) fn version(query: &Query) -> Result<u64, Failure> {
 
 /// Waits, 3 s at most, until the cluster has reached a version.
 pub(crate) async fn wait_for(shared: &Shared, version: u64) -> Result<(), Failure> {
-    let mut progress = shared.state.lock().progress.subscribe();
+    let progress = shared.state.lock().progress.subscribe();
     // The sender lives in the cluster, which this request holds.
-    let reached = tokio::time::timeout(WAIT, progress.wait_for(|it| *it >= version)).await;
+    let reached = tokio::time::timeout(WAIT, progress.reaches(version)).await;
     match reached {
-        Ok(_) => Ok(()),
+        Ok(()) => Ok(()),
         Err(_) => Err(Failure::too_large_version(version, shared.state.lock().version)),
     }
 }

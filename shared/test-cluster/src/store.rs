@@ -7,13 +7,13 @@ use std::{
 
 use clock::Timestamp;
 use serde_json::Value;
-use tokio::sync::watch;
 
 use crate::{
     Failure, crd, kinds,
     kinds::Kind,
     meta,
     observe::Observers,
+    signal,
     stored::{Change, Stored},
 };
 
@@ -36,7 +36,7 @@ pub(crate) struct State {
     /// Tables whose definition is gone, for the watches that have not shown their last changes yet.
     retired: Vec<Table>,
     /// Tells reads that wait for a version.
-    pub(crate) progress: watch::Sender<u64>,
+    pub(crate) progress: signal::Sender,
     next_table: u64,
     next_address: u32,
 }
@@ -53,7 +53,7 @@ pub(crate) struct Table {
     /// The version of the youngest change that is no longer remembered.
     pub(crate) forgotten: u64,
     /// Wakes the watches of this table.
-    pub(crate) signal: watch::Sender<u64>,
+    pub(crate) signal: signal::Sender,
     pub(crate) watches: WatchFaults,
 }
 
@@ -97,7 +97,7 @@ impl State {
             observers: Observers::default(),
             recent: Recent::default(),
             retired: Vec::new(),
-            progress: watch::Sender::new(0),
+            progress: signal::Sender::new(0),
             next_table: 0,
             next_address: 0,
         };
@@ -123,7 +123,7 @@ impl State {
             events: VecDeque::new(),
             floor,
             forgotten: floor,
-            signal: watch::Sender::new(0),
+            signal: signal::Sender::new(0),
             watches: WatchFaults::default(),
             kind,
         };
@@ -133,7 +133,7 @@ impl State {
     /// Ends a kind: its watches show what they have not shown yet, and end.
     pub(crate) fn retire_table(&mut self, table: &str) {
         if let Some(table) = self.tables.remove(table) {
-            table.signal.send_replace(self.version);
+            table.signal.send(self.version);
             self.retired.push(table);
         }
     }
@@ -208,7 +208,7 @@ impl State {
 
     fn advance(&mut self, event: &Event) {
         self.version = event.version;
-        self.progress.send_replace(event.version);
+        self.progress.send(event.version);
         self.tell(event);
     }
 
@@ -237,7 +237,7 @@ impl Table {
                 self.floor = self.floor.max(old.version);
             }
         }
-        self.signal.send_replace(event.version);
+        self.signal.send(event.version);
         event
     }
 

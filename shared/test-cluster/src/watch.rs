@@ -7,7 +7,6 @@ use http::Response;
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use serde_json::{Value, json};
-use tokio::sync::watch::Receiver;
 
 use crate::{
     BoxError, Failure, ResponseBody,
@@ -16,6 +15,7 @@ use crate::{
     kinds, list, read,
     rest::Query,
     selectors::Selectors,
+    signal::Receiver,
     store::{Event, Table},
     stored::{self, Change, Stored},
     table::{self, Look},
@@ -35,7 +35,7 @@ struct Watching {
     view: View,
     table: u64,
     number: u64,
-    signal: Receiver<u64>,
+    signal: Receiver,
     /// Frames that are ready to go.
     ready: VecDeque<Bytes>,
     /// The first set, encoded only as it is read.
@@ -235,7 +235,7 @@ async fn next(mut it: Watching) -> Option<(Result<Frame<Bytes>, BoxError>, Watch
             Found::Ended => return None,
             Found::Frozen => {
                 // Neither the deadline nor a bookmark gets through.
-                let _ = it.signal.changed().await;
+                it.signal.changed().await;
             }
             Found::Nothing => {
                 if it.shared.clock.now() >= it.deadline {
@@ -404,7 +404,7 @@ impl Watching {
         let until = if self.bookmarks { self.next_bookmark.min(self.deadline) } else { self.deadline };
         tokio::select! {
             biased;
-            _ = self.signal.changed() => {}
+            () = self.signal.changed() => {}
             () = tokio::time::sleep_until(until) => {
                 let now = self.shared.clock.now();
                 if self.bookmarks && now >= self.next_bookmark && now < self.deadline {
