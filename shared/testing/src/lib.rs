@@ -2,6 +2,7 @@
 
 mod log;
 mod rig;
+pub mod sim;
 
 pub use log::{Log, listen};
 pub use rig::Rig;

@@ -22,7 +22,20 @@ impl Rig {
     /// Everything that asks `server` has these limits.
     #[must_use]
     pub fn new(server: Transport, clock: Clock, limits: Limits) -> Self {
-        let (scope, metrics, stop) = (Scope::new(), Metrics::new(), CancellationToken::new());
+        Self::within(Scope::new(), CancellationToken::new(), server, clock, limits, 7)
+    }
+
+    /// The same in a scope that is there already, with a seed of its own.
+    #[must_use]
+    pub fn within(
+        scope: Scope,
+        stop: CancellationToken,
+        server: Transport,
+        clock: Clock,
+        limits: Limits,
+        seed: u64,
+    ) -> Self {
+        let metrics = Metrics::new();
         let environment = client::Environment {
             clock: clock.clone(),
             metrics: metrics.clone(),
@@ -36,7 +49,7 @@ impl Rig {
             clock: clock.clone(),
             metrics: metrics.clone(),
             spawner: scope.spawner(),
-            rng_seed: 7,
+            rng_seed: seed,
         });
         let deps = Deps {
             informers,
@@ -45,7 +58,7 @@ impl Rig {
             metrics,
             spawner: scope.spawner(),
             limits,
-            seed: 7,
+            seed,
             resync: Duration::ZERO,
             host: "host".to_owned(),
             stopping: stop.clone(),

@@ -1,0 +1,210 @@
+use std::{future::Future, pin::pin, sync::Arc, time::Duration};
+
+use client::{Body, BoxError, Incoming, Transport, Unreachable};
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt, Full};
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+use super::{
+    World,
+    asked::Asked,
+    plan::{Fate, Trouble},
+    process::Incarnation,
+    stale,
+    stream::Stream,
+    world::Writer,
+};
+
+type Answer = Result<Response<Incoming>, BoxError>;
+
+/// The way between one process and the cluster: every fault of the network and of a server in trouble is made here.
+pub(crate) fn transport(world: World, from: Arc<Incarnation>) -> Transport {
+    let service = tower::service_fn(move |request| carry(world.clone(), from.clone(), request));
+    Transport::new(service)
+}
+
+async fn carry(world: World, from: Arc<Incarnation>, request: Request<Body>) -> Answer {
+    if from.is_gone() {
+        world.breaks(format!("{} still asks for {}, though all of it was dropped", from.name, request.uri()));
+    }
+    if from.is_dying() {
+        // Killed within the present poll.
+        return std::future::pending().await;
+    }
+    let asked = Asked::of(&request);
+    let sent = world.now();
+    if let Err(wrong) = from.sends(&asked, sent) {
+        world.breaks(wrong);
+    }
+    let number = world.counts().request();
+    let fate = world.plan().request(&asked, number);
+    world.trace(|| {
+        let trouble = if fate == Fate::Served { String::new() } else { format!("   !! {fate:?}") };
+        format!("{} > {number} {asked}{trouble}", from.name)
+    });
+    let released = asked.is_lease() && asked.is_update() && gives_back(&request);
+    if released {
+        from.releases();
+    }
+    let answer = meet(&world, &from, &asked, request, fate).await;
+    world.trace(|| match &answer {
+        Ok(answer) => format!("{} < {number} {}", from.name, answer.status().as_u16()),
+        Err(err) => format!("{} < {number} {err}", from.name),
+    });
+    if asked.is_lease() && asked.is_write() && !released && answer.as_ref().is_ok_and(|it| it.status().is_success()) {
+        from.renewed(sent);
+    }
+    let answer = answer?;
+    if !asked.is_watch() || !answer.status().is_success() {
+        return Ok(answer);
+    }
+    Ok(answer.map(|body| Stream::over(body, world, from.name.clone(), number)))
+}
+
+/// Lets a request meet its fate.
+async fn meet(world: &World, from: &Arc<Incarnation>, asked: &Asked, request: Request<Body>, fate: Fate) -> Answer {
+    let served = served(world.clone(), from.clone(), asked.clone(), request);
+    match fate {
+        Fate::Served => served.await,
+        Fate::Slow(time) => travels(world, served, time, true).await,
+        Fate::OnItsWay(time) => travels(world, served, time, false).await,
+        Fate::Refused => Err(Unreachable("connection refused".to_owned()).into()),
+        Fate::Reset => Err("connection reset".into()),
+        Fate::AnswerLost => {
+            served.await?;
+            Err("connection reset before the answer".into())
+        }
+        Fate::AnswerLate(time) => {
+            let answer = served.await;
+            tokio::time::sleep(time).await;
+            answer
+        }
+        Fate::Hung => std::future::pending().await,
+        Fate::Answered(trouble) => Ok(trouble.answer()),
+        Fate::ServedBut(trouble) => {
+            served.await?;
+            Ok(trouble.answer())
+        }
+        Fate::Raced => {
+            world.touch(&asked.resource, &asked.namespace, &asked.name);
+            served.await
+        }
+        Fate::CrashBefore => {
+            from.kill();
+            std::future::pending().await
+        }
+        Fate::CrashAfter => {
+            // Dropped with its answer.
+            let _ = served.await;
+            from.kill();
+            std::future::pending().await
+        }
+        Fate::Paused(time) => {
+            from.pause(world, time);
+            served.await
+        }
+        Fate::Stopped => {
+            from.stop.cancel();
+            served.await
+        }
+    }
+}
+
+/// Serves a request after `time` on its way, which goes on while its sender stands still. It ends with its sender's
+/// patience, or not even then.
+async fn travels(
+    world: &World,
+    served: impl Future<Output = Answer> + Send + 'static,
+    time: Duration,
+    ends_with_sender: bool,
+) -> Answer {
+    let (mut tell, told) = tokio::sync::oneshot::channel();
+    world.spawn("request on its way", async move {
+        tokio::select! {
+            biased;
+            () = tell.closed(), if ends_with_sender => return,
+            () = tokio::time::sleep(time) => {}
+        }
+        // Nobody waits any more, but served it is.
+        let _ = tell.send(served.await);
+    });
+    told.await.unwrap_or_else(|_| Err("the world has ended".into()))
+}
+
+/// Has the cluster serve a request, from a state of the past where that is allowed and planned.
+async fn served(world: World, from: Arc<Incarnation>, asked: Asked, request: Request<Body>) -> Answer {
+    let past = asked.not_older_than().and_then(|oldest| {
+        let newest = world.cluster().version();
+        let version = world.plan().state(oldest, newest.max(oldest))?;
+        (version < newest && version > 0).then_some(version)
+    });
+    if let Some(version) = past {
+        let service = world.cluster().service();
+        let asked_again = stale::rewrite(&asked, request, version, |it| service.clone().oneshot(it));
+        if let Some(answer) = as_writer(&world, &from, &asked, asked_again).await? {
+            world.trace(|| format!("{}   !! shown the state of {version}", from.name));
+            return Ok(answer);
+        }
+        // Compacted away: no server shows it.
+        return Ok(Trouble::Unavailable.answer());
+    }
+    as_writer(&world, &from, &asked, world.cluster().service().oneshot(request)).await
+}
+
+/// Whatever is stored while this runs was written by `from`.
+async fn as_writer<F: Future>(world: &World, from: &Arc<Incarnation>, asked: &Asked, work: F) -> F::Output {
+    let mut work = pin!(work);
+    std::future::poll_fn(|cx| {
+        world.writes(Some(Writer { process: from.clone(), needs_term: asked.needs_term() }));
+        let polled = work.as_mut().poll(cx);
+        world.writes(None);
+        polled
+    })
+    .await
+}
+
+/// True for a Lease without a holder.
+fn gives_back(request: &Request<Body>) -> bool {
+    // A body of bytes is there at once.
+    let Some(Ok(body)) = futures::FutureExt::now_or_never(request.body().clone().collect()) else { return false };
+    let lease: Value = serde_json::from_slice(&body.to_bytes()).unwrap_or_default();
+    request.method() == Method::PUT && lease["spec"]["holderIdentity"].as_str().unwrap_or_default().is_empty()
+}
+
+impl Trouble {
+    fn answer(self) -> Response<Incoming> {
+        let status = |code: u16, reason: &str, message: &str| {
+            json!({
+                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+                "message": message, "reason": reason, "code": code,
+            })
+        };
+        let (code, body) = match self {
+            Self::Busy => (429, Value::from("Too many requests, please try again later.")),
+            Self::Storage => (500, status(500, "InternalError", "etcdserver: request timed out")),
+            Self::Unavailable => (503, Value::from("service unavailable")),
+            Self::Timeout => (504, status(504, "Timeout", "request did not complete within the allotted timeout")),
+            Self::NoStream => {
+                let why = "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch unless the WatchList \
+                           feature gate is enabled";
+                (422, status(422, "Invalid", why))
+            }
+        };
+        let (form, text) = match body {
+            Value::String(text) => ("text/plain; charset=utf-8", text),
+            body => ("application/json", body.to_string()),
+        };
+        let body = Full::from(text).map_err(|never| match never {}).boxed_unsync();
+        let mut answer = Response::new(body);
+        *answer.status_mut() = http::StatusCode::from_u16(code).unwrap_or_default();
+        answer.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(form));
+        if self == Self::Busy {
+            answer.headers_mut().insert(http::header::RETRY_AFTER, http::HeaderValue::from_static("1"));
+        }
+        answer
+    }
+}
+
+/// The longest that the network holds anything; liveness bounds must leave room for it.
+pub const LONGEST_DELAY: Duration = Duration::from_secs(40);

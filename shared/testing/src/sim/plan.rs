@@ -1,0 +1,350 @@
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use super::asked::Asked;
+
+const MS: Duration = Duration::from_millis(1);
+const SEC: Duration = Duration::from_secs(1);
+/// Longer than a lease lasts.
+const LONG_PAUSE: Duration = Duration::from_secs(25);
+/// A request that the network holds longer than this, beyond the end of its sender's term, would be applied in the term
+/// of another one: against that no fence helps, and no real network is known to do it behind a connection that lives.
+const WRITE_ON_ITS_WAY: u64 = 4_000;
+
+/// What becomes of one request. Everything here is what a healthy client must expect of a real API server.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Fate {
+    Served,
+    /// Served after this time, unless the client gives up before.
+    Slow(Duration),
+    /// Served after this time, whoever still waits for it.
+    OnItsWay(Duration),
+    /// No connection.
+    Refused,
+    /// The connection breaks before it is served.
+    Reset,
+    /// Served, but the connection breaks before the answer.
+    AnswerLost,
+    /// Served, and answered after this time.
+    AnswerLate(Duration),
+    /// Not served, not answered.
+    Hung,
+    /// Not served, but answered so.
+    Answered(Trouble),
+    /// Served, but answered so.
+    ServedBut(Trouble),
+    /// Somebody else changes the same object just before.
+    Raced,
+    CrashBefore,
+    CrashAfter,
+    /// The process stands still before its next await, with this request sent.
+    Paused(Duration),
+    /// The process is asked to stop.
+    Stopped,
+}
+
+/// Answers of a server in trouble.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// 429 in plain text, with `Retry-After`.
+    Busy,
+    /// 500 of a storage that did not answer.
+    Storage,
+    /// 503 in plain text.
+    Unavailable,
+    /// 504: not within its time.
+    Timeout,
+    /// 422 of a server that streams no first sets.
+    NoStream,
+}
+
+/// What becomes of one event of a watch.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Shown {
+    Now,
+    /// After this time; what follows comes after it.
+    Late(Duration),
+    /// The connection breaks before it.
+    Reset,
+    /// The watch ends before it, as after its time.
+    End,
+    /// The connection breaks, and what was shown is too old to go on from.
+    Expired,
+    /// Silent from here on, but open.
+    Frozen,
+    /// The connection breaks; the next try is refused, and the set that follows is as old as it may be.
+    BackInTime,
+}
+
+/// What happens to a whole process out of the blue.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Blow {
+    Crash,
+    Pause(Duration),
+    Stop,
+}
+
+/// Who decides what goes wrong.
+pub(crate) enum Plan {
+    Calm,
+    Random(Random),
+    Script(Script),
+}
+
+/// How wild a seed is, drawn from it.
+pub(crate) struct Random {
+    rng: Rng,
+    /// Of a thousand.
+    requests: u32,
+    events: u32,
+    latency: u64,
+    blows: Option<Duration>,
+    stale: bool,
+    pub(crate) streams: bool,
+}
+
+/// One fault, at one place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Script {
+    pub(crate) kind: Kind,
+    pub(crate) at: u64,
+    /// What follows from a fault that takes two steps.
+    refuse_watch: bool,
+    go_back: bool,
+}
+
+/// What an exhaustive sweep does at each place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    CrashBefore,
+    CrashAfter,
+    LoseAnswer,
+    FailRequest,
+    ErrorAfter,
+    Race,
+    Pause,
+    Stop,
+    DelayEvent,
+    DropEvent,
+    ExpireEvent,
+    FreezeEvent,
+    BackInTime,
+    FirstView,
+}
+
+/// Where a fault can be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    Request,
+    Event,
+    Version,
+}
+
+/// Every kind, by the name under which `SWEEP` knows it.
+pub(crate) const KINDS: [(&str, Kind, Place); 14] = [
+    ("crash-before-request", Kind::CrashBefore, Place::Request),
+    ("crash-after-request", Kind::CrashAfter, Place::Request),
+    ("lose-answer", Kind::LoseAnswer, Place::Request),
+    ("fail-request", Kind::FailRequest, Place::Request),
+    ("error-after-request", Kind::ErrorAfter, Place::Request),
+    ("race-before-request", Kind::Race, Place::Request),
+    ("pause-at-request", Kind::Pause, Place::Request),
+    ("stop-at-request", Kind::Stop, Place::Request),
+    ("delay-event", Kind::DelayEvent, Place::Event),
+    ("drop-before-event", Kind::DropEvent, Place::Event),
+    ("expire-before-event", Kind::ExpireEvent, Place::Event),
+    ("freeze-before-event", Kind::FreezeEvent, Place::Event),
+    ("back-in-time-before-event", Kind::BackInTime, Place::Event),
+    ("first-view-at-version", Kind::FirstView, Place::Version),
+];
+
+impl Plan {
+    pub(crate) fn script(kind: Kind, at: u64) -> Self {
+        Self::Script(Script { kind, at, refuse_watch: false, go_back: false })
+    }
+
+    pub(crate) fn random(seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed ^ 0x5eed_0fa1);
+        let mut of = |choices: &[u32]| choices[rng.usize(..choices.len())];
+        let (requests, events) = (of(&[0, 10, 40, 120]), of(&[0, 20, 100, 300]));
+        let latency = of(&[0, 3, 20, 150]).into();
+        let blows = Some(of(&[0, 0, 20, 8])).filter(|it| *it > 0).map(|it| SEC * it);
+        let (stale, streams) = (of(&[0, 1]) == 1, of(&[0, 1, 1, 1]) == 1);
+        Self::Random(Random { rng, requests, events, latency, blows, stale, streams })
+    }
+
+    /// What becomes of a request; the first has number 0.
+    pub(crate) fn request(&mut self, asked: &Asked, number: u64) -> Fate {
+        match self {
+            Self::Calm => Fate::Served,
+            Self::Random(it) => it.request(asked),
+            Self::Script(it) => it.request(asked, number),
+        }
+    }
+
+    pub(crate) fn event(&mut self, number: u64) -> Shown {
+        match self {
+            Self::Calm => Shown::Now,
+            Self::Random(it) => it.event(),
+            Self::Script(it) => it.event(number),
+        }
+    }
+
+    /// Which state to show, between the oldest allowed and the newest.
+    pub(crate) fn state(&mut self, oldest: u64, newest: u64) -> Option<u64> {
+        match self {
+            Self::Calm => None,
+            Self::Random(it) => (it.stale && it.rng.bool()).then(|| it.rng.u64(oldest..=newest)),
+            Self::Script(it) if it.kind == Kind::FirstView => Some(it.at.clamp(oldest, newest)),
+            Self::Script(it) => std::mem::take(&mut it.go_back).then_some(oldest),
+        }
+    }
+
+    /// How long until the next blow, for how long the one that was struck keeps a process down, and which it is.
+    pub(crate) fn next_blow(&mut self) -> Option<(Duration, Blow)> {
+        let Self::Random(it) = self else { return None };
+        let mean = it.blows?;
+        let wait = mean.mul_f64(it.rng.f64() * 2.0);
+        let blow = match it.rng.u8(0..5) {
+            0 | 1 => Blow::Crash,
+            2 => Blow::Pause(SEC * it.rng.u32(1..12)),
+            3 => Blow::Pause(LONG_PAUSE.mul_f64(0.5 + it.rng.f64())),
+            _ => Blow::Stop,
+        };
+        Some((wait, blow))
+    }
+
+    /// A choice that belongs to the plan.
+    pub(crate) fn below(&mut self, count: usize) -> usize {
+        match self {
+            Self::Random(it) => it.rng.usize(..count),
+            Self::Calm | Self::Script(_) => 0,
+        }
+    }
+
+    /// When a process that has ended starts again.
+    pub(crate) fn restart(&mut self) -> Duration {
+        match self {
+            Self::Random(it) => MS * it.rng.u32(100..4_000),
+            Self::Calm | Self::Script(_) => SEC,
+        }
+    }
+}
+
+impl Random {
+    fn request(&mut self, asked: &Asked) -> Fate {
+        let rng = &mut self.rng;
+        if !self.streams && asked.is_set() {
+            return Fate::Answered(Trouble::NoStream);
+        }
+        if rng.u32(..1_000) >= self.requests {
+            let latency = if self.latency == 0 { 0 } else { rng.u64(..self.latency) };
+            // Most requests are quick on any network.
+            return if latency == 0 || rng.u8(..3) > 0 { Fate::Served } else { Fate::Slow(MS * latency as u32) };
+        }
+        let within = |rng: &mut Rng, most: u64| Duration::from_millis(rng.u64(..most));
+        match rng.u8(..24) {
+            0 | 1 => Fate::Refused,
+            2 => Fate::Reset,
+            3 | 4 => Fate::AnswerLost,
+            5 | 6 => Fate::AnswerLate(within(rng, 30_000)),
+            7 => Fate::Hung,
+            8..=10 => Fate::OnItsWay(within(rng, on_its_way(asked))),
+            11 => Fate::Answered(Trouble::Busy),
+            12 => Fate::Answered(Trouble::Storage),
+            13 => Fate::Answered(Trouble::Unavailable),
+            14 => Fate::Answered(Trouble::Timeout),
+            15 => Fate::ServedBut(Trouble::Storage),
+            16 => Fate::ServedBut(Trouble::Timeout),
+            17..=19 if asked.is_update() => Fate::Raced,
+            17..=19 => Fate::Served,
+            20 => Fate::CrashBefore,
+            21 => Fate::CrashAfter,
+            22 => Fate::Paused(SEC * rng.u32(1..30)),
+            _ => Fate::Stopped,
+        }
+    }
+
+    fn event(&mut self) -> Shown {
+        let rng = &mut self.rng;
+        if rng.u32(..1_000) >= self.events {
+            return Shown::Now;
+        }
+        match rng.u8(..12) {
+            0..=4 => Shown::Late(MS * rng.u32(..2_000)),
+            5 | 6 => Shown::Late(MS * rng.u32(..40_000)),
+            7 => Shown::Reset,
+            8 => Shown::End,
+            9 | 10 => Shown::Expired,
+            _ => Shown::Frozen,
+        }
+    }
+}
+
+/// For how long the network may hold a request, whoever waits.
+fn on_its_way(asked: &Asked) -> u64 {
+    match asked.is_write() {
+        true if asked.is_lease() => 12_000,
+        true => WRITE_ON_ITS_WAY,
+        false => 40_000,
+    }
+}
+
+impl Script {
+    fn request(&mut self, asked: &Asked, number: u64) -> Fate {
+        if self.kind == Kind::FirstView && asked.is_set() {
+            return Fate::Answered(Trouble::NoStream);
+        }
+        if self.refuse_watch && asked.is_watch() && !asked.is_set() {
+            self.refuse_watch = false;
+            self.go_back = true;
+            return Fate::Answered(Trouble::Storage);
+        }
+        if number != self.at {
+            return Fate::Served;
+        }
+        match self.kind {
+            Kind::CrashBefore => Fate::CrashBefore,
+            Kind::CrashAfter => Fate::CrashAfter,
+            Kind::LoseAnswer => Fate::AnswerLost,
+            Kind::FailRequest => Fate::Reset,
+            Kind::ErrorAfter => Fate::ServedBut(Trouble::Timeout),
+            Kind::Race if asked.is_update() => Fate::Raced,
+            Kind::Pause => Fate::Paused(LONG_PAUSE),
+            Kind::Stop => Fate::Stopped,
+            Kind::Race
+            | Kind::DelayEvent
+            | Kind::DropEvent
+            | Kind::ExpireEvent
+            | Kind::FreezeEvent
+            | Kind::BackInTime
+            | Kind::FirstView => Fate::Served,
+        }
+    }
+
+    fn event(&mut self, number: u64) -> Shown {
+        if number != self.at {
+            return Shown::Now;
+        }
+        match self.kind {
+            Kind::DelayEvent => Shown::Late(LONG_PAUSE),
+            Kind::DropEvent => Shown::Reset,
+            Kind::ExpireEvent => Shown::Expired,
+            Kind::FreezeEvent => Shown::Frozen,
+            Kind::BackInTime => {
+                self.refuse_watch = true;
+                Shown::BackInTime
+            }
+            Kind::CrashBefore
+            | Kind::CrashAfter
+            | Kind::LoseAnswer
+            | Kind::FailRequest
+            | Kind::ErrorAfter
+            | Kind::Race
+            | Kind::Pause
+            | Kind::Stop
+            | Kind::FirstView => Shown::Now,
+        }
+    }
+}

@@ -1,0 +1,275 @@
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use client::{Limits, Transport};
+use clock::{Clock, Instant};
+use controller::Builder;
+use futures::{FutureExt, future::BoxFuture};
+use parking_lot::Mutex;
+use tasks::{Gate, Scope};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::{World, asked::Asked, network};
+use crate::Rig;
+
+/// `--leader-elect-renew-deadline`: nobody may send a write that long after he sent his last renewal.
+const RENEW_DEADLINE: Duration = Duration::from_secs(10);
+/// What the wall clocks of two machines may differ by.
+const CLOCKS_DIFFER: i64 = 30;
+/// Longer than whatever a process may take to stop.
+const STOPS_WITHIN: Duration = Duration::from_secs(200);
+
+/// What a process of the simulation is given at its start. Whatever it starts belongs into `scope`, whatever it asks the
+/// time goes through `clock`, whatever it sends through `transport`, and whatever is random begins at `seed`.
+pub struct Process {
+    /// Unlike that of any other process: `a#1` is the first start of `a`.
+    pub name: String,
+    /// The way to the API server, with faults on it.
+    pub transport: Transport,
+    /// Its own clock: processes differ in wall time.
+    pub clock: Clock,
+    /// Owns its tasks.
+    pub scope: Scope,
+    /// SIGTERM.
+    pub stop: CancellationToken,
+    /// Equal in equal runs.
+    pub seed: u64,
+}
+
+/// What a process does from its start to its end.
+pub(crate) type Main = Arc<dyn Fn(Process) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
+
+/// A process that runs one controller without leader election: what `start` declares, until it is asked to stop.
+pub fn controller(
+    name: &'static str,
+    start: impl Fn(&mut Builder) + Send + Sync + 'static,
+) -> impl Fn(Process) -> BoxFuture<'static, Result<(), String>> + Send + Sync + 'static {
+    let start = Arc::new(start);
+    move |process| {
+        let start = start.clone();
+        async move {
+            let Process { name: host, transport, clock, scope, stop, seed } = process;
+            let Rig { mut deps, scope, stop } = Rig::within(scope, stop, transport, clock, Limits::NONE, seed);
+            deps.host = host;
+            let informers = deps.informers.clone();
+            let mut builder = Builder::new(name, deps);
+            start(&mut builder);
+            builder.build().run(stop, std::future::ready(())).await;
+            informers.shut_down().await;
+            drop(scope);
+            Ok(())
+        }
+        .boxed()
+    }
+}
+
+/// One place at which a process runs, again and again until it is stopped for good.
+pub(crate) struct Slot {
+    pub(crate) name: &'static str,
+    main: Main,
+    current: Mutex<Option<Arc<Incarnation>>>,
+    stopped: AtomicBool,
+    ended: Notify,
+    over: AtomicBool,
+}
+
+/// One run of a process, from its start to its end.
+pub(crate) struct Incarnation {
+    pub(crate) name: String,
+    gate: Gate,
+    pub(crate) stop: CancellationToken,
+    /// Killed: nothing of it counts any more.
+    dying: AtomicBool,
+    killed: Notify,
+    /// Everything of it is gone: whatever still acts was detached.
+    gone: AtomicBool,
+    leads: Mutex<Leading>,
+}
+
+/// What the world knows of a term.
+#[derive(Default)]
+struct Leading {
+    /// It has asked for a Lease, so that its writes stand under a term.
+    elected: bool,
+    /// When the last renewal was sent that it knows to be stored.
+    renewed: Option<Instant>,
+    released: bool,
+}
+
+impl Incarnation {
+    fn new(name: String) -> Self {
+        Self {
+            name,
+            gate: Gate::new(),
+            stop: CancellationToken::new(),
+            dying: AtomicBool::new(false),
+            killed: Notify::new(),
+            gone: AtomicBool::new(false),
+            leads: Mutex::default(),
+        }
+    }
+
+    /// As `kill -9`: not one further instruction.
+    pub(crate) fn kill(&self) {
+        self.dying.store(true, Ordering::Relaxed);
+        self.gate.close();
+        self.killed.notify_one();
+    }
+
+    pub(crate) fn is_dying(&self) -> bool {
+        self.dying.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Relaxed)
+    }
+
+    /// As `kill -STOP` and, after a while, `kill -CONT`.
+    pub(crate) fn pause(self: &Arc<Self>, world: &World, pause: Duration) {
+        world.trace(|| format!("!! {} stands still for {pause:?}", self.name));
+        self.gate.close();
+        let (it, told) = (self.clone(), world.clone());
+        world.spawn("pause", async move {
+            tokio::time::sleep(pause).await;
+            told.trace(|| format!("!! {} goes on", it.name));
+            it.go_on();
+        });
+    }
+
+    pub(crate) fn go_on(&self) {
+        if !self.is_dying() {
+            self.gate.open();
+        }
+    }
+
+    /// Says what is wrong with sending this now.
+    pub(crate) fn sends(&self, asked: &Asked, now: Instant) -> Result<(), String> {
+        let mut leads = self.leads.lock();
+        leads.elected |= asked.is_lease();
+        if !leads.elected || !asked.needs_term() {
+            return Ok(());
+        }
+        match leads.renewed {
+            _ if leads.released => Err(format!("{} sends {asked} after it released its Lease", self.name)),
+            None => Err(format!("{} sends {asked} before its term", self.name)),
+            Some(renewed) if now.saturating_duration_since(renewed) >= RENEW_DEADLINE => {
+                let late = now.saturating_duration_since(renewed);
+                Err(format!("{} sends {asked} after its term: its last renewal was sent {late:?} ago", self.name))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Something of it about the Lease was stored, and it has been told.
+    pub(crate) fn renewed(&self, sent: Instant) {
+        self.leads.lock().renewed = Some(sent);
+    }
+
+    /// It has sent a Lease without a holder.
+    pub(crate) fn releases(&self) {
+        self.leads.lock().released = true;
+    }
+
+    pub(crate) fn is_elected(&self) -> bool {
+        self.leads.lock().elected
+    }
+}
+
+impl Slot {
+    pub(crate) fn new(name: &'static str, main: Main) -> Self {
+        Self {
+            name,
+            main,
+            current: Mutex::default(),
+            stopped: AtomicBool::new(false),
+            ended: Notify::new(),
+            over: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn current(&self) -> Option<Arc<Incarnation>> {
+        self.current.lock().clone().filter(|it| !it.is_dying())
+    }
+
+    /// Asks it to stop, and starts it no more.
+    pub(crate) fn stop(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
+        if let Some(it) = self.current() {
+            it.go_on();
+            it.stop.cancel();
+        }
+    }
+
+    pub(crate) async fn ended(&self) -> bool {
+        while !self.over.load(Ordering::Relaxed) {
+            if tokio::time::timeout(STOPS_WITHIN, self.ended.notified()).await.is_err() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Starts it, and starts it again whenever it has ended.
+    pub(crate) async fn supervise(self: Arc<Self>, world: World) {
+        for start in 1_u64.. {
+            let it = Arc::new(Incarnation::new(format!("{}#{start}", self.name)));
+            *self.current.lock() = Some(it.clone());
+            if self.stopped.load(Ordering::Relaxed) {
+                it.stop.cancel();
+            }
+            self.live(&world, &it, start).await;
+            if self.stopped.load(Ordering::Relaxed) {
+                break;
+            }
+            let pause = world.plan().restart();
+            tokio::time::sleep(pause).await;
+        }
+        self.over.store(true, Ordering::Relaxed);
+        self.ended.notify_one();
+    }
+
+    async fn live(&self, world: &World, it: &Arc<Incarnation>, start: u64) {
+        let seed = world.seed_of(self.name, start);
+        let skew = fastrand::Rng::with_seed(seed).i64(-CLOCKS_DIFFER..=CLOCKS_DIFFER);
+        let process = Process {
+            name: it.name.clone(),
+            transport: network::transport(world.clone(), it.clone()),
+            clock: Clock::virtual_from(world.epoch(skew)),
+            scope: Scope::behind(it.gate.clone()),
+            stop: it.stop.clone(),
+            seed,
+        };
+        world.trace(|| format!("== {} starts", it.name));
+        // A task of its own: what it panics with is told, and what it holds can be dropped where it stands.
+        let mut root = tokio::spawn(it.gate.hold((self.main)(process)));
+        let exit = tokio::select! {
+            biased;
+            () = it.killed.notified() => None,
+            exit = &mut root => Some(exit),
+        };
+        match exit {
+            None => {
+                root.abort();
+                // Dropped, as was asked.
+                let _ = root.await;
+                world.trace(|| format!("== {} crashed", it.name));
+            }
+            Some(Ok(Ok(()))) => world.trace(|| format!("== {} ended", it.name)),
+            Some(Ok(Err(why))) => world.trace(|| format!("== {} failed: {why}", it.name)),
+            // The hook has noted it.
+            Some(Err(_)) => world.trace(|| format!("== {} panicked", it.name)),
+        }
+        it.dying.store(true, Ordering::Relaxed);
+        // Its tasks are dropped when the runtime comes to them.
+        for _ in 0..3 {
+            tokio::task::yield_now().await;
+        }
+        it.gone.store(true, Ordering::Relaxed);
+    }
+}

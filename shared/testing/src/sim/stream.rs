@@ -1,0 +1,160 @@
+use std::{
+    collections::VecDeque,
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use client::{BoxError, Incoming};
+use http_body::{Body, Frame};
+use http_body_util::BodyExt;
+use serde::Deserialize;
+use tokio::time::Sleep;
+
+use super::{World, plan::Shown};
+
+/// A watch, with what happens to it on its way. Events of one watch stay in their order; those of two watches do not, as
+/// each is held back by itself.
+pub(crate) struct Stream {
+    inner: Incoming,
+    world: World,
+    /// Who watches, and by which request.
+    whose: String,
+    number: u64,
+    /// Lines that came together.
+    lines: VecDeque<Bytes>,
+    held: Option<(Bytes, Pin<Box<Sleep>>)>,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Open,
+    Frozen,
+    Ended,
+}
+
+impl Stream {
+    pub(crate) fn over(inner: Incoming, world: World, whose: String, number: u64) -> Incoming {
+        let stream = Self { inner, world, whose, number, lines: VecDeque::new(), held: None, state: State::Open };
+        stream.boxed_unsync()
+    }
+
+    /// The next line that the server has sent.
+    fn poll_line(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BoxError>>> {
+        loop {
+            if let Some(line) = self.lines.pop_front() {
+                return Poll::Ready(Some(Ok(line)));
+            }
+            match ready!(Pin::new(&mut self.inner).poll_frame(cx)) {
+                None => return Poll::Ready(None),
+                Some(Err(err)) => return Poll::Ready(Some(Err(err))),
+                Some(Ok(frame)) => {
+                    let Ok(mut data) = frame.into_data() else { continue };
+                    while let Some(end) = data.iter().position(|it| *it == b'\n') {
+                        self.lines.push_back(data.split_to(end + 1));
+                    }
+                    if !data.is_empty() {
+                        self.lines.push_back(data);
+                    }
+                }
+            }
+        }
+    }
+
+    fn shows(&self, line: &Bytes) {
+        self.world.trace(|| format!("{} ~ {} {}", self.whose, self.number, summary(line)));
+    }
+
+    fn ends(&mut self, how: &str, line: &Bytes) {
+        self.state = State::Ended;
+        self.world.trace(|| format!("{} ~ {} !! {how} before {}", self.whose, self.number, summary(line)));
+    }
+}
+
+impl Body for Stream {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match self.state {
+            State::Open => {}
+            State::Frozen => return Poll::Pending,
+            State::Ended => return Poll::Ready(None),
+        }
+        if let Some((_, time)) = &mut self.held {
+            ready!(time.as_mut().poll(cx));
+            if let Some((line, _)) = self.held.take() {
+                self.shows(&line);
+                return Poll::Ready(Some(Ok(Frame::data(line))));
+            }
+        }
+        let line = match ready!(self.poll_line(cx)) {
+            Some(Ok(line)) => line,
+            Some(Err(err)) => return Poll::Ready(Some(Err(err))),
+            None => {
+                self.state = State::Ended;
+                return Poll::Ready(None);
+            }
+        };
+        let number = self.world.counts().event();
+        let reset = || Poll::Ready(Some(Err("connection reset".into())));
+        let shown = self.world.plan().event(number);
+        match shown {
+            Shown::Now => {
+                self.shows(&line);
+                Poll::Ready(Some(Ok(Frame::data(line))))
+            }
+            Shown::Late(time) => {
+                self.world
+                    .trace(|| format!("{} ~ {} !! late by {time:?}: {}", self.whose, self.number, summary(&line)));
+                self.held = Some((line, Box::pin(tokio::time::sleep(time))));
+                self.poll_frame(cx)
+            }
+            Shown::Reset | Shown::BackInTime => {
+                self.ends("reset", &line);
+                reset()
+            }
+            Shown::Expired => {
+                self.ends("reset and compaction", &line);
+                self.world.cluster().compact();
+                reset()
+            }
+            Shown::End => {
+                self.ends("ended", &line);
+                Poll::Ready(None)
+            }
+            Shown::Frozen => {
+                self.world.trace(|| format!("{} ~ {} !! frozen before {}", self.whose, self.number, summary(&line)));
+                self.state = State::Frozen;
+                Poll::Pending
+            }
+        }
+    }
+}
+
+/// `MODIFIED Namespace a @17`.
+fn summary(line: &[u8]) -> String {
+    #[derive(Deserialize, Default)]
+    struct Event {
+        r#type: String,
+        object: Object,
+    }
+    #[derive(Deserialize, Default)]
+    #[serde(default, rename_all = "camelCase")]
+    struct Object {
+        kind: String,
+        metadata: Metadata,
+    }
+    #[derive(Deserialize, Default)]
+    #[serde(default, rename_all = "camelCase")]
+    struct Metadata {
+        name: String,
+        namespace: String,
+        resource_version: String,
+    }
+    let Event { r#type, object: Object { kind, metadata } } = serde_json::from_slice(line).unwrap_or_default();
+    let place = if metadata.namespace.is_empty() { String::new() } else { format!("{}/", metadata.namespace) };
+    format!("{} {kind} {place}{} @{}", r#type, metadata.name, metadata.resource_version)
+}

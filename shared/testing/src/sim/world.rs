@@ -1,0 +1,385 @@
+use std::{
+    future::Future,
+    ops::Deref,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use clock::{Clock, Instant, Timestamp};
+use fastrand::Rng;
+use futures::future::BoxFuture;
+use parking_lot::{Mutex, MutexGuard};
+use tasks::Scope;
+use test_cluster::{TestCluster, Written};
+use tokio::sync::watch;
+
+use super::{
+    plan::{Blow, Plan},
+    process::{Incarnation, Main, Process, Slot},
+    trace::Trace,
+};
+
+/// When every run begins.
+const EPOCH: i64 = 1_800_000_000;
+/// Between two looks whether the goal is reached.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// One run: a cluster, processes, and a network between them, on one thread, in virtual time. Clones are handles.
+#[derive(Clone)]
+pub struct World(Arc<Inner>);
+
+struct Inner {
+    cluster: TestCluster,
+    clock: Clock,
+    seed: u64,
+    trace: Trace,
+    plan: Mutex<Plan>,
+    counts: Counts,
+    rng: Mutex<Rng>,
+    /// Of the world's own tasks.
+    scope: Mutex<Option<Scope>>,
+    slots: Mutex<Vec<Arc<Slot>>>,
+    writer: Mutex<Option<Writer>>,
+    /// Who wrote the holder that the Lease has now.
+    holder: Mutex<Option<Arc<Incarnation>>>,
+    invariants: Mutex<Vec<Invariant>>,
+    broken: watch::Sender<Option<String>>,
+}
+
+type Invariant = (&'static str, Box<dyn FnMut(&Write) -> Result<(), String> + Send>);
+
+/// In whose name the cluster stores something now.
+pub(crate) struct Writer {
+    pub(crate) process: Arc<Incarnation>,
+    pub(crate) needs_term: bool,
+}
+
+/// How much there was, which is where a sweep puts its faults.
+#[derive(Default)]
+pub(crate) struct Counts {
+    requests: AtomicU64,
+    events: AtomicU64,
+    writes: AtomicU64,
+}
+
+/// A stored write, with the objects before and after it, and the rest of the cluster as it is then.
+pub struct Write<'a> {
+    /// The process that wrote, such as `a#1`; `world` for everybody else.
+    pub by: &'a str,
+    written: &'a Written<'a>,
+}
+
+impl<'a> Deref for Write<'a> {
+    type Target = Written<'a>;
+
+    fn deref(&self) -> &Self::Target {
+        self.written
+    }
+}
+
+impl Counts {
+    pub(crate) fn request(&self) -> u64 {
+        self.requests.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn event(&self) -> u64 {
+        self.events.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Requests, events, writes so far.
+    pub(crate) fn all(&self) -> [u64; 3] {
+        [&self.requests, &self.events, &self.writes].map(|it| it.load(Ordering::Relaxed))
+    }
+}
+
+/// What a scenario does.
+impl World {
+    /// The cluster behind the network: what the scenario arranges and inspects without faults.
+    #[must_use]
+    pub fn cluster(&self) -> &TestCluster {
+        &self.0.cluster
+    }
+
+    /// The cluster's own clock.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.0.clock
+    }
+
+    /// A generator for the scenario's own choices.
+    #[must_use]
+    pub fn rng(&self) -> Rng {
+        self.0.rng.lock().fork()
+    }
+
+    /// Starts a process, and starts it again whenever it has ended or crashed. `main` is called for each start.
+    pub fn run<F>(&self, name: &'static str, main: F)
+    where
+        F: Fn(Process) -> BoxFuture<'static, Result<(), String>> + Send + Sync + 'static,
+    {
+        let main: Main = Arc::new(main);
+        let slot = Arc::new(Slot::new(name, main));
+        let first = {
+            let mut slots = self.0.slots.lock();
+            slots.push(slot.clone());
+            slots.len() == 1
+        };
+        self.spawn("supervisor", slot.supervise(self.clone()));
+        if first {
+            self.spawn("blows", self.clone().strike());
+        }
+    }
+
+    /// Asks a process to stop, as SIGTERM does, and starts it no more.
+    pub fn stop(&self, name: &str) {
+        for slot in self.0.slots.lock().iter().filter(|it| it.name == name) {
+            slot.stop();
+        }
+    }
+
+    /// Whether a process runs now, however late it is.
+    #[must_use]
+    pub fn runs(&self, name: &str) -> bool {
+        self.0.slots.lock().iter().any(|it| it.name == name && it.current().is_some())
+    }
+
+    /// Something that happens beside, until the run ends.
+    pub fn spawn(&self, name: &'static str, work: impl Future<Output = ()> + Send + 'static) {
+        if let Some(scope) = &*self.0.scope.lock() {
+            scope.spawner().spawn(name, work);
+        }
+    }
+
+    /// Lets time pass.
+    pub async fn sleep(&self, time: Duration) {
+        tokio::time::sleep(time).await;
+    }
+
+    /// From now on nothing goes wrong any more. What went wrong already stays: a frozen watch is frozen, what is late
+    /// comes late.
+    pub fn calm(&self) {
+        *self.plan() = Plan::Calm;
+        self.trace(|| "== calm".to_owned());
+        for slot in &*self.0.slots.lock() {
+            if let Some(it) = slot.current() {
+                it.go_on();
+            }
+        }
+    }
+
+    /// Waits until something is so.
+    ///
+    /// # Errors
+    /// When it is not so `within` this time.
+    pub async fn eventually(&self, within: Duration, what: &str, so: impl Fn() -> bool) -> Result<(), String> {
+        let until = self.now() + within;
+        while !so() {
+            if self.now() >= until {
+                return Err(format!("within {within:?} it never came true: {what}"));
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
+    }
+
+    /// Has `holds` asked after every stored write from now on. What it remembers belongs to this run.
+    pub fn always(&self, what: &'static str, holds: impl FnMut(&Write) -> Result<(), String> + Send + 'static) {
+        self.0.invariants.lock().push((what, Box::new(holds)));
+    }
+
+    /// Ends the run as failed.
+    pub fn breaks(&self, why: String) {
+        self.trace(|| format!("## {why}"));
+        self.0.broken.send_if_modified(|it| {
+            let first = it.is_none();
+            it.get_or_insert(why);
+            first
+        });
+    }
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, plan: Plan, traced: bool) -> Self {
+        let clock = Clock::virtual_from(start(0));
+        let cluster = TestCluster::with_seed(clock.clone(), seed);
+        cluster.set_recording(false);
+        let inner = Inner {
+            trace: Trace::new(traced, clock.clone()),
+            cluster,
+            clock,
+            seed,
+            plan: Mutex::new(plan),
+            counts: Counts::default(),
+            rng: Mutex::new(Rng::with_seed(seed)),
+            scope: Mutex::new(Some(Scope::new())),
+            slots: Mutex::default(),
+            writer: Mutex::default(),
+            holder: Mutex::default(),
+            invariants: Mutex::default(),
+            broken: watch::Sender::new(None),
+        };
+        let world = Self(Arc::new(inner));
+        let weak = Arc::downgrade(&world.0);
+        world.cluster().observe(move |written| {
+            if let Some(world) = Weak::upgrade(&weak).map(World) {
+                world.stored(written);
+            }
+        });
+        world
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.0.clock.now()
+    }
+
+    pub(crate) fn plan(&self) -> MutexGuard<'_, Plan> {
+        self.0.plan.lock()
+    }
+
+    pub(crate) fn counts(&self) -> &Counts {
+        &self.0.counts
+    }
+
+    pub(crate) fn trace(&self, what: impl FnOnce() -> String) {
+        self.0.trace.say(what);
+    }
+
+    pub(crate) fn take_trace(&self) -> Vec<String> {
+        self.0.trace.take()
+    }
+
+    pub(crate) fn writes(&self, writer: Option<Writer>) {
+        *self.0.writer.lock() = writer;
+    }
+
+    /// The wall time now, on a clock that differs by so many seconds.
+    pub(crate) fn epoch(&self, skew: i64) -> Timestamp {
+        let wall = self.0.clock.wall();
+        Timestamp::from_second(wall.as_second() + skew).unwrap_or(wall)
+    }
+
+    pub(crate) fn seed_of(&self, name: &str, start: u64) -> u64 {
+        name.bytes().fold(self.0.seed ^ start.rotate_left(32), |hash, byte| {
+            // FNV-1a's step: any cheap mixing will do.
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        })
+    }
+
+    /// Somebody else changes an object, in a way that nobody cares for.
+    pub(crate) fn touch(&self, resource: &str, namespace: &str, name: &str) {
+        let cluster = self.cluster();
+        if cluster.get(resource, namespace, name).is_some() {
+            let number = cluster.version().to_string();
+            cluster
+                .update(resource, namespace, name, |it| it["metadata"]["annotations"]["sim/touched"] = number.into());
+        }
+    }
+
+    /// Waits until something is broken.
+    pub(crate) async fn broken(&self) -> String {
+        let mut broken = self.0.broken.subscribe();
+        loop {
+            if let Some(why) = broken.borrow_and_update().clone() {
+                return why;
+            }
+            if broken.changed().await.is_err() {
+                return "the world is gone".to_owned();
+            }
+        }
+    }
+
+    /// Stops every process in order; afterwards nothing runs any more.
+    pub(crate) async fn end(&self) -> Result<(), String> {
+        self.calm();
+        let slots = self.0.slots.lock().clone();
+        slots.iter().for_each(|it| it.stop());
+        for slot in slots {
+            if !slot.ended().await {
+                return Err(format!("{} does not stop", slot.name));
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops everything that still runs.
+    pub(crate) fn drop_all(&self) {
+        drop(self.0.scope.lock().take());
+        self.0.holder.lock().take();
+    }
+
+    /// Looks at a stored write.
+    fn stored(&self, written: &Written) {
+        self.0.counts.writes.fetch_add(1, Ordering::Relaxed);
+        let writer = self.0.writer.lock();
+        let process = writer.as_ref().map(|it| it.process.clone());
+        let needs_term = writer.as_ref().is_some_and(|it| it.needs_term);
+        drop(writer);
+        let by = process.as_ref().map_or("world", |it| it.name.as_str());
+        self.trace(|| {
+            let place =
+                if written.namespace().is_empty() { String::new() } else { format!("{}/", written.namespace()) };
+            let Write { by, written } = Write { by, written };
+            let (change, resource) = (written.change(), written.resource());
+            format!("{by} = {change:?} {resource} {place}{} @{}", written.name(), written.version())
+        });
+        if written.kind() == "Lease" {
+            self.lease_stored(written, process.as_ref());
+        }
+        if let Some(process) = process.as_ref().filter(|it| needs_term && it.is_elected()) {
+            let holds = self.0.holder.lock().as_ref().is_some_and(|it| Arc::ptr_eq(it, process));
+            if !holds {
+                let what = format!("{} {}", written.resource(), written.name());
+                self.breaks(format!("{} writes {what} though the Lease does not name it", process.name));
+            }
+        }
+        let write = Write { by, written };
+        for (what, holds) in &mut *self.0.invariants.lock() {
+            if let Err(why) = holds(&write) {
+                self.breaks(format!("{what}: {why}"));
+            }
+        }
+    }
+
+    fn lease_stored(&self, written: &Written, process: Option<&Arc<Incarnation>>) {
+        let holder_of = |lease: Option<serde_json::Value>| {
+            let lease = lease.unwrap_or_default();
+            lease["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned()
+        };
+        let (before, after) = (holder_of(written.before()), holder_of(written.after()));
+        if before != after {
+            *self.0.holder.lock() = process.filter(|_| !after.is_empty()).cloned();
+        }
+    }
+
+    /// Strikes whole processes as long as the plan says so.
+    async fn strike(self) {
+        loop {
+            let Some((wait, blow)) = self.plan().next_blow() else { return };
+            tokio::time::sleep(wait).await;
+            if matches!(*self.plan(), Plan::Calm) {
+                return;
+            }
+            let slots = self.0.slots.lock().clone();
+            let chosen = self.plan().below(slots.len());
+            let Some(process) = slots[chosen].current() else { continue };
+            match blow {
+                Blow::Crash => {
+                    self.trace(|| format!("!! {} is killed", process.name));
+                    process.kill();
+                }
+                Blow::Pause(time) => process.pause(&self, time),
+                Blow::Stop => {
+                    self.trace(|| format!("!! {} is asked to stop", process.name));
+                    process.stop.cancel();
+                }
+            }
+        }
+    }
+}
+
+fn start(skew: i64) -> Timestamp {
+    Timestamp::from_second(EPOCH + skew).unwrap_or(Timestamp::UNIX_EPOCH)
+}
