@@ -13,6 +13,14 @@ check crate:
     cargo clippy -p {{crate}} --all-targets -- -D warnings
     cargo test -p {{crate}}
 
+# SEEDS=10000 just sim: the whole manager with everything going wrong, see docs/simulation.md
+sim:
+    cargo test -p mini-kcm --test sim
+
+# does the simulation notice what is broken on purpose?
+mutants:
+    .ci/mutants
+
 # the whole of CI
 ci:
     .ci/run

@@ -4,7 +4,6 @@
 
 mod world;
 
-mod chaos;
 mod content;
 mod ending;
 mod groups;

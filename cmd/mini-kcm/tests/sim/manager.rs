@@ -1,0 +1,31 @@
+use client::{Connection, Term};
+use futures::{FutureExt, future::BoxFuture};
+use metrics::Metrics;
+use mini_kcm::{
+    config::Config,
+    flags::{self, Asked},
+    manager::{self, Deps, Exit},
+};
+use testing::sim::Process;
+
+/// A process that is the manager, started with these flags, but for the port that it serves on.
+pub(crate) fn manager(args: &[&str]) -> impl Fn(Process) -> BoxFuture<'static, Result<(), String>> + use<> {
+    let args = ["--secure-port=0"].iter().chain(args).map(|it| (*it).to_owned());
+    let Ok(Asked::Run(typed)) = flags::parse(args) else { panic!("flags") };
+    let config = Config::new(typed).unwrap();
+    move |process| {
+        let config = config.clone();
+        async move {
+            let Process { name, transport, clock, scope, stop, seed } = process;
+            let elected = config.election.is_some();
+            let term = if elected { Term::new(clock.clone()) } else { Term::endless(clock.clone()) };
+            let connection = Connection::in_memory(transport);
+            let (metrics, hostname) = (Metrics::new(), name.replace('#', "-"));
+            match manager::run(config, Deps { connection, term, clock, seed, metrics, scope, stop, hostname }).await {
+                Exit::Clean => Ok(()),
+                Exit::Failed(why) => Err(why),
+            }
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,247 @@
+//! Namespaces that end, with content of many kinds, while everything goes wrong. What the controller promises, as
+//! invariants, and a cluster that is as unhelpful as a real one.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use serde_json::{Value, json};
+use test_cluster::{Change, DiscoveryFault, Verdict};
+use testing::sim::{Scenario, World, Write};
+
+use crate::manager::manager;
+
+const SEC: Duration = Duration::from_secs(1);
+const MS: Duration = Duration::from_millis(1);
+/// Where content may be.
+const KINDS: [&str; 6] =
+    ["pods", "configmaps", "secrets", "jobs.batch", "widgets.example.com", "gadgets.parts.example.com"];
+/// A namespace that nobody deletes.
+const STAYS: &str = "stays";
+/// Until an API server may let objects into a namespace that terminates: it learns of that from a watch of its own.
+const LATE: u32 = 4_500;
+/// After the faults: a hung call, a frozen watch, an expiring lease and a long back-off, one after the other.
+const ENOUGH: Duration = Duration::from_secs(600);
+
+/// How much there is.
+#[derive(Clone, Copy)]
+struct Size {
+    doomed: usize,
+    objects: usize,
+    /// Other things change while namespaces end: groups fail, kinds go, successors come.
+    restless: bool,
+}
+
+/// For many seeds: two managers, and a lot going on.
+pub(crate) fn wild() -> Scenario {
+    Scenario::new("namespaces", |world| play(world, Size { doomed: 3, objects: 3, restless: true }))
+}
+
+/// For a sweep: as little as shows every step.
+pub(crate) fn small() -> Scenario {
+    Scenario::new("namespaces, swept", |world| play(world, Size { doomed: 2, objects: 2, restless: false }))
+}
+
+async fn play(world: World, size: Size) -> Result<(), String> {
+    let mut rng = world.rng();
+    promises(&world);
+    kind(&world, "example.com", "widgets", "Widget");
+    kind(&world, "parts.example.com", "gadgets", "Gadget");
+    // Gadgets are served by somebody who does not delete collections.
+    world.cluster().intercept(|call| {
+        let refused = call.verb == "deletecollection" && call.resource == "gadgets";
+        if refused { Verdict::status(405, "MethodNotAllowed", "not supported") } else { Verdict::Pass }
+    });
+    let doomed: Vec<String> = (0..size.doomed).map(|it| format!("n{it}")).collect();
+    for namespace in doomed.iter().map(String::as_str).chain([STAYS]) {
+        fill(&world, namespace, size.objects, &mut rng);
+    }
+    world.run("a", manager(&[]));
+    world.spawn("kubelet", kubelet(world.clone()));
+    if size.restless {
+        world.spawn("trouble", trouble(world.clone(), rng.fork()));
+    }
+    world.sleep(MS * rng.u32(0..3_000)).await;
+    world.run("b", manager(&[]));
+    for namespace in &doomed {
+        world.sleep(MS * rng.u32(0..2_500)).await;
+        world.cluster().delete("namespaces", "", namespace);
+        world.spawn("late", late(world.clone(), namespace.clone(), MS * rng.u32(0..LATE)));
+    }
+    let patience = if size.restless { rng.u32(2_000..45_000) } else { 12_000 };
+    world.sleep(MS * patience).await;
+    // Whoever holds something lets go of it, and nothing goes wrong any more.
+    world.calm();
+    for group in ["example.com", "parts.example.com"] {
+        world.cluster().mend_group(group);
+    }
+    release(&world);
+    let gone = || doomed.iter().all(|it| !terminates(world.cluster().get("namespaces", "", it).as_ref()));
+    world.eventually(ENOUGH, "all namespaces that were deleted are gone", gone).await
+}
+
+/// What the namespace controller promises, whatever happens.
+fn promises(world: &World) {
+    world.always("a namespace goes only when it is empty", |write| {
+        if write.resource() != "namespaces" || !is_let_go(write) {
+            return Ok(());
+        }
+        let left = KINDS.iter().filter(|kind| !write.list(kind, write.name()).is_empty());
+        match left.copied().collect::<Vec<_>>().join(", ") {
+            none if none.is_empty() => Ok(()),
+            left => Err(format!("{} lets {} go with {left} in it", write.by, write.name())),
+        }
+    });
+    world.always("pods go before everything else", |write| {
+        let content = !write.namespace().is_empty() && !matches!(&*write.resource(), "pods" | "events");
+        let other = content && is_deletion(write);
+        let early = by_manager(write) && other && !write.list("pods", write.namespace()).is_empty();
+        if early {
+            Err(format!("{} deletes {} {} while pods live", write.by, write.resource(), write.name()))
+        } else {
+            Ok(())
+        }
+    });
+    world.always("nothing outside of terminating namespaces is touched", |write| {
+        let own = matches!(&*write.resource(), "leases.coordination.k8s.io" | "events");
+        if !by_manager(write) || own {
+            return Ok(());
+        }
+        let ends = match write.namespace() {
+            "" => write.resource() == "namespaces" && terminates(write.before().as_ref()),
+            namespace => terminates(write.get("namespaces", "", namespace).as_ref()),
+        };
+        let what = || format!("{} writes {} {}/{}", write.by, write.resource(), write.namespace(), write.name());
+        if ends { Ok(()) } else { Err(what()) }
+    });
+    world.always("objects are deleted, never changed", |write| {
+        let content = !write.namespace().is_empty() && !matches!(write.kind(), "Lease" | "Event");
+        let kept = content && by_manager(write) && !is_deletion(write);
+        if kept { Err(format!("{} changes {} {}", write.by, write.resource(), write.name())) } else { Ok(()) }
+    });
+}
+
+fn by_manager(write: &Write) -> bool {
+    write.by != "world"
+}
+
+fn terminates(object: Option<&Value>) -> bool {
+    object.is_some_and(|it| it["metadata"]["deletionTimestamp"].is_string())
+}
+
+fn is_deletion(write: &Write) -> bool {
+    write.change() == Change::Removed || (!terminates(write.before().as_ref()) && terminates(write.after().as_ref()))
+}
+
+/// The namespace lost the finalizer that holds it.
+fn is_let_go(write: &Write) -> bool {
+    let held = |it: Option<Value>| {
+        it.is_some_and(|it| it["spec"]["finalizers"].as_array().is_some_and(|it| it.contains(&json!("kubernetes"))))
+    };
+    held(write.before()) && !held(write.after())
+}
+
+fn kind(world: &World, group: &str, plural: &str, kind: &str) {
+    let schema = json!({ "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } });
+    world.cluster().create(json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": format!("{plural}.{group}") },
+        "spec": {
+            "group": group, "scope": "Namespaced", "names": { "plural": plural, "kind": kind },
+            "versions": [{ "name": "v1", "served": true, "storage": true, "schema": schema }],
+        },
+    }));
+}
+
+fn fill(world: &World, namespace: &str, objects: usize, rng: &mut Rng) {
+    world.cluster().create(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } }));
+    for number in 0..rng.usize(1..=objects) {
+        let held: &[&str] = if rng.u8(0..4) == 0 { &["x.io/hold"] } else { &[] };
+        world.cluster().create(json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": { "name": format!("p{number}"), "namespace": namespace, "finalizers": held },
+            "spec": { "nodeName": "node", "terminationGracePeriodSeconds": rng.u32(0..8), "containers": [] },
+            "status": { "phase": "Running" },
+        }));
+    }
+    let kinds = [
+        ("v1", "ConfigMap"),
+        ("v1", "Secret"),
+        ("batch/v1", "Job"),
+        ("example.com/v1", "Widget"),
+        ("parts.example.com/v1", "Gadget"),
+    ];
+    for (api_version, kind) in kinds {
+        for number in 0..rng.usize(0..=objects) {
+            let held: &[&str] = if rng.u8(0..5) == 0 { &["x.io/hold"] } else { &[] };
+            object(world, api_version, kind, namespace, &format!("o{number}"), held);
+        }
+    }
+}
+
+fn object(world: &World, api_version: &str, kind: &str, namespace: &str, name: &str, held: &[&str]) {
+    let metadata = json!({ "name": name, "namespace": namespace, "finalizers": held });
+    world.cluster().create(json!({ "apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": {} }));
+}
+
+/// Another API server has not heard of the deletion yet, and lets something in.
+async fn late(world: World, namespace: String, after: Duration) {
+    world.sleep(after).await;
+    if world.cluster().get("namespaces", "", &namespace).is_some() {
+        object(&world, "v1", "ConfigMap", &namespace, "late", &[]);
+        object(&world, "example.com/v1", "Widget", &namespace, "late", &[]);
+    }
+}
+
+/// Ends pods when their grace is over.
+async fn kubelet(world: World) {
+    loop {
+        world.sleep(SEC).await;
+        for pod in world.cluster().list("pods", "") {
+            let [namespace, name] = ["namespace", "name"].map(|it| pod["metadata"][it].as_str().unwrap().to_owned());
+            let until = pod["metadata"]["deletionTimestamp"].as_str().map(|it| it.parse::<clock::Timestamp>().unwrap());
+            if until.is_some_and(|it| it <= world.clock().wall()) {
+                world.cluster().delete("pods", &namespace, &name);
+            }
+        }
+    }
+}
+
+/// Everything lets go of what it holds.
+fn release(world: &World) {
+    for kind in KINDS {
+        for object in world.cluster().list(kind, "") {
+            let [namespace, name] = ["namespace", "name"].map(|it| object["metadata"][it].as_str().unwrap().to_owned());
+            if !object["metadata"]["finalizers"].is_null() {
+                world.cluster().update(kind, &namespace, &name, |it| it["metadata"]["finalizers"] = json!([]));
+            }
+        }
+    }
+}
+
+/// What else happens in a cluster: groups go away and come back, finalizers end, versions are compacted, bookmarks are sent,
+/// and namespaces come again under the name of one that went.
+async fn trouble(world: World, mut rng: Rng) {
+    loop {
+        world.sleep(MS * rng.u32(300..6_000)).await;
+        let cluster = world.cluster();
+        match rng.u8(0..8) {
+            0 => cluster.fail_discovery("example.com", DiscoveryFault::Stale),
+            1 => cluster.break_group("parts.example.com"),
+            2 | 3 => ["example.com", "parts.example.com"].iter().for_each(|it| cluster.mend_group(it)),
+            4 => release(&world),
+            5 => cluster.compact(),
+            6 => cluster.send_bookmarks(),
+            _ => successors(&world, &mut rng),
+        }
+    }
+}
+
+/// Somebody makes again what is gone, and does not expect to lose it.
+fn successors(world: &World, rng: &mut Rng) {
+    for number in 0..3 {
+        let name = format!("n{number}");
+        if world.cluster().get("namespaces", "", &name).is_none() {
+            fill(world, &name, 2, rng);
+        }
+    }
+}
