@@ -82,7 +82,11 @@ async fn run(config: Config) -> Exit {
     }
 }
 
-async fn deps(config: &Config, stop: CancellationToken) -> Result<Deps, String> {
+/// What a manager stands on in a process of its own: the machine's clock, connections to the server of its flags.
+///
+/// # Errors
+/// Why the server cannot be reached with these flags, naming them.
+pub async fn deps(config: &Config, stop: CancellationToken) -> Result<Deps, String> {
     let clock = Clock::system();
     let term = match config.election {
         Some(_) => Term::new(clock.clone()),

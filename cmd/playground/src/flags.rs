@@ -1,0 +1,142 @@
+use std::{ffi::OsString, path::PathBuf, time::Duration};
+
+use clap::{Arg, ArgAction, Command, value_parser};
+
+/// More would only fill the screen.
+const MOST_NODES: u64 = 1000;
+
+/// What the user typed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Options {
+    /// Fake nodes.
+    pub(crate) nodes: usize,
+    /// Of everything random; drawn when not given.
+    pub(crate) seed: Option<u64>,
+    /// Faults while you watch.
+    pub(crate) chaos: bool,
+    /// Ends when all samples are done.
+    pub(crate) until_done: bool,
+    /// How long that may take.
+    pub(crate) timeout: Duration,
+    /// A real cluster.
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Where kubectl's configuration goes.
+    pub(crate) write_kubeconfig: Option<PathBuf>,
+    /// For mini-kcm.
+    pub(crate) manager: Vec<String>,
+}
+
+/// What the command line asks for.
+#[derive(Debug)]
+pub(crate) enum Asked {
+    Run(Box<Options>),
+    Print { text: String, failed: bool },
+}
+
+pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Asked {
+    let matches = match command().try_get_matches_from(args) {
+        Ok(matches) => matches,
+        Err(err) => {
+            let text = err.to_string();
+            return Asked::Print { failed: err.use_stderr(), text };
+        }
+    };
+    let path = |name: &str| matches.get_one::<PathBuf>(name).cloned();
+    let timeout = matches.get_one::<u64>("timeout").copied().unwrap_or_default();
+    Asked::Run(Box::new(Options {
+        nodes: matches.get_one::<u64>("nodes").and_then(|it| usize::try_from(*it).ok()).unwrap_or(1),
+        seed: matches.get_one::<u64>("seed").copied(),
+        chaos: matches.get_flag("chaos"),
+        until_done: matches.get_flag("until-done"),
+        timeout: Duration::from_secs(timeout),
+        kubeconfig: path("kubeconfig"),
+        write_kubeconfig: path("write-kubeconfig"),
+        manager: matches.get_many::<String>("manager").unwrap_or_default().cloned().collect(),
+    }))
+}
+
+fn command() -> Command {
+    let switch =
+        |name: &'static str, help: &'static str| Arg::new(name).long(name).help(help).action(ArgAction::SetTrue);
+    let number = |name: &'static str, help: &'static str| Arg::new(name).long(name).help(help).value_name("N");
+    let file = |name: &'static str, help: &'static str| {
+        Arg::new(name).long(name).help(help).value_name("FILE").value_parser(value_parser!(PathBuf))
+    };
+    Command::new("playground")
+        .about("A cluster in one terminal: API server, fake nodes, mini-kcm, and sample workloads that complete.")
+        .after_help("Ctrl-C ends it and cleans up. What stands after -- goes to mini-kcm.")
+        .arg(
+            number("nodes", "How many fake nodes")
+                .default_value("3")
+                .value_parser(value_parser!(u64).range(1..=MOST_NODES)),
+        )
+        .arg(
+            number("seed", "Of everything random: equal seeds give equal faults, names and nodes")
+                .value_parser(value_parser!(u64)),
+        )
+        .arg(
+            switch("chaos", "Faults while you watch: refused, lost and slow requests of mini-kcm")
+                .conflicts_with("kubeconfig"),
+        )
+        .arg(switch("until-done", "Ends when all samples are done, with 0; with 1 when one fails or it takes too long"))
+        .arg(
+            Arg::new("timeout")
+                .long("timeout")
+                .help("How long --until-done waits")
+                .value_name("SECONDS")
+                .default_value("120")
+                .value_parser(value_parser!(u64).range(1..)),
+        )
+        .arg(file(
+            "kubeconfig",
+            "Shows the samples on this cluster, in namespaces of their own, and removes what it made",
+        ))
+        .arg(
+            file("write-kubeconfig", "Where the kubeconfig for kubectl goes [default: a temporary folder]")
+                .conflicts_with("kubeconfig"),
+        )
+        .arg(Arg::new("manager").help("Flags for mini-kcm").last(true).action(ArgAction::Append).num_args(0..))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn typed(args: &str) -> Asked {
+        parse(std::iter::once("playground").chain(args.split_whitespace()).map(OsString::from))
+    }
+
+    #[test]
+    fn defaults_show_the_box() {
+        let Asked::Run(options) = typed("") else { panic!("no run") };
+        let Options { nodes, seed, chaos, until_done, timeout, kubeconfig, write_kubeconfig, manager } = *options;
+        assert_eq!((nodes, seed, chaos, until_done, timeout.as_secs()), (3, None, false, false, 120));
+        assert_eq!((kubeconfig, write_kubeconfig, manager.len()), (None, None, 0));
+    }
+
+    #[test]
+    fn what_stands_after_two_dashes_is_for_the_manager() {
+        let Asked::Run(options) = typed("--nodes=2 --seed 7 --until-done -- -v=4 --standby=cold") else {
+            panic!("no run")
+        };
+        assert_eq!((options.nodes, options.seed, options.until_done), (2, Some(7), true));
+        assert_eq!(options.manager, ["-v=4", "--standby=cold"]);
+    }
+
+    #[test]
+    fn errors_name_the_flag() {
+        for (args, word) in [
+            ("--nodes=0", "--nodes"),
+            ("--nodes=many", "--nodes"),
+            ("--seed=x", "--seed"),
+            ("--timeout=0", "--timeout"),
+            ("--chaos --kubeconfig=f", "--chaos"),
+            ("--write-kubeconfig=a --kubeconfig=f", "--write-kubeconfig"),
+            ("--what", "--what"),
+        ] {
+            let Asked::Print { text, failed: true } = typed(args) else { panic!("{args} is taken") };
+            assert!(text.contains(word), "{args}: {text}");
+        }
+        assert!(matches!(typed("--help"), Asked::Print { failed: false, .. }));
+    }
+}

@@ -1,0 +1,445 @@
+//! The story from start to cleanup.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use anyhow::{Context, bail};
+use clock::{Clock, Instant};
+use fake_nodes::{Environment, Fleet};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{Api, api::DeleteParams};
+use mini_kcm::{
+    config::Config,
+    flags::{self, Asked},
+    manager::{self, Exit},
+};
+use serde_json::{Value, json};
+use tasks::{Scope, Spawner};
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::{Layer, filter::LevelFilter, layer::SubscriberExt, util::SubscriberInitExt};
+
+use crate::{
+    chaos,
+    flags::Options,
+    place::{Cluster, ManagerPlan, Place},
+    samples::{Act, Does, Progress, SAMPLES, Sample, State},
+    screen::Screen,
+    signals::Signals,
+    stage::{Known, Stage},
+    user::User,
+    view::{Model, Row},
+};
+
+/// Nodes of a server in this process are there at once.
+const REGISTRATION: Duration = Duration::from_secs(30);
+/// Namespaces of a real cluster get so long to go.
+const CLEANUP: Duration = Duration::from_secs(60);
+/// Screens are drawn no more often.
+const FRAME: Duration = Duration::from_millis(80);
+/// How much of the log is told when something broke.
+const TOLD: usize = 12;
+
+/// How the show ended.
+enum End {
+    Done,
+    Interrupted,
+    Broken(String),
+}
+
+/// The manager in this process.
+struct Manager {
+    stop: CancellationToken,
+    exit: oneshot::Receiver<Exit>,
+}
+
+/// Plays the samples until they are done or the user has seen enough.
+pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
+    let mut signals = Signals::listen().context("cannot listen for signals")?;
+    let folder = tempfile::Builder::new().prefix("mini-kcm-playground-").tempdir().context("no temporary folder")?;
+    let log = folder.path().join("playground.log");
+    log_to(&log)?;
+    let stop = CancellationToken::new();
+    let ended = tokio::select! {
+        biased;
+        () = twice(&mut signals, &stop) => bail!("second signal: ended without cleaning up"),
+        ended = play(&options, folder.path(), &stop) => ended,
+    };
+    if ended.is_err() {
+        crate::screen::print(&tail(&log), true);
+    }
+    ended
+}
+
+/// The first signal asks to stop; returns with the second.
+async fn twice(signals: &mut Signals, stop: &CancellationToken) {
+    signals.next().await;
+    stop.cancel();
+    signals.next().await;
+}
+
+async fn play(options: &Options, folder: &Path, stop: &CancellationToken) -> anyhow::Result<()> {
+    let (clock, scope, stage) = (Clock::system(), Scope::new(), Arc::new(Stage::new()));
+    let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
+    let place = match &options.kubeconfig {
+        Some(path) => Place::real(options, path, &id(), &clock).await?,
+        None => Place::embedded(options, seed, clock.clone(), folder).await?,
+    };
+    let config = manager_config(options, &place)?;
+    let samples = playable(config.as_ref());
+    let began = clock.now();
+    let mut model = Model { head: head(&place, seed, options), hints: hints(&place), ..Model::default() };
+    model.foot = "Ctrl-C ends it and cleans up".to_owned();
+    let mut screen = Screen::open();
+    model.head.iter().chain(&model.hints).for_each(|it| screen.line(it));
+    if let Cluster::Embedded { cluster, .. } = &place.cluster
+        && options.chaos
+    {
+        chaos::begin(cluster, stage.clone(), seed);
+    }
+    let fleet = start_nodes(&place, seed, &clock, &scope.spawner());
+    let user =
+        User { client: place.client.clone(), scene: place.scene.clone(), dress: place.dress, stage: stage.clone() };
+    let mut manager = match config {
+        Some(config) => Some(start_manager(config, seed, &scope.spawner()).await?),
+        None => None,
+    };
+    set_the_stage(&user, &fleet, &samples, &scope.spawner()).await?;
+    let mut show = Show {
+        user: &user,
+        samples: &samples,
+        spawner: scope.spawner(),
+        clock: &clock,
+        began,
+        until_done: options.until_done,
+    };
+    let end = tokio::select! {
+        biased;
+        () = stop.cancelled() => End::Interrupted,
+        cause = scope.panicked() => End::Broken(cause),
+        cause = manager_ends(manager.as_mut()) => End::Broken(format!("mini-kcm has ended: {cause}")),
+        end = show.go(&mut model, &mut screen, options.timeout) => end,
+    };
+    let fine = model.all_done();
+    drop(screen);
+    crate::screen::print("cleaning up\n", false);
+    clean_up(place, user, fleet, manager).await?;
+    match end {
+        End::Done => Ok(()),
+        End::Interrupted if !options.until_done || fine => Ok(()),
+        End::Interrupted => bail!("interrupted before all samples were done"),
+        End::Broken(why) => bail!(why),
+    }
+}
+
+/// What is going on while the user watches.
+struct Show<'a> {
+    user: &'a User,
+    samples: &'a [&'static Sample],
+    spawner: Spawner,
+    clock: &'a Clock,
+    began: Instant,
+    until_done: bool,
+}
+
+impl Show<'_> {
+    /// Shows every change; ends with `--until-done`, or not at all.
+    async fn go(&mut self, model: &mut Model, screen: &mut Screen, timeout: Duration) -> End {
+        let mut news = self.user.stage.listen();
+        let deadline = self.began + timeout;
+        loop {
+            news.borrow_and_update();
+            model.elapsed = self.clock.now() - self.began;
+            self.look(model, screen);
+            screen.draw(model);
+            if self.until_done && model.all_done() {
+                return End::Done;
+            }
+            let failed = model.rows.iter().find(|it| it.progress.state == State::Failed);
+            if let Some(Row { name, progress, .. }) = failed.filter(|_| self.until_done) {
+                return End::Broken(format!("sample {name} failed: {}", progress.text));
+            }
+            if self.until_done && self.clock.now() >= deadline {
+                return End::Broken(late(model, timeout));
+            }
+            tokio::select! {
+                biased;
+                _ = news.changed() => {}
+                () = tokio::time::sleep(Duration::from_secs(1)) => {}
+            }
+            if screen.is_terminal() {
+                tokio::time::sleep(FRAME).await;
+            }
+        }
+    }
+
+    /// Takes in what has changed, and lets the user do what is due.
+    fn look(&self, model: &mut Model, screen: &Screen) {
+        let stage = &self.user.stage;
+        let lines = stage.look(|it| std::mem::take(&mut it.lines));
+        let mut rows = Vec::new();
+        for sample in self.samples {
+            let (progress, due) = stage.look(|it| (progress(sample, self.user, it), self.due(sample, it)));
+            if let Some(step) = due {
+                self.perform(sample, step);
+            }
+            rows.push(Row { name: sample.name, shows: sample.shows, progress });
+        }
+        for line in lines {
+            screen.line(&model.happened(&line));
+        }
+        for row in &rows {
+            let before = model.rows.iter().find(|it| it.name == row.name);
+            if before != Some(row) {
+                let done = if row.progress.state == State::Done { " (done)" } else { "" };
+                screen.line(&model.happened(&format!("{:<12}{}{done}", row.name, row.progress.text)));
+            }
+        }
+        (model.nodes, model.faults) = stage.look(|it| (nodes(&it.seen), it.faults.clone()));
+        model.rows = rows;
+        if model.all_done() && !model.foot.contains("done") {
+            let stays = if self.until_done { "" } else { "; the cluster stays until Ctrl-C" };
+            model.foot = format!("all samples are done{stays}");
+            screen.line(&model.happened(&model.foot.clone()));
+        }
+    }
+
+    /// The number of the step that the user is to do now.
+    fn due(&self, sample: &'static Sample, known: &mut Known) -> Option<usize> {
+        let number = known.steps.get(sample.name).copied().unwrap_or(0);
+        let step = sample.steps.get(number)?;
+        let ready = known.created.contains(sample.name) && !known.busy.contains(sample.name);
+        (ready && (step.when)(&self.user.scene, &known.seen)).then(|| {
+            known.busy.insert(sample.name);
+            number
+        })
+    }
+
+    fn perform(&self, sample: &'static Sample, number: usize) {
+        let (user, step) = (self.user.clone(), &sample.steps[number]);
+        user.stage.say(format!("$ {}", (step.says)(&user.scene)));
+        self.spawner.spawn("step", async move {
+            let done = user.act(&(step.act)(&user.scene)).await;
+            user.stage.change(|it| {
+                it.busy.remove(sample.name);
+                match done {
+                    Ok(()) => drop(it.steps.insert(sample.name, number + 1)),
+                    Err(err) => drop(it.failed.insert(sample.name, format!("{err:#}"))),
+                }
+            });
+        });
+    }
+}
+
+fn progress(sample: &Sample, user: &User, known: &Known) -> Progress {
+    if let Some(why) = known.failed.get(sample.name) {
+        return Progress::failed(why.clone());
+    }
+    if !known.created.contains(sample.name) {
+        return Progress::going("being created");
+    }
+    (sample.progress)(&user.scene, &known.seen)
+}
+
+fn late(model: &Model, timeout: Duration) -> String {
+    let going = model.rows.iter().filter(|it| it.progress.state != State::Done);
+    let going: Vec<String> = going.map(|it| format!("{} ({})", it.name, it.progress.text)).collect();
+    format!("--timeout: after {} s not done: {}", timeout.as_secs(), going.join(", "))
+}
+
+fn nodes(seen: &crate::seen::Seen) -> Vec<String> {
+    let word = |node: &Value| {
+        let conditions = node["status"]["conditions"].as_array();
+        let ready = conditions.into_iter().flatten().any(|it| it["type"] == "Ready" && it["status"] == "True");
+        let name = node["metadata"]["name"].as_str().unwrap_or_default();
+        format!("{name} {}", if ready { "Ready" } else { "NotReady" })
+    };
+    seen.named("Node", "", "").map(word).collect()
+}
+
+/// Samples whose controller runs. The others are left out.
+fn playable(config: Option<&Config>) -> Vec<&'static Sample> {
+    let runs = |controller: &str| match config {
+        Some(config) => config.controllers.ours().any(|(known, _)| known.name == controller),
+        // A manager of the cluster has them all.
+        None => true,
+    };
+    SAMPLES.iter().filter(|it| it.needs.is_none_or(runs)).collect()
+}
+
+fn head(place: &Place, seed: u64, options: &Options) -> Vec<String> {
+    let manager = match &place.manager {
+        ManagerPlan::Ours { .. } => "mini-kcm, in this process".to_owned(),
+        ManagerPlan::Theirs { holder } => format!("the cluster's own ({holder}); mini-kcm is not started beside it"),
+    };
+    let chaos = if options.chaos { " --chaos" } else { "" };
+    vec![
+        format!("cluster     {}", place.server),
+        format!("manager     {manager}"),
+        format!("again       --seed={seed}{chaos}"),
+        format!("kubeconfig  {}", place.kubeconfig.display()),
+    ]
+}
+
+fn hints(place: &Place) -> Vec<String> {
+    let home = &place.scene.home;
+    vec![
+        format!("export KUBECONFIG={}", place.kubeconfig.display()),
+        format!("kubectl get nodes; kubectl get pods -n {home} -w; kubectl describe pod flaky -n {home}"),
+        format!("kubectl delete pods --all -n {home}; kubectl get events -n {home}"),
+    ]
+}
+
+fn start_nodes(place: &Place, seed: u64, clock: &Clock, spawner: &Spawner) -> Fleet {
+    let options =
+        fake_nodes::Options { nodes: place.nodes.clone(), schedulers: place.schedulers.clone(), seed, events: true };
+    let environment = Environment { client: place.client.clone(), clock: clock.clone(), spawner: spawner.clone() };
+    Fleet::start(options, environment)
+}
+
+/// Nodes are there, everybody looks, and the objects of samples are on their way.
+async fn set_the_stage(
+    user: &User,
+    fleet: &Fleet,
+    samples: &[&'static Sample],
+    spawner: &Spawner,
+) -> anyhow::Result<()> {
+    tokio::time::timeout(REGISTRATION, fleet.registered()).await.context("the fake nodes could not register")?;
+    let home = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": user.scene.home } });
+    user.create(&home).await?;
+    user.look_at("v1", "Namespace", "", spawner);
+    user.look_at("v1", "Node", "", spawner);
+    for namespace in [&user.scene.home, &user.scene.farewell] {
+        user.look_at("v1", "Pod", namespace, spawner);
+        for (api_version, kind) in samples.iter().flat_map(|it| it.looks_at) {
+            user.look_at(api_version, kind, namespace, spawner);
+        }
+    }
+    for sample in samples {
+        spawner.spawn("set-up", user.clone().set_up(sample));
+    }
+    Ok(())
+}
+
+/// `None` where the cluster has a manager.
+fn manager_config(options: &Options, place: &Place) -> anyhow::Result<Option<Config>> {
+    let ManagerPlan::Ours { lease } = &place.manager else { return Ok(None) };
+    let mut args = vec![
+        format!("--kubeconfig={}", place.kubeconfig.display()),
+        format!("--leader-elect-resource-name={lease}"),
+        "--secure-port=0".to_owned(),
+    ];
+    args.extend(options.manager.iter().cloned());
+    match flags::parse(args).map_err(anyhow::Error::msg)? {
+        Asked::Run(typed) => Ok(Some(Config::new(typed).map_err(|errors| anyhow::anyhow!(errors.join("; ")))?)),
+        Asked::Print(text) => bail!("after --: {text}"),
+    }
+}
+
+async fn start_manager(config: Config, seed: u64, spawner: &Spawner) -> anyhow::Result<Manager> {
+    let stop = CancellationToken::new();
+    let mut deps = mini_kcm::start::deps(&config, stop.clone()).await.map_err(anyhow::Error::msg)?;
+    deps.seed = seed;
+    let (sender, exit) = oneshot::channel();
+    spawner.spawn("mini-kcm", async move {
+        let exit = manager::run(config, deps).await;
+        // Nobody listens when the playground has gone already.
+        let _ = sender.send(exit);
+    });
+    Ok(Manager { stop, exit })
+}
+
+/// Returns how the manager ended without being asked.
+async fn manager_ends(manager: Option<&mut Manager>) -> String {
+    match manager {
+        None => std::future::pending().await,
+        Some(manager) => match (&mut manager.exit).await {
+            Ok(Exit::Failed(cause)) => cause,
+            Ok(Exit::Clean) => "in order, though nobody asked".to_owned(),
+            Err(_) => "without a word".to_owned(),
+        },
+    }
+}
+
+/// Ends everything in order. On a real cluster nothing of ours is left.
+async fn clean_up(place: Place, user: User, fleet: Fleet, manager: Option<Manager>) -> anyhow::Result<()> {
+    let mut left = Vec::new();
+    let real = matches!(place.cluster, Cluster::Real);
+    if real {
+        // The manager empties them, and the nodes end their pods: both are still there.
+        left.extend(remove_namespaces(&user).await);
+        left.extend(fleet.remove().await);
+    } else {
+        fleet.stop().await;
+    }
+    if let Some(Manager { stop, exit }) = manager {
+        stop.cancel();
+        if let Ok(Exit::Failed(cause)) = exit.await {
+            left.push(format!("mini-kcm did not end in order: {cause}"));
+        }
+    }
+    if let (true, ManagerPlan::Ours { lease }) = (real, &place.manager) {
+        let leases: Api<Lease> = Api::namespaced(place.client.clone(), "kube-system");
+        if let Err(err) = leases.delete(lease, &DeleteParams::default()).await {
+            left.push(format!("lease {lease}: {err}"));
+        }
+    }
+    if let Cluster::Embedded { served, written, .. } = place.cluster {
+        served.close().await;
+        drop(written);
+    }
+    if left.is_empty() { Ok(()) } else { bail!("not cleaned up: {}", left.join("; ")) }
+}
+
+async fn remove_namespaces(user: &User) -> Vec<String> {
+    let mut left = Vec::new();
+    for name in [&user.scene.farewell, &user.scene.home] {
+        let act = |kind, namespace: &str, name: &str, does| Act {
+            api_version: "v1",
+            kind,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            does,
+        };
+        // Whatever our samples held is let go.
+        let held = user.api("v1", "ConfigMap", name).list(&kube::api::ListParams::default()).await;
+        for it in held.into_iter().flatten().filter(|it| it.metadata.finalizers.is_some()) {
+            let free = Does::Merge(json!({ "metadata": { "finalizers": null } }));
+            let freed = user.act(&act("ConfigMap", name, it.metadata.name.as_deref().unwrap_or_default(), free)).await;
+            left.extend(freed.err().map(|err| format!("{err:#}")));
+        }
+        left.extend(user.act(&act("Namespace", "", name, Does::Delete)).await.err().map(|err| format!("{err:#}")));
+    }
+    let namespaces = user.api("v1", "Namespace", "");
+    let gone = async {
+        for name in [&user.scene.farewell, &user.scene.home] {
+            while !matches!(namespaces.get_opt(name).await, Ok(None)) {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        }
+    };
+    if tokio::time::timeout(CLEANUP, gone).await.is_err() {
+        left.push(format!("namespaces {} and {} are not gone", user.scene.farewell, user.scene.home));
+    }
+    left
+}
+
+/// Tells what we make on a real cluster from what others make.
+fn id() -> String {
+    std::iter::repeat_with(fastrand::lowercase).take(5).collect()
+}
+
+fn log_to(path: &Path) -> anyhow::Result<()> {
+    let file = std::fs::File::create(path).with_context(|| path.display().to_string())?;
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::sync::Mutex::new(file)).with_ansi(false);
+    tracing_subscriber::registry().with(lines.with_filter(LevelFilter::INFO)).init();
+    Ok(())
+}
+
+/// The last warnings and errors of the log.
+fn tail(path: &Path) -> String {
+    // Without a log there is nothing to tell.
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let bad: Vec<&str> = text.lines().filter(|it| it.contains("ERROR") || it.contains("WARN")).collect();
+    let from = bad.len().saturating_sub(TOLD);
+    bad[from..].iter().map(|it| format!("{it}\n")).collect()
+}

@@ -1,0 +1,137 @@
+//! What the namespace controller does: a namespace full of content goes, step by step, and says what keeps it.
+
+use serde_json::{Value, json};
+
+use super::{Act, Does, Progress, Sample, Scene, Step, pods, true_condition};
+use crate::seen::Seen;
+
+/// Of each plain kind.
+const OF_EACH: usize = 4;
+const FINALIZER: &str = "playground.mini-kcm.dev/backup";
+/// The pod whose end takes a while.
+const SLOW: &str = "web-1";
+/// The object that the finalizer holds.
+const HELD: &str = "ledger";
+
+pub(super) const FAREWELL: Sample = Sample {
+    name: "farewell",
+    shows: "a namespace of a dozen kinds is deleted: pods end first, a finalizer holds one object, then it goes",
+    needs: Some("namespace-controller"),
+    objects,
+    looks_at: &[],
+    steps: &[
+        Step {
+            when: |scene, seen| {
+                let running = |it: &Value| it["status"]["phase"] == "Running";
+                seen.get("Pod", &scene.farewell, SLOW).is_some_and(running)
+            },
+            says: |scene| format!("kubectl delete namespace {}", scene.farewell),
+            act: |scene| Act {
+                api_version: "v1",
+                kind: "Namespace",
+                namespace: String::new(),
+                name: scene.farewell.clone(),
+                does: Does::Delete,
+            },
+        },
+        Step {
+            when: |scene, seen| only_the_finalizer_holds(namespace(scene, seen)),
+            says: |scene| {
+                let patch = r#"{"metadata":{"finalizers":null}}"#;
+                format!("kubectl patch configmap {HELD} -n {} --type=merge -p '{patch}'", scene.farewell)
+            },
+            act: |scene| Act {
+                api_version: "v1",
+                kind: "ConfigMap",
+                namespace: scene.farewell.clone(),
+                name: HELD.to_owned(),
+                does: Does::Merge(json!({ "metadata": { "finalizers": null } })),
+            },
+        },
+    ],
+    progress: |scene, seen| {
+        if seen.is_gone("Namespace", "", &scene.farewell) {
+            return Progress::done("gone, with all that was in it");
+        }
+        let Some(namespace) = namespace(scene, seen) else { return Progress::going("created") };
+        if namespace["metadata"]["deletionTimestamp"].is_null() {
+            return Progress::going("filled with a dozen kinds");
+        }
+        let told = ["NamespaceDeletionContentFailure", "NamespaceContentRemaining", "NamespaceFinalizersRemaining"];
+        let messages = told.iter().filter_map(|it| true_condition(namespace, it)?["message"].as_str());
+        let text: Vec<&str> = messages.collect();
+        Progress::going(if text.is_empty() {
+            "Terminating".to_owned()
+        } else {
+            format!("Terminating: {}", text.join("; "))
+        })
+    },
+};
+
+fn namespace<'a>(scene: &Scene, seen: &'a Seen) -> Option<&'a Value> {
+    seen.get("Namespace", "", &scene.farewell)
+}
+
+/// All but the held object is gone.
+fn only_the_finalizer_holds(namespace: Option<&Value>) -> bool {
+    let Some(namespace) = namespace else { return false };
+    let message = |name: &str| true_condition(namespace, name).and_then(|it| it["message"].as_str());
+    let held = message("NamespaceFinalizersRemaining").is_some_and(|it| it.contains(FINALIZER));
+    held && message("NamespaceContentRemaining")
+        .is_some_and(|it| it == "Some resources are remaining: configmaps. has 1 resource instances")
+}
+
+fn objects(scene: &Scene) -> Vec<Value> {
+    let mut objects = vec![json!({
+        "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": scene.farewell },
+    })];
+    for number in 1..=OF_EACH {
+        objects.extend(plain(number));
+    }
+    objects.push(json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": { "name": HELD, "finalizers": [FINALIZER] }, "data": { "balance": "1" },
+    }));
+    let inside = Scene { home: scene.farewell.clone(), ..scene.clone() };
+    objects.push(pods::pod(&inside, SLOW, "Always", &[("stop-after", "2s")]));
+    objects.push(pods::pod(&inside, "web-2", "Always", &[]));
+    for object in &mut objects[1..] {
+        object["metadata"]["namespace"] = json!(scene.farewell);
+    }
+    objects
+}
+
+/// One of each kind. None needs a controller to go, and none makes anything.
+fn plain(number: usize) -> Vec<Value> {
+    let of = |api_version: &str, kind: &str, rest: Value| {
+        let mut object = rest;
+        object["apiVersion"] = json!(api_version);
+        object["kind"] = json!(kind);
+        object["metadata"]["name"] = json!(format!("it-{number}"));
+        object
+    };
+    let labels = json!({ "app": format!("it-{number}") });
+    let containers = json!([{ "name": "main", "image": "example.com/main:1" }]);
+    let template = json!({ "metadata": { "labels": labels }, "spec": { "containers": containers } });
+    let once = json!({ "spec": { "restartPolicy": "Never", "containers": containers } });
+    let selector = json!({ "matchLabels": labels });
+    let workload = json!({ "replicas": 0, "selector": selector, "template": template });
+    let mut stateful = workload.clone();
+    stateful["serviceName"] = json!("it");
+    let job = json!({ "suspend": true, "template": once });
+    let cron = json!({ "suspend": true, "schedule": "0 0 1 1 *", "jobTemplate": { "spec": { "template": once } } });
+    let rules = json!([{ "apiGroups": [""], "resources": ["pods"], "verbs": ["get"] }]);
+    vec![
+        of("v1", "ConfigMap", json!({ "data": { "key": "value" } })),
+        of("v1", "Secret", json!({ "data": { "key": "dmFsdWU=" } })),
+        of("v1", "ServiceAccount", json!({})),
+        of("v1", "Service", json!({ "spec": { "clusterIP": "None", "selector": labels, "ports": [{ "port": 80 }] } })),
+        of("apps/v1", "Deployment", json!({ "spec": workload })),
+        of("apps/v1", "StatefulSet", json!({ "spec": stateful })),
+        of("batch/v1", "Job", json!({ "spec": job })),
+        of("batch/v1", "CronJob", json!({ "spec": cron })),
+        of("policy/v1", "PodDisruptionBudget", json!({ "spec": { "minAvailable": 1, "selector": selector } })),
+        of("rbac.authorization.k8s.io/v1", "Role", json!({ "rules": rules })),
+        of("coordination.k8s.io/v1", "Lease", json!({ "spec": { "holderIdentity": "nobody" } })),
+    ]
+}

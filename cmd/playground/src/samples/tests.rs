@@ -1,0 +1,128 @@
+use std::collections::BTreeSet;
+
+use serde_json::json;
+
+use super::*;
+
+fn scene() -> Scene {
+    Scene { home: "home".into(), farewell: "farewell".into(), nodes: 3, open_nodes: 2 }
+}
+
+fn sample(name: &str) -> &'static Sample {
+    SAMPLES.iter().find(|it| it.name == name).unwrap()
+}
+
+fn progress(name: &str, objects: &[Value]) -> Progress {
+    (sample(name).progress)(&scene(), &seen(objects))
+}
+
+fn seen(objects: &[Value]) -> Seen {
+    let mut seen = Seen::default();
+    objects.iter().for_each(|it| seen.put(it["kind"].as_str().unwrap(), it.clone()));
+    seen
+}
+
+fn pod(name: &str, status: Value) -> Value {
+    json!({ "kind": "Pod", "metadata": { "namespace": "home", "name": name }, "status": status })
+}
+
+fn terminating(conditions: &[(&str, &str)]) -> Value {
+    let conditions: Vec<Value> = conditions
+        .iter()
+        .map(|(name, message)| json!({ "type": name, "status": "True", "message": message }))
+        .collect();
+    json!({
+        "kind": "Namespace",
+        "metadata": { "name": "farewell", "deletionTimestamp": "2027-01-15T08:00:00Z" },
+        "status": { "phase": "Terminating", "conditions": conditions },
+    })
+}
+
+#[test]
+fn every_sample_is_complete_and_has_a_name_of_its_own() {
+    let names: BTreeSet<&str> = SAMPLES.iter().map(|it| it.name).collect();
+    assert_eq!(names.len(), SAMPLES.len());
+    for sample in SAMPLES {
+        let objects = (sample.objects)(&scene());
+        assert!(!objects.is_empty(), "{}", sample.name);
+        for object in objects {
+            assert!(object["apiVersion"].is_string() && object["kind"].is_string(), "{object}");
+            assert!(object["metadata"]["name"].is_string(), "{object}");
+        }
+        let fresh = (sample.progress)(&scene(), &Seen::default());
+        assert_eq!(fresh.state, State::Going, "{}: nothing seen is not the end", sample.name);
+        assert!(!sample.steps.iter().any(|it| (it.when)(&scene(), &Seen::default())), "{}", sample.name);
+    }
+}
+
+#[test]
+fn tasks_are_done_when_all_have_succeeded() {
+    let tasks = |phases: [&str; 3]| {
+        let pods: Vec<Value> = phases
+            .iter()
+            .enumerate()
+            .map(|(at, it)| pod(&format!("task-{}", at + 1), json!({ "phase": it })))
+            .collect();
+        progress("completion", &pods)
+    };
+    assert_eq!(tasks(["Pending", "Running", "Succeeded"]), Progress::going("1 of 3 succeeded, 1 running"));
+    assert_eq!(tasks(["Succeeded"; 3]), Progress::done("3 of 3 succeeded, 0 running"));
+    assert_eq!(tasks(["Succeeded", "Failed", "Succeeded"]).state, State::Failed);
+}
+
+#[test]
+fn a_crash_loop_tells_its_waits() {
+    let flaky = |phase: &str, state: Value| {
+        let container = json!({ "restartCount": 2, "state": state });
+        progress("crash-loop", &[pod("flaky", json!({ "phase": phase, "containerStatuses": [container] }))])
+    };
+    let waiting = json!({ "waiting": { "reason": "CrashLoopBackOff" } });
+    assert_eq!(flaky("Running", waiting), Progress::going("CrashLoopBackOff, 2 restarts"));
+    assert_eq!(flaky("Succeeded", json!({})), Progress::done("Succeeded, 2 restarts"));
+}
+
+#[test]
+fn big_pods_say_why_they_wait() {
+    let condition = json!({ "type": "PodScheduled", "status": "False", "message": "0/3 nodes are available" });
+    let waits = pod("big-0001", json!({ "phase": "Pending", "conditions": [condition] }));
+    let going = Progress::going("0 of 4 succeeded, 0 running; one waits: 0/3 nodes are available");
+    assert_eq!(progress("room", &[waits]), going);
+    let names: Vec<String> = (sample("room").objects)(&scene())
+        .iter()
+        .map(|it| it["metadata"]["name"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(names, ["big-0000", "big-0001", "big-0002", "big-special"]);
+    let alone = Scene { nodes: 1, open_nodes: 1, ..scene() };
+    assert_eq!((sample("room").objects)(&alone).len(), 2, "no tainted node, no pod for it");
+}
+
+#[test]
+fn the_user_deletes_the_namespace_and_lifts_the_finalizer_when_nothing_else_is_left() {
+    let steps = sample("farewell").steps;
+    let due = |step: usize, objects: &[Value]| (steps[step].when)(&scene(), &seen(objects));
+    let mut slow = pod("web-1", json!({ "phase": "Pending" }));
+    slow["metadata"]["namespace"] = json!("farewell");
+    assert!(!due(0, std::slice::from_ref(&slow)));
+    slow["status"]["phase"] = json!("Running");
+    assert!(due(0, &[slow]));
+
+    let finalizers = (
+        "NamespaceFinalizersRemaining",
+        "Some content in the namespace has finalizers remaining: playground.mini-kcm.dev/backup in 1 resource instances",
+    );
+    let much = "Some resources are remaining: configmaps. has 1 resource instances, pods. has 2 resource instances";
+    let last = "Some resources are remaining: configmaps. has 1 resource instances";
+    assert!(!due(1, &[terminating(&[("NamespaceContentRemaining", much), finalizers])]));
+    assert!(!due(1, &[terminating(&[("NamespaceContentRemaining", last)])]));
+    assert!(due(1, &[terminating(&[("NamespaceContentRemaining", last), finalizers])]));
+}
+
+#[test]
+fn a_namespace_goes_through_its_conditions() {
+    assert_eq!(progress("farewell", &[terminating(&[])]), Progress::going("Terminating"));
+    let told = progress("farewell", &[terminating(&[("NamespaceContentRemaining", "pods remain")])]);
+    assert_eq!(told, Progress::going("Terminating: pods remain"));
+    let mut seen = seen(&[terminating(&[])]);
+    seen.remove("Namespace", &terminating(&[]));
+    assert_eq!((sample("farewell").progress)(&scene(), &seen).state, State::Done);
+}

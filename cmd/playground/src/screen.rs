@@ -1,0 +1,94 @@
+//! Where the view goes: a terminal that is redrawn, or plain lines.
+
+use std::io::{IsTerminal, Write};
+
+use crate::view::{Line, Model, Tone};
+
+const OTHER_SCREEN: &str = "\x1b[?1049h\x1b[?25l";
+const BACK: &str = "\x1b[?25h\x1b[?1049l";
+
+/// The terminal. Dropping it gives the user's own screen back.
+pub(crate) struct Screen {
+    terminal: bool,
+    drawn: Vec<Line>,
+}
+
+impl Screen {
+    pub(crate) fn open() -> Self {
+        let terminal = std::io::stdout().is_terminal() && size().is_some();
+        if terminal {
+            write(OTHER_SCREEN);
+        }
+        Self { terminal, drawn: Vec::new() }
+    }
+
+    /// True where changes are redrawn, not printed.
+    pub(crate) fn is_terminal(&self) -> bool {
+        self.terminal
+    }
+
+    /// One change, where there is no screen to draw on.
+    pub(crate) fn line(&self, text: &str) {
+        if !self.terminal {
+            write(&format!("{text}\n"));
+        }
+    }
+
+    pub(crate) fn draw(&mut self, model: &Model) {
+        let Some((width, height)) = size().filter(|_| self.terminal) else { return };
+        let lines = model.screen(width, height);
+        if lines == self.drawn {
+            return;
+        }
+        let mut text = String::from("\x1b[H");
+        for (number, (tone, line)) in lines.iter().enumerate() {
+            if number > 0 {
+                text.push_str("\r\n");
+            }
+            text += &format!("{}{line}\x1b[0m\x1b[K", paint(*tone));
+        }
+        text.push_str("\x1b[J");
+        write(&text);
+        self.drawn = lines;
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        if self.terminal {
+            write(BACK);
+        }
+    }
+}
+
+/// Prints a text as it is.
+pub(crate) fn print(text: &str, failed: bool) {
+    if failed {
+        // A closed stderr leaves nobody to tell.
+        let _ = std::io::stderr().write_all(text.as_bytes());
+    } else {
+        write(text);
+    }
+}
+
+fn write(text: &str) {
+    let mut stdout = std::io::stdout().lock();
+    // A closed stdout leaves nobody to tell.
+    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+}
+
+fn paint(tone: Tone) -> &'static str {
+    match tone {
+        Tone::Plain => "",
+        Tone::Bold => "\x1b[1m",
+        Tone::Faint => "\x1b[2m",
+        Tone::Good => "\x1b[32m",
+        Tone::Bad => "\x1b[31m",
+    }
+}
+
+/// Columns and rows.
+fn size() -> Option<(usize, usize)> {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+    (size.ws_col > 0 && size.ws_row > 0).then_some((usize::from(size.ws_col), usize::from(size.ws_row)))
+}

@@ -1,0 +1,77 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+/// Kind, namespace (empty for the cluster's own), name.
+type Key = (String, String, String);
+
+/// The objects that samples look at, as they were told last.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Seen {
+    objects: BTreeMap<Key, Value>,
+    ever: BTreeSet<Key>,
+}
+
+impl Seen {
+    pub(crate) fn put(&mut self, kind: &str, object: Value) {
+        let key = key(kind, &object);
+        self.ever.insert(key.clone());
+        self.objects.insert(key, object);
+    }
+
+    pub(crate) fn remove(&mut self, kind: &str, object: &Value) {
+        self.objects.remove(&key(kind, object));
+    }
+
+    /// These are all of a kind in a namespace.
+    pub(crate) fn replace(&mut self, kind: &str, namespace: &str, objects: Vec<Value>) {
+        self.objects.retain(|(of, at, _), _| of != kind || at != namespace);
+        for object in objects {
+            self.put(kind, object);
+        }
+    }
+
+    pub(crate) fn get(&self, kind: &str, namespace: &str, name: &str) -> Option<&Value> {
+        self.objects.get(&(kind.to_owned(), namespace.to_owned(), name.to_owned()))
+    }
+
+    /// It was there and is not any more.
+    pub(crate) fn is_gone(&self, kind: &str, namespace: &str, name: &str) -> bool {
+        let key = (kind.to_owned(), namespace.to_owned(), name.to_owned());
+        self.ever.contains(&key) && !self.objects.contains_key(&key)
+    }
+
+    /// All of a kind in a namespace whose names begin so, in order.
+    pub(crate) fn named(&self, kind: &str, namespace: &str, prefix: &str) -> impl Iterator<Item = &Value> {
+        let wanted = move |(of, at, name): &Key| of == kind && at == namespace && name.starts_with(prefix);
+        self.objects.iter().filter(move |(key, _)| wanted(key)).map(|(_, object)| object)
+    }
+}
+
+fn key(kind: &str, object: &Value) -> Key {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+    (kind.to_owned(), text("namespace"), text("name"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_was_never_there_is_not_gone() {
+        let mut seen = Seen::default();
+        assert!(!seen.is_gone("Pod", "n", "a"));
+        let pod = json!({ "metadata": { "namespace": "n", "name": "a" } });
+        seen.put("Pod", pod.clone());
+        assert!(!seen.is_gone("Pod", "n", "a") && seen.get("Pod", "n", "a").is_some());
+        seen.remove("Pod", &pod);
+        assert!(seen.is_gone("Pod", "n", "a"));
+        seen.put("Pod", pod);
+        seen.replace("Pod", "other", Vec::new());
+        assert_eq!(seen.named("Pod", "n", "").count(), 1);
+        seen.replace("Pod", "n", Vec::new());
+        assert!(seen.is_gone("Pod", "n", "a"));
+    }
+}

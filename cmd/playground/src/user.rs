@@ -1,0 +1,141 @@
+//! What the user does: creates the objects of samples and carries out their steps.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::Context;
+use fake_nodes::{Change, follow};
+use kube::{
+    Api, Client,
+    api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
+    core::GroupVersionKind,
+};
+use serde_json::Value;
+use tasks::Spawner;
+
+use crate::{
+    place::Dress,
+    samples::{Act, Does, Sample, Scene},
+    stage::Stage,
+};
+
+/// A server that is not quite ready, or suffers from chaos, is asked again for so long.
+const PATIENCE: u32 = 60;
+const PAUSE: Duration = Duration::from_millis(500);
+const ONE_CALL: Duration = Duration::from_secs(10);
+
+/// Someone with kubectl.
+#[derive(Clone)]
+pub(crate) struct User {
+    pub(crate) client: Client,
+    pub(crate) scene: Scene,
+    pub(crate) dress: Dress,
+    pub(crate) stage: Arc<Stage>,
+}
+
+impl User {
+    /// Tells the stage of all objects of a kind in a namespace, or of the cluster where that is empty.
+    pub(crate) fn look_at(&self, api_version: &str, kind: &'static str, namespace: &str, spawner: &Spawner) {
+        let (api, stage, namespace) =
+            (self.api(api_version, kind, namespace), self.stage.clone(), namespace.to_owned());
+        // What cannot be written as JSON was no object.
+        let value = |it: DynamicObject| serde_json::to_value(it).unwrap_or_default();
+        let tell = move |change: Change<DynamicObject>| {
+            stage.change(|known| match change {
+                Change::All(all) => known.seen.replace(kind, &namespace, all.into_iter().map(value).collect()),
+                Change::Put(it) => known.seen.put(kind, value(it)),
+                Change::Gone(it) => known.seen.remove(kind, &value(it)),
+            });
+        };
+        spawner.spawn("look", follow(api, tell));
+    }
+
+    /// Creates what a sample consists of.
+    pub(crate) async fn set_up(self, sample: &'static Sample) {
+        let objects = (sample.objects)(&self.scene);
+        let mut failure = None;
+        for object in objects {
+            let object = self.dress.up(object);
+            if let Err(err) = self.create(&object).await {
+                failure = Some(format!("{err:#}"));
+                break;
+            }
+        }
+        self.stage.change(|it| match failure {
+            None => drop(it.created.insert(sample.name)),
+            Some(why) => drop(it.failed.insert(sample.name, why)),
+        });
+    }
+
+    /// Creates an object; one that is there already is as good.
+    pub(crate) async fn create(&self, object: &Value) -> anyhow::Result<()> {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (api_version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
+        let (namespace, name) = (text(&object["metadata"]["namespace"]), text(&object["metadata"]["name"]));
+        let api = self.api(&api_version, &kind, &namespace);
+        let typed: DynamicObject = serde_json::from_value(object.clone())?;
+        let what = format!("create {kind} {name}");
+        let create = || {
+            let (api, object) = (api.clone(), typed.clone());
+            async move { api.create(&PostParams::default(), &object).await.map(drop) }
+        };
+        again_and_again(&what, 409, create).await
+    }
+
+    /// Does something to an object. What is gone already needs nothing done.
+    pub(crate) async fn act(&self, act: &Act) -> anyhow::Result<()> {
+        let Act { api_version, kind, namespace, name, does } = act;
+        let api = self.api(api_version, kind, namespace);
+        let what = match does {
+            Does::Delete => format!("delete {kind} {name}"),
+            Does::Merge(_) => format!("patch {kind} {name}"),
+        };
+        let call = || {
+            let (api, name, does) = (api.clone(), name.clone(), does.clone());
+            async move {
+                match does {
+                    Does::Delete => api.delete(&name, &DeleteParams::default()).await.map(drop),
+                    Does::Merge(patch) => {
+                        api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
+                    }
+                }
+            }
+        };
+        again_and_again(&what, 404, call).await
+    }
+
+    /// The objects of a kind in a namespace.
+    pub(crate) fn api(&self, api_version: &str, kind: &str, namespace: &str) -> Api<DynamicObject> {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        if namespace.is_empty() {
+            Api::all_with(self.client.clone(), &resource)
+        } else {
+            Api::namespaced_with(self.client.clone(), namespace, &resource)
+        }
+    }
+}
+
+/// Tries until it succeeds or is answered with `fine`, for half a minute at most.
+async fn again_and_again<Called>(what: &str, fine: u16, call: impl Fn() -> Called) -> anyhow::Result<()>
+where
+    Called: Future<Output = kube::Result<()>>,
+{
+    let mut tries = 0;
+    loop {
+        let error = match tokio::time::timeout(ONE_CALL, call()).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(kube::Error::Api(status))) if status.code == fine => return Ok(()),
+            // What the server does not understand now it will not understand later.
+            Ok(Err(kube::Error::Api(status))) if matches!(status.code, 400 | 404 | 415 | 422 | 501) => {
+                return Err(kube::Error::Api(status)).with_context(|| what.to_owned());
+            }
+            Ok(Err(err)) => anyhow::Error::from(err),
+            Err(_) => anyhow::anyhow!("no answer for {} s", ONE_CALL.as_secs()),
+        };
+        tries += 1;
+        if tries == PATIENCE {
+            return Err(error.context(what.to_owned()));
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}

@@ -1,0 +1,153 @@
+//! How it looks: lines of text as a function of what is known.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
+
+use crate::samples::{Progress, State};
+
+/// Recent lines that are kept for a large screen.
+const KEPT: usize = 200;
+
+/// All that is shown.
+#[derive(Debug, Default)]
+pub(crate) struct Model {
+    pub(crate) elapsed: Duration,
+    /// Where and how, a line each.
+    pub(crate) head: Vec<String>,
+    /// What nodes say of themselves.
+    pub(crate) nodes: Vec<String>,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) faults: BTreeMap<&'static str, u32>,
+    /// What happened lately, the newest last.
+    pub(crate) recent: VecDeque<String>,
+    /// What to try.
+    pub(crate) hints: Vec<String>,
+    /// The last line.
+    pub(crate) foot: String,
+}
+
+/// One sample.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Row {
+    pub(crate) name: &'static str,
+    pub(crate) shows: &'static str,
+    pub(crate) progress: Progress,
+}
+
+/// How a line is painted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tone {
+    Plain,
+    Bold,
+    Faint,
+    Good,
+    Bad,
+}
+
+pub(crate) type Line = (Tone, String);
+
+impl Model {
+    /// Remembers what happened, and returns it as it is printed where there is no screen.
+    pub(crate) fn happened(&mut self, text: &str) -> String {
+        let line = format!("{:6.1} s  {text}", self.elapsed.as_secs_f64());
+        self.recent.push_back(line.clone());
+        if self.recent.len() > KEPT {
+            self.recent.pop_front();
+        }
+        line
+    }
+
+    /// Every sample has come to its end.
+    pub(crate) fn all_done(&self) -> bool {
+        self.rows.iter().all(|it| it.progress.state == State::Done)
+    }
+
+    /// The screen, as many lines as fit.
+    pub(crate) fn screen(&self, width: usize, height: usize) -> Vec<Line> {
+        let mut top = vec![(Tone::Bold, format!("mini-kcm playground  {:.0} s", self.elapsed.as_secs_f64()))];
+        top.extend(self.head.iter().map(|it| (Tone::Plain, it.clone())));
+        top.push((Tone::Plain, format!("nodes       {}", self.nodes.join("  "))));
+        if !self.faults.is_empty() {
+            let faults: Vec<String> = self.faults.iter().map(|(name, count)| format!("{count} {name}")).collect();
+            top.push((Tone::Bad, format!("chaos       {}", faults.join(", "))));
+        }
+        top.push((Tone::Plain, String::new()));
+        for row in &self.rows {
+            top.push((Tone::Faint, format!("{:<12}{}", "", row.shows)));
+            let (tone, mark) = match row.progress.state {
+                State::Going => (Tone::Plain, "…"),
+                State::Done => (Tone::Good, "✓"),
+                State::Failed => (Tone::Bad, "✗"),
+            };
+            top.push((tone, format!("{:<12}{mark} {}", row.name, row.progress.text)));
+        }
+        let mut bottom = vec![(Tone::Plain, String::new())];
+        bottom.extend(self.hints.iter().map(|it| (Tone::Faint, it.clone())));
+        bottom.push((Tone::Bold, self.foot.clone()));
+        // What happened lately takes the room between, the newest lines of it.
+        let room = height.saturating_sub(top.len() + bottom.len() + 1);
+        let recent = self.recent.iter().skip(self.recent.len().saturating_sub(room));
+        top.push((Tone::Plain, String::new()));
+        top.extend(recent.map(|it| (Tone::Plain, it.clone())));
+        top.extend(bottom);
+        top.truncate(height);
+        top.into_iter().map(|(tone, text)| (tone, cut(&text, width))).collect()
+    }
+}
+
+/// What fits into one line of the terminal.
+fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn model() -> Model {
+        let row = |name, progress| Row { name, shows: "something", progress };
+        let rows = vec![row("a", Progress::going("1 of 2")), row("b", Progress::done("all of it"))];
+        let mut model = Model { rows, hints: vec!["kubectl get pods".to_owned()], ..Model::default() };
+        for number in 0..50 {
+            model.happened(&format!("line {number}"));
+        }
+        model
+    }
+
+    #[test]
+    fn a_screen_is_never_larger_than_the_terminal() {
+        for (width, height) in [(80, 24), (20, 10), (1, 1), (0, 0), (200, 100)] {
+            let screen = model().screen(width, height);
+            assert!(screen.len() <= height, "{width}x{height}: {}", screen.len());
+            assert!(screen.iter().all(|(_, it)| it.chars().count() <= width.max(1)), "{width}x{height}");
+        }
+    }
+
+    #[test]
+    fn what_is_new_stays_on_the_screen_and_hints_below_it() {
+        let text: Vec<String> = model().screen(80, 24).into_iter().map(|(_, it)| it).collect();
+        let at = |word: &str| text.iter().position(|it| it.contains(word));
+        assert!(at("line 49") < at("kubectl get pods") && at("line 49").is_some(), "{text:#?}");
+        assert_eq!(at("line 0 "), None);
+        assert!(at("1 of 2").is_some() && at("all of it").is_some());
+    }
+
+    #[test]
+    fn all_is_done_when_every_sample_is() {
+        let mut model = model();
+        assert!(!model.all_done());
+        model.rows.remove(0);
+        assert!(model.all_done());
+    }
+
+    #[test]
+    fn what_happened_is_told_with_its_time() {
+        let mut model = Model { elapsed: Duration::from_millis(1234), ..Model::default() };
+        assert_eq!(model.happened("it"), "   1.2 s  it");
+    }
+}
