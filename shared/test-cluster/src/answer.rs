@@ -88,7 +88,12 @@ impl Failure {
 
     /// Options of a request are invalid: they are objects of group `meta.k8s.io` without a name.
     pub(crate) fn invalid_options(options: &str, fault: Fault) -> Self {
-        Self::invalid_as(options, "meta.k8s.io", "", &[fault])
+        Self::invalid_query(options, &[fault])
+    }
+
+    /// The same, for several mistakes.
+    pub(crate) fn invalid_query(options: &str, faults: &[Fault]) -> Self {
+        Self::invalid_as(options, "meta.k8s.io", "", faults)
     }
 
     /// What a patch made does not decode: the failure names neither kind nor object.
@@ -176,8 +181,24 @@ impl Fault {
         Self { reason: "FieldValueInvalid", field: field.into(), message }
     }
 
+    /// The value in the form in which the message shall show it.
+    pub(crate) fn invalid_shown(field: impl Into<String>, shown: &str, detail: &str) -> Self {
+        let message = format!("Invalid value: {shown}: {detail}");
+        Self { reason: "FieldValueInvalid", field: field.into(), message }
+    }
+
     pub(crate) fn forbidden(field: impl Into<String>, detail: &str) -> Self {
         Self { reason: "FieldValueForbidden", field: field.into(), message: format!("Forbidden: {detail}") }
+    }
+
+    pub(crate) fn too_long(field: impl Into<String>, most: usize) -> Self {
+        let message = format!("Too long: may not be more than {most} bytes");
+        Self { reason: "FieldValueTooLong", field: field.into(), message }
+    }
+
+    pub(crate) fn unsupported_list(field: impl Into<String>, values: &[&str], supported: &str) -> Self {
+        let message = format!("Unsupported value: {}: supported values: {supported}", json!(values));
+        Self { reason: "FieldValueNotSupported", field: field.into(), message }
     }
 
     pub(crate) fn unsupported(field: impl Into<String>, value: &str, supported: &str) -> Self {
@@ -226,6 +247,17 @@ pub(crate) fn json_answer(code: u16, body: &Value) -> Response<ResponseBody> {
     respond(code, "application/json", encode(body))
 }
 
+/// Adds what the client should hear beside the answer.
+pub(crate) fn warn(mut answer: Response<ResponseBody>, warnings: &[String]) -> Response<ResponseBody> {
+    for warning in warnings {
+        let escaped = warning.replace('\\', "\\\\").replace('"', "\\\"");
+        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{escaped}\"")) {
+            answer.headers_mut().append(header::WARNING, value);
+        }
+    }
+    answer
+}
+
 /// JSON bytes. Values always encode: they have text keys and finite numbers.
 pub(crate) fn encode(value: &impl serde::Serialize) -> Bytes {
     serde_json::to_vec(value).map(Bytes::from).unwrap_or_default()
@@ -249,59 +281,6 @@ pub(crate) enum Form {
     MetadataList,
     /// `as=Table`
     Table(Look),
-}
-
-const MEDIA_TYPES: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
-
-/// Chooses among the elements of an Accept header: highest `q` first, then in order.
-///
-/// # Errors
-/// 406 when none can be met.
-pub(crate) fn negotiate(accept: &str, streams: bool) -> Result<Form, Failure> {
-    let mut elements: Vec<(f32, &str)> =
-        accept.split(',').map(str::trim).filter(|it| !it.is_empty()).map(|it| (quality(it), it)).collect();
-    elements.sort_by(|a, b| b.0.total_cmp(&a.0));
-    if elements.is_empty() {
-        return Ok(Form::Full);
-    }
-    let mut type_matched = false;
-    for (_, element) in elements {
-        let mut parts = element.split(';').map(str::trim);
-        if !matches!(parts.next(), Some("application/json" | "*/*")) {
-            continue;
-        }
-        type_matched = true;
-        let parameter =
-            |key: &str| element.split(';').filter_map(|it| it.trim().split_once('=')).find(|it| it.0 == key);
-        let meta = matches!(parameter("g"), None | Some((_, "meta.k8s.io")));
-        let v1 = matches!(parameter("v"), None | Some((_, "v1")));
-        match parameter("as").map(|it| it.1) {
-            None => return Ok(Form::Full),
-            Some("PartialObjectMetadata") if meta && v1 => return Ok(Form::Metadata),
-            Some("PartialObjectMetadataList") if meta && v1 => return Ok(Form::MetadataList),
-            Some("Table") if meta => {
-                if let Some(look) = Look::of_version(parameter("v").map_or("v1", |it| it.1)) {
-                    return Ok(Form::Table(look));
-                }
-            }
-            Some(_) => {}
-        }
-    }
-    let message = if type_matched {
-        format!("only the following media types are accepted: {MEDIA_TYPES}")
-    } else {
-        let stream = if streams {
-            ", application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
-        } else {
-            ""
-        };
-        format!("406: Not Acceptable\n\nAvailable representations: {MEDIA_TYPES}{stream}")
-    };
-    Err(Failure::new(406, "NotAcceptable", message, Some(json!({}))))
-}
-
-fn quality(element: &str) -> f32 {
-    element.split(';').find_map(|it| it.trim().strip_prefix("q=")).and_then(|it| it.parse().ok()).unwrap_or(1.0)
 }
 
 /// One object in the wanted form. A mismatch between form and object shows only here, after the deed, as on a real server.

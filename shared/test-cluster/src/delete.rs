@@ -8,7 +8,7 @@ use crate::{
     answer::Fault,
     crd,
     kinds::{self, Kind},
-    meta, namespace,
+    meta, namespace, options,
     rest::Query,
     store::State,
     write::Target,
@@ -25,6 +25,7 @@ pub(crate) struct DeleteOptions {
     pub(crate) orphan: Option<bool>,
     pub(crate) uid: Option<String>,
     pub(crate) version: Option<String>,
+    pub(crate) dry_run: bool,
 }
 
 /// What became of the object.
@@ -70,6 +71,7 @@ impl DeleteOptions {
             orphan,
             uid: None,
             version: None,
+            dry_run: dry_run(&query.all("dryRun"))?,
         })
     }
 
@@ -81,9 +83,6 @@ impl DeleteOptions {
             let version = body["apiVersion"].as_str().unwrap_or("v1");
             return Err(Failure::bad_request(format!("no kind {kind:?} is registered for version {version:?}")));
         }
-        if body["dryRun"].as_array().is_some_and(|it| !it.is_empty()) {
-            return Err(Failure::not_served("dryRun"));
-        }
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let preconditions = &body["preconditions"];
         Ok(Self {
@@ -92,8 +91,15 @@ impl DeleteOptions {
             orphan: body["orphanDependents"].as_bool(),
             uid: text(&preconditions["uid"]),
             version: text(&preconditions["resourceVersion"]),
+            dry_run: dry_run(&meta::texts(&body, "dryRun"))?,
         })
     }
+}
+
+fn dry_run(values: &[&str]) -> Result<bool, Failure> {
+    let mut faults = Vec::new();
+    let dry_run = options::dry_run(values, &mut faults);
+    if faults.is_empty() { Ok(dry_run) } else { Err(Failure::invalid_query("DeleteOptions", &faults)) }
 }
 
 /// Deletes one object by the rules of its kind.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::{
     Failure, Service, apiservice,
     cluster::{Door, Shared},
-    crd,
+    crd, decode,
     delete::{self, DeleteOptions},
     discovery::Documents,
     faults::{Call, DiscoveryFault, Faults, Recorded, Verdict},
@@ -112,15 +112,16 @@ impl TestCluster {
         assert!(!name.is_empty(), "an object needs a name: {object}");
         let key = storage_key(&kind, namespace, name);
         assert!(state.stored(&kind.table(), &key).is_none(), "{} {key} exists", kind.qualified());
-        let given = versions::stored(&kind, &api_version, object.clone());
-        let mut stored = write::prepare(&mut state, &kind, namespace, name, given, now);
+        let read = versions::stored(&kind, &api_version, decode::direct(&kind, &api_version, object.clone()));
+        let mut stored = write::prepare(&mut state, &kind, namespace, name, read.clone(), now);
         for field in GIVEN {
             if !object["metadata"][field].is_null() {
                 meta::set(&mut stored, field, object["metadata"][field].clone());
             }
         }
         if !object["status"].is_null() {
-            meta::as_map(&mut stored).insert("status".into(), object["status"].clone());
+            meta::as_map(&mut stored).insert("status".into(), read["status"].clone());
+            decode::complete(&kind, &mut stored);
         }
         let stored = state.put(&kind.table(), &key, stored);
         let stored = stored.and_then(|it| after_create(&mut state, &kind, &it, now).map(|()| it));

@@ -6,11 +6,12 @@ use serde_json::{Map, Value, json};
 use crate::{
     Failure,
     answer::Fault,
+    decode::{self, Decoded, Strictness},
     json_patch,
     kinds::Kind,
     meta,
     store::State,
-    strategic, validate, versions,
+    strategic, versions,
     write::{self, Part, Target},
 };
 
@@ -53,16 +54,18 @@ pub(crate) fn patch(
     language: Language,
     body: &[u8],
     part: Part,
+    strictness: Strictness,
     now: Timestamp,
-) -> Result<Arc<Value>, Failure> {
+) -> Result<(Arc<Value>, Vec<String>), Failure> {
     let patch = language.decode(body)?;
     let current = target.current(state)?;
     let mut next = versions::shown(&current, &target.api_version).into_owned();
     meta::as_map(&mut next).insert("apiVersion".into(), target.api_version.clone().into());
     language.apply(&target.kind, &mut next, &patch)?;
-    check_result(target, &mut next).map_err(|why| no_longer_decodes(language, &patch, &next, &why))?;
-    let next = versions::stored(&target.kind, &target.api_version, next);
-    write::update(state, target, &current, next, part, now)
+    let read = check_result(target, &mut next, strictness);
+    let Decoded { object, warnings } = read.map_err(|why| no_longer_decodes(language, &patch, &next, &why))?;
+    let next = versions::stored(&target.kind, &target.api_version, object);
+    Ok((write::update(state, target, &current, next, part, now)?, warnings))
 }
 
 impl Language {
@@ -102,7 +105,7 @@ impl Language {
 }
 
 /// The result is still an object of its kind; a kind or version that the patch took away is filled in again.
-fn check_result(target: &Target, next: &mut Value) -> Result<(), String> {
+fn check_result(target: &Target, next: &mut Value, strictness: Strictness) -> Result<Decoded, String> {
     if !next.is_object() {
         return Err("the object provided is unrecognized".into());
     }
@@ -113,7 +116,7 @@ fn check_result(target: &Target, next: &mut Value) -> Result<(), String> {
         let (kind, version) = (next["kind"].to_string(), next["apiVersion"].to_string());
         return Err(format!("no kind {kind} is registered for version {version}"));
     }
-    validate::check_types(next)
+    decode::value(kind, &target.api_version, next, strictness)
 }
 
 fn no_longer_decodes(language: Language, patch: &Value, next: &Value, why: &str) -> Failure {

@@ -2,18 +2,19 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response, header};
-use serde_json::json;
 
 use crate::{
     Failure, ResponseBody,
     answer::{self, Form},
     apiservice,
     cluster::Shared,
-    crd,
+    crd, decode,
     delete::{self, DeleteOptions, Deleted},
     discovery, kinds, list,
+    negotiate::negotiate,
+    options::{Verb, WriteOptions},
     patch::{self, Language},
-    read, reviews, table, validate, watch,
+    read, reviews, table, watch,
     write::{self, Part, Target},
 };
 
@@ -98,6 +99,11 @@ impl Query {
         self.0.iter().find(|it| it.0 == key).map_or("", |it| &it.1)
     }
 
+    /// Every value of a parameter.
+    pub(crate) fn all(&self, key: &str) -> Vec<&str> {
+        self.0.iter().filter(|it| it.0 == key).map(|it| it.1.as_str()).collect()
+    }
+
     pub(crate) fn has(&self, key: &str) -> bool {
         self.0.iter().any(|it| it.0 == key)
     }
@@ -172,19 +178,22 @@ impl Exchange {
 
     /// Bodies are JSON; without a type they count as that.
     fn check_body(&self) -> Result<(), Failure> {
-        if self.body.len() > MAX_BODY {
-            let message = format!("Request entity too large: limit is {MAX_BODY}");
-            return Err(Failure::new(413, "RequestEntityTooLarge", message, Some(json!({}))));
-        }
         match self.header(header::CONTENT_TYPE).split(';').next().unwrap_or_default().trim() {
-            "" | "application/json" => Ok(()),
-            "application/yaml" => Err(Failure::not_served("a body of application/yaml")),
+            "" | "application/json" => self.check_size(),
             _ => {
                 let message = "the body of the request was in an unknown format - accepted media types include: \
                                application/json, application/yaml, application/vnd.kubernetes.protobuf";
-                Err(Failure::new(415, "UnsupportedMediaType", message, Some(json!({}))))
+                Err(Failure::new(415, "UnsupportedMediaType", message, None))
             }
         }
+    }
+
+    fn check_size(&self) -> Result<(), Failure> {
+        if self.body.len() <= MAX_BODY {
+            return Ok(());
+        }
+        let message = format!("Request entity too large: limit is {MAX_BODY}");
+        Err(Failure::new(413, "RequestEntityTooLarge", message, None))
     }
 }
 
@@ -210,11 +219,8 @@ async fn serve_resource(
     let (method, query) = (exchange.method.as_str(), &exchange.query);
     let collection = place.name.is_none();
     let streams = collection && method == "GET";
-    let form = answer::negotiate(exchange.header(header::ACCEPT), streams)?;
+    let form = negotiate(exchange.header(header::ACCEPT), streams)?;
     let (form, unknown) = table::asked(form, query.get("includeObject"), shared.clock.wall());
-    if method != "GET" && query.has("dryRun") {
-        return Err(Failure::not_served("dryRun"));
-    }
     let everywhere = target.kind.namespaced && target.namespace.is_empty();
     let part = match place.sub.as_deref() {
         Some("status") => Part::Status,
@@ -284,8 +290,10 @@ fn resolve(shared: &Shared, place: &Place) -> Result<Target, Failure> {
 
 fn review(exchange: &Exchange, target: &Target) -> Result<Response<ResponseBody>, Failure> {
     exchange.check_body()?;
-    let body = validate::decode(&target.kind, &target.api_version, &exchange.body)?;
-    Ok(answer::json_answer(201, &reviews::answer(&target.kind, &target.namespace, body)?))
+    let options = WriteOptions::parse(Verb::Create, &exchange.query)?;
+    let sent = decode::body(&target.kind, &target.api_version, &exchange.body, options.strictness)?;
+    let answer = reviews::answer(&target.kind, &target.namespace, sent.object)?;
+    Ok(answer::warn(answer::json_answer(201, &answer), &sent.warnings))
 }
 
 fn create(
@@ -295,9 +303,11 @@ fn create(
     form: Form,
 ) -> Result<Response<ResponseBody>, Failure> {
     exchange.check_body()?;
-    let body = validate::decode(&target.kind, &target.api_version, &exchange.body)?;
-    let created = write::create(&mut shared.state.lock(), target, body, shared.clock.wall())?;
-    Ok(answer::one(201, &target.kind, &target.api_version, &created, form))
+    let options = WriteOptions::parse(Verb::Create, &exchange.query)?;
+    let sent = decode::body(&target.kind, &target.api_version, &exchange.body, options.strictness)?;
+    let now = shared.clock.wall();
+    let created = shared.state.lock().act(options.dry_run, |it| write::create(it, target, sent.object, now))?;
+    Ok(answer::warn(answer::one(201, &target.kind, &target.api_version, &created, form), &sent.warnings))
 }
 
 fn replace(
@@ -308,9 +318,12 @@ fn replace(
     form: Form,
 ) -> Result<Response<ResponseBody>, Failure> {
     exchange.check_body()?;
-    let body = validate::decode(&target.kind, &target.api_version, &exchange.body)?;
-    let (code, stored) = write::replace(&mut shared.state.lock(), target, body, part, shared.clock.wall())?;
-    Ok(answer::one(code, &target.kind, &target.api_version, &stored, form))
+    let options = WriteOptions::parse(Verb::Update, &exchange.query)?;
+    let sent = decode::body(&target.kind, &target.api_version, &exchange.body, options.strictness)?;
+    let now = shared.clock.wall();
+    let replaced = shared.state.lock().act(options.dry_run, |it| write::replace(it, target, sent.object, part, now));
+    let (code, stored) = replaced?;
+    Ok(answer::warn(answer::one(code, &target.kind, &target.api_version, &stored, form), &sent.warnings))
 }
 
 fn apply_patch(
@@ -321,9 +334,12 @@ fn apply_patch(
     form: Form,
 ) -> Result<Response<ResponseBody>, Failure> {
     let language = Language::of(exchange.header(header::CONTENT_TYPE), target.kind.custom)?;
+    exchange.check_size()?;
+    let options = WriteOptions::parse(Verb::Patch, &exchange.query)?;
     let now = shared.clock.wall();
-    let patched = patch::patch(&mut shared.state.lock(), target, language, &exchange.body, part, now)?;
-    Ok(answer::one(200, &target.kind, &target.api_version, &patched, form))
+    let patch = |it: &mut _| patch::patch(it, target, language, &exchange.body, part, options.strictness, now);
+    let (patched, warnings) = shared.state.lock().act(options.dry_run, patch)?;
+    Ok(answer::warn(answer::one(200, &target.kind, &target.api_version, &patched, form), &warnings))
 }
 
 fn delete_one(
@@ -334,7 +350,8 @@ fn delete_one(
 ) -> Result<Response<ResponseBody>, Failure> {
     exchange.check_body()?;
     let options = DeleteOptions::parse(&exchange.body, &exchange.query)?;
-    let deleted = delete::delete(&mut shared.state.lock(), target, &options, shared.clock.wall())?;
+    let now = shared.clock.wall();
+    let deleted = shared.state.lock().act(options.dry_run, |it| delete::delete(it, target, &options, now))?;
     let kind = &target.kind;
     Ok(match deleted {
         Deleted::Gone(last) if !kind.rules.delete_shows_object => {
@@ -359,7 +376,8 @@ fn delete_collection(
     let request = list::Request::parse(&target.kind, &exchange.query)?;
     let mut state = shared.state.lock();
     let page = list::page(&state, target, &request)?;
-    delete::delete_all(&mut state, target, &page.decode(), &options, shared.clock.wall())?;
+    let now = shared.clock.wall();
+    state.act(options.dry_run, |it| delete::delete_all(it, target, &page.decode(), &options, now))?;
     drop(state);
     Ok(list::render(target, page, form))
 }

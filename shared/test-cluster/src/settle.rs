@@ -4,7 +4,7 @@ use clock::Timestamp;
 use serde_json::{Value, json};
 
 use crate::{
-    defaults,
+    decode, defaults,
     kinds::{self, Kind},
     meta,
     store::State,
@@ -37,10 +37,13 @@ pub(crate) fn update(state: &mut State, kind: &Kind, current: &Value, next: &mut
         (kinds::SERVICES, Part::Main) => keep_addresses(current, next),
         _ => {}
     }
+    if part == Part::Main {
+        defaults::fill(kind, next);
+    }
+    decode::complete(kind, next);
     if part != Part::Main {
         return;
     }
-    defaults::fill(kind, next);
     match kind.table.as_str() {
         kinds::DAEMON_SETS => count_template(current, next),
         kinds::SERVICES => allocate(state, next),

@@ -27,6 +27,8 @@ pub(crate) struct State {
     pub(crate) history: usize,
     /// Every object carries a `managedFields` entry.
     pub(crate) managed_fields: bool,
+    /// The request at hand only tries: nothing is stored, nobody is told.
+    pub(crate) dry_run: bool,
     /// Raised by every write that may change what discovery shows.
     pub(crate) served: u64,
     /// Raised to ask every watch for a bookmark.
@@ -79,6 +81,15 @@ pub(crate) struct Event {
     pub(crate) previous: Option<Arc<Stored>>,
 }
 
+/// What a dry run answers: a new object has no version, a changed one the version before the change.
+fn tried(mut object: Value, previous: Option<&Stored>) -> Value {
+    match previous {
+        Some(previous) => meta::set(&mut object, "resourceVersion", previous.version()),
+        None => meta::remove(&mut object, "resourceVersion"),
+    }
+    object
+}
+
 /// The key under which an object is stored.
 pub(crate) fn storage_key(kind: &Kind, namespace: &str, name: &str) -> String {
     if kind.namespaced { format!("{namespace}/{name}") } else { name.to_owned() }
@@ -92,6 +103,7 @@ impl State {
             rng: fastrand::Rng::with_seed(seed),
             history,
             managed_fields,
+            dry_run: false,
             served: 0,
             bookmark_calls: 0,
             observers: Observers::default(),
@@ -165,14 +177,32 @@ impl State {
         Some(self.recent.get(stored).unwrap_or_else(|| Arc::new(stored.decode())))
     }
 
-    /// Stores an object, new or changed, under the next version.
+    /// Lets a request work on the state; in a dry run it only tries.
+    ///
+    /// # Errors
+    /// Those of `act`.
+    pub(crate) fn act<T>(
+        &mut self,
+        dry_run: bool,
+        act: impl FnOnce(&mut Self) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        self.dry_run = dry_run;
+        let done = act(self);
+        self.dry_run = false;
+        done
+    }
+
+    /// Stores an object, new or changed, under the next version; in a dry run it comes back with the version it had.
     pub(crate) fn put(&mut self, table: &str, key: &str, mut object: Value) -> Result<Arc<Value>, Failure> {
         self.note_served(table);
         let version = self.version + 1;
         let limit = self.history;
         let it = self.tables.get_mut(table).ok_or_else(Failure::no_group)?;
-        meta::set(&mut object, "resourceVersion", version.to_string());
         let previous = it.objects.get(key).cloned();
+        if self.dry_run {
+            return Ok(Arc::new(tried(object, previous.as_deref())));
+        }
+        meta::set(&mut object, "resourceVersion", version.to_string());
         let (change, key) = match &previous {
             Some(previous) => (Change::Modified, previous.key.clone()),
             None => (Change::Added, key.into()),
@@ -192,9 +222,13 @@ impl State {
         let version = self.version + 1;
         let limit = self.history;
         let it = self.tables.get_mut(table).ok_or_else(Failure::no_group)?;
-        let Some(previous) = it.objects.remove(key) else {
+        let Some(previous) = it.objects.get(key).cloned() else {
             return Err(Failure::not_found(&it.kind, key.rsplit('/').next().unwrap_or(key)));
         };
+        if self.dry_run {
+            return Ok(Arc::new(previous.decode()));
+        }
+        it.objects.remove(key);
         let last = Arc::new(previous.renumbered(Change::Removed, version));
         let mut value = self.recent.take(&previous).map_or_else(|| previous.decode(), Arc::unwrap_or_clone);
         meta::set(&mut value, "resourceVersion", version.to_string());

@@ -135,6 +135,11 @@ impl Stored {
     }
 
     /// Empty for cluster-scoped objects.
+    pub(crate) fn version(&self) -> &str {
+        let digits = self.places.version as usize..self.places.version_end as usize;
+        std::str::from_utf8(&self.line[digits]).unwrap_or_default()
+    }
+
     pub(crate) fn namespace(&self) -> &str {
         self.key.split_once('/').map_or("", |it| it.0)
     }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::{
     Failure, admission,
     answer::Fault,
-    apiservice, crd,
+    apiservice, crd, decode,
     kinds::{self, Generation, Kind, StatusRule},
     meta, namespace, settle,
     store::{State, storage_key},
@@ -74,8 +74,10 @@ pub(crate) fn create(state: &mut State, target: &Target, body: Value, now: Times
         return Err(if generated { validate::clash(kind, &name) } else { Failure::already_exists(kind, &existing) });
     }
     let stored = state.put(&target.table, &key, object)?;
-    crd::after_create(state, kind, &stored, now)?;
-    apiservice::after_write(state, kind, &stored, now)?;
+    if !state.dry_run {
+        crd::after_create(state, kind, &stored, now)?;
+        apiservice::after_write(state, kind, &stored, now)?;
+    }
     Ok(stored)
 }
 
@@ -134,6 +136,7 @@ pub(crate) fn prepare(
         apiservice::complete(&mut object);
     }
     meta::tidy(&mut object);
+    decode::complete(kind, &mut object);
     if state.managed_fields {
         meta::set(&mut object, "managedFields", managed_fields(kind, now));
     }
@@ -199,8 +202,10 @@ pub(crate) fn update(
         return Ok(Arc::new(next));
     }
     let stored = state.put(&target.table, &target.key(), next)?;
-    crd::after_update(state, kind, &stored, now)?;
-    apiservice::after_write(state, kind, &stored, now)?;
+    if !state.dry_run {
+        crd::after_update(state, kind, &stored, now)?;
+        apiservice::after_write(state, kind, &stored, now)?;
+    }
     Ok(stored)
 }
 

@@ -1,0 +1,224 @@
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::{
+    Failure,
+    answer::Fault,
+    kinds::Kind,
+    meta,
+    reader::{self, Notes, Wrong},
+    schema::{self, Type},
+};
+
+/// What is asked of fields that are unknown or come twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Strictness {
+    Ignore,
+    #[default]
+    Warn,
+    Strict,
+}
+
+/// An object in its shortest form: nothing empty in it, texts as the server prints them. What is printed although empty
+/// is added when it is complete, see [`schema::pad`].
+#[derive(Debug)]
+pub(crate) struct Decoded {
+    pub(crate) object: Value,
+    /// To be sent along with the answer.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Reads the body of a POST or PUT.
+///
+/// # Errors
+/// 400 for what is no JSON object of this kind, or not strictly.
+pub(crate) fn body(kind: &Kind, api_version: &str, body: &[u8], strictness: Strictness) -> Result<Decoded, Failure> {
+    let it = type_of(kind, api_version)?;
+    let mut json = serde_json::Deserializer::from_slice(body);
+    let (read, notes) = reader::read(it, &mut json);
+    match read.and_then(|object| json.end().map(|()| object)) {
+        Ok(mut object) => {
+            check_kind(kind, api_version, &object, body)?;
+            meta::as_map(&mut object).insert("kind".into(), kind.kind.clone().into());
+            meta::as_map(&mut object).insert("apiVersion".into(), api_version.into());
+            finish(object, notes, strictness).map_err(|why| unhandled(kind, api_version, &why))
+        }
+        Err(err) => Err(why_not(kind, api_version, body, notes, &err)),
+    }
+}
+
+/// Reads what a patch has made of an object, in the version of the URL.
+///
+/// # Errors
+/// Why it is no longer an object of this kind, or not strictly.
+pub(crate) fn value(kind: &Kind, api_version: &str, next: &Value, strictness: Strictness) -> Result<Decoded, String> {
+    let Some(it) = schema::of(kind, api_version) else { return Err("unrecognized type".into()) };
+    let (read, notes) = reader::read(it, next);
+    match (read, &notes.wrong) {
+        (Ok(object), _) => finish(object, notes, strictness),
+        (Err(_), Some(Wrong::Inside(why))) => Err(why.clone()),
+        (Err(_), _) => Err("unrecognized type".into()),
+    }
+}
+
+/// Reads an object that a test stores past all checks: one that does not fit stays as it is.
+pub(crate) fn direct(kind: &Kind, api_version: &str, object: Value) -> Value {
+    schema::of(kind, api_version).and_then(|it| reader::read(it, &object).0.ok()).unwrap_or(object)
+}
+
+/// Adds what is printed although empty.
+pub(crate) fn complete(kind: &Kind, object: &mut Value) {
+    if let Some(it) = schema::of(kind, &kind.api_version()) {
+        schema::pad(it, object);
+    }
+}
+
+fn type_of(kind: &Kind, api_version: &str) -> Result<&'static Type, Failure> {
+    schema::of(kind, api_version).ok_or_else(|| Failure::not_served(&format!("the schema of {}", kind.qualified())))
+}
+
+/// Unknown and duplicate fields are an error, warnings or nothing.
+fn finish(mut object: Value, notes: Notes, strictness: Strictness) -> Result<Decoded, String> {
+    let mut warnings = Vec::new();
+    match strictness {
+        Strictness::Strict if !notes.remarks.is_empty() => {
+            return Err(format!("strict decoding error: {}", notes.remarks.join(", ")));
+        }
+        Strictness::Warn => warnings = notes.remarks,
+        Strictness::Strict | Strictness::Ignore => {}
+    }
+    merge_owners(&mut object, &mut warnings);
+    Ok(Decoded { object, warnings })
+}
+
+/// Owner references that say the same are one.
+fn merge_owners(object: &mut Value, warnings: &mut Vec<String>) {
+    let Some(Value::Array(owners)) = object["metadata"].get_mut("ownerReferences") else { return };
+    let mut kept: Vec<Value> = Vec::with_capacity(owners.len());
+    let mut doubled: Vec<String> = Vec::new();
+    for owner in owners.drain(..) {
+        if kept.contains(&owner) {
+            doubled.push(owner["uid"].as_str().unwrap_or_default().to_owned());
+        } else {
+            kept.push(owner);
+        }
+    }
+    *owners = kept;
+    doubled.dedup();
+    if !doubled.is_empty() {
+        warnings.push(format!(
+            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and \
+             may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            doubled.join(", ")
+        ));
+    }
+}
+
+fn unrecognized(kind: &Kind, why: &str) -> Failure {
+    Failure::bad_request(format!("the object provided is unrecognized (must be of type {}): {why}", kind.kind))
+}
+
+fn unhandled(kind: &Kind, api_version: &str, why: &str) -> Failure {
+    let version = api_version.rsplit('/').next().unwrap_or(api_version);
+    Failure::bad_request(format!("{0} in version {version:?} cannot be handled as a {0}: {why}", kind.kind))
+}
+
+/// Why a body could not be read. Its kind is looked at first: a body of another kind is that, whatever is in it.
+fn why_not(kind: &Kind, api_version: &str, body: &[u8], notes: Notes, err: &serde_json::Error) -> Failure {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Head {
+        #[serde(default)]
+        kind: Value,
+        #[serde(default)]
+        api_version: Value,
+    }
+    match notes.wrong {
+        Some(Wrong::NoObject(word)) => {
+            let shape = "struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \
+                         \"json:\\\"kind,omitempty\\\"\" }";
+            let why = format!("json: cannot unmarshal {word} into Go value of type {shape}");
+            unrecognized(kind, &format!("couldn't get version/kind; json parse error: {why} ({})", beginning(body)))
+        }
+        Some(Wrong::Inside(why)) => {
+            let head = serde_json::from_slice::<Head>(body);
+            let head = head.map(|it| json!({ "kind": it.kind, "apiVersion": it.api_version })).unwrap_or_default();
+            check_kind(kind, api_version, &head, body).err().unwrap_or_else(|| unhandled(kind, api_version, &why))
+        }
+        None => {
+            unrecognized(kind, &format!("couldn't get version/kind; json parse error: {err} ({})", beginning(body)))
+        }
+    }
+}
+
+/// The first bytes of a body: as text if it may be an object, else in hex.
+fn beginning(body: &[u8]) -> String {
+    let (start, more) = if body.len() > 30 { (&body[..30], " ...") } else { (body, "") };
+    match start.first() {
+        None => "<empty>".into(),
+        Some(b'{') => format!("{}{more}", String::from_utf8_lossy(start)),
+        Some(_) => start.iter().map(|it| format!("{it:02x}")).collect::<String>() + more,
+    }
+}
+
+/// Kind and version of the body are those of the URL, as far as they are given.
+fn check_kind(kind: &Kind, api_version: &str, object: &Value, body: &[u8]) -> Result<(), Failure> {
+    let said = |field: &str, otherwise: &'static str| match object[field].as_str() {
+        None | Some("") => otherwise.to_owned(),
+        Some(text) => text.to_owned(),
+    };
+    if kind.custom {
+        check_custom_kind(kind, object, body)?;
+    }
+    let (sent_kind, sent_version) = (said("kind", ""), said("apiVersion", ""));
+    let sent_kind = if sent_kind.is_empty() { kind.kind.clone() } else { sent_kind };
+    let sent_version = if sent_version.is_empty() { api_version.to_owned() } else { sent_version };
+    if sent_kind == kind.kind && sent_version == api_version {
+        return Ok(());
+    }
+    let version = sent_version.rsplit('/').next().unwrap_or(&sent_version);
+    let unhandled = |why: &str| {
+        let wanted = &kind.kind;
+        Failure::bad_request(format!("{sent_kind} in version {version:?} cannot be handled as a {wanted}: {why}"))
+    };
+    let Some(it) = schema::by_kind(&sent_version, &sent_kind).filter(|_| !kind.custom) else {
+        if kind.custom {
+            return Err(other_version(&sent_version, api_version));
+        }
+        return Err(unhandled(&format!(
+            "no kind {sent_kind:?} is registered for version {sent_version:?} in scheme \
+             \"pkg/api/legacyscheme/scheme.go:30\""
+        )));
+    };
+    if sent_kind == kind.kind {
+        return Err(other_version(&sent_version, api_version));
+    }
+    // It is read as what it says it is, and only then found to be the wrong thing.
+    let (read, notes) = reader::read(it, &mut serde_json::Deserializer::from_slice(body));
+    if let (Err(_), Some(Wrong::Inside(why))) = (read, notes.wrong) {
+        return Err(unhandled(&why));
+    }
+    let (package, wanted) = (kind.go_package(), &kind.kind);
+    let why = format!("converting ({version}.{sent_kind}) to ({package}.{wanted}): unknown conversion");
+    Err(unhandled(&why))
+}
+
+/// Custom resources must say what they are.
+fn check_custom_kind(kind: &Kind, object: &Value, body: &[u8]) -> Result<(), Failure> {
+    match object["kind"].as_str().unwrap_or_default() {
+        "" => {
+            let shown = String::from_utf8_lossy(body);
+            Err(unrecognized(kind, &format!("Object 'Kind' is missing in '{shown}'")))
+        }
+        sent if sent == kind.kind => Ok(()),
+        other => {
+            let fault = Fault::invalid("kind", &json!(other), &format!("must be {}", kind.kind));
+            Err(Failure::invalid(kind, meta::name(object), &[fault]))
+        }
+    }
+}
+
+fn other_version(sent: &str, wanted: &str) -> Failure {
+    let why = format!("the API version in the data ({sent}) does not match the expected API version ({wanted})");
+    Failure::bad_request(why)
+}
