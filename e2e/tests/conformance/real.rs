@@ -1,5 +1,7 @@
 //! All cases on a real API server: compared with the recordings, or recorded.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests may fail like tests")]
+
 use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
