@@ -1,8 +1,4 @@
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-    time::Duration,
-};
+use std::{ops::Deref, path::Path, process::Command, time::Duration};
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
@@ -10,11 +6,9 @@ use http::{Request, header};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
 use crate::{
-    Assets, Audit, Process, Rest, eventually, free_port,
-    pki::Pki,
+    Assets, Process, Site, eventually, free_port,
     process::{Guard, listening},
 };
 
@@ -64,6 +58,18 @@ impl Identity {
             Self::ControllerManager => crate::pki::CONTROLLER_MANAGER,
         }
     }
+
+    /// What proves it.
+    #[must_use]
+    pub fn token(self) -> String {
+        format!("token-of-{}", self.user())
+    }
+
+    /// Whose token this is, for a server that believes everybody.
+    #[must_use]
+    pub fn user_of(token: &str) -> &str {
+        token.strip_prefix("token-of-").unwrap_or_default()
+    }
 }
 
 /// A real etcd and a real kube-apiserver on loopback, in a temporary folder; gone when dropped.
@@ -72,13 +78,18 @@ pub struct ControlPlane {
     // Dropped in this order: processes before the folder they write to.
     apiserver: Option<Process>,
     _etcd: Process,
-    port: u16,
     etcd_port: u16,
     options: Options,
-    pki: Pki,
     assets: &'static Assets,
     _guard: Guard,
-    folder: TempDir,
+    site: Site,
+}
+
+impl Deref for ControlPlane {
+    type Target = Site;
+    fn deref(&self) -> &Site {
+        &self.site
+    }
 }
 
 impl ControlPlane {
@@ -87,19 +98,17 @@ impl ControlPlane {
     /// # Errors
     /// If one of them does not start; the message has the end of its log.
     pub async fn start(assets: &'static Assets, options: Options) -> anyhow::Result<Self> {
-        let folder = temporary_folder()?;
+        let mut site = Site::new(Some(assets))?;
         // Should we be killed: after the guards of the processes have done theirs.
-        let guard = Guard::new("sleep 1; rm -rf -- \"$1\"", &folder.path().display().to_string())?;
-        let pki = Pki::create(folder.path().join("pki"))?;
-        let (etcd, etcd_port) = start_etcd(assets, folder.path()).await?;
-        let port = free_port()?;
-        let mut plane =
-            Self { apiserver: None, _etcd: etcd, port, etcd_port, options, pki, assets, _guard: guard, folder };
+        let guard = Guard::new("sleep 1; rm -rf -- \"$1\"", &site.folder().display().to_string())?;
+        let (etcd, etcd_port) = start_etcd(assets, site.folder()).await?;
+        site.listens(free_port()?);
+        let mut plane = Self { apiserver: None, _etcd: etcd, etcd_port, options, assets, _guard: guard, site };
         plane.write_files()?;
         for attempt in 1.. {
             match plane.start_apiserver().await {
                 Err(err) if attempt < ATTEMPTS && format!("{err:#}").contains("address already in use") => {
-                    plane.port = free_port()?;
+                    plane.site.listens(free_port()?);
                 }
                 started => {
                     started?;
@@ -108,87 +117,6 @@ impl ControlPlane {
             }
         }
         Ok(plane)
-    }
-
-    /// Where everything lies; scenarios may add files.
-    #[must_use]
-    pub fn folder(&self) -> &Path {
-        self.folder.path()
-    }
-
-    /// The binaries in use.
-    #[must_use]
-    pub fn assets(&self) -> &'static Assets {
-        self.assets
-    }
-
-    /// The API server's port.
-    #[must_use]
-    pub fn port(&self) -> u16 {
-        self.port
-    }
-
-    /// One of the files made for this control plane: `ca.crt`, `server.crt`, `server.key` …
-    #[must_use]
-    pub fn certificate(&self, name: &str) -> PathBuf {
-        self.pki.file(name)
-    }
-
-    /// The folder of these files.
-    #[must_use]
-    pub fn certificates(&self) -> &Path {
-        self.pki.folder()
-    }
-
-    /// A kubeconfig that leads straight to the API server.
-    ///
-    /// # Errors
-    /// If it cannot be written.
-    pub fn kubeconfig(&self, identity: Identity) -> anyhow::Result<PathBuf> {
-        self.kubeconfig_through(identity, self.port)
-    }
-
-    /// A kubeconfig that leads to another port, where a [`crate::Proxy`] or a [`crate::Gateway`] listens.
-    ///
-    /// # Errors
-    /// If it cannot be written.
-    pub fn kubeconfig_through(&self, identity: Identity, port: u16) -> anyhow::Result<PathBuf> {
-        let user = match identity {
-            Identity::Admin | Identity::Replica(_) => json!({ "token": token(identity) }),
-            Identity::ControllerManager => json!({
-                "client-certificate": self.pki.file("controller-manager.crt"),
-                "client-key": self.pki.file("controller-manager.key"),
-            }),
-        };
-        let config = json!({
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{ "name": "e2e", "cluster": {
-                "server": format!("https://127.0.0.1:{port}"),
-                "certificate-authority": self.pki.file("ca.crt"),
-            }}],
-            "users": [{ "name": "e2e", "user": user }],
-            "contexts": [{ "name": "e2e", "context": { "cluster": "e2e", "user": "e2e" } }],
-            "current-context": "e2e",
-        });
-        let name = format!("{}-{port}.kubeconfig", identity.user().replace(':', "-"));
-        let path = self.folder.path().join(name);
-        std::fs::write(&path, config.to_string())?;
-        Ok(path)
-    }
-
-    /// Speaks as admin. Belongs to the runtime in which it was made.
-    ///
-    /// # Errors
-    /// If the kubeconfig cannot be used.
-    pub async fn admin(&self) -> anyhow::Result<Rest> {
-        Rest::from_kubeconfig(&self.kubeconfig(Identity::Admin)?).await
-    }
-
-    /// The audit log from its beginning.
-    #[must_use]
-    pub fn audit(&self) -> Audit {
-        Audit::open(self.audit_log())
     }
 
     /// Ends the API server without warning; etcd goes on.
@@ -206,10 +134,10 @@ impl ControlPlane {
     pub async fn start_apiserver(&mut self) -> anyhow::Result<()> {
         let mut command = Command::new(self.assets.folder().join("kube-apiserver"));
         command.args(self.apiserver_flags());
-        let log = self.folder.path().join("kube-apiserver.log");
+        let log = self.site.folder().join("kube-apiserver.log");
         let process = self.apiserver.insert(Process::start("kube-apiserver", &mut command, log)?);
-        listening(self.port, START, || still_runs(process)).await?;
-        let admin = Rest::from_kubeconfig(&self.kubeconfig(Identity::Admin)?).await?;
+        listening(self.site.port(), START, || still_runs(process)).await?;
+        let admin = self.site.admin().await?;
         let Some(process) = &mut self.apiserver else { bail!("no API server") };
         let ready = eventually("the API server to be ready", START, async || {
             if let Err(ended) = still_runs(process) {
@@ -263,28 +191,24 @@ impl ControlPlane {
         Ok(serde_json::from_slice(&bytes)?)
     }
 
-    fn audit_log(&self) -> PathBuf {
-        self.folder.path().join("audit.log")
-    }
-
     fn write_files(&self) -> anyhow::Result<()> {
         let mut tokens = String::new();
         let users = (0..REPLICAS.len()).filter_map(|it| u8::try_from(it).ok()).map(Identity::Replica);
         for identity in std::iter::once(Identity::Admin).chain(users) {
             let user = identity.user();
-            tokens += &format!("{},{user},{user},system:masters\n", token(identity));
+            tokens += &format!("{},{user},{user},system:masters\n", identity.token());
         }
-        std::fs::write(self.folder.path().join("tokens.csv"), tokens)?;
-        std::fs::write(self.folder.path().join("audit-policy.json"), AUDIT_POLICY)?;
+        std::fs::write(self.site.folder().join("tokens.csv"), tokens)?;
+        std::fs::write(self.site.folder().join("audit-policy.json"), AUDIT_POLICY)?;
         Ok(())
     }
 
     fn apiserver_flags(&self) -> Vec<String> {
-        let file = |name: &str| self.folder.path().join(name).display().to_string();
-        let pki = |name: &str| self.pki.file(name).display().to_string();
+        let file = |name: &str| self.site.folder().join(name).display().to_string();
+        let pki = |name: &str| self.site.certificate(name).display().to_string();
         let mut flags = vec![
             format!("--etcd-servers=http://127.0.0.1:{}", self.etcd_port),
-            format!("--secure-port={}", self.port),
+            format!("--secure-port={}", self.site.port()),
             "--bind-address=127.0.0.1".to_owned(),
             format!("--tls-cert-file={}", pki("server.crt")),
             format!("--tls-private-key-file={}", pki("server.key")),
@@ -301,7 +225,7 @@ impl ControlPlane {
         ];
         if self.options.audit {
             flags.push(format!("--audit-policy-file={}", file("audit-policy.json")));
-            flags.push(format!("--audit-log-path={}", self.audit_log().display()));
+            flags.push(format!("--audit-log-path={}", self.site.audit_log().display()));
         }
         flags.extend(self.options.apiserver_flags.iter().cloned());
         flags
@@ -335,15 +259,4 @@ fn still_runs(process: &mut Process) -> anyhow::Result<()> {
         bail!("ended with {status}: {}", tail.into_iter().rev().collect::<Vec<_>>().join("\n"));
     }
     Ok(())
-}
-
-/// In memory where the system offers it: etcd writes a lot.
-fn temporary_folder() -> anyhow::Result<TempDir> {
-    let mut builder = tempfile::Builder::new();
-    builder.prefix("mini-kcm-e2e-");
-    Ok(builder.tempdir_in("/dev/shm").or_else(|_| builder.tempdir())?)
-}
-
-fn token(identity: Identity) -> String {
-    format!("token-of-{}", identity.user())
 }

@@ -28,7 +28,7 @@ use tokio::{
 };
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use crate::ControlPlane;
+use crate::Site;
 
 type Body = UnsyncBoxBody<Bytes, hyper::Error>;
 
@@ -79,13 +79,13 @@ impl Gateway {
     ///
     /// # Errors
     /// If it cannot listen, or the certificates cannot be used.
-    pub async fn start(plane: &ControlPlane) -> anyhow::Result<Self> {
+    pub async fn start(site: &Site) -> anyhow::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();
-        let acceptor = acceptor(plane)?;
+        let acceptor = acceptor(site)?;
         let shared = Arc::new(Shared {
-            target: plane.port(),
-            tls: trust(plane)?,
+            target: site.port(),
+            tls: trust(site)?,
             upstream: Mutex::new(None),
             storm: std::sync::Mutex::default(),
             refused: AtomicU64::new(0),
@@ -222,9 +222,9 @@ impl Shared {
     }
 }
 
-fn acceptor(plane: &ControlPlane) -> anyhow::Result<TlsAcceptor> {
-    let certificates: Result<Vec<_>, _> = CertificateDer::pem_file_iter(plane.certificate("server.crt"))?.collect();
-    let key = PrivateKeyDer::from_pem_file(plane.certificate("server.key"))?;
+fn acceptor(site: &Site) -> anyhow::Result<TlsAcceptor> {
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_file_iter(site.certificate("server.crt"))?.collect();
+    let key = PrivateKeyDer::from_pem_file(site.certificate("server.key"))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
@@ -234,9 +234,11 @@ fn acceptor(plane: &ControlPlane) -> anyhow::Result<TlsAcceptor> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-fn trust(plane: &ControlPlane) -> anyhow::Result<Arc<ClientConfig>> {
+fn trust(site: &Site) -> anyhow::Result<Arc<ClientConfig>> {
     let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_file(plane.certificate("ca.crt")).context("ca.crt")?)?;
+    for authority in CertificateDer::pem_file_iter(site.authorities()).context("the authorities")? {
+        roots.add(authority?)?;
+    }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?

@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context, bail};
 use http::Method;
 
-use crate::{ControlPlane, Identity, Process, Rest, Signal, eventually, free_port};
+use crate::{Identity, Process, Rest, Signal, Site, eventually, free_port};
 
 /// Long enough for the upstream manager on a busy machine.
 const START: Duration = Duration::from_secs(60);
@@ -20,7 +20,7 @@ const START: Duration = Duration::from_secs(60);
 /// Which manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flavour {
-    /// Our release binary.
+    /// Our own binary.
     Ours,
     /// `kube-controller-manager` from the assets.
     Go,
@@ -48,21 +48,22 @@ impl Launch {
     ///
     /// # Errors
     /// If there is no such manager.
-    pub fn new(plane: &ControlPlane, flavour: Flavour) -> anyhow::Result<Self> {
+    pub fn new(site: &Site, flavour: Flavour) -> anyhow::Result<Self> {
         static LEASES: AtomicUsize = AtomicUsize::new(0);
         let number = LEASES.fetch_add(1, Ordering::Relaxed);
         let program = match flavour {
-            Flavour::Ours => binary()?.to_owned(),
-            Flavour::Go => plane.assets().binary("kube-controller-manager").context("no kube-controller-manager")?,
+            Flavour::Ours if site.is_real() => binary(Build::Release)?.to_owned(),
+            Flavour::Ours => binary(Build::Debug)?.to_owned(),
+            Flavour::Go => site.assets()?.binary("kube-controller-manager").context("no kube-controller-manager")?,
         };
         let mut flags = BTreeMap::new();
         if flavour == Flavour::Go {
-            flags.insert("cert-dir".to_owned(), plane.folder().join(format!("go-{number}")).display().to_string());
+            flags.insert("cert-dir".to_owned(), site.folder().join(format!("go-{number}")).display().to_string());
             flags.insert("use-service-account-credentials".to_owned(), "false".to_owned());
         }
-        let launch = Self { flavour, program, folder: plane.folder().to_owned(), flags };
+        let launch = Self { flavour, program, folder: site.folder().to_owned(), flags };
         Ok(launch
-            .kubeconfig(&plane.kubeconfig(Identity::Admin)?)
+            .kubeconfig(&site.kubeconfig(Identity::Admin)?)
             .flag("controllers", "namespace-controller")
             .flag("bind-address", "127.0.0.1")
             .flag("leader-elect-resource-name", &format!("e2e-{number}"))
@@ -229,15 +230,29 @@ impl Drop for Manager {
     }
 }
 
-/// Our release binary: `MINI_KCM`, or what cargo builds, once for each run of a test binary.
+/// How our binary is built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Build {
+    /// Within a minute or two: for what is no measurement, and for a machine without a real control plane.
+    Debug,
+    /// As it is shipped: what is measured on a real API server.
+    Release,
+}
+
+/// Our binary: `MINI_KCM`, or what cargo builds, once for each run of a test binary.
 ///
 /// # Errors
 /// If it does not build; the message has the compiler's words.
-pub fn binary() -> anyhow::Result<&'static Path> {
-    static BINARY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let found = BINARY.get_or_init(|| match std::env::var_os("MINI_KCM") {
+pub fn binary(build: Build) -> anyhow::Result<&'static Path> {
+    static DEBUG: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    static RELEASE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let (once, flags): (_, &[&str]) = match build {
+        Build::Debug => (&DEBUG, &[]),
+        Build::Release => (&RELEASE, &["--release"]),
+    };
+    let found = once.get_or_init(|| match std::env::var_os("MINI_KCM") {
         Some(path) => Ok(PathBuf::from(path)),
-        None => build().map_err(|err| format!("{err:#}")),
+        None => cargo_build(flags).map_err(|err| format!("{err:#}")),
     });
     match found {
         Ok(path) => Ok(path),
@@ -245,10 +260,10 @@ pub fn binary() -> anyhow::Result<&'static Path> {
     }
 }
 
-fn build() -> anyhow::Result<PathBuf> {
+fn cargo_build(flags: &[&str]) -> anyhow::Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args(["build", "--release", "-p", "mini-kcm", "--message-format=json-render-diagnostics"]);
+    command.args(["build", "-p", "mini-kcm", "--message-format=json-render-diagnostics"]).args(flags);
     let output = command.current_dir(env!("CARGO_MANIFEST_DIR")).output().context("cannot run cargo")?;
     if !output.status.success() {
         bail!("cargo build: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));

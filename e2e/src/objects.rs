@@ -171,7 +171,7 @@ fn one(namespace: &str, kind: usize, name: &str) -> Placed {
             let role = json!({ "metadata": named, "rules": rules });
             group(namespace, "rbac.authorization.k8s.io/v1", "roles", role)
         }
-        _ => group(namespace, "networking.k8s.io/v1", "networkpolicies", spec(json!({ "podSelector": {} }))),
+        _ => group(namespace, "policy/v1", "poddisruptionbudgets", spec(json!({ "selector": {}, "minAvailable": 1 }))),
     }
 }
 

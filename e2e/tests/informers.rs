@@ -2,6 +2,10 @@
 //!
 //! They run in this process, through the connections that the manager has too.
 
+#![expect(clippy::unwrap_used, reason = "scenarios are tests, called by the macro's")]
+
+mod support;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -10,12 +14,15 @@ use std::{
 
 use api::{Cached, Lease, Meta, Namespace, Node, Pod, Resource};
 use e2e::{
-    ControlPlane, Gateway, Identity, Options, Proxy, Rest, View, assets_or_skip, eventually, namespaces, objects, say,
+    ControlPlane, Gateway, Identity, Options, Proxy, Rest, Site, View, assets_or_skip, eventually, namespaces, objects,
+    say,
 };
 use futures::future::join_all;
 use informer::{Dynamic, Informer, Scope, Watched};
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard};
+
+use support::{On, on_both_servers};
 
 /// Back-off may have grown to a minute while the server was away.
 const PATIENCE: Duration = Duration::from_secs(150);
@@ -42,8 +49,8 @@ struct Watching {
 }
 
 impl Watching {
-    fn start(plane: &ControlPlane, port: u16, seed: u64) -> anyhow::Result<Self> {
-        let view = View::open(&plane.kubeconfig_through(Identity::Admin, port)?, seed)?;
+    fn start(site: &Site, port: u16, seed: u64) -> anyhow::Result<Self> {
+        let view = View::open(&site.kubeconfig_through(Identity::Admin, port)?, seed)?;
         let config_maps = Resource::namespaced("", "v1", "configmaps", "ConfigMap");
         Ok(Self {
             namespaces: view.informers.typed(),
@@ -176,6 +183,11 @@ impl Churn {
     }
 }
 
+on_both_servers! {
+    watches_that_freeze_silently_are_found_and_healed
+    storms_of_429_delay_and_lose_nothing
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_of_the_api_server_and_a_compaction_leave_every_store_true() {
     let Some(assets) = assets_or_skip("informers: restart and compaction") else { return };
@@ -210,11 +222,9 @@ async fn a_restart_of_the_api_server_and_a_compaction_leave_every_store_true() {
     say(&format!("informers: {relists} relists after a compaction"));
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn watches_that_freeze_silently_are_found_and_healed() {
-    let Some(assets) = assets_or_skip("informers: frozen watches") else { return };
+async fn watches_that_freeze_silently_are_found_and_healed(on: On) {
     let _turn = one_at_a_time().await;
-    let plane = ControlPlane::start(assets, Options::default()).await.unwrap();
+    let Some(plane) = on.server("informers: frozen watches", Options::default()).await.unwrap() else { return };
     let admin = plane.admin().await.unwrap();
     let mut churn = Churn::start(admin.clone(), 2).await.unwrap();
     churn.some(200).await.unwrap();
@@ -250,11 +260,9 @@ async fn watches_that_freeze_silently_are_found_and_healed() {
     assert_eq!(behind_gateway.view.sum(RELISTS), 0, "a frozen watch is reopened, not listed");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn storms_of_429_delay_and_lose_nothing() {
-    let Some(assets) = assets_or_skip("informers: 429 storms") else { return };
+async fn storms_of_429_delay_and_lose_nothing(on: On) {
     let _turn = one_at_a_time().await;
-    let plane = ControlPlane::start(assets, Options::default()).await.unwrap();
+    let Some(plane) = on.server("informers: 429 storms", Options::default()).await.unwrap() else { return };
     let admin = plane.admin().await.unwrap();
     let mut churn = Churn::start(admin.clone(), 4).await.unwrap();
     churn.some(200).await.unwrap();

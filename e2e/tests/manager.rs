@@ -1,5 +1,9 @@
 //! The manager as a process: exit codes, messages, what it serves, and when.
 
+#![expect(clippy::unwrap_used, reason = "scenarios are tests, called by the macro's")]
+
+mod support;
+
 use std::{
     collections::BTreeSet,
     net::{IpAddr, Ipv4Addr},
@@ -11,7 +15,7 @@ use std::{
 
 use clock::Clock;
 use e2e::{
-    AuditEvent, ControlPlane, Figures, Flavour, Identity, Launch, Options, Proxy, Signal, Usage, assets_or_skip,
+    AuditEvent, Build, ControlPlane, Figures, Flavour, Identity, Launch, Options, Proxy, Signal, Usage, assets_or_skip,
     binary, eventually, namespaces, objects, say,
 };
 use http::Method;
@@ -22,12 +26,14 @@ use rustls::{
 };
 use tokio::net::{TcpListener, TcpStream};
 
+use support::{On, on_both_servers};
+
 /// Anything that a healthy machine does by itself.
 const SOON: Duration = Duration::from_secs(60);
 
 /// Runs the binary to its end. Without a service account's environment it is in no cluster.
 fn run(args: &[&str]) -> anyhow::Result<Output> {
-    let mut command = Command::new(binary()?);
+    let mut command = Command::new(binary(Build::Debug)?);
     command.args(args).env_remove("KUBERNETES_SERVICE_HOST").env_remove("KUBERNETES_SERVICE_PORT");
     Ok(command.output()?)
 }
@@ -46,6 +52,13 @@ fn fails(args: &[&str], wanted: &[&str]) -> anyhow::Result<()> {
         assert!(stderr.contains(words), "{args:?} says {stderr:?}, not {words:?}");
     }
     Ok(())
+}
+
+on_both_servers! {
+    acceptance_shell_016_without_a_port_nothing_listens_and_the_manager_works
+    acceptance_shell_017_033_a_standby_serves_with_a_certificate_of_its_own_and_works_not
+    acceptance_shell_039_controllers_begin_between_one_and_two_start_intervals_after_leadership
+    a_second_signal_ends_the_process_at_once
 }
 
 #[test]
@@ -86,10 +99,8 @@ fn acceptance_shell_015_outside_a_cluster_without_kubeconfig_the_process_says_wh
     fails(&["--secure-port=0", missing], &["/nowhere/to/be/found"]).unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acceptance_shell_016_without_a_port_nothing_listens_and_the_manager_works() {
-    let Some(assets) = assets_or_skip("--secure-port=0") else { return };
-    let plane = ControlPlane::start(assets, Options::default()).await.unwrap();
+async fn acceptance_shell_016_without_a_port_nothing_listens_and_the_manager_works(on: On) {
+    let Some(plane) = on.server("--secure-port=0", Options::default()).await.unwrap() else { return };
     let admin = plane.admin().await.unwrap();
     let manager = Launch::new(&plane, Flavour::Ours).unwrap().flag("secure-port", "0").start().unwrap();
     namespaces::create(&admin, "unserved").await.unwrap();
@@ -125,10 +136,8 @@ fn listening(pid: u32) -> anyhow::Result<BTreeSet<u16>> {
     Ok(ports)
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acceptance_shell_017_033_a_standby_serves_with_a_certificate_of_its_own_and_works_not() {
-    let Some(assets) = assets_or_skip("a standby") else { return };
-    let plane = ControlPlane::start(assets, Options { audit: true, ..Options::default() }).await.unwrap();
+async fn acceptance_shell_017_033_a_standby_serves_with_a_certificate_of_its_own_and_works_not(on: On) {
+    let Some(plane) = on.audited("a standby").await.unwrap() else { return };
     let admin = plane.admin().await.unwrap();
     let mut audit = plane.audit();
     let replica = |number| {
@@ -238,10 +247,8 @@ impl ServerCertVerifier for Anyone {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acceptance_shell_039_controllers_begin_between_one_and_two_start_intervals_after_leadership() {
-    let Some(assets) = assets_or_skip("--controller-start-interval") else { return };
-    let plane = ControlPlane::start(assets, Options { audit: true, ..Options::default() }).await.unwrap();
+async fn acceptance_shell_039_controllers_begin_between_one_and_two_start_intervals_after_leadership(on: On) {
+    let Some(plane) = on.audited("--controller-start-interval").await.unwrap() else { return };
     let admin = plane.admin().await.unwrap();
     let mut audit = plane.audit();
     // Something to do at once.
@@ -290,10 +297,8 @@ async fn a_client_certificate_is_identity_enough() {
     assert!(refusals.is_empty(), "{refusals:?}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_second_signal_ends_the_process_at_once() {
-    let Some(assets) = assets_or_skip("a second signal") else { return };
-    let plane = ControlPlane::start(assets, Options { audit: true, ..Options::default() }).await.unwrap();
+async fn a_second_signal_ends_the_process_at_once(on: On) {
+    let Some(plane) = on.audited("a second signal").await.unwrap() else { return };
     let admin = plane.admin().await.unwrap();
     let proxy = Proxy::start(plane.port()).await.unwrap();
     let kubeconfig = plane.kubeconfig_through(Identity::Replica(0), proxy.port()).unwrap();

@@ -9,7 +9,9 @@ use std::{process::ExitCode, time::Duration};
 
 use anyhow::Context;
 use clock::Clock;
-use e2e::{Assets, ControlPlane, Flavour, Launch, Options, Rest, Usage, binary, eventually, namespaces, objects};
+use e2e::{
+    Assets, Build, ControlPlane, Flavour, Launch, Options, Rest, Usage, binary, eventually, namespaces, objects,
+};
 
 const NAME: &str = "demo";
 const FINALIZER: &str = "demo.mini-kcm.dev/backup";
@@ -31,7 +33,7 @@ async fn run() -> anyhow::Result<()> {
     // The demo lives as long as its process.
     let assets: &'static Assets = Box::leak(Box::new(Assets::find().context("no control plane to show anything on")?));
     println!("building mini-kcm (a release build takes some minutes the first time) ...");
-    println!("mini-kcm is {}", binary()?.display());
+    println!("mini-kcm is {}", binary(Build::Release)?.display());
     println!("starting etcd and kube-apiserver ({}) from {} ...", assets.version(), assets.folder().display());
     let plane = ControlPlane::start(assets, Options::default()).await?;
     let admin = plane.admin().await?;

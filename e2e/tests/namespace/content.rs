@@ -6,11 +6,23 @@ use e2e::{AuditEvent, Identity, eventually, namespaces, objects};
 use futures::StreamExt;
 use serde_json::json;
 
-use crate::scene::{FINALIZERS, REMAINING, SAFETY_DELAY, SOON, Scene};
+use crate::{
+    scene::{FINALIZERS, REMAINING, SAFETY_DELAY, SOON, Scene},
+    support::{On, on_both_servers},
+};
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acceptance_namespace_022_two_thousand_objects_of_twelve_kinds_custom_ones_and_held_pods_go() {
-    let Some(scene) = Scene::enter("two thousand objects").await.unwrap() else { return };
+on_both_servers! {
+    acceptance_namespace_022_two_thousand_objects_of_twelve_kinds_custom_ones_and_held_pods_go
+    acceptance_namespace_002_nothing_is_finalized_within_five_seconds
+    acceptance_namespace_005_an_empty_namespace_gets_five_false_conditions_and_goes
+    acceptance_namespace_006_a_foreign_finalizer_of_the_spec_stays_and_keeps_the_namespace
+    acceptance_namespace_024_a_hundred_namespaces_at_once_are_gone_within_150_seconds
+    acceptance_namespace_025_a_namespace_that_comes_back_is_empty
+    acceptance_namespace_027_a_custom_resource_defined_after_the_start_is_emptied_too
+}
+
+async fn acceptance_namespace_022_two_thousand_objects_of_twelve_kinds_custom_ones_and_held_pods_go(on: On) {
+    let Some(scene) = Scene::enter(on, "two thousand objects").await.unwrap() else { return };
     let name = "crowded";
     let (path, definition) = objects::definition("crowds");
     scene.admin.create(&path, &definition).await.unwrap();
@@ -39,9 +51,8 @@ async fn acceptance_namespace_022_two_thousand_objects_of_twelve_kinds_custom_on
     namespaces::gone(&scene.admin, name, SOON).await.unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acceptance_namespace_002_nothing_is_finalized_within_five_seconds() {
-    let Some(scene) = Scene::enter("the safety delay").await.unwrap() else { return };
+async fn acceptance_namespace_002_nothing_is_finalized_within_five_seconds(on: On) {
+    let Some(scene) = Scene::enter(on, "the safety delay").await.unwrap() else { return };
     let name = "delayed";
     scene.namespace(name, vec![objects::config_map(name, "a")]).await.unwrap();
     namespaces::delete(&scene.admin, name).await.unwrap();
@@ -64,9 +75,8 @@ async fn acceptance_namespace_002_nothing_is_finalized_within_five_seconds() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acceptance_namespace_005_an_empty_namespace_gets_five_false_conditions_and_goes() {
-    let Some(scene) = Scene::enter("an empty namespace").await.unwrap() else { return };
+async fn acceptance_namespace_005_an_empty_namespace_gets_five_false_conditions_and_goes(on: On) {
+    let Some(scene) = Scene::enter(on, "an empty namespace").await.unwrap() else { return };
     let name = "empty";
     scene.namespace(name, Vec::new()).await.unwrap();
     let watch = format!("/api/v1/namespaces?watch=true&fieldSelector=metadata.name={name}");
@@ -92,9 +102,8 @@ async fn acceptance_namespace_005_an_empty_namespace_gets_five_false_conditions_
     assert_eq!(last["status"]["phase"], "Terminating");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acceptance_namespace_006_a_foreign_finalizer_of_the_spec_stays_and_keeps_the_namespace() {
-    let Some(scene) = Scene::enter("a foreign finalizer").await.unwrap() else { return };
+async fn acceptance_namespace_006_a_foreign_finalizer_of_the_spec_stays_and_keeps_the_namespace(on: On) {
+    let Some(scene) = Scene::enter(on, "a foreign finalizer").await.unwrap() else { return };
     let name = "foreign";
     let foreign = "e2e.mini-kcm.dev/guard";
     let object =
@@ -119,9 +128,8 @@ async fn acceptance_namespace_006_a_foreign_finalizer_of_the_spec_stays_and_keep
     namespaces::gone(&scene.admin, name, SOON).await.unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acceptance_namespace_024_a_hundred_namespaces_at_once_are_gone_within_150_seconds() {
-    let Some(scene) = Scene::enter("a hundred namespaces").await.unwrap() else { return };
+async fn acceptance_namespace_024_a_hundred_namespaces_at_once_are_gone_within_150_seconds(on: On) {
+    let Some(scene) = Scene::enter(on, "a hundred namespaces").await.unwrap() else { return };
     let names: Vec<String> = (0..100).map(|it| format!("one-of-many-{it}")).collect();
     for name in &names {
         scene.namespace(name, vec![objects::config_map(name, "a"), objects::secret(name, "b")]).await.unwrap();
@@ -141,9 +149,8 @@ async fn acceptance_namespace_024_a_hundred_namespaces_at_once_are_gone_within_1
     .unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acceptance_namespace_025_a_namespace_that_comes_back_is_empty() {
-    let Some(scene) = Scene::enter("a namespace comes back").await.unwrap() else { return };
+async fn acceptance_namespace_025_a_namespace_that_comes_back_is_empty(on: On) {
+    let Some(scene) = Scene::enter(on, "a namespace comes back").await.unwrap() else { return };
     let name = "phoenix";
     let content = || vec![objects::pod(name, "p"), objects::service(name, "s"), objects::config_map(name, "c")];
     scene.namespace(name, content()).await.unwrap();
@@ -165,9 +172,8 @@ async fn acceptance_namespace_025_a_namespace_that_comes_back_is_empty() {
     namespaces::gone(&scene.admin, name, SOON).await.unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acceptance_namespace_027_a_custom_resource_defined_after_the_start_is_emptied_too() {
-    let Some(scene) = Scene::enter("a late definition").await.unwrap() else { return };
+async fn acceptance_namespace_027_a_custom_resource_defined_after_the_start_is_emptied_too(on: On) {
+    let Some(scene) = Scene::enter(on, "a late definition").await.unwrap() else { return };
     let name = "late-definition";
     // A namespace that goes before the definition comes: whatever the manager remembers of discovery, it remembers now.
     scene.namespace("early-bird", Vec::new()).await.unwrap();

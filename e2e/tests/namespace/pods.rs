@@ -4,11 +4,20 @@ use std::time::Duration;
 
 use e2e::{eventually, namespaces, objects, say};
 
-use crate::scene::{CONTENT_FAILURE, FINALIZERS, REMAINING, SAFETY_DELAY, SOON, Scene, forbid};
+use crate::{
+    scene::{CONTENT_FAILURE, FINALIZERS, REMAINING, SAFETY_DELAY, SOON, Scene},
+    support::{On, on_both_servers},
+};
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acceptance_namespace_009_031_a_held_pod_goes_first_and_the_conditions_say_so_meanwhile() {
-    let Some(scene) = Scene::enter("pods first").await.unwrap() else { return };
+on_both_servers! {
+    acceptance_namespace_009_031_a_held_pod_goes_first_and_the_conditions_say_so_meanwhile
+    acceptance_namespace_010_nothing_else_is_deleted_within_the_grace_of_a_pod
+    acceptance_namespace_012_a_pod_that_outlives_its_grace_is_an_error_that_names_pods
+    acceptance_namespace_030_while_pods_cannot_be_deleted_nothing_else_is
+}
+
+async fn acceptance_namespace_009_031_a_held_pod_goes_first_and_the_conditions_say_so_meanwhile(on: On) {
+    let Some(scene) = Scene::enter(on, "pods first").await.unwrap() else { return };
     let (name, finalizer) = ("pods-first", "e2e.mini-kcm.dev/hold");
     let (pods, pod) = objects::held_by(finalizer, objects::pod(name, "held"));
     let (maps, map) = objects::config_map(name, "a");
@@ -43,9 +52,8 @@ async fn acceptance_namespace_009_031_a_held_pod_goes_first_and_the_conditions_s
     namespaces::gone(&scene.admin, name, SOON).await.unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acceptance_namespace_010_nothing_else_is_deleted_within_the_grace_of_a_pod() {
-    let Some(scene) = Scene::enter("grace").await.unwrap() else { return };
+async fn acceptance_namespace_010_nothing_else_is_deleted_within_the_grace_of_a_pod(on: On) {
+    let Some(scene) = Scene::enter(on, "grace").await.unwrap() else { return };
     let name = "graceful";
     let (pods, pod) = objects::scheduled_pod(name, "slow", 30);
     let (maps, map) = objects::config_map(name, "a");
@@ -76,9 +84,8 @@ async fn acceptance_namespace_010_nothing_else_is_deleted_within_the_grace_of_a_
     namespaces::gone(&scene.admin, name, within).await.unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acceptance_namespace_012_a_pod_that_outlives_its_grace_is_an_error_that_names_pods() {
-    let Some(scene) = Scene::enter("a pod beyond its grace").await.unwrap() else { return };
+async fn acceptance_namespace_012_a_pod_that_outlives_its_grace_is_an_error_that_names_pods(on: On) {
+    let Some(scene) = Scene::enter(on, "a pod beyond its grace").await.unwrap() else { return };
     let name = "overdue";
     let (pods, pod) = objects::scheduled_pod(name, "stuck", 1);
     scene.namespace(name, vec![(pods.clone(), pod)]).await.unwrap();
@@ -97,19 +104,16 @@ async fn acceptance_namespace_012_a_pod_that_outlives_its_grace_is_an_error_that
     namespaces::gone(&scene.admin, name, SOON).await.unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acceptance_namespace_030_while_pods_cannot_be_deleted_nothing_else_is() {
-    let Some(scene) = Scene::enter("refused pods").await.unwrap() else { return };
+async fn acceptance_namespace_030_while_pods_cannot_be_deleted_nothing_else_is(on: On) {
+    let Some(scene) = Scene::enter(on, "refused pods").await.unwrap() else { return };
     if !scene.is_ours() {
         return say("upstream deletes other kinds when the pod step fails: not run with it");
     }
     let name = "refused-pods";
     let (pods, pod) = objects::pod(name, "kept");
     let (maps, map) = objects::config_map(name, "a");
-    scene.namespace(name, vec![(pods.clone(), pod), (maps.clone(), map)]).await.unwrap();
-    let policy = objects::undeletable("e2e-refused-pods", name, "pods");
-    let paths = policy.clone().map(|(path, _)| format!("{path}/e2e-refused-pods"));
-    forbid(&scene.admin, policy, &format!("{pods}/kept")).await.unwrap();
+    scene.namespace(name, vec![(pods, pod), (maps.clone(), map)]).await.unwrap();
+    let ban = scene.server().forbid(name, "pods", "kept").await.unwrap();
     namespaces::delete(&scene.admin, name).await.unwrap();
 
     eventually("the failure", SOON, async || {
@@ -120,8 +124,6 @@ async fn acceptance_namespace_030_while_pods_cannot_be_deleted_nothing_else_is()
     .await
     .unwrap();
     assert_eq!(scene.admin.items(&maps).await.unwrap().len(), 1);
-    for path in paths.iter().rev() {
-        scene.admin.delete(path).await.unwrap();
-    }
+    scene.server().permit(ban).await.unwrap();
     namespaces::gone(&scene.admin, name, SOON).await.unwrap();
 }

@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use e2e::{
-    Audit, AuditEvent, ControlPlane, Flavour, Identity, Launch, Manager, Options, Rest, assets_or_skip, eventually,
-    namespaces, objects, say,
-};
-use http::Method;
+use e2e::{Audit, AuditEvent, Flavour, Identity, Launch, Manager, Rest, eventually, namespaces, objects, say};
 use tokio::sync::OnceCell;
+
+use crate::support::{On, Server};
 
 /// No namespace is finalized earlier after its deletion.
 pub(crate) const SAFETY_DELAY: Duration = Duration::from_secs(5);
@@ -21,7 +19,7 @@ pub(crate) const FINALIZERS: &str = "NamespaceFinalizersRemaining";
 
 /// What the scenarios share. Its processes end with ours.
 struct Shared {
-    plane: ControlPlane,
+    server: Server,
     manager: Manager,
 }
 
@@ -29,31 +27,42 @@ struct Shared {
 pub(crate) struct Scene {
     shared: &'static Shared,
     pub(crate) admin: Rest,
-    flavour: Flavour,
 }
 
 impl Scene {
-    /// `None` where there is no control plane to enter.
-    pub(crate) async fn enter(name: &str) -> anyhow::Result<Option<Self>> {
-        static SHARED: OnceCell<Shared> = OnceCell::const_new();
-        let Some(assets) = assets_or_skip(name) else { return Ok(None) };
-        let Some(flavour) = flavour(assets) else { return Ok(None) };
-        let start = async || {
-            let plane = ControlPlane::start(assets, Options { audit: true, ..Options::default() }).await?;
-            let manager = launch(&plane, flavour)?.started().await?;
-            anyhow::Ok(Shared { plane, manager })
+    /// `None` where there is no such server to enter.
+    pub(crate) async fn enter(on: On, name: &str) -> anyhow::Result<Option<Self>> {
+        static REAL: OnceCell<Option<Shared>> = OnceCell::const_new();
+        static EMBEDDED: OnceCell<Option<Shared>> = OnceCell::const_new();
+        let shared = match on {
+            On::Real => &REAL,
+            On::Embedded => &EMBEDDED,
         };
-        let shared = SHARED.get_or_try_init(start).await?;
-        let admin = shared.plane.admin().await?;
-        Ok(Some(Self { shared, admin, flavour }))
+        let start = async || {
+            let Some(server) = on.audited("namespaces").await? else { return Ok(None) };
+            let Some(flavour) = flavour(&server) else { return Ok(None) };
+            let manager = launch(&server, flavour)?.started().await?;
+            anyhow::Ok(Some(Shared { server, manager }))
+        };
+        let Some(shared) = shared.get_or_try_init(start).await? else {
+            say(&format!("NOT RUN on the {on:?} server: {name}"));
+            return Ok(None);
+        };
+        say(&format!("on the {on:?} server: {name}"));
+        let admin = shared.server.admin().await?;
+        Ok(Some(Self { shared, admin }))
+    }
+
+    pub(crate) fn server(&self) -> &'static Server {
+        &self.shared.server
     }
 
     pub(crate) fn is_ours(&self) -> bool {
-        self.flavour == Flavour::Ours
+        self.shared.manager.flavour() == Flavour::Ours
     }
 
     pub(crate) fn audit(&self) -> Audit {
-        self.shared.plane.audit()
+        self.shared.server.audit()
     }
 
     /// A namespace with these objects.
@@ -81,17 +90,19 @@ impl Drop for Scene {
     }
 }
 
-pub(crate) fn flavour(assets: &e2e::Assets) -> Option<Flavour> {
+/// Which manager runs on this server, if it is there.
+pub(crate) fn flavour(server: &Server) -> Option<Flavour> {
     let flavour = Flavour::from_environment();
-    if flavour == Flavour::Go && assets.binary("kube-controller-manager").is_none() {
-        say(&format!("NOT RUN: no kube-controller-manager in {}", assets.folder().display()));
+    let there = |it: &e2e::Assets| it.binary("kube-controller-manager").is_some();
+    if flavour == Flavour::Go && !server.assets().is_ok_and(there) {
+        say("NOT RUN: no kube-controller-manager among the binaries");
         return None;
     }
     Some(flavour)
 }
 
-pub(crate) fn launch(plane: &ControlPlane, flavour: Flavour) -> anyhow::Result<Launch> {
-    let launch = Launch::new(plane, flavour)?.kubeconfig(&plane.kubeconfig(Identity::Replica(0))?);
+pub(crate) fn launch(server: &Server, flavour: Flavour) -> anyhow::Result<Launch> {
+    let launch = Launch::new(server, flavour)?.kubeconfig(&server.kubeconfig(Identity::Replica(0))?);
     // Ours with its defaults; upstream's would take minutes for a hundred namespaces.
     Ok(match flavour {
         Flavour::Ours => launch,
@@ -105,16 +116,4 @@ fn is_list_of(event: &AuditEvent, namespace: &str, resource: &str) -> bool {
         && event.verb == "list"
         && event.namespace() == namespace
         && event.resource() == resource
-}
-
-/// Creates a policy that forbids the deletion of something and waits until it does.
-pub(crate) async fn forbid(admin: &Rest, policy: [objects::Placed; 2], probe: &str) -> anyhow::Result<()> {
-    for (path, object) in &policy {
-        admin.create(path, object).await?;
-    }
-    eventually("the policy to be in force", SOON, async || {
-        let answer = admin.send(Method::DELETE, &format!("{probe}?dryRun=All"), None).await?;
-        Ok((answer.code == 422 || answer.code == 403).then_some(()))
-    })
-    .await
 }

@@ -1,14 +1,23 @@
 //! What stands in the way is named, stops only its own part, and does not stop the rest.
 
-use e2e::{ControlPlane, Options, assets_or_skip, eventually, namespaces, objects};
+use e2e::{Options, eventually, namespaces, objects};
 use http::Method;
 use serde_json::json;
 
-use crate::scene::{CONTENT_FAILURE, DISCOVERY, FINALIZERS, REMAINING, SOON, Scene, flavour, forbid, launch};
+use crate::{
+    scene::{CONTENT_FAILURE, DISCOVERY, FINALIZERS, REMAINING, SOON, Scene, flavour, launch},
+    support::{On, on_both_servers},
+};
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acceptance_namespace_013_020_a_stuck_finalizer_is_told_truthfully_and_once() {
-    let Some(scene) = Scene::enter("a stuck finalizer").await.unwrap() else { return };
+on_both_servers! {
+    acceptance_namespace_013_020_a_stuck_finalizer_is_told_truthfully_and_once
+    acceptance_namespace_019_021_one_refused_kind_stops_no_other_and_its_condition_flips_back
+    acceptance_namespace_014_029_a_dead_aggregated_api_is_named_and_stops_only_the_finalizing
+    acceptance_namespace_026_a_manager_that_restarts_finishes_what_it_began
+}
+
+async fn acceptance_namespace_013_020_a_stuck_finalizer_is_told_truthfully_and_once(on: On) {
+    let Some(scene) = Scene::enter(on, "a stuck finalizer").await.unwrap() else { return };
     let (name, finalizer) = ("stuck", "custom.io/finalizer");
     let (path, deployment) = objects::held_by(finalizer, objects::deployment(name, "held"));
     let content = vec![(path.clone(), deployment), objects::config_map(name, "a"), objects::secret(name, "b")];
@@ -46,17 +55,14 @@ async fn acceptance_namespace_013_020_a_stuck_finalizer_is_told_truthfully_and_o
     namespaces::gone(&scene.admin, name, SOON).await.unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acceptance_namespace_019_021_one_refused_kind_stops_no_other_and_its_condition_flips_back() {
-    let Some(scene) = Scene::enter("a refused kind").await.unwrap() else { return };
+async fn acceptance_namespace_019_021_one_refused_kind_stops_no_other_and_its_condition_flips_back(on: On) {
+    let Some(scene) = Scene::enter(on, "a refused kind").await.unwrap() else { return };
     let name = "refused";
     let (secrets, secret) = objects::secret(name, "kept");
     let (path, deployment) = objects::held_by("custom.io/finalizer", objects::deployment(name, "held"));
     let content = vec![(secrets.clone(), secret), (path.clone(), deployment), objects::config_map(name, "a")];
     scene.namespace(name, content).await.unwrap();
-    let policy = objects::undeletable("e2e-refused", name, "secrets");
-    let paths = policy.clone().map(|(path, _)| format!("{path}/e2e-refused"));
-    forbid(&scene.admin, policy, &format!("{secrets}/kept")).await.unwrap();
+    let ban = scene.server().forbid(name, "secrets", "kept").await.unwrap();
     namespaces::delete(&scene.admin, name).await.unwrap();
 
     let failed = eventually("the failure", SOON, async || {
@@ -75,9 +81,7 @@ async fn acceptance_namespace_019_021_one_refused_kind_stops_no_other_and_its_co
     .unwrap();
     assert_eq!(scene.admin.items(&secrets).await.unwrap().len(), 1);
 
-    for path in paths.iter().rev() {
-        scene.admin.delete(path).await.unwrap();
-    }
+    scene.server().permit(ban).await.unwrap();
     let flipped = eventually("the failure to end", SOON, async || {
         let namespace = scene.admin.get(&namespaces::path(name)).await?;
         Ok(namespaces::condition(&namespace, CONTENT_FAILURE).filter(|it| it.status == "False"))
@@ -87,11 +91,9 @@ async fn acceptance_namespace_019_021_one_refused_kind_stops_no_other_and_its_co
     namespaces::gone(&scene.admin, name, SOON).await.unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acceptance_namespace_014_029_a_dead_aggregated_api_is_named_and_stops_only_the_finalizing() {
-    let Some(assets) = assets_or_skip("a dead aggregated API") else { return };
-    let Some(flavour) = flavour(assets) else { return };
-    let plane = ControlPlane::start(assets, Options::default()).await.unwrap();
+async fn acceptance_namespace_014_029_a_dead_aggregated_api_is_named_and_stops_only_the_finalizing(on: On) {
+    let Some(plane) = on.server("a dead aggregated API", Options::default()).await.unwrap() else { return };
+    let Some(flavour) = flavour(&plane) else { return };
     let _manager = launch(&plane, flavour).unwrap().started().await.unwrap();
     let admin = plane.admin().await.unwrap();
     let (name, group) = ("cut-off", "dead.example.com");
@@ -128,11 +130,9 @@ async fn acceptance_namespace_014_029_a_dead_aggregated_api_is_named_and_stops_o
     namespaces::gone(&admin, name, SOON).await.unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acceptance_namespace_026_a_manager_that_restarts_finishes_what_it_began() {
-    let Some(assets) = assets_or_skip("a restart") else { return };
-    let Some(flavour) = flavour(assets) else { return };
-    let plane = ControlPlane::start(assets, Options::default()).await.unwrap();
+async fn acceptance_namespace_026_a_manager_that_restarts_finishes_what_it_began(on: On) {
+    let Some(plane) = on.server("a restart", Options::default()).await.unwrap() else { return };
+    let Some(flavour) = flavour(&plane) else { return };
     let admin = plane.admin().await.unwrap();
     // Without election: what a crash costs there is the failover scenarios' matter.
     let launch = launch(&plane, flavour).unwrap().flag("leader-elect", "false");

@@ -91,6 +91,7 @@ async fn receive(
         return Err("connection closed before the answer by the test cluster".into());
     }
     shared.faults.answered(number, served.status().as_u16());
+    shared.faults.tell(call, served.status().as_u16());
     Ok(served)
 }
 
@@ -110,6 +111,7 @@ fn call(shared: &Shared, exchange: &Exchange, query: &str) -> Call {
         path: exchange.path.clone(),
         query: query.to_owned(),
         user_agent: exchange.header(header::USER_AGENT).to_owned(),
+        token: exchange.header(header::AUTHORIZATION).trim_start_matches("Bearer ").to_owned(),
         body: exchange.body.clone(),
         at: shared.clock.now(),
         verb: rest::verb(&exchange.method, &exchange.route, &exchange.query),

@@ -234,6 +234,12 @@ impl TestCluster {
         self.shared.faults.set_recording(on);
     }
 
+    /// Tells `witness` of every request from now on when its answer begins, in place of any earlier one: an audit log. It
+    /// may not call this.
+    pub fn witness(&self, witness: impl FnMut(&Recorded) + Send + 'static) {
+        self.shared.faults.set_witness(Box::new(witness));
+    }
+
     /// Lets `judge` decide about every request from now on, in place of any earlier one. It may use the cluster, but
     /// neither this call nor [`TestCluster::stop_intercepting`].
     pub fn intercept(&self, judge: impl FnMut(&Call) -> Verdict + Send + 'static) {

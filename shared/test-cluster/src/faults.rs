@@ -20,6 +20,8 @@ pub struct Call {
     pub query: String,
     /// Header `User-Agent`; empty when missing.
     pub user_agent: String,
+    /// What the `Authorization` header bears; empty when missing. Nobody checks it.
+    pub token: String,
     /// The whole body.
     pub body: Bytes,
     /// When it came, on the monotonic clock.
@@ -123,6 +125,7 @@ pub enum DiscoveryFault {
 }
 
 type Interceptor = Box<dyn FnMut(&Call) -> Verdict + Send>;
+type Witness = Box<dyn FnMut(&Call) + Send>;
 
 /// What the test wants to see and to spoil.
 #[derive(Default)]
@@ -131,6 +134,7 @@ pub(crate) struct Faults {
     /// Apart from the rest: an interceptor may look at what was recorded.
     interceptor: Mutex<Option<Interceptor>>,
     groups: Mutex<Groups>,
+    witness: Mutex<Option<Witness>>,
 }
 
 #[derive(Default)]
@@ -172,6 +176,18 @@ impl Faults {
         if let Some(call) = at.and_then(|it| recorder.calls.get_mut(it)) {
             call.status = status;
         }
+    }
+
+    /// Tells the witness of an answered call.
+    pub(crate) fn tell(&self, mut call: Call, status: u16) {
+        if let Some(witness) = self.witness.lock().as_mut() {
+            call.status = status;
+            witness(&call);
+        }
+    }
+
+    pub(crate) fn set_witness(&self, witness: Witness) {
+        *self.witness.lock() = Some(witness);
     }
 
     pub(crate) fn calls(&self) -> Vec<Call> {

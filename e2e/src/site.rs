@@ -1,0 +1,155 @@
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::{Assets, Audit, Identity, Rest, pki::Pki};
+
+/// Where an API server is, real or embedded, and how one speaks to it: a port, certificates and a temporary folder,
+/// which goes with this value.
+#[derive(Debug)]
+pub struct Site {
+    port: u16,
+    /// The binaries of a real control plane; none where the server is the embedded one.
+    assets: Option<&'static Assets>,
+    /// Whom clients believe.
+    authorities: PathBuf,
+    pki: Pki,
+    folder: TempDir,
+}
+
+impl Site {
+    /// A folder with certificates, for a server that will be there.
+    ///
+    /// # Errors
+    /// If they cannot be made.
+    pub fn new(assets: Option<&'static Assets>) -> anyhow::Result<Self> {
+        let folder = temporary_folder()?;
+        let pki = Pki::create(folder.path().join("pki"))?;
+        Ok(Self { port: 0, assets, authorities: pki.file("ca.crt"), pki, folder })
+    }
+
+    /// The server listens here.
+    pub fn listens(&mut self, port: u16) {
+        self.port = port;
+    }
+
+    /// The server's certificate is vouched for by this authority.
+    ///
+    /// # Errors
+    /// If that cannot be written down.
+    pub fn believes(&mut self, authority: &str) -> anyhow::Result<()> {
+        let both = std::fs::read_to_string(self.pki.file("ca.crt"))? + authority;
+        self.authorities = self.pki.file("authorities.crt");
+        Ok(std::fs::write(&self.authorities, both)?)
+    }
+
+    /// True where the API server is a real one.
+    #[must_use]
+    pub fn is_real(&self) -> bool {
+        self.assets.is_some()
+    }
+
+    /// The binaries in use.
+    ///
+    /// # Errors
+    /// If the server is the embedded one.
+    pub fn assets(&self) -> anyhow::Result<&'static Assets> {
+        self.assets.context("the embedded server has no binaries")
+    }
+
+    /// Where everything lies; scenarios may add files.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The API server's port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// One of the files made for this server: `ca.crt`, `server.crt`, `server.key` …
+    #[must_use]
+    pub fn certificate(&self, name: &str) -> PathBuf {
+        self.pki.file(name)
+    }
+
+    /// The folder of these files.
+    #[must_use]
+    pub fn certificates(&self) -> &Path {
+        self.pki.folder()
+    }
+
+    /// The certificates that clients of this server believe.
+    #[must_use]
+    pub fn authorities(&self) -> &Path {
+        &self.authorities
+    }
+
+    /// A kubeconfig that leads straight to the API server.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn kubeconfig(&self, identity: Identity) -> anyhow::Result<PathBuf> {
+        self.kubeconfig_through(identity, self.port)
+    }
+
+    /// A kubeconfig that leads to another port, where a [`crate::Proxy`] or a [`crate::Gateway`] listens.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn kubeconfig_through(&self, identity: Identity, port: u16) -> anyhow::Result<PathBuf> {
+        let user = match identity {
+            Identity::Admin | Identity::Replica(_) => json!({ "token": identity.token() }),
+            Identity::ControllerManager => json!({
+                "client-certificate": self.pki.file("controller-manager.crt"),
+                "client-key": self.pki.file("controller-manager.key"),
+            }),
+        };
+        let config = json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{ "name": "e2e", "cluster": {
+                "server": format!("https://127.0.0.1:{port}"),
+                "certificate-authority": self.authorities,
+            }}],
+            "users": [{ "name": "e2e", "user": user }],
+            "contexts": [{ "name": "e2e", "context": { "cluster": "e2e", "user": "e2e" } }],
+            "current-context": "e2e",
+        });
+        let name = format!("{}-{port}.kubeconfig", identity.user().replace(':', "-"));
+        let path = self.folder.path().join(name);
+        std::fs::write(&path, config.to_string())?;
+        Ok(path)
+    }
+
+    /// Speaks as admin. Belongs to the runtime in which it was made.
+    ///
+    /// # Errors
+    /// If the kubeconfig cannot be used.
+    pub async fn admin(&self) -> anyhow::Result<Rest> {
+        Rest::from_kubeconfig(&self.kubeconfig(Identity::Admin)?).await
+    }
+
+    /// The audit log from its beginning.
+    #[must_use]
+    pub fn audit(&self) -> Audit {
+        Audit::open(self.audit_log())
+    }
+
+    /// The file of the audit log.
+    #[must_use]
+    pub fn audit_log(&self) -> PathBuf {
+        self.folder.path().join("audit.log")
+    }
+}
+
+/// In memory where the system offers it: etcd writes a lot.
+fn temporary_folder() -> anyhow::Result<TempDir> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix("mini-kcm-e2e-");
+    Ok(builder.tempdir_in("/dev/shm").or_else(|_| builder.tempdir())?)
+}

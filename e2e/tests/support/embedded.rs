@@ -1,0 +1,106 @@
+//! The embedded API server on loopback, with an audit log like a real one's.
+
+use std::{collections::BTreeSet, fs::File, io::Write, sync::Arc, sync::Mutex};
+
+use clock::Clock;
+use e2e::{Identity, Options, Site};
+use serde_json::{Value, json};
+use test_cluster::{Recorded, Served, TestCluster, Verdict};
+use tokio::runtime::{Builder, Runtime};
+
+/// Namespace and resource.
+type Forbidden = Arc<Mutex<BTreeSet<(String, String)>>>;
+
+/// The embedded server; its port closes when it is dropped.
+pub(crate) struct Embedded {
+    forbidden: Forbidden,
+    _served: Served,
+    /// Its own: scenarios that share a server have a runtime each.
+    runtime: Option<Runtime>,
+    site: Site,
+}
+
+impl Embedded {
+    pub(crate) async fn start(options: &Options) -> anyhow::Result<Self> {
+        anyhow::ensure!(options.apiserver_flags.is_empty(), "the embedded server has no flags");
+        let clock = Clock::system();
+        let cluster = TestCluster::new(clock.clone());
+        cluster.set_recording(false);
+        let mut site = Site::new(None)?;
+        if options.audit {
+            let mut log = File::create(site.audit_log())?;
+            cluster.witness(move |call| {
+                // Without its line a scenario fails, which is how a full disk is told.
+                let _ = writeln!(log, "{}", audit_line(call, &clock));
+            });
+        }
+        let forbidden = Forbidden::default();
+        let bans = forbidden.clone();
+        cluster.intercept(move |call| judge(call, &bans));
+
+        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let served = runtime.spawn(async move { cluster.serve().await }).await??;
+        site.listens(served.addr.port());
+        site.believes(&served.ca_pem)?;
+        Ok(Self { forbidden, _served: served, runtime: Some(runtime), site })
+    }
+
+    pub(crate) fn site(&self) -> &Site {
+        &self.site
+    }
+
+    pub(crate) fn forbid(&self, namespace: &str, resource: &str) {
+        self.forbidden.lock().unwrap().insert((namespace.to_owned(), resource.to_owned()));
+    }
+
+    pub(crate) fn permit(&self, namespace: &str, resource: &str) {
+        self.forbidden.lock().unwrap().remove(&(namespace.to_owned(), resource.to_owned()));
+    }
+}
+
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // A runtime may not wait for its tasks within another one.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Refuses as an admission policy does.
+fn judge(call: &Recorded, forbidden: &Forbidden) -> Verdict {
+    let deletes = matches!(call.verb, "delete" | "deletecollection") && call.group.is_empty();
+    let what = (call.namespace.clone(), call.resource.clone());
+    if deletes && forbidden.lock().is_ok_and(|it| it.contains(&what)) {
+        let message = format!("{} {:?} is forbidden: denied request: {} stay", what.1, call.name, what.1);
+        return Verdict::status(422, "Invalid", &message);
+    }
+    Verdict::Pass
+}
+
+/// What a real server's log would have of this call.
+fn audit_line(call: &Recorded, clock: &Clock) -> Value {
+    let completed = clock.wall();
+    let took = clock.now().saturating_duration_since(call.at);
+    let uri = if call.query.is_empty() { call.path.clone() } else { format!("{}?{}", call.path, call.query) };
+    // A namespace is in itself.
+    let namespace = if call.resource == "namespaces" { &call.name } else { &call.namespace };
+    let kept = call.resource == "leases" || call.resource == "namespaces";
+    json!({
+        "verb": call.verb,
+        "requestURI": uri,
+        "userAgent": call.user_agent,
+        "user": { "username": Identity::user_of(&call.token) },
+        "objectRef": {
+            "resource": call.resource,
+            "subresource": call.subresource,
+            "namespace": namespace,
+            "name": call.name,
+            "apiGroup": call.group,
+        },
+        "responseStatus": { "code": call.status },
+        "requestObject": if kept { call.json() } else { Value::Null },
+        "requestReceivedTimestamp": completed.checked_sub(took).unwrap_or(completed).to_string(),
+        "stageTimestamp": completed.to_string(),
+    })
+}
