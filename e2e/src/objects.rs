@@ -23,7 +23,7 @@ pub fn config_map(namespace: &str, name: &str) -> Placed {
 /// A Secret.
 #[must_use]
 pub fn secret(namespace: &str, name: &str) -> Placed {
-    core(namespace, "secrets", json!({ "metadata": { "name": name }, "stringData": { "key": "value" } }))
+    core(namespace, "secrets", json!({ "metadata": { "name": name }, "data": { "key": "dmFsdWU=" } }))
 }
 
 /// A Service without an address.
