@@ -42,6 +42,8 @@ enum ListVersion {
     Any,
     /// One that was asked for.
     Known,
+    /// That of the page before, or of now.
+    Continued,
 }
 
 impl Normaliser {
@@ -59,7 +61,7 @@ impl Normaliser {
 
     /// A body; `path` is what was asked for.
     pub(super) fn body(&mut self, body: Value, is_list: bool, path: &str, now: Timestamp) -> Value {
-        let version = if asks_for_one_version(path) { ListVersion::Known } else { ListVersion::Any };
+        let version = asked_version(path);
         let columns = body["columnDefinitions"].clone();
         let list = is_list.then_some(version);
         self.value("", body, Around { list, bookmark: false, columns: &columns, now })
@@ -159,11 +161,12 @@ impl Normaliser {
                 self.list_versions.insert(text.to_owned());
                 "<list-rv>".to_owned()
             }
-            Some(ListVersion::Known) => match self.versions.get(text) {
-                Some(label) => label.clone(),
-                None if self.list_versions.contains(text) => "<list-rv>".to_owned(),
-                None => "<another-list-rv>".to_owned(),
-            },
+            // First of all a list's: where nobody else writes, it is the version of the last object as well.
+            Some(_) if self.list_versions.contains(text) => "<list-rv>".to_owned(),
+            Some(ListVersion::Continued) => "<another-list-rv>".to_owned(),
+            Some(ListVersion::Known) => {
+                self.versions.get(text).cloned().unwrap_or_else(|| "<another-list-rv>".to_owned())
+            }
             None => {
                 let label = format!("<rv{}>", self.versions.len() + 1);
                 self.versions.entry(text.to_owned()).or_insert(label).clone()
@@ -209,8 +212,8 @@ fn join_causes(status: &mut Map<String, Value>) {
     }
 }
 
-/// Whether the version of the list is settled by the request.
-fn asks_for_one_version(path: &str) -> bool {
+/// How the version of the list is settled by the request.
+fn asked_version(path: &str) -> ListVersion {
     let query = path.split_once('?').map_or("", |(_, query)| query);
     let value = |name: &str| {
         let mut parts = query.split('&').filter_map(|it| it.split_once('='));
@@ -220,5 +223,11 @@ fn asks_for_one_version(path: &str) -> bool {
         "" => !matches!(value("limit"), "" | "0"),
         other => other == "Exact",
     };
-    !value("continue").is_empty() || (exact && !matches!(value("resourceVersion"), "" | "0"))
+    if !value("continue").is_empty() {
+        ListVersion::Continued
+    } else if exact && !matches!(value("resourceVersion"), "" | "0") {
+        ListVersion::Known
+    } else {
+        ListVersion::Any
+    }
 }

@@ -1,4 +1,44 @@
 use crate::topics::cases;
 
 cases! { "watching":
+    fn acceptance_api_052_a_watch_begins_with_what_is_there();
+    fn acceptance_api_053_a_label_selector_turns_changes_into_coming_and_going();
+    fn acceptance_api_055_a_removal_has_a_version_of_its_own();
+    fn acceptance_api_056_the_update_that_removes_is_not_seen_itself();
+    fn acceptance_api_057_streamed_lists_end_with_a_bookmark();
+    fn acceptance_api_058_version_0_and_bookmarks_give_the_same_bookmark();
+    fn acceptance_api_059_initial_events_and_match_go_together();
+    fn acceptance_api_061_watches_from_the_future();
+    fn acceptance_api_062_watches_of_tables_and_of_metadata();
+    fn conformance_everything_that_is_not_no_watches();
+    fn conformance_a_watch_of_one_name();
+    fn conformance_a_watch_over_all_namespaces();
+    fn conformance_the_deprecated_path_of_a_list();
+    fn conformance_the_deprecated_path_over_all_namespaces();
+    fn conformance_the_deprecated_path_of_one_object();
+    fn conformance_the_deprecated_path_of_a_namespace();
+    fn conformance_the_deprecated_path_with_another_name();
+    fn conformance_the_deprecated_path_to_nowhere();
+    fn conformance_a_watch_that_names_no_number_is_refused();
+    fn conformance_a_limit_means_nothing_to_a_watch();
+    fn conformance_a_token_beside_a_watch();
+    fn conformance_a_token_beside_a_watch_from_a_version();
+    fn conformance_a_match_of_a_watch_that_is_none();
+    fn conformance_selectors_of_a_watch_that_are_none();
+    fn conformance_no_initial_events_at_wish();
+    fn conformance_no_initial_events_from_a_version_on();
+    fn conformance_a_streamed_list_without_bookmarks();
+    fn conformance_a_streamed_list_at_a_version();
+    fn conformance_a_streamed_list_of_nothing();
+    fn conformance_a_streamed_list_of_a_selection();
+    fn conformance_bookmarks_of_pods_have_their_mandatory_parts();
+    fn conformance_bookmarks_of_metadata();
+    fn conformance_bookmarks_of_tables();
+    fn conformance_the_list_form_of_metadata_is_none_for_a_watch();
+    fn conformance_an_update_that_changes_nothing_is_not_watched();
+    fn conformance_an_object_that_comes_again_has_another_uid();
+    fn conformance_a_removal_under_a_selector_that_does_not_match();
+    fn conformance_what_leaves_a_selection_of_metadata();
+    fn conformance_the_life_of_an_object_in_the_order_of_versions();
+    fn conformance_watches_of_custom_resources();
 }

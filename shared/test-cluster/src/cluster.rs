@@ -103,8 +103,8 @@ async fn serve(shared: &Arc<Shared>, exchange: &Exchange) -> Response<ResponseBo
 
 fn call(shared: &Shared, exchange: &Exchange, query: &str) -> Call {
     let place = match &exchange.route {
-        Route::Resource(place) => place.clone(),
-        Route::Other | Route::WatchPath => rest::Place::default(),
+        Route::Resource(place) | Route::Watch(place) => place.clone(),
+        Route::Other => rest::Place::default(),
     };
     Call {
         method: exchange.method.clone(),

@@ -38,6 +38,7 @@ mod observe;
 mod openapi;
 mod options;
 mod patch;
+mod qualified;
 mod read;
 mod reader;
 mod reviews;

@@ -6,6 +6,8 @@ use crate::{
     Failure, ResponseBody,
     answer::{self, Form},
     cluster::Shared,
+    kinds::{self, Kind},
+    meta,
     rest::Query,
     write::Target,
 };
@@ -20,7 +22,7 @@ pub(crate) async fn get(
     query: &Query,
     form: Form,
 ) -> Result<Response<ResponseBody>, Failure> {
-    wait_for(shared, version(query)?).await?;
+    wait_for(shared, &target.kind, version(query)?).await?;
     let stored = shared.state.lock().stored(&target.table, &target.key()).cloned();
     let stored = stored.ok_or_else(|| Failure::not_found(&target.kind, &target.name))?;
     if form == Form::Full && target.api_version == target.kind.api_version() {
@@ -40,13 +42,30 @@ pub(crate) fn version(query: &Query) -> Result<u64, Failure> {
     }
 }
 
-/// Waits, 3 s at most, until the cluster has reached a version.
-pub(crate) async fn wait_for(shared: &Shared, version: u64) -> Result<(), Failure> {
-    let progress = shared.state.lock().progress.subscribe();
+/// Waits, 3 s at most, until the cluster has reached a version. Events have no cache that could catch up: a real server
+/// refuses them at once.
+pub(crate) async fn wait_for(shared: &Shared, kind: &Kind, version: u64) -> Result<(), Failure> {
+    let (progress, current) = {
+        let state = shared.state.lock();
+        (state.progress.subscribe(), state.version)
+    };
+    if version > current && kind.table() == kinds::EVENTS {
+        return Err(without_retry(Failure::too_large_version(version, current)));
+    }
     // The sender lives in the cluster, which this request holds.
     let reached = tokio::time::timeout(WAIT, progress.reaches(version)).await;
     match reached {
         Ok(()) => Ok(()),
         Err(_) => Err(Failure::too_large_version(version, shared.state.lock().version)),
+    }
+}
+
+fn without_retry(failure: Failure) -> Failure {
+    match failure {
+        Failure::Status { code, mut body } => {
+            meta::map(&mut body, "details").remove("retryAfterSeconds");
+            Failure::Status { code, body }
+        }
+        text => text,
     }
 }

@@ -1,4 +1,4 @@
-use std::sync::Arc;
+use std::{iter::Peekable, sync::Arc, vec};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response, header};
@@ -26,8 +26,8 @@ const MAX_BODY: usize = 3 * 1024 * 1024;
 pub(crate) enum Route {
     /// Off the resources: discovery, version, health; or nothing.
     Other,
-    /// The deprecated form of watches.
-    WatchPath,
+    /// The deprecated form of watches: of a list or of one object.
+    Watch(Place),
     Resource(Place),
 }
 
@@ -55,17 +55,23 @@ impl Route {
             _ => return Self::Other,
         };
         let mut rest = rest.into_iter().peekable();
-        if rest.peek().is_some_and(|it| it == "watch") {
-            return Self::WatchPath;
+        if rest.next_if(|it| it == "watch").is_some() {
+            return Self::Watch(Place::parse(group, version, rest));
         }
-        let mut place = Place { group, version, ..Place::default() };
+        Self::Resource(Place::parse(group, version, rest))
+    }
+}
+
+impl Place {
+    fn parse(group: String, version: String, mut rest: Peekable<vec::IntoIter<String>>) -> Self {
+        let mut place = Self { group, version, ..Self::default() };
         place.resource = rest.next().unwrap_or_default();
         if place.resource == "namespaces" && place.group.is_empty() {
             place.name = rest.next();
             place.sub = rest.next();
             let of_namespace = matches!(place.sub.as_deref(), None | Some("status" | "finalize"));
             if of_namespace && rest.peek().is_none() {
-                return Self::Resource(place);
+                return place;
             }
             place.namespace = place.name.take().filter(|it| !it.is_empty());
             place.resource = place.sub.take().unwrap_or_default();
@@ -75,7 +81,7 @@ impl Route {
         }
         place.name = rest.next();
         place.sub = rest.next();
-        Self::Resource(place)
+        place
     }
 }
 
@@ -115,7 +121,7 @@ impl Query {
 
     pub(crate) fn number(&self, key: &str) -> Result<Option<i64>, Failure> {
         match self.get(key) {
-            "" => Ok(None),
+            "" if !self.has(key) => Ok(None),
             text => text
                 .parse()
                 .map(Some)
@@ -147,7 +153,11 @@ fn decode(text: &str, plus_is_space: bool) -> String {
 
 /// The verb of a request, as RBAC names it; empty off the resources.
 pub(crate) fn verb(method: &Method, route: &Route, query: &Query) -> &'static str {
-    let Route::Resource(place) = route else { return "" };
+    let place = match route {
+        Route::Resource(place) => place,
+        Route::Watch(_) if method == Method::GET => return "watch",
+        Route::Watch(_) | Route::Other => return "",
+    };
     match (method.as_str(), &place.name) {
         ("GET", Some(_)) => "get",
         ("GET", None) if query.flag("watch") => "watch",
@@ -201,8 +211,7 @@ impl Exchange {
 pub(crate) async fn serve(shared: &Arc<Shared>, exchange: &Exchange) -> Response<ResponseBody> {
     let answer = match &exchange.route {
         Route::Other => discovery::serve(shared, exchange),
-        Route::WatchPath => Err(Failure::not_served("the deprecated path of watches")),
-        Route::Resource(place) => serve_resource(shared, exchange, place).await,
+        Route::Watch(place) | Route::Resource(place) => serve_resource(shared, exchange, place).await,
     };
     answer.unwrap_or_else(Into::into)
 }
@@ -217,8 +226,12 @@ async fn serve_resource(
     }
     let target = resolve(shared, place)?;
     let (method, query) = (exchange.method.as_str(), &exchange.query);
+    let watched = matches!(exchange.route, Route::Watch(_));
+    if watched && place.sub.is_some() {
+        return Err(Failure::no_route());
+    }
     let collection = place.name.is_none();
-    let streams = collection && method == "GET";
+    let streams = (collection || watched) && method == "GET";
     let form = negotiate(exchange.header(header::ACCEPT), streams)?;
     let (form, unknown) = table::asked(form, query.get("includeObject"), shared.clock.wall());
     let everywhere = target.kind.namespaced && target.namespace.is_empty();
@@ -230,6 +243,8 @@ async fn serve_resource(
     let answer = match (method, collection, part) {
         ("POST", true, _) if target.kind.rules.create_only && !everywhere => review(exchange, &target),
         _ if target.kind.rules.create_only => Err(Failure::method_not_allowed()),
+        ("GET", ..) if watched => watch::watch(shared, &target, query, form),
+        _ if watched => Err(Failure::method_not_allowed()),
         ("GET", true, _) if query.flag("watch") => watch::watch(shared, &target, query, form),
         ("GET", true, _) => list::list(shared, &target, query, form).await,
         ("POST", true, _) if !everywhere => create(shared, exchange, &target, form),

@@ -167,7 +167,7 @@ impl Stored {
             }
         };
         // The kind may have learnt the field after this object was stored.
-        known.map_or_else(|| text(meta::at(&self.decode(), path), "").into(), Cow::Borrowed)
+        known.map_or_else(|| text(&self.decode(), path, "").into(), Cow::Borrowed)
     }
 }
 
@@ -175,18 +175,22 @@ impl Facts {
     fn of(kind: &Kind, object: &Value) -> Self {
         let labels = object["metadata"]["labels"].as_object().into_iter().flatten();
         let labels = labels.filter_map(|(key, value)| Some((key.as_str().into(), value.as_str()?.into())));
-        let fields = kind.rules.fields.iter().map(|(_, path, default)| text(meta::at(object, path), default).into());
+        let fields = kind.rules.fields.iter().map(|(_, path, default)| text(object, path, default).into());
         Self { labels: labels.collect(), fields: fields.collect(), deleting: meta::is_deleting(object) }
     }
 }
 
-/// A value as field selectors compare it.
-fn text(value: &Value, default: &str) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        Value::Null => default.to_owned(),
-        other => other.to_string(),
+/// The value at a path, or at the first of several paths that has one, as field selectors compare it.
+fn text(object: &Value, paths: &str, default: &str) -> String {
+    for path in paths.split('|') {
+        match meta::at(object, path) {
+            Value::String(text) if text.is_empty() => {}
+            Value::String(text) => return text.clone(),
+            Value::Null => {}
+            other => return other.to_string(),
+        }
     }
+    default.to_owned()
 }
 
 fn encode(kind: &Kind, change: Change, object: &Value) -> (Bytes, Places) {

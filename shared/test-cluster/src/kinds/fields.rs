@@ -12,7 +12,8 @@ pub(super) const EVENT: Fields = &[
     ("involvedObject.fieldPath", "involvedObject.fieldPath", ""),
     ("reason", "reason", ""),
     ("reportingComponent", "reportingComponent", ""),
-    ("source", "source.component", ""),
+    // Where the source says nothing, the reporter counts.
+    ("source", "source.component|reportingComponent", ""),
     ("type", "type", ""),
 ];
 
@@ -38,6 +39,8 @@ pub(super) const POD: Fields = &[
     ("spec.hostNetwork", "spec.hostNetwork", "false"),
     ("status.phase", "status.phase", ""),
     ("status.podIP", "status.podIP", ""),
+    // A real server knows the label and never a value.
+    ("status.podIPs", "", ""),
     ("status.nominatedNodeName", "status.nominatedNodeName", ""),
 ];
 

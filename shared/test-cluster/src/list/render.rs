@@ -1,0 +1,106 @@
+//! Lists as bytes.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::stream;
+use http::Response;
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+
+use super::Page;
+use crate::{
+    BoxError, ResponseBody,
+    answer::{self, Form, META_VERSION},
+    stored::{self, Stored, head},
+    write::Target,
+};
+
+/// Longer lists go out in pieces of about this many bytes.
+const CHUNK: usize = 256 * 1024;
+
+/// Encodes a page, outside the lock: from the stored bytes where nothing is to be converted.
+pub(crate) fn render(target: &Target, page: Page, form: Form) -> Response<ResponseBody> {
+    let kind = &target.kind;
+    let plain = kind.custom || target.api_version == kind.api_version();
+    let (list_kind, api_version, head) = match form {
+        Form::Full if kind.custom => (&*kind.list_kind, &*target.api_version, head(&kind.kind, &target.api_version)),
+        Form::Full if plain => (&*kind.list_kind, &*target.api_version, b"{".to_vec()),
+        Form::MetadataList => ("PartialObjectMetadataList", META_VERSION, metadata_head()),
+        _ => return answer::list(kind, &target.api_version, &page.decode(), page.metadata, form),
+    };
+    let metadata = form == Form::MetadataList;
+    let mut page = page;
+    if kind.custom && !metadata {
+        // So does a real server print lists of which it does not know the type.
+        page.metadata.entry("continue").or_insert_with(|| "".into());
+    }
+    let size: usize = page.items.iter().map(|it| head.len() + it.members().len() + 1).sum();
+    let mut first = Vec::with_capacity(256 + size.min(CHUNK));
+    first.extend_from_slice(&stored::head(list_kind, api_version));
+    first.extend_from_slice(b"\"metadata\":");
+    first.extend_from_slice(&answer::encode(&page.metadata));
+    first.extend_from_slice(b",\"items\":[");
+    let mut items = Items { items: page.items.into_iter(), head, metadata, begun: false, ended: false };
+    if size < CHUNK {
+        items.fill(&mut first, usize::MAX);
+        return answer::respond(200, "application/json", first.into());
+    }
+    // A list of a whole cluster goes out piece by piece: nobody holds it twice.
+    let chunks = std::iter::once(Bytes::from(first)).chain(items);
+    let frames = stream::iter(chunks.map(|it| Ok::<_, BoxError>(Frame::data(it))));
+    answer::respond_with(200, "application/json", StreamBody::new(frames).boxed_unsync())
+}
+
+/// The items of a list, encoded as they are taken.
+struct Items {
+    items: std::vec::IntoIter<Arc<Stored>>,
+    /// What each item begins with.
+    head: Vec<u8>,
+    /// Metadata alone.
+    metadata: bool,
+    begun: bool,
+    ended: bool,
+}
+
+impl Items {
+    /// Appends items until there are `enough` bytes; behind the last one the end of the list.
+    fn fill(&mut self, bytes: &mut Vec<u8>, enough: usize) {
+        while bytes.len() < enough {
+            let Some(item) = self.items.next() else {
+                self.ended = true;
+                bytes.extend_from_slice(b"]}");
+                return;
+            };
+            if self.begun {
+                bytes.push(b',');
+            }
+            self.begun = true;
+            bytes.extend_from_slice(&self.head);
+            if self.metadata {
+                bytes.extend_from_slice(item.metadata());
+                bytes.push(b'}');
+            } else {
+                bytes.extend_from_slice(item.members());
+            }
+        }
+    }
+}
+
+impl Iterator for Items {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        if self.ended {
+            return None;
+        }
+        let mut bytes = Vec::with_capacity(CHUNK + CHUNK / 4);
+        self.fill(&mut bytes, CHUNK);
+        Some(bytes.into())
+    }
+}
+
+/// How an object begins of which only the metadata is shown.
+pub(crate) fn metadata_head() -> Vec<u8> {
+    head("PartialObjectMetadata", META_VERSION)
+}

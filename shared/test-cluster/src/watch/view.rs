@@ -1,0 +1,123 @@
+//! What the reader of a watch sees: which objects, and as which bytes.
+
+use std::cell::Cell;
+
+use bytes::Bytes;
+use clock::Timestamp;
+use serde_json::{Value, json};
+
+use crate::{
+    Failure,
+    answer::{self, Form, Shown},
+    kinds, list,
+    selectors::Selectors,
+    store::Event,
+    stored::{self, Change, Stored},
+    table::{self, Look},
+    write::Target,
+};
+
+/// What the reader wants to see, and how.
+pub(super) struct View {
+    pub(super) target: Target,
+    pub(super) prefix: String,
+    pub(super) selectors: Selectors,
+    pub(super) form: Form,
+    /// Objects are stored in the version that is asked for.
+    plain: bool,
+    /// A table has told its columns.
+    columns_told: Cell<bool>,
+}
+
+impl View {
+    pub(super) fn new(target: &Target, selectors: Selectors, form: Form) -> Self {
+        let plain = target.api_version == target.kind.api_version();
+        let (prefix, target) = (list::prefix(target), target.clone());
+        Self { target, prefix, selectors, form, plain, columns_told: Cell::new(false) }
+    }
+
+    /// A change as the reader sees it: the selectors turn it into coming and going, or into nothing.
+    pub(super) fn event(&self, event: &Event, now: Timestamp) -> Option<Bytes> {
+        let before = event.previous.as_ref().is_some_and(|it| self.selectors.matches(it));
+        let after = event.change != Change::Removed && self.selectors.matches(&event.object);
+        let change = match (before, after) {
+            (false, true) => Change::Added,
+            (true, true) => Change::Modified,
+            (true, false) => Change::Removed,
+            (false, false) => return None,
+        };
+        if change == event.change {
+            // The very bytes that are stored, where the reader wants just them.
+            let as_stored = self.form == Form::Full && self.plain;
+            return Some(if as_stored { event.object.line() } else { self.frame(change, &event.object, now) });
+        }
+        match &event.previous {
+            // It leaves what the selectors let through: its last matching state, with the version of now.
+            Some(last) if change == Change::Removed => {
+                Some(self.frame(change, &last.renumbered(change, event.version), now))
+            }
+            _ => Some(self.frame(change, &event.object, now)),
+        }
+    }
+
+    /// An object as an event of this kind.
+    pub(super) fn frame(&self, change: Change, object: &Stored, now: Timestamp) -> Bytes {
+        let (kind, api_version) = (&self.target.kind, &self.target.api_version);
+        match self.form {
+            Form::Full if self.plain || kind.custom => {
+                stored::line_of(change.word(), &stored::head(&kind.kind, api_version), object.members())
+            }
+            Form::Full => line(change.word(), &Shown { object: &object.decode(), api_version, typed: true }),
+            Form::Metadata | Form::MetadataList => {
+                let mut metadata = object.metadata().to_vec();
+                metadata.push(b'}');
+                stored::line_of(change.word(), &list::metadata_head(), &metadata)
+            }
+            Form::Table(look) => self.table_frame(change.word(), &object.decode(), look.at(now)),
+        }
+    }
+
+    /// A table of one row; only the first one of a watch tells the columns. Ages are those of now.
+    fn table_frame(&self, word: &str, object: &Value, look: Look) -> Bytes {
+        let with_columns = !self.columns_told.replace(true);
+        line(word, &table::of_one(&self.target.kind, &self.target.api_version, object, look, with_columns))
+    }
+
+    pub(super) fn bookmark(&self, version: u64, initial_end: bool, now: Timestamp) -> Bytes {
+        let kind = &self.target.kind;
+        let mut object = json!({
+            "kind": kind.kind, "apiVersion": self.target.api_version,
+            "metadata": { "resourceVersion": version.to_string() },
+        });
+        if kind.is(kinds::PODS) {
+            object["spec"] = json!({ "containers": null });
+            object["status"] = json!({});
+        }
+        if initial_end {
+            object["metadata"]["annotations"] = json!({ "k8s.io/initial-events-end": "true" });
+        }
+        match self.form {
+            Form::Full => line("BOOKMARK", &object),
+            Form::Metadata | Form::MetadataList => line("BOOKMARK", &answer::metadata_of(&object)),
+            Form::Table(look) => self.table_frame("BOOKMARK", &object, look.at(now).of_bookmark()),
+        }
+    }
+}
+
+/// A failure as the last event of a watch.
+pub(super) fn error_frame(failure: Failure) -> Bytes {
+    line("ERROR", &failure.into_status())
+}
+
+#[derive(serde::Serialize)]
+struct Line<'a, T> {
+    #[serde(rename = "type")]
+    word: &'a str,
+    object: &'a T,
+}
+
+fn line<T: serde::Serialize>(word: &str, object: &T) -> Bytes {
+    let mut bytes = serde_json::to_vec(&Line { word, object }).unwrap_or_default();
+    bytes.push(b'\n');
+    bytes.into()
+}
