@@ -59,5 +59,6 @@ cases! { "reading":
     fn conformance_field_selectors_of_nodes();
     fn conformance_field_selectors_of_jobs();
     fn conformance_field_selectors_of_events();
+    fn conformance_events_are_listed_without_a_cache();
     fn conformance_custom_resources_are_selected_by_name_alone();
 }

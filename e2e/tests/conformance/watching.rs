@@ -3,6 +3,7 @@ use crate::topics::cases;
 cases! { "watching":
     fn acceptance_api_052_a_watch_begins_with_what_is_there();
     fn acceptance_api_053_a_label_selector_turns_changes_into_coming_and_going();
+    fn acceptance_api_054_a_field_selector_turns_changes_into_coming_and_going();
     fn acceptance_api_055_a_removal_has_a_version_of_its_own();
     fn acceptance_api_056_the_update_that_removes_is_not_seen_itself();
     fn acceptance_api_057_streamed_lists_end_with_a_bookmark();
@@ -32,6 +33,8 @@ cases! { "watching":
     fn conformance_a_streamed_list_of_nothing();
     fn conformance_a_streamed_list_of_a_selection();
     fn conformance_bookmarks_of_pods_have_their_mandatory_parts();
+    fn conformance_bookmarks_of_other_kinds();
+    fn conformance_bookmarks_of_cluster_scoped_kinds();
     fn conformance_bookmarks_of_metadata();
     fn conformance_bookmarks_of_tables();
     fn conformance_the_list_form_of_metadata_is_none_for_a_watch();
@@ -39,6 +42,9 @@ cases! { "watching":
     fn conformance_an_object_that_comes_again_has_another_uid();
     fn conformance_a_removal_under_a_selector_that_does_not_match();
     fn conformance_what_leaves_a_selection_of_metadata();
+    fn conformance_a_pod_that_goes_at_once_is_seen_to_be_marked();
     fn conformance_the_life_of_an_object_in_the_order_of_versions();
+    fn conformance_events_are_watched_in_both_groups();
+    fn conformance_events_of_one_object_are_watched();
     fn conformance_watches_of_custom_resources();
 }

@@ -4,12 +4,12 @@ use std::cell::Cell;
 
 use bytes::Bytes;
 use clock::Timestamp;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::{
     Failure,
     answer::{self, Form, Shown},
-    kinds, list,
+    decode, kinds, list, meta,
     selectors::Selectors,
     store::Event,
     stored::{self, Change, Stored},
@@ -89,12 +89,22 @@ impl View {
             "kind": kind.kind, "apiVersion": self.target.api_version,
             "metadata": { "resourceVersion": version.to_string() },
         });
-        if kind.is(kinds::PODS) {
-            object["spec"] = json!({ "containers": null });
-            object["status"] = json!({});
+        // Numbers that were never set are printed as such: this object was never read from anywhere.
+        if [kinds::DEPLOYMENTS, kinds::REPLICA_SETS, kinds::STATEFUL_SETS].iter().any(|it| kind.is(it)) {
+            object["spec"] = json!({ "replicas": 0 });
+        } else if kind.is(kinds::CONTROLLER_REVISIONS) {
+            object["data"] = Value::Null;
+        }
+        decode::complete(kind, &mut object);
+        let mut annotations = Map::new();
+        if kind.is(kinds::DAEMON_SETS) {
+            annotations.insert("deprecated.daemonset.template.generation".into(), "0".into());
         }
         if initial_end {
-            object["metadata"]["annotations"] = json!({ "k8s.io/initial-events-end": "true" });
+            annotations.insert("k8s.io/initial-events-end".into(), "true".into());
+        }
+        if !annotations.is_empty() {
+            meta::set(&mut object, "annotations", annotations);
         }
         match self.form {
             Form::Full => line("BOOKMARK", &object),

@@ -26,29 +26,6 @@ async fn from_a_version_only_later_changes_come() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_version_the_present_comes_first() {
-    let server = Server::new();
-    for name in ["b", "a", "c"] {
-        server.cluster.create(map(name));
-    }
-    for query in ["", "&resourceVersion=0"] {
-        let mut watch = server.watch(&format!("{MAPS}?watch=1{query}")).await;
-        assert_eq!(watch.names(3).await, ["ADDED a", "ADDED b", "ADDED c"], "{query}");
-        assert!(watch.is_silent().await);
-        label(&server, "a", if query.is_empty() { "1" } else { "2" });
-        let (word, object) = watch.next().await.unwrap();
-        assert_eq!(
-            (word.as_str(), &object["kind"], &object["apiVersion"]),
-            ("MODIFIED", &json!("ConfigMap"), &json!("v1"))
-        );
-    }
-    let mut watch = server.watch(&format!("{MAPS}?watch=1&resourceVersion=0&allowWatchBookmarks=true")).await;
-    assert_eq!(watch.names(3).await, ["ADDED a", "ADDED b", "ADDED c"]);
-    let (word, object) = watch.next().await.unwrap();
-    assert_eq!((word.as_str(), &object["metadata"]["annotations"][ANNOTATION]), ("BOOKMARK", &json!("true")));
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_streamed_first_set_ends_with_its_bookmark() {
     let server = Server::new();
     server.cluster.create(map("a"));
@@ -80,37 +57,6 @@ async fn a_streamed_first_set_ends_with_its_bookmark() {
     assert!(watch.is_silent().await);
     server.cluster.create(map("b"));
     assert_eq!(watch.names(1).await, ["ADDED b"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn options_that_are_refused() {
-    let server = Server::new();
-    let cases = [
-        ("sendInitialEvents=true", 422, "requires setting resourceVersionMatch to NotOlderThan"),
-        ("resourceVersionMatch=NotOlderThan", 422, "forbidden for watch unless sendInitialEvents is provided"),
-        ("continue=x", 422, "continue is forbidden for watch"),
-        ("labelSelector=a%3D%3D%3Db", 400, "unable to parse requirement"),
-    ];
-    for (query, code, message) in cases {
-        let reason = if code == 400 { "BadRequest" } else { "Invalid" };
-        server.get(&format!("{MAPS}?watch=1&{query}")).await.refused(code, reason, message);
-    }
-    server.get(&format!("{MAPS}?watch=1&resourceVersion=abc")).await.refused(500, "", "strconv.ParseUint");
-}
-
-#[tokio::test(start_paused = true)]
-async fn watch_is_true_unless_it_says_no() {
-    let server = Server::new();
-    server.cluster.create(map("a"));
-    for value in ["watch=maybe", "watch=", "watch"] {
-        let mut watch = server.watch(&format!("{MAPS}?{value}&timeoutSeconds=1")).await;
-        assert_eq!(watch.names(1).await, ["ADDED a"], "{value}");
-        assert!(watch.next().await.is_none(), "{value}");
-    }
-    for value in ["watch=0", "watch=False"] {
-        assert_eq!(server.get(&format!("{MAPS}?{value}")).await.expect(200)["kind"], "ConfigMapList");
-    }
-    assert_eq!(server.get(&format!("{MAPS}/a?watch=1")).await.expect(200)["kind"], "ConfigMap");
 }
 
 #[tokio::test(start_paused = true)]
