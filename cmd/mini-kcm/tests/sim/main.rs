@@ -8,6 +8,10 @@ mod namespaces;
 
 use testing::sim;
 
+/// As in the binary: runs are short, and much of them is memory.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 #[test]
 fn namespaces_random() {
     sim::seeds(&namespaces::wild());

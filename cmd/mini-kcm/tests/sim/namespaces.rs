@@ -19,8 +19,9 @@ const KINDS: [&str; 6] =
 const STAYS: &str = "stays";
 /// Until an API server may let objects into a namespace that terminates: it learns of that from a watch of its own.
 const LATE: u32 = 4_500;
-/// After the faults: a hung call, a frozen watch, an expiring lease and a long back-off, one after the other.
-const ENOUGH: Duration = Duration::from_secs(600);
+/// After the faults: a hung call, a frozen watch, an expiring lease and a long back-off, one after the other; and less than
+/// the resync period, which would heal a lost wake-up.
+const ENOUGH: Duration = Duration::from_secs(290);
 
 /// How much there is.
 #[derive(Clone, Copy)]
@@ -93,8 +94,8 @@ fn promises(world: &World) {
     });
     world.always("pods go before everything else", |write| {
         let content = !write.namespace().is_empty() && !matches!(&*write.resource(), "pods" | "events");
-        let other = content && is_deletion(write);
-        let early = by_manager(write) && other && !write.list("pods", write.namespace()).is_empty();
+        let other = content && by_manager(write) && is_deletion(write);
+        let early = other && !write.list("pods", write.namespace()).is_empty();
         if early {
             Err(format!("{} deletes {} {} while pods live", write.by, write.resource(), write.name()))
         } else {
@@ -186,10 +187,11 @@ fn object(world: &World, api_version: &str, kind: &str, namespace: &str, name: &
 /// Another API server has not heard of the deletion yet, and lets something in.
 async fn late(world: World, namespace: String, after: Duration) {
     world.sleep(after).await;
-    if world.cluster().get("namespaces", "", &namespace).is_some() {
-        object(&world, "v1", "ConfigMap", &namespace, "late", &[]);
-        object(&world, "example.com/v1", "Widget", &namespace, "late", &[]);
+    if world.cluster().get("namespaces", "", &namespace).is_none() {
+        return world.breaks(format!("{namespace} is gone {after:?} after its deletion: it may still get content"));
     }
+    object(&world, "v1", "ConfigMap", &namespace, "late", &[]);
+    object(&world, "example.com/v1", "Widget", &namespace, "late", &[]);
 }
 
 /// Ends pods when their grace is over.
@@ -223,6 +225,9 @@ fn release(world: &World) {
 async fn trouble(world: World, mut rng: Rng) {
     loop {
         world.sleep(MS * rng.u32(300..6_000)).await;
+        if world.is_calm() {
+            return;
+        }
         let cluster = world.cluster();
         match rng.u8(0..8) {
             0 => cluster.fail_discovery("example.com", DiscoveryFault::Stale),

@@ -38,7 +38,7 @@ async fn carry(world: World, from: Arc<Incarnation>, request: Request<Body>) -> 
         world.breaks(wrong);
     }
     let number = world.counts().request();
-    let fate = world.plan().request(&asked, number);
+    let fate = world.plan().request(&asked, number, sent);
     world.trace(|| {
         let trouble = if fate == Fate::Served { String::new() } else { format!("   !! {fate:?}") };
         format!("{} > {number} {asked}{trouble}", from.name)

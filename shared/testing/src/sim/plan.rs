@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use clock::Instant;
 use fastrand::Rng;
 
 use super::asked::Asked;
@@ -101,7 +102,25 @@ pub(crate) struct Random {
     latency: u64,
     blows: Option<Duration>,
     stale: bool,
-    pub(crate) streams: bool,
+    streams: bool,
+    /// Of ten thousand requests, how many begin an outage.
+    outages: u32,
+    outage: Option<Outage>,
+}
+
+/// One connection is in trouble for a while, and the others are not: each kind of traffic has its own.
+struct Outage {
+    of: Traffic,
+    until: Instant,
+}
+
+/// What shares a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Traffic {
+    Watches,
+    Reads,
+    Writes,
+    Lease,
 }
 
 /// One fault, at one place.
@@ -171,14 +190,15 @@ impl Plan {
         let latency = of(&[0, 3, 20, 150]).into();
         let blows = Some(of(&[0, 0, 20, 8])).filter(|it| *it > 0).map(|it| SEC * it);
         let (stale, streams) = (of(&[0, 1]) == 1, of(&[0, 1, 1, 1]) == 1);
-        Self::Random(Random { rng, requests, events, latency, blows, stale, streams })
+        let outages = of(&[0, 0, 50, 200]);
+        Self::Random(Random { rng, requests, events, latency, blows, stale, streams, outages, outage: None })
     }
 
     /// What becomes of a request; the first has number 0.
-    pub(crate) fn request(&mut self, asked: &Asked, number: u64) -> Fate {
+    pub(crate) fn request(&mut self, asked: &Asked, number: u64, now: Instant) -> Fate {
         match self {
             Self::Calm => Fate::Served,
-            Self::Random(it) => it.request(asked),
+            Self::Random(it) => it.outage(asked, now).unwrap_or_else(|| it.request(asked)),
             Self::Script(it) => it.request(asked, number),
         }
     }
@@ -233,6 +253,25 @@ impl Plan {
 }
 
 impl Random {
+    /// What an outage does to this request, if there is one.
+    fn outage(&mut self, asked: &Asked, now: Instant) -> Option<Fate> {
+        let rng = &mut self.rng;
+        let of = Traffic::of(asked);
+        if self.outage.as_ref().is_some_and(|it| it.until <= now) {
+            self.outage = None;
+        }
+        if self.outage.is_none() && rng.u32(..10_000) < self.outages {
+            self.outage = Some(Outage { of, until: now + SEC * rng.u32(3..25) });
+        }
+        self.outage.as_ref().filter(|it| it.of == of)?;
+        Some(match rng.u8(..6) {
+            0 | 1 => Fate::Hung,
+            2 | 3 => Fate::AnswerLate(MS * rng.u32(500..6_000)),
+            4 => Fate::Reset,
+            _ => Fate::AnswerLost,
+        })
+    }
+
     fn request(&mut self, asked: &Asked) -> Fate {
         let rng = &mut self.rng;
         if !self.streams && asked.is_set() {
@@ -278,6 +317,17 @@ impl Random {
             8 => Shown::End,
             9 | 10 => Shown::Expired,
             _ => Shown::Frozen,
+        }
+    }
+}
+
+impl Traffic {
+    fn of(asked: &Asked) -> Self {
+        match asked {
+            it if it.is_watch() => Self::Watches,
+            it if it.is_lease() => Self::Lease,
+            it if it.is_write() => Self::Writes,
+            _ => Self::Reads,
         }
     }
 }

@@ -158,7 +158,8 @@ fn play(scenario: &Scenario, runs: &[Run]) {
         for _ in 0..cores {
             threads.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
-                    let Some(&run) = runs.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(&run) = runs.get(number) else { break };
                     let told = std::env::var_os("TRACE").is_some();
                     let played = once(scenario, run.plan(), run.seed(), told);
                     for (total, count) in totals.lock().iter_mut().zip(played.counts) {
@@ -169,13 +170,14 @@ fn play(scenario: &Scenario, runs: &[Run]) {
                     }
                     if let Err(why) = played.result {
                         stop.store(true, Ordering::Relaxed);
-                        failed.lock().push((run, why));
+                        failed.lock().push((number, run, why));
                     }
                 }
             });
         }
     });
-    if let Some((run, why)) = failed.lock().first() {
+    // Of those that were under way together, the first.
+    if let Some((_, run, why)) = failed.lock().iter().min_by_key(|it| it.0) {
         panic!("{}", report(scenario, *run, why));
     }
     let [requests, events, writes] = *totals.lock();

@@ -170,6 +170,12 @@ impl World {
         }
     }
 
+    /// Whether nothing goes wrong any more: what happens beside should not either.
+    #[must_use]
+    pub fn is_calm(&self) -> bool {
+        matches!(*self.plan(), Plan::Calm)
+    }
+
     /// Waits until something is so.
     ///
     /// # Errors
@@ -359,7 +365,7 @@ impl World {
         loop {
             let Some((wait, blow)) = self.plan().next_blow() else { return };
             tokio::time::sleep(wait).await;
-            if matches!(*self.plan(), Plan::Calm) {
+            if self.is_calm() {
                 return;
             }
             let slots = self.0.slots.lock().clone();
