@@ -22,8 +22,6 @@ use crate::{
 const SCHEDULER: &str = "fake-nodes";
 /// On a real cluster: keeps the pods of others off our nodes.
 const FAKE: &str = "fake-nodes.mini-kcm.dev/fake";
-/// What admission puts on new nodes; in a cluster without a node controller nobody lifts it.
-const NOT_READY: &str = "node.kubernetes.io/not-ready";
 /// The Lease of the cluster's own manager.
 const THEIR_LEASE: &str = "kube-controller-manager";
 
@@ -141,8 +139,7 @@ impl Dress {
                 spec.insert("schedulerName".to_owned(), json!(SCHEDULER));
                 let tolerations = spec.entry("tolerations").or_insert_with(|| json!([]));
                 if let Some(tolerations) = tolerations.as_array_mut() {
-                    let exists = |key: &str| json!({ "key": key, "operator": "Exists", "effect": "NoSchedule" });
-                    tolerations.extend([exists(FAKE), exists(NOT_READY)]);
+                    tolerations.push(json!({ "key": FAKE, "operator": "Exists", "effect": "NoSchedule" }));
                 }
             }
         }

@@ -15,6 +15,7 @@ use crate::{
     calls::{CallError, at_once, of_status, patiently},
     kubelet::{Kubelet, Todo, uid},
     sandbox::Happening,
+    status::digest,
 };
 
 /// One node's kubelet.
@@ -151,10 +152,12 @@ pub(crate) fn event_on(
     now: Timestamp,
 ) -> Event {
     let meta = &pod.metadata;
+    // Recorders take the time alone; in virtual time much happens at once.
+    let told = now.as_nanosecond().to_be_bytes().into_iter().chain(reason.bytes()).chain(message.bytes());
+    let unique = digest(told.chain(component.bytes()).chain(field_path.iter().flat_map(|it| it.bytes())));
     Event {
         metadata: ObjectMeta {
-            // As recorders name them: the time makes it unique.
-            name: Some(format!("{}.{:x}", name(pod), now.as_nanosecond())),
+            name: Some(format!("{}.{unique:016x}", name(pod))),
             namespace: meta.namespace.clone(),
             ..ObjectMeta::default()
         },

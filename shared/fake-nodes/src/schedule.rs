@@ -91,7 +91,8 @@ fn refusals(pod: &Pod, node: &Node, taken: Room) -> Vec<String> {
     if node_spec.unschedulable == Some(true) && !tolerates(tolerations, &cordon) {
         return vec!["node(s) were unschedulable".to_owned()];
     }
-    let taints = node_spec.taints.iter().flatten().filter(|it| it.effect != "PreferNoSchedule");
+    let counts = |it: &&Taint| it.effect != "PreferNoSchedule" && !is_outdated(it, node);
+    let taints = node_spec.taints.iter().flatten().filter(counts);
     if let Some(taint) = taints.into_iter().find(|it| !tolerates(tolerations, it)) {
         let value = taint.value.as_deref().unwrap_or_default();
         return vec![format!("node(s) had untolerated taint {{{}: {value}}}", taint.key)];
@@ -113,6 +114,14 @@ fn refusals(pod: &Pod, node: &Node, taken: Room) -> Vec<String> {
         refusals.push("Insufficient memory".to_owned());
     }
     refusals
+}
+
+/// The API server taints every new node as not ready, and a node controller lifts that when the node is. Where none runs
+/// nobody would: what the node says of itself counts more.
+fn is_outdated(taint: &Taint, node: &Node) -> bool {
+    let conditions = || node.status.iter().flat_map(|it| it.conditions.iter().flatten());
+    let ready = || conditions().any(|it| it.type_ == "Ready" && it.status == "True");
+    taint.key == "node.kubernetes.io/not-ready" && taint.effect == "NoSchedule" && ready()
 }
 
 fn tolerates(tolerations: &[Toleration], taint: &Taint) -> bool {

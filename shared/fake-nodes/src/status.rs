@@ -224,12 +224,15 @@ fn ended(pod: &Pod, it: &Container, exit: Exit, run: u32) -> ContainerState {
 /// An id as a container runtime gives it, the same for the same run of the same container.
 fn id(pod: &Pod, container: &str, run: u32) -> String {
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-    // FNV-1a, as spelled out here it is the same on every machine.
-    let fold = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    let bytes = uid.bytes().chain(container.bytes()).chain(run.to_be_bytes());
-    let mut rng = fastrand::Rng::with_seed(bytes.fold(0xcbf2_9ce4_8422_2325, fold));
+    let seed = digest(uid.bytes().chain(container.bytes()).chain(run.to_be_bytes()));
+    let mut rng = fastrand::Rng::with_seed(seed);
     let words: String = (0..4).map(|_| format!("{:016x}", rng.u64(..))).collect();
     format!("containerd://{words}")
+}
+
+/// FNV-1a: spelled out here, it is the same on every machine.
+pub(crate) fn digest(bytes: impl Iterator<Item = u8>) -> u64 {
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 #[cfg(test)]

@@ -88,6 +88,18 @@ fn a_taint_keeps_away_whoever_does_not_tolerate_it() {
 }
 
 #[test]
+fn the_taint_of_a_node_that_has_become_ready_keeps_nobody_away() {
+    let mut new = node(NodeSpec::new("a").taint("node.kubernetes.io/not-ready", "", "NoSchedule"));
+    assert_eq!(placed(json!({}), std::slice::from_ref(&new)), Placement::On("a".into()));
+    let conditions = new.status.as_mut().unwrap().conditions.as_mut().unwrap();
+    conditions.iter_mut().for_each(|it| it.status = "Unknown".into());
+    let why = "0/1 nodes are available: 1 node(s) had untolerated taint {node.kubernetes.io/not-ready: }.";
+    assert_eq!(placed(json!({}), &[new]), Placement::Nowhere(why.into()));
+    let ended = node(NodeSpec::new("a").taint("node.kubernetes.io/not-ready", "", "NoExecute"));
+    assert_ne!(placed(json!({}), &[ended]), Placement::On("a".into()), "a node controller put it there");
+}
+
+#[test]
 fn a_cordoned_node_takes_nobody_but_who_tolerates_that() {
     let mut cordoned = node(NodeSpec::new("a"));
     cordoned.spec.as_mut().unwrap().unschedulable = Some(true);
