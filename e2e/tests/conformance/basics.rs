@@ -23,4 +23,11 @@ cases! { "basics":
     fn conformance_an_unknown_method_is_refused();
     fn conformance_a_namespace_carries_its_name_as_a_label();
     fn conformance_many_writers_of_one_version_leave_one_winner();
+    fn acceptance_api_034_a_new_template_of_a_daemonset_raises_its_annotation();
+    fn acceptance_api_103_a_minimal_pod_is_filled_in();
+    fn acceptance_api_104_a_minimal_cronjob_is_filled_in();
+    fn acceptance_api_104_a_minimal_replicaset_is_filled_in();
+    fn acceptance_api_105_a_minimal_job_is_filled_in();
+    fn acceptance_api_106_priority_classes_must_exist_and_give_their_value();
+    fn acceptance_api_107_owners_need_a_kind_and_one_controller();
 }
