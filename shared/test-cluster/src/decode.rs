@@ -222,3 +222,87 @@ fn other_version(sent: &str, wanted: &str) -> Failure {
     let why = format!("the API version in the data ({sent}) does not match the expected API version ({wanted})");
     Failure::bad_request(why)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds;
+
+    fn kind(table: &str) -> std::sync::Arc<Kind> {
+        kinds::builtin().iter().find(|it| it.is(table)).unwrap().clone()
+    }
+
+    fn read(table: &str, text: &str, strictness: Strictness) -> Result<Decoded, String> {
+        let kind = kind(table);
+        body(&kind, &kind.api_version(), text.as_bytes(), strictness)
+            .map_err(|it| it.into_status()["message"].as_str().unwrap_or_default().to_owned())
+    }
+
+    #[test]
+    fn what_says_nothing_is_left_out_and_zero_stays_where_it_says_something() {
+        let text = r#"{"metadata":{"name":"a","labels":{},"annotations":{"x":null}},"spec":{"replicas":0,
+            "minReadySeconds":0,"paused":false,"strategy":null,"template":{"spec":{"containers":[null,{"stdin":false,
+            "securityContext":{},"resources":{"limits":{"cpu":"1000m"}}}],"terminationGracePeriodSeconds":0}}}}"#;
+        let read = read(kinds::DEPLOYMENTS, text, Strictness::Strict).unwrap();
+        let want = json!({
+            "kind": "Deployment", "apiVersion": "apps/v1",
+            "metadata": { "name": "a", "annotations": { "x": "" } },
+            "spec": { "replicas": 0, "template": { "spec": {
+                "containers": [{}, { "securityContext": {}, "resources": { "limits": { "cpu": "1" } } }],
+                "terminationGracePeriodSeconds": 0,
+            } } },
+        });
+        assert_eq!(read.object, want);
+    }
+
+    #[test]
+    fn reading_what_was_completed_gives_the_same_again() {
+        let kind = kind(kinds::DEPLOYMENTS);
+        let text = r#"{"metadata":{"name":"a"},"spec":{"template":{"spec":{"containers":[{"name":"c"}]}}}}"#;
+        let mut first = read(kinds::DEPLOYMENTS, text, Strictness::Strict).unwrap().object;
+        let short = first.clone();
+        complete(&kind, &mut first);
+        assert_ne!(first, short);
+        let again = value(&kind, &kind.api_version(), &first, Strictness::Strict).unwrap().object;
+        assert_eq!(again, short);
+        let mut completed = again;
+        complete(&kind, &mut completed);
+        assert_eq!(completed, first);
+    }
+
+    #[test]
+    fn unknown_and_duplicate_fields() {
+        let text = r#"{"metadata":{"name":"a","name":"b"},"foo":1,"data":{"k":"1","k":"2"},"foo":2}"#;
+        let said = ["duplicate field \"metadata.name\"", "unknown field \"foo\"", "duplicate field \"data.k\""];
+        let warned = read(kinds::CONFIG_MAPS, text, Strictness::Warn).unwrap();
+        assert_eq!(warned.warnings, said);
+        assert_eq!((meta::name(&warned.object), &warned.object["data"]["k"]), ("b", &json!("2")));
+        assert!(warned.object["foo"].is_null());
+        assert!(read(kinds::CONFIG_MAPS, text, Strictness::Ignore).unwrap().warnings.is_empty());
+        let refused = read(kinds::CONFIG_MAPS, text, Strictness::Strict).unwrap_err();
+        assert!(refused.ends_with(&format!("strict decoding error: {}", said.join(", "))), "{refused}");
+    }
+
+    #[test]
+    fn wrong_types_name_the_field_as_the_real_server_does() {
+        for (text, said) in [
+            (
+                r#"{"spec":{"containers":[{"ports":[{"containerPort":"80"}]}]}}"#,
+                "cannot unmarshal string into Go struct field ContainerPort.spec.containers.ports.containerPort of type int32",
+            ),
+            (r#"{"spec":5}"#, "cannot unmarshal number into Go struct field Pod.spec of type v1.PodSpec"),
+            (
+                r#"{"metadata":{"generation":2.0}}"#,
+                "cannot unmarshal number 2.0 into Go struct field ObjectMeta.metadata.generation of type int64",
+            ),
+            (
+                r#"{"spec":{"containers":{}}}"#,
+                "cannot unmarshal object into Go struct field PodSpec.spec.containers of type []v1.Container",
+            ),
+            (r#"{"spec":{"overhead":{"cpu":"x"}}}"#, "quantities must match the regular expression"),
+        ] {
+            let refused = read(kinds::PODS, text, Strictness::Warn).unwrap_err();
+            assert!(refused.contains(said), "{text}: {refused}");
+        }
+    }
+}

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     answer::Fault,
-    kinds::{Kind, NameRule},
+    kinds::{self, Kind, NameRule},
     meta,
 };
 
@@ -29,7 +29,7 @@ pub(crate) fn names(kind: &Kind, object: &Value, faults: &mut Vec<Fault>) {
     if !prefix.is_empty() {
         // A dash at its end will stand in the middle of the name.
         let whole = prefix.strip_suffix('-').map_or_else(|| prefix.to_owned(), |it| format!("{it}a"));
-        for why in name_faults(kind, &whole) {
+        for why in name_faults(kind, object, &whole) {
             // The name will be cut to what is allowed.
             if !why.starts_with("must be no more than") {
                 faults.push(Fault::invalid("metadata.generateName", &json!(prefix), &why));
@@ -37,7 +37,7 @@ pub(crate) fn names(kind: &Kind, object: &Value, faults: &mut Vec<Fault>) {
         }
     }
     let name = meta::name(object);
-    for why in name_faults(kind, name) {
+    for why in name_faults(kind, object, name) {
         faults.push(Fault::invalid("metadata.name", &json!(name), &why));
     }
 }
@@ -55,7 +55,11 @@ pub(crate) fn check(kind: &Kind, object: &Value, faults: &mut Vec<Fault>) {
     finalizers(kind, object, faults);
 }
 
-fn name_faults(kind: &Kind, name: &str) -> Vec<String> {
+fn name_faults(kind: &Kind, object: &Value, name: &str) -> Vec<String> {
+    if kind.is(kinds::EVENTS) && object["eventTime"].is_null() {
+        // Events of the old kind are named as they like.
+        return segment_faults(name);
+    }
     let mut whys = Vec::new();
     let (legal, most, text) = match kind.rules.name {
         NameRule::Label => (is_label(name), 63, LABEL),
@@ -228,5 +232,7 @@ fn finalizers(kind: &Kind, object: &Value, faults: &mut Vec<Fault>) {
 
 /// Whether finalizers other than the server's own need a domain in front.
 fn demands_domains(kind: &Kind) -> bool {
+    let table = kind.table();
     !kind.custom
+        && !matches!(table.as_str(), kinds::EVENTS | kinds::LEASES | kinds::BUDGETS | kinds::CRDS | kinds::API_SERVICES)
 }

@@ -83,7 +83,7 @@ async fn creations_that_are_refused() {
     );
     server.post("/api/v1/configmaps", map("x")).await.refused(405, "MethodNotAllowed", "");
     server.send("POST", MAPS, &[], "{").await.refused(400, "BadRequest", "json parse error");
-    server.post(&format!("{MAPS}?dryRun=All"), map("x")).await.refused(501, "NotImplemented", "dryRun");
+    server.post(&format!("{MAPS}?dryRun=Foo"), map("x")).await.refused(422, "Invalid", "dryRun: Unsupported value");
 }
 
 #[tokio::test(start_paused = true)]
