@@ -41,7 +41,7 @@ pub(crate) fn body(kind: &Kind, api_version: &str, body: &[u8], strictness: Stri
             check_kind(kind, api_version, &object, body)?;
             meta::as_map(&mut object).insert("kind".into(), kind.kind.clone().into());
             meta::as_map(&mut object).insert("apiVersion".into(), api_version.into());
-            finish(object, notes, strictness).map_err(|why| unhandled(kind, api_version, &why))
+            finish(object, notes, strictness, "").map_err(|why| unhandled(kind, api_version, &why))
         }
         Err(err) => Err(why_not(kind, api_version, body, notes, &err)),
     }
@@ -55,7 +55,7 @@ pub(crate) fn value(kind: &Kind, api_version: &str, next: &Value, strictness: St
     let Some(it) = schema::of(kind, api_version) else { return Err("unrecognized type".into()) };
     let (read, notes) = reader::read(it, next);
     match (read, &notes.wrong) {
-        (Ok(object), _) => finish(object, notes, strictness),
+        (Ok(object), _) => finish(object, notes, strictness, " after mutating admission happens"),
         (Err(_), Some(Wrong::Inside(why))) => Err(why.clone()),
         (Err(_), _) => Err("unrecognized type".into()),
     }
@@ -77,8 +77,8 @@ fn type_of(kind: &Kind, api_version: &str) -> Result<&'static Type, Failure> {
     schema::of(kind, api_version).ok_or_else(|| Failure::not_served(&format!("the schema of {}", kind.qualified())))
 }
 
-/// Unknown and duplicate fields are an error, warnings or nothing.
-fn finish(mut object: Value, notes: Notes, strictness: Strictness) -> Result<Decoded, String> {
+/// `found` says when owners are looked at. Unknown and duplicate fields are an error, warnings or nothing.
+fn finish(mut object: Value, notes: Notes, strictness: Strictness, found: &str) -> Result<Decoded, String> {
     let mut warnings = Vec::new();
     match strictness {
         Strictness::Strict if !notes.remarks.is_empty() => {
@@ -87,12 +87,12 @@ fn finish(mut object: Value, notes: Notes, strictness: Strictness) -> Result<Dec
         Strictness::Warn => warnings = notes.remarks,
         Strictness::Strict | Strictness::Ignore => {}
     }
-    merge_owners(&mut object, &mut warnings);
+    merge_owners(&mut object, found, &mut warnings);
     Ok(Decoded { object, warnings })
 }
 
 /// Owner references that say the same are one.
-fn merge_owners(object: &mut Value, warnings: &mut Vec<String>) {
+fn merge_owners(object: &mut Value, found: &str, warnings: &mut Vec<String>) {
     let Some(Value::Array(owners)) = object["metadata"].get_mut("ownerReferences") else { return };
     let mut kept: Vec<Value> = Vec::with_capacity(owners.len());
     let mut doubled: Vec<String> = Vec::new();
@@ -107,7 +107,7 @@ fn merge_owners(object: &mut Value, warnings: &mut Vec<String>) {
     doubled.dedup();
     if !doubled.is_empty() {
         warnings.push(format!(
-            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and \
+            ".metadata.ownerReferences contains duplicate entries{found}; API server dedups owner references in 1.20+, and \
              may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
             doubled.join(", ")
         ));

@@ -70,7 +70,9 @@ fn name_faults(kind: &Kind, object: &Value, name: &str) -> Vec<String> {
     if name.len() > most {
         whys.push(format!("must be no more than {most} characters"));
     }
-    if !legal {
+    if kind.rules.name == NameRule::Label && name.contains('.') {
+        whys.push("must not contain dots".into());
+    } else if !legal {
         whys.push(text.to_owned());
     }
     whys

@@ -47,7 +47,7 @@ impl<'a> Element<'a> {
         let mut element = Self { media_type, quality: 1.0, parameters: Vec::new() };
         for (name, value) in parts.filter_map(|it| it.split_once('=')) {
             if name == "q" {
-                element.quality = value.parse().ok()?;
+                element.quality = value.parse().unwrap_or(1.0);
             } else {
                 element.parameters.push((name, value));
             }
@@ -56,7 +56,7 @@ impl<'a> Element<'a> {
     }
 
     fn is_json(&self) -> bool {
-        self.media_type.eq_ignore_ascii_case("application/json") || self.media_type == "*/*"
+        matches!(self.media_type, "application/json" | "*/*")
     }
 
     fn parameter(&self, name: &str) -> Option<&'a str> {
@@ -65,10 +65,11 @@ impl<'a> Element<'a> {
 
     /// What the element asks for; `None` when that cannot be had.
     fn form(&self) -> Option<Form> {
-        if self.parameter("stream").is_some() {
-            return None;
-        }
-        let Some(wanted) = self.parameter("as") else { return Some(Form::Full) };
+        let Some(wanted) = self.parameter("as") else {
+            // Half a conversion is none.
+            let asks = self.parameter("g").or(self.parameter("v")).is_some();
+            return (!asks).then_some(Form::Full);
+        };
         if self.parameter("g") != Some("meta.k8s.io") {
             return None;
         }
@@ -97,8 +98,9 @@ mod tests {
             (&format!("{partial};q=0.1, application/json;q=0.2"), Form::Full),
             ("application/vnd.kubernetes.protobuf, application/json", Form::Full),
             ("application/json;as=Foo;v=v1;g=meta.k8s.io,application/json", Form::Full),
-            ("APPLICATION/JSON;charset=utf-8", Form::Full),
-            ("application/json;v=v1;g=meta.k8s.io", Form::Full),
+            ("application/json;charset=utf-8", Form::Full),
+            ("application/json;stream=watch", Form::Full),
+            ("application/json;q=x", Form::Full),
         ] {
             assert_eq!(negotiate(accept, false).ok(), Some(form), "{accept}");
         }
@@ -108,11 +110,11 @@ mod tests {
             "json",
             ",",
             "application/yaml",
-            "application/json;q=x",
+            "application/JSON",
             "application/json;as=Foo;v=v1;g=meta.k8s.io",
             "application/json;as=PartialObjectMetadata;v=v1",
             "application/json;as=PartialObjectMetadata;g=meta.k8s.io",
-            "application/json;stream=watch",
+            "application/json;v=v1;g=meta.k8s.io",
         ] {
             assert!(negotiate(accept, false).is_err(), "{accept}");
         }

@@ -16,6 +16,9 @@ pub(crate) fn quantity(text: &str) -> Result<String, &'static str> {
     if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
         return Err(NONE);
     }
+    if !suffix.bytes().all(|it| b"eEinumkKMGTP+-0123456789".contains(&it)) {
+        return Err(NONE);
+    }
     let scale = Scale::read(suffix).ok_or("unable to parse quantity's suffix")?;
     let amount = nano(whole, fraction, scale).ok_or(NONE)?;
     let sign = if text.starts_with('-') && amount > 0 { "-" } else { "" };
@@ -133,7 +136,11 @@ pub(crate) fn micro_time(text: &str) -> Result<String, String> {
     let Some(time) = parsed else { return wrong(text, "2006") };
     let rest = text.get(19..).unwrap_or_default();
     let decimals = rest.strip_prefix('.').map_or(0, |it| it.bytes().take_while(u8::is_ascii_digit).count());
-    if decimals == 6 { Ok(format!("{time:.6}")) } else { wrong(rest, ".000000") }
+    match decimals {
+        6 => Ok(format!("{time:.6}")),
+        7.. => wrong(rest.get(7..).unwrap_or_default(), "Z07:00"),
+        _ => wrong(rest, ".000000"),
+    }
 }
 
 /// The second in which a time lies.

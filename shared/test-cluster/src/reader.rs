@@ -234,7 +234,11 @@ impl<'de> Visitor<'de> for Reader<'_> {
 
 /// Elements of lists and maps are never absent.
 fn or_empty(form: &Form, value: Value) -> Value {
-    if value.is_null() { schema::empty(form) } else { value }
+    match (value, form) {
+        (Value::Null, Form::Bytes) => Value::String(String::new()),
+        (Value::Null, form) => schema::empty(form),
+        (value, _) => value,
+    }
 }
 
 fn read_fields<'de, A: MapAccess<'de>>(it: &'static Type, notes: &mut Notes, mut map: A) -> Result<Value, A::Error> {
@@ -269,12 +273,24 @@ fn read_fields<'de, A: MapAccess<'de>>(it: &'static Type, notes: &mut Notes, mut
         let value = map.next_value_seed(Reader { form: &field.form, notes })?;
         notes.path.pop();
         if is_said(field, &value) {
-            object.insert(field.name.to_owned(), value);
-        } else {
-            object.remove(field.name);
+            insert(&mut object, field.name, value);
         }
     }
     Ok(Value::Object(object))
+}
+
+/// Later values of one name win, but members of objects add up.
+fn insert(object: &mut Map<String, Value>, name: &str, value: Value) {
+    match (object.get_mut(name), value) {
+        (Some(Value::Object(before)), Value::Object(members)) => {
+            for (name, value) in members {
+                insert(before, &name, value);
+            }
+        }
+        (_, value) => {
+            object.insert(name.to_owned(), value);
+        }
+    }
 }
 
 /// Whether the value says more than its absence does.

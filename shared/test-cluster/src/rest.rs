@@ -188,7 +188,8 @@ impl Exchange {
 
     /// Bodies are JSON; without a type they count as that.
     fn check_body(&self) -> Result<(), Failure> {
-        match self.header(header::CONTENT_TYPE).split(';').next().unwrap_or_default().trim() {
+        let media_type = self.header(header::CONTENT_TYPE).split(';').next().unwrap_or_default().trim();
+        match media_type.to_ascii_lowercase().as_str() {
             "" | "application/json" => self.check_size(),
             _ => {
                 let message = "the body of the request was in an unknown format - accepted media types include: \
@@ -257,8 +258,14 @@ async fn serve_resource(
         ("DELETE", false, Part::Main) => delete_one(shared, exchange, &target, form),
         _ => Err(Failure::method_not_allowed()),
     };
+    let answer =
+        if target.kind.is(kinds::ENDPOINTS) { answer.map(|it| answer::warn(it, &[deprecated()])) } else { answer };
     // Shows only where there is something to convert, after the deed.
     answer.and_then(|it| if it.status().is_success() { unknown.map_or(Ok(it), Err) } else { Ok(it) })
+}
+
+fn deprecated() -> String {
+    "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".into()
 }
 
 /// Finds what the path names.

@@ -167,13 +167,11 @@ impl Form {
     /// As Go names the type in messages.
     pub(crate) fn go_name(&self) -> String {
         match self {
-            Self::Text => "string".into(),
+            Self::Text | Self::Time | Self::MicroTime => "string".into(),
             Self::Flag => "bool".into(),
             Self::Int32 => "int32".into(),
             Self::Int64 => "int64".into(),
             Self::Quantity => "resource.Quantity".into(),
-            Self::Time => "v1.Time".into(),
-            Self::MicroTime => "v1.MicroTime".into(),
             Self::IntOrText => "intstr.IntOrString".into(),
             Self::Bytes => "[]uint8".into(),
             Self::Any => "interface {}".into(),

@@ -25,7 +25,7 @@ pub(crate) fn created(kind: &Kind, object: &Value) -> Result<(), Failure> {
 /// 422 naming every fault.
 pub(crate) fn updated(kind: &Kind, current: &Value, next: &Value) -> Result<(), Failure> {
     let mut faults = Vec::new();
-    for field in ["uid", "deletionGracePeriodSeconds"] {
+    for field in ["uid", "deletionTimestamp", "deletionGracePeriodSeconds"] {
         let value = &next["metadata"][field];
         if *value != current["metadata"][field] {
             faults.push(Fault::invalid(format!("metadata.{field}"), value, "field is immutable"));

@@ -260,10 +260,7 @@ fn check_identity(target: &Target, body: &Value) -> Result<(), Failure> {
     }
     let namespace = meta::namespace(body);
     if target.kind.namespaced && !namespace.is_empty() && namespace != target.namespace {
-        let why = format!(
-            "the namespace of the object ({namespace}) does not match the namespace on the request ({})",
-            target.namespace
-        );
+        let why = "the namespace of the provided object does not match the namespace sent on the request";
         return Err(Failure::bad_request(why));
     }
     Ok(())
@@ -274,13 +271,14 @@ fn keep_metadata(kind: &Kind, current: &Value, next: &mut Value) {
     if meta::uid(next).is_empty() {
         meta::keep(next, current, "uid");
     }
-    let kept =
-        ["creationTimestamp", "deletionTimestamp", "generation", "resourceVersion", "managedFields", "namespace"];
-    for field in kept {
+    for field in ["creationTimestamp", "generation", "resourceVersion", "managedFields", "namespace"] {
         meta::keep(next, current, field);
     }
+    if meta::is_deleting(current) {
+        meta::keep(next, current, "deletionTimestamp");
+    }
     // Another value than the stored one is a mistake that validation names; none at all is fine.
-    if next["metadata"]["deletionGracePeriodSeconds"].is_null() || !meta::is_deleting(current) {
+    if next["metadata"]["deletionGracePeriodSeconds"].is_null() {
         meta::keep(next, current, "deletionGracePeriodSeconds");
     }
     let fields = meta::as_map(next);
@@ -317,6 +315,9 @@ fn combine(kind: &Kind, current: &Value, mut next: Value, part: Part) -> Value {
                 };
                 if !kept.is_empty() {
                     meta::keep(&mut next, current, kept);
+                }
+                if kind.is(kinds::PODS) {
+                    meta::keep(&mut next, current, "deletionTimestamp");
                 }
                 take(&mut combined, &next, "metadata");
             }
