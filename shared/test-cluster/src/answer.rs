@@ -163,7 +163,7 @@ impl Failure {
 }
 
 /// One invalid field.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fault {
     reason: &'static str,
     field: String,
@@ -171,6 +171,11 @@ pub(crate) struct Fault {
 }
 
 impl Fault {
+    /// A fault of any reason, its message in full.
+    pub(crate) fn of(reason: &'static str, field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { reason, field: field.into(), message: message.into() }
+    }
+
     pub(crate) fn required(field: impl Into<String>, detail: &str) -> Self {
         let message = if detail.is_empty() { "Required value".into() } else { format!("Required value: {detail}") };
         Self { reason: "FieldValueRequired", field: field.into(), message }

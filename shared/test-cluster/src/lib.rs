@@ -48,6 +48,7 @@ mod settle;
 mod strategic;
 mod table;
 mod validate;
+mod validation;
 mod watch;
 mod write;
 

@@ -1,6 +1,8 @@
 use serde_json::{Value, json};
 
-use crate::{Failure, answer::Fault, apiservice, crd, kinds, kinds::Kind, meta, metadata, normal};
+use crate::{
+    Failure, answer::Fault, apiservice, crd, kinds, kinds::Kind, meta, metadata, normal, validation, write::Part,
+};
 
 /// Checks a new object.
 ///
@@ -16,6 +18,7 @@ pub(crate) fn created(kind: &Kind, object: &Value) -> Result<(), Failure> {
     if kind.is(kinds::API_SERVICES) {
         apiservice::check(object, &mut faults);
     }
+    faults.extend(validation::created(kind, object));
     fail(kind, object, &faults)
 }
 
@@ -23,7 +26,7 @@ pub(crate) fn created(kind: &Kind, object: &Value) -> Result<(), Failure> {
 ///
 /// # Errors
 /// 422 naming every fault.
-pub(crate) fn updated(kind: &Kind, current: &Value, next: &Value) -> Result<(), Failure> {
+pub(crate) fn updated(kind: &Kind, current: &Value, next: &Value, part: Part) -> Result<(), Failure> {
     let mut faults = Vec::new();
     for field in ["uid", "deletionTimestamp", "deletionGracePeriodSeconds"] {
         let value = &next["metadata"][field];
@@ -44,6 +47,7 @@ pub(crate) fn updated(kind: &Kind, current: &Value, next: &Value) -> Result<(), 
         phase(next, &mut faults);
     }
     common(kind, next, &mut faults);
+    faults.extend(validation::updated(kind, current, next, part));
     fail(kind, next, &faults)
 }
 

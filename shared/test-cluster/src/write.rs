@@ -188,7 +188,7 @@ pub(crate) fn update(
     }
     settle::update(state, kind, current, &mut next, part, now);
     meta::tidy(&mut next);
-    validate::updated(kind, current, &next)?;
+    validate::updated(kind, current, &next, part)?;
     if counts_as_generation(kind, current, &next) {
         let generation = current["metadata"]["generation"].as_i64().unwrap_or(0);
         meta::set(&mut next, "generation", generation + 1);

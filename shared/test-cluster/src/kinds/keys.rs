@@ -31,3 +31,5 @@ pub(crate) const LIMIT_RANGES: &str = "/limitranges";
 pub(crate) const ENDPOINTS: &str = "/endpoints";
 pub(crate) const ROLE_BINDINGS: &str = "rbac.authorization.k8s.io/rolebindings";
 pub(crate) const CLUSTER_ROLE_BINDINGS: &str = "rbac.authorization.k8s.io/clusterrolebindings";
+pub(crate) const ROLES: &str = "rbac.authorization.k8s.io/roles";
+pub(crate) const CLUSTER_ROLES: &str = "rbac.authorization.k8s.io/clusterroles";

@@ -123,7 +123,7 @@ async fn a_bound_pod_outlives_its_last_finalizer() {
 async fn propagation_policies() {
     let server = Server::new();
     let path = format!("{DEPLOYMENTS}/d");
-    server.post(DEPLOYMENTS, json!({ "metadata": { "name": "d" } })).await.expect(201);
+    server.make(DEPLOYMENTS, json!({ "metadata": { "name": "d" } })).await.expect(201);
     let foreground = server.delete(&path, json!({ "propagationPolicy": "Foreground" })).await.expect(200);
     assert_eq!(foreground["metadata"]["finalizers"], json!(["foregroundDeletion"]));
     assert_eq!(foreground["metadata"]["generation"], 2);
@@ -132,7 +132,7 @@ async fn propagation_policies() {
     server.delete(&path, json!({ "propagationPolicy": "Background" })).await.expect(200);
     server.get(&path).await.refused(404, "NotFound", "");
 
-    server.post(JOBS, json!({ "metadata": { "name": "j" } })).await.expect(201);
+    server.make(JOBS, json!({ "metadata": { "name": "j" } })).await.expect(201);
     let job = server.delete(&format!("{JOBS}/j"), Value::Null).await.expect(200);
     assert_eq!(job["metadata"]["finalizers"], json!(["orphan"]), "the default of jobs");
 

@@ -100,6 +100,31 @@ impl Server {
         self.send("GET", path, &[("accept", accept)], "").await
     }
 
+    /// Posts an object, filled in with the least that its kind needs.
+    pub(crate) async fn make(&self, path: &str, mut body: Value) -> Answer {
+        let pod = match path {
+            PODS => &mut body["spec"],
+            DEPLOYMENTS | JOBS => &mut body["spec"]["template"]["spec"],
+            _ => return self.post(path, body).await,
+        };
+        if pod["containers"].is_null() {
+            pod["containers"] = json!([{ "name": "c" }]);
+        }
+        for container in pod["containers"].as_array_mut().into_iter().flatten() {
+            if container["image"].is_null() {
+                container["image"] = json!("i");
+            }
+        }
+        if path == JOBS {
+            pod["restartPolicy"] = json!("Never");
+        }
+        if path == DEPLOYMENTS {
+            body["spec"]["selector"] = json!({ "matchLabels": { "app": "a" } });
+            body["spec"]["template"]["metadata"]["labels"]["app"] = json!("a");
+        }
+        self.post(path, body).await
+    }
+
     pub(crate) async fn post(&self, path: &str, body: Value) -> Answer {
         self.send("POST", path, &[], body.to_string()).await
     }

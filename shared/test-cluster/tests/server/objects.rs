@@ -181,10 +181,10 @@ async fn leases_need_a_version_and_are_created_by_put() {
 async fn generations_count_what_the_kind_calls_a_change() {
     let server = Server::new();
     let deployment = json!({ "metadata": { "name": "d" }, "spec": { "replicas": 2 }, "status": { "replicas": 9 } });
-    let created = server.post(DEPLOYMENTS, deployment).await.expect(201);
+    let created = server.make(DEPLOYMENTS, deployment).await.expect(201);
     assert_eq!(created["metadata"]["generation"], 1);
     assert_eq!(created["status"], json!({}), "a creation wipes status");
-    let job = server.post(JOBS, json!({ "metadata": { "name": "j" }, "spec": {} })).await.expect(201);
+    let job = server.make(JOBS, json!({ "metadata": { "name": "j" }, "spec": {} })).await.expect(201);
     assert_eq!(job["metadata"]["generation"], 1);
     let cases = [
         ("label", format!("{DEPLOYMENTS}/d"), json!({ "metadata": { "labels": { "a": "b" } } }), 1),
@@ -218,7 +218,7 @@ async fn a_status_put_replaces_status_and_metadata_and_keeps_spec() {
     for (path, kept) in cases {
         let mut body = json!({ "metadata": rich, "spec": { "a": 1 } });
         body["metadata"]["name"] = json!("x");
-        let created = server.post(path, body).await.expect(201);
+        let created = server.make(path, body).await.expect(201);
         let stored = server.put(&format!("{path}/x/status"), poor(&created)).await.expect(200);
         assert_eq!(stored["spec"], created["spec"], "{path}");
         assert_eq!(stored["status"]["conditions"][0]["type"], "A", "{path}");

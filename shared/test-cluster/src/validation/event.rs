@@ -1,0 +1,118 @@
+//! Events: what every one needs, and the stricter rules of `events.k8s.io`.
+
+use serde_json::{Value, json};
+
+use super::{faults::Faults, number, text};
+use crate::kinds::Kind;
+
+/// Through `events.k8s.io`, where an Event is what it reports and stays that.
+fn is_view(kind: &Kind) -> bool {
+    kind.group != kind.stored_group()
+}
+
+pub(super) fn event(faults: &mut Faults, kind: &Kind, object: &Value) {
+    if object["eventTime"].is_null() {
+        return;
+    }
+    let component = if is_view(kind) { "reportingController" } else { "reportingComponent" };
+    let reporter = text(object, "reportingComponent");
+    if reporter.is_empty() {
+        faults.required(component, "");
+    }
+    faults.qualified(reporter, component);
+    for (field, most) in [("reportingInstance", 128), ("action", 128), ("reason", 128), ("message", 1024)] {
+        let value = text(object, field);
+        if value.is_empty() && field != "message" {
+            faults.required(field, "");
+        }
+        if value.len() > most {
+            faults.invalid(field, &json!(""), &format!("can have at most {most} characters"));
+        }
+    }
+    if is_view(kind) {
+        series(faults, object);
+    }
+}
+
+/// What holds for new Events of `events.k8s.io` alone.
+pub(super) fn new_event(faults: &mut Faults, kind: &Kind, object: &Value) {
+    if !is_view(kind) {
+        return;
+    }
+    if object["eventTime"].is_null() {
+        faults.required("eventTime", "");
+        series(faults, object);
+    }
+    if !matches!(text(object, "type"), "Normal" | "Warning") {
+        faults.invalid("type", &json!(""), &format!("has invalid value: {}", text(object, "type")));
+    }
+    for field in ["firstTimestamp", "lastTimestamp", "count", "source"] {
+        let value = &object[field];
+        let unset = value.is_null() || *value == 0 || *value == json!({});
+        if !unset {
+            faults.invalid(field, &json!(""), "needs to be unset");
+        }
+    }
+}
+
+fn series(faults: &mut Faults, object: &Value) {
+    let series = &object["series"];
+    if series.is_null() {
+        return;
+    }
+    if number(series, "count") < 2 {
+        faults.invalid("series.count", &json!(""), "should be at least 2");
+    }
+    if series["lastObservedTime"].is_null() {
+        faults.required("series.lastObservedTime", "");
+    }
+}
+
+/// Through `events.k8s.io` only the series and metadata change.
+pub(super) fn change(faults: &mut Faults, kind: &Kind, old: &Value, new: &Value) {
+    if !is_view(kind) {
+        return;
+    }
+    for (field, shown) in [
+        ("reason", "reason"),
+        ("message", "message"),
+        ("action", "action"),
+        ("type", "type"),
+        ("reportingComponent", "reportingController"),
+        ("reportingInstance", "reportingInstance"),
+        ("firstTimestamp", "firstTimestamp"),
+        ("lastTimestamp", "lastTimestamp"),
+        ("count", "count"),
+        ("eventTime", "eventTime"),
+    ] {
+        if !same(&old[field], &new[field]) {
+            faults.invalid(shown, &new[field], "field is immutable");
+        }
+    }
+    for field in ["involvedObject", "related"] {
+        if old[field] != new[field] {
+            faults.wrong(field, &format!("{}: field is immutable", reference(&new[field])));
+        }
+    }
+    if !same(&old["source"], &new["source"]) {
+        faults.invalid("source", &new["source"], "field is immutable");
+    }
+}
+
+/// Nothing can be said in several ways.
+fn same(one: &Value, other: &Value) -> bool {
+    let nothing = |it: &Value| it.is_null() || it == "" || *it == 0 || *it == json!({});
+    one == other || (nothing(one) && nothing(other))
+}
+
+/// A reference as Go prints it.
+fn reference(it: &Value) -> String {
+    if it.is_null() {
+        return "null".into();
+    }
+    let fields = ["kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath"];
+    let names = ["Kind", "Namespace", "Name", "UID", "APIVersion", "ResourceVersion", "FieldPath"];
+    let parts: Vec<String> =
+        fields.iter().zip(names).map(|(field, name)| format!("{name:?}:{}", json!(text(it, field)))).collect();
+    format!("{{{}}}", parts.join(","))
+}

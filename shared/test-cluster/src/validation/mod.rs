@@ -1,0 +1,127 @@
+//! What the server refuses beyond what holds for all objects: pure functions over values, one file per group of kinds.
+
+mod batch;
+mod core;
+mod cron;
+mod event;
+mod faults;
+mod others;
+mod pod;
+mod pod_update;
+mod status;
+mod workload;
+
+use serde_json::Value;
+
+use crate::{
+    answer::Fault,
+    kinds::{self, Kind},
+    write::Part,
+};
+use faults::Faults;
+
+/// What is wrong with a new object.
+pub(crate) fn created(kind: &Kind, object: &Value) -> Vec<Fault> {
+    let mut faults = Faults::default();
+    whole(kind, object, &mut faults);
+    match kind.table.as_str() {
+        kinds::PODS => pod::new_pod(&mut faults, object),
+        kinds::EVENTS => event::new_event(&mut faults, kind, object),
+        _ => {}
+    }
+    faults.into_list()
+}
+
+/// What is wrong with a change. What was wrong before is not this change's fault: only a test that stores past all
+/// checks gets such objects.
+pub(crate) fn updated(kind: &Kind, old: &Value, new: &Value, part: Part) -> Vec<Fault> {
+    let mut faults = Faults::default();
+    match part {
+        Part::Main => {
+            whole(kind, new, &mut faults);
+            if !faults.is_empty() {
+                let mut before = Faults::default();
+                whole(kind, old, &mut before);
+                faults.forgive(&before);
+            }
+            change(kind, old, new, &mut faults);
+        }
+        Part::Status => status::check(kind, old, new, &mut faults),
+        Part::Finalize => {}
+    }
+    faults.into_list()
+}
+
+/// The rules that a whole object meets at any time.
+fn whole(kind: &Kind, object: &Value, faults: &mut Faults) {
+    match kind.table.as_str() {
+        kinds::PODS => pod::pod(faults, object),
+        kinds::POD_TEMPLATES => pod::template(faults, &object["template"], "template"),
+        kinds::DEPLOYMENTS => workload::deployment(faults, object),
+        kinds::REPLICA_SETS => workload::replica_set(faults, object),
+        kinds::REPLICATION_CONTROLLERS => workload::replication_controller(faults, object),
+        kinds::STATEFUL_SETS => workload::stateful_set(faults, object),
+        kinds::DAEMON_SETS => workload::daemon_set(faults, object),
+        kinds::CONTROLLER_REVISIONS => workload::revision(faults, object),
+        kinds::JOBS => batch::job(faults, object),
+        kinds::CRON_JOBS => batch::cron_job(faults, object),
+        kinds::NODES => core::node(faults, object),
+        kinds::CONFIG_MAPS => core::config_map(faults, object),
+        kinds::SECRETS => core::secret(faults, object),
+        kinds::SERVICES => core::service(faults, object),
+        kinds::VOLUME_CLAIMS => core::claim(faults, object),
+        kinds::VOLUMES => core::volume(faults, object),
+        kinds::EVENTS => event::event(faults, kind, object),
+        kinds::BUDGETS => others::budget(faults, object),
+        kinds::AUTOSCALERS => others::autoscaler(faults, object),
+        kinds::PRIORITY_CLASSES => others::priority_class(faults, object),
+        kinds::STORAGE_CLASSES => others::storage_class(faults, object),
+        kinds::ENDPOINT_SLICES => others::endpoint_slice(faults, object),
+        kinds::ROLES | kinds::CLUSTER_ROLES => others::role(faults, kind, object),
+        kinds::ROLE_BINDINGS | kinds::CLUSTER_ROLE_BINDINGS => others::binding(faults, object),
+        _ => {}
+    }
+}
+
+/// The rules of a step from one state to the next.
+fn change(kind: &Kind, old: &Value, new: &Value, faults: &mut Faults) {
+    match kind.table.as_str() {
+        kinds::PODS => pod_update::pod(faults, old, new),
+        kinds::DEPLOYMENTS | kinds::REPLICA_SETS | kinds::DAEMON_SETS => {
+            faults.immutable(old, new, "spec.selector");
+        }
+        kinds::STATEFUL_SETS => workload::stateful_set_change(faults, old, new),
+        kinds::CONTROLLER_REVISIONS => faults.immutable(old, new, "data"),
+        kinds::JOBS => batch::job_change(faults, old, new),
+        kinds::NODES => core::node_change(faults, old, new),
+        kinds::CONFIG_MAPS | kinds::SECRETS => core::data_change(faults, kind, old, new),
+        kinds::SERVICES => core::service_change(faults, old, new),
+        kinds::VOLUME_CLAIMS => core::claim_change(faults, old, new),
+        kinds::VOLUMES => core::volume_change(faults, old, new),
+        kinds::EVENTS => event::change(faults, kind, old, new),
+        kinds::PRIORITY_CLASSES => others::priority_class_change(faults, old, new),
+        kinds::STORAGE_CLASSES => {
+            for field in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
+                faults.immutable(old, new, field);
+            }
+        }
+        kinds::ENDPOINT_SLICES => faults.immutable(old, new, "addressType"),
+        kinds::ROLE_BINDINGS | kinds::CLUSTER_ROLE_BINDINGS => others::binding_change(faults, old, new),
+        _ => {}
+    }
+}
+
+/// A text; empty when it is missing.
+fn text<'a>(parent: &'a Value, field: &str) -> &'a str {
+    parent[field].as_str().unwrap_or_default()
+}
+
+/// A list; empty when it is missing.
+fn list<'a>(parent: &'a Value, field: &str) -> &'a [Value] {
+    parent[field].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// A whole number; 0 when it is missing.
+fn number(parent: &Value, field: &str) -> i64 {
+    parent[field].as_i64().unwrap_or(0)
+}
