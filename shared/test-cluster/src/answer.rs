@@ -275,6 +275,11 @@ pub(crate) fn deleted(kind: &Kind, object: &Value) -> Value {
     json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details })
 }
 
+/// Success of a POST that makes no object of its own.
+pub(crate) fn created() -> Value {
+    json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201 })
+}
+
 /// How the client wants objects to look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {

@@ -60,11 +60,14 @@ impl Declared {
 
     /// The rules of the kind as this version declares it.
     fn rules(&self) -> Rules {
-        let has_scale = self.scale.is_some();
         Rules {
             status: if self.status { StatusRule::Apart("") } else { StatusRule::Data },
-            subresources: if self.status { &["status"] } else { &[] },
-            unserved: if has_scale { &["scale"] } else { &[] },
+            subresources: match (self.status, self.scale.is_some()) {
+                (true, true) => &["status", "scale"],
+                (true, false) => &["status"],
+                (false, true) => &["scale"],
+                (false, false) => &[],
+            },
             generation: Generation::Content,
             needs_version: true,
             ..kinds::DATA

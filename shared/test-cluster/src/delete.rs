@@ -6,10 +6,12 @@ use serde_json::Value;
 use crate::{
     Failure,
     answer::Fault,
-    crd,
+    crd, json_patch,
     kinds::{self, Kind},
     meta, namespace, options,
+    reader::{self, Notes, Wrong},
     rest::Query,
+    schema,
     store::State,
     write::Target,
 };
@@ -43,57 +45,95 @@ impl DeleteOptions {
     /// # Errors
     /// 400 and 422 as a real server says.
     pub(crate) fn parse(body: &[u8], query: &Query) -> Result<Self, Failure> {
-        let options = if body.is_empty() { Self::from_query(query)? } else { Self::from_body(body)? };
-        let named = options.propagation.as_deref();
-        if let Some(other) = named.filter(|it| !matches!(*it, "Foreground" | "Background" | "Orphan")) {
-            let supported = r#""Foreground", "Background", "Orphan", "nil""#;
-            let fault = Fault::unsupported("propagationPolicy", other, supported);
-            return Err(Failure::invalid_options("DeleteOptions", fault));
+        if body.is_empty() {
+            return Self::from_query(query)?.checked();
         }
-        if let (Some(policy), Some(_)) = (named, options.orphan) {
-            let why = "orphanDependents and deletionPropagation cannot be both set";
-            let fault = Fault::invalid("propagationPolicy", &Value::from(policy), why);
-            return Err(Failure::invalid_options("DeleteOptions", fault));
+        let body: Value = serde_json::from_slice(body).map_err(|err| unreadable(&err.to_string()))?;
+        if !body.is_object() && !body.is_null() {
+            let shape = "struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \
+                         \"json:\\\"kind,omitempty\\\"\" }";
+            let word = json_patch::word(&body);
+            return Err(unreadable(&format!("json: cannot unmarshal {word} into Go value of type {shape}")));
         }
-        Ok(options)
+        let said = |field: &str, otherwise: &'static str| body[field].as_str().unwrap_or(otherwise).to_owned();
+        let kind = said("kind", "DeleteOptions");
+        if kind != "DeleteOptions" {
+            let version = said("apiVersion", "meta.k8s.io/v1");
+            let why = format!(
+                "no kind {kind:?} is registered for version {version:?} in scheme \
+                 \"pkg/apis/meta/internalversion/scheme/register.go:27\""
+            );
+            return Err(Failure::bad_request(why));
+        }
+        Self::from_object(&body)
+    }
+
+    /// From an object, perhaps none, of whatever kind it says it is.
+    ///
+    /// # Errors
+    /// 400 and 422 as a real server says.
+    pub(crate) fn from_object(object: &Value) -> Result<Self, Failure> {
+        let read = schema::named("meta.DeleteOptions").map(|it| reader::read(it, object));
+        let object = match read {
+            Some((Ok(object), _)) => object,
+            Some((Err(_), Notes { wrong: Some(Wrong::Inside(why)), .. })) => return Err(Failure::bad_request(why)),
+            _ => Value::Null,
+        };
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let preconditions = &object["preconditions"];
+        Self {
+            grace: object["gracePeriodSeconds"].as_i64(),
+            propagation: text(&object["propagationPolicy"]),
+            orphan: object["orphanDependents"].as_bool(),
+            uid: text(&preconditions["uid"]),
+            version: text(&preconditions["resourceVersion"]),
+            dry_run: dry_run(&meta::texts(&object, "dryRun"))?,
+        }
+        .checked()
     }
 
     fn from_query(query: &Query) -> Result<Self, Failure> {
-        let orphan = match query.get("orphanDependents") {
-            "" => None,
-            "true" | "1" => Some(true),
-            _ => Some(false),
-        };
-        let policy = query.get("propagationPolicy");
+        let given = |key: &str| query.has(key).then(|| query.get(key).to_owned());
         Ok(Self {
             grace: query.number("gracePeriodSeconds")?,
-            propagation: (!policy.is_empty()).then(|| policy.to_owned()),
-            orphan,
+            propagation: given("propagationPolicy"),
+            orphan: query.has("orphanDependents").then(|| query.flag("orphanDependents")),
             uid: None,
             version: None,
             dry_run: dry_run(&query.all("dryRun"))?,
         })
     }
 
-    fn from_body(body: &[u8]) -> Result<Self, Failure> {
-        let body: Value = serde_json::from_slice(body)
-            .map_err(|err| Failure::bad_request(format!("couldn't get version/kind; json parse error: {err}")))?;
-        let kind = body["kind"].as_str().unwrap_or("DeleteOptions");
-        if kind != "DeleteOptions" {
-            let version = body["apiVersion"].as_str().unwrap_or("v1");
-            return Err(Failure::bad_request(format!("no kind {kind:?} is registered for version {version:?}")));
+    fn checked(self) -> Result<Self, Failure> {
+        let named = self.propagation.as_deref();
+        if let Some(other) = named.filter(|it| !matches!(*it, "Foreground" | "Background" | "Orphan")) {
+            let supported = r#""Foreground", "Background", "Orphan", "nil""#;
+            let fault = Fault::unsupported("propagationPolicy", other, supported);
+            return Err(Failure::invalid_options("DeleteOptions", fault));
         }
-        let text = |value: &Value| value.as_str().map(str::to_owned);
-        let preconditions = &body["preconditions"];
-        Ok(Self {
-            grace: body["gracePeriodSeconds"].as_i64(),
-            propagation: text(&body["propagationPolicy"]),
-            orphan: body["orphanDependents"].as_bool(),
-            uid: text(&preconditions["uid"]),
-            version: text(&preconditions["resourceVersion"]),
-            dry_run: dry_run(&meta::texts(&body, "dryRun"))?,
-        })
+        if let (Some(policy), Some(_)) = (named, self.orphan) {
+            let why = "orphanDependents and deletionPropagation cannot be both set";
+            let fault = Fault::invalid("propagationPolicy", &Value::from(policy), why);
+            return Err(Failure::invalid_options("DeleteOptions", fault));
+        }
+        Ok(self)
     }
+
+    /// What the client should hear when it deletes objects of this kind so.
+    pub(crate) fn warnings(&self, kind: &Kind) -> Vec<String> {
+        if !kind.is(kinds::JOBS) || self.propagation.is_some() || self.orphan.is_some() {
+            return Vec::new();
+        }
+        vec![
+            "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them \
+             or set propagationPolicy=Orphan to suppress this warning"
+                .to_owned(),
+        ]
+    }
+}
+
+fn unreadable(why: &str) -> Failure {
+    Failure::bad_request(format!("couldn't get version/kind; json parse error: {why}"))
 }
 
 fn dry_run(values: &[&str]) -> Result<bool, Failure> {
@@ -146,6 +186,9 @@ pub(crate) fn delete(
         let stored = state.put(&target.table, &key, next)?;
         if !goes {
             return Ok(Deleted::Remains(stored));
+        }
+        if state.dry_run {
+            return Ok(Deleted::Gone(stored));
         }
     }
     if goes { Ok(Deleted::Gone(state.remove(&target.table, &key, now)?)) } else { Ok(Deleted::Remains(current)) }

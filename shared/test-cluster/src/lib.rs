@@ -6,7 +6,7 @@
 //! [`TestCluster::intercept`] and its neighbours. Time comes from the clock handed in, randomness from a seed.
 //!
 //! Reading order: `kinds` (what is served, as a table), `store` (objects, versions, history) and `stored` (one object as bytes), `rest` (routes and verbs),
-//! then one file per concern: `read`, `list`, `watch`, `write`, `validate`, `patch`, `json_patch`, `strategic`, `delete`, `namespace`,
+//! then one file per concern: `read`, `list`, `watch`, `write`, `validate`, `patch`, `json_patch`, `strategic`, `delete`, `namespace`, `scale`, `binding`, `eviction`,
 //! `crd`, `apiservice`, `discovery`, `openapi`, `table` (what kubectl prints); `direct` and `serve` are the other doors, `observe` tells of writes; `answer` is how all of them speak, `cluster` the way of a request through `faults`.
 
 mod admission;
@@ -24,11 +24,14 @@ mod rest;
 
 mod answer;
 mod apiservice;
+mod binding;
 mod crd;
 mod decode;
 mod delete;
 mod discovery;
+mod eviction;
 mod json_patch;
+mod label_selector;
 mod list;
 mod metadata;
 mod namespace;
@@ -38,10 +41,12 @@ mod observe;
 mod openapi;
 mod options;
 mod patch;
+mod pod_status;
 mod qualified;
 mod read;
 mod reader;
 mod reviews;
+mod scale;
 mod schema;
 mod selectors;
 mod settle;

@@ -120,9 +120,13 @@ pub(crate) fn at<'a>(object: &'a Value, path: &str) -> &'a Value {
 
 /// Sets a value by dotted path unless there is one.
 pub(crate) fn default_at(object: &mut Value, path: &str, value: Value) {
-    if !at(object, path).is_null() {
-        return;
+    if at(object, path).is_null() {
+        set_at(object, path, value);
     }
+}
+
+/// Sets a value by dotted path.
+pub(crate) fn set_at(object: &mut Value, path: &str, value: Value) {
     let mut parent = object;
     let mut fields = path.split('.').peekable();
     while let Some(field) = fields.next() {

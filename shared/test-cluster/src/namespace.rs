@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{
     Failure,
+    answer::Fault,
     delete::{DeleteOptions, Deleted, finalizers_after},
     kinds::{self, Kind},
     meta,
@@ -17,12 +18,23 @@ pub(crate) const ALWAYS: [&str; 4] = ["default", "kube-system", "kube-public", "
 
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
+/// Only what is deleted needs no namespace any more.
+pub(crate) fn admit_update(state: &State, namespace: &str) -> Result<(), Failure> {
+    match state.stored(kinds::NAMESPACES, namespace) {
+        Some(_) => Ok(()),
+        None => Err(missing(namespace)),
+    }
+}
+
+fn missing(namespace: &str) -> Failure {
+    let message = format!("namespaces {namespace:?} not found");
+    Failure::new(404, "NotFound", message, Some(json!({ "name": namespace, "kind": "namespaces" })))
+}
+
 /// A creation needs a namespace that is there and stays.
 pub(crate) fn admit_create(state: &State, kind: &Kind, namespace: &str, name: &str) -> Result<(), Failure> {
     let Some(found) = state.stored(kinds::NAMESPACES, namespace) else {
-        let message = format!("namespaces {namespace:?} not found");
-        let details = json!({ "name": namespace, "kind": "namespaces" });
-        return Err(Failure::new(404, "NotFound", message, Some(details)));
+        return Err(missing(namespace));
     };
     if !found.is_deleting() {
         return Ok(());
@@ -49,6 +61,19 @@ pub(crate) fn on_create(object: &mut Value) {
     }
     meta::map(object, "spec").insert("finalizers".into(), json!(finalizers));
     on_update(object);
+}
+
+/// What is wrong with `spec.finalizers`; the finalize subresource numbers them.
+pub(crate) fn check_finalizers(object: &Value, numbered: bool) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    for (at, finalizer) in meta::texts(&object["spec"], "finalizers").into_iter().enumerate() {
+        if finalizer != "kubernetes" && !finalizer.contains('/') {
+            let field = if numbered { format!("spec.finalizers[{at}]") } else { "spec.finalizers".into() };
+            let why = "name is neither a standard finalizer name nor is it fully qualified";
+            faults.push(Fault::invalid(field, &finalizer.into(), why));
+        }
+    }
+    faults
 }
 
 /// The label with the name is forced on every write.
@@ -83,10 +108,16 @@ pub(crate) fn delete(
         );
         return Err(Failure::conflict(kind, &name, &why));
     }
+    let held = !meta::texts(&current["spec"], "finalizers").is_empty();
+    if meta::is_deleting(current) && held {
+        return Ok(Deleted::Remains(current.clone()));
+    }
     let mut next = Value::clone(current);
     let finalizers = finalizers_after(kind, current, options);
     meta::set_finalizers(&mut next, &finalizers.iter().map(String::as_str).collect::<Vec<_>>());
     if meta::is_deleting(current) {
+        // With nothing left in its spec it is deleted as any other object.
+        meta::set(&mut next, "deletionGracePeriodSeconds", 0);
         if write::may_go(kind, &next) {
             return Ok(Deleted::Gone(state.remove(kinds::NAMESPACES, &name, now)?));
         }

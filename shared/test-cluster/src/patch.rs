@@ -29,7 +29,7 @@ impl Language {
     /// # Errors
     /// 415 for unknown ones, for strategic merge on custom resources, and for server-side apply.
     pub(crate) fn of(content_type: &str, custom: bool) -> Result<Self, Failure> {
-        let unsupported = |message: &str| Failure::new(415, "UnsupportedMediaType", message, Some(json!({})));
+        let unsupported = |message: &str| Failure::new(415, "UnsupportedMediaType", message, None);
         match content_type.split(';').next().unwrap_or_default().trim() {
             "application/json-patch+json" => Ok(Self::Json),
             "application/merge-patch+json" => Ok(Self::Merge),
@@ -42,7 +42,10 @@ impl Language {
                 "server-side apply is not supported by this server; use application/json-patch+json, \
                  application/merge-patch+json or application/strategic-merge-patch+json",
             )),
-            _ => Err(unsupported("415: Unsupported Media Type")),
+            _ => {
+                let message = "415: Unsupported Media Type";
+                Err(Failure::new(415, "UnsupportedMediaType", message, Some(json!({}))))
+            }
         }
     }
 }
@@ -59,11 +62,10 @@ pub(crate) fn patch(
 ) -> Result<(Arc<Value>, Vec<String>), Failure> {
     let patch = language.decode(body)?;
     let current = target.current(state)?;
-    let mut next = versions::shown(&current, &target.api_version).into_owned();
-    meta::as_map(&mut next).insert("apiVersion".into(), target.api_version.clone().into());
-    language.apply(&target.kind, &mut next, &patch)?;
-    let read = check_result(target, &mut next, strictness);
-    let Decoded { object, warnings } = read.map_err(|why| no_longer_decodes(language, &patch, &next, &why))?;
+    let mut shown = versions::shown(&current, &target.api_version).into_owned();
+    meta::as_map(&mut shown).insert("apiVersion".into(), target.api_version.clone().into());
+    let Decoded { object, warnings } =
+        language.patched(&target.kind, &target.api_version, &shown, &patch, strictness)?;
     let next = versions::stored(&target.kind, &target.api_version, object);
     Ok((write::update(state, target, &current, next, part, now)?, warnings))
 }
@@ -85,8 +87,54 @@ impl Language {
         }
     }
 
+    /// An object after a patch, read again as what it was.
+    ///
+    /// # Errors
+    /// Those of the patch, and 422 for what is no longer an object of this kind.
+    pub(crate) fn patched(
+        self,
+        kind: &Kind,
+        api_version: &str,
+        object: &Value,
+        patch: &Value,
+        strictness: Strictness,
+    ) -> Result<Decoded, Failure> {
+        let mut next = object.clone();
+        self.apply(kind, &mut next, patch)?;
+        if self == Self::Strategic {
+            // It works on members, not on the text of the object: kind and version are beyond its reach.
+            meta::default_at(&mut next, "apiVersion", api_version.into());
+        }
+        if kind.custom {
+            self.check_custom(kind, api_version, patch, &next)?;
+        }
+        check_result(kind, api_version, &mut next, strictness)
+            .map_err(|why| no_longer_decodes(self, patch, &next, &why))
+    }
+
+    /// A custom resource must say itself what it is.
+    fn check_custom(self, kind: &Kind, api_version: &str, patch: &Value, next: &Value) -> Result<(), Failure> {
+        let said = |field: &str| next[field].as_str().unwrap_or_default();
+        if said("kind").is_empty() {
+            return Err(no_longer_decodes(self, patch, next, &format!("Object 'Kind' is missing in '{next}'")));
+        }
+        if said("apiVersion").is_empty() {
+            let why = "Object 'apiVersion' is missing in 'object has no apiVersion field'";
+            let details = json!({ "causes": [{ "message": why }] });
+            return Err(Failure::new(500, "InternalError", format!("Internal error occurred: {why}"), Some(details)));
+        }
+        for (field, wanted) in [("apiVersion", api_version), ("kind", kind.kind.as_str())] {
+            if said(field) != wanted {
+                let fault = Fault::invalid(field, &next[field], &format!("must be {wanted}"));
+                let sent = Kind { kind: said("kind").to_owned(), ..kind.clone() };
+                return Err(Failure::invalid(&sent, meta::name(next), &[fault]));
+            }
+        }
+        Ok(())
+    }
+
     /// Changes an object as a patch says.
-    pub(crate) fn apply(self, kind: &Kind, object: &mut Value, patch: &Value) -> Result<(), Failure> {
+    fn apply(self, kind: &Kind, object: &mut Value, patch: &Value) -> Result<(), Failure> {
         match (self, patch) {
             (Self::Json, patch) => json_patch::apply(object, patch),
             (Self::Merge, Value::Object(patch)) => {
@@ -105,18 +153,20 @@ impl Language {
 }
 
 /// The result is still an object of its kind; a kind or version that the patch took away is filled in again.
-fn check_result(target: &Target, next: &mut Value, strictness: Strictness) -> Result<Decoded, String> {
+fn check_result(kind: &Kind, api_version: &str, next: &mut Value, strictness: Strictness) -> Result<Decoded, String> {
     if !next.is_object() {
         return Err("the object provided is unrecognized".into());
     }
-    let kind = &target.kind;
     meta::default_at(next, "kind", kind.kind.clone().into());
-    meta::default_at(next, "apiVersion", target.api_version.clone().into());
-    if next["kind"] != kind.kind || next["apiVersion"] != target.api_version {
+    if next["apiVersion"].as_str().unwrap_or_default().is_empty() && !kind.custom {
+        // A real server reads it in no version at all, and so finds nothing in it.
+        *next = json!({ "kind": kind.kind, "apiVersion": api_version });
+    }
+    if next["kind"] != kind.kind || next["apiVersion"] != api_version {
         let (kind, version) = (next["kind"].to_string(), next["apiVersion"].to_string());
         return Err(format!("no kind {kind} is registered for version {version}"));
     }
-    decode::value(kind, &target.api_version, next, strictness)
+    decode::value(kind, api_version, next, strictness)
 }
 
 fn no_longer_decodes(language: Language, patch: &Value, next: &Value, why: &str) -> Failure {

@@ -6,15 +6,15 @@ use http::{HeaderMap, Method, Response, header};
 use crate::{
     Failure, ResponseBody,
     answer::{self, Form},
-    apiservice,
+    apiservice, binding,
     cluster::Shared,
     crd, decode,
     delete::{self, DeleteOptions, Deleted},
-    discovery, kinds, list,
+    discovery, eviction, kinds, list,
     negotiate::negotiate,
     options::{Verb, WriteOptions},
     patch::{self, Language},
-    read, reviews, table, watch,
+    read, reviews, scale, table, watch,
     write::{self, Part, Target},
 };
 
@@ -187,7 +187,7 @@ impl Exchange {
     }
 
     /// Bodies are JSON; without a type they count as that.
-    fn check_body(&self) -> Result<(), Failure> {
+    pub(crate) fn check_body(&self) -> Result<(), Failure> {
         let media_type = self.header(header::CONTENT_TYPE).split(';').next().unwrap_or_default().trim();
         match media_type.to_ascii_lowercase().as_str() {
             "" | "application/json" => self.check_size(),
@@ -199,7 +199,7 @@ impl Exchange {
         }
     }
 
-    fn check_size(&self) -> Result<(), Failure> {
+    pub(crate) fn check_size(&self) -> Result<(), Failure> {
         if self.body.len() <= MAX_BODY {
             return Ok(());
         }
@@ -242,6 +242,7 @@ async fn serve_resource(
         _ => Part::Main,
     };
     let answer = match (method, collection, part) {
+        _ if has_own_form(&target, place) => subresource(shared, exchange, &target, place, form).await,
         ("POST", true, _) if target.kind.rules.create_only && !everywhere => review(exchange, &target),
         _ if target.kind.rules.create_only => Err(Failure::method_not_allowed()),
         ("GET", ..) if watched => watch::watch(shared, &target, query, form),
@@ -266,6 +267,28 @@ async fn serve_resource(
 
 fn deprecated() -> String {
     "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".into()
+}
+
+/// Bodies and answers are of another kind than the resource that the path names.
+fn has_own_form(target: &Target, place: &Place) -> bool {
+    matches!(place.sub.as_deref(), Some("scale" | "binding" | "eviction")) || target.kind.is(kinds::BINDINGS)
+}
+
+async fn subresource(
+    shared: &Arc<Shared>,
+    exchange: &Exchange,
+    target: &Target,
+    place: &Place,
+    form: Form,
+) -> Result<Response<ResponseBody>, Failure> {
+    match (exchange.method.as_str(), place.sub.as_deref()) {
+        // Bindings have no other path than that of their creation.
+        (_, None) if place.name.is_some() || place.namespace.is_none() => Err(Failure::no_route()),
+        ("GET" | "PUT" | "PATCH", Some("scale")) => scale::serve(shared, exchange, target, form).await,
+        ("POST", Some("binding") | None) => binding::serve(shared, exchange, target),
+        ("POST", Some("eviction")) => eviction::serve(shared, exchange, target),
+        _ => Err(Failure::method_not_allowed()),
+    }
 }
 
 /// Finds what the path names.
@@ -375,7 +398,7 @@ fn delete_one(
     let now = shared.clock.wall();
     let deleted = shared.state.lock().act(options.dry_run, |it| delete::delete(it, target, &options, now))?;
     let kind = &target.kind;
-    Ok(match deleted {
+    let answer = match deleted {
         Deleted::Gone(last) if !kind.rules.delete_shows_object => {
             answer::json_answer(200, &answer::deleted(kind, &last))
         }
@@ -384,7 +407,8 @@ fn delete_one(
             let code = if options.orphan == Some(false) { 202 } else { 200 };
             answer::one(code, kind, &target.api_version, &object, form)
         }
-    })
+    };
+    Ok(answer::warn(answer, &options.warnings(kind)))
 }
 
 fn delete_collection(
@@ -401,5 +425,5 @@ fn delete_collection(
     let now = shared.clock.wall();
     state.act(options.dry_run, |it| delete::delete_all(it, target, &page.decode(), &options, now))?;
     drop(state);
-    Ok(list::render(target, page, form))
+    Ok(answer::warn(list::render(target, page, form), &options.warnings(&target.kind)))
 }

@@ -51,7 +51,7 @@ pub(crate) fn updated(kind: &Kind, current: &Value, next: &Value, part: Part) ->
     fail(kind, next, &faults)
 }
 
-fn fail(kind: &Kind, object: &Value, faults: &[Fault]) -> Result<(), Failure> {
+pub(crate) fn fail(kind: &Kind, object: &Value, faults: &[Fault]) -> Result<(), Failure> {
     if faults.is_empty() { Ok(()) } else { Err(Failure::invalid(kind, meta::name(object), faults)) }
 }
 

@@ -52,14 +52,12 @@ pub(crate) fn create(state: &mut State, target: &Target, body: Value, now: Times
     if !matches!(meta::version(&body), "" | "0") {
         return Err(Failure::internal("resourceVersion should not be set on objects to be created"));
     }
-    let sent = meta::namespace(&body);
-    if kind.namespaced && !sent.is_empty() && sent != target.namespace {
-        let why = "the namespace of the provided object does not match the namespace sent on the request";
-        return Err(Failure::bad_request(why));
-    }
+    check_namespace(target, &body)?;
     let (name, generated) = name_for(state, target, &body);
     if kind.namespaced {
-        namespace::admit_create(state, kind, &target.namespace, &name)?;
+        // Names are generated later.
+        let named = if generated { meta::text(&body, "generateName") } else { &name };
+        namespace::admit_create(state, kind, &target.namespace, named)?;
     }
     crd::admit_create(state, kind, &name)?;
     if name.is_empty() {
@@ -69,6 +67,9 @@ pub(crate) fn create(state: &mut State, target: &Target, body: Value, now: Times
     let mut object = prepare(state, kind, &target.namespace, &name, body, now);
     admission::create(state, kind, &mut object)?;
     validate::created(kind, &object)?;
+    if kind.is(kinds::NAMESPACES) {
+        validate::fail(kind, &object, &namespace::check_finalizers(&object, false))?;
+    }
     let key = storage_key(kind, &target.namespace, &name);
     if let Some(existing) = state.object(&target.table, &key) {
         return Err(if generated { validate::clash(kind, &name) } else { Failure::already_exists(kind, &existing) });
@@ -163,6 +164,9 @@ pub(crate) fn update(
 ) -> Result<Arc<Value>, Failure> {
     let kind = &target.kind;
     check_identity(target, &next)?;
+    if kind.namespaced {
+        namespace::admit_update(state, &target.namespace)?;
+    }
     match meta::version(&next) {
         "" | "0" if kind.rules.needs_version => {
             let shown = Value::from(0);
@@ -189,7 +193,10 @@ pub(crate) fn update(
     settle::update(state, kind, current, &mut next, part, now);
     meta::tidy(&mut next);
     validate::updated(kind, current, &next, part)?;
-    if counts_as_generation(kind, current, &next) {
+    if part == Part::Finalize {
+        validate::fail(kind, &next, &namespace::check_finalizers(&next, true))?;
+    }
+    if part == Part::Main && counts_as_generation(kind, current, &next) {
         let generation = current["metadata"]["generation"].as_i64().unwrap_or(0);
         meta::set(&mut next, "generation", generation + 1);
     }
@@ -238,17 +245,22 @@ pub(crate) fn replace(
     update(state, target, &current, body, part, now).map(|it| (200, it))
 }
 
-fn uid_conflict(kind: &Kind, name: &str, sent: &str, stored: &str) -> Failure {
+pub(crate) fn uid_conflict(kind: &Kind, name: &str, sent: &str, stored: &str) -> Failure {
+    storage_conflict(kind, name, "UID", sent, stored)
+}
+
+/// The store itself refuses, because a part of the metadata is not what was asked for.
+pub(crate) fn storage_conflict(kind: &Kind, name: &str, part: &str, sent: &str, stored: &str) -> Failure {
     let why = format!(
         "StorageError: invalid object, Code: 4, Key: /registry/{}/{name}, ResourceVersion: 0, AdditionalErrorMsg: \
-         Precondition failed: UID in precondition: {sent}, UID in object meta: {stored}",
+         Precondition failed: {part} in precondition: {sent}, {part} in object meta: {stored}",
         kind.plural
     );
     Failure::conflict(kind, name, &why)
 }
 
 /// Name and namespace of the body are those of the URL.
-fn check_identity(target: &Target, body: &Value) -> Result<(), Failure> {
+pub(crate) fn check_identity(target: &Target, body: &Value) -> Result<(), Failure> {
     let (name, wanted) = (meta::name(body), &target.name);
     if name.is_empty() {
         let why = format!("the name of the object ({wanted} based on URL) was undeterminable: name must be provided");
@@ -258,8 +270,13 @@ fn check_identity(target: &Target, body: &Value) -> Result<(), Failure> {
         let why = format!("the name of the object ({name}) does not match the name on the URL ({wanted})");
         return Err(Failure::bad_request(why));
     }
-    let namespace = meta::namespace(body);
-    if target.kind.namespaced && !namespace.is_empty() && namespace != target.namespace {
+    check_namespace(target, body)
+}
+
+/// The namespace of the body is that of the URL, or none.
+pub(crate) fn check_namespace(target: &Target, body: &Value) -> Result<(), Failure> {
+    let sent = meta::namespace(body);
+    if target.kind.namespaced && !sent.is_empty() && sent != target.namespace {
         let why = "the namespace of the provided object does not match the namespace sent on the request";
         return Err(Failure::bad_request(why));
     }
@@ -320,6 +337,9 @@ fn combine(kind: &Kind, current: &Value, mut next: Value, part: Part) -> Value {
                     meta::keep(&mut next, current, "deletionTimestamp");
                 }
                 take(&mut combined, &next, "metadata");
+            }
+            if kind.is(kinds::PODS) && meta::at(&next, "status.qosClass").as_str().unwrap_or_default().is_empty() {
+                meta::set_at(&mut next, "status.qosClass", current["status"]["qosClass"].clone());
             }
             take(&mut combined, &next, "status");
             combined

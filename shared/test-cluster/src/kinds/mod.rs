@@ -209,6 +209,27 @@ pub(crate) fn by_route(route: &str) -> Option<&'static Arc<Kind>> {
     BY_ROUTE.get(route)
 }
 
+/// The kind of bodies and answers of a subresource that speaks of objects in another form than they have.
+pub(crate) fn of_subresource(group: &str, kind: &str) -> Kind {
+    let plural = format!("{}s", kind.to_lowercase());
+    Kind {
+        group: group.to_owned(),
+        table: table_key(group, &plural),
+        versions: vec!["v1".into()],
+        stored: "v1".into(),
+        singular: kind.to_lowercase(),
+        plural,
+        kind: kind.to_owned(),
+        list_kind: format!("{kind}List"),
+        short: Vec::new(),
+        categories: Vec::new(),
+        namespaced: true,
+        custom: false,
+        declared: Arc::from([]),
+        rules: DATA,
+    }
+}
+
 impl Kind {
     /// It has a table of its own: not one that only shows another kind's objects, nor one that stores nothing.
     pub(crate) fn has_table(&self) -> bool {

@@ -79,7 +79,7 @@ const ALL: &[&str] = &["all"];
 const EXTENSION: &[&str] = &["api-extensions"];
 
 const STATUS: Rules = Rules { subresources: &["status"], ..DATA };
-const WORKLOAD: Rules = Rules { unserved: &["scale"], generation: Generation::Spec, ..STATUS };
+const WORKLOAD: Rules = Rules { subresources: &["status", "scale"], generation: Generation::Spec, ..DATA };
 const CREATE_ONLY: Rules = Rules { create_only: true, ..DATA };
 const RBAC: Rules = Rules { put_creates: true, name: NameRule::Segment, ..DATA };
 
@@ -145,21 +145,12 @@ static ROWS: &[Row] = &[
         categories: ALL,
         rules: Rules {
             status: PENDING,
-            unserved: &[
-                "attach",
-                "binding",
-                "ephemeralcontainers",
-                "eviction",
-                "exec",
-                "log",
-                "portforward",
-                "proxy",
-                "resize",
-            ],
+            subresources: &["binding", "eviction", "status"],
+            unserved: &["attach", "ephemeralcontainers", "exec", "log", "portforward", "proxy", "resize"],
             generation: Generation::Spec,
             delete_shows_object: true,
             fields: fields::POD,
-            ..STATUS
+            ..DATA
         },
         ..row("", "pods", "pod", "Pod")
     },

@@ -60,7 +60,8 @@ async fn acceptance_api_014_the_legacy_forms() {
     let pods = resource("pods").unwrap();
     assert_eq!((&pods["shortNames"], &pods["categories"]), (&json!(["po"]), &json!(["all"])));
     assert_eq!(resource("namespaces/finalize").unwrap()["verbs"], json!(["update"]));
-    assert!(resource("pods/eviction").is_none(), "what is not served is not listed");
+    assert_eq!(resource("pods/eviction").unwrap()["verbs"], json!(["create"]));
+    assert!(resource("pods/exec").is_none(), "what is not served is not listed");
     assert_eq!(server.get("/apis/batch/v1").await.expect(200)["groupVersion"], "batch/v1");
     assert_eq!(server.get("/apis/batch/v9").await.code, 404);
     assert_eq!(server.get("/apis/nope").await.code, 404);
