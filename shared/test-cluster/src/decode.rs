@@ -213,7 +213,9 @@ fn check_custom_kind(kind: &Kind, object: &Value, body: &[u8]) -> Result<(), Fai
         sent if sent == kind.kind => Ok(()),
         other => {
             let fault = Fault::invalid("kind", &json!(other), &format!("must be {}", kind.kind));
-            Err(Failure::invalid(kind, meta::name(object), &[fault]))
+            // The refusal names the kind that was sent.
+            let named = Kind { kind: other.to_owned(), ..Kind::clone(kind) };
+            Err(Failure::invalid(&named, meta::name(object), &[fault]))
         }
     }
 }

@@ -35,8 +35,7 @@ pub(crate) fn serve(shared: &Shared, exchange: &Exchange) -> Result<Response<Res
             return Ok(answer::json_answer(200, &version()));
         }
         ["openapi", "v3"] | ["openapi", "v3", ..] => return openapi(shared, exchange, path),
-        // kubectl asks for it only when version 3 fails, and does without.
-        ["openapi", "v2"] => return Err(Failure::no_group()),
+        ["openapi", "v2"] => return Ok(openapi::second(exchange.header(header::ACCEPT))),
         [] | ["metrics" | ".well-known", ..] => return Err(Failure::not_served(&exchange.path)),
         ["api"] | ["api", _] | ["apis"] | ["apis", _] | ["apis", _, _] => {}
         _ => return Err(Failure::no_group()),
@@ -63,7 +62,9 @@ fn openapi(shared: &Shared, exchange: &Exchange, path: &str) -> Result<Response<
         return Ok(answer::respond(200, TEXT, document.bytes));
     }
     let mut answer = document.tagged(exchange);
-    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let headers = answer.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
     Ok(answer)
 }
 
@@ -155,6 +156,7 @@ impl Document {
         let mut answer = answer::respond(200, AGGREGATED, if fresh { Bytes::new() } else { self.bytes });
         if fresh {
             *answer.status_mut() = StatusCode::NOT_MODIFIED;
+            answer.headers_mut().remove(header::CONTENT_TYPE);
         }
         let headers = answer.headers_mut();
         if let Ok(tag) = HeaderValue::from_str(&self.tag) {

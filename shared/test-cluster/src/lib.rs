@@ -7,7 +7,7 @@
 //!
 //! Reading order: `kinds` (what is served, as a table), `store` (objects, versions, history) and `stored` (one object as bytes), `rest` (routes and verbs),
 //! then one file per concern: `read`, `list`, `watch`, `write`, `validate`, `patch`, `json_patch`, `strategic`, `delete`, `namespace`, `scale`, `binding`, `eviction`,
-//! `crd`, `apiservice`, `discovery`, `openapi`, `table` (what kubectl prints); `direct` and `serve` are the other doors, `observe` tells of writes; `answer` is how all of them speak, `cluster` the way of a request through `faults`.
+//! `crd`, `apiservice`, `discovery`, `openapi`, `protobuf`, `table` (what kubectl prints); `direct` and `serve` are the other doors, `observe` tells of writes; `answer` is how all of them speak, `cluster` the way of a request through `faults`.
 
 mod admission;
 mod defaults;
@@ -42,6 +42,7 @@ mod openapi;
 mod options;
 mod patch;
 mod pod_status;
+mod protobuf;
 mod qualified;
 mod read;
 mod reader;

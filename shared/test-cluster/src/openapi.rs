@@ -1,8 +1,24 @@
 //! OpenAPI version 3, as far as kubectl looks: which kinds are there, and that their PATCH checks fields on the server.
 
+use bytes::Bytes;
+use http::Response;
 use serde_json::{Map, Value, json};
 
-use crate::{Failure, discovery::Catalogue, kinds::Kind};
+use crate::{Failure, ResponseBody, answer, discovery::Catalogue, kinds::Kind};
+
+/// How kubectl asks for protobuf, and how the answer must call it: a media type has no `@`.
+const ASKED: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+
+/// Version 2, a document that describes nothing: kubectl reads it for files of kind `List`, which version 3 does not
+/// know, and leaves alone what it does not find there. In protobuf that is a message of no bytes.
+pub(crate) fn second(accept: &str) -> Response<ResponseBody> {
+    if accept.contains(ASKED) || accept.contains(PROTOBUF) {
+        return answer::respond(200, PROTOBUF, Bytes::new());
+    }
+    let info = json!({ "title": "Kubernetes", "version": "v1.36.2" });
+    answer::json_answer(200, &json!({ "swagger": "2.0", "info": info, "paths": {} }))
+}
 
 /// The index: where the document of each group-version is.
 pub(crate) fn index(catalogue: &Catalogue) -> Value {
@@ -36,7 +52,11 @@ pub(crate) fn document(catalogue: &Catalogue, group: &str, version: &str) -> Res
         let namespace = if kind.namespaced { "/namespaces/{namespace}" } else { "" };
         paths.insert(format!("/{base}{namespace}/{}/{{name}}", kind.plural), json!({ "patch": patch(kind, version) }));
     }
-    Ok(json!({ "openapi": "3.0.0", "info": { "title": "Kubernetes", "version": "v1.36.2" }, "paths": paths }))
+    // No schemas: `kubectl explain` says so instead of stumbling over the missing map.
+    Ok(json!({
+        "openapi": "3.0.0", "info": { "title": "Kubernetes", "version": "v1.36.2" }, "paths": paths,
+        "components": { "schemas": {} },
+    }))
 }
 
 /// A PATCH that takes `fieldValidation`. Without a body described, kubectl merges by the types it was built with.

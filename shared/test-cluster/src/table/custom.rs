@@ -54,7 +54,7 @@ fn cell(of: &str, found: &[&Value], now: Timestamp) -> Value {
     let Some(first) = found.first() else { return Value::Null };
     match (of, first) {
         (_, Value::Null) => Value::Null,
-        ("string", _) => found.iter().map(|it| plain(it)).collect::<Vec<_>>().join(" ").into(),
+        ("string", _) => plain(first).into(),
         ("integer", Value::Number(number)) => {
             // A fraction is cut off.
             number.as_i64().or_else(|| number.as_f64().map(|it| it as i64)).map_or(Value::Null, Value::from)
@@ -66,16 +66,10 @@ fn cell(of: &str, found: &[&Value], now: Timestamp) -> Value {
     }
 }
 
-/// A value as plain text: lists in brackets, maps with their keys.
+/// A value as plain text; lists and maps as JSON.
 fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
-        Value::Null => "<nil>".into(),
-        Value::Array(list) => format!("[{}]", list.iter().map(plain).collect::<Vec<_>>().join(" ")),
-        Value::Object(map) => {
-            let pairs: Vec<String> = map.iter().map(|(key, value)| format!("{key}:{}", plain(value))).collect();
-            format!("map[{}]", pairs.join(" "))
-        }
         other => other.to_string(),
     }
 }
