@@ -103,6 +103,10 @@ impl Normaliser {
             self.learn_generated(&map);
         }
         map.remove("storageVersionHash");
+        if key == "columnDefinitions" {
+            // kubectl shows none, and ours has none.
+            map.remove("description");
+        }
         let mut object = Map::new();
         for (key, value) in map {
             let inner = Around { list: around.list.filter(|_| key == "metadata" || key.starts_with('.')), ..around };
