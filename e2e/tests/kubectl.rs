@@ -451,3 +451,51 @@ async fn creating_by_command() {
     assert_eq!(get("Role", "r")["rules"][0]["verbs"], json!(["get", "list"]));
     assert_eq!(kubectl.ok("auth can-i get pods").await.trim(), "yes");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn acceptance_api_121_scaling() {
+    let kubectl = kubectl_or_skip!("kubectl: scale");
+    for (name, text) in [("samples.yaml", SAMPLES), ("web.yaml", WEB)] {
+        kubectl.file(name, text);
+        kubectl.ok(&format!("create -f {name}")).await;
+    }
+    for (object, kind) in
+        [("deployment/web", "Deployment"), ("statefulset/sts", "StatefulSet"), ("rs/rs", "ReplicaSet")]
+    {
+        kubectl.ok(&format!("scale {object} --replicas=5")).await;
+        let name = object.rsplit('/').next().unwrap();
+        assert_eq!(kubectl.cluster.get(kind, "default", name).unwrap()["spec"]["replicas"], 5);
+    }
+    kubectl.ok("scale deployment/web --current-replicas=5 --replicas=1").await;
+    kubectl.fails("scale deployment/web --current-replicas=5 --replicas=2", "Expected replicas to be 5, was 1").await;
+    kubectl.fails("scale job/j --replicas=2", "could not find the requested resource").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn draining_a_node() {
+    let kubectl = kubectl_or_skip!("kubectl: drain");
+    for name in ["n1", "n2"] {
+        kubectl.cluster.create(json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name } }));
+    }
+    for (name, node) in [("a", "n1"), ("b", "n1"), ("c", "n2")] {
+        kubectl.cluster.create(json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name, "namespace": "default" },
+            "spec": { "nodeName": node, "containers": [{ "name": "c", "image": "i" }] },
+            "status": { "phase": "Running" },
+        }));
+    }
+    let drains = kubectl.command(&["drain", "n1", "--force", "--timeout=30s"]).spawn().unwrap();
+    let evicted = |name: &str| {
+        let pod = kubectl.cluster.get("pods", "default", name);
+        pod.is_some_and(|it| it["metadata"]["deletionTimestamp"].is_string())
+    };
+    let both = async || Ok((evicted("a") && evicted("b")).then_some(()));
+    eventually("the eviction of both pods", SOON, both).await.unwrap();
+    // The kubelet's part.
+    for name in ["a", "b"] {
+        kubectl.cluster.delete("pods", "default", name);
+    }
+    assert!(ends(drains).await.contains("node/n1 drained"));
+    assert_eq!(kubectl.cluster.get("nodes", "", "n1").unwrap()["spec"]["unschedulable"], true);
+    assert!(!evicted("c"), "another node's pod stays");
+}

@@ -22,6 +22,7 @@ cases! { "discovery":
     fn conformance_legacy_groups_of_extensions();
     fn conformance_legacy_rbac_and_reviews();
     fn conformance_legacy_core_kind_by_kind();
+    fn conformance_legacy_subresources_with_kinds_of_their_own();
     fn conformance_methods_on_documents();
     fn conformance_health();
     fn conformance_the_version();
