@@ -48,7 +48,11 @@ async fn play(world: World, size: Size) -> Result<(), String> {
     kind(&world, "example.com", "widgets", "Widget");
     kind(&world, "parts.example.com", "gadgets", "Gadget");
     // Gadgets are served by somebody who does not delete collections.
-    world.cluster().intercept(|call| {
+    let told = world.clone();
+    world.cluster().intercept(move |call| {
+        if call.verb == "delete" && !bears_uid(&call.body) {
+            told.breaks(format!("what is deleted by name is meant by its uid: DELETE {} does not name it", call.path));
+        }
         let refused = call.verb == "deletecollection" && call.resource == "gadgets";
         if refused { Verdict::status(405, "MethodNotAllowed", "not supported") } else { Verdict::Pass }
     });
@@ -119,6 +123,11 @@ fn promises(world: &World) {
         let kept = content && by_manager(write) && !is_deletion(write);
         if kept { Err(format!("{} changes {} {}", write.by, write.resource(), write.name())) } else { Ok(()) }
     });
+}
+
+/// Whoever bears the name by then shall not be taken for another one.
+fn bears_uid(options: &[u8]) -> bool {
+    serde_json::from_slice::<Value>(options).is_ok_and(|it| it["preconditions"]["uid"].is_string())
 }
 
 fn by_manager(write: &Write) -> bool {

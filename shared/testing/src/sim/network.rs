@@ -37,7 +37,7 @@ async fn carry(world: World, from: Arc<Incarnation>, request: Request<Body>) -> 
     if let Err(wrong) = from.sends(&asked, sent) {
         world.breaks(wrong);
     }
-    let number = world.counts().request();
+    let number = world.request();
     let fate = world.plan().request(&asked, number, sent);
     world.trace(|| {
         let trouble = if fate == Fate::Served { String::new() } else { format!("   !! {fate:?}") };

@@ -27,6 +27,9 @@ const EPOCH: i64 = 1_800_000_000;
 /// Between two looks whether the goal is reached.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// Requests while the clock stands still. Where there are more, processes wake each other for ever.
+const AT_ONE_INSTANT: u32 = 10_000;
+
 /// One run: a cluster, processes, and a network between them, on one thread, in virtual time. Clones are handles.
 #[derive(Clone)]
 pub struct World(Arc<Inner>);
@@ -38,6 +41,8 @@ struct Inner {
     trace: Trace,
     plan: Mutex<Plan>,
     counts: Counts,
+    /// When the last request came, and how many came together with it.
+    rush: Mutex<(Instant, u32)>,
     rng: Mutex<Rng>,
     /// Of the world's own tasks.
     scope: Mutex<Option<Scope>>,
@@ -213,6 +218,7 @@ impl World {
         let cluster = TestCluster::with_seed(clock.clone(), seed);
         cluster.set_recording(false);
         let inner = Inner {
+            rush: Mutex::new((clock.now(), 0)),
             trace: Trace::new(traced, clock.clone()),
             cluster,
             clock,
@@ -247,6 +253,20 @@ impl World {
 
     pub(crate) fn counts(&self) -> &Counts {
         &self.0.counts
+    }
+
+    /// Counts a request, and ends a run in which no time passes any more.
+    pub(crate) fn request(&self) -> u64 {
+        let now = self.now();
+        let together = {
+            let mut rush = self.0.rush.lock();
+            *rush = if rush.0 == now { (now, rush.1 + 1) } else { (now, 1) };
+            rush.1
+        };
+        if together == AT_ONE_INSTANT {
+            self.breaks(format!("{AT_ONE_INSTANT} requests at one instant: the processes go round in circles"));
+        }
+        self.counts().request()
     }
 
     pub(crate) fn trace(&self, what: impl FnOnce() -> String) {
