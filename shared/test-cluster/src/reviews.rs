@@ -25,7 +25,9 @@ pub(crate) fn answer(kind: &Kind, namespace: &str, mut body: Value) -> Result<Va
     fields.insert("kind".into(), kind.kind.clone().into());
     fields.insert("apiVersion".into(), kind.api_version().into());
     fields.insert("status".into(), status);
-    fields.entry("metadata").or_insert_with(|| json!({}));
+    if fields.get("metadata").is_none_or(Value::is_null) {
+        fields.insert("metadata".into(), json!({}));
+    }
     if kind.namespaced {
         meta::set(&mut body, "namespace", namespace);
     }

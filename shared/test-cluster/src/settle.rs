@@ -37,7 +37,8 @@ pub(crate) fn update(state: &mut State, kind: &Kind, current: &Value, next: &mut
         (kinds::SERVICES, Part::Main) => keep_addresses(current, next),
         _ => {}
     }
-    if part == Part::Main {
+    // These two get the labels of their template back, whichever door took them away.
+    if part == Part::Main || kind.is(kinds::JOBS) || kind.is(kinds::REPLICATION_CONTROLLERS) {
         defaults::fill(kind, next);
     }
     decode::complete(kind, next);

@@ -214,7 +214,7 @@ async fn a_status_put_replaces_status_and_metadata_and_keeps_spec() {
                 "status": { "conditions": [{ "type": "A", "status": "True" }] }, "spec": { "changed": true } })
     };
     // What stays of the metadata, by kind.
-    let cases = [(JOBS, vec![]), (DEPLOYMENTS, vec!["labels"]), (PODS, vec!["ownerReferences"])];
+    let cases = [(JOBS, vec!["labels"]), (DEPLOYMENTS, vec!["labels"]), (PODS, vec!["ownerReferences"])];
     for (path, kept) in cases {
         let mut body = json!({ "metadata": rich, "spec": { "a": 1 } });
         body["metadata"]["name"] = json!("x");
@@ -225,6 +225,8 @@ async fn a_status_put_replaces_status_and_metadata_and_keeps_spec() {
         for field in ["labels", "annotations", "finalizers", "ownerReferences"] {
             assert_eq!(!stored["metadata"][field].is_null(), kept.contains(&field), "{path} {field}");
         }
+        // Those of a Job are the template's, come back.
+        assert_eq!(stored["metadata"]["labels"]["l"].is_null(), path != DEPLOYMENTS, "{path}");
         server.put(&format!("{path}/x/status"), poor(&created)).await.refused(409, "Conflict", "");
         assert_eq!(server.get(&format!("{path}/x/status")).await.expect(200), stored);
     }
