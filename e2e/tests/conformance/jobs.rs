@@ -1,4 +1,44 @@
 use crate::topics::cases;
 
 cases! { "jobs":
+    fn conformance_a_job_with_negative_counts_is_refused();
+    fn conformance_a_job_that_always_restarts_is_refused();
+    fn conformance_a_job_with_indexes_it_does_not_have_is_refused();
+    fn conformance_a_job_with_too_many_indexes_is_refused();
+    fn conformance_a_job_with_a_bad_replacement_policy_is_refused();
+    fn conformance_a_job_with_a_bad_failure_policy_is_refused();
+    fn conformance_a_job_with_a_bad_success_policy_is_refused();
+    fn conformance_a_job_with_a_bad_manager_is_refused();
+    fn conformance_a_job_whose_pods_could_have_no_name_is_refused();
+    fn conformance_a_selector_by_hand();
+    fn conformance_labels_of_a_job_are_its_own();
+    fn conformance_defaults_of_an_indexed_job();
+    fn conformance_defaults_of_a_job_with_parallelism();
+    fn conformance_what_a_job_keeps();
+    fn conformance_what_a_job_may_change();
+    fn conformance_an_indexed_job_grows_with_its_parallelism();
+    fn conformance_the_template_of_a_running_job_stays();
+    fn conformance_the_template_of_a_suspended_job_may_move();
+    fn conformance_the_template_of_a_suspended_job_keeps_its_image();
+    fn acceptance_api_039_counters_of_a_job();
+    fn conformance_a_job_is_not_complete_and_failed();
+    fn conformance_success_is_not_failure();
+    fn conformance_an_end_of_a_job_is_announced();
+    fn conformance_a_complete_job_has_its_time();
+    fn conformance_the_time_of_completion_stays();
+    fn conformance_a_finished_job_has_nothing_left();
+    fn conformance_a_job_of_nothing_may_end_without_a_start();
+    fn conformance_succeeded_does_not_fall();
+    fn conformance_succeeded_of_an_elastic_job_may_fall();
+    fn conformance_an_end_of_a_job_stays();
+    fn conformance_a_complete_job_stays_complete();
+    fn conformance_met_criteria_stay_met();
+    fn conformance_the_start_of_a_job_stays();
+    fn conformance_the_start_of_a_suspended_job_may_change();
+    fn conformance_the_start_changes_as_a_job_resumes();
+    fn conformance_uncounted_pods_are_counted_once();
+    fn conformance_indexes_need_an_indexed_job();
+    fn conformance_completed_indexes_are_well_formed();
+    fn conformance_completed_and_failed_indexes_do_not_meet();
+    fn conformance_counters_are_not_negative();
 }
