@@ -96,6 +96,7 @@ async fn receive(
 
 /// Serves a request; what it writes is written in the name of its sender.
 async fn serve(shared: &Arc<Shared>, exchange: &Exchange) -> Response<ResponseBody> {
+    shared.state.lock().expire();
     let user_agent = exchange.headers.get(header::USER_AGENT).cloned();
     USER_AGENT.scope(user_agent, rest::serve(shared, exchange)).await
 }

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use clock::{Clock, Timestamp};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 
 use crate::{
@@ -63,7 +63,7 @@ impl TestCluster {
     #[must_use]
     pub fn with_options(clock: Clock, options: Options) -> Self {
         let Options { seed, managed_fields, history } = options;
-        let mut state = State::new(seed, history, managed_fields);
+        let mut state = State::new(seed, history, managed_fields, clock.clone());
         // The kind is built in, so there is no failure.
         let _ = apiservice::begin(&mut state, clock.wall());
         let state = Mutex::new(state);
@@ -91,6 +91,13 @@ impl TestCluster {
 
 /// Direct access: what a test arranges and inspects without a request.
 impl TestCluster {
+    /// The state as of now: what was due by now is gone.
+    fn state(&self) -> MutexGuard<'_, State> {
+        let mut state = self.shared.state.lock();
+        state.expire();
+        state
+    }
+
     /// Stores a new object as given, filled in as a creation does, but neither admitted nor validated: status, uid, times,
     /// generation and deletion stay as they are given.
     ///
@@ -100,7 +107,7 @@ impl TestCluster {
     #[expect(clippy::needless_pass_by_value, reason = "tests hand over a json!() literal")]
     pub fn create(&self, object: Value) -> Value {
         let api_version = object["apiVersion"].as_str().unwrap_or_default().to_owned();
-        let mut state = self.shared.state.lock();
+        let mut state = self.state();
         let kind = object["kind"].as_str().unwrap_or_default();
         let version_and_kind =
             |it: &&Arc<Kind>| it.kind == kind && it.versions.iter().any(|v| kinds::join(&it.group, v) == api_version);
@@ -135,7 +142,7 @@ impl TestCluster {
     #[must_use]
     #[track_caller]
     pub fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
-        let state = self.shared.state.lock();
+        let state = self.state();
         let kind = find(&state, resource);
         state.stored(&kind.table(), &storage_key(&kind, namespace, name)).map(|it| it.decode())
     }
@@ -147,7 +154,7 @@ impl TestCluster {
     /// If there is no such object.
     #[track_caller]
     pub fn update(&self, resource: &str, namespace: &str, name: &str, change: impl FnOnce(&mut Value)) -> Value {
-        let mut state = self.shared.state.lock();
+        let mut state = self.state();
         let kind = find(&state, resource);
         let (table, key) = (kind.table(), storage_key(&kind, namespace, name));
         let Some(current) = state.object(&table, &key) else { panic!("no {resource} {key}") };
@@ -177,7 +184,7 @@ impl TestCluster {
     /// What is not there is no error.
     #[track_caller]
     pub fn delete(&self, resource: &str, namespace: &str, name: &str) {
-        let mut state = self.shared.state.lock();
+        let mut state = self.state();
         let kind = find(&state, resource);
         let target = Target {
             table: kind.table(),
@@ -196,7 +203,7 @@ impl TestCluster {
     /// Removes an object at once, finalizers or not. What is not there is no error.
     #[track_caller]
     pub fn remove(&self, resource: &str, namespace: &str, name: &str) {
-        let mut state = self.shared.state.lock();
+        let mut state = self.state();
         let kind = find(&state, resource);
         let key = storage_key(&kind, namespace, name);
         match state.remove(&kind.table(), &key, self.shared.clock.wall()) {
@@ -209,7 +216,7 @@ impl TestCluster {
     #[must_use]
     #[track_caller]
     pub fn list(&self, resource: &str, namespace: &str) -> Vec<Value> {
-        let state = self.shared.state.lock();
+        let state = self.state();
         let kind = find(&state, resource);
         let objects = state.tables.get(&kind.table()).into_iter().flat_map(|it| it.objects.values());
         objects.filter(|it| namespace.is_empty() || it.namespace() == namespace).map(|it| it.decode()).collect()

@@ -6,7 +6,7 @@
 //! [`TestCluster::intercept`] and its neighbours. Time comes from the clock handed in, randomness from a seed.
 //!
 //! Reading order: `kinds` (what is served, as a table), `store` (objects, versions, history) and `stored` (one object as bytes), `rest` (routes and verbs),
-//! then one file per concern: `read`, `list`, `watch`, `write`, `validate`, `patch`, `json_patch`, `strategic`, `delete`, `namespace`, `scale`, `binding`, `eviction`,
+//! then one file per concern: `read`, `list`, `watch`, `write`, `validate`, `patch`, `json_patch`, `strategic`, `delete`, `namespace`, `scale`, `binding`, `eviction`, `expiry`,
 //! `crd`, `apiservice`, `discovery`, `openapi`, `protobuf`, `table` (what kubectl prints); `direct` and `serve` are the other doors, `observe` tells of writes; `answer` is how all of them speak, `cluster` the way of a request through `faults`.
 
 mod admission;
@@ -30,6 +30,7 @@ mod decode;
 mod delete;
 mod discovery;
 mod eviction;
+mod expiry;
 mod json_patch;
 mod label_selector;
 mod list;

@@ -5,11 +5,13 @@ use std::{
     sync::Arc,
 };
 
-use clock::Timestamp;
+use clock::{Clock, Timestamp};
 use serde_json::Value;
 
 use crate::{
-    Failure, crd, kinds,
+    Failure, crd,
+    expiry::Expiry,
+    kinds,
     kinds::Kind,
     meta,
     observe::Observers,
@@ -41,6 +43,8 @@ pub(crate) struct State {
     pub(crate) progress: signal::Sender,
     next_table: u64,
     next_address: u32,
+    pub(crate) expiry: Expiry,
+    pub(crate) clock: Clock,
 }
 
 /// The objects of one resource and how they came to be.
@@ -96,7 +100,7 @@ pub(crate) fn storage_key(kind: &Kind, namespace: &str, name: &str) -> String {
 }
 
 impl State {
-    pub(crate) fn new(seed: u64, history: usize, managed_fields: bool) -> Self {
+    pub(crate) fn new(seed: u64, history: usize, managed_fields: bool, clock: Clock) -> Self {
         let mut state = Self {
             version: 0,
             tables: BTreeMap::new(),
@@ -112,6 +116,8 @@ impl State {
             progress: signal::Sender::new(0),
             next_table: 0,
             next_address: 0,
+            expiry: Expiry::default(),
+            clock,
         };
         for kind in kinds::builtin().iter().filter(|it| it.has_table()) {
             state.open_table(kind.clone(), 0);
@@ -212,6 +218,7 @@ impl State {
         let event = it.record(limit, Event { version, change, object: stored, previous });
         let object = Arc::new(object);
         self.recent.add(&event.object, &object);
+        self.note_expiry(table, &event.object.key, version);
         self.advance(&event);
         Ok(object)
     }

@@ -235,7 +235,8 @@ impl Watching {
     fn look(&mut self) -> Found {
         // Marked as seen before looking: what comes later wakes again.
         self.signal.mark_unchanged();
-        let state = self.shared.state.lock();
+        let mut state = self.shared.state.lock();
+        state.expire();
         let Some((table, retired)) = state.watched(&self.view.target.table, self.table) else { return Found::Ended };
         if self.number < table.watches.broken_below {
             return Found::Broken;
@@ -277,9 +278,14 @@ impl Watching {
         }
     }
 
-    /// Waits for a change, the next bookmark or the end.
+    /// Waits for a change, the next bookmark, the end of an Event or its own.
     async fn wait(&mut self) {
-        let until = if self.bookmarks { self.next_bookmark.min(self.deadline) } else { self.deadline };
+        let mut until = if self.bookmarks { self.next_bookmark.min(self.deadline) } else { self.deadline };
+        if self.view.target.kind.is(kinds::EVENTS)
+            && let Some(due) = self.shared.state.lock().next_expiry()
+        {
+            until = until.min(due);
+        }
         tokio::select! {
             biased;
             () = self.signal.changed() => {}

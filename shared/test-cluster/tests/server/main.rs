@@ -8,6 +8,7 @@ mod kit;
 mod custom;
 mod deleting;
 mod discovery;
+mod expiring;
 mod faults;
 mod listing;
 mod loopback;
