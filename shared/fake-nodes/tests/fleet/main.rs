@@ -4,4 +4,5 @@
 
 mod nodes;
 mod pods;
+mod scheduling;
 mod world;
