@@ -42,13 +42,12 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Asked {
         }
     };
     let path = |name: &str| matches.get_one::<PathBuf>(name).cloned();
-    let timeout = matches.get_one::<u64>("timeout").copied().unwrap_or_default();
     Asked::Run(Box::new(Options {
         nodes: matches.get_one::<u64>("nodes").and_then(|it| usize::try_from(*it).ok()).unwrap_or(1),
         seed: matches.get_one::<u64>("seed").copied(),
         chaos: matches.get_flag("chaos"),
         until_done: matches.get_flag("until-done"),
-        timeout: Duration::from_secs(timeout),
+        timeout: matches.get_one::<Duration>("timeout").copied().unwrap_or_default(),
         kubeconfig: path("kubeconfig"),
         write_kubeconfig: path("write-kubeconfig"),
         manager: matches.get_many::<String>("manager").unwrap_or_default().cloned().collect(),
@@ -71,7 +70,7 @@ fn command() -> Command {
                 .value_parser(value_parser!(u64).range(1..=MOST_NODES)),
         )
         .arg(
-            number("seed", "Of everything random: equal seeds give equal faults, names and nodes")
+            number("seed", "Of everything random: equal seeds give equal names and faults by number; which node a pod gets is also a matter of time")
                 .value_parser(value_parser!(u64)),
         )
         .arg(
@@ -83,9 +82,9 @@ fn command() -> Command {
             Arg::new("timeout")
                 .long("timeout")
                 .help("How long --until-done waits")
-                .value_name("SECONDS")
-                .default_value("120")
-                .value_parser(value_parser!(u64).range(1..)),
+                .value_name("DURATION")
+                .default_value("2m")
+                .value_parser(patience),
         )
         .arg(file(
             "kubeconfig",
@@ -96,6 +95,15 @@ fn command() -> Command {
                 .conflicts_with("kubeconfig"),
         )
         .arg(Arg::new("manager").help("Flags for mini-kcm").last(true).action(ArgAction::Append).num_args(0..))
+}
+
+/// As kubectl and mini-kcm write durations: `90s`, `2m`.
+fn patience(text: &str) -> Result<Duration, String> {
+    match mini_kcm::flags::parse_duration(text) {
+        Ok(Duration::ZERO) => Err("must be longer than 0".to_owned()),
+        Ok(duration) => Ok(duration),
+        Err(err) => Err(err.to_string()),
+    }
 }
 
 #[cfg(test)]
@@ -116,10 +124,12 @@ mod tests {
 
     #[test]
     fn what_stands_after_two_dashes_is_for_the_manager() {
-        let Asked::Run(options) = typed("--nodes=2 --seed 7 --until-done -- -v=4 --standby=cold") else {
+        let Asked::Run(options) = typed("--nodes=2 --seed 7 --until-done --timeout 1m30s -- -v=4 --standby=cold")
+        else {
             panic!("no run")
         };
         assert_eq!((options.nodes, options.seed, options.until_done), (2, Some(7), true));
+        assert_eq!(options.timeout.as_secs(), 90);
         assert_eq!(options.manager, ["-v=4", "--standby=cold"]);
     }
 
@@ -130,6 +140,7 @@ mod tests {
             ("--nodes=many", "--nodes"),
             ("--seed=x", "--seed"),
             ("--timeout=0", "--timeout"),
+            ("--timeout=5", "missing unit"),
             ("--chaos --kubeconfig=f", "--chaos"),
             ("--write-kubeconfig=a --kubeconfig=f", "--write-kubeconfig"),
             ("--what", "--what"),

@@ -243,7 +243,7 @@ fn progress(sample: &Sample, user: &User, known: &Known) -> Progress {
 fn late(model: &Model, timeout: Duration) -> String {
     let going = model.rows.iter().filter(|it| it.progress.state != State::Done);
     let going: Vec<String> = going.map(|it| format!("{} ({})", it.name, it.progress.text)).collect();
-    format!("--timeout: after {} s not done: {}", timeout.as_secs(), going.join(", "))
+    format!("--timeout: after {timeout:?} not done: {}", going.join(", "))
 }
 
 fn nodes(seen: &crate::seen::Seen) -> Vec<String> {
@@ -329,8 +329,13 @@ fn manager_config(options: &Options, place: &Place) -> anyhow::Result<Option<Con
         "--secure-port=0".to_owned(),
     ];
     args.extend(options.manager.iter().cloned());
-    match flags::parse(args).map_err(anyhow::Error::msg)? {
-        Asked::Run(typed) => Ok(Some(Config::new(typed).map_err(|errors| anyhow::anyhow!(errors.join("; ")))?)),
+    // What is wrong with them came from the user.
+    let typed = || format!("-- {}", options.manager.join(" "));
+    match flags::parse(args).map_err(anyhow::Error::msg).with_context(typed)? {
+        Asked::Run(parsed) => {
+            let config = Config::new(parsed).map_err(|errors| anyhow::anyhow!(errors.join("; ")));
+            Ok(Some(config.with_context(typed)?))
+        }
         Asked::Print(text) => bail!("after --: {text}"),
     }
 }
