@@ -1,8 +1,8 @@
 # What CI checks, and the two commands of the README. Everything works without just: see .ci/run.
 
-# control plane, manager and a namespace that goes
-demo:
-    cargo run -p e2e --bin demo
+# a cluster in one terminal: API server, fake nodes, manager, samples
+playground *flags:
+    cargo run --release -p playground -- {{flags}}
 
 # everything that proves something
 test:

@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use crate::say;
 
 /// Where the binaries of a control plane are looked for unless `KUBEBUILDER_ASSETS` says otherwise.
-const DEFAULT_FOLDER: &str = "/usr/local/kubebuilder/bin";
+pub(crate) const DEFAULT_FOLDER: &str = "/usr/local/kubebuilder/bin";
 
 /// The folder with the binaries of a control plane.
 #[derive(Debug)]

@@ -9,17 +9,19 @@
 //! Reading order: [`Assets`] (which binaries), [`Site`] (where a server is), [`ControlPlane`], [`Manager`]; then [`Rest`] and [`eventually`], with
 //! which a scenario acts and waits; [`Audit`], what the server says was done; [`Proxy`] and [`Gateway`], which stand
 //! between a client and the server and misbehave; [`View`], informers without a manager; [`namespaces`] and [`objects`],
-//! what is created.
+//! what is created; [`Playground`] and [`Kubectl`], what a newcomer uses.
 
 mod assets;
 mod audit;
 pub mod conformance;
 mod control_plane;
 mod gateway;
+mod kubectl;
 mod manager;
 pub mod namespaces;
 pub mod objects;
 mod pki;
+mod playground;
 mod process;
 mod proxy;
 mod rest;
@@ -33,7 +35,9 @@ pub use assets::{Assets, assets_or_skip};
 pub use audit::{Audit, AuditEvent};
 pub use control_plane::{ControlPlane, Identity, Options};
 pub use gateway::Gateway;
+pub use kubectl::{Kubectl, kubectl_or_skip};
 pub use manager::{Build, Flavour, Launch, Manager, binary};
+pub use playground::Playground;
 pub use process::{Process, Signal, free_port};
 pub use proxy::Proxy;
 pub use rest::{Answer, Rest};

@@ -252,7 +252,7 @@ pub fn binary(build: Build) -> anyhow::Result<&'static Path> {
     };
     let found = once.get_or_init(|| match std::env::var_os("MINI_KCM") {
         Some(path) => Ok(PathBuf::from(path)),
-        None => cargo_build(flags).map_err(|err| format!("{err:#}")),
+        None => cargo_build("mini-kcm", flags).map_err(|err| format!("{err:#}")),
     });
     match found {
         Ok(path) => Ok(path),
@@ -260,10 +260,11 @@ pub fn binary(build: Build) -> anyhow::Result<&'static Path> {
     }
 }
 
-fn cargo_build(flags: &[&str]) -> anyhow::Result<PathBuf> {
+/// Builds a package and returns its program.
+pub(crate) fn cargo_build(package: &str, flags: &[&str]) -> anyhow::Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args(["build", "-p", "mini-kcm", "--message-format=json-render-diagnostics"]).args(flags);
+    command.args(["build", "-p", package, "--message-format=json-render-diagnostics"]).args(flags);
     let output = command.current_dir(env!("CARGO_MANIFEST_DIR")).output().context("cannot run cargo")?;
     if !output.status.success() {
         bail!("cargo build: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));

@@ -1,0 +1,84 @@
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, ExitStatus},
+    sync::OnceLock,
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+
+use crate::{Process, Signal, eventually};
+
+/// A running playground; killed when dropped.
+#[derive(Debug)]
+pub struct Playground {
+    process: Process,
+}
+
+impl Playground {
+    /// Starts it; `log` gets its lines.
+    ///
+    /// # Errors
+    /// If there is no such program.
+    pub fn start(flags: &[&str], log: PathBuf) -> anyhow::Result<Self> {
+        let mut command = Command::new(binary()?);
+        command.args(flags);
+        Ok(Self { process: Process::start("playground", &mut command, log)? })
+    }
+
+    /// What it has said so far.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn said(&self) -> anyhow::Result<String> {
+        self.process.log()
+    }
+
+    /// Waits until it has said something.
+    ///
+    /// # Errors
+    /// If it ends or is silent about it.
+    pub async fn says(&mut self, words: &str, within: Duration) -> anyhow::Result<()> {
+        eventually(&format!("the playground to say {words:?}"), within, async || {
+            let said = self.process.log()?;
+            if said.contains(words) {
+                return Ok(Some(Ok(())));
+            }
+            if let Some(status) = self.process.status()? {
+                return Ok(Some(Err(anyhow::anyhow!("it ended with {status}:\n{said}"))));
+            }
+            bail!("it said:\n{said}")
+        })
+        .await?
+    }
+
+    /// What Ctrl-C sends.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn interrupt(&mut self) -> anyhow::Result<()> {
+        self.process.signal(Signal::INT)
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// If it still runs after `within`; the message has what it said.
+    pub async fn exit(&mut self, within: Duration) -> anyhow::Result<ExitStatus> {
+        let ended = self.process.exit(within).await;
+        ended.with_context(|| self.process.log().unwrap_or_default())
+    }
+}
+
+/// `PLAYGROUND`, or what cargo builds for development, once for each run of a test binary.
+fn binary() -> anyhow::Result<&'static Path> {
+    static BINARY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let found = BINARY.get_or_init(|| match std::env::var_os("PLAYGROUND") {
+        Some(path) => Ok(PathBuf::from(path)),
+        None => crate::manager::cargo_build("playground", &[]).map_err(|err| format!("{err:#}")),
+    });
+    match found {
+        Ok(path) => Ok(path),
+        Err(why) => bail!("no playground: {why}"),
+    }
+}

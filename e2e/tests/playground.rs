@@ -1,0 +1,243 @@
+//! The playground as a newcomer meets it: started, driven with a real kubectl, ended with Ctrl-C.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests may fail like tests")]
+
+use std::{path::Path, time::Duration};
+
+use e2e::{ControlPlane, Identity, Kubectl, Options, Playground, assets_or_skip, eventually, kubectl_or_skip};
+use tempfile::TempDir;
+
+/// Long enough for a machine that compiles beside us.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A playground with kubectl beside it.
+struct Newcomer {
+    playground: Playground,
+    kubectl: Kubectl,
+    folder: TempDir,
+}
+
+impl Newcomer {
+    /// `None` after saying loudly that there is no kubectl.
+    async fn arrives(scenario: &str) -> Option<Self> {
+        let program = kubectl_or_skip(scenario)?;
+        let folder = tempfile::tempdir().unwrap();
+        let kubeconfig = folder.path().join("kubeconfig");
+        let flag = format!("--write-kubeconfig={}", kubeconfig.display());
+        let mut playground = Playground::start(&[&flag, "--seed=1"], folder.path().join("log")).unwrap();
+        playground.says("being created", PATIENCE).await.unwrap();
+        Some(Self { playground, kubectl: Kubectl::new(program, &kubeconfig), folder })
+    }
+
+    #[track_caller]
+    fn runs(&self, line: &str) -> String {
+        self.kubectl.run(line).unwrap_or_else(|err| panic!("{err:#}"))
+    }
+
+    #[track_caller]
+    fn says(&self, line: &str, words: &str) {
+        let said = self.runs(line);
+        assert!(said.contains(words), "kubectl {line} does not say {words:?}:\n{said}");
+    }
+
+    fn file(&self, name: &str, text: &str) -> String {
+        let path = self.folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    }
+}
+
+const DEPLOYMENT: &str = r"
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: playground}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: web, image: 'example.com/web:1'}]}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings, namespace: playground}
+data: {key: value}
+";
+
+const POD: &str = r"
+apiVersion: v1
+kind: Pod
+metadata:
+  name: mine
+  namespace: playground
+  annotations: {fake-nodes.mini-kcm.dev/start-after: 500ms, fake-nodes.mini-kcm.dev/run-for: 1s}
+spec:
+  restartPolicy: Never
+  containers: [{name: main, image: 'example.com/main:1'}]
+";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_is_applied_twice_changed_scaled_and_patched() {
+    let Some(newcomer) = Newcomer::arrives("apply, scale and patch on the playground").await else { return };
+    let file = newcomer.file("web.yaml", DEPLOYMENT);
+    let apply = format!("apply -f {file}");
+    newcomer.says(&apply, "deployment.apps/web created");
+    newcomer.says(&apply, "deployment.apps/web unchanged");
+    newcomer.says(&apply, "configmap/settings unchanged");
+    newcomer.file("web.yaml", &DEPLOYMENT.replace("web:1", "web:2"));
+    newcomer.says(&apply, "deployment.apps/web configured");
+    newcomer.says("get deployment web -n playground -o wide", "example.com/web:2");
+    newcomer.says("scale deployment web --replicas=5 -n playground", "deployment.apps/web scaled");
+    newcomer.says("get deployment web -n playground -o jsonpath={.spec.replicas}", "5");
+    let patch = r#"patch configmap settings -n playground --type=merge -p {"data":{"more":"yes"}}"#;
+    newcomer.says(patch, "configmap/settings patched");
+    newcomer.says("label configmap settings -n playground seen=true", "configmap/settings labeled");
+    newcomer.says("get configmap -l seen=true -n playground -o name", "configmap/settings");
+    newcomer.says("create configmap other -n playground --from-literal=a=b", "configmap/other created");
+    newcomer.says(&format!("delete -f {file}"), "configmap \"settings\" deleted");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_is_watched_described_and_deleted() {
+    let Some(newcomer) = Newcomer::arrives("watch, describe and delete on the playground").await else { return };
+    newcomer.says("get nodes", "NAME     STATUS   ROLES    AGE");
+    let nodes = newcomer.runs("get nodes --no-headers");
+    assert_eq!(nodes.lines().filter(|it| it.contains(" Ready ")).count(), 3, "{nodes}");
+    let log = newcomer.folder.path().join("watch");
+    let mut watch = newcomer.kubectl.start("get pods -n playground -w --no-headers", log.clone()).unwrap();
+    let file = newcomer.file("pod.yaml", POD);
+    newcomer.says(&format!("apply -f {file}"), "pod/mine created");
+    eventually("the watch to show the whole life of the pod", PATIENCE, async || {
+        let seen = std::fs::read_to_string(&log)?;
+        let life = ["Pending", "ContainerCreating", "Running", "Completed"];
+        let lines = || seen.lines().filter(|it| it.starts_with("mine "));
+        let missing = life.iter().find(|word| !lines().any(|it| it.contains(*word)));
+        anyhow::ensure!(missing.is_none(), "no {missing:?} in:\n{seen}");
+        Ok(Some(()))
+    })
+    .await
+    .unwrap();
+    watch.kill().unwrap();
+    let described = newcomer.runs("describe pod mine -n playground");
+    for words in ["Status:", "Succeeded", "Exit Code:", "Events:", "Scheduled", "Started"] {
+        assert!(described.contains(words), "{words} is not in:\n{described}");
+    }
+    newcomer.says("events -n playground --for pod/mine", "Successfully assigned playground/mine to node-");
+    newcomer.says("get events -n playground", "Scheduled");
+    newcomer.says("describe node node-1", "Allocatable:");
+
+    newcomer.runs("run stays -n playground --image=example.com/main:1");
+    newcomer.says("wait --for=condition=Ready pod/stays -n playground --timeout=30s", "pod/stays condition met");
+    newcomer.says("delete pod stays -n playground --wait=false", "pod \"stays\" deleted");
+    newcomer.runs("wait --for=delete pod/stays -n playground --timeout=30s");
+    newcomer.says("get pods -n playground --field-selector=metadata.name=stays --ignore-not-found -o name", "");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_foreground_deletion_waits_for_whoever_collects_garbage() {
+    let Some(newcomer) = Newcomer::arrives("foreground deletion on the playground").await else { return };
+    newcomer.runs(&format!("apply -f {}", newcomer.file("web.yaml", DEPLOYMENT)));
+    newcomer.runs("delete deployment web -n playground --cascade=foreground --wait=false");
+    newcomer.says("get deployment web -n playground -o jsonpath={.metadata.finalizers}", "foregroundDeletion");
+    // Nobody collects garbage here yet, so we say that the dependents are gone.
+    newcomer.runs(r#"patch deployment web -n playground --type=merge -p {"metadata":{"finalizers":null}}"#);
+    newcomer.runs("wait --for=delete deployment/web -n playground --timeout=30s");
+    newcomer.runs("delete namespace playground-farewell --ignore-not-found --timeout=60s");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ctrl_c_cleans_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("kubeconfig");
+    let flag = format!("--write-kubeconfig={}", kubeconfig.display());
+    let mut playground = Playground::start(&[&flag], folder.path().join("log")).unwrap();
+    playground.says("all samples are done", PATIENCE).await.unwrap();
+    assert!(kubeconfig.is_file());
+    let server = server_of(&kubeconfig);
+    assert!(std::net::TcpStream::connect(&server).is_ok());
+    playground.interrupt().unwrap();
+    let status = playground.exit(Duration::from_secs(30)).await.unwrap();
+    assert_eq!(status.code(), Some(0), "{}", playground.said().unwrap());
+    assert!(!kubeconfig.exists(), "the kubeconfig leads nowhere now");
+    assert!(std::net::TcpStream::connect(&server).is_err(), "the port is closed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn until_done_ends_with_zero_and_shows_every_sample() {
+    let said = done(&["--until-done", "--nodes=2", "--seed=5"]).await;
+    for sample in ["completion", "crash-loop", "room", "farewell"] {
+        let done = said.lines().any(|it| it.contains(sample) && it.ends_with("(done)"));
+        assert!(done, "{sample} is not done in:\n{said}");
+    }
+    let first = said.lines().find(|it| it.ends_with("(done)")).unwrap();
+    let seconds: f64 = first.split_whitespace().next().unwrap().parse().unwrap();
+    e2e::say(&format!("playground, built for development: the first sample is done {seconds} s after the start"));
+    assert!(seconds < 8.0, "{first}");
+    assert!(said.contains("$ kubectl delete namespace playground-farewell"), "{said}");
+    assert!(said.contains("finalizers remaining"), "the conditions are told:\n{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn chaos_is_shown_and_survived() {
+    let said = done(&["--until-done", "--chaos", "--seed=3", "--timeout=100s"]).await;
+    assert!(said.contains("fault: "), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_wrong_is_named_with_its_flag() {
+    let folder = tempfile::tempdir().unwrap();
+    let taken = folder.path().join("taken");
+    std::fs::write(&taken, "mine").unwrap();
+    let write = format!("--write-kubeconfig={}", taken.display());
+    for (number, (flags, words)) in [
+        (&["--until-done", "--timeout=1s"][..], "--timeout"),
+        (&["--kubeconfig=/nowhere/at-all"], "--kubeconfig /nowhere/at-all"),
+        (&[&*write], "--write-kubeconfig"),
+        (&["--", "--standby=hot"], "--standby"),
+        (&["--until-done", "--timeout=5s", "--", "--controllers=nobody"], "--controllers"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut playground = Playground::start(flags, folder.path().join(format!("log-{number}"))).unwrap();
+        let status = playground.exit(PATIENCE).await.unwrap();
+        let said = playground.said().unwrap();
+        assert_eq!(status.code(), Some(1), "{flags:?}: {said}");
+        assert!(said.contains(words), "{flags:?} is not told of {words}: {said}");
+    }
+    assert_eq!(std::fs::read_to_string(&taken).unwrap(), "mine");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_real_cluster_shows_the_same_and_keeps_nothing() {
+    let Some(assets) = assets_or_skip("the playground on a real cluster") else { return };
+    let plane = ControlPlane::start(assets, Options::default()).await.unwrap();
+    let flag = format!("--kubeconfig={}", plane.kubeconfig(Identity::Admin).unwrap().display());
+    let said = done(&[&flag, "--until-done", "--nodes=2", "--timeout=100s"]).await;
+    assert!(said.contains("farewell") && said.contains("all samples are done"), "{said}");
+    let admin = plane.admin().await.unwrap();
+    for path in ["/api/v1/nodes", "/api/v1/pods", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"] {
+        assert_eq!(admin.items(path).await.unwrap().len(), 0, "{path}");
+    }
+    for path in ["/api/v1/namespaces", "/apis/coordination.k8s.io/v1/leases"] {
+        let items = admin.items(path).await.unwrap();
+        let ours = items.iter().filter(|it| it["metadata"]["name"].as_str().unwrap().contains("playground"));
+        assert_eq!(ours.count(), 0, "{path}: {items:?}");
+    }
+}
+
+/// Runs a playground that must end with 0 and returns what it said.
+async fn done(flags: &[&str]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let mut playground = Playground::start(flags, folder.path().join("log")).unwrap();
+    let status = playground.exit(Duration::from_secs(150)).await.unwrap();
+    let said = playground.said().unwrap();
+    assert_eq!(status.code(), Some(0), "{said}");
+    said
+}
+
+fn server_of(kubeconfig: &Path) -> String {
+    let text = std::fs::read_to_string(kubeconfig).unwrap();
+    let line = text.lines().find_map(|it| it.trim().strip_prefix("server: https://")).unwrap();
+    line.to_owned()
+}
