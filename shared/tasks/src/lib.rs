@@ -8,7 +8,7 @@
 mod gate;
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     future::Future,
     panic::AssertUnwindSafe,
     sync::{Arc, Weak},
@@ -36,8 +36,9 @@ struct Inner {
 #[derive(Default)]
 struct Running {
     next: u64,
-    /// By number; `None` between the start of a task and the knowledge of its handle.
-    tasks: HashMap<u64, Option<AbortHandle>>,
+    /// By number, which is the order in which they end with the scope: a simulation repeats. `None` between the start of a
+    /// task and the knowledge of its handle.
+    tasks: BTreeMap<u64, Option<AbortHandle>>,
     /// The scope is gone: nothing starts any more.
     closed: bool,
 }
@@ -216,6 +217,32 @@ mod tests {
         drop(scope);
         task.ended().await;
         spawner.spawn("late", async { panic!("must not run") }).ended().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn tasks_end_in_the_order_in_which_they_started() {
+        struct Ends(u32, Arc<Mutex<Vec<u32>>>);
+        impl Drop for Ends {
+            fn drop(&mut self) {
+                self.1.lock().push(self.0);
+            }
+        }
+        let (scope, ended) = (Scope::new(), Arc::new(Mutex::new(Vec::new())));
+        let started: Vec<Task> = (0..20)
+            .map(|number| {
+                let ends = Ends(number, ended.clone());
+                scope.spawner().spawn("sleeper", async move {
+                    let _ends = ends;
+                    std::future::pending().await
+                })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        drop(scope);
+        for task in started {
+            task.ended().await;
+        }
+        assert_eq!(*ended.lock(), (0..20).collect::<Vec<_>>());
     }
 
     #[tokio::test(start_paused = true)]
