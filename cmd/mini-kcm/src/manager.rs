@@ -11,7 +11,7 @@ use controller::{Builder, Controller, Deps as ControllerDeps};
 use events::{ObjectReference, Recorder, Type};
 use futures::future::join_all;
 use informer::Informers;
-use leader_election::{Elector, Signal};
+use leader_election::{Elector, ReleaseError, Signal};
 use metrics::Metrics;
 use tasks::{Scope, Task};
 use tokio_util::sync::CancellationToken;
@@ -152,7 +152,11 @@ impl Manager {
                     // The Lease may just have become ours: nobody is to wait for its expiry.
                     let released = elector.release(None).await;
                     self.informers.shut_down().await;
-                    return released.map_err(|err| err.to_string());
+                    return match released {
+                        // Another one's is not ours to give back: a try of ours, however it ended, came too late.
+                        Ok(()) | Err(ReleaseError::TakenBy(_)) => Ok(()),
+                        Err(err) => Err(err.to_string()),
+                    };
                 }
                 panic = self.deps.scope.panicked() => return Err(panic),
                 signal = elector.next() => signal,

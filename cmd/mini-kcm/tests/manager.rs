@@ -15,7 +15,7 @@ use mini_kcm::{
 };
 use serde_json::{Value, json};
 use tasks::Scope;
-use test_cluster::{Recorded, TestCluster, Verdict};
+use test_cluster::{Call, Recorded, TestCluster, Verdict};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
@@ -262,6 +262,26 @@ async fn a_long_pass_ends_between_two_calls_when_the_manager_stops() {
     assert_eq!(leader.ended().await, Exit::Clean);
     assert!(begin.elapsed() < Duration::from_secs(9), "{:?}", begin.elapsed());
     assert_eq!(lease(&cluster)["spec"]["holderIdentity"], "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_that_once_tried_for_the_lease_and_failed_stops_in_order() {
+    let cluster = cluster();
+    let ours = |call: &Call| call.verb == "create" && call.resource == "leases";
+    cluster.intercept(move |call| if ours(call) { Verdict::text(500, "etcd failed") } else { Verdict::Pass });
+    let standby = Replica::start(&cluster, "a", &[]);
+    until("it has tried", || cluster.requests().iter().any(|it| it.verb == "create" && it.resource == "leases")).await;
+    cluster.create(json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "kube-controller-manager", "namespace": "kube-system"},
+        "spec": {
+            "holderIdentity": "b_1", "leaseDurationSeconds": 15, "leaseTransitions": 0,
+            "acquireTime": "2026-01-01T00:00:00.000000Z", "renewTime": "2026-01-01T00:00:00.000000Z",
+        },
+    }));
+    standby.stop.cancel();
+    assert_eq!(standby.ended().await, Exit::Clean, "another one's Lease is not ours to give back");
+    assert!(leads(&cluster, "b"));
 }
 
 #[tokio::test(start_paused = true)]
