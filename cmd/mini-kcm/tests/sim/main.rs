@@ -24,11 +24,35 @@ fn namespaces_sweep() {
 
 #[test]
 fn the_same_seed_gives_the_same_trace_byte_for_byte() {
+    let mut all = Vec::new();
     for seed in 0..8 {
-        let [one, other] = [(); 2].map(|()| sim::trace(&namespaces::wild(), seed).unwrap());
-        assert!(one.len() > 200, "seed {seed} does something: {}", one.len());
-        let differs = one.iter().zip(&other).find(|(a, b)| a != b);
-        assert_eq!(differs, None, "seed {seed}");
-        assert_eq!(one.len(), other.len(), "seed {seed}");
+        let trace = sim::trace(&namespaces::wild(), seed).unwrap();
+        assert!(trace.len() > 200, "seed {seed} does something: {}", trace.len());
+        same(&trace, &sim::trace(&namespaces::wild(), seed).unwrap(), &format!("seed {seed}"));
+        all.extend(trace);
     }
+    // What could differ is among it.
+    for what in ["crashed", "stands still", "is asked to stop", "frozen before"] {
+        assert!(all.iter().any(|line| line.contains(what)), "none of the seeds shows: {what}");
+    }
+    let leads = |name: &str| {
+        let lease = format!("{name} = Modified leases");
+        all.iter().any(|line| line.contains(&lease))
+    };
+    assert!(leads("a#1") && (leads("b#1") || leads("a#2")), "the Lease goes from one to another");
+}
+
+#[test]
+fn the_same_place_of_a_sweep_gives_the_same_trace_byte_for_byte() {
+    for place in ["crash-after-request:60", "pause-at-request:60", "freeze-before-event:20", "restart-in-past:80/60"] {
+        let [one, other] = [(); 2].map(|()| sim::trace_of(&namespaces::small(), place).unwrap());
+        assert!(one.iter().any(|line| line.contains("!!")), "{place} strikes");
+        same(&one, &other, place);
+    }
+}
+
+fn same(one: &[String], other: &[String], what: &str) {
+    let differs = one.iter().zip(other).find(|(a, b)| a != b);
+    assert_eq!(differs, None, "{what}");
+    assert_eq!(one.len(), other.len(), "{what}");
 }

@@ -15,6 +15,8 @@ const MS: Duration = Duration::from_millis(1);
 /// Where content may be.
 const KINDS: [&str; 6] =
     ["pods", "configmaps", "secrets", "jobs.batch", "widgets.example.com", "gadgets.parts.example.com"];
+/// By which managers are elected.
+const LEASE: &str = "kube-system/kube-controller-manager";
 /// A namespace that nobody deletes.
 const STAYS: &str = "stays";
 /// Until an API server may let objects into a namespace that terminates: it learns of that from a watch of its own.
@@ -60,13 +62,13 @@ async fn play(world: World, size: Size) -> Result<(), String> {
     for namespace in doomed.iter().map(String::as_str).chain([STAYS]) {
         fill(&world, namespace, size.objects, &mut rng);
     }
-    world.run("a", manager(&[]));
+    world.run_elected("a", LEASE, manager(&[]));
     world.spawn("kubelet", kubelet(world.clone()));
     if size.restless {
         world.spawn("trouble", trouble(world.clone(), rng.fork()));
     }
     world.sleep(MS * rng.u32(0..3_000)).await;
-    world.run("b", manager(&[]));
+    world.run_elected("b", LEASE, manager(&[]));
     for namespace in &doomed {
         world.sleep(MS * rng.u32(0..2_500)).await;
         world.cluster().delete("namespaces", "", namespace);

@@ -1,7 +1,10 @@
 use std::fmt;
 
 use client::Body;
+use futures::FutureExt;
 use http::{Method, Request, header};
+use http_body_util::BodyExt;
+use serde_json::Value;
 
 /// A request as the network sees it.
 #[derive(Debug, Clone)]
@@ -16,10 +19,15 @@ pub(crate) struct Asked {
     /// Empty for collections.
     pub(crate) name: String,
     pub(crate) subresource: String,
+    /// The object that a creation makes, or what a deletion asks for; nothing for everything else.
+    body: Value,
+    /// Of the Lease by which its sender is elected.
+    of_election: bool,
 }
 
 impl Asked {
-    pub(crate) fn of(request: &Request<Body>) -> Self {
+    /// `lease` is the Lease by which its sender is elected, as `namespace/name`.
+    pub(crate) fn of(request: &Request<Body>, lease: Option<&str>) -> Self {
         let path = request.uri().path().to_owned();
         let agent = request.headers().get(header::USER_AGENT).and_then(|it| it.to_str().ok()).unwrap_or_default();
         let mut asked = Self {
@@ -31,6 +39,8 @@ impl Asked {
             name: String::new(),
             subresource: String::new(),
             path: String::new(),
+            body: Value::Null,
+            of_election: false,
         };
         let segments: Vec<&str> = path.split('/').skip(1).collect();
         let (group, rest) = match segments.as_slice() {
@@ -52,7 +62,24 @@ impl Asked {
         }
         asked.namespace = namespace.to_owned();
         asked.path = path;
+        if matches!(asked.method, Method::POST | Method::DELETE) {
+            asked.body = read(request);
+        }
+        let names = match asked.made() {
+            Some(object) => object["metadata"]["name"].as_str().unwrap_or_default(),
+            None => asked.name.as_str(),
+        };
+        let lease = lease.and_then(|it| it.split_once('/'));
+        asked.of_election = asked.resource == "leases.coordination.k8s.io"
+            && asked.method != Method::DELETE
+            && lease == Some((asked.namespace.as_str(), names));
         asked
+    }
+
+    /// The object that it makes.
+    pub(crate) fn made(&self) -> Option<&Value> {
+        let makes = self.method == Method::POST && self.name.is_empty() && self.body["metadata"].is_object();
+        makes.then_some(&self.body)
     }
 
     pub(crate) fn is_write(&self) -> bool {
@@ -68,6 +95,13 @@ impl Asked {
         self.has("watch=true")
     }
 
+    /// Somebody else may do something to the same object just before, and it would matter. Nobody else makes our Lease in our
+    /// name.
+    pub(crate) fn is_raceable(&self) -> bool {
+        let careful = self.method == Method::DELETE && !self.name.is_empty() && self.body["preconditions"].is_object();
+        self.is_update() || careful || (self.made().is_some() && !self.of_election)
+    }
+
     /// A watch that shows what is there first.
     pub(crate) fn is_set(&self) -> bool {
         self.is_watch() && self.has("sendInitialEvents=true")
@@ -77,8 +111,9 @@ impl Asked {
         self.method == Method::GET && !self.resource.is_empty() && self.name.is_empty() && !self.is_watch()
     }
 
+    /// By which its sender is elected, and no other Lease.
     pub(crate) fn is_lease(&self) -> bool {
-        self.resource == "leases.coordination.k8s.io"
+        self.of_election
     }
 
     /// Only who leads may send this. The Lease itself, and what is said of it, stand beside the term; so do reviews and
@@ -101,6 +136,13 @@ impl Asked {
     fn has(&self, parameter: &str) -> bool {
         self.query.split('&').any(|it| it == parameter)
     }
+}
+
+/// The body, as JSON.
+pub(crate) fn read(request: &Request<Body>) -> Value {
+    // A body of bytes is there at once.
+    let Some(Ok(body)) = request.body().clone().collect().now_or_never() else { return Value::Null };
+    serde_json::from_slice(&body.to_bytes()).unwrap_or_default()
 }
 
 impl fmt::Display for Asked {

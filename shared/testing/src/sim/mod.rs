@@ -1,7 +1,7 @@
 //! Deterministic simulation: real processes against the test cluster, in virtual time, with faults from a seed.
 //!
 //! How to write one stands in `docs/simulation.md`. Reading order: [`Scenario`] and [`seeds`], [`sweep`] in `run`;
-//! [`World`] is what a scenario acts on, `process` what runs in it, `plan` who decides what goes wrong, `network` and
+//! [`World`] is what a scenario acts on, `process` what runs in it, `plan` (and `script`, for sweeps) who decides what goes wrong, `network` and
 //! `stream` where it goes wrong.
 
 mod asked;
@@ -10,6 +10,7 @@ mod panics;
 mod plan;
 mod process;
 mod run;
+mod script;
 mod stale;
 mod stream;
 mod trace;
@@ -17,5 +18,5 @@ mod world;
 
 pub use network::LONGEST_DELAY;
 pub use process::{Process, controller};
-pub use run::{Scenario, seeds, sweep, trace};
+pub use run::{Scenario, seeds, sweep, trace, trace_of};
 pub use world::{World, Write};

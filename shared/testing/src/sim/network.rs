@@ -8,13 +8,20 @@ use tower::ServiceExt;
 
 use super::{
     World,
-    asked::Asked,
+    asked::{self, Asked},
     plan::{Fate, Trouble},
     process::Incarnation,
     stale,
     stream::Stream,
     world::Writer,
 };
+
+/// Requests that no run needs.
+const ENDLESS: u64 = 100_000;
+/// A call without an answer is given up after a minute; what it leads to takes a moment.
+const GIVEN_UP: Duration = Duration::from_secs(75);
+/// Until a process that ended is there again.
+const BACK: Duration = Duration::from_secs(5);
 
 type Answer = Result<Response<Incoming>, BoxError>;
 
@@ -32,12 +39,17 @@ async fn carry(world: World, from: Arc<Incarnation>, request: Request<Body>) -> 
         // Killed within the present poll.
         return std::future::pending().await;
     }
-    let asked = Asked::of(&request);
+    let asked = Asked::of(&request, from.lease);
     let sent = world.now();
     if let Err(wrong) = from.sends(&asked, sent) {
         world.breaks(wrong);
     }
     let number = world.request();
+    // What never waits would not let anybody else see that it is broken.
+    if number >= ENDLESS {
+        world.breaks(format!("{number} requests, and no end: the last is {} > {asked}", from.name));
+        return std::future::pending().await;
+    }
     let fate = world.plan().request(&asked, number, sent);
     world.trace(|| {
         let trouble = if fate == Fate::Served { String::new() } else { format!("   !! {fate:?}") };
@@ -65,6 +77,7 @@ async fn carry(world: World, from: Arc<Incarnation>, request: Request<Body>) -> 
 /// Lets a request meet its fate.
 async fn meet(world: &World, from: &Arc<Incarnation>, asked: &Asked, request: Request<Body>, fate: Fate) -> Answer {
     let served = served(world.clone(), from.clone(), asked.clone(), request);
+    world.ails(fate.lasts());
     match fate {
         Fate::Served => served.await,
         Fate::Slow(time) => travels(world, served, time, true).await,
@@ -87,7 +100,9 @@ async fn meet(world: &World, from: &Arc<Incarnation>, asked: &Asked, request: Re
             Ok(trouble.answer())
         }
         Fate::Raced => {
-            world.touch(&asked.resource, &asked.namespace, &asked.name);
+            if !world.race(asked) {
+                world.plan().missed();
+            }
             served.await
         }
         Fate::CrashBefore => {
@@ -105,6 +120,9 @@ async fn meet(world: &World, from: &Arc<Incarnation>, asked: &Asked, request: Re
             served.await
         }
         Fate::Stopped => {
+            if from.stop.is_cancelled() {
+                world.plan().missed();
+            }
             from.stop.cancel();
             served.await
         }
@@ -134,6 +152,9 @@ async fn travels(
 
 /// Has the cluster serve a request, from a state of the past where that is allowed and planned.
 async fn served(world: World, from: Arc<Incarnation>, asked: Asked, request: Request<Body>) -> Answer {
+    if asked.is_set() || asked.not_older_than() == Some(0) {
+        world.counts().first_view(world.cluster().version());
+    }
     let past = asked.not_older_than().and_then(|oldest| {
         let newest = world.cluster().version();
         let version = world.plan().state(oldest, newest.max(oldest))?;
@@ -143,6 +164,8 @@ async fn served(world: World, from: Arc<Incarnation>, asked: Asked, request: Req
         let service = world.cluster().service();
         let asked_again = stale::rewrite(&asked, request, version, |it| service.clone().oneshot(it));
         if let Some(answer) = as_writer(&world, &from, &asked, asked_again).await? {
+            let now = world.now();
+            world.plan().showed_the_past(now);
             world.trace(|| format!("{}   !! shown the state of {version}", from.name));
             return Ok(answer);
         }
@@ -166,10 +189,28 @@ async fn as_writer<F: Future>(world: &World, from: &Arc<Incarnation>, asked: &As
 
 /// True for a Lease without a holder.
 fn gives_back(request: &Request<Body>) -> bool {
-    // A body of bytes is there at once.
-    let Some(Ok(body)) = futures::FutureExt::now_or_never(request.body().clone().collect()) else { return false };
-    let lease: Value = serde_json::from_slice(&body.to_bytes()).unwrap_or_default();
-    request.method() == Method::PUT && lease["spec"]["holderIdentity"].as_str().unwrap_or_default().is_empty()
+    request.method() == Method::PUT
+        && asked::read(request)["spec"]["holderIdentity"].as_str().unwrap_or_default().is_empty()
+}
+
+impl Fate {
+    /// How long until nobody waits for it any more.
+    fn lasts(self) -> Duration {
+        match self {
+            Self::Slow(time) | Self::OnItsWay(time) | Self::AnswerLate(time) | Self::Paused(time) => time + BACK,
+            Self::Hung => GIVEN_UP,
+            Self::Served => Duration::ZERO,
+            Self::Refused
+            | Self::Reset
+            | Self::AnswerLost
+            | Self::Answered(_)
+            | Self::ServedBut(_)
+            | Self::Raced
+            | Self::CrashBefore
+            | Self::CrashAfter
+            | Self::Stopped => BACK,
+        }
+    }
 }
 
 impl Trouble {

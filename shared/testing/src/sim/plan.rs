@@ -3,12 +3,12 @@ use std::time::Duration;
 use clock::Instant;
 use fastrand::Rng;
 
-use super::asked::Asked;
+use super::{asked::Asked, script::Script};
 
 const MS: Duration = Duration::from_millis(1);
 const SEC: Duration = Duration::from_secs(1);
 /// Longer than a lease lasts.
-const LONG_PAUSE: Duration = Duration::from_secs(25);
+pub(crate) const LONG_PAUSE: Duration = Duration::from_secs(25);
 /// A request that the network holds longer than this, beyond the end of its sender's term, would be applied in the term
 /// of another one: against that no fence helps, and no real network is known to do it behind a connection that lives.
 const WRITE_ON_ITS_WAY: u64 = 4_000;
@@ -35,7 +35,7 @@ pub(crate) enum Fate {
     Answered(Trouble),
     /// Served, but answered so.
     ServedBut(Trouble),
-    /// Somebody else changes the same object just before.
+    /// Somebody else changes the same object, or makes it, just before.
     Raced,
     CrashBefore,
     CrashAfter,
@@ -74,8 +74,8 @@ pub(crate) enum Shown {
     Expired,
     /// Silent from here on, but open.
     Frozen,
-    /// The connection breaks; the next try is refused, and the set that follows is as old as it may be.
-    BackInTime,
+    /// The connection breaks; the next try is refused, and the set that follows shows no more than the watch had.
+    Refused,
 }
 
 /// What happens to a whole process out of the blue.
@@ -123,66 +123,7 @@ enum Traffic {
     Lease,
 }
 
-/// One fault, at one place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Script {
-    pub(crate) kind: Kind,
-    pub(crate) at: u64,
-    /// What follows from a fault that takes two steps.
-    refuse_watch: bool,
-    go_back: bool,
-}
-
-/// What an exhaustive sweep does at each place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    CrashBefore,
-    CrashAfter,
-    LoseAnswer,
-    FailRequest,
-    ErrorAfter,
-    Race,
-    Pause,
-    Stop,
-    DelayEvent,
-    DropEvent,
-    ExpireEvent,
-    FreezeEvent,
-    BackInTime,
-    FirstView,
-}
-
-/// Where a fault can be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
-    Request,
-    Event,
-    Version,
-}
-
-/// Every kind, by the name under which `SWEEP` knows it.
-pub(crate) const KINDS: [(&str, Kind, Place); 14] = [
-    ("crash-before-request", Kind::CrashBefore, Place::Request),
-    ("crash-after-request", Kind::CrashAfter, Place::Request),
-    ("lose-answer", Kind::LoseAnswer, Place::Request),
-    ("fail-request", Kind::FailRequest, Place::Request),
-    ("error-after-request", Kind::ErrorAfter, Place::Request),
-    ("race-before-request", Kind::Race, Place::Request),
-    ("pause-at-request", Kind::Pause, Place::Request),
-    ("stop-at-request", Kind::Stop, Place::Request),
-    ("delay-event", Kind::DelayEvent, Place::Event),
-    ("drop-before-event", Kind::DropEvent, Place::Event),
-    ("expire-before-event", Kind::ExpireEvent, Place::Event),
-    ("freeze-before-event", Kind::FreezeEvent, Place::Event),
-    ("back-in-time-before-event", Kind::BackInTime, Place::Event),
-    ("first-view-at-version", Kind::FirstView, Place::Version),
-];
-
 impl Plan {
-    pub(crate) fn script(kind: Kind, at: u64) -> Self {
-        Self::Script(Script { kind, at, refuse_watch: false, go_back: false })
-    }
-
     pub(crate) fn random(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0x5eed_0fa1);
         let mut of = |choices: &[u32]| choices[rng.usize(..choices.len())];
@@ -203,11 +144,11 @@ impl Plan {
         }
     }
 
-    pub(crate) fn event(&mut self, number: u64) -> Shown {
+    pub(crate) fn event(&mut self, number: u64, now: Instant) -> Shown {
         match self {
             Self::Calm => Shown::Now,
             Self::Random(it) => it.event(),
-            Self::Script(it) => it.event(number),
+            Self::Script(it) => it.event(number, now),
         }
     }
 
@@ -216,9 +157,28 @@ impl Plan {
         match self {
             Self::Calm => None,
             Self::Random(it) => (it.stale && it.rng.bool()).then(|| it.rng.u64(oldest..=newest)),
-            Self::Script(it) if it.kind == Kind::FirstView => Some(it.at.clamp(oldest, newest)),
-            Self::Script(it) => std::mem::take(&mut it.go_back).then_some(oldest),
+            Self::Script(it) => it.state(oldest, newest),
         }
+    }
+
+    /// A state of the past was shown, as `state` had planned.
+    pub(crate) fn showed_the_past(&mut self, now: Instant) {
+        if let Self::Script(it) = self {
+            it.showed_the_past(now);
+        }
+    }
+
+    /// What was planned last could not be done: there was nothing that it could harm.
+    pub(crate) fn missed(&mut self) {
+        if let Self::Script(it) = self {
+            it.struck = false;
+        }
+    }
+
+    /// Whether every process crashes now that this version is stored.
+    pub(crate) fn all_crash_at(&mut self, version: u64) -> bool {
+        let Self::Script(it) = self else { return false };
+        it.all_crash_at(version)
     }
 
     /// How long until the next blow, for how long the one that was struck keeps a process down, and which it is.
@@ -296,7 +256,7 @@ impl Random {
             14 => Fate::Answered(Trouble::Timeout),
             15 => Fate::ServedBut(Trouble::Storage),
             16 => Fate::ServedBut(Trouble::Timeout),
-            17..=19 if asked.is_update() => Fate::Raced,
+            17..=19 if asked.is_raceable() => Fate::Raced,
             17..=19 => Fate::Served,
             20 => Fate::CrashBefore,
             21 => Fate::CrashAfter,
@@ -338,63 +298,5 @@ fn on_its_way(asked: &Asked) -> u64 {
         true if asked.is_lease() => 12_000,
         true => WRITE_ON_ITS_WAY,
         false => 40_000,
-    }
-}
-
-impl Script {
-    fn request(&mut self, asked: &Asked, number: u64) -> Fate {
-        if self.kind == Kind::FirstView && asked.is_set() {
-            return Fate::Answered(Trouble::NoStream);
-        }
-        if self.refuse_watch && asked.is_watch() && !asked.is_set() {
-            self.refuse_watch = false;
-            self.go_back = true;
-            return Fate::Answered(Trouble::Storage);
-        }
-        if number != self.at {
-            return Fate::Served;
-        }
-        match self.kind {
-            Kind::CrashBefore => Fate::CrashBefore,
-            Kind::CrashAfter => Fate::CrashAfter,
-            Kind::LoseAnswer => Fate::AnswerLost,
-            Kind::FailRequest => Fate::Reset,
-            Kind::ErrorAfter => Fate::ServedBut(Trouble::Timeout),
-            Kind::Race if asked.is_update() => Fate::Raced,
-            Kind::Pause => Fate::Paused(LONG_PAUSE),
-            Kind::Stop => Fate::Stopped,
-            Kind::Race
-            | Kind::DelayEvent
-            | Kind::DropEvent
-            | Kind::ExpireEvent
-            | Kind::FreezeEvent
-            | Kind::BackInTime
-            | Kind::FirstView => Fate::Served,
-        }
-    }
-
-    fn event(&mut self, number: u64) -> Shown {
-        if number != self.at {
-            return Shown::Now;
-        }
-        match self.kind {
-            Kind::DelayEvent => Shown::Late(LONG_PAUSE),
-            Kind::DropEvent => Shown::Reset,
-            Kind::ExpireEvent => Shown::Expired,
-            Kind::FreezeEvent => Shown::Frozen,
-            Kind::BackInTime => {
-                self.refuse_watch = true;
-                Shown::BackInTime
-            }
-            Kind::CrashBefore
-            | Kind::CrashAfter
-            | Kind::LoseAnswer
-            | Kind::FailRequest
-            | Kind::ErrorAfter
-            | Kind::Race
-            | Kind::Pause
-            | Kind::Stop
-            | Kind::FirstView => Shown::Now,
-        }
     }
 }

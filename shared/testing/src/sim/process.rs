@@ -72,7 +72,10 @@ pub fn controller(
 /// One place at which a process runs, again and again until it is stopped for good.
 pub(crate) struct Slot {
     pub(crate) name: &'static str,
+    lease: Option<&'static str>,
     main: Main,
+    /// How it ended last; a crash says nothing.
+    exit: Mutex<Result<(), String>>,
     current: Mutex<Option<Arc<Incarnation>>>,
     stopped: AtomicBool,
     ended: Notify,
@@ -89,21 +92,23 @@ pub(crate) struct Incarnation {
     killed: Notify,
     /// Everything of it is gone: whatever still acts was detached.
     gone: AtomicBool,
+    /// The Lease by which it is elected: without it no write of it is right.
+    pub(crate) lease: Option<&'static str>,
     leads: Mutex<Leading>,
+    /// Until when it stands still.
+    paused: Mutex<Option<Instant>>,
 }
 
 /// What the world knows of a term.
 #[derive(Default)]
 struct Leading {
-    /// It has asked for a Lease, so that its writes stand under a term.
-    elected: bool,
     /// When the last renewal was sent that it knows to be stored.
     renewed: Option<Instant>,
     released: bool,
 }
 
 impl Incarnation {
-    fn new(name: String) -> Self {
+    fn new(name: String, lease: Option<&'static str>) -> Self {
         Self {
             name,
             gate: Gate::new(),
@@ -111,7 +116,9 @@ impl Incarnation {
             dying: AtomicBool::new(false),
             killed: Notify::new(),
             gone: AtomicBool::new(false),
+            lease,
             leads: Mutex::default(),
+            paused: Mutex::default(),
         }
     }
 
@@ -134,11 +141,20 @@ impl Incarnation {
     pub(crate) fn pause(self: &Arc<Self>, world: &World, pause: Duration) {
         world.trace(|| format!("!! {} stands still for {pause:?}", self.name));
         self.gate.close();
+        world.ails(pause);
+        let until = world.now() + pause;
+        {
+            // Of two pauses the later end counts.
+            let mut paused = self.paused.lock();
+            *paused = (*paused).max(Some(until));
+        }
         let (it, told) = (self.clone(), world.clone());
         world.spawn("pause", async move {
             tokio::time::sleep(pause).await;
-            told.trace(|| format!("!! {} goes on", it.name));
-            it.go_on();
+            if it.paused.lock().is_some_and(|end| end <= told.now()) {
+                told.trace(|| format!("!! {} goes on", it.name));
+                it.go_on();
+            }
         });
     }
 
@@ -150,11 +166,10 @@ impl Incarnation {
 
     /// Says what is wrong with sending this now.
     pub(crate) fn sends(&self, asked: &Asked, now: Instant) -> Result<(), String> {
-        let mut leads = self.leads.lock();
-        leads.elected |= asked.is_lease();
-        if !leads.elected || !asked.needs_term() {
+        if self.lease.is_none() || !asked.needs_term() {
             return Ok(());
         }
+        let leads = self.leads.lock();
         match leads.renewed {
             _ if leads.released => Err(format!("{} sends {asked} after it released its Lease", self.name)),
             None => Err(format!("{} sends {asked} before its term", self.name)),
@@ -175,17 +190,15 @@ impl Incarnation {
     pub(crate) fn releases(&self) {
         self.leads.lock().released = true;
     }
-
-    pub(crate) fn is_elected(&self) -> bool {
-        self.leads.lock().elected
-    }
 }
 
 impl Slot {
-    pub(crate) fn new(name: &'static str, main: Main) -> Self {
+    pub(crate) fn new(name: &'static str, lease: Option<&'static str>, main: Main) -> Self {
         Self {
             name,
+            lease,
             main,
+            exit: Mutex::new(Ok(())),
             current: Mutex::default(),
             stopped: AtomicBool::new(false),
             ended: Notify::new(),
@@ -215,10 +228,15 @@ impl Slot {
         true
     }
 
+    /// How it ended.
+    pub(crate) fn exit(&self) -> Result<(), String> {
+        self.exit.lock().clone()
+    }
+
     /// Starts it, and starts it again whenever it has ended.
     pub(crate) async fn supervise(self: Arc<Self>, world: World) {
         for start in 1_u64.. {
-            let it = Arc::new(Incarnation::new(format!("{}#{start}", self.name)));
+            let it = Arc::new(Incarnation::new(format!("{}#{start}", self.name), self.lease));
             *self.current.lock() = Some(it.clone());
             if self.stopped.load(Ordering::Relaxed) {
                 it.stop.cancel();
@@ -252,6 +270,10 @@ impl Slot {
             biased;
             () = it.killed.notified() => None,
             exit = &mut root => Some(exit),
+        };
+        *self.exit.lock() = match &exit {
+            Some(Ok(Err(why))) => Err(why.clone()),
+            _ => Ok(()),
         };
         match exit {
             None => {

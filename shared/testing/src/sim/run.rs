@@ -1,5 +1,7 @@
 use std::{
+    collections::BTreeMap,
     future::Future,
+    panic::{self, AssertUnwindSafe},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -12,7 +14,8 @@ use parking_lot::Mutex;
 
 use super::{
     World, panics,
-    plan::{KINDS, Kind, Place, Plan},
+    plan::Plan,
+    script::{At, KINDS, Kind, Place, Script},
 };
 
 /// Seeds that are tried where `SEEDS` does not say.
@@ -45,14 +48,14 @@ impl Scenario {
 #[derive(Debug, Clone, Copy)]
 enum Run {
     Seed(u64),
-    Place(&'static str, Kind, u64),
+    Place(&'static str, Kind, At),
 }
 
 impl Run {
     fn plan(self) -> Plan {
         match self {
             Self::Seed(seed) => Plan::random(seed),
-            Self::Place(_, kind, at) => Plan::script(kind, at),
+            Self::Place(_, kind, at) => Plan::Script(Script::new(kind, at)),
         }
     }
 
@@ -103,7 +106,16 @@ pub fn sweep(scenario: &Scenario) {
 /// # Errors
 /// Why it failed.
 pub fn trace(scenario: &Scenario, seed: u64) -> Result<Vec<String>, String> {
-    let played = once(scenario, Run::Seed(seed).plan(), seed, true);
+    let played = once(scenario, Run::Seed(seed), true);
+    played.result.map(|()| played.trace)
+}
+
+/// The trace of one place of a sweep, named as in `SWEEP`.
+///
+/// # Errors
+/// Why it failed.
+pub fn trace_of(scenario: &Scenario, place: &str) -> Result<Vec<String>, String> {
+    let played = once(scenario, named(place), true);
     played.result.map(|()| played.trace)
 }
 
@@ -111,25 +123,37 @@ struct Played {
     result: Result<(), String>,
     trace: Vec<String>,
     counts: [u64; 3],
-    version: u64,
+    /// When the first process was started, the newest that a first list was asked at, and the last.
+    versions: [u64; 3],
+    /// False for the fault of a sweep that could not be made.
+    struck: bool,
 }
 
 /// Every place of a run without faults.
 fn places(scenario: &Scenario) -> Vec<Run> {
-    let calm = once(scenario, Plan::Calm, 0, true);
+    let calm = play_plan(scenario, Plan::Calm, 0, true);
     if let Err(why) = calm.result {
         panic!("{} fails without any fault: {why}\n{}", scenario.name, tail(&calm.trace));
     }
     let [requests, events, _] = calm.counts;
+    let [started, first_view, last] = calm.versions;
     let of = |(name, kind, place)| {
-        let count = match place {
-            Place::Request => requests,
-            Place::Event => events,
-            Place::Version => calm.version,
+        let at: Vec<At> = match place {
+            Place::Request => (0..requests).map(At::number).collect(),
+            Place::Event => (0..events).map(At::number).collect(),
+            Place::View => (1..first_view).map(At::number).collect(),
+            Place::Restart => (started + 1..=last).flat_map(|it| restarts(started, it)).collect(),
         };
-        (0..count).map(move |at| Run::Place(name, kind, at))
+        at.into_iter().map(move |at| Run::Place(name, kind, at))
     };
     KINDS.into_iter().flat_map(of).collect()
+}
+
+/// What is seen after everything was killed at a version: the one before, one in the middle, and that of the first start.
+fn restarts(started: u64, number: u64) -> impl Iterator<Item = At> {
+    let mut views = vec![number - 1, started.midpoint(number), started];
+    views.dedup();
+    views.into_iter().map(move |view| At { number, view: Some(view) })
 }
 
 fn named(place: &str) -> Run {
@@ -153,6 +177,8 @@ fn play(scenario: &Scenario, runs: &[Run]) {
     let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
     let failed = Mutex::new(Vec::new());
     let totals = Mutex::new([0; 3]);
+    // By the kind of fault: places that it did not strike, and those that it did.
+    let strikes: Mutex<BTreeMap<&str, [u64; 2]>> = Mutex::default();
     let cores = std::thread::available_parallelism().map_or(1, usize::from).min(runs.len().max(1));
     std::thread::scope(|threads| {
         for _ in 0..cores {
@@ -161,7 +187,10 @@ fn play(scenario: &Scenario, runs: &[Run]) {
                     let number = next.fetch_add(1, Ordering::Relaxed);
                     let Some(&run) = runs.get(number) else { break };
                     let told = std::env::var_os("TRACE").is_some();
-                    let played = once(scenario, run.plan(), run.seed(), told);
+                    let played = once(scenario, run, told);
+                    if let Run::Place(name, ..) = run {
+                        strikes.lock().entry(name).or_insert([0; 2])[usize::from(played.struck)] += 1;
+                    }
                     for (total, count) in totals.lock().iter_mut().zip(played.counts) {
                         *total += count;
                     }
@@ -183,11 +212,19 @@ fn play(scenario: &Scenario, runs: &[Run]) {
     let [requests, events, writes] = *totals.lock();
     let runs = runs.len();
     say(&format!("{}: {runs} runs, {requests} requests, {events} watch events, {writes} writes", scenario.name));
+    let strikes = strikes.into_inner();
+    for (name, [missed, struck]) in &strikes {
+        say(&format!("{}: {name} struck at {struck} of {} places", scenario.name, missed + struck));
+    }
+    if !strikes.is_empty() {
+        let all = strikes.values().map(|it| it[1]).sum::<u64>();
+        say(&format!("{}: {all} places struck", scenario.name));
+    }
 }
 
 /// What a failure says: why, how it came to that, and how to see it again.
 fn report(scenario: &Scenario, run: Run, why: &str) -> String {
-    let again = once(scenario, run.plan(), run.seed(), true);
+    let again = once(scenario, run, true);
     let differs = match &again.result {
         Err(now) if now == why => String::new(),
         other => format!("\nPLAYED AGAIN IT ENDED OTHERWISE, so something is not repeatable: {other:?}"),
@@ -221,18 +258,59 @@ fn command(variable: &str) -> String {
 }
 
 /// Plays one run to its end, on this thread.
-fn once(scenario: &Scenario, plan: Plan, seed: u64, traced: bool) -> Played {
+fn once(scenario: &Scenario, run: Run, traced: bool) -> Played {
+    let played = play_plan(scenario, run.plan(), run.seed(), traced);
+    let missed = matches!(run, Run::Place(_, kind, _) if kind.always_strikes()) && !played.struck;
+    match played.result {
+        Ok(()) if missed => Played { result: Err("there is no such place: nothing was struck".to_owned()), ..played },
+        _ => played,
+    }
+}
+
+fn play_plan(scenario: &Scenario, plan: Plan, seed: u64, traced: bool) -> Played {
     panics::listen();
+    let world = Mutex::new(None);
+    let result = panic::catch_unwind(AssertUnwindSafe(|| live_and_die(scenario, plan, seed, traced, &world)));
+    let panics = panics::heard();
+    let result = match result {
+        Ok(result) if panics.is_empty() => result,
+        _ => Err(format!("panicked: {}", panics.join("; "))),
+    };
+    let world: Option<World> = world.into_inner();
+    let Some(world) = world else { panic!("no world: {result:?}") };
+    let [started, first_view] = world.counts().views();
+    let struck = matches!(&*world.plan(), Plan::Script(it) if it.struck);
+    Played {
+        result,
+        trace: world.take_trace(),
+        counts: world.counts().all(),
+        versions: [started, first_view, world.cluster().version()],
+        struck,
+    }
+}
+
+/// A whole run. The world is left behind however it ends.
+fn live_and_die(
+    scenario: &Scenario,
+    plan: Plan,
+    seed: u64,
+    traced: bool,
+    left: &Mutex<Option<World>>,
+) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    let Ok(runtime) = runtime else { panic!("no runtime") };
-    let played = runtime.block_on(async {
+    let runtime = runtime.map_err(|err| err.to_string())?;
+    runtime.block_on(async {
         let world = World::new(seed, plan, traced);
-        let body = (scenario.body)(world.clone());
+        *left.lock() = Some(world.clone());
+        let done = tokio::time::timeout(ENDLESS, lives(&world, scenario));
         let result = tokio::select! {
             biased;
             why = world.broken() => Err(why),
-            done = tokio::time::timeout(ENDLESS, lives(&world, body)) => {
-                done.unwrap_or_else(|_| Err("the scenario does not end".to_owned()))
+            // What panics in the scenario itself is told with its seed as everything else.
+            done = AssertUnwindSafe(done).catch_unwind() => match done {
+                Ok(Ok(done)) => done,
+                Ok(Err(_)) => Err("the scenario does not end".to_owned()),
+                Err(_) => Err("the scenario panicked".to_owned()),
             }
         };
         world.drop_all();
@@ -247,15 +325,12 @@ fn once(scenario: &Scenario, plan: Plan, seed: u64, traced: bool) -> Played {
         if let Err(why) = &result {
             world.trace(|| format!("## {why}"));
         }
-        Played { result, trace: world.take_trace(), counts: world.counts().all(), version: world.cluster().version() }
-    });
-    let panics = panics::heard();
-    let result = if panics.is_empty() { played.result } else { Err(format!("panicked: {}", panics.join("; "))) };
-    Played { result, ..played }
+        result
+    })
 }
 
-async fn lives(world: &World, body: BoxFuture<'static, Result<(), String>>) -> Result<(), String> {
-    body.await?;
+async fn lives(world: &World, scenario: &Scenario) -> Result<(), String> {
+    (scenario.body)(world.clone()).await?;
     world.end().await
 }
 

@@ -36,8 +36,7 @@ pub(crate) async fn rewrite<F: Future<Output = Answer>>(
         let begun = futures::stream::poll_fn(move |_| {
             std::task::Poll::Ready(first.pop_front().map(|it| Ok::<_, BoxError>(Frame::data(it))))
         });
-        let rest = futures::StreamExt::filter_map(http_body_util::BodyStream::new(rest), |it| async { Some(it) });
-        StreamBody::new(futures::StreamExt::chain(begun, rest)).boxed_unsync()
+        StreamBody::new(futures::StreamExt::chain(begun, http_body_util::BodyStream::new(rest))).boxed_unsync()
     })))
 }
 

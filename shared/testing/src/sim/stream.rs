@@ -100,7 +100,7 @@ impl Body for Stream {
         };
         let number = self.world.counts().event();
         let reset = || Poll::Ready(Some(Err("connection reset".into())));
-        let shown = self.world.plan().event(number);
+        let shown = self.world.plan().event(number, self.world.now());
         match shown {
             Shown::Now => {
                 self.shows(&line);
@@ -109,10 +109,11 @@ impl Body for Stream {
             Shown::Late(time) => {
                 self.world
                     .trace(|| format!("{} ~ {} !! late by {time:?}: {}", self.whose, self.number, summary(&line)));
+                self.world.ails(time);
                 self.held = Some((line, Box::pin(tokio::time::sleep(time))));
                 self.poll_frame(cx)
             }
-            Shown::Reset | Shown::BackInTime => {
+            Shown::Reset | Shown::Refused => {
                 self.ends("reset", &line);
                 reset()
             }

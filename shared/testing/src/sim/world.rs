@@ -1,9 +1,10 @@
 use std::{
+    collections::BTreeMap,
     future::Future,
     ops::Deref,
     sync::{
         Arc, Weak,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -17,6 +18,8 @@ use test_cluster::{TestCluster, Written};
 use tokio::sync::watch;
 
 use super::{
+    LONGEST_DELAY,
+    asked::Asked,
     plan::{Blow, Plan},
     process::{Incarnation, Main, Process, Slot},
     trace::Trace,
@@ -29,6 +32,10 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// Requests while the clock stands still. Where there are more, processes wake each other for ever.
 const AT_ONE_INSTANT: u32 = 10_000;
+/// Within which a process stops when nothing goes wrong: what controllers are given, and a moment to give the Lease back.
+const STOPS_AT_ONCE: Duration = Duration::from_secs(12);
+/// Namespaces that are there, whether or not they are stored.
+const SYSTEM: [&str; 2] = ["default", "kube-system"];
 
 /// One run: a cluster, processes, and a network between them, on one thread, in virtual time. Clones are handles.
 #[derive(Clone)]
@@ -48,8 +55,11 @@ struct Inner {
     scope: Mutex<Option<Scope>>,
     slots: Mutex<Vec<Arc<Slot>>>,
     writer: Mutex<Option<Writer>>,
-    /// Who wrote the holder that the Lease has now.
-    holder: Mutex<Option<Arc<Incarnation>>>,
+    calm: AtomicBool,
+    /// By Lease, as `namespace/name`: who wrote the holder that it has now.
+    holders: Mutex<BTreeMap<String, Option<Arc<Incarnation>>>>,
+    /// When whatever went wrong so far has found its end.
+    ails: Mutex<Option<Instant>>,
     invariants: Mutex<Vec<Invariant>>,
     broken: watch::Sender<Option<String>>,
 }
@@ -68,6 +78,10 @@ pub(crate) struct Counts {
     requests: AtomicU64,
     events: AtomicU64,
     writes: AtomicU64,
+    /// The version at which the first process was started.
+    started: AtomicU64,
+    /// The newest version that a first list, or a set, was asked at.
+    first_view: AtomicU64,
 }
 
 /// A stored write, with the objects before and after it, and the rest of the cluster as it is then.
@@ -92,6 +106,15 @@ impl Counts {
 
     pub(crate) fn event(&self) -> u64 {
         self.events.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn first_view(&self, version: u64) {
+        self.first_view.fetch_max(version, Ordering::Relaxed);
+    }
+
+    /// The version at which the first process was started, and the newest that a first list was asked at.
+    pub(crate) fn views(&self) -> [u64; 2] {
+        [&self.started, &self.first_view].map(|it| it.load(Ordering::Relaxed))
     }
 
     /// Requests, events, writes so far.
@@ -125,8 +148,19 @@ impl World {
     where
         F: Fn(Process) -> BoxFuture<'static, Result<(), String>> + Send + Sync + 'static,
     {
-        let main: Main = Arc::new(main);
-        let slot = Arc::new(Slot::new(name, main));
+        self.start(name, None, Arc::new(main));
+    }
+
+    /// The same for a process that may write only while it holds this Lease, named as `namespace/name`.
+    pub fn run_elected<F>(&self, name: &'static str, lease: &'static str, main: F)
+    where
+        F: Fn(Process) -> BoxFuture<'static, Result<(), String>> + Send + Sync + 'static,
+    {
+        self.start(name, Some(lease), Arc::new(main));
+    }
+
+    fn start(&self, name: &'static str, lease: Option<&'static str>, main: Main) {
+        let slot = Arc::new(Slot::new(name, lease, main));
         let first = {
             let mut slots = self.0.slots.lock();
             slots.push(slot.clone());
@@ -134,21 +168,9 @@ impl World {
         };
         self.spawn("supervisor", slot.supervise(self.clone()));
         if first {
+            self.0.counts.started.store(self.cluster().version(), Ordering::Relaxed);
             self.spawn("blows", self.clone().strike());
         }
-    }
-
-    /// Asks a process to stop, as SIGTERM does, and starts it no more.
-    pub fn stop(&self, name: &str) {
-        for slot in self.0.slots.lock().iter().filter(|it| it.name == name) {
-            slot.stop();
-        }
-    }
-
-    /// Whether a process runs now, however late it is.
-    #[must_use]
-    pub fn runs(&self, name: &str) -> bool {
-        self.0.slots.lock().iter().any(|it| it.name == name && it.current().is_some())
     }
 
     /// Something that happens beside, until the run ends.
@@ -163,11 +185,17 @@ impl World {
         tokio::time::sleep(time).await;
     }
 
-    /// From now on nothing goes wrong any more. What went wrong already stays: a frozen watch is frozen, what is late
-    /// comes late.
+    /// From now on nothing is drawn that goes wrong. What went wrong already stays: a frozen watch is frozen, what is late
+    /// comes late. The one fault of a sweep may still come: its place may be behind this.
     pub fn calm(&self) {
-        *self.plan() = Plan::Calm;
+        if self.0.calm.swap(true, Ordering::Relaxed) {
+            return;
+        }
         self.trace(|| "== calm".to_owned());
+        if matches!(*self.plan(), Plan::Script(_)) {
+            return;
+        }
+        *self.plan() = Plan::Calm;
         for slot in &*self.0.slots.lock() {
             if let Some(it) = slot.current() {
                 it.go_on();
@@ -175,16 +203,16 @@ impl World {
         }
     }
 
-    /// Whether nothing goes wrong any more: what happens beside should not either.
+    /// Whether nothing is drawn any more that goes wrong: what happens beside should not go wrong either.
     #[must_use]
     pub fn is_calm(&self) -> bool {
-        matches!(*self.plan(), Plan::Calm)
+        self.0.calm.load(Ordering::Relaxed)
     }
 
-    /// Waits until something is so.
+    /// Waits until something is so, and stays so until everything that was on its way has come.
     ///
     /// # Errors
-    /// When it is not so `within` this time.
+    /// When it is not so `within` this time, or not any more a little later.
     pub async fn eventually(&self, within: Duration, what: &str, so: impl Fn() -> bool) -> Result<(), String> {
         let until = self.now() + within;
         while !so() {
@@ -192,6 +220,14 @@ impl World {
                 return Err(format!("within {within:?} it never came true: {what}"));
             }
             tokio::time::sleep(LOOK).await;
+        }
+        let reached = self.now();
+        while self.now() < reached + LONGEST_DELAY {
+            tokio::time::sleep(LOOK).await;
+            if !so() {
+                let later = self.now().saturating_duration_since(reached);
+                return Err(format!("it came true, and {later:?} later it was so no more: {what}"));
+            }
         }
         Ok(())
     }
@@ -229,7 +265,9 @@ impl World {
             scope: Mutex::new(Some(Scope::new())),
             slots: Mutex::default(),
             writer: Mutex::default(),
-            holder: Mutex::default(),
+            calm: AtomicBool::new(false),
+            holders: Mutex::default(),
+            ails: Mutex::default(),
             invariants: Mutex::default(),
             broken: watch::Sender::new(None),
         };
@@ -294,14 +332,43 @@ impl World {
         })
     }
 
-    /// Somebody else changes an object, in a way that nobody cares for.
-    pub(crate) fn touch(&self, resource: &str, namespace: &str, name: &str) {
-        let cluster = self.cluster();
-        if cluster.get(resource, namespace, name).is_some() {
-            let number = cluster.version().to_string();
-            cluster
-                .update(resource, namespace, name, |it| it["metadata"]["annotations"]["sim/touched"] = number.into());
+    /// Something goes wrong whose end comes after this time.
+    pub(crate) fn ails(&self, time: Duration) {
+        if !time.is_zero() {
+            let end = self.now() + time;
+            let mut ails = self.0.ails.lock();
+            *ails = (*ails).max(Some(end));
         }
+    }
+
+    /// Somebody else comes first: makes the object that is to be made, or changes the one that is to be changed, in a way
+    /// that nobody cares for. False where neither can be.
+    pub(crate) fn race(&self, asked: &Asked) -> bool {
+        let cluster = self.cluster();
+        let Asked { resource, namespace, name, .. } = asked;
+        let Some(made) = asked.made() else {
+            let there = cluster.get(resource, namespace, name).is_some();
+            if there {
+                let number = cluster.version().to_string();
+                cluster.update(resource, namespace, name, |it| {
+                    it["metadata"]["annotations"]["sim/touched"] = number.into();
+                });
+            }
+            return there;
+        };
+        let Some(name) = made["metadata"]["name"].as_str().filter(|it| !it.is_empty()) else { return false };
+        let home = cluster.get("namespaces", "", namespace);
+        let ends = home.is_none_or(|it| it["metadata"]["deletionTimestamp"].is_string());
+        let refused = ends && !namespace.is_empty() && !SYSTEM.contains(&namespace.as_str());
+        if refused || !made["kind"].is_string() || cluster.get(resource, namespace, name).is_some() {
+            return false;
+        }
+        let mut made = made.clone();
+        if !namespace.is_empty() {
+            made["metadata"]["namespace"] = namespace.as_str().into();
+        }
+        cluster.create(made);
+        true
     }
 
     /// Waits until something is broken.
@@ -320,12 +387,29 @@ impl World {
     /// Stops every process in order; afterwards nothing runs any more.
     pub(crate) async fn end(&self) -> Result<(), String> {
         self.calm();
+        loop {
+            // What has not found its end may keep processes from stopping.
+            let ails = self.0.ails.lock().take();
+            let Some(end) = ails else { break };
+            tokio::time::sleep_until(end).await;
+        }
+        let asked = self.now();
+        self.trace(|| "== the end".to_owned());
         let slots = self.0.slots.lock().clone();
         slots.iter().for_each(|it| it.stop());
         for slot in slots {
             if !slot.ended().await {
                 return Err(format!("{} does not stop", slot.name));
             }
+            if self.0.ails.lock().is_some() {
+                // The fault of a sweep came into it.
+                continue;
+            }
+            let took = self.now().saturating_duration_since(asked);
+            if took > STOPS_AT_ONCE {
+                return Err(format!("{} needs {took:?} to stop, though nothing goes wrong", slot.name));
+            }
+            slot.exit().map_err(|why| format!("{} fails when it is asked to stop: {why}", slot.name))?;
         }
         Ok(())
     }
@@ -333,7 +417,9 @@ impl World {
     /// Drops everything that still runs.
     pub(crate) fn drop_all(&self) {
         drop(self.0.scope.lock().take());
-        self.0.holder.lock().take();
+        self.0.holders.lock().clear();
+        // A judge that knows this world would keep it for ever.
+        self.cluster().stop_intercepting();
     }
 
     /// Looks at a stored write.
@@ -354,8 +440,9 @@ impl World {
         if written.kind() == "Lease" {
             self.lease_stored(written, process.as_ref());
         }
-        if let Some(process) = process.as_ref().filter(|it| needs_term && it.is_elected()) {
-            let holds = self.0.holder.lock().as_ref().is_some_and(|it| Arc::ptr_eq(it, process));
+        if let Some((process, lease)) = process.as_ref().filter(|_| needs_term).and_then(|it| Some((it, it.lease?))) {
+            let holders = self.0.holders.lock();
+            let holds = holders.get(lease).and_then(Option::as_ref).is_some_and(|it| Arc::ptr_eq(it, process));
             if !holds {
                 let what = format!("{} {}", written.resource(), written.name());
                 self.breaks(format!("{} writes {what} though the Lease does not name it", process.name));
@@ -367,6 +454,13 @@ impl World {
                 self.breaks(format!("{what}: {why}"));
             }
         }
+        if self.plan().all_crash_at(written.version()) {
+            for process in self.0.slots.lock().iter().filter_map(|it| it.current()) {
+                self.trace(|| format!("!! {} is killed", process.name));
+                process.kill();
+            }
+            self.ails(LONGEST_DELAY);
+        }
     }
 
     fn lease_stored(&self, written: &Written, process: Option<&Arc<Incarnation>>) {
@@ -376,7 +470,8 @@ impl World {
         };
         let (before, after) = (holder_of(written.before()), holder_of(written.after()));
         if before != after {
-            *self.0.holder.lock() = process.filter(|_| !after.is_empty()).cloned();
+            let lease = format!("{}/{}", written.namespace(), written.name());
+            self.0.holders.lock().insert(lease, process.filter(|_| !after.is_empty()).cloned());
         }
     }
 
@@ -391,6 +486,7 @@ impl World {
             let slots = self.0.slots.lock().clone();
             let chosen = self.plan().below(slots.len());
             let Some(process) = slots[chosen].current() else { continue };
+            self.ails(LOOK * 5);
             match blow {
                 Blow::Crash => {
                     self.trace(|| format!("!! {} is killed", process.name));

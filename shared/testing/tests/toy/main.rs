@@ -1,6 +1,7 @@
 //! The example of `docs/simulation.md`: a small controller (`controller.rs`) and its simulation.
 
 mod controller;
+mod notices;
 
 use std::{collections::BTreeSet, time::Duration};
 

@@ -1,0 +1,210 @@
+use std::{fmt, str::FromStr, time::Duration};
+
+use clock::Instant;
+
+use super::{
+    asked::Asked,
+    plan::{Fate, LONG_PAUSE, Shown, Trouble},
+};
+
+/// For how long an API server is behind after everything was killed: until after another one leads.
+const BEHIND: Duration = LONG_PAUSE;
+
+/// One fault, at one place.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Script {
+    kind: Kind,
+    at: At,
+    /// The fault was made, and there was something that it could harm.
+    pub(crate) struck: bool,
+    /// What follows from a fault that takes two steps.
+    refuse_watch: bool,
+    go_back: bool,
+    crashed: bool,
+    /// Until when the server that showed the past has nothing newer to show.
+    behind: Option<Instant>,
+}
+
+/// Which one of the requests, events or versions of a run, and which version is shown where that is to be said too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct At {
+    pub(crate) number: u64,
+    pub(crate) view: Option<u64>,
+}
+
+/// What an exhaustive sweep does at each place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    CrashBefore,
+    CrashAfter,
+    LoseAnswer,
+    FailRequest,
+    ErrorAfter,
+    Race,
+    Pause,
+    Stop,
+    DelayEvent,
+    DropEvent,
+    ExpireEvent,
+    FreezeEvent,
+    RelistOld,
+    FirstView,
+    RestartInPast,
+}
+
+/// Where a fault can be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    Request,
+    Event,
+    /// A version that a first list may show.
+    View,
+    /// A version after which everything is killed, and an earlier one that is seen after it.
+    Restart,
+}
+
+/// Every kind, by the name under which `SWEEP` knows it.
+pub(crate) const KINDS: [(&str, Kind, Place); 15] = [
+    ("crash-before-request", Kind::CrashBefore, Place::Request),
+    ("crash-after-request", Kind::CrashAfter, Place::Request),
+    ("lose-answer", Kind::LoseAnswer, Place::Request),
+    ("fail-request", Kind::FailRequest, Place::Request),
+    ("error-after-request", Kind::ErrorAfter, Place::Request),
+    ("race-before-request", Kind::Race, Place::Request),
+    ("pause-at-request", Kind::Pause, Place::Request),
+    ("stop-at-request", Kind::Stop, Place::Request),
+    ("delay-event", Kind::DelayEvent, Place::Event),
+    ("drop-before-event", Kind::DropEvent, Place::Event),
+    ("expire-before-event", Kind::ExpireEvent, Place::Event),
+    ("freeze-before-event", Kind::FreezeEvent, Place::Event),
+    ("relist-old-before-event", Kind::RelistOld, Place::Event),
+    ("first-view-at-version", Kind::FirstView, Place::View),
+    ("restart-in-past", Kind::RestartInPast, Place::Restart),
+];
+
+impl At {
+    pub(crate) fn number(number: u64) -> Self {
+        Self { number, view: None }
+    }
+}
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.view {
+            None => write!(f, "{}", self.number),
+            Some(view) => write!(f, "{}/{view}", self.number),
+        }
+    }
+}
+
+impl FromStr for At {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.split_once('/') {
+            None => Ok(Self::number(text.parse()?)),
+            Some((number, view)) => Ok(Self { number: number.parse()?, view: Some(view.parse()?) }),
+        }
+    }
+}
+
+impl Kind {
+    /// Until its fault a run is the one without faults, in which the place was: so it is made. The others need something
+    /// that not every place has: an object that can be changed, a process that was not yet asked to stop, an older state.
+    pub(crate) fn always_strikes(self) -> bool {
+        !matches!(self, Self::Race | Self::Stop | Self::RelistOld | Self::FirstView | Self::RestartInPast)
+    }
+}
+
+impl Script {
+    pub(crate) fn new(kind: Kind, at: At) -> Self {
+        Self { kind, at, struck: false, refuse_watch: false, go_back: false, crashed: false, behind: None }
+    }
+
+    pub(crate) fn request(&mut self, asked: &Asked, number: u64) -> Fate {
+        if asked.is_set() && (self.kind == Kind::FirstView || self.crashed) {
+            return Fate::Answered(Trouble::NoStream);
+        }
+        if self.refuse_watch && asked.is_watch() && !asked.is_set() {
+            self.refuse_watch = false;
+            self.go_back = true;
+            return Fate::Answered(Trouble::Storage);
+        }
+        if number != self.at.number {
+            return Fate::Served;
+        }
+        let fate = match self.kind {
+            Kind::CrashBefore => Fate::CrashBefore,
+            Kind::CrashAfter => Fate::CrashAfter,
+            Kind::LoseAnswer => Fate::AnswerLost,
+            Kind::FailRequest => Fate::Reset,
+            Kind::ErrorAfter => Fate::ServedBut(Trouble::Timeout),
+            Kind::Race if asked.is_raceable() => Fate::Raced,
+            Kind::Pause => Fate::Paused(LONG_PAUSE),
+            Kind::Stop => Fate::Stopped,
+            Kind::Race
+            | Kind::DelayEvent
+            | Kind::DropEvent
+            | Kind::ExpireEvent
+            | Kind::FreezeEvent
+            | Kind::RelistOld
+            | Kind::FirstView
+            | Kind::RestartInPast => Fate::Served,
+        };
+        self.struck |= fate != Fate::Served;
+        fate
+    }
+
+    pub(crate) fn event(&mut self, number: u64, now: Instant) -> Shown {
+        if let Some(behind) = self.behind.filter(|it| *it > now) {
+            return Shown::Late(behind.saturating_duration_since(now));
+        }
+        if number != self.at.number {
+            return Shown::Now;
+        }
+        let shown = match self.kind {
+            Kind::DelayEvent => Shown::Late(LONG_PAUSE),
+            Kind::DropEvent => Shown::Reset,
+            Kind::ExpireEvent => Shown::Expired,
+            Kind::FreezeEvent => Shown::Frozen,
+            Kind::RelistOld => {
+                self.refuse_watch = true;
+                // It strikes with the list that shows less than this event.
+                return Shown::Refused;
+            }
+            Kind::CrashBefore
+            | Kind::CrashAfter
+            | Kind::LoseAnswer
+            | Kind::FailRequest
+            | Kind::ErrorAfter
+            | Kind::Race
+            | Kind::Pause
+            | Kind::Stop
+            | Kind::FirstView
+            | Kind::RestartInPast => Shown::Now,
+        };
+        self.struck |= shown != Shown::Now;
+        shown
+    }
+
+    pub(crate) fn state(&mut self, oldest: u64, newest: u64) -> Option<u64> {
+        match self.kind {
+            Kind::FirstView if oldest == 0 => Some(self.at.number.min(newest)),
+            Kind::RestartInPast if oldest == 0 && self.crashed => self.at.view.map(|it| it.min(newest)),
+            _ => std::mem::take(&mut self.go_back).then_some(oldest),
+        }
+    }
+
+    pub(crate) fn showed_the_past(&mut self, now: Instant) {
+        self.struck = true;
+        if self.kind == Kind::RestartInPast {
+            self.behind.get_or_insert(now + BEHIND);
+        }
+    }
+
+    pub(crate) fn all_crash_at(&mut self, version: u64) -> bool {
+        let now = self.kind == Kind::RestartInPast && !self.crashed && version == self.at.number;
+        self.crashed |= now;
+        now
+    }
+}
