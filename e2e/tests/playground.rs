@@ -105,6 +105,12 @@ async fn a_pod_is_watched_described_and_deleted() {
     assert_eq!(nodes.lines().filter(|it| it.contains(" Ready ")).count(), 3, "{nodes}");
     let log = newcomer.folder.path().join("watch");
     let mut watch = newcomer.kubectl.start("get pods -n playground -w --no-headers", log.clone()).unwrap();
+    // It lists first: what comes after that it cannot miss.
+    eventually("the watch to show a pod of a sample", PATIENCE, async || {
+        Ok(std::fs::read_to_string(&log)?.contains("flaky ").then_some(()))
+    })
+    .await
+    .unwrap();
     let file = newcomer.file("pod.yaml", POD);
     newcomer.says(&format!("apply -f {file}"), "pod/mine created");
     eventually("the watch to show the whole life of the pod", PATIENCE, async || {
