@@ -16,13 +16,13 @@ pub struct Playground {
 }
 
 impl Playground {
-    /// Starts it; `log` gets its lines.
+    /// Starts it; `log` gets its lines, and beside it is its temporary folder, which so goes with the test's.
     ///
     /// # Errors
     /// If there is no such program.
     pub fn start(flags: &[&str], log: PathBuf) -> anyhow::Result<Self> {
         let mut command = Command::new(binary()?);
-        command.args(flags);
+        command.args(flags).envs(log.parent().map(|it| ("TMPDIR", it)));
         Ok(Self { process: Process::start("playground", &mut command, log)? })
     }
 

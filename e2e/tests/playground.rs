@@ -12,7 +12,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A playground with kubectl beside it.
 struct Newcomer {
-    playground: Playground,
+    _playground: Playground,
     kubectl: Kubectl,
     folder: TempDir,
 }
@@ -26,7 +26,7 @@ impl Newcomer {
         let flag = format!("--write-kubeconfig={}", kubeconfig.display());
         let mut playground = Playground::start(&[&flag, "--seed=1"], folder.path().join("log")).unwrap();
         playground.says("being created", PATIENCE).await.unwrap();
-        Some(Self { playground, kubectl: Kubectl::new(program, &kubeconfig), folder })
+        Some(Self { _playground: playground, kubectl: Kubectl::new(program, &kubeconfig), folder })
     }
 
     #[track_caller]
@@ -166,6 +166,8 @@ async fn ctrl_c_cleans_up() {
     assert_eq!(status.code(), Some(0), "{}", playground.said().unwrap());
     assert!(!kubeconfig.exists(), "the kubeconfig leads nowhere now");
     assert!(std::net::TcpStream::connect(&server).is_err(), "the port is closed");
+    let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
+    assert_eq!(left, ["log"], "its temporary folder is gone");
 }
 
 #[tokio::test(flavor = "multi_thread")]
