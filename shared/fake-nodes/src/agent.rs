@@ -74,7 +74,7 @@ impl Agent {
             self.pods(pod).patch_status(name(pod), &params, &patch).await
         };
         match patiently(written).await {
-            Ok(_) => self.kubelet.written(pod, status),
+            Ok(answer) => self.kubelet.written(pod, status, answer.metadata.resource_version),
             Err(err) => self.refused(pod, &err, "status"),
         }
     }

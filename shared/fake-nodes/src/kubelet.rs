@@ -25,6 +25,8 @@ pub(crate) struct Kubelet {
     network: String,
     host: String,
     pods: BTreeMap<String, Held>,
+    /// Pods that had ended before we came, once they must go.
+    ended: BTreeMap<String, Leaving>,
     taken: BTreeSet<u8>,
 }
 
@@ -37,12 +39,21 @@ struct Held {
     number: u8,
     /// What the server has from us.
     written: Option<PodStatus>,
+    /// Versions of the pod that call for no word of ours: the one that we wrote on, those that our writes made, and the
+    /// one that was found to say what we say.
+    settled: Vec<Option<String>>,
+    leaving: Leaving,
+    /// The node fell silent for it already.
+    lost: bool,
+}
+
+/// How far the way of a pod out of the server is.
+#[derive(Debug, Default)]
+struct Leaving {
     /// Nothing is asked for before.
     again: Option<Timestamp>,
     /// The server has heard that all is over.
     removed: bool,
-    /// The node fell silent for it already.
-    lost: bool,
 }
 
 /// A call to make.
@@ -56,7 +67,7 @@ pub(crate) enum Todo {
 
 impl Kubelet {
     pub(crate) fn new(network: String, host: String) -> Self {
-        Self { network, host, pods: BTreeMap::new(), taken: BTreeSet::new() }
+        Self { network, host, pods: BTreeMap::new(), ended: BTreeMap::new(), taken: BTreeSet::new() }
     }
 
     /// What is to be done now, the pods of the node being these.
@@ -67,13 +78,17 @@ impl Kubelet {
         for held in gone.iter().filter_map(|it| self.pods.remove(it)) {
             self.taken.remove(&held.number);
         }
+        self.ended.retain(|it, _| there.contains(it.as_str()));
         let mut todo = Vec::new();
         for pod in pods {
             self.take(pod, now);
             match self.pods.get_mut(uid(pod)) {
                 Some(held) => held.decide(pod, now, &mut todo),
                 // It ended before we came.
-                None if must_go(pod) => todo.push(Todo::Remove { pod: pod.clone() }),
+                None if must_go(pod) => {
+                    let leaving = self.ended.entry(uid(pod).to_owned()).or_default();
+                    todo.extend(leaving.decide(pod, now));
+                }
                 None => {}
             }
         }
@@ -82,28 +97,35 @@ impl Kubelet {
 
     /// When there is something to do even if nothing is heard.
     pub(crate) fn next_deadline(&self, now: Timestamp) -> Option<Timestamp> {
-        self.pods.values().filter_map(|it| it.next_deadline(now)).min()
+        let held = self.pods.values().filter_map(|it| it.next_deadline(now));
+        held.chain(self.ended.values().filter_map(|it| it.next_deadline(now))).min()
     }
 
-    /// The server has this status.
-    pub(crate) fn written(&mut self, pod: &Pod, status: PodStatus) {
+    /// The server has this status, which made this version of the pod.
+    pub(crate) fn written(&mut self, pod: &Pod, status: PodStatus, version: Option<String>) {
         if let Some(held) = self.pods.get_mut(uid(pod)) {
             held.written = Some(status);
+            held.settled.extend([pod.metadata.resource_version.clone(), version]);
         }
     }
 
     /// The server has let the pod go, but for its finalizers.
     pub(crate) fn removed(&mut self, pod: &Pod) {
-        if let Some(held) = self.pods.get_mut(uid(pod)) {
-            held.removed = true;
+        if let Some(leaving) = self.leaving(pod) {
+            leaving.removed = true;
         }
     }
 
     /// The server did not do what was asked.
     pub(crate) fn refused(&mut self, pod: &Pod, now: Timestamp) {
-        if let Some(held) = self.pods.get_mut(uid(pod)) {
-            held.again = now.checked_add(AGAIN).ok();
+        if let Some(leaving) = self.leaving(pod) {
+            leaving.again = now.checked_add(AGAIN).ok();
         }
+    }
+
+    fn leaving(&mut self, pod: &Pod) -> Option<&mut Leaving> {
+        let uid = uid(pod);
+        self.pods.get_mut(uid).map(|it| &mut it.leaving).or_else(|| self.ended.get_mut(uid))
     }
 
     /// Takes in a pod seen for the first time, unless it has ended already.
@@ -127,8 +149,8 @@ impl Kubelet {
             addresses,
             number,
             written,
-            again: None,
-            removed: false,
+            settled: Vec::new(),
+            leaving: Leaving::default(),
             lost: known,
         };
         self.pods.insert(uid(pod).to_owned(), held);
@@ -137,14 +159,16 @@ impl Kubelet {
 
 impl Held {
     fn decide(&mut self, pod: &Arc<Pod>, now: Timestamp, todo: &mut Vec<Todo>) {
+        self.hear(pod);
         let Some(sandbox) = &mut self.sandbox else {
-            if !is_terminal(pod)
-                && self.is_due(now)
+            if is_terminal(pod) && must_go(pod) {
+                todo.extend(self.leaving.decide(pod, now));
+            } else if !is_terminal(pod)
+                && self.leaving.is_due(now)
+                && !self.is_settled(pod)
                 && let Some(status) = self.written.clone()
             {
                 todo.push(Todo::Write { pod: pod.clone(), status: Box::new(status) });
-            } else if must_go(pod) && self.is_due(now) && !self.removed {
-                todo.push(Todo::Remove { pod: pod.clone() });
             }
             return;
         };
@@ -158,18 +182,38 @@ impl Held {
             self.lost = true;
             todo.push(Todo::FallSilent { back_after: self.script.node_back_after });
         }
-        if !self.is_due(now) {
+        if !self.leaving.is_due(now) {
             return;
         }
-        if self.written.as_ref() != Some(&status) {
+        if self.written.as_ref() != Some(&status) || self.is_contradicted(pod, &status) {
             todo.push(Todo::Write { pod: pod.clone(), status: Box::new(status) });
-        } else if over && must_go(pod) && !self.removed {
-            todo.push(Todo::Remove { pod: pod.clone() });
+        } else if over && must_go(pod) {
+            todo.extend(self.leaving.decide(pod, now));
         }
     }
 
-    fn is_due(&self, now: Timestamp) -> bool {
-        self.again.is_none_or(|it| it <= now)
+    /// Versions before one of ours will not come again.
+    fn hear(&mut self, pod: &Pod) {
+        if let Some(at) = self.settled.iter().position(|it| *it == pod.metadata.resource_version) {
+            self.settled.drain(..at);
+        }
+    }
+
+    fn is_settled(&self, pod: &Pod) -> bool {
+        self.settled.contains(&pod.metadata.resource_version)
+    }
+
+    /// As a kubelet: what others wrote over our part of the status is put right, but for an end that they declared. Asked
+    /// once for each version, so that a server which stores it a little differently is not told for ever.
+    fn is_contradicted(&mut self, pod: &Pod, ours: &PodStatus) -> bool {
+        if self.is_settled(pod) || is_terminal(pod) {
+            return false;
+        }
+        let says = pod.status.as_ref().is_some_and(|it| status::says(it, ours));
+        if says {
+            self.settled = vec![pod.metadata.resource_version.clone()];
+        }
+        !says
     }
 
     fn falls_silent(&self) -> Option<Timestamp> {
@@ -178,9 +222,24 @@ impl Held {
 
     fn next_deadline(&self, now: Timestamp) -> Option<Timestamp> {
         let silence = self.falls_silent().filter(|_| !self.lost);
-        let again = self.again.filter(|it| *it > now);
+        let again = self.leaving.next_deadline(now);
         let changes = self.sandbox.as_ref().and_then(|it| it.next_deadline(now));
         [silence, again, changes].into_iter().flatten().min()
+    }
+}
+
+impl Leaving {
+    /// Asks the server to let the pod go, once.
+    fn decide(&self, pod: &Arc<Pod>, now: Timestamp) -> Option<Todo> {
+        (self.is_due(now) && !self.removed).then(|| Todo::Remove { pod: pod.clone() })
+    }
+
+    fn is_due(&self, now: Timestamp) -> bool {
+        self.again.is_none_or(|it| it <= now)
+    }
+
+    fn next_deadline(&self, now: Timestamp) -> Option<Timestamp> {
+        self.again.filter(|it| *it > now)
     }
 }
 

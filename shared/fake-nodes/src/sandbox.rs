@@ -115,6 +115,13 @@ enum Due {
 impl Sandbox {
     /// Takes a pod that has never run.
     pub(crate) fn new(pod: &Pod, script: Script, now: Timestamp) -> Self {
+        let mut sandbox = Self::idle(pod, script, now);
+        sandbox.begin_next(now);
+        sandbox
+    }
+
+    /// No container has begun.
+    fn idle(pod: &Pod, script: Script, now: Timestamp) -> Self {
         let spec = pod.spec.as_ref();
         let inits = spec.iter().flat_map(|it| it.init_containers.iter().flatten()).map(|it| {
             let sidecar = it.restart_policy.as_deref() == Some("Always");
@@ -135,7 +142,7 @@ impl Sandbox {
             Some("OnFailure") => Policy::OnFailure,
             _ => Policy::Always,
         };
-        let mut sandbox = Self {
+        Self {
             accepted: now,
             policy,
             deadline: None,
@@ -144,24 +151,24 @@ impl Sandbox {
             script,
             ending: None,
             happened: Vec::new(),
-        };
-        sandbox.begin_next(now);
-        sandbox
+        }
     }
 
     /// Takes a pod that ran here before we forgot it: its status says how far it is.
     pub(crate) fn recovered(pod: &Pod, script: Script, now: Timestamp) -> Self {
-        let mut sandbox = Self::new(pod, script, now);
-        let Some(status) = &pod.status else { return sandbox };
+        let Some(status) = &pod.status else { return Self::new(pod, script, now) };
+        let mut sandbox = Self::idle(pod, script, now);
         sandbox.accepted = status.start_time.as_ref().map_or(now, |it| it.0);
         let known = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
         for known in known {
             if let Some(container) = sandbox.containers.iter_mut().find(|it| it.name == known.name) {
-                container.recover(known, now);
+                container.recover(known, sandbox.policy, sandbox.script.backoff, now);
             }
         }
-        if matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) {
+        if matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) || sandbox.nothing_left() {
             sandbox.end(now, Why::Finished, Duration::ZERO);
+        } else if sandbox.way_is_open() {
+            sandbox.begin_next(now);
         }
         sandbox
     }
@@ -274,12 +281,7 @@ impl Sandbox {
         if ending {
             return;
         }
-        let again = match container.role {
-            Role::Sidecar => true,
-            Role::Init => code != 0 && self.policy != Policy::Never,
-            Role::Main => self.policy == Policy::Always || (self.policy == Policy::OnFailure && code != 0),
-        };
-        if again {
+        if self.policy.restarts(container.role, code) {
             let wait = container.wait(exit, self.script.backoff);
             if wait.is_some() {
                 self.happened.push(Happening::BackOff { container: container.name.clone() });
@@ -303,6 +305,15 @@ impl Sandbox {
         for main in self.containers.iter_mut().filter(idle) {
             main.state = waiting;
         }
+    }
+
+    /// Every init container that has begun has done its part.
+    fn way_is_open(&self) -> bool {
+        self.containers.iter().filter(|it| it.state != State::Idle).all(|it| match it.role {
+            Role::Init => matches!(it.state, State::Ended(exit) if exit.code == 0),
+            Role::Sidecar => it.runs() || it.last.is_some(),
+            Role::Main => true,
+        })
     }
 
     /// An init container failed for good, or every other has ended for good.
@@ -339,6 +350,17 @@ impl Sandbox {
     }
 }
 
+impl Policy {
+    /// Whether a container that ended by itself is started again.
+    fn restarts(self, role: Role, code: i32) -> bool {
+        match role {
+            Role::Sidecar => true,
+            Role::Init => code != 0 && self != Self::Never,
+            Role::Main => self == Self::Always || (self == Self::OnFailure && code != 0),
+        }
+    }
+}
+
 impl Container {
     pub(crate) fn runs(&self) -> bool {
         matches!(self.state, State::Running { .. })
@@ -370,7 +392,7 @@ impl Container {
         backoff
     }
 
-    fn recover(&mut self, known: &ContainerStatus, now: Timestamp) {
+    fn recover(&mut self, known: &ContainerStatus, policy: Policy, backoff: Duration, now: Timestamp) {
         self.restarts = known.restart_count.try_into().unwrap_or(0);
         self.waits = self.restarts;
         let terminated = |state: &Option<k8s_openapi::api::core::v1::ContainerState>| {
@@ -383,9 +405,16 @@ impl Container {
         self.last = terminated(&known.last_state);
         let running = known.state.as_ref().and_then(|it| it.running.as_ref());
         if let Some(exit) = terminated(&known.state) {
-            self.state = State::Ended(exit);
+            if policy.restarts(self.role, exit.code) {
+                self.wait(exit, backoff);
+            } else {
+                self.state = State::Ended(exit);
+            }
         } else if let Some(running) = running {
             self.state = State::Running { since: running.started_at.as_ref().map_or(now, |it| it.0) };
+        } else if let Some(exit) = self.last {
+            // It waits to be restarted. One that never ran is begun when its turn comes.
+            self.wait(exit, backoff);
         }
     }
 }

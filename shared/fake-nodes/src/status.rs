@@ -8,6 +8,7 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::Time,
 };
+use serde_json::Value;
 
 use crate::{
     sandbox::{Container, Exit, Sandbox, State, Why},
@@ -66,6 +67,30 @@ pub(crate) fn rejected(pod: &Pod, reason: &str, message: &str, now: Timestamp) -
         message: Some(message.to_owned()),
         start_time: Some(Time(now)),
         ..PodStatus::default()
+    }
+}
+
+/// True when `theirs` says all that `ours` does. Compared as it is written: the server keeps times to the second.
+pub(crate) fn says(theirs: &PodStatus, ours: &PodStatus) -> bool {
+    let [mut theirs, mut ours] = [theirs, ours].map(|it| serde_json::to_value(it).unwrap_or_default());
+    // Taken out, none stays behind on either side.
+    let [all, wanted] = [&mut theirs, &mut ours].map(|it| it["conditions"].take());
+    // Conditions of others stand between ours.
+    let is_there = |it: &Value| all.as_array().is_some_and(|all| all.iter().any(|one| contains(one, it)));
+    wanted.as_array().is_none_or(|wanted| wanted.iter().all(is_there)) && contains(&theirs, &ours)
+}
+
+/// The server fills in what nobody said, such as an empty last state.
+fn contains(theirs: &Value, ours: &Value) -> bool {
+    match (theirs, ours) {
+        (Value::Object(theirs), Value::Object(ours)) => {
+            let said = |(field, ours): (&String, &Value)| theirs.get(field).is_some_and(|it| contains(it, ours));
+            ours.iter().all(said)
+        }
+        (Value::Array(theirs), Value::Array(ours)) => {
+            theirs.len() == ours.len() && theirs.iter().zip(ours).all(|(theirs, ours)| contains(theirs, ours))
+        }
+        _ => theirs == ours,
     }
 }
 

@@ -43,7 +43,7 @@ fn does(kubelet: &mut Kubelet, pods: &[&Arc<Pod>], second: i64) -> Vec<String> {
             Todo::Write { pod, status } => {
                 let ip = status.pod_ip.clone().unwrap_or_default();
                 words.push(format!("{} {} {ip}", uid(&pod), status.phase.clone().unwrap_or_default()));
-                kubelet.written(&pod, *status);
+                kubelet.written(&pod, *status, None);
             }
             Todo::Remove { pod } => {
                 words.push(format!("{} remove", uid(&pod)));
@@ -121,7 +121,59 @@ fn a_pod_that_ended_before_we_came_is_left_alone_until_it_must_go() {
     let mut kubelet = kubelet();
     let ended = with(&pod("a", &[]), |it| it["status"]["phase"] = json!("Succeeded"));
     assert!(does(&mut kubelet, &[&ended], 0).is_empty());
-    assert_eq!(does(&mut kubelet, &[&deleted(&ended, 30)], 0), ["a remove"]);
+    let (gone, nothing) = (deleted(&ended, 30), Vec::<String>::new());
+    assert_eq!(kubelet.decide(std::slice::from_ref(&gone), at(0)).len(), 1);
+    kubelet.refused(&gone, at(0));
+    assert_eq!(does(&mut kubelet, &[&gone], 0), nothing);
+    assert_eq!(kubelet.next_deadline(at(0)), Some(at(1)), "a refusal is not answered with the next request");
+    assert_eq!(does(&mut kubelet, &[&gone], 1), ["a remove"]);
+    assert_eq!(does(&mut kubelet, &[&gone], 2), nothing, "asked once, though the watch still shows it");
+    does(&mut kubelet, &[], 3);
+    assert!(kubelet.ended.is_empty());
+}
+
+/// The pod as the server has it: a version, and a status.
+fn stored(pod: &Arc<Pod>, version: &str, status: &PodStatus, change: impl FnOnce(&mut Value)) -> Arc<Pod> {
+    with(pod, |it| {
+        it["metadata"]["resourceVersion"] = json!(version);
+        it["status"] = json!(status);
+        change(it);
+    })
+}
+
+#[test]
+fn what_others_write_over_our_part_of_a_status_is_put_right() {
+    let (mut kubelet, pod) = (kubelet(), pod("a", &[]));
+    let first = stored(&pod, "1", &PodStatus::default(), |_| {});
+    let todo = kubelet.decide(std::slice::from_ref(&first), at(0));
+    let Some(Todo::Write { status, .. }) = todo.last() else { panic!("{todo:?}") };
+    kubelet.written(&first, (**status).clone(), Some("3".to_owned()));
+    let nothing = Vec::<String>::new();
+    let ready = |status: &'static str| {
+        move |it: &mut Value| {
+            let conditions = it["status"]["conditions"].as_array_mut().unwrap();
+            conditions.iter_mut().filter(|it| it["type"] == "Ready").for_each(|it| it["status"] = json!(status));
+        }
+    };
+    assert_eq!(does(&mut kubelet, &[&first], 1), nothing, "our own write is on its way");
+    assert_eq!(does(&mut kubelet, &[&stored(&pod, "3", status, |_| {})], 1), nothing);
+    let spoiled = stored(&pod, "4", status, ready("False"));
+    assert_eq!(does(&mut kubelet, &[&spoiled], 2), ["a Running 10.64.1.2"]);
+    assert_eq!(does(&mut kubelet, &[&spoiled], 2), nothing, "once for each version");
+    let foreign = stored(&pod, "5", status, |it| {
+        let condition = json!({ "type": "DisruptionTarget", "status": "True" });
+        it["status"]["conditions"].as_array_mut().unwrap().insert(0, condition);
+    });
+    assert_eq!(does(&mut kubelet, &[&foreign], 3), nothing, "a condition of others is theirs");
+    let failed = stored(&pod, "6", status, |it| it["status"]["phase"] = json!("Failed"));
+    assert_eq!(does(&mut kubelet, &[&failed], 4), nothing, "no pod comes back from its end");
+}
+
+#[test]
+fn a_rejection_is_written_once_though_the_watch_is_late() {
+    let (mut kubelet, pod) = (kubelet(), pod("a", &[("run-for", "soon")]));
+    assert_eq!(does(&mut kubelet, &[&pod], 0), ["a Failed "]);
+    assert!(does(&mut kubelet, &[&pod], 0).is_empty());
 }
 
 #[test]

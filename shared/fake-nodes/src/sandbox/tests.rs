@@ -256,6 +256,90 @@ fn a_pod_that_was_forgotten_goes_on_from_its_status() {
 }
 
 #[test]
+fn a_pod_with_init_containers_that_was_forgotten_goes_on_too() {
+    let running = json!({ "running": { "startedAt": "2027-01-15T08:00:20Z" } });
+    let over = |code: i32| {
+        json!({ "terminated": { "exitCode": code, "startedAt": "2027-01-15T08:00:10Z",
+            "finishedAt": "2027-01-15T08:00:20Z" } })
+    };
+    let initializing = json!({ "waiting": { "reason": "PodInitializing" } });
+    let loops = json!({ "waiting": { "reason": "CrashLoopBackOff" } });
+    let never = || json!({});
+    // Of each container, two of them init containers: its state, its last state, its restarts. Then what is seen at
+    // second 25, when the node is back, and later.
+    type Told = (Value, Value, i32);
+    type Row<'a> = (&'a str, [Told; 3], &'a str, (f64, &'a str));
+    let rows: Vec<Row<'_>> = vec![
+        (
+            "the second init container had not begun",
+            [(over(0), never(), 0), (initializing.clone(), never(), 0), (initializing.clone(), never(), 0)],
+            "0 r i",
+            (30.0, "0 0 r"),
+        ),
+        (
+            "the first init container runs",
+            [(running.clone(), never(), 0), (initializing.clone(), never(), 0), (initializing.clone(), never(), 0)],
+            "0 r i",
+            (30.0, "0 0 r"),
+        ),
+        (
+            "all were done, the main container had not begun",
+            [(over(0), never(), 0), (over(0), never(), 0), (initializing.clone(), never(), 0)],
+            "0 0 r",
+            (30.0, "0 0 r"),
+        ),
+        (
+            "the main container waits in its crash loop",
+            [(over(0), never(), 0), (over(0), never(), 0), (loops.clone(), over(1), 1)],
+            "0 0 w*1",
+            (30.0, "0 0 r*2"),
+        ),
+        (
+            "an init container waits in its crash loop",
+            [(loops, over(1), 1), (initializing.clone(), never(), 0), (initializing.clone(), never(), 0)],
+            "w*1 i i",
+            (30.0, "r*2 i i"),
+        ),
+        (
+            "an init container had crashed, and was started again meanwhile",
+            [(over(0), never(), 0), (over(1), never(), 0), (initializing, never(), 0)],
+            "0 0*1 r",
+            (29.0, "0 0*1 r"),
+        ),
+        (
+            "the main container runs",
+            [(over(0), never(), 0), (over(0), never(), 0), (running, over(1), 1)],
+            "0 0 r*1",
+            (99.0, "0 0 r*1"),
+        ),
+    ];
+    let spec = json!({
+        "initContainers": [{ "name": "one" }, { "name": "two" }], "containers": [{ "name": "main" }],
+    });
+    for (name, told, back, (second, later)) in rows {
+        let mut pod = pod(spec.clone(), &[("one.run-for", "4s"), ("two.run-for", "4s")]);
+        let statuses: Vec<Value> = ["one", "two", "main"]
+            .into_iter()
+            .zip(told)
+            .map(|(name, (state, last, restarts))| {
+                json!({ "name": name, "image": "", "imageID": "", "ready": false, "restartCount": restarts,
+                    "state": state, "lastState": last })
+            })
+            .collect();
+        pod.status = serde_json::from_value(json!({
+            "phase": "Pending", "startTime": "2027-01-15T08:00:00Z",
+            "initContainerStatuses": statuses[..2], "containerStatuses": statuses[2..],
+        }))
+        .unwrap();
+        let mut sandbox = Sandbox::recovered(&pod, Script::of(&pod.metadata).unwrap(), at(25.0));
+        sandbox.observe(&pod, at(25.0));
+        assert_eq!(picture(&sandbox), back, "{name}");
+        sandbox.observe(&pod, at(second));
+        assert_eq!(picture(&sandbox), later, "{name}, second {second}");
+    }
+}
+
+#[test]
 fn what_happens_is_told_once() {
     let crashing = pod(json!({}), &[("run-for", "1s"), ("exit-code", "1")]);
     let mut sandbox = begin(&crashing);

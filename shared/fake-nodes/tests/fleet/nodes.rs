@@ -80,6 +80,28 @@ async fn a_silent_node_renews_nothing_and_tells_when_it_is_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn pods_of_a_node_that_was_lost_are_ready_again_when_it_is_back() {
+    let world = World::new(Options::with_nodes(1)).await;
+    world.create("p", json!({ "nodeName": "node-1" }), &[]);
+    pass(1).await;
+    assert_eq!(condition(&world.pod("p").unwrap(), "Ready")["status"], "True");
+    assert!(world.fleet.lose("node-1"));
+    // As the node lifecycle controller does it.
+    world.cluster.update("pods", "default", "p", |pod| {
+        let conditions = pod["status"]["conditions"].as_array_mut().unwrap();
+        conditions.iter_mut().filter(|it| it["type"] == "Ready").for_each(|it| it["status"] = json!("False"));
+    });
+    pass(60).await;
+    assert_eq!(condition(&world.pod("p").unwrap(), "Ready")["status"], "False");
+    world.cluster.clear_requests();
+    world.fleet.restore("node-1");
+    pass(60).await;
+    assert_eq!(condition(&world.pod("p").unwrap(), "Ready")["status"], "True");
+    let writes = world.cluster.requests().into_iter().filter(|it| it.resource == "pods" && it.verb == "patch").count();
+    assert_eq!(writes, 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pods_script_can_silence_its_node_for_a_while() {
     let world = World::new(Options::with_nodes(2)).await;
     let lines = [("node-lost-after", "5s"), ("node-back-after", "60s")];

@@ -1,5 +1,6 @@
 use fake_nodes::Options;
 use serde_json::json;
+use test_cluster::Verdict;
 
 use crate::world::{World, condition, pass};
 
@@ -107,4 +108,25 @@ async fn conditions_of_others_survive_the_kubelets_writes() {
     let pod = world.pod("p").unwrap();
     assert_eq!(pod["status"]["phase"], "Succeeded");
     assert_eq!(condition(&pod, "DisruptionTarget")["status"], "True");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_ended_elsewhere_is_asked_to_go_once_a_second_at_most() {
+    let world = World::new(Options::with_nodes(1)).await;
+    world.create("p", json!({}), &[]);
+    world.mark_deleted("p", 30);
+    world.cluster.update("pods", "default", "p", |it| {
+        it["status"]["phase"] = json!("Succeeded");
+        it["spec"]["nodeName"] = json!("node-1");
+    });
+    world.cluster.intercept(|call| match call.verb {
+        "delete" => Verdict::status(403, "Forbidden", "not now"),
+        _ => Verdict::Pass,
+    });
+    pass(10).await;
+    let asked = world.cluster.requests().into_iter().filter(|it| it.verb == "delete").count();
+    assert!((9..=11).contains(&asked), "{asked} in ten seconds");
+    world.cluster.stop_intercepting();
+    pass(2).await;
+    assert_eq!(world.phase("p"), "gone");
 }
