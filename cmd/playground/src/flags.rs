@@ -70,7 +70,7 @@ fn command() -> Command {
                 .value_parser(value_parser!(u64).range(1..=MOST_NODES)),
         )
         .arg(
-            number("seed", "Of everything random: equal seeds give equal names and faults by number; which node a pod gets is also a matter of time")
+            number("seed", "Of everything random in the box: equal seeds give equal names and faults by number; which node a pod gets is also a matter of time")
                 .value_parser(value_parser!(u64)),
         )
         .arg(

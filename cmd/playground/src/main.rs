@@ -3,11 +3,13 @@
 //!
 //! Reading order: [`run`] is the story from start to cleanup; [`samples`] is the table of what is shown (one entry a
 //! sample: its objects, what the user does, and how far it is as a function of objects); [`place`] is where it happens,
-//! [`stage`] what is known while it does, [`user`] the hands, [`chaos`] the faults; [`view`] says how it looks, as lines
-//! of text, and [`screen`] puts them on a terminal.
+//! [`stage`] what is known while it does, [`user`] the hands, [`chaos`] the faults, [`manager`] who controls, [`cleanup`]
+//! the end; [`view`] says how it looks, as lines of text, and [`screen`] puts them on a terminal.
 
 mod chaos;
+mod cleanup;
 mod flags;
+mod manager;
 mod place;
 mod run;
 mod samples;

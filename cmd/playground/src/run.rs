@@ -5,24 +5,19 @@ use std::{path::Path, sync::Arc, time::Duration};
 use anyhow::{Context, bail};
 use clock::{Clock, Instant};
 use fake_nodes::{Environment, Fleet};
-use k8s_openapi::api::coordination::v1::Lease;
-use kube::{Api, api::DeleteParams};
-use mini_kcm::{
-    config::Config,
-    flags::{self, Asked},
-    manager::{self, Exit},
-};
+use mini_kcm::config::Config;
 use serde_json::{Value, json};
 use tasks::{Scope, Spawner};
-use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::{Layer, filter::LevelFilter, layer::SubscriberExt, util::SubscriberInitExt};
 
 use crate::{
     chaos,
+    cleanup::clean_up,
     flags::Options,
+    manager::{self, Manager},
     place::{Cluster, ManagerPlan, Place},
-    samples::{Act, Does, Progress, SAMPLES, Sample, State},
+    samples::{Progress, SAMPLES, Sample, State},
     screen::Screen,
     signals::Signals,
     stage::{Known, Stage},
@@ -32,8 +27,6 @@ use crate::{
 
 /// Nodes of a server in this process are there at once.
 const REGISTRATION: Duration = Duration::from_secs(30);
-/// Namespaces of a real cluster get so long to go.
-const CLEANUP: Duration = Duration::from_secs(60);
 /// Screens are drawn no more often.
 const FRAME: Duration = Duration::from_millis(80);
 /// How much of the log is told when something broke.
@@ -46,12 +39,6 @@ enum End {
     Broken(String),
 }
 
-/// The manager in this process.
-struct Manager {
-    stop: CancellationToken,
-    exit: oneshot::Receiver<Exit>,
-}
-
 /// Plays the samples until they are done or the user has seen enough.
 pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
     let mut signals = Signals::listen().context("cannot listen for signals")?;
@@ -62,7 +49,7 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
     let ended = tokio::select! {
         biased;
         () = twice(&mut signals, &stop) => bail!("second signal: ended without cleaning up"),
-        ended = play(&options, folder.path(), &stop) => ended,
+        ended = play(&options, folder.path(), &stop, Screen::open) => ended,
     };
     if ended.is_err() {
         crate::screen::print(&tail(&log), true);
@@ -77,58 +64,81 @@ async fn twice(signals: &mut Signals, stop: &CancellationToken) {
     signals.next().await;
 }
 
-async fn play(options: &Options, folder: &Path, stop: &CancellationToken) -> anyhow::Result<()> {
+async fn play(options: &Options, folder: &Path, stop: &CancellationToken, open: fn() -> Screen) -> anyhow::Result<()> {
     let (clock, scope, stage) = (Clock::system(), Scope::new(), Arc::new(Stage::new()));
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
-    let place = match &options.kubeconfig {
-        Some(path) => Place::real(options, path, &id(), &clock).await?,
-        None => Place::embedded(options, seed, clock.clone(), folder).await?,
+    let place = async {
+        match &options.kubeconfig {
+            Some(path) => Place::real(options, path, &id(), &clock).await,
+            None => Place::embedded(options, seed, clock.clone(), folder).await,
+        }
     };
-    let config = manager_config(options, &place)?;
+    let place = tokio::select! {
+        biased;
+        () = stop.cancelled() => return interrupted(!options.until_done),
+        place = place => place?,
+    };
+    let config = manager::config(options, &place)?;
     let samples = playable(config.as_ref());
-    let began = clock.now();
     let mut model = Model { head: head(&place, seed, options), hints: hints(&place), ..Model::default() };
     model.foot = "Ctrl-C ends it and cleans up".to_owned();
-    let mut screen = Screen::open();
+    let mut screen = open();
     model.head.iter().chain(&model.hints).for_each(|it| screen.line(it));
     if let Cluster::Embedded { cluster, .. } = &place.cluster
         && options.chaos
     {
         chaos::begin(cluster, stage.clone(), seed);
     }
+    // From here on there is something to clean up, whatever happens.
     let fleet = start_nodes(&place, seed, &clock, &scope.spawner());
-    let user =
-        User { client: place.client.clone(), scene: place.scene.clone(), dress: place.dress, stage: stage.clone() };
-    let mut manager = match config {
-        Some(config) => Some(start_manager(config, seed, &scope.spawner()).await?),
-        None => None,
-    };
-    set_the_stage(&user, &fleet, &samples, &scope.spawner()).await?;
+    let user = User { client: place.client.clone(), scene: place.scene.clone(), dress: place.dress.clone(), stage };
+    // The user's own tasks end before the cleanup, which must not work against them.
+    let hands = Scope::new();
+    let mut manager = None;
     let mut show = Show {
         user: &user,
         samples: &samples,
-        spawner: scope.spawner(),
+        spawner: hands.spawner(),
         clock: &clock,
-        began,
+        began: clock.now(),
         until_done: options.until_done,
+    };
+    let of_manager = matches!(place.cluster, Cluster::Embedded { .. }).then_some(seed);
+    let story = async {
+        if let Some(config) = config {
+            manager = Some(Manager::start(config, of_manager, &scope.spawner()).await?);
+        }
+        tokio::select! {
+            biased;
+            cause = manager::ends(manager.as_mut()) => Ok(End::Broken(format!("mini-kcm has ended: {cause}"))),
+            end = async {
+                set_the_stage(&user, &fleet, &samples, &hands.spawner()).await?;
+                anyhow::Ok(show.go(&mut model, &mut screen, options.timeout).await)
+            } => end,
+        }
     };
     let end = tokio::select! {
         biased;
         () = stop.cancelled() => End::Interrupted,
         cause = scope.panicked() => End::Broken(cause),
-        cause = manager_ends(manager.as_mut()) => End::Broken(format!("mini-kcm has ended: {cause}")),
-        end = show.go(&mut model, &mut screen, options.timeout) => end,
+        cause = hands.panicked() => End::Broken(cause),
+        end = story => end.unwrap_or_else(|err| End::Broken(format!("{err:#}"))),
     };
     let fine = model.all_done();
-    drop(screen);
+    screen.close(&model);
     crate::screen::print("cleaning up\n", false);
-    clean_up(place, user, fleet, manager).await?;
-    match end {
-        End::Done => Ok(()),
-        End::Interrupted if !options.until_done || fine => Ok(()),
-        End::Interrupted => bail!("interrupted before all samples were done"),
-        End::Broken(why) => bail!(why),
+    drop(hands);
+    let cleaned = clean_up(place, user, fleet, manager).await;
+    match (end, cleaned) {
+        (End::Broken(why), Ok(())) => bail!(why),
+        (End::Broken(why), Err(err)) => bail!("{why}; {err:#}"),
+        (End::Interrupted, Ok(())) => interrupted(!options.until_done || fine),
+        (End::Done | End::Interrupted, cleaned) => cleaned,
     }
+}
+
+fn interrupted(fine: bool) -> anyhow::Result<()> {
+    if fine { Ok(()) } else { bail!("interrupted before all samples were done") }
 }
 
 /// What is going on while the user watches.
@@ -320,115 +330,7 @@ async fn set_the_stage(
     Ok(())
 }
 
-/// `None` where the cluster has a manager.
-fn manager_config(options: &Options, place: &Place) -> anyhow::Result<Option<Config>> {
-    let ManagerPlan::Ours { lease } = &place.manager else { return Ok(None) };
-    let mut args = vec![
-        format!("--kubeconfig={}", place.kubeconfig.display()),
-        format!("--leader-elect-resource-name={lease}"),
-        "--secure-port=0".to_owned(),
-    ];
-    args.extend(options.manager.iter().cloned());
-    // What is wrong with them came from the user.
-    let typed = || format!("-- {}", options.manager.join(" "));
-    match flags::parse(args).map_err(anyhow::Error::msg).with_context(typed)? {
-        Asked::Run(parsed) => {
-            let config = Config::new(parsed).map_err(|errors| anyhow::anyhow!(errors.join("; ")));
-            Ok(Some(config.with_context(typed)?))
-        }
-        Asked::Print(text) => bail!("after --: {text}"),
-    }
-}
-
-async fn start_manager(config: Config, seed: u64, spawner: &Spawner) -> anyhow::Result<Manager> {
-    let stop = CancellationToken::new();
-    let mut deps = mini_kcm::start::deps(&config, stop.clone()).await.map_err(anyhow::Error::msg)?;
-    deps.seed = seed;
-    let (sender, exit) = oneshot::channel();
-    spawner.spawn("mini-kcm", async move {
-        let exit = manager::run(config, deps).await;
-        // Nobody listens when the playground has gone already.
-        let _ = sender.send(exit);
-    });
-    Ok(Manager { stop, exit })
-}
-
-/// Returns how the manager ended without being asked.
-async fn manager_ends(manager: Option<&mut Manager>) -> String {
-    match manager {
-        None => std::future::pending().await,
-        Some(manager) => match (&mut manager.exit).await {
-            Ok(Exit::Failed(cause)) => cause,
-            Ok(Exit::Clean) => "in order, though nobody asked".to_owned(),
-            Err(_) => "without a word".to_owned(),
-        },
-    }
-}
-
-/// Ends everything in order. On a real cluster nothing of ours is left.
-async fn clean_up(place: Place, user: User, fleet: Fleet, manager: Option<Manager>) -> anyhow::Result<()> {
-    let mut left = Vec::new();
-    let real = matches!(place.cluster, Cluster::Real);
-    if real {
-        // The manager empties them, and the nodes end their pods: both are still there.
-        left.extend(remove_namespaces(&user).await);
-        left.extend(fleet.remove().await);
-    } else {
-        fleet.stop().await;
-    }
-    if let Some(Manager { stop, exit }) = manager {
-        stop.cancel();
-        if let Ok(Exit::Failed(cause)) = exit.await {
-            left.push(format!("mini-kcm did not end in order: {cause}"));
-        }
-    }
-    if let (true, ManagerPlan::Ours { lease }) = (real, &place.manager) {
-        let leases: Api<Lease> = Api::namespaced(place.client.clone(), "kube-system");
-        if let Err(err) = leases.delete(lease, &DeleteParams::default()).await {
-            left.push(format!("lease {lease}: {err}"));
-        }
-    }
-    if let Cluster::Embedded { served, written, .. } = place.cluster {
-        served.close().await;
-        drop(written);
-    }
-    if left.is_empty() { Ok(()) } else { bail!("not cleaned up: {}", left.join("; ")) }
-}
-
-async fn remove_namespaces(user: &User) -> Vec<String> {
-    let mut left = Vec::new();
-    for name in [&user.scene.farewell, &user.scene.home] {
-        let act = |kind, namespace: &str, name: &str, does| Act {
-            api_version: "v1",
-            kind,
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-            does,
-        };
-        // Whatever our samples held is let go.
-        let held = user.api("v1", "ConfigMap", name).list(&kube::api::ListParams::default()).await;
-        for it in held.into_iter().flatten().filter(|it| it.metadata.finalizers.is_some()) {
-            let free = Does::Merge(json!({ "metadata": { "finalizers": null } }));
-            let freed = user.act(&act("ConfigMap", name, it.metadata.name.as_deref().unwrap_or_default(), free)).await;
-            left.extend(freed.err().map(|err| format!("{err:#}")));
-        }
-        left.extend(user.act(&act("Namespace", "", name, Does::Delete)).await.err().map(|err| format!("{err:#}")));
-    }
-    let namespaces = user.api("v1", "Namespace", "");
-    let gone = async {
-        for name in [&user.scene.farewell, &user.scene.home] {
-            while !matches!(namespaces.get_opt(name).await, Ok(None)) {
-                tokio::time::sleep(Duration::from_millis(200)).await;
-            }
-        }
-    };
-    if tokio::time::timeout(CLEANUP, gone).await.is_err() {
-        left.push(format!("namespaces {} and {} are not gone", user.scene.farewell, user.scene.home));
-    }
-    left
-}
-
-/// Tells what we make on a real cluster from what others make.
+/// Tells what we make on a real cluster from what others make. Not of the seed: two playgrounds may have the same.
 fn id() -> String {
     std::iter::repeat_with(fastrand::lowercase).take(5).collect()
 }
@@ -448,3 +350,6 @@ fn tail(path: &Path) -> String {
     let from = bad.len().saturating_sub(TOLD);
     bad[from..].iter().map(|it| format!("{it}\n")).collect()
 }
+
+#[cfg(test)]
+mod tests;

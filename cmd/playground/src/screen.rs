@@ -10,6 +10,8 @@ const BACK: &str = "\x1b[?25h\x1b[?1049l";
 /// The terminal. Dropping it gives the user's own screen back.
 pub(crate) struct Screen {
     terminal: bool,
+    /// Where there is no terminal: changes are printed, line by line.
+    prints: bool,
     drawn: Vec<Line>,
 }
 
@@ -19,7 +21,7 @@ impl Screen {
         if terminal {
             write(OTHER_SCREEN);
         }
-        Self { terminal, drawn: Vec::new() }
+        Self { terminal, prints: !terminal, drawn: Vec::new() }
     }
 
     /// True where changes are redrawn, not printed.
@@ -29,9 +31,24 @@ impl Screen {
 
     /// One change, where there is no screen to draw on.
     pub(crate) fn line(&self, text: &str) {
-        if !self.terminal {
+        if self.prints {
             write(&format!("{text}\n"));
         }
+    }
+
+    /// Gives the user's own screen back, and says there how far all was: what was drawn is gone.
+    pub(crate) fn close(self, model: &Model) {
+        let told = self.terminal;
+        drop(self);
+        if told {
+            model.rows.iter().for_each(|it| write(&format!("{}\n", it.line().1)));
+        }
+    }
+
+    /// For tests: shows nothing.
+    #[cfg(test)]
+    pub(crate) fn dark() -> Self {
+        Self { terminal: false, prints: false, drawn: Vec::new() }
     }
 
     pub(crate) fn draw(&mut self, model: &Model) {

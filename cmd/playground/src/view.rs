@@ -59,9 +59,9 @@ impl Model {
         line
     }
 
-    /// Every sample has come to its end.
+    /// Every sample has come to its end. Before the first look none has.
     pub(crate) fn all_done(&self) -> bool {
-        self.rows.iter().all(|it| it.progress.state == State::Done)
+        !self.rows.is_empty() && self.rows.iter().all(|it| it.progress.state == State::Done)
     }
 
     /// The screen, as many lines as fit.
@@ -76,12 +76,7 @@ impl Model {
         top.push((Tone::Plain, String::new()));
         for row in &self.rows {
             top.push((Tone::Faint, format!("{:<12}{}", "", row.shows)));
-            let (tone, mark) = match row.progress.state {
-                State::Going => (Tone::Plain, "…"),
-                State::Done => (Tone::Good, "✓"),
-                State::Failed => (Tone::Bad, "✗"),
-            };
-            top.push((tone, format!("{:<12}{mark} {}", row.name, row.progress.text)));
+            top.push(row.line());
         }
         let mut bottom = vec![(Tone::Plain, String::new())];
         bottom.extend(self.hints.iter().map(|it| (Tone::Faint, it.clone())));
@@ -94,6 +89,18 @@ impl Model {
         top.extend(bottom);
         top.truncate(height);
         top.into_iter().map(|(tone, text)| (tone, cut(&text, width))).collect()
+    }
+}
+
+impl Row {
+    /// How far it is.
+    pub(crate) fn line(&self) -> Line {
+        let (tone, mark) = match self.progress.state {
+            State::Going => (Tone::Plain, "…"),
+            State::Done => (Tone::Good, "✓"),
+            State::Failed => (Tone::Bad, "✗"),
+        };
+        (tone, format!("{:<12}{mark} {}", self.name, self.progress.text))
     }
 }
 
@@ -139,10 +146,17 @@ mod tests {
 
     #[test]
     fn all_is_done_when_every_sample_is() {
+        assert!(!Model::default().all_done(), "nobody has looked yet");
         let mut model = model();
         assert!(!model.all_done());
         model.rows.remove(0);
         assert!(model.all_done());
+    }
+
+    #[test]
+    fn a_row_tells_how_far_it_is_where_there_is_no_screen_any_more() {
+        let lines: Vec<String> = model().rows.iter().map(|it| it.line().1).collect();
+        assert_eq!(lines, ["a           … 1 of 2", "b           ✓ all of it"]);
     }
 
     #[test]

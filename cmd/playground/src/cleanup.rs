@@ -1,0 +1,91 @@
+//! The end: on a real cluster nothing of ours is left.
+
+use std::time::Duration;
+
+use anyhow::bail;
+use fake_nodes::Fleet;
+use kube::api::ListParams;
+use serde_json::json;
+
+use crate::{
+    manager::Manager,
+    place::{Cluster, ManagerPlan, Place, remove_lease},
+    samples::{Act, Does},
+    user::User,
+};
+
+/// Namespaces of a real cluster get so long to go, and are looked at so often.
+const PATIENCE: Duration = Duration::from_secs(60);
+const GLANCE: Duration = Duration::from_millis(200);
+
+/// Ends everything in order.
+pub(crate) async fn clean_up(place: Place, user: User, fleet: Fleet, manager: Option<Manager>) -> anyhow::Result<()> {
+    let mut left = Vec::new();
+    let real = matches!(place.cluster, Cluster::Real);
+    if real {
+        // The manager empties them, and the nodes end their pods: both are still there.
+        left.extend(remove_namespaces(&user).await);
+        left.extend(fleet.remove().await);
+    } else {
+        fleet.stop().await;
+    }
+    if let Some(manager) = manager {
+        left.extend(manager.end().await.map(|cause| format!("mini-kcm did not end in order: {cause}")));
+    }
+    if real
+        && place.manager == (ManagerPlan::Ours { found: false })
+        && let Err(err) = remove_lease(&place.client).await
+    {
+        left.push(format!("the Lease of the manager: {err}"));
+    }
+    if let Cluster::Embedded { served, written, .. } = place.cluster {
+        served.close().await;
+        drop(written);
+    }
+    if left.is_empty() { Ok(()) } else { bail!("not cleaned up: {}", left.join("; ")) }
+}
+
+async fn remove_namespaces(user: &User) -> Vec<String> {
+    let mut left = Vec::new();
+    let names = [&user.scene.farewell, &user.scene.home];
+    for name in names {
+        // Whatever our samples held is let go.
+        let held = user.api("v1", "ConfigMap", name).list(&ListParams::default()).await;
+        for it in held.into_iter().flatten().filter(|it| it.metadata.finalizers.is_some()) {
+            let free = Does::Merge(json!({ "metadata": { "finalizers": null } }));
+            let freed = user.act(&act("ConfigMap", name, it.metadata.name.as_deref().unwrap_or_default(), free)).await;
+            left.extend(freed.err().map(|err| format!("{err:#}")));
+        }
+        left.extend(delete(user, name).await.err().map(|err| format!("{err:#}")));
+    }
+    let gone = async {
+        while !(is_gone(user, names[0]).await && is_gone(user, names[1]).await) {
+            tokio::time::sleep(GLANCE).await;
+        }
+    };
+    if tokio::time::timeout(PATIENCE, gone).await.is_err() {
+        left.push(format!("namespaces {} and {} are not gone", names[0], names[1]));
+    }
+    left
+}
+
+/// A namespace that came after its deletion, by a request that was still under way, is deleted again.
+async fn is_gone(user: &User, name: &str) -> bool {
+    match user.api("v1", "Namespace", "").get_opt(name).await {
+        Ok(None) => return true,
+        Ok(Some(it)) if it.metadata.deletion_timestamp.is_none() => {
+            // What fails here is tried again with the next look.
+            let _ = delete(user, name).await;
+        }
+        Ok(Some(_)) | Err(_) => {}
+    }
+    false
+}
+
+async fn delete(user: &User, name: &str) -> anyhow::Result<()> {
+    user.act(&act("Namespace", "", name, Does::Delete)).await
+}
+
+fn act(kind: &'static str, namespace: &str, name: &str, does: Does) -> Act {
+    Act { api_version: "v1", kind, namespace: namespace.to_owned(), name: name.to_owned(), does }
+}

@@ -1,0 +1,89 @@
+//! The manager in this process.
+
+use anyhow::{Context, bail};
+use mini_kcm::{
+    config::Config,
+    flags::{self, Asked},
+    manager::Exit,
+};
+use tasks::Spawner;
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    flags::Options,
+    place::{ManagerPlan, Place},
+};
+
+/// mini-kcm, running or not any more.
+pub(crate) struct Manager {
+    stop: CancellationToken,
+    exit: oneshot::Receiver<Exit>,
+    /// How it ended, once that was heard: it is told only once.
+    ended: Option<Exit>,
+}
+
+/// `None` where the cluster has a manager.
+pub(crate) fn config(options: &Options, place: &Place) -> anyhow::Result<Option<Config>> {
+    let ManagerPlan::Ours { .. } = &place.manager else { return Ok(None) };
+    let mut args = vec![format!("--kubeconfig={}", place.kubeconfig.display()), "--secure-port=0".to_owned()];
+    args.extend(options.manager.iter().cloned());
+    // What is wrong with them came from the user.
+    let typed = || format!("-- {}", options.manager.join(" "));
+    match flags::parse(args).map_err(anyhow::Error::msg).with_context(typed)? {
+        Asked::Run(parsed) => {
+            let config = Config::new(parsed).map_err(|errors| anyhow::anyhow!(errors.join("; ")));
+            Ok(Some(config.with_context(typed)?))
+        }
+        Asked::Print(text) => bail!("after --: {text}"),
+    }
+}
+
+impl Manager {
+    /// Without a seed it draws one: on a cluster that others share, equal seeds would give equal names in the election.
+    pub(crate) async fn start(config: Config, seed: Option<u64>, spawner: &Spawner) -> anyhow::Result<Self> {
+        let stop = CancellationToken::new();
+        let mut deps = mini_kcm::start::deps(&config, stop.clone()).await.map_err(anyhow::Error::msg)?;
+        deps.seed = seed.unwrap_or(deps.seed);
+        let (sender, exit) = oneshot::channel();
+        spawner.spawn("mini-kcm", async move {
+            let exit = mini_kcm::manager::run(config, deps).await;
+            // Nobody listens when the playground has gone already.
+            let _ = sender.send(exit);
+        });
+        Ok(Self { stop, exit, ended: None })
+    }
+
+    /// Ends it in order. Returns why it did not, unless it had ended before and that was heard.
+    pub(crate) async fn end(mut self) -> Option<String> {
+        if self.ended.is_some() {
+            return None;
+        }
+        self.stop.cancel();
+        match self.exit().await {
+            Exit::Clean => None,
+            Exit::Failed(cause) => Some(cause.clone()),
+        }
+    }
+
+    async fn exit(&mut self) -> &Exit {
+        match self.ended {
+            Some(ref exit) => exit,
+            None => {
+                let exit = (&mut self.exit).await;
+                self.ended.insert(exit.unwrap_or_else(|_| Exit::Failed("without a word".to_owned())))
+            }
+        }
+    }
+}
+
+/// Returns how the manager ended without being asked.
+pub(crate) async fn ends(manager: Option<&mut Manager>) -> String {
+    match manager {
+        None => std::future::pending().await,
+        Some(manager) => match manager.exit().await {
+            Exit::Failed(cause) => cause.clone(),
+            Exit::Clean => "in order, though nobody asked".to_owned(),
+        },
+    }
+}
