@@ -6,17 +6,16 @@ use std::{
 use bytes::Bytes;
 use clock::Clock;
 use futures::future::BoxFuture;
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, header};
+use http::{HeaderName, HeaderValue, Request, Response, header};
 use http_body_util::{BodyExt, Full};
 use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::{
-    BoxError, Failure, ResponseBody, answer,
+    BoxError, ResponseBody, answer,
     discovery::Documents,
     faults::{Call, Faults, Verdict},
     observe::USER_AGENT,
-    protobuf,
     rest::{self, Exchange, Query, Route},
     store::State,
 };
@@ -63,12 +62,8 @@ async fn receive(
 ) -> Result<Response<ResponseBody>, BoxError> {
     let path = head.uri.path().to_owned();
     let query = head.uri.query().unwrap_or_default();
-    let (headers, body) = match readable(head.headers, body) {
-        Ok(read) => read,
-        Err(failure) => return Ok(failure.into()),
-    };
-    let exchange =
-        Exchange { route: Route::parse(&path), query: Query::parse(query), method: head.method, path, headers, body };
+    let (route, headers) = (Route::parse(&path), head.headers);
+    let exchange = Exchange { route, query: Query::parse(query), method: head.method, path, headers, body };
     let call = call(shared, &exchange, query);
     let number = shared.faults.record(&call);
     let (served, late, lost) = match shared.faults.judge(&call) {
@@ -99,20 +94,6 @@ async fn serve(shared: &Arc<Shared>, exchange: &Exchange) -> Response<ResponseBo
     shared.state.lock().expire();
     let user_agent = exchange.headers.get(header::USER_AGENT).cloned();
     USER_AGENT.scope(user_agent, rest::serve(shared, exchange)).await
-}
-
-/// A body in protobuf as JSON, where it is of a kind that we read.
-fn readable(mut headers: HeaderMap, body: Bytes) -> Result<(HeaderMap, Bytes), Failure> {
-    if headers.get(header::CONTENT_TYPE).is_none_or(|it| it != "application/vnd.kubernetes.protobuf") {
-        return Ok((headers, body));
-    }
-    match protobuf::to_json(&body) {
-        Some(object) => {
-            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-            Ok((headers, answer::encode(&object?)))
-        }
-        None => Ok((headers, body)),
-    }
 }
 
 fn call(shared: &Shared, exchange: &Exchange, query: &str) -> Call {

@@ -93,6 +93,31 @@ pub(crate) fn complete(object: &mut Value) {
     meta::as_map(object).insert("status".into(), status);
 }
 
+/// Versions are never converted by others: every version shows the same fields.
+///
+/// # Errors
+/// 501 for a definition that asks for it.
+pub(crate) fn check_served(object: &Value) -> Result<(), Failure> {
+    match object["spec"]["conversion"]["strategy"].as_str() {
+        None | Some("None") => Ok(()),
+        Some(_) => Err(Failure::not_served("conversion by webhook")),
+    }
+}
+
+/// Validates a changed definition: what it is called, and where its objects are, stays.
+pub(crate) fn check_update(current: &Value, next: &Value, faults: &mut Vec<Fault>) {
+    check_spec(next, faults);
+    let established = condition(current, "Established") == "True";
+    for (path, always) in
+        [("spec.group", true), ("spec.names.plural", true), ("spec.scope", false), ("spec.names.kind", false)]
+    {
+        let value = meta::at(next, path);
+        if (always || established) && value != meta::at(current, path) {
+            faults.push(Fault::invalid(path, value, "field is immutable"));
+        }
+    }
+}
+
 /// Validates a new definition.
 pub(crate) fn check(object: &Value, faults: &mut Vec<Fault>) {
     let spec = &object["spec"];
@@ -102,6 +127,12 @@ pub(crate) fn check(object: &Value, faults: &mut Vec<Fault>) {
         let why = r#"must be spec.names.plural+"."+spec.group"#;
         faults.push(Fault::invalid("metadata.name", &json!(meta::name(object)), why));
     }
+    check_spec(object, faults);
+}
+
+fn check_spec(object: &Value, faults: &mut Vec<Fault>) {
+    let spec = &object["spec"];
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     for (field, path) in [("spec.group", &spec["group"]), ("spec.names.kind", &spec["names"]["kind"])] {
         if text(path).is_empty() {
             faults.push(Fault::required(field, ""));
@@ -147,7 +178,8 @@ pub(crate) fn after_update(state: &mut State, kind: &Kind, stored: &Arc<Value>, 
         return Ok(());
     }
     settle(state, meta::name(stored), now)?;
-    let Some(custom) = kind_of(stored) else { return Ok(()) };
+    let settled = state.object(kinds::CRDS, meta::name(stored));
+    let Some(custom) = settled.and_then(|it| kind_of(&it)) else { return Ok(()) };
     let group = custom.group.clone();
     if let Some(table) = state.tables.get_mut(&custom.table()).filter(|it| it.kind.custom) {
         table.kind = Arc::new(custom);
@@ -310,7 +342,9 @@ fn versions(definition: &Value) -> &[Value] {
 /// The kind that a definition describes; `None` when it lacks the essentials or serves nothing.
 pub(crate) fn kind_of(definition: &Value) -> Option<Kind> {
     let spec = &definition["spec"];
-    let names = &spec["names"];
+    // Names that others have are asked for in vain.
+    let accepted = &definition["status"]["acceptedNames"];
+    let names = if accepted["plural"] == spec["names"]["plural"] { accepted } else { &spec["names"] };
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let list = |value: &Value| value.as_array().into_iter().flatten().filter_map(text).collect::<Vec<_>>();
     let declared: Arc<[Declared]> = versions(definition).iter().map(Declared::read).collect();
@@ -319,7 +353,7 @@ pub(crate) fn kind_of(definition: &Value) -> Option<Kind> {
     let stored = versions(definition).iter().find(|it| it["storage"] == true)?;
     let stored = text(&stored["name"])?;
     let rules = declared.iter().find(|it| it.version == stored)?.rules();
-    let kind = text(&names["kind"])?;
+    let kind = text(&names["kind"]).filter(|it| !it.is_empty()).or_else(|| text(&spec["names"]["kind"]))?;
     let (group, plural) = (text(&spec["group"])?, text(&names["plural"])?);
     Some(Kind {
         table: kinds::table_key(&group, &plural),

@@ -177,7 +177,7 @@ pub(crate) fn delete(
     meta::set_finalizers(&mut next, &finalizers.iter().map(String::as_str).collect::<Vec<_>>());
     let generation = current["metadata"]["generation"].as_i64().unwrap_or(0);
     if generation > 0 && !meta::is_deleting(&current) {
-        meta::set(&mut next, "generation", generation + 1);
+        meta::set(&mut next, "generation", generation.saturating_add(1));
     }
     let goes = finalizers.is_empty() && grace == 0;
     let key = target.key();
@@ -255,11 +255,13 @@ fn pod_deadline(current: &Value, options: &DeleteOptions, now: Timestamp) -> Opt
     let stored = metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
     let deadline = metadata["deletionTimestamp"].as_str();
     let at = |second: i64| meta::stamp(Timestamp::from_second(second).unwrap_or(now));
+    // Counted in nanoseconds of 64 bits, as a real server does: what does not fit comes out anywhere in 584 years.
+    let span = |grace: i64| grace.wrapping_mul(1_000_000_000).div_euclid(1_000_000_000);
     match deadline {
         Some(deadline) if stored > 0 => {
             let asked = options.grace.filter(|it| *it < stored)?;
             let asked = if asked < 0 { 1 } else { asked };
-            let end = meta::seconds(deadline)?.saturating_sub(stored).saturating_add(asked);
+            let end = meta::seconds(deadline)?.saturating_sub(span(stored)).saturating_add(span(asked));
             // Never into the past: what should have ended already ends now, or in a second's grace.
             if end < now.as_second() { Some((at(now.as_second()), asked.min(1))) } else { Some((at(end), asked)) }
         }
@@ -274,7 +276,7 @@ fn pod_deadline(current: &Value, options: &DeleteOptions, now: Timestamp) -> Opt
                 negative if negative < 0 => 1,
                 grace => grace,
             };
-            Some((at(now.as_second().saturating_add(grace)), grace))
+            Some((at(now.as_second().saturating_add(span(grace))), grace))
         }
     }
 }

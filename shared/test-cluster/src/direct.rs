@@ -163,7 +163,7 @@ impl TestCluster {
         meta::tidy(&mut next);
         let generation = &current["metadata"]["generation"];
         if write::counts_as_generation(&kind, &current, &next) && next["metadata"]["generation"] == *generation {
-            meta::set(&mut next, "generation", generation.as_i64().unwrap_or(0) + 1);
+            meta::set(&mut next, "generation", generation.as_i64().unwrap_or(0).saturating_add(1));
         }
         let now = self.shared.clock.wall();
         let stored = if next == *current {

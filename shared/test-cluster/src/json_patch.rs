@@ -4,12 +4,14 @@ use crate::Failure;
 
 /// More operations than this in one patch are refused.
 const MOST: usize = 10_000;
+/// All that the copies of one patch add, in bytes of JSON: else a small patch makes an object of any size.
+const MOST_COPIED: usize = 3 * 1024 * 1024;
 
 /// Applies a JSON patch (RFC 6902) with the liberties of a real server's library: negative indexes count from the end,
 /// `replace` of a missing member adds it, a missing value is null, and what is before the first `/` of a path is ignored.
 ///
 /// # Errors
-/// 400 for what is no patch, 413 for too many operations, 422 for one that cannot be done.
+/// 400 for what is no patch, 413 for too many operations, 422 for one that cannot be done and for copies beyond measure.
 pub(crate) fn apply(document: &mut Value, patch: &Value) -> Result<(), Failure> {
     let operations = match patch {
         Value::Null => &Vec::new(),
@@ -23,8 +25,9 @@ pub(crate) fn apply(document: &mut Value, patch: &Value) -> Result<(), Failure> 
         let message = format!("The allowed maximum operations in a JSON patch is {MOST}, got {}", operations.len());
         return Err(Failure::new(413, "RequestEntityTooLarge", message, Some(json!({}))));
     }
+    let mut left = MOST_COPIED;
     for operation in operations {
-        operate(document, operation).ok_or_else(rejected)?;
+        operate(document, operation, &mut left).ok_or_else(rejected)?;
     }
     Ok(())
 }
@@ -63,8 +66,8 @@ fn rejected() -> Failure {
     Failure::new(422, "Invalid", "the server rejected our request due to an error in our request", Some(json!({})))
 }
 
-/// Carries out one operation; `None` when it cannot be done.
-fn operate(document: &mut Value, operation: &Value) -> Option<()> {
+/// Carries out one operation; `None` when it cannot be done. Copies are taken off what is `left` to be copied.
+fn operate(document: &mut Value, operation: &Value, left: &mut usize) -> Option<()> {
     let path = operation["path"].as_str()?;
     let value = || operation["value"].clone();
     match operation["op"].as_str()? {
@@ -76,7 +79,9 @@ fn operate(document: &mut Value, operation: &Value) -> Option<()> {
             add(document, path, moved)
         }
         "copy" => {
-            let copied = get(document, operation["from"].as_str()?)?.clone();
+            let copied = get(document, operation["from"].as_str()?)?;
+            *left = left.checked_sub(copied.to_string().len())?;
+            let copied = copied.clone();
             add(document, path, copied)
         }
         "test" => (*get(document, path)? == operation["value"]).then_some(()),

@@ -14,7 +14,7 @@ const MAGIC: &[u8] = b"k8s\0";
 /// Messages by name: number and name of each field, and its type.
 ///
 /// `s` text, `i` number, `b` truth (capital: kept when zero, for it was given), `y` bytes, `t` time, `x` number or text,
-/// `q` quantity, `-` not read. `[..]` is a list, `{..}` a map from texts.
+/// `q` quantity, `-` not read, for the server writes it itself, `0` to be empty. `[..]` is a list, `{..}` a map from texts.
 const MESSAGES: &str = "
 ObjectMeta: 1 name s, 2 generateName s, 3 namespace s, 4 selfLink s, 5 uid s, 6 resourceVersion s, 7 generation i, 8 creationTimestamp t, 9 deletionTimestamp t, 10 deletionGracePeriodSeconds I, 11 labels {s}, 12 annotations {s}, 13 ownerReferences [OwnerReference], 14 finalizers [s], 17 managedFields -
 OwnerReference: 1 kind s, 3 name s, 4 uid s, 5 apiVersion s, 6 controller B, 7 blockOwnerDeletion B
@@ -25,17 +25,17 @@ Preconditions: 1 uid s, 2 resourceVersion s
 Eviction: 1 metadata ObjectMeta, 2 deleteOptions DeleteOptions
 ConfigMap: 1 metadata ObjectMeta, 2 data {s}, 3 binaryData {y}, 4 immutable B
 Secret: 1 metadata ObjectMeta, 2 data {y}, 3 type s, 4 stringData {s}, 5 immutable B
-Namespace: 1 metadata ObjectMeta, 2 spec NamespaceSpec, 3 status -
+Namespace: 1 metadata ObjectMeta, 2 spec NamespaceSpec, 3 status 0
 NamespaceSpec: 1 finalizers [s]
 ServiceAccount: 1 metadata ObjectMeta, 2 secrets [ObjectReference], 3 imagePullSecrets [LocalReference], 4 automountServiceAccountToken B
 ObjectReference: 1 kind s, 2 namespace s, 3 name s, 4 uid s, 5 apiVersion s, 6 resourceVersion s, 7 fieldPath s
 LocalReference: 1 name s
-Service: 1 metadata ObjectMeta, 2 spec ServiceSpec, 3 status -
+Service: 1 metadata ObjectMeta, 2 spec ServiceSpec, 3 status 0
 ServiceSpec: 1 ports [ServicePort], 2 selector {s}, 3 clusterIP s, 4 type s, 5 externalIPs [s], 7 sessionAffinity s, 8 loadBalancerIP s, 9 loadBalancerSourceRanges [s], 10 externalName s, 11 externalTrafficPolicy s, 12 healthCheckNodePort i, 13 publishNotReadyAddresses b
 ServicePort: 1 name s, 2 protocol s, 3 port i, 4 targetPort x, 5 nodePort i, 6 appProtocol s
-ResourceQuota: 1 metadata ObjectMeta, 2 spec ResourceQuotaSpec, 3 status -
+ResourceQuota: 1 metadata ObjectMeta, 2 spec ResourceQuotaSpec, 3 status 0
 ResourceQuotaSpec: 1 hard {q}, 2 scopes [s]
-Deployment: 1 metadata ObjectMeta, 2 spec DeploymentSpec, 3 status -
+Deployment: 1 metadata ObjectMeta, 2 spec DeploymentSpec, 3 status 0
 DeploymentSpec: 1 replicas I, 2 selector LabelSelector, 3 template PodTemplate, 4 strategy DeploymentStrategy, 5 minReadySeconds i, 6 revisionHistoryLimit I, 7 paused b, 9 progressDeadlineSeconds I
 DeploymentStrategy: 1 type s, 2 rollingUpdate RollingUpdate
 RollingUpdate: 1 maxUnavailable x, 2 maxSurge x
@@ -46,12 +46,12 @@ Container: 1 name s, 2 image s, 3 command [s], 4 args [s], 5 workingDir s, 6 por
 ContainerPort: 1 name s, 2 hostPort i, 3 containerPort i, 4 protocol s, 5 hostIP s
 EnvVar: 1 name s, 2 value s
 Resources: 1 limits {q}, 2 requests {q}
-Job: 1 metadata ObjectMeta, 2 spec JobSpec, 3 status -
+Job: 1 metadata ObjectMeta, 2 spec JobSpec, 3 status 0
 JobSpec: 1 parallelism I, 2 completions I, 3 activeDeadlineSeconds I, 4 selector LabelSelector, 5 manualSelector B, 6 template PodTemplate, 7 backoffLimit I, 8 ttlSecondsAfterFinished I, 9 completionMode s, 10 suspend B
-CronJob: 1 metadata ObjectMeta, 2 spec CronJobSpec, 3 status -
+CronJob: 1 metadata ObjectMeta, 2 spec CronJobSpec, 3 status 0
 CronJobSpec: 1 schedule s, 2 startingDeadlineSeconds I, 3 concurrencyPolicy s, 4 suspend B, 5 jobTemplate JobTemplate, 6 successfulJobsHistoryLimit I, 7 failedJobsHistoryLimit I, 8 timeZone s
 JobTemplate: 1 metadata ObjectMeta, 2 spec JobSpec
-PodDisruptionBudget: 1 metadata ObjectMeta, 2 spec BudgetSpec, 3 status -
+PodDisruptionBudget: 1 metadata ObjectMeta, 2 spec BudgetSpec, 3 status 0
 BudgetSpec: 1 minAvailable x, 2 selector LabelSelector, 3 maxUnavailable x, 4 unhealthyPodEvictionPolicy s
 PriorityClass: 1 metadata ObjectMeta, 2 value i, 3 globalDefault b, 4 description s, 5 preemptionPolicy s
 Role: 1 metadata ObjectMeta, 2 rules [Rule]
@@ -62,7 +62,7 @@ RoleBinding: 1 metadata ObjectMeta, 2 subjects [Subject], 3 roleRef RoleRef
 ClusterRoleBinding: 1 metadata ObjectMeta, 2 subjects [Subject], 3 roleRef RoleRef
 Subject: 1 kind s, 2 apiGroup s, 3 name s, 4 namespace s
 RoleRef: 1 apiGroup s, 2 kind s, 3 name s
-SelfSubjectAccessReview: 1 metadata ObjectMeta, 2 spec AccessSpec, 3 status -
+SelfSubjectAccessReview: 1 metadata ObjectMeta, 2 spec AccessSpec, 3 status 0
 AccessSpec: 1 resourceAttributes ResourceAttributes, 2 nonResourceAttributes PathAttributes
 ResourceAttributes: 1 namespace s, 2 verb s, 3 group s, 4 version s, 5 resource s, 6 subresource s, 7 name s
 PathAttributes: 1 path s, 2 verb s
@@ -197,6 +197,8 @@ fn entry(of: &str, wire: Wire<'_>) -> Result<(String, Value), Failure> {
 fn value(of: &str, wire: Wire<'_>) -> Result<Option<Value>, Failure> {
     let value = match (of, wire) {
         ("-", _) => None,
+        ("0", Wire::Bytes(bytes)) if is_blank(bytes) => None,
+        ("0", _) => return Err(Failure::not_served("a status in protobuf")),
         ("s", Wire::Bytes(bytes)) => {
             Some(String::from_utf8_lossy(bytes).into_owned()).filter(|it| !it.is_empty()).map(Value::from)
         }
@@ -213,6 +215,15 @@ fn value(of: &str, wire: Wire<'_>) -> Result<Option<Value>, Failure> {
         _ => return Err(broken()),
     };
     Ok(value)
+}
+
+/// A message that says nothing: zeros, and messages that say nothing.
+fn is_blank(bytes: &[u8]) -> bool {
+    let says_nothing = |wire: &Wire<'_>| match wire {
+        Wire::Number(number) => *number == 0,
+        Wire::Bytes(bytes) => is_blank(bytes),
+    };
+    fields(bytes).is_ok_and(|it| it.iter().all(|(_, wire)| says_nothing(wire)))
 }
 
 fn text_of(bytes: &[u8], number: u64) -> Result<Option<Value>, Failure> {
@@ -272,7 +283,7 @@ mod tests {
         for (message, fields) in TABLE.iter() {
             for (field, of) in fields.values() {
                 let inner = of.trim_matches(['[', ']', '{', '}']);
-                let known = matches!(inner, "s" | "i" | "I" | "b" | "B" | "y" | "t" | "x" | "q" | "-");
+                let known = matches!(inner, "s" | "i" | "I" | "b" | "B" | "y" | "t" | "x" | "q" | "-" | "0");
                 assert!(known || TABLE.contains_key(inner), "{message}.{field}: {of}");
             }
         }

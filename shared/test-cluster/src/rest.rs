@@ -1,7 +1,7 @@
-use std::{iter::Peekable, sync::Arc, vec};
+use std::{borrow::Cow, iter::Peekable, sync::Arc, vec};
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Response, header};
+use http::{HeaderMap, HeaderValue, Method, Response, header};
 
 use crate::{
     Failure, ResponseBody,
@@ -14,7 +14,7 @@ use crate::{
     negotiate::negotiate,
     options::{Verb, WriteOptions},
     patch::{self, Language},
-    read, reviews, scale, table, watch,
+    protobuf, read, reviews, scale, table, watch,
     write::{self, Part, Target},
 };
 
@@ -40,6 +40,8 @@ pub(crate) struct Place {
     pub(crate) resource: String,
     pub(crate) name: Option<String>,
     pub(crate) sub: Option<String>,
+    /// The path goes on behind that.
+    pub(crate) deeper: bool,
 }
 
 impl Route {
@@ -81,6 +83,7 @@ impl Place {
         }
         place.name = rest.next();
         place.sub = rest.next();
+        place.deeper = rest.next().is_some();
         place
     }
 }
@@ -172,6 +175,7 @@ pub(crate) fn verb(method: &Method, route: &Route, query: &Query) -> &'static st
 }
 
 /// A request, taken apart.
+#[derive(Clone)]
 pub(crate) struct Exchange {
     pub(crate) method: Method,
     pub(crate) path: String,
@@ -197,6 +201,22 @@ impl Exchange {
                 Err(Failure::new(415, "UnsupportedMediaType", message, None))
             }
         }
+    }
+
+    /// A body in protobuf as JSON, where it is of a kind that we read.
+    ///
+    /// # Errors
+    /// 413 for one that is too large, 400 and 501 for one that cannot be read.
+    fn readable(&self) -> Result<Cow<'_, Self>, Failure> {
+        if self.header(header::CONTENT_TYPE) != "application/vnd.kubernetes.protobuf" {
+            return Ok(Cow::Borrowed(self));
+        }
+        self.check_size()?;
+        let Some(object) = protobuf::to_json(&self.body) else { return Ok(Cow::Borrowed(self)) };
+        let mut read = self.clone();
+        read.body = answer::encode(&object?);
+        read.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        Ok(Cow::Owned(read))
     }
 
     pub(crate) fn check_size(&self) -> Result<(), Failure> {
@@ -226,6 +246,7 @@ async fn serve_resource(
         return Err(Failure::unavailable());
     }
     let target = resolve(shared, place)?;
+    let exchange = &*exchange.readable()?;
     let (method, query) = (exchange.method.as_str(), &exchange.query);
     let watched = matches!(exchange.route, Route::Watch(_));
     if watched && place.sub.is_some() {
@@ -251,7 +272,7 @@ async fn serve_resource(
         ("GET", true, _) => list::list(shared, &target, query, form).await,
         ("POST", true, _) if !everywhere => create(shared, exchange, &target, form),
         ("DELETE", true, _) if !everywhere && !target.kind.is(kinds::NAMESPACES) => {
-            delete_collection(shared, exchange, &target, form)
+            delete_collection(shared, exchange, &target, form).await
         }
         ("GET", false, Part::Main | Part::Status) => read::get(shared, &target, query, form).await,
         ("PUT", false, _) => replace(shared, exchange, &target, part, form),
@@ -317,6 +338,8 @@ fn resolve(shared: &Shared, place: &Place) -> Result<Target, Failure> {
     let name = place.name.clone().unwrap_or_default();
     match place.sub.as_deref() {
         None => {}
+        // Only proxies lead further; the paths of custom resources are read no further than this.
+        Some(sub) if place.deeper && !kind.custom && sub != "proxy" => return Err(Failure::no_route()),
         Some(sub) if kind.rules.subresources.contains(&sub) => {}
         Some(sub) if kind.rules.unserved.contains(&sub) => {
             return Err(Failure::not_served(&format!("{}/{sub}", kind.qualified())));
@@ -411,7 +434,7 @@ fn delete_one(
     Ok(answer::warn(answer, &options.warnings(kind)))
 }
 
-fn delete_collection(
+async fn delete_collection(
     shared: &Shared,
     exchange: &Exchange,
     target: &Target,
@@ -420,6 +443,7 @@ fn delete_collection(
     exchange.check_body()?;
     let options = DeleteOptions::parse(&exchange.body, &exchange.query)?;
     let request = list::Request::parse(&target.kind, &exchange.query)?;
+    read::wait_for(shared, &target.kind, request.not_before).await?;
     let mut state = shared.state.lock();
     let page = list::page(&state, target, &request)?;
     let now = shared.clock.wall();

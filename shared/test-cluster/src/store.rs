@@ -192,10 +192,9 @@ impl State {
         dry_run: bool,
         act: impl FnOnce(&mut Self) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        self.dry_run = dry_run;
-        let done = act(self);
-        self.dry_run = false;
-        done
+        let trying = Trying(self);
+        trying.0.dry_run = dry_run;
+        act(&mut *trying.0)
     }
 
     /// Stores an object, new or changed, under the next version; in a dry run it comes back with the version it had.
@@ -265,6 +264,15 @@ impl State {
         for table in self.tables.values_mut() {
             table.floor = self.version;
         }
+    }
+}
+
+/// Ends a dry run however it ends: one that panics must not make dry runs of all that follow.
+struct Trying<'a>(&'a mut State);
+
+impl Drop for Trying<'_> {
+    fn drop(&mut self) {
+        self.0.dry_run = false;
     }
 }
 

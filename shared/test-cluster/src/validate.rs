@@ -13,6 +13,7 @@ pub(crate) fn created(kind: &Kind, object: &Value) -> Result<(), Failure> {
     metadata::names(kind, object, &mut faults);
     common(kind, object, &mut faults);
     if kind.is(kinds::CRDS) {
+        crd::check_served(object)?;
         crd::check(object, &mut faults);
     }
     if kind.is(kinds::API_SERVICES) {
@@ -47,6 +48,13 @@ pub(crate) fn updated(kind: &Kind, current: &Value, next: &Value, part: Part) ->
         phase(next, &mut faults);
     }
     common(kind, next, &mut faults);
+    if kind.is(kinds::CRDS) && part == Part::Main {
+        crd::check_served(next)?;
+        crd::check_update(current, next, &mut faults);
+    }
+    if kind.is(kinds::API_SERVICES) && part == Part::Main {
+        apiservice::check(next, &mut faults);
+    }
     faults.extend(validation::updated(kind, current, next, part));
     fail(kind, next, &faults)
 }

@@ -31,6 +31,8 @@ const BATCH: usize = 256;
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
 /// A last bookmark comes this long before the end.
 const FAREWELL: Duration = Duration::from_secs(2);
+/// Who asks for more gets this: no clock counts further than it can.
+const LONGEST: u64 = 10 * 365 * 24 * 3600;
 
 /// One open watch, pulled by its reader: nothing runs between two reads.
 struct Watching {
@@ -94,7 +96,7 @@ fn open(shared: &Arc<Shared>, view: View, start: &Start, bookmarks: bool, timeou
     let now = shared.clock.now();
     let mut state = shared.state.lock();
     // As a real server: 30 to 60 minutes where the client does not say.
-    let timeout = if timeout == 0 { 1800 + state.rng.u64(..1800) } else { timeout };
+    let timeout = if timeout == 0 { 1800 + state.rng.u64(..1800) } else { timeout.min(LONGEST) };
     let deadline = now + Duration::from_secs(timeout);
     let (version, bookmark_calls) = (state.version, state.bookmark_calls);
     let table = state.tables.get_mut(&view.target.table).ok_or_else(Failure::no_group)?;

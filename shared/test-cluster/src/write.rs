@@ -198,7 +198,7 @@ pub(crate) fn update(
     }
     if part == Part::Main && counts_as_generation(kind, current, &next) {
         let generation = current["metadata"]["generation"].as_i64().unwrap_or(0);
-        meta::set(&mut next, "generation", generation + 1);
+        meta::set(&mut next, "generation", generation.saturating_add(1));
     }
     if next == **current {
         return Ok(current.clone());

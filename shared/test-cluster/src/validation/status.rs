@@ -83,8 +83,11 @@ fn node(faults: &mut Faults, status: &Value) {
     }
 }
 
-/// A container that ended for good does not run again.
+/// The class follows from the spec, and a container that ended for good does not run again.
 fn pod(faults: &mut Faults, old: &Value, new: &Value) {
+    if !old["status"]["qosClass"].is_null() {
+        faults.immutable(old, new, "status.qosClass");
+    }
     let restart = text(&new["spec"], "restartPolicy");
     if restart == "Always" {
         return;

@@ -10,6 +10,7 @@ mod deleting;
 mod discovery;
 mod expiring;
 mod faults;
+mod limits;
 mod listing;
 mod loopback;
 mod namespaces;
