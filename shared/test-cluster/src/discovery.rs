@@ -143,10 +143,7 @@ impl Documents {
 impl Document {
     fn new(body: &Value) -> Self {
         let bytes = answer::encode(body);
-        // FNV-1a: any stable tag will do.
-        let hash = bytes
-            .iter()
-            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+        let hash = openapi::hash(&bytes);
         Self { bytes, tag: format!("\"{hash:016X}\"") }
     }
 

@@ -1,6 +1,9 @@
 //! Evicting a pod: a deletion that asks the disruption budgets first.
 
-use std::sync::{Arc, LazyLock};
+use std::{
+    ops::Bound,
+    sync::{Arc, LazyLock},
+};
 
 use clock::Timestamp;
 use http::Response;
@@ -101,7 +104,9 @@ fn spend(state: &mut State, pod: &Value, now: Timestamp) -> Result<(), Failure> 
 fn budgets_of(state: &State, pod: &Value) -> Vec<Arc<Value>> {
     let namespace = meta::namespace(pod);
     let Ok(table) = state.table(kinds::BUDGETS) else { return Vec::new() };
-    let here = table.objects.values().filter(|it| it.namespace() == namespace);
+    let prefix = format!("{namespace}/");
+    let here = table.objects.range::<str, _>((Bound::Included(prefix.as_str()), Bound::Unbounded)).map(|it| it.1);
+    let here = here.take_while(|it| it.key.starts_with(&prefix));
     let chosen = |budget: &Value| label_selector::matches(&budget["spec"]["selector"], &pod["metadata"]["labels"]);
     here.map(|it| Arc::new(it.decode())).filter(|it| chosen(it)).collect()
 }

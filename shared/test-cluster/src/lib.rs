@@ -5,9 +5,12 @@
 //! [`TestCluster::serve`] (HTTPS on loopback), look behind it with the direct calls of [`TestCluster`], and spoil it with
 //! [`TestCluster::intercept`] and its neighbours. Time comes from the clock handed in, randomness from a seed.
 //!
+//! Some objects are kept and shown, and have no effect: LimitRanges and ResourceQuotas limit nothing, roles and their
+//! bindings allow and forbid nothing, and the schemas of custom resources are not held against their objects.
+//!
 //! Reading order: `kinds` (what is served, as a table), `store` (objects, versions, history) and `stored` (one object as bytes), `rest` (routes and verbs),
 //! then one file per concern: `read`, `list`, `watch`, `write`, `validate`, `patch`, `json_patch`, `strategic`, `delete`, `namespace`, `scale`, `binding`, `eviction`, `expiry`,
-//! `crd`, `apiservice`, `discovery`, `openapi`, `protobuf`, `table` (what kubectl prints); `direct` and `serve` are the other doors, `observe` tells of writes; `answer` is how all of them speak, `cluster` the way of a request through `faults`.
+//! `claims`, `crd`, `apiservice`, `discovery`, `openapi`, `protobuf`, `table` (what kubectl prints); `direct` and `serve` are the other doors, `observe` tells of writes; `answer` is how all of them speak, `cluster` the way of a request through `faults`.
 
 mod admission;
 mod defaults;
@@ -25,6 +28,7 @@ mod rest;
 mod answer;
 mod apiservice;
 mod binding;
+mod claims;
 mod crd;
 mod decode;
 mod delete;

@@ -145,7 +145,8 @@ pub(crate) fn page(state: &State, target: &Target, request: &Request) -> Result<
             break;
         }
     }
-    let behind = rest.count();
+    // Only lists without selectors say how many are behind; that counting is of keys alone.
+    let behind = if request.selectors.is_empty() { rest.count() } else { usize::from(rest.next().is_some()) };
     let mut metadata = Map::new();
     metadata.insert("resourceVersion".into(), version.to_string().into());
     if let Some(last) = last.filter(|_| behind > 0) {

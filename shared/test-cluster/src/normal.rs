@@ -7,6 +7,20 @@ use clock::Timestamp;
 /// # Errors
 /// What a real server says about a text that is none.
 pub(crate) fn quantity(text: &str) -> Result<String, &'static str> {
+    let (negative, amount, scale) = read(text)?;
+    let sign = if negative && amount > 0 { "-" } else { "" };
+    Ok(format!("{sign}{}", print(amount, scale)))
+}
+
+/// A quantity as a number to compare by, in billionths; `None` for a text that is none.
+pub(crate) fn amount(text: &str) -> Option<i128> {
+    let (negative, amount, _) = read(text).ok()?;
+    let amount = i128::try_from(amount).ok()?;
+    Some(if negative { -amount } else { amount })
+}
+
+/// Whether a quantity is negative, its amount in billionths, and how it was written.
+fn read(text: &str) -> Result<(bool, u128, Scale), &'static str> {
     const NONE: &str = "quantities must match the regular expression \
         '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
@@ -21,8 +35,7 @@ pub(crate) fn quantity(text: &str) -> Result<String, &'static str> {
     }
     let scale = Scale::read(suffix).ok_or("unable to parse quantity's suffix")?;
     let amount = nano(whole, fraction, scale).ok_or(NONE)?;
-    let sign = if text.starts_with('-') && amount > 0 { "-" } else { "" };
-    Ok(format!("{sign}{}", print(amount, scale)))
+    Ok((text.starts_with('-'), amount, scale))
 }
 
 /// What a suffix means.
@@ -216,6 +229,16 @@ mod tests {
         for sent in ["", "x", "1x", "1.2.3", "1 Gi", "--1", "1ki", "Ki", "1e"] {
             assert!(quantity(sent).is_err(), "{sent}");
         }
+    }
+
+    #[test]
+    fn quantities_of_every_suffix_are_compared() {
+        let ascending = ["-1Ei", "-1m", "0", "1n", "1e-3", "999m", "1", "1e3", "1Ki", "5E3", "1Pi", "1E", "1Ei"];
+        let amounts: Vec<i128> = ascending.iter().map(|it| amount(it).unwrap()).collect();
+        assert!(amounts.is_sorted_by(|a, b| a < b), "{amounts:?}");
+        assert_eq!(amount("1Gi"), amount("1024Mi"));
+        assert_eq!(amount("0.1"), amount("100m"));
+        assert_eq!(amount("x"), None);
     }
 
     #[test]

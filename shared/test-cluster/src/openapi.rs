@@ -27,7 +27,7 @@ pub(crate) fn index(catalogue: &Catalogue) -> Value {
         let path = path_of(&it.group, &it.version);
         // kubectl keeps documents by this address: the hash changes with the kinds.
         let kinds: Vec<&str> = catalogue.kinds(&it.group, &it.version).map(|it| it.kind.as_str()).collect();
-        let hash = hash(&kinds.join(","));
+        let hash = hash(kinds.join(",").as_bytes());
         paths.insert(path.clone(), json!({ "serverRelativeURL": format!("/openapi/v3/{path}?hash={hash:016X}") }));
     }
     json!({ "paths": paths })
@@ -38,8 +38,8 @@ fn path_of(group: &str, version: &str) -> String {
 }
 
 /// FNV-1a: any stable number will do.
-fn hash(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+pub(crate) fn hash(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// The document of one group-version.

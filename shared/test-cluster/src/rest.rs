@@ -2,6 +2,7 @@ use std::{borrow::Cow, iter::Peekable, sync::Arc, vec};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, header};
+use serde_json::Value;
 
 use crate::{
     Failure, ResponseBody,
@@ -10,11 +11,13 @@ use crate::{
     cluster::Shared,
     crd, decode,
     delete::{self, DeleteOptions, Deleted},
-    discovery, eviction, kinds, list,
+    discovery, eviction, kinds, list, meta,
     negotiate::negotiate,
     options::{Verb, WriteOptions},
     patch::{self, Language},
-    protobuf, read, reviews, scale, table, watch,
+    protobuf, read, reviews, scale,
+    store::{State, storage_key},
+    table, watch,
     write::{self, Part, Target},
 };
 
@@ -195,6 +198,11 @@ impl Exchange {
         let media_type = self.header(header::CONTENT_TYPE).split(';').next().unwrap_or_default().trim();
         match media_type.to_ascii_lowercase().as_str() {
             "" | "application/json" => self.check_size(),
+            "application/yaml" | "application/vnd.kubernetes.protobuf" => {
+                let message = "the body of the request was in a format that this server does not read - accepted media \
+                               types include: application/json";
+                Err(Failure::new(415, "UnsupportedMediaType", message, None))
+            }
             _ => {
                 let message = "the body of the request was in an unknown format - accepted media types include: \
                                application/json, application/yaml, application/vnd.kubernetes.protobuf";
@@ -374,8 +382,8 @@ fn create(
     let options = WriteOptions::parse(Verb::Create, &exchange.query)?;
     let sent = decode::body(&target.kind, &target.api_version, &exchange.body, options.strictness)?;
     let now = shared.clock.wall();
-    let created = shared.state.lock().act(options.dry_run, |it| write::create(it, target, sent.object, now))?;
-    Ok(answer::warn(answer::one(201, &target.kind, &target.api_version, &created, form), &sent.warnings))
+    let act = |it: &mut State| Ok((201, write::create(it, target, sent.object, now)?));
+    Ok(answer::warn(written(shared, target, options.dry_run, form, act)?, &sent.warnings))
 }
 
 fn replace(
@@ -389,9 +397,8 @@ fn replace(
     let options = WriteOptions::parse(Verb::Update, &exchange.query)?;
     let sent = decode::body(&target.kind, &target.api_version, &exchange.body, options.strictness)?;
     let now = shared.clock.wall();
-    let replaced = shared.state.lock().act(options.dry_run, |it| write::replace(it, target, sent.object, part, now));
-    let (code, stored) = replaced?;
-    Ok(answer::warn(answer::one(code, &target.kind, &target.api_version, &stored, form), &sent.warnings))
+    let act = |it: &mut State| write::replace(it, target, sent.object, part, now);
+    Ok(answer::warn(written(shared, target, options.dry_run, form, act)?, &sent.warnings))
 }
 
 fn apply_patch(
@@ -405,9 +412,36 @@ fn apply_patch(
     exchange.check_size()?;
     let options = WriteOptions::parse(Verb::Patch, &exchange.query)?;
     let now = shared.clock.wall();
-    let patch = |it: &mut _| patch::patch(it, target, language, &exchange.body, part, options.strictness, now);
-    let (patched, warnings) = shared.state.lock().act(options.dry_run, patch)?;
-    Ok(answer::warn(answer::one(200, &target.kind, &target.api_version, &patched, form), &warnings))
+    let mut warnings = Vec::new();
+    let act = |it: &mut State| {
+        let (patched, said) = patch::patch(it, target, language, &exchange.body, part, options.strictness, now)?;
+        warnings = said;
+        Ok((200, patched))
+    };
+    let answer = written(shared, target, options.dry_run, form, act)?;
+    Ok(answer::warn(answer, &warnings))
+}
+
+/// Carries out a write and shows what was written: the bytes as they are stored, where just they are asked for.
+fn written(
+    shared: &Shared,
+    target: &Target,
+    dry_run: bool,
+    form: Form,
+    act: impl FnOnce(&mut State) -> Result<(u16, Arc<Value>), Failure>,
+) -> Result<Response<ResponseBody>, Failure> {
+    let kind = &target.kind;
+    let mut state = shared.state.lock();
+    let (code, object) = state.act(dry_run, act)?;
+    if !dry_run && form == Form::Full && target.api_version == kind.api_version() {
+        let key = storage_key(kind, meta::namespace(&object), meta::name(&object));
+        let stored = state.stored(&target.table, &key).filter(|it| it.version() == meta::version(&object));
+        if let Some(stored) = stored {
+            return Ok(answer::respond(code, "application/json", stored.body()));
+        }
+    }
+    drop(state);
+    Ok(answer::one(code, kind, &target.api_version, &object, form))
 }
 
 fn delete_one(

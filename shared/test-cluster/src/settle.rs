@@ -4,7 +4,7 @@ use clock::Timestamp;
 use serde_json::{Value, json};
 
 use crate::{
-    decode, defaults,
+    claims, decode, defaults,
     kinds::{self, Kind},
     meta,
     store::State,
@@ -160,17 +160,48 @@ fn copy(from: &Value, into: &mut serde_json::Map<String, Value>, field: &str) {
     }
 }
 
-/// Gives a Service the addresses that it lacks. They are counted up and never given twice.
+/// The next port that no Service has, nor is among its `own`; `None` when all are given.
+fn free_port(state: &mut State, own: &[i64]) -> Option<u32> {
+    for _ in 0..claims::PORTS {
+        let port = claims::FIRST_PORT + state.next_address() % claims::PORTS;
+        if state.claims.is_free(&port.to_string()) && !own.contains(&port.into()) {
+            return Some(port);
+        }
+    }
+    None
+}
+
+/// The next address that no Service has.
+fn free_address(state: &mut State) -> String {
+    loop {
+        let [_, high, middle, low] = (state.next_address() + 1).to_be_bytes();
+        let address = format!("10.{}.{middle}.{low}", 96 + (high & 15));
+        if state.claims.is_free(&address) {
+            return address;
+        }
+    }
+}
+
+/// Gives a Service the addresses that it lacks: counted up, and none that another has.
 fn allocate(state: &mut State, service: &mut Value) {
     let selects = service["spec"]["selector"].as_object().is_some_and(|it| !it.is_empty());
     let spec = meta::map(service, "spec");
     let of = spec.get("type").and_then(Value::as_str).unwrap_or("ClusterIP").to_owned();
     let ports = matches!(of.as_str(), "NodePort" | "LoadBalancer");
+    let listed = spec.get("ports").and_then(Value::as_array).into_iter().flatten();
+    let mut own: Vec<i64> = listed.filter_map(|it| it["nodePort"].as_i64()).collect();
     for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
         if !ports {
             meta::as_map(port).remove("nodePort");
         } else if port["nodePort"].as_i64().unwrap_or(0) == 0 {
-            port["nodePort"] = (30_000 + state.next_address() % 2768).into();
+            match free_port(state, &own) {
+                Some(free) => {
+                    port["nodePort"] = free.into();
+                    own.push(free.into());
+                }
+                // Found out when the whole is checked.
+                None => drop(meta::as_map(port).remove("nodePort")),
+            }
         }
     }
     if of == "ExternalName" {
@@ -180,12 +211,7 @@ fn allocate(state: &mut State, service: &mut Value) {
         return;
     }
     let given = spec.get("clusterIP").and_then(Value::as_str).unwrap_or_default().to_owned();
-    let address = if given.is_empty() {
-        let [_, high, middle, low] = (state.next_address() + 1).to_be_bytes();
-        format!("10.{}.{middle}.{low}", 96 + (high & 15))
-    } else {
-        given
-    };
+    let address = if given.is_empty() { free_address(state) } else { given };
     let alone = address == "None" && !selects;
     spec.entry("clusterIPs").or_insert_with(|| json!([address]));
     spec.insert("clusterIP".into(), address.into());

@@ -36,6 +36,11 @@ impl Sender {
         self.0.woken.notify_waiters();
     }
 
+    /// Somebody may still wait.
+    pub(crate) fn has_receivers(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+
     pub(crate) fn subscribe(&self) -> Receiver {
         Receiver { shared: self.0.clone(), seen: self.0.sent.load(Ordering::SeqCst) }
     }

@@ -9,7 +9,9 @@ use clock::{Clock, Timestamp};
 use serde_json::Value;
 
 use crate::{
-    Failure, crd,
+    Failure,
+    claims::Claims,
+    crd,
     expiry::Expiry,
     kinds,
     kinds::Kind,
@@ -45,6 +47,8 @@ pub(crate) struct State {
     next_address: u32,
     pub(crate) expiry: Expiry,
     pub(crate) clock: Clock,
+    /// Addresses and ports of Services.
+    pub(crate) claims: Claims,
 }
 
 /// The objects of one resource and how they came to be.
@@ -118,6 +122,7 @@ impl State {
             next_address: 0,
             expiry: Expiry::default(),
             clock,
+            claims: Claims::default(),
         };
         for kind in kinds::builtin().iter().filter(|it| it.has_table()) {
             state.open_table(kind.clone(), 0);
@@ -150,6 +155,8 @@ impl State {
 
     /// Ends a kind: its watches show what they have not shown yet, and end.
     pub(crate) fn retire_table(&mut self, table: &str) {
+        // Those that nobody watches any more have nobody to show anything to.
+        self.retired.retain(|it| it.signal.has_receivers());
         if let Some(table) = self.tables.remove(table) {
             table.signal.send(self.version);
             self.retired.push(table);
@@ -213,6 +220,9 @@ impl State {
             None => (Change::Added, key.into()),
         };
         let stored = Arc::new(Stored::new(&it.kind, key.clone(), change, &object, previous.as_deref()));
+        if table == kinds::SERVICES {
+            self.claims.follow(&key, Some(&object));
+        }
         it.objects.insert(key, stored.clone());
         let event = it.record(limit, Event { version, change, object: stored, previous });
         let object = Arc::new(object);
@@ -235,6 +245,9 @@ impl State {
             return Ok(Arc::new(previous.decode()));
         }
         it.objects.remove(key);
+        if table == kinds::SERVICES {
+            self.claims.follow(key, None);
+        }
         let last = Arc::new(previous.renumbered(Change::Removed, version));
         let mut value = self.recent.take(&previous).map_or_else(|| previous.decode(), Arc::unwrap_or_clone);
         meta::set(&mut value, "resourceVersion", version.to_string());

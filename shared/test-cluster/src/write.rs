@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::{
     Failure, admission,
     answer::Fault,
-    apiservice, crd, decode,
+    apiservice, claims, crd, decode,
     kinds::{self, Generation, Kind, StatusRule},
     meta, namespace, settle,
     store::{State, storage_key},
@@ -67,6 +67,7 @@ pub(crate) fn create(state: &mut State, target: &Target, body: Value, now: Times
     let mut object = prepare(state, kind, &target.namespace, &name, body, now);
     admission::create(state, kind, &mut object)?;
     validate::created(kind, &object)?;
+    claims::check(state, kind, &object)?;
     if kind.is(kinds::NAMESPACES) {
         validate::fail(kind, &object, &namespace::check_finalizers(&object, false))?;
     }
@@ -193,6 +194,7 @@ pub(crate) fn update(
     settle::update(state, kind, current, &mut next, part, now);
     meta::tidy(&mut next);
     validate::updated(kind, current, &next, part)?;
+    claims::check(state, kind, &next)?;
     if part == Part::Finalize {
         validate::fail(kind, &next, &namespace::check_finalizers(&next, true))?;
     }

@@ -83,21 +83,9 @@ fn secret(object: &mut Value) {
     or(object, "type", "Opaque");
     let Some(texts) = meta::as_map(object).remove("stringData") else { return };
     for (key, text) in texts.as_object().into_iter().flatten() {
-        meta::map(object, "data").insert(key.clone(), base64(text.as_str().unwrap_or_default().as_bytes()).into());
+        meta::map(object, "data")
+            .insert(key.clone(), crate::serve::base64(text.as_str().unwrap_or_default().as_bytes()).into());
     }
-}
-
-fn base64(bytes: &[u8]) -> String {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let bits = chunk.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
-        for place in 0..4 {
-            let letter = LETTERS[(bits >> (18 - 6 * place) & 63) as usize];
-            text.push(if place > chunk.len() { '=' } else { char::from(letter) });
-        }
-    }
-    text
 }
 
 fn service(object: &mut Value) {

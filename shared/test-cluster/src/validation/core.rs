@@ -210,7 +210,7 @@ pub(super) fn claim(faults: &mut Faults, object: &Value) {
     access_modes(faults, modes);
     match &spec["resources"]["requests"]["storage"] {
         Value::Null => faults.required("spec.resources[storage]", ""),
-        size if amount(size).is_some_and(|it| it <= 0.0) => {
+        size if amount(size).is_some_and(|it| it <= 0) => {
             faults.invalid("spec.resources[storage]", size, "must be greater than zero");
         }
         _ => {}

@@ -6,6 +6,7 @@ use super::{
     faults::{Faults, LABEL, SUBDOMAIN, is_label, is_subdomain},
     list, text,
 };
+use crate::normal;
 
 const POLICIES: [&str; 3] = ["Always", "OnFailure", "Never"];
 
@@ -194,28 +195,9 @@ fn resources(faults: &mut Faults, resources: &Value, path: &str) {
     }
 }
 
-/// A quantity as a number to compare by.
-pub(super) fn amount(quantity: &Value) -> Option<f64> {
-    let text = quantity.as_str()?;
-    let digits = text.find(|it: char| !(it.is_ascii_digit() || matches!(it, '.' | '-' | '+'))).unwrap_or(text.len());
-    let factor = match &text[digits..] {
-        "" => 1.0,
-        "n" => 1e-9,
-        "u" => 1e-6,
-        "m" => 1e-3,
-        "k" => 1e3,
-        "M" => 1e6,
-        "G" => 1e9,
-        "T" => 1e12,
-        "P" => 1e15,
-        "E" => 1e18,
-        "Ki" => 1024.0,
-        "Mi" => 1024.0 * 1024.0,
-        "Gi" => 1024.0 * 1024.0 * 1024.0,
-        "Ti" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
-        _ => return None,
-    };
-    text[..digits].parse::<f64>().ok().map(|it| it * factor)
+/// A quantity as a number to compare by: in billionths.
+pub(super) fn amount(quantity: &Value) -> Option<i128> {
+    normal::amount(quantity.as_str()?)
 }
 
 pub(super) const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];

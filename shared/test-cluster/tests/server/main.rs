@@ -17,5 +17,6 @@ mod namespaces;
 mod objects;
 mod observing;
 mod patching;
+mod services;
 mod tables;
 mod watching;

@@ -1,0 +1,92 @@
+//! What Services have been given: each address and each port of the nodes has one owner at a time.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::{
+    Failure,
+    answer::Fault,
+    kinds::{self, Kind},
+    meta,
+    store::{State, storage_key},
+};
+
+/// How many ports of the nodes there are, from [`FIRST_PORT`] on.
+pub(crate) const PORTS: u32 = 2768;
+pub(crate) const FIRST_PORT: u32 = 30_000;
+
+/// Owners by what they have, and what they have by owner; an owner is a storage key.
+#[derive(Debug, Default)]
+pub(crate) struct Claims {
+    owners: BTreeMap<String, String>,
+    owned: BTreeMap<String, Vec<String>>,
+}
+
+impl Claims {
+    /// Follows a write of a Service, or its removal.
+    pub(crate) fn follow(&mut self, key: &str, service: Option<&Value>) {
+        for thing in self.owned.remove(key).unwrap_or_default() {
+            if !self.is_anothers(&thing, key) {
+                self.owners.remove(&thing);
+            }
+        }
+        let Some(service) = service else { return };
+        let things: Vec<String> = address(service).into_iter().map(str::to_owned).chain(ports(service)).collect();
+        for thing in &things {
+            self.owners.insert(thing.clone(), key.to_owned());
+        }
+        self.owned.insert(key.to_owned(), things);
+    }
+
+    /// Nobody has it.
+    pub(crate) fn is_free(&self, thing: &str) -> bool {
+        !self.owners.contains_key(thing)
+    }
+
+    fn is_anothers(&self, thing: &str, key: &str) -> bool {
+        self.owners.get(thing).is_some_and(|it| it != key)
+    }
+}
+
+fn address(service: &Value) -> Option<&str> {
+    service["spec"]["clusterIP"].as_str().filter(|it| !it.is_empty() && *it != "None")
+}
+
+fn node_port(port: &Value) -> Option<String> {
+    port["nodePort"].as_i64().filter(|it| *it != 0).map(|it| it.to_string())
+}
+
+fn ports(service: &Value) -> impl Iterator<Item = String> {
+    service["spec"]["ports"].as_array().into_iter().flatten().filter_map(node_port)
+}
+
+/// Refuses a Service that asks for what another has, or for which there is nothing left.
+///
+/// # Errors
+/// 422 that names the field, 500 when all ports are given.
+pub(crate) fn check(state: &State, kind: &Kind, service: &Value) -> Result<(), Failure> {
+    if !kind.is(kinds::SERVICES) {
+        return Ok(());
+    }
+    let key = storage_key(kind, meta::namespace(service), meta::name(service));
+    let refuse = |fault: Fault| Err(Failure::invalid(kind, meta::name(service), &[fault]));
+    if let Some(address) = address(service).filter(|it| state.claims.is_anothers(it, &key)) {
+        let why = format!("failed to allocate IP {address}: provided IP is already allocated");
+        return refuse(Fault::invalid("spec.clusterIPs", &service["spec"]["clusterIPs"], &why));
+    }
+    let wants_ports = matches!(service["spec"]["type"].as_str(), Some("NodePort" | "LoadBalancer"));
+    for (at, port) in service["spec"]["ports"].as_array().into_iter().flatten().enumerate() {
+        match node_port(port) {
+            Some(number) if state.claims.is_anothers(&number, &key) => {
+                let why = "provided port is already allocated";
+                return refuse(Fault::invalid(format!("spec.ports[{at}].nodePort"), &port["nodePort"], why));
+            }
+            None if wants_ports => {
+                return Err(Failure::internal("Internal error occurred: failed to allocate a nodePort: range is full"));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
