@@ -67,4 +67,8 @@ cases! { "subresources":
     fn acceptance_api_038_status_of_a_pod_takes_only_what_it_may();
     fn conformance_counters_of_a_deployment_are_checked();
     fn conformance_counters_of_other_workloads_are_checked();
+    fn acceptance_api_038_the_class_of_a_pod_is_its_own();
+    fn conformance_paths_that_go_on_behind_a_subresource();
+    fn conformance_a_json_patch_that_copies_too_much();
+    fn conformance_addresses_of_services_have_one_owner();
 }

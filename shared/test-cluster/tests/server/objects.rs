@@ -327,3 +327,21 @@ async fn bodies_have_a_limit() {
     let answer = server.send("POST", MAPS, &[], vec![b' '; 3 * 1024 * 1024 + 1]).await;
     answer.refused(413, "RequestEntityTooLarge", "limit is 3145728");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_write_answers_what_a_read_does() {
+    let server = Server::new();
+    let path = format!("{MAPS}/a");
+    let mut body = map("a");
+    body["data"] = json!({ "k": "v" });
+    let created = server.post(MAPS, body.clone()).await;
+    assert_eq!((created.code, &created.text), (201, &server.get(&path).await.text));
+    body["data"]["k"] = json!("w");
+    let tried = server.put(&format!("{path}?dryRun=All"), body.clone()).await.expect(200);
+    assert_eq!(tried["data"]["k"], "w", "a dry run shows what is not stored");
+    let replaced = server.put(&path, body).await;
+    assert_eq!((replaced.code, &replaced.text), (200, &server.get(&path).await.text));
+    assert_eq!(replaced.json()["data"]["k"], "w");
+    let patched = server.merge(&path, json!({ "data": null })).await;
+    assert_eq!((patched.code, &patched.text), (200, &server.get(&path).await.text));
+}
