@@ -358,7 +358,7 @@ impl Notes {
             Step::Field { of, name } => Some((*of, *name)),
             Step::Key(_) | Step::Index(_) => None,
         });
-        let innermost = fields.clone().last().map_or("", |it| it.0);
+        let innermost = fields.clone().next_back().map_or("", |it| it.0);
         let names: Vec<&str> = fields.map(|it| it.1).collect();
         format!("Go struct field {innermost}.{}", names.join("."))
     }

@@ -97,10 +97,10 @@ fn pad_fields(it: &Type, fields: &mut Map<String, Value>) {
         fields.insert(field.name.to_owned(), nothing);
     }
     for (name, value) in fields.iter_mut() {
-        if value.is_object() || value.is_array() {
-            if let Some(field) = it.field(name) {
-                pad_form(&field.form, value);
-            }
+        if (value.is_object() || value.is_array())
+            && let Some(field) = it.field(name)
+        {
+            pad_form(&field.form, value);
         }
     }
 }

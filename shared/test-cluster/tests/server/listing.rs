@@ -81,4 +81,3 @@ async fn a_version_in_the_future_is_waited_for() {
     let (list, ()) = tokio::join!(read, write);
     assert_eq!(names(&list.expect(200)), ["a", "b"]);
 }
-
