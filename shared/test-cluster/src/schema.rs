@@ -281,7 +281,7 @@ mod tests {
         for kind in crate::kinds::builtin() {
             for version in &kind.versions {
                 let api_version = crate::kinds::join(&kind.group, version);
-                assert!(of(&kind, &api_version).is_some(), "{api_version} {}", kind.kind);
+                assert!(of(kind, &api_version).is_some(), "{api_version} {}", kind.kind);
             }
         }
     }
