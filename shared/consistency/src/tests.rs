@@ -71,7 +71,7 @@ impl Rig {
         pods
     }
 
-    /// Pods are created until the cluster is at `version`.
+    /// Pods are created until the cluster, which begins below 99, is at `version`.
     fn write_up_to(&self, version: u64) {
         while self.cluster.version() < version {
             let mut pod = pod();
@@ -140,12 +140,12 @@ async fn acceptance_common_045_a_store_that_is_behind_keeps_the_record_and_wakes
 #[tokio::test(start_paused = true)]
 async fn acceptance_common_046_versions_are_compared_as_numbers() {
     let rig = rig();
-    let pods = rig.pods_at(9).await;
-    rig.wrote("a", &pods, "10");
+    let pods = rig.pods_at(99).await;
+    rig.wrote("a", &pods, "100");
     assert!(rig.behind("a").is_some());
     let rig = self::rig();
-    let pods = rig.pods_at(10).await;
-    rig.wrote("a", &pods, "9");
+    let pods = rig.pods_at(100).await;
+    rig.wrote("a", &pods, "99");
     assert_eq!(rig.behind("a"), None);
 }
 
@@ -170,24 +170,24 @@ async fn acceptance_common_047_versions_that_cannot_be_compared_block_nobody() {
     }
 
     let rig = rig();
-    let pods = rig.pods_at(9).await;
-    for written in ["", "x9", "0", "010"] {
+    let pods = rig.pods_at(99).await;
+    for written in ["", "x99", "0", "0100"] {
         rig.wrote("a", &pods, written);
         assert_eq!(rig.behind("a"), None, "written {written:?}");
     }
     rig.wrote("a", &pods, "malformed");
-    rig.wrote("a", &pods, "10");
+    rig.wrote("a", &pods, "100");
     rig.wrote("a", &pods, "malformed");
-    assert_eq!(rig.record("a"), ["10"], "neither hides nor replaces one that can");
+    assert_eq!(rig.record("a"), ["100"], "neither hides nor replaces one that can");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_cache_that_has_not_synced_shows_nothing_and_wakes_with_its_first_set() {
     let rig = rig();
-    rig.write_up_to(9);
+    rig.write_up_to(99);
     rig.cluster.intercept(|_| Verdict::Delay(SECOND));
     let pods = rig.informers.typed::<Pod>().watched();
-    rig.wrote("a", &pods, "9");
+    rig.wrote("a", &pods, "99");
     assert_eq!(rig.behind("a"), Some(PARKED));
     pods.synced().await;
     assert_eq!((rig.woken(), rig.behind("a")), (1, None));
@@ -196,16 +196,16 @@ async fn a_cache_that_has_not_synced_shows_nothing_and_wakes_with_its_first_set(
 #[tokio::test(start_paused = true)]
 async fn acceptance_common_048_the_highest_version_is_remembered() {
     let rig = rig();
-    let pods = rig.pods_at(9).await;
-    rig.wrote("a", &pods, "12");
-    rig.wrote("a", &pods, "11");
-    assert_eq!(rig.record("a"), ["12"]);
-    rig.write_up_to(11);
+    let pods = rig.pods_at(99).await;
+    rig.wrote("a", &pods, "102");
+    rig.wrote("a", &pods, "101");
+    assert_eq!(rig.record("a"), ["102"]);
+    rig.write_up_to(101);
     rig.thaw("pods").await;
-    assert!(pods.passed(&11.into()) && rig.behind("a").is_some(), "the lower one would not do");
-    rig.wrote("a", &pods, "13");
-    assert_eq!(rig.record("a"), ["13"]);
-    rig.write_up_to(13);
+    assert!(pods.passed(&101.into()) && rig.behind("a").is_some(), "the lower one would not do");
+    rig.wrote("a", &pods, "103");
+    assert_eq!(rig.record("a"), ["103"]);
+    rig.write_up_to(103);
     sleep(Duration::from_millis(1)).await;
     assert_eq!(rig.behind("a"), None);
 }
@@ -215,13 +215,13 @@ async fn acceptance_common_048_the_highest_version_is_remembered() {
 #[tokio::test(start_paused = true)]
 async fn acceptance_common_049_a_successor_has_a_record_of_its_own() {
     let rig = rig();
-    let pods = rig.pods_at(9).await;
-    rig.wrote("a", &pods, "15");
-    rig.wrote("b", &pods, "16");
+    let pods = rig.pods_at(99).await;
+    rig.wrote("a", &pods, "105");
+    rig.wrote("b", &pods, "106");
     rig.gate.forget(&Uid::new("a")); // As the delete handler does.
     assert!(rig.record("a").is_empty());
     rig.gate.forget(&Uid::new("a"));
-    assert_eq!(rig.record("b"), ["16"]);
+    assert_eq!(rig.record("b"), ["106"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -243,12 +243,12 @@ async fn acceptance_common_050_concurrent_first_writes_lose_none() {
 #[tokio::test(start_paused = true)]
 async fn every_type_must_have_caught_up() {
     let rig = rig();
-    let (pods, nodes) = (rig.pods_at(9).await, rig.cache::<Node>().await);
+    let (pods, nodes) = (rig.pods_at(99).await, rig.cache::<Node>().await);
     rig.cluster.freeze_watches("nodes");
-    rig.write_up_to(10);
+    rig.write_up_to(100);
     rig.cluster.create(json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n" } }));
-    rig.wrote("a", &pods, "10");
-    rig.wrote("a", &nodes, "11");
+    rig.wrote("a", &pods, "100");
+    rig.wrote("a", &nodes, "101");
     assert!(rig.behind("a").is_some());
     rig.thaw("pods").await;
     assert_eq!(rig.woken(), 1);
