@@ -20,6 +20,7 @@ use crate::{
     config::{Config, Election, Standby},
     health::Health,
     hearing::deaf,
+    pages::{self, Sources},
     serve,
     view::View,
 };
@@ -121,9 +122,8 @@ impl Manager {
     async fn live(&mut self) -> Result<(), String> {
         if let Some(at) = self.config.serving {
             let spawner = self.deps.scope.spawner();
-            serve::serve(at, self.health.clone(), self.deps.metrics.clone(), &spawner)
-                .await
-                .map_err(|it| it.to_string())?;
+            let sources = Sources { health: self.health.clone(), metrics: self.deps.metrics.clone() };
+            serve::serve(at, pages::router(sources), &spawner).await.map_err(|it| it.to_string())?;
         }
         self.health.watch_informers(self.informers.clone());
         match self.config.election.clone() {

@@ -6,19 +6,16 @@ use std::{
     time::Duration,
 };
 
-use axum::{Router, extract::RawQuery, http::StatusCode, response::IntoResponse, routing::get};
+use axum::Router;
 use hyper::server::conn::{http1, http2};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
 };
-use metrics::Metrics;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tasks::Spawner;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
-
-use crate::health::{Health, Query, Report};
 
 /// A handshake that takes longer is given up.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -44,40 +41,17 @@ pub enum ServeError {
 /// As [`ServeError`].
 pub async fn serve(
     (address, port): (IpAddr, u16),
-    health: Health,
-    metrics: Metrics,
+    routes: Router,
     spawner: &Spawner,
 ) -> Result<SocketAddr, ServeError> {
     let wanted = SocketAddr::new(address, port);
     let listener = TcpListener::bind(wanted).await.map_err(|err| ServeError::Listen(wanted, err))?;
     let bound = listener.local_addr().map_err(|err| ServeError::Listen(wanted, err))?;
     let acceptor = TlsAcceptor::from(Arc::new(self_signed()?));
-    let routes = routes(health, metrics);
     let connections = spawner.clone();
     spawner.spawn("serve", async move { accept(listener, acceptor, routes, connections).await });
     tracing::info!(address = %bound, "serving securely");
     Ok(bound)
-}
-
-fn routes(health: Health, metrics: Metrics) -> Router {
-    let live = health.clone();
-    let live = get(move |RawQuery(query)| async move { answer(live.live(&parse(query))) });
-    let ready = get(move |RawQuery(query)| async move { answer(health.ready(&parse(query))) });
-    let text = [("content-type", "text/plain; version=0.0.4; charset=utf-8"), ("cache-control", "no-cache, private")];
-    Router::new()
-        .route("/healthz", live.clone())
-        .route("/livez", live)
-        .route("/readyz", ready)
-        .route("/metrics", get(move || async move { (text, metrics.encode()) }))
-}
-
-fn parse(query: Option<String>) -> Query {
-    Query::parse(query.as_deref().unwrap_or_default())
-}
-
-fn answer(report: Report) -> impl IntoResponse {
-    let code = if report.healthy { StatusCode::OK } else { StatusCode::INTERNAL_SERVER_ERROR };
-    (code, [("cache-control", "no-cache, private"), ("x-content-type-options", "nosniff")], report.text)
 }
 
 async fn accept(listener: TcpListener, acceptor: TlsAcceptor, routes: Router, spawner: Spawner) {
