@@ -1,0 +1,64 @@
+use std::path::Path;
+
+use tracing::{Level, Metadata, Subscriber, level_filters::LevelFilter, subscriber::Interest};
+use tracing_subscriber::layer::{Context, Layer};
+
+use crate::{Verbosity, Vmodule};
+
+/// Target of the lines that tell the flags at start: verbosity 1, and their text stands as it is, without quotes.
+pub const FLAG: &str = "FLAG";
+
+/// Which lines are written. Asked once for each place in the code, and again when it changes.
+#[derive(Debug)]
+pub(crate) struct Filter {
+    pub(crate) verbosity: Verbosity,
+    pub(crate) vmodule: Vmodule,
+}
+
+impl Filter {
+    fn wants(&self, place: &Metadata<'_>) -> bool {
+        match needed(place) {
+            None => false,
+            Some(needed) => needed <= self.verbosity || needed <= self.vmodule.verbosity(place),
+        }
+    }
+}
+
+impl<S: Subscriber> Layer<S> for Filter {
+    fn register_callsite(&self, place: &'static Metadata<'static>) -> Interest {
+        if self.wants(place) { Interest::always() } else { Interest::never() }
+    }
+
+    fn enabled(&self, place: &Metadata<'_>, _: Context<'_, S>) -> bool {
+        self.wants(place)
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        let quiet = self.verbosity == 0 && self.vmodule.is_empty();
+        Some(if quiet { LevelFilter::INFO } else { LevelFilter::TRACE })
+    }
+}
+
+/// The verbosity at which a place speaks; `None` if it never does.
+pub(crate) fn needed(place: &Metadata<'_>) -> Option<Verbosity> {
+    if !is_ours(place) {
+        return (place.is_event() && *place.level() <= Level::WARN).then_some(0);
+    }
+    // A span is no line: its fields belong to lines of any verbosity inside it.
+    if place.is_span() {
+        return Some(0);
+    }
+    let named = place.target().strip_prefix('v').and_then(|it| it.parse().ok());
+    Some(match (named, *place.level()) {
+        (Some(verbosity), _) => verbosity,
+        _ if place.target() == FLAG => 1,
+        (None, Level::ERROR | Level::WARN | Level::INFO) => 0,
+        (None, Level::DEBUG) => 4,
+        (None, Level::TRACE) => 6,
+    })
+}
+
+/// Cargo names the files of a workspace relative to it, and those of all other crates by an absolute path.
+fn is_ours(place: &Metadata<'_>) -> bool {
+    place.file().is_some_and(|it| Path::new(it).is_relative())
+}

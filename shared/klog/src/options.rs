@@ -1,0 +1,146 @@
+use std::{fmt, time::Duration};
+
+use tracing::Metadata;
+
+use crate::{Verbosity, glob};
+
+/// What the flags say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// `--logging-format`
+    pub format: Format,
+    /// `-v`
+    pub verbosity: Verbosity,
+    /// `--vmodule`
+    pub vmodule: Vmodule,
+    /// `--log-text-split-stream`, `--log-json-split-stream`: errors to stderr, all else to stdout.
+    pub split_stream: bool,
+    /// `--log-text-info-buffer-size`, `--log-json-info-buffer-size`: bytes that wait before stdout is written; 0: none.
+    pub info_buffer: usize,
+    /// `--log-flush-frequency`: the longest that they wait.
+    pub flush_every: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            format: Format::Text,
+            verbosity: 0,
+            vmodule: Vmodule::default(),
+            split_stream: false,
+            info_buffer: 0,
+            flush_every: Duration::from_secs(5),
+        }
+    }
+}
+
+/// The shape of lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// klog's: severity, date, process, file, message, `key="value"`.
+    Text,
+    /// component-base's: one JSON object a line.
+    Json,
+}
+
+/// Verbosity of single files: `pattern=N,...`, the first that matches counts.
+///
+/// A pattern is Go's `filepath.Match` against a file's name without its ending, as upstream, or against the crate's name or
+/// the whole module (`namespace_controller::sync`), since many Rust files are called alike.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Vmodule(Vec<(String, Verbosity)>);
+
+/// Why a text is no `--vmodule`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum VmoduleError {
+    /// Not `pattern=N`.
+    #[error("{0:?} does not have the pattern=N format")]
+    Malformed(String),
+    /// N is no number, negative, or above 2147483647.
+    #[error("parsing verbosity in {0:?}: not a number from 0 to 2147483647")]
+    Verbosity(String),
+}
+
+impl Vmodule {
+    /// Reads `pattern=N,...`; empty parts are ignored.
+    ///
+    /// # Errors
+    /// As [`VmoduleError`], naming the part.
+    pub fn parse(text: &str) -> Result<Self, VmoduleError> {
+        let parts = text.split(',').filter(|it| !it.is_empty()).map(|part| {
+            let malformed = || VmoduleError::Malformed(part.to_owned());
+            let (pattern, verbosity) = part.split_once('=').ok_or_else(malformed)?;
+            if pattern.is_empty() || verbosity.is_empty() || verbosity.contains('=') {
+                return Err(malformed());
+            }
+            let verbosity = parse_verbosity(verbosity).ok_or_else(|| VmoduleError::Verbosity(part.to_owned()))?;
+            Ok((pattern.to_owned(), verbosity))
+        });
+        parts.collect::<Result<_, _>>().map(Self)
+    }
+
+    /// True when no file has a verbosity of its own.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Of the place where a line is written; 0 without a pattern for it.
+    pub(crate) fn verbosity(&self, place: &Metadata<'_>) -> Verbosity {
+        if self.0.is_empty() {
+            return 0;
+        }
+        let path = place.file().unwrap_or_default();
+        let file = path.rsplit('/').next().unwrap_or_default();
+        let stem = file.strip_suffix(".rs").unwrap_or(file);
+        let module = place.module_path().unwrap_or_default();
+        let name = module.split("::").next().unwrap_or_default();
+        let found = self.0.iter().find(|(pattern, _)| [stem, name, module].iter().any(|it| glob::matches(pattern, it)));
+        found.map_or(0, |(_, verbosity)| *verbosity)
+    }
+}
+
+impl fmt::Display for Vmodule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (pattern, verbosity)) in self.0.iter().enumerate() {
+            let comma = if index > 0 { "," } else { "" };
+            write!(f, "{comma}{pattern}={verbosity}")?;
+        }
+        Ok(())
+    }
+}
+
+/// As upstream: decimal digits only, at most what a signed number of 32 bits holds.
+fn parse_verbosity(text: &str) -> Option<Verbosity> {
+    let digits = text.bytes().all(|it| it.is_ascii_digit());
+    text.parse().ok().filter(|it| digits && *it <= i32::MAX.unsigned_abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vmodule_is_read_as_upstream_reads_it() {
+        for (text, want) in [
+            ("", ""),
+            ("a=1", "a=1"),
+            ("recordio=2,file=1,gfs*=3,", "recordio=2,file=1,gfs*=3"),
+            (",,a=0", "a=0"),
+            ("namespace_controller::*=2147483647", "namespace_controller::*=2147483647"),
+        ] {
+            assert_eq!(Vmodule::parse(text).map(|it| it.to_string()), Ok(want.to_owned()), "{text}");
+        }
+        for (text, want) in [
+            ("a", "\"a\" does not have the pattern=N format"),
+            ("b=1,=2", "\"=2\" does not have the pattern=N format"),
+            ("a=", "\"a=\" does not have the pattern=N format"),
+            ("a=1=2", "\"a=1=2\" does not have the pattern=N format"),
+            ("a=-1", "parsing verbosity in \"a=-1\": not a number from 0 to 2147483647"),
+            ("a=+1", "parsing verbosity in \"a=+1\": not a number from 0 to 2147483647"),
+            ("a=2147483648", "parsing verbosity in \"a=2147483648\": not a number from 0 to 2147483647"),
+        ] {
+            assert_eq!(Vmodule::parse(text).unwrap_err().to_string(), want, "{text}");
+        }
+    }
+}

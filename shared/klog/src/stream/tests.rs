@@ -1,0 +1,98 @@
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use clock::Clock;
+
+use super::*;
+use crate::Format;
+
+/// Long enough for any machine; no test waits for it unless it fails.
+const LONG: Duration = Duration::from_secs(60);
+
+/// A reader that takes one write for each permit.
+struct Reader {
+    permits: Receiver<()>,
+    taken: Sender<String>,
+}
+
+impl io::Write for Reader {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.permits.recv().is_err() {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let _ = self.taken.send(String::from_utf8(bytes.to_vec()).unwrap());
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn stream(hold: usize, every: Duration) -> (Stream, Sender<()>, Receiver<String>) {
+    let ((permit, permits), (taken, reads)) = (channel(), channel());
+    let formatter = Formatter::new(Format::Json, Clock::system());
+    let stream = Stream::start("test", Reader { permits, taken }, hold, every, formatter).unwrap();
+    (stream, permit, reads)
+}
+
+/// The promise: nobody waits for a reader that is stuck, memory stays bounded, what is missing is told where it is missing,
+/// and the last line is written.
+#[test]
+fn a_stuck_reader_stops_nobody_and_learns_what_it_missed() {
+    let (stream, permit, reads) = stream(0, LONG);
+    let line = format!("{}\n", "x".repeat(1_023));
+    let pushed = 5_000;
+    for _ in 0..pushed {
+        stream.push(&line);
+    }
+    assert!(stream.0.state.lock().pending.len() <= PENDING_LIMIT);
+    let dropped = stream.dropped();
+    assert!(dropped > 0, "five megabytes cannot all have waited");
+    stream.end();
+    stream.push("the last words\n");
+    for _ in 0..10 {
+        permit.send(()).unwrap();
+    }
+    stream.flush(LONG);
+    let all: String = reads.try_iter().collect();
+    assert!(all.contains("the last words\n"), "{}", &all[all.len() - 300..]);
+    assert_eq!(all.matches(&line).count() as u64 + dropped, pushed, "every line is written or counted");
+    let told = all.lines().filter(|it| it.contains("Log lines were dropped"));
+    let told: Vec<serde_json::Value> = told.map(|it| serde_json::from_str(it).unwrap()).collect();
+    assert_eq!(told.iter().map(|it| it["lines"].as_u64().unwrap()).sum::<u64>(), dropped);
+    assert_eq!(stream.dropped(), dropped);
+}
+
+#[test]
+fn a_reader_that_has_gone_stops_nobody() {
+    let (stream, permit, _reads) = stream(0, LONG);
+    drop(permit);
+    stream.push("nobody reads\n");
+    stream.flush(LONG);
+    stream.push("still nobody\n");
+    stream.flush(LONG);
+    assert_eq!(stream.dropped(), 0);
+}
+
+#[test]
+fn what_may_wait_is_written_when_enough_waits_or_when_asked() {
+    let (stream, permit, reads) = stream(20, LONG);
+    for _ in 0..2 {
+        permit.send(()).unwrap();
+    }
+    stream.push("0123456789\n");
+    assert!(reads.try_recv().is_err());
+    stream.push("abcdefghijk\n");
+    assert_eq!(reads.recv_timeout(LONG).unwrap(), "0123456789\nabcdefghijk\n");
+    stream.push("short\n");
+    stream.flush(LONG);
+    assert_eq!(reads.try_recv().unwrap(), "short\n");
+}
+
+#[test]
+fn what_may_wait_does_so_for_a_time() {
+    let (stream, permit, reads) = stream(1_000, Duration::from_millis(1));
+    permit.send(()).unwrap();
+    stream.push("short\n");
+    assert_eq!(reads.recv_timeout(LONG).unwrap(), "short\n");
+}

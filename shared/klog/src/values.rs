@@ -1,0 +1,98 @@
+use std::{error::Error, fmt};
+
+use tracing::field::{Field, Visit};
+
+/// What a field holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Value {
+    /// To be quoted.
+    Text(String),
+    /// A number or a boolean: the same in both formats.
+    Plain(String),
+}
+
+/// A field's name and value.
+pub(crate) type Pair = (&'static str, Value);
+
+/// The fields of a span, or of a line.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Fields {
+    pub(crate) message: String,
+    pub(crate) pairs: Vec<Pair>,
+}
+
+impl Fields {
+    fn add(&mut self, field: &Field, value: Value) {
+        let name = field.name();
+        self.pairs.push((name.strip_prefix("r#").unwrap_or(name), value));
+    }
+
+    fn text(&mut self, field: &Field, text: String) {
+        match field.name() {
+            "message" => self.message = text,
+            _ => self.add(field, Value::Text(text)),
+        }
+    }
+}
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.text(field, format!("{value:?}"));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.text(field, value.to_owned());
+    }
+
+    fn record_error(&mut self, field: &Field, value: &(dyn Error + 'static)) {
+        let mut text = value.to_string();
+        let mut cause = value.source();
+        while let Some(error) = cause {
+            text = format!("{text}: {error}");
+            cause = error.source();
+        }
+        self.text(field, text);
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.add(field, Value::Plain(value.to_string()));
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.add(field, Value::Plain(value.to_string()));
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.add(field, Value::Plain(value.to_string()));
+    }
+
+    fn record_i128(&mut self, field: &Field, value: i128) {
+        self.add(field, Value::Plain(value.to_string()));
+    }
+
+    fn record_u128(&mut self, field: &Field, value: u128) {
+        self.add(field, Value::Plain(value.to_string()));
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        // JSON has no other numbers.
+        let value = if value.is_finite() { Value::Plain(value.to_string()) } else { Value::Text(value.to_string()) };
+        self.add(field, value);
+    }
+}
+
+/// Each name once, as klog has it: a pair told again as it was stands where it stood, a changed one where it changed.
+pub(crate) fn once<'a>(pairs: impl IntoIterator<Item = &'a Pair>) -> Vec<&'a Pair> {
+    let mut kept: Vec<&Pair> = Vec::new();
+    for pair in pairs {
+        match kept.iter().position(|it| it.0 == pair.0) {
+            Some(at) if kept[at].1 == pair.1 => {}
+            Some(at) => {
+                kept.remove(at);
+                kept.push(pair);
+            }
+            None => kept.push(pair),
+        }
+    }
+    kept
+}
