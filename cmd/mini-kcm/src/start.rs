@@ -101,7 +101,7 @@ pub async fn deps(config: &Config, stop: CancellationToken) -> Result<Deps, Stri
     let options = PoolOptions { spawner: scope.spawner(), term: term.clone(), clock: clock.clone(), write_timeout };
     let connection = Connection::open(server, options).map_err(|err| err.to_string())?;
     let metrics = Metrics::new();
-    metrics.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()));
+    metrics.register(Box::new(metrics::process::Process::this()));
     let hostname = rustix::system::uname().nodename().to_string_lossy().into_owned();
     Ok(Deps { connection, term, clock, seed: fastrand::u64(..), metrics, scope, stop, hostname })
 }

@@ -3,14 +3,23 @@
 //! Families are declared beside their use, with upstream's names, labels, buckets and help. Several queues or clients
 //! share one family: declaring it again returns what is there. Nothing uses prometheus' default registry, so two
 //! managers in one process do not know of each other.
+//!
+//! What the operator does not want to see ([`Choices`]) is left out when the page is written.
 
-use std::sync::Arc;
+mod choices;
+pub mod process;
 
+use std::{
+    any::Any,
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+pub use choices::Choices;
 pub use prometheus::{
     Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, core::Collector,
 };
 use prometheus::{HistogramOpts, Opts, Registry, TextEncoder};
-use std::{any::Any, collections::BTreeMap, sync::Mutex};
 
 /// A registry, cheap to clone.
 #[derive(Clone, Default)]
@@ -19,6 +28,13 @@ pub struct Metrics(Arc<Inner>);
 #[derive(Default)]
 struct Inner {
     registry: Registry,
+    choices: Choices,
+    /// What a manager's registry tells of itself.
+    own: Option<Own>,
+    /// Names that were declared.
+    names: Mutex<BTreeSet<String>>,
+    /// Series whose labels were not allowed: each counts once.
+    unexpected: Mutex<BTreeSet<Vec<String>>>,
     /// Families by name, so that a second declaration finds the first.
     families: Mutex<BTreeMap<String, Box<dyn Any + Send>>>,
     /// Bring gauges that tell an age up to date before anybody reads them.
@@ -27,6 +43,12 @@ struct Inner {
 
 type Refresher = Arc<dyn Fn() + Send + Sync>;
 
+struct Own {
+    registered: IntCounterVec,
+    disabled: IntCounter,
+    unexpected: IntCounter,
+}
+
 impl Metrics {
     /// An empty registry.
     #[must_use]
@@ -34,27 +56,37 @@ impl Metrics {
         Self::default()
     }
 
-    /// A counter family; `help` carries upstream's `[ALPHA]` or `[BETA]` prefix where it has one.
+    /// A registry that leaves out what the operator does not want, and tells how much there is.
+    #[must_use]
+    pub fn with(choices: Choices) -> Self {
+        let registry = Registry::new();
+        let own = Own::new(&registry).ok();
+        Self(Arc::new(Inner { registry, choices, own, ..Inner::default() }))
+    }
+
+    /// A counter family; `help` carries upstream's `[BETA]` or `[STABLE]` prefix. Without one it is `[ALPHA]`.
     ///
     /// # Panics
     /// If the name is already taken by another kind of family or the name or labels are not valid: a programming error.
     pub fn counters(&self, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
-        self.family(name, || IntCounterVec::new(Opts::new(name, help), labels))
+        self.family(name, || IntCounterVec::new(Opts::new(name, stated(help)), labels))
     }
 
     /// A gauge family of whole numbers. Panics as [`Metrics::counters`].
     pub fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
-        self.family(name, || IntGaugeVec::new(Opts::new(name, help), labels))
+        self.family(name, || IntGaugeVec::new(Opts::new(name, stated(help)), labels))
     }
 
     /// A gauge family of seconds and the like. Panics as [`Metrics::counters`].
     pub fn float_gauges(&self, name: &str, help: &str, labels: &[&str]) -> GaugeVec {
-        self.family(name, || GaugeVec::new(Opts::new(name, help), labels))
+        self.family(name, || GaugeVec::new(Opts::new(name, stated(help)), labels))
     }
 
     /// A histogram family. Panics as [`Metrics::counters`].
     pub fn histograms(&self, name: &str, help: &str, labels: &[&str], buckets: &[f64]) -> HistogramVec {
-        self.family(name, || HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets.to_vec()), labels))
+        self.family(name, || {
+            HistogramVec::new(HistogramOpts::new(name, stated(help)).buckets(buckets.to_vec()), labels)
+        })
     }
 
     /// Adds a collector of its own kind, such as the process metrics.
@@ -62,6 +94,9 @@ impl Metrics {
     /// # Panics
     /// If one of its names is taken.
     pub fn register(&self, collector: Box<dyn Collector>) {
+        for desc in collector.desc() {
+            self.declared(&desc.fq_name, &desc.help);
+        }
         #[expect(clippy::expect_used, reason = "two collectors of one name are a programming error")]
         self.0.registry.register(collector).expect("metric names are unique");
     }
@@ -76,21 +111,40 @@ impl Metrics {
     pub fn encode(&self) -> String {
         let refreshers = self.refreshers().clone();
         refreshers.iter().for_each(|refresh| refresh());
+        let mut families = self.0.registry.gather();
+        let unexpected = self.0.choices.apply(&mut families, &mut held(&self.0.unexpected));
+        if let Some(own) = &self.0.own {
+            // Told with the next page: this one is gathered.
+            own.unexpected.inc_by(unexpected);
+        }
         let mut text = String::new();
         // Writing into a string fails only for families without a name or samples, which a registry never gathers.
-        let _ = TextEncoder::new().encode_utf8(&self.0.registry.gather(), &mut text);
+        let _ = TextEncoder::new().encode_utf8(&families, &mut text);
         text
     }
 
-    fn refreshers(&self) -> std::sync::MutexGuard<'_, Vec<Refresher>> {
-        self.0.refreshers.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    /// Counts a name when it is declared first.
+    fn declared(&self, name: &str, help: &str) {
+        let Some(own) = &self.0.own else { return };
+        if !held(&self.0.names).insert(name.to_owned()) {
+            return;
+        }
+        if self.0.choices.disables(name) {
+            own.disabled.inc();
+        } else if let Some((level, _)) = help.strip_prefix('[').and_then(|it| it.split_once(']')) {
+            own.registered.with_label_values(&[level, ""]).inc();
+        }
+    }
+
+    fn refreshers(&self) -> MutexGuard<'_, Vec<Refresher>> {
+        held(&self.0.refreshers)
     }
 
     fn family<F>(&self, name: &str, make: impl FnOnce() -> prometheus::Result<F>) -> F
     where
         F: Collector + Clone + 'static,
     {
-        let mut families = self.0.families.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut families = held(&self.0.families);
         if let Some(known) = families.get(name) {
             #[expect(clippy::expect_used, reason = "one name for two kinds of family is a programming error")]
             return known.downcast_ref::<F>().expect("a family keeps its kind").clone();
@@ -101,6 +155,42 @@ impl Metrics {
         families.insert(name.to_owned(), Box::new(family.clone()));
         family
     }
+}
+
+impl Own {
+    fn new(registry: &Registry) -> prometheus::Result<Self> {
+        let registered = IntCounterVec::new(
+            Opts::new(
+                "registered_metrics_total",
+                "[BETA] The count of registered metrics broken by stability level and deprecation version.",
+            ),
+            &["stability_level", "deprecated_version"],
+        )?;
+        let counter = |name: &str, help: &str| {
+            let counter = IntCounter::new(name, help)?;
+            registry.register(Box::new(counter.clone()))?;
+            Ok::<_, prometheus::Error>(counter)
+        };
+        registry.register(Box::new(registered.clone()))?;
+        let disabled = counter("disabled_metrics_total", "[BETA] The count of disabled metrics.")?;
+        // Nothing of ours is deprecated, so nothing is hidden.
+        counter("hidden_metrics_total", "[BETA] The count of hidden metrics.")?;
+        let unexpected = counter(
+            "cardinality_enforcement_unexpected_categorizations_total",
+            "[ALPHA] The count of unexpected categorizations during cardinality enforcement.",
+        )?;
+        Ok(Self { registered, disabled, unexpected })
+    }
+}
+
+/// A panic while a lock was held spoils no counter.
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Families whose stability nobody states are alpha, as upstream.
+fn stated(help: &str) -> String {
+    if help.starts_with('[') { help.to_owned() } else { format!("[ALPHA] {help}") }
 }
 
 impl std::fmt::Debug for Metrics {
