@@ -7,7 +7,7 @@ use api::{Node, Pod, Typed};
 use client::{ApiError, Clients, Connection, Limits, Term};
 use clock::Clock;
 use informer::Informers;
-use runner::{Outcome, Workers};
+use runner::{Outcome, Pulse, Workers};
 use serde_json::{Value, json};
 use tasks::Scope;
 use test_cluster::{TestCluster, Verdict};
@@ -286,7 +286,7 @@ async fn acceptance_machinery_024_a_key_behind_its_own_write_is_parked_writes_no
         metrics: rig.metrics.clone(),
         stop: CancellationToken::new(),
     };
-    let _workers = Workers::start(&env, "test", 2, queue.clone(), sync);
+    let _workers = Workers::start(&env, "test", &Pulse::new(&queue, 2, env.clock.clone()), queue.clone(), sync);
     let start = rig.clock.now();
     let writes = || {
         let calls = rig.cluster.requests().into_iter().filter(|it| it.verb == "create");

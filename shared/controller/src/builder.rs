@@ -7,7 +7,7 @@ use events::Recorder;
 use futures::future::BoxFuture;
 use informer::{Cause, Change, Informer, Informers};
 use metrics::Metrics;
-use runner::{Environment, Outcome, Workers};
+use runner::{Environment, Outcome, Pulse, Workers};
 use tasks::Spawner;
 use tokio_util::sync::CancellationToken;
 use workqueue::{Backoff, Lane, Queue};
@@ -162,9 +162,11 @@ impl Builder {
     {
         let (name, queue) = (self.name, queue.clone());
         let Deps { clock, metrics, spawner, .. } = self.deps.clone();
+        let pulse = Pulse::new(&queue, count, clock.clone());
+        self.controller.shows(pulse.clone());
         self.controller.has(Part::Workers(Box::new(move |stop| {
             let env = Environment { spawner, clock, metrics, stop };
-            let workers = Workers::start(&env, name, count, queue, sync);
+            let workers = Workers::start(&env, name, &pulse, queue, sync);
             Box::pin(workers.ended()) as BoxFuture<'static, ()>
         })));
     }

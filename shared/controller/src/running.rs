@@ -4,6 +4,7 @@ use api::ObjectKey;
 use events::Recorder;
 use futures::future::{BoxFuture, join_all};
 use informer::{Registration, Watched};
+use runner::Pulse;
 use tokio_util::sync::CancellationToken;
 
 use crate::Proof;
@@ -13,6 +14,7 @@ pub struct Controller {
     name: &'static str,
     caches: Vec<Cache>,
     recorders: Vec<Recorder>,
+    pulses: Vec<Pulse>,
     feeds: Vec<Registration>,
     parts: Vec<Part>,
 }
@@ -35,7 +37,14 @@ pub(crate) enum Part {
 
 impl Controller {
     pub(crate) fn new(name: &'static str) -> Self {
-        Self { name, caches: Vec::new(), recorders: Vec::new(), feeds: Vec::new(), parts: Vec::new() }
+        Self {
+            name,
+            caches: Vec::new(),
+            recorders: Vec::new(),
+            pulses: Vec::new(),
+            feeds: Vec::new(),
+            parts: Vec::new(),
+        }
     }
 
     pub(crate) fn reads(&mut self, cache: Cache) {
@@ -44,6 +53,10 @@ impl Controller {
 
     pub(crate) fn records(&mut self, recorder: Recorder) {
         self.recorders.push(recorder);
+    }
+
+    pub(crate) fn shows(&mut self, pulse: Pulse) {
+        self.pulses.push(pulse);
     }
 
     pub(crate) fn is_fed(&mut self, feed: Registration) {
@@ -70,6 +83,12 @@ impl Controller {
     #[must_use]
     pub fn recorders(&self) -> &[Recorder] {
         &self.recorders
+    }
+
+    /// How its workers are, for each of its queues.
+    #[must_use]
+    pub fn pulses(&self) -> &[Pulse] {
+        &self.pulses
     }
 
     /// Works from the beginning of a term until `stop`: adds the handlers, waits until each has had its whole first set

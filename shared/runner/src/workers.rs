@@ -1,14 +1,14 @@
-use std::{error::Error, fmt, future::Future, hash::Hash, panic::AssertUnwindSafe, sync::Arc};
+use std::{error::Error, fmt, future::Future, hash::Hash, panic::AssertUnwindSafe, pin::pin, sync::Arc};
 
 use clock::Clock;
-use futures::FutureExt;
+use futures::{FutureExt, future::poll_fn};
 use metrics::{IntCounter, Metrics};
 use tasks::{Spawner, Task};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error};
 use workqueue::Queue;
 
-use crate::{Outcome, error_chain};
+use crate::{Outcome, Pulse, error_chain};
 
 /// What workers need from the manager.
 #[derive(Clone)]
@@ -32,6 +32,7 @@ pub struct Workers {
 struct Shared<K, F> {
     controller: &'static str,
     queue: Queue<K>,
+    pulse: Pulse,
     sync: F,
     clock: Clock,
     panics: IntCounter,
@@ -39,13 +40,13 @@ struct Shared<K, F> {
 }
 
 impl Workers {
-    /// Starts `count` workers, which call `sync` for each key of `queue` until the queue ends or they are stopped.
+    /// Starts the workers of `pulse`, which call `sync` for each key of `queue` until the queue ends or they are stopped.
     ///
     /// Keys that are queued when they are stopped are dropped: nobody will work on them.
     pub fn start<K, E, F, S>(
         env: &Environment,
         controller: &'static str,
-        count: usize,
+        pulse: &Pulse,
         queue: Queue<K>,
         sync: F,
     ) -> Self
@@ -62,8 +63,10 @@ impl Workers {
             &["controller"],
         );
         let panics = panics.with_label_values(&[controller]);
-        let shared = Arc::new(Shared { controller, queue, sync, clock, panics, stop });
-        let tasks = (0..count).map(|_| spawner.spawn(controller, work(shared.clone()))).collect();
+        let shared = Arc::new(Shared { controller, queue, pulse: pulse.clone(), sync, clock, panics, stop });
+        pulse.started();
+        let tasks = (0..pulse.workers()).map(|worker| spawner.spawn(controller, work(shared.clone(), worker)));
+        let tasks = tasks.collect();
         Self { tasks }
     }
 
@@ -76,7 +79,7 @@ impl Workers {
 }
 
 /// One worker.
-async fn work<K, E, F, S>(shared: Arc<Shared<K, F>>)
+async fn work<K, E, F, S>(shared: Arc<Shared<K, F>>, worker: usize)
 where
     K: Clone + Eq + Hash + Send + fmt::Debug + fmt::Display + 'static,
     E: Error,
@@ -93,8 +96,10 @@ where
             key = shared.queue.get() => key,
         };
         let Some(key) = key else { return };
-        shared.run(&key).await;
+        shared.pulse.turned(worker, true);
+        shared.run(&key, worker).await;
         shared.queue.done(&key);
+        shared.pulse.turned(worker, false);
     }
 }
 
@@ -103,7 +108,7 @@ where
     K: Clone + Eq + Hash + Send + fmt::Debug + fmt::Display + 'static,
 {
     /// Syncs one key and tells the queue what became of it.
-    async fn run<E, S>(&self, key: &K)
+    async fn run<E, S>(&self, key: &K, worker: usize)
     where
         E: Error,
         F: Fn(K) -> S,
@@ -112,8 +117,13 @@ where
         let controller = self.controller;
         let started = self.clock.now();
         // The call is made inside: what panics before the first await is contained too.
-        let sync = async { (self.sync)(key.clone()).await };
-        let result = AssertUnwindSafe(sync).catch_unwind().await;
+        let mut sync = pin!(AssertUnwindSafe(async { (self.sync)(key.clone()).await }).catch_unwind());
+        // Nobody polls a sync to which nothing happened.
+        let watched = poll_fn(|context| {
+            self.pulse.moved(worker);
+            sync.as_mut().poll(context)
+        });
+        let result = watched.await;
         let duration = self.clock.now().saturating_duration_since(started);
         match result {
             Ok(Ok(outcome)) => {

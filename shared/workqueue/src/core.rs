@@ -220,6 +220,19 @@ impl<K: Eq + Hash + Clone> Core<K> {
         self.len() == 0
     }
 
+    /// Since when the first key has been waiting, of the lane whose first key waits longer.
+    #[must_use]
+    pub fn oldest(&self) -> Option<Instant> {
+        let firsts = self.lanes.iter().filter_map(|lane| {
+            let meant = |(ticket, key): &(u64, K)| {
+                let waiting = self.dirty.get(key).filter(|it| it.ticket == Some(*ticket))?;
+                Some(waiting.since)
+            };
+            lane.iter().find_map(meant)
+        });
+        firsts.min()
+    }
+
     /// Since when workers have had their keys, in no order.
     pub fn running(&self) -> impl Iterator<Item = Instant> {
         self.processing.values().copied()

@@ -167,6 +167,14 @@ impl<K: Clone + Eq + Hash + Send + fmt::Debug + 'static> Queue<K> {
         self.0.core.lock().len()
     }
 
+    /// How long the first key has been waiting, of the lane whose first key waits longer.
+    #[must_use]
+    pub fn oldest(&self) -> Option<Duration> {
+        let now = self.0.clock.now();
+        let since = self.0.core.lock().oldest();
+        since.map(|it| now.saturating_duration_since(it))
+    }
+
     /// True when no key can be taken now.
     #[must_use]
     pub fn is_empty(&self) -> bool {

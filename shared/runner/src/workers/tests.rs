@@ -41,15 +41,21 @@ impl Rig {
         let calls = Calls::default();
         let (seen, queue, clock, start) =
             (calls.clone(), self.queue.clone(), self.env.clock.clone(), self.env.clock.now());
-        let workers = Workers::start(&self.env, "test", 1, self.queue.clone(), move |key| {
-            let at = {
-                let mut seen = seen.lock();
-                seen.push((clock.now() - start, queue.failures(&key)));
-                seen.len() - 1
-            };
-            let result = script(at);
-            async move { result }
-        });
+        let workers = Workers::start(
+            &self.env,
+            "test",
+            &Pulse::new(&self.queue, 1, Clock::system()),
+            self.queue.clone(),
+            move |key| {
+                let at = {
+                    let mut seen = seen.lock();
+                    seen.push((clock.now() - start, queue.failures(&key)));
+                    seen.len() - 1
+                };
+                let result = script(at);
+                async move { result }
+            },
+        );
         (workers, calls)
     }
 }
@@ -100,7 +106,8 @@ async fn a_panic_after_an_await_is_contained_too() {
             }
         }
     };
-    let _workers = Workers::start(&rig.env, "test", 1, rig.queue.clone(), sync);
+    let _workers =
+        Workers::start(&rig.env, "test", &Pulse::new(&rig.queue, 1, Clock::system()), rig.queue.clone(), sync);
     rig.queue.add("bad");
     rig.queue.add("good");
     sleep(4 * MS).await;
@@ -122,7 +129,8 @@ async fn a_stop_takes_no_further_key_and_awaits_the_running_calls() {
             }
         }
     };
-    let workers = Workers::start(&rig.env, "test", 2, rig.queue.clone(), sync);
+    let workers =
+        Workers::start(&rig.env, "test", &Pulse::new(&rig.queue, 2, Clock::system()), rig.queue.clone(), sync);
     ["a", "b", "c", "d"].into_iter().for_each(|key| rig.queue.add(key));
     sleep(400 * MS).await;
     rig.env.stop.cancel();

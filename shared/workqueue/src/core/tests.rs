@@ -307,3 +307,20 @@ fn behaves_as_the_naive_model_under_random_operations() {
     };
     TestRunner::new(config).run(&steps(), check).unwrap();
 }
+
+#[test]
+fn the_oldest_key_is_the_first_of_the_lane_that_waits_longer() {
+    const SLOW: u8 = 1;
+    const NOW: u8 = 2;
+    let (mut core, begin) = core();
+    assert_eq!(core.oldest(), None);
+    core.add(SLOW, Lane::Slow, begin + secs(1));
+    core.add(NOW, Lane::Now, begin + secs(2));
+    assert_eq!(core.oldest(), Some(begin + secs(1)));
+    core.add(SLOW, Lane::Now, begin + secs(3));
+    assert_eq!(core.oldest(), Some(begin + secs(2)), "the place that it left has no meaning");
+    assert_eq!(core.get(begin + secs(4)).map(|it| it.key), Some(NOW));
+    assert_eq!(core.oldest(), Some(begin + secs(1)), "it waits since its first add");
+    core.get(begin + secs(4));
+    assert_eq!(core.oldest(), None);
+}
