@@ -2,9 +2,21 @@ use serde_json::Value;
 
 use super::Entry;
 
+/// A line that tells how long a step took begins so.
+pub(super) const AFTER: &str = "AFTER ";
+
+/// Whose time a run was measured by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Time {
+    /// Virtual time is exact.
+    Virtual,
+    /// A busy machine takes up to a second more.
+    Machine,
+}
+
 /// Where two runs of a case differ, one finding each line; empty if nowhere.
 #[must_use]
-pub fn differences(recorded: &[Entry], answered: &[Entry]) -> Vec<String> {
+pub fn differences(recorded: &[Entry], answered: &[Entry], time: Time) -> Vec<String> {
     let mut found = Vec::new();
     for (want, have) in recorded.iter().zip(answered) {
         let mut here = Vec::new();
@@ -12,7 +24,10 @@ pub fn differences(recorded: &[Entry], answered: &[Entry]) -> Vec<String> {
             here.push(format!("recorded for another step: {}", want.title));
         }
         for at in 0..want.lines.len().max(have.lines.len()) {
-            line(want.lines.get(at), have.lines.get(at), &mut here);
+            let (want, have) = (want.lines.get(at), have.lines.get(at));
+            if time == Time::Virtual || !about_as_long(want, have) {
+                line(want, have, &mut here);
+            }
         }
         if !here.is_empty() {
             found.push(have.title.clone());
@@ -23,6 +38,15 @@ pub fn differences(recorded: &[Entry], answered: &[Entry]) -> Vec<String> {
         found.push(format!("{} steps are recorded, not {}", recorded.len(), answered.len()));
     }
     found
+}
+
+/// True of two lines that tell of times a second apart at most. No line tells that it took no time.
+fn about_as_long(want: Option<&String>, have: Option<&String>) -> bool {
+    let seconds = |line: Option<&String>| match line {
+        Some(line) => line.strip_prefix(AFTER)?.strip_suffix(" s")?.parse::<u64>().ok(),
+        None => Some(0),
+    };
+    matches!((seconds(want), seconds(have)), (Some(want), Some(have)) if want.abs_diff(have) <= 1)
 }
 
 fn line(want: Option<&String>, have: Option<&String>, found: &mut Vec<String>) {
@@ -91,13 +115,27 @@ mod tests {
                 "    .d: not recorded, answered 4"
             ]
         );
-        assert!(differences(&recorded, &recorded).is_empty());
+        assert!(differences(&recorded, &recorded, Time::Virtual).is_empty());
     }
 
     #[test]
     fn a_code_or_a_line_too_many_is_told() {
-        assert_eq!(differences(&entry(&["200"]), &entry(&["404"])).len(), 3);
-        assert_eq!(differences(&entry(&["200"]), &entry(&["200", "x: y"])).len(), 3);
-        assert_eq!(differences(&[], &entry(&["200"])).len(), 1);
+        assert_eq!(differences(&entry(&["200"]), &entry(&["404"]), Time::Virtual).len(), 3);
+        assert_eq!(differences(&entry(&["200"]), &entry(&["200", "x: y"]), Time::Virtual).len(), 3);
+        assert_eq!(differences(&[], &entry(&["200"]), Time::Virtual).len(), 1);
+    }
+
+    #[test]
+    fn a_second_more_or_less_is_no_difference_where_time_is_the_machines() {
+        let same = |want: &[&str], have: &[&str], time| differences(&entry(want), &entry(have), time).is_empty();
+        for (want, have, by_machine) in [
+            (vec!["END", "AFTER 3 s"], vec!["END", "AFTER 4 s"], true),
+            (vec!["END", "AFTER 3 s"], vec!["END", "AFTER 5 s"], false),
+            (vec!["END"], vec!["END", "AFTER 1 s"], true),
+            (vec!["END", "AFTER 2 s"], vec!["END"], false),
+        ] {
+            assert_eq!(same(&want, &have, Time::Machine), by_machine, "{want:?} {have:?}");
+            assert!(!same(&want, &have, Time::Virtual), "{want:?} {have:?}");
+        }
     }
 }

@@ -4,7 +4,7 @@
 //! answered stands, made comparable, beside them in `<topic>.recorded.txt`.
 //!
 //! Reading order: `script` (what a case is), `words` and `path` (what its variables mean), [`Target`] (who answers),
-//! `run` and `stream` (the exchanges), `normalise` and `text` (what makes answers comparable), `recording`, `compare`.
+//! `run` and `stream` (the exchanges), `order` (what versions must be), `normalise` and `text` (what makes answers comparable), `recording`, `compare`.
 
 mod script;
 
@@ -13,6 +13,7 @@ mod words;
 
 mod target;
 
+mod order;
 mod run;
 mod stream;
 
@@ -22,7 +23,7 @@ mod text;
 mod compare;
 mod recording;
 
-pub use compare::differences;
+pub use compare::{Time, differences};
 pub use recording::{Entry, Recorded, Recordings};
 pub use run::run;
 pub use script::{Action, Call, Case, Compare, Reading, Step, parse};

@@ -24,6 +24,13 @@ pub(super) fn find<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
     Some(found)
 }
 
+/// As [`find`]; behind `[*]` stands what there is in each element, null where there is nothing.
+pub(super) fn find_all(value: &Value, path: &str) -> Option<Value> {
+    let Some((list, rest)) = path.split_once("[*]") else { return find(value, path).cloned() };
+    let elements = find(value, list)?.as_array()?;
+    Some(elements.iter().map(|it| find_all(it, rest).unwrap_or(Value::Null)).collect())
+}
+
 fn select<'a>(value: &'a Value, word: &str) -> Option<&'a Value> {
     if let Ok(number) = word.parse::<usize>() {
         return value.get(number);
@@ -58,5 +65,10 @@ mod tests {
         for path in [".b", ".a.b[2]", ".a.b[n=r]", ".", ".a.b.c"] {
             assert_eq!(find(&value, path), None, "{path}");
         }
+
+        let all = |path: &str| find_all(&value, path).map(|it| it.to_string());
+        assert_eq!(all(".a.b[*].n").as_deref(), Some(r#"["p","q"]"#));
+        assert_eq!(all(".a.b[*].z").as_deref(), Some("[null,null]"));
+        assert_eq!((all(".a[*].n"), all(".c[*]")), (None, None));
     }
 }

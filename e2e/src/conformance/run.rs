@@ -5,10 +5,13 @@ use bytes::Bytes;
 use futures::{TryStreamExt, future};
 use http::{HeaderMap, Request, Response, header};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::{
     Action, Call, Case, Chunks, Compare, Entry, Reading, Step, Target,
+    compare::AFTER,
     normalise::Normaliser,
+    order::Order,
     path,
     stream::{Next, Watch, is_plain_bookmark},
     words::{NAMESPACES, Saved, Words},
@@ -19,6 +22,10 @@ const JSON: &str = "application/json";
 /// How long a condition may take to come true, and how often it is looked at.
 const UNTIL: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_millis(100);
+
+/// From how long on the time to the end of a watch is told, and that to a refusal: a busy machine may need a while.
+const LONG: Duration = Duration::from_secs(1);
+const SLOW: Duration = Duration::from_secs(2);
 
 /// The headers that count. Of an `ETag` only that there is one.
 const HEADERS: [(&str, &str); 6] = [
@@ -38,7 +45,8 @@ const HEADERS: [(&str, &str); 6] = [
 pub async fn run(case: &Case, target: &dyn Target, word: &str) -> anyhow::Result<Vec<Entry>> {
     let words = Words::new(word);
     let normaliser = Normaliser::new(words.names());
-    let mut runner = Runner { target, words, normaliser, watches: BTreeMap::new(), entries: Vec::new() };
+    let (watches, order) = (BTreeMap::new(), Order::default());
+    let mut runner = Runner { target, words, normaliser, watches, order, entries: Vec::new() };
     let whole = runner.case(case);
     tokio::time::timeout(target.pace().case, whole).await.context("takes too long")??;
     Ok(runner.entries)
@@ -49,6 +57,7 @@ struct Runner<'a> {
     words: Words,
     normaliser: Normaliser,
     watches: BTreeMap<String, Watch>,
+    order: Order,
     entries: Vec<Entry>,
 }
 
@@ -60,6 +69,7 @@ impl Runner<'_> {
             let call = Call { method, path, headers: Vec::new(), body: Some(namespace.to_string()) };
             let answer = self.whole(&call, None).await?;
             anyhow::ensure!(answer.code == 201, "no namespace: {} {}", answer.code, answer.body);
+            self.order.answered("POST", &answer.body)?;
         }
         for step in &case.steps {
             let lines = self.step(step).await.with_context(|| format!("line {}: {}", step.line, step.title))?;
@@ -71,8 +81,13 @@ impl Runner<'_> {
     async fn step(&mut self, step: &Step) -> anyhow::Result<Vec<String>> {
         match &step.action {
             Action::Send(call) => {
+                let begin = Instant::now();
                 let answer = self.whole(call, None).await?;
-                self.answered(step, call, answer)
+                // What is done may take its time, as the first object of a definition does; a refusal that waits does so by rule.
+                let after = elapsed(begin, SLOW).filter(|_| answer.code >= 300);
+                let mut lines = self.answered(step, call, answer)?;
+                lines.extend(after);
+                Ok(lines)
             }
             Action::Each(from, to, call) => self.each(*from, *to, call).await,
             Action::Until(path, value, call) => self.until(step, path, value, call).await,
@@ -87,19 +102,25 @@ impl Runner<'_> {
 
     async fn each(&mut self, from: u32, to: u32, call: &Call) -> anyhow::Result<Vec<String>> {
         let all = (from..=to).map(|number| self.whole(call, Some(number)));
-        let mut codes: Vec<u16> = future::try_join_all(all).await?.iter().map(|it| it.code).collect();
+        let answers = future::try_join_all(all).await?;
+        for answer in &answers {
+            // In whatever order they came.
+            self.order.answered("GET", &answer.body)?;
+        }
+        let mut codes: Vec<u16> = answers.iter().map(|it| it.code).collect();
         codes.sort_unstable();
         Ok(vec![codes.iter().map(u16::to_string).collect::<Vec<_>>().join(" ")])
     }
 
     async fn until(&mut self, step: &Step, path: &str, value: &str, call: &Call) -> anyhow::Result<Vec<String>> {
         let name = path.split(['.', '[']).next().unwrap_or_default().to_owned();
-        let value = self.words.fill(value, None).map_err(anyhow::Error::msg)?;
+        let [path, value] = [path, value].map(|it| self.words.fill(it, None).map_err(anyhow::Error::msg));
+        let (path, value) = (path?, value?);
         let deadline = self.target.wall().checked_add(UNTIL)?;
         loop {
             let answer = self.whole(call, None).await?;
             self.words.save(&name, answer.clone());
-            let holds = self.words.look_up(path).is_some_and(|it| it == value);
+            let holds = self.words.look_up(&path).is_some_and(|it| it == value);
             if holds || self.target.wall() > deadline {
                 let mut lines = self.answered(step, call, answer)?;
                 if !holds {
@@ -117,13 +138,15 @@ impl Runner<'_> {
         if !call.path.contains("watch=") && !call.path.contains("/watch/") {
             call.path += if call.path.contains('?') { "&watch=1" } else { "?watch=1" };
         }
+        let begin = Instant::now();
         let answer = self.send(&call, None).await?;
         if answer.status() != 200 {
             let answer = collect(answer).await?;
             return self.answered(step, &call, answer);
         }
         let (head, body) = answer.into_parts();
-        self.watches.insert(name, Watch::new(body));
+        let path = self.words.fill(&call.path, None).map_err(anyhow::Error::msg)?;
+        self.watches.insert(name, Watch::new(body, &path, begin));
         let answer = Saved { code: head.status.as_u16(), headers: head.headers, body: Value::Null };
         self.answered(step, &call, answer)
     }
@@ -140,14 +163,17 @@ impl Runner<'_> {
         let mut lines: Vec<String> = Vec::new();
         while lines.len() < wanted {
             match watch.next(within).await {
-                Next::Event(event) if is_plain_bookmark(&event) && how != Reading::End => {}
+                Next::Event(event) if watch.bookmarks && is_plain_bookmark(&event) && how != Reading::End => {
+                    watch.order.event(&event)?;
+                }
                 Next::Event(event) => {
+                    self.order.seen(watch.order.event(&event)?);
                     if let Some(save) = &step.save {
                         let (code, headers) = (200, HeaderMap::new());
                         self.words.save(save, Saved { code, headers, body: event.clone() });
                     }
                     let bookmark = is_plain_bookmark(&event);
-                    let line = self.event(step, event, &mut watch);
+                    let line = self.event(step, event, &mut watch)?;
                     // How many come in a row is the server's own business.
                     if !bookmark || lines.last() != Some(&line) {
                         lines.push(line);
@@ -167,20 +193,23 @@ impl Runner<'_> {
                 }
             }
         }
+        if how == Reading::End {
+            lines.extend(elapsed(watch.begin, LONG));
+        }
         self.watches.insert(name.to_owned(), watch);
         Ok(lines)
     }
 
-    fn event(&mut self, step: &Step, mut event: Value, watch: &mut Watch) -> String {
+    fn event(&mut self, step: &Step, mut event: Value, watch: &mut Watch) -> anyhow::Result<String> {
         let now = self.target.wall();
         let columns = &event["object"]["columnDefinitions"];
         if columns.as_array().is_some_and(|it| !it.is_empty()) {
             watch.columns = columns.clone();
         }
         if let Compare::Only(parts) = &step.compare {
-            event = only(&event, parts);
+            event = self.only(&event, parts)?;
         }
-        self.normaliser.event(event, &watch.columns, now).to_string()
+        Ok(self.normaliser.event(event, &watch.columns, now).to_string())
     }
 
     /// One exchange with its body, read to the end.
@@ -216,6 +245,9 @@ impl Runner<'_> {
         }
         let Saved { code, headers, body } = answer;
         let path = self.words.fill(&call.path, None).unwrap_or_default();
+        if code < 300 {
+            self.order.answered(&call.method, &body)?;
+        }
         let mut lines = Vec::new();
         if has(&step.compare, "code") {
             lines.push(code.to_string());
@@ -226,7 +258,7 @@ impl Runner<'_> {
         if has(&step.compare, "body") && body != Value::Null {
             let is_list = body["items"].is_array() || body["rows"].is_array();
             let body = match &step.compare {
-                Compare::Only(parts) => only(&body, parts),
+                Compare::Only(parts) => self.only(&body, parts)?,
                 _ => body,
             };
             if body.as_object().is_none_or(|it| !it.is_empty() || step.compare == Compare::All) {
@@ -234,6 +266,24 @@ impl Runner<'_> {
             }
         }
         Ok(lines)
+    }
+
+    /// The named parts of a body, under the names by which they were asked for. One that is not there must be written as
+    /// one that may be missing, `.x?`: otherwise nothing would be compared with nothing.
+    fn only(&self, body: &Value, parts: &[String]) -> anyhow::Result<Value> {
+        let mut found = serde_json::Map::new();
+        for part in parts.iter().filter(|it| !matches!(it.as_str(), "code" | "headers")) {
+            let (name, optional) = part.strip_suffix('?').map_or((part.as_str(), false), |it| (it, true));
+            let path = self.words.fill(name, None).map_err(anyhow::Error::msg)?;
+            let (path, length) = path.split_once('^').unwrap_or((path.as_str(), ""));
+            let mut value = path::find_all(body, path);
+            if let (Some(Value::String(text)), false) = (&mut value, length.is_empty()) {
+                *text = text.chars().take(length.parse().context("ONLY .path^length")?).collect();
+            }
+            anyhow::ensure!(optional || value.is_some(), "ONLY: there is no {path} in {body}");
+            found.insert(name.to_owned(), value.unwrap_or(Value::Null));
+        }
+        Ok(Value::Object(found))
     }
 
     fn headers(&mut self, headers: &HeaderMap) -> Vec<String> {
@@ -263,6 +313,12 @@ async fn collect(answer: Response<Chunks>) -> anyhow::Result<Saved> {
     Ok(Saved { code: head.status.as_u16(), headers: head.headers, body })
 }
 
+/// How long something took, to the nearest second, if that is at least `from`.
+fn elapsed(begin: Instant, from: Duration) -> Option<String> {
+    let seconds = (begin.elapsed() + Duration::from_millis(500)).as_secs();
+    (seconds >= from.as_secs()).then(|| format!("{AFTER}{seconds} s"))
+}
+
 fn has(compare: &Compare, part: &str) -> bool {
     match compare {
         Compare::All => true,
@@ -270,13 +326,6 @@ fn has(compare: &Compare, part: &str) -> bool {
         Compare::SkipBody => part != "body",
         Compare::Only(parts) => part == "body" || parts.iter().any(|it| it == part),
     }
-}
-
-/// The named parts of a body, under the names by which they were asked for.
-fn only(body: &Value, parts: &[String]) -> Value {
-    let paths = parts.iter().filter(|it| !matches!(it.as_str(), "code" | "headers"));
-    let found = paths.map(|part| (part.clone(), path::find(body, part).cloned().unwrap_or(Value::Null)));
-    Value::Object(found.collect())
 }
 
 fn media_type(short: &str) -> &str {

@@ -121,6 +121,10 @@ pub fn parse(file: &str, text: &str) -> anyhow::Result<Vec<Case>> {
         if line.trim().is_empty() || line.starts_with('#') {
             continue;
         }
+        let begins_case = line.starts_with("=== ");
+        if compare != Compare::All && (begins_case || comparison(line).is_ok_and(|it| it.is_some())) {
+            return Err(anyhow::anyhow!("SKIP or ONLY without a step before this")).with_context(where_to_look);
+        }
         if let Some(name) = line.strip_prefix("=== ") {
             let name = case_name(name).with_context(where_to_look)?;
             if cases.iter().any(|it| it.name == name) {
@@ -147,6 +151,7 @@ pub fn parse(file: &str, text: &str) -> anyhow::Result<Vec<Case>> {
             case.fingerprint = fingerprint(case.fingerprint, line.trim());
         }
     }
+    anyhow::ensure!(compare == Compare::All, "{file}:{}: SKIP or ONLY without a step", lines.at);
     if let Some(empty) = cases.iter().find(|it| it.steps.is_empty()) {
         bail!("{file}:{}: {} has no step", empty.line, empty.name);
     }
@@ -220,9 +225,11 @@ fn action(line: &str, lines: &mut Lines<'_>) -> anyhow::Result<Action> {
             Action::Each(from.parse()?, to.parse()?, call(method, path, lines)?)
         }
         "UNTIL" => {
-            let (path, rest) = rest.split_once(" = ").context("UNTIL x.path = value GET <path>")?;
-            let (value, target) = rest.rsplit_once(" GET ").context("UNTIL x.path = value GET <path>")?;
-            Action::Until(path.to_owned(), value.to_owned(), call("GET", target, lines)?)
+            let form = "UNTIL x.path = value METHOD /path";
+            let (path, rest) = rest.split_once(" = ").context(form)?;
+            let (value, target) = rest.rsplit_once(" /").context(form)?;
+            let (value, method) = value.rsplit_once(' ').context(form)?;
+            Action::Until(path.to_owned(), value.to_owned(), call(method, &format!("/{target}"), lines)?)
         }
         method => Action::Send(call(method, rest, lines)?),
     })
@@ -332,6 +339,9 @@ COMPACT
             ("=== conformance_a\nGET /\n=== conformance_a", 3),
             ("=== conformance_a\nSKIP all", 2),
             ("=== conformance_a", 1),
+            ("=== conformance_a\nGET /\nSKIP body\n=== conformance_b\nGET /", 4),
+            ("=== conformance_a\nSKIP body\nSKIP headers\nGET /", 3),
+            ("=== conformance_a\nGET /\nONLY code", 3),
         ] {
             let message = format!("{:#}", parse("a.txt", text).unwrap_err());
             assert!(message.contains(&format!("a.txt:{line}:")), "{message}");

@@ -2,8 +2,9 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use serde_json::Value;
+use tokio::time::Instant;
 
-use super::Chunks;
+use super::{Chunks, order::Ascending};
 
 /// An open watch.
 pub(super) struct Watch {
@@ -11,6 +12,11 @@ pub(super) struct Watch {
     buffer: Vec<u8>,
     /// Only the first event of a Table watch tells of columns.
     pub(super) columns: Value,
+    /// Bookmarks were asked for.
+    pub(super) bookmarks: bool,
+    pub(super) order: Ascending,
+    /// When it was asked for: a server may wait before its first byte or behind it.
+    pub(super) begin: Instant,
 }
 
 /// What a watch gave.
@@ -27,8 +33,10 @@ pub(super) enum Next {
 }
 
 impl Watch {
-    pub(super) fn new(chunks: Chunks) -> Self {
-        Self { chunks, buffer: Vec::new(), columns: Value::Null }
+    /// `path` is what was asked for, at `begin`.
+    pub(super) fn new(chunks: Chunks, path: &str, begin: Instant) -> Self {
+        let bookmarks = ["allowWatchBookmarks=true", "allowWatchBookmarks=1"].iter().any(|it| path.contains(it));
+        Self { chunks, buffer: Vec::new(), columns: Value::Null, bookmarks, order: Ascending::of(path), begin }
     }
 
     /// The next event within this time.

@@ -73,3 +73,29 @@ fn every_file_of_cases_is_a_topic() {
         assert!(TOPICS.iter().any(|(it, _)| *it == topic), "{name} is no topic of tests/conformance/main.rs");
     }
 }
+
+/// The behaviours of section 20 of the specification of the API server.
+const ACCEPTANCE: std::ops::RangeInclusive<u32> = 1..=122;
+
+/// Most behaviours are cases; those of kubectl are tests of their own.
+#[test]
+fn every_behaviour_of_the_specification_has_a_case() {
+    let cases: Vec<String> = TOPICS.iter().flat_map(|(topic, _)| topics::read(topic)).map(|case| case.name).collect();
+    assert!(cases.len() >= 300, "{} cases", cases.len());
+    let kubectl = include_str!("../kubectl.rs").lines().filter_map(|line| line.split_once("fn ")).map(|(_, name)| name);
+    let names = cases.iter().map(String::as_str).chain(kubectl);
+    let numbers: std::collections::BTreeSet<u32> = names.flat_map(acceptance_numbers).collect();
+    let wanted: std::collections::BTreeSet<u32> = ACCEPTANCE.collect();
+    let missing: Vec<&u32> = wanted.difference(&numbers).collect();
+    let unknown: Vec<&u32> = numbers.difference(&wanted).collect();
+    assert!(
+        missing.is_empty() && unknown.is_empty(),
+        "without a case: {missing:?}; not in the specification: {unknown:?}"
+    );
+}
+
+/// `acceptance_api_025_026_words` has two.
+fn acceptance_numbers(name: &str) -> impl Iterator<Item = u32> {
+    let numbers = name.strip_prefix("acceptance_api_").unwrap_or_default();
+    numbers.split('_').map_while(|it| it.parse().ok())
+}

@@ -10,7 +10,7 @@ use std::{
 use clock::Clock;
 use e2e::{
     ControlPlane, Options, assets_or_skip,
-    conformance::{Case, Entry, RealServer, Recorded, differences, run},
+    conformance::{Case, Entry, RealServer, Recorded, Time, differences, run},
     say,
 };
 use futures::{StreamExt, stream};
@@ -44,7 +44,7 @@ fn the_real_server_answers_as_recorded() {
                 }
                 (Ok(_), None) => wrong.push(format!("{topic}.txt:{}: {}: not recorded", case.line, case.name)),
                 (Ok(entries), Some(recorded)) => {
-                    let found = differences(&recorded.entries, entries);
+                    let found = differences(&recorded.entries, entries, Time::Machine);
                     if !found.is_empty() {
                         wrong.push(format!("{topic}.txt:{}: {}:\n{}", case.line, case.name, found.join("\n")));
                     }

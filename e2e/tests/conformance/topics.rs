@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use e2e::conformance::{Case, Recordings, differences, parse};
+use e2e::conformance::{Case, Recordings, Time, differences, parse};
 
 use crate::embedded;
 
@@ -26,14 +26,11 @@ pub(crate) fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("conformance")
 }
 
-/// The cases of a topic, none where there is no file.
+/// The cases of a topic.
 pub(crate) fn read(topic: &str) -> Vec<Case> {
     let file = format!("{topic}.txt");
-    match std::fs::read_to_string(folder().join(&file)) {
-        Ok(text) => parse(&file, &text).unwrap_or_else(|err| panic!("{err:#}")),
-        Err(err) if err.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-        Err(err) => panic!("{file}: {err}"),
-    }
+    let text = std::fs::read_to_string(folder().join(&file)).unwrap_or_else(|err| panic!("{file}: {err}"));
+    parse(&file, &text).unwrap_or_else(|err| panic!("{err:#}"))
 }
 
 pub(crate) fn recordings(topic: &str) -> Recordings {
@@ -54,6 +51,6 @@ pub(crate) fn check(topic: &str, name: &str) {
         recorded.fingerprint, case.fingerprint,
         "{name} has changed since it was recorded: RECORD=1 CASES={name} cargo test -p e2e --test conformance the_real_server"
     );
-    let found = differences(&recorded.entries, &answered);
+    let found = differences(&recorded.entries, &answered, Time::Virtual);
     assert!(found.is_empty(), "{topic}.txt:{}: {name} differs from the real server:\n{}", case.line, found.join("\n"));
 }
