@@ -35,9 +35,9 @@ struct Shared {
 struct State {
     pending: String,
     /// Lines that found no place since the writer last told of some.
-    dropped: u64,
+    untold: u64,
     /// All that were dropped so far.
-    lost: u64,
+    dropped: u64,
     writing: bool,
     /// What waits is written now.
     flush: bool,
@@ -73,7 +73,7 @@ impl Stream {
         let mut state = self.0.state.lock();
         let fits = state.pending.len() + line.len() <= PENDING_LIMIT;
         // While some are untold nothing may overtake them: they are told where they are missing.
-        if (fits && state.dropped == 0) || state.ending {
+        if (fits && state.untold == 0) || state.ending {
             let first = state.pending.is_empty();
             state.pending.push_str(line);
             // Between the first and the one that is enough, the writer waits for time to pass.
@@ -81,8 +81,8 @@ impl Stream {
                 self.0.work.notify_one();
             }
         } else {
+            state.untold += 1;
             state.dropped += 1;
-            state.lost += 1;
         }
     }
 
@@ -101,7 +101,7 @@ impl Stream {
 
     /// How many lines were dropped so far.
     pub(crate) fn dropped(&self) -> u64 {
-        self.0.state.lock().lost
+        self.0.state.lock().dropped
     }
 }
 
@@ -131,8 +131,8 @@ impl Shared {
             let _ = self.work.wait_while_for(&mut state, full, self.every);
         }
         std::mem::swap(batch, &mut state.pending);
-        if state.dropped > 0 {
-            tell_of(std::mem::take(&mut state.dropped), batch, formatter);
+        if state.untold > 0 {
+            tell_of(std::mem::take(&mut state.untold), batch, formatter);
         }
         state.writing = true;
     }
