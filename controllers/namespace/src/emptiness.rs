@@ -125,7 +125,7 @@ async fn ask(api: &Api, kind: &Resource, limit: u32) -> Holders {
     match tokio::time::timeout(PATIENCE, api.list_metadata(kind, None, &options)).await {
         Ok(Ok(page)) => holders(&page),
         Ok(Err(err)) => {
-            tracing::debug!(%kind, %err, "cannot list the whole cluster, asking each namespace");
+            tracing::debug!(%err, %kind, "Cannot list the whole cluster: asking each namespace");
             Holders::Unknown
         }
         Err(_) => Holders::Silent,

@@ -102,7 +102,7 @@ pub(crate) async fn sync(ctx: &Ctx, name: &Atom) -> Result<Outcome, SyncError> {
             let Story { passes, kinds } = ctx.memory.story(&uid);
             if settle(ctx, namespace, written, Step::Finalize).await?.is_some() {
                 let took = ctx.clock.now().saturating_duration_since(schedule.begin);
-                tracing::info!(namespace = %name, %uid, passes, kinds, ?took, "namespace is empty and finalized");
+                tracing::info!(namespace = %name, %uid, passes, kinds, ?took, "Namespace has been deleted");
             }
             Ok(Outcome::Done)
         }
@@ -222,7 +222,7 @@ async fn tell(
     match ctx.api.put_status(namespace, after.as_ref(), &status).await {
         Ok(written) => Ok(Some(written)),
         Err(err) => {
-            tracing::warn!(namespace = %namespace.meta.name, %err, "cannot write the conditions");
+            tracing::warn!(%err, namespace = %namespace.meta.name, "Cannot write the conditions");
             Ok(after)
         }
     }

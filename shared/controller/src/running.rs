@@ -111,7 +111,7 @@ impl Controller {
             biased;
             () = stop.cancelled() => {}
             () = ready => {
-                tracing::info!(controller = self.name, "workers start");
+                tracing::info!(controller = self.name, "Caches are synced, workers start");
                 join_all(workers.into_iter().map(|start| start(stop.clone()))).await;
             }
         }

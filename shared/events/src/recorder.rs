@@ -8,6 +8,7 @@ use metrics::{IntCounter, Metrics};
 use tasks::Spawner;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use crate::{
     correlator::{Correlator, Source},
@@ -99,6 +100,7 @@ impl Recorder {
         let (failed, stopped) = (dropped("failed"), dropped("stopped"));
         let (reports, inbox) = mpsc::channel(WAITING);
         let (stop, abandon, ended) = (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
+        let span = tracing::info_span!("events", controller = component);
         let worker = Worker {
             correlator: Correlator::new(Source { component, host }, rng.fork()),
             outbox: Outbox::new(rng),
@@ -113,10 +115,11 @@ impl Recorder {
         };
         let ends = ended.clone().drop_guard();
         // Should the scope be gone, the future is dropped at once and with it the guard: nobody waits for ever.
-        spawner.spawn("event recorder", async move {
+        let work = async move {
             let _ends = ends;
             worker.run().await;
-        });
+        };
+        spawner.spawn("event recorder", work.instrument(span));
         Self(Arc::new(Inner { clock, reports, full, stop, abandon, ended }))
     }
 
@@ -124,6 +127,18 @@ impl Recorder {
     pub fn event(&self, object: &ObjectReference, type_: Type, reason: &str, message: String) {
         let Inner { clock, reports, full, .. } = &*self.0;
         let (wall, at) = (clock.wall(), clock.now());
+        let ObjectReference { api_version, kind, namespace, name, .. } = object;
+        let text = |it: &Option<String>| it.clone().unwrap_or_default();
+        tracing::debug!(
+            target: "v3",
+            object = namespace.iter().chain(name).cloned().collect::<Vec<_>>().join("/"),
+            kind = text(kind),
+            apiVersion = text(api_version),
+            r#type = type_.as_str(),
+            reason,
+            note = message.as_str(),
+            "Event occurred",
+        );
         let report = Report { object: object.clone(), type_, reason: reason.to_owned(), message, wall, at };
         if reports.try_send(report).is_err() {
             full.inc();

@@ -94,7 +94,7 @@ impl Worker {
         }
         if left > 0 {
             self.stopped.inc_by(left as u64);
-            debug!(left, "events were not written before the end");
+            debug!(left, "Events were not written before the end");
         }
     }
 
@@ -111,15 +111,15 @@ impl Worker {
         let Err(err) = result else { return };
         match settled {
             Settled::Written | Settled::Again => {
-                debug!(event, error = %err, ?settled, "a try to write an event failed")
+                debug!(%err, event, ?settled, "A try to write an event failed")
             }
             Settled::Dropped => {
                 self.failed.inc();
-                debug!(event, error = %err, "an event was dropped");
+                debug!(%err, event, "An event was dropped");
             }
             Settled::Failed => {
                 self.failed.inc();
-                error!(event, error = %err, "an event was not written and is given up");
+                error!(%err, event, "Unable to write event: it is given up");
             }
         }
     }

@@ -124,7 +124,7 @@ impl Expectations {
             && !before.fulfilled()
         {
             // A sync that acted without being satisfied: after an expiry, or by mistake.
-            tracing::error!(%owner, unseen = before.deletions, "expected deletions were overwritten before all were seen");
+            tracing::error!(%owner, unseen = before.deletions, "Expected deletions were overwritten before all were seen");
         }
     }
 }

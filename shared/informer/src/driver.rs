@@ -110,7 +110,7 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
                 }
             }
             Err(err) => {
-                let failure = self.failed("watch not opened", &err);
+                let failure = self.failed("Failed to watch", &err);
                 if self.reflector.not_opened(failure, now) {
                     self.vitals.meter().frozen();
                 }
@@ -134,11 +134,11 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
         };
         let page = match bytes {
             Ok(bytes) => T::decode_page(&bytes).map_err(|err| {
-                self.vitals.meter().failed("list does not decode", &err);
+                self.vitals.meter().failed("List does not decode", &err);
                 self.distrust(&err.to_string());
                 Failure::Other
             }),
-            Err(err) => Err(self.failed("list failed", &err)),
+            Err(err) => Err(self.failed("Failed to list", &err)),
         };
         let page = match page {
             Ok(page) => page,
@@ -189,7 +189,7 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
                 }
             }
             Some(Err(err)) => {
-                tracing::debug!(path = self.path, %err, "watch broke off");
+                tracing::debug!(%err, path = self.path, "Watch broke off");
                 self.reflector.ended(End::Broken, now);
             }
             None => {
@@ -280,15 +280,17 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
                 let verdict = self.reflector.frame(&Seen::Error(&status), now);
                 let why = format!("{} {}", status.code, status.message);
                 match verdict {
-                    Verdict::Stop { expired: true } => tracing::info!(path = self.path, why, "watch expired"),
-                    _ => self.vitals.meter().failed("watch ended by the server", &why),
+                    Verdict::Stop { expired: true } => {
+                        tracing::info!(err = why, path = self.path, "Watch expired: listing again")
+                    }
+                    _ => self.vitals.meter().failed("Watch ended by the server", &why),
                 }
                 self.reading.lines = None;
                 return true;
             }
             Frame::Garbage(why) => {
                 self.reflector.frame(&Seen::Garbage, now);
-                self.vitals.meter().failed("watch brought what does not decode", &why);
+                self.vitals.meter().failed("Watch brought what does not decode", &why);
                 self.distrust(&why);
                 self.reading.lines = None;
                 return true;
@@ -342,7 +344,7 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
         self.vitals.set_came(version.clone(), consistent.then_some(self.reading.asked));
         let (objects, _) = self.feed.held();
         self.account(objects, began, &version);
-        tracing::debug!(path = self.path, objects, %version, consistent, "set complete");
+        tracing::debug!(target: "v2", path = self.path, objects, %version, consistent, "Caches populated");
     }
 
     fn account(&self, events: usize, began: Instant, version: &Version) {
@@ -356,7 +358,7 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
         match self.reflector.silent(self.clock.now()) {
             Silence::NoSet => {
                 let why = "the stream brought none; listing the classic way for a while";
-                self.vitals.meter().failed("no first set", &why);
+                self.vitals.meter().failed("No first set", &why);
             }
             Silence::Quiet => {}
             Silence::Frozen => {
@@ -374,7 +376,7 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
     fn failed(&self, what: &'static str, err: &ApiError) -> Failure {
         let failure = Failure::of(err);
         if failure == Failure::Expired {
-            tracing::info!(path = self.path, %err, "{what}");
+            tracing::info!(%err, path = self.path, "{what}");
         } else {
             self.vitals.meter().failed(what, err);
         }

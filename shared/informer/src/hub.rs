@@ -71,7 +71,7 @@ impl<T: Cached> Hub<T> {
                     && let Entry::Unreadable(it) = &entry
                 {
                     let key = it.meta.as_ref().key();
-                    self.meter.failed("object does not decode", &format_args!("{key}: {}", it.why));
+                    self.meter.failed("Object does not decode", &format_args!("{key}: {}", it.why));
                 }
                 entry
             }

@@ -177,7 +177,7 @@ impl Meter {
     /// A watch was silent beyond its time.
     pub(crate) fn frozen(&self) {
         self.families.frozen.with_label_values(&self.labels()).inc();
-        tracing::warn!(resource = %self.resource, "watch frozen; reopening from its last version on another connection");
+        tracing::warn!(resource = %self.resource, "Watch frozen: reopening from its last version on another connection");
     }
 
     /// A whole set was fetched again.
@@ -193,14 +193,14 @@ impl Meter {
     /// Something failed. `what` begins the line.
     pub(crate) fn failed(&self, what: &'static str, why: &dyn std::fmt::Display) {
         self.families.failures.with_label_values(&self.labels()).inc();
-        tracing::warn!(resource = %self.resource, "{what}: {why}");
+        tracing::warn!(err = %why, resource = %self.resource, "{what}");
     }
 
     /// A handler took its time.
     pub(crate) fn slow_call(&self, handler: &'static str, took: Duration) {
         self.families.slow_calls.with_label_values(&[handler]).inc();
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        tracing::warn!(resource = %self.resource, handler, micros, "slow event handler");
+        tracing::warn!(resource = %self.resource, handler, micros, "Slow event handler");
     }
 
     fn labels(&self) -> [&str; 4] {

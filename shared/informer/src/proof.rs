@@ -61,7 +61,7 @@ pub async fn prove(
         }
     }
     let asked = clock.boot();
-    tracing::warn!(resource = %watched.resource(), version = %target, "watch did not prove its cache; listing");
+    tracing::warn!(resource = %watched.resource(), version = %target, "The watch did not prove its cache: listing");
     watched.relist_consistently();
     while !watched.first_set_was_consistent_after(asked) {
         time::sleep(LOOK).await;

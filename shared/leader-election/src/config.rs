@@ -39,6 +39,11 @@ pub fn identity(hostname: &str, rng: &mut Rng) -> String {
 }
 
 impl Config {
+    /// The Lease as log lines name it.
+    pub(crate) fn lock(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+
     /// Checks that a leader stops before others may begin, and has time for more than one try until then.
     ///
     /// # Errors

@@ -37,6 +37,7 @@ type InFlight = Option<Pin<Box<dyn Future<Output = Answer> + Send>>>;
 
 impl Driver {
     pub(crate) async fn run(mut self) {
+        tracing::info!(lock = %self.config.lock(), "Attempting to acquire leader lease...");
         let mut in_flight: InFlight = None;
         loop {
             self.carry_out(&mut in_flight);
@@ -69,7 +70,7 @@ impl Driver {
                     }
                 }
                 Action::SlowPath => self.slow_path.inc(),
-                Action::Failed(why) => tracing::warn!(lease = %self.config.name, why, "request for the lease failed"),
+                Action::Failed(why) => tracing::warn!(err = why, lock = %self.config.lock(), "Failed to update lease"),
                 Action::Tell(signal) => self.tell(signal),
             }
         }
@@ -82,7 +83,10 @@ impl Driver {
 
     fn tell(&self, signal: Signal) {
         match &signal {
-            Signal::Acquired(_) => self.master.set(1),
+            Signal::Acquired(_) => {
+                tracing::info!(lock = %self.config.lock(), "Successfully acquired lease");
+                self.master.set(1);
+            }
             Signal::Lost(_) => {
                 self.term.end();
                 self.master.set(0);

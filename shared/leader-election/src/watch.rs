@@ -126,11 +126,11 @@ impl Pace {
             End::Refused(err) => {
                 if !self.warned {
                     self.warned = true;
-                    tracing::warn!(%err, "cannot watch the lease, a release is noticed by polling only");
+                    tracing::warn!(%err, "Cannot watch the lease: a release is noticed by polling only");
                 }
                 return REFUSED;
             }
-            End::Broken(why) => tracing::debug!(why, "the watch of the lease broke"),
+            End::Broken(why) => tracing::debug!(err = why, "The watch of the lease broke"),
         }
         let doubled = PAUSES.0.saturating_mul(1u32.checked_shl(self.failures).unwrap_or(u32::MAX));
         self.failures = (self.failures + 1).min(16);

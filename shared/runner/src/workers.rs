@@ -5,7 +5,7 @@ use futures::{FutureExt, future::poll_fn};
 use metrics::{IntCounter, Metrics};
 use tasks::{Spawner, Task};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, error};
+use tracing::{Instrument, debug, error, info_span};
 use workqueue::Queue;
 
 use crate::{Outcome, Pulse, error_chain};
@@ -97,7 +97,9 @@ where
         };
         let Some(key) = key else { return };
         shared.pulse.turned(worker, true);
-        shared.run(&key, worker).await;
+        // Whatever is said while it works on the key names both.
+        let span = info_span!("sync", controller = shared.controller, %key);
+        shared.run(&key, worker).instrument(span).await;
         shared.queue.done(&key);
         shared.pulse.turned(worker, false);
     }
@@ -114,7 +116,6 @@ where
         F: Fn(K) -> S,
         S: Future<Output = Result<Outcome, E>>,
     {
-        let controller = self.controller;
         let started = self.clock.now();
         // The call is made inside: what panics before the first await is contained too.
         let mut sync = pin!(AssertUnwindSafe(async { (self.sync)(key.clone()).await }).catch_unwind());
@@ -128,17 +129,17 @@ where
         match result {
             Ok(Ok(outcome)) => {
                 self.settle(key, outcome);
-                debug!(controller, %key, ?duration, ?outcome, "synced");
+                debug!(?duration, ?outcome, "Finished syncing");
             }
             Ok(Err(err)) => {
                 let retry_in = self.queue.add_rate_limited(key.clone());
-                error!(controller, %key, ?duration, ?retry_in, error = error_chain(&err), "sync failed");
+                error!(err = error_chain(&err), ?duration, ?retry_in, "Sync failed");
             }
             Err(panic) => {
                 self.panics.inc();
                 let retry_in = self.queue.add_rate_limited(key.clone());
                 let message = tasks::panic_message(&*panic);
-                error!(controller, %key, ?duration, ?retry_in, panic = message, "sync panicked");
+                error!(err = message, ?duration, ?retry_in, "Sync panicked");
             }
         }
     }

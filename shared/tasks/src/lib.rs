@@ -136,7 +136,7 @@ impl Spawner {
             let _leaves = leaves;
             if let Err(panic) = AssertUnwindSafe(future).catch_unwind().await {
                 let message = format!("{name}: {}", panic_message(&*panic));
-                tracing::error!(task = name, panic = %message, "a task panicked");
+                tracing::error!(err = %message, task = name, "A task panicked");
                 if let Some(scope) = weak.upgrade() {
                     scope.panicked.send_replace(Some(message));
                 }

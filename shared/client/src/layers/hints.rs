@@ -40,7 +40,7 @@ impl CreateHints {
     pub(crate) fn failed(&self, err: &ApiError) {
         let cut = err.status().is_some_and(|it| it.code == 504 && it.reason == "Timeout");
         if cut && self.term.server_timeout().is_some() && self.term.is_valid() {
-            tracing::warn!(client = %self.name, %err, "the server cut a create short: no timeouts for a minute");
+            tracing::warn!(client = %self.name, %err, "The server cut a create short: no timeouts for a minute");
             *self.paused_until.lock() = Some(self.clock.now() + PAUSE);
             self.pauses.with_label_values(&[&*self.name]).inc();
         }

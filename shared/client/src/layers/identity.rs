@@ -86,7 +86,7 @@ impl TokenFile {
             token.1 = now;
             match read(&self.path) {
                 Ok(fresh) => token.0 = fresh,
-                Err(err) => tracing::warn!(path = %self.path.display(), %err, "cannot read the token file again"),
+                Err(err) => tracing::warn!(%err, path = %self.path.display(), "Cannot read the token file again"),
             }
         }
         token.0.clone()

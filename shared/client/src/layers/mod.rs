@@ -125,7 +125,7 @@ impl Layers {
             self.token(request.method(), request.uri()).await?;
         }
         let begun = clock.now();
-        let method = request.method().clone();
+        let (method, uri) = (request.method().clone(), request.uri().clone());
         let size = request.body().size_hint().exact().unwrap_or(0);
         request.headers_mut().insert(header::USER_AGENT, user_agent.clone());
         let limit = request.extensions().get::<Within>().map_or(patience.for_head(), |it| it.0);
@@ -135,7 +135,12 @@ impl Layers {
             Some(answer) => answer.map_err(unboxed),
             None => Err(ApiError::unknown(format!("no answer within {:?}", clock.now() - begun))),
         };
-        observed.attempted(&method, size, clock.now() - begun, &answer);
+        let took = clock.now() - begun;
+        observed.attempted(&method, size, took, &answer);
+        match &answer {
+            Ok(it) => tracing::trace!(verb = %method, url = %uri, status = %it.status(), ?took, "Response"),
+            Err(err) => tracing::trace!(%err, verb = %method, url = %uri, ?took, "No response"),
+        }
         let answer = answer?;
         warnings.tell(&answer);
         // A watch lives as long as it likes, but not a refusal of one.

@@ -57,7 +57,7 @@ impl Throttle {
         }
         if wait > LONG && self.may_tell(clock.now()) {
             let (method, uri) = what;
-            tracing::info!(client = %self.name, ?wait, %method, %uri, "waited because of client-side throttling");
+            tracing::info!(client = %self.name, ?wait, %method, %uri, "Waited before sending request due to client-side throttling");
         }
         Ok(wait)
     }

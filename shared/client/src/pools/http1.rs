@@ -30,7 +30,7 @@ impl Single {
         let (sender, connection) = Builder::new().handshake::<_, Outgoing>(TokioIo::new(io)).await?;
         spawner.spawn("http1 connection", async move {
             if let Err(err) = connection.await {
-                tracing::debug!(err = %crate::error::chain(&err), "connection ended");
+                tracing::debug!(err = %crate::error::chain(&err), "Connection ended");
             }
         });
         Ok(Self { sender, retire: Retire::default(), generation })

@@ -67,7 +67,7 @@ impl Multiplexed {
         };
         spawner.spawn("http2 connection", async move {
             if let Err(err) = connection.await {
-                tracing::debug!(err = %crate::error::chain(&err), "connection ended");
+                tracing::debug!(err = %crate::error::chain(&err), "Connection ended");
             }
         });
         let places = Arc::new(Semaphore::new(limit.min(most.unwrap_or(Semaphore::MAX_PERMITS))));

@@ -114,7 +114,7 @@ impl Pool {
         let again = request.clone();
         match self.send_once(request).await {
             Err(Failed { why, never_processed: true }) => {
-                tracing::debug!(pool = self.0.policy.name, why = %chain(&*why), "sending again");
+                tracing::debug!(err = %chain(&*why), pool = self.0.policy.name, "Sending again what the server has not processed");
                 self.send_once(again).await.map_err(|it| it.why)
             }
             other => other.map_err(|it| it.why),
@@ -274,7 +274,7 @@ impl Pool {
         let connecting = async {
             let (tls, generation) = credentials.tls().await?;
             let (io, protocol) = connector.connect(tls).await?;
-            tracing::debug!(pool = policy.name, ?protocol, "connected");
+            tracing::debug!(target: "v2", pool = policy.name, ?protocol, "Connected to the API server");
             Ok::<_, BoxError>(match protocol {
                 Protocol::Http2 => {
                     Opened::Multiplexed(Multiplexed::open(io, spawner, generation, policy.streams).await?)
@@ -324,7 +324,7 @@ impl Drop for Patience {
         let now = self.clock.now();
         // Who spent most of the time on waiting for a connection cannot blame it.
         if now >= at && now.saturating_duration_since(self.since) >= limit / 2 {
-            tracing::warn!(pool = self.pool, "no answer in time: later requests go to another connection");
+            tracing::warn!(pool = self.pool, "No answer in time: later requests go to another connection");
             self.retire.retire();
         }
     }

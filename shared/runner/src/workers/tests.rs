@@ -161,7 +161,28 @@ async fn an_error_is_reported_once_with_controller_key_and_the_whole_chain() {
     sleep(1_000 * MS).await;
     let lines = rig.log.lines();
     assert_eq!(lines.len(), 1, "{lines:?}");
-    for part in ["ERROR", "controller=\"test\"", "key=ns/a", "error=\"cannot create pod: refused with 403\""] {
+    for part in ["ERROR", "controller=\"test\"", "key=ns/a", "err=\"cannot create pod: refused with 403\""] {
         assert!(lines[0].contains(part), "{part} is not in {lines:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_a_sync_says_names_controller_and_key() {
+    let rig = rig();
+    let (_workers, _) = rig.play(|_| {
+        tracing::warn!("said inside");
+        Ok(Outcome::Done)
+    });
+    rig.queue.add("ns/a");
+    rig.queue.add("ns/b");
+    sleep(1_000 * MS).await;
+    tracing::warn!("said outside");
+    let lines = rig.log.lines();
+    for (line, key) in lines.iter().zip(["key=ns/a", "key=ns/b"]) {
+        assert!(
+            line.contains("said inside") && line.contains("controller=\"test\"") && line.contains(key),
+            "{lines:?}"
+        );
+    }
+    assert!(lines.len() == 3 && !lines[2].contains("key="), "{lines:?}");
 }
