@@ -4,10 +4,7 @@ use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use client::Limits;
 
-use crate::{
-    controllers::Selection,
-    flags::{Effect, FLAGS, Typed},
-};
+use crate::{controllers::Selection, flags::Typed};
 
 /// Everything that was decided before the first request.
 #[derive(Debug, Clone)]
@@ -90,7 +87,7 @@ impl Config {
             errors.into_iter().for_each(|it| flags.error(it));
             Selection::default()
         });
-        let limits = Limits { qps: flags.parsed("kube-api-qps"), burst: flags.parsed("kube-api-burst") };
+        let limits = Limits { qps: qps(&flags), burst: flags.count("kube-api-burst") };
         let standby = match flags.text("standby") {
             "warm" => Standby::Warm,
             "cold" => Standby::Cold,
@@ -107,8 +104,9 @@ impl Config {
             },
         };
         let shutdown_timeout = flags.duration("controller-shutdown-timeout");
-        let port: u16 = flags.parsed("secure-port");
+        let port = flags.port("secure-port");
         let address = flags.address("bind-address");
+        flags.refuse();
         let mut warnings = controllers.warnings();
         warnings.extend(without_effect(&flags));
         let address = on_loopback(address, &flags, &mut warnings);
@@ -124,12 +122,18 @@ impl Config {
             shutdown_timeout: (!shutdown_timeout.is_zero()).then_some(shutdown_timeout),
             standby,
             serving: (port != 0).then_some((address, port)),
-            verbosity: flags.parsed("v"),
+            verbosity: u8::try_from(flags.level("v")).unwrap_or(u8::MAX),
             warnings,
         };
         flags.finish()?;
         Ok(config)
     }
+}
+
+/// Without end is no limit, which the client writes as 0.
+fn qps(flags: &Typed) -> f64 {
+    let qps = flags.float("kube-api-qps");
+    if qps.is_finite() { qps } else { 0.0 }
 }
 
 fn election(flags: &mut Typed) -> Option<Election> {
@@ -165,10 +169,8 @@ fn on_loopback(address: IpAddr, flags: &Typed, warnings: &mut Vec<String>) -> Ip
 }
 
 fn without_effect(flags: &Typed) -> Option<String> {
-    let given = FLAGS.iter().filter(|it| it.effect == Effect::Waits && flags.given(it.name));
-    let names: Vec<String> = given.map(|it| format!("--{}", it.name)).collect();
-    (!names.is_empty())
-        .then(|| format!("accepted without effect, as their controllers are not in this binary: {}", names.join(", ")))
+    let names: Vec<String> = flags.without_effect().iter().map(|(flag, _)| format!("--{}", flag.name)).collect();
+    (!names.is_empty()).then(|| format!("accepted without effect, docs/flags.md says why: {}", names.join(", ")))
 }
 
 #[cfg(test)]
@@ -178,9 +180,8 @@ mod tests {
 
     fn config(args: &[&str]) -> Result<Config, Vec<String>> {
         match parse(args.iter().map(|it| (*it).to_owned())) {
-            Ok(Asked::Run(typed)) => Config::new(typed),
-            Ok(Asked::Print(text)) => panic!("printed {text}"),
-            Err(err) => Err(vec![err]),
+            Asked::Run(typed) => Config::new(typed),
+            Asked::Print(text) => panic!("printed {text}"),
         }
     }
 
@@ -207,10 +208,8 @@ mod tests {
         let config = config(&args.split_whitespace().collect::<Vec<_>>()).unwrap();
         assert_eq!(config.limits.burst, 5000);
         let warnings = config.warnings.join("\n");
-        assert!(
-            warnings.contains("--concurrent-gc-syncs, --node-eviction-rate, --secondary-node-eviction-rate"),
-            "{warnings}"
-        );
+        assert!(warnings.contains("--node-eviction-rate, --secondary-node-eviction-rate"), "{warnings}");
+        assert!(!warnings.contains("--concurrent-gc-syncs"), "that is the default: {warnings}");
         assert!(warnings.contains("job-controller"), "{warnings}");
     }
 

@@ -27,13 +27,12 @@ const UNELECTED_WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Parses, runs, and says how it ended.
 #[must_use]
 pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
-    let config = match flags::parse(args).map_err(|err| vec![err]) {
-        Ok(Asked::Print(text)) => {
+    let config = match flags::parse(args) {
+        Asked::Print(text) => {
             say(&text);
             return ExitCode::SUCCESS;
         }
-        Ok(Asked::Run(typed)) => Config::new(typed),
-        Err(errors) => Err(errors),
+        Asked::Run(typed) => Config::new(typed),
     };
     let config = match config {
         Ok(config) => config,

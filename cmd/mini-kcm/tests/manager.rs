@@ -32,7 +32,7 @@ struct Replica {
 impl Replica {
     fn start(cluster: &TestCluster, name: &'static str, args: &[&str]) -> Self {
         let args = ["--secure-port=0"].iter().chain(args).map(|it| (*it).to_owned());
-        let Ok(Asked::Run(typed)) = flags::parse(args) else { panic!("flags") };
+        let Asked::Run(typed) = flags::parse(args) else { panic!("flags") };
         let config = Config::new(typed).unwrap();
         let clock = Clock::virtual_from(epoch());
         let service = cluster.service();

@@ -30,7 +30,7 @@ pub(crate) fn config(options: &Options, place: &Place) -> anyhow::Result<Option<
     args.extend(options.manager.iter().cloned());
     // What is wrong with them came from the user.
     let typed = || format!("-- {}", options.manager.join(" "));
-    match flags::parse(args).map_err(anyhow::Error::msg).with_context(typed)? {
+    match flags::parse(args) {
         Asked::Run(parsed) => {
             let config = Config::new(parsed).map_err(|errors| anyhow::anyhow!(errors.join("; ")));
             Ok(Some(config.with_context(typed)?))

@@ -4,14 +4,19 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
     /// A number is missing or malformed.
-    #[error("invalid duration {0:?}")]
+    #[error("time: invalid duration {0:?}")]
     Malformed(String),
     /// Go demands a unit, except for a plain `0`.
-    #[error("missing unit in duration {0:?}; use ns, us, ms, s, m or h")]
+    #[error("time: missing unit in duration {0:?}")]
     MissingUnit(String),
     /// Not one of ns, us, ms, s, m, h.
-    #[error("unknown unit {0:?} in duration")]
-    UnknownUnit(String),
+    #[error("time: unknown unit {unit:?} in duration {text:?}")]
+    UnknownUnit {
+        /// What stands where a unit should.
+        unit: String,
+        /// All of it.
+        text: String,
+    },
     /// Nothing here can last less than nothing.
     #[error("duration {0:?} must not be negative")]
     Negative(String),
@@ -46,7 +51,8 @@ pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
         if unit.is_empty() {
             return Err(DurationError::MissingUnit(text.to_owned()));
         }
-        let unit_nanos = unit_nanos(unit).ok_or_else(|| DurationError::UnknownUnit(unit.to_owned()))?;
+        let unit_nanos = unit_nanos(unit)
+            .ok_or_else(|| DurationError::UnknownUnit { unit: unit.to_owned(), text: text.to_owned() })?;
         let part = in_nanos(number, unit_nanos).ok_or_else(malformed)?;
         nanos = nanos.checked_add(part).ok_or_else(|| DurationError::TooLong(text.to_owned()))?;
         rest = after;

@@ -1,20 +1,40 @@
-//! The flags as data.
+//! The flags as data: every flag of kube-controller-manager 1.36 and 1.37, in the groups and the order of its help.
+
+mod cloud;
+mod generic;
+mod jobs;
+mod nodes;
+mod observing;
+mod security;
+mod services;
+mod serving;
+mod storage;
+mod workloads;
+
+/// Flags under one heading of the help.
+#[derive(Debug)]
+pub struct Group {
+    /// The heading.
+    pub name: &'static str,
+    /// In alphabetical order.
+    pub flags: &'static [Flag],
+}
 
 /// One flag.
 #[derive(Debug)]
 pub struct Flag {
     /// Without dashes, `_` written as `-`.
     pub name: &'static str,
-    /// Heading in the help.
-    pub group: &'static str,
     /// What it takes.
     pub kind: Kind,
-    /// As text.
+    /// As text; empty where nothing is the default.
     pub default: &'static str,
     /// One line for people.
     pub help: &'static str,
-    /// Whether it does anything yet.
+    /// What it does here.
     pub effect: Effect,
+    /// Which releases have it.
+    pub history: History,
 }
 
 /// What a flag takes.
@@ -26,160 +46,170 @@ pub enum Kind {
     Text,
     /// Go's duration.
     Duration,
-    /// A number.
-    Number,
+    /// A whole number of 32 bits.
+    Int32,
+    /// A whole number of 64 bits.
+    Int,
+    /// A fraction of 32 bits.
+    Float32,
+    /// A fraction of 64 bits.
+    Float,
     /// Comma list, may be repeated.
     List,
+    /// Comma list of whole numbers, may be repeated.
+    Numbers,
+    /// An IP address.
+    Address,
+    /// Comma list of `name=value`, may be repeated.
+    Map,
+    /// Comma list of `Gate=true`, or `component:Gate=true`; may be repeated.
+    Gates,
+    /// `certificate,key` or `certificate,key:name,name`; may be repeated.
+    CertKeys,
+    /// A number of bytes as Kubernetes writes quantities.
+    Quantity,
+    /// Verbosity of the log.
+    Level,
+    /// Comma list of `file=level`.
+    Patterns,
+    /// `true`, `false`, `raw`, or a version to report.
+    Version,
 }
 
 impl Kind {
-    /// As the help names it.
+    /// As kube-controller-manager's help names it; empty for a boolean.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Self::Bool => "bool",
+            Self::Bool => "",
             Self::Text => "string",
             Self::Duration => "duration",
-            Self::Number => "number",
+            Self::Int32 => "int32",
+            Self::Int => "int",
+            Self::Float32 => "float32",
+            Self::Float => "float",
             Self::List => "strings",
+            Self::Numbers => "int32Slice",
+            Self::Address => "ip",
+            Self::Map => "stringToString",
+            Self::Gates => "colonSeparatedMultimapStringString",
+            Self::CertKeys => "namedCertKey",
+            Self::Quantity => "quantity",
+            Self::Level => "Level",
+            Self::Patterns => "pattern=N,...",
+            Self::Version => "version[=true]",
         }
+    }
+
+    /// True when a second occurrence adds to the first instead of replacing it.
+    #[must_use]
+    pub fn repeats(self) -> bool {
+        matches!(self, Self::List | Self::Numbers | Self::Map | Self::Gates | Self::CertKeys)
     }
 }
 
-/// Whether a flag does anything yet.
+/// What a flag does here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// It does what it says.
     Acts,
-    /// Accepted so that a command line made for kube-controller-manager starts us; its controller is not in this binary.
-    Waits,
+    /// Accepted so that a command line made for kube-controller-manager starts us, and why it does nothing.
+    Waits(&'static str),
+    /// Any other value than the default is an error, as ignoring it would do harm; and which.
+    Refused(&'static str),
 }
 
-use Effect::{Acts, Waits};
-use Kind::{Bool, Duration, List, Number, Text};
-
-const GENERIC: &str = "Generic flags";
-const ELECTION: &str = "Leader election flags";
-const SERVING: &str = "Secure serving flags";
-const LOGS: &str = "Logs flags";
-const NAMESPACE: &str = "Namespace controller flags";
-const GC: &str = "Garbage collector controller flags";
-const NODE: &str = "Node lifecycle controller flags";
-const GLOBAL: &str = "Global flags";
-
-const fn flag(name: &'static str, group: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Flag {
-    Flag { name, group, kind, default, help, effect: Acts }
+/// Which releases have a flag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum History {
+    /// 1.36 and 1.37.
+    Both,
+    /// 1.36 and 1.37, deprecated there and not in their help.
+    Deprecated,
+    /// 1.37 does not have it any more.
+    Until136,
+    /// 1.36 does not have it yet.
+    Since137,
+    /// Ours alone.
+    Ours,
 }
 
-const fn waits(name: &'static str, group: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Flag {
-    Flag { name, group, kind, default, help, effect: Waits }
+/// Why most flags wait.
+const ABSENT: &str = "its controller is not in this binary";
+
+const fn flag(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Flag {
+    Flag { name, kind, default, help, effect: Effect::Acts, history: History::Both }
 }
 
-/// Every flag.
-pub const FLAGS: &[Flag] = &[
-    flag(
-        "controllers",
-        GENERIC,
-        List,
-        "*",
-        "Controllers to run: '*' all that are on by default, 'foo' the controller foo, '-foo' not foo. The first entry that names a controller wins.",
-    ),
-    flag(
-        "kubeconfig",
-        GENERIC,
-        Text,
-        "",
-        "Path to a kubeconfig file. Without it and --master the in-cluster configuration is used.",
-    ),
-    flag("master", GENERIC, Text, "", "Address of the API server; overrides the one in the kubeconfig."),
-    flag(
-        "kube-api-qps",
-        GENERIC,
-        Number,
-        "20",
-        "Requests a second of each controller's own budget; 0 or less: no limit.",
-    ),
-    flag("kube-api-burst", GENERIC, Number, "30", "Requests at once of each controller's own budget."),
-    flag(
-        "min-resync-period",
-        GENERIC,
-        Duration,
-        "12h0m0s",
-        "Resync period of informers' handlers, times a random factor between 1 and 2.",
-    ),
-    flag(
-        "controller-start-interval",
-        GENERIC,
-        Duration,
-        "0s",
-        "Each controller starts between one and two times this long after the term began.",
-    ),
-    flag(
-        "controller-shutdown-timeout",
-        GENERIC,
-        Duration,
-        "10s",
-        "How long controllers may take to stop; 0 waits for ever.",
-    ),
-    flag(
-        "standby",
-        GENERIC,
-        Text,
-        "warm",
-        "What a standby keeps ready: 'warm' keeps informers running, so that it acts at once; 'cold' starts them with the term, as kube-controller-manager does.",
-    ),
-    flag("leader-elect", ELECTION, Bool, "true", "Lead by a Lease before acting."),
-    flag(
-        "leader-elect-lease-duration",
-        ELECTION,
-        Duration,
-        "15s",
-        "Others wait this long after the last renewal that they saw.",
-    ),
-    flag(
-        "leader-elect-renew-deadline",
-        ELECTION,
-        Duration,
-        "10s",
-        "The leader stops acting this long after its last renewal. Less than the lease duration.",
-    ),
-    flag("leader-elect-retry-period", ELECTION, Duration, "2s", "Time between two tries to take or renew the Lease."),
-    flag("leader-elect-resource-lock", ELECTION, Text, "leases", "Kind of the lock; only 'leases'."),
-    flag("leader-elect-resource-name", ELECTION, Text, "kube-controller-manager", "Name of the Lease."),
-    flag("leader-elect-resource-namespace", ELECTION, Text, "kube-system", "Namespace of the Lease."),
-    flag("secure-port", SERVING, Number, "10257", "HTTPS port; 0 serves nothing."),
-    flag(
-        "bind-address",
-        SERVING,
-        Text,
-        "0.0.0.0",
-        "Address to serve on. Until requests are authorized, any other than a loopback address is served on loopback.",
-    ),
-    flag("concurrent-namespace-syncs", NAMESPACE, Number, "10", "Namespaces that are worked on at once."),
-    flag(
-        "namespace-sync-period",
-        NAMESPACE,
-        Duration,
-        "5m0s",
-        "Every terminating namespace is looked at again this often.",
-    ),
-    waits(
-        "enable-garbage-collector",
-        GC,
-        Bool,
-        "true",
-        "Runs the garbage collector; must match the API server's flag.",
-    ),
-    waits("concurrent-gc-syncs", GC, Number, "20", "Workers of the garbage collector."),
-    waits("node-eviction-rate", NODE, Number, "0.1", "Nodes a second that are tainted in a healthy zone."),
-    waits(
-        "secondary-node-eviction-rate",
-        NODE,
-        Number,
-        "0.01",
-        "Nodes a second that are tainted in an unhealthy zone.",
-    ),
-    waits("use-service-account-credentials", GENERIC, Bool, "false", "An identity of its own for each controller."),
-    flag("v", LOGS, Number, "0", "Verbosity of the log."),
-    flag("version", GLOBAL, Bool, "false", "Prints the version and ends."),
+const fn waits(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Flag {
+    flag(name, kind, default, help).ignored(ABSENT)
+}
+
+impl Flag {
+    const fn ignored(self, why: &'static str) -> Self {
+        Self { effect: Effect::Waits(why), ..self }
+    }
+
+    const fn refused(self, why: &'static str) -> Self {
+        Self { effect: Effect::Refused(why), ..self }
+    }
+
+    const fn of(self, history: History) -> Self {
+        Self { history, ..self }
+    }
+}
+
+/// Every flag, grouped as the help of kube-controller-manager.
+pub const GROUPS: &[Group] = &[
+    serving::DEBUGGING,
+    cloud::MIGRATION,
+    generic::GENERIC,
+    cloud::SERVICE_LB,
+    serving::SERVING,
+    security::AUTHENTICATION,
+    security::AUTHORIZATION,
+    storage::ATTACH_DETACH,
+    security::SIGNING,
+    workloads::DEPLOYMENT,
+    nodes::DEVICE_TAINTS,
+    workloads::CLAIMS,
+    workloads::STATEFULSET,
+    workloads::DAEMONSET,
+    workloads::DISRUPTION,
+    services::ENDPOINTS,
+    services::SLICES,
+    services::MIRRORING,
+    storage::EPHEMERAL,
+    workloads::GARBAGE,
+    workloads::AUTOSCALER,
+    jobs::JOB,
+    jobs::CRONJOB,
+    jobs::LEGACY_TOKENS,
+    jobs::NAMESPACE,
+    nodes::IPAM,
+    nodes::LIFECYCLE,
+    storage::BINDER,
+    jobs::POD_GARBAGE,
+    workloads::REPLICASET,
+    workloads::REPLICATION,
+    jobs::QUOTA,
+    jobs::ACCOUNTS,
+    jobs::FINISHED,
+    jobs::POLICIES,
+    observing::METRICS,
+    observing::LOGS,
+    generic::MISC,
+    generic::OURS,
+    generic::GLOBAL,
 ];
+
+/// Every flag, in the order of the help.
+pub fn flags() -> impl Iterator<Item = &'static Flag> {
+    GROUPS.iter().flat_map(|it| it.flags)
+}
+
+/// The flag of this name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Flag> {
+    flags().find(|it| it.name == name)
+}

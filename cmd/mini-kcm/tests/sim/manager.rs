@@ -11,7 +11,7 @@ use testing::sim::Process;
 /// A process that is the manager, started with these flags, but for the port that it serves on.
 pub(crate) fn manager(args: &[&str]) -> impl Fn(Process) -> BoxFuture<'static, Result<(), String>> + use<> {
     let args = ["--secure-port=0"].iter().chain(args).map(|it| (*it).to_owned());
-    let Ok(Asked::Run(typed)) = flags::parse(args) else { panic!("flags") };
+    let Asked::Run(typed) = flags::parse(args) else { panic!("flags") };
     let config = Config::new(typed).unwrap();
     move |process| {
         let config = config.clone();

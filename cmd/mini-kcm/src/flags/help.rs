@@ -1,0 +1,49 @@
+//! The help, laid out as kube-controller-manager's.
+
+use std::fmt::Write;
+
+use super::{
+    table::{Flag, GROUPS, History, Kind},
+    value,
+};
+
+/// What `--help` prints.
+#[must_use]
+pub fn help() -> String {
+    let mut text =
+        "The controllers of Kubernetes in a tenth of the memory. Flags are those of kube-controller-manager.\n\n\
+        Usage:\n  mini-kcm [flags]\n"
+            .to_owned();
+    for group in GROUPS {
+        let shown = group.flags.iter().filter(|it| it.history != History::Deprecated);
+        let lines: Vec<(String, &Flag)> = shown.map(|it| (left(it), it)).collect();
+        let width = lines.iter().map(|(left, _)| left.len()).max().unwrap_or_default();
+        // Writing to a String cannot fail.
+        let _ = write!(text, "\n{}:\n\n", group.name);
+        for (left, flag) in lines {
+            let _ = writeln!(text, "{left:width$}   {}{}", flag.help, default(flag));
+        }
+    }
+    text
+}
+
+fn left(flag: &Flag) -> String {
+    let short = match flag.name {
+        "v" => "-v, ",
+        "help" => "-h, ",
+        _ => "    ",
+    };
+    let kind = flag.kind.name();
+    format!("  {short}--{}{}{kind}", flag.name, if kind.is_empty() { "" } else { " " })
+}
+
+/// Nothing for a default that says nothing: false, 0, empty.
+fn default(flag: &Flag) -> String {
+    let default = flag.default;
+    match flag.kind {
+        _ if default.is_empty() || matches!(default, "0" | "0s" | "false") => String::new(),
+        Kind::Text => format!(" (default {default:?})"),
+        Kind::List => format!(" (default [{}])", value::comma_list(default).unwrap_or_default().join(",")),
+        _ => format!(" (default {default})"),
+    }
+}

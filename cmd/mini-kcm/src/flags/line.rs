@@ -1,0 +1,164 @@
+//! Reads arguments as Go's pflag does: `--flag=value`, `--flag value`, `-v4`, flags and other words in any order.
+
+use std::{collections::BTreeMap, vec};
+
+use super::{
+    table::{Flag, Kind, find},
+    value,
+};
+
+/// What stands on a command line.
+#[derive(Debug, Default)]
+pub(super) struct Line {
+    /// The values of each flag that was given, in order.
+    pub(super) values: BTreeMap<&'static str, Vec<String>>,
+    /// What is wrong, in the order in which it stands there.
+    pub(super) errors: Vec<String>,
+}
+
+pub(super) fn read(args: impl IntoIterator<Item = String>) -> Line {
+    let mut reader = Reader { args: args.into_iter().collect::<Vec<_>>().into_iter(), line: Line::default() };
+    let mut words = Vec::new();
+    while let Some(arg) = reader.args.next() {
+        if arg == "--" {
+            words.extend(reader.args.by_ref());
+        } else if let Some(flag) = arg.strip_prefix("--") {
+            reader.long(flag, &arg);
+        } else if arg.len() > 1 && arg.starts_with('-') {
+            reader.short(&arg);
+        } else {
+            words.push(arg);
+        }
+    }
+    let mut line = reader.line;
+    // The value of an unknown flag looks like such a word; the flag is the mistake to name.
+    if !words.is_empty() && line.errors.is_empty() {
+        let words: Vec<String> = words.iter().map(|it| format!("{it:?}")).collect();
+        line.errors.push(format!("\"mini-kcm\" does not take any arguments, got [{}]", words.join(" ")));
+    }
+    line
+}
+
+struct Reader {
+    args: vec::IntoIter<String>,
+    line: Line,
+}
+
+impl Reader {
+    fn long(&mut self, flag: &str, arg: &str) {
+        if flag.starts_with(['-', '=']) {
+            self.line.errors.push(format!("bad flag syntax: {arg}"));
+            return;
+        }
+        let (name, value) = flag.split_once('=').map_or((flag, None), |(name, value)| (name, Some(value)));
+        let Some(flag) = find(&name.replace('_', "-")) else {
+            self.line.errors.push(format!("unknown flag: --{name}"));
+            return;
+        };
+        let value = value.map(str::to_owned).or_else(|| alone(flag)).or_else(|| self.args.next());
+        match value {
+            Some(value) => self.set(flag, value),
+            None => self.line.errors.push(format!("flag needs an argument: --{}", flag.name)),
+        }
+    }
+
+    /// Letters behind one dash, of which the last may have a value.
+    fn short(&mut self, arg: &str) {
+        let mut rest = &arg[1..];
+        while let Some(letter) = rest.chars().next() {
+            let after = &rest[letter.len_utf8()..];
+            let flag = match letter {
+                'h' => find("help"),
+                'v' => find("v"),
+                _ => None,
+            };
+            let Some(flag) = flag else {
+                self.line.errors.push(format!("unknown shorthand flag: '{letter}' in {arg}"));
+                return;
+            };
+            let value = match after.strip_prefix('=') {
+                Some(value) => Some(value.to_owned()),
+                None if alone(flag).is_some() => {
+                    self.set(flag, "true".to_owned());
+                    rest = after;
+                    continue;
+                }
+                None if after.is_empty() => self.args.next(),
+                None => Some(after.to_owned()),
+            };
+            match value {
+                Some(value) => self.set(flag, value),
+                None => self.line.errors.push(format!("flag needs an argument: '{letter}' in {arg}")),
+            }
+            return;
+        }
+    }
+
+    fn set(&mut self, flag: &'static Flag, value: String) {
+        if let Err(why) = value::check(flag.kind, &value) {
+            let shown = if flag.name == "v" { "-v, --v".to_owned() } else { format!("--{}", flag.name) };
+            self.line.errors.push(format!("invalid argument {value:?} for \"{shown}\" flag: {why}"));
+            return;
+        }
+        self.line.values.entry(flag.name).or_default().push(value);
+    }
+}
+
+/// What a flag means that is given without a value, where that may be.
+fn alone(flag: &Flag) -> Option<String> {
+    matches!(flag.kind, Kind::Bool | Kind::Version).then(|| "true".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(args: &[&str]) -> Line {
+        read(args.iter().map(|it| (*it).to_owned()))
+    }
+
+    #[test]
+    fn values_stand_where_pflag_finds_them() {
+        for (args, name, want) in [
+            (vec!["--leader_elect"], "leader-elect", vec!["true"]),
+            (vec!["--leader-elect=F", "--leader-elect=T"], "leader-elect", vec!["F", "T"]),
+            (vec!["--kubeconfig", "-x"], "kubeconfig", vec!["-x"]),
+            (vec!["--kubeconfig", "--"], "kubeconfig", vec!["--"]),
+            (vec!["--kubeconfig=a=b"], "kubeconfig", vec!["a=b"]),
+            (vec!["--kubeconfig="], "kubeconfig", vec![""]),
+            (vec!["-v=4"], "v", vec!["4"]),
+            (vec!["-v", "4"], "v", vec!["4"]),
+            (vec!["-v4"], "v", vec!["4"]),
+            (vec!["--v", "4"], "v", vec!["4"]),
+            (vec!["-hv4"], "v", vec!["4"]),
+        ] {
+            let line = line(&args);
+            assert_eq!(line.errors, Vec::<String>::new(), "{args:?}");
+            assert_eq!(line.values[name], want, "{args:?}");
+        }
+    }
+
+    #[test]
+    fn every_mistake_is_told_in_pflags_words() {
+        for (args, want) in [
+            (vec!["--no-such", "value"], vec!["unknown flag: --no-such"]),
+            (vec!["-x"], vec!["unknown shorthand flag: 'x' in -x"]),
+            (vec!["--kubeconfig"], vec!["flag needs an argument: --kubeconfig"]),
+            (vec!["-v"], vec!["flag needs an argument: 'v' in -v"]),
+            (vec!["--=3", "---foo"], vec!["bad flag syntax: --=3", "bad flag syntax: ---foo"]),
+            (vec!["a", "b"], vec!["\"mini-kcm\" does not take any arguments, got [\"a\" \"b\"]"]),
+            (vec!["--", "--v=1"], vec!["\"mini-kcm\" does not take any arguments, got [\"--v=1\"]"]),
+            (vec!["-"], vec!["\"mini-kcm\" does not take any arguments, got [\"-\"]"]),
+            (vec!["--leader-elect", "false"], vec!["\"mini-kcm\" does not take any arguments, got [\"false\"]"]),
+            (
+                vec!["--secure_port=x", "-vx"],
+                vec![
+                    "invalid argument \"x\" for \"--secure-port\" flag: strconv.ParseInt: parsing \"x\": invalid syntax",
+                    "invalid argument \"x\" for \"-v, --v\" flag: strconv.ParseUint: parsing \"x\": invalid syntax",
+                ],
+            ),
+        ] {
+            assert_eq!(line(&args).errors, want, "{args:?}");
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Flags of the manager as a whole.
+
+use super::{
+    Group,
+    History::{Deprecated, Ours},
+    Kind::{Bool, Duration, Float32, Gates, Int32, List, Text, Version},
+    flag, waits,
+};
+
+const CLOUD: &str = "cloud controllers are in no kube-controller-manager any more";
+const IPAM: &str = "the controller that uses it, node-ipam-controller, is not in this binary";
+
+pub(super) const GENERIC: Group = Group {
+    name: "Generic flags",
+    flags: &[
+        waits("allocate-node-cidrs", Bool, "false", "Give each node its range of pod addresses.").ignored(IPAM),
+        flag("allow-untagged-cloud", Bool, "false", "Run without cluster identifiers in the cloud.")
+            .ignored(CLOUD)
+            .of(Deprecated),
+        flag("cidr-allocator-type", Text, "RangeAllocator", "How nodes get their ranges; only RangeAllocator.")
+            .ignored(IPAM),
+        flag("cloud-config", Text, "", "Configuration of the cloud provider.").ignored(CLOUD),
+        flag("cloud-provider", Text, "", "Empty or 'external'.").ignored(CLOUD),
+        flag("cluster-cidr", Text, "", "Ranges of pod addresses.").ignored(IPAM),
+        flag("cluster-name", Text, "kubernetes", "Prefix of what is made in the cloud.").ignored(CLOUD),
+        flag("configure-cloud-routes", Bool, "true", "Make routes for the nodes' ranges in the cloud.").ignored(CLOUD),
+        flag(
+            "controller-shutdown-timeout",
+            Duration,
+            "10s",
+            "How long controllers may take to stop; 0 waits for ever.",
+        ),
+        flag(
+            "controller-start-interval",
+            Duration,
+            "0s",
+            "Each controller starts between one and two times this long after the term began.",
+        ),
+        flag(
+            "controllers",
+            List,
+            "*",
+            "Controllers to run: '*' all that are on by default, 'foo' the controller foo, '-foo' not foo. The first entry that names a controller wins.",
+        ),
+        flag("emulated-version", List, "", "Release whose feature gates apply, as '1.36' or 'kube=1.36'.")
+            .ignored("not built yet"),
+        flag("external-cloud-volume-plugin", Text, "", "Volume plugin of an external cloud provider.").ignored(CLOUD),
+        flag("feature-gates", Gates, "", "Feature gates to set, as 'Gate=true,Other=false'.").ignored("not built yet"),
+        flag("kube-api-burst", Int32, "30", "Requests at once of each controller's own budget."),
+        flag("kube-api-content-type", Text, "application/vnd.kubernetes.protobuf", "Encoding of requests.")
+            .ignored("we choose the encoding of each request ourselves"),
+        flag("kube-api-qps", Float32, "20", "Requests a second of each controller's own budget; 0 or less: no limit."),
+        flag("leader-elect", Bool, "true", "Lead by a Lease before acting."),
+        flag(
+            "leader-elect-lease-duration",
+            Duration,
+            "15s",
+            "Others wait this long after the last renewal that they saw.",
+        ),
+        flag(
+            "leader-elect-renew-deadline",
+            Duration,
+            "10s",
+            "The leader stops acting this long after its last renewal. Less than the lease duration.",
+        ),
+        flag("leader-elect-resource-lock", Text, "leases", "Kind of the lock; only 'leases'."),
+        flag("leader-elect-resource-name", Text, "kube-controller-manager", "Name of the Lease."),
+        flag("leader-elect-resource-namespace", Text, "kube-system", "Namespace of the Lease."),
+        flag("leader-elect-retry-period", Duration, "2s", "Time between two tries to take or renew the Lease."),
+        flag("min-compatibility-version", List, "", "Lowest release of other control plane components, as '1.35'.")
+            .ignored("not built yet"),
+        flag(
+            "min-resync-period",
+            Duration,
+            "12h0m0s",
+            "Resync period of informers' handlers, times a random factor between 1 and 2.",
+        ),
+        flag("node-monitor-period", Duration, "5s", "How often a cloud is asked for its nodes.").ignored(CLOUD),
+        flag("node-sync-period", Duration, "0s", "How often a cloud is asked for its nodes' addresses.")
+            .ignored(CLOUD)
+            .of(Deprecated),
+        flag("route-reconciliation-period", Duration, "10s", "How often routes in the cloud are put right.")
+            .ignored(CLOUD),
+        flag("use-service-account-credentials", Bool, "false", "An identity of its own for each controller.")
+            .ignored("not built yet"),
+    ],
+};
+
+pub(super) const MISC: Group = Group {
+    name: "Misc flags",
+    flags: &[
+        flag(
+            "kubeconfig",
+            Text,
+            "",
+            "Path to a kubeconfig file. Without it and --master the in-cluster configuration is used.",
+        ),
+        flag("master", Text, "", "Address of the API server; overrides the one in the kubeconfig."),
+    ],
+};
+
+pub(super) const OURS: Group = Group {
+    name: "Mini-kcm flags",
+    flags: &[flag(
+        "standby",
+        Text,
+        "warm",
+        "What a standby keeps ready: 'warm' keeps informers running, so that it acts at once; 'cold' starts them with the term, as kube-controller-manager does.",
+    )
+    .of(Ours)],
+};
+
+pub(super) const GLOBAL: Group = Group {
+    name: "Global flags",
+    flags: &[
+        flag("help", Bool, "false", "Print this and end."),
+        flag(
+            "version",
+            Version,
+            "false",
+            "Print the version and end: =raw with all details; =vX.Y.Z sets the version that is reported.",
+        ),
+    ],
+};

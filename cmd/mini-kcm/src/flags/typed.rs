@@ -1,0 +1,267 @@
+//! Hands out the values of flags.
+
+use std::{net::IpAddr, path::PathBuf, time::Duration};
+
+use super::{
+    line::Line,
+    parse_duration,
+    table::{Effect, Flag, Kind, find, flags},
+    value,
+};
+
+/// The flags as typed, every value of which has the syntax of its kind, and what is wrong with them so far.
+pub struct Typed {
+    line: Line,
+}
+
+impl Typed {
+    pub(super) fn new(line: Line) -> Self {
+        Self { line }
+    }
+
+    /// The value as typed, or the default; for a repeated flag the last.
+    #[must_use]
+    pub fn text(&self, name: &str) -> &str {
+        let default = || find(name).map_or("", |it| it.default);
+        self.line.values.get(name).and_then(|it| it.last()).map_or_else(default, String::as_str)
+    }
+
+    /// Every occurrence of a flag that may be repeated, as typed; its default, if it has one, when it was not given.
+    #[must_use]
+    pub fn texts(&self, name: &str) -> Vec<&str> {
+        match self.line.values.get(name) {
+            Some(values) => values.iter().map(String::as_str).collect(),
+            None => Some(self.text(name)).filter(|it| !it.is_empty()).into_iter().collect(),
+        }
+    }
+
+    /// True when the user gave the flag.
+    #[must_use]
+    pub fn given(&self, name: &str) -> bool {
+        self.line.values.contains_key(name)
+    }
+
+    /// The text, or `None` when empty.
+    #[must_use]
+    pub fn optional(&self, name: &str) -> Option<String> {
+        let text = self.text(name);
+        (!text.is_empty()).then(|| text.to_owned())
+    }
+
+    /// The path of a file, or `None` when empty.
+    #[must_use]
+    pub fn path(&self, name: &str) -> Option<PathBuf> {
+        self.optional(name).map(PathBuf::from)
+    }
+
+    /// All elements of a comma list; later occurrences append. A wholly empty value gives no element.
+    #[must_use]
+    pub fn list(&self, name: &str) -> Vec<String> {
+        self.texts(name).into_iter().flat_map(|it| value::comma_list(it).unwrap_or_default()).collect()
+    }
+
+    /// The pairs of a map; a later one replaces an earlier one of the same key.
+    #[must_use]
+    pub fn pairs(&self, name: &str) -> std::collections::BTreeMap<String, String> {
+        self.texts(name).into_iter().flat_map(|it| value::pairs(it).unwrap_or_default()).collect()
+    }
+
+    /// A boolean.
+    #[must_use]
+    pub fn bool(&self, name: &str) -> bool {
+        value::boolean(self.text(name)).unwrap_or_default()
+    }
+
+    /// A duration that is not negative.
+    #[must_use]
+    pub fn duration(&self, name: &str) -> Duration {
+        parse_duration(self.text(name)).unwrap_or_default()
+    }
+
+    /// A whole number, whatever its base.
+    #[must_use]
+    pub fn int(&self, name: &str) -> i64 {
+        value::int(self.text(name), 64).unwrap_or_default()
+    }
+
+    /// A number with a fraction, never NaN.
+    #[must_use]
+    pub fn float(&self, name: &str) -> f64 {
+        value::float(self.text(name), 64).unwrap_or_default()
+    }
+
+    /// A number of bytes.
+    #[must_use]
+    pub fn bytes(&self, name: &str) -> i64 {
+        value::quantity(self.text(name)).unwrap_or_default()
+    }
+
+    /// Verbosity.
+    #[must_use]
+    pub fn level(&self, name: &str) -> u32 {
+        value::level(self.text(name)).unwrap_or_default()
+    }
+
+    /// A port; 0 where it is none, which is an error.
+    pub fn port(&mut self, name: &str) -> u16 {
+        let port = self.int(name);
+        u16::try_from(port).unwrap_or_else(|_| {
+            self.error(format!(
+                "--{name} {port} must be between 0 and 65535, inclusive. 0 for turning off secure port"
+            ));
+            0
+        })
+    }
+
+    /// A number of workers: at least one, with upstream's words.
+    pub fn workers(&mut self, name: &str) -> usize {
+        let count = self.int(name);
+        if count < 1 {
+            self.error(format!("{name} must be greater than 0, but got {count}"));
+        }
+        usize::try_from(count).unwrap_or(1).max(1)
+    }
+
+    /// A number that is not negative.
+    pub fn count(&mut self, name: &str) -> u32 {
+        let count = self.int(name);
+        u32::try_from(count).unwrap_or_else(|_| {
+            self.error(format!("{name} must not be less than 0, but got {count}"));
+            0
+        })
+    }
+
+    /// An address to listen on; empty stands for all.
+    #[must_use]
+    pub fn address(&self, name: &str) -> IpAddr {
+        value::address(self.text(name)).ok().flatten().unwrap_or(IpAddr::from([0, 0, 0, 0]))
+    }
+
+    /// Notes an error of the caller's own.
+    pub fn error(&mut self, error: impl Into<String>) {
+        self.line.errors.push(error.into());
+    }
+
+    /// All errors so far, if there are any.
+    ///
+    /// # Errors
+    /// Then they are returned in the order in which they were found.
+    pub fn finish(self) -> Result<(), Vec<String>> {
+        if self.line.errors.is_empty() { Ok(()) } else { Err(self.line.errors) }
+    }
+
+    /// Flags with another value than their default that do nothing here, each with the reason.
+    #[must_use]
+    pub fn without_effect(&self) -> Vec<(&'static Flag, &'static str)> {
+        let waiting = flags().filter_map(|flag| match flag.effect {
+            Effect::Waits(why) => Some((flag, why)),
+            Effect::Acts | Effect::Refused(_) => None,
+        });
+        waiting.filter(|(flag, _)| self.differs(flag)).collect()
+    }
+
+    /// Notes every flag that must not be ignored and is not the default.
+    pub fn refuse(&mut self) {
+        let refused = flags().filter_map(|flag| match flag.effect {
+            Effect::Refused(why) => Some((flag, why)),
+            Effect::Acts | Effect::Waits(_) => None,
+        });
+        let refused: Vec<_> = refused.filter(|(flag, _)| self.differs(flag)).collect();
+        for (flag, why) in refused {
+            let value = self.text(flag.name).to_owned();
+            self.error(format!("invalid argument {value:?} for \"--{}\" flag: not supported: {why}", flag.name));
+        }
+    }
+
+    /// True when a flag was given and means something else than its default.
+    #[must_use]
+    pub fn differs(&self, flag: &Flag) -> bool {
+        let name = flag.name;
+        if !self.given(name) {
+            return false;
+        }
+        match flag.kind {
+            Kind::Bool => Some(self.bool(name)) != value::boolean(flag.default).ok(),
+            Kind::Duration => Some(self.duration(name)) != parse_duration(flag.default).ok(),
+            Kind::Int | Kind::Int32 => Some(self.int(name)) != value::int(flag.default, 64).ok(),
+            Kind::Float | Kind::Float32 => Some(self.float(name)) != value::float(flag.default, 64).ok(),
+            Kind::Quantity => Some(self.bytes(name)) != value::quantity(flag.default).ok(),
+            Kind::Level => Some(self.level(name)) != value::level(flag.default).ok(),
+            Kind::Address => self.address(name).to_string() != flag.default,
+            Kind::List => Some(self.list(name)) != value::comma_list(flag.default).ok(),
+            Kind::Text | Kind::Numbers | Kind::Map | Kind::Gates | Kind::CertKeys | Kind::Patterns | Kind::Version => {
+                self.texts(name).iter().any(|it| *it != flag.default)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::line, *};
+
+    fn typed(args: &[&str]) -> Typed {
+        let typed = Typed::new(line::read(args.iter().map(|it| (*it).to_owned())));
+        assert_eq!(typed.line.errors, Vec::<String>::new(), "{args:?}");
+        typed
+    }
+
+    #[test]
+    fn booleans_and_underscores_are_gos() {
+        for (args, want) in [
+            (vec![], true),
+            (vec!["--leader-elect"], true),
+            (vec!["--leader-elect=false"], false),
+            (vec!["--leader_elect=F"], false),
+            (vec!["--leader-elect=0"], false),
+            (vec!["--leader-elect=false", "--leader-elect=T"], true),
+        ] {
+            assert_eq!(typed(&args).bool("leader-elect"), want, "{args:?}");
+        }
+    }
+
+    #[test]
+    fn lists_append_and_may_begin_with_a_dash() {
+        for (args, want) in [
+            (vec![], vec!["*"]),
+            (vec!["--controllers=*,-job"], vec!["*", "-job"]),
+            (vec!["--controllers", "-job"], vec!["-job"]),
+            (vec!["--controllers=*", "--controllers=-job"], vec!["*", "-job"]),
+            (vec!["--controllers=a,,b"], vec!["a", "", "b"]),
+            (vec!["--controllers=\"a,b\",c"], vec!["a,b", "c"]),
+            (vec!["--controllers="], vec![]),
+        ] {
+            assert_eq!(typed(&args).list("controllers"), want, "{args:?}");
+        }
+    }
+
+    #[test]
+    fn only_another_meaning_than_the_default_differs() {
+        for (args, name, want) in [
+            (vec![], "profiling", false),
+            (vec!["--profiling=T"], "profiling", false),
+            (vec!["--profiling=f"], "profiling", true),
+            (
+                vec!["--cluster-signing-duration=365h60m", "--cluster-signing-duration=8760h"],
+                "cluster-signing-duration",
+                false,
+            ),
+            (vec!["--cluster-signing-duration=1h"], "cluster-signing-duration", true),
+            (vec!["--concurrent-gc-syncs=0x14"], "concurrent-gc-syncs", false),
+            (vec!["--node-eviction-rate=1e-1"], "node-eviction-rate", false),
+            (vec!["--requestheader-group-headers=x-remote-group"], "requestheader-group-headers", false),
+            (vec!["--requestheader-group-headers=a"], "requestheader-group-headers", true),
+            (vec!["--root-ca-file="], "root-ca-file", false),
+            (vec!["--root-ca-file=a"], "root-ca-file", true),
+        ] {
+            assert_eq!(typed(&args).differs(find(name).unwrap()), want, "{args:?}");
+        }
+    }
+
+    #[test]
+    fn every_default_has_the_syntax_of_its_kind() {
+        for flag in flags() {
+            assert_eq!(value::check(flag.kind, flag.default).err(), None, "--{}={}", flag.name, flag.default);
+        }
+    }
+}
