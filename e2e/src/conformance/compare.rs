@@ -105,7 +105,7 @@ mod tests {
     fn a_difference_is_told_by_its_path() {
         let recorded = entry(&["200", r#"{"a":{"b":[1,2]},"c":3}"#]);
         let answered = entry(&["200", r#"{"a":{"b":[1]},"d":4}"#]);
-        let told = differences(&recorded, &answered);
+        let told = differences(&recorded, &answered, Time::Virtual);
         assert_eq!(
             told,
             [

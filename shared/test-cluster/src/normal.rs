@@ -1,5 +1,12 @@
 //! The one way in which the server prints texts that can be written in several ways.
 
+use base64::{
+    DecodeError, Engine, alphabet,
+    engine::{
+        GeneralPurpose,
+        general_purpose::{PAD, STANDARD},
+    },
+};
 use clock::Timestamp;
 
 /// A quantity in its shortest form: whole numbers with the largest suffix of the kind that was written.
@@ -166,26 +173,17 @@ fn floor(time: Timestamp) -> Timestamp {
 /// # Errors
 /// What a real server says about a text that is none.
 pub(crate) fn base64(text: &str) -> Result<String, String> {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let value = |letter: u8| LETTERS.iter().position(|it| *it == letter);
-    let mut letters: Vec<u8> = text.bytes().filter(|it| !matches!(it, b'\r' | b'\n')).collect();
-    let padding = letters.iter().rev().take_while(|it| **it == b'=').count();
-    let used = letters.len() - padding;
-    let illegal = |at: usize| Err(format!("illegal base64 data at input byte {at}"));
-    let legal = |it: &u8| it.is_ascii_alphanumeric() || matches!(it, b'+' | b'/');
-    if let Some(at) = letters[..used].iter().position(|it| !legal(it)) {
-        return illegal(at);
-    }
-    if !letters.len().is_multiple_of(4) || padding > 2 {
-        return illegal(letters.len() - letters.len() % 4);
-    }
-    if padding > 0 {
-        // One sign of padding leaves two bits without meaning, two leave four.
-        let last = value(letters[used - 1]).unwrap_or(0) >> (2 * padding) << (2 * padding);
-        letters[used - 1] = LETTERS[last];
-    }
-    String::from_utf8(letters).or_else(|_| illegal(0))
+    let letters: Vec<u8> = text.bytes().filter(|it| !matches!(it, b'\r' | b'\n')).collect();
+    let illegal = |at: usize| format!("illegal base64 data at input byte {at}");
+    let bytes = LAX.decode(&letters).map_err(|err| match err {
+        DecodeError::InvalidByte(at, letter) if letter != b'=' => illegal(at),
+        _ => illegal(letters.len() - letters.len() % 4),
+    })?;
+    Ok(STANDARD.encode(bytes))
 }
+
+/// Padded; bits of the last letter that mean nothing may stand there.
+const LAX: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, PAD.with_decode_allow_trailing_bits(true));
 
 /// How many bytes a text of base64 stands for.
 pub(crate) fn decoded_len(text: &str) -> usize {

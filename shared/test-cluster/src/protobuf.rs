@@ -4,6 +4,7 @@
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
+use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value, json};
 
 use crate::Failure;
@@ -207,7 +208,7 @@ fn value(of: &str, wire: Wire<'_>) -> Result<Option<Value>, Failure> {
         ("I", Wire::Number(number)) => Some(number.cast_signed().into()),
         ("b", Wire::Number(number)) => Some(Value::from(true)).filter(|_| number != 0),
         ("B", Wire::Number(number)) => Some((number != 0).into()),
-        ("y", Wire::Bytes(bytes)) => Some(crate::serve::base64(bytes).into()),
+        ("y", Wire::Bytes(bytes)) => Some(STANDARD.encode(bytes).into()),
         ("q", Wire::Bytes(bytes)) => text_of(bytes, 1)?,
         ("x", Wire::Bytes(bytes)) => int_or_text(bytes)?,
         ("t", Wire::Bytes(bytes)) => time(bytes)?,

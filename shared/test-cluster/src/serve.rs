@@ -1,5 +1,6 @@
 use std::{io, net::SocketAddr, sync::Arc};
 
+use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http_body_util::{BodyExt, combinators::UnsyncBoxBody};
@@ -51,7 +52,7 @@ impl Served {
     /// A kubeconfig with a token, which the server ignores.
     #[must_use]
     pub fn kubeconfig(&self) -> String {
-        let (url, ca) = (self.url(), base64(self.ca_pem.as_bytes()));
+        let (url, ca) = (self.url(), STANDARD.encode(self.ca_pem.as_bytes()));
         format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: test\nclusters:\n- name: test\n  cluster:\n    server: {url}\n    \
              certificate-authority-data: {ca}\ncontexts:\n- name: test\n  context:\n    cluster: test\n    user: test\n\
@@ -139,17 +140,4 @@ fn tls() -> Result<(rustls::ServerConfig, String), BoxError> {
         .with_single_cert(vec![certificate.der().clone(), ca.der().clone()], key)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok((config, ca.pem()))
-}
-
-pub(crate) fn base64(bytes: &[u8]) -> String {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut encoded = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let bits = chunk.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
-        for at in 0..4 {
-            let letter = ALPHABET[(bits >> (18 - 6 * at) & 63) as usize];
-            encoded.push(if at <= chunk.len() { char::from(letter) } else { '=' });
-        }
-    }
-    encoded
 }

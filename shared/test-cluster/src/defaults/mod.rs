@@ -4,6 +4,7 @@ mod pod;
 mod volume;
 mod workload;
 
+use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -84,7 +85,7 @@ fn secret(object: &mut Value) {
     let Some(texts) = meta::as_map(object).remove("stringData") else { return };
     for (key, text) in texts.as_object().into_iter().flatten() {
         meta::map(object, "data")
-            .insert(key.clone(), crate::serve::base64(text.as_str().unwrap_or_default().as_bytes()).into());
+            .insert(key.clone(), STANDARD.encode(text.as_str().unwrap_or_default().as_bytes()).into());
     }
 }
 
