@@ -5,6 +5,7 @@
 //! there is one. `e2e/conformance/README.md` tells how cases are written and recorded.
 
 mod embedded;
+mod published;
 mod real;
 mod topics;
 
