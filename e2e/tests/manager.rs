@@ -313,7 +313,7 @@ async fn a_second_signal_ends_the_process_at_once(on: On) {
     proxy.freeze();
     manager.signal(Signal::TERM).unwrap();
     eventually("the first signal to be heeded", SOON, async || {
-        Ok(manager.log()?.contains("asked to stop").then_some(()))
+        Ok(manager.log()?.contains("Asked to stop").then_some(()))
     })
     .await
     .unwrap();

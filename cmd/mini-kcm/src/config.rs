@@ -1,5 +1,7 @@
 //! What we run with: validated, typed, all errors reported at once.
 
+mod logging;
+
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use client::Limits;
@@ -31,8 +33,8 @@ pub struct Config {
     pub election: Option<Election>,
     /// `None` serves nothing.
     pub serving: Option<(IpAddr, u16)>,
-    /// `-v`
-    pub verbosity: u8,
+    /// How we log.
+    pub logging: klog::Options,
     /// What the operator should know, one sentence each.
     pub warnings: Vec<String>,
 }
@@ -110,7 +112,9 @@ impl Config {
         let mut warnings = controllers.warnings();
         warnings.extend(without_effect(&flags));
         let address = on_loopback(address, &flags, &mut warnings);
+        let logging = logging::read(&mut flags);
         let config = Self {
+            logging,
             election: election(&mut flags),
             controllers,
             options,
@@ -122,7 +126,6 @@ impl Config {
             shutdown_timeout: (!shutdown_timeout.is_zero()).then_some(shutdown_timeout),
             standby,
             serving: (port != 0).then_some((address, port)),
-            verbosity: u8::try_from(flags.level("v")).unwrap_or(u8::MAX),
             warnings,
         };
         flags.finish()?;

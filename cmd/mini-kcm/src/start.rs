@@ -8,12 +8,6 @@ use metrics::Metrics;
 use tasks::Scope;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::{
-    Layer,
-    filter::{LevelFilter, Targets},
-    layer::SubscriberExt,
-    util::SubscriberInitExt,
-};
 
 use crate::{
     config::Config,
@@ -43,22 +37,32 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    log_to_stderr(config.verbosity);
+    let log = match klog::install(config.logging.clone(), Clock::system()) {
+        Ok(log) => log,
+        Err(err) => {
+            complain(&format!("cannot log: {err}"));
+            return ExitCode::FAILURE;
+        }
+    };
     // Two workers: what controllers do is wait for the API server.
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => runtime,
         Err(err) => {
-            complain(&format!("cannot start: {err}"));
+            log.end(|| tracing::error!(%err, "command failed"));
             return ExitCode::FAILURE;
         }
     };
     let exit = runtime.block_on(run(config));
     // Whatever still runs is cut: it was given its time.
     runtime.shutdown_background();
+    // What was said last is what people look for.
     match exit {
-        Exit::Clean => ExitCode::SUCCESS,
+        Exit::Clean => {
+            log.end(|| tracing::info!("Stopped in order"));
+            ExitCode::SUCCESS
+        }
         Exit::Failed(cause) => {
-            tracing::error!("command failed: {cause}");
+            log.end(|| tracing::error!(err = cause, "command failed"));
             ExitCode::FAILURE
         }
     }
@@ -116,23 +120,10 @@ fn second_signal(stop: CancellationToken) -> std::io::Result<impl Future<Output 
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
             }
-            tracing::info!("asked to stop");
+            tracing::info!("Asked to stop");
             stop.cancel();
         }
     })
-}
-
-fn log_to_stderr(verbosity: u8) {
-    let level = match verbosity {
-        0..=1 => LevelFilter::INFO,
-        2..=5 => LevelFilter::DEBUG,
-        _ => LevelFilter::TRACE,
-    };
-    // What libraries say below a warning drowns our own words.
-    let libraries = ["h2", "hyper", "hyper_util", "rustls", "tower"].map(|it| (it, LevelFilter::WARN));
-    let filter = Targets::new().with_default(level).with_targets(libraries);
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(false);
-    tracing_subscriber::registry().with(lines.with_filter(filter)).init();
 }
 
 #[expect(clippy::print_stdout, reason = "asked for on the command line")]

@@ -33,16 +33,13 @@ pub(super) const METRICS: Group = Group {
 pub(super) const LOGS: Group = Group {
     name: "Logs flags",
     flags: &[
-        flag("log-flush-frequency", Duration, "5s", "Longest time between two flushes of the log.").ignored(LATER),
-        flag("log-json-info-buffer-size", Quantity, "0", "Buffer of info lines in JSON with split streams.")
-            .ignored(LATER),
-        flag("log-json-split-stream", Bool, "false", "JSON: errors to stderr, the rest to stdout.").ignored(LATER),
-        flag("log-text-info-buffer-size", Quantity, "0", "Buffer of info lines in text with split streams.")
-            .ignored(LATER),
-        flag("log-text-split-stream", Bool, "false", "Text: errors to stderr, the rest to stdout.").ignored(LATER),
-        flag("logging-format", Text, "text", "'text' or 'json'.").ignored(LATER),
+        flag("log-flush-frequency", Duration, "5s", "Longest time between two flushes of the log."),
+        flag("log-json-info-buffer-size", Quantity, "0", "Buffer of info lines in JSON with split streams."),
+        flag("log-json-split-stream", Bool, "false", "JSON: errors to stderr, the rest to stdout."),
+        flag("log-text-info-buffer-size", Quantity, "0", "Buffer of info lines in text with split streams."),
+        flag("log-text-split-stream", Bool, "false", "Text: errors to stderr, the rest to stdout."),
+        flag("logging-format", Text, "text", "'text' or 'json'."),
         flag("v", Level, "0", "Verbosity of the log."),
-        flag("vmodule", Patterns, "", "Verbosity of single source files, as 'file=4,other*=2'; text format only.")
-            .ignored(LATER),
+        flag("vmodule", Patterns, "", "Verbosity of single source files, as 'file=4,other*=2'; text format only."),
     ],
 };

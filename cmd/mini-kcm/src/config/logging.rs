@@ -1,0 +1,138 @@
+//! How we log.
+
+use klog::{Format, Options, Vmodule};
+
+use crate::flags::Typed;
+
+/// Reads the flags of logs, with upstream's rules for what does not go together.
+///
+/// What is wrong is noted in `flags`.
+pub(super) fn read(flags: &mut Typed) -> Options {
+    let (alpha, beta) = (gate(flags, "LoggingAlphaOptions", false), gate(flags, "LoggingBetaOptions", true));
+    let format = match flags.text("logging-format") {
+        "text" => Format::Text,
+        "json" => Format::Json,
+        other => {
+            let error = format!("format: Invalid value: {other:?}: Unsupported log format; see --logging-format");
+            flags.error(error);
+            Format::Text
+        }
+    };
+    if format == Format::Json && !beta {
+        flags.error("format: Forbidden: Log format json is disabled, see LoggingBetaOptions feature");
+    }
+    let vmodule = Vmodule::parse(&flags.texts("vmodule").join(",")).unwrap_or_default();
+    if format == Format::Json && !vmodule.is_empty() {
+        flags.error("vmodule: Forbidden: Only supported for text log format; see --vmodule, --logging-format");
+    }
+    let flush_every = flags.duration("log-flush-frequency");
+    if flush_every.is_zero() {
+        flags.error("flushFrequency: Invalid value: \"0s\": Must be greater than zero; see --log-flush-frequency");
+    }
+    let text = routing(flags, "text", alpha);
+    let json = routing(flags, "json", alpha);
+    let (split_stream, info_buffer) = match format {
+        Format::Text => text,
+        Format::Json => json,
+    };
+    Options { format, verbosity: flags.level("v"), vmodule, split_stream, info_buffer, flush_every }
+}
+
+/// The state of one of the two gates of logs, which no emulated version changes.
+fn gate(flags: &Typed, name: &str, default: bool) -> bool {
+    let given = flags.texts("feature-gates").join(",");
+    let values = given.split(',').filter_map(|it| it.rsplit(':').next()?.split_once('='));
+    let last = values.filter(|(gate, _)| gate.trim() == name).last();
+    last.map_or(default, |(_, value)| value.trim().eq_ignore_ascii_case("true"))
+}
+
+/// Where one format's lines go: whether errors go apart, and how much of the rest may wait. Both are upstream's alpha
+/// options, refused without the gate whichever format is chosen.
+fn routing(flags: &mut Typed, format: &str, allowed: bool) -> (bool, usize) {
+    let (split, size) = (format!("log-{format}-split-stream"), format!("log-{format}-info-buffer-size"));
+    let (splits, bytes) = (flags.bool(&split), flags.bytes(&size));
+    if splits && !allowed {
+        let field = format!("options.{format}.splitStream");
+        flags.error(format!("{field}: Forbidden: Feature LoggingAlphaOptions is disabled; see --{split}"));
+    }
+    if bytes != 0 && !allowed {
+        let field = format!("options.{format}.infoBufferSize");
+        flags.error(format!("{field}: Forbidden: Feature LoggingAlphaOptions is disabled; see --{size}"));
+    }
+    // Less than nothing buffers nothing, as upstream.
+    (splits, usize::try_from(bytes).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::flags::{Asked, parse};
+
+    fn options(args: &[&str], gates: &str) -> Result<Options, String> {
+        let gates = format!("--feature-gates={gates}");
+        let args = args.iter().map(|it| (*it).to_owned()).chain([gates]);
+        let Asked::Run(mut typed) = parse(args) else { panic!("help") };
+        let options = read(&mut typed);
+        typed.finish().map_err(|it| it.join("\n"))?;
+        Ok(options)
+    }
+
+    #[test]
+    fn every_option_is_read() {
+        let default = Options::default();
+        let split = Options { split_stream: true, info_buffer: 1536, ..default.clone() };
+        for (args, want) in [
+            (vec![], default.clone()),
+            (vec!["-v=4"], Options { verbosity: 4, ..default.clone() }),
+            (
+                vec!["--logging-format=json", "--v=10"],
+                Options { format: Format::Json, verbosity: 10, ..default.clone() },
+            ),
+            (
+                vec!["--vmodule=a=1", "--vmodule=b*=2"],
+                Options { vmodule: Vmodule::parse("a=1,b*=2").unwrap(), ..default.clone() },
+            ),
+            (vec!["--log-flush-frequency=1m"], Options { flush_every: Duration::from_secs(60), ..default.clone() }),
+            (vec!["--log-text-split-stream", "--log-text-info-buffer-size=1.5Ki"], split.clone()),
+            (vec!["--log-text-info-buffer-size=-1"], default.clone()),
+            (
+                vec!["--logging-format=json", "--log-json-split-stream", "--log-json-info-buffer-size=1536"],
+                Options { format: Format::Json, ..split },
+            ),
+            // An option of the other format is no mistake, and does nothing.
+            (vec!["--log-json-split-stream", "--log-json-info-buffer-size=1k"], default),
+        ] {
+            assert_eq!(options(&args, "LoggingAlphaOptions=true"), Ok(want), "{args:?}");
+        }
+    }
+
+    #[test]
+    fn what_upstream_refuses_is_refused_with_its_words_and_the_flag() {
+        for (args, gates, wants) in [
+            (vec!["--logging-format=xml"], "", vec!["\"xml\": Unsupported log format", "--logging-format"]),
+            (vec!["--logging-format="], "", vec!["\"\": Unsupported log format"]),
+            (
+                vec!["--logging-format=json"],
+                "LoggingBetaOptions=false",
+                vec!["Log format json is disabled, see LoggingBetaOptions feature"],
+            ),
+            (vec!["--logging-format=json", "--vmodule=a=1"], "", vec!["vmodule: Forbidden: Only supported for text"]),
+            (vec!["--log-flush-frequency=0s"], "", vec!["Must be greater than zero", "--log-flush-frequency"]),
+            (vec!["--log-text-split-stream"], "", vec!["options.text.splitStream: Forbidden: Feature LoggingAlpha"]),
+            (
+                vec!["--log-json-info-buffer-size=1Ki", "--log-json-split-stream"],
+                "",
+                vec!["options.json.infoBufferSize: Forbidden", "options.json.splitStream: Forbidden"],
+            ),
+            (vec!["--vmodule=a"], "", vec!["\"a\" does not have the pattern=N format", "--vmodule"]),
+            (vec!["-v=-1"], "", vec!["--v"]),
+        ] {
+            let said = options(&args, gates).unwrap_err();
+            for want in wants {
+                assert!(said.contains(want), "{args:?}: {said}, not {want}");
+            }
+        }
+    }
+}
