@@ -1,8 +1,11 @@
-use std::path::{Path, PathBuf};
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+};
 
 use anyhow::Context;
 use serde_json::json;
-use tempfile::TempDir;
+use tempfile::{NamedTempFile, TempDir};
 
 use crate::{Assets, Audit, Identity, Rest, pki::Pki};
 
@@ -122,7 +125,10 @@ impl Site {
         });
         let name = format!("{}-{port}.kubeconfig", identity.user().replace(':', "-"));
         let path = self.folder.path().join(name);
-        std::fs::write(&path, config.to_string())?;
+        // Whole or not at all: scenarios that share a server ask for the same file at once.
+        let mut file = NamedTempFile::new_in(&self.folder)?;
+        file.write_all(config.to_string().as_bytes())?;
+        file.persist(&path)?;
         Ok(path)
     }
 
