@@ -1,6 +1,8 @@
 //! What we run with: validated, typed, all errors reported at once.
 
+mod configuration;
 mod logging;
+pub mod observing;
 
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
@@ -35,6 +37,8 @@ pub struct Config {
     pub serving: Option<(IpAddr, u16)>,
     /// How we log.
     pub logging: klog::Options,
+    /// What is shown of us.
+    pub observing: observing::Options,
     /// What the operator should know, one sentence each.
     pub warnings: Vec<String>,
 }
@@ -113,6 +117,7 @@ impl Config {
         warnings.extend(without_effect(&flags));
         let address = on_loopback(address, &flags, &mut warnings);
         let logging = logging::read(&mut flags);
+        let observing = observing::read(&mut flags, &controllers);
         let config = Self {
             logging,
             election: election(&mut flags),
@@ -126,6 +131,7 @@ impl Config {
             shutdown_timeout: (!shutdown_timeout.is_zero()).then_some(shutdown_timeout),
             standby,
             serving: (port != 0).then_some((address, port)),
+            observing,
             warnings,
         };
         flags.finish()?;
@@ -177,15 +183,19 @@ fn without_effect(flags: &Typed) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::flags::{Asked, parse};
 
-    fn config(args: &[&str]) -> Result<Config, Vec<String>> {
+    pub(crate) fn typed(args: &[&str]) -> Typed {
         match parse(args.iter().map(|it| (*it).to_owned())) {
-            Asked::Run(typed) => Config::new(typed),
+            Asked::Run(typed) => typed,
             Asked::Print(text) => panic!("printed {text}"),
         }
+    }
+
+    fn config(args: &[&str]) -> Result<Config, Vec<String>> {
+        Config::new(typed(args))
     }
 
     #[test]

@@ -154,6 +154,13 @@ impl Selection {
         KNOWN.iter().filter(|it| self.enables(it)).filter_map(|it| Some((it, it.start?)))
     }
 
+    /// Controllers that were asked for and are not in this binary.
+    #[must_use]
+    pub fn absent(&self) -> Vec<&'static str> {
+        let absent = |it: &&Known| self.enables(it) && it.start.is_none() && matches!(it.default, On | Off);
+        KNOWN.iter().filter(absent).map(|it| it.name).collect()
+    }
+
     /// What an operator should know before relying on this selection, one sentence each.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
@@ -163,7 +170,7 @@ impl Selection {
             picked.join(", ")
         };
         let named = |known: &Known| self.0.iter().any(|it| it == known.name);
-        let absent = names(&|it| self.enables(it) && it.start.is_none() && matches!(it.default, On | Off));
+        let absent = self.absent().join(", ");
         if !absent.is_empty() {
             warnings
                 .push(format!("not in this binary, so nobody does their work unless another manager does: {absent}"));

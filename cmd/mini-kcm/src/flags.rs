@@ -10,7 +10,7 @@ mod table;
 mod typed;
 mod value;
 
-pub use duration::{DurationError, parse_duration};
+pub use duration::{DurationError, parse_duration, show_duration};
 pub use help::help;
 pub use table::{Effect, Flag, GROUPS, Group, History, Kind, find, flags};
 pub use typed::Typed;

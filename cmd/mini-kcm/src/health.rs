@@ -1,173 +1,140 @@
 //! What probes are told.
 
-use std::{fmt::Write as _, sync::Arc};
+mod query;
+mod report;
+mod slis;
+
+use std::sync::Arc;
 
 use informer::Informers;
+use metrics::Metrics;
 use parking_lot::Mutex;
+use runner::Pulse;
+
+pub use query::Query;
+pub use report::Report;
+use report::{Check, report};
+use slis::Slis;
 
 /// The checks of one manager, shared with its server.
 #[derive(Clone, Default)]
-pub struct Health(Arc<Mutex<State>>);
+pub struct Health(Arc<Inner>);
 
 #[derive(Default)]
+struct Inner {
+    state: Mutex<State>,
+    slis: Slis,
+}
+
+#[derive(Clone, Default)]
 struct State {
     election: Option<leader_election::Health>,
-    /// Running controllers; empty on a standby.
-    controllers: Vec<&'static str>,
+    /// Running controllers and their workers; empty on a standby.
+    controllers: Vec<(&'static str, Vec<Pulse>)>,
     informers: Option<Informers>,
 }
 
-/// One line of a probe's answer.
-struct Check {
-    name: String,
-    /// Why it fails; `None` when it is well.
-    failure: Option<String>,
-    /// Said in the verbose answer.
-    note: String,
+/// Who asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Probe {
+    /// `/healthz`, as upstream has it.
+    Healthz,
+    /// `/livez`: the same.
+    Livez,
+    /// `/readyz`: that the caches are synced, too.
+    Readyz,
 }
 
-/// What a probe gets: healthy or not, and the text.
-pub struct Report {
-    /// 200 or 500.
-    pub healthy: bool,
-    /// `ok`, or a line per check.
-    pub text: String,
+impl Probe {
+    /// As in its path.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Healthz => "healthz",
+            Self::Livez => "livez",
+            Self::Readyz => "readyz",
+        }
+    }
 }
 
 impl Health {
     /// Adds the check of the Lease.
     pub fn watch_election(&self, election: leader_election::Health) {
-        self.0.lock().election = Some(election);
+        self.0.state.lock().election = Some(election);
     }
 
-    /// Adds a check for each running controller: after all were built, so that a probe fails for none in between.
-    pub fn run_controllers(&self, names: Vec<&'static str>) {
-        self.0.lock().controllers = names;
+    /// Adds a check for each running controller, which fails when its workers do not move: after all were built, so that
+    /// a probe fails for none in between.
+    pub fn run_controllers(&self, controllers: Vec<(&'static str, Vec<Pulse>)>) {
+        self.0.state.lock().controllers = controllers;
+    }
+
+    /// Running controllers and their workers; empty on a standby.
+    #[must_use]
+    pub fn controllers(&self) -> Vec<(&'static str, Vec<Pulse>)> {
+        self.0.state.lock().controllers.clone()
     }
 
     /// Makes readiness depend on the caches.
     pub fn watch_informers(&self, informers: Informers) {
-        self.0.lock().informers = Some(informers);
+        self.0.state.lock().informers = Some(informers);
     }
 
-    /// The answer of `/healthz` and `/livez`.
+    /// The answer to a probe.
     #[must_use]
-    pub fn live(&self, query: &Query) -> Report {
-        report("healthz", self.liveness(), query)
+    pub fn answer(&self, probe: Probe, query: &Query) -> Report {
+        report(probe.name(), self.checks(probe), query, |check| self.observe(probe, check))
     }
 
-    /// The answer of `/readyz`: caches synced too.
+    /// The answer of one check; `None` when there is no such check (now).
     #[must_use]
-    pub fn ready(&self, query: &Query) -> Report {
-        let mut checks = self.liveness();
-        let informers = self.0.lock().informers.clone();
-        for watched in informers.iter().flat_map(Informers::all) {
-            let silent = watched.last_sign_of_life().map_or_else(
-                || "no sign of life yet".to_owned(),
-                |age| format!("last sign of life {} s ago", age.as_secs()),
-            );
-            checks.push(Check {
-                name: format!("informer-sync/{}", watched.resource()),
-                failure: (!watched.has_synced()).then(|| "not synced".to_owned()),
-                note: silent,
-            });
-        }
-        report("readyz", checks, query)
+    pub fn answer_one(&self, probe: Probe, name: &str) -> Option<Report> {
+        let check = self.checks(probe).into_iter().find(|it| it.name == name)?;
+        self.observe(probe, &check);
+        Some(Report::of(check))
     }
 
-    fn liveness(&self) -> Vec<Check> {
-        let state = self.0.lock();
-        let mut checks = Vec::new();
-        if let Some(election) = &state.election {
-            checks.push(Check {
-                name: "leaderElection".to_owned(),
-                failure: election.check().err().map(|it| it.to_string()),
-                note: String::new(),
-            });
-        }
-        for name in &state.controllers {
-            checks.push(Check { name: (*name).to_owned(), failure: None, note: String::new() });
+    /// What became of all checks that were asked for.
+    #[must_use]
+    pub fn slis(&self) -> &Metrics {
+        self.0.slis.metrics()
+    }
+
+    /// Forgets what became of them.
+    pub fn reset_slis(&self) {
+        self.0.slis.reset();
+    }
+
+    fn observe(&self, probe: Probe, check: &Check) {
+        self.0.slis.observe(probe.name(), &check.name, check.failure.is_none());
+    }
+
+    fn checks(&self, probe: Probe) -> Vec<Check> {
+        // Not under the lock: a check asks others, which have locks of their own.
+        let State { election, controllers, informers } = self.0.state.lock().clone();
+        let election =
+            election.iter().map(|it| Check::new("leaderElection", it.check().map_err(|err| err.to_string())));
+        let controllers = controllers.iter().map(|(name, pulses)| {
+            let stuck = pulses.iter().find_map(|it| it.read().verdict().err());
+            Check::new(name, stuck.map_or(Ok(()), |it| Err(it.to_string())))
+        });
+        let mut checks: Vec<Check> = election.chain(controllers).collect();
+        if probe == Probe::Readyz {
+            checks.extend(informers.iter().flat_map(Informers::all).map(|it| synced(&*it)));
         }
         checks
     }
 }
 
-/// `?verbose` and `?exclude=name`.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Query {
-    verbose: bool,
-    exclude: Vec<String>,
-}
-
-impl Query {
-    /// Reads the part of a URL behind the question mark.
-    #[must_use]
-    pub fn parse(query: &str) -> Self {
-        let mut parsed = Self::default();
-        for pair in query.split('&') {
-            match pair.split_once('=').unwrap_or((pair, "")) {
-                ("verbose", _) => parsed.verbose = true,
-                ("exclude", name) => parsed.exclude.push(name.to_owned()),
-                _ => {}
-            }
-        }
-        parsed
-    }
-}
-
-fn report(name: &str, checks: Vec<Check>, query: &Query) -> Report {
-    let mut text = String::new();
-    let mut healthy = true;
-    for check in checks {
-        let Check { name, failure, note } = check;
-        // Writing into a string cannot fail.
-        let _ = if query.exclude.contains(&name) {
-            writeln!(text, "[+]{name} excluded: ok")
-        } else if let Some(failure) = failure {
-            healthy = false;
-            tracing::warn!(check = %name, %failure, "health check failed");
-            writeln!(text, "[-]{name} failed: {failure}")
-        } else if note.is_empty() {
-            writeln!(text, "[+]{name} ok")
-        } else {
-            writeln!(text, "[+]{name} ok ({note})")
-        };
-    }
-    if !healthy {
-        text.push_str(name);
-        text.push_str(" check failed\n");
-    } else if query.verbose {
-        text.push_str(name);
-        text.push_str(" check passed\n");
-    } else {
-        text = "ok".to_owned();
-    }
-    Report { healthy, text }
+/// Ready with a cache that has had its first set. The note says how old its last sign of life is.
+fn synced(watched: &dyn informer::Watched) -> Check {
+    let name = format!("informer-sync/{}", watched.resource());
+    let check = Check::new(&name, watched.has_synced().then_some(()).ok_or_else(|| "not synced".to_owned()));
+    let note = watched
+        .last_sign_of_life()
+        .map_or_else(|| "no sign of life yet".to_owned(), |age| format!("last sign of life {} s ago", age.as_secs()));
+    Check { note, ..check }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn check(name: &str, failure: Option<&str>) -> Check {
-        Check { name: name.to_owned(), failure: failure.map(str::to_owned), note: String::new() }
-    }
-
-    #[test]
-    fn acceptance_shell_023_verbose_answers_have_a_line_per_check() {
-        let health = Health::default();
-        health.run_controllers(vec!["namespace-controller"]);
-        assert_eq!(health.live(&Query::parse("")).text, "ok");
-        assert_eq!(health.live(&Query::parse("verbose")).text, "[+]namespace-controller ok\nhealthz check passed\n");
-    }
-
-    #[test]
-    fn acceptance_shell_024_025_a_failing_check_fails_the_probe_unless_it_is_excluded() {
-        let checks =
-            || vec![check("leaderElection", Some("failed election to renew leadership on lease x")), check("a", None)];
-        let failed = report("healthz", checks(), &Query::parse(""));
-        assert!(!failed.healthy);
-        assert!(failed.text.contains("[-]leaderElection failed") && failed.text.ends_with("healthz check failed\n"));
-        assert!(report("healthz", checks(), &Query::parse("exclude=leaderElection")).healthy);
-    }
-}
+mod tests;

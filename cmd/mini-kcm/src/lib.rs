@@ -13,4 +13,5 @@ pub mod manager;
 pub mod pages;
 pub mod serve;
 pub mod start;
+pub mod version;
 pub mod view;

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use client::{Clients, Connection, Environment, Term};
-use clock::Clock;
+use clock::{Clock, Timestamp};
 use controller::{Builder, Controller, Deps as ControllerDeps};
 use events::{ObjectReference, Recorder, Type};
 use futures::future::join_all;
@@ -22,6 +22,7 @@ use crate::{
     hearing::deaf,
     pages::{self, Sources},
     serve,
+    version::Version,
     view::View,
 };
 
@@ -42,6 +43,8 @@ pub struct Deps {
     pub seed: u64,
     /// The manager's own registry.
     pub metrics: Metrics,
+    /// The log's level, which can be changed while we run.
+    pub log: klog::Handle,
     /// Owns every task; dropping it is a crash.
     pub scope: Scope,
     /// The first signal.
@@ -79,6 +82,7 @@ struct Manager {
     informers: Informers,
     /// Ends the waits of controllers' clients (nothing was sent, so nothing is lost), and long syncs between two calls.
     stopping: CancellationToken,
+    started: Timestamp,
 }
 
 /// Why a term ends.
@@ -116,14 +120,15 @@ impl Manager {
             spawner: deps.scope.spawner(),
             rng_seed: deps.seed,
         });
-        Self { config, deps, health: Health::default(), clients, informers, stopping }
+        let started = deps.clock.wall();
+        Version::default().declare(&deps.metrics);
+        Self { config, deps, health: Health::default(), clients, informers, stopping, started }
     }
 
     async fn live(&mut self) -> Result<(), String> {
         if let Some(at) = self.config.serving {
             let spawner = self.deps.scope.spawner();
-            let sources = Sources { health: self.health.clone(), metrics: self.deps.metrics.clone() };
-            serve::serve(at, pages::router(sources), &spawner).await.map_err(|it| it.to_string())?;
+            serve::serve(at, pages::router(self.sources()), &spawner).await.map_err(|it| it.to_string())?;
         }
         self.health.watch_informers(self.informers.clone());
         match self.config.election.clone() {
@@ -133,6 +138,22 @@ impl Manager {
                 let view = View::new(&self.clients, &controllers, self.deps.clock.clone(), self.deps.scope.spawner());
                 self.lead(controllers, view, None).await
             }
+        }
+    }
+
+    fn sources(&self) -> Sources {
+        let observing = self.config.observing.clone();
+        Sources {
+            health: self.health.clone(),
+            metrics: self.deps.metrics.clone(),
+            configuration: observing.configuration,
+            flags: observing.flags,
+            version: Version::default(),
+            absent: self.config.controllers.absent(),
+            log: self.deps.log.clone(),
+            profiling: observing.profiling,
+            clock: self.deps.clock.clone(),
+            started: self.started,
         }
     }
 
@@ -230,7 +251,8 @@ impl Manager {
         let (end, running) = match unwell {
             Some(end) => (end, Vec::new()),
             None => {
-                self.health.run_controllers(controllers.iter().map(Controller::name).collect());
+                let pulses = controllers.iter().map(|it| (it.name(), it.pulses().to_vec()));
+                self.health.run_controllers(pulses.collect());
                 let running = self.start(controllers, &view, &stop);
                 (self.until_the_end(elector.as_mut()).await, running)
             }
@@ -264,11 +286,17 @@ impl Manager {
     fn start(&self, controllers: Vec<Controller>, view: &View, stop: &CancellationToken) -> Vec<(&'static str, Task)> {
         let spawner = self.deps.scope.spawner();
         let mut rng = fastrand::Rng::with_seed(self.deps.seed);
+        let running = self.deps.metrics.gauges(
+            "running_managed_controllers",
+            "[BETA] Indicates where instances of a controller are currently running",
+            &["name", "manager"],
+        );
         let started = controllers.into_iter().map(|controller| {
             let name = controller.name();
             let proved = view.proved(controller.caches());
             let pause = self.config.start_interval.mul_f64(1.0 + rng.f64());
             let stop = stop.clone();
+            let runs = running.with_label_values(&[name, "kube-controller-manager"]);
             let task = spawner.spawn(name, async move {
                 tokio::select! {
                     biased;
@@ -276,7 +304,9 @@ impl Manager {
                     () = tokio::time::sleep(pause) => {}
                 }
                 tracing::info!(controller = name, "controller starting");
+                runs.set(1);
                 controller.run(stop, proved).await;
+                runs.set(0);
             });
             (name, task)
         });

@@ -52,7 +52,7 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let exit = runtime.block_on(run(config));
+    let exit = runtime.block_on(run(config, log.clone()));
     // Whatever still runs is cut: it was given its time.
     runtime.shutdown_background();
     // What was said last is what people look for.
@@ -68,13 +68,13 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
     }
 }
 
-async fn run(config: Config) -> Exit {
+async fn run(config: Config, log: klog::Handle) -> Exit {
     let stop = CancellationToken::new();
     let second = match second_signal(stop.clone()) {
         Ok(second) => second,
         Err(err) => return Exit::Failed(format!("cannot listen for signals: {err}")),
     };
-    let deps = match deps(&config, stop).await {
+    let deps = match deps(&config, log, stop).await {
         Ok(deps) => deps,
         Err(cause) => return Exit::Failed(cause),
     };
@@ -89,7 +89,7 @@ async fn run(config: Config) -> Exit {
 ///
 /// # Errors
 /// Why the server cannot be reached with these flags, naming them.
-pub async fn deps(config: &Config, stop: CancellationToken) -> Result<Deps, String> {
+pub async fn deps(config: &Config, log: klog::Handle, stop: CancellationToken) -> Result<Deps, String> {
     let clock = Clock::system();
     let term = match config.election {
         Some(_) => Term::new(clock.clone()),
@@ -103,10 +103,10 @@ pub async fn deps(config: &Config, stop: CancellationToken) -> Result<Deps, Stri
         election.map_or(UNELECTED_WRITE_TIMEOUT, |it| it.lease_duration.saturating_sub(it.renew_deadline));
     let options = PoolOptions { spawner: scope.spawner(), term: term.clone(), clock: clock.clone(), write_timeout };
     let connection = Connection::open(server, options).map_err(|err| err.to_string())?;
-    let metrics = Metrics::new();
+    let metrics = Metrics::with(config.observing.choices.clone());
     metrics.register(Box::new(metrics::process::Process::this()));
     let hostname = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    Ok(Deps { connection, term, clock, seed: fastrand::u64(..), metrics, scope, stop, hostname })
+    Ok(Deps { connection, term, clock, seed: fastrand::u64(..), metrics, log, scope, stop, hostname })
 }
 
 /// The first signal asks to stop in order; the returned future ends with the second.

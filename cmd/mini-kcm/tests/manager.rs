@@ -50,6 +50,7 @@ impl Replica {
             clock: clock.clone(),
             seed: name.bytes().map(u64::from).sum(),
             metrics: metrics.clone(),
+            log: klog::Handle::detached(),
             scope: Scope::new(),
             stop: stop.clone(),
             hostname: name.to_owned(),

@@ -43,7 +43,8 @@ impl Manager {
     /// Without a seed it draws one: on a cluster that others share, equal seeds would give equal names in the election.
     pub(crate) async fn start(config: Config, seed: Option<u64>, spawner: &Spawner) -> anyhow::Result<Self> {
         let stop = CancellationToken::new();
-        let mut deps = mini_kcm::start::deps(&config, stop.clone()).await.map_err(anyhow::Error::msg)?;
+        let mut deps =
+            mini_kcm::start::deps(&config, klog::Handle::detached(), stop.clone()).await.map_err(anyhow::Error::msg)?;
         deps.seed = seed.unwrap_or(deps.seed);
         let (sender, exit) = oneshot::channel();
         spawner.spawn("mini-kcm", async move {

@@ -130,7 +130,7 @@ impl Pulse {
     }
 
     /// From now on keys are expected to be taken.
-    pub(crate) fn started(&self) {
+    pub fn started(&self) {
         self.0.state.lock().active = Some(self.0.clock.now());
     }
 

@@ -64,6 +64,30 @@ pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
     Ok(Duration::from_nanos(nanos.unsigned_abs()))
 }
 
+/// A duration as Go writes it: `1h30m0s`, `1.5s`, `100ms`, `0s`.
+#[must_use]
+pub fn show_duration(duration: Duration) -> String {
+    let nanos = duration.as_nanos();
+    // Go writes all of what is shorter than a second in one unit.
+    let (unit, name) = match nanos {
+        0 => return "0s".to_owned(),
+        1..1_000 => (1, "ns"),
+        1_000..1_000_000 => (1_000, "µs"),
+        1_000_000..1_000_000_000 => (1_000_000, "ms"),
+        _ => (1_000_000_000, "s"),
+    };
+    let (whole, rest) = (nanos / unit, nanos % unit);
+    let digits = unit.ilog10() as usize;
+    let fraction = if rest == 0 { String::new() } else { format!(".{rest:0digits$}") };
+    let fraction = fraction.trim_end_matches('0');
+    match (whole / 3600, whole / 60 % 60, whole % 60) {
+        _ if unit < 1_000_000_000 => format!("{whole}{fraction}{name}"),
+        (0, 0, seconds) => format!("{seconds}{fraction}s"),
+        (0, minutes, seconds) => format!("{minutes}m{seconds}{fraction}s"),
+        (hours, minutes, seconds) => format!("{hours}h{minutes}m{seconds}{fraction}s"),
+    }
+}
+
 fn unit_nanos(unit: &str) -> Option<u128> {
     Some(match unit {
         "ns" => 1,
@@ -134,6 +158,14 @@ mod tests {
         for text in ["", "3", "-", "s", ".", "-.", ".s", "+.s", "1d", "--5s", "-5s", "1.2.3s", "9223372036854775808ns"]
         {
             assert!(parse_duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn durations_are_written_as_go_writes_them() {
+        for text in ["0s", "1ns", "1.5µs", "100ms", "1.001s", "59s", "1m0s", "1m0.5s", "1h0m0s", "12h0m0s", "8760h0m0s"]
+        {
+            assert_eq!(parse_duration(text).map(show_duration), Ok(text.to_owned()));
         }
     }
 }

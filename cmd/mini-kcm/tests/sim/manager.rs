@@ -21,7 +21,9 @@ pub(crate) fn manager(args: &[&str]) -> impl Fn(Process) -> BoxFuture<'static, R
             let term = if elected { Term::new(clock.clone()) } else { Term::endless(clock.clone()) };
             let connection = Connection::in_memory(transport);
             let (metrics, hostname) = (Metrics::new(), name.replace('#', "-"));
-            match manager::run(config, Deps { connection, term, clock, seed, metrics, scope, stop, hostname }).await {
+            let log = klog::Handle::detached();
+            let deps = Deps { connection, term, clock, seed, metrics, log, scope, stop, hostname };
+            match manager::run(config, deps).await {
                 Exit::Clean => Ok(()),
                 Exit::Failed(why) => Err(why),
             }

@@ -6,8 +6,6 @@ use super::{
     flag,
 };
 
-const LATER: &str = "not built yet";
-
 pub(super) const METRICS: Group = Group {
     name: "Metrics flags",
     flags: &[
@@ -16,17 +14,20 @@ pub(super) const METRICS: Group = Group {
             Map,
             "",
             "Values that a metric's label may have, as metric,label='v1,v2'; others become 'unexpected'.",
-        )
-        .ignored(LATER),
-        flag("allow-metric-labels-manifest", Text, "", "File with the values of --allow-metric-labels.").ignored(LATER),
-        flag("disabled-metrics", List, "", "Metrics that are not served.").ignored(LATER),
+        ),
+        flag(
+            "allow-metric-labels-manifest",
+            Text,
+            "",
+            "YAML file with the values of --allow-metric-labels below 'allowListMapping'; the flag goes before it.",
+        ),
+        flag("disabled-metrics", List, "", "Metrics that are not served."),
         flag(
             "show-hidden-metrics-for-version",
             Text,
             "",
-            "Show metrics that were hidden in this release; only the previous minor one.",
-        )
-        .ignored(LATER),
+            "Show metrics that were hidden in this release; only the previous minor one. Nothing of ours is hidden.",
+        ),
     ],
 };
 

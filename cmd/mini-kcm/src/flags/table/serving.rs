@@ -13,7 +13,7 @@ pub(super) const DEBUGGING: Group = Group {
     flags: &[
         flag("contention-profiling", Bool, "false", "Profile where goroutines wait for locks.")
             .ignored("there are no goroutines"),
-        flag("profiling", Bool, "true", "Serve profiles below /debug/pprof/.").ignored(LATER),
+        flag("profiling", Bool, "true", "Serve /debug/controllers and /debug/flags/v. There are no profiles."),
     ],
 };
 

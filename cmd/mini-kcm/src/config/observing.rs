@@ -1,0 +1,191 @@
+//! What pages tell of the configuration, and which metrics they show.
+
+use std::{collections::BTreeMap, path::Path};
+
+use metrics::Choices;
+use serde_json::Value;
+
+use super::configuration::configuration;
+use crate::{
+    controllers::Selection,
+    flags::{self, Kind, Typed, show_duration},
+    version,
+};
+
+/// What is shown of us, and what is not.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// What `/configz` says.
+    pub configuration: Value,
+    /// Every flag and its value as `/flagz` shows them.
+    pub flags: BTreeMap<String, String>,
+    /// `--profiling`
+    pub profiling: bool,
+    /// Which metrics are shown.
+    pub choices: Choices,
+}
+
+/// Reads the flags of metrics and of `/debug`.
+pub fn read(flags: &mut Typed, controllers: &Selection) -> Options {
+    let hidden = flags.text("show-hidden-metrics-for-version");
+    let previous = format!("1.{}", version::MINOR - 1);
+    if !hidden.is_empty() && hidden != previous {
+        let error = format!(
+            "--show-hidden-metrics-for-version: Invalid value: {hidden:?}: must be omitted or have the value \
+             '{previous}'; only the previous minor version is allowed"
+        );
+        flags.error(error);
+    }
+    Options {
+        configuration: configuration(flags, controllers),
+        flags: shown(flags),
+        profiling: flags.bool("profiling"),
+        choices: choices(flags),
+    }
+}
+
+fn choices(flags: &mut Typed) -> Choices {
+    let mut choices = Choices::default();
+    let mut errors = Vec::new();
+    for name in flags.list("disabled-metrics") {
+        let result = choices.disable(&name);
+        errors.extend(result.err().map(|it| format!("--disabled-metrics: Invalid value: {name:?}: {it}")));
+    }
+    // The flag overrides the manifest, so it is read last.
+    if let Some(path) = flags.path("allow-metric-labels-manifest") {
+        let result = manifest(&path).and_then(|it| allow(&mut choices, it));
+        let shown = path.display();
+        errors
+            .extend(result.err().map(|it| format!("--allow-metric-labels-manifest: Invalid value: \"{shown}\": {it}")));
+    }
+    let result = allow(&mut choices, flags.pairs("allow-metric-labels"));
+    errors.extend(result.err().map(|it| format!("--allow-metric-labels: Invalid value: {it}")));
+    errors.into_iter().for_each(|it| flags.error(it));
+    choices
+}
+
+fn allow(choices: &mut Choices, pairs: BTreeMap<String, String>) -> Result<(), String> {
+    pairs.iter().try_for_each(|(key, values)| choices.allow(key, values))
+}
+
+/// The pairs below `allowListMapping`.
+fn manifest(path: &Path) -> Result<BTreeMap<String, String>, String> {
+    #[derive(serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Manifest {
+        #[serde(rename = "allowListMapping")]
+        allowed: BTreeMap<String, String>,
+    }
+    let text = std::fs::read_to_string(path).map_err(|err| format!("failed to read allow list manifest: {err}"))?;
+    let manifest: Result<Manifest, _> = serde_saphyr::from_str(&text);
+    manifest.map(|it| it.allowed).map_err(|err| format!("failed to parse allow list manifest: {err}"))
+}
+
+/// The flags as Go prints their values.
+fn shown(flags: &Typed) -> BTreeMap<String, String> {
+    flags::flags().map(|flag| (flag.name.to_owned(), hidden(show(flags, flag)))).collect()
+}
+
+fn show(flags: &Typed, flag: &flags::Flag) -> String {
+    let name = flag.name;
+    match flag.kind {
+        Kind::Bool => flags.bool(name).to_string(),
+        Kind::Duration => show_duration(flags.duration(name)),
+        Kind::Int | Kind::Int32 => flags.int(name).to_string(),
+        Kind::Float | Kind::Float32 => flags.float(name).to_string(),
+        Kind::List => format!("[{}]", flags.list(name).join(",")),
+        Kind::Map => {
+            let pairs = flags.pairs(name).into_iter().map(|(key, value)| format!("{key}={value}"));
+            format!("[{}]", pairs.collect::<Vec<_>>().join(","))
+        }
+        Kind::Numbers | Kind::CertKeys => format!("[{}]", flags.texts(name).join(",")),
+        Kind::Gates => flags.texts(name).join(","),
+        Kind::Text | Kind::Address | Kind::Quantity | Kind::Level | Kind::Patterns | Kind::Version => {
+            flags.text(name).to_owned()
+        }
+    }
+}
+
+/// Flags name files, not what is in them; but an address may carry a password.
+fn hidden(value: String) -> String {
+    let authority = value.split_once("://").map(|(_, rest)| rest.split(['/', '?', '#']).next().unwrap_or_default());
+    if authority.is_some_and(|it| it.contains('@')) { "CLASSIFIED".to_owned() } else { value }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::tests::typed;
+
+    fn options(args: &[&str]) -> Result<Options, Vec<String>> {
+        let mut typed = typed(args);
+        let options = read(&mut typed, &Selection::default());
+        typed.finish().map(|()| options)
+    }
+
+    #[test]
+    fn acceptance_shell_030_every_flag_is_shown_as_go_prints_it_and_passwords_are_not() {
+        let shown = options(&[
+            "--leader-elect-renew-deadline=80s",
+            "--authorization-always-allow-paths=/healthz,/metrics",
+            "--leader-elect=F",
+            "--master=https://user:password@host:6443/path",
+        ]);
+        let shown = shown.unwrap().flags;
+        assert_eq!(shown.len(), flags::flags().count());
+        for (name, want) in [
+            ("leader-elect-renew-deadline", "1m20s"),
+            ("authorization-always-allow-paths", "[/healthz,/metrics]"),
+            ("leader-elect", "false"),
+            ("master", "CLASSIFIED"),
+            ("min-resync-period", "12h0m0s"),
+            ("allow-metric-labels", "[]"),
+            ("feature-gates", ""),
+            ("node-eviction-rate", "0.1"),
+            ("bind-address", "0.0.0.0"),
+        ] {
+            assert_eq!(shown[name], want, "{name}");
+        }
+        for open in ["https://host/a@b", "user@host", ""] {
+            assert_eq!(hidden(open.to_owned()), open);
+        }
+    }
+
+    #[test]
+    fn acceptance_shell_046_choices_come_from_flags_and_manifest_and_the_flag_goes_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("manifest.yaml");
+        let text = "allowListMapping:\n  \"m,code\": \"200\"\n  \"m,verb\": \"GET,PUT\"\n";
+        std::fs::write(&path, text).unwrap();
+        let manifest = format!("--allow-metric-labels-manifest={}", path.display());
+        let options = options(&["--disabled-metrics=a,b", &manifest, "--allow-metric-labels=m,code=404"]).unwrap();
+        let mut want = Choices::default();
+        want.disable("a").unwrap();
+        want.disable("b").unwrap();
+        want.allow("m,code", "404").unwrap();
+        want.allow("m,verb", "GET,PUT").unwrap();
+        assert_eq!(options.choices, want);
+    }
+
+    #[test]
+    fn what_is_wrong_names_its_flag() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("manifest.yaml");
+        std::fs::write(&path, "allowed: [a]").unwrap();
+        let manifest = format!("--allow-metric-labels-manifest={}", path.display());
+        for (args, want) in [
+            (["--disabled-metrics=a b"], vec!["--disabled-metrics", "a b"]),
+            (["--allow-metric-labels=foo=bar"], vec!["--allow-metric-labels", "foo"]),
+            (
+                ["--allow-metric-labels-manifest=/nope"],
+                vec!["--allow-metric-labels-manifest", "/nope", "failed to read"],
+            ),
+            ([&*manifest], vec!["--allow-metric-labels-manifest", "failed to parse"]),
+            (["--show-hidden-metrics-for-version=1.5"], vec!["--show-hidden-metrics-for-version", "'1.36'"]),
+        ] {
+            let errors = options(&args).unwrap_err().join("\n");
+            assert!(want.iter().all(|it| errors.contains(it)), "{want:?} in {errors}");
+        }
+        assert!(options(&["--show-hidden-metrics-for-version=1.36"]).is_ok());
+    }
+}

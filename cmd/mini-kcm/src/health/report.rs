@@ -1,0 +1,118 @@
+use std::{collections::BTreeSet, fmt::Write as _};
+
+use super::Query;
+
+/// One line of a probe's answer.
+pub(super) struct Check {
+    pub(super) name: String,
+    /// Why it fails; `None` when it is well.
+    pub(super) failure: Option<String>,
+    /// Said in the verbose answer.
+    pub(super) note: String,
+}
+
+impl Check {
+    pub(super) fn new(name: &str, result: Result<(), String>) -> Self {
+        Self { name: name.to_owned(), failure: result.err(), note: String::new() }
+    }
+}
+
+/// What a probe gets: healthy or not, and the text.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Report {
+    /// 200 or 500.
+    pub healthy: bool,
+    /// `ok`, or a line per check.
+    pub text: String,
+}
+
+impl Report {
+    /// Of one check that was asked for by name, with its reason.
+    pub(super) fn of(check: Check) -> Self {
+        match check.failure {
+            None => Self { healthy: true, text: "ok".to_owned() },
+            Some(failure) => Self { healthy: false, text: format!("internal server error: {failure}\n") },
+        }
+    }
+}
+
+/// Puts the checks together, with upstream's words. `observe` learns of each that counts.
+///
+/// Why a check failed is logged, not told: anybody may ask.
+pub(super) fn report(probe: &str, checks: Vec<Check>, query: &Query, observe: impl Fn(&Check)) -> Report {
+    let mut unknown: BTreeSet<&str> = query.exclude.iter().map(String::as_str).collect();
+    let mut text = String::new();
+    let mut healthy = true;
+    for check in checks {
+        let excluded = query.exclude.contains(&check.name);
+        unknown.remove(check.name.as_str());
+        if !excluded {
+            observe(&check);
+        }
+        let Check { name, failure, note } = check;
+        // Writing into a string cannot fail.
+        let _ = if excluded {
+            writeln!(text, "[+]{name} excluded: ok")
+        } else if let Some(failure) = failure {
+            healthy = false;
+            tracing::warn!(check = %name, %failure, "health check failed");
+            writeln!(text, "[-]{name} failed: reason withheld")
+        } else if note.is_empty() {
+            writeln!(text, "[+]{name} ok")
+        } else {
+            writeln!(text, "[+]{name} ok ({note})")
+        };
+    }
+    if !unknown.is_empty() {
+        let names: Vec<String> = unknown.iter().map(|it| format!("{it:?}")).collect();
+        let _ = writeln!(text, "warn: some health checks cannot be excluded: no matches for {}", names.join(", "));
+    }
+    if !healthy {
+        let _ = writeln!(text, "{probe} check failed");
+    } else if query.verbose {
+        let _ = writeln!(text, "{probe} check passed");
+    } else {
+        text = "ok".to_owned();
+    }
+    Report { healthy, text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STUCK: &str = "failed election to renew leadership on lease x";
+
+    fn checks() -> Vec<Check> {
+        vec![Check::new("leaderElection", Err(STUCK.to_owned())), Check::new("a", Ok(()))]
+    }
+
+    fn asked(query: &str) -> Report {
+        report("healthz", checks(), &Query::parse(query), |_| {})
+    }
+
+    #[test]
+    fn acceptance_shell_025_a_failing_check_fails_the_probe_and_keeps_its_reason_to_itself() {
+        let failed = asked("");
+        assert!(!failed.healthy);
+        assert_eq!(failed.text, "[-]leaderElection failed: reason withheld\n[+]a ok\nhealthz check failed\n");
+    }
+
+    #[test]
+    fn acceptance_shell_024_a_check_that_is_excluded_fails_no_probe() {
+        assert_eq!(asked("exclude=leaderElection"), Report { healthy: true, text: "ok".to_owned() });
+        let verbose = asked("verbose&exclude=leaderElection&exclude=nope&exclude=no%22pe");
+        assert_eq!(
+            verbose.text,
+            "[+]leaderElection excluded: ok\n[+]a ok\nwarn: some health checks cannot be excluded: no matches for \
+             \"no\\\"pe\", \"nope\"\nhealthz check passed\n"
+        );
+    }
+
+    #[test]
+    fn a_check_that_is_asked_for_by_name_gives_its_reason() {
+        let [failing, well] = <[Check; 2]>::try_from(checks()).unwrap_or_else(|_| panic!("two"));
+        assert_eq!(Report::of(well), Report { healthy: true, text: "ok".to_owned() });
+        assert_eq!(Report::of(failing).text, format!("internal server error: {STUCK}\n"));
+    }
+}

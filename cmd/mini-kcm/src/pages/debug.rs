@@ -1,0 +1,84 @@
+//! `/debug/controllers` and `/debug/flags/v`: only with `--profiling`.
+//!
+//! Upstream's profiles are not here: our binary is stripped of the symbols that would make one readable.
+
+use axum::{
+    Router,
+    body::Bytes,
+    extract::Path,
+    http::{Method, StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::any,
+};
+use clock::Clock;
+use runner::{Pulse, Reading};
+use serde_json::{Value, json};
+
+use super::{NO_SNIFF, json as page, not_found};
+use crate::health::Health;
+
+pub(super) fn routes(health: Health, log: klog::Handle, clock: Clock) -> Router {
+    let (one, other_clock) = (health.clone(), clock.clone());
+    let all = any(async move || {
+        let controllers: Vec<Value> = told(&health, &clock).into_iter().map(|(_, it)| it).collect();
+        match controllers.is_empty() {
+            true => not_found().await,
+            false => page(&json!({ "controllers": controllers })).into_response(),
+        }
+    });
+    let one = any(async move |Path(name): Path<String>| {
+        match told(&one, &other_clock).into_iter().find(|(it, _)| *it == name) {
+            Some((_, controller)) => page(&controller).into_response(),
+            None => not_found().await,
+        }
+    });
+    Router::new()
+        .route("/debug/controllers", all)
+        .route("/debug/controllers/{name}", one)
+        .route("/debug/flags/v", any(async move |method: Method, body: Bytes| level(&log, &method, &body)))
+}
+
+/// Each running controller; none on a standby.
+fn told(health: &Health, clock: &Clock) -> Vec<(&'static str, Value)> {
+    let told = |(name, pulses): (&'static str, Vec<Pulse>)| {
+        let queues: Vec<Value> = pulses.iter().map(|it| queue(it.read(), clock)).collect();
+        (name, json!({ "name": name, "queues": queues }))
+    };
+    health.controllers().into_iter().map(told).collect()
+}
+
+fn queue(reading: Reading, clock: &Clock) -> Value {
+    let failure = reading.verdict().err().map(|it| it.to_string());
+    let Reading { queue, depth, oldest, workers, silences, active } = reading;
+    let last = active.and_then(|age| clock.wall().checked_sub(age).ok());
+    json!({
+        "name": queue,
+        "depth": depth,
+        "oldestSeconds": oldest.map(|it| it.as_secs_f64()),
+        "workers": workers,
+        "busy": silences.len(),
+        "longestSilenceSeconds": silences.iter().max().map(|it| it.as_secs_f64()),
+        "lastActivity": last.map(|it| it.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()),
+        "stuck": failure,
+    })
+}
+
+/// The answers are upstream's, apart from how a wrong number is explained.
+fn level(log: &klog::Handle, method: &Method, body: &[u8]) -> Response {
+    let text = |code, text: String| (code, [(header::CONTENT_TYPE, "text/plain"), NO_SNIFF], text).into_response();
+    if method != Method::PUT {
+        return text(StatusCode::NOT_ACCEPTABLE, "unsupported http method\n".to_owned());
+    }
+    let asked = String::from_utf8_lossy(body);
+    match asked.parse() {
+        Ok(verbosity) => {
+            log.set_verbosity(verbosity);
+            tracing::info!(verbosity, "verbosity of the log changed");
+            text(StatusCode::OK, format!("successfully set klog.logging.verbosity to {verbosity}\n"))
+        }
+        Err(err) => {
+            let asked: String = asked.chars().take(40).collect();
+            text(StatusCode::BAD_REQUEST, format!("failed to set klog.logging.verbosity to {asked:?}: {err}\n"))
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! `/metrics` and `/metrics/slis`, in Prometheus' text format whatever is asked for, as upstream.
+
+use axum::{
+    Router,
+    http::{HeaderName, Method, StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::any,
+};
+use metrics::Metrics;
+
+use super::text;
+use crate::health::Health;
+
+const FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
+/// By which a scraper notices that counters began anew.
+const STARTED: HeaderName = HeaderName::from_static("process-start-time-unix");
+
+pub(super) fn routes(health: &Health, metrics: Metrics) -> Router {
+    let health = health.clone();
+    let slis = async move |method: Method| {
+        if method == Method::DELETE {
+            health.reset_slis();
+            return text(StatusCode::OK, "metrics reset\n");
+        }
+        page(health.slis())
+    };
+    Router::new().route("/metrics", any(async move || page(&metrics))).route("/metrics/slis", any(slis))
+}
+
+fn page(metrics: &Metrics) -> Response {
+    let started = metrics::process::start_time().unwrap_or_default();
+    let headers = [(header::CONTENT_TYPE, FORMAT.to_owned()), (STARTED, format!("{started:.0}"))];
+    (headers, metrics.encode()).into_response()
+}

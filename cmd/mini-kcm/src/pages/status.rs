@@ -1,0 +1,175 @@
+//! `/flagz` and `/statusz`.
+
+use std::{collections::BTreeMap, fmt::Write as _, sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::any,
+};
+use clock::{Clock, Timestamp};
+use serde_json::{Value, json};
+
+use super::{
+    negotiate::{Form, Release, form},
+    text, yaml,
+};
+use crate::version::Version;
+
+/// Whose place we take.
+const COMPONENT: &str = "kube-controller-manager";
+/// What this manager has to tell that upstream's object has no field for.
+const ABSENT: &str = "mini-kcm.io/absent-controllers";
+const PATHS: [&str; 7] = ["/configz", "/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/version"];
+
+/// What `/statusz` tells of.
+pub(super) struct Status {
+    pub(super) version: Version,
+    pub(super) absent: Vec<&'static str>,
+    pub(super) clock: Clock,
+    pub(super) started: Timestamp,
+}
+
+/// A page in all its forms.
+trait Page {
+    fn kind(&self) -> &'static str;
+    /// What stands below the heading.
+    fn lines(&self) -> String;
+    /// The fields beside kind, version and metadata.
+    fn fields(&self) -> Value;
+    fn annotations(&self) -> BTreeMap<&'static str, String> {
+        BTreeMap::new()
+    }
+}
+
+pub(super) fn routes(flags: BTreeMap<String, String>, status: Status) -> Router {
+    let (flags, status) = (Arc::new(Flags(flags)), Arc::new(status));
+    Router::new()
+        .route("/flagz", any(async move |headers: HeaderMap| answer(&*flags, &headers)))
+        .route("/statusz", any(async move |headers: HeaderMap| answer(&*status, &headers)))
+}
+
+struct Flags(BTreeMap<String, String>);
+
+impl Page for Flags {
+    fn kind(&self) -> &'static str {
+        "Flagz"
+    }
+
+    fn lines(&self) -> String {
+        self.0.iter().map(|(name, value)| format!("{name}:{value}\n")).collect()
+    }
+
+    fn fields(&self) -> Value {
+        json!({ "flags": self.0 })
+    }
+}
+
+impl Status {
+    fn uptime(&self) -> Duration {
+        Duration::try_from(self.clock.wall() - self.started).unwrap_or_default()
+    }
+}
+
+impl Page for Status {
+    fn kind(&self) -> &'static str {
+        "Statusz"
+    }
+
+    fn lines(&self) -> String {
+        let up = self.uptime().as_secs();
+        let (binary, emulation) = (self.version.binary(), self.version.emulation());
+        let mut lines = format!("\nStarted: {}\n", self.started.strftime("%a %b %e %H:%M:%S UTC %Y"));
+        // Writing into a string cannot fail.
+        let _ = writeln!(lines, "Up: {} hr {:02} min {:02} sec", up / 3600, up / 60 % 60, up % 60);
+        let _ = writeln!(lines, "Go version: none, this is {}", self.version.product());
+        let _ = writeln!(lines, "Binary version: {binary}\nEmulation version: {emulation}");
+        let _ = writeln!(lines, "Paths: {}", PATHS.join(" "));
+        if !self.absent.is_empty() {
+            let _ = writeln!(lines, "Controllers that are not in this binary: {}", self.absent.join(" "));
+        }
+        lines
+    }
+
+    fn fields(&self) -> Value {
+        json!({
+            "startTime": self.started.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            "uptimeSeconds": self.uptime().as_secs(),
+            "goVersion": "",
+            "binaryVersion": self.version.binary(),
+            "emulationVersion": self.version.emulation(),
+            "paths": PATHS,
+        })
+    }
+
+    fn annotations(&self) -> BTreeMap<&'static str, String> {
+        let absent = (!self.absent.is_empty()).then(|| (ABSENT, self.absent.join(",")));
+        absent.into_iter().collect()
+    }
+}
+
+fn answer(page: &dyn Page, headers: &HeaderMap) -> Response {
+    // What is not text is no wish that we know.
+    let accept = headers.get_all(header::ACCEPT).iter().map(|it| it.to_str().unwrap_or("-"));
+    let accept = accept.collect::<Vec<_>>().join(",");
+    match form(&accept, page.kind()) {
+        None => not_acceptable(),
+        Some(Form::Text) => text(StatusCode::OK, heading(page) + &page.lines()),
+        Some(Form::Json(release)) => {
+            // Pretty printing fails for no value.
+            let body = serde_json::to_string_pretty(&object(page, release)).unwrap_or_default();
+            structured(page, "application/json", release, body + "\n")
+        }
+        Some(Form::Yaml(release)) => structured(page, "application/yaml", release, yaml::block(&object(page, release))),
+    }
+}
+
+fn heading(page: &dyn Page) -> String {
+    format!(
+        "\n{COMPONENT} {}\nWarning: This endpoint is not meant to be machine parseable, has no formatting compatibility \
+         guarantees and is for debugging purposes only.\n",
+        page.kind().to_ascii_lowercase()
+    )
+}
+
+fn object(page: &dyn Page, release: Release) -> Value {
+    let mut object = page.fields();
+    object["kind"] = json!(page.kind());
+    object["apiVersion"] = json!(format!("config.k8s.io/{}", release.name()));
+    object["metadata"] = json!({ "name": COMPONENT });
+    let annotations = page.annotations();
+    if !annotations.is_empty() {
+        object["metadata"]["annotations"] = json!(annotations);
+    }
+    object
+}
+
+fn structured(page: &dyn Page, media: &str, release: Release, body: String) -> Response {
+    let media = format!("{media};g=config.k8s.io;v={};as={}", release.name(), page.kind());
+    let mut response = ([(header::CONTENT_TYPE, media)], body).into_response();
+    if release == Release::V1Alpha1 {
+        let deprecated = format!(
+            "299 - \"This version of the {} endpoint is deprecated. Please use a newer version.\"",
+            page.kind().to_ascii_lowercase()
+        );
+        // The text is ours, and valid in a header.
+        if let Ok(deprecated) = deprecated.parse() {
+            response.headers_mut().insert(header::WARNING, deprecated);
+        }
+    }
+    response
+}
+
+fn not_acceptable() -> Response {
+    let status = json!({
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": "only the following media types are accepted: application/json, application/yaml, text/plain",
+        "reason": "NotAcceptable",
+        "code": 406,
+    });
+    (StatusCode::NOT_ACCEPTABLE, [(header::CONTENT_TYPE, "application/json")], status.to_string()).into_response()
+}

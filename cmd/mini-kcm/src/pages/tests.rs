@@ -1,0 +1,233 @@
+use axum::{
+    body::{Body, to_bytes},
+    http::{HeaderMap, Request},
+};
+use serde_json::json;
+use tower::ServiceExt;
+use workqueue::{Backoff, Queue};
+
+use super::*;
+
+/// The pages of a manager that may lead.
+struct Site {
+    health: Health,
+    metrics: Metrics,
+    log: klog::Handle,
+    clock: Clock,
+    pages: Router,
+}
+
+struct Answer {
+    code: u16,
+    headers: HeaderMap,
+    text: String,
+}
+
+impl Answer {
+    fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |it| it.to_str().unwrap())
+    }
+
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap()
+    }
+}
+
+fn site(profiling: bool) -> Site {
+    let clock = Clock::virtual_from(Timestamp::UNIX_EPOCH);
+    let (health, metrics, log) = (Health::default(), Metrics::new(), klog::Handle::detached());
+    let sources = Sources {
+        health: health.clone(),
+        metrics: metrics.clone(),
+        configuration: json!({ "kind": "KubeControllerManagerConfiguration" }),
+        flags: [("v", "2"), ("vmodule", "")].map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+        version: Version { emulation: 36, min_compatibility: 35 },
+        absent: vec!["job-controller", "ttl-controller"],
+        log: log.clone(),
+        profiling,
+        clock: clock.clone(),
+        started: clock.wall(),
+    };
+    Site { health, metrics, log, clock, pages: router(sources) }
+}
+
+impl Site {
+    fn lead(&self) -> Queue<u8> {
+        let queue = Queue::new("namespace", Backoff::default(), self.clock.clone(), &self.metrics);
+        let pulse = runner::Pulse::new(&queue, 10, self.clock.clone());
+        pulse.started();
+        self.health.run_controllers(vec![("namespace-controller", vec![pulse])]);
+        queue
+    }
+
+    async fn ask(&self, method: &str, path: &str, accept: &str, body: &str) -> Answer {
+        let mut request = Request::builder().method(method).uri(path);
+        if !accept.is_empty() {
+            request = request.header("accept", accept);
+        }
+        let request = request.body(Body::from(body.to_owned())).unwrap();
+        let response = self.pages.clone().oneshot(request).await.unwrap();
+        let (parts, body) = response.into_parts();
+        let text = String::from_utf8(to_bytes(body, usize::MAX).await.unwrap().to_vec()).unwrap();
+        Answer { code: parts.status.as_u16(), headers: parts.headers, text }
+    }
+
+    async fn get(&self, path: &str) -> Answer {
+        self.ask("GET", path, "", "").await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_shell_002_023_the_leader_has_a_line_for_each_running_controller_and_a_standby_none() {
+    let site = site(true);
+    assert_eq!(site.get("/healthz?verbose").await.text, "healthz check passed\n");
+    assert_eq!(site.get("/healthz/namespace-controller").await.code, 404);
+    site.lead();
+    for probe in ["healthz", "livez", "readyz"] {
+        let answer = site.get(&format!("/{probe}")).await;
+        assert_eq!((answer.code, &*answer.text), (200, "ok"));
+        assert_eq!(answer.header("content-type"), "text/plain; charset=utf-8");
+        assert_eq!(answer.header("x-content-type-options"), "nosniff");
+        let verbose = site.get(&format!("/{probe}?verbose")).await.text;
+        assert_eq!(verbose, format!("[+]namespace-controller ok\n{probe} check passed\n"));
+        let one = site.get(&format!("/{probe}/namespace-controller")).await;
+        assert_eq!((one.code, &*one.text), (200, "ok"));
+        assert_eq!(site.get(&format!("/{probe}/job-controller")).await.code, 404);
+        assert_eq!(site.ask("POST", &format!("/{probe}"), "", "x").await.code, 200);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_shell_031_slis_are_reset_by_a_delete_and_metrics_are_not() {
+    let site = site(true);
+    site.lead();
+    site.get("/healthz").await;
+    let slis = site.get("/metrics/slis").await;
+    let series = "kubernetes_healthcheck{name=\"namespace-controller\",type=\"healthz\"} 1";
+    assert!(slis.text.contains(series), "{}", slis.text);
+    assert_eq!(slis.header("content-type"), "text/plain; version=0.0.4; charset=utf-8; escaping=underscores");
+    assert!(slis.header("process-start-time-unix").parse::<u64>().unwrap() > 1_600_000_000);
+    let reset = site.ask("DELETE", "/metrics/slis", "", "").await;
+    assert_eq!((reset.code, &*reset.text), (200, "metrics reset\n"));
+    assert!(!site.get("/metrics/slis").await.text.contains("namespace-controller"));
+    for method in ["GET", "DELETE"] {
+        let metrics = site.ask(method, "/metrics", "application/openmetrics-text; version=1.0.0", "").await;
+        assert!(metrics.text.contains("workqueue_depth{name=\"namespace\"} 0"), "{method}");
+        assert!(metrics.header("content-type").starts_with("text/plain; version=0.0.4;"), "as upstream");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_shell_028_configz_and_version_are_json() {
+    let site = site(false);
+    let configz = site.get("/configz").await;
+    assert_eq!(configz.header("content-type"), "application/json");
+    let kind = &configz.json()["kubecontrollermanager.config.k8s.io"]["kind"];
+    assert_eq!(kind, "KubeControllerManagerConfiguration");
+    let version = site.get("/version").await.json();
+    assert_eq!((&version["major"], &version["emulationMinor"]), (&json!("1"), &json!("36")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_shell_029_statusz_is_text_or_an_object_and_names_the_absent_controllers() {
+    let site = site(false);
+    tokio::time::advance(std::time::Duration::from_secs(3_725)).await;
+    let text = site.get("/statusz").await;
+    assert_eq!((text.code, text.header("content-type")), (200, "text/plain; charset=utf-8"));
+    assert!(text.text.starts_with("\nkube-controller-manager statusz\nWarning: This endpoint is not meant to be"));
+    for line in [
+        "Started: Thu Jan  1 00:00:00 UTC 1970\n",
+        "Up: 1 hr 02 min 05 sec\n",
+        "Binary version: 1.37.0\nEmulation version: 1.36\n",
+        "Controllers that are not in this binary: job-controller ttl-controller\n",
+    ] {
+        assert!(text.text.contains(line), "{line} in {}", text.text);
+    }
+    let structured = "application/json;v=v1beta1;g=config.k8s.io;as=Statusz";
+    let object = site.ask("GET", "/statusz", structured, "").await;
+    assert_eq!(object.header("content-type"), "application/json;g=config.k8s.io;v=v1beta1;as=Statusz");
+    let want = json!({
+        "kind": "Statusz",
+        "apiVersion": "config.k8s.io/v1beta1",
+        "metadata": {
+            "name": "kube-controller-manager",
+            "annotations": {"mini-kcm.io/absent-controllers": "job-controller,ttl-controller"},
+        },
+        "startTime": "1970-01-01T00:00:00Z",
+        "uptimeSeconds": 3725,
+        "goVersion": "",
+        "binaryVersion": "1.37.0",
+        "emulationVersion": "1.36",
+        "paths": ["/configz", "/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/version"],
+    });
+    assert_eq!(object.json(), want);
+    let yaml = site.ask("GET", "/statusz", &structured.replace("json", "yaml"), "").await;
+    assert_eq!(serde_saphyr::from_str::<Value>(&yaml.text).unwrap(), want);
+    let old = site.ask("GET", "/statusz", &structured.replace("beta", "alpha"), "").await;
+    assert!(old.header("warning").starts_with("299 - \"This version of the statusz endpoint is deprecated."));
+    let refused = site.ask("GET", "/statusz", "application/json", "").await;
+    assert_eq!((refused.code, &refused.json()["reason"]), (406, &json!("NotAcceptable")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_shell_030_flagz_shows_every_flag() {
+    let site = site(false);
+    assert!(site.get("/flagz").await.text.ends_with("debugging purposes only.\nv:2\nvmodule:\n"));
+    let structured = "application/json;v=v1beta1;g=config.k8s.io;as=Flagz";
+    assert_eq!(site.ask("GET", "/flagz", structured, "").await.json()["flags"], json!({"v": "2", "vmodule": ""}));
+    assert_eq!(site.ask("GET", "/flagz", "application/json", "").await.code, 406);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_shell_026_without_profiling_nothing_is_below_debug_and_profiles_are_nowhere() {
+    for profiling in [false, true] {
+        let site = site(profiling);
+        site.lead();
+        let code = if profiling { 200 } else { 404 };
+        assert_eq!(site.get("/debug/controllers").await.code, code);
+        assert_eq!(site.ask("PUT", "/debug/flags/v", "", "4").await.code, code);
+        for path in ["/debug/pprof/", "/debug/pprof/profile", "/debug/pprof/heap", "/", "/nope", "/healthz/"] {
+            let answer = site.get(path).await;
+            assert_eq!((answer.code, &*answer.text), (404, "404 page not found\n"), "{path}");
+            assert_eq!(answer.header("cache-control"), "no-cache, private");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_shell_027_a_put_changes_the_level_of_the_log() {
+    let site = site(true);
+    let answer = site.ask("PUT", "/debug/flags/v", "", "4").await;
+    assert_eq!((answer.code, &*answer.text), (200, "successfully set klog.logging.verbosity to 4\n"));
+    assert_eq!(site.log.verbosity(), 4);
+    for bad in ["abc", "-1", "", "99999999999999999999", "4 "] {
+        assert_eq!(site.ask("PUT", "/debug/flags/v", "", bad).await.code, 400, "{bad}");
+    }
+    for method in ["GET", "POST"] {
+        let answer = site.ask(method, "/debug/flags/v", "", "0").await;
+        assert_eq!((answer.code, &*answer.text), (406, "unsupported http method\n"));
+    }
+    assert_eq!(site.log.verbosity(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_tells_how_its_controllers_are_and_a_standby_does_not() {
+    let site = site(true);
+    assert_eq!(site.get("/debug/controllers").await.code, 404);
+    let queue = site.lead();
+    queue.add(1);
+    tokio::time::advance(std::time::Duration::from_secs(60)).await;
+    let want = json!({"name": "namespace-controller", "queues": [{
+        "name": "namespace",
+        "depth": 1,
+        "oldestSeconds": 60.0,
+        "workers": 10,
+        "busy": 0,
+        "longestSilenceSeconds": null,
+        "lastActivity": "1970-01-01T00:00:00Z",
+        "stuck": null,
+    }]});
+    assert_eq!(site.get("/debug/controllers").await.json(), json!({ "controllers": [want] }));
+    assert_eq!(site.get("/debug/controllers/namespace-controller").await.json(), want);
+    assert_eq!(site.get("/debug/controllers/job-controller").await.code, 404);
+}
