@@ -1,20 +1,25 @@
 //! What we run with: validated, typed, all errors reported at once.
 
 mod configuration;
+#[cfg(test)]
+mod lists;
 mod logging;
 pub mod observing;
+mod ranges;
 
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use client::Limits;
 
-use crate::{controllers::Selection, flags::Typed};
+use crate::{controllers::Selection, flags::Typed, gates::Gates};
 
 /// Everything that was decided before the first request.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Which controllers run.
     pub controllers: Selection,
+    /// Feature gates, and the release that we behave as.
+    pub gates: Gates,
     /// Per-controller options.
     pub options: Options,
     /// `--kubeconfig`
@@ -89,10 +94,8 @@ impl Config {
     /// # Errors
     /// Everything that is wrong, one text each, naming the flag.
     pub fn new(mut flags: Typed) -> Result<Self, Vec<String>> {
-        let controllers = Selection::new(&flags.list("controllers")).unwrap_or_else(|errors| {
-            errors.into_iter().for_each(|it| flags.error(it));
-            Selection::default()
-        });
+        let gates = Gates::read(&mut flags);
+        let controllers = selection(&mut flags, &gates);
         let limits = Limits { qps: qps(&flags), burst: flags.count("kube-api-burst") };
         let standby = match flags.text("standby") {
             "warm" => Standby::Warm,
@@ -113,7 +116,9 @@ impl Config {
         let port = flags.port("secure-port");
         let address = flags.address("bind-address");
         flags.refuse();
+        ranges::check(&mut flags);
         let mut warnings = controllers.warnings();
+        warnings.extend(gates.warnings().iter().cloned());
         warnings.extend(without_effect(&flags));
         let address = on_loopback(address, &flags, &mut warnings);
         let logging = logging::read(&mut flags);
@@ -122,6 +127,7 @@ impl Config {
             logging,
             election: election(&mut flags),
             controllers,
+            gates,
             options,
             kubeconfig: flags.optional("kubeconfig").map(PathBuf::from),
             master: flags.optional("master"),
@@ -137,6 +143,14 @@ impl Config {
         flags.finish()?;
         Ok(config)
     }
+}
+
+fn selection(flags: &mut Typed, gates: &Gates) -> Selection {
+    let selection = Selection::new(&flags.list("controllers")).unwrap_or_else(|errors| {
+        errors.into_iter().for_each(|it| flags.error(it));
+        Selection::default()
+    });
+    selection.behind(gates).with_token_key(flags.optional("service-account-private-key-file").is_some())
 }
 
 /// Without end is no limit, which the client writes as 0.

@@ -4,9 +4,13 @@
 //! not in this binary are known all the same, so that an operator's argument list starts us, and is warned about what it
 //! will not get.
 
+mod lacks;
+
+use std::collections::BTreeSet;
+
 use controller::Builder;
 
-use crate::config::Options;
+use crate::{config::Options, gates::Gates};
 
 /// One line of the table.
 #[derive(Debug)]
@@ -21,6 +25,17 @@ pub struct Known {
     pub start: Option<Start>,
 }
 
+impl Known {
+    /// The feature gate that it needs.
+    #[must_use]
+    pub fn gate(&self) -> Option<&'static str> {
+        match self.default {
+            Gated(gate) => Some(gate),
+            On | Off | WithKey | Removed => None,
+        }
+    }
+}
+
 /// Declares a controller to its builder.
 pub type Start = fn(&mut Builder, &Options);
 
@@ -31,13 +46,15 @@ pub enum ByDefault {
     On,
     /// Only when named.
     Off,
-    /// With `*`, if this feature gate is on, which by default it is not.
+    /// With `*`, if this feature gate is on.
     Gated(&'static str),
+    /// When it has a key to sign with, whatever is listed.
+    WithKey,
     /// Never: a stub that upstream removed in 1.37.
     Removed,
 }
 
-use ByDefault::{Gated, Off, On, Removed};
+use ByDefault::{Gated, Off, On, Removed, WithKey};
 
 const fn absent(name: &'static str, alias: &'static str, default: ByDefault) -> Known {
     Known { name, alias, default, start: None }
@@ -46,7 +63,7 @@ const fn absent(name: &'static str, alias: &'static str, default: ByDefault) -> 
 /// Every name that `--controllers` takes.
 pub const KNOWN: &[Known] = &[
     Known { name: namespace_controller::NAME, alias: "namespace", default: On, start: Some(start_namespace) },
-    absent("serviceaccount-token-controller", "serviceaccount-token", On),
+    absent("serviceaccount-token-controller", "serviceaccount-token", WithKey),
     absent("endpoints-controller", "endpoint", On),
     absent("endpointslice-controller", "endpointslice", On),
     absent("endpointslice-mirroring-controller", "endpointslicemirroring", On),
@@ -105,7 +122,12 @@ fn start_namespace(builder: &mut Builder, options: &Options) {
 
 /// `--controllers`, with aliases replaced by canonical names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Selection(Vec<String>);
+pub struct Selection {
+    entries: Vec<String>,
+    /// Controllers whose feature gate is off.
+    gated: BTreeSet<&'static str>,
+    token_key: bool,
+}
 
 impl Selection {
     /// Checks every entry.
@@ -126,19 +148,38 @@ impl Selection {
                 None => errors.push(format!("\"{name}\" is not in the list of known controllers")),
             }
         }
-        if errors.is_empty() { Ok(Self(canonical)) } else { Err(errors) }
+        if errors.is_empty() { Ok(Self { entries: canonical, ..Self::default() }) } else { Err(errors) }
+    }
+
+    /// Leaves out controllers whose gate is off.
+    #[must_use]
+    pub fn behind(self, gates: &Gates) -> Self {
+        let off = KNOWN.iter().filter(|it| it.gate().is_some_and(|gate| !gates.enabled(gate)));
+        Self { gated: off.map(|it| it.name).collect(), ..self }
+    }
+
+    /// `--service-account-private-key-file` is given.
+    #[must_use]
+    pub fn with_token_key(self, token_key: bool) -> Self {
+        Self { token_key, ..self }
     }
 
     /// The entries, canonical.
     #[must_use]
     pub fn entries(&self) -> &[String] {
-        &self.0
+        &self.entries
     }
 
     /// Whether a controller is to run. The first entry that names it wins; else `*` decides by its default.
     #[must_use]
     pub fn enables(&self, known: &Known) -> bool {
-        for entry in &self.0 {
+        if known.default == WithKey {
+            return self.token_key;
+        }
+        if self.gated.contains(known.name) {
+            return false;
+        }
+        for entry in &self.entries {
             if entry == known.name {
                 return true;
             }
@@ -146,7 +187,7 @@ impl Selection {
                 return false;
             }
         }
-        known.default == On && self.0.iter().any(|it| it == "*")
+        matches!(known.default, On | Gated(_)) && self.entries.iter().any(|it| it == "*")
     }
 
     /// The controllers of this binary that are to run.
@@ -157,7 +198,7 @@ impl Selection {
     /// Controllers that were asked for and are not in this binary.
     #[must_use]
     pub fn absent(&self) -> Vec<&'static str> {
-        let absent = |it: &&Known| self.enables(it) && it.start.is_none() && matches!(it.default, On | Off);
+        let absent = |it: &&Known| self.enables(it) && it.start.is_none() && it.default != Removed;
         KNOWN.iter().filter(absent).map(|it| it.name).collect()
     }
 
@@ -169,24 +210,28 @@ impl Selection {
             let picked: Vec<&str> = KNOWN.iter().filter(|it| pick(it)).map(|it| it.name).collect();
             picked.join(", ")
         };
-        let named = |known: &Known| self.0.iter().any(|it| it == known.name);
-        let absent = self.absent().join(", ");
+        let named = |known: &Known| self.entries.iter().any(|it| it == known.name);
+        let absent = self.absent();
         if !absent.is_empty() {
-            warnings
-                .push(format!("not in this binary, so nobody does their work unless another manager does: {absent}"));
+            let lacks: Vec<String> =
+                absent.iter().map(|name| format!("{} ({name})", lacks::without(name).unwrap_or("its work"))).collect();
+            warnings.push(format!(
+                "not in this binary; unless another manager runs them, the cluster gets no {}",
+                lacks.join("; no ")
+            ));
         }
         for known in KNOWN.iter().filter(|it| named(it)) {
-            if let Gated(gate) = known.default {
+            if let Some(gate) = known.gate().filter(|_| self.gated.contains(known.name)) {
                 warnings.push(format!("{} needs the feature gate {gate}, which is off", known.name));
             }
         }
-        let mentioned = |known: &Known| self.0.iter().any(|it| it.trim_start_matches('-') == known.name);
+        let mentioned = |known: &Known| self.entries.iter().any(|it| it.trim_start_matches('-') == known.name);
         let removed = names(&|it| it.default == Removed && mentioned(it));
         if !removed.is_empty() {
             warnings.push(format!("removed in Kubernetes 1.37, ignored: {removed}"));
         }
         let contradicted =
-            names(&|it| named(it) && self.0.iter().any(|entry| entry.strip_prefix('-') == Some(it.name)));
+            names(&|it| named(it) && self.entries.iter().any(|entry| entry.strip_prefix('-') == Some(it.name)));
         if !contradicted.is_empty() {
             warnings.push(format!("named both with and without '-', the first counts: {contradicted}"));
         }
@@ -197,10 +242,12 @@ impl Selection {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flags::{Asked, parse};
 
     fn selection(list: &str) -> Selection {
         let entries: Vec<String> = list.split(',').filter(|_| !list.is_empty()).map(str::to_owned).collect();
-        Selection::new(&entries).unwrap()
+        let Asked::Run(mut flags) = parse([]) else { panic!("no flags") };
+        Selection::new(&entries).unwrap().behind(&Gates::read(&mut flags))
     }
 
     fn on(list: &str, name: &str) -> bool {

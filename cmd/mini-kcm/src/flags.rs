@@ -3,7 +3,11 @@
 //! Names, defaults, syntax and error texts are kube-controller-manager's. `table` lists the flags, `line` reads the
 //! arguments as Go's pflag does, `value` reads single values, [`Typed`] hands them out, `help` prints them.
 
+#[cfg(test)]
+mod document;
 mod duration;
+#[cfg(test)]
+mod fuzz;
 mod help;
 mod line;
 mod table;
@@ -14,6 +18,7 @@ pub use duration::{DurationError, parse_duration, show_duration};
 pub use help::help;
 pub use table::{Effect, Flag, GROUPS, Group, History, Kind, find, flags};
 pub use typed::Typed;
+pub(crate) use value::boolean;
 
 /// What the command line asks for.
 pub enum Asked {

@@ -7,6 +7,7 @@
 pub mod config;
 pub mod controllers;
 pub mod flags;
+pub mod gates;
 pub mod health;
 mod hearing;
 pub mod manager;

@@ -98,6 +98,7 @@ enum End {
 impl Manager {
     fn new(config: Config, deps: Deps) -> Self {
         let stopping = CancellationToken::new();
+        config.gates.declare(&deps.metrics);
         let clients = Clients::new(
             deps.connection.clone(),
             Environment {

@@ -42,10 +42,14 @@ pub(super) const GENERIC: Group = Group {
             "*",
             "Controllers to run: '*' all that are on by default, 'foo' the controller foo, '-foo' not foo. The first entry that names a controller wins.",
         ),
-        flag("emulated-version", List, "", "Release whose feature gates apply, as '1.36' or 'kube=1.36'.")
-            .ignored("not built yet"),
+        flag(
+            "emulated-version",
+            List,
+            "",
+            "Release whose feature gates apply, as '1.36' or 'kube=1.36'; 1.36 or 1.37.",
+        ),
         flag("external-cloud-volume-plugin", Text, "", "Volume plugin of an external cloud provider.").ignored(CLOUD),
-        flag("feature-gates", Gates, "", "Feature gates to set, as 'Gate=true,Other=false'.").ignored("not built yet"),
+        flag("feature-gates", Gates, "", "Feature gates to set, as 'Gate=true,Other=false'."),
         flag("kube-api-burst", Int32, "30", "Requests at once of each controller's own budget."),
         flag("kube-api-content-type", Text, "application/vnd.kubernetes.protobuf", "Encoding of requests.")
             .ignored("we choose the encoding of each request ourselves"),
@@ -67,8 +71,7 @@ pub(super) const GENERIC: Group = Group {
         flag("leader-elect-resource-name", Text, "kube-controller-manager", "Name of the Lease."),
         flag("leader-elect-resource-namespace", Text, "kube-system", "Namespace of the Lease."),
         flag("leader-elect-retry-period", Duration, "2s", "Time between two tries to take or renew the Lease."),
-        flag("min-compatibility-version", List, "", "Lowest release of other control plane components, as '1.35'.")
-            .ignored("not built yet"),
+        flag("min-compatibility-version", List, "", "Lowest release of other control plane components, as '1.35'."),
         flag(
             "min-resync-period",
             Duration,

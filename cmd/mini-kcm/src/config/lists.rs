@@ -1,0 +1,168 @@
+//! Argument lists that clusters start a kube-controller-manager with. They start us unchanged, whatever files they name
+//! are there or not; and what kube-bench greps in them is what it wants.
+
+use super::Config;
+use crate::flags::{Asked, parse};
+
+/// What kubeadm writes into its static pod's manifest for a cluster with a pod network.
+const KUBEADM: &str = "--allocate-node-cidrs=true \
+    --authentication-kubeconfig=/etc/kubernetes/controller-manager.conf \
+    --authorization-kubeconfig=/etc/kubernetes/controller-manager.conf --bind-address=127.0.0.1 \
+    --client-ca-file=/etc/kubernetes/pki/ca.crt --cluster-cidr=10.244.0.0/16 --cluster-name=kubernetes \
+    --cluster-signing-cert-file=/etc/kubernetes/pki/ca.crt --cluster-signing-key-file=/etc/kubernetes/pki/ca.key \
+    --controllers=*,bootstrapsigner,tokencleaner --kubeconfig=/etc/kubernetes/controller-manager.conf \
+    --leader-elect=true --requestheader-client-ca-file=/etc/kubernetes/pki/front-proxy-ca.crt \
+    --root-ca-file=/etc/kubernetes/pki/ca.crt --service-account-private-key-file=/etc/kubernetes/pki/sa.key \
+    --service-cluster-ip-range=10.96.0.0/12 --use-service-account-credentials=true";
+
+/// What kind adds to kubeadm's: the last one for IPv6.
+const KIND: [&str; 2] = ["--enable-hostpath-provisioner=true", "--enable-hostpath-provisioner=true --bind-address=::"];
+
+/// What Cluster API's providers and operators add to kubeadm's.
+const ADDED: [&str; 4] = [
+    "--cloud-provider=external",
+    "--cloud-provider=external --cloud-config=/etc/kubernetes/azure.json --configure-cloud-routes=false --v=4",
+    "--cloud-provider=external --external-cloud-volume-plugin=openstack --node-cidr-mask-size=24",
+    "--feature-gates=RotateKubeletServerCertificate=true --terminated-pod-gc-threshold=10 --profiling=false \
+     --tls-min-version=VersionTLS12 \
+     --tls-cipher-suites=TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+];
+
+/// Whole lists of managed control planes and distributions.
+const WHOLE: [&str; 2] = [
+    "--allocate-node-cidrs --attach-detach-reconcile-sync-period=1m0s --cluster-cidr=100.96.0.0/11 \
+     --cluster-name=shoot--garden --cluster-signing-duration=720h --concurrent-deployment-syncs=50 \
+     --concurrent-endpoint-syncs=15 --concurrent-gc-syncs=30 --concurrent-namespace-syncs=50 \
+     --concurrent-replicaset-syncs=50 --concurrent-rc-syncs=50 --concurrent-resource-quota-syncs=15 \
+     --concurrent-service-endpoint-syncs=15 --concurrent-statefulset-syncs=15 \
+     --concurrent-serviceaccount-token-syncs=15 --controllers=*,bootstrapsigner,tokencleaner \
+     --horizontal-pod-autoscaler-downscale-stabilization=5m0s --horizontal-pod-autoscaler-initial-readiness-delay=30s \
+     --horizontal-pod-autoscaler-tolerance=0.1 --leader-elect=true --node-monitor-grace-period=40s \
+     --profiling=false --root-ca-file=/srv/ca.crt --secure-port=10257 --service-account-private-key-file=/srv/id_rsa \
+     --service-cluster-ip-range=100.64.0.0/13 --tls-cert-file=/srv/tls.crt --tls-private-key-file=/srv/tls.key \
+     --use-service-account-credentials=true --v=2",
+    "--allocate-node-cidrs=true --bind-address=127.0.0.1 --cluster-cidr=10.42.0.0/16 \
+     --cluster-signing-kube-apiserver-client-cert-file=/var/lib/tls/client-ca.nochain.crt \
+     --cluster-signing-kube-apiserver-client-key-file=/var/lib/tls/client-ca.key \
+     --cluster-signing-kubelet-client-cert-file=/var/lib/tls/client-ca.nochain.crt \
+     --cluster-signing-kubelet-client-key-file=/var/lib/tls/client-ca.key \
+     --cluster-signing-kubelet-serving-cert-file=/var/lib/tls/server-ca.nochain.crt \
+     --cluster-signing-kubelet-serving-key-file=/var/lib/tls/server-ca.key \
+     --cluster-signing-legacy-unknown-cert-file=/var/lib/tls/server-ca.nochain.crt \
+     --cluster-signing-legacy-unknown-key-file=/var/lib/tls/server-ca.key --configure-cloud-routes=false \
+     --controllers=*,tokencleaner,-service,-route,-cloud-node-lifecycle --kubeconfig=/var/lib/cred/controller.kubeconfig \
+     --authentication-kubeconfig=/var/lib/cred/controller.kubeconfig --profiling=false \
+     --root-ca-file=/var/lib/tls/server-ca.crt --secure-port=10257 --service-cluster-ip-range=10.43.0.0/16 \
+     --service-account-private-key-file=/var/lib/tls/service.current.key --use-service-account-credentials=true",
+];
+
+fn config(list: &str) -> Config {
+    match parse(list.split_whitespace().map(str::to_owned)) {
+        Asked::Run(typed) => Config::new(typed).unwrap_or_else(|errors| panic!("{list}: {errors:?}")),
+        Asked::Print(text) => panic!("{list} prints {text}"),
+    }
+}
+
+fn all() -> Vec<String> {
+    let upon_kubeadm = KIND.iter().chain(&ADDED).map(|it| format!("{KUBEADM} {it}"));
+    std::iter::once(KUBEADM.to_owned()).chain(upon_kubeadm).chain(WHOLE.map(str::to_owned)).collect()
+}
+
+#[test]
+fn acceptance_shell_047_argument_lists_of_kubeadm_kind_and_others_start_us_unchanged() {
+    for list in all() {
+        let config = config(&list);
+        assert!(config.election.is_some() && config.serving.is_some(), "{list}");
+        let namespace = config.controllers.ours().any(|(known, _)| known.name == namespace_controller::NAME);
+        assert!(namespace, "{list}");
+    }
+}
+
+#[test]
+fn acceptance_shell_047_bootstrap_controllers_stay_asked_for_beside_a_disabled_one() {
+    // The value that documents for kind and kubeadm tell people to write.
+    let list = format!("{KUBEADM} --controllers=-job");
+    let entries = config(&list).controllers.entries().to_vec();
+    assert_eq!(entries, ["*", "bootstrap-signer-controller", "token-cleaner-controller", "-job-controller"]);
+}
+
+#[test]
+fn kubeadms_list_is_warned_in_plain_words_of_what_the_cluster_will_not_get() {
+    let warnings = config(KUBEADM).warnings;
+    let lacks: Vec<&String> = warnings.iter().filter(|it| it.starts_with("not in this binary")).collect();
+    assert_eq!(lacks.len(), 1, "one warning: {warnings:?}");
+    for words in [
+        "EndpointSlices, so traffic to Services goes nowhere (endpointslice-controller)",
+        "kubeadm join by token fails (bootstrap-signer-controller)",
+        "deletion of expired bootstrap tokens (token-cleaner-controller)",
+        "tokens in Secrets of service accounts (serviceaccount-token-controller)",
+    ] {
+        assert!(lacks[0].contains(words), "{words} in {}", lacks[0]);
+    }
+    let ignored = warnings.iter().filter(|it| it.contains("accepted without effect")).count();
+    assert_eq!(ignored, 1, "one warning: {warnings:?}");
+}
+
+/// What kube-bench wants of a flag.
+#[derive(Debug, Clone, Copy)]
+enum Wants {
+    Set,
+    Is(&'static str),
+    IsNot(&'static str),
+    IsOrUnset(&'static str),
+    HasNotOrUnset(&'static str),
+}
+
+/// The checks 1.3.1 to 1.3.7 of its CIS 1.12 configuration. Each looks at the lines of `ps -ef` that name the process.
+const KUBE_BENCH: [(&str, &str, Wants); 7] = [
+    ("1.3.1", "--terminated-pod-gc-threshold", Wants::Set),
+    ("1.3.2", "--profiling", Wants::Is("false")),
+    ("1.3.3", "--use-service-account-credentials", Wants::IsNot("false")),
+    ("1.3.4", "--service-account-private-key-file", Wants::Set),
+    ("1.3.5", "--root-ca-file", Wants::Set),
+    ("1.3.6", "--feature-gates", Wants::HasNotOrUnset("RotateKubeletServerCertificate=false")),
+    ("1.3.7", "--bind-address", Wants::IsOrUnset("127.0.0.1")),
+];
+
+/// The names under which it looks for the process.
+const NAMES: [&str; 3] = ["kube-controller-manager", "kube-controller", "controller-manager"];
+
+/// The flag's value as kube-bench cuts it out of the line: up to the next blank.
+fn value<'a>(line: &'a str, flag: &str) -> Option<&'a str> {
+    let after = &line[line.find(flag)? + flag.len()..];
+    after.trim_start_matches(['=', ':', ' ']).split_whitespace().next()
+}
+
+fn passes(line: &str, flag: &str, wants: Wants) -> bool {
+    let found = value(line, flag);
+    match wants {
+        Wants::Set => found.is_some(),
+        Wants::Is(want) => found == Some(want),
+        Wants::IsNot(other) => found.is_some_and(|it| it != other),
+        Wants::IsOrUnset(want) => found.is_none_or(|it| it == want),
+        Wants::HasNotOrUnset(part) => found.is_none_or(|it| !it.contains(part)),
+    }
+}
+
+#[test]
+fn kube_benchs_checks_pass_on_our_argv_in_a_static_pod() {
+    // kubeadm's list with what the benchmark asks for beyond it.
+    let hardened = format!("{KUBEADM} --profiling=false --terminated-pod-gc-threshold=10");
+    assert!(config(&hardened).election.is_some(), "and we run with it");
+    let line = format!("root 1 0 0 10:00 ? 00:00:01 kube-controller-manager {hardened}");
+    assert!(NAMES.iter().any(|it| line.contains(it)), "the process is found");
+    for (check, flag, wants) in KUBE_BENCH {
+        assert!(passes(&line, flag, wants), "{check} {flag} {wants:?}");
+    }
+    for (bad, failing) in [
+        (KUBEADM.to_owned(), vec!["1.3.1", "1.3.2"]),
+        (hardened.replace("--bind-address=127.0.0.1", "--bind-address=0.0.0.0"), vec!["1.3.7"]),
+        (format!("{hardened} --feature-gates=RotateKubeletServerCertificate=false"), vec!["1.3.6"]),
+        (hardened.replace("credentials=true", "credentials=false"), vec!["1.3.3"]),
+    ] {
+        let failed: Vec<&str> =
+            KUBE_BENCH.iter().filter(|(_, flag, wants)| !passes(&bad, flag, *wants)).map(|it| it.0).collect();
+        assert_eq!(failed, failing, "{bad}");
+    }
+    assert!(!NAMES.iter().any(|it| "mini-kcm --v=2".contains(it)), "under our own name kube-bench must be told of us");
+}

@@ -1,0 +1,130 @@
+//! Values that upstream refuses, or should: in its words, also for controllers that are not in this binary, so that a
+//! command line is told its mistakes on the day when it is written.
+
+use crate::flags::Typed;
+
+/// How upstream says that a number of workers is too small.
+#[derive(Clone, Copy)]
+enum Says {
+    /// Most of them; those that upstream does not check at all too, as without workers nothing is done in silence.
+    Greater,
+    Larger,
+    GreaterThanZero,
+}
+
+const WORKERS: &[(&str, Says)] = &[
+    ("concurrent-cron-job-syncs", Says::Greater),
+    ("concurrent-daemonset-syncs", Says::Greater),
+    ("concurrent-deployment-syncs", Says::Greater),
+    ("concurrent-device-taint-eviction-syncs", Says::GreaterThanZero),
+    ("concurrent-disruption-stalepod-syncs", Says::Greater),
+    ("concurrent-disruption-syncs", Says::Greater),
+    ("concurrent-endpoint-syncs", Says::Greater),
+    ("concurrent-ephemeralvolume-syncs", Says::Greater),
+    ("concurrent-gc-syncs", Says::Greater),
+    ("concurrent-horizontal-pod-autoscaler-syncs", Says::Greater),
+    ("concurrent-job-syncs", Says::Greater),
+    ("concurrent-rc-syncs", Says::Greater),
+    ("concurrent-replicaset-syncs", Says::Greater),
+    ("concurrent-resource-quota-syncs", Says::Greater),
+    ("concurrent-resourceclaim-syncs", Says::Larger),
+    ("concurrent-service-syncs", Says::Greater),
+    ("concurrent-serviceaccount-token-syncs", Says::Greater),
+    ("concurrent-statefulset-syncs", Says::Greater),
+    ("concurrent-ttl-after-finished-syncs", Says::Greater),
+    ("concurrent-validating-admission-policy-status-syncs", Says::Greater),
+];
+
+/// Lowest and highest value.
+const RANGES: &[(&str, i64, i64)] = &[
+    ("concurrent-service-endpoint-syncs", 1, 50),
+    ("max-endpoints-per-slice", 1, 1000),
+    ("mirroring-concurrent-service-endpoint-syncs", 1, 50),
+    ("mirroring-max-endpoints-per-subset", 1, 1000),
+];
+
+pub(super) fn check(flags: &mut Typed) {
+    for (name, says) in WORKERS {
+        let count = flags.int(name);
+        if count < 1 {
+            flags.error(match says {
+                Says::Greater => format!("{name} must be greater than 0, but got {count}"),
+                Says::Larger => format!("{name} must be larger than 0, got {count}"),
+                Says::GreaterThanZero => format!("{name} must be greater than zero, got {count}"),
+            });
+        }
+    }
+    for (name, low, high) in RANGES {
+        let value = flags.int(name);
+        if value < *low {
+            flags.error(format!("{name} must not be less than {low}, but got {value}"));
+        } else if value > *high {
+            flags.error(format!("{name} must not be more than {high}, but got {value}"));
+        }
+    }
+    let provider = flags.text("cloud-provider").to_owned();
+    if !matches!(provider.as_str(), "" | "external") {
+        flags.error(format!(
+            "cloud provider {provider:?} was specified, but built-in cloud providers are disabled. Please set \
+             --cloud-provider=external and migrate to an external cloud provider"
+        ));
+    }
+    let allocator = flags.text("cidr-allocator-type").to_owned();
+    if allocator != "RangeAllocator" {
+        flags.error(format!(
+            "--cidr-allocator-type: built-in cloud providers are disabled. The ipam {allocator} is not available"
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flags::{Asked, Kind, flags, parse};
+
+    fn errors(args: &[&str]) -> Vec<String> {
+        let Asked::Run(mut flags) = parse(args.iter().map(|it| (*it).to_owned())) else { panic!("{args:?}") };
+        check(&mut flags);
+        flags.finish().err().unwrap_or_default()
+    }
+
+    #[test]
+    fn acceptance_shell_012_numbers_of_workers_are_checked_for_every_controller() {
+        for (args, want) in [
+            ("--concurrent-job-syncs=0", "concurrent-job-syncs must be greater than 0, but got 0"),
+            ("--concurrent_rc_syncs=-1", "concurrent-rc-syncs must be greater than 0, but got -1"),
+            ("--concurrent-resourceclaim-syncs=0", "concurrent-resourceclaim-syncs must be larger than 0, got 0"),
+            (
+                "--concurrent-device-taint-eviction-syncs=0",
+                "concurrent-device-taint-eviction-syncs must be greater than zero, got 0",
+            ),
+            (
+                "--concurrent-service-endpoint-syncs=51",
+                "concurrent-service-endpoint-syncs must not be more than 50, but got 51",
+            ),
+            ("--max-endpoints-per-slice=0", "max-endpoints-per-slice must not be less than 1, but got 0"),
+            (
+                "--mirroring-max-endpoints-per-subset=1001",
+                "mirroring-max-endpoints-per-subset must not be more than 1000, but got 1001",
+            ),
+        ] {
+            assert_eq!(errors(&[args]), [want]);
+        }
+        // The namespace controller's are checked where they are read.
+        let elsewhere = ["concurrent-namespace-syncs"];
+        let concurrent = flags().filter(|it| it.kind == Kind::Int32 && it.name.contains("concurrent-"));
+        for flag in concurrent.filter(|it| !elsewhere.contains(&it.name)) {
+            assert_eq!(errors(&[&format!("--{}=0", flag.name)]).len(), 1, "{}", flag.name);
+            assert!(errors(&[&format!("--{}=1", flag.name)]).is_empty(), "{}", flag.name);
+        }
+    }
+
+    #[test]
+    fn acceptance_shell_014_no_cloud_provider_but_an_external_one() {
+        for good in ["--cloud-provider=", "--cloud-provider=external"] {
+            assert!(errors(&[good]).is_empty(), "{good}");
+        }
+        assert!(errors(&["--cloud-provider=aws"])[0].contains("cloud provider \"aws\" was specified"));
+        assert!(errors(&["--cidr-allocator-type=CloudAllocator"])[0].ends_with("ipam CloudAllocator is not available"));
+    }
+}

@@ -1,0 +1,172 @@
+//! Many generated command lines and durations: nothing panics, and every error names its flag.
+//!
+//! `CASES=1000000 cargo test -p mini-kcm --lib fuzz` plays as many; a failure tells the number of its case.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use fastrand::Rng;
+
+use super::{Asked, Kind, flags, parse, parse_duration};
+use crate::config::Config;
+
+fn cases() -> u64 {
+    std::env::var("CASES").ok().and_then(|it| it.parse().ok()).unwrap_or(2_000)
+}
+
+/// Plays every case with a generator of its own, so that one can be repeated alone.
+fn play(mut case: impl FnMut(&mut Rng) -> Result<(), String>) {
+    for number in 0..cases() {
+        let told = catch_unwind(AssertUnwindSafe(|| case(&mut Rng::with_seed(number))));
+        match told {
+            Ok(Ok(())) => {}
+            Ok(Err(why)) => panic!("case {number}: {why}"),
+            Err(_) => panic!("case {number} panicked"),
+        }
+    }
+}
+
+const PIECES: &[&str] = &[
+    "0",
+    "1",
+    "9",
+    "12",
+    "10257",
+    "65536",
+    "2147483648",
+    "9223372036854775808",
+    "1e400",
+    "0x",
+    "0x1f",
+    "0b1",
+    "1_0",
+    "-",
+    "+",
+    ".",
+    ",",
+    "=",
+    ":",
+    "\"",
+    " ",
+    "_",
+    "true",
+    "false",
+    "T",
+    "raw",
+    "inf",
+    "NaN",
+    "1.5",
+    "ns",
+    "us",
+    "µs",
+    "μs",
+    "ms",
+    "s",
+    "m",
+    "h",
+    "d",
+    "5m0s",
+    "1h",
+    "é",
+    "\u{0}",
+    "\n",
+    "🦀",
+    "*",
+    "-job",
+    "namespace",
+    "foo",
+    "kube",
+    "1.36",
+    "1.37",
+    "v1.37.0",
+    "AtomicFIFO",
+    "AllAlpha",
+    "127.0.0.1",
+    "::",
+    "::1%eth0",
+    "/no/such/file",
+    "external",
+    "leases",
+    "Ki",
+    "E",
+    "text",
+    "json",
+    "VersionTLS13",
+    "metric,label",
+    "'",
+    "%",
+    "{}",
+    "\\",
+];
+
+fn words(rng: &mut Rng, most: usize) -> String {
+    (0..rng.usize(0..=most)).map(|_| PIECES[rng.usize(..PIECES.len())]).collect()
+}
+
+#[test]
+fn fuzzed_durations_are_read_or_refused_with_the_text() {
+    play(|rng| {
+        let text = words(rng, 6);
+        match parse_duration(&text) {
+            Ok(duration) if duration.as_nanos() > u128::from(i64::MAX.unsigned_abs()) => {
+                Err(format!("{text:?} is longer than Go can hold: {duration:?}"))
+            }
+            Ok(_) => Ok(()),
+            Err(err) if err.to_string().contains(&format!("{text:?}")) => Ok(()),
+            Err(err) => Err(format!("{text:?} is not in {err}")),
+        }
+    });
+}
+
+/// One argument, mostly a flag that there is.
+fn argument(rng: &mut Rng, all: &[(&str, Kind)]) -> Vec<String> {
+    let (name, kind) = all[rng.usize(..all.len())];
+    // What it prints is of no use here.
+    if matches!(name, "help" | "version") {
+        return Vec::new();
+    }
+    let name = if rng.u8(..) < 16 { name.replace('-', "_") } else { name.to_owned() };
+    match rng.u8(..) {
+        0..8 => vec![words(rng, 4)],
+        8..16 => vec![format!("--{}={}", words(rng, 3), words(rng, 2))],
+        16..24 => vec![format!("-{}", words(rng, 3))],
+        24..48 => vec![format!("--{name}")],
+        48..80 if kind != Kind::Bool => vec![format!("--{name}"), words(rng, 3)],
+        _ => vec![format!("--{name}={}", words(rng, 3))],
+    }
+}
+
+/// Upstream's words for these do not name a flag; they name what was typed.
+const UNNAMED: &[&str] = &[
+    "unknown flag: ",
+    "unknown shorthand flag: ",
+    "bad flag syntax: ",
+    "does not take any arguments",
+    "is not in the list of known controllers",
+];
+
+#[test]
+fn fuzzed_command_lines_are_run_or_refused_with_the_flag() {
+    let all: Vec<(&str, Kind)> = flags().map(|it| (it.name, it.kind)).collect();
+    let named = |error: &str| {
+        UNNAMED.iter().any(|it| error.contains(it))
+            || all.iter().any(|(name, _)| name.len() > 1 && error.contains(name))
+            || error.contains("--v")
+            || error.contains("'v' in ")
+    };
+    let (mut ran, mut refused) = (0_u64, 0_u64);
+    play(|rng| {
+        let args: Vec<String> = (0..rng.usize(1..6)).flat_map(|_| argument(rng, &all)).collect();
+        let Asked::Run(typed) = parse(args.iter().cloned()) else { return Ok(()) };
+        match Config::new(typed) {
+            Ok(_) => ran += 1,
+            Err(errors) => {
+                refused += 1;
+                if let Some(error) = errors.iter().find(|it| !named(it)) {
+                    return Err(format!("{args:?}: no flag in {error:?}"));
+                }
+            }
+        }
+        Ok(())
+    });
+    assert!(ran > cases() / 100 && refused > cases() / 100, "{ran} ran, {refused} were refused");
+}
