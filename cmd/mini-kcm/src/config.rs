@@ -121,7 +121,7 @@ impl Config {
         warnings.extend(gates.warnings().iter().cloned());
         warnings.extend(without_effect(&flags));
         let address = on_loopback(address, &flags, &mut warnings);
-        let logging = logging::read(&mut flags);
+        let logging = logging::read(&mut flags, &gates);
         let observing = observing::read(&mut flags, &controllers);
         let config = Self {
             logging,
@@ -269,6 +269,13 @@ pub(crate) mod tests {
         let errors = config(&["--leader-elect-resource-lock=endpoints"]).unwrap_err();
         assert!(errors[0].contains("resourceLock value must be \"leases\""), "{errors:?}");
         assert!(config(&["--leader-elect-resource-lock=endpoints", "--leader-elect=false"]).is_ok());
+    }
+
+    #[test]
+    fn a_flag_that_must_not_be_ignored_is_refused() {
+        let errors = config(&["--leader-migration-config=/etc/migration.yaml"]).unwrap_err();
+        assert!(errors[0].contains("\"--leader-migration-config\" flag: not supported"), "{errors:?}");
+        assert!(config(&["--leader-migration-config=", "--enable-leader-migration"]).is_ok());
     }
 
     #[test]

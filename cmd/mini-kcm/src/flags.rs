@@ -28,14 +28,70 @@ pub enum Asked {
     Print(String),
 }
 
+/// The release of Kubernetes that we report to be, unless `--version=v1.37.0-…` says more.
+const RELEASE: &str = "v1.37.0";
+
 /// Reads the arguments, the program's name not among them.
 pub fn parse(args: impl IntoIterator<Item = String>) -> Asked {
     let typed = Typed::new(line::read(args));
     if typed.bool("help") {
         return Asked::Print(help());
     }
-    if typed.bool("version") || typed.text("version") == "raw" {
-        return Asked::Print(format!("mini-kcm v{}\n", env!("CARGO_PKG_VERSION")));
+    let asked = typed.texts("version").into_iter().rev().find(|it| !it.starts_with('v')).unwrap_or("false");
+    let reported = typed.reported_version();
+    match asked {
+        "raw" => Asked::Print(format!(
+            "version.Info{{Major:\"1\", Minor:\"{}\", GitVersion:\"{reported}\", Compiler:\"rustc\", Platform:\"{}/{}\"}}\n",
+            crate::gates::BINARY.minor,
+            std::env::consts::OS,
+            std::env::consts::ARCH,
+        )),
+        _ if boolean(asked).unwrap_or_default() => Asked::Print(format!("Kubernetes {reported}\n")),
+        _ => Asked::Run(typed),
     }
-    Asked::Run(typed)
+}
+
+impl Typed {
+    /// The version that we report: the release that we are like, then our own as semantic versions' build data.
+    #[must_use]
+    pub fn reported_version(&self) -> String {
+        let set = self.texts("version").into_iter().rev().find(|it| it.starts_with('v'));
+        set.map_or_else(|| format!("{RELEASE}+mini-kcm.{}", env!("CARGO_PKG_VERSION")), str::to_owned)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn printed(args: &[&str]) -> Option<String> {
+        match parse(args.iter().map(|it| (*it).to_owned())) {
+            Asked::Print(text) => Some(text),
+            Asked::Run(_) => None,
+        }
+    }
+
+    #[test]
+    fn versions_are_printed_or_set() {
+        let ours = format!("Kubernetes v1.37.0+mini-kcm.{}\n", env!("CARGO_PKG_VERSION"));
+        assert_eq!(printed(&["--version"]), Some(ours.clone()));
+        assert_eq!(printed(&["--version=T"]), Some(ours));
+        assert_eq!(printed(&["--version=v1.37.0-eks-1", "--version"]).as_deref(), Some("Kubernetes v1.37.0-eks-1\n"));
+        let raw = printed(&["--version=raw"]).unwrap();
+        assert!(raw.starts_with("version.Info{Major:\"1\", Minor:\"37\", GitVersion:\"v1.37.0+"), "{raw}");
+        for run in [vec![], vec!["--version=false"], vec!["--version=v1.37.0+mine"], vec!["--version", "--version=f"]] {
+            assert_eq!(printed(&run), None, "{run:?}");
+        }
+    }
+
+    #[test]
+    fn the_help_has_every_flag_but_the_deprecated_ones() {
+        for args in ["--help", "-h"] {
+            let help = printed(&[args]).unwrap();
+            for flag in flags() {
+                let shown = help.contains(&format!("--{}", flag.name));
+                assert!(shown || flag.history == History::Deprecated, "{}", flag.name);
+            }
+        }
+    }
 }

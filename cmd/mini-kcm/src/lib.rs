@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`manager`] is the story (start order, leadership, shutdown); [`controllers`] is the table;
 //! [`view`] says when a new leader's caches are new enough; [`flags`] and [`config`] are what the user typed and what we
-//! run with; [`serve`] listens, and [`pages`] answers probes, Prometheus and people; [`start`] ties it to a process.
+//! run with, [`gates`] the feature gates among it; [`serve`] listens, and [`pages`] answers probes, Prometheus and people; [`start`] ties it to a process.
 
 pub mod config;
 pub mod controllers;

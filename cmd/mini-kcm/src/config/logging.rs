@@ -2,13 +2,13 @@
 
 use klog::{Format, Options, Vmodule};
 
-use crate::flags::Typed;
+use crate::{flags::Typed, gates::Gates};
 
 /// Reads the flags of logs, with upstream's rules for what does not go together.
 ///
 /// What is wrong is noted in `flags`.
-pub(super) fn read(flags: &mut Typed) -> Options {
-    let (alpha, beta) = (gate(flags, "LoggingAlphaOptions", false), gate(flags, "LoggingBetaOptions", true));
+pub(super) fn read(flags: &mut Typed, gates: &Gates) -> Options {
+    let (alpha, beta) = (gates.enabled("LoggingAlphaOptions"), gates.enabled("LoggingBetaOptions"));
     let format = match flags.text("logging-format") {
         "text" => Format::Text,
         "json" => Format::Json,
@@ -19,7 +19,9 @@ pub(super) fn read(flags: &mut Typed) -> Options {
         }
     };
     if format == Format::Json && !beta {
-        flags.error("format: Forbidden: Log format json is disabled, see LoggingBetaOptions feature");
+        flags.error(
+            "format: Forbidden: Log format json is disabled, see LoggingBetaOptions feature; see --logging-format",
+        );
     }
     let vmodule = Vmodule::parse(&flags.texts("vmodule").join(",")).unwrap_or_default();
     if format == Format::Json && !vmodule.is_empty() {
@@ -36,14 +38,6 @@ pub(super) fn read(flags: &mut Typed) -> Options {
         Format::Json => json,
     };
     Options { format, verbosity: flags.level("v"), vmodule, split_stream, info_buffer, flush_every }
-}
-
-/// The state of one of the two gates of logs, which no emulated version changes.
-fn gate(flags: &Typed, name: &str, default: bool) -> bool {
-    let given = flags.texts("feature-gates").join(",");
-    let values = given.split(',').filter_map(|it| it.rsplit(':').next()?.split_once('='));
-    let last = values.filter(|(gate, _)| gate.trim() == name).last();
-    last.map_or(default, |(_, value)| value.trim().eq_ignore_ascii_case("true"))
 }
 
 /// Where one format's lines go: whether errors go apart, and how much of the rest may wait. Both are upstream's alpha
@@ -74,7 +68,8 @@ mod tests {
         let gates = format!("--feature-gates={gates}");
         let args = args.iter().map(|it| (*it).to_owned()).chain([gates]);
         let Asked::Run(mut typed) = parse(args) else { panic!("help") };
-        let options = read(&mut typed);
+        let gates = Gates::read(&mut typed);
+        let options = read(&mut typed, &gates);
         typed.finish().map_err(|it| it.join("\n"))?;
         Ok(options)
     }
@@ -116,7 +111,7 @@ mod tests {
             (
                 vec!["--logging-format=json"],
                 "LoggingBetaOptions=false",
-                vec!["Log format json is disabled, see LoggingBetaOptions feature"],
+                vec!["Log format json is disabled, see LoggingBetaOptions feature; see --logging-format"],
             ),
             (vec!["--logging-format=json", "--vmodule=a=1"], "", vec!["vmodule: Forbidden: Only supported for text"]),
             (vec!["--log-flush-frequency=0s"], "", vec!["Must be greater than zero", "--log-flush-frequency"]),

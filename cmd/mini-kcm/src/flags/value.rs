@@ -32,6 +32,10 @@ pub(super) fn check(kind: Kind, text: &str) -> Result<(), String> {
         Kind::Level => level(text).map(drop),
         Kind::Patterns => text.split(',').filter(|it| !it.is_empty()).try_for_each(pattern),
         Kind::Version if text == "raw" => Ok(()),
+        Kind::Version if text.starts_with('v') => match text.strip_prefix(super::RELEASE) {
+            Some(rest) if rest.is_empty() || rest.starts_with(['-', '+']) => Ok(()),
+            _ => Err(format!("version {text:?} must match major/minor/patch of default version {:?}", super::RELEASE)),
+        },
         Kind::Version => boolean(text).map(drop),
     }
 }
@@ -387,6 +391,12 @@ mod tests {
                 Some("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"),
             ),
             (Kind::Bool, "maybe", Some("strconv.ParseBool: parsing \"maybe\": invalid syntax")),
+            (Kind::Version, "v1.37.0-foo", None),
+            (
+                Kind::Version,
+                "v1.2.3",
+                Some("version \"v1.2.3\" must match major/minor/patch of default version \"v1.37.0\""),
+            ),
             (Kind::Duration, "12", Some("time: missing unit in duration \"12\"")),
         ] {
             assert_eq!(check(kind, text).err().as_deref(), want, "{kind:?} {text}");
