@@ -229,7 +229,7 @@ pub(super) fn level(text: &str) -> Result<u32, String> {
     if text.is_empty() || !text.bytes().all(|it| it.is_ascii_digit()) {
         return Err(syntax("ParseUint", text));
     }
-    i32::from_str_radix(text, 10).map(i32::unsigned_abs).map_err(|_| range("ParseUint", text))
+    text.parse::<i32>().map(i32::unsigned_abs).map_err(|_| range("ParseUint", text))
 }
 
 fn pattern(text: &str) -> Result<(), String> {
