@@ -13,6 +13,7 @@ use metrics::Metrics;
 use crate::{
     controllers::KNOWN,
     flags::{Typed, boolean},
+    version,
 };
 
 pub use versions::{BINARY, Version, Versions};
@@ -123,6 +124,20 @@ impl Gates {
     #[must_use]
     pub fn enabled(&self, name: &str) -> bool {
         self.all.get(name).is_some_and(|(_, on)| *on)
+    }
+
+    /// The releases in force, as pages and metrics tell them.
+    #[must_use]
+    pub fn version(&self) -> version::Version {
+        let Versions { emulated, min_compatibility } = self.versions;
+        version::Version { emulation: emulated.minor, min_compatibility: min_compatibility.minor }
+    }
+
+    /// Pages that are not served, as their gate is off.
+    #[must_use]
+    pub fn pages_off(&self) -> Vec<&'static str> {
+        let pages = [("ComponentFlagz", "/flagz"), ("ComponentStatusz", "/statusz")];
+        pages.into_iter().filter(|(gate, _)| !self.enabled(gate)).map(|(_, page)| page).collect()
     }
 
     /// Every gate with its stage and whether it is on, by name.
@@ -293,6 +308,13 @@ mod tests {
         let want = "cannot set feature gate CompositePodGroup to true, feature is PreAlpha at emulated version 1.36, \
                     min compatibility version 1.35";
         assert!(errors[0].ends_with(want), "{errors:?}");
+    }
+
+    #[test]
+    fn pages_go_with_their_gates() {
+        assert!(gates(&[]).unwrap().pages_off().is_empty());
+        assert_eq!(gates(&["--feature-gates=ComponentStatusz=false"]).unwrap().pages_off(), ["/statusz"]);
+        assert_eq!(gates(&["--feature-gates=AllBeta=false"]).unwrap().pages_off(), ["/flagz", "/statusz"]);
     }
 
     #[test]

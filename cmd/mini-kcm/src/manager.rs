@@ -22,7 +22,6 @@ use crate::{
     hearing::deaf,
     pages::{self, Sources},
     serve,
-    version::Version,
     view::View,
 };
 
@@ -122,7 +121,7 @@ impl Manager {
             rng_seed: deps.seed,
         });
         let started = deps.clock.wall();
-        Version::default().declare(&deps.metrics);
+        config.gates.version().declare(&deps.metrics);
         Self { config, deps, health: Health::default(), clients, informers, stopping, started }
     }
 
@@ -149,7 +148,8 @@ impl Manager {
             metrics: self.deps.metrics.clone(),
             configuration: observing.configuration,
             flags: observing.flags,
-            version: Version::default(),
+            off: self.config.gates.pages_off(),
+            version: self.config.gates.version(),
             absent: self.config.controllers.absent(),
             log: self.deps.log.clone(),
             profiling: observing.profiling,

@@ -33,6 +33,8 @@ pub struct Sources {
     pub configuration: Value,
     /// Every flag and its value, sensitive ones hidden.
     pub flags: BTreeMap<String, String>,
+    /// Pages that a feature gate turned off.
+    pub off: Vec<&'static str>,
     /// What we are.
     pub version: Version,
     /// Controllers that were asked for and are not in this binary.
@@ -49,12 +51,13 @@ pub struct Sources {
 
 /// All pages.
 pub fn router(sources: Sources) -> Router {
-    let Sources { health, metrics, configuration, flags, version, absent, log, profiling, clock, started } = sources;
+    let Sources { health, metrics, configuration, flags, off, version, absent, log, profiling, clock, started } =
+        sources;
     let configuration = json(&serde_json::json!({"kubecontrollermanager.config.k8s.io": configuration}));
     let versions = json(&version.page());
     let routes = probes::routes(health.clone())
         .merge(monitoring::routes(&health, metrics))
-        .merge(status::routes(flags, status::Status { version, absent, clock: clock.clone(), started }))
+        .merge(status::routes(flags, status::Status { version, absent, clock: clock.clone(), started }, &off))
         .route("/configz", any(async || configuration))
         .route("/version", any(async || versions));
     let routes = if profiling { routes.merge(debug::routes(health, log, clock)) } else { routes };

@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use crate::flags::Typed;
+use crate::{flags::Typed, version};
 
 /// A release of Kubernetes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -14,7 +14,7 @@ pub struct Version {
 }
 
 /// The release whose behaviour this is.
-pub const BINARY: Version = Version { major: 1, minor: 37 };
+pub const BINARY: Version = Version { major: 1, minor: version::MINOR };
 
 /// The oldest release that we know how to be.
 const OLDEST: Version = Version { major: 1, minor: 36 };

@@ -43,11 +43,17 @@ trait Page {
     }
 }
 
-pub(super) fn routes(flags: BTreeMap<String, String>, status: Status) -> Router {
+/// Without the pages that are `off`.
+pub(super) fn routes(flags: BTreeMap<String, String>, status: Status, off: &[&str]) -> Router {
     let (flags, status) = (Arc::new(Flags(flags)), Arc::new(status));
-    Router::new()
-        .route("/flagz", any(async move |headers: HeaderMap| answer(&*flags, &headers)))
-        .route("/statusz", any(async move |headers: HeaderMap| answer(&*status, &headers)))
+    let mut routes = Router::new();
+    if !off.contains(&"/flagz") {
+        routes = routes.route("/flagz", any(async move |headers: HeaderMap| answer(&*flags, &headers)));
+    }
+    if !off.contains(&"/statusz") {
+        routes = routes.route("/statusz", any(async move |headers: HeaderMap| answer(&*status, &headers)));
+    }
+    routes
 }
 
 struct Flags(BTreeMap<String, String>);

@@ -41,6 +41,7 @@ fn site(profiling: bool) -> Site {
         metrics: metrics.clone(),
         configuration: json!({ "kind": "KubeControllerManagerConfiguration" }),
         flags: [("v", "2"), ("vmodule", "")].map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+        off: Vec::new(),
         version: Version { emulation: 36, min_compatibility: 35 },
         absent: vec!["job-controller", "ttl-controller"],
         log: log.clone(),
