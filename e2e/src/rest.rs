@@ -58,6 +58,17 @@ impl Rest {
         Self::from_config(config)
     }
 
+    /// The same, with what a kubeconfig's `user` says.
+    ///
+    /// # Errors
+    /// If TLS cannot be set up, or the user is none.
+    pub fn unverified_as(port: u16, user: Value) -> anyhow::Result<Self> {
+        let mut config = Config::new(format!("https://127.0.0.1:{port}").parse()?);
+        config.accept_invalid_certs = true;
+        config.auth_info = serde_json::from_value(user)?;
+        Self::from_config(config)
+    }
+
     fn from_config(mut config: Config) -> anyhow::Result<Self> {
         // A repeated POST would look like a failure of the scenario.
         config.default_retry = false;

@@ -9,7 +9,6 @@ use std::{
     net::{IpAddr, Ipv4Addr},
     path::Path,
     process::{Command, Output},
-    sync::Arc,
     time::Duration,
 };
 
@@ -19,14 +18,13 @@ use e2e::{
     binary, eventually, namespaces, objects, say,
 };
 use http::Method;
-use rustls::{
-    ClientConfig, RootCertStore,
-    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    pki_types::{CertificateDer, ServerName, UnixTime},
-};
-use tokio::net::{TcpListener, TcpStream};
+use rustls::pki_types::ServerName;
+use tokio::net::TcpListener;
 
-use support::{On, on_both_servers};
+use support::{
+    On, on_both_servers,
+    tls::{served_certificate, verified},
+};
 
 /// Anything that a healthy machine does by itself.
 const SOON: Duration = Duration::from_secs(60);
@@ -177,73 +175,6 @@ async fn acceptance_shell_017_033_a_standby_serves_with_a_certificate_of_its_own
     for name in [ServerName::try_from("localhost").unwrap(), ServerName::from(IpAddr::from(Ipv4Addr::LOCALHOST))] {
         let name_ = name.clone();
         verified(standby.port(), certificate.clone(), name).await.unwrap_or_else(|err| panic!("{name_:?}: {err:#}"));
-    }
-}
-
-/// Shakes hands trusting `certificate` alone: it is good for `name` and signed by itself.
-async fn verified(port: u16, certificate: CertificateDer<'static>, name: ServerName<'static>) -> anyhow::Result<()> {
-    let mut roots = RootCertStore::empty();
-    roots.add(certificate)?;
-    let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
-    tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, socket).await?;
-    Ok(())
-}
-
-async fn served_certificate(port: u16) -> anyhow::Result<CertificateDer<'static>> {
-    let mut config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Anyone))
-        .with_no_client_auth();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
-    let name = ServerName::try_from("localhost")?;
-    let stream = tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, socket).await?;
-    let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
-    let first = certificates.first().ok_or_else(|| anyhow::anyhow!("no certificate"))?;
-    Ok(first.clone().into_owned())
-}
-
-/// Trusts everybody: only to see who is there.
-#[derive(Debug)]
-struct Anyone;
-
-impl ServerCertVerifier for Anyone {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &rustls::DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &rustls::DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
-        rustls::crypto::ring::default_provider().signature_verification_algorithms.supported_schemes()
     }
 }
 

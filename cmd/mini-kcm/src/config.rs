@@ -6,11 +6,13 @@ mod lists;
 mod logging;
 pub mod observing;
 mod ranges;
+mod serving;
 
-use std::{net::IpAddr, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 use client::Limits;
 
+pub use self::serving::Serving;
 use crate::{controllers::Selection, flags::Typed, gates::Gates};
 
 /// Everything that was decided before the first request.
@@ -39,7 +41,7 @@ pub struct Config {
     /// `None` without leader election.
     pub election: Option<Election>,
     /// `None` serves nothing.
-    pub serving: Option<(IpAddr, u16)>,
+    pub serving: Option<Serving>,
     /// How we log.
     pub logging: klog::Options,
     /// What is shown of us.
@@ -113,14 +115,11 @@ impl Config {
             },
         };
         let shutdown_timeout = flags.duration("controller-shutdown-timeout");
-        let port = flags.port("secure-port");
-        let address = flags.address("bind-address");
         flags.refuse();
         ranges::check(&mut flags);
         let mut warnings = controllers.warnings();
         warnings.extend(gates.warnings().iter().cloned());
         warnings.extend(without_effect(&flags));
-        let address = on_loopback(address, &flags, &mut warnings);
         let logging = logging::read(&mut flags, &gates);
         let observing = observing::read(&mut flags, &controllers);
         let config = Self {
@@ -136,7 +135,7 @@ impl Config {
             start_interval: flags.duration("controller-start-interval"),
             shutdown_timeout: (!shutdown_timeout.is_zero()).then_some(shutdown_timeout),
             standby,
-            serving: (port != 0).then_some((address, port)),
+            serving: serving::read(&mut flags, &mut warnings),
             observing,
             warnings,
         };
@@ -180,17 +179,6 @@ fn election(flags: &mut Typed) -> Option<Election> {
     Some(election)
 }
 
-/// Requests are not authorized yet, so nobody but this machine may send any.
-fn on_loopback(address: IpAddr, flags: &Typed, warnings: &mut Vec<String>) -> IpAddr {
-    if address.is_loopback() {
-        return address;
-    }
-    if flags.given("bind-address") {
-        warnings.push(format!("--bind-address={address}: served on loopback only, as requests are not authorized yet"));
-    }
-    if address.is_ipv6() { IpAddr::from(std::net::Ipv6Addr::LOCALHOST) } else { IpAddr::from([127, 0, 0, 1]) }
-}
-
 fn without_effect(flags: &Typed) -> Option<String> {
     let names: Vec<String> = flags.without_effect().iter().map(|(flag, _)| format!("--{}", flag.name)).collect();
     (!names.is_empty()).then(|| format!("accepted without effect, docs/flags.md says why: {}", names.join(", ")))
@@ -223,7 +211,6 @@ pub(crate) mod tests {
         assert_eq!(config.limits, Limits { qps: 20.0, burst: 30 });
         assert_eq!(config.shutdown_timeout, Some(Duration::from_secs(10)));
         assert_eq!(config.min_resync_period, Duration::from_secs(12 * 3600));
-        assert_eq!(config.serving, Some((IpAddr::from([127, 0, 0, 1]), 10257)));
         assert_eq!(config.options.namespace.workers, 10);
     }
 
@@ -279,20 +266,8 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn acceptance_shell_016_port_zero_serves_nothing() {
-        assert!(config(&["--secure-port=0"]).unwrap().serving.is_none());
-    }
-
-    #[test]
     fn durations_that_do_not_fit_are_an_error_that_names_the_flag() {
         let errors = config(&["--leader-elect-retry-period=10s"]).unwrap_err();
         assert!(errors[0].contains("leader-elect-renew-deadline"), "{errors:?}");
-    }
-
-    #[test]
-    fn an_open_address_is_served_on_loopback_until_requests_are_authorized() {
-        let config = config(&["--bind-address=::"]).unwrap();
-        assert_eq!(config.serving.unwrap().0, IpAddr::from(std::net::Ipv6Addr::LOCALHOST));
-        assert!(config.warnings.iter().any(|it| it.contains("--bind-address")));
     }
 }

@@ -21,7 +21,7 @@ use crate::{
     health::Health,
     hearing::deaf,
     pages::{self, Sources},
-    serve,
+    serve::{self, Reviewers},
     view::View,
 };
 
@@ -34,6 +34,8 @@ const SERVER_HEALTHY: Duration = Duration::from_secs(10);
 pub struct Deps {
     /// Where requests go.
     pub connection: Connection,
+    /// Whom the serving port asks about its own clients.
+    pub reviewers: Reviewers,
     /// When controllers may write: the connection's write pool asks the same term.
     pub term: Term,
     /// Time.
@@ -77,11 +79,14 @@ struct Manager {
     config: Config,
     deps: Deps,
     health: Health,
+    environment: Environment,
     clients: Clients,
     informers: Informers,
     /// Ends the waits of controllers' clients (nothing was sent, so nothing is lost), and long syncs between two calls.
     stopping: CancellationToken,
     started: Timestamp,
+    /// The port, while it is served.
+    served: Option<serve::Served>,
 }
 
 /// Why a term ends.
@@ -98,21 +103,19 @@ impl Manager {
     fn new(config: Config, deps: Deps) -> Self {
         let stopping = CancellationToken::new();
         config.gates.declare(&deps.metrics);
-        let clients = Clients::new(
-            deps.connection.clone(),
-            Environment {
-                clock: deps.clock.clone(),
-                metrics: deps.metrics.clone(),
-                term: deps.term.clone(),
-                stop: stopping.clone(),
-                user_agent: format!(
-                    "mini-kcm/v{} ({}/{})",
-                    env!("CARGO_PKG_VERSION"),
-                    std::env::consts::OS,
-                    std::env::consts::ARCH
-                ),
-            },
-        );
+        let environment = Environment {
+            clock: deps.clock.clone(),
+            metrics: deps.metrics.clone(),
+            term: deps.term.clone(),
+            stop: stopping.clone(),
+            user_agent: format!(
+                "mini-kcm/v{} ({}/{})",
+                env!("CARGO_PKG_VERSION"),
+                std::env::consts::OS,
+                std::env::consts::ARCH
+            ),
+        };
+        let clients = Clients::new(deps.connection.clone(), environment.clone());
         let informers = Informers::new(informer::Environment {
             watcher: clients.watcher(config.limits),
             clock: deps.clock.clone(),
@@ -122,13 +125,24 @@ impl Manager {
         });
         let started = deps.clock.wall();
         config.gates.version().declare(&deps.metrics);
-        Self { config, deps, health: Health::default(), clients, informers, stopping, started }
+        Self {
+            config,
+            deps,
+            health: Health::default(),
+            environment,
+            clients,
+            informers,
+            stopping,
+            started,
+            served: None,
+        }
     }
 
     async fn live(&mut self) -> Result<(), String> {
-        if let Some(at) = self.config.serving {
-            let spawner = self.deps.scope.spawner();
-            serve::serve(at, pages::router(self.sources()), &spawner).await.map_err(|it| it.to_string())?;
+        if let Some(serving) = &self.config.serving {
+            let stand = (self.deps.seed, self.deps.scope.spawner());
+            let (pages, reviewers) = (pages::router(self.sources()), self.deps.reviewers.clone());
+            self.served = Some(serve::serve(serving, pages, reviewers, &self.environment, stand).await?);
         }
         self.health.watch_informers(self.informers.clone());
         match self.config.election.clone() {

@@ -13,6 +13,7 @@ use crate::{
     config::Config,
     flags::{self, Asked},
     manager::{self, Deps, Exit},
+    serve::Reviewers,
 };
 
 /// Without a lease, a write connection whose peer is gone is found after this long.
@@ -102,11 +103,15 @@ pub async fn deps(config: &Config, log: klog::Handle, stop: CancellationToken) -
     let write_timeout =
         election.map_or(UNELECTED_WRITE_TIMEOUT, |it| it.lease_duration.saturating_sub(it.renew_deadline));
     let options = PoolOptions { spawner: scope.spawner(), term: term.clone(), clock: clock.clone(), write_timeout };
+    let reviewers = match &config.serving {
+        Some(serving) => Reviewers::open(serving, &options)?,
+        None => Reviewers::default(),
+    };
     let connection = Connection::open(server, options).map_err(|err| err.to_string())?;
     let metrics = Metrics::with(config.observing.choices.clone());
     metrics.register(Box::new(metrics::process::Process::this()));
     let hostname = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    Ok(Deps { connection, term, clock, seed: fastrand::u64(..), metrics, log, scope, stop, hostname })
+    Ok(Deps { connection, reviewers, term, clock, seed: fastrand::u64(..), metrics, log, scope, stop, hostname })
 }
 
 /// The first signal asks to stop in order; the returned future ends with the second.

@@ -12,6 +12,7 @@ use mini_kcm::{
     config::Config,
     flags::{self, Asked},
     manager::{self, Deps, Exit},
+    serve::Reviewers,
 };
 use serde_json::{Value, json};
 use tasks::Scope;
@@ -46,6 +47,7 @@ impl Replica {
         let term = if config.election.is_some() { Term::new(clock.clone()) } else { Term::endless(clock.clone()) };
         let deps = Deps {
             connection: Connection::in_memory(transport),
+            reviewers: Reviewers::default(),
             term,
             clock: clock.clone(),
             seed: name.bytes().map(u64::from).sum(),

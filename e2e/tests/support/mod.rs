@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 mod embedded;
+pub(crate) mod tls;
 
 use std::{ops::Deref, time::Duration};
 

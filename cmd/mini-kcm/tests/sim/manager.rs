@@ -5,6 +5,7 @@ use mini_kcm::{
     config::Config,
     flags::{self, Asked},
     manager::{self, Deps, Exit},
+    serve::Reviewers,
 };
 use testing::sim::Process;
 
@@ -22,7 +23,8 @@ pub(crate) fn manager(args: &[&str]) -> impl Fn(Process) -> BoxFuture<'static, R
             let connection = Connection::in_memory(transport);
             let (metrics, hostname) = (Metrics::new(), name.replace('#', "-"));
             let log = klog::Handle::detached();
-            let deps = Deps { connection, term, clock, seed, metrics, log, scope, stop, hostname };
+            let reviewers = Reviewers::default();
+            let deps = Deps { connection, reviewers, term, clock, seed, metrics, log, scope, stop, hostname };
             match manager::run(config, deps).await {
                 Exit::Clean => Ok(()),
                 Exit::Failed(why) => Err(why),

@@ -6,8 +6,6 @@ use super::{
     flag, waits,
 };
 
-const LATER: &str = "not built yet";
-
 pub(super) const AUTHENTICATION: Group = Group {
     name: "Authentication flags",
     flags: &[
@@ -16,40 +14,32 @@ pub(super) const AUTHENTICATION: Group = Group {
             Text,
             "",
             "Kubeconfig of the API server that reviews tokens. Empty: tokens are not looked at.",
-        )
-        .ignored(LATER),
-        flag("authentication-skip-lookup", Bool, "false", "Do not read client authorities from the cluster.")
-            .ignored(LATER),
-        flag("authentication-token-webhook-cache-ttl", Duration, "10s", "How long a token's review is believed.")
-            .ignored(LATER),
+        ),
+        flag("authentication-skip-lookup", Bool, "false", "Do not read client authorities from the cluster."),
+        flag("authentication-token-webhook-cache-ttl", Duration, "10s", "How long a token's review is believed."),
         flag(
             "authentication-tolerate-lookup-failure",
             Bool,
             "false",
             "Start although client authorities cannot be read from the cluster.",
-        )
-        .ignored(LATER),
-        flag("client-ca-file", Text, "", "Authorities whose client certificates are believed.").ignored(LATER),
+        ),
+        flag("client-ca-file", Text, "", "Authorities whose client certificates are believed."),
         flag(
             "requestheader-allowed-names",
             List,
             "",
             "Common names of front proxies; empty: any that the authority signed.",
-        )
-        .ignored(LATER),
-        flag("requestheader-client-ca-file", Text, "", "Authority of front proxies, whose headers name the user.")
-            .ignored(LATER),
+        ),
+        flag("requestheader-client-ca-file", Text, "", "Authority of front proxies, whose headers name the user."),
         flag(
             "requestheader-extra-headers-prefix",
             List,
             "x-remote-extra-",
             "Prefix of headers with extra facts about the user.",
-        )
-        .ignored(LATER),
-        flag("requestheader-group-headers", List, "x-remote-group", "Headers that name the user's groups.")
-            .ignored(LATER),
-        flag("requestheader-uid-headers", List, "", "Headers that carry the user's UID.").ignored(LATER),
-        flag("requestheader-username-headers", List, "x-remote-user", "Headers that name the user.").ignored(LATER),
+        ),
+        flag("requestheader-group-headers", List, "x-remote-group", "Headers that name the user's groups."),
+        flag("requestheader-uid-headers", List, "", "Headers that carry the user's UID."),
+        flag("requestheader-username-headers", List, "x-remote-user", "Headers that name the user."),
     ],
 };
 
@@ -61,19 +51,15 @@ pub(super) const AUTHORIZATION: Group = Group {
             List,
             "/healthz,/readyz,/livez",
             "Paths that anyone may get; a trailing '*' stands for any rest.",
-        )
-        .ignored(LATER),
+        ),
         flag(
             "authorization-kubeconfig",
             Text,
             "",
             "Kubeconfig of the API server that decides who may ask. Empty: only the paths above.",
-        )
-        .ignored(LATER),
-        flag("authorization-webhook-cache-authorized-ttl", Duration, "10s", "How long a yes is believed.")
-            .ignored(LATER),
-        flag("authorization-webhook-cache-unauthorized-ttl", Duration, "10s", "How long a no is believed.")
-            .ignored(LATER),
+        ),
+        flag("authorization-webhook-cache-authorized-ttl", Duration, "10s", "How long a yes is believed."),
+        flag("authorization-webhook-cache-unauthorized-ttl", Duration, "10s", "How long a no is believed."),
     ],
 };
 

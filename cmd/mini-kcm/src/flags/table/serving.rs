@@ -6,8 +6,6 @@ use super::{
     flag,
 };
 
-const LATER: &str = "not built yet";
-
 pub(super) const DEBUGGING: Group = Group {
     name: "Debugging flags",
     flags: &[
@@ -24,50 +22,44 @@ pub(super) const SERVING: Group = Group {
             "bind-address",
             Address,
             "0.0.0.0",
-            "Address to serve on. Until requests are authorized, any other than a loopback address is served on loopback.",
+            "Address to serve on; an unspecified one means every interface and both families.",
         ),
-        flag("cert-dir", Text, "", "Folder of the serving certificate, when its files are not named.").ignored(LATER),
-        flag("disable-http2-serving", Bool, "false", "Serve HTTP/1.1 only.").ignored(LATER),
+        flag("cert-dir", Text, "", "Folder of the serving certificate, when its files are not named."),
+        flag("disable-http2-serving", Bool, "false", "Serve HTTP/1.1 only."),
         flag(
             "http2-max-streams-per-connection",
             Int,
             "0",
             "Requests at once on one HTTP/2 connection; 0: the server's own limit.",
-        )
-        .ignored(LATER),
-        flag("permit-address-sharing", Bool, "false", "Bind with SO_REUSEADDR.").ignored(LATER),
-        flag("permit-port-sharing", Bool, "false", "Bind with SO_REUSEPORT, so that several processes share the port.")
-            .ignored(LATER),
+        ),
+        flag("permit-address-sharing", Bool, "false", "Bind with SO_REUSEADDR."),
+        flag("permit-port-sharing", Bool, "false", "Bind with SO_REUSEPORT, so that several processes share the port."),
         flag("secure-port", Int, "10257", "HTTPS port; 0 serves nothing."),
         flag(
             "tls-cert-file",
             Text,
             "",
             "Serving certificate, followed by its chain. Without files a self-signed one is made.",
-        )
-        .ignored(LATER),
+        ),
         flag(
             "tls-cipher-suites",
             List,
             "",
             "Cipher suites of TLS 1.2, by their Go names; empty: the library's own choice.",
-        )
-        .ignored(LATER),
+        ),
         flag(
             "tls-curve-preferences",
             Numbers,
             "",
             "Key exchanges, as numbers of Go's crypto/tls CurveID; empty: the library's own.",
-        )
-        .ignored(LATER),
-        flag("tls-min-version", Text, "", "Lowest TLS version: VersionTLS12 or VersionTLS13.").ignored(LATER),
-        flag("tls-private-key-file", Text, "", "Key of the serving certificate.").ignored(LATER),
+        ),
+        flag("tls-min-version", Text, "", "Lowest TLS version: VersionTLS12 or VersionTLS13."),
+        flag("tls-private-key-file", Text, "", "Key of the serving certificate."),
         flag(
             "tls-sni-cert-key",
             CertKeys,
             "",
             "Certificate and key file for names that clients ask for: 'cert,key' or 'cert,key:name,*.domain'.",
-        )
-        .ignored(LATER),
+        ),
     ],
 };

@@ -1,0 +1,309 @@
+//! Who sees what of the manager's own port, with which certificate it is served, and what it bears.
+
+#![expect(clippy::unwrap_used, reason = "scenarios are tests, called by the macro's")]
+
+mod support;
+
+use std::{
+    net::Ipv4Addr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use clock::Clock;
+use e2e::{Flavour, Identity, Launch, Manager, Options, Rest, Site, Usage, eventually, say};
+use http::Method;
+use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair};
+use serde_json::{Value, json};
+use tokio::{io::AsyncWriteExt, task::JoinSet};
+
+use support::{
+    On, on_both_servers,
+    tls::{connected, served_certificate, socket_from},
+};
+
+/// Anything that a healthy machine does by itself.
+const SOON: Duration = Duration::from_secs(60);
+/// Where a flood comes from; probes come from 127.0.0.1.
+const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+/// Upstream's default.
+const OPEN: &str = "/healthz,/readyz,/livez";
+
+on_both_servers! {
+    acceptance_shell_018_a_renewed_certificate_is_served_without_a_restart
+    a_flood_of_connections_neither_stops_the_leader_nor_the_probe_nor_grows_without_bound
+}
+
+/// These need a server that decides about tokens and rights.
+mod deciding {
+    use super::On;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn acceptance_shell_019_020_022_probes_are_everybodys_and_the_api_server_decides_about_the_rest() {
+        super::acceptance_shell_019_020_022(On::Real).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn acceptance_shell_021_without_an_authorizer_only_masters_see_more_than_probes() {
+        super::acceptance_shell_021(On::Real).await;
+    }
+}
+
+/// A manager that asks the API server as `kubeconfig` says.
+fn delegating(site: &Site, kubeconfig: &Path) -> Launch {
+    let kubeconfig = kubeconfig.display().to_string();
+    Launch::new(site, Flavour::from_environment())
+        .unwrap()
+        .flag("authorization-always-allow-paths", OPEN)
+        .flag("authentication-kubeconfig", &kubeconfig)
+        .flag("authorization-kubeconfig", &kubeconfig)
+}
+
+async fn code(manager: &Manager, path: &str, user: Value) -> (u16, String) {
+    let answer = Rest::unverified_as(manager.port(), user).unwrap().send(Method::GET, path, None).await.unwrap();
+    (answer.code, answer.text)
+}
+
+/// A ServiceAccount that may get /metrics, and a token of it.
+async fn monitor(admin: &Rest) -> String {
+    let account = json!({ "metadata": { "name": "monitor" } });
+    admin.create("/api/v1/namespaces/default/serviceaccounts", &account).await.unwrap();
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    let rules = json!([{ "nonResourceURLs": ["/metrics"], "verbs": ["get"] }]);
+    admin
+        .create(&format!("{rbac}/clusterroles"), &json!({ "metadata": { "name": "e2e" }, "rules": rules }))
+        .await
+        .unwrap();
+    let role = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "e2e" });
+    let subjects = json!([{ "kind": "ServiceAccount", "name": "monitor", "namespace": "default" }]);
+    let binding = json!({ "metadata": { "name": "e2e" }, "roleRef": role, "subjects": subjects });
+    admin.create(&format!("{rbac}/clusterrolebindings"), &binding).await.unwrap();
+    let request = json!({ "kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "spec": {} });
+    let token = admin.create("/api/v1/namespaces/default/serviceaccounts/monitor/token", &request).await.unwrap();
+    token["status"]["token"].as_str().unwrap().to_owned()
+}
+
+async fn acceptance_shell_019_020_022(on: On) {
+    let Some(mut plane) = on.server("who may see the manager's port", Options::default()).await.unwrap() else {
+        return;
+    };
+    let admin = plane.admin().await.unwrap();
+    let token = json!({ "token": monitor(&admin).await });
+    let kubeconfig = plane.kubeconfig(Identity::ControllerManager).unwrap();
+    let manager = delegating(&plane, &kubeconfig).flag("leader-elect", "false").started().await.unwrap();
+    let nobody = json!({});
+
+    assert_eq!(code(&manager, "/healthz", nobody.clone()).await, (200, "ok".to_owned()));
+    let (got, text) = code(&manager, "/metrics", nobody.clone()).await;
+    assert_eq!(got, 403, "{text}");
+    let status: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(status["message"], "forbidden: User \"system:anonymous\" cannot get path \"/metrics\"");
+    // Rights reach the API server's authorizer a moment after they were written.
+    eventually("a token that may to be let in", SOON, async || {
+        let (got, text) = code(&manager, "/metrics", token.clone()).await;
+        assert!(matches!(got, 200 | 403), "{got} {text}");
+        Ok((got == 200).then_some(()))
+    })
+    .await
+    .unwrap();
+    let (got, text) = code(&manager, "/configz", token.clone()).await;
+    assert_eq!(got, 403, "{text}");
+    let wrong = json!({ "token": "not-a-token-of-anybody" });
+    for path in ["/healthz", "/metrics"] {
+        let (got, text) = code(&manager, path, wrong.clone()).await;
+        assert_eq!((got, text.contains("\"message\":\"Unauthorized\"")), (401, true), "{text}");
+    }
+    assert!(!manager.log().unwrap().contains("not-a-token-of-anybody"));
+
+    let open = delegating(&plane, &kubeconfig).flag("authorization-always-allow-paths", "/healthz,/metrics");
+    let open = open.flag("leader-elect", "false").started().await.unwrap();
+    assert_eq!(code(&open, "/metrics", nobody.clone()).await.0, 200);
+    drop(open);
+
+    let support::Server::Real(plane) = &mut plane else { return };
+    plane.stop_apiserver().unwrap();
+    // What was remembered is forgotten after ten seconds.
+    eventually("an error where nobody can decide", SOON, async || {
+        let (got, text) = code(&manager, "/metrics", json!({})).await;
+        assert!(
+            got == 403 || (got == 500 && text.starts_with("Internal Server Error: \"/metrics\": ")),
+            "{got} {text}"
+        );
+        Ok((got == 500).then_some(()))
+    })
+    .await
+    .unwrap();
+    assert_eq!(code(&manager, "/healthz", nobody).await, (200, "ok".to_owned()));
+}
+
+async fn acceptance_shell_021(on: On) {
+    let Some(plane) = on.server("a manager without an authorizer", Options::default()).await.unwrap() else { return };
+    let folder = plane.folder().join("clients");
+    let clients = Clients::new(&folder);
+    let manager = Launch::new(&plane, Flavour::from_environment())
+        .unwrap()
+        .flag("authorization-always-allow-paths", OPEN)
+        .flag("authentication-skip-lookup", "true")
+        .flag("client-ca-file", &clients.authority.display().to_string())
+        .started()
+        .await
+        .unwrap();
+    let (plain, master) = (clients.issue("plain", "ordinary"), clients.issue("master", "system:masters"));
+    for (who, user, path, want) in [
+        ("nobody", json!({}), "/healthz", 200),
+        ("nobody", json!({}), "/metrics", 403),
+        ("somebody", plain.clone(), "/metrics", 403),
+        ("somebody", plain, "/healthz", 200),
+        ("a master", master.clone(), "/metrics", 200),
+        (
+            "a stranger",
+            Clients::new(&plane.folder().join("strangers")).issue("master", "system:masters"),
+            "/metrics",
+            401,
+        ),
+    ] {
+        let (got, text) = code(&manager, path, user).await;
+        assert_eq!(got, want, "{who} {path}: {text}");
+    }
+}
+
+/// An authority of clients, as files.
+struct Clients {
+    folder: PathBuf,
+    authority: PathBuf,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Clients {
+    fn new(folder: &Path) -> Self {
+        std::fs::create_dir_all(folder).unwrap();
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, "e2e-clients");
+        let key = KeyPair::generate().unwrap();
+        let authority = folder.join("ca.crt");
+        std::fs::write(&authority, params.self_signed(&key).unwrap().pem()).unwrap();
+        Self { folder: folder.to_owned(), authority, issuer: Issuer::new(params, key) }
+    }
+
+    /// What a kubeconfig says about a user with such a certificate.
+    fn issue(&self, name: &str, group: &str) -> Value {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.distinguished_name.push(DnType::OrganizationName, group);
+        let key = KeyPair::generate().unwrap();
+        let (certificate_file, key_file) =
+            (self.folder.join(format!("{name}.crt")), self.folder.join(format!("{name}.key")));
+        std::fs::write(&certificate_file, params.signed_by(&key, &self.issuer).unwrap().pem()).unwrap();
+        std::fs::write(&key_file, key.serialize_pem()).unwrap();
+        json!({ "client-certificate": certificate_file, "client-key": key_file })
+    }
+}
+
+async fn acceptance_shell_018_a_renewed_certificate_is_served_without_a_restart(on: On) {
+    let Some(plane) = on.server("a renewed serving certificate", Options::default()).await.unwrap() else { return };
+    let (certificate, key) = (plane.folder().join("serving.crt"), plane.folder().join("serving.key"));
+    let write = || {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        std::fs::write(&certificate, made.cert.pem()).unwrap();
+        std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+        made.cert.der().to_vec()
+    };
+    let first = write();
+    let mut manager = Launch::new(&plane, Flavour::from_environment())
+        .unwrap()
+        .flag("tls-cert-file", &certificate.display().to_string())
+        .flag("tls-private-key-file", &key.display().to_string())
+        .started()
+        .await
+        .unwrap();
+    assert_eq!(served_certificate(manager.port()).await.unwrap().as_ref(), first);
+    // Half a renewal is none.
+    std::fs::write(&key, "half a").unwrap();
+    let second = write();
+    eventually("the renewed certificate", SOON, async || {
+        Ok((served_certificate(manager.port()).await?.as_ref() == second).then_some(()))
+    })
+    .await
+    .unwrap();
+    assert!(manager.status().unwrap().is_none(), "it still runs");
+}
+
+async fn a_flood_of_connections_neither_stops_the_leader_nor_the_probe_nor_grows_without_bound(on: On) {
+    let Some(plane) = on.server("a flood of connections", Options::default()).await.unwrap() else { return };
+    let admin = plane.admin().await.unwrap();
+    let launch = Launch::new(&plane, Flavour::Ours).unwrap().flag("leader-elect-resource-name", "flooded");
+    // A leader that cannot renew for ten seconds is none.
+    let mut manager = launch.lease(15_000, 10_000, 2000).started().await.unwrap();
+    let lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/flooded";
+    let led = async || {
+        Ok(admin.find(lease).await?.filter(|it| it["spec"]["holderIdentity"].as_str().is_some_and(|it| !it.is_empty())))
+    };
+    let before = eventually("a leader", SOON, led).await.unwrap();
+    let usage = Usage::of(manager.pid()).unwrap();
+
+    let port = manager.port();
+    let mut flood = JoinSet::new();
+    for _ in 0..600 {
+        // Says nothing.
+        flood.spawn(again(async move || Ok(idle(socket_from(ELSEWHERE, port).await?).await)));
+    }
+    for _ in 0..150 {
+        // Never ends its request.
+        flood.spawn(again(async move || {
+            let mut stream = connected(socket_from(ELSEWHERE, port).await?).await?;
+            stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\nX: ").await?;
+            Ok(idle(stream).await)
+        }));
+        // Never reads its answers.
+        flood.spawn(again(async move || {
+            let mut stream = connected(socket_from(ELSEWHERE, port).await?).await?;
+            for _ in 0..200 {
+                stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").await?;
+            }
+            Ok(idle(stream).await)
+        }));
+    }
+    let clock = Clock::system();
+    let end = clock.now() + Duration::from_secs(15);
+    let (mut probes, mut slowest) = (0, Duration::ZERO);
+    while clock.now() < end {
+        let begun = clock.now();
+        // As kubeadm's kubelet: a connection of its own for each probe, and 15 s of patience.
+        let probe = tokio::time::timeout(Duration::from_secs(15), async {
+            Rest::unverified(port)?.send(Method::GET, "/healthz", None).await
+        });
+        let answer = probe.await.unwrap_or_else(|_| panic!("probe {probes} was not answered")).unwrap();
+        assert_eq!(answer.code, 200, "{}", answer.text);
+        (probes, slowest) = (probes + 1, slowest.max(clock.now() - begun));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let grown = Usage::of(manager.pid()).unwrap().peak_kib.saturating_sub(usage.resident_kib);
+    say(&format!("flooded for 15 s: {probes} probes, the slowest {slowest:?}; {grown} KiB more at the peak"));
+    assert!(grown < 64 << 10, "{grown} KiB");
+    flood.shutdown().await;
+
+    assert!(manager.status().unwrap().is_none(), "it still runs");
+    let after = admin.get(lease).await.unwrap();
+    for field in ["holderIdentity", "leaseTransitions", "acquireTime"] {
+        assert_eq!(before["spec"][field], after["spec"][field], "{field}");
+    }
+    assert_ne!(before["spec"]["renewTime"], after["spec"]["renewTime"], "it was renewed");
+}
+
+/// Once more as soon as the manager has had enough of it.
+async fn again(connect: impl AsyncFn() -> anyhow::Result<()>) {
+    loop {
+        // A refusal is what a flood is there for.
+        let _ = connect().await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Holds a connection until the other side closes it; reads nothing that is encrypted.
+async fn idle(stream: impl std::any::Any) {
+    let _stream = stream;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+}

@@ -1,0 +1,94 @@
+//! Handshakes with a manager's own port.
+
+use std::{net::Ipv4Addr, sync::Arc};
+
+use rustls::{
+    ClientConfig, RootCertStore,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    pki_types::{CertificateDer, ServerName, UnixTime},
+};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio_rustls::client::TlsStream;
+
+/// Shakes hands trusting `certificate` alone: it is good for `name` and signed by itself.
+pub(crate) async fn verified(
+    port: u16,
+    certificate: CertificateDer<'static>,
+    name: ServerName<'static>,
+) -> anyhow::Result<()> {
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate)?;
+    let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
+    tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, socket).await?;
+    Ok(())
+}
+
+/// The certificate that a loopback port shows to whoever asks for localhost.
+pub(crate) async fn served_certificate(port: u16) -> anyhow::Result<CertificateDer<'static>> {
+    let stream = connected(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?).await?;
+    let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
+    let first = certificates.first().ok_or_else(|| anyhow::anyhow!("no certificate"))?;
+    Ok(first.clone().into_owned())
+}
+
+/// Trusts everybody: only to see who is there.
+#[derive(Debug)]
+struct Anyone;
+
+impl ServerCertVerifier for Anyone {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &rustls::DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &rustls::DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
+        rustls::crypto::ring::default_provider().signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// A connection to a loopback port from one of the loopback's many addresses.
+pub(crate) async fn socket_from(source: Ipv4Addr, port: u16) -> anyhow::Result<TcpStream> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind((source, 0).into())?;
+    Ok(socket.connect((Ipv4Addr::LOCALHOST, port).into()).await?)
+}
+
+/// Shakes hands for HTTP/1.1 with whoever is there.
+pub(crate) async fn connected(socket: TcpStream) -> anyhow::Result<TlsStream<TcpStream>> {
+    let mut config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Anyone))
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let name = ServerName::try_from("localhost")?;
+    Ok(tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, socket).await?)
+}

@@ -1,0 +1,142 @@
+//! What somebody gets who does not get a page, in upstream's words.
+
+use axum::{
+    body::Body,
+    response::{IntoResponse, Response},
+};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use serde::Serialize;
+
+use crate::User;
+
+#[derive(Serialize)]
+struct Status<'a> {
+    kind: &'static str,
+    #[serde(rename = "apiVersion")]
+    api_version: &'static str,
+    metadata: Empty,
+    status: &'static str,
+    message: &'a str,
+    reason: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    details: Option<Empty>,
+    code: u16,
+}
+
+#[derive(Serialize)]
+struct Empty {}
+
+/// 401
+pub(crate) fn unauthorized(headers: &HeaderMap, query: Option<&str>) -> Response {
+    status(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized", None, pretty(headers, query))
+}
+
+/// 403
+pub(crate) fn forbidden(
+    user: &User,
+    asked: (&str, &str),
+    reason: &str,
+    headers: &HeaderMap,
+    query: Option<&str>,
+) -> Response {
+    let (verb, path) = asked;
+    let message = escaped(&format!("User {:?} cannot {verb} path {path:?}", user.name));
+    let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+    let message = format!("forbidden: {message}{reason}");
+    let mut answer = status(StatusCode::FORBIDDEN, "Forbidden", &message, Some(Empty {}), pretty(headers, query));
+    answer.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    answer
+}
+
+/// 500: who may do this cannot be found out.
+pub(crate) fn undecided(path: &str, why: &str) -> Response {
+    text(StatusCode::INTERNAL_SERVER_ERROR, &format!("Internal Server Error: {}: {why}", escaped(&format!("{path:?}"))))
+}
+
+/// Plain text, as Go's `http.Error`.
+pub(crate) fn text(code: StatusCode, text: &str) -> Response {
+    let headers = [(header::CONTENT_TYPE, "text/plain; charset=utf-8"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
+    (code, headers, format!("{text}\n")).into_response()
+}
+
+fn status(code: StatusCode, reason: &'static str, message: &str, details: Option<Empty>, pretty: bool) -> Response {
+    let status = Status {
+        kind: "Status",
+        api_version: "v1",
+        metadata: Empty {},
+        status: "Failure",
+        message,
+        reason,
+        details,
+        code: code.as_u16(),
+    };
+    let json = if pretty { serde_json::to_string_pretty(&status) } else { serde_json::to_string(&status) };
+    // A struct of texts always encodes.
+    let json = go_escaped(&json.unwrap_or_default());
+    let json = if pretty { json } else { json + "\n" };
+    (code, [(header::CONTENT_TYPE, "application/json")], Body::from(json)).into_response()
+}
+
+/// Go's JSON is safe inside HTML.
+fn go_escaped(json: &str) -> String {
+    json.replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e")
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+/// People get line breaks, as upstream guesses who is one.
+fn pretty(headers: &HeaderMap, query: Option<&str>) -> bool {
+    let asked = query.unwrap_or_default().split('&').find_map(|it| it.strip_prefix("pretty"));
+    match asked {
+        Some(value) => !matches!(value, "=0" | "=false"),
+        None => {
+            let agent = headers.get(header::USER_AGENT).and_then(|it| it.to_str().ok()).unwrap_or_default();
+            ["curl", "Wget", "Mozilla/5.0"].iter().any(|it| agent.starts_with(it))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+
+    async fn body(answer: Response) -> String {
+        String::from_utf8(answer.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
+    }
+
+    fn from(agent: &str) -> HeaderMap {
+        [(header::USER_AGENT, agent.parse().unwrap())].into_iter().collect()
+    }
+
+    #[tokio::test]
+    async fn refusals_are_upstreams_to_the_byte() {
+        let anonymous = User::anonymous();
+        let answer = forbidden(&anonymous, ("get", "/metrics"), "", &from("curl/8"), None);
+        assert_eq!(answer.headers()["content-type"], "application/json");
+        let recorded = "{\n  \"kind\": \"Status\",\n  \"apiVersion\": \"v1\",\n  \"metadata\": {},\n  \"status\": \"Failure\",\n  \
+            \"message\": \"forbidden: User \\\"system:anonymous\\\" cannot get path \\\"/metrics\\\"\",\n  \
+            \"reason\": \"Forbidden\",\n  \"details\": {},\n  \"code\": 403\n}";
+        assert_eq!((body(answer).await.as_str(), recorded.len()), (recorded, 224));
+
+        let answer = body(unauthorized(&from("curl/8"), None)).await;
+        assert_eq!(answer.len(), 157);
+        let answer = body(unauthorized(&from("Prometheus/3"), None)).await;
+        assert_eq!(answer.lines().count(), 1);
+
+        let answer = body(forbidden(&anonymous, ("get", "/foo b<a>"), "", &from("curl/8"), None)).await;
+        assert!(answer.contains(r#"path \"/foo b\u0026lt;a\u0026gt;\"""#), "{answer}");
+    }
+
+    #[tokio::test]
+    async fn a_reason_is_added() {
+        let answer = forbidden(&User::anonymous(), ("get", "/x"), "no such user", &HeaderMap::new(), Some("pretty=1"));
+        assert!(body(answer).await.contains("cannot get path \\\"/x\\\": no such user\""));
+        let answer = undecided("/metrics", "cannot connect");
+        assert_eq!(answer.headers()["content-type"], "text/plain; charset=utf-8");
+        assert_eq!(body(answer).await, "Internal Server Error: \"/metrics\": cannot connect\n");
+    }
+}

@@ -1,0 +1,127 @@
+//! Who asks: a front proxy's word, a client certificate, a bearer token, or nobody.
+
+mod certificates;
+mod proxies;
+mod tokens;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use clock::Clock;
+use http::HeaderMap;
+use rustls_pki_types::{CertificateDer, UnixTime};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+pub(crate) use self::tokens::{PATH as TOKENS, Tokens};
+use crate::{measured::Measured, trust::Trust};
+
+const AUTHENTICATED: &str = "system:authenticated";
+const UNAUTHENTICATED: &str = "system:unauthenticated";
+const ANONYMOUS: &str = "system:anonymous";
+
+/// Who asks.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct User {
+    /// The name.
+    #[serde(default, rename = "username")]
+    pub name: String,
+    /// What tells it from others of that name.
+    #[serde(default)]
+    pub uid: String,
+    /// What it belongs to.
+    #[serde(default)]
+    pub groups: Vec<String>,
+    /// What else is known.
+    #[serde(default)]
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+impl User {
+    /// Nobody in particular.
+    #[must_use]
+    pub fn anonymous() -> Self {
+        Self { name: ANONYMOUS.to_owned(), groups: vec![UNAUTHENTICATED.to_owned()], ..Self::default() }
+    }
+
+    /// True for [`User::anonymous`].
+    #[must_use]
+    pub fn is_anonymous(&self) -> bool {
+        self.name == ANONYMOUS
+    }
+
+    /// Whoever was recognised belongs to this group too.
+    fn authenticated(mut self) -> Self {
+        let known = |it: &String| it == AUTHENTICATED || it == UNAUTHENTICATED;
+        if !self.is_anonymous() && !self.groups.iter().any(known) {
+            self.groups.push(AUTHENTICATED.to_owned());
+        }
+        self
+    }
+}
+
+/// Finds out who asks.
+pub(crate) struct Authentication {
+    pub(crate) trust: watch::Receiver<Arc<Trust>>,
+    /// `None` where nobody can be asked about tokens: who brings one is anonymous.
+    pub(crate) tokens: Option<Tokens>,
+    pub(crate) clock: Clock,
+    pub(crate) measured: Arc<Measured>,
+}
+
+impl Authentication {
+    /// The first proof that holds says who it is. One that does not hold counts only when none does; without any the user is
+    /// anonymous.
+    ///
+    /// # Errors
+    /// What was wrong with what was shown; never a secret.
+    pub(crate) async fn who(&self, chain: &[CertificateDer<'_>], headers: &HeaderMap) -> Result<User, String> {
+        let begun = self.clock.now();
+        let user = self.decide(chain, headers).await;
+        let took = self.clock.now() - begun;
+        self.measured.authenticated(user.as_ref().ok().map(|it| it.name.as_str()), took);
+        user
+    }
+
+    async fn decide(&self, chain: &[CertificateDer<'_>], headers: &HeaderMap) -> Result<User, String> {
+        let mut wrong = Vec::new();
+        for proof in self.by_certificate(chain, headers) {
+            match proof {
+                Ok(Some(user)) => return Ok(user.authenticated()),
+                Ok(None) => {}
+                Err(why) => wrong.push(why),
+            }
+        }
+        if let Some(tokens) = &self.tokens {
+            match tokens.user(headers).await {
+                Ok(Some(user)) => return Ok(user.authenticated()),
+                Ok(None) => {}
+                Err(why) => wrong.push(why),
+            }
+        }
+        if wrong.is_empty() { Ok(User::anonymous()) } else { Err(wrong.join("; ")) }
+    }
+
+    fn by_certificate(
+        &self,
+        chain: &[CertificateDer<'_>],
+        headers: &HeaderMap,
+    ) -> impl Iterator<Item = Result<Option<User>, String>> {
+        let trust = self.trust.borrow().clone();
+        let shown = (!chain.is_empty()).then(|| {
+            let seconds = self.clock.wall().as_second();
+            let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(u64::try_from(seconds).unwrap_or(0)));
+            let proxy = trust.proxies.as_ref().map(|it| proxies::user(it, chain, headers, now));
+            let client = trust.clients.as_ref().map(|it| {
+                if let Some(end) = certificates::expiry(chain) {
+                    self.measured.certificate_expires_in((end - seconds) as f64);
+                }
+                certificates::user(it, chain, now)
+            });
+            [proxy, client]
+        });
+        shown.into_iter().flatten().flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,211 @@
+//! Who may: some paths are everybody's, one group may do anything, and about the rest the API server is asked.
+
+use std::{sync::Arc, time::Duration};
+
+use clock::Clock;
+use futures::FutureExt;
+use ring::digest;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::{
+    User,
+    asked::{Asked, Fresh, Key},
+    measured::Measured,
+    review::Reviewer,
+};
+
+pub(crate) const PATH: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+const MASTERS: &str = "system:masters";
+/// More different questions than people and monitoring systems ask.
+const MOST: usize = 4096;
+/// Longer questions are not remembered, as upstream.
+const LONGEST: usize = 10_000;
+
+/// Paths that everybody may see.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OpenPaths {
+    whole: Vec<String>,
+    prefixes: Vec<String>,
+}
+
+impl OpenPaths {
+    /// Reads `--authorization-always-allow-paths`.
+    ///
+    /// # Errors
+    /// A sentence that names the flag.
+    pub fn parse(typed: &[String]) -> Result<Self, String> {
+        let mut paths = Self::default();
+        for path in typed {
+            let path = path.strip_prefix('/').unwrap_or(path);
+            match path.strip_suffix('*') {
+                Some(prefix) if !prefix.contains('*') => paths.prefixes.push(prefix.to_owned()),
+                None if !path.contains('*') => paths.whole.push(path.to_owned()),
+                _ => {
+                    return Err(format!("--authorization-always-allow-paths: only trailing * allowed in {path:?}"));
+                }
+            }
+        }
+        Ok(paths)
+    }
+
+    /// True where everybody may.
+    #[must_use]
+    pub(crate) fn contains(&self, path: &str) -> bool {
+        let path = path.strip_prefix('/').unwrap_or(path);
+        self.whole.iter().any(|it| it == path) || self.prefixes.iter().any(|it| path.starts_with(it))
+    }
+}
+
+/// What was decided.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Decision {
+    Allowed,
+    /// Nobody says that it is allowed.
+    NoOpinion(String),
+    Denied(String),
+}
+
+/// Decides.
+pub(crate) struct Authorization {
+    pub(crate) open: OpenPaths,
+    pub(crate) reviews: Option<Reviews>,
+    pub(crate) clock: Clock,
+    pub(crate) measured: Arc<Measured>,
+}
+
+/// Asks the API server, and remembers the answer for a while.
+pub(crate) struct Reviews {
+    pub(crate) reviewer: Arc<Reviewer>,
+    pub(crate) asked: Arc<Asked<Outcome>>,
+    pub(crate) allowed_ttl: Duration,
+    pub(crate) refused_ttl: Duration,
+}
+
+type Outcome = Result<Decision, Arc<str>>;
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec<'a> {
+    non_resource_attributes: Attributes<'a>,
+    user: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    uid: &'a str,
+    groups: &'a [String],
+    extra: &'a std::collections::BTreeMap<String, Vec<String>>,
+}
+
+#[derive(Serialize)]
+struct Attributes<'a> {
+    path: &'a str,
+    verb: &'a str,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    #[serde(default)]
+    status: Status,
+}
+
+#[derive(Deserialize, Default)]
+struct Status {
+    #[serde(default)]
+    allowed: bool,
+    #[serde(default)]
+    denied: bool,
+    #[serde(default)]
+    reason: String,
+}
+
+impl Authorization {
+    /// # Errors
+    /// Why it cannot be decided.
+    pub(crate) async fn decide(&self, user: &User, verb: &str, path: &str) -> Result<Decision, String> {
+        let begun = self.clock.now();
+        let decision = self.ask(user, verb, path).await;
+        let result = match &decision {
+            Ok(Decision::Allowed) => "allowed",
+            Ok(Decision::Denied(_)) => "denied",
+            Ok(Decision::NoOpinion(_)) => "no-opinion",
+            Err(_) => "error",
+        };
+        self.measured.authorized(result, self.clock.now() - begun);
+        decision
+    }
+
+    async fn ask(&self, user: &User, verb: &str, path: &str) -> Result<Decision, String> {
+        if user.groups.iter().any(|it| it == MASTERS) || self.open.contains(path) {
+            return Ok(Decision::Allowed);
+        }
+        match &self.reviews {
+            Some(reviews) => reviews.decide(user, verb, path).await,
+            None => Ok(Decision::NoOpinion(String::new())),
+        }
+    }
+}
+
+impl Reviews {
+    pub(crate) fn new(reviewer: Reviewer, allowed_ttl: Duration, refused_ttl: Duration, clock: Clock) -> Self {
+        Self { reviewer: Arc::new(reviewer), asked: Asked::new(MOST, clock), allowed_ttl, refused_ttl }
+    }
+
+    async fn decide(&self, user: &User, verb: &str, path: &str) -> Result<Decision, String> {
+        let User { name, uid, groups, extra } = user;
+        let spec = Spec { non_resource_attributes: Attributes { path, verb }, user: name, uid, groups, extra };
+        let spec = serde_json::to_string(&spec).map_err(|err| format!("cannot ask about {path:?}: {err}"))?;
+        let mut key: Key = [0; 32];
+        key.copy_from_slice(digest::digest(&digest::SHA256, spec.as_bytes()).as_ref());
+        let ttls = if spec.len() < LONGEST { (self.allowed_ttl, self.refused_ttl) } else { Default::default() };
+        let reviewer = self.reviewer.clone();
+        self.asked.get(key, || review(reviewer, spec, ttls).boxed()).await.map_err(|why| why.to_string())
+    }
+}
+
+async fn review(reviewer: Arc<Reviewer>, spec: String, ttls: (Duration, Duration)) -> Fresh<Outcome> {
+    let (allowed_ttl, refused_ttl) = ttls;
+    let spec = match serde_json::value::RawValue::from_string(spec) {
+        Ok(spec) => spec,
+        Err(err) => return (Err(Arc::from(err.to_string())), Duration::ZERO),
+    };
+    let question = json!({ "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec });
+    match reviewer.ask::<Answer>(&question).await {
+        Ok(Answer { status: Status { allowed: true, denied: true, .. } }) => {
+            (Err(Arc::from("the API server both allows and denies it")), Duration::ZERO)
+        }
+        Ok(Answer { status: Status { allowed: true, .. } }) => (Ok(Decision::Allowed), allowed_ttl),
+        Ok(Answer { status: Status { denied: true, reason, .. } }) => (Ok(Decision::Denied(reason)), refused_ttl),
+        Ok(Answer { status: Status { reason, .. } }) => (Ok(Decision::NoOpinion(reason)), refused_ttl),
+        Err(why) => (Err(Arc::from(why)), Duration::ZERO),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(typed: &[&str]) -> Result<OpenPaths, String> {
+        OpenPaths::parse(&typed.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn acceptance_shell_020_open_paths_are_whole_or_end_in_a_star() {
+        let paths = open(&["/healthz", "readyz", "/debug/*"]).unwrap();
+        for (path, want) in [
+            ("/healthz", true),
+            ("/readyz", true),
+            ("/healthz/etcd", false),
+            ("/debug/", true),
+            ("/debug/pprof/heap", true),
+            ("/debug", false),
+            ("/metrics", false),
+            ("/", false),
+            ("/healthz/../metrics", false),
+        ] {
+            assert_eq!(paths.contains(path), want, "{path}");
+        }
+        assert!(open(&["/*"]).unwrap().contains("/anything"));
+        for bad in ["/a*b", "/*/x", "/a**"] {
+            assert!(open(&[bad]).unwrap_err().contains("only trailing * allowed"), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Connections: accepted, bounded, and driven to their end.
+
+use std::{net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+
+use axum::{Router, body::Body};
+use clock::Clock;
+use hyper::{
+    Request,
+    body::Incoming,
+    server::conn::{http1, http2},
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rustls_pki_types::CertificateDer;
+use tasks::Spawner;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    time::{sleep, timeout},
+};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
+
+use crate::{
+    layers::{Holding, Peer, REQUEST},
+    places::{Place, Places},
+    tls::Tls,
+};
+
+/// A handshake that takes longer is given up.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// The head of a request that takes longer is given up, and so is a connection without requests; as upstream.
+const HEAD: Duration = Duration::from_secs(32);
+/// After this a connection ends when it is idle; clients open another.
+const AGE: Duration = Duration::from_secs(600);
+/// How often a connection is looked at that is slow to take its answer.
+const LOOK: Duration = Duration::from_secs(5);
+/// Connections in all.
+pub(crate) const MOST: usize = 128;
+/// Of one request: a token, and room to spare.
+const HEADERS: usize = 64 << 10;
+/// Go's.
+const STREAMS: u32 = 250;
+/// Of one HTTP/2 connection towards a client that does not read.
+const SEND_BUFFER: usize = 64 << 10;
+
+/// What all connections share.
+pub(crate) struct Server {
+    pub(crate) tls: Arc<Tls>,
+    pub(crate) pages: Router,
+    pub(crate) spawner: Spawner,
+    pub(crate) clock: Clock,
+    /// 0: as Go.
+    pub(crate) streams: u32,
+}
+
+impl Server {
+    /// Accepts until the scope ends.
+    pub(crate) async fn accept(self: Arc<Self>, listener: TcpListener) {
+        let places = Places::new(MOST, self.clock.clone());
+        loop {
+            match listener.accept().await {
+                Ok((stream, from)) => {
+                    let (server, place) = (self.clone(), places.take(from.ip().to_canonical()));
+                    self.spawner.spawn("serve-connection", async move { server.connection(stream, from, place).await });
+                }
+                Err(err) => {
+                    // Out of file descriptors, most likely: trying at once would only spin.
+                    tracing::warn!(%err, "cannot accept a connection");
+                    sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+
+    async fn connection(self: Arc<Self>, stream: TcpStream, from: SocketAddr, place: Arc<Place>) {
+        let lost = place.clone();
+        tokio::select! {
+            biased;
+            () = lost.lost() => {}
+            () = self.shaken(stream, from, place) => {}
+        }
+    }
+
+    async fn shaken(&self, stream: TcpStream, from: SocketAddr, place: Arc<Place>) {
+        // An answer is one or two writes: waiting to join them with more only costs time.
+        let _ = stream.set_nodelay(true);
+        let address = stream.local_addr().ok().map(|it| it.ip());
+        let acceptor = TlsAcceptor::from(self.tls.config(address));
+        match timeout(HANDSHAKE, acceptor.accept(stream)).await {
+            Ok(Ok(stream)) => self.serve(stream, place).await,
+            Ok(Err(err)) => tracing::debug!(%from, %err, "TLS handshake failed"),
+            Err(_) => tracing::debug!(%from, "TLS handshake took too long"),
+        }
+    }
+
+    async fn serve(&self, stream: TlsStream<TcpStream>, place: Arc<Place>) {
+        let session = stream.get_ref().1;
+        let chain: Vec<CertificateDer<'static>> = session.peer_certificates().unwrap_or_default().to_vec();
+        let http2 = session.alpn_protocol() == Some(b"h2");
+        let retire = CancellationToken::new();
+        let peer = Peer { chain: chain.into(), retire: retire.clone() };
+        let (pages, doing) = (self.pages.clone(), place.clone());
+        let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+            let doing = doing.begin();
+            let mut request = request.map(Body::new);
+            request.extensions_mut().insert(peer.clone());
+            let answer = pages.clone().oneshot(request);
+            async move { answer.await.map(|it| it.map(|inner| Holding { inner, _held: doing })) }
+        });
+        let io = TokioIo::new(stream);
+        // A client that goes away mid-request is its own business.
+        if http2 {
+            let mut server = http2::Builder::new(InScope(self.spawner.clone()));
+            server.timer(TokioTimer::new()).keep_alive_interval(HEAD).keep_alive_timeout(HANDSHAKE);
+            server.max_concurrent_streams(if self.streams == 0 { STREAMS } else { self.streams });
+            server.max_header_list_size(u32::try_from(HEADERS).unwrap_or(u32::MAX)).max_send_buf_size(SEND_BUFFER);
+            let mut connection = pin!(server.serve_connection(io, service));
+            tokio::select! {
+                biased;
+                _ = &mut connection => return,
+                () = self.ends(&place, &retire) => connection.as_mut().graceful_shutdown(),
+            }
+            self.last_words(connection, &place).await;
+        } else {
+            let mut server = http1::Builder::new();
+            server.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(HEADERS);
+            // For eyes and scripts that know them so.
+            server.title_case_headers(true);
+            let mut connection = pin!(server.serve_connection(io, service));
+            tokio::select! {
+                biased;
+                _ = &mut connection => return,
+                () = self.ends(&place, &retire) => connection.as_mut().graceful_shutdown(),
+            }
+            self.last_words(connection, &place).await;
+        }
+    }
+
+    /// Ends when the connection has had its time, or one of its answers has.
+    async fn ends(&self, place: &Place, retire: &CancellationToken) {
+        tokio::select! {
+            biased;
+            () = retire.cancelled() => {}
+            () = self.overdue(place) => {}
+            () = sleep(AGE) => {}
+        }
+    }
+
+    /// Lets what is under way end, unless that takes too long.
+    async fn last_words<E>(&self, connection: impl Future<Output = Result<(), E>>, place: &Place) {
+        tokio::select! {
+            biased;
+            _ = connection => {}
+            () = self.overdue(place) => {}
+            () = sleep(REQUEST + HEAD) => {}
+        }
+    }
+
+    /// Ends when an answer was there in time but its client does not take it.
+    async fn overdue(&self, place: &Place) {
+        loop {
+            sleep(LOOK).await;
+            if place.oldest().is_some_and(|begun| self.clock.now() - begun > REQUEST + LOOK) {
+                return;
+            }
+        }
+    }
+}
+
+/// Runs the streams of an HTTP/2 connection as tasks of the scope.
+#[derive(Clone)]
+struct InScope(Spawner);
+
+impl<F> hyper::rt::Executor<F> for InScope
+where
+    F: Future + Send + 'static,
+{
+    fn execute(&self, future: F) {
+        self.0.spawn("serve-stream", async move {
+            future.await;
+        });
+    }
+}

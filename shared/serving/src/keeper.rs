@@ -1,0 +1,265 @@
+//! Keeps what is believed as fresh as files and cluster say.
+
+use std::{sync::Arc, time::Duration};
+
+use client::Api;
+use clock::{Clock, Instant};
+use tokio::sync::watch;
+
+use crate::{
+    AuthenticationOptions, ServeError,
+    files::Files,
+    lookup::{self, Said},
+    tls::{Sources, Tls},
+    trust::{Bundle, Proxies, Trust},
+};
+
+/// How often files are read again.
+const FILES: Duration = Duration::from_secs(5);
+/// How often the cluster is asked again.
+const CLUSTER: Duration = Duration::from_secs(30);
+/// What the cluster did not say at the start is wanted sooner.
+const CLUSTER_MISSING: Duration = Duration::from_secs(5);
+
+/// Where the authorities of client certificates come from.
+pub(crate) struct Truster {
+    client_file: Option<Files<Bundle>>,
+    proxy_file: Option<Files<Bundle>>,
+    cluster: Option<Cluster>,
+    trust: watch::Sender<Arc<Trust>>,
+    clock: Clock,
+}
+
+struct Cluster {
+    api: Api,
+    /// Which of the two the cluster decides.
+    clients: bool,
+    proxies: bool,
+    ask_at: Instant,
+    told: Option<String>,
+}
+
+impl Truster {
+    /// # Errors
+    /// A file that cannot be used; a cluster that does not answer, unless that is tolerated.
+    pub(crate) async fn open(
+        options: &AuthenticationOptions,
+        api: Option<Api>,
+        clock: Clock,
+    ) -> Result<(Self, watch::Receiver<Arc<Trust>>), ServeError> {
+        let mut trust = Trust::default();
+        let mut client_file = None;
+        if let Some(path) = &options.client_authorities {
+            let (files, bundle) = Files::open("--client-ca-file", vec![path.clone()], Box::new(bundle)).await?;
+            (client_file, trust.clients) = (Some(files), Some(bundle));
+        }
+        let mut proxy_file = None;
+        if let Some(path) = &options.proxy_authorities {
+            let flag = "--requestheader-client-ca-file";
+            let (files, bundle) = Files::open(flag, vec![path.clone()], Box::new(bundle)).await?;
+            let (allowed, headers) = (options.proxy_names.clone(), options.proxy_headers.clone());
+            (proxy_file, trust.proxies) = (Some(files), Some(Proxies { authorities: Some(bundle), allowed, headers }));
+        }
+        let (clients, proxies) = (client_file.is_none(), proxy_file.is_none());
+        let mut cluster = None;
+        if !options.skip_lookup && (clients || proxies) {
+            match api {
+                Some(api) => {
+                    let ask_at = clock.now();
+                    let mut asked = Cluster { api, clients, proxies, ask_at, told: None };
+                    asked.begin(&mut trust, options.tolerate_lookup_failure, &clock).await?;
+                    cluster = Some(asked);
+                }
+                None => tracing::warn!(
+                    "no --authentication-kubeconfig was given: the cluster is not asked whose client certificates count"
+                ),
+            }
+        }
+        let (trust, seen) = watch::channel(Arc::new(trust));
+        Ok((Self { client_file, proxy_file, cluster, trust, clock }, seen))
+    }
+
+    /// Looks again; true when something is believed now that was not.
+    async fn refresh(&mut self) -> bool {
+        let mut trust = Trust::clone(&self.trust.borrow());
+        let mut changed = false;
+        if let Some(bundle) = refreshed(&mut self.client_file).await {
+            trust.clients = Some(bundle);
+            changed = true;
+        }
+        if let Some(bundle) = refreshed(&mut self.proxy_file).await {
+            if let Some(proxies) = &mut trust.proxies {
+                proxies.authorities = Some(bundle);
+            }
+            changed = true;
+        }
+        if let Some(cluster) = &mut self.cluster {
+            changed |= cluster.refresh(&mut trust, &self.clock).await;
+        }
+        if changed {
+            self.trust.send_replace(Arc::new(trust));
+        }
+        changed
+    }
+}
+
+impl Cluster {
+    /// The first question, on which the start depends.
+    async fn begin(&mut self, trust: &mut Trust, tolerate: bool, clock: &Clock) -> Result<(), ServeError> {
+        match lookup::ask(&self.api).await {
+            Ok(said) => {
+                self.apply(said, trust);
+                self.ask_at = clock.now() + CLUSTER;
+            }
+            Err(why) if tolerate => {
+                tracing::warn!(
+                    why,
+                    "the cluster does not say whose client certificates count; all may be anonymous until it does"
+                );
+                self.told = Some(why);
+                self.ask_at = clock.now() + CLUSTER_MISSING;
+            }
+            Err(why) => return Err(ServeError::Lookup(why)),
+        }
+        Ok(())
+    }
+
+    async fn refresh(&mut self, trust: &mut Trust, clock: &Clock) -> bool {
+        if clock.now() < self.ask_at {
+            return false;
+        }
+        let answer = lookup::ask(&self.api).await;
+        self.ask_at = clock.now() + if answer.is_ok() { CLUSTER } else { CLUSTER_MISSING };
+        match answer {
+            Ok(said) => {
+                self.told = None;
+                self.apply(said, trust)
+            }
+            Err(why) => {
+                if self.told.as_ref() != Some(&why) {
+                    tracing::warn!(
+                        why,
+                        "cannot ask the cluster whose client certificates count; what it said before stays"
+                    );
+                    self.told = Some(why);
+                }
+                false
+            }
+        }
+    }
+
+    fn apply(&self, said: Said, trust: &mut Trust) -> bool {
+        let Said { clients, proxies } = said;
+        let before = trust.clone();
+        if self.clients {
+            trust.clients = clients;
+        }
+        if self.proxies {
+            trust.proxies = proxies;
+        }
+        before != *trust
+    }
+}
+
+/// Looks after certificates and authorities as long as we serve.
+pub(crate) struct Keeper {
+    pub(crate) certificates: Sources,
+    pub(crate) truster: Truster,
+    pub(crate) tls: Arc<Tls>,
+    pub(crate) clock: Clock,
+}
+
+impl Keeper {
+    pub(crate) async fn keep(mut self) {
+        let mut next = self.clock.now();
+        loop {
+            next += FILES;
+            tokio::time::sleep_until(next).await;
+            let certificates = self.certificates.refresh().await;
+            if self.truster.refresh().await || certificates {
+                let subjects = self.truster.trust.borrow().subjects();
+                self.tls.replace(self.certificates.certificates(), subjects);
+            }
+            next = next.max(self.clock.now());
+        }
+    }
+}
+
+fn bundle(contents: &[Vec<u8>]) -> Result<Bundle, String> {
+    Bundle::read(contents.first().map(Vec::as_slice).unwrap_or_default())
+}
+
+async fn refreshed(files: &mut Option<Files<Bundle>>) -> Option<Bundle> {
+    files.as_mut()?.refresh().await
+}
+
+#[cfg(test)]
+mod tests {
+    use parking_lot::Mutex;
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::{Authority, answer, api, authentication};
+
+    /// A cluster that says `*said`, or is down.
+    fn cluster(said: &Arc<Mutex<Option<String>>>) -> Api {
+        let said = said.clone();
+        api(move |_, _| match &*said.lock() {
+            Some(pem) => answer(200, &json!({ "data": { "client-ca-file": pem } })),
+            None => answer(500, &json!({ "code": 500, "message": "down" })),
+        })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cluster_that_does_not_answer_ends_the_start_unless_that_is_tolerated() {
+        let said = Arc::new(Mutex::new(None));
+        let mut options = authentication();
+        options.skip_lookup = false;
+        let open = async |options: &_| Truster::open(options, Some(cluster(&said)), Clock::system()).await;
+        let err = open(&options).await.err().unwrap().to_string();
+        assert!(err.contains("extension-apiserver-authentication") && err.contains("tolerate"), "{err}");
+
+        options.tolerate_lookup_failure = true;
+        let (mut truster, trust) = open(&options).await.unwrap();
+        assert!(trust.borrow().subjects().is_none());
+        // It is asked again until it answers, and again when its answer may have changed.
+        for name in ["first", "second"] {
+            *said.lock() = Some(Authority::new(name).pem());
+            assert!(!truster.refresh().await, "not so soon");
+            tokio::time::advance(CLUSTER).await;
+            assert!(truster.refresh().await);
+            let subjects = trust.borrow().subjects().unwrap();
+            assert!(String::from_utf8_lossy(subjects[0].as_ref()).contains(name));
+        }
+        // What it said stays when it says nothing.
+        *said.lock() = None;
+        tokio::time::advance(CLUSTER).await;
+        assert!(!truster.refresh().await && trust.borrow().subjects().is_some());
+    }
+
+    #[tokio::test]
+    async fn a_file_comes_before_the_cluster_and_is_read_again() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("ca.crt");
+        std::fs::write(&path, Authority::new("file").pem()).unwrap();
+        let said = Arc::new(Mutex::new(Some(Authority::new("cluster").pem())));
+        let mut options = authentication();
+        (options.skip_lookup, options.client_authorities) = (false, Some(path.clone()));
+        let (mut truster, trust) = Truster::open(&options, Some(cluster(&said)), Clock::system()).await.unwrap();
+        assert_eq!(trust.borrow().subjects().unwrap().len(), 1);
+        std::fs::write(&path, "half").unwrap();
+        assert!(!truster.refresh().await);
+        std::fs::write(&path, Authority::new("renewed").pem()).unwrap();
+        assert!(truster.refresh().await);
+        let subjects = trust.borrow().subjects().unwrap();
+        assert!(String::from_utf8_lossy(subjects[0].as_ref()).contains("renewed"));
+    }
+
+    #[tokio::test]
+    async fn a_file_without_authorities_is_an_error_with_its_flag() {
+        let mut options = authentication();
+        options.client_authorities = Some("/gone/ca.crt".into());
+        let err = Truster::open(&options, None, Clock::system()).await.err().unwrap().to_string();
+        assert!(err.contains("--client-ca-file") && err.contains("/gone/ca.crt"), "{err}");
+    }
+}

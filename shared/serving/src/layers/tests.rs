@@ -1,0 +1,180 @@
+use axum::routing::get;
+use http_body_util::BodyExt as _;
+use metrics::Metrics;
+use serde_json::json;
+use tokio::sync::watch;
+use tower::ServiceExt as _;
+
+use super::*;
+use crate::{
+    OpenPaths,
+    authentication::{TOKENS, Tokens},
+    authorization::{self, Reviews},
+    measured::Measured,
+    review::Reviewer,
+    testing::{answer, api, text},
+    trust::Trust,
+};
+
+const TTL: Duration = Duration::from_secs(10);
+
+/// How the API server is.
+#[derive(Clone, Copy, PartialEq)]
+enum Server {
+    Well,
+    Down,
+    Absent,
+}
+
+/// Tokens are names; `monitor` may get /metrics, and nobody else anything.
+fn gate(server: Server, open: &[&str]) -> (Arc<Gate>, Metrics) {
+    let (clock, metrics) = (Clock::system(), Metrics::new());
+    let measured = Arc::new(Measured::new(&metrics));
+    let api = (server != Server::Absent).then(|| {
+        api(move |path, question| {
+            if server == Server::Down {
+                return answer(400, &json!({ "code": 400, "message": "it is down" }));
+            }
+            if path == authorization::PATH {
+                let spec = &question["spec"];
+                let asked = (&spec["user"], &spec["nonResourceAttributes"]);
+                let allowed = asked == (&json!("monitor"), &json!({ "path": "/metrics", "verb": "get" }));
+                return answer(201, &json!({ "status": { "allowed": allowed } }));
+            }
+            let name = question["spec"]["token"].clone();
+            let groups = if name == "root" { json!(["system:masters"]) } else { json!([]) };
+            let status = json!({ "authenticated": name != "bad", "user": { "username": name, "groups": groups } });
+            answer(201, &json!({ "status": status }))
+        })
+    });
+    let reviewer = |api, path, name| Reviewer::new(api, path, name, &metrics, clock.clone(), 1);
+    let tokens = api.clone().map(|it| Tokens::new(reviewer(it, TOKENS, "authn"), TTL, clock.clone(), measured.clone()));
+    let reviews = api.map(|it| Reviews::new(reviewer(it, authorization::PATH, "authz"), TTL, TTL, clock.clone()));
+    let (_, trust) = watch::channel(Arc::new(Trust::default()));
+    let authentication = Authentication { trust, tokens, clock: clock.clone(), measured: measured.clone() };
+    let open = OpenPaths::parse(&open.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>()).unwrap();
+    let authorization = Authorization { open, reviews, clock: clock.clone(), measured };
+    (Gate::new(authentication, authorization, clock), metrics)
+}
+
+fn pages() -> Router {
+    Router::new()
+        .route("/healthz", get(|| async { "ok" }))
+        .route("/metrics", get(|| async { "numbers" }))
+        .route("/panic", get(|| async { if true { panic!("on purpose") } else { "" } }))
+        .route("/slow", get(|| async { std::future::pending::<&str>().await }))
+        .route("/echo", axum::routing::put(|body: String| async { body }))
+        .route("/cached", get(|| async { ([("cache-control", "max-age=1")], "") }))
+}
+
+fn request(path: &str, token: Option<&str>) -> Request {
+    let request = http::Request::get(path);
+    let request = match token {
+        Some(token) => request.header("authorization", format!("Bearer {token}")),
+        None => request,
+    };
+    request.body(Body::empty()).unwrap()
+}
+
+async fn code(pages: &Router, path: &str, token: Option<&str>) -> u16 {
+    pages.clone().oneshot(request(path, token)).await.unwrap().status().as_u16()
+}
+
+const PROBES: &[&str] = &["/healthz", "/readyz", "/livez"];
+
+#[tokio::test]
+async fn acceptance_shell_019_probes_are_everybodys_and_the_rest_is_for_whom_the_server_allows() {
+    let (gate, metrics) = gate(Server::Well, PROBES);
+    let pages = gate.protect(pages());
+    for (path, token, want) in [
+        ("/healthz", None, 200),
+        ("/metrics", None, 403),
+        ("/metrics", Some("monitor"), 200),
+        ("/metrics", Some("jane"), 403),
+        ("/metrics", Some("bad"), 401),
+        ("/healthz", Some("bad"), 401),
+        ("/%6detrics", Some("monitor"), 404),
+        ("/nothing", Some("root"), 404),
+        ("/nothing", None, 403),
+    ] {
+        assert_eq!(code(&pages, path, token).await, want, "{path} {token:?}");
+    }
+    // What was decided is remembered.
+    let asked =
+        |metrics: &Metrics| metrics.encode().contains("apiserver_delegated_authz_request_total{code=\"201\"} 4");
+    assert!(asked(&metrics), "{}", metrics.encode());
+    assert_eq!(code(&pages, "/metrics", Some("monitor")).await, 200);
+    assert!(asked(&metrics));
+}
+
+#[tokio::test]
+async fn acceptance_shell_020_what_is_open_is_everybodys() {
+    let pages = gate(Server::Well, &["/healthz", "/metrics"]).0.protect(pages());
+    assert_eq!(code(&pages, "/metrics", None).await, 200);
+}
+
+#[tokio::test]
+async fn acceptance_shell_021_without_an_authorizer_only_open_paths_are_served() {
+    let pages = gate(Server::Absent, PROBES).0.protect(pages());
+    for (path, want) in [("/healthz", 200), ("/metrics", 403)] {
+        assert_eq!(code(&pages, path, None).await, want);
+        // Nobody can say whose the token is: anonymous, as upstream.
+        assert_eq!(code(&pages, path, Some("monitor")).await, want);
+    }
+}
+
+#[tokio::test]
+async fn acceptance_shell_022_with_the_authorizer_down_probes_go_on_and_the_rest_is_an_error() {
+    let pages = gate(Server::Down, PROBES).0.protect(pages());
+    assert_eq!(code(&pages, "/healthz", None).await, 200);
+    let answer = pages.oneshot(request("/metrics", None)).await.unwrap();
+    assert_eq!(answer.status(), 500);
+    let text = text(answer).await;
+    assert!(text.starts_with("Internal Server Error: \"/metrics\": ") && text.contains("it is down"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_a_late_answer_and_a_large_body_are_answered() {
+    let pages = gate(Server::Well, &["/*"]).0.protect(pages());
+    assert_eq!(code(&pages, "/panic", None).await, 500);
+    let late = pages.clone().oneshot(request("/slow", None)).await.unwrap();
+    assert_eq!((late.status().as_u16(), &late.headers()["connection"]), (504, &HeaderValue::from_static("close")));
+    for (size, want) in [(BODY, 200), (BODY + 1, 413)] {
+        let put = |announced| {
+            let request = http::Request::put("/echo");
+            let request = if announced { request.header("content-length", size) } else { request };
+            request.body(Body::from("x".repeat(size))).unwrap()
+        };
+        for announced in [true, false] {
+            let answer = pages.clone().oneshot(put(announced)).await.unwrap();
+            assert_eq!(answer.status(), want, "{size} {announced}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_cached_unless_a_page_says_so() {
+    let pages = gate(Server::Well, &["/*"]).0.protect(pages());
+    for (path, want) in [("/healthz", "no-cache, private"), ("/nothing", "no-cache, private"), ("/cached", "max-age=1")]
+    {
+        let answer = pages.clone().oneshot(request(path, None)).await.unwrap();
+        assert_eq!(answer.headers()["cache-control"], want, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn who_keeps_every_place_busy_does_not_keep_probes_out() {
+    let (gate, _) = gate(Server::Well, PROBES);
+    let pages = gate.clone().protect(pages());
+    // Answers that nobody reads.
+    let mut unread = Vec::new();
+    for _ in 0..MOST_REQUESTS {
+        unread.push(pages.clone().oneshot(request("/metrics", Some("monitor"))).await.unwrap());
+    }
+    assert_eq!(code(&pages, "/metrics", Some("monitor")).await, 429);
+    assert_eq!(code(&pages, "/healthz", None).await, 200);
+    for answer in unread {
+        answer.into_body().collect().await.unwrap();
+    }
+    assert_eq!(code(&pages, "/metrics", Some("monitor")).await, 200);
+}

@@ -1,0 +1,111 @@
+//! What the cluster says about client certificates: configmap kube-system/extension-apiserver-authentication.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use client::Api;
+use serde::Deserialize;
+use tokio::time::timeout;
+
+use crate::trust::{Bundle, Proxies, ProxyHeaders};
+
+const PATH: &str = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
+/// What the messages call it.
+const NAME: &str = "configmap/extension-apiserver-authentication in kube-system";
+/// Longer than a healthy server ever takes.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What it says.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Said {
+    pub(crate) clients: Option<Bundle>,
+    pub(crate) proxies: Option<Proxies>,
+}
+
+#[derive(Deserialize)]
+struct ConfigMap {
+    #[serde(default)]
+    data: BTreeMap<String, String>,
+}
+
+/// Asks the cluster.
+///
+/// # Errors
+/// Why it could not be read, or which key is wrong.
+pub(crate) async fn ask(api: &Api) -> Result<Said, String> {
+    let answer = timeout(PATIENCE, api.read(PATH, "application/json")).await;
+    let answer = answer.map_err(|_| format!("{NAME}: no answer within {PATIENCE:?}"))?;
+    let answer = answer.map_err(|err| format!("{NAME}: {err}"))?;
+    let ConfigMap { data } = serde_json::from_slice(&answer).map_err(|err| format!("{NAME}: {err}"))?;
+    understand(&data)
+}
+
+fn understand(data: &BTreeMap<String, String>) -> Result<Said, String> {
+    let wrong = |key: &str, why: String| format!("{NAME}: {key}: {why}");
+    let bundle = |key: &str| match data.get(key).filter(|it| !it.is_empty()) {
+        Some(pem) => Bundle::read(pem.as_bytes()).map(Some).map_err(|why| wrong(key, why)),
+        None => Ok(None),
+    };
+    let list = |key: &str| match data.get(key).filter(|it| !it.is_empty()) {
+        Some(text) => serde_json::from_str::<Vec<String>>(text).map_err(|err| wrong(key, err.to_string())),
+        None => Ok(Vec::new()),
+    };
+    let headers = ProxyHeaders {
+        username: list("requestheader-username-headers")?,
+        uid: list("requestheader-uid-headers")?,
+        group: list("requestheader-group-headers")?,
+        extra_prefix: list("requestheader-extra-headers-prefix")?,
+    };
+    if let Some(name) = headers.invalid() {
+        return Err(wrong("requestheader-*", format!("{name:?} is no header's name")));
+    }
+    let proxies = Proxies {
+        authorities: bundle("requestheader-client-ca-file")?,
+        allowed: list("requestheader-allowed-names")?,
+        headers,
+    };
+    Ok(Said { clients: bundle("client-ca-file")?, proxies: Some(proxies) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Authority;
+
+    fn data(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn the_configmap_of_a_kubeadm_cluster_is_understood() {
+        let (clients, proxies) = (Authority::new("clients").pem(), Authority::new("proxies").pem());
+        let said = understand(&data(&[
+            ("client-ca-file", &clients),
+            ("requestheader-client-ca-file", &proxies),
+            ("requestheader-allowed-names", r#"["front-proxy-client"]"#),
+            ("requestheader-extra-headers-prefix", r#"["X-Remote-Extra-"]"#),
+            ("requestheader-group-headers", r#"["X-Remote-Group"]"#),
+            ("requestheader-uid-headers", r#"["X-Remote-Uid"]"#),
+            ("requestheader-username-headers", r#"["X-Remote-User"]"#),
+        ]))
+        .unwrap();
+        assert!(said.clients.is_some());
+        let proxies = said.proxies.unwrap();
+        assert!(proxies.authorities.is_some());
+        assert_eq!(proxies.allowed, ["front-proxy-client"]);
+        assert_eq!(proxies.headers.username, ["X-Remote-User"]);
+    }
+
+    #[test]
+    fn missing_keys_believe_nobody_and_broken_ones_are_named() {
+        let said = understand(&BTreeMap::new()).unwrap();
+        assert!(said.clients.is_none() && said.proxies.unwrap().authorities.is_none());
+        for (key, value) in [
+            ("client-ca-file", "nonsense"),
+            ("requestheader-allowed-names", "front-proxy"),
+            ("requestheader-username-headers", r#"["a b"]"#),
+        ] {
+            let err = understand(&data(&[(key, value)])).unwrap_err();
+            assert!(err.contains(key.split_once('-').unwrap().0) && err.contains("kube-system"), "{err}");
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! One question to the API server, asked again where that helps.
+
+use std::time::Duration;
+
+use axum::body::Bytes;
+use client::{Api, ApiError};
+use clock::Clock;
+use metrics::{HistogramVec, IntCounterVec, Metrics};
+use parking_lot::Mutex;
+use serde::{Serialize, de::DeserializeOwned};
+use tokio::time::timeout;
+
+/// As upstream: 500 ms × 1.5 with a jitter of 0.2, five tries in all.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const FACTOR: f64 = 1.5;
+const JITTER: f64 = 0.2;
+const TRIES: u32 = 5;
+/// One try.
+const ATTEMPT: Duration = Duration::from_secs(10);
+const BUCKETS: &[f64] = &[0.25, 0.5, 0.7, 1.0, 1.5, 3.0, 5.0, 10.0];
+
+/// Asks one kind of review.
+pub(crate) struct Reviewer {
+    api: Api,
+    path: &'static str,
+    clock: Clock,
+    rng: Mutex<fastrand::Rng>,
+    total: IntCounterVec,
+    duration: HistogramVec,
+}
+
+impl Reviewer {
+    /// `name` is `authn` or `authz`, as in the metrics' names.
+    pub(crate) fn new(api: Api, path: &'static str, name: &str, metrics: &Metrics, clock: Clock, seed: u64) -> Self {
+        let prefix = format!("apiserver_delegated_{name}_request");
+        Self {
+            api,
+            path,
+            clock,
+            rng: Mutex::new(fastrand::Rng::with_seed(seed)),
+            total: metrics.counters(
+                &format!("{prefix}_total"),
+                "[ALPHA] Number of HTTP requests partitioned by status code.",
+                &["code"],
+            ),
+            duration: metrics.histograms(
+                &format!("{prefix}_duration_seconds"),
+                "[ALPHA] Request latency in seconds. Broken down by status code.",
+                &["code"],
+                BUCKETS,
+            ),
+        }
+    }
+
+    /// # Errors
+    /// What the last try said.
+    pub(crate) async fn ask<A: DeserializeOwned>(&self, question: &impl Serialize) -> Result<A, String> {
+        let mut pause = FIRST_PAUSE;
+        for tries_left in (0..TRIES).rev() {
+            match self.attempt(question).await {
+                Ok(answer) => {
+                    return serde_json::from_slice(&answer).map_err(|err| format!("answer to {}: {err}", self.path));
+                }
+                Err(err) if tries_left == 0 || !helps(&err) => return Err(format!("{}: {err}", self.path)),
+                Err(_) => {}
+            }
+            let jitter = self.rng.lock().f64() * JITTER;
+            tokio::time::sleep(pause.mul_f64(1.0 + jitter)).await;
+            pause = pause.mul_f64(FACTOR);
+        }
+        Err(format!("{}: no answer", self.path))
+    }
+
+    async fn attempt(&self, question: &impl Serialize) -> Result<Bytes, ApiError> {
+        let begun = self.clock.now();
+        let late = |_| Err(ApiError::unknown(format!("no answer within {ATTEMPT:?}")));
+        let answer = timeout(ATTEMPT, self.api.ask(self.path, question)).await.unwrap_or_else(late);
+        let code = match &answer {
+            // What the server says to a review that it stores nowhere.
+            Ok(_) => "201".to_owned(),
+            Err(err) => err.status().map_or_else(|| "<error>".to_owned(), |it| it.code.to_string()),
+        };
+        self.total.with_label_values(&[&code]).inc();
+        self.duration.with_label_values(&[&code]).observe((self.clock.now() - begun).as_secs_f64());
+        answer
+    }
+}
+
+/// True where the same question may be answered a moment later. Nobody waits for a server to which no connection can be
+/// made: whoever asked is told at once.
+fn helps(err: &ApiError) -> bool {
+    match err {
+        ApiError::Busy { .. } => true,
+        ApiError::Unknown { status: Some(status), .. } => matches!(status.code, 500 | 504),
+        // The connection broke.
+        ApiError::Unknown { status: None, .. } => true,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    };
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::testing::{answer, api};
+
+    async fn tries(code: u16) -> (u32, Result<Value, String>, String) {
+        let calls = Arc::new(AtomicU32::new(0));
+        let counted = calls.clone();
+        let api = api(move |_, _| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            answer(code, &json!({ "code": code, "message": "so it is" }))
+        });
+        let metrics = Metrics::new();
+        let reviewer = Reviewer::new(api, "/apis/x/v1/reviews", "authz", &metrics, Clock::system(), 1);
+        let result = reviewer.ask(&json!({})).await;
+        (calls.load(Ordering::SeqCst), result, metrics.encode())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_what_may_pass_is_asked_again() {
+        for (code, want) in [(201, 1), (403, 1), (422, 1), (429, 5), (500, 5), (504, 5), (503, 1)] {
+            let (calls, result, metrics) = tries(code).await;
+            assert_eq!(calls, want, "{code}");
+            assert_eq!(result.is_ok(), code == 201, "{code}");
+            let line = format!("apiserver_delegated_authz_request_total{{code=\"{code}\"}} {want}");
+            assert!(metrics.contains(&line), "{metrics}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_pauses_grow_as_upstreams() {
+        let clock = Clock::system();
+        let begun = clock.now();
+        let _ = tries(500).await;
+        let took = (clock.now() - begun).as_secs_f64();
+        let least = 0.5 * (1.0 + 1.5 + 2.25 + 3.375);
+        assert!(took > least && took < least * 1.21, "{took}");
+    }
+}

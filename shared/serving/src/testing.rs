@@ -1,0 +1,123 @@
+//! Authorities, certificates and API servers for tests.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::response::Response as AxumResponse;
+use client::{Api, Body, Clients, Connection, Environment, Limits, Term, Transport};
+use clock::Clock;
+use http::{Request, Response};
+use http_body_util::{BodyExt as _, Full};
+use metrics::Metrics;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+};
+use rustls_pki_types::CertificateDer;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use crate::{AuthenticationOptions, ProxyHeaders};
+
+/// A certificate authority.
+pub(crate) struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    pem: String,
+}
+
+/// A signed certificate.
+pub(crate) struct Signed {
+    pub(crate) certificate: CertificateDer<'static>,
+}
+
+fn named(name: &str, groups: &[&str]) -> CertificateParams {
+    let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, name);
+    for group in groups {
+        params.distinguished_name.push(DnType::OrganizationName, *group);
+    }
+    params
+}
+
+impl Authority {
+    pub(crate) fn new(name: &str) -> Self {
+        let mut params = named(name, &[]);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        let key = KeyPair::generate().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        Self { issuer: Issuer::new(params, key), pem }
+    }
+
+    pub(crate) fn pem(&self) -> String {
+        self.pem.clone()
+    }
+
+    /// A client; one group at most, as the generator keeps one value of a kind.
+    pub(crate) fn client(&self, name: &str, groups: &[&str]) -> Signed {
+        self.sign(named(name, groups), ExtendedKeyUsagePurpose::ClientAuth)
+    }
+
+    pub(crate) fn client_with_uid(&self, name: &str, uid: &str) -> Signed {
+        let mut params = named(name, &[]);
+        params.distinguished_name.push(DnType::CustomDnType(vec![1, 3, 6, 1, 4, 1, 57683, 2]), uid);
+        self.sign(params, ExtendedKeyUsagePurpose::ClientAuth)
+    }
+
+    pub(crate) fn server(&self, name: &str) -> Signed {
+        self.sign(named(name, &[]), ExtendedKeyUsagePurpose::ServerAuth)
+    }
+
+    fn sign(&self, mut params: CertificateParams, usage: ExtendedKeyUsagePurpose) -> Signed {
+        params.extended_key_usages = vec![usage];
+        params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap().der().clone();
+        Signed { certificate }
+    }
+}
+
+/// An answer with a JSON body.
+pub(crate) fn answer(code: u16, body: &Value) -> Response<client::Incoming> {
+    let body = Full::new(body.to_string().into()).map_err(|never| match never {}).boxed_unsync();
+    Response::builder().status(code).body(body).unwrap()
+}
+
+/// An API server that answers path and body with whatever `say` says.
+pub(crate) fn api(say: impl Fn(&str, Value) -> Response<client::Incoming> + Send + Sync + 'static) -> Api {
+    let say = Arc::new(say);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let say = say.clone();
+        async move {
+            let (head, body) = request.into_parts();
+            let body = body.collect().await.unwrap().to_bytes();
+            Ok(say(head.uri.path(), serde_json::from_slice(&body).unwrap_or_default()))
+        }
+    });
+    let clock = Clock::system();
+    let environment = Environment {
+        clock: clock.clone(),
+        metrics: Metrics::new(),
+        term: Term::endless(clock),
+        stop: CancellationToken::new(),
+        user_agent: "test".to_owned(),
+    };
+    Clients::new(Connection::in_memory(Transport::new(service)), environment).unfenced("test", Limits::NONE)
+}
+
+/// Nobody is believed.
+pub(crate) fn authentication() -> AuthenticationOptions {
+    AuthenticationOptions {
+        client_authorities: None,
+        proxy_authorities: None,
+        proxy_names: Vec::new(),
+        proxy_headers: ProxyHeaders::default(),
+        skip_lookup: true,
+        tolerate_lookup_failure: false,
+        token_ttl: Duration::from_secs(10),
+    }
+}
+
+/// The body of an answer, as text.
+pub(crate) async fn text(answer: AxumResponse) -> String {
+    String::from_utf8(answer.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
+}

@@ -1,0 +1,221 @@
+//! Go's names for versions, cipher suites and curves, and what we have for them.
+
+use rustls::{
+    CipherSuite, SupportedCipherSuite, SupportedProtocolVersion,
+    crypto::{CryptoProvider, SupportedKxGroup, ring},
+    version::{TLS12, TLS13},
+};
+
+/// What a handshake may agree on.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    pub(crate) provider: CryptoProvider,
+    pub(crate) versions: Vec<&'static SupportedProtocolVersion>,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self { provider: ring::default_provider(), versions: vec![&TLS13, &TLS12] }
+    }
+}
+
+/// Secure by Go's word and ours. Those of TLS 1.3 are always on, as in Go.
+const SUITES: &[(&str, CipherSuite)] = &[
+    ("TLS_AES_128_GCM_SHA256", CipherSuite::TLS13_AES_128_GCM_SHA256),
+    ("TLS_AES_256_GCM_SHA384", CipherSuite::TLS13_AES_256_GCM_SHA384),
+    ("TLS_CHACHA20_POLY1305_SHA256", CipherSuite::TLS13_CHACHA20_POLY1305_SHA256),
+    ("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256),
+    ("TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384),
+    ("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305", CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256),
+    ("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256),
+    ("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256),
+    ("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384),
+    ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305", CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256),
+    ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256),
+];
+
+/// Secure by Go's word, but CBC: ours has none of them.
+const NOT_OURS: &[&str] = &[
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
+];
+
+/// Insecure by Go's own word.
+const INSECURE: &[&str] = &[
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_RC4_128_SHA",
+    "TLS_ECDHE_RSA_WITH_3DES_EDE_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256",
+    "TLS_ECDHE_RSA_WITH_RC4_128_SHA",
+    "TLS_RSA_WITH_3DES_EDE_CBC_SHA",
+    "TLS_RSA_WITH_AES_128_CBC_SHA",
+    "TLS_RSA_WITH_AES_128_CBC_SHA256",
+    "TLS_RSA_WITH_AES_128_GCM_SHA256",
+    "TLS_RSA_WITH_AES_256_CBC_SHA",
+    "TLS_RSA_WITH_AES_256_GCM_SHA384",
+    "TLS_RSA_WITH_RC4_128_SHA",
+];
+
+/// Go's CurveIDs that ours has.
+const CURVES: &[(i32, &str)] = &[(23, "CurveP256"), (24, "CurveP384"), (29, "X25519")];
+/// Go's CurveIDs that ours lacks.
+const CURVES_NOT_OURS: &[(i32, &str)] =
+    &[(25, "CurveP521"), (4587, "SecP256r1MLKEM768"), (4588, "X25519MLKEM768"), (4589, "SecP384r1MLKEM1024")];
+
+/// What was read, and what an operator should know about it.
+#[derive(Debug, Default)]
+pub struct Told {
+    /// Wrong values, naming the flag.
+    pub errors: Vec<String>,
+    /// Accepted without effect, naming the flag.
+    pub warnings: Vec<String>,
+}
+
+impl Policy {
+    /// Reads `--tls-min-version`, `--tls-cipher-suites` and `--tls-curve-preferences` as typed; empty means the default.
+    #[must_use]
+    pub fn read(min_version: &str, suites: &[String], curves: &[String]) -> (Self, Told) {
+        let (mut policy, mut told) = (Self::default(), Told::default());
+        match min_version {
+            // Nothing below TLS 1.2 is spoken.
+            "" | "VersionTLS10" | "VersionTLS11" | "VersionTLS12" => {}
+            "VersionTLS13" => policy.versions = vec![&TLS13],
+            other => told.errors.push(format!(
+                "--tls-min-version: unknown tls version {other:?}: VersionTLS10, VersionTLS11, VersionTLS12 or VersionTLS13"
+            )),
+        }
+        policy.read_suites(suites, &mut told);
+        policy.read_curves(curves, &mut told);
+        (policy, told)
+    }
+
+    fn read_suites(&mut self, typed: &[String], told: &mut Told) {
+        if typed.is_empty() {
+            return;
+        }
+        let mut wanted: Vec<CipherSuite> = Vec::new();
+        for name in typed {
+            if let Some((_, suite)) = SUITES.iter().find(|it| it.0 == name) {
+                wanted.push(*suite);
+            } else if NOT_OURS.contains(&name.as_str()) {
+                told.warnings.push(format!("--tls-cipher-suites: {name} is not offered by this binary"));
+            } else if INSECURE.contains(&name.as_str()) {
+                told.errors.push(format!("--tls-cipher-suites: {name} is insecure and not supported"));
+            } else {
+                let known: Vec<&str> = SUITES.iter().map(|it| it.0).collect();
+                let known = known.join(", ");
+                told.errors.push(format!(
+                    "--tls-cipher-suites: cipher suite {name:?} not supported or doesn't exist; known: {known}"
+                ));
+            }
+        }
+        self.provider
+            .cipher_suites
+            .retain(|it| matches!(it, SupportedCipherSuite::Tls13(_)) || wanted.contains(&it.suite()));
+        if self.provider.cipher_suites.iter().all(|it| matches!(it, SupportedCipherSuite::Tls13(_))) {
+            self.versions = vec![&TLS13];
+        }
+    }
+
+    fn read_curves(&mut self, typed: &[String], told: &mut Told) {
+        if typed.is_empty() {
+            return;
+        }
+        let mut wanted: Vec<&'static dyn SupportedKxGroup> = Vec::new();
+        for text in typed {
+            let id: Option<i32> = text.trim().parse().ok();
+            match id {
+                Some(23) => wanted.push(ring::kx_group::SECP256R1),
+                Some(24) => wanted.push(ring::kx_group::SECP384R1),
+                Some(29) => wanted.push(ring::kx_group::X25519),
+                _ => match CURVES_NOT_OURS.iter().find(|it| Some(it.0) == id) {
+                    Some((_, name)) => {
+                        let warning = format!("--tls-curve-preferences: {text} ({name}) is not offered by this binary");
+                        told.warnings.push(warning);
+                    }
+                    None => told
+                        .errors
+                        .push(format!("--tls-curve-preferences: unknown curve {text:?}; known: {}", known_curves())),
+                },
+            }
+        }
+        if wanted.is_empty() && told.errors.is_empty() {
+            told.errors.push(format!("--tls-curve-preferences: none of them is offered; known: {}", known_curves()));
+        }
+        // The order of the list is ignored, as in Go.
+        self.provider.kx_groups.retain(|it| wanted.iter().any(|wanted| wanted.name() == it.name()));
+    }
+}
+
+fn known_curves() -> String {
+    let names: Vec<String> = CURVES.iter().map(|(id, name)| format!("{id} ({name})")).collect();
+    names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(items: &[&str]) -> Vec<String> {
+        items.iter().map(|it| (*it).to_owned()).collect()
+    }
+
+    fn suites(policy: &Policy) -> Vec<CipherSuite> {
+        policy.provider.cipher_suites.iter().map(SupportedCipherSuite::suite).collect()
+    }
+
+    #[test]
+    fn versions_are_gos_and_nothing_below_two_is_spoken() {
+        for (typed, versions) in [("", 2), ("VersionTLS10", 2), ("VersionTLS12", 2), ("VersionTLS13", 1)] {
+            let (policy, told) = Policy::read(typed, &[], &[]);
+            assert_eq!(policy.versions.len(), versions, "{typed}");
+            assert!(told.errors.is_empty());
+        }
+        let (_, told) = Policy::read("TLS1.2", &[], &[]);
+        assert!(told.errors[0].contains("--tls-min-version") && told.errors[0].contains("VersionTLS13"), "{told:?}");
+    }
+
+    #[test]
+    fn every_preferred_suite_of_go_is_known_to_us() {
+        let ours: Vec<String> = SUITES.iter().map(|it| it.0.to_owned()).collect();
+        let (policy, told) = Policy::read("", &ours, &[]);
+        assert!(told.errors.is_empty() && told.warnings.is_empty(), "{told:?}");
+        assert_eq!(suites(&policy).len(), ring::default_provider().cipher_suites.len(), "all that ring has");
+    }
+
+    #[test]
+    fn suites_of_one_three_stay_and_only_the_named_older_ones_do() {
+        let (policy, told) = Policy::read("", &list(&["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"]), &[]);
+        assert!(told.errors.is_empty());
+        assert_eq!(suites(&policy).len(), 4);
+        assert!(suites(&policy).contains(&CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256));
+        let (policy, _) = Policy::read("", &list(&["TLS_AES_128_GCM_SHA256"]), &[]);
+        assert_eq!(policy.versions.len(), 1, "no suite of TLS 1.2 is left");
+    }
+
+    #[test]
+    fn insecure_unknown_and_missing_suites_are_told_apart() {
+        let typed = list(&["TLS_RSA_WITH_AES_128_CBC_SHA", "NONE", "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA"]);
+        let (_, told) = Policy::read("", &typed, &[]);
+        assert_eq!(told.errors.len(), 2, "{told:?}");
+        assert!(told.errors[0].contains("insecure"));
+        assert!(told.errors[1].contains("known: TLS_AES_128_GCM_SHA256, "));
+        assert_eq!(told.warnings.len(), 1);
+    }
+
+    #[test]
+    fn curves_are_gos_numbers() {
+        let (policy, told) = Policy::read("", &[], &list(&["29", "4588"]));
+        assert_eq!(policy.provider.kx_groups.len(), 1);
+        assert!(told.errors.is_empty() && told.warnings[0].contains("X25519MLKEM768"), "{told:?}");
+        for bad in [&["99"][..], &["x"], &["25"]] {
+            let (_, told) = Policy::read("", &[], &list(bad));
+            assert!(
+                told.errors[0].contains("--tls-curve-preferences") && told.errors[0].contains("29 (X25519)"),
+                "{told:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,142 @@
+use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc};
+
+use rustls::server::{ClientHello, ResolvesServerCert};
+
+use super::pair::{self, Pair};
+
+/// One `--tls-sni-cert-key`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SniPair {
+    /// PEM of the certificate chain.
+    pub certificate: PathBuf,
+    /// PEM of its key.
+    pub key: PathBuf,
+    /// Domain patterns; empty: the names of the certificate.
+    pub patterns: Vec<String>,
+}
+
+impl SniPair {
+    /// Reads `cert,key` or `cert,key:pattern,pattern`.
+    ///
+    /// # Errors
+    /// A sentence that names the flag.
+    pub fn parse(typed: &str) -> Result<Self, String> {
+        let wrong = || format!("--tls-sni-cert-key={typed}: expected cert,key or cert,key:pattern,pattern");
+        let (files, patterns) = match typed.split_once(':') {
+            Some((files, patterns)) => (files, patterns.split(',').map(|it| it.trim().to_ascii_lowercase()).collect()),
+            None => (typed, Vec::new()),
+        };
+        let (certificate, key) = files.split_once(',').ok_or_else(wrong)?;
+        let (certificate, key) = (certificate.trim(), key.trim());
+        if certificate.is_empty() || key.is_empty() || key.contains(',') || patterns.iter().any(String::is_empty) {
+            return Err(wrong());
+        }
+        Ok(Self { certificate: certificate.into(), key: key.into(), patterns })
+    }
+}
+
+/// The certificates of one moment.
+#[derive(Debug, Clone)]
+pub(crate) struct Certificates {
+    pub(crate) default: Pair,
+    by_name: BTreeMap<String, Pair>,
+}
+
+impl Certificates {
+    /// Patterns of the operator win over names of certificates, and earlier pairs over later ones.
+    pub(crate) fn new(default: Pair, named: &[(Vec<String>, Pair)]) -> Self {
+        let (mut by_name, mut explicit) = (BTreeMap::new(), BTreeMap::new());
+        for (patterns, pair) in named.iter().rev() {
+            explicit.extend(patterns.iter().map(|it| (it.clone(), pair.clone())));
+            if patterns.is_empty() {
+                let names = pair.cert.first().map(pair::names).unwrap_or_default();
+                by_name.extend(names.into_iter().map(|it| (it.to_ascii_lowercase(), pair.clone())));
+            }
+        }
+        by_name.extend(explicit);
+        Self { default, by_name }
+    }
+
+    /// The pair for a name that a client asked for: by the whole name, then with its first label as wildcard.
+    fn named(&self, name: &str) -> Option<&Pair> {
+        let name = name.trim_end_matches('.').to_ascii_lowercase();
+        self.by_name.get(&name).or_else(|| {
+            let rest = name.split_once('.').map_or("", |it| it.1);
+            let wildcard = if rest.is_empty() { "*".to_owned() } else { format!("*.{rest}") };
+            self.by_name.get(&wildcard)
+        })
+    }
+
+    /// Addresses that have a certificate of their own, for clients that name no host.
+    pub(crate) fn by_address(&self) -> impl Iterator<Item = (IpAddr, &Pair)> {
+        self.by_name.iter().filter_map(|(name, pair)| Some((name.parse().ok()?, pair)))
+    }
+}
+
+/// Chooses by the name that a client asks for.
+#[derive(Debug)]
+pub(crate) struct Resolver {
+    pub(crate) certificates: Arc<Certificates>,
+    /// For clients that name nothing we know.
+    pub(crate) otherwise: Pair,
+}
+
+impl ResolvesServerCert for Resolver {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Pair> {
+        let named = hello.server_name().and_then(|it| self.certificates.named(it));
+        Some(named.unwrap_or(&self.otherwise).clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::crypto::ring::default_provider;
+
+    use super::*;
+
+    fn pair(names: &[&str]) -> Pair {
+        let names: Vec<String> = names.iter().map(|it| (*it).to_owned()).collect();
+        let made = rcgen::generate_simple_self_signed(names).unwrap();
+        pair::read(made.cert.pem().as_bytes(), made.signing_key.serialize_pem().as_bytes(), &default_provider())
+            .unwrap()
+    }
+
+    #[test]
+    fn flags_are_read_as_upstream_reads_them() {
+        let parsed = SniPair::parse("foo.crt,foo.key:*.foo.com,Foo.com").unwrap();
+        assert_eq!((parsed.certificate, parsed.key), ("foo.crt".into(), "foo.key".into()));
+        assert_eq!(parsed.patterns, ["*.foo.com", "foo.com"]);
+        assert!(SniPair::parse("a.crt,a.key").unwrap().patterns.is_empty());
+        for bad in ["", "a", "a,", ",b", "a,b,c", "a,b:", "a,b:x,,y"] {
+            assert!(SniPair::parse(bad).unwrap_err().contains("--tls-sni-cert-key"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn whole_names_win_over_wildcards_patterns_over_certificates_and_the_first_over_the_last() {
+        let [default, wild, whole, own, late] =
+            [pair(&["d"]), pair(&["w"]), pair(&["x"]), pair(&["foo.com", "own.org"]), pair(&["own.org"])];
+        let certificates = Certificates::new(
+            default,
+            &[
+                (vec!["*.foo.com".to_owned(), "10.0.0.1".to_owned()], wild.clone()),
+                (vec!["a.foo.com".to_owned(), "foo.com".to_owned()], whole.clone()),
+                (vec![], own.clone()),
+                (vec![], late),
+            ],
+        );
+        for (asked, want) in [
+            ("b.foo.com", Some(&wild)),
+            ("A.foo.com.", Some(&whole)),
+            ("foo.com", Some(&whole)),
+            ("own.org", Some(&own)),
+            ("a.b.foo.com", None),
+            ("org", None),
+        ] {
+            let got = certificates.named(asked);
+            assert_eq!(got.map(Arc::as_ptr), want.map(Arc::as_ptr), "{asked}");
+        }
+        let addresses: Vec<IpAddr> = certificates.by_address().map(|it| it.0).collect();
+        assert_eq!(addresses, [IpAddr::from([10, 0, 0, 1])]);
+    }
+}

@@ -1,0 +1,192 @@
+use std::{
+    io,
+    net::IpAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use rustls::crypto::CryptoProvider;
+
+use super::{
+    Policy, SniPair,
+    pair::{self, Pair},
+    sni::Certificates,
+};
+use crate::{ServeError, files::Files};
+
+/// Where the certificate comes from that clients get who ask for no special name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CertificateSource {
+    /// `--tls-cert-file` and `--tls-private-key-file`.
+    Files {
+        /// PEM of the certificate chain.
+        certificate: PathBuf,
+        /// PEM of its key.
+        key: PathBuf,
+    },
+    /// `--cert-dir`: read from there, or made and written there.
+    Folder {
+        /// The folder, created when missing.
+        folder: PathBuf,
+        /// The files' name, to which `.crt` and `.key` are added.
+        name: String,
+    },
+    /// Made for this process.
+    Memory,
+}
+
+/// All certificates, and the files from which they come.
+pub(crate) struct Sources {
+    default: Source,
+    named: Vec<(Vec<String>, Source)>,
+}
+
+struct Source {
+    /// `None` for one that lives in memory only.
+    files: Option<Files<Pair>>,
+    pair: Pair,
+}
+
+impl Sources {
+    /// # Errors
+    /// Naming the flag and the file.
+    pub(crate) async fn open(
+        source: &CertificateSource,
+        named: &[SniPair],
+        address: IpAddr,
+        policy: &Policy,
+    ) -> Result<Self, ServeError> {
+        let provider = Arc::new(policy.provider.clone());
+        let default = match source {
+            CertificateSource::Files { certificate, key } => {
+                Source::from_files("--tls-cert-file and --tls-private-key-file", certificate, key, &provider).await?
+            }
+            CertificateSource::Folder { folder, name } => {
+                let (certificate, key) = (folder.join(format!("{name}.crt")), folder.join(format!("{name}.key")));
+                if !(certificate.exists() && key.exists()) {
+                    write(folder, (&certificate, &key), address)?;
+                }
+                Source::from_files("--cert-dir", &certificate, &key, &provider).await?
+            }
+            CertificateSource::Memory => {
+                let made = pair::self_signed(address).map_err(|err| ServeError::Certificate(err.to_string()))?;
+                let pair = pair::read(made.certificate.as_bytes(), made.key.as_bytes(), &provider);
+                Source { files: None, pair: pair.map_err(ServeError::Certificate)? }
+            }
+        };
+        let mut sources = Self { default, named: Vec::new() };
+        for SniPair { certificate, key, patterns } in named {
+            let source = Source::from_files("--tls-sni-cert-key", certificate, key, &provider).await?;
+            sources.named.push((patterns.clone(), source));
+        }
+        Ok(sources)
+    }
+
+    pub(crate) fn certificates(&self) -> Certificates {
+        let named: Vec<_> = self.named.iter().map(|(patterns, it)| (patterns.clone(), it.pair.clone())).collect();
+        Certificates::new(self.default.pair.clone(), &named)
+    }
+
+    /// Reads the files again; true when a certificate is another one now.
+    pub(crate) async fn refresh(&mut self) -> bool {
+        let mut changed = self.default.refresh().await;
+        for (_, source) in &mut self.named {
+            changed |= source.refresh().await;
+        }
+        changed
+    }
+}
+
+impl Source {
+    async fn from_files(
+        flag: &'static str,
+        certificate: &Path,
+        key: &Path,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<Self, ServeError> {
+        let provider = provider.clone();
+        let read = move |contents: &[Vec<u8>]| match contents {
+            [certificate, key] => pair::read(certificate, key, &provider),
+            _ => Err("two files make a pair".to_owned()),
+        };
+        let paths = vec![certificate.to_owned(), key.to_owned()];
+        let (files, pair) = Files::open(flag, paths, Box::new(read)).await?;
+        Ok(Self { files: Some(files), pair })
+    }
+
+    async fn refresh(&mut self) -> bool {
+        let Some(files) = &mut self.files else { return false };
+        let Some(pair) = files.refresh().await else { return false };
+        self.pair = pair;
+        true
+    }
+}
+
+/// Makes a pair and keeps it, the key for our eyes only.
+fn write(folder: &Path, (certificate, key): (&Path, &Path), address: IpAddr) -> Result<(), ServeError> {
+    use std::{fs, io::Write as _, os::unix::fs::OpenOptionsExt as _};
+
+    let made = pair::self_signed(address).map_err(|err| ServeError::Certificate(err.to_string()))?;
+    let failed =
+        |path: &Path, err: io::Error| ServeError::File("--cert-dir", path.display().to_string(), err.to_string());
+    fs::create_dir_all(folder).map_err(|err| failed(folder, err))?;
+    let store = |path: &Path, mode: u32, text: &str| -> io::Result<()> {
+        let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(path)?;
+        file.write_all(text.as_bytes())
+    };
+    store(key, 0o600, &made.key).map_err(|err| failed(key, err))?;
+    store(certificate, 0o644, &made.certificate).map_err(|err| failed(certificate, err))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+    async fn open(source: &CertificateSource) -> Result<Sources, ServeError> {
+        Sources::open(source, &[], HERE, &Policy::default()).await
+    }
+
+    #[tokio::test]
+    async fn a_folder_gets_a_pair_once_and_keeps_it() {
+        let place = tempfile::tempdir().unwrap();
+        let source =
+            CertificateSource::Folder { folder: place.path().join("new"), name: "kube-controller-manager".to_owned() };
+        let first = open(&source).await.unwrap();
+        let again = open(&source).await.unwrap();
+        assert_eq!(first.default.pair.cert, again.default.pair.cert);
+        let key = place.path().join("new/kube-controller-manager.key");
+        assert_eq!(std::fs::metadata(key).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[tokio::test]
+    async fn missing_files_are_named_with_their_flag() {
+        let source = CertificateSource::Files { certificate: "/gone.crt".into(), key: "/gone.key".into() };
+        let err = open(&source).await.err().unwrap().to_string();
+        assert!(err.contains("--tls-cert-file") && err.contains("/gone.crt"), "{err}");
+    }
+
+    #[tokio::test]
+    async fn acceptance_shell_018_a_new_pair_is_taken_and_a_half_written_one_is_not() {
+        let place = tempfile::tempdir().unwrap();
+        let (certificate, key) = (place.path().join("a.crt"), place.path().join("a.key"));
+        write(place.path(), (&certificate, &key), HERE).unwrap();
+        let mut sources =
+            open(&CertificateSource::Files { certificate: certificate.clone(), key: key.clone() }).await.unwrap();
+        let first = sources.certificates().default.cert.clone();
+        assert!(!sources.refresh().await, "nothing has changed");
+
+        let other = pair::self_signed(HERE).unwrap();
+        std::fs::write(&certificate, &other.certificate).unwrap();
+        assert!(!sources.refresh().await, "the key is still the old one's");
+        assert_eq!(sources.certificates().default.cert, first);
+        std::fs::remove_file(&key).unwrap();
+        assert!(!sources.refresh().await, "there is no key at all");
+        std::fs::write(&key, &other.key).unwrap();
+        assert!(sources.refresh().await);
+        assert_ne!(sources.certificates().default.cert, first);
+    }
+}

@@ -1,0 +1,152 @@
+//! Whose client certificates are believed, and what for.
+
+use std::sync::Arc;
+
+use rustls::{
+    DistinguishedName, RootCertStore,
+    crypto::ring,
+    server::{WebPkiClientVerifier, danger::ClientCertVerifier},
+};
+use rustls_pki_types::{CertificateDer, UnixTime, pem::PemObject};
+
+/// Everything that decides about client certificates at one moment.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Trust {
+    /// Whoever they sign is who the certificate says.
+    pub(crate) clients: Option<Bundle>,
+    /// Whoever they sign may say for whom it speaks.
+    pub(crate) proxies: Option<Proxies>,
+}
+
+/// Front proxies, and the headers in which they say for whom they speak.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Proxies {
+    /// `None` while the cluster names no authority: then nobody is believed.
+    pub(crate) authorities: Option<Bundle>,
+    /// Common names; empty: any.
+    pub(crate) allowed: Vec<String>,
+    pub(crate) headers: ProxyHeaders,
+}
+
+/// The names of headers, as configured.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ProxyHeaders {
+    /// The first that is not empty has the user's name.
+    pub username: Vec<String>,
+    /// The first that is not empty has the user's uid.
+    pub uid: Vec<String>,
+    /// Every value of all of them is a group.
+    pub group: Vec<String>,
+    /// Every header that begins so is a key of the extra map.
+    pub extra_prefix: Vec<String>,
+}
+
+impl ProxyHeaders {
+    /// The first name that no header can have.
+    #[must_use]
+    pub fn invalid(&self) -> Option<&str> {
+        let Self { username, uid, group, extra_prefix } = self;
+        let mut all = username.iter().chain(uid).chain(group).chain(extra_prefix);
+        all.find(|it| http::HeaderName::try_from(it.trim()).is_err()).map(String::as_str)
+    }
+}
+
+/// Certificate authorities.
+#[derive(Clone)]
+pub(crate) struct Bundle {
+    verifier: Arc<dyn ClientCertVerifier>,
+    subjects: Arc<[DistinguishedName]>,
+    pem: Arc<[u8]>,
+}
+
+impl Bundle {
+    /// Reads PEM.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn read(pem: &[u8]) -> Result<Self, String> {
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(pem) {
+            let certificate = certificate.map_err(|err| format!("a certificate cannot be read: {err}"))?;
+            roots.add(certificate).map_err(|err| format!("a certificate is no authority: {err}"))?;
+        }
+        if roots.is_empty() {
+            return Err("there is no certificate in it".to_owned());
+        }
+        let subjects = roots.subjects().into();
+        let provider = Arc::new(ring::default_provider());
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+        let verifier = verifier.map_err(|err| format!("it cannot be used: {err}"))?;
+        Ok(Self { verifier, subjects, pem: pem.into() })
+    }
+
+    /// Proves that `chain`, whose first certificate is the client's own, was signed by one of these for clients.
+    ///
+    /// # Errors
+    /// Why it is not believed.
+    pub(crate) fn verify(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Result<(), String> {
+        let (own, others) = chain.split_first().ok_or("no certificate")?;
+        self.verifier.verify_client_cert(own, others, now).map(|_| ()).map_err(|err| err.to_string())
+    }
+}
+
+impl PartialEq for Bundle {
+    fn eq(&self, other: &Self) -> bool {
+        self.pem == other.pem
+    }
+}
+
+impl std::fmt::Debug for Bundle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bundle").field("authorities", &self.subjects.len()).finish_non_exhaustive()
+    }
+}
+
+impl Trust {
+    /// The names of all authorities, which clients are told of so that they choose the right certificate; `None` when no
+    /// certificate would be looked at.
+    pub(crate) fn subjects(&self) -> Option<Vec<DistinguishedName>> {
+        let Self { clients, proxies } = self;
+        let proxies = proxies.as_ref().and_then(|it| it.authorities.as_ref());
+        let bundles: Vec<&Bundle> = clients.iter().chain(proxies).collect();
+        (!bundles.is_empty()).then(|| bundles.iter().flat_map(|it| it.subjects.iter().cloned()).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Authority;
+
+    fn at(seconds: u64) -> UnixTime {
+        UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn only_what_an_authority_signed_for_clients_is_believed() {
+        let (ours, other) = (Authority::new("ours"), Authority::new("other"));
+        let bundle = Bundle::read(ours.pem().as_bytes()).unwrap();
+        let now = at(1_790_000_000);
+        assert_eq!(bundle.verify(&[ours.client("a", &[]).certificate], now), Ok(()));
+        assert!(bundle.verify(&[other.client("a", &[]).certificate], now).is_err());
+        assert!(bundle.verify(&[ours.server("a").certificate], now).is_err(), "not for clients");
+        assert!(bundle.verify(&[ours.client("a", &[]).certificate], at(10)).is_err(), "not yet valid");
+        assert!(bundle.verify(&[], now).is_err());
+    }
+
+    #[test]
+    fn what_is_no_bundle_says_why() {
+        assert!(Bundle::read(b"").unwrap_err().contains("no certificate"));
+        let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        assert!(Bundle::read(broken.as_bytes()).unwrap_err().contains("no authority"));
+    }
+
+    #[test]
+    fn clients_are_told_of_every_authority_or_not_asked_at_all() {
+        let bundle = |name: &str| Bundle::read(Authority::new(name).pem().as_bytes()).unwrap();
+        assert!(Trust::default().subjects().is_none());
+        let proxies = Proxies { authorities: Some(bundle("p")), allowed: vec![], headers: ProxyHeaders::default() };
+        let trust = Trust { clients: Some(bundle("c")), proxies: Some(proxies) };
+        assert_eq!(trust.subjects().unwrap().len(), 2);
+    }
+}
