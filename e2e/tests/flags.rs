@@ -100,7 +100,7 @@ fn names_types_defaults_and_groups_are_those_of_the_real_binary() {
     };
     let theirs = Help::of(&theirs).without(|name| FOREIGN.contains(&name));
     let names: BTreeSet<&str> = theirs.0.iter().flat_map(|(_, flags)| flags).map(|it| it.name.as_str()).collect();
-    assert!(names.len() > 150, "the help was read: {names:?}");
+    assert!(names.len() > 140, "the help was read: {names:?}");
 
     let ours = Help::of(binary(Build::Debug).unwrap());
     let alone = |group: &str| group == "Mini-kcm";

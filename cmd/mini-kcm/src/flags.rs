@@ -20,6 +20,8 @@ pub use table::{Effect, Flag, GROUPS, Group, History, Kind, find, flags};
 pub use typed::Typed;
 pub(crate) use value::boolean;
 
+use crate::version;
+
 /// What the command line asks for.
 pub enum Asked {
     /// Run with these flags; what is wrong with them comes out of [`Typed::finish`].
@@ -27,9 +29,6 @@ pub enum Asked {
     /// Print this and end well: help or version.
     Print(String),
 }
-
-/// The release of Kubernetes that we report to be, unless `--version=v1.37.0-…` says more.
-const RELEASE: &str = "v1.37.0";
 
 /// Reads the arguments, the program's name not among them.
 pub fn parse(args: impl IntoIterator<Item = String>) -> Asked {
@@ -41,10 +40,10 @@ pub fn parse(args: impl IntoIterator<Item = String>) -> Asked {
     let reported = typed.reported_version();
     match asked {
         "raw" => Asked::Print(format!(
-            "version.Info{{Major:\"1\", Minor:\"{}\", GitVersion:\"{reported}\", Compiler:\"rustc\", Platform:\"{}/{}\"}}\n",
-            crate::gates::BINARY.minor,
-            std::env::consts::OS,
-            std::env::consts::ARCH,
+            "version.Info{{Major:\"1\", Minor:\"{}\", GitVersion:\"{reported}\", Compiler:\"{}\", Platform:\"{}\"}}\n",
+            version::MINOR,
+            version::COMPILER,
+            version::platform(),
         )),
         _ if boolean(asked).unwrap_or_default() => Asked::Print(format!("Kubernetes {reported}\n")),
         _ => Asked::Run(typed),
@@ -52,11 +51,10 @@ pub fn parse(args: impl IntoIterator<Item = String>) -> Asked {
 }
 
 impl Typed {
-    /// The version that we report: the release that we are like, then our own as semantic versions' build data.
-    #[must_use]
-    pub fn reported_version(&self) -> String {
+    /// The version to print: `--version=v1.37.0-…`, or our own.
+    fn reported_version(&self) -> String {
         let set = self.texts("version").into_iter().rev().find(|it| it.starts_with('v'));
-        set.map_or_else(|| format!("{RELEASE}+mini-kcm.{}", env!("CARGO_PKG_VERSION")), str::to_owned)
+        set.map_or_else(version::git_version, str::to_owned)
     }
 }
 

@@ -6,6 +6,29 @@ use serde_json::{Value, json};
 /// The release whose behaviour this is, `1.MINOR`.
 pub const MINOR: u32 = 37;
 
+/// The release that we report to be.
+pub const RELEASE: &str = "v1.37.0";
+
+/// What compiled us.
+pub const COMPILER: &str = "rustc";
+
+/// The release, and behind it ourselves: tools that compare the versions of a cluster read its beginning.
+#[must_use]
+pub fn git_version() -> String {
+    format!("{RELEASE}+mini-kcm.{}", env!("CARGO_PKG_VERSION"))
+}
+
+/// The system, in Go's words.
+#[must_use]
+pub fn platform() -> String {
+    let architecture = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    format!("{}/{architecture}", std::env::consts::OS)
+}
+
 /// What we are, and which release we behave as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Version {
@@ -95,7 +118,6 @@ impl Version {
 }
 
 struct Build {
-    /// Begins with the release, as tools that compare the versions of a cluster read it.
     git_version: String,
     compiler: &'static str,
     platform: String,
@@ -103,22 +125,18 @@ struct Build {
 
 impl Build {
     fn this() -> Self {
-        let architecture = match std::env::consts::ARCH {
-            "x86_64" => "amd64",
-            "aarch64" => "arm64",
-            other => other,
-        };
-        Self {
-            git_version: format!("v1.{MINOR}.0+mini-kcm.{}", env!("CARGO_PKG_VERSION")),
-            compiler: "rustc",
-            platform: format!("{}/{architecture}", std::env::consts::OS),
-        }
+        Self { git_version: git_version(), compiler: COMPILER, platform: platform() }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_release_is_the_one_whose_behaviour_this_is() {
+        assert_eq!(RELEASE, format!("v{}", Version::default().binary()));
+    }
 
     #[test]
     fn acceptance_shell_045_the_build_and_the_releases_are_told() {

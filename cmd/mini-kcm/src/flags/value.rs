@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use super::{Kind, parse_duration};
+use crate::version::RELEASE;
 
 /// Whether a text is a value of this kind.
 ///
@@ -32,9 +33,9 @@ pub(super) fn check(kind: Kind, text: &str) -> Result<(), String> {
         Kind::Level => level(text).map(drop),
         Kind::Patterns => text.split(',').filter(|it| !it.is_empty()).try_for_each(pattern),
         Kind::Version if text == "raw" => Ok(()),
-        Kind::Version if text.starts_with('v') => match text.strip_prefix(super::RELEASE) {
+        Kind::Version if text.starts_with('v') => match text.strip_prefix(RELEASE) {
             Some(rest) if rest.is_empty() || rest.starts_with(['-', '+']) => Ok(()),
-            _ => Err(format!("version {text:?} must match major/minor/patch of default version {:?}", super::RELEASE)),
+            _ => Err(format!("version {text:?} must match major/minor/patch of default version {:?}", RELEASE)),
         },
         Kind::Version => boolean(text).map(drop),
     }

@@ -99,6 +99,18 @@ async fn acceptance_shell_002_023_the_leader_has_a_line_for_each_running_control
 }
 
 #[tokio::test(start_paused = true)]
+async fn pages_whose_feature_gate_is_off_are_not_there() {
+    let Site { clock, .. } = site(true);
+    let version = Version { emulation: 36, min_compatibility: 35 };
+    let status = status::Status { version, absent: Vec::new(), started: clock.wall(), clock };
+    let pages = status::routes(BTreeMap::new(), status, &["/flagz"]);
+    for (path, code) in [("/flagz", 404), ("/statusz", 200)] {
+        let request = Request::get(path).body(Body::empty()).unwrap();
+        assert_eq!(pages.clone().oneshot(request).await.unwrap().status(), code, "{path}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn acceptance_shell_031_slis_are_reset_by_a_delete_and_metrics_are_not() {
     let site = site(true);
     site.lead();

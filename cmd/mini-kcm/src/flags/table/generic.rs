@@ -121,7 +121,7 @@ pub(super) const GLOBAL: Group = Group {
             "version",
             Version,
             "false",
-            "Print the version and end: =raw with all details; =vX.Y.Z sets the version that is reported.",
+            "Print the version and end: =raw with all details; =v1.37.0-x prints that one.",
         ),
     ],
 };
