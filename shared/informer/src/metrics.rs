@@ -1,6 +1,7 @@
 //! What the informers of one manager export.
 //!
-//! Upstream's `informer_queued_items` has no place here: nothing queues between reflector and store.
+//! Upstream's `informer_queued_items` has no place here: nothing queues between reflector and store. The latency has
+//! upstream's words; ours is the time to apply an event and to tell the handlers.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -57,7 +58,7 @@ impl Families {
             ),
             latency: metrics.histograms(
                 "informer_processing_latency_seconds",
-                "[ALPHA] Time taken to process an event: to apply it and to tell the handlers.",
+                "[ALPHA] Time taken to process events after popping from the queue.",
                 UPSTREAM,
                 buckets,
             ),
