@@ -66,7 +66,6 @@ impl Gate {
     }
 
     /// Nobody reaches these pages but through every layer. The last one added is the outermost.
-    #[must_use]
     pub fn protect(self: Arc<Self>, pages: Router) -> Router {
         pages
             .layer(from_fn_with_state(self.clone(), authorized))
@@ -140,10 +139,12 @@ async fn authenticated(State(gate): State<Arc<Gate>>, mut request: Request, next
     let chain = peer.as_ref().map_or(&[][..], |it| &it.chain);
     let user = gate.authentication.who(chain, request.headers()).await;
     // Whoever opened an HTTP/2 connection without saying who they are shall not keep it, as upstream.
-    if request.version() == Version::HTTP_2 && user.as_ref().map_or(true, User::is_anonymous) {
-        if let Some(peer) = &peer {
-            peer.retire.cancel();
-        }
+    let unknown = user.as_ref().ok().is_none_or(User::is_anonymous);
+    if request.version() == Version::HTTP_2
+        && unknown
+        && let Some(peer) = &peer
+    {
+        peer.retire.cancel();
     }
     match user {
         Ok(user) => {

@@ -81,8 +81,8 @@ impl Configs {
     ) -> Result<Self, Error> {
         let asks = Arc::new(Asks { subjects, provider: provider.clone() });
         let certificates = Arc::new(certificates);
-        let config = |otherwise: &pair::Pair| -> Result<Arc<ServerConfig>, Error> {
-            let resolver = Resolver { certificates: certificates.clone(), otherwise: otherwise.clone() };
+        let config = |nameless: &pair::Pair| -> Result<Arc<ServerConfig>, Error> {
+            let resolver = Resolver { certificates: certificates.clone(), nameless: nameless.clone() };
             let mut config = ServerConfig::builder_with_provider(provider.clone())
                 .with_protocol_versions(&policy.versions)?
                 .with_client_cert_verifier(asks.clone())

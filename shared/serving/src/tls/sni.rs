@@ -77,14 +77,17 @@ impl Certificates {
 #[derive(Debug)]
 pub(crate) struct Resolver {
     pub(crate) certificates: Arc<Certificates>,
-    /// For clients that name nothing we know.
-    pub(crate) otherwise: Pair,
+    /// For clients that name no host.
+    pub(crate) nameless: Pair,
 }
 
 impl ResolvesServerCert for Resolver {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Pair> {
-        let named = hello.server_name().and_then(|it| self.certificates.named(it));
-        Some(named.unwrap_or(&self.otherwise).clone())
+        let chosen = match hello.server_name() {
+            Some(name) => self.certificates.named(name).unwrap_or(&self.certificates.default),
+            None => &self.nameless,
+        };
+        Some(chosen.clone())
     }
 }
 
