@@ -69,6 +69,14 @@ impl Rest {
         Self::from_config(config)
     }
 
+    /// Speaks without TLS to a loopback port.
+    ///
+    /// # Errors
+    /// If the client cannot be set up.
+    pub fn plain(port: u16) -> anyhow::Result<Self> {
+        Self::from_config(Config::new(format!("http://127.0.0.1:{port}").parse()?))
+    }
+
     fn from_config(mut config: Config) -> anyhow::Result<Self> {
         // A repeated POST would look like a failure of the scenario.
         config.default_retry = false;

@@ -198,7 +198,7 @@ impl Manager {
                 signal = elector.next() => signal,
             };
             match signal {
-                Signal::NewLeader(identity) => tracing::info!(leader = %identity, "new leader elected"),
+                Signal::NewLeader(identity) => tracing::info!(%identity, "New leader elected"),
                 Signal::ProveAhead { .. } => view.prove_ahead(),
                 Signal::Acquired(takeover) => break takeover,
                 Signal::Lost(reason) => return Err(format!("leader election ended: {reason}")),
@@ -292,7 +292,7 @@ impl Manager {
         if let Some(elector) = elector
             && let Err(err) = elector.release(notes).await
         {
-            tracing::warn!(%err, "the Lease was not released; others wait for its expiry");
+            tracing::warn!(%err, "The Lease was not released: others wait for its expiry");
         }
         self.informers.shut_down().await;
         failure.map_or(Ok(()), Err)
@@ -318,7 +318,7 @@ impl Manager {
                     () = stop.cancelled() => return,
                     () = tokio::time::sleep(pause) => {}
                 }
-                tracing::info!(controller = name, "controller starting");
+                tracing::info!(controller = name, "Controller starting...");
                 runs.set(1);
                 controller.run(stop, proved).await;
                 runs.set(0);
@@ -370,7 +370,7 @@ impl Manager {
                 Ok(Err(err)) if self.deps.clock.now() + Duration::from_secs(1) >= deadline => {
                     return Err(format!("failed to wait for apiserver being healthy: {err}"));
                 }
-                Ok(Err(err)) => tracing::warn!(%err, "the API server is not healthy yet"),
+                Ok(Err(err)) => tracing::warn!(%err, "Waiting for the API server to be healthy"),
                 Err(_) => return Err("failed to wait for apiserver being healthy: no answer in time".to_owned()),
             }
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -393,7 +393,10 @@ impl Manager {
         let say = async {
             loop {
                 tokio::time::sleep(say_every).await;
-                tracing::info!(controllers = ?waiting.lock(), "Still waiting for some controllers to terminate...");
+                tracing::info!(
+                    runningControllers = waiting.lock().join(", "),
+                    "Still waiting for some controllers to terminate..."
+                );
             }
         };
         let too_late = async {

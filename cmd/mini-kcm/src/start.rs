@@ -45,6 +45,7 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    introduce(&config);
     // Two workers: what controllers do is wait for the API server.
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => runtime,
@@ -67,6 +68,14 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// What every log begins with: the flags, then who we are.
+fn introduce(config: &Config) {
+    for (name, value) in &config.observing.flags {
+        tracing::debug!(target: klog::FLAG, "FLAG: --{name}={value:?}");
+    }
+    tracing::info!(version = concat!("v", env!("CARGO_PKG_VERSION")), "Starting");
 }
 
 async fn run(config: Config, log: klog::Handle) -> Exit {
@@ -110,8 +119,29 @@ pub async fn deps(config: &Config, log: klog::Handle, stop: CancellationToken) -
     let connection = Connection::open(server, options).map_err(|err| err.to_string())?;
     let metrics = Metrics::with(config.observing.choices.clone());
     metrics.register(Box::new(metrics::process::Process::this()));
+    tell_of_ourselves(&metrics, log.clone());
     let hostname = rustix::system::uname().nodename().to_string_lossy().into_owned();
     Ok(Deps { connection, reviewers, term, clock, seed: fastrand::u64(..), metrics, log, scope, stop, hostname })
+}
+
+/// What only a process knows.
+fn tell_of_ourselves(metrics: &Metrics, log: klog::Handle) {
+    let tasks = metrics.gauges(
+        "go_goroutines",
+        "Number of tasks that currently exist, under the name that dashboards ask for.",
+        &[],
+    );
+    let dropped = metrics.counters(
+        "mini_kcm_log_lines_dropped_total",
+        "Log lines that were dropped, as nobody took them in time.",
+        &[],
+    );
+    let (tasks, dropped) = (tasks.with_label_values::<&str>(&[]), dropped.with_label_values::<&str>(&[]));
+    let runtime = tokio::runtime::Handle::current();
+    metrics.before_encode(move || {
+        tasks.set(i64::try_from(runtime.metrics().num_alive_tasks()).unwrap_or(i64::MAX));
+        dropped.inc_by(log.newly_dropped());
+    });
 }
 
 /// The first signal asks to stop in order; the returned future ends with the second.

@@ -142,10 +142,10 @@ impl View {
 
 async fn prove(watched: Arc<dyn Watched>, api: Api, clock: Clock, old_term_ended: BootInstant) {
     while let Err(err) = informer::prove(&*watched, &api, &clock, Some(old_term_ended)).await {
-        tracing::warn!(resource = %watched.resource(), %err, "cannot prove that the cache is new enough; its controllers wait");
+        tracing::warn!(%err, resource = %watched.resource(), "Cannot prove that the cache is new enough: its controllers wait");
         tokio::time::sleep(AGAIN).await;
     }
-    tracing::debug!(resource = %watched.resource(), "the cache is proved");
+    tracing::debug!(target: "v2", resource = %watched.resource(), "The cache is proved");
 }
 
 /// Waits until the store passed `version`.

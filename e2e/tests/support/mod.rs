@@ -1,6 +1,6 @@
 //! A scenario is written once and runs twice: on a real API server, and on the embedded one.
 
-#![allow(dead_code, reason = "each test binary uses its own part")]
+#![allow(dead_code, unused_macros, unused_imports, reason = "each test binary uses its own part")]
 
 mod embedded;
 pub(crate) mod tls;

@@ -77,7 +77,7 @@ impl Formatter {
             Level::WARN => 'W',
             _ => 'I',
         };
-        let file = place.file.rsplit('/').next().unwrap_or_default();
+        let file = named(place.file);
         // Writing into a string cannot fail.
         let _ = write!(
             to,
@@ -199,6 +199,14 @@ fn string(to: &mut String, text: &str) {
         };
     }
     to.push('"');
+}
+
+/// The file as klog has it; where many are called alike, with what it is in.
+fn named(file: &str) -> String {
+    match file.rsplit('/').next().unwrap_or_default() {
+        "lib.rs" | "main.rs" | "mod.rs" => caller(file),
+        name => name.to_owned(),
+    }
 }
 
 /// The file and what it is in, as upstream; that every crate has its code in `src` tells nothing.

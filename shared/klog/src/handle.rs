@@ -2,7 +2,7 @@ use std::{
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -23,17 +23,29 @@ struct Inner {
     /// None where there is no log.
     filter: Option<reload::Handle<Filter, Registry>>,
     streams: Vec<Stream>,
+    /// How many dropped lines were asked for.
+    told: AtomicU64,
 }
 
 impl Handle {
     pub(crate) fn new(verbosity: Verbosity, filter: reload::Handle<Filter, Registry>, streams: Vec<Stream>) -> Self {
-        Self(Arc::new(Inner { verbosity: AtomicU32::new(verbosity), filter: Some(filter), streams }))
+        Self(Arc::new(Inner {
+            verbosity: AtomicU32::new(verbosity),
+            filter: Some(filter),
+            streams,
+            told: AtomicU64::new(0),
+        }))
     }
 
     /// For a manager without a log of its own, as in a simulation: it remembers what it is told.
     #[must_use]
     pub fn detached() -> Self {
-        Self(Arc::new(Inner { verbosity: AtomicU32::new(0), filter: None, streams: Vec::new() }))
+        Self(Arc::new(Inner {
+            verbosity: AtomicU32::new(0),
+            filter: None,
+            streams: Vec::new(),
+            told: AtomicU64::new(0),
+        }))
     }
 
     /// `-v`, as it is now.
@@ -51,10 +63,12 @@ impl Handle {
         }
     }
 
-    /// How many lines were dropped because nobody took them.
+    /// How many lines were dropped, because nobody took them, since this was asked last.
     #[must_use]
-    pub fn dropped(&self) -> u64 {
-        self.0.streams.iter().map(Stream::dropped).sum()
+    pub fn newly_dropped(&self) -> u64 {
+        let dropped = self.0.streams.iter().map(Stream::dropped).sum();
+        let told = self.0.told.fetch_max(dropped, Ordering::SeqCst);
+        u64::saturating_sub(dropped, told)
     }
 
     /// Lets `last` say the last words of the process and waits until all is written, at most two seconds: for a reader that

@@ -14,7 +14,8 @@ impl Warnings {
     pub(super) fn tell<B>(&self, answer: &Response<B>) {
         for text in answer.headers().get_all(header::WARNING).iter().filter_map(|it| text(it.to_str().ok()?)) {
             if self.is_new(&text) {
-                tracing::warn!(warning = %text, "The API server warns");
+                // Of what we ask, which no operator can change; upstream tells none of them.
+                tracing::debug!(target: "v2", warning = %text, "The API server warns");
             }
         }
     }

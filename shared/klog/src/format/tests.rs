@@ -31,6 +31,7 @@ fn the_header_is_klogs_in_local_time() {
     for (severity, file, want) in [
         (Level::ERROR, "a/b.rs", "E1121 23:14:05.123456    1234 b.rs:37] \"m\"\n"),
         (Level::WARN, "b.rs", "W1121 23:14:05.123456    1234 b.rs:37] \"m\"\n"),
+        (Level::INFO, "a/src/lib.rs", "I1121 23:14:05.123456    1234 a/lib.rs:37] \"m\"\n"),
         (Level::INFO, "???", "I1121 23:14:05.123456    1234 ???:37] \"m\"\n"),
         (Level::TRACE, "a/b.rs", "I1121 23:14:05.123456    1234 b.rs:37] \"m\"\n"),
     ] {

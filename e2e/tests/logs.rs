@@ -1,0 +1,278 @@
+//! What the manager writes to its log: its shape, what an operator looks for in it, and what must never be there.
+
+#![expect(clippy::unwrap_used, reason = "scenarios are tests, called by the macro's")]
+
+mod support;
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use e2e::{Flavour, Identity, Launch, Manager, Options, Rest, Signal, eventually, namespaces};
+use http::Method;
+use serde_json::{Value, json};
+
+use support::{On, Server, on_both_servers};
+
+/// Anything that a healthy machine does by itself.
+const SOON: Duration = Duration::from_secs(60);
+/// What a stranger may send us as a token.
+const STRANGER: &str = "canary-of-a-stranger";
+/// Every page that tells of the manager itself.
+const PAGES: &[&str] = &[
+    "/metrics",
+    "/metrics/slis",
+    "/configz",
+    "/flagz",
+    "/statusz",
+    "/version",
+    "/healthz?verbose",
+    "/livez?verbose",
+    "/readyz?verbose",
+    "/debug/controllers",
+];
+
+on_both_servers! {
+    acceptance_shell_050_every_line_of_a_life_is_one_json_object
+    acceptance_shell_027_verbosity_is_put_while_it_runs
+    a_life_in_text_says_what_operators_look_for
+    secrets_are_in_no_line_and_on_no_page_at_any_verbosity
+}
+
+/// The namespace controller alone with these flags, allowed to show every page to anybody.
+fn launch(server: &Server, flags: &[(&str, &str)]) -> Launch {
+    let open = Launch::new(server, Flavour::Ours).unwrap().flag("authorization-always-allow-paths", "/*");
+    flags.iter().fold(open, |launch, (name, value)| launch.flag(name, value))
+}
+
+/// Has the manager end a namespace.
+async fn work(server: &Server, name: &str) {
+    let admin = server.admin().await.unwrap();
+    namespaces::create(&admin, name).await.unwrap();
+    namespaces::delete(&admin, name).await.unwrap();
+    namespaces::gone(&admin, name, SOON).await.unwrap();
+}
+
+/// Asks it to stop and returns all that it has said.
+async fn stopped(mut manager: Manager) -> String {
+    manager.signal(Signal::TERM).unwrap();
+    assert_eq!(manager.exit(SOON).await.unwrap(), Some(0));
+    manager.log().unwrap()
+}
+
+/// Waits until the log says something.
+async fn says(manager: &Manager, words: &str) {
+    let said = async || Ok(manager.log()?.contains(words).then_some(()));
+    eventually(&format!("the log to say {words:?}"), SOON, said).await.unwrap();
+}
+
+async fn acceptance_shell_050_every_line_of_a_life_is_one_json_object(on: On) {
+    let Some(server) = on.server("lines in JSON", Options::default()).await.unwrap() else { return };
+    let manager = launch(&server, &[("logging-format", "json"), ("v", "2")]).started().await.unwrap();
+    work(&server, "logs-json").await;
+    let log = stopped(manager).await;
+    let mut messages = Vec::new();
+    for line in log.lines() {
+        let object: Value = serde_json::from_str(line).unwrap_or_else(|err| panic!("{line}: {err}"));
+        for (key, right) in [
+            ("ts", object["ts"].as_f64().is_some_and(|it| it > 1e12)),
+            ("caller", object["caller"].as_str().is_some_and(|it| it.contains(".rs:"))),
+            ("msg", object["msg"].is_string()),
+            ("v", object["v"].as_u64().is_none_or(|it| it <= 2)),
+        ] {
+            assert!(right, "{key} in {line}");
+        }
+        messages.push(object);
+    }
+    let deleted = messages.iter().find(|it| it["msg"] == "Namespace has been deleted").expect(&log);
+    assert_eq!(deleted["controller"], "namespace-controller", "{deleted}");
+    assert_eq!(deleted["key"], "logs-json", "{deleted}");
+    for wanted in
+        ["Starting", "FLAG: --logging-format=\"json\"", "Controller starting...", "All controllers terminated"]
+    {
+        assert!(messages.iter().any(|it| it["msg"] == wanted), "{wanted} in {log}");
+    }
+}
+
+async fn acceptance_shell_027_verbosity_is_put_while_it_runs(on: On) {
+    let Some(server) = on.server("PUT to /debug/flags/v", Options::default()).await.unwrap() else { return };
+    let manager = launch(&server, &[("v", "0")]).started().await.unwrap();
+    let endpoints = manager.endpoints().unwrap();
+    let put = async |level: u32| {
+        let answer = endpoints.send(Method::PUT, "/debug/flags/v", Some(("text/plain", &json!(level)))).await.unwrap();
+        assert_eq!((answer.code, answer.text.contains(&format!("to {level}"))), (200, true), "{}", answer.text);
+    };
+    let said = |key: &str| {
+        manager
+            .log()
+            .unwrap()
+            .matches(&format!("\"Finished syncing\" controller=\"namespace-controller\" key=\"{key}\""))
+            .count()
+    };
+    work(&server, "logs-quiet").await;
+    put(4).await;
+    work(&server, "logs-loud").await;
+    says(&manager, "key=\"logs-loud\"").await;
+    put(0).await;
+    work(&server, "logs-quiet-again").await;
+    let words = endpoints.send(Method::PUT, "/debug/flags/v", Some(("text/plain", &json!("loud")))).await.unwrap();
+    assert_eq!(words.code, 400, "{}", words.text);
+    assert_eq!((said("logs-quiet"), said("logs-quiet-again")), (0, 0));
+    eventually("a line for the key", SOON, async || Ok((said("logs-loud") > 0).then_some(()))).await.unwrap();
+    stopped(manager).await;
+}
+
+async fn a_life_in_text_says_what_operators_look_for(on: On) {
+    let Some(server) = on.server("lines in text", Options::default()).await.unwrap() else { return };
+    let manager = launch(&server, &[("v", "1")]).started().await.unwrap();
+    work(&server, "logs-text").await;
+    let pid = manager.pid();
+    let log = stopped(manager).await;
+    for line in log.lines() {
+        let (header, rest) = line.split_once("] ").expect(line);
+        let parts: Vec<&str> = header.split_whitespace().collect();
+        let right = header.starts_with(['I', 'W', 'E']) && parts.len() == 4 && parts[2] == pid.to_string();
+        assert!(right && parts[3].contains(".rs:"), "{line}");
+        assert!(rest.starts_with('"') || rest.starts_with("FLAG: --"), "{line}");
+    }
+    let mut from = 0;
+    for wanted in [
+        "FLAG: --controllers=\"[namespace-controller]\"",
+        "FLAG: --v=\"1\"",
+        "\"Starting\" version=\"v",
+        "\"Attempting to acquire leader lease...\" lock=\"kube-system/e2e-",
+        "\"Successfully acquired lease\" lock=\"kube-system/e2e-",
+        "\"Controller starting...\" controller=\"namespace-controller\"",
+        "\"Namespace has been deleted\" controller=\"namespace-controller\" key=\"logs-text\"",
+        "\"Asked to stop\"",
+        "\"All controllers terminated\"",
+        "\"Stopped in order\"",
+    ] {
+        let at = log[from..].find(wanted);
+        from += at.unwrap_or_else(|| panic!("{wanted} in its place in {log}"));
+    }
+    // The last words of who fails are the last line, whatever else is said.
+    let mut fails =
+        launch(&server, &[("v", "10"), ("bind-address", "127.0.0.1"), ("kubeconfig", "/nowhere")]).start().unwrap();
+    assert_eq!(fails.exit(SOON).await.unwrap(), Some(1));
+    let log = fails.log().unwrap();
+    let last = log.lines().last().unwrap_or_default();
+    assert!(last.starts_with('E') && last.contains("\"command failed\" err=") && last.contains("/nowhere"), "{log}");
+}
+
+/// One way to prove who one is: what of a kubeconfig's user says so, and what of it is secret.
+struct Credentials {
+    name: &'static str,
+    user: Value,
+    secrets: Vec<String>,
+}
+
+fn credentials(server: &Server) -> Vec<Credentials> {
+    let token = Identity::Admin.token();
+    let token_file = server.folder().join("logs-token");
+    fs::write(&token_file, &token).unwrap();
+    let plugin = plugin(server.folder(), &token);
+    let key = server.certificate("controller-manager.key");
+    let pem = fs::read_to_string(&key).unwrap();
+    // A line of the key's body is as good as the whole.
+    let body = pem.lines().nth(1).unwrap().to_owned();
+    vec![
+        Credentials { name: "token", user: json!({ "token": token }), secrets: vec![token.clone()] },
+        Credentials { name: "token-file", user: json!({ "tokenFile": token_file }), secrets: vec![token.clone()] },
+        Credentials {
+            name: "exec",
+            user: json!({ "exec": {
+                "apiVersion": "client.authentication.k8s.io/v1",
+                "command": plugin,
+                "args": ["canary-of-an-argument"],
+                "env": [{ "name": "SECRET", "value": "canary-of-an-environment" }],
+                "interactiveMode": "Never",
+            }}),
+            secrets: vec![token, "canary-of-an-argument".to_owned(), "canary-of-an-environment".to_owned()],
+        },
+        Credentials {
+            name: "client-key",
+            user: json!({ "client-certificate": server.certificate("controller-manager.crt"), "client-key": key }),
+            secrets: vec![body],
+        },
+        Credentials {
+            name: "refused",
+            user: json!({ "token": "canary-that-is-refused" }),
+            secrets: vec!["canary-that-is-refused".to_owned()],
+        },
+    ]
+}
+
+/// An exec plugin that hands out a token.
+fn plugin(folder: &Path, token: &str) -> PathBuf {
+    let path = folder.join("logs-plugin");
+    let credential = json!({
+        "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": { "token": token },
+    });
+    fs::write(&path, format!("#!/bin/sh\ncat <<'END'\n{credential}\nEND\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+/// A kubeconfig with these credentials, made from the admin's.
+fn kubeconfig(server: &Server, credentials: &Credentials) -> PathBuf {
+    let admin = fs::read(server.kubeconfig(Identity::Admin).unwrap()).unwrap();
+    let mut config: Value = serde_json::from_slice(&admin).unwrap();
+    config["users"][0]["user"] = credentials.user.clone();
+    let path = server.folder().join(format!("logs-{}.kubeconfig", credentials.name));
+    fs::write(&path, config.to_string()).unwrap();
+    path
+}
+
+async fn secrets_are_in_no_line_and_on_no_page_at_any_verbosity(on: On) {
+    let Some(server) = on.server("secrets in the log", Options::default()).await.unwrap() else { return };
+    for credentials in credentials(&server) {
+        let config = kubeconfig(&server, &credentials).display().to_string();
+        for format in ["text", "json"] {
+            let flags = [
+                ("kubeconfig", &*config),
+                ("authentication-kubeconfig", &*config),
+                ("authentication-tolerate-lookup-failure", "true"),
+                ("logging-format", format),
+                ("v", "10"),
+                ("leader-elect", "false"),
+            ];
+            let refused = credentials.name == "refused" && matches!(server, Server::Real(_));
+            let mut manager = launch(&server, &flags).start().unwrap();
+            if refused {
+                says(&manager, "401").await;
+            } else {
+                manager.healthy().await.unwrap();
+                // The client certificate's user may not delete what is in a namespace; it need not.
+                if credentials.name == "client-key" {
+                    says(&manager, "Response").await
+                } else {
+                    work(&server, &format!("logs-{}-{format}", credentials.name)).await
+                }
+            }
+            let mut told = if refused { String::new() } else { pages(manager.port()).await };
+            manager.signal(Signal::TERM).unwrap();
+            manager.exit(SOON).await.unwrap();
+            let log = manager.log().unwrap();
+            assert!(log.contains("Response") && log.contains("FLAG: --kubeconfig="), "it has said all it can: {log}");
+            told += &log;
+            for secret in credentials.secrets.iter().map(String::as_str).chain([STRANGER]) {
+                let line = told.lines().find(|it| it.contains(secret));
+                assert_eq!(line, None, "{} in {format} tells {secret}", credentials.name);
+            }
+        }
+    }
+}
+
+/// All pages, asked for by somebody whose token is a secret too.
+async fn pages(port: u16) -> String {
+    let stranger = Rest::unverified_as(port, json!({ "token": STRANGER })).unwrap();
+    let mut told = String::new();
+    for page in PAGES {
+        told += &stranger.send(Method::GET, page, None).await.unwrap().text;
+    }
+    told
+}
