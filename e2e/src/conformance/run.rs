@@ -2,10 +2,10 @@ use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::Context;
 use bytes::Bytes;
+use clock::{Clock, Instant};
 use futures::{TryStreamExt, future};
 use http::{HeaderMap, Request, Response, header};
 use serde_json::{Value, json};
-use tokio::time::Instant;
 
 use super::{
     Action, Call, Case, Chunks, Compare, Entry, Reading, Step, Target,
@@ -81,7 +81,7 @@ impl Runner<'_> {
     async fn step(&mut self, step: &Step) -> anyhow::Result<Vec<String>> {
         match &step.action {
             Action::Send(call) => {
-                let begin = Instant::now();
+                let begin = Clock::system().now();
                 let answer = self.whole(call, None).await?;
                 // What is done may take its time, as the first object of a definition does; a refusal that waits does so by rule.
                 let after = elapsed(begin, SLOW).filter(|_| answer.code >= 300);
@@ -138,7 +138,7 @@ impl Runner<'_> {
         if !call.path.contains("watch=") && !call.path.contains("/watch/") {
             call.path += if call.path.contains('?') { "&watch=1" } else { "?watch=1" };
         }
-        let begin = Instant::now();
+        let begin = Clock::system().now();
         let answer = self.send(&call, None).await?;
         if answer.status() != 200 {
             let answer = collect(answer).await?;
