@@ -1,6 +1,6 @@
 //! What the manager writes to its log: its shape, what an operator looks for in it, and what must never be there.
 
-#![expect(clippy::unwrap_used, reason = "scenarios are tests, called by the macro's")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "scenarios are tests, called by the macro's")]
 
 mod support;
 
@@ -267,12 +267,14 @@ async fn secrets_are_in_no_line_and_on_no_page_at_any_verbosity(on: On) {
     }
 }
 
-/// All pages, asked for by somebody whose token is a secret too.
+/// All pages, asked for by somebody whose token is a secret too, and by nobody in particular.
 async fn pages(port: u16) -> String {
     let stranger = Rest::unverified_as(port, json!({ "token": STRANGER })).unwrap();
+    let anybody = Rest::unverified(port).unwrap();
     let mut told = String::new();
     for page in PAGES {
         told += &stranger.send(Method::GET, page, None).await.unwrap().text;
+        told += &anybody.send(Method::GET, page, None).await.unwrap().text;
     }
     told
 }

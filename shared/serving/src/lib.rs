@@ -173,7 +173,7 @@ pub async fn serve(options: Options, pages: Router, deps: Deps) -> Result<Socket
         streams: options.http2_streams,
     });
     deps.spawner.spawn("serve", server.accept(listener));
-    tracing::info!(address = %bound, "serving securely");
+    tracing::info!("Serving securely on {bound}");
     Ok(bound)
 }
 
