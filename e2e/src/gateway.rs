@@ -62,15 +62,17 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Storm {
     each: u32,
+    code: StatusCode,
     refused: HashMap<String, u32>,
 }
 
 impl Storm {
-    fn refuses(&mut self, path: &str) -> bool {
+    /// With which code, if it does.
+    fn refuses(&mut self, path: &str) -> Option<StatusCode> {
         let refused = self.refused.entry(path.to_owned()).or_default();
         let refuses = *refused < self.each;
         *refused += u32::from(refuses);
-        refuses
+        refuses.then_some(self.code)
     }
 }
 
@@ -104,7 +106,12 @@ impl Gateway {
 
     /// A storm begins: for each path, the next so many requests are answered with 429 and `Retry-After: 1`.
     pub fn refuse_next(&self, each: u32) {
-        *self.shared.storm() = Storm { each, refused: HashMap::new() };
+        self.answer_next(each, StatusCode::TOO_MANY_REQUESTS);
+    }
+
+    /// The same with another code, of which a client knows no more than the code.
+    pub fn answer_next(&self, each: u32, code: StatusCode) {
+        *self.shared.storm() = Storm { each, code, refused: HashMap::new() };
     }
 
     /// How many were.
@@ -147,9 +154,9 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor, shared: Arc<Shared>
 
 async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> anyhow::Result<Response<Body>> {
     let refused = shared.storm().refuses(request.uri().path());
-    if refused {
+    if let Some(code) = refused {
         shared.refused.fetch_add(1, Ordering::Relaxed);
-        return busy();
+        return if code == StatusCode::TOO_MANY_REQUESTS { busy() } else { only(code) };
     }
     let is_watch = request.uri().query().is_some_and(|it| it.contains("watch=true") || it.contains("watch=1"));
     let answer = shared.forward(request).await?;
@@ -168,6 +175,11 @@ fn busy() -> anyhow::Result<Response<Body>> {
         .header(header::RETRY_AFTER, "1")
         .header(header::CONTENT_TYPE, "application/json")
         .body(body)?)
+}
+
+fn only(code: StatusCode) -> anyhow::Result<Response<Body>> {
+    let nothing = Full::new(Bytes::new()).map_err(|never| match never {}).boxed_unsync();
+    Ok(Response::builder().status(code).body(nothing)?)
 }
 
 /// The frames of `body` while watch `number` is not silent; afterwards nothing, for ever.

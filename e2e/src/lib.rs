@@ -9,7 +9,7 @@
 //! Reading order: [`Assets`] (which binaries), [`Site`] (where a server is), [`ControlPlane`], [`Manager`]; then [`Rest`] and [`eventually`], with
 //! which a scenario acts and waits; [`Audit`], what the server says was done; [`Proxy`] and [`Gateway`], which stand
 //! between a client and the server and misbehave; [`View`], informers without a manager; [`namespaces`] and [`objects`],
-//! what is created; [`Playground`] and [`Kubectl`], what a newcomer uses.
+//! what is created; [`Playground`] and [`Kubectl`], what a newcomer uses; [`Prometheus`], who looks at the manager.
 
 mod assets;
 mod audit;
@@ -23,6 +23,7 @@ pub mod objects;
 mod pki;
 mod playground;
 mod process;
+mod prometheus;
 mod proxy;
 mod rest;
 mod say;
@@ -39,6 +40,7 @@ pub use kubectl::{Kubectl, kubectl_or_skip};
 pub use manager::{Build, Flavour, Launch, Manager, binary};
 pub use playground::Playground;
 pub use process::{Process, Signal, free_port};
+pub use prometheus::{Programs, Prometheus, Scrape, prometheus_or_skip};
 pub use proxy::Proxy;
 pub use rest::{Answer, Rest};
 pub use say::{Figures, say};

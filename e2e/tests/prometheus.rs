@@ -1,0 +1,142 @@
+//! A real Prometheus looks at the manager: what it scrapes, as whom, and that the dashboards and alerts that everybody has
+//! find what they ask for.
+
+#![expect(clippy::unwrap_used, reason = "scenarios are tests, called by the macro's")]
+
+mod support;
+
+use std::{path::Path, time::Duration};
+
+use e2e::{
+    Flavour, Gateway, Identity, Launch, Manager, Options, Prometheus, Rest, Scrape, eventually, namespaces,
+    prometheus_or_skip,
+};
+use http::{Method, StatusCode};
+use serde_json::json;
+
+use support::On;
+
+/// Anything that a healthy machine does by itself; rates look back for a minute.
+const SOON: Duration = Duration::from_secs(120);
+const DASHBOARD: &str = include_str!("../mixin/dashboard.promql");
+/// Upstream's own names, of which promtool would make others: whoever charts them looks for these.
+const UPSTREAMS: [&str; 3] = [
+    "authenticated_user_requests counter metrics should have \"_total\" suffix",
+    "authentication_attempts counter metrics should have \"_total\" suffix",
+    "authentication_token_cache_active_fetch_count non-histogram",
+];
+const ALERTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/mixin/alerts.yaml");
+
+/// The token of a ServiceAccount that may do what `system:monitoring` may.
+async fn monitor(admin: &Rest) -> String {
+    let accounts = "/api/v1/namespaces/kube-system/serviceaccounts";
+    admin.create(accounts, &json!({ "metadata": { "name": "prometheus" } })).await.unwrap();
+    let binding = json!({
+        "metadata": { "name": "prometheus" },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:monitoring" },
+        "subjects": [{ "kind": "ServiceAccount", "name": "prometheus", "namespace": "kube-system" }],
+    });
+    admin.create("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &binding).await.unwrap();
+    let request = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {} });
+    let granted = admin.create(&format!("{accounts}/prometheus/token"), &request).await.unwrap();
+    granted["status"]["token"].as_str().unwrap().to_owned()
+}
+
+/// Title and query of every panel.
+fn panels() -> Vec<(&'static str, &'static str)> {
+    let lines: Vec<&str> = DASHBOARD.lines().collect();
+    lines.chunks(2).map(|it| (it[0].strip_prefix("# ").unwrap(), it[1])).collect()
+}
+
+/// Has the manager end a namespace, so that there is something to see.
+async fn work(admin: &Rest, number: &mut u32) {
+    *number += 1;
+    let name = format!("prometheus-{number}");
+    namespaces::create(admin, &name).await.unwrap();
+    namespaces::delete(admin, &name).await.unwrap();
+    namespaces::gone(admin, &name, SOON).await.unwrap();
+}
+
+/// Has the server answer one request for each path with this code.
+async fn answer_once(gateway: &Gateway, code: StatusCode) {
+    let before = gateway.refused();
+    gateway.answer_next(1, code);
+    let refused = async || Ok((gateway.refused() > before).then_some(()));
+    eventually("a request in the way", SOON, refused).await.unwrap();
+}
+
+async fn page(manager: &Manager, path: &str, token: &str) -> String {
+    let rest = Rest::unverified_as(manager.port(), json!({ "token": token })).unwrap();
+    let answer = rest.send(Method::GET, path, None).await.unwrap();
+    assert_eq!(answer.code, 200, "{path}: {}", answer.text);
+    answer.text
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_real_prometheus_scrapes_as_a_service_account_and_finds_what_the_mixin_asks_for() {
+    let scenario = "the mixin's dashboard and alerts";
+    let Some(programs) = prometheus_or_skip(scenario) else { return };
+    let Some(server) = On::Real.server(scenario, Options::default()).await.unwrap() else { return };
+    let admin = server.admin().await.unwrap();
+    let token = monitor(&admin).await;
+    let gateway = Gateway::start(&server).await.unwrap();
+    let reviews = server.kubeconfig(Identity::Admin).unwrap().display().to_string();
+    let launch = Launch::new(&server, Flavour::from_environment()).unwrap();
+    let mut manager = launch
+        .kubeconfig(&server.kubeconfig_through(Identity::Admin, gateway.port()).unwrap())
+        .flag("authentication-kubeconfig", &reviews)
+        .flag("authorization-kubeconfig", &reviews)
+        .flag("authorization-always-allow-paths", "/healthz,/readyz,/livez")
+        .started()
+        .await
+        .unwrap();
+    let scrape = Scrape { port: manager.port(), token: &token, rules: Path::new(ALERTS) };
+    let prometheus = Prometheus::start(&programs, server.folder(), scrape).await.unwrap();
+
+    for path in ["/metrics", "/metrics/slis"] {
+        let text = page(&manager, path, &token).await;
+        assert!(!text.is_empty(), "{path}");
+        let found = programs.check(&text).unwrap();
+        let ours: Vec<&str> = found.lines().filter(|line| !UPSTREAMS.iter().any(|it| line.starts_with(it))).collect();
+        assert_eq!(ours, [""; 0], "promtool check metrics of {path}");
+    }
+    let mut number = 0;
+    work(&admin, &mut number).await;
+    for code in [StatusCode::FOUND, StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE] {
+        answer_once(&gateway, code).await;
+    }
+    gateway.answer_next(0, StatusCode::OK);
+    for (title, query) in panels() {
+        eventually(title, SOON, async || {
+            let values = prometheus.query(query).await?;
+            if values.iter().any(|it| it.is_finite()) {
+                return Ok(Some(()));
+            }
+            work(&admin, &mut number).await;
+            anyhow::bail!("{query}: {values:?}")
+        })
+        .await
+        .unwrap();
+    }
+    let slis = "kubernetes_healthcheck{job=\"kube-controller-manager-slis\"}";
+    let healthy = async || Ok(prometheus.query(slis).await?.contains(&1.0).then_some(()));
+    eventually("a health check in /metrics/slis", SOON, healthy).await.unwrap();
+
+    alerts(&prometheus, ["inactive", "inactive"]).await;
+    manager.signal(e2e::Signal::TERM).unwrap();
+    manager.exit(SOON).await.unwrap();
+    alerts(&prometheus, ["inactive", "pending"]).await;
+}
+
+/// Waits until the two alerts of the mixin are evaluated without an error and stand like this.
+async fn alerts(prometheus: &Prometheus, states: [&str; 2]) {
+    let names = ["KubeControllerManagerDown", "KubeControllerManagerInstanceUnreachable"];
+    let wanted: Vec<[&str; 3]> = names.iter().zip(states).map(|(name, state)| [*name, "ok", state]).collect();
+    eventually(&format!("the alerts to be {states:?}"), SOON, async || {
+        let found = prometheus.alerts().await?;
+        anyhow::ensure!(found == wanted, "{found:?}");
+        Ok(Some(()))
+    })
+    .await
+    .unwrap();
+}
