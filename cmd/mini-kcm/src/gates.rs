@@ -1,6 +1,6 @@
 //! Feature gates: upstream's names, stages, defaults and locks, and what the operator set.
 //!
-//! Few of them change anything in this binary ([`ACTING`]); all are known, checked and told in
+//! Few of them change anything in this binary (`ACTING`); all are known, checked and told in
 //! `kubernetes_feature_enabled`.
 
 mod table;
