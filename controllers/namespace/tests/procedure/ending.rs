@@ -141,7 +141,7 @@ async fn what_is_told_of_a_namespace_that_is_done() {
     world.delete_namespace("a");
     pass(10 * SEC).await;
     assert!(!world.exists("a"));
-    let told = world.logged("namespace is empty and finalized");
+    let told = world.logged("Namespace has been deleted");
     assert!(told.len() == 1 && told[0].contains("namespace=a") && told[0].contains("passes=2 kinds=1"), "{told:?}");
 }
 
@@ -280,7 +280,7 @@ async fn acceptance_namespace_008_a_successor_of_the_same_name_is_never_finalize
     let lines = world.lines("a");
     assert_eq!(lines[lines.len() - 3..], [FINALIZE, GET, GET], "{lines:?}");
     assert_eq!(lines.iter().filter(|it| *it == FINALIZE).count(), 1);
-    let failures = world.logged("sync failed");
+    let failures = world.logged("Sync failed");
     assert_eq!(failures.len(), 1, "{failures:?}");
     assert!(failures[0].contains("namespace uid has changed across retries"), "{failures:?}");
 }

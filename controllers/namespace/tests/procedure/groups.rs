@@ -33,7 +33,7 @@ async fn acceptance_namespace_014_a_group_that_fails_discovery_is_named_and_hold
     let waits: Vec<_> = looks.windows(2).map(|it| it[1] - it[0]).collect();
     assert!(waits.len() >= 10 && waits[0] < 20 * MS, "{waits:?}");
     assert!(waits.windows(2).all(|it| it[1] > it[0] * 3 / 2), "{waits:?}");
-    let failures = world.logged("sync failed");
+    let failures = world.logged("Sync failed");
     assert_eq!(failures.len(), looks.len(), "{failures:?}");
     assert!(failures.iter().all(|it| it.contains("stale GroupVersion discovery: batch/v1")), "{failures:?}");
 
