@@ -5,6 +5,7 @@ use clock::Clock;
 use metrics::{IntCounter, IntGauge};
 use parking_lot::Mutex;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     Config,
@@ -18,7 +19,7 @@ use crate::{
 /// A leader looks at the clock this often: timers stand still while the machine is suspended, its lease does not.
 const LOOK_AT_CLOCK: Duration = Duration::from_secs(1);
 
-/// Carries out what the machine says. Ends when leadership was lost.
+/// Carries out what the machine says. Ends when leadership was lost, or when it is asked to.
 pub(crate) struct Driver {
     pub(crate) config: Arc<Config>,
     pub(crate) machine: Machine,
@@ -31,6 +32,7 @@ pub(crate) struct Driver {
     pub(crate) seen: Arc<Mutex<Seen>>,
     pub(crate) master: IntGauge,
     pub(crate) slow_path: IntCounter,
+    pub(crate) stop: CancellationToken,
 }
 
 type InFlight = Option<Pin<Box<dyn Future<Output = Answer> + Send>>>;
@@ -47,6 +49,14 @@ impl Driver {
             let rest = self.rest();
             tokio::select! {
                 biased;
+                () = self.stop.cancelled() => {
+                    // What is on its way may be done after whatever is asked next: its answer is waited for, so that
+                    // nobody takes the Lease for free and then finds our name in it.
+                    if in_flight.is_some() {
+                        answer(&mut in_flight).await;
+                    }
+                    return;
+                }
                 answer = answer(&mut in_flight) => {
                     in_flight = None;
                     self.machine.answered(answer, self.clock.boot());

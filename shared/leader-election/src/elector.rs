@@ -8,6 +8,7 @@ use metrics::{IntGauge, Metrics};
 use parking_lot::Mutex;
 use tasks::{Spawner, Task};
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     Config, Health, InvalidConfig, Notes, ReleaseError, Signal, driver::Driver, health::Seen, machine::Machine,
@@ -60,14 +61,19 @@ pub struct Elector {
     tasks: Tasks,
 }
 
-/// Nothing renews for an elector that is gone.
-struct Tasks(Vec<Task>);
+struct Tasks {
+    stop: CancellationToken,
+    driver: Option<Task>,
+    watch: Task,
+}
 
+/// Nothing renews for an elector that is gone.
 impl Drop for Tasks {
     fn drop(&mut self) {
-        for task in &self.0 {
-            task.stop();
+        if let Some(driver) = &self.driver {
+            driver.stop();
         }
+        self.watch.stop();
     }
 }
 
@@ -96,7 +102,7 @@ impl Elector {
         );
         let (tell, signals) = mpsc::unbounded_channel();
         let (notify, notices) = mpsc::unbounded_channel();
-        let seen = Arc::<Mutex<Seen>>::default();
+        let (seen, stop) = (Arc::<Mutex<Seen>>::default(), CancellationToken::new());
         let watch = LeaseWatch::new(&config, watcher, clock.clone(), rng.fork(), notify);
         let driver = Driver {
             machine: Machine::new((*config).clone(), rng, clock.boot()),
@@ -109,11 +115,10 @@ impl Elector {
             seen: seen.clone(),
             master: master.clone(),
             slow_path: slow_path.with_label_values(&[config.name.as_str()]),
+            stop: stop.clone(),
         };
-        let tasks = Tasks(vec![
-            spawner.spawn("leader election", driver.run()),
-            spawner.spawn("watch of the lease", watch.run()),
-        ]);
+        let driver = Some(spawner.spawn("leader election", driver.run()));
+        let tasks = Tasks { stop, driver, watch: spawner.spawn("watch of the lease", watch.run()) };
         Ok(Self { config, api, clock, term, master, signals, over: false, seen, tasks })
     }
 
@@ -136,16 +141,17 @@ impl Elector {
 
     /// Gives leadership back, so that a standby takes over at once: only after the last write of the term has been
     /// answered. The term ends here if it has not yet. Nothing is written unless the Lease names us; conflicts are
-    /// retried, and the whole takes at most the renew deadline.
+    /// retried. Takes at most the renew deadline, beside the rest of a request that is under way.
     ///
     /// # Errors
     /// If the Lease still names us, as far as we know, or somebody else has taken it.
     pub async fn release(mut self, notes: Option<Notes>) -> Result<(), ReleaseError> {
         self.term.end();
         self.master.set(0);
-        for task in std::mem::take(&mut self.tasks.0) {
-            task.stop();
-            task.ended().await;
+        self.tasks.stop.cancel();
+        self.tasks.watch.stop();
+        if let Some(driver) = self.tasks.driver.take() {
+            driver.ended().await;
         }
         if !std::mem::take(&mut self.seen.lock().wrote) {
             return Ok(());

@@ -389,6 +389,23 @@ async fn a_release_survives_conflicts_and_outages_and_a_renewal_in_flight() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn whoever_leaves_while_its_claim_is_on_its_way_does_not_leave_its_name_behind() {
+    for held_before in [false, true] {
+        let server = Server::new();
+        if held_before {
+            server.go_holds("", 15, 1, "2027-01-15T08:00:00.000000Z");
+        }
+        let a = Process::start(&server, "a", 1);
+        a.link.set(Mode::LateWrites);
+        sleep(0.5).await;
+        assert!(server.writes("a").is_empty() && server.log().len() > 1, "it has looked, and has sent its claim");
+        a.elector.release(None).await.unwrap();
+        sleep(60.0).await;
+        assert_eq!((server.holder().as_str(), server.writes("a").len()), ("", 2), "claimed and released");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_release_whose_answer_was_lost_is_recognised_even_when_another_leads_by_then() {
     let server = Server::new();
     let mut a = Process::start(&server, "a", 1);

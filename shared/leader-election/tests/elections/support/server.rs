@@ -18,6 +18,7 @@ const NAME: &str = "kube-controller-manager";
 
 /// From a process to the server, and back again.
 const LATENCY: Duration = Duration::from_millis(2);
+const LATE: Duration = Duration::from_secs(1);
 
 /// An API server that knows one Lease.
 #[derive(Clone)]
@@ -61,6 +62,8 @@ pub(crate) enum Mode {
     Broken,
     /// Requests arrive and are carried out, answers do not come back.
     LosesAnswers,
+    /// Writes arrive a second after they were sent.
+    LateWrites,
 }
 
 impl Link {
@@ -106,7 +109,9 @@ impl Server {
         let (server, link) = (self.clone(), link.clone());
         Transport::new(tower::service_fn(move |request: Request<Body>| {
             let (server, link) = (server.clone(), link.clone());
-            async move { Ok::<_, BoxError>(server.answer(&link, request).await) }
+            // Whoever asked may be gone when it arrives: it is carried out all the same.
+            let answer = tokio::spawn(async move { server.answer(&link, request).await });
+            async move { answer.await.map_err(BoxError::from) }
         }))
     }
 
@@ -178,6 +183,9 @@ impl Server {
         let mode = link.mode();
         if mode == Mode::Hang {
             return std::future::pending().await;
+        }
+        if mode == Mode::LateWrites && parts.method != Method::GET {
+            tokio::time::sleep(LATE).await;
         }
         let is_watch = parts.uri.query().is_some_and(|it| it.contains("watch=true"));
         let answer = match mode {
@@ -255,7 +263,7 @@ impl State {
     /// A link that is not up freezes its watches; what they missed ends them when it matters again.
     fn tell(&mut self, event: &str, lease: &Value) {
         self.watches.retain(|(link, sender)| match link.mode() {
-            Mode::Up => sender.unbounded_send(frame(event, lease)).is_ok(),
+            Mode::Up | Mode::LateWrites => sender.unbounded_send(frame(event, lease)).is_ok(),
             Mode::Hang | Mode::Broken | Mode::LosesAnswers => false,
         });
     }
