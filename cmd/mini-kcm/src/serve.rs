@@ -39,7 +39,15 @@ impl Reviewers {
 fn open(flag: &str, kubeconfig: Option<&Path>, options: &PoolOptions) -> Result<Option<Connection>, String> {
     let config = match client::load(kubeconfig, None) {
         Ok(config) => config,
-        Err(_) if kubeconfig.is_none() => return Ok(None),
+        Err(err) if err.is_no_pod() => return Ok(None),
+        // As upstream: without it the port still tells probes how we are.
+        Err(ConfigError::InCluster(err)) => {
+            tracing::warn!(
+                flag, %err,
+                "the configuration of the pod that this is cannot be used, so nobody is asked who may see the pages"
+            );
+            return Ok(None);
+        }
         Err(ConfigError::Kubeconfig { path, source }) => return Err(format!("{flag} {}: {source}", path.display())),
         Err(err) => return Err(format!("{flag}: {err}")),
     };

@@ -54,6 +54,14 @@ pub enum ConfigError {
     ServerName(String),
 }
 
+impl ConfigError {
+    /// True where nothing was to be found, as this is no pod; not where a pod's configuration is broken.
+    #[must_use]
+    pub fn is_no_pod(&self) -> bool {
+        matches!(self, Self::InCluster(why) if matches!(**why, InClusterError::ReadEnvironmentVariable(_)))
+    }
+}
+
 /// The configuration that the flags ask for: a kubeconfig, a server, both (the server wins), or the pod we run in.
 ///
 /// # Errors
@@ -247,5 +255,15 @@ users: [{name: u, user: {tokenFile: token}}]
             let proxy = environment(no).proxy_for(&server.parse().unwrap());
             assert_eq!(proxy.is_some(), proxied, "{name}");
         }
+    }
+
+    #[test]
+    fn a_broken_pod_is_not_taken_for_none() {
+        let missing = InClusterError::ReadEnvironmentVariable(std::env::VarError::NotPresent);
+        let broken = InClusterError::ReadCertificateBundle(std::io::ErrorKind::NotFound.into());
+        for (err, want) in [(missing, true), (broken, false)] {
+            assert_eq!(ConfigError::InCluster(Box::new(err)).is_no_pod(), want);
+        }
+        assert!(!ConfigError::Server(String::new()).is_no_pod());
     }
 }

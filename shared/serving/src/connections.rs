@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use crate::{
-    layers::{Holding, Peer, REQUEST},
+    layers::{Holding, MOST_REQUESTS, Peer, REQUEST},
     places::{Place, Places},
     tls::Tls,
 };
@@ -38,10 +38,14 @@ const LOOK: Duration = Duration::from_secs(5);
 pub(crate) const MOST: usize = 128;
 /// Of one request: a token, and room to spare.
 const HEADERS: usize = 64 << 10;
-/// Go's.
-const STREAMS: u32 = 250;
-/// Of one HTTP/2 connection towards a client that does not read.
+/// Of one HTTP/2 connection: more than there is room for would only be refused. Go has 250.
+const STREAMS: u32 = MOST_REQUESTS as u32;
+/// Of one HTTP/2 stream towards a client that does not read.
 const SEND_BUFFER: usize = 64 << 10;
+/// What a client may send on one HTTP/2 stream before it is read: a body of the largest size.
+const STREAM_WINDOW: u32 = 64 << 10;
+/// The same for all streams of a connection.
+const CONNECTION_WINDOW: u32 = 128 << 10;
 
 /// What all connections share.
 pub(crate) struct Server {
@@ -49,7 +53,7 @@ pub(crate) struct Server {
     pub(crate) pages: Router,
     pub(crate) spawner: Spawner,
     pub(crate) clock: Clock,
-    /// 0: as Go.
+    /// Of one HTTP/2 connection; 0: as many as we bear.
     pub(crate) streams: u32,
 }
 
@@ -60,7 +64,7 @@ impl Server {
         loop {
             match listener.accept().await {
                 Ok((stream, from)) => {
-                    let (server, place) = (self.clone(), places.take(from.ip().to_canonical()));
+                    let (server, place) = (self.clone(), places.take(from.ip()));
                     self.spawner.spawn("serve-connection", async move { server.connection(stream, from, place).await });
                 }
                 Err(err) => {
@@ -98,7 +102,7 @@ impl Server {
         let chain: Vec<CertificateDer<'static>> = session.peer_certificates().unwrap_or_default().to_vec();
         let http2 = session.alpn_protocol() == Some(b"h2");
         let retire = CancellationToken::new();
-        let peer = Peer { chain: chain.into(), retire: retire.clone() };
+        let peer = Peer { address: place.peer, chain: chain.into(), retire: retire.clone() };
         let (pages, doing) = (self.pages.clone(), place.clone());
         let service = hyper::service::service_fn(move |request: Request<Incoming>| {
             let doing = doing.begin();
@@ -112,7 +116,8 @@ impl Server {
         if http2 {
             let mut server = http2::Builder::new(InScope(self.spawner.clone()));
             server.timer(TokioTimer::new()).keep_alive_interval(HEAD).keep_alive_timeout(HANDSHAKE);
-            server.max_concurrent_streams(if self.streams == 0 { STREAMS } else { self.streams });
+            server.max_concurrent_streams(if self.streams == 0 { STREAMS } else { self.streams.min(STREAMS) });
+            server.initial_stream_window_size(STREAM_WINDOW).initial_connection_window_size(CONNECTION_WINDOW);
             server.max_header_list_size(u32::try_from(HEADERS).unwrap_or(u32::MAX)).max_send_buf_size(SEND_BUFFER);
             let mut connection = pin!(server.serve_connection(io, service));
             tokio::select! {
@@ -181,3 +186,6 @@ where
         });
     }
 }
+
+#[cfg(test)]
+mod tests;

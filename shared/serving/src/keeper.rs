@@ -26,6 +26,8 @@ pub(crate) struct Truster {
     client_file: Option<Files<Bundle>>,
     proxy_file: Option<Files<Bundle>>,
     cluster: Option<Cluster>,
+    /// What files and cluster say, believable or not.
+    said: Trust,
     trust: watch::Sender<Arc<Trust>>,
     clock: Clock,
 }
@@ -60,6 +62,9 @@ impl Truster {
             let (allowed, headers) = (options.proxy_names.clone(), options.proxy_headers.clone());
             (proxy_file, trust.proxies) = (Some(files), Some(Proxies { authorities: Some(bundle), allowed, headers }));
         }
+        if trust.any_client_is_a_proxy() {
+            return Err(ServeError::AnyProxy);
+        }
         let (clients, proxies) = (client_file.is_none(), proxy_file.is_none());
         let mut cluster = None;
         if !options.skip_lookup && (clients || proxies) {
@@ -75,13 +80,15 @@ impl Truster {
                 ),
             }
         }
-        let (trust, seen) = watch::channel(Arc::new(trust));
-        Ok((Self { client_file, proxy_file, cluster, trust, clock }, seen))
+        let (sender, seen) = watch::channel(Arc::default());
+        let mut truster = Self { client_file, proxy_file, cluster, said: Trust::default(), trust: sender, clock };
+        truster.believe(trust);
+        Ok((truster, seen))
     }
 
     /// Looks again; true when something is believed now that was not.
     async fn refresh(&mut self) -> bool {
-        let mut trust = Trust::clone(&self.trust.borrow());
+        let mut trust = self.said.clone();
         let mut changed = false;
         if let Some(bundle) = refreshed(&mut self.client_file).await {
             trust.clients = Some(bundle);
@@ -97,9 +104,21 @@ impl Truster {
             changed |= cluster.refresh(&mut trust, &self.clock).await;
         }
         if changed {
-            self.trust.send_replace(Arc::new(trust));
+            self.believe(trust);
         }
         changed
+    }
+
+    /// Takes what is said now, as far as it can be believed.
+    fn believe(&mut self, said: Trust) {
+        if said.any_client_is_a_proxy() && !self.said.any_client_is_a_proxy() {
+            tracing::warn!(
+                "client certificates and front proxies have an authority in common, and no allowed names tell which of \
+                 its clients are front proxies (--requestheader-allowed-names): no front proxy is believed"
+            );
+        }
+        self.trust.send_replace(Arc::new(said.clone().believable()));
+        self.said = said;
     }
 }
 
@@ -261,5 +280,32 @@ mod tests {
         options.client_authorities = Some("/gone/ca.crt".into());
         let err = Truster::open(&options, None, Clock::system()).await.err().unwrap().to_string();
         assert!(err.contains("--client-ca-file") && err.contains("/gone/ca.crt"), "{err}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_common_authority_ends_the_start_where_flags_name_it_and_makes_no_proxies_where_the_cluster_does() {
+        let place = tempfile::tempdir().unwrap();
+        let (path, authority) = (place.path().join("ca.crt"), Authority::new("common").pem());
+        std::fs::write(&path, &authority).unwrap();
+        let mut options = authentication();
+        (options.client_authorities, options.proxy_authorities) = (Some(path.clone()), Some(path.clone()));
+        let err = Truster::open(&options, None, Clock::system()).await.err().unwrap().to_string();
+        assert!(err.contains("--requestheader-allowed-names") && err.contains("--client-ca-file"), "{err}");
+        options.proxy_names = vec!["front".to_owned()];
+        assert!(Truster::open(&options, None, Clock::system()).await.is_ok());
+
+        let said = Arc::new(Mutex::new(json!({ "requestheader-client-ca-file": authority })));
+        let server = said.clone();
+        let cluster = api(move |_, _| answer(200, &json!({ "data": *server.lock() })));
+        (options.skip_lookup, options.proxy_authorities) = (false, None);
+        let (mut truster, trust) = Truster::open(&options, Some(cluster), Clock::system()).await.unwrap();
+        for (name, believed) in [("front", true), ("", false)] {
+            assert!(trust.borrow().proxies.is_some() != believed && trust.borrow().clients.is_some(), "{name:?}");
+            let names = if name.is_empty() { json!("") } else { json!(format!("[{name:?}]")) };
+            said.lock()["requestheader-allowed-names"] = names;
+            tokio::time::advance(CLUSTER).await;
+            assert!(truster.refresh().await);
+            assert_eq!(trust.borrow().proxies.is_some(), believed, "{name:?}");
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! What happens to a request before a page sees it, outside in: panics are contained, the request is logged, bounds are
-//! kept, nothing may be cached, who asks is found out, whether they may is decided.
+//! kept, nothing may be cached, who asks is found out, whether they may is decided, and there must be room.
 
 use std::{
+    net::{IpAddr, Ipv4Addr},
     panic::AssertUnwindSafe,
     pin::Pin,
     sync::Arc,
@@ -18,10 +19,9 @@ use axum::{
 };
 use clock::Clock;
 use futures::FutureExt;
-use http::{HeaderValue, Method, StatusCode, Version, header};
-use http_body::{Frame, SizeHint};
+use http::{HeaderValue, Method, StatusCode, Version, header, request::Parts};
+use http_body::{Body as _, Frame, SizeHint};
 use rustls_pki_types::CertificateDer;
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -29,20 +29,24 @@ use crate::{
     authentication::Authentication,
     authorization::{Authorization, Decision},
     paths,
+    room::{Room, Sparing},
 };
 
 /// An answer that is not there by then will not be waited for.
 pub(crate) const REQUEST: Duration = Duration::from_secs(60);
 /// No page takes a larger body.
 const BODY: usize = 64 << 10;
-/// Requests under way, bodies of answers included.
-const MOST_REQUESTS: usize = 32;
-/// The same for what everybody may see, so that nothing else keeps probes out.
-const MOST_OPEN_REQUESTS: usize = 32;
+/// Requests at once in each room.
+pub(crate) const MOST_REQUESTS: usize = 32;
+/// A whole answer of this size is handed over and takes no room until it is sent: what all connections hold of such is
+/// bounded by their number.
+const SMALL: u64 = 4 << 10;
 
 /// Who sent a request, as far as its connection tells.
 #[derive(Clone)]
 pub(crate) struct Peer {
+    /// Whose room it takes.
+    pub(crate) address: IpAddr,
     /// The client's certificates, its own first.
     pub(crate) chain: Arc<[CertificateDer<'static>]>,
     /// Ends the connection after what is under way.
@@ -54,25 +58,38 @@ pub struct Gate {
     pub(crate) authentication: Authentication,
     pub(crate) authorization: Authorization,
     pub(crate) clock: Clock,
-    requests: Arc<Semaphore>,
-    open_requests: Arc<Semaphore>,
+    /// Who needs the API server's word is in here until it is said: no page waits for it.
+    asking: Arc<Room>,
+    /// Pages at work, and answers that are not small until they are sent.
+    pages: Arc<Room>,
+    /// The same for what everybody may see, so that nothing else keeps probes out.
+    open_pages: Arc<Room>,
+    strangers: Sparing,
+    undecided: Sparing,
 }
 
 impl Gate {
     pub(crate) fn new(authentication: Authentication, authorization: Authorization, clock: Clock) -> Arc<Self> {
-        let requests = Arc::new(Semaphore::new(MOST_REQUESTS));
-        let open_requests = Arc::new(Semaphore::new(MOST_OPEN_REQUESTS));
-        Arc::new(Self { authentication, authorization, clock, requests, open_requests })
+        let room = || Room::new(MOST_REQUESTS);
+        Arc::new(Self {
+            authentication,
+            authorization,
+            asking: room(),
+            pages: room(),
+            open_pages: room(),
+            strangers: Sparing::new(clock.clone()),
+            undecided: Sparing::new(clock.clone()),
+            clock,
+        })
     }
 
     /// Nobody reaches these pages but through every layer. The last one added is the outermost.
     pub fn protect(self: Arc<Self>, pages: Router) -> Router {
         pages
-            .layer(from_fn_with_state(self.clone(), authorized))
-            .layer(from_fn_with_state(self.clone(), authenticated))
+            .layer(from_fn_with_state(self.clone(), admitted))
             .layer(DefaultBodyLimit::max(BODY))
             .layer(from_fn(uncached))
-            .layer(from_fn_with_state(self.clone(), bounded))
+            .layer(from_fn(bounded))
             .layer(from_fn_with_state(self, logged))
             .layer(from_fn(contained))
     }
@@ -101,30 +118,35 @@ async fn logged(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> 
     answer
 }
 
-async fn bounded(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Response {
-    let closes = request.version() <= Version::HTTP_11;
-    let refused = |code, text| {
-        let mut answer = answers::text(code, text);
-        if closes {
-            answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-        }
-        answer
-    };
+async fn bounded(request: Request, next: Next) -> Response {
+    let version = request.version();
     let announced = request.headers().get(header::CONTENT_LENGTH).and_then(|it| it.to_str().ok()?.parse::<u64>().ok());
     if announced.is_some_and(|it| it > BODY as u64) {
-        return refused(StatusCode::PAYLOAD_TOO_LARGE, "The body is too large.");
+        return refused(version, StatusCode::PAYLOAD_TOO_LARGE, "The body is too large.");
     }
-    let open = gate.authorization.open.contains(request.uri().path());
-    let room = if open { &gate.open_requests } else { &gate.requests };
-    let Ok(place) = room.clone().try_acquire_owned() else {
-        let mut answer = refused(StatusCode::TOO_MANY_REQUESTS, "Too many requests, please try again later.");
-        answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-        return answer;
-    };
     match tokio::time::timeout(REQUEST, next.run(request)).await {
-        Ok(answer) => answer.map(|inner| Body::new(Holding { inner, _held: place })),
-        Err(_) => refused(StatusCode::GATEWAY_TIMEOUT, "The answer took too long."),
+        Ok(answer) => answer,
+        Err(_) => refused(version, StatusCode::GATEWAY_TIMEOUT, "The answer took too long."),
     }
+}
+
+/// An answer after which the connection ends, where HTTP can say so in it.
+fn refused(version: Version, code: StatusCode, text: &str) -> Response {
+    let mut answer = answers::text(code, text);
+    if version <= Version::HTTP_11 {
+        answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    answer
+}
+
+/// There is no room. Whoever asks for so much at once begins anew.
+fn crowded(version: Version, peer: Option<&Peer>) -> Response {
+    if let Some(peer) = peer {
+        peer.retire.cancel();
+    }
+    let mut answer = refused(version, StatusCode::TOO_MANY_REQUESTS, "Too many requests, please try again later.");
+    answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    answer
 }
 
 async fn uncached(request: Request, next: Next) -> Response {
@@ -134,47 +156,74 @@ async fn uncached(request: Request, next: Next) -> Response {
     answer
 }
 
-async fn authenticated(State(gate): State<Arc<Gate>>, mut request: Request, next: Next) -> Response {
-    let peer = request.extensions_mut().remove::<Peer>();
-    let chain = peer.as_ref().map_or(&[][..], |it| &it.chain);
-    let user = gate.authentication.who(chain, request.headers()).await;
+async fn admitted(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Response {
+    let (mut head, body) = request.into_parts();
+    let peer = head.extensions.remove::<Peer>();
+    let address = peer.as_ref().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |it| it.address);
+    let open = gate.authorization.open.contains(head.uri.path());
+    // A probe asks the API server nothing, so whoever does is not in its way.
+    let asks = !open || head.headers.contains_key(header::AUTHORIZATION);
+    let asking = if asks { gate.asking.enter(address) } else { None };
+    if asks && asking.is_none() {
+        return crowded(head.version, peer.as_ref());
+    }
+    if let Some(refusal) = refusal(&gate, peer.as_ref(), &mut head).await {
+        return refusal;
+    }
+    drop(asking);
+    let room = if open { &gate.open_pages } else { &gate.pages };
+    let Some(inside) = room.enter(address) else { return crowded(head.version, peer.as_ref()) };
+    let answer = next.run(Request::from_parts(head, body)).await;
+    if answer.body().size_hint().exact().is_some_and(|it| it <= SMALL) {
+        return answer;
+    }
+    answer.map(|inner| Body::new(Holding { inner, _held: inside }))
+}
+
+/// Finds out who asks and whether they may; the answer where they may not.
+async fn refusal(gate: &Gate, peer: Option<&Peer>, head: &mut Parts) -> Option<Response> {
+    let chain = peer.map_or(&[][..], |it| &it.chain);
+    let user = gate.authentication.who(chain, &head.headers).await;
     // Whoever opened an HTTP/2 connection without saying who they are shall not keep it, as upstream.
     let unknown = user.as_ref().ok().is_none_or(User::is_anonymous);
-    if request.version() == Version::HTTP_2
+    if head.version == Version::HTTP_2
         && unknown
-        && let Some(peer) = &peer
+        && let Some(peer) = peer
     {
         peer.retire.cancel();
     }
-    match user {
-        Ok(user) => {
-            request.headers_mut().remove(header::AUTHORIZATION);
-            request.extensions_mut().insert(user);
-            next.run(request).await
-        }
+    let user = match user {
+        Ok(user) => user,
         Err(why) => {
-            tracing::warn!(why, "unable to authenticate a request");
-            answers::unauthorized(request.headers(), request.uri().query())
+            if let Some(withheld) = gate.strangers.tell() {
+                tracing::warn!(why, withheld, "unable to authenticate a request");
+            }
+            return Some(answers::unauthorized(&head.headers, head.uri.query()));
         }
-    }
+    };
+    head.headers.remove(header::AUTHORIZATION);
+    let refusal = forbidden(gate, &user, head).await;
+    head.extensions.insert(user);
+    refusal
 }
 
-async fn authorized(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Response {
-    let user = request.extensions().get::<User>().cloned().unwrap_or_else(User::anonymous);
-    let path = match request.uri().path() {
+async fn forbidden(gate: &Gate, user: &User, head: &Parts) -> Option<Response> {
+    let path = match head.uri.path() {
         "" => "/".to_owned(),
         path => paths::decoded(path),
     };
-    let verb = verb_of(request.method());
-    match gate.authorization.decide(&user, &verb, &path).await {
-        Ok(Decision::Allowed) => next.run(request).await,
+    let verb = verb_of(&head.method);
+    match gate.authorization.decide(user, &verb, &path).await {
+        Ok(Decision::Allowed) => None,
         Ok(Decision::NoOpinion(reason) | Decision::Denied(reason)) => {
             tracing::debug!(user = user.name, verb, path, reason, "forbidden");
-            answers::forbidden(&user, (&verb, &path), &reason, request.headers(), request.uri().query())
+            Some(answers::forbidden(user, (&verb, &path), &reason, &head.headers, head.uri.query()))
         }
         Err(why) => {
-            tracing::warn!(user = user.name, verb, path, why, "cannot find out who may see a page");
-            answers::undecided(&path, &why)
+            if let Some(withheld) = gate.undecided.tell() {
+                tracing::warn!(user = user.name, verb, path, why, withheld, "cannot find out who may see a page");
+            }
+            Some(answers::undecided(&path, &why))
         }
     }
 }

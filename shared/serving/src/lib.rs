@@ -6,7 +6,7 @@
 //!
 //! Reading order: [`serve`] is the story; [`Gate`] (`layers`) is what happens to a request; `authentication` and
 //! `authorization` decide, with `asked` (what is remembered) and `review` (how the API server is asked) beneath; `tls`
-//! and `trust` are whose certificates count, `keeper` keeps both fresh; `connections` and `places` are the bounds.
+//! and `trust` are whose certificates count, `keeper` keeps both fresh; `connections`, `places` and `room` are the bounds.
 
 mod answers;
 mod asked;
@@ -22,6 +22,7 @@ mod measured;
 mod paths;
 mod places;
 mod review;
+mod room;
 mod tls;
 mod trust;
 
@@ -69,7 +70,7 @@ pub struct Options {
     pub policy: Policy,
     /// Whether HTTP/2 is offered.
     pub http2: bool,
-    /// Streams of one HTTP/2 connection; 0: as Go.
+    /// Streams of one HTTP/2 connection, fewer than the 32 that we bear; 0: these.
     pub http2_streams: u32,
     /// Who asks.
     pub authentication: AuthenticationOptions,
@@ -133,6 +134,15 @@ pub enum ServeError {
     /// No certificate could be made.
     #[error("cannot make a self-signed certificate: {0}")]
     Certificate(String),
+    /// The system gives no random bytes for a key.
+    #[error("the system gives no random bytes, without which nothing can be kept secret")]
+    Randomness,
+    /// Whoever has a client certificate could speak for anybody.
+    #[error(
+        "--requestheader-client-ca-file and --client-ca-file have an authority in common: --requestheader-allowed-names \
+         must say which of its clients are front proxies"
+    )]
+    AnyProxy,
     /// A file cannot be used.
     #[error("{0}: {1}: {2}")]
     File(&'static str, String, String),
@@ -196,6 +206,7 @@ async fn guarded(options: &Options, deps: &Deps) -> Result<Guarded, ServeError> 
         let reviewer = Reviewer::new(api, authentication::TOKENS, "authn", metrics, clock.clone(), *seed);
         Tokens::new(reviewer, options.authentication.token_ttl, clock.clone(), measured.clone())
     });
+    let tokens = tokens.transpose()?;
     let reviews = authorizer.clone().map(|api| {
         let reviewer = Reviewer::new(api, authorization::PATH, "authz", metrics, clock.clone(), seed.rotate_left(1));
         let AuthorizationOptions { allowed_ttl, refused_ttl, .. } = options.authorization;

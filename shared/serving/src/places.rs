@@ -1,6 +1,11 @@
 //! Who is connected, and who goes when somebody new wants in.
 
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+use std::{
+    cmp::Reverse,
+    collections::BTreeMap,
+    net::{IpAddr, Ipv6Addr},
+    sync::Arc,
+};
 
 use clock::{Clock, Instant};
 use parking_lot::Mutex;
@@ -8,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 
 /// The connections of one server.
 ///
-/// A new one always gets a place: where all are taken, somebody who does nothing goes first. So neither many connections
-/// nor slow ones keep a probe out.
+/// A new one always gets a place: where all are taken, one of the peer that holds the most of them goes. So neither many
+/// connections nor slow or busy ones keep a probe out, nor cut off one that is there.
 #[derive(Clone)]
 pub(crate) struct Places(Arc<Inner>);
 
@@ -26,6 +31,7 @@ struct Table {
 }
 
 struct Live {
+    /// As [`peer`] has it.
     peer: IpAddr,
     /// When each request under way began, by number.
     doing: BTreeMap<u64, Instant>,
@@ -36,6 +42,8 @@ struct Live {
 
 /// The place of one connection; given back when dropped.
 pub(crate) struct Place {
+    /// Whose it is, as [`peer`] has it.
+    pub(crate) peer: IpAddr,
     places: Places,
     id: u64,
     leave: CancellationToken,
@@ -48,24 +56,33 @@ pub(crate) struct Doing {
     id: u64,
 }
 
+/// Whom an address counts for: an IPv6 host has 2⁶⁴ of them.
+fn peer(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
+        address => address,
+    }
+}
+
 impl Places {
     pub(crate) fn new(most: usize, clock: Clock) -> Self {
         Self(Arc::new(Inner { most, clock, table: Mutex::default() }))
     }
 
-    /// A place for a connection from `peer`; somebody else loses theirs when all are taken.
-    pub(crate) fn take(&self, peer: IpAddr) -> Arc<Place> {
+    /// A place for a connection from `address`; somebody else loses theirs when all are taken.
+    pub(crate) fn take(&self, address: IpAddr) -> Arc<Place> {
+        let peer = peer(address);
         let now = self.0.clock.now();
         let leave = CancellationToken::new();
         let mut table = self.0.table.lock();
         while table.live.len() >= self.0.most.max(1) {
-            let Some(evicted) = table.least_worthy().and_then(|id| table.live.remove(&id)) else { break };
+            let Some(evicted) = table.least_worthy(peer).and_then(|id| table.live.remove(&id)) else { break };
             tracing::debug!(peer = %evicted.peer, "closed a connection to make room for a new one");
             evicted.leave.cancel();
         }
         let id = table.number();
         table.live.insert(id, Live { peer, doing: BTreeMap::new(), moved: now, leave: leave.clone() });
-        Arc::new(Place { places: self.clone(), id, leave })
+        Arc::new(Place { peer, places: self.clone(), id, leave })
     }
 }
 
@@ -75,16 +92,15 @@ impl Table {
         self.next
     }
 
-    /// Whoever does nothing goes before whoever waits for an answer; then one of the peer that holds the most places;
-    /// then who has been silent for longest.
-    fn least_worthy(&self) -> Option<u64> {
-        let mut held: BTreeMap<IpAddr, usize> = BTreeMap::new();
+    /// One of the peer that would hold the most places once `new` has another; of these one that does nothing before one
+    /// that waits for an answer; then the one that has been silent for longest.
+    fn least_worthy(&self, new: IpAddr) -> Option<u64> {
+        let mut held = BTreeMap::from([(new, 1_usize)]);
         for live in self.live.values() {
             *held.entry(live.peer).or_default() += 1;
         }
-        let worth = |live: &Live| {
-            (!live.doing.is_empty(), std::cmp::Reverse(held.get(&live.peer).copied().unwrap_or(0)), live.moved)
-        };
+        let worth =
+            |live: &Live| (Reverse(held.get(&live.peer).copied().unwrap_or(0)), !live.doing.is_empty(), live.moved);
         self.live.iter().min_by_key(|(id, live)| (worth(live), **id)).map(|(id, _)| *id)
     }
 }
@@ -174,16 +190,35 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_flood_from_one_address_does_not_push_out_another() {
-        let places = Places::new(4, Clock::system());
-        let kubelet = places.take(KUBELET.into());
-        for _ in 0..100 {
-            later().await;
-            std::mem::forget(places.take(FLOOD.into()));
+    async fn a_busy_flood_from_one_host_does_not_push_out_another() {
+        let hosts: [(IpAddr, fn(u16) -> IpAddr); 2] = [
+            (KUBELET.into(), |_| FLOOD.into()),
+            // One host with an address of its own for each connection.
+            ([0x2001_u16, 0xdb8, 0, 8, 0, 0, 0, 1].into(), |last| [0x2001_u16, 0xdb8, 0, 7, 0, 0, 0, last].into()),
+        ];
+        for (kubelet, flood) in hosts {
+            let places = Places::new(4, Clock::system());
+            // Two that shake hands: nothing is asked yet.
+            let handshakes = [places.take(kubelet), places.take(kubelet)];
+            for number in 0..100 {
+                later().await;
+                let place = places.take(flood(number));
+                std::mem::forget(place.begin());
+                std::mem::forget(place);
+            }
+            assert!(handshakes.iter().all(|it| !it.leave.is_cancelled()), "{kubelet}");
+            assert_eq!(places.0.table.lock().live.len(), 4);
         }
-        assert!(!kubelet.leave.is_cancelled());
-        // Even when every connection of the flood is busy: one of theirs goes.
-        assert_eq!(places.0.table.lock().live.len(), 4);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_comes_and_holds_as_many_as_another_gives_one_of_their_own() {
+        let places = Places::new(4, Clock::system());
+        let kubelet = [places.take(KUBELET.into()), places.take(KUBELET.into())];
+        let flood = [places.take(FLOOD.into()), places.take(FLOOD.into())];
+        let _new = places.take(FLOOD.into());
+        assert!(kubelet.iter().all(|it| !it.leave.is_cancelled()));
+        assert!(flood[0].leave.is_cancelled() && !flood[1].leave.is_cancelled());
     }
 
     #[tokio::test(start_paused = true)]

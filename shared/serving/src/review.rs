@@ -4,19 +4,19 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use client::{Api, ApiError};
-use clock::Clock;
+use clock::{Clock, Instant};
 use metrics::{HistogramVec, IntCounterVec, Metrics};
 use parking_lot::Mutex;
 use serde::{Serialize, de::DeserializeOwned};
-use tokio::time::timeout;
+use tokio::time::timeout_at;
 
 /// As upstream: 500 ms × 1.5 with a jitter of 0.2, five tries in all.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const FACTOR: f64 = 1.5;
 const JITTER: f64 = 0.2;
 const TRIES: u32 = 5;
-/// One try.
-const ATTEMPT: Duration = Duration::from_secs(10);
+/// All tries of one question.
+const PATIENCE: Duration = Duration::from_secs(10);
 const BUCKETS: &[f64] = &[0.25, 0.5, 0.7, 1.0, 1.5, 3.0, 5.0, 10.0];
 
 /// Asks one kind of review.
@@ -55,13 +55,16 @@ impl Reviewer {
     /// # Errors
     /// What the last try said.
     pub(crate) async fn ask<A: DeserializeOwned>(&self, question: &impl Serialize) -> Result<A, String> {
+        let end = self.clock.now() + PATIENCE;
         let mut pause = FIRST_PAUSE;
         for tries_left in (0..TRIES).rev() {
-            match self.attempt(question).await {
+            match self.attempt(question, end).await {
                 Ok(answer) => {
                     return serde_json::from_slice(&answer).map_err(|err| format!("answer to {}: {err}", self.path));
                 }
-                Err(err) if tries_left == 0 || !helps(&err) => return Err(format!("{}: {err}", self.path)),
+                Err(err) if tries_left == 0 || !helps(&err) || self.clock.now() + pause >= end => {
+                    return Err(format!("{}: {err}", self.path));
+                }
                 Err(_) => {}
             }
             let jitter = self.rng.lock().f64() * JITTER;
@@ -71,10 +74,10 @@ impl Reviewer {
         Err(format!("{}: no answer", self.path))
     }
 
-    async fn attempt(&self, question: &impl Serialize) -> Result<Bytes, ApiError> {
+    async fn attempt(&self, question: &impl Serialize, end: Instant) -> Result<Bytes, ApiError> {
         let begun = self.clock.now();
-        let late = |_| Err(ApiError::unknown(format!("no answer within {ATTEMPT:?}")));
-        let answer = timeout(ATTEMPT, self.api.ask(self.path, question)).await.unwrap_or_else(late);
+        let late = |_| Err(ApiError::unknown(format!("no answer within {PATIENCE:?}")));
+        let answer = timeout_at(end, self.api.ask(self.path, question)).await.unwrap_or_else(late);
         let code = match &answer {
             // What the server says to a review that it stores nowhere.
             Ok(_) => "201".to_owned(),
@@ -108,7 +111,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::testing::{answer, api};
+    use crate::testing::{answer, api, silent};
 
     async fn tries(code: u16) -> (u32, Result<Value, String>, String) {
         let calls = Arc::new(AtomicU32::new(0));
@@ -142,5 +145,16 @@ mod tests {
         let took = (clock.now() - begun).as_secs_f64();
         let least = 0.5 * (1.0 + 1.5 + 2.25 + 3.375);
         assert!(took > least && took < least * 1.21, "{took}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_never_answers_is_given_up_after_ten_seconds() {
+        let (clock, metrics) = (Clock::system(), Metrics::new());
+        let reviewer = Reviewer::new(silent(), "/apis/x/v1/reviews", "authz", &metrics, clock.clone(), 1);
+        let begun = clock.now();
+        let err = reviewer.ask::<Value>(&json!({})).await.unwrap_err();
+        assert!(err.contains("no answer within 10s"), "{err}");
+        assert_eq!((clock.now() - begun).as_secs(), 10);
+        assert!(metrics.encode().contains("apiserver_delegated_authz_request_total{code=\"<error>\"} 1"));
     }
 }

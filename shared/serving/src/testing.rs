@@ -11,7 +11,16 @@ use metrics::Metrics;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
 };
-use rustls_pki_types::CertificateDer;
+use rustls::{
+    ClientConfig, DigitallySignedStruct, SignatureScheme, SupportedProtocolVersion,
+    client::{
+        ResolvesClientCert,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    },
+    crypto::ring::default_provider,
+    sign::{CertifiedKey, SingleCertAndKey},
+};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -26,6 +35,7 @@ pub(crate) struct Authority {
 /// A signed certificate.
 pub(crate) struct Signed {
     pub(crate) certificate: CertificateDer<'static>,
+    pub(crate) key: PrivateKeyDer<'static>,
 }
 
 fn named(name: &str, groups: &[&str]) -> CertificateParams {
@@ -72,7 +82,7 @@ impl Authority {
         params.not_before = rcgen::date_time_ymd(2020, 1, 1);
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap().der().clone();
-        Signed { certificate }
+        Signed { certificate, key: PrivatePkcs8KeyDer::from(key.serialize_der()).into() }
     }
 }
 
@@ -85,14 +95,24 @@ pub(crate) fn answer(code: u16, body: &Value) -> Response<client::Incoming> {
 /// An API server that answers path and body with whatever `say` says.
 pub(crate) fn api(say: impl Fn(&str, Value) -> Response<client::Incoming> + Send + Sync + 'static) -> Api {
     let say = Arc::new(say);
-    let service = tower::service_fn(move |request: Request<Body>| {
+    asking(Transport::new(tower::service_fn(move |request: Request<Body>| {
         let say = say.clone();
         async move {
             let (head, body) = request.into_parts();
             let body = body.collect().await.unwrap().to_bytes();
             Ok(say(head.uri.path(), serde_json::from_slice(&body).unwrap_or_default()))
         }
-    });
+    })))
+}
+
+/// An API server that never answers.
+pub(crate) fn silent() -> Api {
+    asking(Transport::new(tower::service_fn(|_: Request<Body>| {
+        std::future::pending::<Result<Response<client::Incoming>, client::BoxError>>()
+    })))
+}
+
+fn asking(server: Transport) -> Api {
     let clock = Clock::system();
     let environment = Environment {
         clock: clock.clone(),
@@ -101,7 +121,7 @@ pub(crate) fn api(say: impl Fn(&str, Value) -> Response<client::Incoming> + Send
         stop: CancellationToken::new(),
         user_agent: "test".to_owned(),
     };
-    Clients::new(Connection::in_memory(Transport::new(service)), environment).unfenced("test", Limits::NONE)
+    Clients::new(Connection::in_memory(server), environment).unfenced("test", Limits::NONE)
 }
 
 /// Nobody is believed.
@@ -120,4 +140,60 @@ pub(crate) fn authentication() -> AuthenticationOptions {
 /// The body of an answer, as text.
 pub(crate) async fn text(answer: AxumResponse) -> String {
     String::from_utf8(answer.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
+}
+
+/// A client that shakes hands with anyone, and shows a certificate or none.
+pub(crate) fn trusting(
+    versions: &[&'static SupportedProtocolVersion],
+    shown: Option<(CertificateDer<'static>, PrivateKeyDer<'static>)>,
+) -> ClientConfig {
+    let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_protocol_versions(versions)
+        .unwrap()
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Anyone));
+    let Some((certificate, key)) = shown else { return builder.with_no_client_auth() };
+    // Whether the two belong together is not looked at: a thief has no better key.
+    let key = default_provider().key_provider.load_private_key(key).unwrap();
+    let shown: Arc<dyn ResolvesClientCert> =
+        Arc::new(SingleCertAndKey::from(CertifiedKey::new(vec![certificate], key)));
+    builder.with_client_cert_resolver(shown)
+}
+
+#[derive(Debug)]
+struct Anyone;
+
+impl ServerCertVerifier for Anyone {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        default_provider().signature_verification_algorithms.supported_schemes()
+    }
 }

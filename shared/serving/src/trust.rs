@@ -7,7 +7,7 @@ use rustls::{
     crypto::ring,
     server::{WebPkiClientVerifier, danger::ClientCertVerifier},
 };
-use rustls_pki_types::{CertificateDer, UnixTime, pem::PemObject};
+use rustls_pki_types::{CertificateDer, Der, UnixTime, pem::PemObject};
 
 /// Everything that decides about client certificates at one moment.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -56,6 +56,8 @@ impl ProxyHeaders {
 pub(crate) struct Bundle {
     verifier: Arc<dyn ClientCertVerifier>,
     subjects: Arc<[DistinguishedName]>,
+    /// What an authority signs with is who it is, whatever its certificate.
+    keys: Arc<[Der<'static>]>,
     pem: Arc<[u8]>,
 }
 
@@ -74,10 +76,11 @@ impl Bundle {
             return Err("there is no certificate in it".to_owned());
         }
         let subjects = roots.subjects().into();
+        let keys = roots.roots.iter().map(|it| it.subject_public_key_info.clone()).collect();
         let provider = Arc::new(ring::default_provider());
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
         let verifier = verifier.map_err(|err| format!("it cannot be used: {err}"))?;
-        Ok(Self { verifier, subjects, pem: pem.into() })
+        Ok(Self { verifier, subjects, keys, pem: pem.into() })
     }
 
     /// Proves that `chain`, whose first certificate is the client's own, was signed by one of these for clients.
@@ -103,6 +106,22 @@ impl std::fmt::Debug for Bundle {
 }
 
 impl Trust {
+    /// True where whoever has a client certificate could say to be anybody: an authority signs both clients and front
+    /// proxies, and nothing tells these from those.
+    pub(crate) fn any_client_is_a_proxy(&self) -> bool {
+        let (Some(clients), Some(proxies)) = (&self.clients, &self.proxies) else { return false };
+        let Proxies { authorities: Some(authorities), allowed, .. } = proxies else { return false };
+        allowed.is_empty() && authorities.keys.iter().any(|it| clients.keys.contains(it))
+    }
+
+    /// What may be believed of it: no front proxy where any client would be one.
+    pub(crate) fn believable(mut self) -> Self {
+        if self.any_client_is_a_proxy() {
+            self.proxies = None;
+        }
+        self
+    }
+
     /// The names of all authorities, which clients are told of so that they choose the right certificate; `None` when no
     /// certificate would be looked at.
     pub(crate) fn subjects(&self) -> Option<Vec<DistinguishedName>> {
@@ -148,5 +167,28 @@ mod tests {
         let proxies = Proxies { authorities: Some(bundle("p")), allowed: vec![], headers: ProxyHeaders::default() };
         let trust = Trust { clients: Some(bundle("c")), proxies: Some(proxies) };
         assert_eq!(trust.subjects().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn a_common_authority_makes_no_front_proxies_unless_they_are_named() {
+        let (one, other) = (Authority::new("one").pem(), Authority::new("other").pem());
+        let both = format!("{one}{other}");
+        let bundle = |pem: &str| Bundle::read(pem.as_bytes()).unwrap();
+        for (clients, proxies, named, want) in [
+            (Some(&one), Some(&other), false, true),
+            (Some(&one), Some(&one), false, false),
+            (Some(&both), Some(&one), false, false),
+            (Some(&one), Some(&both), false, false),
+            (Some(&one), Some(&one), true, true),
+            (None, Some(&one), false, true),
+            (Some(&one), None, false, true),
+        ] {
+            let allowed = if named { vec!["front".to_owned()] } else { Vec::new() };
+            let authorities = proxies.map(|it| bundle(it));
+            let proxies = Proxies { authorities, allowed, headers: ProxyHeaders::default() };
+            let said = Trust { clients: clients.map(|it| bundle(it)), proxies: Some(proxies) };
+            let shown = format!("{said:?}");
+            assert_eq!(said.believable().proxies.is_some(), want, "{shown}");
+        }
     }
 }

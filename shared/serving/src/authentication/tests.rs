@@ -17,6 +17,7 @@ use crate::{
 
 struct World {
     authentication: Authentication,
+    trust: watch::Sender<Arc<Trust>>,
     clients: Authority,
     proxies: Authority,
     calls: Arc<AtomicU32>,
@@ -58,11 +59,10 @@ fn world() -> World {
     let (metrics, clock) = (Metrics::new(), Clock::system());
     let measured = Arc::new(Measured::new(&metrics));
     let reviewer = Reviewer::new(api, TOKENS, "authn", &metrics, clock.clone(), 1);
-    let tokens = Some(Tokens::new(reviewer, Duration::from_secs(10), clock.clone(), measured.clone()));
+    let tokens = Some(Tokens::new(reviewer, Duration::from_secs(10), clock.clone(), measured.clone()).unwrap());
     let (sender, trust) = watch::channel(Arc::new(trust));
-    // The receiver keeps the value.
-    drop(sender);
-    World { authentication: Authentication { trust, tokens, clock, measured }, clients, proxies, calls, metrics }
+    let authentication = Authentication { trust, tokens, clock, measured };
+    World { authentication, trust: sender, clients, proxies, calls, metrics }
 }
 
 impl World {
@@ -133,6 +133,19 @@ async fn only_the_allowed_front_proxy_speaks_for_others() {
     // A client of the cluster speaks for itself, whatever it claims.
     let user = world.who(&[world.clients.client("front", &[]).certificate], &said).await.unwrap();
     assert_eq!(user.name, "front");
+}
+
+#[tokio::test]
+async fn an_authority_that_counts_no_more_counts_no_more_on_open_connections() {
+    let world = world();
+    // What a connection remembers of its client is the certificate alone.
+    let chain = [world.clients.client("root", &["system:masters"]).certificate];
+    assert_eq!(world.who(&chain, &[]).await.unwrap().name, "root");
+    let other = Trust { clients: Some(bundle(&Authority::new("other"))), proxies: None };
+    world.trust.send_replace(Arc::new(other));
+    assert!(world.who(&chain, &[]).await.is_err());
+    world.trust.send_replace(Arc::new(Trust::default()));
+    assert!(world.who(&chain, &[]).await.unwrap().is_anonymous());
 }
 
 #[tokio::test(start_paused = true)]

@@ -12,6 +12,7 @@ use serde_json::json;
 
 use super::User;
 use crate::{
+    ServeError,
     asked::{Asked, Fresh, Key},
     measured::Measured,
     review::Reviewer,
@@ -20,8 +21,6 @@ use crate::{
 pub(crate) const PATH: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 /// More different tokens than a monitoring system has.
 const MOST: usize = 1024;
-/// A whole question, repetitions included.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Asks the API server whose a token is, and remembers it for a while.
 pub(crate) struct Tokens {
@@ -54,19 +53,25 @@ struct Status {
 }
 
 impl Tokens {
-    pub(crate) fn new(reviewer: Reviewer, ttl: Duration, clock: Clock, measured: Arc<Measured>) -> Self {
+    /// # Errors
+    /// When the system has no randomness: everybody would know the key.
+    pub(crate) fn new(
+        reviewer: Reviewer,
+        ttl: Duration,
+        clock: Clock,
+        measured: Arc<Measured>,
+    ) -> Result<Self, ServeError> {
         // A key, so not from the seed: a simulation does not see it.
         let mut secret = [0; 32];
-        // Without randomness of the system there was no TLS either.
-        let _ = SystemRandom::new().fill(&mut secret);
-        Self {
+        SystemRandom::new().fill(&mut secret).map_err(|_| ServeError::Randomness)?;
+        Ok(Self {
             reviewer: Arc::new(reviewer),
             asked: Asked::new(MOST, clock.clone()),
             ttl,
             clock,
             measured,
             key: hmac::Key::new(hmac::HMAC_SHA256, &secret),
-        }
+        })
     }
 
     /// The user of the request's bearer token; `None` where it has none.
@@ -106,14 +111,12 @@ async fn fetch(reviewer: Arc<Reviewer>, measured: Arc<Measured>, token: String, 
     let _fetching = Counted::new(measured.cache.active.with_label_values(&["in_flight"]));
     let question =
         json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": { "token": token } });
-    let answer = tokio::time::timeout(PATIENCE, reviewer.ask::<Answer>(&question)).await;
-    let outcome = match answer {
-        Ok(Ok(Answer { status })) if status.authenticated => Ok(Some(status.user)),
-        Ok(Ok(Answer { status })) if status.error.is_empty() => Ok(None),
+    let outcome = match reviewer.ask::<Answer>(&question).await {
+        Ok(Answer { status }) if status.authenticated => Ok(Some(status.user)),
+        Ok(Answer { status }) if status.error.is_empty() => Ok(None),
         // The server's words name no token, but neither are they ours to trust with one.
-        Ok(Ok(_)) => Err(Arc::from("the API server does not know the token")),
-        Ok(Err(why)) => Err(Arc::from(why)),
-        Err(_) => Err(Arc::from(format!("{PATH}: no answer within {PATIENCE:?}"))),
+        Ok(_) => Err(Arc::from("the API server does not know the token")),
+        Err(why) => Err(Arc::from(why)),
     };
     measured.cache.fetched(outcome.is_ok());
     // As upstream: what ended with an error is asked again.

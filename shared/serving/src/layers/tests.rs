@@ -12,7 +12,7 @@ use crate::{
     authorization::{self, Reviews},
     measured::Measured,
     review::Reviewer,
-    testing::{answer, api, text},
+    testing::{answer, api, silent, text},
     trust::Trust,
 };
 
@@ -24,13 +24,18 @@ enum Server {
     Well,
     Down,
     Absent,
+    /// It never answers.
+    Silent,
 }
 
-/// Tokens are names; `monitor` may get /metrics, and nobody else anything.
+/// Tokens are names; `monitor` may get /metrics and /large, and nobody else anything.
 fn gate(server: Server, open: &[&str]) -> (Arc<Gate>, Metrics) {
     let (clock, metrics) = (Clock::system(), Metrics::new());
     let measured = Arc::new(Measured::new(&metrics));
     let api = (server != Server::Absent).then(|| {
+        if server == Server::Silent {
+            return silent();
+        }
         api(move |path, question| {
             if server == Server::Down {
                 return answer(400, &json!({ "code": 400, "message": "it is down" }));
@@ -38,7 +43,8 @@ fn gate(server: Server, open: &[&str]) -> (Arc<Gate>, Metrics) {
             if path == authorization::PATH {
                 let spec = &question["spec"];
                 let asked = (&spec["user"], &spec["nonResourceAttributes"]);
-                let allowed = asked == (&json!("monitor"), &json!({ "path": "/metrics", "verb": "get" }));
+                let paths = ["/metrics", "/large"].map(|it| json!({ "path": it, "verb": "get" }));
+                let allowed = asked.0 == "monitor" && paths.contains(asked.1);
                 return answer(201, &json!({ "status": { "allowed": allowed } }));
             }
             let name = question["spec"]["token"].clone();
@@ -48,7 +54,8 @@ fn gate(server: Server, open: &[&str]) -> (Arc<Gate>, Metrics) {
         })
     });
     let reviewer = |api, path, name| Reviewer::new(api, path, name, &metrics, clock.clone(), 1);
-    let tokens = api.clone().map(|it| Tokens::new(reviewer(it, TOKENS, "authn"), TTL, clock.clone(), measured.clone()));
+    let tokens =
+        api.clone().map(|it| Tokens::new(reviewer(it, TOKENS, "authn"), TTL, clock.clone(), measured.clone()).unwrap());
     let reviews = api.map(|it| Reviews::new(reviewer(it, authorization::PATH, "authz"), TTL, TTL, clock.clone()));
     let (_, trust) = watch::channel(Arc::new(Trust::default()));
     let authentication = Authentication { trust, tokens, clock: clock.clone(), measured: measured.clone() };
@@ -62,6 +69,7 @@ fn pages() -> Router {
         .route("/healthz", get(|| async { "ok" }))
         .route("/metrics", get(|| async { "numbers" }))
         .route("/panic", get(|| async { if true { panic!("on purpose") } else { "" } }))
+        .route("/large", get(|| async { "x".repeat(100_000) }))
         .route("/slow", get(|| async { std::future::pending::<&str>().await }))
         .route("/echo", axum::routing::put(|body: String| async { body }))
         .route("/cached", get(|| async { ([("cache-control", "max-age=1")], "") }))
@@ -74,6 +82,13 @@ fn request(path: &str, token: Option<&str>) -> Request {
         None => request,
     };
     request.body(Body::empty()).unwrap()
+}
+
+/// The same by way of a connection from 10.0.0.`host`.
+fn from(host: u8, mut request: Request) -> Request {
+    let peer = Peer { address: [10, 0, 0, host].into(), chain: Arc::from([]), retire: CancellationToken::new() };
+    request.extensions_mut().insert(peer);
+    request
 }
 
 async fn code(pages: &Router, path: &str, token: Option<&str>) -> u16 {
@@ -166,15 +181,77 @@ async fn nothing_is_cached_unless_a_page_says_so() {
 async fn who_keeps_every_place_busy_does_not_keep_probes_out() {
     let (gate, _) = gate(Server::Well, PROBES);
     let pages = gate.clone().protect(pages());
-    // Answers that nobody reads.
+    let large = async |host| pages.clone().oneshot(from(host, request("/large", Some("monitor")))).await.unwrap();
+    // Answers that nobody reads: half of the room is the most that one host gets.
     let mut unread = Vec::new();
-    for _ in 0..MOST_REQUESTS {
-        unread.push(pages.clone().oneshot(request("/metrics", Some("monitor"))).await.unwrap());
+    for host in [1, 2] {
+        for _ in 0..MOST_REQUESTS / 2 {
+            unread.push(large(host).await);
+        }
+        assert_eq!(large(host).await.status(), 429);
     }
-    assert_eq!(code(&pages, "/metrics", Some("monitor")).await, 429);
+    assert!(unread.iter().all(|it| it.status() == 200));
+    assert_eq!(large(3).await.status(), 429);
     assert_eq!(code(&pages, "/healthz", None).await, 200);
     for answer in unread {
         answer.into_body().collect().await.unwrap();
     }
-    assert_eq!(code(&pages, "/metrics", Some("monitor")).await, 200);
+    assert_eq!(large(3).await.status(), 200);
+}
+
+#[tokio::test]
+async fn small_answers_that_nobody_reads_take_no_room() {
+    let pages = gate(Server::Well, PROBES).0.protect(pages());
+    let mut unread = Vec::new();
+    for _ in 0..3 * MOST_REQUESTS {
+        unread.push(pages.clone().oneshot(request("/healthz", None)).await.unwrap());
+    }
+    assert!(unread.iter().all(|it| it.status() == 200));
+}
+
+#[tokio::test]
+async fn who_is_refused_for_lack_of_room_loses_the_connection() {
+    let pages = gate(Server::Well, &["/*"]).0.protect(pages());
+    let mut unread = Vec::new();
+    for _ in 0..MOST_REQUESTS / 2 {
+        unread.push(pages.clone().oneshot(from(1, request("/large", None))).await.unwrap());
+    }
+    let answer = pages.clone().oneshot(from(1, request("/large", None))).await.unwrap();
+    assert_eq!((answer.status().as_u16(), &answer.headers()["connection"]), (429, &HeaderValue::from_static("close")));
+    let mut request = from(1, request("/large", Some("monitor")));
+    *request.version_mut() = Version::HTTP_2;
+    let retire = request.extensions().get::<Peer>().unwrap().retire.clone();
+    let answer = pages.oneshot(request).await.unwrap();
+    assert_eq!((answer.status().as_u16(), answer.headers().get("connection")), (429, None));
+    assert!(retire.is_cancelled());
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_that_nobody_tells_about_keep_no_probe_out() {
+    let pages = gate(Server::Silent, PROBES).0.protect(pages());
+    let mut asked = Vec::new();
+    for number in 0..4 * MOST_REQUESTS {
+        let host = u8::try_from(number % 4).unwrap();
+        let request = from(host, request("/healthz", Some(&format!("token-{number}"))));
+        asked.push(Box::pin(pages.clone().oneshot(request)));
+    }
+    let mut refused = 0;
+    for asked in &mut asked {
+        if let std::task::Poll::Ready(answer) = futures::poll!(asked.as_mut()) {
+            assert_eq!(answer.unwrap().status(), 429);
+            refused += 1;
+        }
+    }
+    assert_eq!(refused, 3 * MOST_REQUESTS);
+    let begun = Clock::system().now();
+    assert_eq!(code(&pages, "/healthz", None).await, 200);
+    assert_eq!(Clock::system().now(), begun, "at once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_authorizer_that_never_answers_is_an_error_after_ten_seconds() {
+    let pages = gate(Server::Silent, PROBES).0.protect(pages());
+    let begun = Clock::system().now();
+    assert_eq!(code(&pages, "/metrics", None).await, 500);
+    assert_eq!((Clock::system().now() - begun).as_secs(), 10);
 }

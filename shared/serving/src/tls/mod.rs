@@ -151,3 +151,6 @@ impl ClientCertVerifier for Asks {
         self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,114 @@
+use std::net::Ipv4Addr;
+
+use axum::{body::Bytes, routing::get};
+use h2::client::{ResponseFuture, SendRequest};
+use metrics::Metrics;
+use rustls_pki_types::ServerName;
+use tasks::Scope;
+use tokio_rustls::TlsConnector;
+
+use super::*;
+use crate::{
+    AuthorizationOptions, CertificateSource, Deps, Listen, OpenPaths, Options, Policy,
+    testing::{authentication, trusting},
+};
+
+/// A server on loopback whose only page is everybody's.
+struct Port {
+    scope: Scope,
+    address: SocketAddr,
+}
+
+async fn port(http2: bool, http2_streams: u32) -> Port {
+    let scope = Scope::new();
+    let ttl = Duration::from_secs(10);
+    let open = OpenPaths::parse(&["/healthz".to_owned()]).unwrap();
+    let options = Options {
+        listen: Listen { address: Ipv4Addr::LOCALHOST.into(), port: 0, share_port: false },
+        certificate: CertificateSource::Memory,
+        sni: Vec::new(),
+        policy: Policy::default(),
+        http2,
+        http2_streams,
+        authentication: authentication(),
+        authorization: AuthorizationOptions { open, allowed_ttl: ttl, refused_ttl: ttl },
+    };
+    let deps = Deps {
+        authenticator: None,
+        authorizer: None,
+        clock: Clock::system(),
+        seed: 1,
+        metrics: Metrics::new(),
+        spawner: scope.spawner(),
+    };
+    let pages = Router::new().route("/healthz", get(|| async { "ok" }));
+    let address = crate::serve(options, pages, deps).await.unwrap();
+    Port { scope, address }
+}
+
+impl Port {
+    async fn connected(&self, protocols: &[&str]) -> tokio_rustls::client::TlsStream<TcpStream> {
+        let mut config = trusting(rustls::ALL_VERSIONS, None);
+        config.alpn_protocols = protocols.iter().map(|it| it.as_bytes().to_vec()).collect();
+        let stream = TcpStream::connect(self.address).await.unwrap();
+        let name = ServerName::try_from("localhost").unwrap();
+        TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
+    }
+
+    /// A client that takes at most `window` bytes of each answer.
+    async fn http2(&self, window: u32) -> SendRequest<Bytes> {
+        let stream = self.connected(&["h2"]).await;
+        let mut client = h2::client::Builder::new();
+        client.initial_window_size(window);
+        let (client, connection) = client.handshake::<_, Bytes>(stream).await.unwrap();
+        self.scope.spawner().spawn("client", async move {
+            // How it ends is not what is tested.
+            let _ = connection.await;
+        });
+        client
+    }
+}
+
+async fn ask(client: &SendRequest<Bytes>) -> (SendRequest<Bytes>, ResponseFuture) {
+    let mut client = client.clone().ready().await.unwrap();
+    let request = Request::get("https://localhost/healthz").body(()).unwrap();
+    let (answer, _) = client.send_request(request, true).unwrap();
+    (client, answer)
+}
+
+#[tokio::test]
+async fn http2_is_offered_unless_it_is_switched_off() {
+    for (http2, want) in [(true, &b"h2"[..]), (false, &b"http/1.1"[..])] {
+        let port = port(http2, 0).await;
+        let stream = port.connected(&["h2", "http/1.1"]).await;
+        assert_eq!(stream.get_ref().1.alpn_protocol(), Some(want));
+    }
+}
+
+#[tokio::test]
+async fn the_streams_of_a_connection_are_as_few_as_the_flag_says_and_never_more_than_there_is_room_for() {
+    for (flag, want) in [(0, 32), (3, 3), (1000, 32)] {
+        let port = port(true, flag).await;
+        let (client, answer) = ask(&port.http2(1024).await).await;
+        // With the first answer the server's settings are there.
+        assert_eq!(answer.await.unwrap().status(), 200);
+        assert_eq!(client.current_max_send_streams(), want, "{flag}");
+    }
+}
+
+#[tokio::test]
+async fn clients_that_take_no_byte_of_their_answers_keep_no_probe_out() {
+    let port = port(true, 0).await;
+    let mut unread = Vec::new();
+    for _ in 0..40 {
+        let client = port.http2(0).await;
+        let (client, answer) = ask(&client).await;
+        let answer = answer.await.unwrap();
+        assert_eq!(answer.status(), 200);
+        unread.push((client, answer));
+    }
+    let (_client, answer) = ask(&port.http2(1024).await).await;
+    let answer = answer.await.unwrap();
+    assert_eq!(answer.status(), 200);
+    assert_eq!(answer.into_body().data().await.unwrap().unwrap(), "ok");
+}
