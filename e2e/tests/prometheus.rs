@@ -12,7 +12,7 @@ use e2e::{
     prometheus_or_skip,
 };
 use http::{Method, StatusCode};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use support::On;
 
@@ -27,19 +27,25 @@ const UPSTREAMS: [&str; 3] = [
 ];
 const ALERTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/mixin/alerts.yaml");
 
+/// The token of a new ServiceAccount, which may do nothing yet.
+async fn account(admin: &Rest, name: &str) -> String {
+    let accounts = "/api/v1/namespaces/kube-system/serviceaccounts";
+    admin.create(accounts, &json!({ "metadata": { "name": name } })).await.unwrap();
+    let request = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {} });
+    let granted = admin.create(&format!("{accounts}/{name}/token"), &request).await.unwrap();
+    granted["status"]["token"].as_str().unwrap().to_owned()
+}
+
 /// The token of a ServiceAccount that may do what `system:monitoring` may.
 async fn monitor(admin: &Rest) -> String {
-    let accounts = "/api/v1/namespaces/kube-system/serviceaccounts";
-    admin.create(accounts, &json!({ "metadata": { "name": "prometheus" } })).await.unwrap();
+    let token = account(admin, "prometheus").await;
     let binding = json!({
         "metadata": { "name": "prometheus" },
         "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:monitoring" },
         "subjects": [{ "kind": "ServiceAccount", "name": "prometheus", "namespace": "kube-system" }],
     });
     admin.create("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &binding).await.unwrap();
-    let request = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {} });
-    let granted = admin.create(&format!("{accounts}/prometheus/token"), &request).await.unwrap();
-    granted["status"]["token"].as_str().unwrap().to_owned()
+    token
 }
 
 /// Title and query of every panel.
@@ -65,11 +71,10 @@ async fn answer_once(gateway: &Gateway, code: StatusCode) {
     eventually("a request in the way", SOON, refused).await.unwrap();
 }
 
-async fn page(manager: &Manager, path: &str, token: &str) -> String {
-    let rest = Rest::unverified_as(manager.port(), json!({ "token": token })).unwrap();
-    let answer = rest.send(Method::GET, path, None).await.unwrap();
-    assert_eq!(answer.code, 200, "{path}: {}", answer.text);
-    answer.text
+/// What the manager answers to a user as a kubeconfig describes one.
+async fn page(manager: &Manager, path: &str, user: Value) -> (u16, String) {
+    let answer = Rest::unverified_as(manager.port(), user).unwrap().send(Method::GET, path, None).await.unwrap();
+    (answer.code, answer.text)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -90,12 +95,24 @@ async fn a_real_prometheus_scrapes_as_a_service_account_and_finds_what_the_mixin
         .started()
         .await
         .unwrap();
+    // What Prometheus gets it gets by its token.
+    let unbound = json!({ "token": account(&admin, "unbound").await });
+    for (who, user, want) in [
+        ("nobody", json!({}), 403),
+        ("a wrong token", json!({ "token": "of-nobody" }), 401),
+        ("an account without rights", unbound, 403),
+    ] {
+        for path in ["/metrics", "/metrics/slis"] {
+            let (code, text) = page(&manager, path, user.clone()).await;
+            assert_eq!(code, want, "{who} {path}: {text}");
+        }
+    }
     let scrape = Scrape { port: manager.port(), token: &token, rules: Path::new(ALERTS) };
     let prometheus = Prometheus::start(&programs, server.folder(), scrape).await.unwrap();
 
     for path in ["/metrics", "/metrics/slis"] {
-        let text = page(&manager, path, &token).await;
-        assert!(!text.is_empty(), "{path}");
+        let (code, text) = page(&manager, path, json!({ "token": token })).await;
+        assert!(code == 200 && !text.is_empty(), "{path}: {code} {text}");
         let found = programs.check(&text).unwrap();
         let ours: Vec<&str> = found.lines().filter(|line| !UPSTREAMS.iter().any(|it| line.starts_with(it))).collect();
         assert_eq!(ours, [""; 0], "promtool check metrics of {path}");

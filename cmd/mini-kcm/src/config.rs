@@ -149,7 +149,10 @@ fn selection(flags: &mut Typed, gates: &Gates) -> Selection {
         errors.into_iter().for_each(|it| flags.error(it));
         Selection::default()
     });
-    selection.behind(gates).with_token_key(flags.optional("service-account-private-key-file").is_some())
+    selection
+        .behind(gates)
+        .with_work(flags)
+        .with_token_key(flags.optional("service-account-private-key-file").is_some())
 }
 
 /// Without end is no limit, which the client writes as 0.

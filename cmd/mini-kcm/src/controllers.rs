@@ -4,13 +4,14 @@
 //! not in this binary are known all the same, so that an operator's argument list starts us, and is warned about what it
 //! will not get.
 
+mod idle;
 mod lacks;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use controller::Builder;
 
-use crate::{config::Options, gates::Gates};
+use crate::{config::Options, flags::Typed, gates::Gates};
 
 /// One line of the table.
 #[derive(Debug)]
@@ -26,12 +27,12 @@ pub struct Known {
 }
 
 impl Known {
-    /// The feature gate that it needs.
+    /// The feature gates that it needs, all of them. Those that no release lets anybody turn off are left out.
     #[must_use]
-    pub fn gate(&self) -> Option<&'static str> {
+    pub fn gates(&self) -> &'static [&'static str] {
         match self.default {
-            Gated(gate) => Some(gate),
-            On | Off | WithKey | Removed => None,
+            Gated(gates) => gates,
+            On | Off | WithKey | Removed => &[],
         }
     }
 }
@@ -46,8 +47,8 @@ pub enum ByDefault {
     On,
     /// Only when named.
     Off,
-    /// With `*`, if this feature gate is on.
-    Gated(&'static str),
+    /// With `*`, if these feature gates are on.
+    Gated(&'static [&'static str]),
     /// When it has a key to sign with, whatever is listed.
     WithKey,
     /// Never: a stub that upstream removed in 1.37.
@@ -74,7 +75,7 @@ pub const KNOWN: &[Known] = &[
     absent("garbage-collector-controller", "garbagecollector", On),
     absent("daemonset-controller", "daemonset", On),
     absent("job-controller", "job", On),
-    absent("podgroup-protection-controller", "", Gated("GenericWorkload")),
+    absent("podgroup-protection-controller", "", Gated(&["GenericWorkload"])),
     absent("deployment-controller", "deployment", On),
     absent("replicaset-controller", "replicaset", On),
     absent("horizontal-pod-autoscaler-controller", "horizontalpodautoscaling", On),
@@ -84,7 +85,7 @@ pub const KNOWN: &[Known] = &[
     absent("certificatesigningrequest-signing-controller", "csrsigning", On),
     absent("certificatesigningrequest-approving-controller", "csrapproving", On),
     absent("certificatesigningrequest-cleaner-controller", "csrcleaner", On),
-    absent("podcertificaterequest-cleaner-controller", "", Gated("PodCertificateRequest")),
+    absent("podcertificaterequest-cleaner-controller", "", Gated(&["PodCertificateRequest"])),
     absent("ttl-controller", "ttl", On),
     absent("bootstrap-signer-controller", "bootstrapsigner", Off),
     absent("token-cleaner-controller", "tokencleaner", Off),
@@ -103,16 +104,20 @@ pub const KNOWN: &[Known] = &[
     absent("clusterrole-aggregation-controller", "clusterrole-aggregation", On),
     absent("ttl-after-finished-controller", "ttl-after-finished", On),
     absent("root-ca-certificate-publisher-controller", "root-ca-cert-publisher", On),
-    absent("kube-apiserver-serving-clustertrustbundle-publisher-controller", "", Gated("ClusterTrustBundle")),
+    absent("kube-apiserver-serving-clustertrustbundle-publisher-controller", "", Gated(&["ClusterTrustBundle"])),
     absent("ephemeral-volume-controller", "ephemeral-volume", On),
-    absent("storageversion-garbage-collector-controller", "storage-version-gc", Gated("StorageVersionAPI")),
+    absent(
+        "storageversion-garbage-collector-controller",
+        "storage-version-gc",
+        Gated(&["APIServerIdentity", "StorageVersionAPI"]),
+    ),
     absent("resourceclaim-controller", "resource-claim-controller", On),
-    absent("resourcepoolstatusrequest-controller", "", Gated("DRAResourcePoolStatus")),
-    absent("device-taint-eviction-controller", "", On),
+    absent("resourcepoolstatusrequest-controller", "", Gated(&["DRAResourcePoolStatus"])),
+    absent("device-taint-eviction-controller", "", Gated(&["DRADeviceTaints"])),
     absent("legacy-serviceaccount-token-cleaner-controller", "legacy-service-account-token-cleaner", On),
     absent("validatingadmissionpolicy-status-controller", "", On),
     absent("service-cidr-controller", "", On),
-    absent("storage-version-migrator-controller", "svm", Gated("StorageVersionMigrator")),
+    absent("storage-version-migrator-controller", "svm", Gated(&["StorageVersionMigrator"])),
     absent("selinux-warning-controller", "", Off),
 ];
 
@@ -124,8 +129,10 @@ fn start_namespace(builder: &mut Builder, options: &Options) {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selection {
     entries: Vec<String>,
-    /// Controllers whose feature gate is off.
-    gated: BTreeSet<&'static str>,
+    /// Controllers of which feature gates are off, and which.
+    gated: BTreeMap<&'static str, Vec<&'static str>>,
+    /// Controllers that other flags leave nothing to do, and what they need.
+    idle: BTreeMap<&'static str, &'static str>,
     token_key: bool,
 }
 
@@ -151,11 +158,18 @@ impl Selection {
         if errors.is_empty() { Ok(Self { entries: canonical, ..Self::default() }) } else { Err(errors) }
     }
 
-    /// Leaves out controllers whose gate is off.
+    /// Leaves out controllers of which a gate is off.
     #[must_use]
     pub fn behind(self, gates: &Gates) -> Self {
-        let off = KNOWN.iter().filter(|it| it.gate().is_some_and(|gate| !gates.enabled(gate)));
-        Self { gated: off.map(|it| it.name).collect(), ..self }
+        let off = |it: &Known| it.gates().iter().copied().filter(|gate| !gates.enabled(gate)).collect::<Vec<_>>();
+        let gated = KNOWN.iter().map(|it| (it.name, off(it))).filter(|(_, off)| !off.is_empty());
+        Self { gated: gated.collect(), ..self }
+    }
+
+    /// Leaves out controllers that other flags leave nothing to do.
+    #[must_use]
+    pub fn with_work(self, flags: &Typed) -> Self {
+        Self { idle: idle::idle(flags), ..self }
     }
 
     /// `--service-account-private-key-file` is given.
@@ -176,7 +190,7 @@ impl Selection {
         if known.default == WithKey {
             return self.token_key;
         }
-        if self.gated.contains(known.name) {
+        if self.gated.contains_key(known.name) || self.idle.contains_key(known.name) {
             return false;
         }
         for entry in &self.entries {
@@ -221,8 +235,11 @@ impl Selection {
             ));
         }
         for known in KNOWN.iter().filter(|it| named(it)) {
-            if let Some(gate) = known.gate().filter(|_| self.gated.contains(known.name)) {
-                warnings.push(format!("{} needs the feature gate {gate}, which is off", known.name));
+            if let Some(gates) = self.gated.get(known.name) {
+                warnings.push(format!("{} does not run, as feature gates are off: {}", known.name, gates.join(", ")));
+            }
+            if let Some(need) = self.idle.get(known.name) {
+                warnings.push(format!("{} does not run without {need}", known.name));
             }
         }
         let mentioned = |known: &Known| self.entries.iter().any(|it| it.trim_start_matches('-') == known.name);
@@ -285,6 +302,14 @@ mod tests {
         let list = "job-controller,statefulset";
         let running: Vec<&str> = KNOWN.iter().filter(|it| selection(list).enables(it)).map(|it| it.name).collect();
         assert_eq!(running, ["job-controller", "statefulset-controller"]);
+        for (list, want) in [
+            ("job", vec!["serviceaccount-token-controller", "job-controller"]),
+            ("", vec!["serviceaccount-token-controller"]),
+        ] {
+            let with_key = selection(list).with_token_key(true);
+            let running: Vec<&str> = KNOWN.iter().filter(|it| with_key.enables(it)).map(|it| it.name).collect();
+            assert_eq!(running, want, "{list}, and a key to sign tokens with");
+        }
         assert!(selection("").ours().next().is_none(), "an empty list is valid and runs nothing");
         assert!(selection("-job").ours().next().is_none());
     }
@@ -331,10 +356,45 @@ mod tests {
     }
 
     #[test]
-    fn acceptance_shell_010_a_gated_controller_may_be_named_and_its_gate_is_told() {
-        let selection = selection("*,svm,storage-version-gc");
-        assert!(selection.warnings().iter().any(|it| it.contains("StorageVersionMigrator")));
+    fn acceptance_shell_010_a_gated_controller_may_be_named_and_its_gates_are_told() {
+        let named = |known: &Known, on: bool| {
+            // In 1.36 none of them is locked.
+            let gates: Vec<String> = known.gates().iter().map(|it| format!("{it}={on}")).collect();
+            let args = ["--emulated-version=1.36".to_owned(), format!("--feature-gates={}", gates.join(","))];
+            let Asked::Run(mut flags) = parse(args) else { panic!("no flags") };
+            let gates = Gates::read(&mut flags);
+            flags.finish().unwrap();
+            Selection::new(&["*".to_owned(), known.name.to_owned()]).unwrap().behind(&gates)
+        };
+        let gated: Vec<&Known> = KNOWN.iter().filter(|it| !it.gates().is_empty()).collect();
+        assert_eq!(gated.len(), 7);
+        for known in gated {
+            let (off, on) = (named(known, false), named(known, true));
+            assert!(on.enables(known) && !off.enables(known), "{}", known.name);
+            let want = format!("{} does not run, as feature gates are off: {}", known.name, known.gates().join(", "));
+            assert!(off.warnings().contains(&want), "{:?}", off.warnings());
+            assert!(!on.warnings().iter().any(|it| it.contains("feature gates")), "{:?}", on.warnings());
+        }
         assert!(!on("*", "storage-version-migrator-controller"));
+        assert!(on("*", "device-taint-eviction-controller"), "on by default");
+    }
+
+    #[test]
+    fn what_other_flags_leave_nothing_to_do_is_missed_by_nobody() {
+        let Asked::Run(flags) = parse(["--enable-garbage-collector=false".to_owned()]) else { panic!("no flags") };
+        let idle = selection("*,csrsigning").with_work(&flags);
+        for name in
+            ["garbage-collector-controller", "node-ipam-controller", "certificatesigningrequest-signing-controller"]
+        {
+            assert!(selection("*").absent().contains(&name) && !idle.absent().contains(&name), "{name}");
+        }
+        let told: Vec<String> = idle.warnings().into_iter().filter(|it| it.contains("does not run")).collect();
+        assert_eq!(
+            told,
+            [
+                "certificatesigningrequest-signing-controller does not run without --cluster-signing-cert-file and its key"
+            ]
+        );
     }
 
     #[test]

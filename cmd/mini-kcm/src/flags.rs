@@ -32,9 +32,16 @@ pub enum Asked {
 
 /// Reads the arguments, the program's name not among them.
 pub fn parse(args: impl IntoIterator<Item = String>) -> Asked {
-    let typed = Typed::new(line::read(args));
+    let mut typed = Typed::new(line::read(args));
+    // As upstream: a mistyped flag comes before everything, and help minds no other words, which the version does.
+    if typed.is_mistyped() {
+        return Asked::Run(typed);
+    }
     if typed.bool("help") {
         return Asked::Print(help());
+    }
+    if typed.refuse_words() {
+        return Asked::Run(typed);
     }
     let asked = typed.texts("version").into_iter().rev().find(|it| !it.starts_with('v')).unwrap_or("false");
     let reported = typed.reported_version();
@@ -79,6 +86,31 @@ mod tests {
         assert!(raw.starts_with("version.Info{Major:\"1\", Minor:\"37\", GitVersion:\"v1.37.0+"), "{raw}");
         for run in [vec![], vec!["--version=false"], vec!["--version=v1.37.0+mine"], vec!["--version", "--version=f"]] {
             assert_eq!(printed(&run), None, "{run:?}");
+        }
+    }
+
+    #[test]
+    fn mistakes_come_before_help_and_version_as_upstream() {
+        for (args, refused) in [
+            (vec!["--bogus", "--version"], true),
+            (vec!["--version", "--bogus"], true),
+            (vec!["--bogus", "--help"], true),
+            (vec!["--secure-port=x", "-h"], true),
+            (vec!["x", "--version"], true),
+            (vec!["", "--version"], false),
+            (vec!["x", "--help"], false),
+            (vec!["--help", "--version"], false),
+            // What a value means is looked at by who runs with it.
+            (vec!["--controllers=foo", "--version"], false),
+            (vec!["--concurrent-namespace-syncs=0", "--version"], false),
+        ] {
+            match parse(args.iter().map(|it| (*it).to_owned())) {
+                Asked::Print(_) => assert!(!refused, "{args:?}"),
+                Asked::Run(typed) => {
+                    let told = typed.finish().unwrap_err();
+                    assert!(refused && told.len() == 1, "{args:?}: {told:?}");
+                }
+            }
         }
     }
 

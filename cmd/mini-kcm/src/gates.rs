@@ -198,7 +198,7 @@ fn warnings(set: &BTreeMap<&'static str, bool>, known: &BTreeMap<&'static str, S
         picked.map(|(name, on)| format!("{name}={on}")).collect::<Vec<_>>().join(", ")
     };
     let going = names(&|_, spec, _| matches!(spec.stage, Stage::Stable | Stage::Deprecated));
-    let needed = |name: &str| KNOWN.iter().any(|it| it.gate() == Some(name));
+    let needed = |name: &str| KNOWN.iter().any(|it| it.gates().contains(&name));
     let idle = names(&|name, spec, on| on != spec.on && !ACTING.contains(&name) && !needed(name));
     let mut warnings = Vec::new();
     if !going.is_empty() {
@@ -308,6 +308,12 @@ mod tests {
         let want = "cannot set feature gate CompositePodGroup to true, feature is PreAlpha at emulated version 1.36, \
                     min compatibility version 1.35";
         assert!(errors[0].ends_with(want), "{errors:?}");
+    }
+
+    #[test]
+    fn a_gate_whose_dependency_is_off_is_accepted() {
+        let gates = gates(&["--feature-gates=DRADeviceTaintRules=true,DRADeviceTaints=false"]).unwrap();
+        assert!(gates.enabled("DRADeviceTaintRules") && !gates.enabled("DRADeviceTaints"));
     }
 
     #[test]

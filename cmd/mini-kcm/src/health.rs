@@ -4,7 +4,7 @@ mod query;
 mod report;
 mod slis;
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use informer::Informers;
 use metrics::Metrics;
@@ -13,7 +13,7 @@ use runner::Pulse;
 
 pub use query::Query;
 pub use report::Report;
-use report::{Check, report};
+use report::{Check, report, turns};
 use slis::Slis;
 
 /// The checks of one manager, shared with its server.
@@ -23,6 +23,8 @@ pub struct Health(Arc<Inner>);
 #[derive(Default)]
 struct Inner {
     state: Mutex<State>,
+    /// Checks that failed when they were asked last.
+    failing: Mutex<BTreeSet<String>>,
     slis: Slis,
 }
 
@@ -107,6 +109,12 @@ impl Health {
 
     fn observe(&self, probe: Probe, check: &Check) {
         self.0.slis.observe(probe.name(), &check.name, check.failure.is_none());
+        let turned = turns(&mut self.0.failing.lock(), check);
+        match &check.failure {
+            Some(failure) if turned => tracing::warn!(check = %check.name, %failure, "Health check fails"),
+            None if turned => tracing::info!(check = %check.name, "Health check passes again"),
+            _ => {}
+        }
     }
 
     fn checks(&self, probe: Probe) -> Vec<Check> {

@@ -462,3 +462,6 @@ impl LeadershipEvents {
         self.recorder.event(&self.lease, Type::Normal, leader_election::EVENT_REASON, message);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -103,6 +103,22 @@ fn arrows_point_from_cmd_to_controllers_to_shared() {
 }
 
 #[test]
+fn the_log_hears_our_crates_and_nobody_elses() {
+    let mut ours: Vec<String> = packages().iter().map(|it| it.name.replace('-', "_")).collect();
+    // Its own test and bench.
+    ours.extend(["cost".to_owned(), "lines".to_owned()]);
+    ours.sort_unstable();
+    assert_eq!(klog::OURS, ours);
+    let lock = fs::read_to_string(root().join("Cargo.lock")).unwrap();
+    let others = lock.split("[[package]]").filter(|it| it.contains("\nsource = "));
+    let names: Vec<String> = others.filter_map(|it| Some(it.split('"').nth(1)?.replace('-', "_"))).collect();
+    assert!(names.len() > 100, "the lock file is read");
+    for name in names {
+        assert!(!klog::OURS.contains(&name.as_str()), "{name} is not ours, and could tell secrets");
+    }
+}
+
+#[test]
 fn every_dependency_is_used() {
     for Package { name, folder, all, .. } in packages() {
         let mut files = Vec::new();

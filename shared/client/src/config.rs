@@ -21,7 +21,7 @@ pub enum ConfigError {
     /// The address is no server's.
     #[error("--master {server:?}: {reason}")]
     Master {
-        /// The flag's value.
+        /// The flag's value, as [`redacted`] shows it.
         server: String,
         /// What is wrong.
         reason: String,
@@ -32,10 +32,10 @@ pub enum ConfigError {
          KUBERNETES_SERVICE_PORT and /var/run/secrets/kubernetes.io/serviceaccount) cannot be used: {0}"
     )]
     InCluster(#[source] Box<InClusterError>),
-    /// The server's address is not complete.
+    /// The server's address, as [`redacted`] shows it, is not complete.
     #[error("server {0:?} is no http or https address with a host")]
     Server(String),
-    /// The proxy cannot be used.
+    /// The proxy of this host cannot be used.
     #[error("proxy-url {0:?}: only http, https and socks5 proxies are supported")]
     Proxy(String),
     /// A certificate, key, token or plugin cannot be used.
@@ -127,13 +127,25 @@ fn asks_for_tls(file: &Kubeconfig) -> bool {
 
 /// An address as users write it: `host`, `host:port` or a URL.
 fn server(master: &str, scheme: &str) -> Result<Uri, ConfigError> {
-    let refused = |reason: String| ConfigError::Master { server: master.to_owned(), reason };
+    let refused = |reason: String| ConfigError::Master { server: redacted(master), reason };
     let complete = if master.contains("://") { master.to_owned() } else { format!("{scheme}://{master}") };
     let uri: Uri = complete.parse().map_err(|err: http::uri::InvalidUri| refused(err.to_string()))?;
     match uri.scheme_str() {
         Some("http" | "https") if uri.host().is_some_and(|it| !it.is_empty()) => Ok(uri),
         _ => Err(refused("no http or https address with a host".to_owned())),
     }
+}
+
+/// An address as it may be shown: user and password are not, whether or not there is a scheme before them, or a slash in
+/// them. What does not look like an address loses everything up to its last `@` too.
+#[must_use]
+pub fn redacted(address: &str) -> String {
+    let letter = |it: char| it.is_ascii_alphanumeric() || matches!(it, '+' | '-' | '.');
+    let (scheme, rest) = match address.split_once("://") {
+        Some((scheme, rest)) if scheme.chars().all(letter) => (&address[..scheme.len() + 3], rest),
+        _ => ("", address),
+    };
+    rest.rsplit_once('@').map_or_else(|| address.to_owned(), |(_, open)| format!("{scheme}CLASSIFIED@{open}"))
 }
 
 /// The proxy variables of the environment, read as Go reads them: by the scheme of the server, never for ourselves.
@@ -233,6 +245,26 @@ users: [{name: u, user: {tokenFile: token}}]
         for (result, word) in cases {
             let text = result.unwrap_err().to_string();
             assert!(text.contains(word), "{word} is not in: {text}");
+        }
+    }
+
+    #[test]
+    fn passwords_in_addresses_are_in_no_error() {
+        for (address, shown) in [
+            ("https://host:6443", "https://host:6443"),
+            ("host:6443", "host:6443"),
+            ("", ""),
+            ("https://user:canary@host:6443/path", "https://CLASSIFIED@host:6443/path"),
+            ("user:canary@host:6443", "CLASSIFIED@host:6443"),
+            ("https://user:can/ary@host", "https://CLASSIFIED@host"),
+            ("https://user:can@ry@host", "https://CLASSIFIED@host"),
+            ("user:can://ary@host", "CLASSIFIED@host"),
+        ] {
+            assert_eq!(redacted(address), shown, "{address}");
+        }
+        for master in ["ftp://user:canary@host", "user:canary@", "user:can ary@host:6443"] {
+            let text = load(None, Some(master)).unwrap_err().to_string();
+            assert!(text.contains("--master") && !text.contains("ary"), "{text}");
         }
     }
 

@@ -21,7 +21,7 @@ mod watch;
 
 pub use api_client::{Api, DeleteOptions, ListOptions, Patch, Propagation, Written};
 pub use clients::{Clients, Connection, Environment, Limits, Pools};
-pub use config::{ConfigError, load};
+pub use config::{ConfigError, load, redacted};
 pub use error::{ApiError, NotSent};
 pub use fence::{Term, TermLimits};
 pub use ledger::{Ledger, Writes};

@@ -1,5 +1,3 @@
-use std::path::Path;
-
 use tracing::{Level, Metadata, Subscriber, level_filters::LevelFilter, subscriber::Interest};
 use tracing_subscriber::layer::{Context, Layer};
 
@@ -7,6 +5,35 @@ use crate::{Verbosity, Vmodule};
 
 /// Target of the lines that tell the flags at start: verbosity 1, and their text stands as it is, without quotes.
 pub const FLAG: &str = "FLAG";
+
+/// The crates that are heard at every verbosity: those of this workspace, and this crate's own test and bench. A place is
+/// known by its crate and not by its file, whose path is what the flags of a build make of it.
+pub const OURS: &[&str] = &[
+    "api",
+    "client",
+    "clock",
+    "consistency",
+    "controller",
+    "cost",
+    "e2e",
+    "events",
+    "expectations",
+    "fake_nodes",
+    "informer",
+    "klog",
+    "leader_election",
+    "lines",
+    "metrics",
+    "mini_kcm",
+    "namespace_controller",
+    "playground",
+    "runner",
+    "serving",
+    "tasks",
+    "test_cluster",
+    "testing",
+    "workqueue",
+];
 
 /// Which lines are written. Asked once for each place in the code, and again when it changes.
 #[derive(Debug)]
@@ -58,7 +85,7 @@ pub(crate) fn needed(place: &Metadata<'_>) -> Option<Verbosity> {
     })
 }
 
-/// Cargo names the files of a workspace relative to it, and those of all other crates by an absolute path.
 fn is_ours(place: &Metadata<'_>) -> bool {
-    place.file().is_some_and(|it| Path::new(it).is_relative())
+    let module = place.module_path().unwrap_or_default();
+    OURS.contains(&module.split("::").next().unwrap_or_default())
 }

@@ -14,7 +14,7 @@
 //! | target [`FLAG`] | 1 | the flags at start |
 //!
 //! Any `target: "vN"` stands for verbosity N. Everything from 7 on is what 6 is. Other people's crates are heard only when
-//! they warn, however high the verbosity: we do not know what they would say of tokens and keys.
+//! they warn, however high the verbosity ([`OURS`]): we do not know what they would say of tokens and keys.
 //!
 //! # Fields
 //! Those of the spans around a line come out with it (`controller` and `key` of whoever works), each name once. A field
@@ -40,13 +40,13 @@ use clock::Clock;
 use tracing::Subscriber;
 use tracing_subscriber::{Registry, layer::SubscriberExt, reload};
 
+use crate::{filter::Filter, format::Formatter, layer::Lines, stream::Stream};
 pub use crate::{
-    filter::FLAG,
+    filter::{FLAG, OURS},
     handle::Handle,
     options::{Format, Options, Vmodule, VmoduleError},
     stream::PENDING_LIMIT,
 };
-use crate::{filter::Filter, format::Formatter, layer::Lines, stream::Stream};
 
 /// How much is said: `-v`. klog knows no upper bound; beyond 6 nothing more is said here.
 pub type Verbosity = u32;

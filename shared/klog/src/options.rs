@@ -57,8 +57,15 @@ pub enum VmoduleError {
     #[error("{0:?} does not have the pattern=N format")]
     Malformed(String),
     /// N is no number, negative, or above 2147483647.
-    #[error("parsing verbosity in {0:?}: not a number from 0 to 2147483647")]
-    Verbosity(String),
+    #[error("parsing verbosity in {part:?}: strconv.ParseUint: parsing {number:?}: {why}")]
+    Verbosity {
+        /// All of it.
+        part: String,
+        /// N.
+        number: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
 }
 
 impl Vmodule {
@@ -73,8 +80,11 @@ impl Vmodule {
             if pattern.is_empty() || verbosity.is_empty() || verbosity.contains('=') {
                 return Err(malformed());
             }
-            let verbosity = parse_verbosity(verbosity).ok_or_else(|| VmoduleError::Verbosity(part.to_owned()))?;
-            Ok((pattern.to_owned(), verbosity))
+            let number = parse_verbosity(verbosity).map_err(|why| {
+                let (part, number) = (part.to_owned(), verbosity.to_owned());
+                VmoduleError::Verbosity { part, number, why }
+            })?;
+            Ok((pattern.to_owned(), number))
         });
         parts.collect::<Result<_, _>>().map(Self)
     }
@@ -111,9 +121,11 @@ impl fmt::Display for Vmodule {
 }
 
 /// As upstream: decimal digits only, at most what a signed number of 32 bits holds.
-fn parse_verbosity(text: &str) -> Option<Verbosity> {
-    let digits = text.bytes().all(|it| it.is_ascii_digit());
-    text.parse().ok().filter(|it| digits && *it <= i32::MAX.unsigned_abs())
+fn parse_verbosity(text: &str) -> Result<Verbosity, &'static str> {
+    if text.is_empty() || !text.bytes().all(|it| it.is_ascii_digit()) {
+        return Err("invalid syntax");
+    }
+    text.parse::<Verbosity>().ok().filter(|it| *it <= i32::MAX.unsigned_abs()).ok_or("value out of range")
 }
 
 #[cfg(test)]
@@ -136,9 +148,12 @@ mod tests {
             ("b=1,=2", "\"=2\" does not have the pattern=N format"),
             ("a=", "\"a=\" does not have the pattern=N format"),
             ("a=1=2", "\"a=1=2\" does not have the pattern=N format"),
-            ("a=-1", "parsing verbosity in \"a=-1\": not a number from 0 to 2147483647"),
-            ("a=+1", "parsing verbosity in \"a=+1\": not a number from 0 to 2147483647"),
-            ("a=2147483648", "parsing verbosity in \"a=2147483648\": not a number from 0 to 2147483647"),
+            ("a=-1", "parsing verbosity in \"a=-1\": strconv.ParseUint: parsing \"-1\": invalid syntax"),
+            ("a=+1", "parsing verbosity in \"a=+1\": strconv.ParseUint: parsing \"+1\": invalid syntax"),
+            (
+                "a=2147483648",
+                "parsing verbosity in \"a=2147483648\": strconv.ParseUint: parsing \"2147483648\": value out of range",
+            ),
         ] {
             assert_eq!(Vmodule::parse(text).unwrap_err().to_string(), want, "{text}");
         }

@@ -23,7 +23,11 @@ pub(super) fn read(flags: &mut Typed, gates: &Gates) -> Options {
             "format: Forbidden: Log format json is disabled, see LoggingBetaOptions feature; see --logging-format",
         );
     }
-    let vmodule = Vmodule::parse(&flags.texts("vmodule").join(",")).unwrap_or_default();
+    let patterns = flags.texts("vmodule").join(",");
+    let vmodule = Vmodule::parse(&patterns).unwrap_or_else(|err| {
+        flags.error(format!("--vmodule: {err}"));
+        Vmodule::default()
+    });
     if format == Format::Json && !vmodule.is_empty() {
         flags.error("vmodule: Forbidden: Only supported for text log format; see --vmodule, --logging-format");
     }

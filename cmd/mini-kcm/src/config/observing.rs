@@ -77,13 +77,21 @@ fn manifest(path: &Path) -> Result<BTreeMap<String, String>, String> {
         allowed: BTreeMap<String, String>,
     }
     let text = std::fs::read_to_string(path).map_err(|err| format!("failed to read allow list manifest: {err}"))?;
-    let manifest: Result<Manifest, _> = serde_saphyr::from_str(&text);
-    manifest.map(|it| it.allowed).map_err(|err| format!("failed to parse allow list manifest: {err}"))
+    let manifest = serde_saphyr::from_str::<Manifest>(&text);
+    // Not what was found there: who names another file by mistake may have named one with a secret.
+    manifest.map(|it| it.allowed).map_err(|err| {
+        let place = err.location().map(|it| format!("line {}, column {}: ", it.line(), it.column()));
+        format!(
+            "failed to parse allow list manifest: {}not of the form \
+             'allowListMapping: {{\"metric,label\": \"value,value\"}}'",
+            place.unwrap_or_default()
+        )
+    })
 }
 
 /// The flags as Go prints their values.
 fn shown(flags: &Typed) -> BTreeMap<String, String> {
-    flags::flags().map(|flag| (flag.name.to_owned(), hidden(show(flags, flag)))).collect()
+    flags::flags().map(|flag| (flag.name.to_owned(), hidden(flag.name, show(flags, flag)))).collect()
 }
 
 fn show(flags: &Typed, flag: &flags::Flag) -> String {
@@ -99,17 +107,16 @@ fn show(flags: &Typed, flag: &flags::Flag) -> String {
             format!("[{}]", pairs.collect::<Vec<_>>().join(","))
         }
         Kind::Numbers | Kind::CertKeys => format!("[{}]", flags.texts(name).join(",")),
-        Kind::Gates => flags.texts(name).join(","),
-        Kind::Text | Kind::Address | Kind::Quantity | Kind::Level | Kind::Patterns | Kind::Version => {
-            flags.text(name).to_owned()
-        }
+        Kind::Gates | Kind::Patterns => flags.texts(name).join(","),
+        Kind::Address => flags.address(name).to_string(),
+        Kind::Text | Kind::Quantity | Kind::Level | Kind::Version => flags.text(name).to_owned(),
     }
 }
 
-/// Flags name files, not what is in them; but an address may carry a password.
-fn hidden(value: String) -> String {
-    let authority = value.split_once("://").map(|(_, rest)| rest.split(['/', '?', '#']).next().unwrap_or_default());
-    if authority.is_some_and(|it| it.contains('@')) { "CLASSIFIED".to_owned() } else { value }
+/// Flags name files, not what is in them; but an address may carry a password, and the server's needs no scheme.
+fn hidden(name: &str, value: String) -> String {
+    let address = name == "master" || value.contains("://");
+    if address && client::redacted(&value) != value { "CLASSIFIED".to_owned() } else { value }
 }
 
 #[cfg(test)]
@@ -129,6 +136,9 @@ mod tests {
             "--leader-elect-renew-deadline=80s",
             "--authorization-always-allow-paths=/healthz,/metrics",
             "--leader-elect=F",
+            "--vmodule=a=1",
+            "--vmodule=b*=2",
+            "--bind-address=",
             "--master=https://user:password@host:6443/path",
         ]);
         let shown = shown.unwrap().flags;
@@ -143,11 +153,21 @@ mod tests {
             ("feature-gates", ""),
             ("node-eviction-rate", "0.1"),
             ("bind-address", "0.0.0.0"),
+            ("vmodule", "a=1,b*=2"),
         ] {
             assert_eq!(shown[name], want, "{name}");
         }
-        for open in ["https://host/a@b", "user@host", ""] {
-            assert_eq!(hidden(open.to_owned()), open);
+        for (name, value, open) in [
+            ("master", "", true),
+            ("master", "host:6443", true),
+            ("master", "https://host:6443/path", true),
+            ("master", "user:canary@host:6443", false),
+            ("master", "https://user:can/ary@host", false),
+            ("cluster-name", "user@host", true),
+            ("cluster-name", "a,https://user:canary@host", false),
+        ] {
+            let shown = if open { value } else { "CLASSIFIED" };
+            assert_eq!(hidden(name, value.to_owned()), shown, "{value}");
         }
     }
 
@@ -187,5 +207,12 @@ mod tests {
             assert!(want.iter().all(|it| errors.contains(it)), "{want:?} in {errors}");
         }
         assert!(options(&["--show-hidden-metrics-for-version=1.36"]).is_ok());
+        for other in
+            ["canary", "allowListMapping: canary", "allowListMapping: {a: [canary]}", "users: [canary", "canary: a"]
+        {
+            std::fs::write(&path, other).unwrap();
+            let errors = options(&[&*manifest]).unwrap_err().join("\n");
+            assert!(errors.contains("failed to parse") && !errors.contains("canary"), "{other}: {errors}");
+        }
     }
 }

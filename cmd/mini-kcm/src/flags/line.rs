@@ -12,8 +12,11 @@ use super::{
 pub(super) struct Line {
     /// The values of each flag that was given, in order.
     pub(super) values: BTreeMap<&'static str, Vec<String>>,
-    /// What is wrong, in the order in which it stands there.
+    /// What is wrong with flags, in the order in which it stands there.
     pub(super) errors: Vec<String>,
+    /// What is wrong with other words: a mistake of its own only where no flag is one, as the value of an unknown flag
+    /// looks like such a word.
+    pub(super) stray: Option<String>,
 }
 
 pub(super) fn read(args: impl IntoIterator<Item = String>) -> Line {
@@ -31,10 +34,10 @@ pub(super) fn read(args: impl IntoIterator<Item = String>) -> Line {
         }
     }
     let mut line = reader.line;
-    // The value of an unknown flag looks like such a word; the flag is the mistake to name.
-    if !words.is_empty() && line.errors.is_empty() {
+    // Upstream minds no words that are empty, alone.
+    if words.iter().any(|it| !it.is_empty()) {
         let words: Vec<String> = words.iter().map(|it| format!("{it:?}")).collect();
-        line.errors.push(format!("\"mini-kcm\" does not take any arguments, got [{}]", words.join(" ")));
+        line.stray = Some(format!("\"mini-kcm\" does not take any arguments, got [{}]", words.join(" ")));
     }
     line
 }
@@ -73,7 +76,7 @@ impl Reader {
                 _ => None,
             };
             let Some(flag) = flag else {
-                self.line.errors.push(format!("unknown shorthand flag: '{letter}' in {arg}"));
+                self.line.errors.push(format!("unknown shorthand flag: '{letter}' in -{rest}"));
                 return;
             };
             let value = match after.strip_prefix('=') {
@@ -88,7 +91,7 @@ impl Reader {
             };
             match value {
                 Some(value) => self.set(flag, value),
-                None => self.line.errors.push(format!("flag needs an argument: '{letter}' in {arg}")),
+                None => self.line.errors.push(format!("flag needs an argument: '{letter}' in -{rest}")),
             }
             return;
         }
@@ -96,7 +99,11 @@ impl Reader {
 
     fn set(&mut self, flag: &'static Flag, value: String) {
         if let Err(why) = value::check(flag.kind, &value) {
-            let shown = if flag.name == "v" { "-v, --v".to_owned() } else { format!("--{}", flag.name) };
+            let shown = match flag.name {
+                "v" => "-v, --v".to_owned(),
+                "help" => "-h, --help".to_owned(),
+                name => format!("--{name}"),
+            };
             self.line.errors.push(format!("invalid argument {value:?} for \"{shown}\" flag: {why}"));
             return;
         }
@@ -139,6 +146,19 @@ mod tests {
     }
 
     #[test]
+    fn words_are_no_mistake_when_they_are_all_empty_nor_beside_a_mistyped_flag() {
+        for (args, errors, stray) in [
+            (vec![""], 0, None),
+            (vec!["", "--", ""], 0, None),
+            (vec!["", "x"], 0, Some("\"mini-kcm\" does not take any arguments, got [\"\" \"x\"]")),
+            (vec!["--no-such", "x"], 1, Some("\"mini-kcm\" does not take any arguments, got [\"x\"]")),
+        ] {
+            let line = line(&args);
+            assert_eq!((line.errors.len(), line.stray.as_deref()), (errors, stray), "{args:?}");
+        }
+    }
+
+    #[test]
     fn every_mistake_is_told_in_pflags_words() {
         for (args, want) in [
             (vec!["--no-such", "value"], vec!["unknown flag: --no-such"]),
@@ -146,6 +166,14 @@ mod tests {
             (vec!["--kubeconfig"], vec!["flag needs an argument: --kubeconfig"]),
             (vec!["-v"], vec!["flag needs an argument: 'v' in -v"]),
             (vec!["--=3", "---foo"], vec!["bad flag syntax: --=3", "bad flag syntax: ---foo"]),
+            (vec!["-hx"], vec!["unknown shorthand flag: 'x' in -x"]),
+            (vec!["-hv"], vec!["flag needs an argument: 'v' in -v"]),
+            (
+                vec!["--help=x"],
+                vec![
+                    "invalid argument \"x\" for \"-h, --help\" flag: strconv.ParseBool: parsing \"x\": invalid syntax",
+                ],
+            ),
             (vec!["a", "b"], vec!["\"mini-kcm\" does not take any arguments, got [\"a\" \"b\"]"]),
             (vec!["--", "--v=1"], vec!["\"mini-kcm\" does not take any arguments, got [\"--v=1\"]"]),
             (vec!["-"], vec!["\"mini-kcm\" does not take any arguments, got [\"-\"]"]),
@@ -158,7 +186,9 @@ mod tests {
                 ],
             ),
         ] {
-            assert_eq!(line(&args).errors, want, "{args:?}");
+            let line = line(&args);
+            let said = if line.errors.is_empty() { line.stray.into_iter().collect() } else { line.errors };
+            assert_eq!(said, want, "{args:?}");
         }
     }
 }

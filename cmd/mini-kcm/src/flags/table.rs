@@ -100,12 +100,6 @@ impl Kind {
             Self::Version => "version[=true]",
         }
     }
-
-    /// True when a second occurrence adds to the first instead of replacing it.
-    #[must_use]
-    pub fn repeats(self) -> bool {
-        matches!(self, Self::List | Self::Numbers | Self::Map | Self::Gates | Self::CertKeys)
-    }
 }
 
 /// What a flag does here.

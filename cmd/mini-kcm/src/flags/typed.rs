@@ -9,6 +9,9 @@ use super::{
     value,
 };
 
+/// Each worker is a task and its memory, whether or not it has work: a number that was mistyped must not take all there is.
+const MOST_WORKERS: i64 = 10_000;
+
 /// The flags as typed, every value of which has the syntax of its kind, and what is wrong with them so far.
 pub struct Typed {
     line: Line,
@@ -17,6 +20,19 @@ pub struct Typed {
 impl Typed {
     pub(super) fn new(line: Line) -> Self {
         Self { line }
+    }
+
+    /// True when a flag is unknown, or its value has not the syntax of its kind.
+    pub(super) fn is_mistyped(&self) -> bool {
+        !self.line.errors.is_empty()
+    }
+
+    /// Notes words that belong to no flag; true if there are any.
+    pub(super) fn refuse_words(&mut self) -> bool {
+        let stray = self.line.stray.take();
+        let found = stray.is_some();
+        self.line.errors.extend(stray);
+        found
     }
 
     /// The value as typed, or the default; for a repeated flag the last.
@@ -113,13 +129,15 @@ impl Typed {
         })
     }
 
-    /// A number of workers: at least one, with upstream's words.
+    /// A number of workers: at least one, with upstream's words, and no more than there could be work for.
     pub fn workers(&mut self, name: &str) -> usize {
         let count = self.int(name);
         if count < 1 {
             self.error(format!("{name} must be greater than 0, but got {count}"));
+        } else if count > MOST_WORKERS {
+            self.error(format!("{name} must not be more than {MOST_WORKERS}, but got {count}"));
         }
-        usize::try_from(count).unwrap_or(1).max(1)
+        usize::try_from(count.clamp(1, MOST_WORKERS)).unwrap_or(1)
     }
 
     /// A number that is not negative.
@@ -131,10 +149,12 @@ impl Typed {
         })
     }
 
-    /// An address to listen on; empty stands for all.
+    /// An address to listen on. Empty leaves it at what it was, as upstream: the one before it, or the default.
     #[must_use]
     pub fn address(&self, name: &str) -> IpAddr {
-        value::address(self.text(name)).ok().flatten().unwrap_or(IpAddr::from([0, 0, 0, 0]))
+        let default = find(name).map_or("", |it| it.default);
+        let mut given = self.texts(name).into_iter().rev().chain([default]);
+        given.find_map(|it| value::address(it).ok().flatten()).unwrap_or(IpAddr::from([0, 0, 0, 0]))
     }
 
     /// Notes an error of the caller's own.
@@ -236,6 +256,44 @@ mod tests {
     }
 
     #[test]
+    fn an_empty_address_leaves_it_at_what_it_was() {
+        for (args, want) in [
+            (vec![], "0.0.0.0"),
+            (vec!["--bind-address="], "0.0.0.0"),
+            (vec!["--bind-address=1.2.3.4", "--bind-address="], "1.2.3.4"),
+            (vec!["--bind-address=1.2.3.4", "--bind-address=::1"], "::1"),
+        ] {
+            assert_eq!(typed(&args).address("bind-address").to_string(), want, "{args:?}");
+        }
+    }
+
+    #[test]
+    fn workers_are_at_least_one_and_not_without_bound() {
+        for (count, want) in [
+            ("1", Ok(1)),
+            ("10000", Ok(10_000)),
+            ("0", Err("0")),
+            ("10001", Err("10001")),
+            ("2147483647", Err("2147483647")),
+        ] {
+            let mut typed = typed(&[&format!("--concurrent-namespace-syncs={count}")]);
+            let workers = typed.workers("concurrent-namespace-syncs");
+            match want {
+                Ok(want) => assert_eq!((workers, typed.finish()), (want, Ok(()))),
+                Err(got) => {
+                    let errors = typed.finish().unwrap_err();
+                    assert!(
+                        errors[0].starts_with("concurrent-namespace-syncs must")
+                            && errors[0].ends_with(&format!("but got {got}")),
+                        "{errors:?}"
+                    );
+                    assert!((1..=10_000).contains(&workers));
+                }
+            }
+        }
+    }
+
+    #[test]
     fn only_another_meaning_than_the_default_differs() {
         for (args, name, want) in [
             (vec![], "profiling", false),
@@ -260,7 +318,10 @@ mod tests {
 
     #[test]
     fn every_default_has_the_syntax_of_its_kind() {
-        for flag in flags() {
+        // Of these kinds nothing cannot be typed.
+        let untyped =
+            |it: &Flag| matches!(it.kind, Kind::Numbers | Kind::Map | Kind::CertKeys) && it.default.is_empty();
+        for flag in flags().filter(|it| !untyped(it)) {
             assert_eq!(value::check(flag.kind, flag.default).err(), None, "--{}={}", flag.name, flag.default);
         }
     }

@@ -20,18 +20,13 @@ pub(super) fn check(kind: Kind, text: &str) -> Result<(), String> {
         Kind::Float32 => float(text, 32).map(drop),
         Kind::Float => float(text, 64).map(drop),
         Kind::List => comma_list(text).map(drop),
-        Kind::Numbers if text.is_empty() => Ok(()),
-        Kind::Numbers => text.split(',').try_for_each(|it| int(it.trim(), 32).map(drop)),
+        Kind::Numbers => text.split(',').try_for_each(|it| int(it, 32).map(drop)),
         Kind::Address => address(text).map(drop),
         Kind::Map => pairs(text).map(drop),
-        Kind::CertKeys if text.is_empty() => Ok(()),
-        Kind::CertKeys => match text.split(':').next().unwrap_or_default().split(',').count() {
-            2 => Ok(()),
-            _ => Err("expected comma separated certificate and key file paths".to_owned()),
-        },
+        Kind::CertKeys => cert_keys(text),
         Kind::Quantity => quantity(text).map(drop),
         Kind::Level => level(text).map(drop),
-        Kind::Patterns => text.split(',').filter(|it| !it.is_empty()).try_for_each(pattern),
+        Kind::Patterns => klog::Vmodule::parse(text).map(drop).map_err(|err| err.to_string()),
         Kind::Version if text == "raw" => Ok(()),
         Kind::Version if text.starts_with('v') => match text.strip_prefix(RELEASE) {
             Some(rest) if rest.is_empty() || rest.starts_with(['-', '+']) => Ok(()),
@@ -128,11 +123,12 @@ pub(super) fn float(text: &str, bits: u32) -> Result<f64, String> {
         }
         None => return Err(invalid()),
     };
-    let largest = if bits == 32 { f64::from(f32::MAX) } else { f64::MAX };
-    if number > largest { Err(range("ParseFloat", text)) } else { Ok(sign * number) }
+    // The largest number of 32 bits is what is less than half a step above it, too.
+    let beyond = if bits == 32 { f64::from(f32::MAX) + 2.0_f64.powi(103) } else { f64::INFINITY };
+    if number < beyond { Ok(sign * number) } else { Err(range("ParseFloat", text)) }
 }
 
-/// `1.8p3` behind `0x`: digits of base 16, then a power of two, which must be there.
+/// `1.8p3` behind `0x`: digits of base 16, then a power of two, which must be there. Infinite where it is too large.
 fn hex_float(text: &str) -> Option<f64> {
     let (digits, power) = text.split_once(['p', 'P'])?;
     let unsigned = power.strip_prefix(['+', '-']).unwrap_or(power);
@@ -147,18 +143,23 @@ fn hex_float(text: &str) -> Option<f64> {
     for digit in whole.chars().chain(fraction.chars()) {
         number = number * 16.0 + f64::from(digit.to_digit(16)?);
     }
+    // Times a power beyond all numbers it would be none.
+    if number == 0.0 {
+        return Some(0.0);
+    }
     let power: i32 = power.parse().unwrap_or(if power.starts_with('-') { i32::MIN } else { i32::MAX });
     let behind = i32::try_from(fraction.len()).unwrap_or(i32::MAX);
-    Some(number * 2.0_f64.powi(power.saturating_sub(behind.saturating_mul(4))))
+    let number = number * 2.0_f64.powi(power.saturating_sub(behind.saturating_mul(4)));
+    // More digits than fit, then a power that makes it small: where it ends is not known.
+    Some(if number.is_nan() { f64::INFINITY } else { number })
 }
 
-/// An address, `None` when empty.
+/// An address, `None` when empty, which leaves it at what it was.
 pub(super) fn address(text: &str) -> Result<Option<IpAddr>, String> {
-    let trimmed = text.trim();
-    if trimmed.is_empty() {
+    if text.is_empty() {
         return Ok(None);
     }
-    trimmed.parse().map(Some).map_err(|_| format!("failed to parse IP: {text:?}"))
+    text.trim().parse().map(Some).map_err(|_| format!("failed to parse IP: {text:?}"))
 }
 
 /// One line of comma-separated values, of which some may be quoted.
@@ -213,7 +214,6 @@ fn quoted_element(quoted: &str) -> Option<(String, &str)> {
 pub(super) fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
     // With one pair alone, as pflag, commas are part of it.
     let elements = match text.matches('=').count() {
-        0 if text.is_empty() => Vec::new(),
         0 => return Err(format!("{text} must be formatted as key=value")),
         1 => vec![text.trim_matches('"').to_owned()],
         _ => comma_list(text)?,
@@ -233,12 +233,14 @@ pub(super) fn level(text: &str) -> Result<u32, String> {
     text.parse::<i32>().map(i32::unsigned_abs).map_err(|_| range("ParseUint", text))
 }
 
-fn pattern(text: &str) -> Result<(), String> {
-    match text.split_once('=') {
-        Some((pattern, number)) if !pattern.is_empty() && !number.contains('=') => {
-            level(number).map(drop).map_err(|err| format!("parsing verbosity in {text:?}: {err}"))
-        }
-        _ => Err(format!("{text:?} does not have the pattern=N format")),
+fn cert_keys(text: &str) -> Result<(), String> {
+    let (files, names) = text.split_once(':').map_or((text, None), |(files, names)| (files, Some(names)));
+    if names.is_some_and(|it| it.trim().is_empty()) {
+        return Err("empty names list is not allowed".to_owned());
+    }
+    match files.split(',').count() {
+        2 => Ok(()),
+        _ => Err("expected comma separated certificate and key file paths".to_owned()),
     }
 }
 
@@ -334,13 +336,20 @@ mod tests {
             ("-2", -2.0),
             ("+Inf", f64::INFINITY),
             ("-infinity", f64::NEG_INFINITY),
+            ("0x0p99999", 0.0),
+            ("0x.0p2", 0.0),
+            ("0x1p-99999", 0.0),
+            ("3.4028235e38", 3.402_823_5e38),
         ] {
             assert_eq!(float(text, 32), Ok(want), "{text}");
         }
         for text in ["", "-", ".", "e1", "0x1", "0x1p", "0xp1", "1e", "nan", "1,5", "1_", "+-1", "infinit"] {
             assert_eq!(float(text, 64), Err(syntax("ParseFloat", text)));
         }
-        assert_eq!(float("1e50", 32), Err(range("ParseFloat", "1e50")));
+        let digits = format!("0x{}p-9999", "f".repeat(300));
+        for text in ["1e50", "3.4028236e38", "0x1p128", "0x1p99999", "-0x1p99999", "0x1p9999999999", digits.as_str()] {
+            assert_eq!(float(text, 32), Err(range("ParseFloat", text)));
+        }
         assert!(float("1e50", 64).is_ok() && float("1e999", 64).is_err());
     }
 
@@ -370,12 +379,19 @@ mod tests {
         for (kind, text, want) in [
             (Kind::Address, "", None),
             (Kind::Address, " ::1 ", None),
+            (Kind::Address, " ", Some("failed to parse IP: \" \"")),
             (Kind::Address, "010.1.1.1", Some("failed to parse IP: \"010.1.1.1\"")),
+            (Kind::Map, "", Some(" must be formatted as key=value")),
             (Kind::Map, "foo", Some("foo must be formatted as key=value")),
             (Kind::Map, "m1,l=a", None),
             (Kind::Map, "\"m1,l=a,b\",\"m2,l=c\"", None),
             (Kind::CertKeys, "a,b:x,y", None),
+            (Kind::CertKeys, "a,b:", Some("empty names list is not allowed")),
+            (Kind::CertKeys, "", Some("expected comma separated certificate and key file paths")),
             (Kind::CertKeys, "foo", Some("expected comma separated certificate and key file paths")),
+            (Kind::Numbers, "1,2", None),
+            (Kind::Numbers, "", Some("strconv.ParseInt: parsing \"\": invalid syntax")),
+            (Kind::Numbers, "1, 2", Some("strconv.ParseInt: parsing \" 2\": invalid syntax")),
             (Kind::Numbers, "1,a", Some("strconv.ParseInt: parsing \"a\": invalid syntax")),
             (Kind::Patterns, "a=1,b*=2", None),
             (Kind::Patterns, "x", Some("\"x\" does not have the pattern=N format")),

@@ -36,13 +36,22 @@ impl Report {
     }
 }
 
+/// Whether a check begins to fail, or passes again, and was not so when it was asked last.
+pub(super) fn turns(failing: &mut BTreeSet<String>, check: &Check) -> bool {
+    match check.failure {
+        Some(_) => failing.insert(check.name.clone()),
+        None => failing.remove(&check.name),
+    }
+}
+
 /// Puts the checks together, with upstream's words. `observe` learns of each that counts.
 ///
-/// Why a check failed is logged, not told: anybody may ask.
+/// Why a check failed is logged, not told: anybody may ask. And as anybody may ask as often as he likes, it is one line,
+/// which only those see who want to see much.
 pub(super) fn report(probe: &str, checks: Vec<Check>, query: &Query, observe: impl Fn(&Check)) -> Report {
     let mut unknown: BTreeSet<&str> = query.exclude.iter().map(String::as_str).collect();
     let mut text = String::new();
-    let mut healthy = true;
+    let mut failures = Vec::new();
     for check in checks {
         let excluded = query.exclude.contains(&check.name);
         unknown.remove(check.name.as_str());
@@ -54,8 +63,7 @@ pub(super) fn report(probe: &str, checks: Vec<Check>, query: &Query, observe: im
         let _ = if excluded {
             writeln!(text, "[+]{name} excluded: ok")
         } else if let Some(failure) = failure {
-            healthy = false;
-            tracing::warn!(check = %name, %failure, "health check failed");
+            failures.push(format!("{name}: {failure}"));
             writeln!(text, "[-]{name} failed: reason withheld")
         } else if note.is_empty() {
             writeln!(text, "[+]{name} ok")
@@ -67,7 +75,9 @@ pub(super) fn report(probe: &str, checks: Vec<Check>, query: &Query, observe: im
         let names: Vec<String> = unknown.iter().map(|it| format!("{it:?}")).collect();
         let _ = writeln!(text, "warn: some health checks cannot be excluded: no matches for {}", names.join(", "));
     }
+    let healthy = failures.is_empty();
     if !healthy {
+        tracing::debug!(target: "v2", probe, failed = failures.join("; "), "Probe failed");
         let _ = writeln!(text, "{probe} check failed");
     } else if query.verbose {
         let _ = writeln!(text, "{probe} check passed");
@@ -107,6 +117,23 @@ mod tests {
             "[+]leaderElection excluded: ok\n[+]a ok\nwarn: some health checks cannot be excluded: no matches for \
              \"no\\\"pe\", \"nope\"\nhealthz check passed\n"
         );
+    }
+
+    #[test]
+    fn a_check_that_goes_on_failing_is_told_once_and_so_is_its_end() {
+        let mut failing = BTreeSet::new();
+        let (bad, good) = (Err(STUCK.to_owned()), Ok(()));
+        for (name, result, want) in [
+            ("a", good.clone(), false),
+            ("a", bad.clone(), true),
+            ("a", bad.clone(), false),
+            ("b", bad.clone(), true),
+            ("a", good.clone(), true),
+            ("a", good, false),
+            ("b", bad, false),
+        ] {
+            assert_eq!(turns(&mut failing, &Check::new(name, result.clone())), want, "{name} {result:?}");
+        }
     }
 
     #[test]

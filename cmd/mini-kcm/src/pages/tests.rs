@@ -131,6 +131,19 @@ async fn acceptance_shell_031_slis_are_reset_by_a_delete_and_metrics_are_not() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn metrics_are_plain_text_whatever_is_asked_for() {
+    let protobuf = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited";
+    for accept in [protobuf, "application/openmetrics-text;version=1.0.0", "application/json", "*/*"] {
+        let request = Request::get("/metrics").header("accept", accept).header("accept-encoding", "gzip");
+        let response = site(false).pages.oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+        assert_eq!(response.status(), 200, "{accept}");
+        let format = response.headers()["content-type"].to_str().unwrap();
+        assert!(format.starts_with("text/plain; version=0.0.4;"), "{accept}: {format}");
+        assert!(!response.headers().contains_key("content-encoding"), "{accept}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn acceptance_shell_028_configz_and_version_are_json() {
     let site = site(false);
     let configz = site.get("/configz").await;

@@ -24,7 +24,7 @@ use super::{
     guard::{Guard, Guarded},
     target::Target,
 };
-use crate::{BoxError, ConfigError};
+use crate::{BoxError, ConfigError, config::redacted};
 
 /// Anything that bytes go through.
 pub(super) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -61,7 +61,7 @@ struct Proxy {
 
 impl Connector {
     pub(super) fn new(config: &kube::Config, target: Arc<Target>, guard: Option<Guard>) -> Result<Self, ConfigError> {
-        let address = target.address().map_err(|_| ConfigError::Server(config.cluster_url.to_string()))?;
+        let address = target.address().map_err(|_| ConfigError::Server(redacted(&config.cluster_url.to_string())))?;
         let server_name = name(config.tls_server_name.as_deref().unwrap_or(target.host()))?;
         let proxy = config.proxy_url.as_ref().map(|it| Proxy::of(it, &address)).transpose()?;
         Ok(Self { target, address, server_name, proxy, guard })

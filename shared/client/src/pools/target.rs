@@ -3,7 +3,7 @@ use http::{
     uri::{Authority, PathAndQuery, Scheme},
 };
 
-use crate::ConfigError;
+use crate::{ConfigError, config::redacted};
 
 /// The server's address: where paths of ours begin.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(super) struct Target {
 
 impl Target {
     pub(super) fn of(server: &Uri) -> Result<Self, ConfigError> {
-        let refused = || ConfigError::Server(server.to_string());
+        let refused = || ConfigError::Server(redacted(&server.to_string()));
         let scheme = server.scheme().filter(|it| **it == Scheme::HTTP || **it == Scheme::HTTPS).ok_or_else(refused)?;
         let given = server.authority().filter(|it| !it.host().is_empty()).ok_or_else(refused)?;
         // User and password in a server's URL mean nothing to Kubernetes and must not travel in `:authority`.
@@ -91,5 +91,7 @@ mod tests {
             assert_eq!(Target::of(&server.parse().unwrap()).unwrap().address().unwrap(), address);
         }
         assert!(Target::of(&"/only/a/path".parse().unwrap()).is_err());
+        let refused = Target::of(&"ftp://user:canary@host".parse().unwrap()).unwrap_err().to_string();
+        assert!(refused.contains("ftp://CLASSIFIED@host") && !refused.contains("canary"), "{refused}");
     }
 }

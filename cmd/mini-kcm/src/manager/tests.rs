@@ -1,0 +1,90 @@
+use axum::{
+    Router,
+    body::{Body, to_bytes},
+    http::Request,
+};
+use test_cluster::TestCluster;
+use tower::ServiceExt;
+
+use super::*;
+use crate::config::tests::typed;
+
+/// What probes ask a manager that runs; its port is left out.
+struct Site {
+    pages: Router,
+    clock: Clock,
+}
+
+impl Site {
+    fn start(cluster: &TestCluster, name: &str) -> Self {
+        let config = Config::new(typed(&["--secure-port=0"])).unwrap();
+        let clock = Clock::virtual_from(Timestamp::UNIX_EPOCH);
+        let deps = Deps {
+            connection: Connection::in_memory(cluster.service()),
+            reviewers: Reviewers::default(),
+            term: Term::new(clock.clone()),
+            clock: clock.clone(),
+            seed: name.bytes().map(u64::from).sum(),
+            metrics: Metrics::new(),
+            log: klog::Handle::detached(),
+            scope: Scope::new(),
+            stop: CancellationToken::new(),
+            hostname: name.to_owned(),
+        };
+        let mut manager = Manager::new(config, deps);
+        let pages = pages::router(manager.sources());
+        tokio::spawn(async move { manager.live().await });
+        Self { pages, clock }
+    }
+
+    async fn get(&self, path: &str) -> (u16, String) {
+        let request = Request::get(path).body(Body::empty()).unwrap();
+        let (parts, body) = self.pages.clone().oneshot(request).await.unwrap().into_parts();
+        let text = String::from_utf8(to_bytes(body, usize::MAX).await.unwrap().to_vec()).unwrap();
+        (parts.status.as_u16(), text)
+    }
+
+    /// Lets virtual time pass until controllers run; a minute at most.
+    async fn leads(&self) {
+        for _ in 0..6_000 {
+            if self.get("/healthz?verbose").await.1.contains("namespace-controller") {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("it never leads");
+    }
+}
+
+fn cluster() -> TestCluster {
+    TestCluster::new(Clock::virtual_from(Timestamp::UNIX_EPOCH))
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_shell_002_023_a_leader_is_asked_for_its_lease_and_controllers_and_a_standby_for_the_lease() {
+    let cluster = cluster();
+    let leader = Site::start(&cluster, "a");
+    leader.leads().await;
+    let standby = Site::start(&cluster, "b");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let lines = "[+]leaderElection ok\n[+]namespace-controller ok\nhealthz check passed\n";
+    assert_eq!(leader.get("/healthz?verbose").await, (200, lines.to_owned()));
+    assert_eq!(standby.get("/healthz?verbose").await, (200, "[+]leaderElection ok\nhealthz check passed\n".to_owned()));
+    assert_eq!(leader.get("/healthz/leaderElection").await, (200, "ok".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_shell_024_025_a_leader_that_is_stuck_in_its_renewal_fails_its_probe_unless_that_is_excluded() {
+    let cluster = cluster();
+    let leader = Site::start(&cluster, "a");
+    leader.leads().await;
+    // Nothing of the manager runs in this time, so it cannot end by itself, as a leader does that merely cannot renew.
+    leader.clock.suspend(Duration::from_secs(30));
+    assert_eq!(leader.get("/healthz").await, (200, "ok".to_owned()), "it may be late");
+    leader.clock.suspend(Duration::from_secs(6));
+    let (code, text) = leader.get("/healthz").await;
+    assert_eq!(code, 500, "{text}");
+    assert!(text.starts_with("[-]leaderElection failed: reason withheld\n"), "{text}");
+    assert!(text.ends_with("healthz check failed\n"), "{text}");
+    assert_eq!(leader.get("/healthz?exclude=leaderElection").await, (200, "ok".to_owned()));
+}
