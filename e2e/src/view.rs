@@ -1,6 +1,6 @@
 use std::{path::Path, time::Duration};
 
-use client::{Clients, Connection, Environment, Limits, PoolOptions, Term};
+use client::{Clients, Connection, Environment, Limits, Plugins, PoolOptions, Term};
 use clock::Clock;
 use informer::Informers;
 use metrics::Metrics;
@@ -28,6 +28,7 @@ impl View {
             term: term.clone(),
             clock: clock.clone(),
             write_timeout: Duration::from_secs(30),
+            plugins: Plugins::new(&metrics),
         };
         let connection = Connection::open(client::load(Some(kubeconfig), None)?, options)?;
         let environment = Environment {

@@ -1,6 +1,7 @@
 //! What we run with: validated, typed, all errors reported at once.
 
 mod configuration;
+pub mod identity;
 #[cfg(test)]
 mod lists;
 mod logging;
@@ -28,6 +29,8 @@ pub struct Config {
     pub kubeconfig: Option<PathBuf>,
     /// `--master`
     pub master: Option<String>,
+    /// Who controllers are to the server.
+    pub identity: identity::Options,
     /// The common client budget.
     pub limits: Limits,
     /// `--min-resync-period`
@@ -130,6 +133,7 @@ impl Config {
             options,
             kubeconfig: flags.optional("kubeconfig").map(PathBuf::from),
             master: flags.optional("master"),
+            identity: identity::read(&mut flags),
             limits,
             min_resync_period: flags.duration("min-resync-period"),
             start_interval: flags.duration("controller-start-interval"),

@@ -9,7 +9,7 @@ mod lacks;
 
 use std::collections::BTreeMap;
 
-use controller::Builder;
+use controller::{Builder, Profile};
 
 use crate::{config::Options, flags::Typed, gates::Gates};
 
@@ -20,6 +20,11 @@ pub struct Known {
     pub name: &'static str,
     /// An older name that still works; empty where there never was one.
     pub alias: &'static str,
+    /// Its identity in kube-system under `--use-service-account-credentials`, and the name of its client at all times;
+    /// empty where upstream gives it none.
+    pub service_account: &'static str,
+    /// What it needs and leaves behind.
+    pub profile: Profile,
     /// When `*` includes it.
     pub default: ByDefault,
     /// How it starts, where it is in this binary.
@@ -27,6 +32,12 @@ pub struct Known {
 }
 
 impl Known {
+    /// The ServiceAccount in kube-system that it may speak as.
+    #[must_use]
+    pub fn identity(&self) -> Option<&'static str> {
+        (!self.service_account.is_empty()).then_some(self.service_account)
+    }
+
     /// The feature gates that it needs, all of them. Those that no release lets anybody turn off are left out.
     #[must_use]
     pub fn gates(&self) -> &'static [&'static str] {
@@ -57,68 +68,101 @@ pub enum ByDefault {
 
 use ByDefault::{Gated, Off, On, Removed, WithKey};
 
-const fn absent(name: &'static str, alias: &'static str, default: ByDefault) -> Known {
-    Known { name, alias, default, start: None }
+const fn absent(name: &'static str, alias: &'static str, service_account: &'static str, default: ByDefault) -> Known {
+    Known { name, alias, service_account, profile: Profile::NONE, default, start: None }
 }
 
 /// Every name that `--controllers` takes.
 pub const KNOWN: &[Known] = &[
-    Known { name: namespace_controller::NAME, alias: "namespace", default: On, start: Some(start_namespace) },
-    absent("serviceaccount-token-controller", "serviceaccount-token", WithKey),
-    absent("endpoints-controller", "endpoint", On),
-    absent("endpointslice-controller", "endpointslice", On),
-    absent("endpointslice-mirroring-controller", "endpointslicemirroring", On),
-    absent("replicationcontroller-controller", "replicationcontroller", On),
-    absent("pod-garbage-collector-controller", "podgc", On),
-    absent("resourcequota-controller", "resourcequota", On),
-    absent("serviceaccount-controller", "serviceaccount", On),
-    absent("garbage-collector-controller", "garbagecollector", On),
-    absent("daemonset-controller", "daemonset", On),
-    absent("job-controller", "job", On),
-    absent("podgroup-protection-controller", "", Gated(&["GenericWorkload"])),
-    absent("deployment-controller", "deployment", On),
-    absent("replicaset-controller", "replicaset", On),
-    absent("horizontal-pod-autoscaler-controller", "horizontalpodautoscaling", On),
-    absent("disruption-controller", "disruption", On),
-    absent("statefulset-controller", "statefulset", On),
-    absent("cronjob-controller", "cronjob", On),
-    absent("certificatesigningrequest-signing-controller", "csrsigning", On),
-    absent("certificatesigningrequest-approving-controller", "csrapproving", On),
-    absent("certificatesigningrequest-cleaner-controller", "csrcleaner", On),
-    absent("podcertificaterequest-cleaner-controller", "", Gated(&["PodCertificateRequest"])),
-    absent("ttl-controller", "ttl", On),
-    absent("bootstrap-signer-controller", "bootstrapsigner", Off),
-    absent("token-cleaner-controller", "tokencleaner", Off),
-    absent("node-ipam-controller", "nodeipam", On),
-    absent("node-lifecycle-controller", "nodelifecycle", On),
-    absent("taint-eviction-controller", "", On),
-    absent("service-lb-controller", "service", Removed),
-    absent("node-route-controller", "route", Removed),
-    absent("cloud-node-lifecycle-controller", "cloud-node-lifecycle", Removed),
-    absent("persistentvolume-binder-controller", "persistentvolume-binder", On),
-    absent("persistentvolume-attach-detach-controller", "attachdetach", On),
-    absent("persistentvolume-expander-controller", "persistentvolume-expander", On),
-    absent("persistentvolumeclaim-protection-controller", "pvc-protection", On),
-    absent("persistentvolume-protection-controller", "pv-protection", On),
-    absent("volumeattributesclass-protection-controller", "", On),
-    absent("clusterrole-aggregation-controller", "clusterrole-aggregation", On),
-    absent("ttl-after-finished-controller", "ttl-after-finished", On),
-    absent("root-ca-certificate-publisher-controller", "root-ca-cert-publisher", On),
-    absent("kube-apiserver-serving-clustertrustbundle-publisher-controller", "", Gated(&["ClusterTrustBundle"])),
-    absent("ephemeral-volume-controller", "ephemeral-volume", On),
+    Known {
+        name: namespace_controller::NAME,
+        alias: "namespace",
+        service_account: "namespace-controller",
+        profile: namespace_controller::PROFILE,
+        default: On,
+        start: Some(start_namespace),
+    },
+    absent("serviceaccount-token-controller", "serviceaccount-token", "", WithKey),
+    absent("endpoints-controller", "endpoint", "endpoint-controller", On),
+    absent("endpointslice-controller", "endpointslice", "endpointslice-controller", On),
+    absent("endpointslice-mirroring-controller", "endpointslicemirroring", "endpointslicemirroring-controller", On),
+    absent("replicationcontroller-controller", "replicationcontroller", "replication-controller", On),
+    absent("pod-garbage-collector-controller", "podgc", "pod-garbage-collector", On),
+    absent("resourcequota-controller", "resourcequota", "resourcequota-controller", On),
+    absent("serviceaccount-controller", "serviceaccount", "service-account-controller", On),
+    absent("garbage-collector-controller", "garbagecollector", "generic-garbage-collector", On),
+    absent("daemonset-controller", "daemonset", "daemon-set-controller", On),
+    absent("job-controller", "job", "job-controller", On),
+    absent("podgroup-protection-controller", "", "podgroup-protection-controller", Gated(&["GenericWorkload"])),
+    absent("deployment-controller", "deployment", "deployment-controller", On),
+    absent("replicaset-controller", "replicaset", "replicaset-controller", On),
+    absent("horizontal-pod-autoscaler-controller", "horizontalpodautoscaling", "horizontal-pod-autoscaler", On),
+    absent("disruption-controller", "disruption", "disruption-controller", On),
+    absent("statefulset-controller", "statefulset", "statefulset-controller", On),
+    absent("cronjob-controller", "cronjob", "cronjob-controller", On),
+    absent("certificatesigningrequest-signing-controller", "csrsigning", "certificate-controller", On),
+    absent("certificatesigningrequest-approving-controller", "csrapproving", "certificate-controller", On),
+    absent("certificatesigningrequest-cleaner-controller", "csrcleaner", "certificate-controller", On),
+    absent(
+        "podcertificaterequest-cleaner-controller",
+        "",
+        "podcertificaterequestcleaner",
+        Gated(&["PodCertificateRequest"]),
+    ),
+    absent("ttl-controller", "ttl", "ttl-controller", On),
+    absent("bootstrap-signer-controller", "bootstrapsigner", "bootstrap-signer", Off),
+    absent("token-cleaner-controller", "tokencleaner", "token-cleaner", Off),
+    absent("node-ipam-controller", "nodeipam", "node-controller", On),
+    absent("node-lifecycle-controller", "nodelifecycle", "node-controller", On),
+    absent("taint-eviction-controller", "", "node-controller", On),
+    absent("service-lb-controller", "service", "", Removed),
+    absent("node-route-controller", "route", "", Removed),
+    absent("cloud-node-lifecycle-controller", "cloud-node-lifecycle", "", Removed),
+    absent("persistentvolume-binder-controller", "persistentvolume-binder", "persistent-volume-binder", On),
+    absent("persistentvolume-attach-detach-controller", "attachdetach", "attachdetach-controller", On),
+    absent("persistentvolume-expander-controller", "persistentvolume-expander", "expand-controller", On),
+    absent("persistentvolumeclaim-protection-controller", "pvc-protection", "pvc-protection-controller", On),
+    absent("persistentvolume-protection-controller", "pv-protection", "pv-protection-controller", On),
+    absent("volumeattributesclass-protection-controller", "", "volumeattributesclass-protection-controller", On),
+    absent("clusterrole-aggregation-controller", "clusterrole-aggregation", "clusterrole-aggregation-controller", On),
+    absent("ttl-after-finished-controller", "ttl-after-finished", "ttl-after-finished-controller", On),
+    absent("root-ca-certificate-publisher-controller", "root-ca-cert-publisher", "root-ca-cert-publisher", On),
+    absent(
+        "kube-apiserver-serving-clustertrustbundle-publisher-controller",
+        "",
+        "kube-apiserver-serving-clustertrustbundle-publisher",
+        Gated(&["ClusterTrustBundle"]),
+    ),
+    absent("ephemeral-volume-controller", "ephemeral-volume", "ephemeral-volume-controller", On),
     absent(
         "storageversion-garbage-collector-controller",
         "storage-version-gc",
+        "storage-version-garbage-collector",
         Gated(&["APIServerIdentity", "StorageVersionAPI"]),
     ),
-    absent("resourceclaim-controller", "resource-claim-controller", On),
-    absent("resourcepoolstatusrequest-controller", "", Gated(&["DRAResourcePoolStatus"])),
-    absent("device-taint-eviction-controller", "", Gated(&["DRADeviceTaints"])),
-    absent("legacy-serviceaccount-token-cleaner-controller", "legacy-service-account-token-cleaner", On),
-    absent("validatingadmissionpolicy-status-controller", "", On),
-    absent("service-cidr-controller", "", On),
-    absent("storage-version-migrator-controller", "svm", Gated(&["StorageVersionMigrator"])),
-    absent("selinux-warning-controller", "", Off),
+    absent("resourceclaim-controller", "resource-claim-controller", "resource-claim-controller", On),
+    absent(
+        "resourcepoolstatusrequest-controller",
+        "",
+        "resourcepoolstatusrequest-controller",
+        Gated(&["DRAResourcePoolStatus"]),
+    ),
+    absent("device-taint-eviction-controller", "", "device-taint-eviction-controller", Gated(&["DRADeviceTaints"])),
+    absent(
+        "legacy-serviceaccount-token-cleaner-controller",
+        "legacy-service-account-token-cleaner",
+        "legacy-service-account-token-cleaner",
+        On,
+    ),
+    absent("validatingadmissionpolicy-status-controller", "", "validatingadmissionpolicy-status-controller", On),
+    absent("service-cidr-controller", "", "service-cidrs-controller", On),
+    absent(
+        "storage-version-migrator-controller",
+        "svm",
+        "storage-version-migrator-controller",
+        Gated(&["StorageVersionMigrator"]),
+    ),
+    absent("selinux-warning-controller", "", "selinux-warning-controller", Off),
 ];
 
 fn start_namespace(builder: &mut Builder, options: &Options) {
@@ -283,6 +327,31 @@ mod tests {
         names.dedup();
         assert_eq!(names.len(), all);
         assert_eq!(KNOWN.len(), 52);
+    }
+
+    #[test]
+    fn identities_are_upstreams_and_bound_to_its_roles() {
+        let of = |name: &str| KNOWN.iter().find(|it| it.name == name).unwrap().service_account;
+        for (name, account) in [
+            ("namespace-controller", "namespace-controller"),
+            ("daemonset-controller", "daemon-set-controller"),
+            ("garbage-collector-controller", "generic-garbage-collector"),
+            ("node-lifecycle-controller", "node-controller"),
+            ("taint-eviction-controller", "node-controller"),
+            ("service-cidr-controller", "service-cidrs-controller"),
+        ] {
+            assert_eq!(of(name), account, "{name}");
+        }
+        let without: Vec<&str> = KNOWN.iter().filter(|it| it.service_account.is_empty()).map(|it| it.name).collect();
+        assert_eq!(
+            without,
+            [
+                "serviceaccount-token-controller",
+                "service-lb-controller",
+                "node-route-controller",
+                "cloud-node-lifecycle-controller"
+            ]
+        );
     }
 
     #[test]

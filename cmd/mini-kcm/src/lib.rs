@@ -12,6 +12,7 @@ pub mod health;
 mod hearing;
 pub mod manager;
 pub mod pages;
+pub mod preflight;
 pub mod serve;
 pub mod start;
 pub mod version;

@@ -3,9 +3,9 @@
 //! It owns everything: no statics but the interner and the log subscriber, no detached task, no exit below main. Two
 //! managers in one process do not know of each other, so a simulation runs them side by side.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use client::{Clients, Connection, Environment, Term};
+use client::{Accounts, Clients, Connection, Environment, Term};
 use clock::{Clock, Timestamp};
 use controller::{Builder, Controller, Deps as ControllerDeps};
 use events::{ObjectReference, Recorder, Type};
@@ -21,6 +21,7 @@ use crate::{
     health::Health,
     hearing::deaf,
     pages::{self, Sources},
+    preflight::{Preflight, Report},
     serve::{self, Reviewers},
     view::View,
 };
@@ -75,12 +76,20 @@ pub async fn run(config: Config, deps: Deps) -> Exit {
     }
 }
 
+/// Looks around as a manager would, and does nothing else.
+pub async fn preflight(config: Config, deps: Deps) -> Report {
+    Manager::new(config, deps).preflight.look().await
+}
+
 struct Manager {
     config: Config,
     deps: Deps,
     health: Health,
     environment: Environment,
     clients: Clients,
+    /// Under `--use-service-account-credentials`.
+    accounts: Option<Accounts>,
+    preflight: Arc<Preflight>,
     informers: Informers,
     /// Ends the waits of controllers' clients (nothing was sent, so nothing is lost), and long syncs between two calls.
     stopping: CancellationToken,
@@ -125,12 +134,16 @@ impl Manager {
         });
         let started = deps.clock.wall();
         config.gates.version().declare(&deps.metrics);
+        let accounts = config.identity.own_accounts.then(|| clients.accounts(config.limits, deps.scope.spawner()));
+        let preflight = Arc::new(Preflight::new(&config, &clients, &deps.reviewers, &environment));
         Self {
             config,
             deps,
             health: Health::default(),
             environment,
             clients,
+            accounts,
+            preflight,
             informers,
             stopping,
             started,
@@ -145,6 +158,8 @@ impl Manager {
             self.served = Some(serve::serve(serving, pages, reviewers, &self.environment, stand).await?);
         }
         self.health.watch_informers(self.informers.clone());
+        let preflight = self.preflight.clone();
+        self.deps.scope.spawner().spawn("preflight", async move { preflight.watch().await });
         match self.config.election.clone() {
             Some(election) => self.live_elected(election).await,
             None => {
@@ -246,7 +261,10 @@ impl Manager {
             resync: self.config.min_resync_period.mul_f64(1.0 + fastrand::Rng::with_seed(self.deps.seed).f64()),
         };
         let enabled = self.config.controllers.ours().map(|(known, start)| {
-            let mut builder = Builder::new(known.name, deps.clone());
+            // Tokens are asked for from here on: by a warm standby long before its term.
+            let account = self.accounts.as_ref().zip(known.identity()).map(|(accounts, name)| accounts.account(name));
+            let client = known.identity().unwrap_or(known.name);
+            let mut builder = Builder::new(known.name, deps.clone()).speaks_as(client, account);
             start(&mut builder, &self.config.options);
             builder.build()
         });
@@ -255,6 +273,7 @@ impl Manager {
 
     /// A term: controllers start, work, and stop in order.
     async fn lead(&mut self, controllers: Vec<Controller>, view: View, elector: Option<Elector>) -> Result<(), String> {
+        self.preflight.leads();
         let mut elector = elector;
         let recorders: Vec<Recorder> = controllers.iter().flat_map(|it| it.recorders().to_vec()).collect();
         let stop = CancellationToken::new();

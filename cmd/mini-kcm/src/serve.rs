@@ -48,7 +48,7 @@ fn open(flag: &str, kubeconfig: Option<&Path>, options: &PoolOptions) -> Result<
             );
             return Ok(None);
         }
-        Err(ConfigError::Kubeconfig { path, source }) => return Err(format!("{flag} {}: {source}", path.display())),
+        Err(ConfigError::Kubeconfig { path, reason }) => return Err(format!("{flag} {}: {reason}", path.display())),
         Err(err) => return Err(format!("{flag}: {err}")),
     };
     Connection::open(config, options.clone()).map(Some).map_err(|err| format!("{flag}: {err}"))

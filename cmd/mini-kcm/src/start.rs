@@ -2,7 +2,7 @@
 
 use std::{process::ExitCode, time::Duration};
 
-use client::{Connection, PoolOptions, Term};
+use client::{Connection, Plugins, PoolOptions, Term};
 use clock::Clock;
 use metrics::Metrics;
 use tasks::Scope;
@@ -54,6 +54,12 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    if config.identity.preflight {
+        let code = runtime.block_on(look_around(config, log.clone()));
+        runtime.shutdown_background();
+        log.end(|| ());
+        return code;
+    }
     let exit = runtime.block_on(run(config, log.clone()));
     // Whatever still runs is cut: it was given its time.
     runtime.shutdown_background();
@@ -76,6 +82,20 @@ fn introduce(config: &Config) {
         tracing::debug!(target: klog::FLAG, "FLAG: --{name}={value:?}");
     }
     tracing::info!(version = concat!("v", env!("CARGO_PKG_VERSION")), "Starting");
+}
+
+/// `--preflight`
+async fn look_around(config: Config, log: klog::Handle) -> ExitCode {
+    let deps = match deps(&config, log, CancellationToken::new()).await {
+        Ok(deps) => deps,
+        Err(cause) => {
+            complain(&cause);
+            return ExitCode::FAILURE;
+        }
+    };
+    let report = manager::preflight(config, deps).await;
+    say(&report.text());
+    if report.is_fine() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 async fn run(config: Config, log: klog::Handle) -> Exit {
@@ -111,14 +131,20 @@ pub async fn deps(config: &Config, log: klog::Handle, stop: CancellationToken) -
     let election = config.election.as_ref();
     let write_timeout =
         election.map_or(UNELECTED_WRITE_TIMEOUT, |it| it.lease_duration.saturating_sub(it.renew_deadline));
-    let options = PoolOptions { spawner: scope.spawner(), term: term.clone(), clock: clock.clone(), write_timeout };
+    let metrics = Metrics::with(config.observing.choices.clone());
+    metrics.register(Box::new(metrics::process::Process::this()));
+    let options = PoolOptions {
+        spawner: scope.spawner(),
+        term: term.clone(),
+        clock: clock.clone(),
+        write_timeout,
+        plugins: Plugins::new(&metrics),
+    };
     let reviewers = match &config.serving {
         Some(serving) => Reviewers::open(serving, &options)?,
         None => Reviewers::default(),
     };
     let connection = Connection::open(server, options).map_err(|err| err.to_string())?;
-    let metrics = Metrics::with(config.observing.choices.clone());
-    metrics.register(Box::new(metrics::process::Process::this()));
     tell_of_ourselves(&metrics, log.clone());
     let hostname = rustix::system::uname().nodename().to_string_lossy().into_owned();
     Ok(Deps { connection, reviewers, term, clock, seed: fastrand::u64(..), metrics, log, scope, stop, hostname })

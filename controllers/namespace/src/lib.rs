@@ -32,7 +32,7 @@ use std::{sync::Arc, time::Duration};
 use api::{Atom, MetaRef, Namespace};
 use client::Api;
 use clock::Clock;
-use controller::{Builder, Factor, Proof};
+use controller::{Builder, Factor, Mark, Profile, Proof, Right};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use workqueue::Backoff;
@@ -41,6 +41,21 @@ use crate::{discovery::Discoveries, emptiness::Emptiness, memory::Memory, turns:
 
 /// The canonical name.
 pub const NAME: &str = "namespace-controller";
+
+/// As upstream's role of this controller grants it, as far as it is used.
+pub const PROFILE: Profile = Profile {
+    acts: &[
+        Right { group: "", resource: "namespaces", verbs: &["get"] },
+        Right { group: "", resource: "namespaces/finalize", verbs: &["update"] },
+        Right { group: "", resource: "namespaces/status", verbs: &["update"] },
+        Right { group: "*", resource: "*", verbs: &["delete", "deletecollection", "list"] },
+    ],
+    watches: &[Right { group: "", resource: "namespaces", verbs: &["list", "watch"] }],
+    marks: &[Mark {
+        list: "/api/v1/namespaces?fieldSelector=status.phase%3DTerminating&limit=500",
+        subresource: "status",
+    }],
+};
 
 /// Upstream's share of the common limits for this controller: it asks for every kind there is.
 const FACTOR: Factor = Factor { qps: 20.0, burst: 100 };

@@ -4,6 +4,7 @@ use api::{
     Atom, Cached, Meta, Namespace, ObjectKey, Page, Pod, RawMetadata, Resource, StatusOwner, Typed, Uid, Version,
 };
 use bytes::Bytes;
+use clock::Timestamp;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use serde::{Deserialize, Serialize};
@@ -16,7 +17,7 @@ use crate::{
 };
 
 /// Answers to writes are asked for as metadata: decoding a Pod back costs more than sending it.
-const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+pub(crate) const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 /// The form that deletecollection wants: the singular one is refused *after the deed*.
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 const JSON: &str = "application/json";
@@ -132,6 +133,17 @@ impl Api {
         let request = request(Method::GET, path, accept, None)?;
         let answer = send(&self.reads, request).await?;
         collect(answer).await
+    }
+
+    /// The same, with the server's time when it answered, where the answer tells it.
+    ///
+    /// # Errors
+    /// As [`ApiError`].
+    pub async fn read_dated(&self, path: &str, accept: &str) -> Result<(Bytes, Option<Timestamp>), ApiError> {
+        let answer = send(&self.reads, request(Method::GET, path, accept, None)?).await?;
+        let date = answer.headers().get(header::DATE).and_then(|it| it.to_str().ok());
+        let date = date.and_then(|it| jiff::fmt::rfc2822::parse(it).ok()).map(|it| it.timestamp());
+        Ok((collect(answer).await?, date))
     }
 
     /// Creates `object` in `namespace` (ignored for cluster-scoped types).

@@ -2,10 +2,11 @@ use std::{sync::Arc, time::Duration};
 
 use clock::Clock;
 use metrics::Metrics;
+use tasks::Spawner;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Api, ConfigError, Ledger, PoolOptions, Stack, Term, Transport, Watcher,
+    Account, Accounts, Api, ConfigError, Ledger, PoolOptions, Stack, Term, Transport, Watcher,
     layers::{
         Authorize, Common, CreateHints, DEADLINE, Layers, Observed, Patience, Recipe, Throttle, WATCH_OPENS, authorize,
         user_agent,
@@ -17,6 +18,8 @@ use crate::{
 const INFORMERS: &str = "shared-informers";
 /// As upstream.
 const LEADER_ELECTION: &str = "leader-election";
+/// Asks for the tokens of controllers.
+const ACCOUNTS: &str = "service-account-tokens";
 
 /// Where bytes go, one transport per pool, so that one kind of traffic never waits behind another.
 #[derive(Clone)]
@@ -29,6 +32,10 @@ pub struct Pools {
     pub writes: Transport,
     /// The Lease.
     pub lease: Transport,
+    /// Reads of controllers with an identity of their own, on connections without our certificate.
+    pub account_reads: Transport,
+    /// Their writes, guarded by the term.
+    pub account_writes: Transport,
 }
 
 /// The pools, and who we are to the server.
@@ -45,20 +52,39 @@ impl Connection {
     ///
     /// # Errors
     /// When an address, certificate, key, token or plugin of the configuration cannot be used.
-    pub fn open(config: kube::Config, options: PoolOptions) -> Result<Self, ConfigError> {
+    pub fn open(mut config: kube::Config, options: PoolOptions) -> Result<Self, ConfigError> {
         let host = config.cluster_url.authority().map_or("", |it| it.as_str().rsplit('@').next().unwrap_or_default());
         let host = Arc::from(host);
-        let authorize = authorize(&config, &options.clock)?;
-        let pools = pools::open(&config, options)?;
+        let PoolOptions { clock, spawner, plugins, .. } = &options;
+        // Taken out: kube would run it too.
+        let exec = config.auth_info.exec.take().filter(|_| !says_who(&config.auth_info));
+        let plugin = exec.map(|it| plugins.plugin(&it, clock, spawner)).transpose()?;
+        let authorize = authorize(&config, plugin.clone(), clock)?;
+        let pools = pools::open(&config, plugin, options)?;
         Ok(Self { pools, host, authorize })
     }
 
     /// Every pool leads to one service: a server in memory.
     #[must_use]
     pub fn in_memory(service: Transport) -> Self {
-        let pools = Pools { watches: service.clone(), reads: service.clone(), writes: service.clone(), lease: service };
+        let pools = Pools {
+            watches: service.clone(),
+            reads: service.clone(),
+            writes: service.clone(),
+            lease: service.clone(),
+            account_reads: service.clone(),
+            account_writes: service,
+        };
         Self { pools, host: Arc::from("in-memory"), authorize: None }
     }
+}
+
+/// A plugin is asked only where nothing else says who we are: a certificate neither, as with client-go.
+fn says_who(who: &kube::config::AuthInfo) -> bool {
+    let password = who.username.is_some() && who.password.is_some();
+    let certificate = (who.client_certificate.is_some() || who.client_certificate_data.is_some())
+        && (who.client_key.is_some() || who.client_key_data.is_some());
+    password || certificate || who.token.is_some() || who.token_file.is_some() || who.auth_provider.is_some()
 }
 
 /// What the layers need from the manager.
@@ -125,13 +151,32 @@ impl Clients {
     /// For a controller or its recorder: writes are fenced by the term.
     #[must_use]
     pub fn controller(&self, name: &str, limits: Limits) -> Api {
+        self.fenced(name, limits, &self.common, [&self.pools.reads, &self.pools.writes])
+    }
+
+    /// The same in a controller's own name.
+    #[must_use]
+    pub fn controller_as(&self, account: &Account, name: &str, limits: Limits) -> Api {
+        let common = Common { authorize: Some(account.authorize()), ..self.common.clone() };
+        self.fenced(name, limits, &common, [&self.pools.account_reads, &self.pools.account_writes])
+    }
+
+    /// The identities that controllers may have. Their tokens are asked for in our own name, in tasks of `spawner`.
+    #[must_use]
+    pub fn accounts(&self, limits: Limits, spawner: Spawner) -> Accounts {
+        let Environment { clock, metrics, stop, .. } = &self.environment;
+        let api = self.unfenced(ACCOUNTS, limits);
+        Accounts::new(api, clock.clone(), spawner, stop.clone(), metrics)
+    }
+
+    fn fenced(&self, name: &str, limits: Limits, common: &Common, [reads, writes]: [&Transport; 2]) -> Api {
         let budget = Arc::new(Throttle::new(name, limits));
         let Environment { clock, metrics, term, .. } = &self.environment;
-        let reads = Recipe { retries: true, ..self.recipe(name, &budget) };
-        let writes = Recipe { retries: true, fence: Some(term.clone()), ..self.recipe(name, &budget) };
+        let read = Recipe { retries: true, ..self.recipe(name, &budget) };
+        let write = Recipe { retries: true, fence: Some(term.clone()), ..self.recipe(name, &budget) };
         Api {
-            reads: self.stack(&self.pools.reads, reads),
-            writes: self.stack(&self.pools.writes, writes),
+            reads: Layers::new(common, reads, read).into_stack(),
+            writes: Layers::new(common, writes, write).into_stack(),
             hints: Some(CreateHints::new(name, clock.clone(), term.clone(), metrics)),
             ledger: Some(self.ledger.clone()),
         }
@@ -181,5 +226,27 @@ impl Clients {
 
     fn stack(&self, transport: &Transport, recipe: Recipe) -> Stack {
         Layers::new(&self.common, transport, recipe).into_stack()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_plugin_is_asked_only_where_nothing_else_says_who_we_are() {
+        for (name, user, want) in [
+            ("nothing", json!({}), false),
+            ("a token", json!({ "token": "t" }), true),
+            ("a token in a file", json!({ "tokenFile": "/t" }), true),
+            ("a password", json!({ "username": "u", "password": "p" }), true),
+            ("a certificate", json!({ "client-certificate": "/c", "client-key": "/k" }), true),
+            ("a certificate inline", json!({ "client-certificate-data": "Yw==", "client-key-data": "aw==" }), true),
+            ("half a certificate", json!({ "client-certificate": "/c" }), false),
+        ] {
+            assert_eq!(says_who(&serde_json::from_value(user).unwrap()), want, "{name}");
+        }
     }
 }

@@ -5,18 +5,20 @@ use std::{
 
 use http::Uri;
 use hyper_util::client::proxy::matcher::Matcher;
-use kube::config::{InClusterError, Kubeconfig, KubeconfigError};
+use kube::config::{InClusterError, Kubeconfig};
+
+use crate::kubeconfig;
 
 /// Why no way to the API server can be configured.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The kubeconfig, or a file that it names, cannot be used.
-    #[error("--kubeconfig {}: {source}", path.display())]
+    #[error("--kubeconfig {}: {reason}", path.display())]
     Kubeconfig {
         /// The flag's value.
         path: PathBuf,
-        /// What is wrong.
-        source: Box<KubeconfigError>,
+        /// The field, and what is wrong with it. No value of the file.
+        reason: String,
     },
     /// The address is no server's.
     #[error("--master {server:?}: {reason}")]
@@ -49,6 +51,14 @@ pub enum ConfigError {
         /// What is wrong.
         source: std::io::Error,
     },
+    /// The exec plugin's description is not complete.
+    #[error("client credentials: user.exec.{field}: {reason}")]
+    Exec {
+        /// In `exec`.
+        field: &'static str,
+        /// What is wrong.
+        reason: String,
+    },
     /// `tls-server-name`, or the host, is no name that a certificate could carry.
     #[error("TLS server name {0:?} is not valid")]
     ServerName(String),
@@ -79,8 +89,7 @@ pub fn load(kubeconfig: Option<&Path>, master: Option<&str>) -> Result<kube::Con
 }
 
 fn from_kubeconfig(path: &Path, master: Option<&str>) -> Result<kube::Config, ConfigError> {
-    let failed = |err| ConfigError::Kubeconfig { path: path.to_owned(), source: Box::new(err) };
-    let mut file = Kubeconfig::read_from(path).map_err(failed)?;
+    let mut file = kubeconfig::read(path)?;
     if let Some(master) = master {
         let scheme = if asks_for_tls(&file) { "https" } else { "http" };
         let server = server(master, scheme)?.to_string();
@@ -91,7 +100,7 @@ fn from_kubeconfig(path: &Path, master: Option<&str>) -> Result<kube::Config, Co
     let authority = current_authority(&file);
     // Kube mixes the proxy of the environment in, whatever NO_PROXY says: what the file says is kept apart.
     let proxy = current(&file).and_then(|it| it.proxy_url.clone()).filter(|it| !it.is_empty());
-    let mut config = kube::Config::try_from(file).map_err(failed)?;
+    let mut config = kubeconfig::resolve(path, file)?;
     if proxy.is_none() {
         config.proxy_url = None;
     }

@@ -57,6 +57,9 @@ pub enum NotSent {
     /// No connection could be made.
     #[error("cannot connect: {0}")]
     Unreachable(String),
+    /// There is no token that says who we are.
+    #[error("{0}")]
+    Unidentified(String),
 }
 
 impl ApiError {

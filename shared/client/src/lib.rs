@@ -1,28 +1,34 @@
 //! The door to the API server.
 //!
-//! [`Connection`] is where bytes go: four pools of connections, or a service in memory. [`Clients`] puts the layers on
+//! [`Connection`] is where bytes go: six pools of connections, or a service in memory. [`Clients`] puts the layers on
 //! top and hands out what the rest of the manager speaks with: [`Api`] (the only door for writes), [`Watcher`] for
 //! reflectors, the lease's own client. Nobody above this crate knows HTTP.
 //!
 //! Kube gives the configuration ([`load`]), TLS and authentication. Its `Client` is not used: its buffer is a detached
 //! task for each client, and queues requests above the fence.
 //!
-//! Reading order: [`Api`] and [`ApiError`], then [`Term`] (the fence), [`Watcher`], [`Clients`], the layers, the pools.
+//! Reading order: [`Api`] and [`ApiError`], then [`Term`] (the fence), [`Watcher`], [`Clients`], [`Accounts`] (identities of
+//! controllers), the layers, the pools.
 
+mod accounts;
 mod api_client;
 mod clients;
 mod config;
 mod error;
+mod exec;
 mod fence;
+mod kubeconfig;
 mod layers;
 mod ledger;
 mod pools;
 mod watch;
 
+pub use accounts::{Account, Accounts};
 pub use api_client::{Api, DeleteOptions, ListOptions, Patch, Propagation, Written};
 pub use clients::{Clients, Connection, Environment, Limits, Pools};
 pub use config::{ConfigError, load, redacted};
 pub use error::{ApiError, NotSent};
+pub use exec::Plugins;
 pub use fence::{Term, TermLimits};
 pub use ledger::{Ledger, Writes};
 pub use pools::{PoolOptions, Unreachable};

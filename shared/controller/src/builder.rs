@@ -1,7 +1,7 @@
 use std::{fmt::Display, future::Future, hash::Hash, sync::Arc, time::Duration};
 
 use api::{ObjectKey, Typed};
-use client::{Api, Clients, Limits};
+use client::{Account, Api, Clients, Limits};
 use clock::Clock;
 use events::Recorder;
 use futures::future::BoxFuture;
@@ -51,6 +51,10 @@ pub enum Proof {
 /// Collects what one controller declares.
 pub struct Builder {
     name: &'static str,
+    /// The name of its clients.
+    client: &'static str,
+    /// Who it is to the server; `None`: the manager itself.
+    account: Option<Account>,
     deps: Deps,
     controller: Controller,
 }
@@ -60,7 +64,13 @@ impl Builder {
     #[must_use]
     pub fn new(name: &'static str, deps: Deps) -> Self {
         let controller = Controller::new(name);
-        Self { name, deps, controller }
+        Self { name, client: name, account: None, deps, controller }
+    }
+
+    /// Names its clients, and says who they are: the manager itself where there is no account.
+    #[must_use]
+    pub fn speaks_as(self, client: &'static str, account: Option<Account>) -> Self {
+        Self { client, account, ..self }
     }
 
     /// Everything that was declared.
@@ -92,7 +102,10 @@ impl Builder {
     pub fn api(&self, factor: Factor) -> Api {
         let Limits { qps, burst } = self.deps.limits;
         let limits = Limits { qps: qps * factor.qps, burst: burst.saturating_mul(factor.burst) };
-        self.deps.clients.controller(self.name, limits)
+        match &self.account {
+            Some(account) => self.deps.clients.controller_as(account, self.client, limits),
+            None => self.deps.clients.controller(self.client, limits),
+        }
     }
 
     /// A queue of this name, which its metrics carry.

@@ -6,7 +6,9 @@
 //! with the term as late handlers, so every queue fills as at a first start. There is no second path for standbys.
 
 mod builder;
+mod profile;
 mod running;
 
 pub use builder::{Builder, Deps, Factor, Proof};
+pub use profile::{Mark, Profile, Right};
 pub use running::{Cache, Controller};

@@ -191,7 +191,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_busy_flood_from_one_host_does_not_push_out_another() {
-        let hosts: [(IpAddr, fn(u16) -> IpAddr); 2] = [
+        type Flood = fn(u16) -> IpAddr;
+        let hosts: [(IpAddr, Flood); 2] = [
             (KUBELET.into(), |_| FLOOD.into()),
             // One host with an address of its own for each connection.
             ([0x2001_u16, 0xdb8, 0, 8, 0, 0, 0, 1].into(), |last| [0x2001_u16, 0xdb8, 0, 7, 0, 0, 0, last].into()),

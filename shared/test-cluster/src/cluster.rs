@@ -12,12 +12,13 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::{
-    BoxError, ResponseBody, answer,
+    BoxError, Failure, ResponseBody, answer,
     discovery::Documents,
     faults::{Call, Faults, Verdict},
     observe::USER_AGENT,
     rest::{self, Exchange, Query, Route},
     store::State,
+    tokens,
 };
 
 /// What all handles to one cluster share.
@@ -91,9 +92,18 @@ async fn receive(
 
 /// Serves a request; what it writes is written in the name of its sender.
 async fn serve(shared: &Arc<Shared>, exchange: &Exchange) -> Response<ResponseBody> {
-    shared.state.lock().expire();
+    if let Err(refused) = admit(shared, exchange) {
+        return refused.into();
+    }
     let user_agent = exchange.headers.get(header::USER_AGENT).cloned();
     USER_AGENT.scope(user_agent, rest::serve(shared, exchange)).await
+}
+
+/// Brings the cluster up to now, and looks at who asks.
+fn admit(shared: &Shared, exchange: &Exchange) -> Result<(), Failure> {
+    let mut state = shared.state.lock();
+    state.expire();
+    tokens::check(&state, tokens::of(exchange), shared.clock.wall())
 }
 
 fn call(shared: &Shared, exchange: &Exchange, query: &str) -> Call {
@@ -106,7 +116,8 @@ fn call(shared: &Shared, exchange: &Exchange, query: &str) -> Call {
         path: exchange.path.clone(),
         query: query.to_owned(),
         user_agent: exchange.header(header::USER_AGENT).to_owned(),
-        token: exchange.header(header::AUTHORIZATION).trim_start_matches("Bearer ").to_owned(),
+        token: tokens::of(exchange).to_owned(),
+        user: tokens::user(tokens::of(exchange)).to_owned(),
         body: exchange.body.clone(),
         at: shared.clock.now(),
         verb: rest::verb(&exchange.method, &exchange.route, &exchange.query),

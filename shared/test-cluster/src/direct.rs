@@ -19,7 +19,8 @@ use crate::{
 };
 
 /// What a test may settle about a new object that a creation by request may not.
-const GIVEN: [&str; 5] = ["uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds"];
+const GIVEN: [&str; 6] =
+    ["uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields"];
 
 /// How a cluster begins.
 #[derive(Debug, Clone, Copy)]

@@ -331,6 +331,7 @@ fn sub(name: &'static str) -> Sub {
         "scale" => (Some(("autoscaling", "v1", "Scale")), CHANGED),
         "binding" => (Some(("", "", "Binding")), &["create"]),
         "eviction" => (Some(("policy", "v1", "Eviction")), &["create"]),
+        "token" => (Some(("authentication.k8s.io", "v1", "TokenRequest")), &["create"]),
         _ => (None, CHANGED),
     };
     Sub { name, kind, verbs }

@@ -20,8 +20,10 @@ pub struct Call {
     pub query: String,
     /// Header `User-Agent`; empty when missing.
     pub user_agent: String,
-    /// What the `Authorization` header bears; empty when missing. Nobody checks it.
+    /// What the `Authorization` header bears; empty when missing.
     pub token: String,
+    /// The ServiceAccount of that token, as a user; empty where the token is none of this server's.
+    pub user: String,
     /// The whole body.
     pub body: Bytes,
     /// When it came, on the monotonic clock.

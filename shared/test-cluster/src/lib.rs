@@ -10,7 +10,7 @@
 //!
 //! Reading order: `kinds` (what is served, as a table), `store` (objects, versions, history) and `stored` (one object as bytes), `rest` (routes and verbs),
 //! then one file per concern: `read`, `list`, `watch`, `write`, `validate`, `patch`, `json_patch`, `strategic`, `delete`, `namespace`, `scale`, `binding`, `eviction`, `expiry`,
-//! `claims`, `crd`, `apiservice`, `discovery`, `openapi`, `protobuf`, `table` (what kubectl prints); `direct` and `serve` are the other doors, `observe` tells of writes; `answer` is how all of them speak, `cluster` the way of a request through `faults`.
+//! `tokens`, `claims`, `crd`, `apiservice`, `discovery`, `openapi`, `protobuf`, `table` (what kubectl prints); `direct` and `serve` are the other doors, `observe` tells of writes; `answer` is how all of them speak, `cluster` the way of a request through `faults`.
 
 mod admission;
 mod defaults;
@@ -58,6 +58,7 @@ mod selectors;
 mod settle;
 mod strategic;
 mod table;
+mod tokens;
 mod validate;
 mod validation;
 mod watch;

@@ -17,7 +17,7 @@ use crate::{
     patch::{self, Language},
     protobuf, read, reviews, scale,
     store::{State, storage_key},
-    table, watch,
+    table, tokens, watch,
     write::{self, Part, Target},
 };
 
@@ -300,7 +300,7 @@ fn deprecated() -> String {
 
 /// Bodies and answers are of another kind than the resource that the path names.
 fn has_own_form(target: &Target, place: &Place) -> bool {
-    matches!(place.sub.as_deref(), Some("scale" | "binding" | "eviction")) || target.kind.is(kinds::BINDINGS)
+    matches!(place.sub.as_deref(), Some("scale" | "binding" | "eviction" | "token")) || target.kind.is(kinds::BINDINGS)
 }
 
 async fn subresource(
@@ -316,6 +316,7 @@ async fn subresource(
         ("GET" | "PUT" | "PATCH", Some("scale")) => scale::serve(shared, exchange, target, form).await,
         ("POST", Some("binding") | None) => binding::serve(shared, exchange, target),
         ("POST", Some("eviction")) => eviction::serve(shared, exchange, target),
+        ("POST", Some("token")) => tokens::serve(shared, exchange, target),
         _ => Err(Failure::method_not_allowed()),
     }
 }

@@ -19,6 +19,7 @@ use crate::{
     observe::Observers,
     signal,
     stored::{Change, Stored},
+    tokens::Tokens,
 };
 
 /// Everything that the cluster holds, behind one lock: one counter, one table per resource.
@@ -49,6 +50,8 @@ pub(crate) struct State {
     pub(crate) clock: Clock,
     /// Addresses and ports of Services.
     pub(crate) claims: Claims,
+    /// Of ServiceAccounts.
+    pub(crate) tokens: Tokens,
 }
 
 /// The objects of one resource and how they came to be.
@@ -123,6 +126,7 @@ impl State {
             expiry: Expiry::default(),
             clock,
             claims: Claims::default(),
+            tokens: Tokens::default(),
         };
         for kind in kinds::builtin().iter().filter(|it| it.has_table()) {
             state.open_table(kind.clone(), 0);

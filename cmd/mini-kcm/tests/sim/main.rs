@@ -25,7 +25,7 @@ fn namespaces_sweep() {
 #[test]
 fn the_same_seed_gives_the_same_trace_byte_for_byte() {
     let mut all = Vec::new();
-    for seed in 0..8 {
+    for seed in 0..16 {
         let trace = sim::trace(&namespaces::wild(), seed).unwrap();
         assert!(trace.len() > 200, "seed {seed} does something: {}", trace.len());
         same(&trace, &sim::trace(&namespaces::wild(), seed).unwrap(), &format!("seed {seed}"));

@@ -9,7 +9,8 @@ use tower::{
     util::{BoxCloneSyncService, MapRequest},
 };
 
-use crate::{Body, ConfigError, Transport};
+use super::bearer::bearer;
+use crate::{Body, ConfigError, Transport, exec::Plugin};
 
 /// Kubelets renew a projected token well before it expires.
 const READ_AGAIN: Duration = Duration::from_secs(60);
@@ -21,9 +22,14 @@ pub(crate) type Authorize = Arc<dyn Fn(Transport) -> Transport + Send + Sync>;
 ///
 /// # Errors
 /// When a token, header or plugin cannot be used.
-pub(crate) fn authorize(config: &kube::Config, clock: &Clock) -> Result<Option<Authorize>, ConfigError> {
+pub(crate) fn authorize(
+    config: &kube::Config,
+    plugin: Option<Plugin>,
+    clock: &Clock,
+) -> Result<Option<Authorize>, ConfigError> {
     let failed = |err| ConfigError::Credentials(Box::new(err));
     let who = match &config.auth_info.token_file {
+        _ if plugin.is_some() => plugin.map(|it| bearer(Arc::new(it))),
         Some(path) if config.auth_info.auth_provider.is_none() => {
             Some(TokenFile::open(path.into(), clock.clone())?.into_authorize())
         }

@@ -1,10 +1,11 @@
 //! What happens to a request between [`crate::Api`] and a connection, outside in:
-//! retry → token bucket → metrics → deadline → User-Agent → auth → fence → transport.
+//! retry → another token → token bucket → metrics → deadline → User-Agent → auth → fence → transport.
 //!
 //! Plain functions in one order rather than nested services: the order *is* the design, and here it can be read. Two
 //! things are asked twice, because time passes between: a reflector takes its token before it sends, and the pools
 //! beneath ask the fence again once a connection was had.
 
+mod bearer;
 mod deadline;
 mod fence;
 mod hints;
@@ -22,9 +23,11 @@ use http_body::Body as _;
 use tokio_util::sync::CancellationToken;
 use tower::{ServiceExt, util::BoxCloneSyncService};
 
+use self::bearer::Refusal;
 use crate::{ApiError, Body, Incoming, NotSent, Stack, Term, Transport, api_client, error::chain};
 
 pub(crate) use self::{
+    bearer::{Shown, Tokens, bearer},
     deadline::{DEADLINE, Deadline, Patience, WATCH_OPENS, Within},
     fence::{Create, Fence},
     hints::CreateHints,
@@ -102,11 +105,11 @@ impl Layers {
 
     async fn send(&self, request: Request<Body>) -> Result<Response<Incoming>, ApiError> {
         if !self.0.retries || request.extensions().get::<Once>().is_some() {
-            return self.attempt(request).await;
+            return self.identified(request).await;
         }
         let mut repeated = 0;
         loop {
-            let answer = self.attempt(request.clone()).await?;
+            let answer = self.identified(request.clone()).await?;
             let after = api_client::retry_after(&answer);
             let Some(wait) = retry::wait(repeated, request.method(), answer.status(), after) else {
                 return Ok(answer);
@@ -117,6 +120,20 @@ impl Layers {
             retry::discard(answer).await;
             retry::pause(wait, &self.0.stop).await?;
         }
+    }
+
+    /// An attempt, and another one where a new token may help: each has its place in the budget and is counted.
+    async fn identified(&self, mut request: Request<Body>) -> Result<Response<Incoming>, ApiError> {
+        let mut answer = self.attempt(request.clone()).await?;
+        let Some(refusal) = answer.extensions_mut().remove::<Refusal>() else { return Ok(answer) };
+        let Some(rest) = refusal.renewed(&self.0.clock).await else { return Ok(answer) };
+        if !bearer::may_repeat(request.method(), request.uri().path()) {
+            return Ok(answer);
+        }
+        retry::discard(answer).await;
+        // Both together take no longer than one may.
+        request.extensions_mut().insert(Within(rest));
+        self.attempt(request).await
     }
 
     async fn attempt(&self, mut request: Request<Body>) -> Result<Response<Incoming>, ApiError> {

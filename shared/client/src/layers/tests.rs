@@ -16,6 +16,8 @@ use crate::{
     Unreachable, Watcher,
 };
 
+mod accounts;
+
 const LIMITS: Limits = Limits { qps: 20.0, burst: 30 };
 const SECOND: Duration = Duration::from_secs(1);
 const TERM: TermLimits =
@@ -414,7 +416,7 @@ async fn a_token_file_is_trimmed_and_read_again_after_a_minute() {
     std::fs::write(file.path(), "one\n").unwrap();
     let mut config = kube::Config::new(http::Uri::from_static("https://kubernetes"));
     config.auth_info.token_file = Some(file.path().display().to_string());
-    let authorize = authorize(&config, &Clock::system()).unwrap().unwrap();
+    let authorize = authorize(&config, None, &Clock::system()).unwrap().unwrap();
     let echo = BoxCloneSyncService::new(tower::service_fn(|request: Request<Body>| async move {
         let mut answer = response(200, None, "");
         *answer.headers_mut() = request.headers().clone();
@@ -434,14 +436,14 @@ async fn a_token_file_is_trimmed_and_read_again_after_a_minute() {
     tokio::time::advance(Duration::from_secs(60)).await;
     assert_eq!(said().await, "Bearer two", "the last good one");
     config.auth_info.token_file = Some("/nowhere/token".to_owned());
-    assert!(matches!(super::authorize(&config, &Clock::system()), Err(crate::ConfigError::TokenFile { .. })));
+    assert!(matches!(super::authorize(&config, None, &Clock::system()), Err(crate::ConfigError::TokenFile { .. })));
 }
 
 #[tokio::test(start_paused = true)]
 async fn kubes_own_ways_to_authenticate_lie_above_the_fence() {
     let mut config = kube::Config::new(http::Uri::from_static("https://kubernetes"));
     config.auth_info = serde_json::from_value(json!({ "token": "t", "as": "somebody" })).unwrap();
-    let authorize = authorize(&config, &Clock::system()).unwrap().unwrap();
+    let authorize = authorize(&config, None, &Clock::system()).unwrap().unwrap();
     let transport = BoxCloneSyncService::new(tower::service_fn(|request: Request<Body>| async move {
         assert_eq!(request.headers()[header::AUTHORIZATION], "Bearer t");
         assert_eq!(request.headers()["impersonate-user"], "somebody");

@@ -3,44 +3,56 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use clock::{Clock, Instant};
 use kube::client::ConfigExt;
 use parking_lot::Mutex;
-use rustls::ClientConfig;
+use rustls::{
+    ClientConfig,
+    client::{ResolvesClientCert, Resumption},
+};
 
 use super::Unreachable;
-use crate::{ConfigError, error::chain};
+use crate::{ConfigError, error::chain, exec::Plugin};
 
 /// Certificates are renewed in place, by kubeadm or a mounted secret.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
+/// Of a configuration with a plugin's certificate: as rustls has it by default.
+const SESSIONS: usize = 256;
 
-/// What a TLS connection is made with. Files are looked at again at most once a minute; a change begins a new
-/// generation, and connections of an older one take no new requests.
+/// What a TLS connection is made with. Files are looked at again at most once a minute; a change of them, or another
+/// certificate of the plugin, begins a new generation, and connections of an older one take no new requests.
 pub(super) struct Credentials {
     config: kube::Config,
     /// Speaks plain HTTP when false.
     tls: bool,
     files: Vec<PathBuf>,
+    plugin: Option<Plugin>,
     clock: Clock,
     state: Mutex<State>,
 }
 
 struct State {
     generation: u64,
-    /// `None` until a plugin has been asked again.
+    /// Without the plugin's certificate.
     config: Option<Arc<ClientConfig>>,
     looked: Instant,
-    /// When a plugin was asked last.
-    asked: Instant,
     contents: Vec<Option<Vec<u8>>>,
+    /// The number of the plugin's certificate.
+    certificate: u64,
 }
 
 impl Credentials {
-    pub(super) fn open(config: kube::Config, tls: bool, clock: Clock) -> Result<Self, ConfigError> {
+    /// The credentials of a configuration that has no plugin beside this one.
+    pub(super) fn open(
+        config: kube::Config,
+        tls: bool,
+        plugin: Option<Plugin>,
+        clock: Clock,
+    ) -> Result<Self, ConfigError> {
         let files = files(&config);
         let contents = read(&files);
         let built =
             if tls { Some(build(&config).map_err(|err| ConfigError::Credentials(Box::new(err)))?) } else { None };
-        let state =
-            Mutex::new(State { generation: 0, config: built, looked: clock.now(), asked: clock.now(), contents });
-        Ok(Self { config, tls, files, clock, state })
+        let state = Mutex::new(State { generation: 0, config: built, looked: clock.now(), contents, certificate: 0 });
+        let plugin = plugin.filter(|_| tls);
+        Ok(Self { config, tls, files, plugin, clock, state })
     }
 
     /// Of what connects now.
@@ -51,39 +63,34 @@ impl Credentials {
             state.looked = now;
             self.look(&mut state);
         }
-        state.generation
-    }
-
-    /// The server does not know us any more: a plugin may have a newer certificate. Files are looked at anyway.
-    pub(super) fn refused(&self) {
-        if self.config.auth_info.exec.is_none() {
-            return;
-        }
-        let mut state = self.state.lock();
-        let now = self.clock.now();
-        if self.tls && now.saturating_duration_since(state.asked) >= LOOK_AGAIN {
-            state.asked = now;
+        if let Some(certificate) = self.plugin.as_ref().map(Plugin::certificate_serial)
+            && state.certificate != certificate
+        {
+            state.certificate = certificate;
             state.generation += 1;
-            state.config = None;
         }
+        state.generation
     }
 
     /// What to connect with, and its generation; no configuration means plain HTTP.
     pub(super) async fn tls(&self) -> Result<(Option<Arc<ClientConfig>>, u64), Unreachable> {
-        let generation = {
-            let state = self.state.lock();
-            if !self.tls || state.config.is_some() {
-                return Ok((state.config.clone(), state.generation));
-            }
-            state.generation
+        let Some(plugin) = &self.plugin else {
+            let generation = self.generation();
+            return Ok((self.state.lock().config.clone(), generation));
         };
-        let config = self.config.clone();
-        // The plugin is a program that may take its time.
-        let built = tokio::task::spawn_blocking(move || build(&config)).await;
-        let built = built.map_err(|err| Unreachable(err.to_string()))?;
-        let built = built.map_err(|err| Unreachable(format!("client credentials: {}", chain(&err))))?;
-        self.state.lock().config = Some(built.clone());
-        Ok((Some(built), generation))
+        loop {
+            let held = plugin.credential().await.map_err(|why| Unreachable(format!("client credentials: {why}")))?;
+            let generation = self.generation();
+            let state = self.state.lock();
+            // Another one may have come between these lines.
+            if state.certificate == held.certificate_serial {
+                let with = |config: Arc<ClientConfig>| match held.certificate() {
+                    Some(certificate) => showing(&config, certificate),
+                    None => config,
+                };
+                return Ok((state.config.clone().map(with), generation));
+            }
+        }
     }
 
     fn look(&self, state: &mut State) {
@@ -119,4 +126,12 @@ fn build(config: &kube::Config) -> kube::Result<Arc<ClientConfig>> {
     let mut built = config.rustls_client_config()?;
     built.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(built))
+}
+
+fn showing(config: &ClientConfig, certificate: Arc<dyn ResolvesClientCert>) -> Arc<ClientConfig> {
+    let mut config = config.clone();
+    config.client_auth_cert_resolver = certificate;
+    // A session that is resumed speaks as whoever began it.
+    config.resumption = Resumption::in_memory_sessions(SESSIONS);
+    Arc::new(config)
 }

@@ -1,6 +1,6 @@
 //! Connections to a real API server.
 //!
-//! Four [`Pool`]s, so that one kind of traffic never waits behind another: watches hold streams for minutes, the Lease
+//! Six [`Pool`]s, so that one kind of traffic never waits behind another: watches hold streams for minutes, the Lease
 //! must get through when everything else is stuck, and writes leave only while a term lasts.
 //!
 //! Own and small rather than hyper-util's `client::pool`: a connection here can be retired (by a frozen watch, a missed
@@ -31,7 +31,10 @@ use self::{
     pool::{Policy, Pool},
     target::Target,
 };
-use crate::{ConfigError, Pools, Term, Transport};
+use crate::{
+    ConfigError, Pools, Term, Transport,
+    exec::{Plugin, Plugins},
+};
 
 pub(crate) use self::body::Retire;
 
@@ -47,6 +50,8 @@ pub struct PoolOptions {
     /// How long written bytes may stay unacknowledged: lease duration − renew deadline, so that nothing which left
     /// within the term arrives after the lease.
     pub write_timeout: Duration,
+    /// Connections of one process share their exec plugins.
+    pub plugins: Plugins,
 }
 
 /// No connection could be made, so nothing was sent. A transport in memory may say it too.
@@ -61,31 +66,39 @@ const HTTP1_CONNECTIONS: usize = 8;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 const LEASE_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The pools to the server of a configuration. Nothing connects before the first request.
+/// The pools to the server of a configuration, whose exec plugin is apart. Nothing connects before the first request.
 ///
 /// # Errors
 /// When a certificate, key, name or address cannot be used.
-pub(crate) fn open(config: &kube::Config, options: PoolOptions) -> Result<Pools, ConfigError> {
-    let PoolOptions { spawner, term, clock, write_timeout } = options;
+pub(crate) fn open(config: &kube::Config, plugin: Option<Plugin>, options: PoolOptions) -> Result<Pools, ConfigError> {
+    let PoolOptions { spawner, term, clock, write_timeout, plugins: _ } = options;
     let target = Arc::new(Target::of(&config.cluster_url)?);
-    let credentials = Arc::new(Credentials::open(config.clone(), target.is_tls(), clock.clone())?);
-    let pool = |policy: Policy, guard: Option<Guard>| -> Result<Transport, ConfigError> {
+    let credentials = Arc::new(Credentials::open(config.clone(), target.is_tls(), plugin, clock.clone())?);
+    // The server believes a certificate rather than a token that comes on its connection.
+    let mut anonymous = config.clone();
+    anonymous.auth_info = kube::config::AuthInfo::default();
+    let without = Arc::new(Credentials::open(anonymous, target.is_tls(), None, clock.clone())?);
+    let pool = |policy: Policy, guard: Option<Guard>, credentials: &Arc<Credentials>| {
         let connector = Connector::new(config, target.clone(), guard)?;
         let pool = Pool::new(policy, connector, credentials.clone(), spawner.clone(), clock.clone());
-        Ok(BoxCloneSyncService::new(tower::service_fn(move |request| {
+        Ok::<Transport, ConfigError>(BoxCloneSyncService::new(tower::service_fn(move |request| {
             let pool = pool.clone();
             async move { pool.send(request).await }
         })))
     };
+    let guard = Guard { term, write_timeout };
     let usual = Policy { name: "reads", streams: None, http1: HTTP1_CONNECTIONS, connect_timeout: CONNECT_TIMEOUT };
     Ok(Pools {
         watches: pool(
             Policy { name: "watches", streams: Some(WATCHES), http1: Semaphore::MAX_PERMITS, ..usual },
             None,
+            &credentials,
         )?,
-        writes: pool(Policy { name: "writes", ..usual }, Some(Guard { term, write_timeout }))?,
-        lease: pool(Policy { name: "lease", connect_timeout: LEASE_CONNECT_TIMEOUT, ..usual }, None)?,
-        reads: pool(usual, None)?,
+        writes: pool(Policy { name: "writes", ..usual }, Some(guard.clone()), &credentials)?,
+        lease: pool(Policy { name: "lease", connect_timeout: LEASE_CONNECT_TIMEOUT, ..usual }, None, &credentials)?,
+        reads: pool(usual, None, &credentials)?,
+        account_reads: pool(Policy { name: "account reads", ..usual }, None, &without)?,
+        account_writes: pool(Policy { name: "account writes", ..usual }, Some(guard), &without)?,
     })
 }
 

@@ -9,7 +9,7 @@ use futures::{
     FutureExt,
     future::{BoxFuture, Shared, WeakShared},
 };
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Request, Response};
 use hyper::client::conn::TrySendError;
 use parking_lot::Mutex;
 use tasks::Spawner;
@@ -134,14 +134,10 @@ impl Pool {
         if let Some(fence) = request.extensions().get::<Fence>().cloned() {
             fence.pass(&mut request).map_err(Failed::of)?;
         }
-        let answer = match place {
+        match place {
             Place::Stream(stream) => self.on_stream(stream, request).await,
             Place::Turn(turn) => self.on_turn(turn, request).await,
-        }?;
-        if answer.status() == StatusCode::UNAUTHORIZED {
-            self.0.credentials.refused();
         }
-        Ok(answer)
     }
 
     async fn on_stream(&self, stream: Stream, request: Request<Body>) -> Result<Response<Incoming>, Failed> {

@@ -23,6 +23,7 @@ use self::server::{HTTP1, HTTP2, Identity, Options, Received, Server, said};
 use super::*;
 use crate::{Api, ApiError, Clients, Connection, Environment, Incoming, Limits, NotSent, Patch, TermLimits};
 
+mod plugin;
 mod server;
 mod term;
 
@@ -31,6 +32,7 @@ struct Manager {
     _scope: Scope,
     clock: Clock,
     term: Term,
+    metrics: Metrics,
     pools: crate::Pools,
     clients: Clients,
 }
@@ -42,16 +44,17 @@ impl Manager {
 
     fn with_term(config: kube::Config, term: impl FnOnce(Clock) -> Term) -> Self {
         let (scope, clock) = (Scope::new(), Clock::virtual_from(clock::Timestamp::UNIX_EPOCH));
-        let term = term(clock.clone());
+        let (term, metrics) = (term(clock.clone()), Metrics::new());
         let options = PoolOptions {
             spawner: scope.spawner(),
             term: term.clone(),
             clock: clock.clone(),
             write_timeout: Duration::from_secs(5),
+            plugins: Plugins::new(&metrics),
         };
         let environment = Environment {
             clock: clock.clone(),
-            metrics: Metrics::new(),
+            metrics: metrics.clone(),
             term: term.clone(),
             stop: CancellationToken::new(),
             user_agent: "test".to_owned(),
@@ -59,7 +62,7 @@ impl Manager {
         let connection = Connection::open(config, options).unwrap();
         let pools = connection.pools.clone();
         let clients = Clients::new(connection, environment);
-        Self { _scope: scope, clock, term, pools, clients }
+        Self { _scope: scope, clock, term, metrics, pools, clients }
     }
 
     /// With a term that has just begun.
@@ -409,51 +412,6 @@ async fn a_minute_later() {
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(60)).await;
     tokio::time::resume();
-}
-
-#[tokio::test]
-async fn a_plugin_is_asked_again_when_the_server_does_not_know_its_certificate() {
-    let server = Server::start(Options { clients: true, ..HTTP2 }, |connection, _| async move {
-        let mut answer = said(connection.to_string());
-        if connection == 0 {
-            *answer.status_mut() = http::StatusCode::UNAUTHORIZED;
-        }
-        answer
-    })
-    .await;
-    let file = tempfile::NamedTempFile::new().unwrap();
-    let store = |it: &Identity| {
-        let credential = json!({
-            "apiVersion": "client.authentication.k8s.io/v1",
-            "kind": "ExecCredential",
-            "status": {
-                "clientCertificateData": it.certificate.pem(),
-                "clientKeyData": it.key.serialize_pem(),
-            },
-        });
-        std::fs::write(file.path(), credential.to_string()).unwrap();
-    };
-    let (old, new) = (server.authority.issue("old"), server.authority.issue("new"));
-    store(&old);
-    let mut config = config(&server);
-    config.auth_info = serde_json::from_value(json!({
-        "exec": {
-            "apiVersion": "client.authentication.k8s.io/v1",
-            "command": "cat",
-            "args": [file.path()],
-            "interactiveMode": "Never",
-        },
-    }))
-    .unwrap();
-    let manager = Manager::new(config);
-    let api = manager.api();
-    store(&new);
-    assert!(matches!(read(&api).await, Err(ApiError::Refused(_))), "asked a moment ago");
-    a_minute_later().await;
-    assert!(matches!(read(&api).await, Err(ApiError::Refused(_))), "this answer makes us ask");
-    assert_eq!(read(&api).await.unwrap(), "1");
-    let shown = [old, new].map(|it| Some(it.certificate.der().to_vec()));
-    assert_eq!(server.certificates(), shown);
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@
 pub(crate) const NAMESPACES: &str = "/namespaces";
 pub(crate) const PODS: &str = "/pods";
 pub(crate) const BINDINGS: &str = "/bindings";
+pub(crate) const SERVICE_ACCOUNTS: &str = "/serviceaccounts";
 pub(crate) const SECRETS: &str = "/secrets";
 pub(crate) const EVENTS: &str = "/events";
 pub(crate) const LEASES: &str = "coordination.k8s.io/leases";

@@ -177,7 +177,7 @@ static ROWS: &[Row] = &[
     Row { rules: Rules { fields: fields::SECRET, ..DATA }, ..row("", "secrets", "secret", "Secret") },
     Row {
         short: &["sa"],
-        rules: Rules { unserved: &["token"], delete_shows_object: true, ..DATA },
+        rules: Rules { subresources: &["token"], delete_shows_object: true, ..DATA },
         ..row("", "serviceaccounts", "serviceaccount", "ServiceAccount")
     },
     Row {

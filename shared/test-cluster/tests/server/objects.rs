@@ -289,7 +289,7 @@ async fn what_is_not_there_and_what_is_not_served() {
         ("GET", "/apis/batch/v1/namespaces/default/jobs/x/scale", 404),
         ("POST", "/api/v1/namespaces/default/pods/p/exec", 501),
         ("GET", "/api/v1/namespaces/default/pods/p/log", 501),
-        ("POST", "/api/v1/namespaces/default/serviceaccounts/s/token", 501),
+        ("GET", "/api/v1/namespaces/default/serviceaccounts/s/token", 405),
         ("GET", "/metrics", 501),
         ("DELETE", "/api/v1/namespaces", 405),
         ("DELETE", "/api/v1/configmaps", 405),

@@ -123,7 +123,9 @@ impl Asked {
         let of_access = self.resource.ends_with(".authentication.k8s.io")
             || self.resource.ends_with(".authorization.k8s.io")
             || self.subresource == "token";
-        self.is_write() && !self.is_lease() && !of_leadership && !of_access
+        // The accounts of controllers are made by a standby too, so that it has its tokens ready.
+        let of_identity = self.resource == "serviceaccounts" && self.user_agent.ends_with("/service-account-tokens");
+        self.is_write() && !self.is_lease() && !of_leadership && !of_access && !of_identity
     }
 
     /// The oldest state that may be shown, where not only the newest will do.

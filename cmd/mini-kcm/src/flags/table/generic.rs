@@ -84,8 +84,7 @@ pub(super) const GENERIC: Group = Group {
             .of(Deprecated),
         flag("route-reconciliation-period", Duration, "10s", "How often routes in the cloud are put right.")
             .ignored(CLOUD),
-        flag("use-service-account-credentials", Bool, "false", "An identity of its own for each controller.")
-            .ignored("not built yet"),
+        flag("use-service-account-credentials", Bool, "false", "An identity of its own for each controller."),
     ],
 };
 
@@ -104,13 +103,22 @@ pub(super) const MISC: Group = Group {
 
 pub(super) const OURS: Group = Group {
     name: "Mini-kcm flags",
-    flags: &[flag(
+    flags: &[
+        flag(
+            "preflight",
+            Bool,
+            "false",
+            "Looks whether a manager with these flags could do its work, says what is missing and how to grant it, and ends: 0 when nothing is missing, else 1.",
+        )
+        .of(Ours),
+        flag(
         "standby",
         Text,
         "warm",
         "What a standby keeps ready: 'warm' keeps informers running, so that it acts at once; 'cold' starts them with the term, as kube-controller-manager does.",
     )
-    .of(Ours)],
+    .of(Ours),
+    ],
 };
 
 pub(super) const GLOBAL: Group = Group {

@@ -137,38 +137,69 @@ async fn whoever_waits_for_a_place_on_a_retired_connection_gets_another() {
     assert_eq!(server.connections(), 2);
 }
 
+/// A server that takes so little of a body that the rest has to wait for it.
+struct Slow {
+    server: Server,
+    arrived: Arc<Notify>,
+    read_on: Arc<Notify>,
+    /// Bytes of the last body.
+    received: Arc<AtomicUsize>,
+}
+
+impl Slow {
+    async fn start() -> Self {
+        let (arrived, read_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let received = Arc::new(AtomicUsize::new(usize::MAX));
+        let (arrived_, read_on_, received_) = (arrived.clone(), read_on.clone(), received.clone());
+        let server = Server::start(Options { stream_window: 64, ..HTTP2 }, move |_, request| {
+            let (arrived, read_on, received) = (arrived_.clone(), read_on_.clone(), received_.clone());
+            async move {
+                arrived.notify_one();
+                read_on.notified().await;
+                received.store(0, Ordering::SeqCst);
+                let mut body = request.into_body();
+                while let Some(Ok(frame)) = body.frame().await {
+                    received.fetch_add(frame.into_data().map_or(0, |it| it.len()), Ordering::SeqCst);
+                }
+                said(WRITTEN)
+            }
+        })
+        .await;
+        Self { server, arrived, read_on, received }
+    }
+
+    /// Ends the term once a request has arrived, and reads on.
+    async fn ends(&self, term: &Term) {
+        self.arrived.notified().await;
+        term.end();
+        self.read_on.notify_one();
+    }
+}
+
 #[tokio::test]
 async fn bytes_that_wait_inside_http2_do_not_leave_after_the_term() {
-    let (arrived, read_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let received = Arc::new(AtomicUsize::new(usize::MAX));
-    let (arrived_, read_on_, received_) = (arrived.clone(), read_on.clone(), received.clone());
-    // The server takes so little that the body has to wait for it.
-    let server = Server::start(Options { stream_window: 64, ..HTTP2 }, move |_, request| {
-        let (arrived, read_on, received) = (arrived_.clone(), read_on_.clone(), received_.clone());
-        async move {
-            arrived.notify_one();
-            read_on.notified().await;
-            received.store(0, Ordering::SeqCst);
-            let mut body = request.into_body();
-            while let Some(Ok(frame)) = body.frame().await {
-                received.fetch_add(frame.into_data().map_or(0, |it| it.len()), Ordering::SeqCst);
-            }
-            said(WRITTEN)
-        }
-    })
-    .await;
-    let manager = Manager::to(&server);
+    let slow = Slow::start().await;
+    let manager = Manager::to(&slow.server);
     let api = manager.api();
-    let ending = async {
-        arrived.notified().await;
-        manager.term.end();
-        read_on.notify_one();
-    };
-    let (written, ()) = tokio::join!(write(&api, 10_000), ending);
+    let (written, ()) = tokio::join!(write(&api, 10_000), slow.ends(&manager.term));
     let err = written.unwrap_err();
     assert!(matches!(&err, ApiError::Unknown { .. }), "{err}");
-    assert!(received.load(Ordering::SeqCst) < 10_000);
+    assert!(slow.received.load(Ordering::SeqCst) < 10_000);
     // Reads go on.
-    read_on.notify_one();
+    slow.read_on.notify_one();
     read(&api).await.unwrap();
+}
+
+#[tokio::test]
+async fn nor_do_those_of_a_controllers_own_identity() {
+    let slow = Slow::start().await;
+    let manager = Manager::to(&slow.server);
+    let request = || http::Request::put("/api").body(crate::Body::from(vec![b'x'; 10_000])).unwrap();
+    let writing = manager.pools.account_writes.clone().oneshot(request());
+    let (written, ()) = tokio::join!(writing, slow.ends(&manager.term));
+    assert!(written.is_err());
+    assert!(slow.received.load(Ordering::SeqCst) < 10_000);
+    // What reads go out on is not guarded.
+    slow.read_on.notify_one();
+    manager.pools.account_reads.clone().oneshot(request()).await.unwrap();
 }

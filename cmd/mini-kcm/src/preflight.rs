@@ -1,0 +1,388 @@
+//! Whether a manager with these flags could do its work here: rights, the server's version, the clocks, other managers.
+//!
+//! Asked for by `--preflight`, which ends with what was found. A manager looks too, beside its election and never in its
+//! way: what it finds is told as warnings, and stops nothing. Nothing is changed by a look. Reading order: this file asks;
+//! `rights` (who needs what), `grant` (the rules that give it), `server` (version and clock) and `rivals` (other managers)
+//! decide.
+
+mod grant;
+mod rights;
+mod rivals;
+mod server;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use client::{Api, ApiError, Clients, Connection, Environment};
+use clock::{Clock, Timestamp};
+use metrics::{IntCounterVec, IntGaugeVec};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+pub use self::rights::{Wanted, Who};
+use self::{rights::Access, rivals::Foreign, server::Version};
+use crate::{config::Config, serve::Reviewers};
+
+/// Between two looks of a running manager.
+const AGAIN: Duration = Duration::from_secs(300);
+/// A running manager has more urgent things to ask at first.
+const FIRST: Duration = Duration::from_secs(2);
+/// A look takes some thirty requests, each a few milliseconds.
+const LONGEST: Duration = Duration::from_secs(30);
+/// A difference of clocks that is told. Leases bear it, since nobody compares a Lease's times with his own clock; what
+/// waits for a time that an object names acts too early or too late by it.
+const CLOCKS_DIFFER: f64 = 5.0;
+
+/// Looks around on behalf of one manager.
+pub struct Preflight {
+    config: Config,
+    clients: Clients,
+    /// As the serving port's questions go out; none where nobody can be asked.
+    authenticator: Option<Clients>,
+    authorizer: Option<Clients>,
+    clock: Clock,
+    findings: IntGaugeVec,
+    foreign: IntCounterVec,
+    /// Counted already.
+    seen: Mutex<BTreeSet<Foreign>>,
+    /// When our term began, by our clock.
+    led: Mutex<Option<Timestamp>>,
+}
+
+/// How much a finding matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// The manager cannot do all of its work.
+    Error,
+    /// It can, as far as we see.
+    Warning,
+    /// Nothing is wrong with it.
+    Note,
+}
+
+/// Something that an operator should know.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Finding {
+    /// How much it matters.
+    pub severity: Severity,
+    /// What was looked at: `server`, `version`, `clock`, `rights`, `rivals`.
+    pub check: &'static str,
+    /// One sentence.
+    pub text: String,
+}
+
+/// All that one look brought.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// In order.
+    pub findings: Vec<Finding>,
+    /// What was looked at; the rest is as it was.
+    pub looked: BTreeSet<&'static str>,
+    /// Rights that are certainly missing.
+    pub missing: Vec<Wanted>,
+    /// The users of the kubeconfigs.
+    pub users: BTreeMap<Who, String>,
+}
+
+impl Report {
+    /// True when nothing that is needed is missing.
+    #[must_use]
+    pub fn is_fine(&self) -> bool {
+        self.findings.iter().all(|it| it.severity != Severity::Error)
+    }
+
+    /// For people and, below the findings, for `kubectl apply`.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for Finding { severity, check, text: what } in &self.findings {
+            let word = match severity {
+                Severity::Error => "error",
+                Severity::Warning => "warning",
+                Severity::Note => "note",
+            };
+            text.push_str(&format!("# {word}: {check}: {}\n", what.replace('\n', " ")));
+        }
+        if !self.missing.is_empty() {
+            text.push_str("# These rules grant what is missing:\n");
+            text.push_str(&grant::yaml(&self.missing, &self.users));
+        }
+        if self.is_fine() && self.missing.is_empty() {
+            text.push_str("# Nothing is missing.\n");
+        }
+        text
+    }
+
+    fn tell(&mut self, severity: Severity, check: &'static str, text: String) {
+        self.findings.push(Finding { severity, check, text });
+    }
+}
+
+impl Preflight {
+    /// For a manager of this configuration, with its clients and those whom its serving port asks.
+    #[must_use]
+    pub fn new(config: &Config, clients: &Clients, reviewers: &Reviewers, environment: &Environment) -> Self {
+        let Environment { clock, metrics, .. } = environment;
+        let with = |it: &Option<Connection>| it.clone().map(|it| Clients::new(it, environment.clone()));
+        Self {
+            config: config.clone(),
+            clients: clients.clone(),
+            authenticator: with(&reviewers.authentication),
+            authorizer: with(&reviewers.authorization),
+            clock: clock.clone(),
+            findings: metrics.gauges(
+                "mini_kcm_preflight_findings",
+                "What a look around found missing or doubtful, by what was looked at.",
+                &["check"],
+            ),
+            foreign: metrics.counters(
+                "mini_kcm_foreign_writes_total",
+                "Writes of another controller manager where only this controller of ours should write.",
+                &["controller", "manager"],
+            ),
+            seen: Mutex::default(),
+            led: Mutex::default(),
+        }
+    }
+
+    /// Our term begins: from here on nobody else should do our work.
+    pub fn leads(&self) {
+        *self.led.lock() = Some(self.clock.wall());
+    }
+
+    /// Looks again and again while the manager lives, and tells what is new. Rights that were there stay, mostly, and
+    /// who lacks one is told when it acts: once they are all there, they are not asked for again.
+    pub async fn watch(&self) {
+        tokio::time::sleep(FIRST).await;
+        let mut told: BTreeSet<Finding> = BTreeSet::new();
+        let mut all_granted = false;
+        loop {
+            let report = self.look_at(!all_granted).await;
+            all_granted |= report.looked.contains("rights") && report.findings.iter().all(|it| it.check != "rights");
+            self.tell(report, &mut told);
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+
+    fn tell(&self, report: Report, told: &mut BTreeSet<Finding>) {
+        let Report { findings, looked, missing, users: _ } = report;
+        let findings: BTreeSet<Finding> = findings.into_iter().filter(|it| it.severity != Severity::Note).collect();
+        for check in &looked {
+            let count = findings.iter().filter(|it| it.check == *check).count();
+            self.findings.with_label_values(&[*check]).set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+        let new: Vec<&Finding> = findings.difference(told).collect();
+        for Finding { check, text, .. } in &new {
+            tracing::warn!(check, "preflight: {text}");
+        }
+        if new.iter().any(|it| it.check == "rights") && !missing.is_empty() {
+            tracing::info!("--preflight prints the rules that grant what is missing");
+        }
+        let was_fine = told.is_empty();
+        // What was not looked at is as it was.
+        told.retain(|it| !looked.contains(it.check));
+        told.extend(findings);
+        if told.is_empty() && !was_fine {
+            tracing::info!("preflight: nothing is missing any more");
+        }
+    }
+
+    /// Looks at everything once.
+    pub async fn look(&self) -> Report {
+        self.look_at(true).await
+    }
+
+    async fn look_at(&self, rights: bool) -> Report {
+        let mut report = Report::default();
+        report.looked.insert("server");
+        let all = async {
+            let api = self.clients.unfenced("preflight", self.config.limits);
+            let Some(ahead) = self.look_at_server(&api, &mut report).await else { return };
+            if rights {
+                self.look_at_rights(&mut report).await;
+            }
+            self.look_for_rivals(&api, ahead, &mut report).await;
+        };
+        if tokio::time::timeout(LONGEST, all).await.is_err() {
+            report.tell(Severity::Error, "server", format!("it did not answer everything within {LONGEST:?}"));
+        }
+        report
+    }
+
+    /// Returns how far our clock is ahead of the server's, in seconds; `None` where there is no server.
+    async fn look_at_server(&self, api: &Api, report: &mut Report) -> Option<f64> {
+        let sent = self.clock.wall();
+        let (answer, date) = match api.read_dated("/version", "*/*").await {
+            Ok(answer) => answer,
+            Err(err) => {
+                report.looked.insert("version");
+                report.tell(Severity::Error, "version", format!("the server does not tell its version: {err}"));
+                return (err.code() != 0).then_some(0.0);
+            }
+        };
+        let received = self.clock.wall();
+        report.looked.extend(["version", "clock"]);
+        match server::version(&answer) {
+            Version::Known => {}
+            Version::TooOld(version) => {
+                let oldest = server::OLDEST;
+                let text =
+                    format!("the server is {version}, older than 1.{oldest}, the oldest that this manager works with");
+                report.tell(Severity::Error, "version", text);
+            }
+            Version::TooNew(version) => {
+                let text =
+                    format!("the server is {version}, newer than 1.{}: what is new in it is not known", server::NEWEST);
+                report.tell(Severity::Warning, "version", text);
+            }
+            Version::Unknown => {
+                report.tell(Severity::Warning, "version", "the server does not tell its version".to_owned());
+            }
+        }
+        let ahead = date.map_or(0.0, |date| server::ahead(date, sent, received));
+        self.look_at_clocks(ahead, report);
+        Some(ahead)
+    }
+
+    fn look_at_clocks(&self, ahead: f64, report: &mut Report) {
+        if ahead.abs() < CLOCKS_DIFFER {
+            return;
+        }
+        // A holder is judged by what is seen to change, so this is no danger for the Lease as long as it lasts longer.
+        let lease = self.config.election.as_ref().map_or(f64::INFINITY, |it| it.lease_duration.as_secs_f64());
+        let severity = if ahead.abs() < lease { Severity::Warning } else { Severity::Error };
+        let direction = if ahead > 0.0 { "ahead of" } else { "behind" };
+        report.tell(severity, "clock", format!("our clock is {:.0} s {direction} the server's", ahead.abs()));
+    }
+
+    async fn look_at_rights(&self, report: &mut Report) {
+        let sides = [
+            (Who::Manager, Some(&self.clients)),
+            (Who::Authenticator, self.authenticator.as_ref()),
+            (Who::Authorizer, self.authorizer.as_ref()),
+        ];
+        let mut askers = BTreeMap::new();
+        for (who, clients) in sides {
+            let Some(clients) = clients else { continue };
+            let api = clients.unfenced("preflight", self.config.limits);
+            let user = user(&api).await.unwrap_or_else(|| format!("<the user of --{}>", who.name()));
+            report.users.insert(who.clone(), user);
+            askers.insert(who, api);
+        }
+        for wanted in rights::wanted(&self.config) {
+            if let Some(api) = askers.get(&wanted.who.asker()) {
+                review(api, wanted, report).await;
+            }
+        }
+        // Only now, with every question asked: until then what is known is as it was.
+        report.looked.insert("rights");
+    }
+
+    async fn look_for_rivals(&self, api: &Api, ahead: f64, report: &mut Report) {
+        let now = server::by_server(self.clock.wall(), ahead);
+        let led = *self.led.lock();
+        let led = led.map(|it| server::by_server(it, ahead));
+        let ours = self.config.election.as_ref().map(|it| it.name.as_str());
+        let leaders = match self.leases(api).await {
+            Ok(leases) => rivals::leaders(&leases, now),
+            Err(err) => {
+                let text = format!("cannot see whether another manager leads under another Lease: {err}");
+                report.tell(Severity::Warning, "rivals", text);
+                Vec::new()
+            }
+        };
+        if let Some(since) = rivals::since(led, ours, &leaders) {
+            self.look_for_foreign(api, (since, now), report).await;
+        }
+        for rivals::Leader { lease, holder, .. } in &leaders {
+            if Some(lease.as_str()) != ours {
+                let text = format!("{holder} leads under the Lease {lease}: see that its --controllers leave out ours");
+                report.tell(Severity::Warning, "rivals", text);
+            } else if led.is_none() {
+                let text = format!("{holder} leads now under our Lease {lease}: we would stand by");
+                report.tell(Severity::Note, "rivals", text);
+            }
+        }
+        report.looked.insert("rivals");
+    }
+
+    /// The Leases beside ours.
+    async fn leases(&self, api: &Api) -> Result<Value, ApiError> {
+        let namespace = self.config.election.as_ref().map_or("kube-system", |it| it.namespace.as_str());
+        list(api, &format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases?limit=500")).await
+    }
+
+    /// Writes of others that are ours alone to make, between these two times.
+    async fn look_for_foreign(&self, api: &Api, times: (Timestamp, Timestamp), report: &mut Report) {
+        let mut foreign = BTreeSet::new();
+        for (known, _) in self.config.controllers.ours() {
+            for mark in known.profile.marks {
+                match list(api, mark.list).await {
+                    Ok(objects) => foreign.extend(rivals::foreign(known.name, &objects, mark.subresource, times)),
+                    Err(err) => {
+                        let text = format!("cannot see whether another manager does the work of {}: {err}", known.name);
+                        report.tell(Severity::Warning, "rivals", text);
+                        // What it showed before it may show again.
+                        foreign.extend(self.seen.lock().iter().filter(|it| it.controller == known.name).cloned());
+                    }
+                }
+            }
+        }
+        for controller in foreign.iter().map(|it| it.controller).collect::<BTreeSet<_>>() {
+            let last = foreign.iter().filter(|it| it.controller == controller).max_by_key(|it| it.at);
+            let Some(Foreign { object, manager, at, .. }) = last else { continue };
+            let text = format!("{manager} does the work of {controller} too: it wrote {object} at {at}");
+            report.tell(Severity::Error, "rivals", text);
+        }
+        self.count(foreign);
+    }
+
+    /// Counts what was not seen before, and says so. What is no longer recent is not shown again.
+    fn count(&self, foreign: BTreeSet<Foreign>) {
+        let mut seen = self.seen.lock();
+        for it in foreign.difference(&seen) {
+            self.foreign.with_label_values(&[it.controller, &it.manager]).inc();
+            let Foreign { controller, object, manager, .. } = it;
+            tracing::warn!(controller, object, manager, "another manager does this controller's work too");
+        }
+        *seen = foreign;
+    }
+}
+
+async fn review(api: &Api, wanted: Wanted, report: &mut Report) {
+    let (path, question) = wanted.question();
+    let asked = api.ask(path, &question).await;
+    let access = asked.map_or_else(|err| Access::Unknown(err.to_string()), |it| rights::access(&it));
+    let who = match &wanted.who {
+        Who::Account(name) => format!("system:serviceaccount:kube-system:{name}"),
+        other => report.users.get(other).cloned().unwrap_or_default(),
+    };
+    let (what, purpose) = (wanted.text(), &wanted.purpose);
+    let severity = if wanted.needed { Severity::Error } else { Severity::Warning };
+    match access {
+        Access::Granted => {}
+        Access::Denied => {
+            report.tell(severity, "rights", format!("{who} may not {what}, which {purpose} needs"));
+            report.missing.push(wanted);
+        }
+        Access::Unknown(why) => {
+            let text = format!("it is not known whether {who} may {what}, which {purpose} needs: {why}");
+            report.tell(severity, "rights", text);
+        }
+    }
+}
+
+async fn list(api: &Api, path: &str) -> Result<Value, ApiError> {
+    let bytes = api.read(path, "application/json").await?;
+    serde_json::from_slice(&bytes).map_err(|err| ApiError::unknown(format!("{path}: {err}")))
+}
+
+/// Who we are to the server; `None` where it does not say.
+async fn user(api: &Api) -> Option<String> {
+    let question = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview" });
+    let answer = api.ask("/apis/authentication.k8s.io/v1/selfsubjectreviews", &question).await.ok()?;
+    let answer: Value = serde_json::from_slice(&answer).ok()?;
+    answer["status"]["userInfo"]["username"].as_str().map(str::to_owned)
+}

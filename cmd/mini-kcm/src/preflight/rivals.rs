@@ -1,0 +1,185 @@
+use std::time::Duration;
+
+use clock::Timestamp;
+use serde_json::Value;
+
+/// The field managers of controller managers: the first word of their User-Agent.
+const MANAGERS: [&str; 2] = ["kube-controller-manager", OURS];
+/// Ours.
+const OURS: &str = "mini-kcm";
+/// A Lease that was renewed within this time is held, whatever the difference of the clocks that we tolerate.
+const HELD: Duration = Duration::from_secs(60);
+/// A write this old tells nothing of today.
+const RECENT: Duration = Duration::from_secs(600);
+/// Times of writes are cut to seconds, and what the server's clock shows is known to one.
+const UNSURE: Duration = Duration::from_secs(2);
+
+/// A controller manager that holds a Lease.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Leader {
+    /// The name of its Lease.
+    pub(super) lease: String,
+    /// Who holds it.
+    pub(super) holder: String,
+    /// When it got it.
+    since: Timestamp,
+}
+
+/// A write that another manager made where only this controller writes.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Foreign {
+    /// Whose work it was.
+    pub(super) controller: &'static str,
+    /// Namespace and name.
+    pub(super) object: String,
+    /// Its field manager.
+    pub(super) manager: String,
+    /// When.
+    pub(super) at: Timestamp,
+}
+
+/// The controller managers among the holders of these Leases.
+#[must_use]
+pub(super) fn leaders(leases: &Value, now: Timestamp) -> Vec<Leader> {
+    let items = leases["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut leaders: Vec<Leader> = items.iter().filter_map(|lease| leader(lease, now)).collect();
+    leaders.sort();
+    leaders
+}
+
+fn leader(lease: &Value, now: Timestamp) -> Option<Leader> {
+    let time = |field: &str| lease["spec"][field].as_str().and_then(|it| it.parse::<Timestamp>().ok());
+    let name = lease["metadata"]["name"].as_str()?;
+    let holder = lease["spec"]["holderIdentity"].as_str().filter(|it| !it.is_empty())?;
+    let renewed = time("renewTime")?;
+    let written_by_one = fields(lease).iter().any(|it| MANAGERS.contains(&it["manager"].as_str().unwrap_or_default()));
+    let held = now.duration_since(renewed).unsigned_abs() <= HELD;
+    let since = time("acquireTime").unwrap_or(renewed);
+    (held && written_by_one).then(|| Leader { lease: name.to_owned(), holder: holder.to_owned(), since })
+}
+
+/// From when on another manager's writes show that it does our work too; `None` where they do not. `led` is when our
+/// term began, `ours` the name of our Lease.
+#[must_use]
+pub(super) fn since(led: Option<Timestamp>, ours: Option<&str>, leaders: &[Leader]) -> Option<Timestamp> {
+    if led.is_some() {
+        return led;
+    }
+    // Whoever leads under our Lease does this work by right: we come after it.
+    if leaders.iter().any(|it| Some(&*it.lease) == ours) {
+        return None;
+    }
+    // What a manager wrote before its term may have been with other flags.
+    leaders.iter().map(|it| it.since).min()
+}
+
+/// What managers other than ours have written lately, and `since` then, where only this controller writes.
+#[must_use]
+pub(super) fn foreign(
+    controller: &'static str,
+    objects: &Value,
+    subresource: &str,
+    (since, now): (Timestamp, Timestamp),
+) -> Vec<Foreign> {
+    let items = objects["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let of = |object: &Value| -> Vec<Foreign> {
+        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+        let name = match (text("namespace"), text("name")) {
+            (namespace, name) if namespace.is_empty() => name,
+            (namespace, name) => format!("{namespace}/{name}"),
+        };
+        let written = fields(object).iter().filter(|it| it["subresource"].as_str().unwrap_or_default() == subresource);
+        written
+            .filter_map(|it| {
+                let manager = it["manager"].as_str().filter(|it| MANAGERS.contains(it) && *it != OURS)?;
+                let at: Timestamp = it["time"].as_str()?.parse().ok()?;
+                let recent = now.duration_since(at).unsigned_abs() <= RECENT;
+                let after = since.checked_add(UNSURE).is_ok_and(|surely| at > surely);
+                (recent && after).then(|| Foreign { controller, object: name.clone(), manager: manager.to_owned(), at })
+            })
+            .collect()
+    };
+    let mut found: Vec<Foreign> = items.iter().flat_map(of).collect();
+    found.sort();
+    found
+}
+
+fn fields(object: &Value) -> &[Value] {
+    object["metadata"]["managedFields"].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn now() -> Timestamp {
+        "2026-01-01T12:00:00Z".parse().unwrap()
+    }
+
+    fn at(time: &str) -> Timestamp {
+        format!("2026-01-01T{time}Z").parse().unwrap()
+    }
+
+    #[test]
+    fn a_lease_that_a_manager_holds_has_a_leader() {
+        let lease = |holder: &str, renewed: &str, manager: &str| {
+            json!({ "items": [{
+                "metadata": { "name": "l", "managedFields": [{ "manager": manager }] },
+                "spec": { "holderIdentity": holder, "renewTime": renewed },
+            }] })
+        };
+        let fresh = "2026-01-01T11:59:50.000001Z";
+        for (name, list, want) in [
+            ("upstream's", lease("h_1", fresh, "kube-controller-manager"), 1),
+            ("one of ours", lease("h_1", fresh, "mini-kcm"), 1),
+            ("released", lease("", fresh, "kube-controller-manager"), 0),
+            ("left long ago", lease("h_1", "2026-01-01T11:00:00Z", "kube-controller-manager"), 0),
+            ("a scheduler's", lease("h_1", fresh, "kube-scheduler"), 0),
+            ("a cloud's", lease("h_1", fresh, "cloud-controller-manager"), 0),
+            ("nonsense", json!({ "items": [{}, 7, { "spec": [] }] }), 0),
+        ] {
+            assert_eq!(leaders(&list, now()).len(), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn writes_count_from_our_term_on_or_else_from_the_rivals() {
+        let leader =
+            |lease: &str, since: &str| Leader { lease: lease.to_owned(), holder: "h".to_owned(), since: at(since) };
+        let both = [leader("ours", "11:00:00"), leader("other", "11:30:00")];
+        let led = Some(at("11:50:00"));
+        for (name, led, lease, leaders, want) in [
+            ("we lead", led, Some("ours"), &both[..], led),
+            ("we lead without a Lease", led, None, &both[1..], led),
+            ("another leads under our Lease", None, Some("ours"), &both[..], None),
+            ("another leads under another Lease", None, Some("ours"), &both[1..], Some(at("11:30:00"))),
+            ("nobody leads", None, Some("ours"), &both[..0], None),
+        ] {
+            assert_eq!(since(led, lease, leaders), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_recent_write_of_another_manager_is_foreign() {
+        let object = |manager: &str, subresource: &str, time: &str| {
+            let entry = json!({ "manager": manager, "subresource": subresource, "time": time });
+            json!({ "items": [{ "metadata": { "name": "a", "managedFields": [entry] } }] })
+        };
+        let fresh = "2026-01-01T11:55:00Z";
+        let (early, late) = (at("11:00:00"), at("11:54:59"));
+        for (name, list, since, want) in [
+            ("upstream's", object("kube-controller-manager", "status", fresh), early, 1),
+            ("ours", object("mini-kcm", "status", fresh), early, 0),
+            ("a user's", object("kubectl", "status", fresh), early, 0),
+            ("elsewhere", object("kube-controller-manager", "", fresh), early, 0),
+            ("long ago", object("kube-controller-manager", "status", "2026-01-01T11:00:10Z"), early, 0),
+            ("perhaps our predecessor's", object("kube-controller-manager", "status", fresh), late, 0),
+            ("nothing", json!({}), early, 0),
+        ] {
+            let found = foreign("namespace-controller", &list, "status", (since, now()));
+            assert_eq!(found.len(), want, "{name}");
+        }
+    }
+}

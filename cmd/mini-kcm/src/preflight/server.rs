@@ -1,0 +1,107 @@
+use std::time::Duration;
+
+use clock::Timestamp;
+use serde_json::Value;
+
+/// The oldest minor version of the API server with which we were meant to work: one whose kinds and subresources are
+/// all final that our controllers write.
+pub(super) const OLDEST: u32 = 34;
+/// The newest whose flags, gates and kinds we know.
+pub(super) const NEWEST: u32 = 37;
+/// The header that tells the server's time counts in seconds.
+const COARSE: Duration = Duration::from_secs(1);
+
+/// How the server's version suits us.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Version {
+    /// Between the oldest and the newest that we know.
+    Known,
+    /// It lacks what we write.
+    TooOld(String),
+    /// It may have what we do not know.
+    TooNew(String),
+    /// It does not say.
+    Unknown,
+}
+
+/// Judges the answer of `/version`.
+#[must_use]
+pub(super) fn version(answer: &[u8]) -> Version {
+    let answer: Value = serde_json::from_slice(answer).unwrap_or_default();
+    // Some providers write `33+`.
+    let number = |field: &str| -> Option<u32> {
+        let text = answer[field].as_str()?;
+        text.trim_end_matches(|it: char| !it.is_ascii_digit()).parse().ok()
+    };
+    let (Some(major), Some(minor)) = (number("major"), number("minor")) else { return Version::Unknown };
+    let full = answer["gitVersion"].as_str().map_or_else(|| format!("v{major}.{minor}"), str::to_owned);
+    match (major, minor) {
+        (0, _) | (1, ..OLDEST) => Version::TooOld(full),
+        (1, OLDEST..=NEWEST) => Version::Known,
+        _ => Version::TooNew(full),
+    }
+}
+
+/// How far our clock is ahead of the server's (or behind, when negative), in seconds, as far as that is certain: the
+/// server's time was read between `sent` and `received`.
+#[must_use]
+pub(super) fn ahead(server: Timestamp, sent: Timestamp, received: Timestamp) -> f64 {
+    // It may have been as late as just before the next second.
+    let (earliest, latest) = (server.as_second() as f64, server.as_second() as f64 + COARSE.as_secs_f64());
+    let seconds = |it: Timestamp| it.as_millisecond() as f64 / 1_000.0;
+    let (sent, received) = (seconds(sent), seconds(received));
+    if sent > latest {
+        sent - latest
+    } else if received < earliest {
+        received - earliest
+    } else {
+        0.0
+    }
+}
+
+/// A time of a clock that is so many seconds ahead of the server's, by the server's clock.
+#[must_use]
+pub(super) fn by_server(time: Timestamp, ahead: f64) -> Timestamp {
+    let by = Duration::try_from_secs_f64(ahead.abs()).unwrap_or_default();
+    let shifted = if ahead < 0.0 { time.checked_add(by) } else { time.checked_sub(by) };
+    shifted.unwrap_or(time)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_from_1_34_to_1_37_are_known() {
+        let of = |major: &str, minor: &str, full: &str| {
+            version(format!(r#"{{"major":"{major}","minor":"{minor}","gitVersion":"{full}"}}"#).as_bytes())
+        };
+        assert_eq!(of("1", "33", "v1.33.9"), Version::TooOld("v1.33.9".to_owned()));
+        assert_eq!(of("1", "34", "v1.34.0"), Version::Known);
+        assert_eq!(of("1", "36+", "v1.36.2-gke.1"), Version::Known);
+        assert_eq!(of("1", "37", "v1.37.0"), Version::Known);
+        assert_eq!(of("1", "38", "v1.38.0-alpha.1"), Version::TooNew("v1.38.0-alpha.1".to_owned()));
+        assert_eq!(of("2", "0", "v2.0.0"), Version::TooNew("v2.0.0".to_owned()));
+        for unknown in ["", "{}", r#"{"major":1,"minor":36}"#, r#"{"major":"one","minor":"x"}"#] {
+            assert_eq!(version(unknown.as_bytes()), Version::Unknown, "{unknown}");
+        }
+    }
+
+    #[test]
+    fn a_difference_of_clocks_is_what_no_delay_explains() {
+        let at = |text: &str| text.parse::<Timestamp>().unwrap();
+        for (name, server, sent, received, want) in [
+            ("equal", "00:00:10Z", "00:00:10.2Z", "00:00:10.4Z", 0.0),
+            ("within the server's second", "00:00:10Z", "00:00:10.9Z", "00:00:11.1Z", 0.0),
+            ("a slow answer explains it", "00:00:10Z", "00:00:05Z", "00:00:20Z", 0.0),
+            ("ours is ahead", "00:00:10Z", "00:00:31Z", "00:00:31.5Z", 20.0),
+            ("ours is behind", "00:00:40Z", "00:00:09Z", "00:00:10Z", -30.0),
+        ] {
+            let [server, sent, received] = [server, sent, received].map(|it| at(&format!("2026-01-01T{it}")));
+            assert!((ahead(server, sent, received) - want).abs() < 1e-6, "{name}");
+            // What we sent at some time, the server saw a second later at most.
+            let sent = by_server(sent, want);
+            assert!(want.abs() < 1e-6 || server.duration_since(sent).as_secs().abs() <= 1, "{name}: {sent}");
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! The look around of a running manager: it tells, counts, and never stands in the way of the election.
+
+use super::*;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// A namespace that stays: something in it has a finalizer. Another manager is seen to have worked on it.
+fn held_namespace(cluster: &TestCluster, name: &str, writer: &str, at: &str) {
+    cluster.create(json!({
+        "apiVersion": "v1", "kind": "Namespace",
+        "metadata": {
+            "name": name,
+            "managedFields": [{
+                "manager": writer, "operation": "Update", "apiVersion": "v1", "time": at, "fieldsType": "FieldsV1",
+                "fieldsV1": { "f:status": {} }, "subresource": "status",
+            }],
+        },
+        "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"},
+    }));
+    cluster.create(json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": name, "finalizers": ["a/b"]},
+    }));
+    cluster.delete("namespaces", "", name);
+}
+
+fn rival_lease(cluster: &TestCluster, name: &str, manager: &str) {
+    cluster.create(json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {
+            "name": name, "namespace": "kube-system",
+            "managedFields": [{ "manager": manager, "operation": "Update", "apiVersion": "coordination.k8s.io/v1" }],
+        },
+        "spec": { "holderIdentity": "other_1", "renewTime": "2026-01-01T00:00:00.000000Z", "leaseDurationSeconds": 15 },
+    }));
+}
+
+fn findings(replica: &Replica, check: &str) -> i64 {
+    let series = format!("mini_kcm_preflight_findings{{check=\"{check}\"}} ");
+    let text = replica.metrics.encode();
+    text.lines().find_map(|it| it.strip_prefix(&series)).unwrap_or("-1").parse().unwrap()
+}
+
+async fn looked(replica: &Replica) {
+    until("it has looked around", || findings(replica, "rivals") >= 0).await;
+}
+
+const FOREIGN: &str = "mini_kcm_foreign_writes_total";
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_shell_048_alone_at_its_work_a_manager_finds_nobody_else() {
+    let cluster = cluster();
+    // Upstream leads, without our controller: it never writes where that one does.
+    rival_lease(&cluster, "kube-controller-manager", "kube-controller-manager");
+    held_namespace(&cluster, "held", "mini-kcm", "2026-01-01T00:00:00Z");
+    let replica = Replica::start(&cluster, "a", &["--leader-elect-resource-name=mini-kcm"]);
+    condemn(&cluster, "doomed");
+    until("the namespace is gone", || gone(&cluster, "doomed")).await;
+    looked(&replica).await;
+    assert!(!replica.metrics.encode().contains(FOREIGN), "{}", replica.metrics.encode());
+    assert_eq!(findings(&replica, "rivals"), 1, "the other Lease is told");
+    assert_eq!([findings(&replica, "rights"), findings(&replica, "version"), findings(&replica, "clock")], [0; 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_shell_049_the_writes_of_another_manager_at_the_same_work_are_told_and_counted_once() {
+    let cluster = cluster();
+    held_namespace(&cluster, "held", "kube-controller-manager", "2026-01-01T00:01:00Z");
+    let replica = Replica::start(&cluster, "a", &["--leader-elect-resource-name=mini-kcm"]);
+    looked(&replica).await;
+    let series = format!("{FOREIGN}{{controller=\"namespace-controller\",manager=\"kube-controller-manager\"}} 1");
+    assert!(replica.metrics.encode().contains(&series), "{}", replica.metrics.encode());
+    assert_eq!(findings(&replica, "rivals"), 1);
+    tokio::time::sleep(MINUTE * 6).await;
+    assert!(replica.metrics.encode().contains(&series), "the same write is counted once");
+    tokio::time::sleep(MINUTE * 10).await;
+    assert_eq!(findings(&replica, "rivals"), 0, "it is long ago");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_writes_of_whom_we_stand_behind_and_take_over_from_are_no_rivals() {
+    let cluster = cluster();
+    // Upstream leads under our Lease, and is gone soon.
+    rival_lease(&cluster, "kube-controller-manager", "kube-controller-manager");
+    held_namespace(&cluster, "held", "kube-controller-manager", "2026-01-01T00:00:00Z");
+    let replica = Replica::start(&cluster, "a", &[]);
+    looked(&replica).await;
+    assert_eq!(findings(&replica, "rivals"), 0, "behind it");
+    until("it leads", || leads(&cluster, "a")).await;
+    tokio::time::sleep(MINUTE * 6).await;
+    assert_eq!(findings(&replica, "rivals"), 0, "after it");
+    assert!(!replica.metrics.encode().contains(FOREIGN), "{}", replica.metrics.encode());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_found_stands_while_the_server_does_not_answer() {
+    let cluster = cluster();
+    held_namespace(&cluster, "held", "kube-controller-manager", "2026-01-01T00:01:00Z");
+    let begun = now();
+    cluster.intercept(move |call: &Call| match call.resource.as_str() {
+        _ if call.path == "/version" && now() - begun > MINUTE => Verdict::status(500, "InternalError", "down"),
+        "namespaces" if call.verb == "list" && now() - begun > MINUTE => Verdict::status(500, "InternalError", "down"),
+        "selfsubjectaccessreviews" => {
+            let body = json!({ "kind": "SelfSubjectAccessReview", "status": { "allowed": false } });
+            Verdict::Answer { status: 201, headers: Vec::new(), body }
+        }
+        _ => Verdict::Pass,
+    });
+    let replica = Replica::start(&cluster, "a", &[]);
+    looked(&replica).await;
+    let rights = findings(&replica, "rights");
+    assert!(rights > 5 && findings(&replica, "rivals") == 1);
+    tokio::time::sleep(MINUTE * 6).await;
+    assert_eq!(findings(&replica, "version"), 1, "it does not tell its version");
+    assert_eq!(findings(&replica, "rights"), rights);
+    let series = format!("{FOREIGN}{{controller=\"namespace-controller\",manager=\"kube-controller-manager\"}} 1");
+    assert!(replica.metrics.encode().contains(&series), "a list that fails makes nothing new: {series}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_newer_server_is_told_and_rights_are_asked_for_once() {
+    let cluster = cluster();
+    cluster.intercept(|call: &Call| match call.path.as_str() {
+        "/version" => {
+            let body = json!({ "major": "1", "minor": "99", "gitVersion": "v1.99.0" });
+            Verdict::Answer { status: 200, headers: Vec::new(), body }
+        }
+        _ => Verdict::Pass,
+    });
+    let replica = Replica::start(&cluster, "a", &[]);
+    looked(&replica).await;
+    assert_eq!([findings(&replica, "version"), findings(&replica, "rights")], [1, 0]);
+    cluster.clear_requests();
+    tokio::time::sleep(MINUTE * 30).await;
+    assert!(cluster.requests().iter().all(|it| it.resource != "selfsubjectaccessreviews"));
+    assert_eq!([findings(&replica, "version"), findings(&replica, "rights")], [1, 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_manager_that_may_not_act_tells_so_and_leads_all_the_same() {
+    let cluster = cluster();
+    let begun = now();
+    cluster.intercept(move |call: &Call| {
+        let refused = call.resource == "selfsubjectaccessreviews" && now() - begun < MINUTE * 8;
+        let body = json!({ "kind": "SelfSubjectAccessReview", "status": { "allowed": false } });
+        if refused { Verdict::Answer { status: 201, headers: Vec::new(), body } } else { Verdict::Pass }
+    });
+    let replica = Replica::start(&cluster, "a", &[]);
+    until("it leads", || leads(&cluster, "a")).await;
+    assert!(now() - begun < Duration::from_secs(2), "nothing waits for the look around");
+    looked(&replica).await;
+    assert!(findings(&replica, "rights") > 5);
+    tokio::time::sleep(MINUTE * 12).await;
+    assert_eq!(findings(&replica, "rights"), 0, "looked at again until it is well");
+    assert!(leads(&cluster, "a"));
+    let asked = |calls: &[Recorded]| calls.iter().filter(|it| it.resource == "selfsubjectaccessreviews").count();
+    let before = asked(&cluster.requests());
+    tokio::time::sleep(MINUTE * 30).await;
+    assert_eq!(asked(&cluster.requests()), before, "what is granted is not asked for again and again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_too_old_is_told_and_one_that_hangs_changes_nothing() {
+    for old in [true, false] {
+        let cluster = cluster();
+        let body = json!({ "major": "1", "minor": "33", "gitVersion": "v1.33.1" });
+        cluster.intercept(move |call: &Call| match call.path.as_str() {
+            "/version" if old => Verdict::Answer { status: 200, headers: Vec::new(), body: body.clone() },
+            "/version" => Verdict::Hang,
+            _ => Verdict::Pass,
+        });
+        let replica = Replica::start(&cluster, "a", &[]);
+        tokio::time::sleep(MINUTE * 3).await;
+        assert!(leads(&cluster, "a") && !replica.exit.is_finished(), "no answer ends a leader");
+        let found = if old { "version" } else { "server" };
+        assert_eq!(findings(&replica, found), 1, "{found}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn clocks_that_differ_are_told() {
+    for (date, differ) in [("Thu, 01 Jan 2026 00:00:02 GMT", 0), ("Thu, 01 Jan 2026 00:01:00 GMT", 1), ("nonsense", 0)]
+    {
+        let cluster = cluster();
+        cluster.intercept(move |call: &Call| match call.path.as_str() {
+            "/version" => Verdict::Answer {
+                status: 200,
+                headers: vec![("date", date.to_owned())],
+                body: json!({ "major": "1", "minor": "36", "gitVersion": "v1.36.2" }),
+            },
+            _ => Verdict::Pass,
+        });
+        let replica = Replica::start(&cluster, "a", &[]);
+        looked(&replica).await;
+        assert_eq!(findings(&replica, "clock"), differ, "{date}");
+    }
+}

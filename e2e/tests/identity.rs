@@ -1,0 +1,302 @@
+//! Who controllers are to a real API server, and what a look around finds there. Only on a real one: certificates against
+//! tokens, RBAC and its bootstrap roles are the server's own.
+
+#![expect(clippy::unwrap_used, reason = "scenarios are tests")]
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use e2e::{
+    Audit, AuditEvent, Build, ControlPlane, Flavour, Identity, Kubectl, Launch, Options, Rest, assets_or_skip, binary,
+    eventually, kubectl_or_skip, namespaces, objects,
+};
+use serde_json::json;
+
+const SOON: Duration = Duration::from_secs(60);
+const ACCOUNT: &str = "system:serviceaccount:kube-system:namespace-controller";
+const ACCOUNTS: &str = "/api/v1/namespaces/kube-system/serviceaccounts";
+
+async fn plane(what: &str) -> Option<ControlPlane> {
+    let assets = assets_or_skip(what)?;
+    Some(ControlPlane::start(assets, Options { audit: true, ..Options::default() }).await.unwrap())
+}
+
+/// A whole namespace comes and goes.
+async fn empties(admin: &Rest, name: &str) {
+    namespaces::create(admin, name).await.unwrap();
+    admin.create_all(objects::dozen(name, 24)).await.unwrap();
+    namespaces::delete(admin, name).await.unwrap();
+    namespaces::gone(admin, name, SOON).await.unwrap();
+}
+
+/// Calls of our manager, whoever it said it was.
+fn ours(audit: &mut Audit) -> Vec<AuditEvent> {
+    audit.events().unwrap().iter().filter(|it| it.user_agent.starts_with("mini-kcm/v")).cloned().collect()
+}
+
+fn is_token_request(event: &AuditEvent) -> bool {
+    event.resource() == "serviceaccounts/token" && event.succeeded()
+}
+
+/// A kubeconfig of a ServiceAccount in kube-system, which is made for it where it is missing.
+async fn kubeconfig_of(plane: &ControlPlane, admin: &Rest, account: &str) -> PathBuf {
+    let account_path = format!("{ACCOUNTS}/{account}");
+    if admin.find(&account_path).await.unwrap().is_none() {
+        admin.create(ACCOUNTS, &json!({ "metadata": { "name": account } })).await.unwrap();
+    }
+    let token = admin.create(&format!("{account_path}/token"), &json!({})).await.unwrap();
+    let token = token["status"]["token"].as_str().unwrap();
+    let text = std::fs::read_to_string(plane.kubeconfig(Identity::Admin).unwrap()).unwrap();
+    let path = plane.folder().join(format!("{account}.kubeconfig"));
+    std::fs::write(&path, text.replace(&Identity::Admin.token(), token)).unwrap();
+    path
+}
+
+/// Exit code and what it printed.
+fn preflight(kubeconfig: &Path, flags: &[&str]) -> (Option<i32>, String) {
+    let output = Command::new(binary(Build::Release).unwrap())
+        .arg("--preflight")
+        .arg(format!("--kubeconfig={}", kubeconfig.display()))
+        .args(flags)
+        .output()
+        .unwrap();
+    (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acceptance_shell_040_a_namespace_goes_by_the_accounts_own_rights_alone() {
+    let Some(plane) = plane("controllers' own accounts").await else { return };
+    let (admin, mut audit) = (plane.admin().await.unwrap(), plane.audit());
+    assert!(admin.find(&format!("{ACCOUNTS}/namespace-controller")).await.unwrap().is_none());
+    let _manager = Launch::new(&plane, Flavour::Ours)
+        .unwrap()
+        .kubeconfig(&plane.kubeconfig(Identity::ControllerManager).unwrap())
+        .flag("use-service-account-credentials", "true")
+        .flag("leader-elect-resource-name", "kube-controller-manager")
+        .started()
+        .await
+        .unwrap();
+    empties(&admin, "first").await;
+    assert!(admin.find(&format!("{ACCOUNTS}/namespace-controller")).await.unwrap().is_some(), "it was created");
+    let events = ours(&mut audit);
+    let worked: BTreeSet<&str> = events.iter().filter(|it| it.is_work()).map(AuditEvent::user).collect();
+    let manager = Identity::ControllerManager.user();
+    assert_eq!(worked, BTreeSet::from([ACCOUNT, manager]), "the manager created the account");
+    for event in &events {
+        let (user, what) = (event.user(), format!("{} {} {}", event.verb, event.uri, event.code()));
+        assert!(!matches!(event.code(), 401 | 403), "{user}: {what}");
+        let by_manager = event.lease_holder().is_some() || event.verb == "watch" || is_token_request(event);
+        assert!(!by_manager || user == manager, "{user}: {what}");
+        let deed = event.is_work() && !event.resource().starts_with("serviceaccounts");
+        assert!(!deed || user == ACCOUNT, "{user}: {what}");
+    }
+    for resource in ["namespaces/finalize", "namespaces/status", "configmaps"] {
+        assert!(
+            events.iter().any(|it| it.resource() == resource && it.user() == ACCOUNT && it.is_work()),
+            "{resource}"
+        );
+    }
+
+    // The account is made anew, so its tokens are worth nothing any more: the server believes them for seconds at most.
+    admin.delete(&format!("{ACCOUNTS}/namespace-controller")).await.unwrap();
+    let mut round = 0;
+    eventually("another token", SOON, async || {
+        round += 1;
+        empties(&admin, &format!("again-{round}")).await;
+        Ok((audit.count(is_token_request)? >= 2).then_some(()))
+    })
+    .await
+    .unwrap();
+    empties(&admin, "last").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acceptance_shell_041_without_own_accounts_all_is_done_by_the_kubeconfigs_user() {
+    let Some(plane) = plane("the kubeconfig's user").await else { return };
+    let (admin, mut audit) = (plane.admin().await.unwrap(), plane.audit());
+    let _manager = Launch::new(&plane, Flavour::Ours)
+        .unwrap()
+        .kubeconfig(&plane.kubeconfig(Identity::Replica(0)).unwrap())
+        .started()
+        .await
+        .unwrap();
+    empties(&admin, "only").await;
+    let events = ours(&mut audit);
+    assert!(events.iter().all(|it| it.user() == Identity::Replica(0).user()));
+    let worked: Vec<&AuditEvent> = events.iter().filter(|it| it.is_work()).collect();
+    assert!(
+        worked.len() >= 3 && worked.iter().all(|it| it.user_agent.ends_with("/namespace-controller")),
+        "{worked:?}"
+    );
+    assert!(events.iter().any(|it| it.user_agent.ends_with("/leader-election")));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_look_around_names_the_rules_that_are_missing_and_they_are_enough() {
+    let Some(plane) = plane("--preflight").await else { return };
+    let admin = plane.admin().await.unwrap();
+    let nobody = kubeconfig_of(&plane, &admin, "nobody").await;
+    let (code, said) = preflight(&nobody, &[]);
+    assert_eq!(code, Some(1), "{said}");
+    for words in [
+        "system:serviceaccount:kube-system:nobody may not update namespaces/finalize",
+        "resources: [\"namespaces/finalize\"]",
+        "verbs: [\"delete\", \"deletecollection\", \"list\"]",
+        "resourceNames: [\"kube-controller-manager\"]",
+    ] {
+        assert!(said.contains(words), "{words} in {said}");
+    }
+    let file = plane.folder().join("missing.yaml");
+    std::fs::write(&file, said).unwrap();
+    apply(&plane, &file);
+    // The server's authorizer hears of new rules by a watch.
+    eventually("the rules to be enough", SOON, async || {
+        let (code, said) = preflight(&nobody, &[]);
+        anyhow::ensure!(code == Some(0), "{said}");
+        Ok(Some(()))
+    })
+    .await
+    .unwrap();
+    let _manager = Launch::new(&plane, Flavour::Ours)
+        .unwrap()
+        .kubeconfig(&nobody)
+        .flag("leader-elect-resource-name", "kube-controller-manager")
+        .started()
+        .await
+        .unwrap();
+    empties(&admin, "granted").await;
+
+    let manager = plane.kubeconfig(Identity::ControllerManager).unwrap();
+    let (code, said) = preflight(&manager, &["--use-service-account-credentials"]);
+    assert_eq!(code, Some(0), "upstream's own roles are enough: {said}");
+    let asks = format!("--authentication-kubeconfig={}", nobody.display());
+    let (code, said) = preflight(&manager, &[asks.as_str()]);
+    assert_eq!(code, Some(1), "the serving port's questions have a user of their own: {said}");
+    for words in [
+        "system:serviceaccount:kube-system:nobody may not create tokenreviews",
+        "name: \"mini-kcm:missing:authentication-kubeconfig\"",
+    ] {
+        assert!(said.contains(words), "{words} in {said}");
+    }
+    let gone = plane.folder().join("nowhere.kubeconfig");
+    let text = std::fs::read_to_string(&nobody).unwrap();
+    std::fs::write(&gone, text.replace(&format!(":{}", plane.port()), ":1")).unwrap();
+    let (code, said) = preflight(&gone, &[]);
+    assert!(code == Some(1) && said.contains("error: version"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_manifest_of_our_own_account_grants_what_is_needed() {
+    let Some(plane) = plane("manifests/rbac.yaml").await else { return };
+    let admin = plane.admin().await.unwrap();
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests/rbac.yaml");
+    apply(&plane, &manifest);
+    let account = kubeconfig_of(&plane, &admin, "mini-kcm").await;
+    let lease = "--leader-elect-resource-name=mini-kcm";
+    eventually("the rules to be known", SOON, async || {
+        let (code, said) = preflight(&account, &[lease]);
+        anyhow::ensure!(code == Some(0) && !said.contains("warning"), "{said}");
+        Ok(Some(()))
+    })
+    .await
+    .unwrap();
+    let _manager = Launch::new(&plane, Flavour::Ours)
+        .unwrap()
+        .kubeconfig(&account)
+        .flag("leader-elect-resource-name", "mini-kcm")
+        .started()
+        .await
+        .unwrap();
+    empties(&admin, "own").await;
+    let (code, said) = preflight(&account, &[lease, "--use-service-account-credentials"]);
+    assert_eq!(code, Some(0), "{said}");
+    let path = format!("{ACCOUNTS}/namespace-controller");
+    assert!(admin.find(&path).await.unwrap().is_none(), "a look creates nothing");
+    let refused: Vec<AuditEvent> = ours(&mut plane.audit()).into_iter().filter(|it| it.code() == 403).collect();
+    assert!(refused.is_empty(), "{refused:?}");
+}
+
+/// A namespace that ends and stays, as something in it is held; returns who wrote its status.
+async fn held(admin: &Rest, name: &str) -> BTreeSet<String> {
+    namespaces::create(admin, name).await.unwrap();
+    admin.create_all(vec![objects::held_by("a/b", objects::config_map(name, "c"))]).await.unwrap();
+    namespaces::delete(admin, name).await.unwrap();
+    let stays = namespaces::until_true(admin, name, &["NamespaceFinalizersRemaining"], SOON).await.unwrap();
+    let fields = stays["metadata"]["managedFields"].as_array().unwrap();
+    let status = fields.iter().filter(|it| it["subresource"] == "status");
+    status.map(|it| it["manager"].as_str().unwrap().to_owned()).collect()
+}
+
+/// The Go manager is there to be started, or it was said loudly that `what` does not run.
+fn go_manager(plane: &ControlPlane, what: &str) -> bool {
+    let there = plane.assets().unwrap().binary("kube-controller-manager").is_some();
+    if !there {
+        e2e::say(&format!("NOT RUN: {what}: no kube-controller-manager"));
+    }
+    there
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acceptance_shell_048_beside_the_go_manager_without_our_controller_ours_alone_does_its_work() {
+    let Some(plane) = plane("half a replacement").await else { return };
+    if !go_manager(&plane, "half a replacement") {
+        return;
+    }
+    let (admin, mut audit) = (plane.admin().await.unwrap(), plane.audit());
+    let go = Launch::new(&plane, Flavour::Go).unwrap().flag("controllers", "*,-namespace-controller");
+    let _go = go.started().await.unwrap();
+    let manager = Launch::new(&plane, Flavour::Ours).unwrap().started().await.unwrap();
+    empties(&admin, "alone").await;
+    assert_eq!(held(&admin, "held").await, BTreeSet::from(["mini-kcm".to_owned()]));
+    let events = audit.events().unwrap();
+    let by = |event: &AuditEvent, agent: &str| {
+        event.is_work() && event.resource().starts_with("namespaces") && event.user_agent.starts_with(agent)
+    };
+    assert!(events.iter().any(|it| by(it, "mini-kcm/v") && it.resource() == "namespaces/finalize"));
+    let second: Vec<&AuditEvent> = events.iter().filter(|it| by(it, "kube-controller-manager/")).collect();
+    assert!(second.is_empty(), "{second:?}");
+    let kubeconfig = plane.kubeconfig(Identity::Admin).unwrap();
+    let (code, said) = preflight(&kubeconfig, &["--controllers=namespace-controller"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(!manager.log().unwrap().contains("does this controller's work too"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acceptance_shell_049_the_go_manager_at_the_same_work_is_noticed() {
+    let Some(plane) = plane("two managers at one work").await else { return };
+    if !go_manager(&plane, "two managers at one work") {
+        return;
+    }
+    let admin = plane.admin().await.unwrap();
+    let _go = Launch::new(&plane, Flavour::Go).unwrap().started().await.unwrap();
+    let kubeconfig = plane.kubeconfig(Identity::Admin).unwrap();
+    let mut round = 0;
+    let said = eventually("its work to show", SOON, async || {
+        round += 1;
+        held(&admin, &format!("held-{round}")).await;
+        let (code, said) = preflight(&kubeconfig, &["--controllers=namespace-controller"]);
+        // What it did in the first seconds of its term is not surely of that term.
+        Ok((code == Some(1)).then_some(said))
+    })
+    .await
+    .unwrap();
+    assert!(
+        said.contains("kube-controller-manager does the work of namespace-controller too: it wrote held-"),
+        "{said}"
+    );
+    assert!(said.contains("leads under the Lease e2e-"), "{said}");
+    let manager = Launch::new(&plane, Flavour::Ours).unwrap().started().await.unwrap();
+    eventually("it to be told", SOON, async || Ok(manager.log()?.contains("leads under the Lease e2e-").then_some(())))
+        .await
+        .unwrap();
+}
+
+fn apply(plane: &ControlPlane, file: &Path) {
+    let Some(program) = kubectl_or_skip("applying rules") else { return };
+    let kubectl = Kubectl::new(program, &plane.kubeconfig(Identity::Admin).unwrap());
+    kubectl.run(&format!("apply -f {}", file.display())).unwrap();
+}

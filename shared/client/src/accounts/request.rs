@@ -1,0 +1,156 @@
+use std::time::Duration;
+
+use clock::{Clock, Timestamp};
+use http::HeaderValue;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::{Api, ApiError, api_client::METADATA};
+
+/// Where the accounts of controllers live.
+pub(super) const NAMESPACE: &str = "kube-system";
+/// As upstream, in seconds.
+const LIFE: u32 = 3_600;
+
+/// A token as a header, and how long it lives.
+pub(super) struct Issued {
+    pub(super) token: HeaderValue,
+    pub(super) life: Duration,
+}
+
+/// Why there is no token. Says nothing of one.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoToken {
+    #[error("cannot get or create the ServiceAccount: {0}")]
+    Account(#[source] ApiError),
+    #[error("TokenRequest: {0}")]
+    Request(#[source] ApiError),
+    #[error("the answer to the TokenRequest has no usable {0}")]
+    Answer(&'static str),
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer {
+    #[serde(default)]
+    metadata: Stamped,
+    status: Status,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Stamped {
+    #[serde(default)]
+    creation_timestamp: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Status {
+    #[serde(default)]
+    token: String,
+    #[serde(default)]
+    expiration_timestamp: String,
+}
+
+/// Asks for a token of an account, which is created where it is missing.
+pub(super) async fn token(api: &Api, account: &str, clock: &Clock) -> Result<Issued, NoToken> {
+    exists(api, account).await.map_err(NoToken::Account)?;
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token");
+    let question = json!({
+        "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": { "expirationSeconds": LIFE },
+    });
+    let answer = api.ask(&path, &question).await.map_err(NoToken::Request)?;
+    issued(&answer, clock.wall())
+}
+
+/// Reads an answer. Never repeats a part of it, as it is a secret.
+fn issued(answer: &[u8], now: Timestamp) -> Result<Issued, NoToken> {
+    let Ok(Answer { metadata, status }) = serde_json::from_slice(answer) else {
+        return Err(NoToken::Answer("status"));
+    };
+    let mut token = Some(status.token)
+        .filter(|it| !it.is_empty())
+        .and_then(|it| HeaderValue::try_from(format!("Bearer {it}")).ok())
+        .ok_or(NoToken::Answer("token"))?;
+    token.set_sensitive(true);
+    let ends: Timestamp = status.expiration_timestamp.parse().map_err(|_| NoToken::Answer("expirationTimestamp"))?;
+    // Both by the server's clock, so that it does not matter how far ours is off.
+    let begins = metadata.creation_timestamp.parse().unwrap_or(now);
+    let life = Duration::try_from(ends.duration_since(begins)).unwrap_or_default();
+    Ok(Issued { token, life })
+}
+
+/// Creates the account where it is missing, and kube-system where that is, as upstream does.
+async fn exists(api: &Api, account: &str) -> Result<(), ApiError> {
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}");
+    match found(api, &path).await {
+        Err(ApiError::NotFound(_)) => {}
+        other => return other,
+    }
+    let namespace = format!("/api/v1/namespaces/{NAMESPACE}");
+    if let Err(ApiError::NotFound(_)) = found(api, &namespace).await {
+        let object = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } });
+        // Whether we may create namespaces at all is not known; the account's own error tells what matters.
+        match api.ask("/api/v1/namespaces", &object).await {
+            Ok(_) | Err(ApiError::AlreadyExists(_)) => {}
+            Err(err) => tracing::warn!(namespace = NAMESPACE, %err, "cannot create the missing namespace"),
+        }
+    }
+    let object = json!({
+        "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "namespace": NAMESPACE, "name": account },
+    });
+    match api.ask(&format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts"), &object).await {
+        Ok(_) => {
+            tracing::info!(account, namespace = NAMESPACE, "created the ServiceAccount");
+            Ok(())
+        }
+        Err(ApiError::AlreadyExists(_)) => Ok(()),
+        Err(err) => Err(err),
+    }
+}
+
+async fn found(api: &Api, path: &str) -> Result<(), ApiError> {
+    api.read(path, METADATA).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: &str = "2026-01-01T00:00:00Z";
+
+    fn read(answer: &str) -> Result<(String, u64), String> {
+        let issued = issued(answer.as_bytes(), NOW.parse().unwrap()).map_err(|it| it.to_string())?;
+        Ok((issued.token.to_str().unwrap().to_owned(), issued.life.as_secs()))
+    }
+
+    #[test]
+    fn the_life_of_a_token_is_told_by_the_servers_clock() {
+        let of = |created: &str, ends: &str| {
+            let created =
+                if created.is_empty() { String::new() } else { format!(r#""creationTimestamp":"{created}""#) };
+            read(&format!(r#"{{"metadata":{{{created}}},"status":{{"token":"t","expirationTimestamp":"{ends}"}}}}"#))
+                .unwrap()
+                .1
+        };
+        assert_eq!(of("2031-05-05T00:00:00Z", "2031-05-05T01:00:00Z"), 3_600, "our clock is years behind");
+        assert_eq!(of("", "2026-01-01T00:30:00Z"), 1_800, "an older server says only when it ends");
+        assert_eq!(of("", "2025-01-01T00:30:00Z"), 0, "the schedule makes the best of it");
+    }
+
+    #[test]
+    fn errors_name_what_is_missing_and_repeat_nothing_of_a_secret() {
+        for (answer, word) in [
+            (r#"{"status":{"token":["CANARY"]}}"#, "status"),
+            (r#"{"status":{"token":"CANARY\n","expirationTimestamp":"2026-01-01T01:00:00Z"}}"#, "token"),
+            (r#"{"status":{"token":"","expirationTimestamp":"2026-01-01T01:00:00Z"}}"#, "token"),
+            (r#"{"status":{"token":"CANARY"}}"#, "expirationTimestamp"),
+            (r#"{"status":{"token":"CANARY","expirationTimestamp":"soon CANARY"}}"#, "expirationTimestamp"),
+            ("CANARY", "status"),
+        ] {
+            let text = read(answer).unwrap_err();
+            assert!(text.contains(word) && !text.contains("CANARY"), "{text}");
+        }
+    }
+}

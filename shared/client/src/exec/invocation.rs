@@ -1,0 +1,117 @@
+use kube::config::{ExecConfig, ExecInteractiveMode};
+use serde_json::{Value, json};
+
+use crate::ConfigError;
+
+/// What is run, and what it is told: the plugin of a kubeconfig, checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Invocation {
+    pub(super) command: String,
+    pub(super) args: Vec<String>,
+    pub(super) env: Vec<(String, String)>,
+    /// `apiVersion` of question and answer.
+    pub(super) version: &'static str,
+    /// `KUBERNETES_EXEC_INFO`
+    pub(super) question: String,
+    /// For people whose plugin is not there.
+    pub(super) hint: String,
+}
+
+/// The versions of the protocol that servers of today's plugins speak.
+const VERSIONS: [&str; 2] = ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];
+
+impl Invocation {
+    /// Checks the plugin of a kubeconfig, as client-go does.
+    ///
+    /// # Errors
+    /// Naming the field.
+    pub(super) fn of(exec: &ExecConfig) -> Result<Self, ConfigError> {
+        let refused = |field: &'static str, reason: String| ConfigError::Exec { field, reason };
+        let missing = |field| refused(field, "is missing".to_owned());
+        let command = exec.command.clone().filter(|it| !it.is_empty()).ok_or_else(|| missing("command"))?;
+        let asked = exec.api_version.as_deref().filter(|it| !it.is_empty()).ok_or_else(|| missing("apiVersion"))?;
+        let version = VERSIONS.into_iter().find(|it| *it == asked).ok_or_else(|| {
+            refused("apiVersion", format!("{asked:?} is not supported: {} or {}", VERSIONS[0], VERSIONS[1]))
+        })?;
+        match exec.interactive_mode {
+            Some(ExecInteractiveMode::Always) => {
+                let reason = "Always needs a terminal, which a manager has not: Never or IfAvailable".to_owned();
+                return Err(refused("interactiveMode", reason));
+            }
+            None if version == VERSIONS[0] => return Err(missing("interactiveMode")),
+            None | Some(ExecInteractiveMode::Never | ExecInteractiveMode::IfAvailable) => {}
+        }
+        let mut env = Vec::new();
+        for variable in exec.env.iter().flatten() {
+            let part = |key: &str| variable.get(key).cloned().unwrap_or_default();
+            let name = part("name");
+            if name.is_empty() || name.contains(['=', '\0']) {
+                return Err(refused("env", "a variable has no usable name".to_owned()));
+            }
+            env.push((name, part("value")));
+        }
+        let args = exec.args.clone().unwrap_or_default();
+        let texts = args.iter().chain(env.iter().map(|it| &it.1)).chain([&command]);
+        if texts.into_iter().any(|it| it.contains('\0')) {
+            return Err(refused("args", "an argument, value or command contains a zero byte".to_owned()));
+        }
+        let question = question(version, exec)?.to_string();
+        Ok(Self { command, args, env, version, question, hint: exec.install_hint.clone().unwrap_or_default() })
+    }
+}
+
+fn question(version: &str, exec: &ExecConfig) -> Result<Value, ConfigError> {
+    let mut spec = json!({ "interactive": false });
+    if exec.provide_cluster_info {
+        let unknown = |reason: String| ConfigError::Exec { field: "provideClusterInfo", reason };
+        let cluster = exec.cluster.as_ref().ok_or_else(|| unknown("the cluster is not known".to_owned()))?;
+        spec["cluster"] = serde_json::to_value(cluster).map_err(|err| unknown(err.to_string()))?;
+    }
+    Ok(json!({ "apiVersion": version, "kind": "ExecCredential", "spec": spec }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(yaml: &str) -> Result<Invocation, String> {
+        let mut exec: ExecConfig = serde_saphyr::from_str(yaml).unwrap();
+        exec.cluster = serde_json::from_value(json!({ "server": "https://s", "config": { "a": 1 } })).unwrap();
+        Invocation::of(&exec).map_err(|it| it.to_string())
+    }
+
+    #[test]
+    fn a_plugin_is_told_who_asks() {
+        let it =
+            of("{apiVersion: client.authentication.k8s.io/v1, command: /bin/x, args: [a], interactiveMode: Never, \
+                     env: [{name: A, value: b}], provideClusterInfo: true, installHint: get it}")
+            .unwrap();
+        assert_eq!((it.command.as_str(), it.args.as_slice()), ("/bin/x", &["a".to_owned()][..]));
+        assert_eq!(it.env, [("A".to_owned(), "b".to_owned())]);
+        assert_eq!(it.hint, "get it");
+        let question: Value = serde_json::from_str(&it.question).unwrap();
+        let want = json!({
+            "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
+            "spec": { "interactive": false, "cluster": { "server": "https://s", "config": { "a": 1 } } },
+        });
+        assert_eq!(question, want);
+        let beta = of("{apiVersion: client.authentication.k8s.io/v1beta1, command: x}").unwrap();
+        assert!(!beta.question.contains("cluster") && beta.question.contains("v1beta1"), "{}", beta.question);
+    }
+
+    #[test]
+    fn errors_name_the_field() {
+        for (yaml, field) in [
+            ("{apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never}", "exec.command"),
+            ("{command: x, interactiveMode: Never}", "exec.apiVersion"),
+            ("{apiVersion: client.authentication.k8s.io/v1alpha1, command: x}", "exec.apiVersion"),
+            ("{apiVersion: client.authentication.k8s.io/v1, command: x}", "exec.interactiveMode"),
+            ("{apiVersion: client.authentication.k8s.io/v1, command: x, interactiveMode: Always}", "interactiveMode"),
+            ("{apiVersion: client.authentication.k8s.io/v1beta1, command: x, env: [{value: CANARY}]}", "exec.env"),
+            ("{apiVersion: client.authentication.k8s.io/v1beta1, command: x, args: [\"CANARY\\0\"]}", "exec.args"),
+        ] {
+            let text = of(yaml).unwrap_err();
+            assert!(text.contains(field) && !text.contains("CANARY"), "{field} in {text}");
+        }
+    }
+}

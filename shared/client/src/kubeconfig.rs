@@ -1,0 +1,322 @@
+use std::path::Path;
+
+use kube::config::{Kubeconfig, KubeconfigError};
+
+use crate::ConfigError;
+
+/// Reads a kubeconfig.
+///
+/// # Errors
+/// Naming the file and the field. No value of it is repeated, as it may be a secret.
+pub(crate) fn read(path: &Path) -> Result<Kubeconfig, ConfigError> {
+    Kubeconfig::read_from(path).map_err(|err| refused(path, err))
+}
+
+/// Makes the configuration that the file's current context asks for.
+///
+/// # Errors
+/// Naming the file and the field.
+pub(crate) fn resolve(path: &Path, file: Kubeconfig) -> Result<kube::Config, ConfigError> {
+    kube::Config::try_from(file).map_err(|err| refused(path, err))
+}
+
+fn refused(path: &Path, err: KubeconfigError) -> ConfigError {
+    let reason = match &err {
+        KubeconfigError::ReadConfig(err, _) => format!("cannot be read: {err}"),
+        KubeconfigError::Parse(err) => {
+            let text = std::fs::read_to_string(path).unwrap_or_default();
+            let place = match err.location() {
+                Some(at) => format!("line {}, column {}", at.line(), at.column()),
+                None => "somewhere in it".to_owned(),
+            };
+            wrong_field(&text).unwrap_or_else(|| format!("is no kubeconfig in YAML: {place}"))
+        }
+        // A name that is not there may be a value that slipped to another line.
+        KubeconfigError::LoadContext(_) | KubeconfigError::LoadClusterOfContext(_) => {
+            format!("{}: names what is not in the file", field(&err))
+        }
+        other => format!("{}: {other}", field(other)),
+    };
+    ConfigError::Kubeconfig { path: path.to_owned(), reason }
+}
+
+/// Where in a kubeconfig an error of its meaning lies.
+fn field(err: &KubeconfigError) -> &'static str {
+    match err {
+        KubeconfigError::CurrentContextNotSet | KubeconfigError::LoadContext(_) => "current-context",
+        KubeconfigError::LoadClusterOfContext(_) => "context.cluster",
+        KubeconfigError::MissingClusterUrl | KubeconfigError::ParseClusterUrl(_) => "cluster.server",
+        KubeconfigError::ParseProxyUrl(_) => "cluster.proxy-url",
+        KubeconfigError::LoadCertificateAuthority(_) | KubeconfigError::ParseCertificates(_) => {
+            "cluster.certificate-authority"
+        }
+        KubeconfigError::LoadClientCertificate(_) => "user.client-certificate",
+        KubeconfigError::LoadClientKey(_) => "user.client-key",
+        KubeconfigError::KindMismatch => "kind",
+        KubeconfigError::ApiVersionMismatch => "apiVersion",
+        _ => "kubeconfig",
+    }
+}
+
+/// The names in a kubeconfig. A key of any other name may be a value that slipped to the left.
+const NAMES: &[&str] = &[
+    "apiVersion",
+    "args",
+    "as",
+    "as-groups",
+    "as-uid",
+    "as-user-extra",
+    "auth-provider",
+    "certificate-authority",
+    "certificate-authority-data",
+    "client-certificate",
+    "client-certificate-data",
+    "client-key",
+    "client-key-data",
+    "cluster",
+    "clusters",
+    "command",
+    "config",
+    "context",
+    "contexts",
+    "current-context",
+    "disable-compression",
+    "env",
+    "exec",
+    "extension",
+    "extensions",
+    "insecure-skip-tls-verify",
+    "installHint",
+    "interactiveMode",
+    "kind",
+    "name",
+    "namespace",
+    "password",
+    "preferences",
+    "provideClusterInfo",
+    "proxy-url",
+    "server",
+    "tls-server-name",
+    "token",
+    "tokenFile",
+    "user",
+    "username",
+    "users",
+    "value",
+];
+
+/// The beginning of a path as far as it is made of known names.
+fn known_part(path: &str) -> Option<String> {
+    let known = |it: &&str| NAMES.contains(&it.split('[').next().unwrap_or_default());
+    let parts: Vec<&str> = path.split('.').take_while(known).collect();
+    (!parts.is_empty()).then(|| parts.join("."))
+}
+
+/// The first field that has not the form it should have; `None` where the text is not even YAML.
+fn wrong_field(text: &str) -> Option<String> {
+    let mut found = None;
+    let read = serde_saphyr::with_deserializer_from_str(text, |reader| {
+        serde_path_to_error::deserialize::<_, Kubeconfig>(reader).map(drop).map_err(|err| {
+            found = Some(err.path().to_string());
+            err.into_inner()
+        })
+    });
+    let words = read.err()?.without_snippet().to_string();
+    let at = known_part(&found?)?;
+    // What was found instead may be a secret; what was expected is not.
+    let expected = words.split_once(", expected ").map(|it| it.1).or_else(|| words.strip_prefix("expected "));
+    let wrong = match expected {
+        Some(expected) => format!("expected {expected}"),
+        None if words.starts_with("missing field") => words,
+        None => "is not valid".to_owned(),
+    };
+    Some(format!("{at}: {wrong}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::PathBuf};
+
+    use crate::load;
+
+    /// Everything that a kubeconfig may have; its secrets are canaries.
+    const WHOLE: &str = r#"apiVersion: v1
+kind: Config
+current-context: here
+clusters:
+- name: c
+  cluster:
+    server: https://10.0.0.1:6443/prefix
+    certificate-authority: ca.crt
+    tls-server-name: kubernetes
+    proxy-url: http://proxy:3128
+    insecure-skip-tls-verify: false
+    extensions:
+    - name: client.authentication.k8s.io/exec
+      extension: {audience: a}
+contexts:
+- name: here
+  context: {cluster: c, user: u, namespace: n}
+- name: there
+  context:
+    cluster: c
+    user: v
+users:
+- name: u
+  user:
+    token: CANARY-TOKEN
+    client-certificate-data: Q0FOQVJZ
+    client-key-data: CANARYKEY
+    as: somebody
+    as-groups: [a, b]
+    as-user-extra: {reason: [why]}
+- name: v
+  user:
+    username: me
+    password: CANARY-PASSWORD
+    exec:
+      apiVersion: client.authentication.k8s.io/v1
+      command: plugin
+      args: [--CANARY-ARGUMENT]
+      env: [{name: A, value: CANARY-VALUE}]
+      interactiveMode: Never
+      provideClusterInfo: true
+"#;
+
+    /// What a spoiled line may say instead.
+    const ODD: &[&str] = &[
+        "",
+        "~",
+        "[]",
+        "{}",
+        "[[[[",
+        "{{",
+        "'",
+        "\"",
+        "|",
+        ">",
+        "&a",
+        "*a",
+        "*b",
+        "!!binary x",
+        "!x",
+        "---",
+        "...",
+        "1e999",
+        "-0",
+        "0x7f",
+        "true",
+        "\u{0}",
+        "\u{feff}",
+        "\u{202e}",
+        "\t",
+        "- - -",
+        "? a",
+        ": b",
+        "<<: *a",
+        "https://",
+        "https://[::1",
+        "http://a b",
+        "ftp://x",
+        "://",
+        "https://x:99999",
+        "%zz",
+        "../../../../etc",
+        "CANARY-TOKEN: CANARY-TOKEN",
+        "here",
+        "there",
+        "{a: &x [*x]}",
+    ];
+
+    fn spoil(rng: &mut fastrand::Rng, text: &mut String) {
+        let mut lines: Vec<String> = text.split('\n').map(str::to_owned).collect();
+        let line = rng.usize(..lines.len());
+        match rng.u8(..9) {
+            0 => drop(lines.remove(line)),
+            1 => lines.insert(line, lines[rng.usize(..lines.len())].clone()),
+            2 => lines[line] = ODD[rng.usize(..ODD.len())].to_owned(),
+            3 | 4 => {
+                let key = lines[line].split_inclusive(':').next().unwrap_or_default().to_owned();
+                lines[line] = format!("{key} {}", ODD[rng.usize(..ODD.len())]);
+            }
+            5 => lines.truncate(line),
+            6 => lines[line].insert_str(0, &" ".repeat(rng.usize(1..5))),
+            _ => {
+                let mut letters: Vec<char> = lines[line].chars().collect();
+                let at = rng.usize(..=letters.len());
+                match rng.u8(..3) {
+                    0 if at < letters.len() => drop(letters.remove(at)),
+                    1 if at < letters.len() => letters[at] = rng.char(..),
+                    _ => letters.insert(at, char::from(rng.u8(32..127))),
+                }
+                lines[line] = letters.into_iter().collect();
+            }
+        }
+        *text = lines.join("\n");
+        if text.is_empty() {
+            text.push('\n');
+        }
+    }
+
+    fn folder() -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let key = rcgen::KeyPair::generate().unwrap();
+        let ca = rcgen::CertificateParams::new(Vec::<String>::new()).unwrap().self_signed(&key).unwrap();
+        fs::write(folder.path().join("ca.crt"), ca.pem()).unwrap();
+        let path = folder.path().join("kubeconfig");
+        (folder, path)
+    }
+
+    /// `KUBECONFIG_CASES=1000000` makes a night's work of it.
+    #[test]
+    fn a_spoiled_kubeconfig_is_an_error_that_names_the_file_and_shows_no_secret() {
+        let cases = std::env::var("KUBECONFIG_CASES").ok().and_then(|it| it.parse().ok()).unwrap_or(2_000);
+        let (_folder, path) = folder();
+        let file = path.display().to_string();
+        let (mut loaded, mut refused) = (0, 0);
+        for seed in 0..cases {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            let mut text = WHOLE.to_owned();
+            if rng.bool() {
+                text = text.replace("current-context: here", "current-context: there");
+            }
+            for _ in 0..rng.usize(1..5) {
+                spoil(&mut rng, &mut text);
+            }
+            fs::write(&path, &text).unwrap();
+            match load(Some(&path), None) {
+                Ok(_) => loaded += 1,
+                Err(err) => {
+                    refused += 1;
+                    let said = err.to_string();
+                    assert!(said.contains(&file) && said.contains(": "), "seed {seed}: {said}");
+                    assert!(!said.contains("CANARY"), "seed {seed}: {said}");
+                }
+            }
+        }
+        assert!(loaded > 0 && refused > 0, "{loaded} loaded, {refused} refused");
+    }
+
+    #[test]
+    fn errors_name_the_field_and_repeat_no_value() {
+        let (_folder, path) = folder();
+        for (from, to, words) in [
+            ("token: CANARY-TOKEN", "token: {a: CANARY}", "users[0].user.token: "),
+            ("provideClusterInfo: true", "provideClusterInfo: CANARY", "users[1].user.exec.provideClusterInfo: "),
+            ("interactiveMode: Never", "interactiveMode: CANARY", "users[1].user.exec.interactiveMode: "),
+            ("- name: u\n", "- nome: u\n", "missing field `name`"),
+            ("clusters:\n", "clusters: CANARY\nxs:\n", "clusters: "),
+            ("current-context: here", "current-context: nowhere", "current-context: "),
+            ("server: https://10.0.0.1:6443/prefix", "server: 'https://a b'", "cluster.server: "),
+            ("  context: {cluster: c,", "  context: {cluster: d,", "context.cluster: "),
+            ("certificate-authority: ca.crt", "certificate-authority: gone.crt", "cluster.certificate-authority: "),
+            ("token: CANARY-TOKEN", "token: [CANARY", "line "),
+        ] {
+            assert!(WHOLE.contains(from), "{from}");
+            fs::write(&path, WHOLE.replacen(from, to, 1)).unwrap();
+            let said = load(Some(&path), None).unwrap_err().to_string();
+            assert!(said.contains(words) && said.contains("--kubeconfig"), "{words} in {said}");
+            assert!(!said.contains("CANARY"), "{said}");
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! Exec plugins as programs of the system, asked by connections on real sockets.
+
+use std::{
+    io::Write,
+    path::PathBuf,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+use parking_lot::Mutex;
+use tempfile::TempDir;
+use tracing_subscriber::{Layer, filter::LevelFilter, layer::SubscriberExt};
+
+use super::*;
+
+const V1: &str = "client.authentication.k8s.io/v1";
+
+/// A shell script as plugin: it notes that it ran and writes what the file says.
+struct Script {
+    folder: TempDir,
+}
+
+impl Script {
+    fn new(status: &serde_json::Value) -> Self {
+        let script = Self { folder: tempfile::tempdir().unwrap() };
+        script.says(status);
+        script
+    }
+
+    fn says(&self, status: &serde_json::Value) {
+        let credential = json!({ "apiVersion": V1, "kind": "ExecCredential", "status": status });
+        std::fs::write(self.file("answer"), credential.to_string()).unwrap();
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn runs(&self) -> usize {
+        std::fs::read_to_string(self.file("runs")).unwrap_or_default().lines().count()
+    }
+
+    fn config(&self, server: &Server) -> kube::Config {
+        let line = format!("echo run >> {0}/runs; cat {0}/answer", self.folder.path().display());
+        with_plugin(server, &json!({ "command": "sh", "args": ["-c", line] }))
+    }
+}
+
+fn with_plugin(server: &Server, exec: &serde_json::Value) -> kube::Config {
+    let mut exec = exec.clone();
+    exec["apiVersion"] = V1.into();
+    exec["interactiveMode"] = "Never".into();
+    let mut config = config(server);
+    config.auth_info = serde_json::from_value(json!({ "exec": exec })).unwrap();
+    config
+}
+
+fn certificate(it: &Identity) -> serde_json::Value {
+    json!({ "clientCertificateData": it.certificate.pem(), "clientKeyData": it.key.serialize_pem() })
+}
+
+/// Tells the token and the connection of each request.
+async fn tell(connection: usize, request: Received) -> Response<Incoming> {
+    let token = request.headers().get(header::AUTHORIZATION).map_or("none", |it| it.to_str().unwrap());
+    said(format!("{token} on {connection}"))
+}
+
+#[tokio::test]
+async fn a_token_serves_all_until_its_end_and_then_another_is_asked_for_once() {
+    let server = Server::start(HTTP2, tell).await;
+    let script = Script::new(&json!({ "token": "one", "expirationTimestamp": "1970-01-01T00:01:00Z" }));
+    let manager = Manager::new(script.config(&server));
+    assert_eq!(script.runs(), 0, "nothing runs before it is needed");
+    let (api, other) = (manager.api(), manager.api());
+    let answers = tokio::join!(read(&api), read(&other), read(&api));
+    assert_eq!(answers.0.unwrap(), "Bearer one on 0");
+    assert!(answers.1.is_ok() && answers.2.is_ok());
+    assert_eq!(script.runs(), 1);
+    script.says(&json!({ "token": "two" }));
+    a_minute_later().await;
+    assert_eq!(read(&api).await.unwrap(), "Bearer two on 0", "the connection stays");
+    a_minute_later().await;
+    assert_eq!(read(&api).await.unwrap(), "Bearer two on 0");
+    assert_eq!(script.runs(), 2, "without an end it holds until it is refused");
+    let metrics = manager.metrics.encode();
+    assert!(metrics.contains("rest_client_exec_plugin_call_total{call_status=\"no_error\",code=\"0\"} 2"), "{metrics}");
+    assert!(metrics.contains("rest_client_exec_plugin_ttl_seconds inf"), "{metrics}");
+}
+
+#[tokio::test]
+async fn a_slow_plugin_is_asked_ahead_and_nobody_waits_for_it() {
+    let server = Server::start(HTTP2, tell).await;
+    let script = Script::new(&json!({ "token": "one", "expirationTimestamp": "1970-01-01T00:02:20Z" }));
+    let gate = script.file("gate");
+    std::fs::write(&gate, "").unwrap();
+    let line = format!("echo run >> {0}/runs; cat {0}/gate; cat {0}/answer", script.folder.path().display());
+    let manager = Manager::new(with_plugin(&server, &json!({ "command": "sh", "args": ["-c", line] })));
+    let api = manager.api();
+    assert_eq!(read(&api).await.unwrap(), "Bearer one on 0");
+    // From here on it hangs until somebody opens the gate.
+    std::fs::remove_file(&gate).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&gate).status().unwrap().success());
+    script.says(&json!({ "token": "two" }));
+    a_minute_later().await;
+    assert_eq!(read(&api).await.unwrap(), "Bearer one on 0");
+    assert_eq!(script.runs(), 1, "there is time");
+    a_minute_later().await;
+    for _ in 0..10 {
+        assert_eq!(read(&api).await.unwrap(), "Bearer one on 0", "nobody waits");
+    }
+    tokio::task::spawn_blocking(move || std::fs::write(gate, "")).await.unwrap().unwrap();
+    let renewed = async { while read(&api).await.unwrap() != "Bearer two on 0" {} };
+    tokio::time::timeout(60 * SECOND, renewed).await.unwrap();
+    assert_eq!(script.runs(), 2, "one run for all");
+}
+
+#[tokio::test]
+async fn a_credential_that_has_ended_when_it_comes_does_not_run_the_plugin_for_each_request() {
+    let server = Server::start(HTTP2, tell).await;
+    let script = Script::new(&json!({ "token": "old", "expirationTimestamp": "1969-12-31T00:00:00Z" }));
+    let manager = Manager::new(script.config(&server));
+    // It is shown all the same, as client-go does: the server's clock decides.
+    let api = manager.api();
+    for _ in 0..100 {
+        assert_eq!(read(&api).await.unwrap(), "Bearer old on 0");
+    }
+    assert!(script.runs() < 50, "once a second, not for each: {}", script.runs());
+    let before = script.runs();
+    a_minute_later().await;
+    read(&api).await.unwrap();
+    assert!(script.runs() > before);
+}
+
+#[tokio::test]
+async fn a_refused_token_is_asked_for_anew_and_the_request_repeated() {
+    let server = Server::start(HTTP2, |connection, request| async move {
+        let mut answer = tell(connection, request).await;
+        let text = answer.body_mut().collect().await.unwrap().to_bytes();
+        let mut answer = said(String::from_utf8(text.to_vec()).unwrap());
+        if text.starts_with(b"Bearer revoked") {
+            *answer.status_mut() = http::StatusCode::UNAUTHORIZED;
+        }
+        answer
+    })
+    .await;
+    let script = Script::new(&json!({ "token": "revoked" }));
+    let manager = Manager::new(script.config(&server));
+    let api = manager.api();
+    assert!(matches!(read(&api).await, Err(ApiError::Refused(_))), "another is no better right after the first");
+    assert_eq!(script.runs(), 1);
+    script.says(&json!({ "token": "good" }));
+    a_minute_later().await;
+    assert_eq!(read(&api).await.unwrap(), "Bearer good on 0");
+    assert_eq!(script.runs(), 2);
+}
+
+#[tokio::test]
+async fn another_certificate_retires_the_connections_of_the_old_one() {
+    let server = Server::start(Options { clients: true, ..HTTP2 }, |connection, _| async move {
+        let mut answer = said(connection.to_string());
+        if connection == 0 {
+            *answer.status_mut() = http::StatusCode::UNAUTHORIZED;
+        }
+        answer
+    })
+    .await;
+    let (old, new) = (server.authority.issue("old"), server.authority.issue("new"));
+    let script = Script::new(&certificate(&old));
+    let manager = Manager::new(script.config(&server));
+    let api = manager.api();
+    assert!(matches!(read(&api).await, Err(ApiError::Refused(_))), "asked a moment ago");
+    script.says(&certificate(&new));
+    a_minute_later().await;
+    assert_eq!(read(&api).await.unwrap(), "1", "the refusal makes us ask, and the request goes again");
+    let shown = [old, new].map(|it| Some(it.certificate.der().to_vec()));
+    assert_eq!(server.certificates(), shown);
+    let metrics = manager.metrics.encode();
+    assert!(metrics.contains("rest_client_exec_plugin_certificate_rotation_age_count 1"), "{metrics}");
+    assert!(!metrics.contains("rest_client_exec_plugin_ttl_seconds inf"), "{metrics}");
+}
+
+#[tokio::test]
+async fn a_plugin_gets_its_environment_and_the_question() {
+    let server = Server::start(HTTP2, tell).await;
+    let line = r#"printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"%s-%s"}}' "$WHO" "$(printf %s "$KUBERNETES_EXEC_INFO" | wc -c | tr -d ' ')""#;
+    let exec = json!({ "command": "sh", "args": ["-c", line], "env": [{ "name": "WHO", "value": "me" }] });
+    let manager = Manager::new(with_plugin(&server, &exec));
+    let length =
+        r#"{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","spec":{"interactive":false}}"#
+            .len();
+    assert_eq!(read(&manager.api()).await.unwrap(), format!("Bearer me-{length} on 0"));
+}
+
+#[tokio::test]
+async fn failures_name_the_command_and_are_counted() {
+    let server = Server::start(HTTP2, tell).await;
+    for (exec, words, series) in [
+        (
+            json!({ "command": "/no/such/plugin", "installHint": "get it there" }),
+            ["/no/such/plugin", "cannot be started", "get it there"],
+            "call_status=\"plugin_not_found_error\",code=\"1\"} 1",
+        ),
+        (
+            json!({ "command": "sh", "args": ["-c", "exit 3"] }),
+            ["exec plugin \"sh\"", "exit status: 3", ""],
+            "call_status=\"plugin_execution_error\",code=\"3\"} 1",
+        ),
+        (
+            json!({ "command": "echo", "args": ["CANARY"] }),
+            ["exec plugin \"echo\"", "ExecCredential", ""],
+            "call_status=\"no_error\",code=\"0\"} 1",
+        ),
+    ] {
+        let manager = Manager::new(with_plugin(&server, &exec));
+        let (api, other) = (manager.api(), manager.api());
+        let (one, two) = tokio::join!(read(&api), read(&other));
+        assert!(matches!(one, Err(ApiError::NotSent(NotSent::Unidentified(_)))), "{one:?}");
+        let text = two.unwrap_err().to_string();
+        for word in words {
+            assert!(text.contains(word), "{word} in {text}");
+        }
+        assert!(!text.contains("CANARY"), "{text}");
+        let metrics = manager.metrics.encode();
+        assert!(metrics.contains(series), "{series} in {metrics}");
+    }
+}
+
+/// Everything that is logged, at any level and by anybody.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn no_verbosity_shows_a_credential() {
+    let log = Log::default();
+    let writer = log.clone();
+    let lines = tracing_subscriber::fmt::layer().with_writer(move || writer.clone()).with_ansi(false);
+    let _guard =
+        tracing::subscriber::set_default(tracing_subscriber::registry().with(lines.with_filter(LevelFilter::TRACE)));
+    static REQUESTS: AtomicUsize = AtomicUsize::new(0);
+    let server = Server::start(Options { clients: true, ..HTTP2 }, |connection, _| async move {
+        let mut answer = said(connection.to_string());
+        if REQUESTS.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) {
+            *answer.status_mut() = http::StatusCode::UNAUTHORIZED;
+        }
+        answer
+    })
+    .await;
+    let identity = server.authority.issue("me");
+    let mut status = certificate(&identity);
+    status["token"] = "CANARY-TOKEN".into();
+    status["expirationTimestamp"] = "1970-01-01T00:02:00Z".into();
+    let script = Script::new(&status);
+    let manager = Manager::new(script.config(&server));
+    let api = manager.api();
+    for _ in 0..3 {
+        let _ = read(&api).await;
+        a_minute_later().await;
+    }
+    std::fs::write(script.file("answer"), "status: CANARY-TOKEN").unwrap();
+    let _ = read(&api).await;
+    let text = String::from_utf8_lossy(&log.0.lock()).into_owned();
+    assert!(text.contains("exec plugin") && text.len() > 10_000, "much is logged: {}", text.len());
+    assert!(!text.contains("CANARY"), "{}", text.lines().find(|it| it.contains("CANARY")).unwrap());
+    let key = identity.key.serialize_pem();
+    let secret = key.lines().nth(1).unwrap();
+    assert!(!text.contains(secret) && !text.contains("PRIVATE KEY"));
+}
