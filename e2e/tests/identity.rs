@@ -17,6 +17,8 @@ use e2e::{
 use serde_json::json;
 
 const SOON: Duration = Duration::from_secs(60);
+/// What is true of a namespace that stays because something in it is held.
+const STAYS: [&str; 2] = ["NamespaceContentRemaining", "NamespaceFinalizersRemaining"];
 const ACCOUNT: &str = "system:serviceaccount:kube-system:namespace-controller";
 const ACCOUNTS: &str = "/api/v1/namespaces/kube-system/serviceaccounts";
 
@@ -225,7 +227,7 @@ async fn held(admin: &Rest, name: &str) -> BTreeSet<String> {
     namespaces::create(admin, name).await.unwrap();
     admin.create_all(vec![objects::held_by("a/b", objects::config_map(name, "c"))]).await.unwrap();
     namespaces::delete(admin, name).await.unwrap();
-    let stays = namespaces::until_true(admin, name, &["NamespaceFinalizersRemaining"], SOON).await.unwrap();
+    let stays = namespaces::until_true(admin, name, &STAYS, SOON).await.unwrap();
     let fields = stays["metadata"]["managedFields"].as_array().unwrap();
     let status = fields.iter().filter(|it| it["subresource"] == "status");
     status.map(|it| it["manager"].as_str().unwrap().to_owned()).collect()

@@ -1,14 +1,14 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use clock::{Clock, Instant};
-use kube::client::ConfigExt;
+use kube::{client::ConfigExt, config::AuthInfo};
 use parking_lot::Mutex;
 use rustls::{
     ClientConfig,
     client::{ResolvesClientCert, Resumption},
 };
 
-use super::Unreachable;
+use super::{Unreachable, certificate};
 use crate::{ConfigError, error::chain, exec::Plugin};
 
 /// Certificates are renewed in place, by kubeadm or a mounted secret.
@@ -122,8 +122,16 @@ fn read(files: &[PathBuf]) -> Vec<Option<Vec<u8>>> {
     files.iter().map(|it| std::fs::read(it).ok()).collect()
 }
 
-fn build(config: &kube::Config) -> kube::Result<Arc<ClientConfig>> {
-    let mut built = config.rustls_client_config()?;
+pub(super) fn build(config: &kube::Config) -> kube::Result<Arc<ClientConfig>> {
+    let mut built = config.rustls_client_config().or_else(|err| {
+        // Perhaps rustls only could not read the certificate.
+        let Some(certificate) = certificate::of(&config.auth_info) else { return Err(err) };
+        let mut nobody = config.clone();
+        nobody.auth_info = AuthInfo::default();
+        let mut built = nobody.rustls_client_config()?;
+        built.client_auth_cert_resolver = certificate;
+        Ok(built)
+    })?;
     built.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(built))
 }

@@ -9,6 +9,7 @@
 //! `http1`, `guard`.
 
 mod body;
+mod certificate;
 mod connect;
 mod credentials;
 mod guard;
