@@ -7,7 +7,7 @@ use http_body_util::BodyExt;
 use kube::{
     Client, Config,
     client::Body,
-    config::{KubeConfigOptions, Kubeconfig},
+    config::{AuthInfo, KubeConfigOptions, Kubeconfig},
 };
 use serde_json::{Value, json};
 
@@ -43,8 +43,16 @@ impl Rest {
     /// # Errors
     /// If the file cannot be used.
     pub async fn from_kubeconfig(path: &Path) -> anyhow::Result<Self> {
-        let kubeconfig = Kubeconfig::read_from(path).with_context(|| path.display().to_string())?;
-        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        Self::from_config(config(path).await?)
+    }
+
+    /// Speaks to the same server and shows no credentials.
+    ///
+    /// # Errors
+    /// If the file cannot be used.
+    pub async fn anonymous(path: &Path) -> anyhow::Result<Self> {
+        let mut config = config(path).await?;
+        config.auth_info = AuthInfo::default();
         Self::from_config(config)
     }
 
@@ -205,6 +213,11 @@ impl Rest {
         let answer = self.send(method.clone(), path, body).await?;
         success(&method, path, answer)
     }
+}
+
+async fn config(path: &Path) -> anyhow::Result<Config> {
+    let kubeconfig = Kubeconfig::read_from(path).with_context(|| path.display().to_string())?;
+    Ok(Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?)
 }
 
 fn success(method: &Method, path: &str, answer: Answer) -> anyhow::Result<Value> {

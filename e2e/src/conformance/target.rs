@@ -8,12 +8,12 @@ use futures::{
     future::{BoxFuture, LocalBoxFuture},
     stream::BoxStream,
 };
-use http::{Request, Response};
+use http::{Request, Response, header::AUTHORIZATION};
 use http_body_util::BodyExt;
 use kube::client::Body;
 use tokio::sync::Mutex;
 
-use crate::{ControlPlane, Rest};
+use crate::{ControlPlane, Identity, Rest};
 
 /// A body as it comes.
 pub type Chunks = BoxStream<'static, anyhow::Result<Bytes>>;
@@ -47,6 +47,8 @@ pub struct Pace {
 /// A kube-apiserver.
 pub struct RealServer {
     rest: Rest,
+    /// For requests that show a token of their own: beside a certificate nobody would look at it.
+    nobody: Rest,
     /// Where its history can be compacted.
     plane: Option<Mutex<ControlPlane>>,
 }
@@ -57,7 +59,8 @@ impl RealServer {
     /// # Errors
     /// If the kubeconfig cannot be used.
     pub async fn running(kubeconfig: &Path) -> anyhow::Result<Self> {
-        Ok(Self { rest: Rest::from_kubeconfig(kubeconfig).await?, plane: None })
+        let (rest, nobody) = (Rest::from_kubeconfig(kubeconfig).await?, Rest::anonymous(kubeconfig).await?);
+        Ok(Self { rest, nobody, plane: None })
     }
 
     /// One of our own, which ends with this value.
@@ -65,14 +68,17 @@ impl RealServer {
     /// # Errors
     /// If its kubeconfig cannot be used.
     pub async fn of(plane: ControlPlane) -> anyhow::Result<Self> {
-        Ok(Self { rest: plane.admin().await?, plane: Some(Mutex::new(plane)) })
+        let running = Self::running(&plane.kubeconfig(Identity::Admin)?).await?;
+        Ok(Self { plane: Some(Mutex::new(plane)), ..running })
     }
 }
 
 impl Target for RealServer {
     fn send(&self, request: Request<Bytes>) -> BoxFuture<'_, anyhow::Result<Response<Chunks>>> {
         Box::pin(async move {
-            let answer = self.rest.client().send(request.map(|it| Body::from(it.to_vec()))).await?;
+            let shows_token = request.headers().contains_key(AUTHORIZATION);
+            let rest = if shows_token { &self.nobody } else { &self.rest };
+            let answer = rest.client().send(request.map(|it| Body::from(it.to_vec()))).await?;
             Ok(answer.map(|body| body.into_data_stream().map_err(anyhow::Error::from).boxed()))
         })
     }
