@@ -1,6 +1,6 @@
 //! From a command line to an exit code.
 
-use std::{process::ExitCode, time::Duration};
+use std::{io::Write, process::ExitCode, time::Duration};
 
 use client::{Connection, Plugins, PoolOptions, Term};
 use clock::Clock;
@@ -24,8 +24,7 @@ const UNELECTED_WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
     let config = match flags::parse(args) {
         Asked::Print(text) => {
-            say(&text);
-            return ExitCode::SUCCESS;
+            return if say(&text) { ExitCode::SUCCESS } else { ExitCode::FAILURE };
         }
         Asked::Run(typed) => Config::new(typed),
     };
@@ -94,8 +93,7 @@ async fn look_around(config: Config, log: klog::Handle) -> ExitCode {
         }
     };
     let report = manager::preflight(config, deps).await;
-    say(&report.text());
-    if report.is_fine() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if say(&report.text()) && report.is_fine() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 async fn run(config: Config, log: klog::Handle) -> Exit {
@@ -187,12 +185,18 @@ fn second_signal(stop: CancellationToken) -> std::io::Result<impl Future<Output 
     })
 }
 
-#[expect(clippy::print_stdout, reason = "asked for on the command line")]
-fn say(text: &str) {
-    print!("{text}");
+/// Writes what was asked for on the command line. False when that failed, which is told where there is somebody to tell.
+fn say(text: &str) -> bool {
+    let mut stdout = std::io::stdout().lock();
+    let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    if let Err(err) = &written {
+        complain(&format!("cannot write to standard output: {err}"));
+    }
+    written.is_ok()
 }
 
-#[expect(clippy::print_stderr, reason = "there is no log yet")]
+/// There is no log yet.
 fn complain(text: &str) {
-    eprintln!("Error: {text}");
+    // Nobody is left to tell that it failed.
+    let _ = writeln!(std::io::stderr().lock(), "Error: {text}");
 }

@@ -164,9 +164,9 @@ impl Clients {
     /// The identities that controllers may have. Their tokens are asked for in our own name, in tasks of `spawner`.
     #[must_use]
     pub fn accounts(&self, limits: Limits, spawner: Spawner) -> Accounts {
-        let Environment { clock, metrics, stop, .. } = &self.environment;
+        let Environment { clock, metrics, .. } = &self.environment;
         let api = self.unfenced(ACCOUNTS, limits);
-        Accounts::new(api, clock.clone(), spawner, stop.clone(), metrics)
+        Accounts::new(api, clock.clone(), spawner, metrics)
     }
 
     fn fenced(&self, name: &str, limits: Limits, common: &Common, [reads, writes]: [&Transport; 2]) -> Api {

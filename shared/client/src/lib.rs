@@ -12,6 +12,7 @@
 
 mod accounts;
 mod api_client;
+mod certificate;
 mod clients;
 mod config;
 mod error;
@@ -25,6 +26,7 @@ mod watch;
 
 pub use accounts::{Account, Accounts};
 pub use api_client::{Api, DeleteOptions, ListOptions, Patch, Propagation, Written};
+pub use certificate::certified;
 pub use clients::{Clients, Connection, Environment, Limits, Pools};
 pub use config::{ConfigError, load, redacted};
 pub use error::{ApiError, NotSent};

@@ -15,8 +15,7 @@ use http::HeaderValue;
 use metrics::{IntCounterVec, Metrics};
 use parking_lot::Mutex;
 use tasks::Spawner;
-use tokio::sync::{Notify, futures::Notified};
-use tokio_util::sync::CancellationToken;
+use tokio::sync::Notify;
 
 use self::{
     request::Issued,
@@ -36,8 +35,6 @@ struct Inner {
     api: Api,
     clock: Clock,
     spawner: Spawner,
-    /// Ends waits for a token: nothing was sent.
-    stop: CancellationToken,
     requests: IntCounterVec,
     accounts: Mutex<BTreeMap<Box<str>, Account>>,
 }
@@ -49,7 +46,6 @@ pub struct Account(Arc<Identity>);
 struct Identity {
     name: Box<str>,
     clock: Clock,
-    stop: CancellationToken,
     schedule: Mutex<Schedule<HeaderValue>>,
     /// Wakes the keeper: a token was refused.
     wanted: Notify,
@@ -60,13 +56,13 @@ struct Identity {
 impl Accounts {
     /// Accounts whose tokens are asked for through `api`, which the term does not guard: a standby has its tokens ready.
     #[must_use]
-    pub(crate) fn new(api: Api, clock: Clock, spawner: Spawner, stop: CancellationToken, metrics: &Metrics) -> Self {
+    pub(crate) fn new(api: Api, clock: Clock, spawner: Spawner, metrics: &Metrics) -> Self {
         let requests = metrics.counters(
             "mini_kcm_service_account_token_requests_total",
             "Tokens asked for as a controller's own identity, by result: issued or failed.",
             &["account", "result"],
         );
-        Self(Arc::new(Inner { api, clock, spawner, stop, requests, accounts: Mutex::default() }))
+        Self(Arc::new(Inner { api, clock, spawner, requests, accounts: Mutex::default() }))
     }
 
     /// The account of this name in kube-system. Its token is asked for from now on.
@@ -79,7 +75,6 @@ impl Accounts {
         let account = Account(Arc::new(Identity {
             name: name.into(),
             clock: self.0.clock.clone(),
-            stop: self.0.stop.clone(),
             schedule: Mutex::new(Schedule::new(self.0.clock.now())),
             wanted: Notify::new(),
             tried: Notify::new(),
@@ -161,15 +156,6 @@ impl Identity {
         let held = self.schedule.lock().usable(self.clock.now())?;
         Some(Shown { value: Some(held.token), serial: held.serial })
     }
-
-    /// Waits for the end of a try; an error when the manager stops.
-    async fn end_of(&self, tried: Notified<'_>) -> Result<(), ApiError> {
-        tokio::select! {
-            biased;
-            () = self.stop.cancelled() => Err(ApiError::NotSent(NotSent::Stopping)),
-            () = tried => Ok(()),
-        }
-    }
 }
 
 impl Tokens for Identity {
@@ -185,7 +171,7 @@ impl Tokens for Identity {
                     let text = format!("no token of ServiceAccount {}/{}: {why}", request::NAMESPACE, self.name);
                     return Err(ApiError::NotSent(NotSent::Unidentified(text)));
                 }
-                self.end_of(tried).await?;
+                tried.await;
             }
         })
     }
@@ -200,7 +186,8 @@ impl Tokens for Identity {
                 Refused::Renew => {
                     tracing::info!(account = %self.name, "the token was refused: asking for another");
                     self.wanted.notify_one();
-                    self.end_of(tried).await.is_ok() && self.usable().is_some_and(|it| it.serial != serial)
+                    tried.await;
+                    self.usable().is_some_and(|it| it.serial != serial)
                 }
             }
         })

@@ -14,6 +14,9 @@ const STEPS: u32 = 4;
 const LONG_PAUSE: Duration = Duration::from_secs(10);
 /// A token younger than this that is refused is not helped by another one.
 const FRESH: Duration = Duration::from_secs(10);
+/// So long the successor of a refused token is not held responsible: whoever refuses both means something else, such as
+/// another server behind the API server.
+const PROVEN: Duration = Duration::from_mins(1);
 
 /// When an account's token is asked for, and which one is used meanwhile.
 pub(super) struct Schedule<T> {
@@ -23,6 +26,10 @@ pub(super) struct Schedule<T> {
     /// What the last try said, if it failed.
     failed: Option<String>,
     next: Instant,
+    /// A refusal had the next token asked for.
+    refused: bool,
+    /// The token that is held came for one that was refused.
+    successor: bool,
 }
 
 /// A token and its life.
@@ -48,7 +55,7 @@ pub(super) enum Refused {
 
 impl<T: Clone> Schedule<T> {
     pub(super) fn new(now: Instant) -> Self {
-        Self { held: None, failures: 0, failed: None, next: now }
+        Self { held: None, failures: 0, failed: None, next: now, refused: false, successor: false }
     }
 
     /// When the next token is to be asked for.
@@ -64,6 +71,7 @@ impl<T: Clone> Schedule<T> {
         self.next = asked + life * (100 - LEEWAY) / 100;
         self.failures = 0;
         self.failed = None;
+        self.successor = std::mem::take(&mut self.refused);
     }
 
     /// No token came. The old one is used on, until its end.
@@ -91,13 +99,15 @@ impl<T: Clone> Schedule<T> {
 
     /// The server does not know the token of this number any more: its account was made anew, or its key was changed.
     pub(super) fn refused(&mut self, serial: u64, now: Instant) -> Refused {
+        let young = if self.successor { PROVEN } else { FRESH };
         match self.usable(now) {
             Some(newer) if newer.serial != serial => Refused::Newer,
-            Some(young) if now.saturating_duration_since(young.since) < FRESH => Refused::Stands,
+            Some(held) if now.saturating_duration_since(held.since) < young => Refused::Stands,
             // It is being asked for, and not faster for being refused once more.
             _ if self.is_failing() => Refused::Stands,
             _ => {
                 self.next = now;
+                self.refused = true;
                 Refused::Renew
             }
         }
@@ -183,5 +193,22 @@ mod tests {
         assert_eq!(of(1, secs(9), false), (Refused::Stands, false), "a fresh one is not helped by another");
         assert_eq!(of(1, secs(60), true), (Refused::Stands, false), "it is being asked for already");
         assert_eq!(of(1, HOUR, false), (Refused::Renew, true), "it has ended");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_refuses_the_successor_too_means_something_else() {
+        let now = Clock::system().now();
+        let mut schedule = Schedule::new(now);
+        schedule.issued("a", HOUR, now);
+        let mut asked = Vec::new();
+        for second in 0..300 {
+            let now = now + secs(second);
+            let serial = schedule.usable(now).unwrap().serial;
+            if schedule.refused(serial, now) == Refused::Renew {
+                asked.push(second);
+                schedule.issued("b", HOUR, now);
+            }
+        }
+        assert_eq!(asked, [10, 70, 130, 190, 250]);
     }
 }

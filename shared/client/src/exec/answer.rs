@@ -7,6 +7,7 @@ use rustls::{
 use serde::Deserialize;
 
 use super::validity::Validity;
+use crate::certificate;
 
 /// What a plugin says we are. Shows nothing of it.
 pub(super) struct Credential {
@@ -67,7 +68,7 @@ pub(super) fn read(version: &str, written: &[u8]) -> Result<Credential, String> 
     let token = filled(status.token).map(|it| bearer(&it)).transpose()?;
     let certificate = match (filled(status.client_certificate_data), filled(status.client_key_data)) {
         (None, None) => None,
-        (Some(certificate), Some(key)) => Some(self::certificate(&certificate, &key)?),
+        (Some(certificate), Some(key)) => Some(pair_of(&certificate, &key)?),
         (Some(_), None) => return Err("has status.clientCertificateData without clientKeyData".to_owned()),
         (None, Some(_)) => return Err("has status.clientKeyData without clientCertificateData".to_owned()),
     };
@@ -86,7 +87,7 @@ fn bearer(token: &str) -> Result<HeaderValue, String> {
     Ok(value)
 }
 
-fn certificate(chain: &str, key: &str) -> Result<Certificate, String> {
+fn pair_of(chain: &str, key: &str) -> Result<Certificate, String> {
     let wrong = |what: &str| format!("has a status.{what} that is not PEM of what it should be");
     let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(chain.as_bytes())
         .collect::<Result<_, _>>()
@@ -94,7 +95,7 @@ fn certificate(chain: &str, key: &str) -> Result<Certificate, String> {
     let first = chain.first().ok_or_else(|| wrong("clientCertificateData"))?;
     let validity = Validity::of(first).ok_or_else(|| wrong("clientCertificateData"))?;
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|_| wrong("clientKeyData"))?;
-    let key = CertifiedKey::from_der(chain, key, &rustls::crypto::ring::default_provider())
+    let key = certificate::certified(chain, key, &rustls::crypto::ring::default_provider())
         .map_err(|err| format!("has a certificate and key that cannot be used together: {err}"))?;
     Ok(Certificate { key, validity })
 }
@@ -115,6 +116,14 @@ mod tests {
         let key = rcgen::KeyPair::generate().unwrap();
         let certificate = rcgen::CertificateParams::new(Vec::<String>::new()).unwrap().self_signed(&key).unwrap();
         (certificate.pem(), key.serialize_pem())
+    }
+
+    #[test]
+    fn a_certificate_of_version_1_will_do() {
+        let answer = answer(&json!({
+            "clientCertificateData": certificate::tests::CERTIFICATE, "clientKeyData": certificate::tests::KEY,
+        }));
+        assert!(read(V1, answer.as_bytes()).is_ok_and(|it| it.certificate.is_some()));
     }
 
     #[test]

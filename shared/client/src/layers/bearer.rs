@@ -1,12 +1,13 @@
 use std::{sync::Arc, time::Duration};
 
 use clock::{Clock, Instant};
-use futures::future::BoxFuture;
+use futures::{FutureExt, future::BoxFuture};
 use http::{HeaderValue, Method, Request, StatusCode, header};
+use tokio_util::sync::CancellationToken;
 use tower::{ServiceExt, util::BoxCloneSyncService};
 
 use super::{deadline::Deadline, identity::Authorize};
-use crate::{ApiError, Body, BoxError, Transport};
+use crate::{ApiError, Body, BoxError, NotSent, Transport};
 
 /// Who we are: a token as a header, or something beside it.
 #[derive(Debug, Clone)]
@@ -26,6 +27,21 @@ pub(crate) trait Tokens: Send + Sync + 'static {
     fn refused(&self, serial: u64) -> BoxFuture<'_, bool>;
 }
 
+/// Travels with a request: the manager stops. Who waits for a token then has sent nothing, and waits no longer.
+#[derive(Clone)]
+pub(super) struct Stop(pub(super) CancellationToken);
+
+impl Stop {
+    async fn or<T>(&self, waits: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            // What is at hand needs no wait: a manager that stops still writes what it has begun.
+            it = waits => Some(it),
+            () = self.0.cancelled() => None,
+        }
+    }
+}
+
 /// Travels with a 401: which token was refused, and until when its request must have an answer.
 #[derive(Clone)]
 pub(super) struct Refusal {
@@ -41,7 +57,7 @@ pub(crate) fn bearer(tokens: Arc<dyn Tokens>) -> Authorize {
         BoxCloneSyncService::new(tower::service_fn(move |mut request: Request<Body>| {
             let (tokens, inner): (_, Transport) = (tokens.clone(), inner.clone());
             async move {
-                let Shown { value, serial } = tokens.token().await.map_err(BoxError::from)?;
+                let Shown { value, serial } = shown(&*tokens, request.extensions().get::<Stop>()).await?;
                 if let Some(value) = value {
                     request.headers_mut().insert(header::AUTHORIZATION, value);
                 }
@@ -58,14 +74,27 @@ pub(crate) fn bearer(tokens: Arc<dyn Tokens>) -> Authorize {
     })
 }
 
+async fn shown(tokens: &dyn Tokens, stop: Option<&Stop>) -> Result<Shown, ApiError> {
+    match stop {
+        None => tokens.token().await,
+        Some(stop) => stop.or(tokens.token()).await.unwrap_or(Err(ApiError::NotSent(NotSent::Stopping))),
+    }
+}
+
 impl Refusal {
     /// Waits for another token, as long as the request has time. Returns the time that it has left then; `None` where
     /// the refusal stands.
-    pub(super) async fn renewed(self, clock: &Clock) -> Option<Duration> {
+    pub(super) async fn renewed(self, clock: &Clock, stop: &Stop) -> Option<Duration> {
         let Self { tokens, serial, until } = self;
-        let another = tokio::time::timeout_at(until, tokens.refused(serial)).await;
+        let another = stop.or(tokio::time::timeout_at(until, tokens.refused(serial))).await;
         let rest = until.saturating_duration_since(clock.now());
-        (another == Ok(true) && !rest.is_zero()).then_some(rest)
+        (another == Some(Ok(true)) && !rest.is_zero()).then_some(rest)
+    }
+
+    /// Has another token asked for, for those who come next.
+    pub(super) fn told(self) {
+        // The first poll begins it; whoever else needs one drives it on.
+        let _ = self.tokens.refused(self.serial).now_or_never();
     }
 }
 

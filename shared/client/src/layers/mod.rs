@@ -23,7 +23,7 @@ use http_body::Body as _;
 use tokio_util::sync::CancellationToken;
 use tower::{ServiceExt, util::BoxCloneSyncService};
 
-use self::bearer::Refusal;
+use self::bearer::{Refusal, Stop};
 use crate::{ApiError, Body, Incoming, NotSent, Stack, Term, Transport, api_client, error::chain};
 
 pub(crate) use self::{
@@ -126,18 +126,20 @@ impl Layers {
     async fn identified(&self, mut request: Request<Body>) -> Result<Response<Incoming>, ApiError> {
         let mut answer = self.attempt(request.clone()).await?;
         let Some(refusal) = answer.extensions_mut().remove::<Refusal>() else { return Ok(answer) };
-        let Some(rest) = refusal.renewed(&self.0.clock).await else { return Ok(answer) };
         if !bearer::may_repeat(request.method(), request.uri().path()) {
+            refusal.told();
             return Ok(answer);
         }
+        let stop = Stop(self.0.stop.clone());
+        let Some(rest) = refusal.renewed(&self.0.clock, &stop).await else { return Ok(answer) };
         retry::discard(answer).await;
-        // Both together take no longer than one may.
+        // Both together take no longer than one may, beside waits for the budget.
         request.extensions_mut().insert(Within(rest));
         self.attempt(request).await
     }
 
     async fn attempt(&self, mut request: Request<Body>) -> Result<Response<Incoming>, ApiError> {
-        let Inner { clock, observed, warnings, user_agent, patience, authorized, .. } = &*self.0;
+        let Inner { clock, stop, observed, warnings, user_agent, patience, authorized, .. } = &*self.0;
         if request.extensions().get::<Free>().is_none() {
             self.token(request.method(), request.uri()).await?;
         }
@@ -148,6 +150,7 @@ impl Layers {
         let limit = request.extensions().get::<Within>().map_or(patience.for_head(), |it| it.0);
         let at = begun + limit;
         request.extensions_mut().insert(Deadline { at, limit });
+        request.extensions_mut().insert(Stop(stop.clone()));
         let answer = match deadline::head(at, authorized.clone().oneshot(request)).await {
             Some(answer) => answer.map_err(unboxed),
             None => Err(ApiError::unknown(format!("no answer within {:?}", clock.now() - begun))),

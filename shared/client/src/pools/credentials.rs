@@ -8,8 +8,8 @@ use rustls::{
     client::{ResolvesClientCert, Resumption},
 };
 
-use super::{Unreachable, certificate};
-use crate::{ConfigError, error::chain, exec::Plugin};
+use super::Unreachable;
+use crate::{ConfigError, certificate, error::chain, exec::Plugin};
 
 /// Certificates are renewed in place, by kubeadm or a mounted secret.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
@@ -122,7 +122,7 @@ fn read(files: &[PathBuf]) -> Vec<Option<Vec<u8>>> {
     files.iter().map(|it| std::fs::read(it).ok()).collect()
 }
 
-pub(super) fn build(config: &kube::Config) -> kube::Result<Arc<ClientConfig>> {
+pub(crate) fn build(config: &kube::Config) -> kube::Result<Arc<ClientConfig>> {
     let mut built = config.rustls_client_config().or_else(|err| {
         // Perhaps rustls only could not read the certificate.
         let Some(certificate) = certificate::of(&config.auth_info) else { return Err(err) };

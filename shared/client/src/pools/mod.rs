@@ -9,9 +9,8 @@
 //! `http1`, `guard`.
 
 mod body;
-mod certificate;
 mod connect;
-mod credentials;
+pub(crate) mod credentials;
 mod guard;
 mod http1;
 mod http2;

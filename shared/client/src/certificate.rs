@@ -1,23 +1,28 @@
+//! Certificates that are shown to a server, of any version of X.509.
+//!
+//! rustls wants to read one first, and reads none of version 1, such as `openssl x509 -req` makes and Go's managers and
+//! servers take. Whether it is any good is the server's business.
+
 use std::{path::Path, sync::Arc};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use kube::config::AuthInfo;
 use rustls::{
     client::ResolvesClientCert,
+    crypto::{CryptoProvider, ring},
     sign::{CertifiedKey, SingleCertAndKey},
 };
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use secrecy::ExposeSecret;
 use x509_parser::{certificate::X509Certificate, prelude::FromDer};
 
-/// The certificate and key of a kubeconfig's user, as they are shown to a server; `None` if they do not belong together.
-///
-/// rustls wants to read the certificate first, and reads none of X.509 version 1, such as `openssl x509 -req` makes and
-/// Go's managers and servers take. Whether it is any good is the server's business.
-pub(super) fn of(who: &AuthInfo) -> Option<Arc<dyn ResolvesClientCert>> {
+/// The certificate and key of a kubeconfig's user; `None` without them, or if they do not belong together.
+pub(crate) fn of(who: &AuthInfo) -> Option<Arc<dyn ResolvesClientCert>> {
     let chain = content(who.client_certificate_data.as_deref(), who.client_certificate.as_deref())?;
     let key = content(who.client_key_data.as_ref().map(ExposeSecret::expose_secret), who.client_key.as_deref())?;
-    Some(Arc::new(SingleCertAndKey::from(certified(&chain, &key)?)))
+    let chain = CertificateDer::pem_slice_iter(&chain).collect::<Result<_, _>>().ok()?;
+    let key = certified(chain, PrivateKeyDer::from_pem_slice(&key).ok()?, &ring::default_provider()).ok()?;
+    Some(Arc::new(SingleCertAndKey::from(key)))
 }
 
 /// Data go before a file, as in every kubeconfig.
@@ -28,21 +33,32 @@ fn content(data: Option<&str>, file: Option<&str>) -> Option<Vec<u8>> {
     }
 }
 
-fn certified(chain: &[u8], key: &[u8]) -> Option<CertifiedKey> {
-    let chain = CertificateDer::pem_slice_iter(chain).collect::<Result<Vec<_>, _>>().ok()?;
-    let key = PrivateKeyDer::from_pem_slice(key).ok()?;
-    let key = rustls::crypto::ring::default_provider().key_provider.load_private_key(key).ok()?;
-    let (_, first) = X509Certificate::from_der(chain.first()?).ok()?;
-    let fits = key.public_key().is_none_or(|it| it.as_ref() == first.public_key().raw);
-    fits.then(|| CertifiedKey::new(chain.clone(), key))
+/// A chain and the key of its first certificate.
+///
+/// # Errors
+/// What is wrong with them.
+pub fn certified(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    provider: &CryptoProvider,
+) -> Result<CertifiedKey, String> {
+    let key =
+        provider.key_provider.load_private_key(key).map_err(|err| format!("the private key cannot be used: {err}"))?;
+    let first = chain.first().ok_or("there is no certificate")?;
+    let (_, first) =
+        X509Certificate::from_der(first).map_err(|err| format!("the certificate cannot be read: {err}"))?;
+    if key.public_key().is_some_and(|it| it.as_ref() != first.public_key().raw) {
+        return Err("the certificate is not that of the private key".to_owned());
+    }
+    Ok(CertifiedKey::new(chain, key))
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    /// Of version 1: `openssl req -new …`, `openssl x509 -req …`.
-    const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----\n\
+    /// Of version 1, by `openssl req -new …`, `openssl x509 -req …`.
+    pub(crate) const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----\n\
         MIIBGDCBvwIUGRW+kejsMdZwN/O2GWufWLAeqMowCgYIKoZIzj0EAwIwDjEMMAoG\n\
         A1UEAwwDb2xkMCAXDTI2MTEyMjAzNTU0NFoYDzIxMjYxMDI5MDM1NTQ0WjAOMQww\n\
         CgYDVQQDDANvbGQwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNCAATaNLP6B5/qQkSU\n\
@@ -50,7 +66,7 @@ mod tests {
         l4ksbTfYMAoGCCqGSM49BAMCA0gAMEUCIQCxRLtReI1FusUoO6PoxMHbegKlOpni\n\
         7UcYxRv1hCeYJwIgW30u/SXszYK3yAyOR1mtzCwTXQp7+MW51l35tKzdemc=\n\
         -----END CERTIFICATE-----";
-    const KEY: &str = "-----BEGIN PRIVATE KEY-----\n\
+    pub(crate) const KEY: &str = "-----BEGIN PRIVATE KEY-----\n\
         MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgCOOB9wi3uD5bl2tE\n\
         PgEyQ+Qt2nal6Jr6gulqDM3ZhlWhRANCAATaNLP6B5/qQkSU2Exhj8LKhdIwngxc\n\
         TDIZl1/4uGGK56ZQEbv/4eul23U5rOEGND6Hndvk23YS69iOl4ksbTfY\n\
@@ -82,7 +98,7 @@ mod tests {
             let mut config = kube::Config::new("https://127.0.0.1:1".parse().unwrap());
             config.root_cert = Some(Vec::new());
             config.auth_info = who;
-            assert!(super::super::credentials::build(&config).unwrap().client_auth_cert_resolver.has_certs());
+            assert!(crate::pools::credentials::build(&config).unwrap().client_auth_cert_resolver.has_certs());
         }
     }
 
