@@ -356,7 +356,7 @@ async fn review(api: &Api, wanted: Wanted, report: &mut Report) {
     let asked = api.ask(path, &question).await;
     let access = asked.map_or_else(|err| Access::Unknown(err.to_string()), |it| rights::access(&it));
     let who = match &wanted.who {
-        Who::Account(name) => format!("system:serviceaccount:kube-system:{name}"),
+        Who::Account(name) => client::account_user(name),
         other => report.users.get(other).cloned().unwrap_or_default(),
     };
     let (what, purpose) = (wanted.text(), &wanted.purpose);

@@ -3,6 +3,8 @@ use std::{
     fmt::Write as _,
 };
 
+use client::ACCOUNT_NAMESPACE;
+
 use super::rights::{Wanted, Who};
 
 /// The verbs for each group, resource and object.
@@ -62,7 +64,7 @@ fn binding(text: &mut String, name: &str, namespace: &str, subject: &str) {
 fn subject(who: &Who, users: &BTreeMap<Who, String>) -> String {
     let user = users.get(who).map(String::as_str).unwrap_or_default();
     let account = match who {
-        Who::Account(name) => Some(("kube-system", name.as_str())),
+        Who::Account(name) => Some((ACCOUNT_NAMESPACE, name.as_str())),
         Who::Manager | Who::Authenticator | Who::Authorizer => {
             user.strip_prefix("system:serviceaccount:").and_then(|it| it.split_once(':'))
         }

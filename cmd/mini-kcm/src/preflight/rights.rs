@@ -1,10 +1,11 @@
 use std::collections::BTreeSet;
 
+use client::{ACCOUNT_NAMESPACE, account_user};
 use serde_json::{Value, json};
 
 use crate::{config::Config, controllers::Known};
 
-/// Where the accounts of controllers live, and what the serving port looks up.
+/// The namespace of what the serving port looks up.
 const KUBE_SYSTEM: &str = "kube-system";
 
 /// One verb on one resource that somebody needs.
@@ -152,7 +153,7 @@ fn of_controller(config: &Config, known: &Known, wanted: &mut BTreeSet<Wanted>) 
     }
     if let Some(account) = account {
         let identity = |verb: &str, resource: &str, name: &str| Wanted {
-            namespace: KUBE_SYSTEM.to_owned(),
+            namespace: ACCOUNT_NAMESPACE.to_owned(),
             name: name.to_owned(),
             ..Wanted::of(Who::Manager, ["", resource], verb, "--use-service-account-credentials")
         };
@@ -182,8 +183,8 @@ impl Wanted {
         } });
         let (path, kind) = match who {
             Who::Account(account) => {
-                spec["user"] = json!(format!("system:serviceaccount:{KUBE_SYSTEM}:{account}"));
-                let all = format!("system:serviceaccounts:{KUBE_SYSTEM}");
+                spec["user"] = json!(account_user(account));
+                let all = format!("system:serviceaccounts:{ACCOUNT_NAMESPACE}");
                 spec["groups"] = json!(["system:serviceaccounts", all, "system:authenticated"]);
                 ("/apis/authorization.k8s.io/v1/subjectaccessreviews", "SubjectAccessReview")
             }
