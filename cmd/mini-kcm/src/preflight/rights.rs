@@ -127,7 +127,7 @@ fn of_serving(config: &Config, wanted: &mut BTreeSet<Wanted>) {
         "subjectaccessreviews",
         "the serving port for its clients' rights",
     ));
-    if !serving.options.authentication.skip_lookup {
+    if serving.options.authentication.looks_up() {
         wanted.insert(Wanted {
             namespace: KUBE_SYSTEM.to_owned(),
             name: "extension-apiserver-authentication".to_owned(),
@@ -269,8 +269,16 @@ mod tests {
         assert!(!own.iter().any(|it| it.contains("leases") || it == "Manager: update namespaces/finalize"), "{own:#?}");
         let nothing = ["--controllers=-namespace", "--leader-elect=false", "--secure-port=0"];
         assert_eq!(texts(&nothing), Vec::<String>::new());
-        let own_lookup = texts(&["--authentication-skip-lookup"]);
-        assert!(!own_lookup.iter().any(|it| it.contains("configmaps")), "{own_lookup:#?}");
+        let (clients, proxies) = ("--client-ca-file=/ca.crt", "--requestheader-client-ca-file=/front-proxy-ca.crt");
+        for (flags, asked) in [
+            (&["--authentication-skip-lookup"][..], false),
+            (&[clients, proxies][..], false),
+            (&[clients][..], true),
+            (&[proxies][..], true),
+        ] {
+            let all = texts(flags);
+            assert_eq!(all.iter().any(|it| it.contains("configmaps")), asked, "{flags:?}: {all:#?}");
+        }
     }
 
     #[test]
