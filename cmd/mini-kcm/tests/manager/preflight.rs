@@ -177,6 +177,21 @@ async fn a_server_that_is_too_old_is_told_and_one_that_hangs_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_checks_before_replacing_a_whole_manager_is_told_what_the_cluster_will_lack() {
+    // As kubeadm asks, and what we do alone.
+    for (list, lacks) in [("*,bootstrapsigner,tokencleaner", true), ("namespace", false)] {
+        let flag = format!("--controllers={list}");
+        let (config, deps) = Replica::ready(&cluster(), "a", &[flag.as_str()]);
+        let report = manager::preflight(config, deps).await;
+        let text = report.text();
+        assert!(report.is_fine(), "nothing that is here is kept from its work: {text}");
+        assert_eq!(text.contains("EndpointSlices, so traffic to Services goes nowhere"), lacks, "{text}");
+        assert_eq!(text.contains("# warning: flags: not in this binary"), lacks, "{text}");
+        assert_eq!(text.contains("# Nothing is missing."), !lacks, "{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn clocks_that_differ_are_told() {
     for (date, differ) in [("Thu, 01 Jan 2026 00:00:02 GMT", 0), ("Thu, 01 Jan 2026 00:01:00 GMT", 1), ("nonsense", 0)]
     {
