@@ -232,7 +232,7 @@ impl Preflight {
             }
         };
         let received = self.clock.wall();
-        report.looked.extend(["version", "clock"]);
+        report.looked.insert("version");
         match server::version(&answer) {
             Version::Known => {}
             Version::TooOld(version) => {
@@ -250,7 +250,13 @@ impl Preflight {
                 report.tell(Severity::Warning, "version", "the server does not tell its version".to_owned());
             }
         }
-        let ahead = date.map_or(0.0, |date| server::ahead(date, sent, received));
+        let Some(date) = date else {
+            let text = "the server does not tell its time, so clocks were not compared; ours is taken for right";
+            report.tell(Severity::Note, "clock", text.to_owned());
+            return Some(0.0);
+        };
+        let ahead = server::ahead(date, sent, received);
+        report.looked.insert("clock");
         self.look_at_clocks(ahead, report);
         Some(ahead)
     }

@@ -58,7 +58,7 @@ async fn acceptance_shell_048_alone_at_its_work_a_manager_finds_nobody_else() {
     looked(&replica).await;
     assert!(!replica.metrics.encode().contains(FOREIGN), "{}", replica.metrics.encode());
     assert_eq!(findings(&replica, "rivals"), 1, "the other Lease is told");
-    assert_eq!([findings(&replica, "rights"), findings(&replica, "version"), findings(&replica, "clock")], [0; 3]);
+    assert_eq!([findings(&replica, "rights"), findings(&replica, "version")], [0; 2]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -193,7 +193,8 @@ async fn who_checks_before_replacing_a_whole_manager_is_told_what_the_cluster_wi
 
 #[tokio::test(start_paused = true)]
 async fn clocks_that_differ_are_told() {
-    for (date, differ) in [("Thu, 01 Jan 2026 00:00:02 GMT", 0), ("Thu, 01 Jan 2026 00:01:00 GMT", 1), ("nonsense", 0)]
+    // Where the server's time is not known, nothing is claimed.
+    for (date, differ) in [("Thu, 01 Jan 2026 00:00:02 GMT", 0), ("Thu, 01 Jan 2026 00:01:00 GMT", 1), ("nonsense", -1)]
     {
         let cluster = cluster();
         cluster.intercept(move |call: &Call| match call.path.as_str() {
@@ -207,5 +208,8 @@ async fn clocks_that_differ_are_told() {
         let replica = Replica::start(&cluster, "a", &[]);
         looked(&replica).await;
         assert_eq!(findings(&replica, "clock"), differ, "{date}");
+        let (config, deps) = Replica::ready(&cluster, "b", &[]);
+        let text = manager::preflight(config, deps).await.text();
+        assert_eq!(text.contains("# note: clock: the server does not tell its time"), differ < 0, "{text}");
     }
 }
