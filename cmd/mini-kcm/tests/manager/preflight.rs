@@ -192,6 +192,32 @@ async fn who_checks_before_replacing_a_whole_manager_is_told_what_the_cluster_wi
 }
 
 #[tokio::test(start_paused = true)]
+async fn where_not_everybody_may_read_paths_the_rules_for_them_are_named() {
+    let cluster = cluster();
+    cluster.intercept(|call: &Call| {
+        let asked: Value = serde_json::from_slice(&call.body).unwrap_or_default();
+        if asked["spec"]["nonResourceAttributes"].is_null() {
+            return Verdict::Pass;
+        }
+        let body = json!({ "kind": asked["kind"], "status": { "allowed": false } });
+        Verdict::Answer { status: 201, headers: Vec::new(), body }
+    });
+    let (config, deps) = Replica::ready(&cluster, "a", &["--use-service-account-credentials"]);
+    let report = manager::preflight(config, deps).await;
+    let text = report.text();
+    assert!(!report.is_fine(), "{text}");
+    for words in [
+        " may not get /healthz, which the start of a term needs\n",
+        "system:serviceaccount:kube-system:namespace-controller may not get /apis, which namespace-controller needs\n",
+        "rules:\n  - nonResourceURLs: [\"/healthz\"]\n    verbs: [\"get\"]\n---\n",
+        "rules:\n  - nonResourceURLs: [\"/api\"]\n    verbs: [\"get\"]\n  \
+         - nonResourceURLs: [\"/apis\"]\n    verbs: [\"get\"]\n---\n",
+    ] {
+        assert!(text.contains(words), "{words} in {text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn clocks_that_differ_are_told() {
     // Where the server's time is not known, nothing is claimed.
     for (date, differ) in [("Thu, 01 Jan 2026 00:00:02 GMT", 0), ("Thu, 01 Jan 2026 00:01:00 GMT", 1), ("nonsense", -1)]
