@@ -200,7 +200,7 @@ async fn the_manifest_of_our_own_account_grants_what_is_needed() {
     let account = kubeconfig_of(&plane, &admin, "mini-kcm").await;
     let lease = "--leader-elect-resource-name=mini-kcm";
     eventually("the rules to be known", SOON, async || {
-        let (code, said) = preflight(&account, &[lease]);
+        let (code, said) = preflight(&account, &[lease, "--controllers=namespace-controller"]);
         anyhow::ensure!(code == Some(0) && !said.contains("warning"), "{said}");
         Ok(Some(()))
     })

@@ -57,7 +57,7 @@ pub fn router(sources: Sources) -> Router {
     let versions = json(&version.page());
     let routes = probes::routes(health.clone())
         .merge(monitoring::routes(&health, metrics))
-        .merge(status::routes(flags, status::Status { version, absent, clock: clock.clone(), started }, &off))
+        .merge(status::routes(flags, status::Status { version, absent, off, clock: clock.clone(), started }))
         .route("/configz", any(async || configuration))
         .route("/version", any(async || versions));
     let routes = if profiling { routes.merge(debug::routes(health, log, clock)) } else { routes };

@@ -34,6 +34,8 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// A difference of clocks that is told. Leases bear it, since nobody compares a Lease's times with his own clock; what
 /// waits for a time that an object names acts too early or too late by it.
 const CLOCKS_DIFFER: f64 = 5.0;
+/// The check of what flags ask for.
+const FLAGS: &str = "flags";
 
 /// Looks around on behalf of one manager.
 pub struct Preflight {
@@ -67,7 +69,7 @@ pub enum Severity {
 pub struct Finding {
     /// How much it matters.
     pub severity: Severity,
-    /// What was looked at: `server`, `version`, `clock`, `rights`, `rivals`.
+    /// What was looked at: `flags`, `server`, `version`, `clock`, `rights`, `rivals`.
     pub check: &'static str,
     /// One sentence.
     pub text: String,
@@ -109,7 +111,9 @@ impl Report {
             text.push_str("# These rules grant what is missing:\n");
             text.push_str(&grant::yaml(&self.missing, &self.users));
         }
-        if self.is_fine() && self.missing.is_empty() {
+        // What flags ask for and we do not do is missing too, though nobody can grant it.
+        let asked_in_vain = self.findings.iter().any(|it| it.check == FLAGS);
+        if self.is_fine() && self.missing.is_empty() && !asked_in_vain {
             text.push_str("# Nothing is missing.\n");
         }
         text
@@ -189,9 +193,14 @@ impl Preflight {
         }
     }
 
-    /// Looks at everything once.
+    /// Looks at everything once, at the flags too: a running manager has told of those at its start.
     pub async fn look(&self) -> Report {
-        self.look_at(true).await
+        let mut report = self.look_at(true).await;
+        report.looked.insert(FLAGS);
+        for warning in &self.config.warnings {
+            report.tell(Severity::Warning, FLAGS, warning.clone());
+        }
+        report
     }
 
     async fn look_at(&self, rights: bool) -> Report {
@@ -223,7 +232,7 @@ impl Preflight {
             }
         };
         let received = self.clock.wall();
-        report.looked.extend(["version", "clock"]);
+        report.looked.insert("version");
         match server::version(&answer) {
             Version::Known => {}
             Version::TooOld(version) => {
@@ -241,7 +250,13 @@ impl Preflight {
                 report.tell(Severity::Warning, "version", "the server does not tell its version".to_owned());
             }
         }
-        let ahead = date.map_or(0.0, |date| server::ahead(date, sent, received));
+        let Some(date) = date else {
+            let text = "the server does not tell its time, so clocks were not compared; ours is taken for right";
+            report.tell(Severity::Note, "clock", text.to_owned());
+            return Some(0.0);
+        };
+        let ahead = server::ahead(date, sent, received);
+        report.looked.insert("clock");
         self.look_at_clocks(ahead, report);
         Some(ahead)
     }
@@ -356,7 +371,7 @@ async fn review(api: &Api, wanted: Wanted, report: &mut Report) {
     let asked = api.ask(path, &question).await;
     let access = asked.map_or_else(|err| Access::Unknown(err.to_string()), |it| rights::access(&it));
     let who = match &wanted.who {
-        Who::Account(name) => format!("system:serviceaccount:kube-system:{name}"),
+        Who::Account(name) => client::account_user(name),
         other => report.users.get(other).cloned().unwrap_or_default(),
     };
     let (what, purpose) = (wanted.text(), &wanted.purpose);
@@ -385,4 +400,27 @@ async fn user(api: &Api) -> Option<String> {
     let answer = api.ask("/apis/authentication.k8s.io/v1/selfsubjectreviews", &question).await.ok()?;
     let answer: Value = serde_json::from_slice(&answer).ok()?;
     answer["status"]["userInfo"]["username"].as_str().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_missing_only_where_neither_flags_nor_rights_say_otherwise() {
+        let finding = |severity, check| Finding { severity, check, text: "a\nb".to_owned() };
+        for (name, findings, fine, whole, line) in [
+            ("nothing found", vec![], true, true, ""),
+            ("flags in vain", vec![finding(Severity::Warning, FLAGS)], true, false, "# warning: flags: a b\n"),
+            ("a newer server", vec![finding(Severity::Warning, "version")], true, true, "# warning: version: a b\n"),
+            ("a note", vec![finding(Severity::Note, "clock")], true, true, "# note: clock: a b\n"),
+            ("an older server", vec![finding(Severity::Error, "version")], false, false, "# error: version: a b\n"),
+        ] {
+            let report = Report { findings, ..Report::default() };
+            let text = report.text();
+            assert_eq!(report.is_fine(), fine, "{name}");
+            assert_eq!(text.contains("# Nothing is missing."), whole, "{name}: {text}");
+            assert!(text.contains(line), "{name}: {text}");
+        }
+    }
 }

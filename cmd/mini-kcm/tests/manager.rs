@@ -37,6 +37,15 @@ struct Replica {
 
 impl Replica {
     fn start(cluster: &TestCluster, name: &'static str, args: &[&str]) -> Self {
+        let (config, deps) = Self::ready(cluster, name, args);
+        let Deps { clock, stop, metrics, .. } = &deps;
+        let (clock, stop, metrics) = (clock.clone(), stop.clone(), metrics.clone());
+        let exit = tokio::spawn(manager::run(config, deps));
+        Self { name, clock, stop, metrics, exit }
+    }
+
+    /// What one is made of.
+    fn ready(cluster: &TestCluster, name: &'static str, args: &[&str]) -> (Config, Deps) {
         let args = ["--secure-port=0"].iter().chain(args).map(|it| (*it).to_owned());
         let Asked::Run(typed) = flags::parse(args) else { panic!("flags") };
         let config = Config::new(typed).unwrap();
@@ -48,22 +57,20 @@ impl Replica {
             request.headers_mut().insert(http::header::USER_AGENT, agent);
             service.clone().oneshot(request)
         }));
-        let (stop, metrics) = (CancellationToken::new(), Metrics::new());
         let term = if config.election.is_some() { Term::new(clock.clone()) } else { Term::endless(clock.clone()) };
         let deps = Deps {
             connection: Connection::in_memory(transport),
             reviewers: Reviewers::default(),
             term,
-            clock: clock.clone(),
+            clock,
             seed: name.bytes().map(u64::from).sum(),
-            metrics: metrics.clone(),
+            metrics: Metrics::new(),
             log: klog::Handle::detached(),
             scope: Scope::new(),
-            stop: stop.clone(),
+            stop: CancellationToken::new(),
             hostname: name.to_owned(),
         };
-        let exit = tokio::spawn(manager::run(config, deps));
-        Self { name, clock, stop, metrics, exit }
+        (config, deps)
     }
 
     /// What this replica asked of the server, apart from the Lease, events and its look around.

@@ -50,6 +50,8 @@ pub const PROFILE: Profile = Profile {
         Right { group: "", resource: "namespaces/status", verbs: &["update"] },
         Right { group: "*", resource: "*", verbs: &["delete", "deletecollection", "list"] },
     ],
+    // Which kinds there are. Upstream's role lacks it, as everybody may by default.
+    paths: &["/api", "/apis"],
     watches: &[Right { group: "", resource: "namespaces", verbs: &["list", "watch"] }],
     marks: &[Mark {
         list: "/api/v1/namespaces?fieldSelector=status.phase%3DTerminating&limit=500",

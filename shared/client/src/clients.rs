@@ -154,7 +154,8 @@ impl Clients {
         self.fenced(name, limits, &self.common, [&self.pools.reads, &self.pools.writes])
     }
 
-    /// The same in a controller's own name.
+    /// The same in a controller's own name: with its token and nothing else that says who asks. Whom the kubeconfig acts
+    /// as, and the headers that it adds, belong to the manager's own identity and are left out, as upstream.
     #[must_use]
     pub fn controller_as(&self, account: &Account, name: &str, limits: Limits) -> Api {
         let common = Common { authorize: Some(account.authorize()), ..self.common.clone() };

@@ -24,7 +24,7 @@ mod ledger;
 mod pools;
 mod watch;
 
-pub use accounts::{Account, Accounts};
+pub use accounts::{ACCOUNT_NAMESPACE, Account, Accounts, account_user};
 pub use api_client::{Api, DeleteOptions, ListOptions, Patch, Propagation, Written};
 pub use certificate::certified;
 pub use clients::{Clients, Connection, Environment, Limits, Pools};

@@ -3,6 +3,8 @@
 pub struct Profile {
     /// What it does in its own name.
     pub acts: &'static [Right],
+    /// What it reads in its own name that is no resource: paths.
+    pub paths: &'static [&'static str],
     /// What the manager's informers read for it.
     pub watches: &'static [Right],
     /// Where another manager that does the same work shows.
@@ -31,5 +33,5 @@ pub struct Mark {
 
 impl Profile {
     /// Of a controller that is not there.
-    pub const NONE: Self = Self { acts: &[], watches: &[], marks: &[] };
+    pub const NONE: Self = Self { acts: &[], paths: &[], watches: &[], marks: &[] };
 }

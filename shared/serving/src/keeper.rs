@@ -67,7 +67,7 @@ impl Truster {
         }
         let (clients, proxies) = (client_file.is_none(), proxy_file.is_none());
         let mut cluster = None;
-        if !options.skip_lookup && (clients || proxies) {
+        if options.looks_up() {
             match api {
                 Some(api) => {
                     let ask_at = clock.now();

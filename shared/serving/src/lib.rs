@@ -97,6 +97,14 @@ pub struct AuthenticationOptions {
     pub token_ttl: Duration,
 }
 
+impl AuthenticationOptions {
+    /// True when the cluster is asked for authorities that no file gives.
+    #[must_use]
+    pub fn looks_up(&self) -> bool {
+        !self.skip_lookup && (self.client_authorities.is_none() || self.proxy_authorities.is_none())
+    }
+}
+
 /// How to find out who may.
 #[derive(Debug, Clone)]
 pub struct AuthorizationOptions {

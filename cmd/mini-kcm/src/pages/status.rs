@@ -27,6 +27,8 @@ const PATHS: [&str; 7] = ["/configz", "/flagz", "/healthz", "/livez", "/metrics"
 pub(super) struct Status {
     pub(super) version: Version,
     pub(super) absent: Vec<&'static str>,
+    /// Pages that are not there.
+    pub(super) off: Vec<&'static str>,
     pub(super) clock: Clock,
     pub(super) started: Timestamp,
 }
@@ -43,14 +45,14 @@ trait Page {
     }
 }
 
-/// Without the pages that are `off`.
-pub(super) fn routes(flags: BTreeMap<String, String>, status: Status, off: &[&str]) -> Router {
+/// The pages that are not off.
+pub(super) fn routes(flags: BTreeMap<String, String>, status: Status) -> Router {
     let (flags, status) = (Arc::new(Flags(flags)), Arc::new(status));
     let mut routes = Router::new();
-    if !off.contains(&"/flagz") {
+    if !status.off.contains(&"/flagz") {
         routes = routes.route("/flagz", any(async move |headers: HeaderMap| answer(&*flags, &headers)));
     }
-    if !off.contains(&"/statusz") {
+    if !status.off.contains(&"/statusz") {
         routes = routes.route("/statusz", any(async move |headers: HeaderMap| answer(&*status, &headers)));
     }
     routes
@@ -76,6 +78,10 @@ impl Status {
     fn uptime(&self) -> Duration {
         Duration::try_from(self.clock.wall() - self.started).unwrap_or_default()
     }
+
+    fn paths(&self) -> Vec<&'static str> {
+        PATHS.into_iter().filter(|it| !self.off.contains(it)).collect()
+    }
 }
 
 impl Page for Status {
@@ -91,7 +97,7 @@ impl Page for Status {
         let _ = writeln!(lines, "Up: {} hr {:02} min {:02} sec", up / 3600, up / 60 % 60, up % 60);
         let _ = writeln!(lines, "Go version: none, this is {}", self.version.product());
         let _ = writeln!(lines, "Binary version: {binary}\nEmulation version: {emulation}");
-        let _ = writeln!(lines, "Paths: {}", PATHS.join(" "));
+        let _ = writeln!(lines, "Paths: {}", self.paths().join(" "));
         if !self.absent.is_empty() {
             let _ = writeln!(lines, "Controllers that are not in this binary: {}", self.absent.join(" "));
         }
@@ -105,7 +111,7 @@ impl Page for Status {
             "goVersion": "",
             "binaryVersion": self.version.binary(),
             "emulationVersion": self.version.emulation(),
-            "paths": PATHS,
+            "paths": self.paths(),
         })
     }
 

@@ -99,14 +99,20 @@ async fn acceptance_shell_002_023_the_leader_has_a_line_for_each_running_control
 }
 
 #[tokio::test(start_paused = true)]
-async fn pages_whose_feature_gate_is_off_are_not_there() {
+async fn pages_whose_feature_gate_is_off_are_neither_there_nor_told_of() {
     let Site { clock, .. } = site(true);
     let version = Version { emulation: 36, min_compatibility: 35 };
-    let status = status::Status { version, absent: Vec::new(), started: clock.wall(), clock };
-    let pages = status::routes(BTreeMap::new(), status, &["/flagz"]);
+    let off = vec!["/flagz"];
+    let status = status::Status { version, absent: Vec::new(), off, started: clock.wall(), clock };
+    let pages = status::routes(BTreeMap::new(), status);
     for (path, code) in [("/flagz", 404), ("/statusz", 200)] {
         let request = Request::get(path).body(Body::empty()).unwrap();
-        assert_eq!(pages.clone().oneshot(request).await.unwrap().status(), code, "{path}");
+        let response = pages.clone().oneshot(request).await.unwrap();
+        assert_eq!(response.status(), code, "{path}");
+        let text = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+        let text = String::from_utf8_lossy(&text);
+        let told = text.contains("Paths: /configz /healthz /livez /metrics /readyz /version\n");
+        assert_eq!(told, code == 200, "{path}: {text}");
     }
 }
 

@@ -3,10 +3,21 @@ use std::{
     fmt::Write as _,
 };
 
+use client::ACCOUNT_NAMESPACE;
+
 use super::rights::{Wanted, Who};
 
-/// The verbs for each group, resource and object.
-type Rules<'a> = BTreeMap<(&'a str, &'a str, &'a str), BTreeSet<&'a str>>;
+/// The verbs for each object of rules.
+type Rules<'a> = BTreeMap<On<'a>, BTreeSet<&'a str>>;
+
+/// What one rule is about: RBAC has no rule about both.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum On<'a> {
+    /// What is no resource. Granted in the whole cluster alone.
+    Path(&'a str),
+    /// Objects of a resource; an empty name means all.
+    Resource { group: &'a str, resource: &'a str, name: &'a str },
+}
 
 /// The objects that grant what is missing, as YAML to paste; empty when nothing is. `users` are the users of kubeconfigs.
 #[must_use]
@@ -14,7 +25,7 @@ pub(super) fn yaml(missing: &[Wanted], users: &BTreeMap<Who, String>) -> String 
     let mut roles: BTreeMap<(&Who, &str), Rules<'_>> = BTreeMap::new();
     for it in missing {
         let rules = roles.entry((&it.who, &it.namespace)).or_default();
-        rules.entry((&it.group, &it.resource, &it.name)).or_default().insert(&it.verb);
+        rules.entry(On::of(it)).or_default().insert(&it.verb);
     }
     let mut text = String::new();
     for ((who, namespace), rules) in roles {
@@ -26,6 +37,13 @@ pub(super) fn yaml(missing: &[Wanted], users: &BTreeMap<Who, String>) -> String 
         binding(&mut text, &name, namespace, &subject(who, users));
     }
     text
+}
+
+impl<'a> On<'a> {
+    fn of(wanted: &'a Wanted) -> Self {
+        let Wanted { group, resource, name, path, .. } = wanted;
+        if path.is_empty() { Self::Resource { group, resource, name } } else { Self::Path(path) }
+    }
 }
 
 fn head(text: &mut String, kind: &str, name: &str, namespace: &str) {
@@ -40,10 +58,17 @@ fn head(text: &mut String, kind: &str, name: &str, namespace: &str) {
 fn role(text: &mut String, name: &str, namespace: &str, rules: &Rules<'_>) {
     head(text, "Role", name, namespace);
     text.push_str("rules:\n");
-    for ((group, resource, object), verbs) in rules {
-        let _ = writeln!(text, "  - apiGroups: [{group:?}]\n    resources: [{resource:?}]");
-        if !object.is_empty() {
-            let _ = writeln!(text, "    resourceNames: [{object:?}]");
+    for (on, verbs) in rules {
+        let _ = match on {
+            On::Path(path) => writeln!(text, "  - nonResourceURLs: [{path:?}]"),
+            On::Resource { group, resource, .. } => {
+                writeln!(text, "  - apiGroups: [{group:?}]\n    resources: [{resource:?}]")
+            }
+        };
+        if let On::Resource { name, .. } = on
+            && !name.is_empty()
+        {
+            let _ = writeln!(text, "    resourceNames: [{name:?}]");
         }
         let verbs: Vec<String> = verbs.iter().map(|it| format!("{it:?}")).collect();
         let _ = writeln!(text, "    verbs: [{}]", verbs.join(", "));
@@ -62,7 +87,7 @@ fn binding(text: &mut String, name: &str, namespace: &str, subject: &str) {
 fn subject(who: &Who, users: &BTreeMap<Who, String>) -> String {
     let user = users.get(who).map(String::as_str).unwrap_or_default();
     let account = match who {
-        Who::Account(name) => Some(("kube-system", name.as_str())),
+        Who::Account(name) => Some((ACCOUNT_NAMESPACE, name.as_str())),
         Who::Manager | Who::Authenticator | Who::Authorizer => {
             user.strip_prefix("system:serviceaccount:").and_then(|it| it.split_once(':'))
         }
@@ -81,7 +106,12 @@ mod tests {
 
     fn wanted(who: Who, group: &str, resource: &str, namespace: &str, name: &str, verb: &str) -> Wanted {
         let [group, resource, namespace, name, verb] = [group, resource, namespace, name, verb].map(str::to_owned);
-        Wanted { who, group, resource, namespace, name, verb, purpose: String::new(), needed: true }
+        let (path, purpose) = (String::new(), String::new());
+        Wanted { who, group, resource, namespace, name, path, verb, purpose, needed: true }
+    }
+
+    fn path(who: Who, path: &str) -> Wanted {
+        Wanted { path: path.to_owned(), ..wanted(who, "", "", "", "", "get") }
     }
 
     fn users(manager: &str) -> BTreeMap<Who, String> {
@@ -96,6 +126,8 @@ mod tests {
                 wanted(account(), "", "namespaces/finalize", "", "", "update"),
                 wanted(account(), "", "namespaces", "", "", "get"),
                 wanted(account(), "", "namespaces", "", "", "delete"),
+                path(account(), "/apis"),
+                path(account(), "/api"),
                 wanted(Who::Manager, "coordination.k8s.io", "leases", "kube-system", "l", "update"),
             ],
             &users("some: \"body\""),
@@ -131,6 +163,10 @@ kind: ClusterRole
 metadata:
   name: "mini-kcm:missing:namespace-controller"
 rules:
+  - nonResourceURLs: ["/api"]
+    verbs: ["get"]
+  - nonResourceURLs: ["/apis"]
+    verbs: ["get"]
   - apiGroups: [""]
     resources: ["namespaces"]
     verbs: ["delete", "get"]

@@ -1,13 +1,14 @@
 use std::collections::BTreeSet;
 
+use client::{ACCOUNT_NAMESPACE, account_user};
 use serde_json::{Value, json};
 
 use crate::{config::Config, controllers::Known};
 
-/// Where the accounts of controllers live, and what the serving port looks up.
+/// The namespace of what the serving port looks up.
 const KUBE_SYSTEM: &str = "kube-system";
 
-/// One verb on one resource that somebody needs.
+/// One verb on one resource, or on a path, that somebody needs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Wanted {
     /// Who needs it.
@@ -20,6 +21,8 @@ pub struct Wanted {
     pub namespace: String,
     /// Of the object with this name; empty for all.
     pub name: String,
+    /// Of the server, where it is about no resource: all from group to name is empty then. Empty otherwise.
+    pub path: String,
     /// As RBAC names it.
     pub verb: String,
     /// The controller that needs it, or what else of the manager.
@@ -78,7 +81,8 @@ pub(super) enum Access {
 /// Everything that a manager with this configuration needs, in order and once each.
 #[must_use]
 pub(super) fn wanted(config: &Config) -> Vec<Wanted> {
-    let mut wanted = BTreeSet::new();
+    // Every term begins with a look at the server's health, and ends where that is refused.
+    let mut wanted = BTreeSet::from([Wanted::of_path(Who::Manager, "/healthz", "the start of a term")]);
     for (known, _) in config.controllers.ours() {
         of_controller(config, known, &mut wanted);
     }
@@ -126,7 +130,7 @@ fn of_serving(config: &Config, wanted: &mut BTreeSet<Wanted>) {
         "subjectaccessreviews",
         "the serving port for its clients' rights",
     ));
-    if !serving.options.authentication.skip_lookup {
+    if serving.options.authentication.looks_up() {
         wanted.insert(Wanted {
             namespace: KUBE_SYSTEM.to_owned(),
             name: "extension-apiserver-authentication".to_owned(),
@@ -143,6 +147,7 @@ fn of_serving(config: &Config, wanted: &mut BTreeSet<Wanted>) {
 fn of_controller(config: &Config, known: &Known, wanted: &mut BTreeSet<Wanted>) {
     let account = known.identity().filter(|_| config.identity.own_accounts);
     let who = account.map_or(Who::Manager, |name| Who::Account(name.to_owned()));
+    wanted.extend(known.profile.paths.iter().map(|path| Wanted::of_path(who.clone(), path, known.name)));
     let sides = [(who, known.profile.acts), (Who::Manager, known.profile.watches)];
     for (who, rights) in sides {
         for right in rights {
@@ -152,7 +157,7 @@ fn of_controller(config: &Config, known: &Known, wanted: &mut BTreeSet<Wanted>) 
     }
     if let Some(account) = account {
         let identity = |verb: &str, resource: &str, name: &str| Wanted {
-            namespace: KUBE_SYSTEM.to_owned(),
+            namespace: ACCOUNT_NAMESPACE.to_owned(),
             name: name.to_owned(),
             ..Wanted::of(Who::Manager, ["", resource], verb, "--use-service-account-credentials")
         };
@@ -168,22 +173,32 @@ impl Wanted {
     /// Of all objects in all namespaces.
     fn of(who: Who, [group, resource]: [&str; 2], verb: &str, purpose: &str) -> Self {
         let [group, resource, verb, purpose] = [group, resource, verb, purpose].map(str::to_owned);
-        Self { who, group, resource, namespace: String::new(), name: String::new(), verb, purpose, needed: true }
+        let [namespace, name, path] = [const { String::new() }; 3];
+        Self { who, group, resource, namespace, name, path, verb, purpose, needed: true }
+    }
+
+    /// To read what is at this path of the server.
+    fn of_path(who: Who, path: &str, purpose: &str) -> Self {
+        Self { path: path.to_owned(), ..Self::of(who, ["", ""], "get", purpose) }
     }
 
     /// Where the question to the server goes, and the question.
     #[must_use]
     pub(super) fn question(&self) -> (&'static str, Value) {
-        let Self { who, group, resource, namespace, name, verb, .. } = self;
+        let Self { who, group, resource, namespace, name, path, verb, .. } = self;
         let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
-        let mut spec = json!({ "resourceAttributes": {
-            "group": group, "resource": resource, "subresource": subresource,
-            "namespace": namespace, "name": name, "verb": verb,
-        } });
-        let (path, kind) = match who {
+        let mut spec = if path.is_empty() {
+            json!({ "resourceAttributes": {
+                "group": group, "resource": resource, "subresource": subresource,
+                "namespace": namespace, "name": name, "verb": verb,
+            } })
+        } else {
+            json!({ "nonResourceAttributes": { "path": path, "verb": verb } })
+        };
+        let (reviews, kind) = match who {
             Who::Account(account) => {
-                spec["user"] = json!(format!("system:serviceaccount:{KUBE_SYSTEM}:{account}"));
-                let all = format!("system:serviceaccounts:{KUBE_SYSTEM}");
+                spec["user"] = json!(account_user(account));
+                let all = format!("system:serviceaccounts:{ACCOUNT_NAMESPACE}");
                 spec["groups"] = json!(["system:serviceaccounts", all, "system:authenticated"]);
                 ("/apis/authorization.k8s.io/v1/subjectaccessreviews", "SubjectAccessReview")
             }
@@ -191,13 +206,16 @@ impl Wanted {
                 ("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "SelfSubjectAccessReview")
             }
         };
-        (path, json!({ "apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec }))
+        (reviews, json!({ "apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec }))
     }
 
-    /// For people: `update namespaces/finalize`.
+    /// For people: `update namespaces/finalize`, `get /healthz`.
     #[must_use]
     pub fn text(&self) -> String {
-        let Self { group, resource, namespace, name, verb, .. } = self;
+        let Self { group, resource, namespace, name, path, verb, .. } = self;
+        if !path.is_empty() {
+            return format!("{verb} {path}");
+        }
         let mut text = format!("{verb} {resource}");
         if !group.is_empty() {
             text.push_str(&format!(" of group {group}"));
@@ -248,6 +266,9 @@ mod tests {
             "Manager: create leases of group coordination.k8s.io in namespace n",
             "Manager: update leases of group coordination.k8s.io \"l\" in namespace n",
             "Manager: patch events in namespace n",
+            "Manager: get /healthz",
+            "Manager: get /api",
+            "Manager: get /apis",
             "Manager: watch namespaces",
             "Manager: update namespaces/finalize",
             "Manager: deletecollection * of group *",
@@ -262,14 +283,27 @@ mod tests {
             "Manager: get serviceaccounts \"namespace-controller\" in namespace kube-system",
             "Manager: create serviceaccounts/token \"namespace-controller\" in namespace kube-system",
             "Account(\"namespace-controller\"): update namespaces/finalize",
+            "Account(\"namespace-controller\"): get /api",
+            "Account(\"namespace-controller\"): get /apis",
+            "Manager: get /healthz",
         ] {
             assert!(own.iter().any(|it| it == line), "{line} in {own:#?}");
         }
-        assert!(!own.iter().any(|it| it.contains("leases") || it == "Manager: update namespaces/finalize"), "{own:#?}");
+        for others in ["Manager: update namespaces/finalize", "Manager: get /api"] {
+            assert!(!own.iter().any(|it| it.contains("leases") || it == others), "{others} in {own:#?}");
+        }
         let nothing = ["--controllers=-namespace", "--leader-elect=false", "--secure-port=0"];
-        assert_eq!(texts(&nothing), Vec::<String>::new());
-        let own_lookup = texts(&["--authentication-skip-lookup"]);
-        assert!(!own_lookup.iter().any(|it| it.contains("configmaps")), "{own_lookup:#?}");
+        assert_eq!(texts(&nothing), ["Manager: get /healthz"]);
+        let (clients, proxies) = ("--client-ca-file=/ca.crt", "--requestheader-client-ca-file=/front-proxy-ca.crt");
+        for (flags, asked) in [
+            (&["--authentication-skip-lookup"][..], false),
+            (&[clients, proxies][..], false),
+            (&[clients][..], true),
+            (&[proxies][..], true),
+        ] {
+            let all = texts(flags);
+            assert_eq!(all.iter().any(|it| it.contains("configmaps")), asked, "{flags:?}: {all:#?}");
+        }
     }
 
     #[test]
@@ -301,6 +335,12 @@ mod tests {
         let asked = &question["spec"]["resourceAttributes"];
         assert_eq!((&asked["resource"], &asked["subresource"]), (&json!("namespaces"), &json!("finalize")));
         assert_eq!(question["spec"]["user"], Value::Null);
+    }
+
+    #[test]
+    fn a_review_of_a_path_is_about_no_resource() {
+        let (_, question) = Wanted::of_path(Who::Manager, "/healthz", "").question();
+        assert_eq!(question["spec"], json!({ "nonResourceAttributes": { "path": "/healthz", "verb": "get" } }));
     }
 
     #[test]

@@ -3,7 +3,8 @@ use std::time::Duration;
 use clock::Timestamp;
 use serde_json::Value;
 
-/// The field managers of controller managers: the first word of their User-Agent.
+/// The field managers of controller managers: the first word of their User-Agent. One inside another program has that
+/// program's name, and is not seen.
 const MANAGERS: [&str; 2] = ["kube-controller-manager", OURS];
 /// Ours.
 const OURS: &str = "mini-kcm";

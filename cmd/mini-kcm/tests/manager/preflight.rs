@@ -58,7 +58,7 @@ async fn acceptance_shell_048_alone_at_its_work_a_manager_finds_nobody_else() {
     looked(&replica).await;
     assert!(!replica.metrics.encode().contains(FOREIGN), "{}", replica.metrics.encode());
     assert_eq!(findings(&replica, "rivals"), 1, "the other Lease is told");
-    assert_eq!([findings(&replica, "rights"), findings(&replica, "version"), findings(&replica, "clock")], [0; 3]);
+    assert_eq!([findings(&replica, "rights"), findings(&replica, "version")], [0; 2]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -177,8 +177,50 @@ async fn a_server_that_is_too_old_is_told_and_one_that_hangs_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_checks_before_replacing_a_whole_manager_is_told_what_the_cluster_will_lack() {
+    // As kubeadm asks, and what we do alone.
+    for (list, lacks) in [("*,bootstrapsigner,tokencleaner", true), ("namespace", false)] {
+        let flag = format!("--controllers={list}");
+        let (config, deps) = Replica::ready(&cluster(), "a", &[flag.as_str()]);
+        let report = manager::preflight(config, deps).await;
+        let text = report.text();
+        assert!(report.is_fine(), "nothing that is here is kept from its work: {text}");
+        assert_eq!(text.contains("EndpointSlices, so traffic to Services goes nowhere"), lacks, "{text}");
+        assert_eq!(text.contains("# warning: flags: not in this binary"), lacks, "{text}");
+        assert_eq!(text.contains("# Nothing is missing."), !lacks, "{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_not_everybody_may_read_paths_the_rules_for_them_are_named() {
+    let cluster = cluster();
+    cluster.intercept(|call: &Call| {
+        let asked: Value = serde_json::from_slice(&call.body).unwrap_or_default();
+        if asked["spec"]["nonResourceAttributes"].is_null() {
+            return Verdict::Pass;
+        }
+        let body = json!({ "kind": asked["kind"], "status": { "allowed": false } });
+        Verdict::Answer { status: 201, headers: Vec::new(), body }
+    });
+    let (config, deps) = Replica::ready(&cluster, "a", &["--use-service-account-credentials"]);
+    let report = manager::preflight(config, deps).await;
+    let text = report.text();
+    assert!(!report.is_fine(), "{text}");
+    for words in [
+        " may not get /healthz, which the start of a term needs\n",
+        "system:serviceaccount:kube-system:namespace-controller may not get /apis, which namespace-controller needs\n",
+        "rules:\n  - nonResourceURLs: [\"/healthz\"]\n    verbs: [\"get\"]\n---\n",
+        "rules:\n  - nonResourceURLs: [\"/api\"]\n    verbs: [\"get\"]\n  \
+         - nonResourceURLs: [\"/apis\"]\n    verbs: [\"get\"]\n---\n",
+    ] {
+        assert!(text.contains(words), "{words} in {text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn clocks_that_differ_are_told() {
-    for (date, differ) in [("Thu, 01 Jan 2026 00:00:02 GMT", 0), ("Thu, 01 Jan 2026 00:01:00 GMT", 1), ("nonsense", 0)]
+    // Where the server's time is not known, nothing is claimed.
+    for (date, differ) in [("Thu, 01 Jan 2026 00:00:02 GMT", 0), ("Thu, 01 Jan 2026 00:01:00 GMT", 1), ("nonsense", -1)]
     {
         let cluster = cluster();
         cluster.intercept(move |call: &Call| match call.path.as_str() {
@@ -192,5 +234,8 @@ async fn clocks_that_differ_are_told() {
         let replica = Replica::start(&cluster, "a", &[]);
         looked(&replica).await;
         assert_eq!(findings(&replica, "clock"), differ, "{date}");
+        let (config, deps) = Replica::ready(&cluster, "b", &[]);
+        let text = manager::preflight(config, deps).await.text();
+        assert_eq!(text.contains("# note: clock: the server does not tell its time"), differ < 0, "{text}");
     }
 }

@@ -27,6 +27,15 @@ use crate::{
     layers::{Authorize, Shown, Tokens, bearer},
 };
 
+/// Where the accounts of controllers live.
+pub const ACCOUNT_NAMESPACE: &str = "kube-system";
+
+/// The user that the server knows the account of this name as.
+#[must_use]
+pub fn account_user(name: &str) -> String {
+    format!("system:serviceaccount:{ACCOUNT_NAMESPACE}:{name}")
+}
+
 /// The accounts of one manager, cheap to clone. Each is asked for at most once.
 #[derive(Clone)]
 pub struct Accounts(Arc<Inner>);
@@ -134,18 +143,6 @@ impl Inner {
 }
 
 impl Account {
-    /// Its name in kube-system.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.0.name
-    }
-
-    /// As the server names it.
-    #[must_use]
-    pub fn user(&self) -> String {
-        format!("system:serviceaccount:{}:{}", request::NAMESPACE, self.0.name)
-    }
-
     pub(crate) fn authorize(&self) -> Authorize {
         bearer(self.0.clone())
     }
@@ -168,7 +165,7 @@ impl Tokens for Identity {
                     return Ok(shown);
                 }
                 if let Some(why) = self.schedule.lock().gives_up() {
-                    let text = format!("no token of ServiceAccount {}/{}: {why}", request::NAMESPACE, self.name);
+                    let text = format!("no token of ServiceAccount {ACCOUNT_NAMESPACE}/{}: {why}", self.name);
                     return Err(ApiError::NotSent(NotSent::Unidentified(text)));
                 }
                 tried.await;

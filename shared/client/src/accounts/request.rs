@@ -5,10 +5,9 @@ use http::HeaderValue;
 use serde::Deserialize;
 use serde_json::json;
 
+use super::ACCOUNT_NAMESPACE as NAMESPACE;
 use crate::{Api, ApiError, api_client::METADATA};
 
-/// Where the accounts of controllers live.
-pub(super) const NAMESPACE: &str = "kube-system";
 /// As upstream, in seconds.
 const LIFE: u32 = 3_600;
 

@@ -108,7 +108,7 @@ pub(super) const OURS: Group = Group {
             "preflight",
             Bool,
             "false",
-            "Looks whether a manager with these flags could do its work, says what is missing and how to grant it, and ends: 0 when nothing is missing, else 1.",
+            "Looks whether a manager with these flags could do its work, says what is missing and how to grant it, and ends: 0 when it could, even if warnings tell what it leaves out, else 1.",
         )
         .of(Ours),
         flag(
