@@ -12,7 +12,7 @@ use clock::{Clock, Instant};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-/// For this long nobody asks what a connection is good for: it shakes hands, and asks.
+/// For this long nobody asks a connection that leaves no answer unread what it is good for: it shakes hands, and asks.
 const GRACE: Duration = Duration::from_secs(2);
 /// Who holds no more than this holds no more than anybody: a kubelet with two probes under way is not to lose them to a
 /// flood that has an address for each connection.
@@ -300,7 +300,7 @@ mod tests {
     async fn a_flood_from_a_probes_own_host_or_from_many_does_not_push_it_out() {
         let hosts: [(&str, Source); 2] = [
             ("its own host", |_| KUBELET.into()),
-            ("a host each", |number| {
+            ("a host each", |number: u16| {
                 let [high, low] = number.to_be_bytes();
                 [10, 1, high, low].into()
             }),
