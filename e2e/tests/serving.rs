@@ -5,7 +5,6 @@
 mod support;
 
 use std::{
-    net::Ipv4Addr,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -19,19 +18,18 @@ use tokio::{io::AsyncWriteExt, task::JoinSet};
 
 use support::{
     On, on_both_servers,
-    tls::{connected, served_certificate, socket_from},
+    tls::{connected, served_certificate, socket, unreading},
 };
 
 /// Anything that a healthy machine does by itself.
 const SOON: Duration = Duration::from_secs(60);
-/// Where a flood comes from; probes come from 127.0.0.1.
-const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 /// Upstream's default.
 const OPEN: &str = "/healthz,/readyz,/livez";
 
 on_both_servers! {
     acceptance_shell_018_a_renewed_certificate_is_served_without_a_restart
     a_flood_of_connections_neither_stops_the_leader_nor_the_probe_nor_grows_without_bound
+    a_flood_that_reads_no_answer_neither_stops_the_leader_nor_the_probe_nor_grows_without_bound
 }
 
 /// These need a server that decides about tokens and rights.
@@ -232,7 +230,59 @@ async fn acceptance_shell_018_a_renewed_certificate_is_served_without_a_restart(
 }
 
 async fn a_flood_of_connections_neither_stops_the_leader_nor_the_probe_nor_grows_without_bound(on: On) {
-    let Some(plane) = on.server("a flood of connections", Options::default()).await.unwrap() else { return };
+    flooded(on, "a flood of connections", |port| {
+        let held = Duration::from_secs(20);
+        let mut flood = JoinSet::new();
+        for number in 0..150_u32 {
+            let late = held * number / 150;
+            for _ in 0..4 {
+                // Says nothing.
+                flood.spawn(again(late, async move || {
+                    idle(socket(port).await?, held).await;
+                    Ok(())
+                }));
+            }
+            // Never ends its request.
+            flood.spawn(again(late, async move || {
+                let mut stream = connected(socket(port).await?).await?;
+                stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\nX: ").await?;
+                idle(stream, held).await;
+                Ok(())
+            }));
+            // Never reads its answers.
+            flood.spawn(again(late, async move || {
+                let mut stream = connected(socket(port).await?).await?;
+                for _ in 0..200 {
+                    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").await?;
+                }
+                idle(stream, held).await;
+                Ok(())
+            }));
+        }
+        flood
+    })
+    .await;
+}
+
+async fn a_flood_that_reads_no_answer_neither_stops_the_leader_nor_the_probe_nor_grows_without_bound(on: On) {
+    flooded(on, "a flood that reads no answer", |port| {
+        let held = Duration::from_secs(5);
+        let mut flood = JoinSet::new();
+        for number in 0..300_u32 {
+            flood.spawn(again(held * number / 300, async move || {
+                idle(unreading(socket(port).await?).await?, held).await;
+                Ok(())
+            }));
+        }
+        flood
+    })
+    .await;
+}
+
+/// What a leader and its probes bear. The flood comes from the address of the probes, steadily: some hundred connections in
+/// two seconds, fewer than there are places for, and many times that in all.
+async fn flooded(on: On, what: &str, begin: fn(u16) -> JoinSet<()>) {
+    let Some(plane) = on.server(what, Options::default()).await.unwrap() else { return };
     let admin = plane.admin().await.unwrap();
     let launch = Launch::new(&plane, Flavour::Ours).unwrap().flag("leader-elect-resource-name", "flooded");
     // A leader that cannot renew for ten seconds is none.
@@ -245,32 +295,7 @@ async fn a_flood_of_connections_neither_stops_the_leader_nor_the_probe_nor_grows
     let usage = Usage::of(manager.pid()).unwrap();
 
     let port = manager.port();
-    let mut flood = JoinSet::new();
-    for _ in 0..600 {
-        // Says nothing.
-        flood.spawn(again(async move || {
-            idle(socket_from(ELSEWHERE, port).await?).await;
-            Ok(())
-        }));
-    }
-    for _ in 0..150 {
-        // Never ends its request.
-        flood.spawn(again(async move || {
-            let mut stream = connected(socket_from(ELSEWHERE, port).await?).await?;
-            stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\nX: ").await?;
-            idle(stream).await;
-            Ok(())
-        }));
-        // Never reads its answers.
-        flood.spawn(again(async move || {
-            let mut stream = connected(socket_from(ELSEWHERE, port).await?).await?;
-            for _ in 0..200 {
-                stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").await?;
-            }
-            idle(stream).await;
-            Ok(())
-        }));
-    }
+    let mut flood = begin(port);
     let clock = Clock::system();
     let end = clock.now() + Duration::from_secs(15);
     let (mut probes, mut slowest) = (0, Duration::ZERO);
@@ -286,7 +311,7 @@ async fn a_flood_of_connections_neither_stops_the_leader_nor_the_probe_nor_grows
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let grown = Usage::of(manager.pid()).unwrap().peak_kib.saturating_sub(usage.resident_kib);
-    say(&format!("flooded for 15 s: {probes} probes, the slowest {slowest:?}; {grown} KiB more at the peak"));
+    say(&format!("{what}, 15 s: {probes} probes, the slowest {slowest:?}; {grown} KiB more at the peak"));
     assert!(grown < 64 << 10, "{grown} KiB");
     flood.shutdown().await;
 
@@ -298,8 +323,9 @@ async fn a_flood_of_connections_neither_stops_the_leader_nor_the_probe_nor_grows
     assert_ne!(before["spec"]["renewTime"], after["spec"]["renewTime"], "it was renewed");
 }
 
-/// Once more as soon as the manager has had enough of it.
-async fn again(connect: impl AsyncFn() -> anyhow::Result<()>) {
+/// One connection after another; the first one comes `late`.
+async fn again(late: Duration, connect: impl AsyncFn() -> anyhow::Result<()>) {
+    tokio::time::sleep(late).await;
     loop {
         // A refusal is what a flood is there for.
         let _ = connect().await;
@@ -307,8 +333,8 @@ async fn again(connect: impl AsyncFn() -> anyhow::Result<()>) {
     }
 }
 
-/// Holds a connection until the other side closes it; reads nothing that is encrypted.
-async fn idle(stream: impl std::any::Any) {
+/// Holds a connection, whether the other side has closed it or not; reads nothing that is encrypted.
+async fn idle(stream: impl std::any::Any, held: Duration) {
     let _stream = stream;
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    tokio::time::sleep(held).await;
 }

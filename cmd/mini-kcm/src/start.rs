@@ -5,7 +5,7 @@ use std::{io::Write, process::ExitCode, time::Duration};
 use client::{Connection, Plugins, PoolOptions, Term};
 use clock::Clock;
 use metrics::Metrics;
-use tasks::Scope;
+use tasks::{Scope, Spawner};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -143,13 +143,13 @@ pub async fn deps(config: &Config, log: klog::Handle, stop: CancellationToken) -
         None => Reviewers::default(),
     };
     let connection = Connection::open(server, options).map_err(|err| err.to_string())?;
-    tell_of_ourselves(&metrics, log.clone());
+    tell_of_ourselves(&metrics, log.clone(), scope.spawner());
     let hostname = rustix::system::uname().nodename().to_string_lossy().into_owned();
     Ok(Deps { connection, reviewers, term, clock, seed: fastrand::u64(..), metrics, log, scope, stop, hostname })
 }
 
-/// What only a process knows.
-fn tell_of_ourselves(metrics: &Metrics, log: klog::Handle) {
+/// What only a process knows. The tasks are those of `spawner`'s scope: the port's live on a runtime of their own.
+fn tell_of_ourselves(metrics: &Metrics, log: klog::Handle, spawner: Spawner) {
     let tasks = metrics.gauges(
         "go_goroutines",
         "Number of tasks that currently exist, under the name that dashboards ask for.",
@@ -161,9 +161,8 @@ fn tell_of_ourselves(metrics: &Metrics, log: klog::Handle) {
         &[],
     );
     let (tasks, dropped) = (tasks.with_label_values::<&str>(&[]), dropped.with_label_values::<&str>(&[]));
-    let runtime = tokio::runtime::Handle::current();
     metrics.before_encode(move || {
-        tasks.set(i64::try_from(runtime.metrics().num_alive_tasks()).unwrap_or(i64::MAX));
+        tasks.set(i64::try_from(spawner.alive()).unwrap_or(i64::MAX));
         dropped.inc_by(log.newly_dropped());
     });
 }
@@ -199,4 +198,23 @@ fn say(text: &str) -> bool {
 fn complain(text: &str) {
     // Nobody is left to tell that it failed.
     let _ = writeln!(std::io::stderr().lock(), "Error: {text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tasks_of_the_ports_runtime_are_told_too() {
+        let (metrics, scope) = (Metrics::new(), Scope::new());
+        tell_of_ourselves(&metrics, klog::Handle::detached(), scope.spawner());
+        let runtimes = [(), ()].map(|()| tokio::runtime::Builder::new_current_thread().build().unwrap());
+        for runtime in &runtimes {
+            runtime.block_on(async {
+                scope.spawner().spawn("sleeper", std::future::pending());
+            });
+        }
+        let text = metrics.encode();
+        assert!(text.lines().any(|it| it == "go_goroutines 2"), "{text}");
+    }
 }

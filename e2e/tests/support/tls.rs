@@ -7,7 +7,7 @@ use rustls::{
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     pki_types::{CertificateDer, ServerName, UnixTime},
 };
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::{io::AsyncWriteExt as _, net::TcpStream};
 use tokio_rustls::client::TlsStream;
 
 /// Shakes hands trusting `certificate` alone: it is good for `name` and signed by itself.
@@ -74,21 +74,38 @@ impl ServerCertVerifier for Anyone {
     }
 }
 
-/// A connection to a loopback port from one of the loopback's many addresses.
-pub(crate) async fn socket_from(source: Ipv4Addr, port: u16) -> anyhow::Result<TcpStream> {
-    let socket = TcpSocket::new_v4()?;
-    socket.bind((source, 0).into())?;
-    Ok(socket.connect((Ipv4Addr::LOCALHOST, port).into()).await?)
+/// A connection to a loopback port.
+pub(crate) async fn socket(port: u16) -> anyhow::Result<TcpStream> {
+    Ok(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?)
 }
 
 /// Shakes hands for HTTP/1.1 with whoever is there.
 pub(crate) async fn connected(socket: TcpStream) -> anyhow::Result<TlsStream<TcpStream>> {
+    shaken(socket, b"http/1.1").await
+}
+
+/// Shakes hands for HTTP/2, asks for `/healthz`, and permits no byte of an answer.
+pub(crate) async fn unreading(socket: TcpStream) -> anyhow::Result<TlsStream<TcpStream>> {
+    let mut stream = shaken(socket, b"h2").await?;
+    // RFC 9113: the preface, and SETTINGS with an INITIAL_WINDOW_SIZE of 0.
+    let mut hello =
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x04\x00\x00\x00\x00".to_vec();
+    // HEADERS of stream 1 with its end; RFC 7541: GET, https, :path, :authority.
+    let headers = b"\x82\x87\x44\x08/healthz\x41\x09localhost";
+    hello.extend([0, 0, u8::try_from(headers.len())?, 1, 5, 0, 0, 0, 1]);
+    hello.extend(headers);
+    stream.write_all(&hello).await?;
+    stream.flush().await?;
+    Ok(stream)
+}
+
+async fn shaken(socket: TcpStream, protocol: &[u8]) -> anyhow::Result<TlsStream<TcpStream>> {
     let mut config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(Anyone))
         .with_no_client_auth();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![protocol.to_vec()];
     let name = ServerName::try_from("localhost")?;
     Ok(tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, socket).await?)
 }

@@ -109,7 +109,11 @@ impl Server {
             let mut request = request.map(Body::new);
             request.extensions_mut().insert(peer.clone());
             let answer = pages.clone().oneshot(request);
-            async move { answer.await.map(|it| it.map(|inner| Holding { inner, _held: doing })) }
+            async move {
+                let answer = answer.await;
+                doing.answered();
+                answer.map(|it| it.map(|inner| Holding { inner, _held: doing }))
+            }
         });
         let io = TokioIo::new(stream);
         // A client that goes away mid-request is its own business.

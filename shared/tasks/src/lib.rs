@@ -157,6 +157,12 @@ impl Spawner {
         drop(running);
         Task(Some(task))
     }
+
+    /// How many tasks of the scope live, on whichever runtime; none once it is gone.
+    #[must_use]
+    pub fn alive(&self) -> usize {
+        self.0.upgrade().map_or(0, |scope| scope.running.lock().tasks.len())
+    }
 }
 
 impl std::fmt::Debug for Spawner {
@@ -250,6 +256,21 @@ mod tests {
         let scope = Scope::new();
         scope.spawner().spawn("short", async {}).ended().await;
         assert!(scope.is_empty());
+    }
+
+    #[test]
+    fn the_tasks_of_every_runtime_are_counted() {
+        let scope = Scope::new();
+        let spawner = scope.spawner();
+        let runtimes = [(), ()].map(|()| tokio::runtime::Builder::new_current_thread().build().unwrap());
+        for runtime in &runtimes {
+            runtime.block_on(async {
+                spawner.spawn("sleeper", std::future::pending());
+            });
+        }
+        assert_eq!((spawner.alive(), scope.len()), (2, 2));
+        drop(scope);
+        assert_eq!(spawner.alive(), 0);
     }
 
     #[tokio::test(start_paused = true)]
