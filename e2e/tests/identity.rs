@@ -95,7 +95,11 @@ async fn acceptance_shell_040_a_namespace_goes_by_the_accounts_own_rights_alone(
         assert!(!by_manager || user == manager, "{user}: {what}");
         let deed = event.is_work() && !event.resource().starts_with("serviceaccounts");
         assert!(!deed || user == ACCOUNT, "{user}: {what}");
+        // Reads too: the manager may read as much, so nothing else would tell.
+        let controllers = event.user_agent.ends_with("/namespace-controller");
+        assert!(!controllers || user == ACCOUNT, "{user}: {what}");
     }
+    assert!(events.iter().any(|it| it.user() == ACCOUNT && it.verb == "list"), "it looks before it deletes");
     for resource in ["namespaces/finalize", "namespaces/status", "configmaps"] {
         assert!(
             events.iter().any(|it| it.resource() == resource && it.user() == ACCOUNT && it.is_work()),
