@@ -11,15 +11,19 @@ pub(crate) struct Pki {
 /// The user that kubeadm's controller-manager.conf names.
 pub(crate) const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
 
+/// The name that kubeadm gives the certificate of the API server as front proxy.
+pub(crate) const FRONT_PROXY: &str = "front-proxy-client";
+
 impl Pki {
     /// Makes them in `folder`: an authority, a serving certificate for loopback, a client certificate for the
-    /// controller manager, an authority of front proxies that vouches for nobody else, and the key that signs
+    /// controller manager, an authority of front proxies alone and a client of it, and the key that signs
     /// service-account tokens.
     pub(crate) fn create(folder: PathBuf) -> anyhow::Result<Self> {
         std::fs::create_dir_all(&folder)?;
         let pki = Self { folder };
         let authority = pki.authority("ca.crt", "e2e")?;
-        pki.authority("front-proxy-ca.crt", "e2e-front-proxy")?;
+        let proxies = pki.authority("front-proxy-ca.crt", "e2e-front-proxy")?;
+        pki.issue(&proxies, "front-proxy-client", FRONT_PROXY, Vec::new())?;
 
         let names = ["localhost", "127.0.0.1", "kubernetes.default.svc"].map(str::to_owned);
         pki.issue(&authority, "server", "kube-apiserver", names.to_vec())?;
