@@ -213,6 +213,12 @@ impl ControlPlane {
             format!("--tls-cert-file={}", pki("server.crt")),
             format!("--tls-private-key-file={}", pki("server.key")),
             format!("--client-ca-file={}", pki("ca.crt")),
+            // Told to all who ask the cluster whom they may believe, as kubeadm has it.
+            format!("--requestheader-client-ca-file={}", pki("front-proxy-ca.crt")),
+            format!("--requestheader-allowed-names={}", crate::pki::FRONT_PROXY),
+            "--requestheader-username-headers=X-Remote-User".to_owned(),
+            "--requestheader-group-headers=X-Remote-Group".to_owned(),
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-".to_owned(),
             format!("--token-auth-file={}", file("tokens.csv")),
             "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
             format!("--service-account-key-file={}", pki("sa.pub")),

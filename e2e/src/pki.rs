@@ -11,18 +11,19 @@ pub(crate) struct Pki {
 /// The user that kubeadm's controller-manager.conf names.
 pub(crate) const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
 
+/// The name that kubeadm gives the certificate of the API server as front proxy.
+pub(crate) const FRONT_PROXY: &str = "front-proxy-client";
+
 impl Pki {
     /// Makes them in `folder`: an authority, a serving certificate for loopback, a client certificate for the
-    /// controller manager, and the key that signs service-account tokens.
+    /// controller manager, an authority of front proxies alone and a client of it, and the key that signs
+    /// service-account tokens.
     pub(crate) fn create(folder: PathBuf) -> anyhow::Result<Self> {
         std::fs::create_dir_all(&folder)?;
         let pki = Self { folder };
-        let key = KeyPair::generate()?;
-        let mut params = CertificateParams::new(Vec::new())?;
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name = common_name("e2e");
-        pki.write("ca.crt", &params.self_signed(&key)?.pem())?;
-        let authority = Issuer::new(params, key);
+        let authority = pki.authority("ca.crt", "e2e")?;
+        let proxies = pki.authority("front-proxy-ca.crt", "e2e-front-proxy")?;
+        pki.issue(&proxies, "front-proxy-client", FRONT_PROXY, Vec::new())?;
 
         let names = ["localhost", "127.0.0.1", "kubernetes.default.svc"].map(str::to_owned);
         pki.issue(&authority, "server", "kube-apiserver", names.to_vec())?;
@@ -39,6 +40,15 @@ impl Pki {
 
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    fn authority(&self, file: &str, name: &str) -> anyhow::Result<Issuer<'static, KeyPair>> {
+        let key = KeyPair::generate()?;
+        let mut params = CertificateParams::new(Vec::new())?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name = common_name(name);
+        self.write(file, &params.self_signed(&key)?.pem())?;
+        Ok(Issuer::new(params, key))
     }
 
     fn issue(&self, authority: &Issuer<'_, KeyPair>, file: &str, name: &str, hosts: Vec<String>) -> anyhow::Result<()> {

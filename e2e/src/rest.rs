@@ -2,7 +2,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use futures::{AsyncBufReadExt, Stream, StreamExt, TryStreamExt, stream};
-use http::{Method, Request, header};
+use http::{HeaderName, HeaderValue, Method, Request, header};
 use http_body_util::BodyExt;
 use kube::{
     Client, Config,
@@ -71,9 +71,20 @@ impl Rest {
     /// # Errors
     /// If TLS cannot be set up, or the user is none.
     pub fn unverified_as(port: u16, user: Value) -> anyhow::Result<Self> {
+        Self::unverified_saying(port, user, &[])
+    }
+
+    /// The same, with headers that go along with every request: what a front proxy says of its user.
+    ///
+    /// # Errors
+    /// If TLS cannot be set up, the user is none, or a header cannot be sent.
+    pub fn unverified_saying(port: u16, user: Value, headers: &[(&str, &str)]) -> anyhow::Result<Self> {
         let mut config = Config::new(format!("https://127.0.0.1:{port}").parse()?);
         config.accept_invalid_certs = true;
         config.auth_info = serde_json::from_value(user)?;
+        for (name, value) in headers {
+            config.headers.push((HeaderName::try_from(*name)?, HeaderValue::try_from(*value)?));
+        }
         Self::from_config(config)
     }
 

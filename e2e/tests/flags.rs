@@ -119,14 +119,16 @@ async fn acceptance_shell_047_kubeadms_argument_list_starts_us_and_we_lead(on: O
     // Its controller-manager.conf has a client certificate; the embedded server knows tokens only.
     let identity = if plane.is_real() { Identity::ControllerManager } else { Identity::Admin };
     let kubeconfig = plane.kubeconfig(identity).unwrap().display().to_string();
-    let authority = plane.certificate("ca.crt").display().to_string();
+    // As there, two authorities: one for both would make every client a front proxy.
+    let clients = plane.certificate("ca.crt").display().to_string();
+    let proxies = plane.certificate("front-proxy-ca.crt").display().to_string();
     let mut launch = Launch::new(&plane, Flavour::Ours).unwrap();
     for (name, value) in [
         ("allocate-node-cidrs", "true"),
         ("authentication-kubeconfig", &kubeconfig),
         ("authorization-kubeconfig", &kubeconfig),
         ("bind-address", "127.0.0.1"),
-        ("client-ca-file", &authority),
+        ("client-ca-file", &clients),
         ("cluster-cidr", "10.244.0.0/16"),
         ("cluster-name", "kubernetes"),
         // Files of controllers that are not in this binary need not be there.
@@ -136,7 +138,7 @@ async fn acceptance_shell_047_kubeadms_argument_list_starts_us_and_we_lead(on: O
         ("kubeconfig", &kubeconfig),
         ("leader-elect", "true"),
         ("leader-elect-resource-name", "kube-controller-manager"),
-        ("requestheader-client-ca-file", &authority),
+        ("requestheader-client-ca-file", &proxies),
         ("root-ca-file", "/etc/kubernetes/pki/ca.crt"),
         ("service-account-private-key-file", "/etc/kubernetes/pki/sa.key"),
         ("service-cluster-ip-range", "10.96.0.0/12"),

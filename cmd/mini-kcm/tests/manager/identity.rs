@@ -37,6 +37,12 @@ async fn acceptance_shell_040_controllers_act_as_accounts_of_their_own_which_are
     for call in deeds(&calls) {
         assert_eq!(call.user, USER, "{} {}", call.method, call.path);
     }
+    // Whatever the controller asks, not only what it changes: the manager may read as much, so nothing else would tell.
+    let own: Vec<&Recorded> = calls.iter().filter(|it| it.user_agent.ends_with("/namespace-controller#a")).collect();
+    assert!(own.iter().any(|it| it.verb == "list"));
+    for call in own {
+        assert_eq!(call.user, USER, "{} {}", call.method, call.path);
+    }
     let election = |it: &&Recorded| it.resource == "leases" && !it.namespace.is_empty();
     for call in calls.iter().filter(|it| it.verb == "watch" || election(it) || it.subresource == "token") {
         assert_eq!(call.user, "", "as the manager itself: {} {}", call.method, call.path);

@@ -408,6 +408,28 @@ async fn a_renewed_client_certificate_is_used_by_new_connections() {
     assert_eq!(server.certificates(), shown);
 }
 
+#[tokio::test]
+async fn connections_of_accounts_show_no_certificate_and_those_of_the_manager_do() {
+    let server = Server::start(Options { clients: true, ..HTTP2 }, echo).await;
+    let folder = tempfile::tempdir().unwrap();
+    let (certificate, key) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
+    let ours = server.authority.issue("manager");
+    std::fs::write(&certificate, ours.certificate.pem()).unwrap();
+    std::fs::write(&key, ours.key.serialize_pem()).unwrap();
+    let mut config = config(&server);
+    config.auth_info.client_certificate = Some(certificate.display().to_string());
+    config.auth_info.client_key = Some(key.display().to_string());
+    let manager = Manager::new(config);
+    let crate::Pools { watches, reads, writes, lease, account_reads, account_writes } = manager.pools.clone();
+    // One after the other, so that the connections come in this order.
+    for pool in [account_reads, account_writes, watches, reads, writes, lease] {
+        pool.oneshot(http::Request::new(crate::Body::default())).await.unwrap();
+    }
+    // The server believes a certificate rather than a token that comes beside it.
+    let shown = Some(ours.certificate.der().to_vec());
+    assert_eq!(server.certificates(), [None, None, shown.clone(), shown.clone(), shown.clone(), shown]);
+}
+
 async fn a_minute_later() {
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(60)).await;

@@ -62,6 +62,7 @@ pub(super) struct Options {
     pub(super) alpn: &'static [&'static str],
     pub(super) most_streams: u32,
     pub(super) stream_window: u32,
+    /// Asks for a client's certificate, and bears that it has none, as an API server does.
     pub(super) clients: bool,
     pub(super) raw: Option<Raw>,
 }
@@ -105,8 +106,8 @@ impl Server {
         let config = if clients {
             let mut roots = RootCertStore::empty();
             roots.add(authority.der.clone().into()).unwrap();
-            ServerConfig::builder()
-                .with_client_cert_verifier(WebPkiClientVerifier::builder(roots.into()).build().unwrap())
+            let verifier = WebPkiClientVerifier::builder(roots.into()).allow_unauthenticated();
+            ServerConfig::builder().with_client_cert_verifier(verifier.build().unwrap())
         } else {
             ServerConfig::builder().with_no_client_auth()
         };

@@ -1,0 +1,97 @@
+//! Whom a manager believes to speak for others: what the real API server tells of front proxies, and told anew.
+
+#![expect(clippy::unwrap_used, reason = "scenarios are tests")]
+
+use std::{path::Path, time::Duration};
+
+use e2e::{ControlPlane, Flavour, Identity, Launch, Manager, Options, Rest, assets_or_skip, eventually};
+use http::Method;
+use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair};
+use serde_json::{Value, json};
+
+const SOON: Duration = Duration::from_secs(60);
+/// The cluster is asked again every 30 s; the rest is for a machine that compiles beside us.
+const ASKED_AGAIN: Duration = Duration::from_secs(45);
+const AUTHENTICATION: &str = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
+const AUTHORITIES: &str = "requestheader-client-ca-file";
+
+/// What a kubeconfig says about a user with the certificate `name` in this folder.
+fn shows(folder: &Path, name: &str) -> Value {
+    let file = |ending: &str| folder.join(format!("{name}.{ending}"));
+    json!({ "client-certificate": file("crt"), "client-key": file("key") })
+}
+
+/// A front proxy of another authority, as the certificate `other` in this folder; returns that authority.
+fn other_proxy(folder: &Path) -> String {
+    let named = |name: &str| {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params
+    };
+    let (mut authority, key) = (named("e2e-other-front-proxy"), KeyPair::generate().unwrap());
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let pem = authority.self_signed(&key).unwrap().pem();
+    let issuer = Issuer::new(authority, key);
+    let key = KeyPair::generate().unwrap();
+    let certificate = named("front-proxy-client").signed_by(&key, &issuer).unwrap();
+    std::fs::write(folder.join("other.crt"), certificate.pem()).unwrap();
+    std::fs::write(folder.join("other.key"), key.serialize_pem()).unwrap();
+    pem
+}
+
+/// What /metrics is answered with, on a connection of its own.
+async fn asks(manager: &Manager, user: Value, headers: &[(&str, &str)]) -> (u16, String) {
+    let rest = Rest::unverified_saying(manager.port(), user, headers).unwrap();
+    let answer = rest.send(Method::GET, "/metrics", None).await.unwrap();
+    (answer.code, answer.text)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn front_proxies_are_whom_the_cluster_names_and_a_change_of_that_is_heard_of() {
+    let Some(assets) = assets_or_skip("front proxies") else { return };
+    let plane = ControlPlane::start(assets, Options::default()).await.unwrap();
+    let admin = plane.admin().await.unwrap();
+    let told = eventually("the server to tell of front proxies", SOON, async || {
+        let found = admin.find(AUTHENTICATION).await?;
+        Ok(found.and_then(|it| it["data"][AUTHORITIES].as_str().map(str::to_owned)))
+    })
+    .await
+    .unwrap();
+    let kubeconfig = plane.kubeconfig(Identity::ControllerManager).unwrap().display().to_string();
+    let manager = Launch::new(&plane, Flavour::from_environment())
+        .unwrap()
+        .flag("authorization-always-allow-paths", "/healthz,/readyz,/livez")
+        .flag("authentication-kubeconfig", &kubeconfig)
+        .flag("authorization-kubeconfig", &kubeconfig)
+        .started()
+        .await
+        .unwrap();
+
+    let scraper = [("X-Remote-User", "scraper")];
+    let master = [("X-Remote-User", "scraper"), ("X-Remote-Group", "system:masters")];
+    let proxy = shows(plane.certificates(), "front-proxy-client");
+    let (code, text) = asks(&manager, proxy.clone(), &scraper).await;
+    assert!(code == 403 && text.contains("User \\\"scraper\\\""), "the one it speaks for: {code} {text}");
+    let (code, text) = asks(&manager, proxy, &master).await;
+    assert_eq!(code, 200, "{text}");
+    // Who has a certificate of the clients' authority is who that says, whatever the headers say.
+    let (code, text) = asks(&manager, shows(plane.certificates(), "controller-manager"), &master).await;
+    assert!(code == 403 && text.contains("system:kube-controller-manager"), "{code} {text}");
+
+    let pem = other_proxy(plane.folder());
+    let other = shows(plane.folder(), "other");
+    let (code, text) = asks(&manager, other.clone(), &master).await;
+    assert_eq!(code, 401, "{text}");
+    // The server puts its own authority back when that goes, but leaves alone what others add.
+    for (authorities, want) in [(format!("{}\n{pem}", told.trim_end()), 200), (told.clone(), 401)] {
+        admin.merge(AUTHENTICATION, &json!({ "data": { AUTHORITIES: authorities } })).await.unwrap();
+        eventually("the change to be heard of", ASKED_AGAIN, async || {
+            let (code, text) = asks(&manager, other.clone(), &master).await;
+            anyhow::ensure!(code == want, "{code} {text}");
+            Ok(Some(()))
+        })
+        .await
+        .unwrap();
+    }
+}
