@@ -87,13 +87,13 @@ async fn acceptance_shell_040_a_namespace_goes_by_the_accounts_own_rights_alone(
     assert!(admin.find(&format!("{ACCOUNTS}/namespace-controller")).await.unwrap().is_some(), "it was created");
     let events = ours(&mut audit);
     let worked: BTreeSet<&str> = events.iter().filter(|it| it.is_work()).map(AuditEvent::user).collect();
-    let manager = Identity::ControllerManager.user();
-    assert_eq!(worked, BTreeSet::from([ACCOUNT, manager]), "the manager created the account");
+    let managers = Identity::ControllerManager.user();
+    assert_eq!(worked, BTreeSet::from([ACCOUNT, managers]), "the manager created the account");
     for event in &events {
         let (user, what) = (event.user(), format!("{} {} {}", event.verb, event.uri, event.code()));
         assert!(!matches!(event.code(), 401 | 403), "{user}: {what}");
         let by_manager = event.lease_holder().is_some() || event.verb == "watch" || is_token_request(event);
-        assert!(!by_manager || user == manager, "{user}: {what}");
+        assert!(!by_manager || user == managers, "{user}: {what}");
         let deed = event.is_work() && !event.resource().starts_with("serviceaccounts");
         assert!(!deed || user == ACCOUNT, "{user}: {what}");
         // Reads too: the manager may read as much, so nothing else would tell.
