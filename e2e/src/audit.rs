@@ -117,14 +117,18 @@ impl AuditEvent {
         matches!(&*self.verb, "create" | "update" | "patch" | "delete" | "deletecollection")
     }
 
+    /// True for a question about users or rights, which is a POST that changes nothing.
+    #[must_use]
+    pub fn is_review(&self) -> bool {
+        matches!(&*self.object_ref.api_group, "authentication.k8s.io" | "authorization.k8s.io")
+    }
+
     /// True for a write that is a controller's work: no Lease, no Event, no review and no token.
     #[must_use]
     pub fn is_work(&self) -> bool {
-        let ObjectRef { resource, subresource, api_group, .. } = &self.object_ref;
-        let apart = matches!(&**resource, "leases" | "events")
-            || matches!(&**api_group, "authentication.k8s.io" | "authorization.k8s.io")
-            || subresource == "token";
-        self.is_write() && !apart
+        let ObjectRef { resource, subresource, .. } = &self.object_ref;
+        let apart = matches!(&**resource, "leases" | "events") || subresource == "token";
+        self.is_write() && !apart && !self.is_review()
     }
 
     /// The holder that a successful write of a Lease put there; empty after a release.

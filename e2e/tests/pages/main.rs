@@ -45,6 +45,11 @@ impl Pages {
         let mut configuration = BTreeMap::new();
         let configz = get("/configz").await?.json();
         leaves("", &configz["kubecontrollermanager.config.k8s.io"], &mut configuration);
+        // Upstream's list comes out of a map, in another order each time.
+        let ignored = configuration.get_mut("/GarbageCollectorController/GCIgnoredResources");
+        if let Some(list) = ignored.and_then(Value::as_array_mut) {
+            list.sort_by_key(Value::to_string);
+        }
         Ok(Self { families: families::parse(&get("/metrics").await?.text), configuration, checks })
     }
 
