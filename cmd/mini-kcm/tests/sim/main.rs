@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends where something is not there")]
 
+mod jobs;
 mod manager;
 mod namespaces;
 
@@ -20,6 +21,16 @@ fn namespaces_random() {
 #[test]
 fn namespaces_sweep() {
     sim::sweep(&namespaces::small());
+}
+
+#[test]
+fn jobs_random() {
+    sim::seeds(&jobs::wild());
+}
+
+#[test]
+fn jobs_sweep() {
+    sim::sweep(&jobs::small());
 }
 
 #[test]

@@ -1,0 +1,198 @@
+//! Jobs of every kind while everything goes wrong: what the controller promises, nodes that play their pods, and users who
+//! cannot leave them alone.
+
+mod book;
+mod collector;
+mod counting;
+mod kubelet;
+mod promises;
+mod users;
+mod workload;
+
+use std::{sync::Arc, time::Duration};
+
+use fastrand::Rng;
+use parking_lot::Mutex;
+use serde_json::json;
+use test_cluster::Change;
+use testing::sim::{Scenario, World, Write};
+use tokio::sync::mpsc;
+
+use crate::manager::manager;
+use book::Book;
+use kubelet::Told;
+
+const MS: Duration = Duration::from_millis(1);
+/// By which managers are elected.
+const LEASE: &str = "kube-system/kube-controller-manager";
+/// Nothing but Jobs.
+const FLAGS: &[&str] = &["--controllers=job-controller"];
+/// After the faults: a hung call, a frozen watch, an expiring lease, and the back-off of what failed often.
+const ENOUGH: Duration = Duration::from_secs(420);
+
+/// What the writes so far say, shared with who reads them.
+type Shared = Arc<Mutex<Book>>;
+
+/// For many seeds: two managers, Jobs of every kind, and users.
+pub(crate) fn wild() -> Scenario {
+    Scenario::new("jobs", random)
+}
+
+/// For a sweep: as little as shows every step.
+pub(crate) fn small() -> Scenario {
+    Scenario::new("jobs, swept", swept)
+}
+
+async fn random(world: World) -> Result<(), String> {
+    let mut rng = world.rng();
+    let shared = begins(&world, &mut rng);
+    let some = rng.u8(1..4);
+    for number in 0..some {
+        workload::any(&world, &format!("j{number}"), &mut rng);
+    }
+    workload::stranger(&world, "stranger");
+    world.run_elected("a", LEASE, manager(FLAGS));
+    if rng.u8(0..3) > 0 {
+        world.spawn("users", users::meddle(world.clone(), shared.clone(), rng.fork()));
+    }
+    world.sleep(MS * rng.u32(0..3_000)).await;
+    world.run_elected("b", LEASE, manager(FLAGS));
+    world.sleep(MS * rng.u32(0..8_000)).await;
+    workload::any(&world, "late", &mut rng);
+    world.sleep(MS * rng.u32(4_000..90_000)).await;
+    world.calm();
+    settle(&world);
+    ends(&world, &shared).await
+}
+
+async fn swept(world: World) -> Result<(), String> {
+    let mut rng = world.rng();
+    let shared = begins(&world, &mut rng);
+    let quick = json!({ kubelet::RUNS: "1500" });
+    let plain = json!({ "completions": 2, "parallelism": 2, "backoffLimit": 1 });
+    workload::create(&world, "plain", plain, quick.clone(), 1);
+    let notes = json!({ kubelet::RUNS: "1200", kubelet::ALWAYS: "1" });
+    let indexed = json!({
+        "completionMode": "Indexed", "completions": 3, "parallelism": 2, "backoffLimitPerIndex": 0,
+    });
+    workload::create(&world, "indexed", indexed, notes, 1);
+    world.run_elected("a", LEASE, manager(FLAGS));
+    world.sleep(MS * 2_500).await;
+    world.run_elected("b", LEASE, manager(FLAGS));
+    let failing = json!({ "completions": 2, "parallelism": 2, "backoffLimit": 0 });
+    workload::create(&world, "failing", failing, json!({ kubelet::RUNS: "2000", kubelet::FAILS: "1000" }), 1);
+    world.sleep(MS * 2_000).await;
+    users::delete_job(&world, "plain", Some("orphan"));
+    world.sleep(MS * 2_500).await;
+    if world.cluster().get("jobs.batch", users::HOME, "plain").is_none() {
+        workload::create(&world, "plain", json!({ "completions": 1 }), quick, 1);
+    }
+    world.sleep(MS * 6_000).await;
+    world.calm();
+    settle(&world);
+    ends(&world, &shared).await
+}
+
+/// A cluster with nodes and a garbage collector, and with everything that is promised watched over.
+fn begins(world: &World, rng: &mut Rng) -> Shared {
+    let shared = Shared::default();
+    let (tell, told) = mpsc::unbounded_channel();
+    let (book, clock) = (shared.clone(), world.clock().clone());
+    world.always("the book", move |write| {
+        let held = promises::look(&mut book.lock(), write, clock.now());
+        if let Some(it) = tells(write) {
+            // Nodes live as long as the run.
+            let _ = tell.send(it);
+        }
+        held
+    });
+    bears_uid(world);
+    world.cluster().create(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": users::HOME } }));
+    world.spawn("nodes", kubelet::nodes(world.clone(), told, rng.fork()));
+    world.spawn("collector", collector::collects(world.clone(), shared.clone(), rng.fork()));
+    shared
+}
+
+/// What a node must hear of a write.
+fn tells(write: &Write) -> Option<Told> {
+    if write.resource() != "pods" {
+        return None;
+    }
+    let after = write.after()?;
+    let text = |it: &str| after["metadata"][it].as_str().unwrap_or_default().to_owned();
+    let (namespace, name, uid) = (text("namespace"), text("name"), text("uid"));
+    if write.change() == Change::Added {
+        return Some(Told::Made { namespace, name, uid });
+    }
+    let deletes = after["metadata"]["deletionTimestamp"].is_string();
+    let deleted = write.before().is_some_and(|it| it["metadata"]["deletionTimestamp"].is_string());
+    (deletes && !deleted).then_some(Told::Deleted { namespace, name, uid })
+}
+
+/// What is deleted or changed by name is meant by its uid, and a status is never refused for what it says.
+fn bears_uid(world: &World) {
+    let told = world.clone();
+    world.cluster().intercept(move |call| {
+        let text = call.json();
+        let named = match call.verb {
+            "delete" => text["preconditions"]["uid"].is_string(),
+            "patch" if call.resource == "pods" => text["metadata"]["uid"].is_string(),
+            _ => true,
+        };
+        if !named {
+            told.breaks(format!("meant by its uid: {} {} does not name it", call.method, call.path));
+        }
+        test_cluster::Verdict::Pass
+    });
+    let told = world.clone();
+    world.cluster().witness(move |call| {
+        if call.status == 422 && call.resource == "jobs" {
+            told.breaks(format!("a status is refused as invalid: {} {}", call.path, call.json()["status"]));
+        }
+    });
+}
+
+/// Users want every Job to end now.
+fn settle(world: &World) {
+    for job in world.cluster().list("jobs.batch", users::HOME) {
+        let name = job["metadata"]["name"].as_str().unwrap_or_default();
+        if job["spec"]["suspend"] == true || job["spec"]["parallelism"] == 0 {
+            world.cluster().update("jobs.batch", users::HOME, name, |it| {
+                it["spec"]["suspend"] = false.into();
+                if it["spec"]["parallelism"] == 0 {
+                    it["spec"]["parallelism"] = 1.into();
+                }
+            });
+        }
+    }
+}
+
+/// Every Job ends, no pod keeps its finalizer, and none of a finished Job works on.
+async fn ends(world: &World, shared: &Shared) -> Result<(), String> {
+    let over = || missing(&shared.lock()).is_none();
+    let what = "every Job has ended, and its pods with it";
+    let ended = world.eventually(ENOUGH, what, over).await;
+    ended.map_err(|why| format!("{why}; {}", missing(&shared.lock()).unwrap_or_default()))
+}
+
+/// What has not ended yet.
+fn missing(book: &Book) -> Option<String> {
+    let foreign = |job: &Option<String>| {
+        let job = job.as_deref().and_then(|it| book.jobs.get(it));
+        job.is_some_and(|it| it.is_foreign())
+    };
+    for job in book.jobs.values().filter(|it| !it.gone && !it.is_foreign()) {
+        if !job.is_finished() || job.ends.is_some() {
+            return Some(format!("Job {} of {} has not ended", job.name, job.uid));
+        }
+    }
+    for pod in book.pods.values().filter(|it| !it.gone && !it.foreign && !foreign(&it.job)) {
+        if pod.tracked {
+            return Some(format!("{} has its finalizer", pod.name));
+        }
+        if pod.works() && pod.job.is_some() {
+            return Some(format!("{} works for a Job that has ended", pod.name));
+        }
+    }
+    None
+}

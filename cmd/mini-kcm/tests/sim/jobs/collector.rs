@@ -1,0 +1,44 @@
+//! The garbage collector, as far as Jobs need one: pods go with their Job, or are left without an owner.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use serde_json::{Value, json};
+use testing::sim::World;
+
+use super::{Shared, users};
+
+const MS: Duration = Duration::from_millis(1);
+
+pub(super) async fn collects(world: World, shared: Shared, mut rng: Rng) {
+    loop {
+        world.sleep(MS * rng.u32(300..2_500)).await;
+        // What it is about to do is read first: it may not write while the book is open.
+        let ending: Vec<(String, String, String, bool)> = {
+            let book = shared.lock();
+            let over = book.jobs.values().filter(|it| it.ends.is_some());
+            let left = over.filter(|it| !it.gone || book.pods_of(&it.uid).any(|it| !it.gone));
+            left.map(|it| (it.uid.clone(), it.namespace.clone(), it.name.clone(), it.gone)).collect()
+        };
+        for (uid, namespace, name, gone) in ending {
+            let finalizers = match world.cluster().get("jobs.batch", &namespace, &name) {
+                Some(job) if !gone => job["metadata"]["finalizers"].clone(),
+                _ => Value::Null,
+            };
+            let has = |finalizer: &str| finalizers.as_array().is_some_and(|it| it.iter().any(|it| it == finalizer));
+            let pods: Vec<String> =
+                shared.lock().pods_of(&uid).filter(|it| !it.gone).map(|it| it.name.clone()).collect();
+            if has("orphan") {
+                pods.iter().for_each(|it| users::disown(&world, &namespace, it));
+            } else if gone || has("foregroundDeletion") {
+                pods.iter().for_each(|it| users::delete_pod(&world, &namespace, it));
+                if !pods.is_empty() {
+                    continue;
+                }
+            }
+            if !gone {
+                world.cluster().update("jobs.batch", &namespace, &name, |it| it["metadata"]["finalizers"] = json!([]));
+            }
+        }
+    }
+}

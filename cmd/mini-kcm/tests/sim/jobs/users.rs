@@ -1,0 +1,159 @@
+//! Users who cannot leave Jobs and their pods alone, and what else happens in a cluster.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use serde_json::{Value, json};
+use testing::sim::World;
+
+use super::{Shared, workload};
+
+const MS: Duration = Duration::from_millis(1);
+/// Where Jobs are.
+pub(super) const HOME: &str = "work";
+const JOBS: &str = "jobs.batch";
+const PODS: &str = "pods";
+
+/// Does something to a Job or one of its pods from time to time, until nothing goes wrong any more.
+pub(super) async fn meddle(world: World, shared: Shared, mut rng: Rng) {
+    loop {
+        world.sleep(MS * rng.u32(300..9_000)).await;
+        if world.is_calm() {
+            return;
+        }
+        let Some(job) = any(&world.cluster().list(JOBS, HOME), &mut rng) else { continue };
+        let name = job["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let uid = job["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+        match rng.u8(0..16) {
+            0..=3 => resize(&world, &job, &mut rng),
+            4 | 5 => change(&world, &name, |it| {
+                let suspended = it["spec"]["suspend"] == true;
+                it["spec"]["suspend"] = (!suspended).into();
+            }),
+            6 => replace(&world, &job, &mut rng).await,
+            7 => world.cluster().compact(),
+            8 => world.cluster().send_bookmarks(),
+            9 => change(&world, &name, |it| it["metadata"]["annotations"]["sim/seen"] = rng.u32(..).to_string().into()),
+            _ => {
+                let pods: Vec<String> =
+                    shared.lock().pods_of(&uid).filter(|it| !it.gone).map(|it| it.name.clone()).collect();
+                if let Some(pod) = any(&pods, &mut rng) {
+                    disturb(&world, &pod, &mut rng);
+                }
+            }
+        }
+    }
+}
+
+fn any<T: Clone>(all: &[T], rng: &mut Rng) -> Option<T> {
+    (!all.is_empty()).then(|| all[rng.usize(..all.len())].clone())
+}
+
+/// Changes a Job as a PUT does: not where it is gone, or finished.
+fn change(world: &World, name: &str, change: impl FnOnce(&mut Value)) {
+    if world.cluster().get(JOBS, HOME, name).is_some() {
+        world.cluster().update(JOBS, HOME, name, change);
+    }
+}
+
+fn resize(world: &World, job: &Value, rng: &mut Rng) {
+    let name = job["metadata"]["name"].as_str().unwrap_or_default();
+    let spec = &job["spec"];
+    let elastic = spec["completionMode"] == "Indexed" && spec["completions"] == spec["parallelism"];
+    let size = rng.i64(if elastic { 1 } else { 0 }..=4);
+    // What hangs on the number of completions could not follow.
+    let free = spec["successPolicy"].is_null() && spec["maxFailedIndexes"].is_null();
+    change(world, name, |it| {
+        if !elastic || free {
+            it["spec"]["parallelism"] = size.into();
+        }
+        if elastic && free {
+            it["spec"]["completions"] = size.into();
+        }
+    });
+}
+
+/// Deletes a Job in one of the three ways; another one may come under its name.
+async fn replace(world: &World, job: &Value, rng: &mut Rng) {
+    let name = job["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    let how = [None, Some("orphan"), Some("foregroundDeletion")][rng.usize(..3)];
+    delete_job(world, &name, how);
+    world.sleep(MS * rng.u32(0..4_000)).await;
+    if rng.u8(0..4) > 0 && world.cluster().get(JOBS, HOME, &name).is_none() && !world.is_calm() {
+        workload::any(world, &name, rng);
+    }
+}
+
+/// Deletes a Job: what depends on it goes in the background, or is cared for by this finalizer.
+pub(super) fn delete_job(world: &World, name: &str, finalizer: Option<&str>) {
+    let now = stamp(world, 0);
+    change(world, name, |it| {
+        it["metadata"]["finalizers"] = json!(finalizer.into_iter().collect::<Vec<_>>());
+        if it["metadata"]["deletionTimestamp"].is_null() {
+            it["metadata"]["deletionTimestamp"] = now.into();
+            it["metadata"]["deletionGracePeriodSeconds"] = 0.into();
+        }
+    });
+}
+
+fn disturb(world: &World, pod: &str, rng: &mut Rng) {
+    let cluster = world.cluster();
+    if cluster.get(PODS, HOME, pod).is_none() {
+        return;
+    }
+    match rng.u8(0..12) {
+        0..=4 => delete_pod(world, HOME, pod),
+        5 | 6 => {
+            cluster.update(PODS, HOME, pod, |it| {
+                let evicted = json!({ "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI" });
+                if let Some(conditions) = it["status"]["conditions"].as_array_mut() {
+                    conditions.push(evicted);
+                }
+            });
+            delete_pod(world, HOME, pod);
+        }
+        // Its Job's selector matches it no more.
+        7 | 8 => {
+            cluster.update(PODS, HOME, pod, |it| {
+                it["metadata"]["labels"] = json!({ "app": "lost" });
+            });
+        }
+        9 => disown(world, HOME, pod),
+        // By force: nobody ever sees how it ended.
+        10 => cluster.remove(PODS, HOME, pod),
+        _ => {
+            cluster.update(PODS, HOME, pod, |it| it["metadata"]["labels"]["seen"] = rng.u32(..).to_string().into());
+        }
+    }
+}
+
+/// Deletes a pod as a user does, with its grace.
+pub(super) fn delete_pod(world: &World, namespace: &str, name: &str) {
+    let Some(pod) = world.cluster().get(PODS, namespace, name) else { return };
+    if !pod["metadata"]["deletionTimestamp"].is_null() {
+        return;
+    }
+    let runs = pod["spec"]["nodeName"].is_string() && pod["status"]["phase"] == "Running";
+    let grace = if runs { pod["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(0) } else { 0 };
+    if grace == 0 {
+        return world.cluster().delete(PODS, namespace, name);
+    }
+    let at = stamp(world, grace);
+    world.cluster().update(PODS, namespace, name, |it| {
+        it["metadata"]["deletionTimestamp"] = at.into();
+        it["metadata"]["deletionGracePeriodSeconds"] = grace.into();
+    });
+}
+
+/// Takes the owner of a pod away.
+pub(super) fn disown(world: &World, namespace: &str, name: &str) {
+    if world.cluster().get(PODS, namespace, name).is_some() {
+        world.cluster().update(PODS, namespace, name, |it| it["metadata"]["ownerReferences"] = json!([]));
+    }
+}
+
+/// The wall time in so many seconds, as the API writes it.
+pub(super) fn stamp(world: &World, seconds: i64) -> String {
+    let at = world.clock().wall().as_second() + seconds;
+    clock::Timestamp::from_second(at).unwrap_or(clock::Timestamp::UNIX_EPOCH).to_string()
+}
