@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends where something is not there")]
 
+mod cronjobs;
 mod jobs;
 mod manager;
 mod namespaces;
@@ -31,6 +32,40 @@ fn jobs_random() {
 #[test]
 fn jobs_sweep() {
     sim::sweep(&jobs::small());
+}
+
+#[test]
+fn cronjobs_random() {
+    sim::seeds(&cronjobs::wild());
+}
+
+#[test]
+fn cronjobs_sweep() {
+    sim::sweep(&cronjobs::small());
+}
+
+#[test]
+fn a_cronjob_of_each_minute_fires_each_minute_while_clocks_change() {
+    let shifts = [
+        // 2027-03-28T01:00Z and 2027-10-31T01:00Z.
+        cronjobs::Shift { zone: "Europe/Berlin", at: 1_806_195_600, schedule: "30 2 * * *", fires: &[] },
+        cronjobs::Shift { zone: "Europe/Berlin", at: 1_824_944_400, schedule: "30 2 * * *", fires: &[-1_800, 1_800] },
+        // 2027-03-14T07:00Z and 2027-11-07T06:00Z.
+        cronjobs::Shift { zone: "America/New_York", at: 1_805_007_600, schedule: "30 2 * * *", fires: &[] },
+        cronjobs::Shift {
+            zone: "America/New_York",
+            at: 1_825_567_200,
+            schedule: "30 1 * * *",
+            fires: &[-1_800, 1_800],
+        },
+        // 2027-04-03T15:00Z: by half an hour.
+        cronjobs::Shift { zone: "Australia/Lord_Howe", at: 1_806_764_400, schedule: "45 1 * * *", fires: &[-900, 900] },
+    ];
+    for shift in shifts {
+        if let Err(why) = sim::trace(&cronjobs::across(shift), 0) {
+            panic!("{} at {}: {why}", shift.zone, shift.at);
+        }
+    }
 }
 
 #[test]

@@ -18,6 +18,8 @@ use super::{
     script::{At, KINDS, Kind, Place, Script},
 };
 
+/// When every run begins that does not say otherwise: 2027-01-15T08:00:00Z.
+const EPOCH: i64 = 1_800_000_000;
 /// Seeds that are tried where `SEEDS` does not say.
 const SEEDS: u64 = 20;
 /// Lines of the trace that a failure shows.
@@ -29,6 +31,8 @@ const ENDLESS: Duration = Duration::from_secs(24 * 3600);
 #[derive(Clone)]
 pub struct Scenario {
     name: &'static str,
+    /// When it begins, in seconds since the epoch.
+    epoch: i64,
     body: Arc<dyn Fn(World) -> BoxFuture<'static, Result<(), String>> + Send + Sync>,
 }
 
@@ -40,7 +44,13 @@ impl Scenario {
         F: Fn(World) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<(), String>> + Send + 'static,
     {
-        Self { name, body: Arc::new(move |world| body(world).boxed()) }
+        Self { name, epoch: EPOCH, body: Arc::new(move |world| body(world).boxed()) }
+    }
+
+    /// The same at another time of the calendar, in seconds since the epoch, such as the night in which clocks change.
+    #[must_use]
+    pub fn beginning(self, epoch: i64) -> Self {
+        Self { epoch, ..self }
     }
 }
 
@@ -300,7 +310,7 @@ fn live_and_die(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.map_err(|err| err.to_string())?;
     runtime.block_on(async {
-        let world = World::new(seed, plan, traced);
+        let world = World::new(seed, plan, traced, scenario.epoch);
         *left.lock() = Some(world.clone());
         let done = tokio::time::timeout(ENDLESS, lives(&world, scenario));
         let result = tokio::select! {

@@ -25,8 +25,6 @@ use super::{
     trace::Trace,
 };
 
-/// When every run begins.
-const EPOCH: i64 = 1_800_000_000;
 /// Between two looks whether the goal is reached.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -249,8 +247,8 @@ impl World {
 }
 
 impl World {
-    pub(crate) fn new(seed: u64, plan: Plan, traced: bool) -> Self {
-        let clock = Clock::virtual_from(start(0));
+    pub(crate) fn new(seed: u64, plan: Plan, traced: bool, epoch: i64) -> Self {
+        let clock = Clock::virtual_from(Timestamp::from_second(epoch).unwrap_or(Timestamp::UNIX_EPOCH));
         let cluster = TestCluster::with_seed(clock.clone(), seed);
         cluster.set_recording(false);
         let inner = Inner {
@@ -500,8 +498,4 @@ impl World {
             }
         }
     }
-}
-
-fn start(skew: i64) -> Timestamp {
-    Timestamp::from_second(EPOCH + skew).unwrap_or(Timestamp::UNIX_EPOCH)
 }

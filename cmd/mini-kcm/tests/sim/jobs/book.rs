@@ -149,7 +149,8 @@ impl Job {
             self.ends = Some(now);
         }
         self.object = object;
-        let wanted = (now, if self.is_suspended() { 0 } else { self.parallelism() }, self.completions().unwrap_or(i64::MAX));
+        let wanted =
+            (now, if self.is_suspended() { 0 } else { self.parallelism() }, self.completions().unwrap_or(i64::MAX));
         if self.sizes.last().is_none_or(|it| (it.1, it.2) != (wanted.1, wanted.2)) {
             self.sizes.push(wanted);
         }

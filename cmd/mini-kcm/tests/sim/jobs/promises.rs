@@ -135,7 +135,11 @@ fn waits(book: &Book, job: &Job, pod: &Pod, now: Instant) -> Held {
     let wait = Duration::from_secs(600.min(10 << doublings));
     if *last + wait > now + CLOCKS_DIFFER {
         let since = now.saturating_duration_since(*last);
-        return Err(format!("back-off: {} failures of {}, and the next try is {since:?} later", failed.len(), job.name));
+        return Err(format!(
+            "back-off: {} failures of {}, and the next try is {since:?} later",
+            failed.len(),
+            job.name
+        ));
     }
     Ok(())
 }
@@ -150,7 +154,10 @@ fn failures(book: &Book, job: &Job, pod: &Pod) -> Held {
     let released = count(failed.count());
     let noted = pod.failures.unwrap_or(-1);
     if noted < released {
-        return Err(format!("index {:?} of {} failed {released} times, and its next pod says {noted}", pod.index, job.name));
+        return Err(format!(
+            "index {:?} of {} failed {released} times, and its next pod says {noted}",
+            pod.index, job.name
+        ));
     }
     Ok(())
 }
@@ -194,7 +201,8 @@ fn let_go(book: &mut Book, before: &Pod, after: &Pod, now: Instant) -> Held {
         return Ok(());
     }
     if after.job != before.job {
-        let same = if before.touched { Ok(()) } else { Err(format!("lets a pod of {} go, which is its own", job.name)) };
+        let same =
+            if before.touched { Ok(()) } else { Err(format!("lets a pod of {} go, which is its own", job.name)) };
         return same;
     }
     if job.counted.contains_key(&before.uid) || job.may_shrink(now) {
@@ -204,12 +212,18 @@ fn let_go(book: &mut Book, before: &Pod, after: &Pod, now: Instant) -> Held {
     let status = &job.object["status"];
     let counted = match before.phase {
         _ if out_of_range => true,
-        Phase::Succeeded => job.is_indexed() && before.index.is_some_and(|it| indexes(&status["completedIndexes"]).contains(&it)),
+        Phase::Succeeded => {
+            job.is_indexed() && before.index.is_some_and(|it| indexes(&status["completedIndexes"]).contains(&it))
+        }
         Phase::Failed => before.ignored && !job.spec("podFailurePolicy").is_null(),
         // It was deleted because the Job has succeeded.
         Phase::Works => holds(&job.object, "SuccessCriteriaMet") && before.deleting,
     };
-    if counted { Ok(()) } else { Err(format!("let go before it is counted: it is {:?}, of {}", before.phase, job.name)) }
+    if counted {
+        Ok(())
+    } else {
+        Err(format!("let go before it is counted: it is {:?}, of {}", before.phase, job.name))
+    }
 }
 
 /// A manager gives a pod to a Job.

@@ -105,7 +105,8 @@ fn disturb(world: &World, pod: &str, rng: &mut Rng) {
         0..=4 => delete_pod(world, HOME, pod),
         5 | 6 => {
             cluster.update(PODS, HOME, pod, |it| {
-                let evicted = json!({ "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI" });
+                let evicted =
+                    json!({ "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI" });
                 if let Some(conditions) = it["status"]["conditions"].as_array_mut() {
                     conditions.push(evicted);
                 }

@@ -1,0 +1,218 @@
+//! CronJobs and Jobs with a time to live while everything goes wrong, and a CronJob of each minute while clocks change. Jobs
+//! are played by a stand-in: what becomes of them is another simulation.
+
+mod book;
+mod stand_in;
+mod users;
+
+use std::{sync::Arc, time::Duration};
+
+use fastrand::Rng;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use test_cluster::Change;
+use testing::sim::{Scenario, World};
+use tokio::sync::mpsc;
+
+use crate::manager::manager;
+use book::Book;
+
+const MS: Duration = Duration::from_millis(1);
+const SEC: Duration = Duration::from_secs(1);
+const HOME: &str = "work";
+/// By which managers are elected.
+const LEASE: &str = "kube-system/kube-controller-manager";
+/// The two that this is about.
+const FLAGS: &[&str] = &["--controllers=cronjob-controller,ttl-after-finished-controller"];
+/// After the faults: a hung call, a frozen watch, an expiring lease, and a time of the rarest schedule.
+const ENOUGH: Duration = Duration::from_secs(420);
+
+/// What the writes so far say, shared with who reads them.
+type Shared = Arc<Mutex<Book>>;
+
+/// For many seeds: two managers, CronJobs of every kind, and users.
+pub(crate) fn wild() -> Scenario {
+    Scenario::new("cronjobs", random)
+}
+
+/// For a sweep: as little as shows every step.
+pub(crate) fn small() -> Scenario {
+    Scenario::new("cronjobs, swept", swept)
+}
+
+async fn random(world: World) -> Result<(), String> {
+    let mut rng = world.rng();
+    let shared = begins(&world, &mut rng);
+    for number in 0..rng.u8(1..4) {
+        users::any(&world, &format!("c{number}"), &mut rng);
+    }
+    users::job(&world, "once-0", None, Some(30), &mut rng);
+    world.run_elected("a", LEASE, manager(FLAGS));
+    if rng.u8(0..3) > 0 {
+        world.spawn("users", users::meddle(world.clone(), rng.fork()));
+    }
+    world.sleep(MS * rng.u32(0..60_000)).await;
+    world.run_elected("b", LEASE, manager(FLAGS));
+    world.sleep(MS * rng.u32(60_000..400_000)).await;
+    ends(&world, &shared).await
+}
+
+async fn swept(world: World) -> Result<(), String> {
+    let mut rng = world.rng();
+    let shared = begins(&world, &mut rng);
+    // So many seconds before the minute is full.
+    let early = (60 - world.clock().wall().as_second().rem_euclid(60)).rem_euclid(60).unsigned_abs();
+    world.sleep(SEC * u32::try_from((early + 55) % 60).unwrap_or(0)).await;
+    let spec = |policy: &str| {
+        json!({
+            "schedule": "* * * * *", "concurrencyPolicy": policy, "successfulJobsHistoryLimit": 0,
+            "failedJobsHistoryLimit": 1,
+        })
+    };
+    users::create(&world, "forbid", spec("Forbid"), 2_500, 0, Some(3));
+    users::create(&world, "replace", spec("Replace"), 90_000, 0, None);
+    users::job(&world, "once", None, Some(2), &mut rng);
+    world.run_elected("a", LEASE, manager(FLAGS));
+    world.sleep(SEC * 7).await;
+    world.run_elected("b", LEASE, manager(FLAGS));
+    world.sleep(SEC * 57).await;
+    suspend(&world);
+    finish(&world, &shared).await
+}
+
+/// A cluster in which Jobs are played, and with everything that is promised watched over.
+fn begins(world: &World, rng: &mut Rng) -> Shared {
+    let shared = Shared::default();
+    let (tell, made) = mpsc::unbounded_channel();
+    let (book, clock) = (shared.clone(), world.clock().clone());
+    world.always("the book", move |write| {
+        let held = book.lock().look(write, clock.now(), clock.wall());
+        if write.resource() == "jobs.batch" && write.change() == Change::Added {
+            let uid = write.after().and_then(|it| it["metadata"]["uid"].as_str().map(str::to_owned));
+            // Jobs are played as long as the run lasts.
+            let _ = tell.send((write.name().to_owned(), uid.unwrap_or_default()));
+        }
+        held
+    });
+    let told = world.clone();
+    world.cluster().intercept(move |call| {
+        if call.verb == "delete" && !call.json()["preconditions"]["uid"].is_string() {
+            told.breaks(format!("what is deleted by name is meant by its uid: DELETE {} does not name it", call.path));
+        }
+        test_cluster::Verdict::Pass
+    });
+    world.cluster().create(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": HOME } }));
+    world.spawn("jobs", stand_in::plays(world.clone(), made, rng.fork()));
+    world.spawn("collector", stand_in::collects(world.clone(), shared.clone(), rng.fork()));
+    shared
+}
+
+/// Nothing goes wrong any more: every CronJob goes on, and once they are suspended everything that is too much goes.
+async fn ends(world: &World, shared: &Shared) -> Result<(), String> {
+    world.calm();
+    for cron in world.cluster().list("cronjobs.batch", HOME) {
+        let name = cron["metadata"]["name"].as_str().unwrap_or_default();
+        world.cluster().update("cronjobs.batch", HOME, name, |it| {
+            it["spec"]["suspend"] = false.into();
+            it["spec"]["schedule"] = "* * * * *".into();
+        });
+    }
+    let since = world.clock().wall().as_second();
+    let goes_on = || {
+        let book = shared.lock();
+        book.crons.values().filter(|it| !it.gone).all(|it| it.started.iter().any(|it| *it > since + 1))
+    };
+    world.eventually(ENOUGH, "every CronJob goes on", goes_on).await?;
+    suspend(world);
+    finish(world, shared).await
+}
+
+fn suspend(world: &World) {
+    for cron in world.cluster().list("cronjobs.batch", HOME) {
+        let name = cron["metadata"]["name"].as_str().unwrap_or_default();
+        world.cluster().update("cronjobs.batch", HOME, name, |it| it["spec"]["suspend"] = true.into());
+    }
+}
+
+async fn finish(world: &World, shared: &Shared) -> Result<(), String> {
+    let over = || missing(&shared.lock(), world).is_none();
+    let what = "history is as long as it may be, nothing is active, and what has expired is gone";
+    let done = world.eventually(ENOUGH, what, over).await;
+    done.map_err(|why| format!("{why}; {}", missing(&shared.lock(), world).unwrap_or_default()))
+}
+
+/// What is not as it should be in the end.
+fn missing(book: &Book, world: &World) -> Option<String> {
+    for (uid, cron) in book.crons.iter().filter(|it| !it.1.gone) {
+        for how in ["Complete", "Failed"] {
+            let alike = book.children(uid).filter(|it| it.finished().is_some_and(|it| it.0 == how)).count();
+            if alike > cron.limit(how) {
+                return Some(format!("{} has {alike} Jobs that are {how}", cron.name));
+            }
+        }
+        let active: Vec<&Value> = cron.object["status"]["active"].as_array().into_iter().flatten().collect();
+        let running: Vec<&str> =
+            book.children(uid).filter(|it| it.finished().is_none() && it.made_by_manager).map(|it| &*it.name).collect();
+        let named = active.iter().all(|it| it["name"].as_str().is_some_and(|it| running.contains(&it)));
+        if !named || active.len() != running.len() {
+            return Some(format!("active of {} are {active:?}, and {running:?} run", cron.name));
+        }
+    }
+    let now = world.clock().wall().as_second();
+    let late = book.jobs.values().find(|it| !it.gone && it.expires().is_some_and(|it| it + 40 < now));
+    late.map(|it| format!("{} has expired at {:?}, and it is {now}", it.name, it.expires()))
+}
+
+/// The wall time in so many seconds, as the API writes it.
+fn stamp(world: &World, seconds: i64) -> String {
+    let at = world.clock().wall().as_second() + seconds;
+    clock::Timestamp::from_second(at).unwrap_or(clock::Timestamp::UNIX_EPOCH).to_string()
+}
+
+/// When the clocks of a zone change, and a schedule for a time that is left out then or comes twice.
+#[derive(Clone, Copy)]
+pub(crate) struct Shift {
+    pub(crate) zone: &'static str,
+    /// In seconds since the epoch.
+    pub(crate) at: i64,
+    pub(crate) schedule: &'static str,
+    /// When that schedule fires, in seconds from the change.
+    pub(crate) fires: &'static [i64],
+}
+
+/// Before and after a shift, in seconds.
+const AROUND: i64 = 2_400;
+
+/// A CronJob of each minute while the clocks of its zone change: each minute has its Job, whatever the clock shows.
+pub(crate) fn across(shift: Shift) -> Scenario {
+    Scenario::new("cronjobs, clocks change", move |world| around(world, shift)).beginning(shift.at - AROUND)
+}
+
+async fn around(world: World, shift: Shift) -> Result<(), String> {
+    world.calm();
+    let mut rng = world.rng();
+    let shared = begins(&world, &mut rng);
+    for (name, schedule) in [("minutely", "* * * * *"), ("odd", shift.schedule)] {
+        let spec = json!({ "schedule": schedule, "timeZone": shift.zone, "successfulJobsHistoryLimit": 1 });
+        users::create(&world, name, spec, 2_000, 0, None);
+    }
+    world.run("a", manager(&["--leader-elect=false", FLAGS[0]]));
+    world.sleep(SEC * u32::try_from(2 * AROUND).unwrap_or(0)).await;
+    suspend(&world);
+    finish(&world, &shared).await?;
+    let book = shared.lock();
+    let started = |name: &str| -> Vec<i64> {
+        let cron = book.crons.values().find(|it| it.name == name);
+        cron.map(|it| it.started.iter().map(|it| it - shift.at).collect()).unwrap_or_default()
+    };
+    let (minutes, odd) = (started("minutely"), started("odd"));
+    let gap = minutes.windows(2).find(|it| it[1] - it[0] != 60);
+    let whole =
+        minutes.first().is_some_and(|it| *it < 120 - AROUND) && minutes.last().is_some_and(|it| *it > AROUND - 120);
+    match gap {
+        Some(gap) => Err(format!("no Job between {} s and {} s from the change", gap[0], gap[1])),
+        None if !whole => Err(format!("it fires from {:?} to {:?}", minutes.first(), minutes.last())),
+        None if odd != shift.fires => Err(format!("{} fires at {odd:?} s from the change", shift.schedule)),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,264 @@
+//! What the writes on the API say of CronJobs and Jobs, and what the controllers promise of them, whatever happens.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use clock::{Instant, Timestamp};
+use serde_json::Value;
+use test_cluster::Change;
+use testing::sim::Write;
+
+/// Longer than a controller may be behind what is stored.
+const LAG: Duration = Duration::from_secs(200);
+/// What the wall clocks of two machines may differ by, in seconds, with whole seconds rounded.
+const CLOCKS_DIFFER: i64 = 32;
+/// A request on its way may be applied so many seconds after it was sent.
+const ON_ITS_WAY: i64 = 5;
+const TIME: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
+
+type Held = Result<(), String>;
+
+/// Every CronJob and every Job that ever was, by uid.
+#[derive(Default)]
+pub(super) struct Book {
+    pub(super) crons: BTreeMap<String, Cron>,
+    pub(super) jobs: BTreeMap<String, Job>,
+}
+
+/// One CronJob.
+#[derive(Default)]
+pub(super) struct Cron {
+    pub(super) name: String,
+    /// As stored last.
+    pub(super) object: Value,
+    pub(super) gone: bool,
+    /// Since when it is gone, or being deleted.
+    ends: Option<Instant>,
+    /// Times that were started, in seconds since the epoch.
+    pub(super) started: BTreeSet<i64>,
+    /// Since when it had which schedule, suspension and limits.
+    specs: Vec<(Instant, Value)>,
+}
+
+/// One Job.
+#[derive(Default)]
+pub(super) struct Job {
+    pub(super) name: String,
+    /// The CronJob that controls it.
+    pub(super) cron: Option<String>,
+    pub(super) made_by_manager: bool,
+    /// As stored last.
+    pub(super) object: Value,
+    pub(super) gone: bool,
+    /// Since when it is gone.
+    went: Option<Instant>,
+}
+
+impl Job {
+    /// `Complete` or `Failed`, and since when in seconds.
+    pub(super) fn finished(&self) -> Option<(&str, i64)> {
+        let conditions = self.object["status"]["conditions"].as_array()?;
+        let last = |it: &&Value| matches!(it["type"].as_str(), Some("Complete" | "Failed")) && it["status"] == "True";
+        let it = conditions.iter().find(last)?;
+        Some((it["type"].as_str()?, seconds(&it["lastTransitionTime"])?))
+    }
+
+    pub(super) fn is_deleting(&self) -> bool {
+        self.object["metadata"]["deletionTimestamp"].is_string()
+    }
+
+    /// When it may go at the earliest, by what is stored now.
+    pub(super) fn expires(&self) -> Option<i64> {
+        Some(self.finished()?.1 + self.object["spec"]["ttlSecondsAfterFinished"].as_i64()?)
+    }
+}
+
+impl Cron {
+    /// Specs that a controller may still go by.
+    fn specs(&self, now: Instant) -> impl Iterator<Item = &Value> {
+        let seen = self.specs.iter().enumerate().filter(move |(at, _)| {
+            let until = self.specs.get(at + 1).map(|it| it.0);
+            until.is_none_or(|it| it + LAG > now)
+        });
+        seen.map(|it| &it.1.1)
+    }
+
+    pub(super) fn limit(&self, finished: &str) -> usize {
+        limit(&self.object["spec"], finished)
+    }
+}
+
+/// How many Jobs that ended so are kept.
+fn limit(spec: &Value, finished: &str) -> usize {
+    let field = if finished == "Complete" { "successfulJobsHistoryLimit" } else { "failedJobsHistoryLimit" };
+    spec[field].as_u64().and_then(|it| usize::try_from(it).ok()).unwrap_or(usize::MAX)
+}
+
+pub(super) fn seconds(time: &Value) -> Option<i64> {
+    time.as_str()?.parse::<Timestamp>().ok().map(|it| it.as_second())
+}
+
+fn text(object: &Value, field: &str) -> String {
+    object["metadata"][field].as_str().unwrap_or_default().to_owned()
+}
+
+impl Book {
+    /// The Jobs of a CronJob that are there.
+    pub(super) fn children<'a>(&'a self, cron: &'a str) -> impl Iterator<Item = &'a Job> {
+        self.jobs.values().filter(move |it| it.cron.as_deref() == Some(cron) && !it.gone)
+    }
+
+    /// Takes in a write, and says what is wrong with it.
+    pub(super) fn look(&mut self, write: &Write, now: Instant, wall: Timestamp) -> Held {
+        let by_manager = write.by != "world";
+        let held = match &*write.resource() {
+            "jobs.batch" => self.job(write, by_manager, now, wall.as_second()),
+            "cronjobs.batch" => self.cron(write, by_manager, now),
+            _ => Ok(()),
+        };
+        held.map_err(|why| format!("{} on {} {}: {why}", write.by, write.kind(), write.name()))
+    }
+
+    fn cron(&mut self, write: &Write, by_manager: bool, now: Instant) -> Held {
+        let (before, after) = (write.before().unwrap_or_default(), write.after());
+        let object = after.clone().unwrap_or_else(|| before.clone());
+        let uid = text(&object, "uid");
+        let cron = self.crons.entry(uid.clone()).or_default();
+        cron.name = text(&object, "name");
+        cron.gone = after.is_none();
+        if cron.gone || object["metadata"]["deletionTimestamp"].is_string() {
+            cron.ends.get_or_insert(now);
+        }
+        if cron.specs.last().is_none_or(|it| it.1 != object["spec"]) {
+            cron.specs.push((now, object["spec"].clone()));
+        }
+        cron.object = object;
+        let Some(after) = after.filter(|_| by_manager) else {
+            return if by_manager { Err("removes it".to_owned()) } else { Ok(()) };
+        };
+        if before["spec"] != after["spec"] {
+            return Err("changes its spec".to_owned());
+        }
+        let last = |it: &Value| seconds(&it["status"]["lastScheduleTime"]);
+        if last(&after) < last(&before) {
+            return Err(format!("the last time falls from {:?} to {:?}", last(&before), last(&after)));
+        }
+        let active: Vec<&Value> = after["status"]["active"].as_array().into_iter().flatten().collect();
+        let mut seen = BTreeSet::new();
+        for it in active {
+            let job = it["uid"].as_str().and_then(|it| self.jobs.get(it)).ok_or("active is a Job that never was")?;
+            if job.cron.as_deref() != Some(&*uid) {
+                return Err(format!("active is {}, which is another one's", job.name));
+            }
+            if !seen.insert(it["uid"].to_string()) {
+                return Err(format!("active is {} twice", job.name));
+            }
+        }
+        Ok(())
+    }
+
+    fn job(&mut self, write: &Write, by_manager: bool, now: Instant, wall: i64) -> Held {
+        let after = write.after();
+        let object = after.clone().or_else(|| write.before()).unwrap_or_default();
+        let uid = text(&object, "uid");
+        let held = match (by_manager, write.change()) {
+            (true, Change::Added) => self.starts(&object, now, wall),
+            (true, _) => self.deletes(&uid, after.as_ref(), now, wall),
+            _ => Ok(()),
+        };
+        let job = self.jobs.entry(uid).or_default();
+        job.name = text(&object, "name");
+        job.gone = after.is_none();
+        job.made_by_manager |= by_manager && write.change() == Change::Added;
+        let owner = object["metadata"]["ownerReferences"]
+            .as_array()
+            .and_then(|it| it.iter().find(|it| it["controller"] == true));
+        job.cron = owner.filter(|it| it["kind"] == "CronJob").and_then(|it| it["uid"].as_str()).map(str::to_owned);
+        if job.gone {
+            job.went = Some(now);
+        }
+        job.object = object;
+        held
+    }
+
+    /// A manager makes a Job.
+    fn starts(&mut self, job: &Value, now: Instant, wall: i64) -> Held {
+        let owner = &job["metadata"]["ownerReferences"][0];
+        let uid = owner["uid"].as_str().unwrap_or_default();
+        let time = seconds(&job["metadata"]["annotations"][TIME]).ok_or("a Job without its time")?;
+        let cron = self.crons.get_mut(uid).ok_or("a Job of a CronJob that never was")?;
+        if !cron.started.insert(time) {
+            return Err(format!("started twice: {time} of {}", cron.name));
+        }
+        let cron = self.crons.get(uid).ok_or("a Job of a CronJob that never was")?;
+        if text(job, "name") != format!("{}-{}", cron.name, time.div_euclid(60)) {
+            return Err(format!("the name is not that of {time}"));
+        }
+        if cron.ends.is_some_and(|it| it + LAG < now) {
+            return Err("its CronJob is long gone".to_owned());
+        }
+        if cron.specs(now).all(|it| it["suspend"] == true) {
+            return Err("its CronJob is suspended".to_owned());
+        }
+        if !cron.specs(now).any(|it| fits(it["schedule"].as_str().unwrap_or_default(), time)) {
+            return Err(format!("{time} is no time of {}", cron.object["spec"]["schedule"]));
+        }
+        let made = seconds(&cron.object["metadata"]["creationTimestamp"]).unwrap_or(0);
+        if time <= made || time > wall + CLOCKS_DIFFER {
+            return Err(format!("{time} is not due: it is {wall}, and the CronJob is of {made}"));
+        }
+        if let Some(deadline) = cron.object["spec"]["startingDeadlineSeconds"].as_i64()
+            && wall - time > deadline + CLOCKS_DIFFER + ON_ITS_WAY
+        {
+            return Err(format!("{time} is too late at {wall}"));
+        }
+        let policy = cron.object["spec"]["concurrencyPolicy"].as_str().unwrap_or_default();
+        let runs = |it: &&Job| it.made_by_manager && it.finished().is_none();
+        let other = self.children(uid).filter(runs).find(|it| policy == "Forbid" || !it.is_deleting());
+        match other.filter(|_| matches!(policy, "Forbid" | "Replace")) {
+            Some(other) => Err(format!("{policy}, and {} runs", other.name)),
+            None => Ok(()),
+        }
+    }
+
+    /// A manager deletes a Job, which needs a reason.
+    fn deletes(&self, uid: &str, after: Option<&Value>, now: Instant, wall: i64) -> Held {
+        let job = self.jobs.get(uid).ok_or("a Job that never was")?;
+        let deletes = after.is_none_or(|it| it["metadata"]["deletionTimestamp"].is_string());
+        if !deletes {
+            return Err("changes it".to_owned());
+        }
+        if job.is_deleting() {
+            return Ok(());
+        }
+        if job.expires().is_some_and(|it| it <= wall + CLOCKS_DIFFER) {
+            return Ok(());
+        }
+        let Some((cron, it)) = job.cron.as_ref().and_then(|it| Some((it, self.crons.get(it)?))) else {
+            return Err(format!("nothing asks for its end at {wall}: {:?}", job.expires()));
+        };
+        let Some((how, _)) = job.finished() else {
+            let replaced = it.object["spec"]["concurrencyPolicy"] == "Replace" && job.made_by_manager;
+            return if replaced { Ok(()) } else { Err("it runs".to_owned()) };
+        };
+        // Whoever counts may not have heard yet that one is gone.
+        let seen = |it: &&Job| it.cron.as_ref() == Some(cron) && it.went.is_none_or(|it| it + LAG > now);
+        let alike = self.jobs.values().filter(seen).filter(|it| it.finished().is_some_and(|it| it.0 == how)).count();
+        let fewest = it.specs(now).map(|it| limit(it, how)).min().unwrap_or(usize::MAX);
+        if alike > fewest { Ok(()) } else { Err(format!("it is one of {alike} that are {how}, and {fewest} are kept")) }
+    }
+}
+
+/// Whether a time is one of the schedules that are used here.
+fn fits(schedule: &str, time: i64) -> bool {
+    match schedule {
+        "* * * * *" => time.rem_euclid(60) == 0,
+        "*/2 * * * *" => time.rem_euclid(120) == 0,
+        "1-59/2 * * * *" => time.rem_euclid(120) == 60,
+        "@every 90s" => true,
+        // That it is the right one is what the scenario of daylight saving is for.
+        _ => time.rem_euclid(1_800) == 0,
+    }
+}

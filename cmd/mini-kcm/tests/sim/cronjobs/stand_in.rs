@@ -1,0 +1,77 @@
+//! In place of the Job controller and of the garbage collector: Jobs run for a while and end, and go when they are let.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use serde_json::{Value, json};
+use testing::sim::World;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use super::{HOME, Shared, stamp};
+
+const MS: Duration = Duration::from_millis(1);
+const JOBS: &str = "jobs.batch";
+/// The most milliseconds that a Job runs.
+pub(super) const RUNS: &str = "sim/runs";
+/// How many of a thousand Jobs fail.
+pub(super) const FAILS: &str = "sim/fails";
+
+/// Plays each Job that was made.
+pub(super) async fn plays(world: World, mut made: UnboundedReceiver<(String, String)>, mut rng: Rng) {
+    while let Some((name, uid)) = made.recv().await {
+        world.spawn("job", runs(world.clone(), name, uid, rng.fork()));
+    }
+}
+
+fn now(world: &World, name: &str, uid: &str) -> Option<Value> {
+    let job = world.cluster().get(JOBS, HOME, name)?;
+    (job["metadata"]["uid"] == uid).then_some(job)
+}
+
+async fn runs(world: World, name: String, uid: String, mut rng: Rng) {
+    world.sleep(MS * rng.u32(0..1_000)).await;
+    let Some(job) = now(&world, &name, &uid) else { return };
+    let began = stamp(&world, 0);
+    world.cluster().update(JOBS, HOME, &name, |it| {
+        it["status"]["startTime"] = began.into();
+        it["status"]["active"] = 1.into();
+    });
+    let note = |key: &str| job["metadata"]["annotations"][key].as_str().and_then(|it| it.parse::<u32>().ok());
+    let most = note(RUNS).unwrap_or(5_000);
+    world.sleep(MS * rng.u32(most / 4..=most)).await;
+    if now(&world, &name, &uid).is_none() {
+        return;
+    }
+    let failed = rng.u32(..1_000) < note(FAILS).unwrap_or(0);
+    let at = stamp(&world, 0);
+    world.cluster().update(JOBS, HOME, &name, |it| {
+        let condition = |kind: &str| json!({ "type": kind, "status": "True", "lastTransitionTime": at });
+        it["status"]["active"] = Value::Null;
+        let kinds = if failed { ["FailureTarget", "Failed"] } else { ["SuccessCriteriaMet", "Complete"] };
+        it["status"]["conditions"] = kinds.map(condition).to_vec().into();
+        if !failed {
+            it["status"]["completionTime"] = at.clone().into();
+        }
+    });
+}
+
+/// Jobs that were deleted in the foreground go after a while; those whose CronJob is gone are deleted.
+pub(super) async fn collects(world: World, shared: Shared, mut rng: Rng) {
+    loop {
+        world.sleep(MS * rng.u32(300..2_500)).await;
+        let (held, orphans): (Vec<String>, Vec<String>) = {
+            let book = shared.lock();
+            let there = || book.jobs.values().filter(|it| !it.gone);
+            let gone =
+                |cron: &Option<String>| cron.as_ref().and_then(|it| book.crons.get(it)).is_some_and(|it| it.gone);
+            let held = there().filter(|it| it.is_deleting()).map(|it| it.name.clone()).collect();
+            (held, there().filter(|it| !it.is_deleting() && gone(&it.cron)).map(|it| it.name.clone()).collect())
+        };
+        for name in held {
+            world.cluster().update(JOBS, HOME, &name, |it| it["metadata"]["finalizers"] = json!([]));
+        }
+        for name in orphans {
+            world.cluster().remove(JOBS, HOME, &name);
+        }
+    }
+}
