@@ -97,7 +97,7 @@ fn made(book: &Book, pod: &Pod, object: &Value, now: Instant) -> Held {
     }
     waits(book, job, pod, now)?;
     failures(book, job, pod)?;
-    brake(book, job, parallelism)?;
+    brake(book, job, pod, parallelism)?;
     form(job, object)
 }
 
@@ -162,11 +162,15 @@ fn failures(book: &Book, job: &Job, pod: &Pod) -> Held {
     Ok(())
 }
 
-/// Pods that were made for a Job and neither ended nor were deleted, whomever they belong to now.
-fn brake(book: &Book, job: &Job, parallelism: i64) -> Held {
+/// Pods that were made for a Job and neither ended nor were deleted, whomever they belong to now. What another manager
+/// made and somebody took away bears no mark by which it could be known.
+fn brake(book: &Book, job: &Job, pod: &Pod, parallelism: i64) -> Held {
+    let by = pod.made.as_ref().map(|it| &it.1);
     let out = book.pods.values().filter(|it| {
-        let mine = it.made.as_ref().is_some_and(|it| it.0 == job.uid);
-        mine && it.is_active()
+        let own = |(made_for, made_by): &(String, String)| {
+            *made_for == job.uid && (Some(made_by) == by || it.is_of(&job.uid))
+        };
+        it.made.as_ref().is_some_and(own) && it.is_active()
     });
     let out = count(out.count()) + 1;
     if out > parallelism.saturating_mul(2) {
