@@ -42,6 +42,15 @@ pub(crate) trait ZoneNames {
     fn zone(&self, name: &str) -> Result<TimeZone, String>;
     /// The zone of the process.
     fn process(&self) -> TimeZone;
+
+    /// The zone of a name as users write it, where some words are no names.
+    fn named(&self, name: &str) -> Result<TimeZone, String> {
+        match name {
+            "" | "UTC" => Ok(TimeZone::UTC),
+            "Local" => Ok(self.process()),
+            name => self.zone(name),
+        }
+    }
 }
 
 impl Schedule {
@@ -55,7 +64,7 @@ impl Schedule {
                 let Some((name, fields)) = rest.split_once(' ') else {
                     return Err(NoSchedule(format!("invalid schedule format: no fields after the zone in {text:?}")));
                 };
-                let zone = named_zone(name, zones);
+                let zone = zones.named(name);
                 let zone = zone.map_err(|err| NoSchedule(format!("provided bad location {name}: {err}")))?;
                 (zone, fields.trim())
             }
@@ -69,15 +78,6 @@ impl Schedule {
             },
         };
         Ok(Self(Kind::At(Box::new((fields, zone)))))
-    }
-}
-
-/// The zone of a name as it stands in a text, where some words are no names.
-fn named_zone(name: &str, zones: &impl ZoneNames) -> Result<TimeZone, String> {
-    match name {
-        "" | "UTC" => Ok(TimeZone::UTC),
-        "Local" => Ok(zones.process()),
-        name => zones.zone(name),
     }
 }
 

@@ -39,9 +39,14 @@ impl Schedule {
         Some(known)
     }
 
-    /// How many times are after `after` and not after `now`, counted up to `most`.
-    pub(crate) fn count(&self, after: i64, now: i64, most: usize) -> usize {
-        let times = std::iter::successors(self.next(after), |it| self.next(*it));
+    /// How many times are after `after` and not after `now`, of a schedule whose times are counted from `from`; `most` where
+    /// they are more.
+    pub(crate) fn count(&self, from: i64, after: i64, now: i64, most: usize) -> usize {
+        if let Kind::Every(period) = &self.0 {
+            let until = |at: i64| (at.max(from) - from) / period;
+            return usize::try_from(until(now) - until(after)).unwrap_or(0).min(most);
+        }
+        let times = std::iter::successors(self.next(after.max(from)), |it| self.next(*it));
         times.take_while(|it| *it <= now).take(most).count()
     }
 
@@ -51,11 +56,6 @@ impl Schedule {
             Kind::Every(_) => self.last(from, now).unwrap_or(from),
             Kind::At(_) => now,
         })
-    }
-
-    /// Whether its times depend on where they are counted from.
-    pub(crate) fn is_period(&self) -> bool {
-        matches!(self.0, Kind::Every(_))
     }
 }
 
