@@ -125,7 +125,14 @@ pub const KNOWN: &[Known] = &[
     absent("persistentvolume-protection-controller", "pv-protection", "pv-protection-controller", On),
     absent("volumeattributesclass-protection-controller", "", "volumeattributesclass-protection-controller", On),
     absent("clusterrole-aggregation-controller", "clusterrole-aggregation", "clusterrole-aggregation-controller", On),
-    absent("ttl-after-finished-controller", "ttl-after-finished", "ttl-after-finished-controller", On),
+    Known {
+        name: ttl_after_finished_controller::NAME,
+        alias: "ttl-after-finished",
+        service_account: "ttl-after-finished-controller",
+        profile: ttl_after_finished_controller::PROFILE,
+        default: On,
+        start: Some(start_ttl_after_finished),
+    },
     absent("root-ca-certificate-publisher-controller", "root-ca-cert-publisher", "root-ca-cert-publisher", On),
     absent(
         "kube-apiserver-serving-clustertrustbundle-publisher-controller",
@@ -167,6 +174,10 @@ pub const KNOWN: &[Known] = &[
 
 fn start_namespace(builder: &mut Builder, options: &Options) {
     namespace_controller::start(builder, options.namespace);
+}
+
+fn start_ttl_after_finished(builder: &mut Builder, options: &Options) {
+    ttl_after_finished_controller::start(builder, options.ttl_after_finished);
 }
 
 /// `--controllers`, with aliases replaced by canonical names.

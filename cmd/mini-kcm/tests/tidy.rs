@@ -15,6 +15,7 @@ const RULES: &[&str] = &[
     "controllers/namespace/src/conditions.rs",
     "controllers/namespace/src/grace.rs",
     "controllers/namespace/src/remains.rs",
+    "controllers/ttl-after-finished/src/expiry.rs",
 ];
 
 /// State machines: told what happened and when. A generator may be handed in.

@@ -32,6 +32,7 @@ pub const OURS: &[&str] = &[
     "tasks",
     "test_cluster",
     "testing",
+    "ttl_after_finished_controller",
     "workqueue",
 ];
 

@@ -41,7 +41,6 @@ const LACKS: &[(&str, &str)] = &[
     ("persistentvolume-protection-controller", "end of deleted volumes"),
     ("volumeattributesclass-protection-controller", "end of deleted VolumeAttributesClasses"),
     ("clusterrole-aggregation-controller", "aggregated ClusterRoles (admin, edit, view)"),
-    ("ttl-after-finished-controller", "deletion of finished Jobs by their TTL"),
     ("root-ca-certificate-publisher-controller", "kube-root-ca.crt in new namespaces, so no pods with tokens there"),
     ("kube-apiserver-serving-clustertrustbundle-publisher-controller", "trust bundle of the API server"),
     ("ephemeral-volume-controller", "claims of pods' ephemeral volumes"),

@@ -68,7 +68,7 @@ pub(super) const ACCOUNTS: Group = Group {
 
 pub(super) const FINISHED: Group = Group {
     name: "Ttl-after-finished-controller flags",
-    flags: &[waits("concurrent-ttl-after-finished-syncs", Int32, "5", "Finished Jobs that are worked on at once.")],
+    flags: &[flag("concurrent-ttl-after-finished-syncs", Int32, "5", "Finished Jobs that are worked on at once.")],
 };
 
 pub(super) const POLICIES: Group = Group {
