@@ -56,8 +56,12 @@ pub struct Config {
 /// Options of single controllers.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
+    /// Of the CronJob controller.
+    pub cron_job: cronjob_controller::Options,
     /// Of the namespace controller.
     pub namespace: namespace_controller::Options,
+    /// Of the controller of Jobs' time to live.
+    pub ttl_after_finished: ttl_after_finished_controller::Options,
 }
 
 /// What a standby keeps ready.
@@ -112,9 +116,16 @@ impl Config {
             }
         };
         let options = Options {
+            cron_job: cronjob_controller::Options {
+                workers: flags.workers("concurrent-cron-job-syncs"),
+                zone: cronjob_controller::ProcessZone::System,
+            },
             namespace: namespace_controller::Options {
                 workers: flags.workers("concurrent-namespace-syncs"),
                 resync: flags.duration("namespace-sync-period"),
+            },
+            ttl_after_finished: ttl_after_finished_controller::Options {
+                workers: flags.workers("concurrent-ttl-after-finished-syncs"),
             },
         };
         let shutdown_timeout = flags.duration("controller-shutdown-timeout");
@@ -219,6 +230,8 @@ pub(crate) mod tests {
         assert_eq!(config.shutdown_timeout, Some(Duration::from_secs(10)));
         assert_eq!(config.min_resync_period, Duration::from_secs(12 * 3600));
         assert_eq!(config.options.namespace.workers, 10);
+        assert_eq!(config.options.cron_job.workers, 5);
+        assert_eq!(config.options.ttl_after_finished.workers, 5);
     }
 
     #[test]

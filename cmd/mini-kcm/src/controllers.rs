@@ -99,7 +99,14 @@ pub const KNOWN: &[Known] = &[
     absent("horizontal-pod-autoscaler-controller", "horizontalpodautoscaling", "horizontal-pod-autoscaler", On),
     absent("disruption-controller", "disruption", "disruption-controller", On),
     absent("statefulset-controller", "statefulset", "statefulset-controller", On),
-    absent("cronjob-controller", "cronjob", "cronjob-controller", On),
+    Known {
+        name: cronjob_controller::NAME,
+        alias: "cronjob",
+        service_account: "cronjob-controller",
+        profile: cronjob_controller::PROFILE,
+        default: On,
+        start: Some(start_cron_job),
+    },
     absent("certificatesigningrequest-signing-controller", "csrsigning", "certificate-controller", On),
     absent("certificatesigningrequest-approving-controller", "csrapproving", "certificate-controller", On),
     absent("certificatesigningrequest-cleaner-controller", "csrcleaner", "certificate-controller", On),
@@ -125,7 +132,14 @@ pub const KNOWN: &[Known] = &[
     absent("persistentvolume-protection-controller", "pv-protection", "pv-protection-controller", On),
     absent("volumeattributesclass-protection-controller", "", "volumeattributesclass-protection-controller", On),
     absent("clusterrole-aggregation-controller", "clusterrole-aggregation", "clusterrole-aggregation-controller", On),
-    absent("ttl-after-finished-controller", "ttl-after-finished", "ttl-after-finished-controller", On),
+    Known {
+        name: ttl_after_finished_controller::NAME,
+        alias: "ttl-after-finished",
+        service_account: "ttl-after-finished-controller",
+        profile: ttl_after_finished_controller::PROFILE,
+        default: On,
+        start: Some(start_ttl_after_finished),
+    },
     absent("root-ca-certificate-publisher-controller", "root-ca-cert-publisher", "root-ca-cert-publisher", On),
     absent(
         "kube-apiserver-serving-clustertrustbundle-publisher-controller",
@@ -165,8 +179,16 @@ pub const KNOWN: &[Known] = &[
     absent("selinux-warning-controller", "", "selinux-warning-controller", Off),
 ];
 
+fn start_cron_job(builder: &mut Builder, options: &Options) {
+    cronjob_controller::start(builder, options.cron_job);
+}
+
 fn start_namespace(builder: &mut Builder, options: &Options) {
     namespace_controller::start(builder, options.namespace);
+}
+
+fn start_ttl_after_finished(builder: &mut Builder, options: &Options) {
+    ttl_after_finished_controller::start(builder, options.ttl_after_finished);
 }
 
 /// `--controllers`, with aliases replaced by canonical names.

@@ -8,6 +8,7 @@ mod condition;
 mod key;
 mod labels;
 mod resource;
+mod selector;
 mod taint;
 mod uid;
 mod version;
@@ -17,9 +18,12 @@ mod cached;
 mod frame;
 mod meta;
 mod raw;
+mod rest;
 mod status;
 
 mod container;
+mod cron_job;
+mod job;
 mod lease;
 mod namespace;
 mod node;
@@ -33,7 +37,12 @@ mod time;
 pub use cached::{Cached, Entry, NoIndex, Typed, Unreadable};
 pub use condition::{Condition, ConditionStatus};
 pub use container::{ContainerRole, ContainerState, ContainerStatus};
+pub use cron_job::{ActiveJob, ConcurrencyPolicy, CronJob, CronJobSpec, CronJobStatus};
 pub use frame::{DecodeError, Event, Frame, Page};
+pub use job::{
+    CompletionMode, ExitCodeOperator, ExitCodes, Job, JobCondition, JobIndex, JobSpec, JobStatus, PodFailureAction,
+    PodFailureRule, PodReplacementPolicy, RestartPolicy, SuccessRule, UncountedPods,
+};
 pub use key::ObjectKey;
 pub use labels::Labels;
 pub use lease::Lease;
@@ -43,6 +52,7 @@ pub use node::{Node, NodeCondition};
 pub use pod::{ClaimVolume, Pod, PodCondition, PodIndex, PodPhase};
 pub use raw::{RawMetadata, StatusOwner};
 pub use resource::Resource;
+pub use selector::{Requirement, Selector, SelectorOperator};
 pub use status::{Cause, Details, Status};
 pub use taint::{Taint, TaintEffect, Toleration, TolerationOperator};
 pub use uid::Uid;

@@ -15,6 +15,7 @@ pub const OURS: &[&str] = &[
     "consistency",
     "controller",
     "cost",
+    "cronjob_controller",
     "e2e",
     "events",
     "expectations",
@@ -32,6 +33,7 @@ pub const OURS: &[&str] = &[
     "tasks",
     "test_cluster",
     "testing",
+    "ttl_after_finished_controller",
     "workqueue",
 ];
 

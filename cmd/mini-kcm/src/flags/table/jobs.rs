@@ -13,7 +13,7 @@ pub(super) const JOB: Group = Group {
 
 pub(super) const CRONJOB: Group = Group {
     name: "Cronjob-controller flags",
-    flags: &[waits("concurrent-cron-job-syncs", Int32, "5", "CronJobs that are worked on at once.")],
+    flags: &[flag("concurrent-cron-job-syncs", Int32, "5", "CronJobs that are worked on at once.")],
 };
 
 pub(super) const LEGACY_TOKENS: Group = Group {
@@ -68,7 +68,7 @@ pub(super) const ACCOUNTS: Group = Group {
 
 pub(super) const FINISHED: Group = Group {
     name: "Ttl-after-finished-controller flags",
-    flags: &[waits("concurrent-ttl-after-finished-syncs", Int32, "5", "Finished Jobs that are worked on at once.")],
+    flags: &[flag("concurrent-ttl-after-finished-syncs", Int32, "5", "Finished Jobs that are worked on at once.")],
 };
 
 pub(super) const POLICIES: Group = Group {

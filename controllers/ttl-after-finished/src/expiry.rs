@@ -1,0 +1,104 @@
+//! The rule: whether a Job is to be cleaned up, and how long it has yet. Pure.
+
+use std::time::Duration;
+
+use api::Job;
+use clock::Timestamp;
+use jiff::SignedDuration;
+
+/// What becomes of a Job now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Nothing before it changes: it has work to do, goes already, or may stay.
+    Keep,
+    /// It has so much time yet. `ahead` of us is the clock of whoever wrote that it finished.
+    Wait { remaining: Duration, ahead: bool },
+    /// It was due so long ago.
+    Due { late: Duration },
+    /// It finished, and its conditions do not say when.
+    Unclear,
+}
+
+/// The time to live of a Job that is to be cleaned up: one that finished and is not going already. Who manages or owns it
+/// does not matter.
+pub(crate) fn applies(job: &Job) -> Option<i32> {
+    job.spec.ttl_after_finished.filter(|_| job.is_finished() && job.meta.deletion.is_none())
+}
+
+/// What becomes of this Job now.
+pub(crate) fn verdict(job: &Job, now: Timestamp) -> Verdict {
+    let Some(ttl) = applies(job) else { return Verdict::Keep };
+    job.finished_at().map_or(Verdict::Unclear, |finished| judge(finished, ttl, now))
+}
+
+/// True for a Job that goes because its time to live was over, and has not gone yet.
+pub(crate) fn lingers(job: &Job) -> bool {
+    let due = job.finished_at().zip(job.spec.ttl_after_finished).map(|(finished, ttl)| due_at(finished, ttl));
+    job.meta.deletion.zip(due).is_some_and(|(deletion, due)| deletion >= due)
+}
+
+fn judge(finished: i64, ttl: i32, now: Timestamp) -> Verdict {
+    let since = |second: i64| now.as_duration().saturating_sub(SignedDuration::from_secs(second));
+    let late = since(due_at(finished, ttl));
+    // Exactly at its time counts.
+    match Duration::try_from(late) {
+        Ok(late) => Verdict::Due { late },
+        Err(_) => Verdict::Wait { remaining: late.unsigned_abs(), ahead: since(finished).is_negative() },
+    }
+}
+
+/// In seconds since the epoch.
+fn due_at(finished: i64, ttl: i32) -> i64 {
+    finished.saturating_add(ttl.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 10:00:00 of some day.
+    const TEN: i64 = 1_800_007_200;
+
+    fn secs(secs: u64) -> Duration {
+        Duration::from_secs(secs)
+    }
+
+    #[test]
+    fn a_job_has_its_time_to_live_from_its_finish_on() {
+        let wait = |remaining| Verdict::Wait { remaining: secs(remaining), ahead: false };
+        let due = |late| Verdict::Due { late: secs(late) };
+        for (name, finished, ttl, now, want) in [
+            ("no time at all", TEN, 0, TEN, due(0)),
+            ("all of it is left", TEN, 10, TEN, wait(10)),
+            ("a part is left", TEN, 15, TEN + 10, wait(5)),
+            ("exactly over", TEN, 10, TEN + 10, due(0)),
+            ("set long after the finish", TEN, 5, TEN + 300, due(295)),
+            ("all that fits", TEN, i32::MAX, TEN, wait(2_147_483_647)),
+            ("a time that no clock reaches", i64::MAX, i32::MAX, TEN, wait(i64::MAX.abs_diff(TEN))),
+        ] {
+            let now = Timestamp::from_second(now).unwrap();
+            let verdict = judge(finished, ttl, now);
+            match (verdict, want) {
+                // So far away every finish is ahead.
+                (Verdict::Wait { remaining, .. }, Verdict::Wait { remaining: want, .. }) => {
+                    assert_eq!(remaining, want, "{name}");
+                }
+                _ => assert_eq!(verdict, want, "{name}"),
+            }
+        }
+    }
+
+    #[test]
+    fn parts_of_a_second_count() {
+        let half_past = Timestamp::new(TEN, 500_000_000).unwrap();
+        let half = Duration::from_millis(500);
+        assert_eq!(judge(TEN, 1, half_past), Verdict::Wait { remaining: half, ahead: false });
+        assert_eq!(judge(TEN, 0, half_past), Verdict::Due { late: half });
+    }
+
+    #[test]
+    fn acceptance_ttl_020_a_finish_in_the_future_is_waited_for() {
+        let verdict = judge(TEN + 30, 10, Timestamp::from_second(TEN).unwrap());
+        assert_eq!(verdict, Verdict::Wait { remaining: secs(40), ahead: true });
+    }
+}

@@ -1,0 +1,72 @@
+//! What people and their dashboards are told.
+
+use std::time::Duration;
+
+use api::{Entry, Job};
+use events::{ObjectReference, Recorder, Type};
+use informer::Change;
+use metrics::{Histogram, IntGauge, Metrics};
+
+use crate::expiry;
+
+/// The numbers of this controller.
+#[derive(Clone)]
+pub(crate) struct Meters {
+    late: Histogram,
+    lingering: IntGauge,
+}
+
+impl Meters {
+    pub(crate) fn new(metrics: &Metrics) -> Self {
+        // 0.1 s to 819.2 s, doubling.
+        let buckets: Vec<f64> = (0..14).map(|power| 0.1 * f64::from(1u32 << power)).collect();
+        let late = metrics.histograms(
+            "ttl_after_finished_controller_job_deletion_duration_seconds",
+            "The time it took to delete the job since it became eligible for deletion",
+            &[],
+            &buckets,
+        );
+        let lingering = metrics.gauges(
+            "mini_kcm_ttl_after_finished_lingering_jobs",
+            "Jobs that were deleted as their time to live was over, and are still there: finalizers hold them, or nobody \
+             collects garbage.",
+            &[],
+        );
+        Self { late: late.with_label_values::<&str>(&[]), lingering: lingering.with_label_values::<&str>(&[]) }
+    }
+
+    /// A DELETE was accepted so long after the Job was due.
+    pub(crate) fn deleted(&self, late: Duration) {
+        self.late.observe(late.as_secs_f64());
+    }
+
+    /// Counts the Jobs that are deleted and do not go.
+    pub(crate) fn terminating(&self, change: &Change<'_, Job>) {
+        let lingers =
+            |entry: Option<&Entry<Job>>| entry.and_then(Entry::readable).is_some_and(|it| expiry::lingers(it));
+        match (lingers(change.old), lingers(change.new)) {
+            (false, true) => self.lingering.inc(),
+            (true, false) => self.lingering.dec(),
+            (false, false) | (true, true) => {}
+        }
+    }
+}
+
+/// Says that a Job finished and nobody wrote when, so that it stays.
+pub(crate) fn unclear(recorder: &Recorder, job: &Job) {
+    let message = format!("unable to find the time when the Job {} finished", job.meta.as_ref().key());
+    tracing::error!("{message}");
+    recorder.event(&reference(job), Type::Warning, "FinishTimeUnknown", message);
+}
+
+fn reference(job: &Job) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("batch/v1".to_owned()),
+        kind: Some("Job".to_owned()),
+        namespace: Some(job.meta.namespace.to_string()),
+        name: Some(job.meta.name.to_string()),
+        uid: Some(job.meta.uid.to_string()),
+        resource_version: Some(job.meta.version.to_string()),
+        ..ObjectReference::default()
+    }
+}

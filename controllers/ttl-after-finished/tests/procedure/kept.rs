@@ -1,0 +1,67 @@
+//! Jobs that are none of our business.
+
+use serde_json::{Value, json};
+
+use crate::world::{MS, SEC, World, complete, condition, job, pass};
+
+/// Such a Job is there from the beginning, and another one comes and is updated: nobody asks for either, nor queues them.
+async fn is_left_alone(name: &str, made: impl Fn(&str) -> Value) {
+    let world = World::new();
+    world.cluster.create(made("old"));
+    let manager = world.start().await;
+    world.cluster.create(made("new"));
+    pass(100 * MS).await;
+    world.cluster.update("jobs", "default", "new", |it| it["metadata"]["labels"] = json!({ "seen": "yes" }));
+    pass(3600 * SEC).await;
+    assert_eq!(world.lines(), [""; 0], "{name}");
+    assert_eq!(manager.queued(), 0.0, "{name}");
+    assert!(world.get("old").is_some() && world.get("new").is_some(), "{name}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_ttl_004_a_job_that_works_is_not_queued() {
+    is_left_alone("unfinished", |name| job(name, Some(0), &[])).await;
+    is_left_alone("suspended", |name| job(name, Some(0), &[condition("Suspended", "True", 0)])).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_ttl_005_a_finished_job_without_a_time_to_live_is_not_queued() {
+    is_left_alone("no time to live", |name| job(name, None, &[complete(0)])).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_ttl_006_a_job_that_only_is_about_to_finish_is_not_finished() {
+    let criteria = condition("SuccessCriteriaMet", "True", 0);
+    is_left_alone("success is announced", |name| job(name, Some(0), std::slice::from_ref(&criteria))).await;
+    let target = condition("FailureTarget", "True", 0);
+    is_left_alone("failure is announced", |name| job(name, Some(0), std::slice::from_ref(&target))).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_ttl_007_a_condition_that_is_not_true_says_nothing() {
+    let conditions = [condition("Complete", "False", 0), condition("Failed", "Unknown", 0)];
+    is_left_alone("Complete is False", |name| job(name, Some(0), &conditions)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_ttl_008_a_job_that_goes_already_is_left_alone() {
+    let terminating = |name: &str| {
+        let mut job = job(name, Some(0), &[complete(0)]);
+        job["metadata"]["finalizers"] = json!(["example.com/hold"]);
+        job["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:00Z");
+        job
+    };
+    is_left_alone("terminating", terminating).await;
+
+    // It is deleted by somebody while its timer runs.
+    let world = World::new();
+    let mut held = job("a", Some(10), &[complete(0)]);
+    held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    world.cluster.create(held);
+    let _manager = world.start().await;
+    world.until(5 * SEC).await;
+    world.cluster.delete("jobs", "default", "a");
+    world.until(3600 * SEC).await;
+    assert!(world.get("a").is_some());
+    assert_eq!(world.lines(), [""; 0]);
+}

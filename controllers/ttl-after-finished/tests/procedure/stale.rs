@@ -1,0 +1,136 @@
+//! A cache that is behind: the live read and the preconditions protect what it does not show.
+
+use serde_json::json;
+
+use crate::world::{MS, SEC, World, complete, job};
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_ttl_009_a_time_to_live_that_was_raised_behind_the_cache_counts() {
+    let world = World::new();
+    world.cluster.create(job("a", Some(10), &[complete(0)]));
+    let _manager = world.start().await;
+    world.cluster.freeze_watches("jobs");
+    world.set_ttl("a", Some(30));
+    world.until(30 * SEC - MS).await;
+    assert_eq!(world.lines(), ["get a"], "the old timer found the new time");
+    assert_eq!(world.times("get a")[0].as_secs(), 10);
+    world.until(31 * SEC).await;
+    assert_eq!(world.lines(), ["get a", "get a", "delete a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_ttl_010_a_time_to_live_that_was_removed_leaves_a_timer_that_does_nothing() {
+    let world = World::new();
+    world.cluster.create(job("seen", Some(10), &[complete(0)]));
+    let manager = world.start().await;
+    world.set_ttl("seen", None);
+    world.until(5 * SEC).await;
+    world.cluster.create(job("behind", Some(10), &[complete(0)]));
+    world.until(6 * SEC).await;
+    world.cluster.freeze_watches("jobs");
+    world.set_ttl("behind", None);
+    world.until(20 * SEC).await;
+    assert_eq!(world.lines(), ["get behind"]);
+    let queued = manager.queued();
+    world.until(3600 * SEC).await;
+    assert_eq!((world.lines().len(), manager.queued()), (1, queued), "nothing is added again");
+    assert!(!world.goes("seen") && !world.goes("behind"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_ttl_013_a_successor_of_the_same_name_is_not_deleted() {
+    let world = World::new();
+    world.cluster.create(job("a", Some(10), &[complete(0)]));
+    let _manager = world.start().await;
+    world.cluster.freeze_watches("jobs");
+    world.cluster.remove("jobs", "default", "a");
+    world.cluster.create(job("a", Some(10), &[]));
+    world.until(3600 * SEC).await;
+    assert_eq!(world.lines(), ["get a"]);
+    assert!(!world.goes("a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_ttl_014_a_successor_that_comes_between_read_and_delete_survives() {
+    let world = World::new();
+    world.cluster.create(job("a", Some(10), &[complete(0)]));
+    let manager = world.start().await;
+    let mut replaced = false;
+    world.spoil(move |line, cluster| {
+        if line == "delete a" && !std::mem::replace(&mut replaced, true) {
+            cluster.remove("jobs", "default", "a");
+            cluster.create(job("a", Some(0), &[]));
+        }
+        None
+    });
+    world.until(3600 * SEC).await;
+    assert_eq!(world.lines(), ["get a", "delete a", "get a"], "refused, and looked at again at once");
+    assert_eq!(world.calls()[1].status, 409);
+    assert!(!world.goes("a"));
+    assert_eq!(manager.observed().0, 0.0);
+    assert_eq!(world.logged("Sync failed"), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_time_to_live_that_is_raised_between_read_and_delete_counts() {
+    let world = World::new();
+    world.cluster.create(job("a", Some(10), &[complete(0)]));
+    let _manager = world.start().await;
+    let mut raised = false;
+    world.spoil(move |line, cluster| {
+        if line == "delete a" && !std::mem::replace(&mut raised, true) {
+            cluster.update("jobs", "default", "a", |it| it["spec"]["ttlSecondsAfterFinished"] = json!(20));
+        }
+        None
+    });
+    world.until(20 * SEC - MS).await;
+    assert_eq!(world.lines(), ["get a", "delete a", "get a"]);
+    assert!(!world.goes("a"));
+    world.until(21 * SEC).await;
+    assert!(world.goes("a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_ttl_015_a_job_that_is_gone_is_no_reason_to_ask_again() {
+    let world = World::new();
+    world.cluster.create(job("a", Some(10), &[complete(0)]));
+    let _manager = world.start().await;
+    world.cluster.freeze_watches("jobs");
+    world.cluster.remove("jobs", "default", "a");
+    world.until(50 * SEC).await;
+    assert_eq!(world.lines(), ["get a"]);
+    assert_eq!(world.calls()[0].status, 404);
+    assert_eq!(world.logged("Sync failed"), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_ttl_017_a_job_that_goes_before_its_delete_comes_is_no_error() {
+    let world = World::new();
+    world.cluster.create(job("a", Some(10), &[complete(0)]));
+    let manager = world.start().await;
+    world.spoil(|line, cluster| {
+        if line == "delete a" {
+            cluster.remove("jobs", "default", "a");
+        }
+        None
+    });
+    world.until(3600 * SEC).await;
+    assert_eq!(world.lines(), ["get a", "delete a"]);
+    assert_eq!(world.calls()[1].status, 404);
+    assert_eq!(world.logged("Sync failed"), [""; 0]);
+    assert_eq!(manager.observed().0, 0.0, "we did not delete it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn our_own_delete_that_the_cache_does_not_show_yet_is_not_repeated() {
+    let world = World::new();
+    world.cluster.create(job("a", Some(10), &[complete(0)]));
+    let manager = world.start_with(SEC).await;
+    world.until(5 * SEC).await;
+    world.cluster.freeze_watches("jobs");
+    world.until(20 * SEC).await;
+    let deletes = world.times("delete a");
+    assert_eq!(deletes.len(), 1, "{deletes:?}");
+    assert!(world.times("get a").len() > 1, "resyncs made it look again");
+    assert_eq!(manager.observed().0, 1.0);
+}

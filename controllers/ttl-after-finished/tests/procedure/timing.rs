@@ -1,0 +1,149 @@
+//! When a Job is deleted.
+
+use serde_json::json;
+
+use crate::world::{MS, SEC, World, complete, job, pass};
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_ttl_001_without_any_time_to_live_a_complete_job_is_deleted_at_once() {
+    let world = World::new();
+    let created = world.cluster.create(job("a", Some(0), &[]));
+    let _manager = world.start().await;
+    world.until(5 * SEC).await;
+    world.finish("a", "Complete");
+    let version = world.get("a").unwrap()["metadata"]["resourceVersion"].clone();
+    pass(100 * MS).await;
+    assert_eq!(world.lines(), ["get a", "delete a"]);
+    let options = world.calls()[1].json();
+    assert_eq!(options["propagationPolicy"], "Foreground");
+    let exactly = json!({ "uid": created["metadata"]["uid"], "resourceVersion": version });
+    assert_eq!(options["preconditions"], exactly);
+    let left = world.get("a").unwrap();
+    assert_eq!(left["metadata"]["finalizers"], json!(["foregroundDeletion"]), "the garbage collector comes next");
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_ttl_002_a_failed_job_is_deleted_right_after_its_time_and_not_before() {
+    let world = World::new();
+    world.cluster.create(job("a", Some(10), &[]));
+    let _manager = world.start().await;
+    world.until(5 * SEC).await;
+    world.finish("a", "Failed");
+    world.until(15 * SEC - MS).await;
+    assert_eq!(world.lines(), [""; 0]);
+    world.until(15 * SEC + 100 * MS).await;
+    assert_eq!(world.lines(), ["get a", "delete a"]);
+    assert!(world.goes("a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_ttl_003_what_is_left_of_the_time_is_waited_for_and_no_longer() {
+    let world = World::new();
+    world.cluster.create(job("a", Some(15), &[complete(-10)]));
+    let _manager = world.start().await;
+    world.until(5 * SEC - MS).await;
+    assert_eq!(world.lines(), [""; 0]);
+    world.until(6 * SEC).await;
+    let times = world.times("delete a");
+    assert!(times.len() == 1 && times[0] >= 5 * SEC && times[0] < 5 * SEC + 100 * MS, "{times:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_ttl_011_a_time_to_live_that_is_lowered_below_the_age_counts_at_once() {
+    let world = World::new();
+    world.cluster.create(job("a", Some(100), &[complete(0)]));
+    let _manager = world.start().await;
+    world.until(50 * SEC).await;
+    assert!(!world.goes("a"));
+    world.set_ttl("a", Some(20));
+    pass(100 * MS).await;
+    assert!(world.goes("a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_time_to_live_that_is_lowered_above_the_age_counts_from_the_finish_on() {
+    let world = World::new();
+    world.cluster.create(job("a", Some(1000), &[complete(0)]));
+    let _manager = world.start().await;
+    world.until(5 * SEC).await;
+    world.set_ttl("a", Some(20));
+    world.until(20 * SEC - MS).await;
+    assert!(!world.goes("a"));
+    world.until(21 * SEC).await;
+    assert!(world.goes("a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_ttl_012_a_time_to_live_set_on_a_job_that_finished_a_day_ago_counts_at_once() {
+    let world = World::new();
+    world.cluster.create(job("a", None, &[complete(-86_400)]));
+    let manager = world.start().await;
+    world.until(10 * SEC).await;
+    world.set_ttl("a", Some(60));
+    pass(100 * MS).await;
+    assert!(world.goes("a"));
+    let (count, sum) = manager.observed();
+    assert!(count == 1.0 && (sum - 86_350.0).abs() < 1.0, "{count} {sum}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_ttl_022_a_restart_deletes_what_expired_meanwhile_and_keeps_the_times_of_the_rest() {
+    let world = World::new();
+    let manager = world.start().await;
+    (0..50).for_each(|number| drop(world.cluster.create(job(&format!("early-{number}"), Some(10), &[complete(0)]))));
+    world.cluster.create(job("late", Some(100), &[complete(0)]));
+    world.until(5 * SEC).await;
+    drop(manager);
+    world.until(60 * SEC).await;
+    assert_eq!(world.lines(), [""; 0]);
+    let _manager = world.start().await;
+    world.until(70 * SEC).await;
+    assert!((0..50).all(|number| world.goes(&format!("early-{number}"))), "within what the client's budget allows");
+    world.until(100 * SEC - MS).await;
+    assert!(!world.goes("late"));
+    world.until(101 * SEC).await;
+    assert!(world.goes("late"));
+    assert_eq!(world.lines().len(), 2 * 51);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_ttl_023_whoever_manages_or_owns_a_job_its_time_to_live_counts() {
+    let world = World::new();
+    let mut foreign = job("foreign", Some(10), &[complete(0)]);
+    foreign["spec"]["managedBy"] = json!("example.com/elsewhere");
+    world.cluster.create(foreign);
+    let mut owned = job("owned", Some(10), &[complete(0)]);
+    owned["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly", "uid": "11111111-2222-3333-4444-555555555555",
+        "controller": true, "blockOwnerDeletion": true,
+    }]);
+    world.cluster.create(owned);
+    let _manager = world.start().await;
+    world.until(10 * SEC - MS).await;
+    assert!(!world.goes("foreign") && !world.goes("owned"));
+    world.until(11 * SEC).await;
+    assert!(world.goes("foreign") && world.goes("owned"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_ttl_025_a_resync_asks_for_nothing_before_the_time() {
+    let world = World::new();
+    world.cluster.create(job("a", Some(100), &[complete(0)]));
+    let manager = world.start_with(10 * SEC).await;
+    world.until(100 * SEC - MS).await;
+    assert!(manager.queued() >= 9.0, "it was delivered again and again: {}", manager.queued());
+    assert_eq!(world.lines(), [""; 0]);
+    world.until(200 * SEC).await;
+    assert_eq!(world.lines(), ["get a", "delete a"], "nor after it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_was_suspended_looks_at_the_time_of_day_within_a_minute() {
+    let world = World::new();
+    world.cluster.create(job("a", Some(3600), &[complete(0)]));
+    let _manager = world.start().await;
+    world.until(10 * SEC).await;
+    world.clock.suspend(3600 * SEC);
+    world.until(71 * SEC).await;
+    assert!(world.goes("a"));
+}

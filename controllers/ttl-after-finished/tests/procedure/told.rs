@@ -1,0 +1,78 @@
+//! What people are told.
+
+use serde_json::json;
+use test_cluster::Verdict;
+
+use crate::world::{MS, SEC, World, complete, job};
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_ttl_020_a_finish_in_the_future_is_told_and_waited_for() {
+    let world = World::new();
+    world.cluster.create(job("a", Some(10), &[complete(30)]));
+    let _manager = world.start().await;
+    let words = "Warning: Found Job finished in the future. This is likely due to time skew in the cluster. Job cleanup \
+                 will be deferred.";
+    assert_eq!(world.logged(words).len(), 1);
+    world.until(40 * SEC - MS).await;
+    assert_eq!(world.lines(), [""; 0]);
+    world.until(41 * SEC).await;
+    assert!(world.goes("a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_ttl_021_a_job_of_which_nobody_knows_when_it_finished_stays_and_that_is_told() {
+    let world = World::new();
+    let finished = json!({ "type": "Complete", "status": "True", "lastTransitionTime": null });
+    world.cluster.create(job("a", Some(0), &[finished]));
+    let _manager = world.start().await;
+    // Events last for an hour.
+    world.until(3000 * SEC).await;
+    assert_eq!(world.lines(), [""; 0], "to ask again would change nothing");
+    let words = "unable to find the time when the Job default/a finished";
+    assert_eq!(world.logged(words).len(), 1);
+    let events = world.cluster.list("events", "default");
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert_eq!((&events[0]["reason"], &events[0]["message"]), (&json!("FinishTimeUnknown"), &json!(words)));
+    assert_eq!(events[0]["involvedObject"]["name"], "a");
+
+    world.finish("a", "Complete");
+    world.until(3001 * SEC).await;
+    assert!(world.goes("a"), "the next update is looked at");
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_ttl_024_the_delay_of_an_accepted_delete_is_observed_and_of_no_other() {
+    let world = World::new();
+    world.cluster.create(job("a", Some(10), &[complete(0)]));
+    let manager = world.start().await;
+    let mut tries = 0;
+    world.spoil(move |line, _| {
+        tries += i32::from(line == "delete a");
+        match tries {
+            1 if line == "delete a" => Some(Verdict::status(500, "InternalError", "not today")),
+            2 if line == "delete a" => Some(Verdict::Delay(3 * SEC)),
+            _ => None,
+        }
+    });
+    world.until(12 * SEC).await;
+    assert_eq!(world.times("delete a").len(), 2);
+    assert_eq!(manager.observed().0, 0.0, "one failed, one is under way");
+    world.until(20 * SEC).await;
+    let (count, sum) = manager.observed();
+    assert!(count == 1.0 && (3.0..3.1).contains(&sum), "{count} {sum}");
+    let le = |bound: &str| {
+        let name = "ttl_after_finished_controller_job_deletion_duration_seconds_bucket";
+        manager.metric(&format!("{name}{{le=\"{bound}\"}}"))
+    };
+    assert_eq!((le("1.6"), le("3.2"), le("819.2"), le("+Inf")), (0.0, 1.0, 1.0, 1.0), "upstream's buckets");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_is_told_with_the_time_to_live() {
+    let world = World::new();
+    world.cluster.create(job("a", Some(10), &[complete(0)]));
+    let _manager = world.start().await;
+    world.until(11 * SEC).await;
+    let told = world.logged("Deleted a finished Job, as its time to live is over");
+    assert!(told.len() == 1 && told[0].contains("default/a") && told[0].contains("ttl=10"), "{told:?}");
+}

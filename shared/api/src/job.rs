@@ -1,0 +1,450 @@
+use serde::{Deserialize, Deserializer, de::MapAccess};
+use serde_json::value::RawValue;
+
+use crate::{
+    Atom, Cached, ConditionStatus, Meta, MetaRef, RawMetadata, Resource, Selector, StatusOwner, Typed, Uid,
+    json::{as_json, named, next_or_default},
+    metadata::{Extra, Metadata},
+    time::Seconds,
+    words::words,
+};
+
+mod status;
+
+pub use status::{JobCondition, JobStatus, UncountedPods};
+
+/// The value of `spec.managedBy` that means the built-in controller.
+const BUILT_IN: &str = "kubernetes.io/job-controller";
+
+/// The label of the selector that the server makes: the Job's uid.
+const CONTROLLER_UID: &str = "batch.kubernetes.io/controller-uid";
+
+/// The same label, as servers before 1.27 made it.
+const LEGACY_CONTROLLER_UID: &str = "controller-uid";
+
+words! {
+    /// How completions are told apart.
+    CompletionMode {
+        /// They are not: so many pods have to succeed.
+        NonIndexed = "NonIndexed" | "",
+        /// Each has an index, and one pod has to succeed for each.
+        Indexed = "Indexed",
+    }
+}
+
+words! {
+    /// When a pod is replaced.
+    PodReplacementPolicy {
+        /// As soon as it is being deleted.
+        TerminatingOrFailed = "TerminatingOrFailed" | "",
+        /// Only when it has ended.
+        Failed = "Failed",
+    }
+}
+
+words! {
+    /// Whether containers of a pod are started again.
+    RestartPolicy {
+        /// Whatever they ended with.
+        Always = "Always",
+        /// When they ended badly.
+        OnFailure = "OnFailure",
+        /// Not at all.
+        Never = "Never",
+    }
+}
+
+words! {
+    /// What a rule of a pod failure policy does.
+    PodFailureAction {
+        /// The failure is not counted.
+        Ignore = "Ignore",
+        /// The failure is counted, as without a rule.
+        Count = "Count",
+        /// The pod's index has failed.
+        FailIndex = "FailIndex",
+        /// The Job has failed.
+        FailJob = "FailJob",
+    }
+}
+
+words! {
+    /// How exit codes are compared.
+    ExitCodeOperator {
+        /// The code is one of them.
+        In = "In",
+        /// The code is none of them.
+        NotIn = "NotIn",
+    }
+}
+
+/// What our controllers read of a Job, and what their writes must carry back.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// What every object has.
+    pub meta: Meta,
+    /// creationTimestamp in seconds since the epoch.
+    pub creation: Option<i64>,
+    /// metadata.generation, which only a change of the spec raises.
+    pub generation: i64,
+    /// What the user wants.
+    pub spec: JobSpec,
+    /// What was last written of it. A copy, changed, is what the next write says.
+    pub status: JobStatus,
+    raw_metadata: RawMetadata,
+}
+
+/// `spec` of a Job, with the server's defaults for what may not be there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobSpec {
+    /// How many pods may be active at once.
+    pub parallelism: i32,
+    /// How many pods have to succeed; `None` means that the success of one is enough.
+    pub completions: Option<i32>,
+    /// How completions are told apart.
+    pub completion_mode: CompletionMode,
+    /// How many failures are borne.
+    pub backoff_limit: i32,
+    /// How many failures of one index are borne.
+    pub backoff_limit_per_index: Option<i32>,
+    /// How many indexes may fail before the Job does.
+    pub max_failed_indexes: Option<i32>,
+    /// What failures mean.
+    pub pod_failure_policy: Option<Box<[PodFailureRule]>>,
+    /// When the Job has succeeded before all indexes have.
+    pub success_policy: Option<Box<[SuccessRule]>>,
+    /// When a pod is replaced.
+    pub pod_replacement_policy: PodReplacementPolicy,
+    /// No pod is to run.
+    pub suspend: bool,
+    /// How long the Job may be active, in seconds.
+    pub active_deadline: Option<i64>,
+    /// Which pods are the Job's.
+    pub selector: Option<Selector>,
+    /// The selector is the user's.
+    pub manual_selector: bool,
+    /// The controller in charge; see [`Job::is_managed_by_us`].
+    pub managed_by: Option<Atom>,
+    /// How long the Job is kept once it has ended, in seconds.
+    pub ttl_after_finished: Option<i32>,
+    /// Whether containers of a pod are started again.
+    pub restart_policy: RestartPolicy,
+    /// The pod template as JSON, as it came; decoded when a pod is built.
+    pub template: Box<str>,
+}
+
+/// One rule of `spec.podFailurePolicy`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodFailureRule {
+    /// What it does.
+    pub action: PodFailureAction,
+    /// The exit codes it is about.
+    pub on_exit_codes: Option<ExitCodes>,
+    /// The pod conditions it is about, type and status; any of them.
+    pub on_pod_conditions: Box<[(Atom, ConditionStatus)]>,
+}
+
+/// `onExitCodes` of a rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExitCodes {
+    /// The one container it is about; `None` for all.
+    pub container: Option<Atom>,
+    /// How to compare.
+    pub operator: ExitCodeOperator,
+    /// What to compare with.
+    pub values: Box<[i32]>,
+}
+
+/// One rule of `spec.successPolicy`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SuccessRule {
+    /// The indexes it is about, as intervals; `None` for all.
+    pub indexes: Option<Box<str>>,
+    /// How many of them are enough; `None` for all.
+    pub count: Option<i32>,
+}
+
+/// How Jobs are found.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum JobIndex {
+    /// Jobs by the uid of their controller, such as a CronJob.
+    Owner(Uid),
+    /// The one Job of this uid.
+    Uid(Uid),
+    /// Jobs of a namespace whose selector is not the one that the server makes: any orphan there may be theirs. All
+    /// others select by their uid.
+    Manual(Atom),
+}
+
+impl Job {
+    /// The condition of this type.
+    #[must_use]
+    pub fn condition(&self, type_: &str) -> Option<&JobCondition> {
+        self.status.condition(type_)
+    }
+
+    /// The condition by which the Job has ended, Complete or Failed.
+    #[must_use]
+    pub fn finished(&self) -> Option<&JobCondition> {
+        self.status.finished()
+    }
+
+    /// Whether the Job has ended.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.finished().is_some()
+    }
+
+    /// When the Job ended, in seconds since the epoch; `None` also where its condition does not say.
+    #[must_use]
+    pub fn finished_at(&self) -> Option<i64> {
+        self.finished()?.last_transition
+    }
+
+    /// False where `spec.managedBy` names another controller: nothing of such a Job is ours to touch.
+    #[must_use]
+    pub fn is_managed_by_us(&self) -> bool {
+        self.spec.managed_by.as_deref().is_none_or(|it| it == BUILT_IN)
+    }
+
+    /// Whether the pods of this Job have an index each.
+    #[must_use]
+    pub fn is_indexed(&self) -> bool {
+        self.spec.completion_mode == CompletionMode::Indexed
+    }
+
+    /// Whether the selector is the one that the server makes: the Job's own uid and nothing else.
+    #[must_use]
+    pub fn selects_by_uid(&self) -> bool {
+        let Some(Selector { labels, requirements }) = &self.spec.selector else { return false };
+        let mut labels = labels.iter();
+        let (Some((key, value)), None, []) = (labels.next(), labels.next(), &**requirements) else { return false };
+        (&**key == CONTROLLER_UID || &**key == LEGACY_CONTROLLER_UID) && Uid::new(value) == self.meta.uid
+    }
+}
+
+impl Cached for Job {
+    type Index = JobIndex;
+
+    as_json!();
+
+    fn meta(&self) -> MetaRef<'_> {
+        self.meta.as_ref()
+    }
+
+    fn index(&self, add: &mut dyn FnMut(JobIndex)) {
+        Self::index_meta(self.meta.as_ref(), add);
+        if !self.selects_by_uid() {
+            add(JobIndex::Manual(self.meta.namespace.clone()));
+        }
+    }
+
+    fn index_meta(meta: MetaRef<'_>, add: &mut dyn FnMut(JobIndex)) {
+        if let Some(owner) = meta.controller() {
+            add(JobIndex::Owner(owner.uid.clone()));
+        }
+        add(JobIndex::Uid(meta.uid.clone()));
+    }
+}
+
+impl Typed for Job {
+    fn resource() -> Resource {
+        Resource::namespaced("batch", "v1", "jobs", "Job")
+    }
+}
+
+impl StatusOwner for Job {
+    fn raw_metadata(&self) -> &RawMetadata {
+        &self.raw_metadata
+    }
+}
+
+impl<'de> Deserialize<'de> for Job {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Wire {
+            metadata: RawMetadata,
+            spec: Option<JobSpec>,
+            status: Option<JobStatus>,
+        }
+        let Wire { metadata, spec, status } = Wire::deserialize(deserializer)?;
+        let parsed: Metadata<JobMetadata> = named("metadata", metadata.get()).map_err(serde::de::Error::custom)?;
+        Ok(Self {
+            meta: parsed.meta,
+            creation: parsed.extra.creation,
+            generation: parsed.extra.generation,
+            spec: spec.unwrap_or_default(),
+            status: status.unwrap_or_default(),
+            raw_metadata: metadata,
+        })
+    }
+}
+
+#[derive(Default)]
+struct JobMetadata {
+    creation: Option<i64>,
+    generation: i64,
+}
+
+impl Extra for JobMetadata {
+    fn take<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<bool, A::Error> {
+        match key {
+            "creationTimestamp" => self.creation = map.next_value::<Option<Seconds>>()?.map(|it| it.0),
+            "generation" => self.generation = next_or_default(map)?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+/// As the server defaults it.
+const BACKOFF_LIMIT: i32 = 6;
+
+impl Default for JobSpec {
+    fn default() -> Self {
+        WireSpec::default().into()
+    }
+}
+
+impl<'de> Deserialize<'de> for JobSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut wire = WireSpec::deserialize(deserializer)?;
+        if let Some(template) = &wire.template {
+            let WireTemplate { spec } = named("template", template.get()).map_err(serde::de::Error::custom)?;
+            wire.restart_policy = spec.and_then(|it| it.restart_policy);
+        }
+        Ok(wire.into())
+    }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct WireSpec {
+    parallelism: Option<i32>,
+    completions: Option<i32>,
+    completion_mode: Option<CompletionMode>,
+    backoff_limit: Option<i32>,
+    backoff_limit_per_index: Option<i32>,
+    max_failed_indexes: Option<i32>,
+    pod_failure_policy: Option<WireRules<WireFailureRule>>,
+    success_policy: Option<WireRules<WireSuccessRule>>,
+    pod_replacement_policy: Option<PodReplacementPolicy>,
+    suspend: Option<bool>,
+    active_deadline_seconds: Option<i64>,
+    selector: Option<Selector>,
+    manual_selector: Option<bool>,
+    managed_by: Option<Atom>,
+    ttl_seconds_after_finished: Option<i32>,
+    template: Option<Box<RawValue>>,
+    /// Out of the template.
+    #[serde(skip)]
+    restart_policy: Option<RestartPolicy>,
+}
+
+#[derive(Deserialize, Default)]
+struct WireTemplate {
+    spec: Option<WirePodSpec>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct WirePodSpec {
+    restart_policy: Option<RestartPolicy>,
+}
+
+impl From<WireSpec> for JobSpec {
+    fn from(wire: WireSpec) -> Self {
+        let without_limit = if wire.backoff_limit_per_index.is_some() { i32::MAX } else { BACKOFF_LIMIT };
+        let replacement = match wire.pod_replacement_policy {
+            Some(policy) => policy,
+            None if wire.pod_failure_policy.is_some() => PodReplacementPolicy::Failed,
+            None => PodReplacementPolicy::TerminatingOrFailed,
+        };
+        Self {
+            parallelism: wire.parallelism.unwrap_or(1),
+            completions: wire.completions,
+            completion_mode: wire.completion_mode.unwrap_or_default(),
+            backoff_limit: wire.backoff_limit.unwrap_or(without_limit),
+            backoff_limit_per_index: wire.backoff_limit_per_index,
+            max_failed_indexes: wire.max_failed_indexes,
+            pod_failure_policy: wire.pod_failure_policy.map(WireRules::into),
+            success_policy: wire.success_policy.map(WireRules::into),
+            pod_replacement_policy: replacement,
+            suspend: wire.suspend.unwrap_or_default(),
+            active_deadline: wire.active_deadline_seconds,
+            selector: wire.selector,
+            manual_selector: wire.manual_selector.unwrap_or_default(),
+            managed_by: wire.managed_by,
+            ttl_after_finished: wire.ttl_seconds_after_finished,
+            restart_policy: wire.restart_policy.unwrap_or_default(),
+            template: wire.template.map(Box::<str>::from).unwrap_or_default(),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct WireRules<R> {
+    rules: Option<Vec<R>>,
+}
+
+impl<R> WireRules<R> {
+    fn into<T: From<R>>(self) -> Box<[T]> {
+        self.rules.into_iter().flatten().map(T::from).collect()
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireFailureRule {
+    action: Option<PodFailureAction>,
+    on_exit_codes: Option<WireExitCodes>,
+    on_pod_conditions: Option<Vec<WirePattern>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireExitCodes {
+    container_name: Option<Atom>,
+    operator: Option<ExitCodeOperator>,
+    values: Option<Box<[i32]>>,
+}
+
+#[derive(Deserialize)]
+struct WirePattern {
+    r#type: Option<Atom>,
+    status: Option<ConditionStatus>,
+}
+
+impl From<WireFailureRule> for PodFailureRule {
+    fn from(wire: WireFailureRule) -> Self {
+        let WireFailureRule { action, on_exit_codes, on_pod_conditions } = wire;
+        let codes = |WireExitCodes { container_name, operator, values }| ExitCodes {
+            container: container_name,
+            operator: operator.unwrap_or_default(),
+            values: values.unwrap_or_default(),
+        };
+        let pattern = |WirePattern { r#type, status }| (r#type.unwrap_or_default(), status.unwrap_or_default());
+        Self {
+            action: action.unwrap_or_default(),
+            on_exit_codes: on_exit_codes.map(codes),
+            on_pod_conditions: on_pod_conditions.into_iter().flatten().map(pattern).collect(),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireSuccessRule {
+    succeeded_indexes: Option<Box<str>>,
+    succeeded_count: Option<i32>,
+}
+
+impl From<WireSuccessRule> for SuccessRule {
+    fn from(wire: WireSuccessRule) -> Self {
+        let WireSuccessRule { succeeded_indexes, succeeded_count } = wire;
+        Self { indexes: succeeded_indexes, count: succeeded_count }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,134 @@
+use serde::{Deserialize, Deserializer};
+
+use crate::{Atom, Labels, labels::Pairs, words::words};
+
+words! {
+    /// How a requirement of a selector compares.
+    SelectorOperator {
+        /// The label is there and has one of the values.
+        In = "In",
+        /// The label is not there or has none of the values.
+        NotIn = "NotIn",
+        /// The label is there.
+        Exists = "Exists",
+        /// The label is not there.
+        DoesNotExist = "DoesNotExist",
+    }
+}
+
+/// A `metav1.LabelSelector`: all of it has to hold; an empty one selects everything.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Selector {
+    /// Labels that have to be equal.
+    pub labels: Labels,
+    /// What else has to hold.
+    pub requirements: Box<[Requirement]>,
+}
+
+/// One entry of `matchExpressions`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Requirement {
+    /// The label's key.
+    pub key: Atom,
+    /// How to compare.
+    pub operator: SelectorOperator,
+    /// What to compare with.
+    pub values: Box<[Atom]>,
+}
+
+impl Selector {
+    /// Whether all of it holds of these labels. A requirement of an operator that this version does not know never holds.
+    #[must_use]
+    pub fn matches(&self, labels: &Labels) -> bool {
+        self.labels.iter().all(|(key, value)| labels.get(key) == Some(value))
+            && self.requirements.iter().all(|it| it.matches(labels))
+    }
+
+    /// True when it selects everything.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.labels.is_empty() && self.requirements.is_empty()
+    }
+}
+
+impl Requirement {
+    fn matches(&self, labels: &Labels) -> bool {
+        let value = labels.get(&self.key);
+        let is_listed = |value: &str| self.values.iter().any(|it| **it == *value);
+        match self.operator {
+            SelectorOperator::In => value.is_some_and(is_listed),
+            SelectorOperator::NotIn => !value.is_some_and(is_listed),
+            SelectorOperator::Exists => value.is_some(),
+            SelectorOperator::DoesNotExist => value.is_none(),
+            SelectorOperator::Other(_) => false,
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Selector {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Wire {
+            match_labels: Option<AllLabels>,
+            match_expressions: Option<Vec<WireRequirement>>,
+        }
+        #[derive(Deserialize)]
+        struct WireRequirement {
+            key: Option<Atom>,
+            operator: Option<SelectorOperator>,
+            values: Option<Box<[Atom]>>,
+        }
+        let Wire { match_labels, match_expressions } = Wire::deserialize(deserializer)?;
+        let requirement = |WireRequirement { key, operator, values }| Requirement {
+            key: key.unwrap_or_default(),
+            operator: operator.unwrap_or_default(),
+            values: values.unwrap_or_default(),
+        };
+        Ok(Self {
+            labels: match_labels.map(|it| it.0).unwrap_or_default(),
+            requirements: match_expressions.into_iter().flatten().map(requirement).collect(),
+        })
+    }
+}
+
+struct AllLabels(Labels);
+
+impl<'de> Deserialize<'de> for AllLabels {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        use serde::de::DeserializeSeed;
+        Pairs { keep: |_| true }.deserialize(deserializer).map(Self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_of_a_selector_has_to_hold() {
+        let labels: Labels = [("app".into(), "x".into()), ("tier".into(), "".into())].into_iter().collect();
+        for (selector, want) in [
+            ("{}", true),
+            (r#"{"matchLabels":null,"matchExpressions":null}"#, true),
+            (r#"{"matchLabels":{"app":"x"}}"#, true),
+            (r#"{"matchLabels":{"app":"x","tier":""}}"#, true),
+            (r#"{"matchLabels":{"app":"y"}}"#, false),
+            (r#"{"matchLabels":{"app":"x","zone":""}}"#, false),
+            (r#"{"matchExpressions":[{"key":"app","operator":"In","values":["w","x"]}]}"#, true),
+            (r#"{"matchExpressions":[{"key":"zone","operator":"In","values":["x"]}]}"#, false),
+            (r#"{"matchExpressions":[{"key":"app","operator":"NotIn","values":["x"]}]}"#, false),
+            (r#"{"matchExpressions":[{"key":"zone","operator":"NotIn","values":["x"]}]}"#, true),
+            (r#"{"matchExpressions":[{"key":"tier","operator":"Exists"}]}"#, true),
+            (r#"{"matchExpressions":[{"key":"zone","operator":"Exists"}]}"#, false),
+            (r#"{"matchExpressions":[{"key":"zone","operator":"DoesNotExist"}]}"#, true),
+            (r#"{"matchExpressions":[{"key":"tier","operator":"DoesNotExist"}]}"#, false),
+            (r#"{"matchExpressions":[{"key":"app","operator":"Newer","values":["x"]}]}"#, false),
+            (r#"{"matchLabels":{"app":"x"},"matchExpressions":[{"key":"tier","operator":"DoesNotExist"}]}"#, false),
+        ] {
+            let decoded: Selector = serde_json::from_str(selector).unwrap();
+            assert_eq!(decoded.matches(&labels), want, "{selector}");
+        }
+        assert!(Selector::default().is_empty());
+    }
+}
