@@ -175,8 +175,10 @@ async fn ctrl_c_cleans_up() {
 #[tokio::test(flavor = "multi_thread")]
 async fn until_done_ends_with_zero_and_shows_every_sample() {
     let said = done(&["--until-done", "--nodes=2", "--seed=5"]).await;
-    for sample in ["completion", "crash-loop", "room", "farewell"] {
-        let done = said.lines().any(|it| it.contains(sample) && it.ends_with("(done)"));
+    let samples = ["completion", "crash-loop", "room", "job", "job-indexed", "job-suspend", "cronjob", "farewell"];
+    for sample in samples {
+        let of = |it: &str| it.split_whitespace().nth(2) == Some(sample);
+        let done = said.lines().any(|it| of(it) && it.ends_with("(done)"));
         assert!(done, "{sample} is not done in:\n{said}");
     }
     let first = said.lines().find(|it| it.ends_with("(done)")).unwrap();
@@ -184,6 +186,15 @@ async fn until_done_ends_with_zero_and_shows_every_sample() {
     e2e::say(&format!("playground, built for development: the first sample is done {seconds} s after the start"));
     assert!(said.contains("$ kubectl delete namespace playground-farewell"), "{said}");
     assert!(said.contains("finalizers remaining"), "the conditions are told:\n{said}");
+    for words in [
+        "4 of 4 succeeded, 0 active; Complete",
+        "indexes succeeded: 0,1,3; failed: 2; 2 pods failed, 0 active; Failed: FailedIndexes",
+        "$ kubectl patch job pausable -n playground",
+        "Suspended, 0 of 2 succeeded, 0 active, 0 pods",
+        "$ kubectl patch cronjob chime -n playground",
+    ] {
+        assert!(said.contains(words), "{words:?} is not in:\n{said}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

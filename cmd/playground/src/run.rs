@@ -295,6 +295,7 @@ fn hints(place: &Place) -> Vec<String> {
     vec![
         format!("export KUBECONFIG={}", place.kubeconfig.display()),
         format!("kubectl get nodes; kubectl get pods -n {home} -w; kubectl describe pod flaky -n {home}"),
+        format!("kubectl get jobs,cronjobs -n {home}; kubectl describe job shards -n {home}"),
         format!("kubectl delete pods --all -n {home}; kubectl get events -n {home}"),
     ]
 }

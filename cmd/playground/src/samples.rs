@@ -1,6 +1,7 @@
 //! What is shown, as a table. Adding a sample is one entry: its objects, what the user does next, how far it is.
 
 mod farewell;
+mod jobs;
 mod pods;
 
 use serde_json::Value;
@@ -8,7 +9,16 @@ use serde_json::Value;
 use crate::seen::Seen;
 
 /// Every sample, in the order of the view.
-pub(crate) const SAMPLES: &[Sample] = &[pods::COMPLETION, pods::CRASHES, pods::ROOM, farewell::FAREWELL];
+pub(crate) const SAMPLES: &[Sample] = &[
+    pods::COMPLETION,
+    pods::CRASHES,
+    pods::ROOM,
+    jobs::PLAIN,
+    jobs::INDEXED,
+    jobs::SUSPENDED,
+    jobs::CRON,
+    farewell::FAREWELL,
+];
 
 /// One thing to watch.
 pub(crate) struct Sample {

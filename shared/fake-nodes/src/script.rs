@@ -6,6 +6,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 /// Begins the keys of a script.
 pub const PREFIX: &str = "fake-nodes.mini-kcm.dev/";
 
+/// Where a Job says which of its indexes a pod is for.
+const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
+
 /// A container whose exit is scripted but not its length runs so long.
 const SHORT: Duration = Duration::from_secs(1);
 /// As a kubelet waits before it restarts a container for the second time; doubled each time.
@@ -20,6 +23,7 @@ const BACKOFF: Duration = Duration::from_secs(10);
 /// | `ready-after` | when a running container becomes ready | at once |
 /// | `exit-code` | how it ends | 0 |
 /// | `crashes` | how often it ends with 1 before it ends as said | never |
+/// | `failing-indexes` | such as `1,3`: the containers of a Job's pod with one of these completion indexes end with 1 | none |
 /// | `hang` | `true`: never ready, never ends, heeds no SIGTERM | |
 /// | `stop-after` | how long it takes to end after SIGTERM, if the grace period allows | no time |
 /// | `backoff` | the first wait of its crash loop | 10s |
@@ -40,6 +44,7 @@ pub struct Script {
     pub node_back_after: Option<Duration>,
     all: Lines,
     each: BTreeMap<String, Lines>,
+    failing_indexes: Vec<u32>,
 }
 
 /// What one container does.
@@ -98,6 +103,7 @@ impl Default for Script {
             node_back_after: None,
             all: Lines::default(),
             each: BTreeMap::new(),
+            failing_indexes: Vec::new(),
         }
     }
 }
@@ -116,6 +122,11 @@ impl Script {
                 script.read(key, value).map_err(error)?;
             }
         }
+        let index = pod.annotations.iter().flatten().find(|(key, _)| *key == COMPLETION_INDEX);
+        // What is no number is in no list.
+        if index.and_then(|(_, it)| it.parse().ok()).is_some_and(|it| script.failing_indexes.contains(&it)) {
+            script.all.exit_code = Some(1);
+        }
         Ok(script)
     }
 
@@ -131,6 +142,7 @@ impl Script {
             "crashes" => lines.crashes = Some(value.parse().map_err(|_| "is no number")?),
             "hang" => lines.hang = value.parse().map_err(|_| "is neither true nor false")?,
             "stop-after" => lines.stop_after = Some(duration(value)?),
+            "failing-indexes" => self.failing_indexes = numbers(value)?,
             "start-after" => self.start_after = duration(value)?,
             "backoff" => self.backoff = duration(value)?,
             "node-lost-after" => self.node_lost_after = Some(duration(value)?),
@@ -161,6 +173,10 @@ impl Script {
             stop_after: (!hangs).then(|| own.stop_after.or(common.stop_after).unwrap_or_default()),
         }
     }
+}
+
+fn numbers(text: &str) -> Result<Vec<u32>, &'static str> {
+    text.split(',').map(|it| it.trim().parse().map_err(|_| "is no list of indexes such as 1,3")).collect()
 }
 
 fn duration(text: &str) -> Result<Duration, &'static str> {
@@ -231,8 +247,29 @@ mod tests {
     }
 
     #[test]
+    fn a_pod_of_a_failing_index_fails_and_no_other() {
+        let exit_code = |index: Option<&str>| {
+            let lines = [("failing-indexes", "1, 3"), ("run-for", "1s"), ("well.exit-code", "0")];
+            let lines = lines.map(|(key, value)| (format!("{PREFIX}{key}"), value.to_owned()));
+            let index = index.map(|it| (COMPLETION_INDEX.to_owned(), it.to_owned()));
+            let annotations = lines.into_iter().chain(index).collect();
+            let script = Script::of(&ObjectMeta { annotations: Some(annotations), ..ObjectMeta::default() }).unwrap();
+            assert_eq!(script.acting("well", Role::Main).exit_code, 0, "its own line wins");
+            script.acting("main", Role::Main).exit_code
+        };
+        let of = [None, Some("0"), Some("1"), Some("2"), Some("3"), Some("13")].map(exit_code);
+        assert_eq!(of, [0, 0, 1, 0, 1, 0]);
+    }
+
+    #[test]
     fn a_line_that_nobody_understands_is_named() {
-        for (key, value) in [("run-for", "soon"), ("run-for", "-1s"), ("exit-code", "x"), ("main.runs", "1s")] {
+        for (key, value) in [
+            ("run-for", "soon"),
+            ("failing-indexes", "1-3"),
+            ("run-for", "-1s"),
+            ("exit-code", "x"),
+            ("main.runs", "1s"),
+        ] {
             let text = script(&[(key, value)]).unwrap_err().to_string();
             assert!(text.starts_with(&format!("{PREFIX}{key}: {value:?} ")), "{text}");
         }

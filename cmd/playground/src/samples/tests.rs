@@ -126,3 +126,82 @@ fn a_namespace_goes_through_its_conditions() {
     seen.remove("Namespace", &terminating(&[]));
     assert_eq!((sample("farewell").progress)(&scene(), &seen).state, State::Done);
 }
+
+fn batch(kind: &str, name: &str, spec: Value, status: Value) -> Value {
+    json!({ "kind": kind, "metadata": { "namespace": "home", "name": name }, "spec": spec, "status": status })
+}
+
+fn is_true(name: &str, reason: &str) -> Value {
+    json!([{ "type": name, "status": "True", "reason": reason }])
+}
+
+/// A pod that a Job made.
+fn worker(job: &str, number: u32, phase: &str) -> Value {
+    let mut pod = pod(&format!("{job}-{number}"), json!({ "phase": phase }));
+    pod["metadata"]["labels"] = json!({ "batch.kubernetes.io/job-name": job });
+    pod
+}
+
+#[test]
+fn a_job_counts_until_it_is_complete() {
+    let tally = |status: Value| progress("job", &[batch("Job", "tally", json!({}), status)]);
+    assert_eq!(tally(json!({})), Progress::going("0 of 4 succeeded, 0 active"));
+    assert_eq!(tally(json!({ "succeeded": 2, "active": 2 })), Progress::going("2 of 4 succeeded, 2 active"));
+    let complete = json!({ "succeeded": 4, "conditions": is_true("Complete", "CompletionsReached") });
+    assert_eq!(tally(complete), Progress::done("4 of 4 succeeded, 0 active; Complete"));
+    let failed = json!({ "conditions": is_true("Failed", "BackoffLimitExceeded") });
+    assert_eq!(tally(failed).state, State::Failed);
+}
+
+#[test]
+fn an_indexed_job_is_done_when_the_one_index_has_failed_and_the_others_have_succeeded() {
+    let shards = |succeeded: &str, failed: &str, conditions: Value| {
+        let status = json!({
+            "completedIndexes": succeeded, "failedIndexes": failed, "failed": 2, "conditions": conditions,
+        });
+        progress("job-indexed", &[batch("Job", "shards", json!({}), status)])
+    };
+    let text = "indexes succeeded: 0,1,3; failed: none; 2 pods failed, 0 active";
+    assert_eq!(shards("0,1,3", "", json!([])), Progress::going(text));
+    assert_eq!(shards("0,1,3", "2", is_true("Failed", "FailedIndexes")).state, State::Done);
+    assert_eq!(shards("0,1", "2", is_true("Failed", "FailedIndexes")).state, State::Failed);
+    assert_eq!(shards("0,1,3", "2", is_true("Failed", "BackoffLimitExceeded")).state, State::Failed);
+    assert_eq!(shards("0-3", "", is_true("Complete", "CompletionsReached")).state, State::Failed);
+}
+
+#[test]
+fn the_user_suspends_a_job_when_both_pods_run_and_resumes_it_when_they_are_gone() {
+    let steps = sample("job-suspend").steps;
+    let due = |step: usize, objects: &[Value]| (steps[step].when)(&scene(), &seen(objects));
+    let (one, other) = (worker("pausable", 1, "Running"), worker("pausable", 2, "Running"));
+    assert!(!due(0, &[one.clone(), worker("pausable", 2, "Pending")]));
+    assert!(!due(0, &[one.clone(), pod("pausable-2", json!({ "phase": "Running" }))]), "nobody's pod");
+    assert!(due(0, &[one.clone(), other]));
+
+    let suspended = batch("Job", "pausable", json!({}), json!({ "conditions": is_true("Suspended", "JobSuspended") }));
+    assert!(!due(1, &[suspended.clone(), one]));
+    assert!(!due(1, &[batch("Job", "pausable", json!({}), json!({}))]));
+    assert!(due(1, std::slice::from_ref(&suspended)));
+    let told = progress("job-suspend", &[suspended]);
+    assert_eq!(told, Progress::going("Suspended, 0 of 2 succeeded, 0 active, 0 pods"));
+    assert_eq!(
+        steps.iter().map(|it| (it.act)(&scene()).does).collect::<Vec<_>>(),
+        [true, false].map(|suspend| { Does::Merge(json!({ "spec": { "suspend": suspend } })) })
+    );
+}
+
+#[test]
+fn a_cronjob_is_suspended_after_its_first_success_and_done_then() {
+    let chime = |suspend: bool, status: Value| {
+        let cron = batch("CronJob", "chime", json!({ "suspend": suspend }), status);
+        let job = batch("Job", "chime-29333333", json!({}), json!({}));
+        let due = (sample("cronjob").steps[0].when)(&scene(), &seen(std::slice::from_ref(&cron)));
+        (due, progress("cronjob", &[cron, job]))
+    };
+    let made = json!({ "lastScheduleTime": "2027-01-15T08:00:05Z" });
+    assert_eq!(chime(false, made), (false, Progress::going("1 Jobs, the last for 08:00:05")));
+    let succeeded = json!({ "lastScheduleTime": "2027-01-15T08:00:05Z", "lastSuccessfulTime": "2027-01-15T08:00:07Z" });
+    let text = "1 Jobs, the last for 08:00:05, the last success at 08:00:07";
+    assert_eq!(chime(false, succeeded.clone()), (true, Progress::going(text)));
+    assert_eq!(chime(true, succeeded).1, Progress::done(format!("{text}; suspended")));
+}

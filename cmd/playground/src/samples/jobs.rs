@@ -1,0 +1,223 @@
+//! What the Job and CronJob controllers do: pods run to their end, by number or by index, now or by the clock.
+
+use fake_nodes::PREFIX;
+use serde_json::{Value, json};
+
+use super::{Act, Does, Progress, Sample, Scene, Step, true_condition};
+use crate::seen::Seen;
+
+const JOBS: &[(&str, &str)] = &[("batch/v1", "Job")];
+const CRON_JOBS: &[(&str, &str)] = &[("batch/v1", "CronJob"), ("batch/v1", "Job")];
+const CONTROLLER: Option<&str> = Some("job-controller");
+
+/// Creating a container takes a moment, as it does.
+const CREATING: (&str, &str) = ("start-after", "300ms");
+
+pub(super) const PLAIN: Sample = Sample {
+    name: "job",
+    shows: "a Job of four pods, two at a time",
+    needs: CONTROLLER,
+    objects: |scene| {
+        let spec = json!({ "completions": 4, "parallelism": 2, "template": template(&[("run-for", "1s"), CREATING]) });
+        vec![job(scene, "tally", spec)]
+    },
+    looks_at: JOBS,
+    steps: &[],
+    progress: |scene, seen| match seen.get("Job", &scene.home, "tally") {
+        None => gone_or_new(seen, scene, "Job", "tally"),
+        Some(job) => {
+            let text = format!("{} of 4 succeeded, {} active", count(job, "succeeded"), count(job, "active"));
+            until_complete(job, text)
+        }
+    },
+};
+
+pub(super) const INDEXED: Sample = Sample {
+    name: "job-indexed",
+    shows: "a Job of indexes 0 to 3: index 2 fails, is tried again after ten seconds, and gives up; the others succeed",
+    needs: CONTROLLER,
+    objects: |scene| {
+        let lines = [("run-for", "1s"), ("failing-indexes", "2"), CREATING];
+        let spec = json!({
+            "completionMode": "Indexed", "completions": 4, "parallelism": 4, "backoffLimitPerIndex": 1,
+            "template": template(&lines),
+        });
+        vec![job(scene, "shards", spec)]
+    },
+    looks_at: JOBS,
+    steps: &[],
+    progress: |scene, seen| match seen.get("Job", &scene.home, "shards") {
+        None => gone_or_new(seen, scene, "Job", "shards"),
+        Some(job) => {
+            let indexes = |field: &str| match job["status"][field].as_str() {
+                None | Some("") => "none".to_owned(),
+                Some(indexes) => indexes.to_owned(),
+            };
+            let (succeeded, failed) = (indexes("completedIndexes"), indexes("failedIndexes"));
+            let text = format!(
+                "indexes succeeded: {succeeded}; failed: {failed}; {} pods failed, {} active",
+                count(job, "failed"),
+                count(job, "active")
+            );
+            match true_condition(job, "Failed").map(|it| it["reason"].as_str().unwrap_or_default()) {
+                Some("FailedIndexes") if succeeded == "0,1,3" && failed == "2" => {
+                    Progress::done(format!("{text}; Failed: FailedIndexes"))
+                }
+                Some(reason) => Progress::failed(format!("{text}; Failed: {reason}")),
+                None => until_failed(job, text),
+            }
+        }
+    },
+};
+
+pub(super) const SUSPENDED: Sample = Sample {
+    name: "job-suspend",
+    shows: "a Job that is suspended while its two pods run, and resumed when they are gone",
+    needs: CONTROLLER,
+    objects: |scene| {
+        let lines = [("run-for", "4s"), ("stop-after", "500ms"), CREATING];
+        let spec = json!({ "completions": 2, "parallelism": 2, "template": template(&lines) });
+        vec![job(scene, "pausable", spec)]
+    },
+    looks_at: JOBS,
+    steps: &[
+        Step {
+            when: |scene, seen| pods_of(seen, scene, "pausable").filter(|it| phase(it) == "Running").count() == 2,
+            says: |scene| says_suspend(scene, "job", "pausable", true),
+            act: |scene| suspend(scene, "Job", "pausable", true),
+        },
+        Step {
+            when: |scene, seen| {
+                let job = seen.get("Job", &scene.home, "pausable");
+                let suspended = job.is_some_and(|it| true_condition(it, "Suspended").is_some());
+                suspended && pods_of(seen, scene, "pausable").count() == 0
+            },
+            says: |scene| says_suspend(scene, "job", "pausable", false),
+            act: |scene| suspend(scene, "Job", "pausable", false),
+        },
+    ],
+    progress: |scene, seen| match seen.get("Job", &scene.home, "pausable") {
+        None => gone_or_new(seen, scene, "Job", "pausable"),
+        Some(job) => {
+            let suspended = if true_condition(job, "Suspended").is_some() { "Suspended, " } else { "" };
+            let pods = pods_of(seen, scene, "pausable").count();
+            let (succeeded, active) = (count(job, "succeeded"), count(job, "active"));
+            until_complete(job, format!("{suspended}{succeeded} of 2 succeeded, {active} active, {pods} pods"))
+        }
+    },
+};
+
+pub(super) const CRON: Sample = Sample {
+    name: "cronjob",
+    shows: "a CronJob that makes a Job by the clock, and is suspended when that has succeeded",
+    needs: Some("cronjob-controller"),
+    objects: |scene| {
+        let job = json!({ "spec": { "template": template(&[("run-for", "1s"), CREATING]) } });
+        vec![json!({
+            "apiVersion": "batch/v1", "kind": "CronJob",
+            "metadata": { "namespace": scene.home, "name": "chime" },
+            "spec": { "schedule": "@every 5s", "concurrencyPolicy": "Forbid", "jobTemplate": job },
+        })]
+    },
+    looks_at: CRON_JOBS,
+    steps: &[Step {
+        when: |scene, seen| seen.get("CronJob", &scene.home, "chime").is_some_and(|it| succeeded_at(it).is_some()),
+        says: |scene| says_suspend(scene, "cronjob", "chime", true),
+        act: |scene| suspend(scene, "CronJob", "chime", true),
+    }],
+    progress: |scene, seen| {
+        let Some(cron) = seen.get("CronJob", &scene.home, "chime") else {
+            return gone_or_new(seen, scene, "CronJob", "chime");
+        };
+        let suspended = cron["spec"]["suspend"] == true;
+        let jobs = seen.named("Job", &scene.home, "chime-").count();
+        let text = match (cron["status"]["lastScheduleTime"].as_str(), succeeded_at(cron)) {
+            (None, _) => format!("{jobs} Jobs, waits for its time"),
+            (Some(made), None) => format!("{jobs} Jobs, the last for {}", clock(made)),
+            (Some(made), Some(done)) => {
+                format!("{jobs} Jobs, the last for {}, the last success at {}", clock(made), clock(done))
+            }
+        };
+        match (suspended, succeeded_at(cron)) {
+            (true, Some(_)) => Progress::done(format!("{text}; suspended")),
+            _ => Progress::going(text),
+        }
+    },
+};
+
+fn job(scene: &Scene, name: &str, spec: Value) -> Value {
+    json!({
+        "apiVersion": "batch/v1", "kind": "Job",
+        "metadata": { "namespace": scene.home, "name": name },
+        "spec": spec,
+    })
+}
+
+/// Pods that act as these lines say.
+fn template(lines: &[(&str, &str)]) -> Value {
+    let annotations: serde_json::Map<String, Value> =
+        lines.iter().map(|(key, value)| (format!("{PREFIX}{key}"), json!(value))).collect();
+    let containers = json!([{ "name": "main", "image": "example.com/main:1" }]);
+    json!({
+        "metadata": { "annotations": annotations },
+        "spec": { "restartPolicy": "Never", "containers": containers },
+    })
+}
+
+fn until_complete(job: &Value, text: String) -> Progress {
+    match (true_condition(job, "Complete"), true_condition(job, "Failed")) {
+        (Some(_), _) => Progress::done(format!("{text}; Complete")),
+        (None, Some(failed)) => Progress::failed(format!("{text}; Failed: {}", failed["reason"])),
+        (None, None) => Progress::going(text),
+    }
+}
+
+/// It is not to complete.
+fn until_failed(job: &Value, text: String) -> Progress {
+    match true_condition(job, "Complete") {
+        Some(_) => Progress::failed(format!("{text}; Complete")),
+        None => Progress::going(text),
+    }
+}
+
+fn pods_of<'a>(seen: &'a Seen, scene: &Scene, job: &str) -> impl Iterator<Item = &'a Value> {
+    let label = json!(job);
+    let pods: Vec<&Value> = seen.named("Pod", &scene.home, &format!("{job}-")).collect();
+    pods.into_iter().filter(move |it| it["metadata"]["labels"]["batch.kubernetes.io/job-name"] == label)
+}
+
+fn phase(pod: &Value) -> &str {
+    pod["status"]["phase"].as_str().unwrap_or("Pending")
+}
+
+fn count(job: &Value, field: &str) -> i64 {
+    job["status"][field].as_i64().unwrap_or(0)
+}
+
+fn succeeded_at(cron: &Value) -> Option<&str> {
+    cron["status"]["lastSuccessfulTime"].as_str()
+}
+
+/// Of a time of the API, what a clock on the wall would show.
+fn clock(time: &str) -> &str {
+    time.split_once('T').map_or(time, |(_, it)| it.trim_end_matches('Z'))
+}
+
+fn gone_or_new(seen: &Seen, scene: &Scene, kind: &str, name: &str) -> Progress {
+    if seen.is_gone(kind, &scene.home, name) { Progress::failed("deleted") } else { Progress::going("created") }
+}
+
+fn says_suspend(scene: &Scene, resource: &str, name: &str, suspend: bool) -> String {
+    let patch = format!(r#"{{"spec":{{"suspend":{suspend}}}}}"#);
+    format!("kubectl patch {resource} {name} -n {} --type=merge -p '{patch}'", scene.home)
+}
+
+fn suspend(scene: &Scene, kind: &'static str, name: &str, suspend: bool) -> Act {
+    Act {
+        api_version: "batch/v1",
+        kind,
+        namespace: scene.home.clone(),
+        name: name.to_owned(),
+        does: Does::Merge(json!({ "spec": { "suspend": suspend } })),
+    }
+}
