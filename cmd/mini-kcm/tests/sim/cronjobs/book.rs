@@ -259,6 +259,6 @@ fn fits(schedule: &str, time: i64) -> bool {
         "1-59/2 * * * *" => time.rem_euclid(120) == 60,
         "@every 90s" => true,
         // That it is the right one is what the scenario of daylight saving is for.
-        _ => time.rem_euclid(1_800) == 0,
+        _ => time.rem_euclid(900) == 0,
     }
 }
