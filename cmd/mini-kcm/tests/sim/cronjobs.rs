@@ -120,7 +120,7 @@ async fn ends(world: &World, shared: &Shared) -> Result<(), String> {
     let since = world.clock().wall().as_second();
     let goes_on = || {
         let book = shared.lock();
-        book.crons.values().filter(|it| !it.gone).all(|it| it.started.iter().any(|it| *it > since + 1))
+        book.crons.values().filter(|it| !it.gone).all(|it| it.started.keys().any(|it| *it > since + 1))
     };
     world.eventually(ENOUGH, "every CronJob goes on", goes_on).await?;
     suspend(world);
@@ -152,9 +152,9 @@ fn missing(book: &Book, world: &World) -> Option<String> {
         }
         let active: Vec<&Value> = cron.object["status"]["active"].as_array().into_iter().flatten().collect();
         let running: Vec<&str> =
-            book.children(uid).filter(|it| it.finished().is_none() && it.made_by_manager).map(|it| &*it.name).collect();
+            book.children(uid).filter(|it| it.finished().is_none() && it.scheduled).map(|it| &*it.name).collect();
         let named = active.iter().all(|it| it["name"].as_str().is_some_and(|it| running.contains(&it)));
-        if !named || active.len() != running.len() {
+        if !named || active.len() != running.len() || !running.is_empty() {
             return Some(format!("active of {} are {active:?}, and {running:?} run", cron.name));
         }
     }
@@ -203,7 +203,7 @@ async fn around(world: World, shift: Shift) -> Result<(), String> {
     let book = shared.lock();
     let started = |name: &str| -> Vec<i64> {
         let cron = book.crons.values().find(|it| it.name == name);
-        cron.map(|it| it.started.iter().map(|it| it - shift.at).collect()).unwrap_or_default()
+        cron.map(|it| it.started.keys().map(|it| it - shift.at).collect()).unwrap_or_default()
     };
     let (minutes, odd) = (started("minutely"), started("odd"));
     let gap = minutes.windows(2).find(|it| it[1] - it[0] != 60);

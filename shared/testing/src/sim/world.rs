@@ -438,7 +438,11 @@ impl World {
         if written.kind() == "Lease" {
             self.lease_stored(written, process.as_ref());
         }
-        if let Some((process, lease)) = process.as_ref().filter(|_| needs_term).and_then(|it| Some((it, it.lease?))) {
+        // An event tells of what was: it harms nobody where it comes after its sender has gone. It is sent within the term.
+        let tells = written.kind() == "Event";
+        if let Some((process, lease)) =
+            process.as_ref().filter(|_| needs_term && !tells).and_then(|it| Some((it, it.lease?)))
+        {
             let holders = self.0.holders.lock();
             let holds = holders.get(lease).and_then(Option::as_ref).is_some_and(|it| Arc::ptr_eq(it, process));
             if !holds {

@@ -36,8 +36,8 @@ pub(super) struct Cron {
     pub(super) gone: bool,
     /// Since when it is gone, or being deleted.
     ends: Option<Instant>,
-    /// Times that were started, in seconds since the epoch.
-    pub(super) started: BTreeSet<i64>,
+    /// Times that were started, in seconds since the epoch, with who did and the Job that it made.
+    pub(super) started: BTreeMap<i64, (String, String)>,
     /// Since when it had which schedule, suspension and limits.
     specs: Vec<(Instant, Value)>,
 }
@@ -48,12 +48,15 @@ pub(super) struct Job {
     pub(super) name: String,
     /// The CronJob that controls it.
     pub(super) cron: Option<String>,
-    pub(super) made_by_manager: bool,
+    /// It is the Job of a time.
+    pub(super) scheduled: bool,
     /// As stored last.
     pub(super) object: Value,
     pub(super) gone: bool,
     /// Since when it is gone.
     went: Option<Instant>,
+    /// A user or the garbage collector took it away.
+    taken: bool,
 }
 
 impl Job {
@@ -164,35 +167,43 @@ impl Book {
         let object = after.clone().or_else(|| write.before()).unwrap_or_default();
         let uid = text(&object, "uid");
         let held = match (by_manager, write.change()) {
-            (true, Change::Added) => self.starts(&object, now, wall),
+            (true, Change::Added) => self.starts(write.by, &object, now, wall),
             (true, _) => self.deletes(&uid, after.as_ref(), now, wall),
             _ => Ok(()),
         };
         let job = self.jobs.entry(uid).or_default();
         job.name = text(&object, "name");
         job.gone = after.is_none();
-        job.made_by_manager |= by_manager && write.change() == Change::Added;
+        // The network may make it in the name of a manager, just before it does.
+        job.scheduled = object["metadata"]["annotations"][TIME].is_string();
         let owner = object["metadata"]["ownerReferences"]
             .as_array()
             .and_then(|it| it.iter().find(|it| it["controller"] == true));
         job.cron = owner.filter(|it| it["kind"] == "CronJob").and_then(|it| it["uid"].as_str()).map(str::to_owned);
         if job.gone {
             job.went = Some(now);
+            job.taken = !by_manager && !job.is_deleting();
         }
         job.object = object;
         held
     }
 
     /// A manager makes a Job.
-    fn starts(&mut self, job: &Value, now: Instant, wall: i64) -> Held {
+    fn starts(&mut self, by: &str, job: &Value, now: Instant, wall: i64) -> Held {
         let owner = &job["metadata"]["ownerReferences"][0];
         let uid = owner["uid"].as_str().unwrap_or_default();
         let time = seconds(&job["metadata"]["annotations"][TIME]).ok_or("a Job without its time")?;
         let cron = self.crons.get_mut(uid).ok_or("a Job of a CronJob that never was")?;
-        if !cron.started.insert(time) {
+        let earlier = cron.started.insert(time, (by.to_owned(), text(job, "uid")));
+        let cron = self.crons.get(uid).ok_or("a Job of a CronJob that never was")?;
+        // Where the one that began it died before it wrote that down, and somebody took the Job away, nobody can know.
+        let lost = |(who, what): &(String, String)| {
+            let taken = self.jobs.get(what).is_some_and(|it| it.taken);
+            who != by && taken && seconds(&cron.object["status"]["lastScheduleTime"]).is_none_or(|it| it < time)
+        };
+        if earlier.as_ref().is_some_and(|it| !lost(it)) {
             return Err(format!("started twice: {time} of {}", cron.name));
         }
-        let cron = self.crons.get(uid).ok_or("a Job of a CronJob that never was")?;
         if text(job, "name") != format!("{}-{}", cron.name, time.div_euclid(60)) {
             return Err(format!("the name is not that of {time}"));
         }
@@ -215,7 +226,7 @@ impl Book {
             return Err(format!("{time} is too late at {wall}"));
         }
         let policy = cron.object["spec"]["concurrencyPolicy"].as_str().unwrap_or_default();
-        let runs = |it: &&Job| it.made_by_manager && it.finished().is_none();
+        let runs = |it: &&Job| it.scheduled && it.finished().is_none();
         let other = self.children(uid).filter(runs).find(|it| policy == "Forbid" || !it.is_deleting());
         match other.filter(|_| matches!(policy, "Forbid" | "Replace")) {
             Some(other) => Err(format!("{policy}, and {} runs", other.name)),
@@ -240,7 +251,7 @@ impl Book {
             return Err(format!("nothing asks for its end at {wall}: {:?}", job.expires()));
         };
         let Some((how, _)) = job.finished() else {
-            let replaced = it.object["spec"]["concurrencyPolicy"] == "Replace" && job.made_by_manager;
+            let replaced = it.object["spec"]["concurrencyPolicy"] == "Replace" && job.scheduled;
             return if replaced { Ok(()) } else { Err("it runs".to_owned()) };
         };
         // Whoever counts may not have heard yet that one is gone.
