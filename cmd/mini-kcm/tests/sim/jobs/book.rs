@@ -60,6 +60,8 @@ pub(super) struct Pod {
     pub(super) touched: bool,
     /// A manager took its finalizer while its Job was under way.
     pub(super) released: bool,
+    /// And it worked then: nobody will count it.
+    pub(super) given_up: bool,
 }
 
 /// One Job.

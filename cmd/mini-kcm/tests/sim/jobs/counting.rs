@@ -178,5 +178,5 @@ fn finished(book: &Book, job: &Job, after: &Value, by: &str) -> Held {
     let complete = conditions.into_iter().flatten().find(|it| it["type"] == "Complete" && it["status"] == "True");
     let reached =
         complete.is_none_or(|it| it["reason"] != "CompletionsReached" || succeeded >= job.completions().unwrap_or(1));
-    if reached { Ok(()) } else { Err(format!("complete with {succeeded} successes")) }
+    if reached { Ok(()) } else { Err(format!("complete with {succeeded} successes of {:?}", job.completions())) }
 }

@@ -49,6 +49,7 @@ fn pod(book: &mut Book, write: &Write, now: Instant) -> Held {
             Some(before) => {
                 let lost = before.tracked && !next.tracked && !next.gone;
                 next.released |= lost && next.job == before.job && is_under_way(book, before.job.as_deref());
+                next.given_up |= lost && before.works();
                 let held = if lost { let_go(book, &before, &next, now) } else { Ok(()) };
                 let adopted = before.job.is_none() && next.job.is_some();
                 held.and_then(|()| if adopted { adoption(book, &before, &next, now) } else { Ok(()) })
@@ -123,7 +124,7 @@ fn index(book: &Book, job: &Job, pod: &Pod, completions: i64, working: impl Fn(&
 /// controller sees too.
 fn waits(book: &Book, job: &Job, pod: &Pod, now: Instant) -> Held {
     let by_index = !job.spec("backoffLimitPerIndex").is_null();
-    let of = |it: &&Pod| it.of.contains(&job.uid) && (!by_index || it.index == pod.index);
+    let of = |it: &&Pod| it.of.contains(&job.uid) && !it.given_up && (!by_index || it.index == pod.index);
     let ended = |phase: Phase| {
         book.pods.values().filter(of).filter(move |it| it.phase == phase).filter_map(|it| Some((it.ended?, it.gone)))
     };
@@ -150,7 +151,11 @@ fn failures(book: &Book, job: &Job, pod: &Pod) -> Held {
         return Ok(());
     }
     let of = |it: &&Pod| it.of.contains(&job.uid) && it.index == pod.index && !it.touched;
-    let failed = book.pods.values().filter(of).filter(|it| it.phase == Phase::Failed && it.released && !it.ignored);
+    let failed = book
+        .pods
+        .values()
+        .filter(of)
+        .filter(|it| it.phase == Phase::Failed && it.released && !it.given_up && !it.ignored);
     let released = count(failed.count());
     let noted = pod.failures.unwrap_or(-1);
     if noted < released {
@@ -209,7 +214,7 @@ fn let_go(book: &mut Book, before: &Pod, after: &Pod, now: Instant) -> Held {
             if before.touched { Ok(()) } else { Err(format!("lets a pod of {} go, which is its own", job.name)) };
         return same;
     }
-    if job.counted.contains_key(&before.uid) || job.may_shrink(now) {
+    if job.counted.contains_key(&before.uid) {
         return Ok(());
     }
     let out_of_range = job.is_indexed() && before.index.is_none_or(|it| it >= job.completions().unwrap_or(0));
@@ -220,8 +225,8 @@ fn let_go(book: &mut Book, before: &Pod, after: &Pod, now: Instant) -> Held {
             job.is_indexed() && before.index.is_some_and(|it| indexes(&status["completedIndexes"]).contains(&it))
         }
         Phase::Failed => before.ignored && !job.spec("podFailurePolicy").is_null(),
-        // It was deleted because the Job has succeeded.
-        Phase::Works => holds(&job.object, "SuccessCriteriaMet") && before.deleting,
+        // It is too many, or it was deleted because the Job has succeeded.
+        Phase::Works => job.may_shrink(now) || (holds(&job.object, "SuccessCriteriaMet") && before.deleting),
     };
     if counted {
         Ok(())
