@@ -2,8 +2,8 @@
 
 use std::{ops::Range, sync::Arc};
 
-use api::{Job, Pod};
-use client::{ApiError, NotSent, Written};
+use api::{Job, ObjectKey, Pod, Typed};
+use client::{ApiError, ListOptions, NotSent, Written};
 use pod_control::{Extra, Owner, PodTemplate, SlowStart, Stamp, TemplateError, is_gone};
 use serde_json::value::RawValue;
 
@@ -140,7 +140,10 @@ async fn create(ctx: &Ctx, job: &Job, owner: &Owner, creation: &Creation) -> App
             break;
         }
     }
-    let Tally { created, failed, failure } = tally;
+    let Tally { created, failed, unknown, failure } = tally;
+    if unknown {
+        doubt(ctx, owner).await;
+    }
     ctx.memory.proves(&owner.uid, if failed == 0 { created } else { 0 });
     let failure = failure.map(|it| match it {
         CreateError::Api(source) => ApplyError::Create { failed, wanted: pods.len(), source },
@@ -153,6 +156,8 @@ async fn create(ctx: &Ctx, job: &Job, owner: &Owner, creation: &Creation) -> App
 struct Tally {
     created: usize,
     failed: usize,
+    /// The server gave an answer to one of them that tells nothing.
+    unknown: bool,
     failure: Option<CreateError>,
 }
 
@@ -176,8 +181,9 @@ async fn create_batch(ctx: &Ctx, owner: &Owner, maker: &Maker, pods: &[NewPod], 
             }
             Err(err) => {
                 tally.failed += 1;
-                if !may_have_happened(&err) {
-                    ctx.memory.expectations.creation_observed(&owner.uid);
+                match &err {
+                    CreateError::Api(ApiError::Unknown { status, .. }) => tally.unknown |= status.is_some(),
+                    _ => ctx.memory.expectations.creation_observed(&owner.uid),
                 }
                 // Nobody can do anything about a namespace that terminates, and trying again is of no use.
                 if !matches!(&err, CreateError::Api(err) if err.is_namespace_terminating()) {
@@ -188,9 +194,16 @@ async fn create_batch(ctx: &Ctx, owner: &Owner, maker: &Maker, pods: &[NewPod], 
     }
 }
 
-/// True where no answer came: the pod may be there, and shows in the cache if it is. Until then it is expected.
-fn may_have_happened(err: &CreateError) -> bool {
-    matches!(err, CreateError::Api(ApiError::Unknown { status: None, .. }))
+/// A pod may be there whose creation the server answered with an error of its own. It is expected until the cache has passed
+/// whatever the server has stored by now; where no answer came at all, it may still be on its way, and is waited for longer.
+async fn doubt(ctx: &Ctx, owner: &Owner) {
+    let newest = ListOptions { limit: 1, ..ListOptions::default() };
+    let page = ctx.control.api().list_metadata(&Pod::resource(), Some(&owner.namespace), &newest).await;
+    // Failing that the expectation ends by itself.
+    let Ok(page) = page else { return };
+    ctx.memory.doubts(&owner.uid, page.version.clone());
+    let (queue, key) = (ctx.queue.clone(), ObjectKey::new(&owner.namespace, &owner.name));
+    ctx.pods.store().when_passed(page.version, Box::new(move || queue.add(key)));
 }
 
 impl Ctx {

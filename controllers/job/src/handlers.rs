@@ -22,7 +22,7 @@ pub(crate) fn job(ctx: &Ctx, change: &Change<'_, Job>, lane: Lane) {
     let (old, new) = (change.old, change.new);
     let replaced = |old: &&Entry<Job>| new.is_none_or(|new| new.meta().uid != old.meta().uid);
     if let Some(gone) = old.filter(replaced) {
-        job_gone(ctx, &gone.meta());
+        job_gone(ctx, gone, lane);
     }
     let Some(entry) = new else { return };
     let meta = entry.meta();
@@ -38,7 +38,7 @@ pub(crate) fn job(ctx: &Ctx, change: &Change<'_, Job>, lane: Lane) {
         // Nothing is left to decide, so nothing is queued; what was remembered goes, and late pods are let go.
         ctx.memory.ends(meta.uid);
         ctx.gate.forget(meta.uid);
-        ctx.orphans.add_to(OrphanKey::of_job(&meta), lane);
+        lets_go(ctx, entry, lane);
         return;
     }
     match delay(before, entry, change.cause) {
@@ -54,10 +54,20 @@ fn delay(old: Option<&Entry<Job>>, new: &Entry<Job>, cause: Cause) -> Duration {
     if same_spec && cause != Cause::Resync { BATCH } else { Duration::ZERO }
 }
 
-fn job_gone(ctx: &Ctx, job: &MetaRef<'_>) {
-    ctx.memory.forget(job.uid);
-    ctx.gate.forget(job.uid);
-    ctx.orphans.add(OrphanKey::of_job(job));
+fn job_gone(ctx: &Ctx, job: &Entry<Job>, lane: Lane) {
+    let meta = job.meta();
+    ctx.memory.forget(meta.uid);
+    ctx.gate.forget(meta.uid);
+    lets_go(ctx, job, lane);
+}
+
+/// Nobody counts the Job's pods any more, nor adopts others.
+fn lets_go(ctx: &Ctx, job: &Entry<Job>, lane: Lane) {
+    let meta = job.meta();
+    ctx.orphans.add_to(OrphanKey::of_job(&meta), lane);
+    if job.readable().is_none_or(|it| !it.selects_by_uid()) {
+        ctx.orphans.add_to(OrphanKey::Namespace(meta.namespace.clone()), lane);
+    }
 }
 
 fn tell_external(ctx: &Ctx, job: &Job) {
@@ -236,8 +246,8 @@ fn resolve(ctx: &Ctx, namespace: &Atom, owner: &OwnerRef) -> Owner {
     }
 }
 
-/// The Jobs that select an orphan.
-fn suitors(ctx: &Ctx, pod: &Pod) -> Vec<std::sync::Arc<Job>> {
+/// The Jobs that will adopt an orphan.
+pub(crate) fn suitors(ctx: &Ctx, pod: &Pod) -> Vec<std::sync::Arc<Job>> {
     let store = ctx.jobs.store();
     let named = JOB_LABELS.iter().find_map(|label| pod.labels.get(label)).map(|it| JobIndex::Uid(Uid::new(it)));
     let indexes = named.into_iter().chain([JobIndex::Manual(pod.meta.namespace.clone())]);
@@ -245,6 +255,9 @@ fn suitors(ctx: &Ctx, pod: &Pod) -> Vec<std::sync::Arc<Job>> {
     let selects = |job: &std::sync::Arc<Job>| {
         job.meta.namespace == pod.meta.namespace
             && !job.is_finished()
+            && job.is_managed_by_us()
+            && job.meta.deletion.is_none()
+            && pod.meta.deletion.is_none()
             && job.spec.selector.as_ref().is_some_and(|it| !it.is_empty() && it.matches(&pod.labels))
     };
     jobs.filter(selects).collect()

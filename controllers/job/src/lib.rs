@@ -67,7 +67,7 @@ pub const PROFILE: Profile = Profile {
         Right { group: "batch", resource: "jobs/status", verbs: &["update"] },
         // Asked where owners that block their deletion are checked.
         Right { group: "batch", resource: "jobs/finalizers", verbs: &["update"] },
-        Right { group: "", resource: "pods", verbs: &["create", "delete", "patch"] },
+        Right { group: "", resource: "pods", verbs: &["create", "delete", "list", "patch"] },
         Right { group: "", resource: "events", verbs: &["create", "patch"] },
     ],
     paths: &[],

@@ -43,6 +43,8 @@ struct Entry {
     proven: usize,
     /// When the last sync began.
     synced: Option<Instant>,
+    /// The outcome of a creation is not known: the cache tells it once it has passed this version.
+    doubt: Option<Version>,
     /// Grows with everything that happens to the Job's pods.
     changes: u64,
     /// The last sync left nothing to do.
@@ -166,7 +168,9 @@ impl Memory {
 
     /// The finalizer of a pod is gone, or the pod is; or the request failed.
     pub(crate) fn left(&self, job: &Uid, pod: &Uid) {
-        self.with(job, |it| drop(it.leaving.remove(pod)));
+        self.with(job, |it| {
+            it.leaving.remove(pod);
+        });
     }
 
     /// What failed, once a status that counts it is stored.
@@ -201,6 +205,27 @@ impl Memory {
     /// be no more.
     pub(crate) fn stops(&self, pod: &Uid) -> Option<Uid> {
         self.inner.lock().brake.ended(pod)
+    }
+
+    /// Nobody knows whether all that was created came to be. Whatever did, a cache that has passed `version` shows.
+    pub(crate) fn doubts(&self, job: &Uid, version: Version) {
+        self.with(job, |it| it.doubt = Some(version));
+    }
+
+    /// Whether a Job may create and delete: it has seen what it did, or what it does not see did not happen. Asked before
+    /// pods are listed.
+    pub(crate) fn may_act(&self, job: &Uid, passed: impl Fn(&Version) -> bool, now: Instant) -> bool {
+        let mut is_settled = false;
+        self.with(job, |it| {
+            is_settled = it.doubt.as_ref().is_some_and(passed);
+            if is_settled {
+                it.doubt = None;
+            }
+        });
+        if is_settled {
+            self.expectations.delete(job);
+        }
+        self.expectations.satisfied(job, now)
     }
 
     /// Whether creations are held back. True when that is news.
@@ -278,6 +303,32 @@ mod tests {
         memory.rests(&job, one.clone(), changes, Some(now + 5 * sec));
         assert_eq!(memory.rest(&job, &one, now + 2 * sec), Some(3 * sec));
         assert_eq!(memory.rest(&job, &one, now + 5 * sec), None, "its time has come");
+    }
+
+    #[test]
+    fn what_nobody_knows_is_settled_by_a_cache_that_is_new_enough() {
+        let (memory, job, now) = memory();
+        let (none, seven) = (|_: &Version| false, |it: &Version| *it == Version::new("7"));
+        memory.expectations.expect_creations(&job, 3, now);
+        memory.doubts(&job, Version::new("7"));
+        assert!(!memory.may_act(&job, none, now));
+        assert!(memory.may_act(&job, seven, now));
+        memory.expectations.expect_creations(&job, 3, now);
+        assert!(!memory.may_act(&job, seven, now), "the doubt was about those before");
+    }
+
+    #[test]
+    fn a_job_whose_end_is_seen_leaves_nothing_to_remember() {
+        let (memory, job, now) = memory();
+        memory.records(&job, Backoff { failures: 3, last: 7 });
+        memory.ended(&job);
+        memory.runs(&job, Uid::new("pod"));
+        memory.asks_to_leave(&job, [&Uid::new("pod")]);
+        memory.expectations.expect_creations(&job, 5, now);
+        memory.ends(&job);
+        let Sight { changes, backoff, ended, leaving, room } = memory.sees(&job, 1, now);
+        assert_eq!((changes, backoff, ended, leaving.len(), room), (0, None, false, 0, 2));
+        assert!(memory.expectations.satisfied(&job, now) && memory.stops(&Uid::new("pod")).is_none());
     }
 
     #[test]

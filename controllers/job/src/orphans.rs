@@ -8,13 +8,15 @@ use informer::StoreError;
 use pod_control::{has_finalizer, is_gone};
 use runner::Outcome;
 
-use crate::{Ctx, snapshot::FINALIZER};
+use crate::{Ctx, handlers::suitors, snapshot::FINALIZER};
 
 /// What to look at.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum OrphanKey {
     /// A pod without a controller.
     Pod(ObjectKey),
+    /// All pods of a namespace without a controller: a Job is gone whose selector might have chosen any of them.
+    Namespace(Atom),
     /// All pods of a Job that has ended or is gone.
     Job {
         /// Where it is or was.
@@ -36,6 +38,7 @@ impl fmt::Display for OrphanKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Pod(key) => write!(f, "{key}"),
+            Self::Namespace(namespace) => write!(f, "{namespace}/"),
             Self::Job { namespace, name, uid } => write!(f, "{namespace}/{name} ({uid})"),
         }
     }
@@ -59,15 +62,7 @@ pub(crate) enum OrphanError {
 
 /// Lets the pods of a key go, if they are to.
 pub(crate) async fn release(ctx: &Ctx, key: &OrphanKey) -> Result<Outcome, OrphanError> {
-    let pods = match key {
-        OrphanKey::Pod(key) => match ctx.pods.store().get(&key.namespace, &key.name)? {
-            // With a controller it has come to belong to somebody.
-            Some(pod) if pod.meta.as_ref().controller().is_none() => vec![pod],
-            _ => return Ok(Outcome::Done),
-        },
-        OrphanKey::Job { uid, .. } => ctx.pods.store().by_index(&PodIndex::JobWork(uid.clone()))?,
-    };
-    let held: Vec<Arc<Pod>> = pods.into_iter().filter(|it| has_finalizer(it, FINALIZER) && may_be_ours(it)).collect();
+    let held: Vec<Arc<Pod>> = candidates(ctx, key)?.into_iter().filter(|it| is_stuck(ctx, it)).collect();
     if held.is_empty() {
         return Ok(Outcome::Done);
     }
@@ -93,7 +88,30 @@ pub(crate) async fn release(ctx: &Ctx, key: &OrphanKey) -> Result<Outcome, Orpha
     }
 }
 
-/// Whatever else a controller of this kind is, it puts the same finalizer there for reasons of its own.
+fn candidates(ctx: &Ctx, key: &OrphanKey) -> Result<Vec<Arc<Pod>>, StoreError> {
+    let store = ctx.pods.store();
+    match key {
+        OrphanKey::Pod(key) => {
+            let pod = store.get(&key.namespace, &key.name)?;
+            // With a controller it has come to belong to somebody.
+            Ok(pod.into_iter().filter(|it| it.meta.as_ref().controller().is_none()).collect())
+        }
+        OrphanKey::Namespace(namespace) => store.by_index(&PodIndex::Orphans(namespace.clone())),
+        OrphanKey::Job { uid, .. } => {
+            let mut pods = store.by_index(&PodIndex::JobWork(uid.clone()))?;
+            pods.extend(store.by_index(&PodIndex::JobOrphans(uid.clone()))?);
+            Ok(pods)
+        }
+    }
+}
+
+/// Our finalizer holds it, and nobody will adopt it: who does needs the finalizer where it is.
+fn is_stuck(ctx: &Ctx, pod: &Pod) -> bool {
+    let is_orphan = pod.meta.as_ref().controller().is_none();
+    has_finalizer(pod, FINALIZER) && may_be_ours(pod) && !(is_orphan && !suitors(ctx, pod).is_empty())
+}
+
+/// Another kind of controller, whatever its name, may put the same finalizer there for reasons of its own.
 fn may_be_ours(pod: &Pod) -> bool {
     let is_job = |owner: &OwnerRef| &*owner.kind == "Job" && *owner.api_version == *Job::resource().api_version();
     pod.meta.as_ref().controller().is_none_or(is_job)

@@ -49,7 +49,7 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
         return Ok(Outcome::Parked(wait));
     }
     // Both are asked before pods are listed: the other way round a pod can slip in between, and be created or counted twice.
-    let may_act = ctx.memory.expectations.satisfied(uid, now);
+    let may_act = ctx.memory.may_act(uid, |it| ctx.pods.store().passed(it), now);
     let sight = ctx.memory.sees(uid, job.spec.parallelism, now);
     if sight.ended {
         return Ok(Outcome::Done);

@@ -5,6 +5,7 @@
 mod world;
 
 mod basics;
+mod calls;
 mod endings;
 mod memory;
 mod orphans;

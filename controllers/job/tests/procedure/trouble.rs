@@ -65,6 +65,23 @@ async fn a_creation_whose_answer_is_lost_is_not_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_creation_that_the_server_answers_with_an_error_of_its_own_is_repeated_when_the_cache_knows_better() {
+    let world = World::new();
+    let _manager = world.start().await;
+    let mut first = true;
+    world.spoil(
+        move |line, _| {
+            if line == "create pods" && std::mem::take(&mut first) { failure(500, "InternalError") } else { None }
+        },
+    );
+    world.job("j", json!({}));
+    pass(90 * SEC).await;
+    assert_eq!((world.active().len(), world.asked("create pods")), (1, 2));
+    let told = "Warning FailedCreate: Error creating: not now";
+    assert!(world.events().await.iter().any(|it| it == told));
+}
+
+#[tokio::test(start_paused = true)]
 async fn pods_that_somebody_takes_away_are_replaced_until_twice_the_parallelism_never_ended() {
     let world = World::new();
     let manager = world.start().await;
