@@ -1,6 +1,6 @@
 //! One CronJob, top to bottom: history, children, time, run, status.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use api::{CronJob, JobIndex, ObjectKey};
 use client::ApiError;
@@ -53,8 +53,13 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
     let mut change = Change::default();
     let outcome = pass(ctx, key, &cron_job, &children(&cron_job, &jobs), &mut change).await;
     // Also after an error: what has happened is told.
-    apply::write_status(ctx, &cron_job, &change).await?;
-    outcome
+    let written = apply::write_status(ctx, &cron_job, &change).await;
+    // Should it have gone meanwhile, what was just remembered goes too: its event has come already.
+    let is_here = |it: Arc<CronJob>| it.meta.uid == *uid;
+    if !ctx.cron_jobs.store().get(&key.namespace, &key.name).ok().flatten().is_some_and(is_here) {
+        ctx.forget(uid);
+    }
+    written.and(outcome)
 }
 
 /// Everything but the status, of which it collects the changes.
@@ -106,11 +111,7 @@ async fn pass(
 /// What is to be told of Jobs that nobody expected; `None` where the CronJob itself is gone.
 ///
 /// Before it is told the server is asked, once for all, whether its status knows them.
-async fn strangers(
-    ctx: &Ctx,
-    cron_job: &CronJob,
-    unexpected: &[Child<'_>],
-) -> Result<Option<Vec<Notice>>, SyncError> {
+async fn strangers(ctx: &Ctx, cron_job: &CronJob, unexpected: &[Child<'_>]) -> Result<Option<Vec<Notice>>, SyncError> {
     let notice = |child: &Child<'_>| {
         let meta = &child.job.meta;
         Notice::UnexpectedJob { job: meta.name.clone(), uid: meta.uid.clone() }

@@ -63,10 +63,7 @@ async fn acceptance_cronjob_022_an_edit_that_is_no_schedule_is_told_and_stops_it
     pass(SOON).await;
     world.edit("c", "schedule", json!("every noon"));
     pass(MINUTE).await;
-    assert_eq!(
-        world.events(),
-        ["1 Warning UnParseableCronJobSchedule unparseable schedule for cronjob: every noon"]
-    );
+    assert_eq!(world.events(), ["1 Warning UnParseableCronJobSchedule unparseable schedule for cronjob: every noon"]);
     world.until("2026-05-19T12:00:00Z").await;
     assert!(world.jobs().is_empty());
     assert_eq!(world.told("UnparseableSchedule"), 1, "the sync at the old time says so too");

@@ -60,7 +60,12 @@ async fn acceptance_cronjob_025_replace_deletes_and_begins_in_one_pass() {
     world.until("2026-05-19T10:01:00Z").await;
     assert_eq!(
         world.calls(),
-        [format!("get jobs {FIRST}"), format!("delete jobs {FIRST}"), "create jobs".into(), "update cronjobs/status c".into()]
+        [
+            format!("get jobs {FIRST}"),
+            format!("delete jobs {FIRST}"),
+            "create jobs".into(),
+            "update cronjobs/status c".into()
+        ]
     );
     assert_eq!((world.jobs(), world.active("c")), (vec![SECOND.to_owned()], vec![SECOND.to_owned()]));
     assert!(world.events().contains(&format!("1 Normal SuccessfulDelete Deleted job {FIRST}")));

@@ -120,7 +120,7 @@ async fn acceptance_cronjob_044_a_job_of_another_manager_is_judged_by_its_condit
 #[tokio::test(start_paused = true)]
 async fn acceptance_cronjob_045_047_nothing_changed_costs_no_call() {
     let world = World::at("2026-05-19T09:59:30Z");
-    let _manager = world.start().await;
+    let manager = world.start().await;
     world.cron_job("c", json!({ "schedule": "0 * * * *" }));
     world.until("2026-05-19T10:00:00Z").await;
     world.calls();
@@ -130,7 +130,7 @@ async fn acceptance_cronjob_045_047_nothing_changed_costs_no_call() {
     pass(SEC).await;
     assert!(world.calls().is_empty());
     // A new manager looks at everything once.
-    drop(_manager);
+    drop(manager);
     let _manager = world.start().await;
     pass(MINUTE).await;
     assert!(world.calls().is_empty());
