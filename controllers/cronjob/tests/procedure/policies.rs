@@ -120,7 +120,7 @@ async fn replace_leaves_alone_what_has_another_owner_by_now() {
 async fn replace_goes_on_where_the_old_job_is_gone() {
     let (world, _manager) = running("Replace").await;
     world.cluster.freeze_watches("jobs");
-    world.delete("jobs", FIRST);
+    world.remove_job(FIRST);
     world.until("2026-05-19T10:01:00Z").await;
     assert_eq!((world.jobs(), world.active("c")), (vec![SECOND.to_owned()], vec![SECOND.to_owned()]));
     assert_eq!((world.told("FailedGet"), world.told("FailedDelete")), (0, 0));

@@ -105,8 +105,14 @@ impl World {
         });
     }
 
+    /// As a DELETE does: finalizers hold.
     pub(crate) fn delete(&self, resource: &str, name: &str) {
         self.cluster.delete(resource, NS, name);
+    }
+
+    /// A Job is gone, as the garbage collector has no part in these tests.
+    pub(crate) fn remove_job(&self, name: &str) {
+        self.cluster.remove("jobs", NS, name);
     }
 
     pub(crate) fn get(&self, resource: &str, name: &str) -> Value {
