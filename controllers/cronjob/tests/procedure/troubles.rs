@@ -132,6 +132,22 @@ async fn one_that_does_not_decode_stops_itself_alone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_time_does_not_run_again_though_its_job_went_before_the_status_could_be_written() {
+    let world = World::at("2026-05-19T09:59:30Z");
+    let _manager = world.start().await;
+    world.cron_job("c", json!({}));
+    world.spoil(|line| line.starts_with("update cronjobs/status").then(|| Verdict::status(500, "", "no")));
+    world.until("2026-05-19T10:00:00Z").await;
+    world.remove_job(FIRST);
+    pass(SEC * 10).await;
+    world.cluster.stop_intercepting();
+    world.until("2026-05-19T10:00:50Z").await;
+    let creations = world.calls().iter().filter(|it| *it == "create jobs").count();
+    assert_eq!((creations, world.jobs().len()), (1, 0));
+    assert_eq!(world.status("c", "lastScheduleTime"), "2026-05-19T10:00:00Z");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_hundred_of_one_minute_begin_as_fast_as_they_may_be_written() {
     let world = World::at("2026-05-19T09:59:30Z");
     let _manager = world.start().await;
@@ -143,6 +159,7 @@ async fn a_hundred_of_one_minute_begin_as_fast_as_they_may_be_written() {
     assert_eq!(world.jobs().len(), 100);
     let calls = world.calls();
     assert_eq!(calls.len(), 200, "a Job and a status each");
+    assert!(calls[..100].iter().all(|it| it == "create jobs"), "none waits for what is told of another");
     let statuses = world.cluster.list("cronjobs", "ns");
     let active = |it: &Value| it["status"]["active"].as_array().map_or(0, Vec::len);
     assert_eq!(statuses.iter().map(active).sum::<usize>(), 100);
