@@ -256,6 +256,13 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn acceptance_cronjob_052_no_workers_for_cron_jobs_end_the_start() {
+        let errors = config(&["--concurrent-cron-job-syncs=0"]).unwrap_err();
+        assert_eq!(errors, ["concurrent-cron-job-syncs must be greater than 0, but got 0"]);
+        assert_eq!(config(&["--concurrent-cron-job-syncs=7"]).unwrap().options.cron_job.workers, 7);
+    }
+
+    #[test]
     fn acceptance_shell_008_a_second_controllers_flag_appends() {
         let config = config(&["--controllers=*", "--controllers=-namespace"]).unwrap();
         assert_eq!(config.controllers.entries(), ["*", "-namespace-controller"]);

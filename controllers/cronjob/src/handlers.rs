@@ -6,7 +6,7 @@ use informer::{Cause, Change};
 use workqueue::Lane;
 
 use crate::{
-    Ctx, Key,
+    Ctx, Key, drift,
     snapshot::{End, is_child},
     sync::until,
     timing::{Timing, timing},
@@ -16,8 +16,7 @@ use crate::{
 pub(crate) fn forget(ctx: &Ctx, change: &Change<'_, CronJob>) {
     let (old, new) = (change.old.map(Entry::meta), change.new.map(Entry::meta));
     if let Some(gone) = old.filter(|old| new.is_none_or(|new| new.uid != old.uid)) {
-        ctx.memory.forget(gone.uid);
-        ctx.gate.forget(gone.uid);
+        ctx.forget(gone.uid);
     }
 }
 
@@ -25,6 +24,9 @@ pub(crate) fn forget(ctx: &Ctx, change: &Change<'_, CronJob>) {
 pub(crate) fn wake(ctx: &Ctx, change: &Change<'_, CronJob>, lane: Lane) {
     let Some(object) = change.new.or(change.old).map(Entry::meta) else { return };
     let key = Key::CronJob(object.key());
+    if change.old.is_none() {
+        ctx.queue.add_after(Key::Clock, drift::EVERY);
+    }
     match edited(change).map(|it| next_time(ctx, it)) {
         None | Some(Next::Look) => ctx.queue.add_to(key, lane),
         Some(Next::At(at)) => match until(at, ctx.clock.wall()) {
@@ -103,5 +105,6 @@ fn owner(ctx: &Ctx, job: Option<MetaRef<'_>>) -> Option<Key> {
     let job = job?;
     let owner = job.controller().filter(|it| &*it.kind == "CronJob")?;
     let cron_job = ctx.cron_jobs.store().get(job.namespace, &owner.name).ok()??;
-    is_child(job, &cron_job).then(|| Key::CronJob(ObjectKey { namespace: job.namespace.clone(), name: cron_job.meta.name.clone() }))
+    is_child(job, &cron_job)
+        .then(|| Key::CronJob(ObjectKey { namespace: job.namespace.clone(), name: cron_job.meta.name.clone() }))
 }

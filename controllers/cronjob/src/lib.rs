@@ -32,7 +32,7 @@ mod metrics;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use api::{CronJob, Job, ObjectKey};
+use api::{CronJob, Job, ObjectKey, Uid};
 use client::{Api, ApiError};
 use clock::Clock;
 use consistency::Gate;
@@ -116,7 +116,6 @@ pub fn start(builder: &mut Builder, options: Options) {
     builder.on_change(&cron_jobs, None, move |change, lane| handlers::wake(&woken, change, lane));
     let woken = ctx.clone();
     builder.on_change(&jobs, None, move |change, lane| handlers::wake_owners(&woken, change, lane));
-    queue.add(Key::Clock);
     builder.workers(&queue, workers, move |key: Key| {
         let ctx = ctx.clone();
         async move {
@@ -161,6 +160,12 @@ struct Ctx {
 }
 
 impl Ctx {
+    /// A CronJob is gone.
+    fn forget(&self, uid: &Uid) {
+        self.memory.forget(uid);
+        self.gate.forget(uid);
+    }
+
     /// Tells people about a CronJob.
     fn tell(&self, cron_job: &CronJob, type_: Type, reason: &str, message: String) {
         let meta = &cron_job.meta;
@@ -185,7 +190,8 @@ impl Ctx {
         self.tell(cron_job, Type::Warning, reason, format!("{what}: {why}"));
     }
 
-    /// After a jump of the time of day every timer is wrong: all CronJobs are looked at.
+    /// After a jump of the time of day every timer is wrong: all CronJobs are looked at. Without any nobody looks again: the
+    /// next one that comes asks for it.
     fn look_at_the_clock(&self) -> Outcome {
         if self.drift.lock().jumped(self.clock.wall(), self.clock.now()) {
             tracing::info!("The time of day has jumped, all schedules are looked at");
@@ -193,6 +199,6 @@ impl Ctx {
                 self.queue.add_to(Key::CronJob(entry.meta().key()), Lane::Slow);
             }
         }
-        Outcome::After(drift::EVERY)
+        if self.cron_jobs.store().is_empty() { Outcome::Done } else { Outcome::After(drift::EVERY) }
     }
 }

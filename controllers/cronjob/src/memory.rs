@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use api::Uid;
 use parking_lot::Mutex;
 
-use crate::notice::Notice;
+use crate::{notice::Notice, status::Change};
 
 /// Of all CronJobs of which there is something to remember.
 #[derive(Default)]
@@ -17,6 +17,8 @@ struct Known {
     told: Vec<Notice>,
     /// The status names this time, which was to come when we looked: then, in seconds since the epoch.
     ahead: Option<(i64, i64)>,
+    /// What has happened, and the server was not told yet.
+    unwritten: Option<Change>,
 }
 
 impl Memory {
@@ -59,6 +61,20 @@ impl Memory {
         }
     }
 
+    /// Keeps what has happened until the next sync, which tells it: a time that ran does not run again, even if its Job is
+    /// gone by then.
+    pub(crate) fn keep(&self, uid: &Uid, change: Change) {
+        self.0.lock().entry(uid.clone()).or_default().unwritten = Some(change);
+    }
+
+    /// Hands out what was kept.
+    pub(crate) fn take(&self, uid: &Uid) -> Option<Change> {
+        let mut all = self.0.lock();
+        let kept = all.get_mut(uid)?.unwritten.take();
+        drop_if_empty(&mut all, uid);
+        kept
+    }
+
     /// The CronJob is gone.
     pub(crate) fn forget(&self, uid: &Uid) {
         self.0.lock().remove(uid);
@@ -66,29 +82,44 @@ impl Memory {
 }
 
 fn drop_if_empty(all: &mut HashMap<Uid, Known>, uid: &Uid) {
-    if all.get(uid).is_some_and(|it| it.told.is_empty() && it.ahead.is_none()) {
+    if all.get(uid).is_some_and(|it| it.told.is_empty() && it.ahead.is_none() && it.unwritten.is_none()) {
         all.remove(uid);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::slice::from_ref;
+
     use super::*;
 
     #[test]
     fn a_notice_is_told_when_it_begins_to_hold() {
         let (memory, uid) = (Memory::default(), Uid::new("u"));
         let (one, two) = (Notice::JobAlreadyActive { at: 1 }, Notice::MissSchedule { at: 1 });
-        assert_eq!(memory.tell(&uid, vec![one.clone()]), [one.clone()]);
-        assert_eq!(memory.tell(&uid, vec![one.clone(), two.clone()]), [two.clone()]);
+        assert_eq!(memory.tell(&uid, vec![one.clone()]), from_ref(&one));
+        assert_eq!(memory.tell(&uid, vec![one.clone(), two.clone()]), from_ref(&two));
         assert!(memory.has_told(&uid, &one) && !memory.has_told(&Uid::new("v"), &one));
         assert!(memory.tell(&uid, vec![two.clone()]).is_empty());
-        assert_eq!(memory.tell(&uid, vec![one.clone()]), [one.clone()], "it had ended meanwhile");
+        assert_eq!(memory.tell(&uid, vec![one.clone()]), from_ref(&one), "it had ended meanwhile");
         assert!(memory.tell(&uid, Vec::new()).is_empty());
         assert!(memory.0.lock().is_empty(), "of what is in order nothing is kept");
-        assert_eq!(memory.tell(&uid, vec![one.clone()]), [one.clone()]);
+        assert_eq!(memory.tell(&uid, vec![one.clone()]), from_ref(&one));
         memory.forget(&uid);
         assert!(memory.0.lock().is_empty());
+    }
+
+    #[test]
+    fn what_was_kept_is_handed_out_once() {
+        let (memory, uid) = (Memory::default(), Uid::new("u"));
+        let change = Change { last_schedule: Some(60), ..Change::default() };
+        memory.keep(&uid, change.clone());
+        assert!(memory.tell(&uid, Vec::new()).is_empty());
+        assert_eq!(memory.take(&uid), Some(change.clone()));
+        assert!(memory.take(&uid).is_none() && memory.0.lock().is_empty());
+        memory.keep(&uid, change);
+        memory.forget(&uid);
+        assert!(memory.take(&uid).is_none());
     }
 
     #[test]

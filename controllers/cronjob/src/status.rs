@@ -18,6 +18,21 @@ pub(crate) struct Change {
 }
 
 impl Change {
+    /// This change, and then another one.
+    pub(crate) fn then(mut self, later: Self) -> Self {
+        let Self { gone, begun, last_schedule, last_successful } = later;
+        self.gone.extend(gone);
+        self.begun.extend(begun);
+        self.last_schedule = last_schedule.or(self.last_schedule);
+        self.last_successful = self.last_successful.max(last_successful);
+        self
+    }
+
+    /// True where nothing happened but that a Job began: nobody but the next time asks for that.
+    pub(crate) fn is_a_beginning(&self) -> bool {
+        !self.begun.is_empty() && self.gone.is_empty() && self.last_successful.is_none()
+    }
+
     /// The status with the change; `None` where it says all of this already.
     pub(crate) fn of(&self, status: &CronJobStatus) -> Option<CronJobStatus> {
         let Self { gone: _, begun: _, last_schedule, last_successful } = self;
@@ -31,7 +46,8 @@ impl Change {
 
     /// The active Jobs with the change.
     pub(crate) fn active(&self, status: &CronJobStatus) -> Vec<ActiveJob> {
-        let mut active: Vec<ActiveJob> = status.active.iter().filter(|it| !self.gone.contains(&it.uid)).cloned().collect();
+        let mut active: Vec<ActiveJob> =
+            status.active.iter().filter(|it| !self.gone.contains(&it.uid)).cloned().collect();
         for begun in &self.begun {
             if active.iter().all(|it| it.uid != begun.uid) && !self.gone.contains(&begun.uid) {
                 active.push(begun.clone());
@@ -80,6 +96,16 @@ mod tests {
         let change = Change { last_successful: Some(50), ..Change::default() };
         assert_eq!(change.of(&status(&[], None, Some(51))), None);
         assert_eq!(change.of(&status(&[], None, Some(49))).unwrap().last_successful, Some(50));
+    }
+
+    #[test]
+    fn changes_add_up() {
+        let began = Change { begun: vec![active("a")], last_schedule: Some(60), ..Change::default() };
+        let ended = Change { gone: [Uid::new("a")].into(), last_successful: Some(70), ..Change::default() };
+        assert!(began.is_a_beginning() && !ended.is_a_beginning());
+        let next = Change { begun: vec![active("b")], last_schedule: Some(120), ..Change::default() };
+        let all = began.then(ended).then(next);
+        assert_eq!(all.of(&status(&[], None, None)), Some(status(&["b"], Some(120), Some(70))));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! One CronJob, top to bottom: history, children, time, run, status.
 
-use std::time::Duration;
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use api::{CronJob, JobIndex, ObjectKey};
 use client::ApiError;
@@ -50,11 +50,45 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
         return Ok(Outcome::Parked(wait));
     }
     let jobs = ctx.jobs.store().by_index(&JobIndex::Owner(uid.clone()))?;
+    let kept = ctx.memory.take(uid);
+    let present = present(&cron_job, kept.as_ref());
     let mut change = Change::default();
-    let outcome = pass(ctx, key, &cron_job, &children(&cron_job, &jobs), &mut change).await;
-    // Also after an error: what has happened is told.
-    apply::write_status(ctx, &cron_job, &change).await?;
-    outcome
+    let outcome = pass(ctx, key, &present, &children(&present, &jobs), &mut change).await;
+    let written = if kept.is_none() && change.is_a_beginning() && !ctx.queue.is_empty() {
+        // Others wait, many of them for the same minute. First all of them begin, then it is told of each.
+        ctx.memory.keep(uid, change);
+        ctx.queue.add(Key::CronJob(key.clone()));
+        Ok(())
+    } else {
+        // Also after an error: what has happened is told.
+        let change = kept.unwrap_or_default().then(change);
+        let written = apply::write_status(ctx, &cron_job, &change).await;
+        if written.is_err() {
+            ctx.memory.keep(uid, change);
+        }
+        written
+    };
+    if let (Err(_), Ok(Outcome::After(wait))) = (&written, &outcome) {
+        ctx.queue.add_after(Key::CronJob(key.clone()), *wait);
+    }
+    // Should it have gone meanwhile, what was just remembered goes too: its event has come already.
+    let is_here = |it: Arc<CronJob>| it.meta.uid == *uid;
+    if !ctx.cron_jobs.store().get(&key.namespace, &key.name).ok().flatten().is_some_and(is_here) {
+        ctx.forget(uid);
+    }
+    written.and(outcome)
+}
+
+/// The CronJob with what has happened to it and the server was not told yet.
+fn present<'a>(cron_job: &'a CronJob, kept: Option<&Change>) -> Cow<'a, CronJob> {
+    match kept.and_then(|it| it.of(&cron_job.status)) {
+        Some(status) => {
+            let mut present = cron_job.clone();
+            present.status = status;
+            Cow::Owned(present)
+        }
+        None => Cow::Borrowed(cron_job),
+    }
 }
 
 /// Everything but the status, of which it collects the changes.
@@ -106,11 +140,7 @@ async fn pass(
 /// What is to be told of Jobs that nobody expected; `None` where the CronJob itself is gone.
 ///
 /// Before it is told the server is asked, once for all, whether its status knows them.
-async fn strangers(
-    ctx: &Ctx,
-    cron_job: &CronJob,
-    unexpected: &[Child<'_>],
-) -> Result<Option<Vec<Notice>>, SyncError> {
+async fn strangers(ctx: &Ctx, cron_job: &CronJob, unexpected: &[Child<'_>]) -> Result<Option<Vec<Notice>>, SyncError> {
     let notice = |child: &Child<'_>| {
         let meta = &child.job.meta;
         Notice::UnexpectedJob { job: meta.name.clone(), uid: meta.uid.clone() }

@@ -1,0 +1,122 @@
+//! Somebody edits a CronJob while it waits.
+
+use serde_json::json;
+
+use crate::world::{MINUTE, SEC, SOON, World, pass};
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_cronjob_020_a_sooner_time_is_not_waited_past() {
+    let world = World::at("2026-05-19T10:00:10Z");
+    let _manager = world.start().await;
+    world.cron_job("c", json!({ "schedule": "0 12 * * *" }));
+    pass(SOON).await;
+    world.edit("c", "schedule", json!("30 10 * * *"));
+    world.until("2026-05-19T10:30:00Z").await;
+    assert_eq!(world.times(), ["2026-05-19T10:30:00Z"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_cronjob_020_a_later_time_is_waited_for() {
+    let world = World::at("2026-05-19T10:00:10Z");
+    let _manager = world.start().await;
+    world.cron_job("c", json!({ "schedule": "30 10 * * *" }));
+    pass(SOON).await;
+    world.edit("c", "schedule", json!("0 12 * * *"));
+    world.until("2026-05-19T10:30:00Z").await;
+    assert!(world.jobs().is_empty() && world.calls().is_empty(), "the old time is none any more");
+    world.until("2026-05-19T11:59:58Z").await;
+    assert!(world.jobs().is_empty());
+    world.until("2026-05-19T12:00:00Z").await;
+    assert_eq!(world.times(), ["2026-05-19T12:00:00Z"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_schedule_that_is_edited_again_and_again_runs_at_the_times_of_the_last_one() {
+    let world = World::at("2026-05-19T10:00:10Z");
+    let _manager = world.start().await;
+    world.cron_job("c", json!({ "schedule": "*/5 * * * *" }));
+    for schedule in ["*/3 * * * *", "nonsense", "59 23 31 2 *", "*/7 * * * *", "20 10 * * *"] {
+        pass(SEC).await;
+        world.edit("c", "schedule", json!(schedule));
+    }
+    world.until("2026-05-19T11:00:00Z").await;
+    assert_eq!(world.times(), ["2026-05-19T10:20:00Z"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_cronjob_021_any_other_edit_is_looked_at_at_once() {
+    let world = World::at("2026-05-19T09:59:30Z");
+    let _manager = world.start().await;
+    world.cron_job("c", json!({ "schedule": "0 * * * *" }));
+    world.until("2026-05-19T10:00:00Z").await;
+    world.end("c-29653080", "Complete");
+    pass(SOON).await;
+    assert_eq!(world.jobs().len(), 1);
+    world.edit("c", "successfulJobsHistoryLimit", json!(0));
+    pass(SOON).await;
+    assert!(world.jobs().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_cronjob_022_an_edit_that_is_no_schedule_is_told_and_stops_it() {
+    let world = World::at("2026-05-19T10:00:10Z");
+    let _manager = world.start().await;
+    world.cron_job("c", json!({ "schedule": "0 12 * * *" }));
+    pass(SOON).await;
+    world.edit("c", "schedule", json!("every noon"));
+    pass(MINUTE).await;
+    assert_eq!(world.events(), ["1 Warning UnParseableCronJobSchedule unparseable schedule for cronjob: every noon"]);
+    world.until("2026-05-19T12:00:00Z").await;
+    assert!(world.jobs().is_empty());
+    assert_eq!(world.told("UnparseableSchedule"), 1, "the sync at the old time says so too");
+    world.edit("c", "schedule", json!("0 13 * * *"));
+    world.until("2026-05-19T13:00:00Z").await;
+    assert_eq!(world.times(), ["2026-05-19T13:00:00Z"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_cronjob_039_suspended_and_resumed() {
+    let world = World::at("2026-05-19T09:59:30Z");
+    let _manager = world.start().await;
+    world.cron_job("c", json!({}));
+    world.until("2026-05-19T10:00:00Z").await;
+    world.edit("c", "suspend", json!(true));
+    world.until("2026-05-19T10:10:00Z").await;
+    assert_eq!(world.times(), ["2026-05-19T10:00:00Z"]);
+    world.end("c-29653080", "Complete");
+    pass(SOON).await;
+    assert!(world.active("c").is_empty(), "what it has is looked after");
+    world.edit("c", "suspend", json!(false));
+    pass(SOON).await;
+    assert_eq!(world.times(), ["2026-05-19T10:00:00Z", "2026-05-19T10:10:00Z"]);
+    pass(MINUTE).await;
+    assert_eq!(world.jobs().len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_cronjob_041_an_unknown_zone_is_told_and_a_known_one_runs() {
+    let world = World::at("2026-05-19T09:58:30Z");
+    let _manager = world.start().await;
+    world.cron_job("c", json!({ "timeZone": "Europe/Bern", "suspend": true }));
+    pass(MINUTE).await;
+    let said = "1 Warning UnknownTimeZone invalid timeZone: \"Europe/Bern\": unknown time zone Europe/Bern";
+    assert_eq!(world.events(), [said]);
+    world.edit("c", "suspend", json!(false));
+    pass(MINUTE * 2).await;
+    assert!(world.jobs().is_empty());
+    assert_eq!(world.told("UnknownTimeZone"), 1);
+    world.edit("c", "timeZone", json!("Europe/Berlin"));
+    world.until("2026-05-19T10:02:00Z").await;
+    assert_eq!(world.times(), ["2026-05-19T12:02:00+02:00"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_cronjob_042_another_zone_is_another_time() {
+    let world = World::at("2026-05-19T09:00:10Z");
+    let _manager = world.start().await;
+    world.cron_job("c", json!({ "schedule": "0 12 * * *", "timeZone": "UTC" }));
+    pass(SOON).await;
+    world.edit("c", "timeZone", json!("Europe/Berlin"));
+    world.until("2026-05-19T10:00:00Z").await;
+    assert_eq!(world.times(), ["2026-05-19T12:00:00+02:00"]);
+}

@@ -1,0 +1,13 @@
+//! The real controller, with informers, queue, workers and client, against the API server in miniature, in virtual time.
+
+#![expect(clippy::unwrap_used, reason = "a test ends where something is not there")]
+
+mod world;
+
+mod children;
+mod clocks;
+mod edits;
+mod policies;
+mod restarts;
+mod runs;
+mod troubles;

@@ -1,0 +1,127 @@
+//! A time comes while the Job before still runs.
+
+use serde_json::json;
+
+use crate::world::{MINUTE, SEC, SOON, World, broken, pass};
+
+const FIRST: &str = "c-29653080";
+const SECOND: &str = "c-29653081";
+
+/// A CronJob of this policy whose first Job runs, and half a minute later.
+async fn running(policy: &str) -> (World, crate::world::Manager) {
+    let world = World::at("2026-05-19T09:59:30Z");
+    let manager = world.start().await;
+    world.cron_job("c", json!({ "concurrencyPolicy": policy }));
+    world.until("2026-05-19T10:00:00Z").await;
+    assert_eq!(world.active("c"), [FIRST]);
+    pass(SEC * 30).await;
+    world.calls();
+    (world, manager)
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_cronjob_024_forbid_waits_and_begins_at_once_when_it_may() {
+    let (world, _manager) = running("Forbid").await;
+    world.until("2026-05-19T10:01:00Z").await;
+    assert_eq!(world.jobs(), [FIRST]);
+    assert_eq!(world.status("c", "lastScheduleTime"), "2026-05-19T10:00:00Z");
+    assert_eq!(world.told("JobAlreadyActive"), 1);
+    assert!(world.calls().is_empty());
+    // Looked at again meanwhile: it is still the same time that waits.
+    world.cluster.update("cronjobs", "ns", "c", |it| it["metadata"]["labels"] = json!({ "a": "b" }));
+    pass(SEC * 10).await;
+    assert_eq!(world.told("JobAlreadyActive"), 1);
+    world.end(FIRST, "Failed");
+    pass(SOON).await;
+    assert_eq!(world.active("c"), [SECOND]);
+    assert_eq!(world.status("c", "lastScheduleTime"), "2026-05-19T10:01:00Z");
+    assert_eq!(world.calls(), ["create jobs", "update cronjobs/status c"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_cronjob_024_forbid_with_a_deadline_leaves_a_time_out() {
+    let (world, _manager) = running("Forbid").await;
+    world.edit("c", "startingDeadlineSeconds", json!(5));
+    world.until("2026-05-19T10:01:00Z").await;
+    assert_eq!(world.told("JobAlreadyActive"), 1);
+    pass(SEC * 10).await;
+    world.end(FIRST, "Complete");
+    pass(SOON).await;
+    assert!(world.active("c").is_empty());
+    assert_eq!(world.status("c", "lastScheduleTime"), "2026-05-19T10:00:00Z");
+    assert_eq!(world.told("MissSchedule"), 1);
+    world.until("2026-05-19T10:02:00Z").await;
+    assert_eq!(world.active("c"), ["c-29653082"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_cronjob_025_replace_deletes_and_begins_in_one_pass() {
+    let (world, _manager) = running("Replace").await;
+    world.until("2026-05-19T10:01:00Z").await;
+    assert_eq!(
+        world.calls(),
+        [
+            format!("get jobs {FIRST}"),
+            format!("delete jobs {FIRST}"),
+            "create jobs".into(),
+            "update cronjobs/status c".into()
+        ]
+    );
+    assert_eq!((world.jobs(), world.active("c")), (vec![SECOND.to_owned()], vec![SECOND.to_owned()]));
+    assert!(world.events().contains(&format!("1 Normal SuccessfulDelete Deleted job {FIRST}")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn replace_deletes_by_uid_and_in_the_background() {
+    let (world, _manager) = running("Replace").await;
+    let uid = world.get("jobs", FIRST)["metadata"]["uid"].clone();
+    world.until("2026-05-19T10:01:00Z").await;
+    let requests = world.cluster.requests();
+    let delete = requests.iter().find(|it| it.verb == "delete").unwrap();
+    assert_eq!(
+        delete.json(),
+        json!({ "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background",
+            "preconditions": { "uid": uid } })
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_cronjob_026_replace_begins_nothing_while_the_old_job_is_there() {
+    for (call, reason, message) in [
+        ("get jobs", "FailedGet", "Get job: the server is on fire"),
+        ("delete jobs", "FailedDelete", "Deleted job: the server is on fire"),
+    ] {
+        let (world, _manager) = running("Replace").await;
+        world.spoil(move |line| if line.starts_with(call) { broken() } else { None });
+        world.until("2026-05-19T10:01:00Z").await;
+        pass(SEC).await;
+        assert_eq!((world.jobs(), world.active("c")), (vec![FIRST.to_owned()], vec![FIRST.to_owned()]), "{call}");
+        assert!(world.told(reason) > 1, "{call}: it is tried again");
+        assert!(world.events().iter().any(|it| it.ends_with(&format!("Warning {reason} {message}"))));
+        assert!(world.calls().len() < 20, "{call}: with back-off");
+        world.cluster.stop_intercepting();
+        pass(MINUTE).await;
+        assert_eq!(world.active("c").len(), 1);
+        assert_ne!(world.active("c"), [FIRST]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn replace_leaves_alone_what_has_another_owner_by_now() {
+    let (world, _manager) = running("Replace").await;
+    world.cluster.freeze_watches("jobs");
+    world.cluster.update("jobs", "ns", FIRST, |it| it["metadata"]["ownerReferences"] = json!([]));
+    world.until("2026-05-19T10:01:00Z").await;
+    assert_eq!(world.jobs(), [FIRST, SECOND]);
+    assert_eq!(world.active("c"), [SECOND]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn replace_goes_on_where_the_old_job_is_gone() {
+    let (world, _manager) = running("Replace").await;
+    world.cluster.freeze_watches("jobs");
+    world.remove_job(FIRST);
+    world.until("2026-05-19T10:01:00Z").await;
+    assert_eq!((world.jobs(), world.active("c")), (vec![SECOND.to_owned()], vec![SECOND.to_owned()]));
+    assert_eq!((world.told("FailedGet"), world.told("FailedDelete")), (0, 0));
+}

@@ -1,0 +1,153 @@
+//! A time comes, and a Job is made.
+
+use serde_json::json;
+
+use crate::world::{MINUTE, SEC, SOON, World, pass};
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_cronjob_012_013_023_027_each_minute_has_its_job() {
+    let world = World::at("2026-05-19T09:59:30Z");
+    let _manager = world.start().await;
+    world.cron_job("c", json!({}));
+    pass(SOON).await;
+    assert!(world.jobs().is_empty() && world.calls().is_empty(), "nothing is due");
+    world.until("2026-05-19T10:00:00Z").await;
+    assert_eq!(world.jobs(), ["c-29653080"]);
+    assert_eq!(world.calls(), ["create jobs", "update cronjobs/status c"]);
+    let job = world.get("jobs", "c-29653080");
+    let owner = &job["metadata"]["ownerReferences"][0];
+    let uid = world.get("cronjobs", "c")["metadata"]["uid"].clone();
+    assert_eq!(
+        *owner,
+        json!({ "apiVersion": "batch/v1", "kind": "CronJob", "name": "c", "uid": uid, "controller": true,
+            "blockOwnerDeletion": true })
+    );
+    let active = &world.get("cronjobs", "c")["status"]["active"];
+    assert_eq!(
+        *active,
+        json!([{ "apiVersion": "batch/v1", "kind": "Job", "namespace": "ns", "name": "c-29653080",
+            "uid": job["metadata"]["uid"], "resourceVersion": job["metadata"]["resourceVersion"] }])
+    );
+    assert_eq!(world.status("c", "lastScheduleTime"), "2026-05-19T10:00:00Z");
+    // Allow: the next one does not wait for its end.
+    pass(MINUTE).await;
+    assert_eq!(world.active("c"), ["c-29653080", "c-29653081"]);
+    assert_eq!(world.status("c", "lastScheduleTime"), "2026-05-19T10:01:00Z", "the time, not when it began");
+    assert_eq!(
+        world.events(),
+        ["1 Normal SuccessfulCreate Created job c-29653080", "1 Normal SuccessfulCreate Created job c-29653081"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_cronjob_006_a_zone_decides_about_the_time_and_its_telling() {
+    let world = World::at("2026-05-19T00:58:00Z");
+    let _manager = world.start().await;
+    world.cron_job("c", json!({ "schedule": "0 3 * * *", "timeZone": "Europe/Berlin" }));
+    world.until("2026-05-19T01:00:00Z").await;
+    assert_eq!(world.times(), ["2026-05-19T03:00:00+02:00"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_cronjob_007_without_a_zone_that_of_the_process_decides_and_utc_is_told() {
+    let world = World::at("2026-05-18T23:58:00Z");
+    let _manager = world.start_in("Asia/Tokyo").await;
+    world.cron_job("c", json!({ "schedule": "0 9 * * *" }));
+    world.until("2026-05-19T00:00:00Z").await;
+    assert_eq!(world.times(), ["2026-05-19T00:00:00Z"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_cronjob_008_a_zone_in_the_text_is_used_and_told_once() {
+    let world = World::at("2026-05-19T12:58:00Z");
+    let _manager = world.start().await;
+    world.cron_job("c", json!({ "schedule": "TZ=America/New_York 0,10 9 * * *" }));
+    world.until("2026-05-19T13:00:00Z").await;
+    assert_eq!(world.times(), ["2026-05-19T13:00:00Z"]);
+    world.until("2026-05-19T13:10:00Z").await;
+    assert_eq!(world.jobs().len(), 2);
+    assert_eq!(world.told("UnsupportedSchedule"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_cronjob_019_a_schedule_that_never_comes_is_told_once_and_costs_nothing() {
+    let world = World::at("2026-05-19T10:00:00Z");
+    let manager = world.start().await;
+    world.cron_job("c", json!({ "schedule": "59 23 31 2 *" }));
+    pass(MINUTE * 20).await;
+    assert_eq!(
+        world.events(),
+        ["1 Warning InvalidSchedule invalid schedule: 59 23 31 2 * : time difference between two schedules is less \
+          than 1 second"]
+    );
+    world.edit("c", "schedule", json!("0 0 30 2 *"));
+    pass(MINUTE * 20).await;
+    assert_eq!(world.told("InvalidSchedule"), 2);
+    assert!(world.calls().is_empty() && world.jobs().is_empty());
+    // Twice the CronJob, and the clock.
+    let adds = manager.metrics("workqueue_adds_total{name=\"cronjob\"}");
+    let adds: u64 = adds[0].rsplit(' ').next().unwrap().parse().unwrap();
+    assert!(adds < 2 * 120 + 10, "{adds}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_cronjob_043_a_minute_has_one_job_however_short_the_period() {
+    let world = World::at("2026-05-19T10:00:05Z");
+    let _manager = world.start().await;
+    world.cron_job("c", json!({ "schedule": "@every 20s" }));
+    pass(MINUTE * 10).await;
+    let jobs = world.jobs();
+    assert!((10..=11).contains(&jobs.len()), "{jobs:?}");
+    let creations = world.calls().iter().filter(|it| it.starts_with("create jobs")).count();
+    assert_eq!(creations, jobs.len(), "none is tried twice");
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_cronjob_044_a_job_of_another_manager_is_judged_by_its_conditions() {
+    let world = World::at("2026-05-19T09:59:30Z");
+    let _manager = world.start().await;
+    world.cron_job("c", json!({ "schedule": "0 * * * *" }));
+    let managed = json!("example.com/other");
+    world.cluster.update("cronjobs", "ns", "c", |it| it["spec"]["jobTemplate"]["spec"]["managedBy"] = managed);
+    world.until("2026-05-19T10:00:00Z").await;
+    assert_eq!(world.get("jobs", "c-29653080")["spec"]["managedBy"], "example.com/other");
+    world.end("c-29653080", "Complete");
+    pass(SOON).await;
+    assert!(world.active("c").is_empty());
+    assert_eq!(world.status("c", "lastSuccessfulTime"), "2026-05-19T10:00:00Z");
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_cronjob_045_047_nothing_changed_costs_no_call() {
+    let world = World::at("2026-05-19T09:59:30Z");
+    let manager = world.start().await;
+    world.cron_job("c", json!({ "schedule": "0 * * * *" }));
+    world.until("2026-05-19T10:00:00Z").await;
+    world.calls();
+    // An update that says nothing new to us, and one of a Job that counts its pods.
+    world.cluster.update("cronjobs", "ns", "c", |it| it["metadata"]["labels"] = json!({ "a": "b" }));
+    world.cluster.update("jobs", "ns", "c-29653080", |it| it["status"]["active"] = json!(1));
+    pass(SEC).await;
+    assert!(world.calls().is_empty());
+    // A new manager looks at everything once.
+    drop(manager);
+    let _manager = world.start().await;
+    pass(MINUTE).await;
+    assert!(world.calls().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_cronjob_051_how_late_a_job_was_made_is_measured() {
+    let world = World::at("2026-05-19T09:59:30Z");
+    world.cron_job("c", json!({ "schedule": "0 * * * *" }));
+    pass(SEC * 33).await;
+    let manager = world.start().await;
+    let skew = "cronjob_controller_job_creation_skew_duration_seconds";
+    for (line, want) in [("_bucket{le=\"2\"}", "0"), ("_bucket{le=\"4\"}", "1"), ("_sum", "3"), ("_count", "1")] {
+        assert_eq!(manager.metrics(&format!("{skew}{line}")), [format!("{skew}{line} {want}")]);
+    }
+    // One that is there already is not measured.
+    world.set_status("c", "lastScheduleTime", json!("2026-05-19T09:00:00Z"));
+    pass(MINUTE).await;
+    assert_eq!(manager.metrics(&format!("{skew}_count")), [format!("{skew}_count 1")]);
+}

@@ -1,0 +1,166 @@
+//! Jobs that cannot be made, and times that were missed.
+
+use serde_json::{Value, json};
+use test_cluster::Verdict;
+
+use crate::world::{MINUTE, SEC, SOON, World, pass};
+
+const FIRST: &str = "c-29653080";
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_cronjob_036_a_name_that_is_taken_stops_that_time_alone() {
+    let world = World::at("2026-05-19T09:59:30Z");
+    let _manager = world.start().await;
+    world.cron_job("c", json!({ "concurrencyPolicy": "Forbid" }));
+    world.job(FIRST, None);
+    world.until("2026-05-19T10:00:00Z").await;
+    pass(SEC * 30).await;
+    assert!(world.active("c").is_empty());
+    assert_eq!(world.status("c", "lastScheduleTime"), "");
+    assert_eq!(world.calls(), ["create jobs".to_owned(), format!("get jobs {FIRST}")]);
+    assert_eq!(
+        world.events(),
+        [format!(
+            "1 Warning FailedCreate Error creating job: jobs.batch \"{FIRST}\" already exists and is not of this CronJob"
+        )]
+    );
+    world.until("2026-05-19T10:01:00Z").await;
+    assert_eq!((world.jobs(), world.active("c")), (vec![FIRST.into(), "c-29653081".into()], vec!["c-29653081".into()]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_cronjob_037_a_quota_is_told_and_made_room_for() {
+    let world = World::at("2026-05-19T09:59:30Z");
+    let manager = world.start().await;
+    world.cron_job("c", json!({ "successfulJobsHistoryLimit": 0 }));
+    world.until("2026-05-19T10:00:00Z").await;
+    // It ends while nobody looks, so that what follows happens in one pass.
+    drop(manager);
+    world.end(FIRST, "Complete");
+    world.until("2026-05-19T10:01:00Z").await;
+    world.spoil(|line| (line == "create jobs").then(|| Verdict::status(403, "Forbidden", "exceeded quota: q")));
+    world.calls();
+    let _manager = world.start().await;
+    assert_eq!(world.calls()[..2], [format!("delete jobs {FIRST}"), "create jobs".to_owned()]);
+    assert!(world.jobs().is_empty());
+    assert_eq!(world.status("c", "lastScheduleTime"), "2026-05-19T10:00:00Z");
+    assert!(world.told("FailedCreate") > 1, "it is tried again");
+    assert!(world.events().iter().any(|it| it.ends_with("Warning FailedCreate Error creating job: exceeded quota: q")));
+    world.cluster.stop_intercepting();
+    world.until("2026-05-19T10:02:00Z").await;
+    assert_eq!(world.status("c", "lastScheduleTime"), "2026-05-19T10:02:00Z");
+}
+
+#[tokio::test(start_paused = true)]
+async fn however_often_it_failed_the_next_time_is_tried_when_it_comes() {
+    let world = World::at("2026-05-19T09:59:30Z");
+    let _manager = world.start().await;
+    world.cron_job("c", json!({}));
+    world.spoil(|line| (line == "create jobs").then(|| Verdict::status(403, "Forbidden", "no")));
+    // By then the back-off alone is longer than ten minutes.
+    world.until("2026-05-19T11:00:30Z").await;
+    world.cluster.stop_intercepting();
+    world.until("2026-05-19T11:01:00Z").await;
+    assert_eq!(world.times(), ["2026-05-19T11:01:00Z"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_cronjob_038_in_a_namespace_that_goes_nothing_is_told_or_tried_again_and_again() {
+    let world = World::at("2026-05-19T09:59:30Z");
+    let _manager = world.start().await;
+    world.cron_job("c", json!({}));
+    world.cluster.delete("namespaces", "", "ns");
+    world.until("2026-05-19T10:09:00Z").await;
+    assert!(world.jobs().is_empty() && world.events().is_empty(), "{:?}", world.events());
+    assert_eq!(world.calls(), vec!["create jobs"; 10], "one for each time");
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_cronjob_014_015_the_latest_of_missed_times_runs() {
+    for (missed, warned) in [("2026-05-19T08:20:00Z", 0), ("2026-05-19T08:19:00Z", 1), ("2025-05-19T08:19:00Z", 1)] {
+        let world = World::at("2026-05-19T10:00:30Z");
+        world.cron_job("c", json!({}));
+        world.set_status("c", "lastScheduleTime", json!(missed));
+        let _manager = world.start().await;
+        assert_eq!(world.times(), ["2026-05-19T10:00:00Z"]);
+        assert_eq!(world.told("TooManyMissedTimes"), warned, "since {missed}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_cronjob_017_a_time_that_is_too_late_is_told_once_and_the_next_one_runs() {
+    let world = World::at("2026-05-19T10:00:30Z");
+    world.cron_job("c", json!({ "startingDeadlineSeconds": 10, "schedule": "0 * * * *" }));
+    world.set_status("c", "lastScheduleTime", json!("2026-05-19T08:00:00Z"));
+    let _manager = world.start().await;
+    world.cluster.update("cronjobs", "ns", "c", |it| it["metadata"]["labels"] = json!({ "a": "b" }));
+    pass(MINUTE).await;
+    assert!(world.jobs().is_empty());
+    assert_eq!(
+        world.events(),
+        ["1 Warning MissSchedule Missed scheduled time to start a job: Tue, 19 May 2026 10:00:00 +0000"]
+    );
+    assert_eq!(world.status("c", "lastScheduleTime"), "2026-05-19T08:00:00Z");
+    world.until("2026-05-19T11:00:00Z").await;
+    assert_eq!(world.times(), ["2026-05-19T11:00:00Z"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_period_with_a_short_deadline_runs() {
+    let world = World::at("2026-05-19T10:00:05Z");
+    world.cron_job("c", json!({ "startingDeadlineSeconds": 10, "schedule": "@every 1h" }));
+    let _manager = world.start().await;
+    pass(MINUTE * 60 + SOON).await;
+    assert_eq!(world.times(), ["2026-05-19T11:00:05Z"]);
+    // Nor does a deadline that is longer than time stop it, as it stops every run upstream.
+    world.edit("c", "startingDeadlineSeconds", json!(i64::MAX));
+    pass(MINUTE * 60).await;
+    assert_eq!(world.jobs().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_does_not_decode_stops_itself_alone() {
+    let world = World::at("2026-05-19T09:59:30Z");
+    let _manager = world.start().await;
+    for name in ["a", "b"] {
+        world.cron_job(name, json!({}));
+    }
+    world.set_status("a", "lastScheduleTime", json!("2026-05-19T09:00:00Z"));
+    world.cluster.update("cronjobs", "ns", "a", |it| it["spec"]["suspend"] = json!("yes"));
+    world.until("2026-05-19T10:00:00Z").await;
+    assert_eq!(world.jobs(), ["b-29653080"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_time_does_not_run_again_though_its_job_went_before_the_status_could_be_written() {
+    let world = World::at("2026-05-19T09:59:30Z");
+    let _manager = world.start().await;
+    world.cron_job("c", json!({}));
+    world.spoil(|line| line.starts_with("update cronjobs/status").then(|| Verdict::status(500, "", "no")));
+    world.until("2026-05-19T10:00:00Z").await;
+    world.remove_job(FIRST);
+    pass(SEC * 10).await;
+    world.cluster.stop_intercepting();
+    world.until("2026-05-19T10:00:50Z").await;
+    let creations = world.calls().iter().filter(|it| *it == "create jobs").count();
+    assert_eq!((creations, world.jobs().len()), (1, 0));
+    assert_eq!(world.status("c", "lastScheduleTime"), "2026-05-19T10:00:00Z");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hundred_of_one_minute_begin_as_fast_as_they_may_be_written() {
+    let world = World::at("2026-05-19T09:59:30Z");
+    let _manager = world.start().await;
+    for number in 0..100 {
+        world.cron_job(&format!("c{number}"), json!({ "schedule": "0 10 * * *" }));
+    }
+    world.until("2026-05-19T10:00:00Z").await;
+    pass(SEC * 12).await;
+    assert_eq!(world.jobs().len(), 100);
+    let calls = world.calls();
+    assert_eq!(calls.len(), 200, "a Job and a status each");
+    assert!(calls[..100].iter().all(|it| it == "create jobs"), "none waits for what is told of another");
+    let statuses = world.cluster.list("cronjobs", "ns");
+    let active = |it: &Value| it["status"]["active"].as_array().map_or(0, Vec::len);
+    assert_eq!(statuses.iter().map(active).sum::<usize>(), 100);
+}

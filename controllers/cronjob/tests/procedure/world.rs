@@ -1,0 +1,214 @@
+//! A cluster, and managers that run the controller against it.
+
+use std::time::Duration;
+
+use client::Limits;
+use clock::{Clock, Timestamp};
+use controller::Builder;
+use cronjob_controller::{Options, ProcessZone};
+use metrics::Metrics;
+use serde_json::{Value, json};
+use tasks::Scope;
+use test_cluster::{Call, TestCluster, Verdict};
+use testing::Rig;
+
+pub(crate) const SEC: Duration = Duration::from_secs(1);
+pub(crate) const MINUTE: Duration = Duration::from_secs(60);
+/// Longer than a wake-up is padded, and than everything that follows from it takes.
+pub(crate) const SOON: Duration = Duration::from_millis(500);
+
+/// Where everything of these tests is.
+const NS: &str = "ns";
+const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
+
+pub(crate) struct World {
+    pub(crate) clock: Clock,
+    pub(crate) cluster: TestCluster,
+}
+
+/// One process. Dropping it is a crash.
+pub(crate) struct Manager {
+    _scope: Scope,
+    metrics: Metrics,
+}
+
+impl Manager {
+    /// The lines of `/metrics` that begin with this.
+    pub(crate) fn metrics(&self, prefix: &str) -> Vec<String> {
+        let text = self.metrics.encode();
+        text.lines().filter(|it| it.starts_with(prefix)).map(str::to_owned).collect()
+    }
+}
+
+impl World {
+    /// Begins at this time of day.
+    pub(crate) fn at(time: &str) -> Self {
+        testing::listen();
+        let clock = Clock::virtual_from(time.parse().unwrap());
+        let cluster = TestCluster::new(clock.clone());
+        cluster.create(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NS } }));
+        Self { cluster, clock }
+    }
+
+    /// Starts a manager in UTC and waits until it works.
+    pub(crate) async fn start(&self) -> Manager {
+        self.start_in("UTC").await
+    }
+
+    /// The same in another zone.
+    pub(crate) async fn start_in(&self, zone: &'static str) -> Manager {
+        let limits = Limits { qps: 20.0, burst: 30 };
+        let Rig { deps, scope, stop } = Rig::new(self.cluster.service(), self.clock.clone(), limits);
+        let metrics = deps.metrics.clone();
+        let mut builder = Builder::new(cronjob_controller::NAME, deps);
+        cronjob_controller::start(&mut builder, Options { zone: ProcessZone::Named(zone), ..Options::default() });
+        let controller = builder.build();
+        scope.spawner().spawn("controller", async move { controller.run(stop, std::future::ready(())).await });
+        pass(SOON).await;
+        Manager { _scope: scope, metrics }
+    }
+
+    /// A CronJob with these fields of its spec.
+    pub(crate) fn cron_job(&self, name: &str, fields: Value) {
+        let mut spec = json!({ "schedule": "* * * * *", "jobTemplate": template() });
+        for (key, value) in fields.as_object().unwrap() {
+            spec[key] = value.clone();
+        }
+        let metadata = json!({ "name": name, "namespace": NS });
+        self.cluster.create(json!({ "apiVersion": "batch/v1", "kind": "CronJob", "metadata": metadata, "spec": spec }));
+    }
+
+    /// A Job that somebody else made; `owner` is the CronJob that controls it.
+    pub(crate) fn job(&self, name: &str, owner: Option<&str>) {
+        let mut metadata = json!({ "name": name, "namespace": NS });
+        if let Some(owner) = owner {
+            let uid = &self.get("cronjobs", owner)["metadata"]["uid"];
+            metadata["ownerReferences"] =
+                json!([{ "apiVersion": "batch/v1", "kind": "CronJob", "name": owner, "uid": uid, "controller": true }]);
+        }
+        let spec = template()["spec"].clone();
+        self.cluster.create(json!({ "apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec }));
+    }
+
+    pub(crate) fn edit(&self, name: &str, field: &str, value: Value) {
+        self.cluster.update("cronjobs", NS, name, |it| it["spec"][field] = value);
+    }
+
+    /// The Job ends now: `Complete` or `Failed`.
+    pub(crate) fn end(&self, job: &str, condition: &str) {
+        let now = self.clock.wall().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        self.cluster.update("jobs", NS, job, |it| {
+            it["status"]["conditions"] = json!([{ "type": condition, "status": "True" }]);
+            if condition == "Complete" {
+                it["status"]["completionTime"] = now.into();
+            }
+        });
+    }
+
+    /// As a DELETE does: finalizers hold.
+    pub(crate) fn delete(&self, resource: &str, name: &str) {
+        self.cluster.delete(resource, NS, name);
+    }
+
+    /// A Job is gone, as the garbage collector has no part in these tests.
+    pub(crate) fn remove_job(&self, name: &str) {
+        self.cluster.remove("jobs", NS, name);
+    }
+
+    pub(crate) fn get(&self, resource: &str, name: &str) -> Value {
+        self.cluster.get(resource, NS, name).unwrap()
+    }
+
+    /// The names of all Jobs.
+    pub(crate) fn jobs(&self) -> Vec<String> {
+        self.cluster.list("jobs", NS).iter().map(|it| text(&it["metadata"]["name"])).collect()
+    }
+
+    /// The times of all Jobs, as they are told.
+    pub(crate) fn times(&self) -> Vec<String> {
+        let time = |it: &Value| text(&it["metadata"]["annotations"][SCHEDULED]);
+        self.cluster.list("jobs", NS).iter().map(time).collect()
+    }
+
+    /// The names of the active Jobs.
+    pub(crate) fn active(&self, name: &str) -> Vec<String> {
+        let active = self.get("cronjobs", name)["status"]["active"].as_array().cloned().unwrap_or_default();
+        active.iter().map(|it| text(&it["name"])).collect()
+    }
+
+    /// A time of the status; empty for none.
+    pub(crate) fn status(&self, name: &str, field: &str) -> String {
+        text(&self.get("cronjobs", name)["status"][field])
+    }
+
+    pub(crate) fn set_status(&self, name: &str, field: &str, value: Value) {
+        self.cluster.update("cronjobs", NS, name, |it| it["status"][field] = value);
+    }
+
+    /// `2 Normal SuccessfulCreate Created job c-1`, with how often it was told.
+    pub(crate) fn events(&self) -> Vec<String> {
+        let event = |it: &Value| {
+            let count = it["count"].as_i64().unwrap_or(1);
+            format!("{count} {} {} {}", text(&it["type"]), text(&it["reason"]), text(&it["message"]))
+        };
+        let mut events = self.cluster.list("events", NS);
+        events.sort_by_key(|it| it["metadata"]["resourceVersion"].as_str().and_then(|it| it.parse::<u64>().ok()));
+        events.iter().map(event).collect()
+    }
+
+    /// How often something was told for this reason.
+    pub(crate) fn told(&self, reason: &str) -> i64 {
+        let events = self.cluster.list("events", NS);
+        let of = events.iter().filter(|it| it["reason"] == reason);
+        of.map(|it| it["count"].as_i64().unwrap_or(1)).sum()
+    }
+
+    /// What the controller asked for since the last time this was asked, informers and events apart.
+    pub(crate) fn calls(&self) -> Vec<String> {
+        let ours = |it: &&Call| it.user_agent.contains(cronjob_controller::NAME) && it.resource != "events";
+        let calls = self.cluster.requests().iter().filter(ours).map(line).collect();
+        self.cluster.clear_requests();
+        calls
+    }
+
+    /// Lets the interceptor answer some calls of the controller, by their line.
+    pub(crate) fn spoil(&self, mut judge: impl FnMut(&str) -> Option<Verdict> + Send + 'static) {
+        self.cluster.intercept(move |call| {
+            let ours = call.user_agent.contains(cronjob_controller::NAME);
+            let verdict = if ours { judge(&line(call)) } else { None };
+            verdict.unwrap_or(Verdict::Pass)
+        });
+    }
+
+    /// Goes on to a time of day, and a little further, so that what begins then has happened.
+    pub(crate) async fn until(&self, time: &str) {
+        let time: Timestamp = time.parse().unwrap();
+        let left = Duration::try_from(time.duration_since(self.clock.wall())).unwrap();
+        pass(left + SOON).await;
+    }
+}
+
+/// Of Jobs that never end by themselves.
+fn template() -> Value {
+    let container = json!({ "name": "a", "image": "i" });
+    json!({ "spec": { "template": { "spec": { "restartPolicy": "Never", "containers": [container] } } } })
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+/// `create jobs`, `update cronjobs/status c`.
+fn line(call: &Call) -> String {
+    let Call { verb, resource, subresource, name, .. } = call;
+    let subresource = if subresource.is_empty() { String::new() } else { format!("/{subresource}") };
+    format!("{verb} {resource}{subresource} {name}").trim_end().to_owned()
+}
+
+pub(crate) fn broken() -> Option<Verdict> {
+    Some(Verdict::status(500, "InternalError", "the server is on fire"))
+}
+
+pub(crate) async fn pass(time: Duration) {
+    tokio::time::sleep(time).await;
+}
