@@ -1,3 +1,5 @@
+mod walk;
+
 use api::{Job, Pod};
 use serde_json::json;
 
