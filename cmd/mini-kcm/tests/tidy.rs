@@ -12,6 +12,19 @@ use serde_json::Value;
 
 /// Modules that decide: functions over values.
 const RULES: &[&str] = &[
+    "controllers/job/src/backoff.rs",
+    "controllers/job/src/brake.rs",
+    "controllers/job/src/delayed.rs",
+    "controllers/job/src/ending.rs",
+    "controllers/job/src/failure_policy.rs",
+    "controllers/job/src/indexes.rs",
+    "controllers/job/src/plan.rs",
+    "controllers/job/src/snapshot.rs",
+    "controllers/job/src/status.rs",
+    "controllers/job/src/status/check.rs",
+    "controllers/job/src/success_policy.rs",
+    "controllers/job/src/tally.rs",
+    "controllers/job/src/tracking.rs",
     "controllers/namespace/src/conditions.rs",
     "controllers/namespace/src/grace.rs",
     "controllers/namespace/src/remains.rs",

@@ -98,7 +98,10 @@ impl World {
         tokio::time::sleep(Duration::from_secs(1)).await;
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         let events = self.cluster.list("events", "n");
-        events.iter().map(|it| format!("{} {}: {}", text(&it["type"]), text(&it["reason"]), text(&it["message"]))).collect()
+        events
+            .iter()
+            .map(|it| format!("{} {}: {}", text(&it["type"]), text(&it["reason"]), text(&it["message"])))
+            .collect()
     }
 
     fn spoil(&self, verb: &'static str, verdict: Verdict) {
