@@ -19,7 +19,7 @@ pub(crate) const FAILURE: &str = "FailureTarget";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ending {
     /// Well or badly.
-    pub(crate) result: Close,
+    pub(crate) how: How,
     /// Why, in one word.
     pub(crate) reason: Atom,
     /// Why, for people.
@@ -30,22 +30,22 @@ pub(crate) struct Ending {
 
 /// How it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Close {
-    /// Well.
-    Succeeds,
-    /// Badly.
-    Fails,
+pub(crate) enum How {
+    /// Enough has succeeded.
+    Well,
+    /// Too much has failed, or it took too long.
+    Badly,
 }
 
 impl Ending {
     fn failure(reason: &str, message: &str) -> Self {
-        Self { result: Close::Fails, reason: reason.into(), message: message.into(), announced: false }
+        Self { how: How::Badly, reason: reason.into(), message: message.into(), announced: false }
     }
 
     /// Enough pods have succeeded.
     pub(crate) fn completed() -> Self {
         Self {
-            result: Close::Succeeds,
+            how: How::Well,
             reason: "CompletionsReached".into(),
             message: "Reached expected number of succeeded pods".into(),
             announced: false,
@@ -54,14 +54,14 @@ impl Ending {
 
     /// Whether it ends well.
     pub(crate) fn succeeds(&self) -> bool {
-        self.result == Close::Succeeds
+        self.how == How::Well
     }
 
     /// The condition that announces it, and the one that makes it final.
     pub(crate) fn conditions(&self) -> (&'static str, &'static str) {
-        match self.result {
-            Close::Succeeds => (SUCCESS, "Complete"),
-            Close::Fails => (FAILURE, "Failed"),
+        match self.how {
+            How::Well => (SUCCESS, "Complete"),
+            How::Badly => (FAILURE, "Failed"),
         }
     }
 }
@@ -78,9 +78,9 @@ pub(crate) fn ending(snapshot: &Snapshot<'_>, tally: &Tally) -> Option<Ending> {
 }
 
 fn announced(status: &JobStatus) -> Option<Ending> {
-    [(SUCCESS, Close::Succeeds), (FAILURE, Close::Fails)].into_iter().find_map(|(type_, result)| {
+    [(SUCCESS, How::Well), (FAILURE, How::Badly)].into_iter().find_map(|(type_, how)| {
         let said = status.condition(type_).filter(|_| status.holds(type_))?;
-        Some(Ending { result, reason: said.reason.clone(), message: said.message.clone(), announced: true })
+        Some(Ending { how, reason: said.reason.clone(), message: said.message.clone(), announced: true })
     })
 }
 
@@ -144,7 +144,7 @@ fn by_success_policy(snapshot: &Snapshot<'_>, tally: &Tally) -> Option<Ending> {
     let Outcomes { succeeded, .. } = tally.indexes.as_ref()?;
     let rule = success_policy::fulfilled(rules, succeeded, snapshot.completions())?;
     Some(Ending {
-        result: Close::Succeeds,
+        how: How::Well,
         reason: "SuccessPolicy".into(),
         message: format!("Matched rules at index {rule}").into(),
         announced: false,

@@ -254,9 +254,12 @@ impl Step {
                 (None, _) => Count::Success(uid.clone()),
             };
         }
-        // When the Job fails, whoever still worked failed with it; when it succeeds they are counted neither way.
+        // When the Job fails, whoever still worked failed with it; when it succeeds they are counted neither way, also if
+        // they lose the finalizer only when it is announced: it was we who deleted them.
         let fails_with_job = self.ending.as_ref().is_some_and(|it| !it.succeeds());
-        if !snapshot.is_failed(worker) && !fails_with_job {
+        let ends_by_success = self.ending.as_ref().is_some_and(|it| it.succeeds() && it.announced);
+        let left_over = ends_by_success && worker.state == State::Terminating;
+        if left_over || !snapshot.is_failed(worker) && !fails_with_job {
             return Count::Nothing;
         }
         let verdict = verdict(snapshot.job, worker.pod);

@@ -1,3 +1,5 @@
+mod walk;
+
 use api::{Job, Pod};
 use serde_json::json;
 
@@ -324,6 +326,15 @@ fn acceptance_job_051_when_a_policy_is_fulfilled_who_works_is_counted_neither_wa
     assert_eq!(&*step.status.condition("SuccessCriteriaMet").unwrap().reason, "SuccessPolicy");
     assert_eq!(names(&snapshot, &step.release), "a b c");
     assert!(settled(&snapshot, step).finished.is_none(), "one is terminating");
+
+    // The manager died before the finalizer of the one that worked went.
+    let announced = json!({ "succeeded": 1, "completedIndexes": "1",
+        "conditions": [holds("SuccessCriteriaMet", "SuccessPolicy", "m")] });
+    let job = self::job(json!({ "completionMode": "Indexed" }), announced);
+    let left = pods([pod("a").index(0).running().deleting()]);
+    let (snapshot, step) = pass(&job, &left, KNOWN);
+    let step = step.unwrap();
+    assert_eq!((counts(&step.status), names(&snapshot, &step.release)), (counted("", "", (1, 0)), "a".to_owned()));
 }
 
 #[test]

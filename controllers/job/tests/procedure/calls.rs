@@ -24,7 +24,8 @@ async fn nodes(world: &World) -> (Scope, Fleet) {
 }
 
 fn spec(parallelism: u32, completions: u32, mode: &str) -> Value {
-    let annotations = json!({ "fake-nodes.mini-kcm.dev/run-for": "1s" });
+    // Shorter than the second after which it is told that a pod is ready.
+    let annotations = json!({ "fake-nodes.mini-kcm.dev/run-for": "500ms" });
     json!({
         "parallelism": parallelism, "completions": completions, "completionMode": mode,
         "template": { "metadata": { "labels": { "app": "x" }, "annotations": annotations }, "spec": {

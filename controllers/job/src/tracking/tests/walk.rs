@@ -1,0 +1,271 @@
+//! Random lives of Jobs: pods end, users meddle, writes fail, managers die. What holds always is checked at each write.
+
+use api::{Job, Pod, PodPhase};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{
+    backoff::Backoff,
+    plan::plan,
+    snapshot::{FINALIZER, Known},
+    testing::{NOW, job, pod, see},
+};
+
+/// Any mixing will do: equal seeds, equal lives.
+struct Rng(u64);
+
+impl Rng {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+
+    fn one_in(&mut self, many: u64) -> bool {
+        self.below(many) == 0
+    }
+}
+
+struct Life {
+    rng: Rng,
+    job: Job,
+    pods: Vec<Pod>,
+    backoff: Option<Backoff>,
+    now: i64,
+    created: u32,
+    /// What the pods that were let go are to be found as: succeeded, failed.
+    truth: (i32, i32),
+    ended: bool,
+    troubled: bool,
+}
+
+fn is_held(pod: &Pod) -> bool {
+    pod.meta.finalizers.iter().any(|it| &**it == FINALIZER)
+}
+
+fn is_active(pod: &Pod) -> bool {
+    !has_ended(pod) && pod.meta.deletion.is_none()
+}
+
+fn has_ended(pod: &Pod) -> bool {
+    matches!(pod.phase, PodPhase::Succeeded | PodPhase::Failed)
+}
+
+impl Life {
+    fn new(spec: Value, seed: u64) -> Self {
+        let job = job(spec, json!({ "startTime": null, "ready": null, "terminating": null }));
+        let rng = Rng(seed);
+        Self {
+            rng,
+            job,
+            pods: vec![],
+            backoff: None,
+            now: NOW,
+            created: 0,
+            truth: (0, 0),
+            ended: false,
+            troubled: true,
+        }
+    }
+
+    fn fails(&mut self) -> bool {
+        self.troubled && self.rng.one_in(6)
+    }
+
+    /// What happens between two passes.
+    fn time_passes(&mut self) {
+        self.now += if self.troubled { self.rng.below(40) as i64 } else { 700 };
+        let (now, troubled) = (self.now, self.troubled);
+        for pod in &mut self.pods {
+            let fate = if troubled { self.rng.below(12) } else { 1 };
+            if has_ended(pod) {
+                continue;
+            }
+            match fate {
+                0 if pod.meta.deletion.is_none() => pod.meta.deletion = Some(now),
+                0 | 2 => pod.phase = PodPhase::Failed,
+                1 => pod.phase = PodPhase::Succeeded,
+                3..6 => pod.phase = PodPhase::Running,
+                _ => {}
+            }
+        }
+        let goes = |rng: &mut Rng, pod: &Pod| {
+            !is_held(pod) && has_ended(pod) && (pod.meta.deletion.is_some() || rng.one_in(3))
+        };
+        self.pods.retain(|it| !goes(&mut self.rng, it));
+        if self.troubled && self.rng.one_in(9) {
+            self.job.spec.suspend = !self.job.spec.suspend;
+        }
+    }
+
+    fn pass(&mut self) {
+        let (job, pods) = (self.job.clone(), self.pods.clone());
+        let may_act = !(self.troubled && self.rng.one_in(8));
+        let known = Known { now: Moment(self.now * 1_000), may_act, backoff: self.backoff, room: usize::MAX };
+        let snapshot = see(&job, &pods, known);
+        let plan = plan(&snapshot);
+        let applied = self.apply(&plan);
+        let Some(step) = step(&snapshot, &plan, &applied) else { return };
+        if step.write && !self.stores(&step.status) {
+            return;
+        }
+        self.backoff = Some(plan.tally.backoff);
+        if self.fails() {
+            self.backoff = None; // The manager died, and with it what it knew.
+            return;
+        }
+        let released: Vec<bool> = step.release.iter().map(|at| self.let_go(&snapshot.workers[*at])).collect();
+        let Settled { status, finished } = settle(&snapshot, step, &released, Moment(self.now * 1_000));
+        if status.is_some_and(|it| self.stores(&it)) && finished.is_some() {
+            self.ended = true;
+        }
+    }
+
+    fn apply(&mut self, plan: &Plan) -> Applied {
+        let mut applied = Applied::default();
+        match &plan.pods {
+            PodChange::Keep => {}
+            PodChange::End(places) => {
+                for at in places.iter().copied() {
+                    if !self.fails() {
+                        self.pods[at].meta.deletion = Some(self.now);
+                        applied.gone.push(at);
+                    }
+                }
+            }
+            PodChange::Suspend(places) | PodChange::Delete(places) => {
+                for at in places.iter().copied() {
+                    if !self.fails() {
+                        self.pods[at].meta.deletion = Some(self.now);
+                        self.pods[at].meta.finalizers = Default::default();
+                        applied.gone.push(at);
+                    }
+                }
+            }
+            PodChange::Create(creation) => {
+                for new in &creation.pods {
+                    if self.fails() {
+                        break;
+                    }
+                    applied.created += 1;
+                    self.create(new.index, new.failures.map(|it| it.counted));
+                }
+                let active = self.pods.iter().filter(|it| is_active(it)).count();
+                assert!(active <= number(self.job.spec.parallelism) as usize, "{active} active");
+                self.no_index_twice();
+            }
+        }
+        applied
+    }
+
+    fn create(&mut self, index: Option<u32>, failures: Option<u32>) {
+        self.created += 1;
+        let mut new = pod(&self.created.to_string());
+        if let Some(index) = index {
+            new = new.index(index);
+        }
+        if let Some(failures) = failures {
+            new = new.failures(failures);
+        }
+        let mut new = new.build();
+        new.creation = Some(self.now);
+        self.pods.push(new);
+    }
+
+    fn no_index_twice(&self) {
+        let index = |it: &Pod| it.annotations.get(crate::snapshot::INDEX).map(str::to_owned);
+        let mut indexes: Vec<String> = self.pods.iter().filter(|it| is_active(it)).filter_map(index).collect();
+        indexes.sort();
+        assert!(indexes.is_sorted_by(|a, b| a < b), "{indexes:?}");
+    }
+
+    /// Stores a status, as far as the server takes it and the call comes through.
+    fn stores(&mut self, status: &JobStatus) -> bool {
+        status::check(&self.job.spec, &self.job.status, status).unwrap();
+        assert!(self.job.status.failed <= status.failed && self.job.status.succeeded <= status.succeeded);
+        if self.fails() {
+            return false;
+        }
+        self.job.status = status.clone();
+        true
+    }
+
+    /// Takes off a finalizer, which is allowed only for a pod that the stored status tells of.
+    fn let_go(&mut self, worker: &Worker<'_>) -> bool {
+        let uid = &worker.pod.meta.uid;
+        let (status, indexes) = (&self.job.status, &self.job.status.completed_indexes);
+        let uncounted = status.uncounted.clone().unwrap_or_default();
+        let is_done = worker.state == State::Succeeded;
+        let stored = crate::indexes::Indexes::parse(indexes, u32::MAX);
+        let (succeeded, failed) = if uncounted.failed.contains(uid) {
+            (0, 1)
+        } else if uncounted.succeeded.contains(uid) {
+            (1, 0)
+        } else if is_done && worker.index().is_some_and(|it| stored.contains(it)) {
+            (0, 0) // Counted by its index.
+        } else {
+            assert!(status.holds("SuccessCriteriaMet") && !has_ended(worker.pod), "{worker:?} is told of nowhere");
+            (0, 0)
+        };
+        if self.fails() {
+            return false;
+        }
+        self.truth = (self.truth.0 + succeeded, self.truth.1 + failed);
+        let Some(pod) = self.pods.iter_mut().find(|it| it.meta.uid == *uid) else { panic!("{uid} is not there") };
+        assert!(is_held(pod), "{uid} is let go twice");
+        pod.meta.finalizers = Default::default();
+        true
+    }
+
+    fn ends(mut self) {
+        for _ in 0..40 {
+            self.time_passes();
+            self.pass();
+            if self.ended {
+                break;
+            }
+        }
+        self.troubled = false;
+        self.job.spec.suspend = false;
+        for _ in 0..60 {
+            if self.ended {
+                break;
+            }
+            self.time_passes();
+            self.pass();
+        }
+        let status = &self.job.status;
+        assert!(self.ended && status.finished().is_some(), "{status:?} {:?}", self.pods);
+        assert!(!self.pods.iter().any(is_held), "{:?}", self.pods);
+        let (succeeded, failed) = self.truth;
+        if !self.job.is_indexed() {
+            assert_eq!(status.succeeded, succeeded);
+        }
+        assert_eq!(status.failed, failed);
+        if status.holds("Complete") && self.job.spec.success_policy.is_none() {
+            assert!(status.succeeded >= self.job.spec.completions.unwrap_or(1));
+        }
+    }
+}
+
+#[test]
+fn each_pod_is_counted_once_and_each_job_ends_whatever_happens() {
+    let specs = [
+        json!({ "parallelism": 3, "completions": 7, "backoffLimit": 100 }),
+        json!({ "parallelism": 3, "completions": 7, "backoffLimit": 100, "completionMode": "Indexed" }),
+        json!({ "parallelism": 3, "completions": 7, "backoffLimit": 100, "podReplacementPolicy": "Failed" }),
+        json!({ "parallelism": 3, "completions": 7, "completionMode": "Indexed", "backoffLimitPerIndex": 1 }),
+        json!({ "parallelism": 3, "completions": 7, "completionMode": "Indexed", "backoffLimitPerIndex": 3,
+            "podReplacementPolicy": "Failed" }),
+        json!({ "parallelism": 3, "completions": null, "backoffLimit": 100 }),
+        json!({ "parallelism": 3, "completions": 7, "backoffLimit": 2 }),
+        json!({ "parallelism": 3, "completions": 7, "backoffLimit": 100, "completionMode": "Indexed",
+            "successPolicy": { "rules": [{ "succeededCount": 2 }] } }),
+    ];
+    for spec in specs {
+        for seed in 0..300 {
+            let life = Life::new(spec.clone(), seed);
+            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| life.ends()));
+            assert!(outcome.is_ok(), "seed {seed} of {spec}");
+        }
+    }
+}
