@@ -151,11 +151,7 @@ fn failures(book: &Book, job: &Job, pod: &Pod) -> Held {
         return Ok(());
     }
     let of = |it: &&Pod| it.of.contains(&job.uid) && it.index == pod.index && !it.touched;
-    let failed = book
-        .pods
-        .values()
-        .filter(of)
-        .filter(|it| it.phase == Phase::Failed && it.released && !it.given_up && !it.ignored);
+    let failed = book.pods.values().filter(of).filter(|it| it.phase == Phase::Failed && it.released && !it.ignored);
     let released = count(failed.count());
     let noted = pod.failures.unwrap_or(-1);
     if noted < released {
