@@ -176,7 +176,8 @@ fn finished(book: &Book, job: &Job, after: &Value, by: &str) -> Held {
     let succeeded = after["status"]["succeeded"].as_i64().unwrap_or(0);
     let conditions = after["status"]["conditions"].as_array();
     let complete = conditions.into_iter().flatten().find(|it| it["type"] == "Complete" && it["status"] == "True");
-    let reached =
-        complete.is_none_or(|it| it["reason"] != "CompletionsReached" || succeeded >= job.completions().unwrap_or(1));
+    // What is announced stays so, though more are wanted since.
+    let enough = job.is_elastic() || succeeded >= job.completions().unwrap_or(1);
+    let reached = complete.is_none_or(|it| it["reason"] != "CompletionsReached" || enough);
     if reached { Ok(()) } else { Err(format!("complete with {succeeded} successes of {:?}", job.completions())) }
 }

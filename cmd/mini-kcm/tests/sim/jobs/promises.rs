@@ -151,6 +151,10 @@ fn failures(book: &Book, job: &Job, pod: &Pod) -> Held {
         return Ok(());
     }
     let of = |it: &&Pod| it.of.contains(&job.uid) && it.index == pod.index && !it.touched;
+    // The count is on pods alone: it goes with one that was taken away uncounted.
+    if book.pods.values().filter(of).any(|it| it.given_up) {
+        return Ok(());
+    }
     let failed = book.pods.values().filter(of).filter(|it| it.phase == Phase::Failed && it.released && !it.ignored);
     let released = count(failed.count());
     let noted = pod.failures.unwrap_or(-1);
