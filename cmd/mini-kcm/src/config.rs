@@ -56,6 +56,8 @@ pub struct Config {
 /// Options of single controllers.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
+    /// Of the CronJob controller.
+    pub cron_job: cronjob_controller::Options,
     /// Of the namespace controller.
     pub namespace: namespace_controller::Options,
     /// Of the controller of Jobs' time to live.
@@ -114,6 +116,10 @@ impl Config {
             }
         };
         let options = Options {
+            cron_job: cronjob_controller::Options {
+                workers: flags.workers("concurrent-cron-job-syncs"),
+                zone: cronjob_controller::ProcessZone::System,
+            },
             namespace: namespace_controller::Options {
                 workers: flags.workers("concurrent-namespace-syncs"),
                 resync: flags.duration("namespace-sync-period"),
@@ -224,6 +230,7 @@ pub(crate) mod tests {
         assert_eq!(config.shutdown_timeout, Some(Duration::from_secs(10)));
         assert_eq!(config.min_resync_period, Duration::from_secs(12 * 3600));
         assert_eq!(config.options.namespace.workers, 10);
+        assert_eq!(config.options.cron_job.workers, 5);
         assert_eq!(config.options.ttl_after_finished.workers, 5);
     }
 

@@ -99,7 +99,14 @@ pub const KNOWN: &[Known] = &[
     absent("horizontal-pod-autoscaler-controller", "horizontalpodautoscaling", "horizontal-pod-autoscaler", On),
     absent("disruption-controller", "disruption", "disruption-controller", On),
     absent("statefulset-controller", "statefulset", "statefulset-controller", On),
-    absent("cronjob-controller", "cronjob", "cronjob-controller", On),
+    Known {
+        name: cronjob_controller::NAME,
+        alias: "cronjob",
+        service_account: "cronjob-controller",
+        profile: cronjob_controller::PROFILE,
+        default: On,
+        start: Some(start_cron_job),
+    },
     absent("certificatesigningrequest-signing-controller", "csrsigning", "certificate-controller", On),
     absent("certificatesigningrequest-approving-controller", "csrapproving", "certificate-controller", On),
     absent("certificatesigningrequest-cleaner-controller", "csrcleaner", "certificate-controller", On),
@@ -171,6 +178,10 @@ pub const KNOWN: &[Known] = &[
     ),
     absent("selinux-warning-controller", "", "selinux-warning-controller", Off),
 ];
+
+fn start_cron_job(builder: &mut Builder, options: &Options) {
+    cronjob_controller::start(builder, options.cron_job);
+}
 
 fn start_namespace(builder: &mut Builder, options: &Options) {
     namespace_controller::start(builder, options.namespace);

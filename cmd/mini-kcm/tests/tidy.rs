@@ -12,6 +12,18 @@ use serde_json::Value;
 
 /// Modules that decide: functions over values.
 const RULES: &[&str] = &[
+    "controllers/cronjob/src/due.rs",
+    "controllers/cronjob/src/history.rs",
+    "controllers/cronjob/src/job.rs",
+    "controllers/cronjob/src/notice.rs",
+    "controllers/cronjob/src/plan.rs",
+    "controllers/cronjob/src/schedule.rs",
+    "controllers/cronjob/src/schedule/duration.rs",
+    "controllers/cronjob/src/schedule/field.rs",
+    "controllers/cronjob/src/schedule/times.rs",
+    "controllers/cronjob/src/snapshot.rs",
+    "controllers/cronjob/src/status.rs",
+    "controllers/cronjob/src/timing.rs",
     "controllers/namespace/src/conditions.rs",
     "controllers/namespace/src/grace.rs",
     "controllers/namespace/src/remains.rs",

@@ -22,6 +22,7 @@ mod rest;
 mod status;
 
 mod container;
+mod cron_job;
 mod job;
 mod lease;
 mod namespace;
@@ -36,6 +37,7 @@ mod time;
 pub use cached::{Cached, Entry, NoIndex, Typed, Unreadable};
 pub use condition::{Condition, ConditionStatus};
 pub use container::{ContainerRole, ContainerState, ContainerStatus};
+pub use cron_job::{ActiveJob, ConcurrencyPolicy, CronJob, CronJobSpec, CronJobStatus};
 pub use frame::{DecodeError, Event, Frame, Page};
 pub use job::{
     CompletionMode, ExitCodeOperator, ExitCodes, Job, JobCondition, JobIndex, JobSpec, JobStatus, PodFailureAction,

@@ -42,6 +42,8 @@ pub struct Written {
     pub uid: Uid,
     /// The version of this very write.
     pub version: Version,
+    /// creationTimestamp in seconds since the epoch, where the answer tells it.
+    pub creation: Option<i64>,
 }
 
 /// A patch body with its media type.
@@ -354,11 +356,15 @@ impl Api {
             uid: Uid,
             #[serde(default)]
             resource_version: Version,
+            #[serde(default)]
+            creation_timestamp: Option<Box<str>>,
         }
         // The server has stored it: an answer that cannot be read leaves the outcome to be looked up.
         let Answer { metadata } =
             serde_json::from_slice(&answer).map_err(|err| ApiError::unknown(format!("answer to {path}: {err}")))?;
-        Ok(Written { name: metadata.name, uid: metadata.uid, version: metadata.resource_version })
+        let Stored { name, uid, resource_version, creation_timestamp } = metadata;
+        let creation = creation_timestamp.and_then(|it| it.parse::<Timestamp>().ok()).map(Timestamp::as_second);
+        Ok(Written { name, uid, version: resource_version, creation })
     }
 }
 

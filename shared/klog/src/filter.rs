@@ -15,6 +15,7 @@ pub const OURS: &[&str] = &[
     "consistency",
     "controller",
     "cost",
+    "cronjob_controller",
     "e2e",
     "events",
     "expectations",

@@ -13,7 +13,6 @@ enum Says {
 }
 
 const WORKERS: &[(&str, Says)] = &[
-    ("concurrent-cron-job-syncs", Says::Greater),
     ("concurrent-daemonset-syncs", Says::Greater),
     ("concurrent-deployment-syncs", Says::Greater),
     ("concurrent-device-taint-eviction-syncs", Says::GreaterThanZero),
@@ -110,7 +109,8 @@ mod tests {
             assert_eq!(errors(&[args]), [want]);
         }
         // Those of controllers that are in this binary are checked where they are read.
-        let elsewhere = ["concurrent-namespace-syncs", "concurrent-ttl-after-finished-syncs"];
+        let elsewhere =
+            ["concurrent-cron-job-syncs", "concurrent-namespace-syncs", "concurrent-ttl-after-finished-syncs"];
         let concurrent = flags().filter(|it| it.kind == Kind::Int32 && it.name.contains("concurrent-"));
         for flag in concurrent.filter(|it| !elsewhere.contains(&it.name)) {
             assert_eq!(errors(&[&format!("--{}=0", flag.name)]).len(), 1, "{}", flag.name);

@@ -23,7 +23,6 @@ const LACKS: &[(&str, &str)] = &[
     ("horizontal-pod-autoscaler-controller", "scaling by HorizontalPodAutoscalers"),
     ("disruption-controller", "counting of PodDisruptionBudgets, so no evictions under them"),
     ("statefulset-controller", "pods of StatefulSets"),
-    ("cronjob-controller", "Jobs of CronJobs"),
     ("certificatesigningrequest-signing-controller", "signing of certificate requests, so no kubelet joins by token"),
     ("certificatesigningrequest-approving-controller", "approval of kubelets' certificate requests"),
     ("certificatesigningrequest-cleaner-controller", "deletion of old certificate requests"),

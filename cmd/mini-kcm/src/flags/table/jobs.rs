@@ -13,7 +13,7 @@ pub(super) const JOB: Group = Group {
 
 pub(super) const CRONJOB: Group = Group {
     name: "Cronjob-controller flags",
-    flags: &[waits("concurrent-cron-job-syncs", Int32, "5", "CronJobs that are worked on at once.")],
+    flags: &[flag("concurrent-cron-job-syncs", Int32, "5", "CronJobs that are worked on at once.")],
 };
 
 pub(super) const LEGACY_TOKENS: Group = Group {

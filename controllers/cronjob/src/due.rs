@@ -1,0 +1,155 @@
+//! Which time is due, and when to look again.
+
+use crate::schedule::Schedule;
+
+/// From so many missed times on the user is warned.
+pub(crate) const MANY: usize = 100;
+
+/// What a schedule says of now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Due {
+    /// The latest time that has come and has not run.
+    pub(crate) latest: Option<Latest>,
+    /// The next one; `None` where none comes for years.
+    pub(crate) next: Option<i64>,
+}
+
+/// A time that has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Latest {
+    /// When it was, in seconds since the epoch.
+    pub(crate) at: i64,
+    /// It may not begin any more.
+    pub(crate) too_late: bool,
+    /// So many times, itself included, might have begun and did not: counted up to one more than [`MANY`].
+    pub(crate) missed: usize,
+}
+
+/// A schedule that has no time at all.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Never;
+
+/// What is due `now`, which is cut to seconds, of the times after `base`. A run may begin less than `deadline` seconds late.
+///
+/// All times are looked at, however many were missed and however uneven they are; at most the latest one runs.
+pub(crate) fn due(schedule: &Schedule, base: i64, deadline: Option<i64>, now: i64) -> Result<Due, Never> {
+    let next = schedule.next_from(base, now);
+    let Some(at) = schedule.last(base, now) else {
+        return if next.is_some() { Ok(Due { latest: None, next }) } else { Err(Never) };
+    };
+    // A deadline may be as long as 64 bits hold.
+    let allowed_after = deadline.map_or(base, |it| now.saturating_sub(it).max(base));
+    let missed = schedule.count(base, allowed_after, now, MANY + 1);
+    let latest = Latest { at, too_late: at <= allowed_after, missed };
+    Ok(Due { latest: Some(latest), next })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::tests::{at, schedule};
+
+    struct Row {
+        schedule: &'static str,
+        base: &'static str,
+        now: &'static str,
+        deadline: Option<i64>,
+        /// The time that runs.
+        runs: Option<&'static str>,
+        /// How many were missed, it included.
+        missed: usize,
+        next: &'static str,
+    }
+
+    fn check(row: &Row) {
+        let Row { schedule: text, base, now, deadline, runs, missed, next } = *row;
+        let day = |it: &str| at(&format!("2026-{it}Z"));
+        let found = due(&schedule(text).unwrap(), day(base), deadline, day(now)).unwrap();
+        let what = format!("{text} from {base} at {now}");
+        let run = found.latest.filter(|it| !it.too_late);
+        assert_eq!(run.map(|it| it.at), runs.map(day), "{what}");
+        assert_eq!(found.latest.map_or(0, |it| it.missed), missed, "{what}");
+        assert_eq!(found.next, Some(day(next)), "{what}");
+    }
+
+    #[test]
+    #[rustfmt::skip]
+    fn acceptance_cronjob_011_every_row_of_the_table_of_due_times() {
+        for row in [
+            Row { schedule: "0 * * * *", base: "05-19T10:00:00", now: "05-19T10:30:00", deadline: None,
+                  runs: None, missed: 0, next: "05-19T11:00:00" },
+            // Upstream's class is the same: many are more than 100, whatever their number.
+            Row { schedule: "0 * * * *", base: "05-19T10:00:00", now: "05-26T10:00:00", deadline: None,
+                  runs: Some("05-26T10:00:00"), missed: 101, next: "05-26T11:00:00" },
+            Row { schedule: "0 * * * *", base: "05-19T10:00:00", now: "05-26T10:00:00", deadline: Some(7200),
+                  runs: Some("05-26T10:00:00"), missed: 2, next: "05-26T11:00:00" },
+            Row { schedule: "0 * * * *", base: "05-19T10:00:00", now: "05-26T10:00:11", deadline: Some(10),
+                  runs: None, missed: 0, next: "05-26T11:00:00" },
+            Row { schedule: "0 * * * *", base: "05-19T10:00:00", now: "05-19T11:00:00.1", deadline: Some(0),
+                  runs: None, missed: 0, next: "05-19T12:00:00" },
+            Row { schedule: "0 * * * *", base: "05-19T10:00:00", now: "05-19T11:00:00.1", deadline: Some(1),
+                  runs: Some("05-19T11:00:00"), missed: 1, next: "05-19T12:00:00" },
+            Row { schedule: "* * * * *", base: "05-19T10:00:00", now: "05-19T11:40:30", deadline: None,
+                  runs: Some("05-19T11:40:00"), missed: 100, next: "05-19T11:41:00" },
+            Row { schedule: "* * * * *", base: "05-19T10:00:00", now: "05-19T11:41:30", deadline: None,
+                  runs: Some("05-19T11:41:00"), missed: 101, next: "05-19T11:42:00" },
+            // Better than upstream, whose estimate loses these two.
+            Row { schedule: "30 10,11,12 * * 1-5", base: "05-21T10:30:00", now: "05-22T16:30:00", deadline: None,
+                  runs: Some("05-22T12:30:00"), missed: 5, next: "05-25T10:30:00" },
+            Row { schedule: "*/10 9 * * *", base: "05-21T09:00:00", now: "05-21T18:00:00", deadline: None,
+                  runs: Some("05-21T09:50:00"), missed: 5, next: "05-22T09:00:00" },
+            Row { schedule: "@every 1h", base: "05-19T10:01:00", now: "05-26T10:00:00", deadline: None,
+                  runs: Some("05-26T09:01:00"), missed: 101, next: "05-26T10:01:00" },
+            // Better than upstream, where a period with a shorter deadline never runs.
+            Row { schedule: "@every 1h", base: "05-19T09:59:00", now: "05-19T10:59:00.1", deadline: Some(10),
+                  runs: Some("05-19T10:59:00"), missed: 1, next: "05-19T11:59:00" },
+        ] {
+            check(&row);
+        }
+        let never = due(&schedule("59 23 31 2 *").unwrap(), at("2026-05-19T10:00:10Z"), None, at("2026-05-19T11:00:00Z"));
+        assert_eq!(never, Err(Never));
+    }
+
+    #[test]
+    fn acceptance_cronjob_016_only_what_the_deadline_allows_counts_as_missed() {
+        let week = |deadline| {
+            due(&schedule("0 * * * *").unwrap(), at("2026-05-19T10:00:00Z"), deadline, at("2026-05-26T10:30:00Z"))
+        };
+        let missed = |deadline| week(deadline).unwrap().latest.unwrap().missed;
+        assert_eq!([missed(Some(7200)), missed(Some(1801)), missed(Some(i64::MAX)), missed(None)], [2, 1, 101, 101]);
+    }
+
+    #[test]
+    fn acceptance_cronjob_017_what_is_older_than_the_deadline_does_not_begin() {
+        let hourly = schedule("0 * * * *").unwrap();
+        let late = |deadline| {
+            let found = due(&hourly, at("2026-05-19T10:00:00Z"), Some(deadline), at("2026-05-19T11:00:30Z")).unwrap();
+            (found.latest.unwrap().too_late, found.next == Some(at("2026-05-19T12:00:00Z")))
+        };
+        assert_eq!([late(0), late(29), late(30), late(31)], [(true, true), (true, true), (true, true), (false, true)]);
+        let period = due(&schedule("@every 1h").unwrap(), 0, Some(100), 3600 * 5 + 100).unwrap();
+        assert_eq!(period.latest, Some(Latest { at: 3600 * 5, too_late: true, missed: 0 }));
+        assert_eq!(period.next, Some(3600 * 6));
+    }
+
+    #[test]
+    fn acceptance_cronjob_018_the_next_time_is_always_after_now() {
+        for text in ["* * * * *", "*/7 3 * * 2", "@every 1s", "@every 90s", "TZ=Europe/Berlin 30 2 * * *", "@yearly"] {
+            let schedule = schedule(text).unwrap();
+            for base in (0..40).map(|it| at("2026-10-24T00:00:00Z") + it * 4_321) {
+                for now in (0..40).map(|it| base - 7_000 + it * 1_783) {
+                    let next = due(&schedule, base, None, now).unwrap().next.unwrap();
+                    assert!(next > now, "{text} from {base} at {now}: {next}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_last_time_that_has_come_runs_though_no_other_follows() {
+        let leap = schedule("0 0 29 2 *").unwrap();
+        let found = due(&leap, at("2095-01-01T00:00:00Z"), None, at("2096-02-29T00:00:05Z")).unwrap();
+        assert_eq!(found.latest.map(|it| it.at), Some(at("2096-02-29T00:00:00Z")));
+        assert_eq!(found.next, None);
+    }
+}

@@ -1,0 +1,154 @@
+//! The five fields.
+
+use super::NoSchedule;
+
+/// What the fields of a schedule match.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Fields {
+    pub(super) minutes: Set,
+    pub(super) hours: Set,
+    days: Set,
+    pub(super) months: Set,
+    weekdays: Set,
+}
+
+/// The numbers that one field matches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Set {
+    bits: u64,
+    /// A piece of it begins with a star and has no step that leaves something out.
+    star: bool,
+}
+
+struct Range {
+    least: u32,
+    most: u32,
+    /// In their order, the first one for `least`.
+    names: &'static [&'static str],
+}
+
+const MINUTES: Range = Range { least: 0, most: 59, names: &[] };
+const HOURS: Range = Range { least: 0, most: 23, names: &[] };
+const DAYS: Range = Range { least: 1, most: 31, names: &[] };
+const MONTHS: Range = Range {
+    least: 1,
+    most: 12,
+    names: &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"],
+};
+const WEEKDAYS: Range = Range { least: 0, most: 6, names: &["sun", "mon", "tue", "wed", "thu", "fri", "sat"] };
+
+impl Fields {
+    pub(super) fn parse(text: &str) -> Result<Self, NoSchedule> {
+        let fields: Vec<&str> = text.split_whitespace().collect();
+        let [minutes, hours, days, months, weekdays] = *fields else {
+            let (found, all) = (fields.len(), fields.join(" "));
+            return Err(NoSchedule(format!("expected exactly 5 fields, found {found}: [{all}]")));
+        };
+        Ok(Self {
+            minutes: MINUTES.set(minutes)?,
+            hours: HOURS.set(hours)?,
+            days: DAYS.set(days)?,
+            months: MONTHS.set(months)?,
+            weekdays: WEEKDAYS.set(weekdays)?,
+        })
+    }
+
+    /// Whether a day of the month, which is a day of the week, matches. Where both fields leave something out, one of them
+    /// is enough.
+    pub(super) fn has_day(&self, day: u32, weekday: u32) -> bool {
+        let (by_day, by_weekday) = (self.days.has(day), self.weekdays.has(weekday));
+        if self.days.star || self.weekdays.star { by_day && by_weekday } else { by_day || by_weekday }
+    }
+}
+
+impl Set {
+    pub(super) fn has(self, number: u32) -> bool {
+        self.bits & (1 << number) != 0
+    }
+
+    /// The least number of at least `from`.
+    pub(super) fn from(self, from: u32) -> Option<u32> {
+        let left = self.bits.checked_shr(from).unwrap_or(0);
+        (left != 0).then(|| from + left.trailing_zeros())
+    }
+}
+
+impl Range {
+    fn set(&self, field: &str) -> Result<Set, NoSchedule> {
+        let mut set = Set { bits: 0, star: false };
+        for piece in field.split(',').filter(|it| !it.is_empty()) {
+            let Set { bits, star } = self.piece(piece)?;
+            set.bits |= bits;
+            set.star |= star;
+        }
+        Ok(set)
+    }
+
+    /// `5`, `*`, `1-5`, and each of them with `/step`.
+    fn piece(&self, piece: &str) -> Result<Set, NoSchedule> {
+        let mut parts = piece.split('/');
+        let span: Vec<&str> = parts.next().unwrap_or_default().split('-').collect();
+        let (low, mut high, mut star) = match *span {
+            ["*" | "?", ..] => (self.least.into(), self.most.into(), true),
+            [low] => {
+                let low = self.number(low)?;
+                (low, low, false)
+            }
+            [low, high] => (self.number(low)?, self.number(high)?, false),
+            _ => return Err(NoSchedule(format!("too many hyphens: {piece}"))),
+        };
+        let mut step = 1;
+        if let Some(text) = parts.next() {
+            if parts.next().is_some() {
+                return Err(NoSchedule(format!("too many slashes: {piece}")));
+            }
+            step = number(text)?;
+            if span.len() == 1 {
+                high = self.most.into();
+            }
+            star &= step <= 1;
+        }
+        self.check(low, high, step, piece)?;
+        let mut bits = 0;
+        let mut number = low;
+        // Of what is in range, the highest number is 59: neither shift nor sum overflows.
+        while number <= high {
+            bits |= 1 << number;
+            number += step.min(64);
+        }
+        Ok(Set { bits, star })
+    }
+
+    fn check(&self, low: u64, high: u64, step: u64, piece: &str) -> Result<(), NoSchedule> {
+        let Self { least, most, .. } = self;
+        Err(NoSchedule(if low < u64::from(*least) {
+            format!("beginning of range ({low}) below minimum ({least}): {piece}")
+        } else if high > u64::from(*most) {
+            format!("end of range ({high}) above maximum ({most}): {piece}")
+        } else if low > high {
+            format!("beginning of range ({low}) beyond end of range ({high}): {piece}")
+        } else if step == 0 {
+            format!("step of range should be a positive number: {piece}")
+        } else {
+            return Ok(());
+        }))
+    }
+
+    /// A name in any letter case, or a number.
+    fn number(&self, text: &str) -> Result<u64, NoSchedule> {
+        match self.names.iter().zip(self.least..).find(|(name, _)| name.eq_ignore_ascii_case(text)) {
+            Some((_, number)) => Ok(number.into()),
+            None => number(text),
+        }
+    }
+}
+
+/// A number of 64 bits with an optional sign.
+fn number(text: &str) -> Result<u64, NoSchedule> {
+    let number: i64 = text.parse().map_err(|err: std::num::ParseIntError| {
+        use std::num::IntErrorKind::{NegOverflow, PosOverflow};
+        let why = if matches!(err.kind(), PosOverflow | NegOverflow) { "value out of range" } else { "invalid syntax" };
+        NoSchedule(format!("failed to parse int from {text}: strconv.Atoi: parsing {text:?}: {why}"))
+    })?;
+    u64::try_from(number).map_err(|_| NoSchedule(format!("negative number ({number}) not allowed: {text}")))
+}

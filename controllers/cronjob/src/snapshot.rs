@@ -1,0 +1,196 @@
+//! What one sync looks at.
+
+use std::sync::Arc;
+
+use api::{CronJob, Job, MetaRef};
+
+/// A Job whose controller is our CronJob.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Child<'a> {
+    pub(crate) job: &'a Job,
+    /// How it ended; `None` while it has not.
+    pub(crate) end: Option<End>,
+}
+
+/// How a Job ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Complete,
+    Failed,
+}
+
+impl End {
+    /// By the first condition that says so. What a Job only expects, SuccessCriteriaMet or FailureTarget, is no end.
+    pub(crate) fn of(job: &Job) -> Option<Self> {
+        job.finished().map(|it| if &*it.type_ == "Complete" { Self::Complete } else { Self::Failed })
+    }
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Complete => "Complete",
+            Self::Failed => "Failed",
+        }
+    }
+}
+
+/// True where the controller of an object is this very CronJob, not one of another kind, or an earlier one of its name.
+pub(crate) fn is_child(object: MetaRef<'_>, cron_job: &CronJob) -> bool {
+    object.controller().is_some_and(|it| {
+        &*it.kind == "CronJob" && *it.name == *cron_job.meta.name && it.uid == cron_job.meta.uid
+    }) && *object.namespace == cron_job.meta.namespace
+}
+
+/// Of the Jobs that name the CronJob's uid those that are its own.
+pub(crate) fn children<'a>(cron_job: &CronJob, jobs: &'a [Arc<Job>]) -> Vec<Child<'a>> {
+    let own = jobs.iter().filter(|it| is_child(it.meta.as_ref(), cron_job));
+    own.map(|it| Child { job: it, end: End::of(it) }).collect()
+}
+
+/// The name of the Job for a time: the same for all times of one minute, so that a minute has one Job.
+pub(crate) fn job_name(cron_job: &CronJob, at: i64) -> String {
+    format!("{}-{}", cron_job.meta.name, at.div_euclid(60))
+}
+
+/// True where a Job has the form of a name that we give: somebody who makes one by hand chooses another.
+pub(crate) fn is_named_by_us(cron_job: &CronJob, job: &str) -> bool {
+    let minute = job.strip_prefix(&*cron_job.meta.name).and_then(|it| it.strip_prefix('-'));
+    minute.is_some_and(|it| !it.is_empty() && it.bytes().all(|it| it.is_ascii_digit()))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use api::Cached;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    pub(crate) fn rfc3339(seconds: i64) -> Value {
+        jiff::Timestamp::from_second(seconds).unwrap().to_string().into()
+    }
+
+    pub(crate) struct JobBuilder(Value);
+
+    /// A Job of the CronJob `c`, whose uid is its name, by default.
+    pub(crate) fn job(name: &str) -> JobBuilder {
+        let owner = json!({ "apiVersion": "batch/v1", "kind": "CronJob", "name": "c", "uid": "c", "controller": true });
+        let metadata = json!({ "name": name, "namespace": "ns", "uid": name, "ownerReferences": [owner] });
+        JobBuilder(json!({ "metadata": metadata, "status": {} }))
+    }
+
+    impl JobBuilder {
+        pub(crate) fn owner(mut self, field: &str, value: &str) -> Self {
+            self.0["metadata"]["ownerReferences"][0][field] = value.into();
+            self
+        }
+
+        pub(crate) fn in_namespace(mut self, namespace: &str) -> Self {
+            self.0["metadata"]["namespace"] = namespace.into();
+            self
+        }
+
+        pub(crate) fn started(mut self, at: i64) -> Self {
+            self.0["status"]["startTime"] = rfc3339(at);
+            self
+        }
+
+        pub(crate) fn complete(mut self, at: i64) -> Self {
+            self.0["status"]["completionTime"] = rfc3339(at);
+            self.condition("Complete")
+        }
+
+        pub(crate) fn failed(self) -> Self {
+            self.condition("Failed")
+        }
+
+        pub(crate) fn condition(mut self, type_: &str) -> Self {
+            let mut conditions = self.0["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            conditions.push(json!({ "type": type_, "status": "True" }));
+            self.0["status"]["conditions"] = conditions.into();
+            self
+        }
+
+        pub(crate) fn deleting(mut self) -> Self {
+            self.0["metadata"]["deletionTimestamp"] = rfc3339(0);
+            self
+        }
+
+        pub(crate) fn build(self) -> Arc<Job> {
+            Arc::new(Job::decode_object(self.0.to_string().as_bytes()).unwrap())
+        }
+    }
+
+    pub(crate) struct Jobs(Vec<Arc<Job>>);
+
+    impl<const N: usize> From<[JobBuilder; N]> for Jobs {
+        fn from(jobs: [JobBuilder; N]) -> Self {
+            Self(jobs.into_iter().map(JobBuilder::build).collect())
+        }
+    }
+
+    impl Jobs {
+        pub(crate) fn children(&self) -> Vec<Child<'_>> {
+            children(&cron_job(json!({})), &self.0)
+        }
+    }
+
+    /// The CronJob `c` of namespace `ns`, made at the beginning of time, with these fields over what it has.
+    pub(crate) fn cron_job(fields: Value) -> CronJob {
+        let mut object = json!({
+            "metadata": { "name": "c", "namespace": "ns", "uid": "c", "creationTimestamp": rfc3339(0) },
+            "spec": { "schedule": "* * * * *", "concurrencyPolicy": "Allow" },
+            "status": {},
+        });
+        merge(&mut object, fields);
+        CronJob::decode_object(object.to_string().as_bytes()).unwrap()
+    }
+
+    fn merge(into: &mut Value, from: Value) {
+        match (into, from) {
+            (Value::Object(into), Value::Object(from)) => {
+                for (key, value) in from {
+                    merge(into.entry(key).or_insert(Value::Null), value);
+                }
+            }
+            (into, from) => *into = from,
+        }
+    }
+
+    #[test]
+    fn acceptance_cronjob_034_only_this_very_cron_job_has_children() {
+        let jobs = Jobs::from([
+            job("mine"),
+            job("kind").owner("kind", "Workflow"),
+            job("earlier").owner("uid", "another"),
+            job("renamed").owner("name", "d"),
+            job("elsewhere").in_namespace("other"),
+        ]);
+        let names: Vec<&str> = jobs.children().iter().map(|it| &*it.job.meta.name).collect();
+        assert_eq!(names, ["mine"]);
+    }
+
+    #[test]
+    fn acceptance_cronjob_030_an_end_is_complete_or_failed_and_nothing_before() {
+        for (job, want) in [
+            (job("j"), None),
+            (job("j").condition("SuccessCriteriaMet"), None),
+            (job("j").condition("FailureTarget"), None),
+            (job("j").condition("FailureTarget").failed(), Some(End::Failed)),
+            (job("j").condition("SuccessCriteriaMet").complete(1), Some(End::Complete)),
+            (job("j").failed().complete(1), Some(End::Failed)),
+        ] {
+            assert_eq!(End::of(&job.build()), want);
+        }
+    }
+
+    #[test]
+    fn names_are_those_of_minutes_and_known_again() {
+        let c = cron_job(json!({}));
+        assert_eq!(job_name(&c, 1_779_184_800), "c-29653080");
+        assert_eq!(job_name(&c, 1_779_184_859), "c-29653080");
+        assert_eq!(job_name(&c, 1_779_184_860), "c-29653081");
+        for (name, want) in [("c-29653080", true), ("c-1", true), ("c-", false), ("c-1a", false), ("by-hand", false)] {
+            assert_eq!(is_named_by_us(&c, name), want, "{name}");
+        }
+        assert!(!is_named_by_us(&c, "d-29653080") && !is_named_by_us(&c, "c29653080") && !is_named_by_us(&c, "c-+1"));
+    }
+}
