@@ -58,6 +58,8 @@ pub struct Config {
 pub struct Options {
     /// Of the CronJob controller.
     pub cron_job: cronjob_controller::Options,
+    /// Of the Job controller.
+    pub job: job_controller::Options,
     /// Of the namespace controller.
     pub namespace: namespace_controller::Options,
     /// Of the controller of Jobs' time to live.
@@ -119,6 +121,10 @@ impl Config {
             cron_job: cronjob_controller::Options {
                 workers: flags.workers("concurrent-cron-job-syncs"),
                 zone: cronjob_controller::ProcessZone::System,
+            },
+            job: job_controller::Options {
+                workers: flags.workers("concurrent-job-syncs"),
+                reads_own_writes: gates.enabled("StaleControllerConsistencyJob"),
             },
             namespace: namespace_controller::Options {
                 workers: flags.workers("concurrent-namespace-syncs"),
@@ -229,14 +235,14 @@ pub(crate) mod tests {
         assert_eq!(config.limits, Limits { qps: 20.0, burst: 30 });
         assert_eq!(config.shutdown_timeout, Some(Duration::from_secs(10)));
         assert_eq!(config.min_resync_period, Duration::from_secs(12 * 3600));
-        assert_eq!(config.options.namespace.workers, 10);
-        assert_eq!(config.options.cron_job.workers, 5);
-        assert_eq!(config.options.ttl_after_finished.workers, 5);
+        assert_eq!((config.options.namespace.workers, config.options.job.workers), (10, 5));
+        assert_eq!((config.options.cron_job.workers, config.options.ttl_after_finished.workers), (5, 5));
+        assert!(config.options.job.reads_own_writes);
     }
 
     #[test]
     fn every_flag_of_the_comparison_is_accepted() {
-        let args = "--kubeconfig=k --controllers=job-controller,namespace-controller --leader-elect --leader-elect-resource-name=bench \
+        let args = "--kubeconfig=k --controllers=job-controller,daemonset-controller --leader-elect --leader-elect-resource-name=bench \
             --kube-api-qps=5000 --kube-api-burst=5000 --concurrent-gc-syncs=20 --concurrent-namespace-syncs=10 \
             --node-eviction-rate=1000 --secondary-node-eviction-rate=1000 --secure-port=27448 --bind-address=127.0.0.1";
         let config = config(&args.split_whitespace().collect::<Vec<_>>()).unwrap();
@@ -244,14 +250,14 @@ pub(crate) mod tests {
         let warnings = config.warnings.join("\n");
         assert!(warnings.contains("--node-eviction-rate, --secondary-node-eviction-rate"), "{warnings}");
         assert!(!warnings.contains("--concurrent-gc-syncs"), "that is the default: {warnings}");
-        assert!(warnings.contains("job-controller"), "{warnings}");
+        assert!(warnings.contains("daemonset-controller"), "{warnings}");
     }
 
     #[test]
     fn acceptance_shell_008_a_second_controllers_flag_appends() {
         let config = config(&["--controllers=*", "--controllers=-namespace"]).unwrap();
         assert_eq!(config.controllers.entries(), ["*", "-namespace-controller"]);
-        assert_eq!(config.controllers.ours().count(), 0);
+        assert!(config.controllers.ours().all(|(it, _)| it.name != "namespace-controller"));
     }
 
     #[test]

@@ -92,7 +92,14 @@ pub const KNOWN: &[Known] = &[
     absent("serviceaccount-controller", "serviceaccount", "service-account-controller", On),
     absent("garbage-collector-controller", "garbagecollector", "generic-garbage-collector", On),
     absent("daemonset-controller", "daemonset", "daemon-set-controller", On),
-    absent("job-controller", "job", "job-controller", On),
+    Known {
+        name: job_controller::NAME,
+        alias: "job",
+        service_account: "job-controller",
+        profile: job_controller::PROFILE,
+        default: On,
+        start: Some(start_job),
+    },
     absent("podgroup-protection-controller", "", "podgroup-protection-controller", Gated(&["GenericWorkload"])),
     absent("deployment-controller", "deployment", "deployment-controller", On),
     absent("replicaset-controller", "replicaset", "replicaset-controller", On),
@@ -181,6 +188,10 @@ pub const KNOWN: &[Known] = &[
 
 fn start_cron_job(builder: &mut Builder, options: &Options) {
     cronjob_controller::start(builder, options.cron_job);
+}
+
+fn start_job(builder: &mut Builder, options: &Options) {
+    job_controller::start(builder, options.job);
 }
 
 fn start_namespace(builder: &mut Builder, options: &Options) {
@@ -384,8 +395,9 @@ mod tests {
         }
         let warnings = selection("*").warnings();
         assert_eq!(warnings.len(), 1, "{warnings:?}");
-        assert!(warnings[0].contains("endpoints-controller") && warnings[0].contains("job-controller"));
+        assert!(warnings[0].contains("endpoints-controller") && warnings[0].contains("daemonset-controller"));
         assert!(!warnings[0].contains("namespace-controller") && !warnings[0].contains("podgroup"));
+        assert!(!warnings[0].contains("(job-controller)"), "{warnings:?}");
     }
 
     #[test]

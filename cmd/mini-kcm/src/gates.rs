@@ -73,8 +73,15 @@ impl Gate {
 }
 
 /// Gates that change something in this binary, beside those that controllers of the table need.
-const ACTING: &[&str] =
-    &["AllAlpha", "AllBeta", "ComponentFlagz", "ComponentStatusz", "LoggingAlphaOptions", "LoggingBetaOptions"];
+const ACTING: &[&str] = &[
+    "AllAlpha",
+    "AllBeta",
+    "ComponentFlagz",
+    "ComponentStatusz",
+    "LoggingAlphaOptions",
+    "LoggingBetaOptions",
+    "StaleControllerConsistencyJob",
+];
 
 /// All gates as they are in this process.
 #[derive(Debug, Clone)]

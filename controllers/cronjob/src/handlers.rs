@@ -103,5 +103,6 @@ fn owner(ctx: &Ctx, job: Option<MetaRef<'_>>) -> Option<Key> {
     let job = job?;
     let owner = job.controller().filter(|it| &*it.kind == "CronJob")?;
     let cron_job = ctx.cron_jobs.store().get(job.namespace, &owner.name).ok()??;
-    is_child(job, &cron_job).then(|| Key::CronJob(ObjectKey { namespace: job.namespace.clone(), name: cron_job.meta.name.clone() }))
+    is_child(job, &cron_job)
+        .then(|| Key::CronJob(ObjectKey { namespace: job.namespace.clone(), name: cron_job.meta.name.clone() }))
 }

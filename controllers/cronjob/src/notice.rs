@@ -67,7 +67,8 @@ impl Notice {
                 (Normal, "JobAlreadyActive", message.to_owned())
             }
             Self::NameTaken { job } => {
-                let message = format!("Error creating job: jobs.batch {job:?} already exists and is not of this CronJob");
+                let message =
+                    format!("Error creating job: jobs.batch {job:?} already exists and is not of this CronJob");
                 (Warning, "FailedCreate", message)
             }
             Self::LastScheduleInFuture { at } => {

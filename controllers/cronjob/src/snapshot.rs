@@ -35,9 +35,10 @@ impl End {
 
 /// True where the controller of an object is this very CronJob, not one of another kind, or an earlier one of its name.
 pub(crate) fn is_child(object: MetaRef<'_>, cron_job: &CronJob) -> bool {
-    object.controller().is_some_and(|it| {
-        &*it.kind == "CronJob" && *it.name == *cron_job.meta.name && it.uid == cron_job.meta.uid
-    }) && *object.namespace == cron_job.meta.namespace
+    object
+        .controller()
+        .is_some_and(|it| &*it.kind == "CronJob" && *it.name == *cron_job.meta.name && it.uid == cron_job.meta.uid)
+        && *object.namespace == cron_job.meta.namespace
 }
 
 /// Of the Jobs that name the CronJob's uid those that are its own.

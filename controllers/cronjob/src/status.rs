@@ -31,7 +31,8 @@ impl Change {
 
     /// The active Jobs with the change.
     pub(crate) fn active(&self, status: &CronJobStatus) -> Vec<ActiveJob> {
-        let mut active: Vec<ActiveJob> = status.active.iter().filter(|it| !self.gone.contains(&it.uid)).cloned().collect();
+        let mut active: Vec<ActiveJob> =
+            status.active.iter().filter(|it| !self.gone.contains(&it.uid)).cloned().collect();
         for begun in &self.begun {
             if active.iter().all(|it| it.uid != begun.uid) && !self.gone.contains(&begun.uid) {
                 active.push(begun.clone());

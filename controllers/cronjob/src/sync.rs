@@ -106,11 +106,7 @@ async fn pass(
 /// What is to be told of Jobs that nobody expected; `None` where the CronJob itself is gone.
 ///
 /// Before it is told the server is asked, once for all, whether its status knows them.
-async fn strangers(
-    ctx: &Ctx,
-    cron_job: &CronJob,
-    unexpected: &[Child<'_>],
-) -> Result<Option<Vec<Notice>>, SyncError> {
+async fn strangers(ctx: &Ctx, cron_job: &CronJob, unexpected: &[Child<'_>]) -> Result<Option<Vec<Notice>>, SyncError> {
     let notice = |child: &Child<'_>| {
         let meta = &child.job.meta;
         Notice::UnexpectedJob { job: meta.name.clone(), uid: meta.uid.clone() }

@@ -38,7 +38,6 @@ pub(crate) fn timing(spec: &CronJobSpec, zones: &impl ZoneNames) -> Timing {
         Some(name) if unsupported.is_none() => Schedule::parse(&format!("TZ={name} {text}"), zones),
         _ => Schedule::parse(text, zones),
     };
-    let schedule = schedule
-        .map_err(|why| Notice::UnparseableSchedule { schedule: text.clone(), why: why.to_string() });
+    let schedule = schedule.map_err(|why| Notice::UnparseableSchedule { schedule: text.clone(), why: why.to_string() });
     Timing::Read { schedule, told_in, unsupported }
 }

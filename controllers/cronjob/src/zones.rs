@@ -14,8 +14,7 @@ use parking_lot::Mutex;
 use crate::schedule::ZoneNames;
 
 /// Where systems keep their zones.
-const FOLDERS: [&str; 4] =
-    ["/usr/share/zoneinfo", "/usr/share/lib/zoneinfo", "/usr/lib/locale/TZ", "/etc/zoneinfo"];
+const FOLDERS: [&str; 4] = ["/usr/share/zoneinfo", "/usr/share/lib/zoneinfo", "/usr/lib/locale/TZ", "/etc/zoneinfo"];
 /// After this time a zone is read anew, so that a new edition of the system's database is heard of without a restart.
 const FRESH: Duration = Duration::from_secs(60);
 /// So many zones are remembered: more than there are, and a bound for those of made-up names.

@@ -22,6 +22,15 @@ const ANNOTATIONS: [&str; 4] = [
     "controller.kubernetes.io/pod-deletion-cost",
 ];
 
+/// The kind of owner that counts its pods.
+const JOB: &str = "Job";
+
+/// What holds a pod until its Job has counted it.
+const JOB_FINALIZER: &str = "batch.kubernetes.io/job-tracking";
+
+/// Where the server writes the uid of a Job on its pods; the second one is older.
+const JOB_LABELS: [&str; 2] = ["batch.kubernetes.io/controller-uid", "controller-uid"];
+
 words! {
     /// Where a pod is in its life.
     PodPhase {
@@ -106,6 +115,11 @@ pub enum PodIndex {
     Node(Atom),
     /// All pods of a namespace.
     Namespace(Atom),
+    /// Pods by the uid of the Job that controls them, without those that succeeded and are held by nothing of the Job's
+    /// any more: a Job of a hundred thousand completions has its last ones to look at, not all.
+    JobWork(Uid),
+    /// Pods without a controller by the uid of the Job that their labels name, as the server labels the pods of a Job.
+    JobOrphans(Uid),
 }
 
 impl Pod {
@@ -113,6 +127,10 @@ impl Pod {
     #[must_use]
     pub fn condition(&self, type_: &str) -> Option<&PodCondition> {
         self.conditions.iter().find(|it| &*it.type_ == type_)
+    }
+
+    fn is_done_for_its_job(&self) -> bool {
+        self.phase == PodPhase::Succeeded && !self.meta.finalizers.iter().any(|it| &**it == JOB_FINALIZER)
     }
 }
 
@@ -127,8 +145,18 @@ impl Cached for Pod {
 
     fn index(&self, add: &mut dyn FnMut(PodIndex)) {
         match self.meta().controller() {
-            Some(owner) => add(PodIndex::Owner(owner.uid.clone())),
-            None => add(PodIndex::Orphans(self.meta.namespace.clone())),
+            Some(owner) => {
+                add(PodIndex::Owner(owner.uid.clone()));
+                if &*owner.kind == JOB && !self.is_done_for_its_job() {
+                    add(PodIndex::JobWork(owner.uid.clone()));
+                }
+            }
+            None => {
+                add(PodIndex::Orphans(self.meta.namespace.clone()));
+                if let Some(job) = JOB_LABELS.iter().find_map(|label| self.labels.get(label)) {
+                    add(PodIndex::JobOrphans(Uid::new(job)));
+                }
+            }
         }
         if !self.node.is_empty() {
             add(PodIndex::Node(self.node.clone()));
@@ -140,6 +168,9 @@ impl Cached for Pod {
     fn index_meta(meta: MetaRef<'_>, add: &mut dyn FnMut(PodIndex)) {
         if let Some(owner) = meta.controller() {
             add(PodIndex::Owner(owner.uid.clone()));
+            if &*owner.kind == JOB {
+                add(PodIndex::JobWork(owner.uid.clone()));
+            }
         }
         add(PodIndex::Namespace(meta.namespace.clone()));
     }

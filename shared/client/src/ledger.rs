@@ -166,7 +166,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_write_leaves_the_trace_that_its_end_tells() {
-        let seven = || Ok(Written { name: "a".into(), uid: api::Uid::default(), version: Version::from(7), creation: None });
+        let seven =
+            || Ok(Written { name: "a".into(), uid: api::Uid::default(), version: Version::from(7), creation: None });
         let term_over = || Err(ApiError::NotSent(crate::NotSent::TermOver));
         let busy = || ApiError::from_status(api::Status { code: 429, ..api::Status::default() }, None);
         let known = Writes { newest: Some(Version::from(7)), ..Writes::default() };

@@ -16,7 +16,6 @@ const LACKS: &[(&str, &str)] = &[
     ("serviceaccount-controller", "default service account in new namespaces, so no pods there"),
     ("garbage-collector-controller", "deletion of objects whose owner is gone"),
     ("daemonset-controller", "pods of DaemonSets"),
-    ("job-controller", "pods of Jobs"),
     ("podgroup-protection-controller", "protection of PodGroups in use"),
     ("deployment-controller", "rollouts of Deployments"),
     ("replicaset-controller", "pods of ReplicaSets"),

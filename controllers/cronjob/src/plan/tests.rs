@@ -101,8 +101,7 @@ fn check(cron_job: &CronJob, jobs: &Jobs, now: i64, want: (&str, &[&str], Option
     let last = cron_job.status.last_schedule.filter(|it| *it <= now + 60);
     let base = Base { from: last.or(cron_job.creation).unwrap_or(now), ahead: None };
     let timing = timing(&cron_job.spec, &zones(ProcessZone::Named("UTC")));
-    let Plan { run, notices, next } =
-        plan(cron_job, &children, &change.active(&cron_job.status), timing, base, now);
+    let Plan { run, notices, next } = plan(cron_job, &children, &change.active(&cron_job.status), timing, base, now);
     let run = match run {
         Run::Nothing => "-".to_owned(),
         Run::Begun { at, child } => format!("begun {} {}", at - DAY, child.job.meta.name),

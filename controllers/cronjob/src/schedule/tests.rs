@@ -206,8 +206,7 @@ fn times_are_counted_up_to_a_bound() {
 
 #[test]
 fn a_period_is_counted_from_its_last_time_and_fields_from_now() {
-    let next_from =
-        |text: &str, from: &str, now: &str| schedule(text).unwrap().next_from(at(from), at(now)).unwrap();
+    let next_from = |text: &str, from: &str, now: &str| schedule(text).unwrap().next_from(at(from), at(now)).unwrap();
     let (from, now) = ("2026-01-15T10:17:42Z", "2026-01-15T10:50:00Z");
     assert_eq!(next_from("@every 1h", from, now), at("2026-01-15T11:17:42Z"));
     assert_eq!(next_from("@every 10m", from, now), at("2026-01-15T10:57:42Z"));

@@ -118,6 +118,35 @@ fn pods_are_found_by_controller_node_and_namespace() {
 }
 
 #[test]
+fn a_job_finds_what_it_has_to_look_at_and_orphans_that_name_it() {
+    let works = |kind: &str, phase: &str, finalizers: &str| {
+        let text = format!(
+            r#"{{"metadata":{{"name":"p","namespace":"ns","finalizers":{finalizers},"ownerReferences":[{{"apiVersion":"batch/v1",
+                "kind":"{kind}","name":"j","uid":"u1","controller":true}}]}},"status":{{"phase":"{phase}"}}}}"#
+        );
+        let mut found = false;
+        decode(&text).index(&mut |key| found |= key == PodIndex::JobWork(Uid::new("u1")));
+        found
+    };
+    let held = r#"["batch.kubernetes.io/job-tracking"]"#;
+    assert!(works("Job", "Running", "[]") && works("Job", "Failed", "[]") && works("Job", "Succeeded", held));
+    assert!(!works("Job", "Succeeded", r#"["example.com/theirs"]"#), "it has been counted");
+    assert!(!works("ReplicaSet", "Running", held));
+    let named = |label: &str, owners: &str| {
+        let text = format!(
+            r#"{{"metadata":{{"name":"p","namespace":"ns","labels":{{"{label}":"u1"}},"ownerReferences":{owners}}}}}"#
+        );
+        let mut found = false;
+        decode(&text).index(&mut |key| found |= key == PodIndex::JobOrphans(Uid::new("u1")));
+        found
+    };
+    assert!(named("batch.kubernetes.io/controller-uid", "[]") && named("controller-uid", "[]"));
+    assert!(!named("app", "[]"));
+    let owned = r#"[{"apiVersion":"batch/v1","kind":"Job","name":"j","uid":"u1","controller":true}]"#;
+    assert!(!named("controller-uid", owned));
+}
+
+#[test]
 fn endless_grace_is_the_longest_that_fits() {
     let grace = |seconds: i64| {
         let text = format!(

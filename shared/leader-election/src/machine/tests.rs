@@ -103,7 +103,8 @@ fn run(machine: &mut Machine, name: &str, rows: Vec<Row<'_>>) {
             Read(lease) => machine.answered(Answer::Read(Box::new(lease)), now),
             Absent => machine.answered(Answer::Absent, now),
             Stored(version) => {
-                let written = Written { name: "kcm".into(), uid: Uid::new("u"), version: Version::from(version), creation: None };
+                let written =
+                    Written { name: "kcm".into(), uid: Uid::new("u"), version: Version::from(version), creation: None };
                 machine.answered(Answer::Stored(written), now);
             }
             Failed => machine.answered(Answer::Failed("no luck".to_owned()), now),

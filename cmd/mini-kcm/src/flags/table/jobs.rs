@@ -8,7 +8,7 @@ use super::{
 
 pub(super) const JOB: Group = Group {
     name: "Job-controller flags",
-    flags: &[waits("concurrent-job-syncs", Int32, "5", "Jobs that are worked on at once.")],
+    flags: &[flag("concurrent-job-syncs", Int32, "5", "Jobs that are worked on at once.")],
 };
 
 pub(super) const CRONJOB: Group = Group {

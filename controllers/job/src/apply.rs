@@ -1,0 +1,277 @@
+//! Carries out a plan: creates or deletes pods, and says what really happened.
+
+use std::{ops::Range, sync::Arc};
+
+use api::{Job, Pod};
+use client::{ApiError, NotSent, Written};
+use pod_control::{Extra, Owner, PodTemplate, SlowStart, Stamp, TemplateError, is_gone};
+use serde_json::value::RawValue;
+
+use crate::{
+    Ctx,
+    delayed::{FAILURES, Failures, IGNORED},
+    plan::{Creation, NewPod, PodChange},
+    snapshot::{FINALIZER, INDEX},
+};
+
+/// What containers of a pod that has an index find it in.
+const INDEX_VARIABLE: &str = "JOB_COMPLETION_INDEX";
+
+/// The job's part of a generated name is cut so that the prefix is no longer: with five random characters it is a label.
+const LONGEST_PREFIX: usize = 58;
+
+/// What became of a plan.
+#[derive(Debug, Default)]
+pub(crate) struct Applied {
+    /// So many pods were created.
+    pub(crate) created: usize,
+    /// These are being deleted, or were gone already: places in the snapshot.
+    pub(crate) deleted: Vec<usize>,
+    /// What went wrong first.
+    pub(crate) failure: Option<ApplyError>,
+}
+
+/// Why a plan was not carried out in full.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ApplyError {
+    #[error("cannot create {failed} of {wanted} pods")]
+    Create {
+        failed: usize,
+        wanted: usize,
+        #[source]
+        source: ApiError,
+    },
+    #[error("cannot delete {failed} of {wanted} pods")]
+    Delete {
+        failed: usize,
+        wanted: usize,
+        #[source]
+        source: ApiError,
+    },
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+    #[error("cannot encode a pod")]
+    Encode(#[source] serde_json::Error),
+}
+
+/// Does to the Job's pods what was planned; `pods` are those of the snapshot.
+pub(crate) async fn apply(ctx: &Ctx, job: &Job, owner: &Owner, pods: &[Arc<Pod>], change: &PodChange) -> Applied {
+    let now = ctx.clock.now();
+    match change {
+        PodChange::Keep => Applied::default(),
+        // Nothing is expected of these: the Job ends, and nothing will be created in their place.
+        PodChange::End(places) => delete(ctx, owner, pods, places, Finalizer::Stays).await,
+        PodChange::Suspend(places) | PodChange::Delete(places) => {
+            let uids = places.iter().filter_map(|at| pods.get(*at)).map(|it| it.meta.uid.clone());
+            ctx.memory.expectations.expect_deletions(&owner.uid, uids, now);
+            delete(ctx, owner, pods, places, Finalizer::Goes).await
+        }
+        PodChange::Create(creation) => create(ctx, job, owner, creation).await,
+    }
+}
+
+/// What becomes of our finalizer when a pod is deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Finalizer {
+    /// The pod is to be counted.
+    Stays,
+    /// It is not: it goes first.
+    Goes,
+}
+
+async fn delete(ctx: &Ctx, owner: &Owner, pods: &[Arc<Pod>], places: &[usize], finalizer: Finalizer) -> Applied {
+    let doomed: Vec<(usize, &Arc<Pod>)> = places.iter().filter_map(|at| Some((*at, pods.get(*at)?))).collect();
+    let outcomes =
+        ctx.calls.each(doomed, |(at, pod)| async move { (at, pod, delete_one(ctx, owner, pod, finalizer).await) });
+    let (mut deleted, mut failed, mut first) = (Vec::new(), 0, None);
+    for (at, pod, outcome) in outcomes.await {
+        match outcome {
+            Ok(()) => {
+                ctx.memory.stops(&pod.meta.uid);
+                deleted.push(at);
+            }
+            Err(err) => {
+                failed += 1;
+                first.get_or_insert(err);
+                // A deletion may be repeated, so one whose outcome nobody knows is not waited for either.
+                ctx.memory.expectations.deletion_observed(&owner.uid, &pod.meta.uid);
+            }
+        }
+    }
+    let failure = first.map(|source| ApplyError::Delete { failed, wanted: places.len(), source });
+    Applied { deleted, failure, ..Applied::default() }
+}
+
+async fn delete_one(ctx: &Ctx, owner: &Owner, pod: &Pod, finalizer: Finalizer) -> Result<(), ApiError> {
+    stopping(ctx)?;
+    let gone = |err: ApiError| if is_gone(&err) { Ok(()) } else { Err(err) };
+    if finalizer == Finalizer::Goes && pod_control::has_finalizer(pod, FINALIZER) {
+        ctx.control.remove_finalizer(&owner.uid, pod, FINALIZER).await.map(drop).or_else(gone)?;
+    }
+    let outcome = ctx.control.delete(owner, pod).await;
+    if outcome.as_ref().is_err_and(is_gone) {
+        // Its event has come or will not.
+        ctx.memory.expectations.deletion_observed(&owner.uid, &pod.meta.uid);
+    }
+    outcome.or_else(gone)
+}
+
+/// Between two calls of a long pass the manager may have been told to stop.
+fn stopping(ctx: &Ctx) -> Result<(), ApiError> {
+    if ctx.stopping.is_cancelled() { Err(ApiError::NotSent(NotSent::Stopping)) } else { Ok(()) }
+}
+
+async fn create(ctx: &Ctx, job: &Job, owner: &Owner, creation: &Creation) -> Applied {
+    let Creation { pods, reason } = creation;
+    let maker = match Maker::new(job, owner) {
+        Ok(maker) => maker,
+        Err(failure) => return Applied { failure: Some(failure), ..Applied::default() },
+    };
+    ctx.memory.expectations.expect_creations(&owner.uid, pods.len(), ctx.clock.now());
+    let mut batches = SlowStart::new(pods.len(), ctx.memory.proven(&owner.uid));
+    let mut tally = Tally::default();
+    while let Some(batch) = batches.batch() {
+        let end = batch.end;
+        create_batch(ctx, owner, &maker, pods.get(batch).unwrap_or_default(), reason, &mut tally).await;
+        if tally.failed > 0 {
+            // What was not tried is not expected.
+            let skipped = i64::try_from(pods.len() - end).unwrap_or(i64::MAX);
+            ctx.memory.expectations.lower(&owner.uid, skipped, 0);
+            break;
+        }
+    }
+    let Tally { created, failed, failure } = tally;
+    ctx.memory.proves(&owner.uid, if failed == 0 { created } else { 0 });
+    let failure = failure.map(|it| match it {
+        CreateError::Api(source) => ApplyError::Create { failed, wanted: pods.len(), source },
+        CreateError::Encode(err) => ApplyError::Encode(err),
+    });
+    Applied { created, failure, ..Applied::default() }
+}
+
+#[derive(Default)]
+struct Tally {
+    created: usize,
+    failed: usize,
+    failure: Option<CreateError>,
+}
+
+enum CreateError {
+    Api(ApiError),
+    Encode(serde_json::Error),
+}
+
+async fn create_batch(ctx: &Ctx, owner: &Owner, maker: &Maker, pods: &[NewPod], reason: &str, tally: &mut Tally) {
+    let outcomes = ctx.calls.each(pods.to_vec(), |pod| async move {
+        let body = maker.body(pod).map_err(CreateError::Encode)?;
+        stopping(ctx).map_err(CreateError::Api)?;
+        ctx.control.create(owner, &body).await.map_err(CreateError::Api)
+    });
+    for outcome in outcomes.await {
+        ctx.meters.created(reason, outcome.is_ok());
+        match outcome {
+            Ok(written) => {
+                tally.created += 1;
+                ctx.holds_slot(owner, written);
+            }
+            Err(err) => {
+                tally.failed += 1;
+                if !may_have_happened(&err) {
+                    ctx.memory.expectations.creation_observed(&owner.uid);
+                }
+                // Nobody can do anything about a namespace that terminates, and trying again is of no use.
+                if !matches!(&err, CreateError::Api(err) if err.is_namespace_terminating()) {
+                    tally.failure.get_or_insert(err);
+                }
+            }
+        }
+    }
+}
+
+/// True where no answer came: the pod may be there, and shows in the cache if it is. Until then it is expected.
+fn may_have_happened(err: &CreateError) -> bool {
+    matches!(err, CreateError::Api(ApiError::Unknown { status: None, .. }))
+}
+
+impl Ctx {
+    /// A pod that was created holds a slot until it is seen to end. It may have been seen already, before the answer came.
+    fn holds_slot(&self, owner: &Owner, written: Written) {
+        let Written { name, uid, version } = written;
+        self.memory.runs(&owner.uid, uid.clone());
+        if !self.pods.store().passed(&version) {
+            return; // Its events are still to come.
+        }
+        let cached = self.pods.store().get(&owner.namespace, &name).ok().flatten();
+        if cached.is_none_or(|it| it.meta.uid != uid || !pod_control::is_active(&it)) {
+            self.memory.stops(&uid);
+        }
+    }
+}
+
+/// Makes the bodies of a Job's pods.
+struct Maker {
+    stamp: Stamp,
+    name: Box<str>,
+    /// Of a Job without indexes all are alike.
+    plain: Option<Box<RawValue>>,
+}
+
+impl Maker {
+    fn new(job: &Job, owner: &Owner) -> Result<Self, ApplyError> {
+        let raw: &RawValue = serde_json::from_str(&job.spec.template).map_err(TemplateError::Decode)?;
+        let mut template = PodTemplate::parse(raw)?;
+        if job.is_indexed() {
+            template.set_env_from_label(INDEX_VARIABLE, INDEX);
+        }
+        let stamp = template.stamp(owner);
+        let generate_name = owner.generate_name();
+        let extra = Extra { generate_name: &generate_name, ..Extra::default() };
+        let plain = if job.is_indexed() { None } else { Some(stamp.pod(extra).map_err(ApplyError::Encode)?) };
+        Ok(Self { stamp, name: owner.name.clone(), plain })
+    }
+
+    fn body(&self, pod: NewPod) -> Result<Box<RawValue>, serde_json::Error> {
+        let NewPod { index, failures } = pod;
+        if let (None, Some(plain)) = (index, &self.plain) {
+            return Ok(plain.clone());
+        }
+        let index = index.unwrap_or_default().to_string();
+        let Failures { counted, ignored } = failures.unwrap_or_default();
+        let (counted, ignored_text) = (counted.to_string(), ignored.to_string());
+        let mut annotations = vec![(INDEX, index.as_str())];
+        if failures.is_some() {
+            annotations.push((FAILURES, &counted));
+        }
+        if ignored > 0 {
+            annotations.push((IGNORED, &ignored_text));
+        }
+        self.stamp.pod(Extra {
+            generate_name: &prefix(&self.name, &index),
+            labels: &[(INDEX, &index)],
+            annotations: &annotations,
+            hostname: Some(&format!("{}-{index}", self.name)),
+        })
+    }
+}
+
+/// `<job>-<index>-`, the job's part cut so that the index stays.
+fn prefix(job: &str, index: &str) -> String {
+    let tail = format!("-{index}-");
+    let room: Range<usize> = 0..job.len().min(LONGEST_PREFIX.saturating_sub(tail.len()));
+    // Names are ASCII.
+    format!("{}{tail}", job.get(room).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn acceptance_job_044_a_long_name_is_cut_and_the_index_stays() {
+        assert_eq!(prefix("job", "7"), "job-7-");
+        let long = "a".repeat(63);
+        assert_eq!(prefix(&long, "12345"), format!("{}-12345-", "a".repeat(51)));
+        assert_eq!(prefix(&long, "0").len(), LONGEST_PREFIX);
+        assert_eq!(prefix(&"a".repeat(55), "0"), format!("{}-0-", "a".repeat(55)));
+    }
+}

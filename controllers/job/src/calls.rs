@@ -1,0 +1,76 @@
+//! Bounds what is asked of the server at once, and shares it among Jobs.
+
+use std::future::Future;
+
+use futures::{StreamExt, stream};
+use tokio::sync::Semaphore;
+
+/// So many calls about pods are under way at once.
+const AT_ONCE: usize = 96;
+
+/// And so many of one Job, so that one of ten thousand pods leaves room to others. Who waits for a place is served in the
+/// order of coming, so a Job of one pod has at most so many before it for each of the others.
+const OF_ONE_JOB: usize = 64;
+
+/// The places.
+pub(crate) struct Calls(Semaphore);
+
+impl Default for Calls {
+    fn default() -> Self {
+        Self(Semaphore::new(AT_ONCE))
+    }
+}
+
+impl Calls {
+    /// Makes a call for each item, many at once. Answers come in the order of the items.
+    pub(crate) async fn each<T, R, F>(&self, items: Vec<T>, call: impl Fn(T) -> F) -> Vec<R>
+    where
+        F: Future<Output = R>,
+    {
+        let mut calls = Vec::with_capacity(items.len());
+        for item in items {
+            let call = call(item);
+            calls.push(async move {
+                // Never closed: without a place there would only be no bound.
+                let _place = self.0.acquire().await;
+                call.await
+            });
+        }
+        stream::iter(calls).buffered(OF_ONE_JOB).collect().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::atomic::{AtomicUsize, Ordering},
+        time::Duration,
+    };
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_large_job_leaves_room_to_a_small_one() {
+        let calls = Calls::default();
+        let (now, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let call = |item: usize| {
+            let (now, most) = (&now, &most);
+            async move {
+                most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                now.fetch_sub(1, Ordering::SeqCst);
+                item
+            }
+        };
+        let clock = clock::Clock::system();
+        let began = clock.now();
+        let (large, (small, took)) = tokio::join!(calls.each((0..10_000).collect(), call), async {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            let small = calls.each(vec![7], call).await;
+            (small, clock.now() - began)
+        });
+        assert_eq!((large, small), ((0..10_000).collect(), vec![7]));
+        assert!(took < Duration::from_secs(2), "it had a place at once: {took:?}");
+        assert_eq!(most.load(Ordering::SeqCst), OF_ONE_JOB + 1);
+    }
+}

@@ -1,0 +1,164 @@
+//! Whether and how a Job ends. Pure.
+
+use api::{Atom, Job, JobStatus, PodPhase, RestartPolicy};
+
+use crate::{
+    failure_policy::{Verdict, verdict},
+    snapshot::Snapshot,
+    success_policy,
+    tally::{Outcomes, Tally, number},
+};
+
+/// The condition that announces a success.
+pub(crate) const SUCCESS: &str = "SuccessCriteriaMet";
+
+/// The condition that announces a failure.
+pub(crate) const FAILURE: &str = "FailureTarget";
+
+/// How a Job ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Ending {
+    /// Well or badly.
+    pub(crate) result: Close,
+    /// Why, in one word.
+    pub(crate) reason: Atom,
+    /// Why, for people.
+    pub(crate) message: Box<str>,
+    /// The status says so already.
+    pub(crate) announced: bool,
+}
+
+/// How it ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Close {
+    /// Well.
+    Succeeds,
+    /// Badly.
+    Fails,
+}
+
+impl Ending {
+    fn failure(reason: &str, message: &str) -> Self {
+        Self { result: Close::Fails, reason: reason.into(), message: message.into(), announced: false }
+    }
+
+    /// Enough pods have succeeded.
+    pub(crate) fn completed() -> Self {
+        Self {
+            result: Close::Succeeds,
+            reason: "CompletionsReached".into(),
+            message: "Reached expected number of succeeded pods".into(),
+            announced: false,
+        }
+    }
+
+    /// Whether it ends well.
+    pub(crate) fn succeeds(&self) -> bool {
+        self.result == Close::Succeeds
+    }
+
+    /// The condition that announces it, and the one that makes it final.
+    pub(crate) fn conditions(&self) -> (&'static str, &'static str) {
+        match self.result {
+            Close::Succeeds => (SUCCESS, "Complete"),
+            Close::Fails => (FAILURE, "Failed"),
+        }
+    }
+}
+
+/// How the Job ends, if it does before enough pods have succeeded. The first reason is the one that counts: what was
+/// announced once stays, a failure outweighs a success of the same moment.
+pub(crate) fn ending(snapshot: &Snapshot<'_>, tally: &Tally) -> Option<Ending> {
+    announced(&snapshot.job.status)
+        .or_else(|| by_failure_policy(snapshot))
+        .or_else(|| by_limit(snapshot, tally))
+        .or_else(|| by_deadline(snapshot))
+        .or_else(|| by_indexes(snapshot, tally))
+        .or_else(|| by_success_policy(snapshot, tally))
+}
+
+fn announced(status: &JobStatus) -> Option<Ending> {
+    [(SUCCESS, Close::Succeeds), (FAILURE, Close::Fails)].into_iter().find_map(|(type_, result)| {
+        let said = status.condition(type_).filter(|_| status.holds(type_))?;
+        Some(Ending { result, reason: said.reason.clone(), message: said.message.clone(), announced: true })
+    })
+}
+
+fn by_failure_policy(snapshot: &Snapshot<'_>) -> Option<Ending> {
+    snapshot.job.spec.pod_failure_policy.as_ref()?;
+    snapshot.workers.iter().filter(|it| snapshot.is_failed(it)).find_map(|it| {
+        let Verdict::FailJob(cause) = verdict(snapshot.job, it.pod) else { return None };
+        Some(Ending::failure("PodFailurePolicy", &cause.message(it.pod)))
+    })
+}
+
+fn by_limit(snapshot: &Snapshot<'_>, tally: &Tally) -> Option<Ending> {
+    let is_over = tally.failed > number(snapshot.job.spec.backoff_limit) || restarted_too_often(snapshot);
+    is_over.then(|| Ending::failure("BackoffLimitExceeded", "Job has reached the specified backoff limit"))
+}
+
+/// Where containers are started again by the kubelet no pod fails, so restarts count instead.
+fn restarted_too_often(snapshot: &Snapshot<'_>) -> bool {
+    if snapshot.job.spec.restart_policy != RestartPolicy::OnFailure {
+        return false;
+    }
+    let runs = |phase: &PodPhase| matches!(phase, PodPhase::Running | PodPhase::Pending);
+    let pods = snapshot.workers.iter().map(|it| it.pod).filter(|it| runs(&it.phase));
+    let restarts: u64 = pods.flat_map(|it| &it.containers).map(|it| u64::from(number(it.restarts))).sum();
+    restarts > 0 && restarts >= u64::from(number(snapshot.job.spec.backoff_limit))
+}
+
+fn by_deadline(snapshot: &Snapshot<'_>) -> Option<Ending> {
+    let remaining = deadline(snapshot)?;
+    remaining.is_zero().then(|| Ending::failure("DeadlineExceeded", "Job was active longer than specified deadline"))
+}
+
+/// How long the Job may still be active. `None` without a deadline, and while it does not run.
+pub(crate) fn deadline(snapshot: &Snapshot<'_>) -> Option<std::time::Duration> {
+    let spec = &snapshot.job.spec;
+    if spec.suspend {
+        return None;
+    }
+    let allowed = std::time::Duration::from_secs(u64::try_from(spec.active_deadline?).unwrap_or_default());
+    Some(snapshot.known.now.remains(started(snapshot), allowed))
+}
+
+/// Since when the Job is active: since now where it starts or is resumed in this pass.
+fn started(snapshot: &Snapshot<'_>) -> i64 {
+    let status = &snapshot.job.status;
+    status.start.filter(|_| !status.holds("Suspended")).unwrap_or(snapshot.known.now.seconds())
+}
+
+fn by_indexes(snapshot: &Snapshot<'_>, tally: &Tally) -> Option<Ending> {
+    let failed = tally.failed_indexes()?.len();
+    if snapshot.job.spec.max_failed_indexes.is_some_and(|most| failed > number(most)) {
+        let message = "Job has exceeded the specified maximal number of failed indexes";
+        return Some(Ending::failure("MaxFailedIndexesExceeded", message));
+    }
+    (failed > 0 && failed + tally.succeeded >= snapshot.completions())
+        .then(|| Ending::failure("FailedIndexes", "Job has failed indexes"))
+}
+
+fn by_success_policy(snapshot: &Snapshot<'_>, tally: &Tally) -> Option<Ending> {
+    let rules = snapshot.job.spec.success_policy.as_deref()?;
+    let Outcomes { succeeded, .. } = tally.indexes.as_ref()?;
+    let rule = success_policy::fulfilled(rules, succeeded, snapshot.completions())?;
+    Some(Ending {
+        result: Close::Succeeds,
+        reason: "SuccessPolicy".into(),
+        message: format!("Matched rules at index {rule}").into(),
+        announced: false,
+    })
+}
+
+/// Whether enough pods have succeeded and none is active any more.
+pub(crate) fn is_complete(job: &Job, succeeded: u32, active: usize) -> bool {
+    let enough = match job.spec.completions {
+        Some(completions) => succeeded >= number(completions),
+        None => succeeded > 0,
+    };
+    enough && active == 0
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,183 @@
+use api::Pod;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{
+    snapshot::Known,
+    testing::{KNOWN, at, holds, job, pod, pods, see},
+};
+
+/// The reason of the end that these pods bring to this Job; empty for none.
+fn reason(spec: Value, status: Value, pods: &[Pod]) -> String {
+    said(spec, status, pods, KNOWN).map_or_else(String::new, |it| it.reason.to_string())
+}
+
+fn said(spec: Value, status: Value, pods: &[Pod], known: Known) -> Option<Ending> {
+    let job = job(spec, status);
+    let snapshot = see(&job, pods, known);
+    ending(&snapshot, &Tally::of(&snapshot))
+}
+
+#[test]
+fn acceptance_job_029_one_failure_more_than_the_limit_ends_the_job() {
+    let failed = |many: usize| -> Vec<Pod> { (0..many).map(|it| pod(&it.to_string()).failed(-5).build()).collect() };
+    let limit = |it| json!({ "backoffLimit": it });
+    assert_eq!(reason(limit(6), json!({}), &failed(7)), "BackoffLimitExceeded");
+    assert_eq!(reason(limit(6), json!({}), &failed(6)), "");
+    assert_eq!(reason(limit(6), json!({ "failed": 6 }), &failed(1)), "BackoffLimitExceeded");
+    let uncounted = json!({ "failed": 5, "uncountedTerminatedPods": { "failed": ["x", "y"] } });
+    assert_eq!(reason(limit(6), uncounted, &[]), "BackoffLimitExceeded");
+    let known_already = json!({ "failed": 5, "uncountedTerminatedPods": { "failed": ["uid-0"] } });
+    assert_eq!(reason(limit(6), known_already, &failed(1)), "", "a pod is counted once");
+    let ending = said(limit(0), json!({}), &failed(1), KNOWN).unwrap();
+    assert_eq!(&*ending.message, "Job has reached the specified backoff limit");
+}
+
+#[test]
+fn acceptance_job_034_what_was_counted_before_a_restart_still_ends_the_job() {
+    let known = Known { backoff: None, ..KNOWN };
+    let done = pods([pod("a").failed(-5).free()]);
+    let status = json!({ "failed": 1, "succeeded": 9 });
+    let spec = json!({ "backoffLimit": 0, "completions": 10 });
+    assert_eq!(&*said(spec, status, &done, known).unwrap().reason, "BackoffLimitExceeded");
+}
+
+#[test]
+fn acceptance_job_030_restarts_count_where_the_kubelet_starts_containers_again() {
+    let spec = |policy: &str, limit: i32| json!({ "backoffLimit": limit, "template": { "spec": { "restartPolicy": policy } } });
+    let restarted = |list: &str, restarts: i32| pod("p").running().restarts(list, restarts);
+    for (name, spec, pod, want) in [
+        ("running", spec("OnFailure", 1), restarted("containerStatuses", 1), "BackoffLimitExceeded"),
+        ("pending", spec("OnFailure", 1), restarted("containerStatuses", 1).phase("Pending"), "BackoffLimitExceeded"),
+        ("init containers", spec("OnFailure", 1), restarted("initContainerStatuses", 1), "BackoffLimitExceeded"),
+        ("not often enough", spec("OnFailure", 2), restarted("containerStatuses", 1), ""),
+        ("none at limit 0", spec("OnFailure", 0), restarted("containerStatuses", 0), ""),
+        ("one at limit 0", spec("OnFailure", 0), restarted("containerStatuses", 1), "BackoffLimitExceeded"),
+        ("never restarted by policy", spec("Never", 1), restarted("containerStatuses", 1), ""),
+        ("ended", spec("OnFailure", 1), restarted("containerStatuses", 1).phase("Succeeded"), ""),
+    ] {
+        assert_eq!(reason(spec, json!({}), &pods([pod])), want, "{name}");
+    }
+}
+
+#[test]
+fn acceptance_job_031_a_deadline_counts_from_the_start_and_the_limit_outweighs_it() {
+    let spec = |deadline: i64| json!({ "activeDeadlineSeconds": deadline, "backoffLimit": 0 });
+    assert_eq!(reason(spec(60), json!({}), &[]), "DeadlineExceeded");
+    assert_eq!(reason(spec(61), json!({}), &[]), "");
+    assert_eq!(reason(spec(60), json!({ "failed": 1 }), &[]), "BackoffLimitExceeded");
+    assert_eq!(reason(spec(1), json!({ "startTime": null }), &[]), "", "it starts now");
+    assert_eq!(
+        &*said(spec(1), json!({}), &[], KNOWN).unwrap().message,
+        "Job was active longer than specified deadline"
+    );
+}
+
+#[test]
+fn acceptance_job_061_time_spent_suspended_is_no_time_of_activity() {
+    let spec = |suspend: bool| json!({ "activeDeadlineSeconds": 10, "suspend": suspend });
+    assert_eq!(reason(spec(true), json!({}), &[]), "");
+    let suspended = json!({ "conditions": [holds("Suspended", "JobSuspended", "Job suspended")] });
+    assert_eq!(reason(spec(false), suspended, &[]), "", "it is resumed in this pass");
+    assert_eq!(reason(spec(false), json!({ "startTime": at(-10) }), &[]), "DeadlineExceeded");
+}
+
+#[test]
+fn acceptance_job_036_what_was_announced_stays_with_its_message() {
+    let announced = json!({ "conditions": [holds("FailureTarget", "PodFailurePolicy", "the container")] });
+    let ending = said(json!({ "backoffLimit": 0 }), announced, &pods([pod("p").failed(-1)]), KNOWN).unwrap();
+    assert_eq!((&*ending.reason, &*ending.message), ("PodFailurePolicy", "the container"));
+    assert!(ending.announced && !ending.succeeds());
+    let not_true = json!({ "type": "FailureTarget", "status": "False", "reason": "R" });
+    assert_eq!(reason(json!({}), json!({ "conditions": [not_true] }), &[]), "");
+}
+
+#[test]
+fn acceptance_job_052_what_was_announced_first_is_what_happens() {
+    let success = json!({ "failed": 9, "conditions": [holds("SuccessCriteriaMet", "SuccessPolicy", "m")] });
+    let ending = said(json!({ "backoffLimit": 0 }), success, &[], KNOWN).unwrap();
+    assert!(ending.succeeds() && ending.announced && &*ending.reason == "SuccessPolicy");
+
+    let indexed = json!({ "completionMode": "Indexed", "successPolicy": { "rules": [{ "succeededCount": 1 }] } });
+    let failure =
+        json!({ "completedIndexes": "1", "conditions": [holds("FailureTarget", "BackoffLimitExceeded", "m")] });
+    assert!(!said(indexed.clone(), failure, &[], KNOWN).unwrap().succeeds());
+    assert!(said(indexed, json!({ "completedIndexes": "1" }), &[], KNOWN).unwrap().succeeds());
+}
+
+#[test]
+fn acceptance_job_051_a_fulfilled_policy_is_told_with_its_rule() {
+    let spec = json!({ "completionMode": "Indexed", "completions": 4,
+        "successPolicy": { "rules": [{ "succeededIndexes": "3" }, { "succeededIndexes": "1" }] } });
+    let ending = said(spec.clone(), json!({}), &pods([pod("p").index(1).succeeded(-1)]), KNOWN).unwrap();
+    assert_eq!((&*ending.reason, &*ending.message), ("SuccessPolicy", "Matched rules at index 1"));
+    assert!(ending.succeeds() && !ending.announced);
+    assert_eq!(reason(spec, json!({}), &pods([pod("p").index(2).succeeded(-1)])), "");
+}
+
+fn per_index(change: Value) -> Value {
+    let mut spec = json!({ "completionMode": "Indexed", "completions": 4, "backoffLimitPerIndex": 1 });
+    spec.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+    spec
+}
+
+#[test]
+fn acceptance_job_045_indexes_that_failed_fail_the_job_when_all_others_have_ended() {
+    let second = |index| pod("p").index(index).failures(1).failed(-1);
+    assert_eq!(reason(per_index(json!({})), json!({ "completedIndexes": "1-3" }), &pods([second(0)])), "FailedIndexes");
+    assert_eq!(reason(per_index(json!({})), json!({ "completedIndexes": "1,2" }), &pods([second(0)])), "");
+    let first = pod("p").index(0).failures(0).failed(-1);
+    assert_eq!(reason(per_index(json!({})), json!({ "completedIndexes": "1-3" }), &pods([first])), "", "one is borne");
+    assert_eq!(reason(per_index(json!({})), json!({ "failedIndexes": "0-3" }), &[]), "FailedIndexes");
+    let ending = said(per_index(json!({})), json!({ "failedIndexes": "0-3" }), &[], KNOWN).unwrap();
+    assert_eq!(&*ending.message, "Job has failed indexes");
+}
+
+#[test]
+fn acceptance_job_046_too_many_failed_indexes_fail_the_job_at_once() {
+    let spec = || per_index(json!({ "maxFailedIndexes": 1 }));
+    let ending = said(spec(), json!({ "failedIndexes": "0,2" }), &[], KNOWN).unwrap();
+    assert_eq!(&*ending.reason, "MaxFailedIndexesExceeded");
+    assert_eq!(&*ending.message, "Job has exceeded the specified maximal number of failed indexes");
+    assert_eq!(reason(spec(), json!({ "failedIndexes": "0" }), &[]), "");
+    let one_more = pods([pod("p").index(2).failures(1).failed(-1)]);
+    assert_eq!(reason(spec(), json!({ "failedIndexes": "0" }), &one_more), "MaxFailedIndexesExceeded");
+}
+
+#[test]
+fn acceptance_job_048_a_rule_that_fails_an_index_does_so_whatever_is_left_of_its_budget() {
+    let rules = json!([{ "action": "FailIndex", "onExitCodes": { "operator": "In", "values": [1] } }]);
+    let spec = per_index(json!({ "backoffLimitPerIndex": 9, "podFailurePolicy": { "rules": rules } }));
+    let failed = pods([pod("p").index(0).failures(0).failed(-1)]);
+    assert_eq!(reason(spec, json!({ "completedIndexes": "1-3" }), &failed), "FailedIndexes");
+}
+
+#[test]
+fn acceptance_job_053_of_a_success_and_a_failure_in_one_pass_the_failure_wins() {
+    let spec = per_index(json!({ "backoffLimitPerIndex": 0, "maxFailedIndexes": 0,
+        "successPolicy": { "rules": [{ "succeededIndexes": "1" }] } }));
+    let both = pods([pod("a").index(0).failures(0).failed(-1), pod("b").index(1).succeeded(-1)]);
+    assert_eq!(reason(spec, json!({}), &both), "MaxFailedIndexesExceeded");
+}
+
+#[test]
+fn acceptance_job_038_with_a_failure_policy_a_pod_is_judged_when_it_has_ended() {
+    let rules = json!([{ "action": "FailJob", "onExitCodes": { "operator": "In", "values": [1] } }]);
+    let spec = || json!({ "podFailurePolicy": { "rules": rules }, "backoffLimit": 0 });
+    let terminating = pod("p").running().exit("main", 1, -1).deleting();
+    assert_eq!(reason(spec(), json!({}), &pods([terminating])), "");
+    let ended = pod("p").running().phase("Failed").exit("main", 1, -1).deleting();
+    assert_eq!(reason(spec(), json!({}), &pods([ended])), "PodFailurePolicy");
+}
+
+#[test]
+fn acceptance_job_035_the_pod_that_a_rule_names_fails_the_job() {
+    let rules = json!([{ "action": "FailJob", "onExitCodes": { "operator": "In", "values": [42] } }]);
+    let failed = pod("p").phase("Failed").exit("main", 42, -1);
+    let ending = said(json!({ "podFailurePolicy": { "rules": rules } }), json!({}), &pods([failed]), KNOWN).unwrap();
+    assert_eq!(&*ending.reason, "PodFailurePolicy");
+    assert_eq!(
+        &*ending.message,
+        "Container main for pod ns/p failed with exit code 42 matching FailJob rule at index 0"
+    );
+}

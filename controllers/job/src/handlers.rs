@@ -1,0 +1,269 @@
+//! A change of a Job or a pod → what memory has now observed, and the keys to wake. Constant work per event.
+
+use std::time::Duration;
+
+use api::{Atom, Entry, Job, JobIndex, MetaRef, ObjectKey, OwnerRef, Pod, Uid};
+use informer::{Cause, Change};
+use pod_control::is_terminal;
+use workqueue::Lane;
+
+use crate::{
+    Ctx,
+    memory::{BATCH, Haste},
+    orphans::OrphanKey,
+    snapshot::FINALIZER,
+};
+
+/// Labels by which the server ties a pod to its Job; the second one is older.
+const JOB_LABELS: [&str; 2] = ["batch.kubernetes.io/controller-uid", "controller-uid"];
+
+/// A Job came, changed or went.
+pub(crate) fn job(ctx: &Ctx, change: &Change<'_, Job>, lane: Lane) {
+    let (old, new) = (change.old, change.new);
+    let replaced = |old: &&Entry<Job>| new.is_none_or(|new| new.meta().uid != old.meta().uid);
+    if let Some(gone) = old.filter(replaced) {
+        job_gone(ctx, &gone.meta());
+    }
+    let Some(entry) = new else { return };
+    let meta = entry.meta();
+    let before = old.filter(|it| !replaced(it));
+    if before.is_none() {
+        ctx.memory.begin(meta.uid);
+        if let Some(job) = entry.readable() {
+            tell_external(ctx, job);
+        }
+    }
+    let job = entry.readable();
+    if job.is_some_and(|it| it.is_finished()) {
+        // Nothing is left to decide, so nothing is queued; what was remembered goes, and late pods are let go.
+        ctx.memory.ends(meta.uid);
+        ctx.gate.forget(meta.uid);
+        ctx.orphans.add_to(OrphanKey::of_job(&meta), lane);
+        return;
+    }
+    match delay(before, entry, change.cause) {
+        Duration::ZERO => ctx.queue.add_to(meta.key(), lane),
+        delay => ctx.queue.add_after(meta.key(), delay),
+    }
+}
+
+/// How long a change of a Job can wait: what is written into its status, mostly by us, needs no hurry.
+fn delay(old: Option<&Entry<Job>>, new: &Entry<Job>, cause: Cause) -> Duration {
+    let (Some(old), Some(now)) = (old.and_then(Entry::readable), new.readable()) else { return Duration::ZERO };
+    let same_spec = old.generation == now.generation && old.meta.deletion == now.meta.deletion;
+    if same_spec && cause != Cause::Resync { BATCH } else { Duration::ZERO }
+}
+
+fn job_gone(ctx: &Ctx, job: &MetaRef<'_>) {
+    ctx.memory.forget(job.uid);
+    ctx.gate.forget(job.uid);
+    ctx.orphans.add(OrphanKey::of_job(job));
+}
+
+fn tell_external(ctx: &Ctx, job: &Job) {
+    if let Some(controller) = job.spec.managed_by.as_deref().filter(|_| !job.is_managed_by_us()) {
+        ctx.meters.is_external(controller);
+    }
+}
+
+/// A pod came, changed or went.
+pub(crate) fn pod(ctx: &Ctx, change: &Change<'_, Pod>, lane: Lane) {
+    if change.cause == Cause::Resync {
+        return;
+    }
+    let (old, new) = (change.old, change.new);
+    ctx.meters.pod_changed(old.and_then(readable), new.and_then(readable));
+    let replaced = |old: &&Entry<Pod>| new.is_none_or(|new| new.meta().uid != old.meta().uid);
+    if let Some(gone) = old.filter(replaced) {
+        pod_gone(ctx, gone);
+    }
+    let Some(new) = new else { return };
+    let place = Place { ctx, new, meta: new.meta(), lane, initial: change.cause == Cause::Initial };
+    if place.meta.deletion.is_some() || readable(place.new).is_some_and(is_terminal) {
+        frees_slot(ctx, &place.meta, controlling_job(&place.meta));
+    }
+    match old.filter(|it| !replaced(it)) {
+        _ if place.meta.deletion.is_some() => place.deleting(old.filter(|it| !replaced(it))),
+        Some(old) => place.changed(old),
+        None => place.added(),
+    }
+}
+
+/// The pod is no more: whatever was expected of it has happened.
+fn pod_gone(ctx: &Ctx, gone: &Entry<Pod>) {
+    let meta = gone.meta();
+    let owner = controlling_job(&meta);
+    frees_slot(ctx, &meta, owner);
+    let Some(owner) = owner else { return };
+    ctx.memory.expectations.deletion_observed(&owner.uid, meta.uid);
+    ctx.memory.left(&owner.uid, meta.uid);
+    if let Owner::Working(key) = resolve(ctx, meta.namespace, owner) {
+        // A pod that had been counted leaves nothing to do.
+        let counted = readable(gone).is_some_and(|it| is_terminal(it) && !is_held(&meta));
+        wake(ctx, key, &owner.uid, if counted { Haste::News } else { Haste::Progress });
+    }
+}
+
+/// The pod counts no more for the brake. The Job that created it may have lost it since, and wait for this.
+fn frees_slot(ctx: &Ctx, pod: &MetaRef<'_>, owner: Option<&OwnerRef>) {
+    let Some(job) = ctx.memory.stops(pod.uid).filter(|job| owner.is_none_or(|it| it.uid != *job)) else { return };
+    for job in ctx.jobs.store().by_index(&JobIndex::Uid(job)).unwrap_or_default() {
+        wake(ctx, job.meta.as_ref().key(), &job.meta.uid, Haste::News);
+    }
+}
+
+/// A pod that is there.
+struct Place<'a> {
+    ctx: &'a Ctx,
+    new: &'a Entry<Pod>,
+    meta: MetaRef<'a>,
+    lane: Lane,
+    /// It belongs to the first set, with which every Job is queued: nobody is woken for it.
+    initial: bool,
+}
+
+impl Place<'_> {
+    fn added(&self) {
+        let Some(owner) = controlling_job(&self.meta) else { return self.orphan(true) };
+        self.ctx.memory.expectations.creation_observed(&owner.uid);
+        match resolve(self.ctx, self.meta.namespace, owner) {
+            Owner::Working(key) if !self.initial => wake(self.ctx, key, &owner.uid, self.haste(None)),
+            Owner::Finished if is_held(&self.meta) => self.let_go(owner),
+            _ => {}
+        }
+        self.observe(owner);
+    }
+
+    /// It is being deleted and may still run.
+    fn deleting(&self, old: Option<&Entry<Pod>>) {
+        let Some(owner) = controlling_job(&self.meta) else { return self.orphan(old.is_none()) };
+        self.ctx.memory.expectations.deletion_observed(&owner.uid, self.meta.uid);
+        if old.is_none() {
+            // It came already with the wish to go.
+            self.ctx.memory.expectations.creation_observed(&owner.uid);
+        }
+        match resolve(self.ctx, self.meta.namespace, owner) {
+            Owner::Working(key) if !self.initial => wake(self.ctx, key, &owner.uid, self.haste(old)),
+            Owner::Working(_) => {}
+            Owner::Finished | Owner::Missing if is_held(&self.meta) => self.let_go(owner),
+            Owner::Finished | Owner::Missing => {}
+        }
+        self.observe(owner);
+    }
+
+    fn changed(&self, old: &Entry<Pod>) {
+        let (was, is) = (old.meta(), &self.meta);
+        let (before, now) = (controlling_job(&was), controlling_job(is));
+        let same_owner = before.map(|it| &it.uid) == now.map(|it| &it.uid);
+        if let Some(before) = before.filter(|_| !same_owner) {
+            // It is lost, and not ended: its slot is not free. What was asked of its finalizer is settled where it is gone.
+            if !is_held(is) {
+                self.ctx.memory.left(&before.uid, is.uid);
+            }
+            if let Owner::Working(key) = resolve(self.ctx, was.namespace, before) {
+                wake(self.ctx, key, &before.uid, Haste::Progress);
+            }
+        }
+        let Some(now) = now else {
+            let labels = |entry: &Entry<Pod>| readable(entry).map(|it| it.labels.clone());
+            return self.orphan(was.controller().is_some() || labels(old) != labels(self.new));
+        };
+        match resolve(self.ctx, is.namespace, now) {
+            Owner::Working(key) => {
+                wake(self.ctx, key, &now.uid, if same_owner { self.haste(Some(old)) } else { Haste::Progress });
+            }
+            Owner::Finished if is_held(is) => self.let_go(now),
+            Owner::Finished | Owner::Missing => {}
+        }
+        self.observe(now);
+    }
+
+    /// What its Job waits for. Only the pod as it is now counts: what lies between two looks is not told.
+    fn observe(&self, owner: &OwnerRef) {
+        if !is_held(&self.meta) {
+            self.ctx.memory.left(&owner.uid, self.meta.uid);
+        }
+    }
+
+    /// How soon its Job wants to know. Where it ended or is to end, somebody may take its place; a pod that has only come
+    /// further, or was counted by us, is to be told some time.
+    fn haste(&self, old: Option<&Entry<Pod>>) -> Haste {
+        let leaves = |entry: &Entry<Pod>| {
+            let ended = readable(entry).is_none_or(is_terminal);
+            (entry.meta().deletion.is_some(), ended)
+        };
+        let was = old.map_or((false, false), leaves);
+        if was == leaves(self.new) { Haste::News } else { Haste::Progress }
+    }
+
+    /// It has no controller. Our finalizer is to go, and whoever selects it may adopt it.
+    fn orphan(&self, changed: bool) {
+        if self.meta.controller().is_some() {
+            return;
+        }
+        if is_held(&self.meta) {
+            self.ctx.orphans.add_to(OrphanKey::Pod(self.meta.key()), self.lane);
+        }
+        let Some(pod) = readable(self.new).filter(|_| changed && !self.initial) else { return };
+        for job in suitors(self.ctx, pod) {
+            wake(self.ctx, job.meta.as_ref().key(), &job.meta.uid, Haste::Progress);
+        }
+    }
+
+    fn let_go(&self, owner: &OwnerRef) {
+        let (namespace, name, uid) = (self.meta.namespace.clone(), owner.name.clone(), owner.uid.clone());
+        self.ctx.orphans.add_to(OrphanKey::Job { namespace, name, uid }, self.lane);
+    }
+}
+
+/// What the cache says of the Job that a pod names.
+enum Owner {
+    /// It is there and has not ended; whoever manages it. Also where the cache cannot tell: its sync will say so.
+    Working(ObjectKey),
+    /// It has ended.
+    Finished,
+    /// It is not there, or another one has its name.
+    Missing,
+}
+
+fn resolve(ctx: &Ctx, namespace: &Atom, owner: &OwnerRef) -> Owner {
+    let key = || ObjectKey { namespace: namespace.clone(), name: (*owner.name).into() };
+    match ctx.jobs.store().get(namespace, &owner.name) {
+        Ok(Some(job)) if job.meta.uid != owner.uid => Owner::Missing,
+        Ok(Some(job)) if job.is_finished() => Owner::Finished,
+        Ok(Some(_)) | Err(_) => Owner::Working(key()),
+        Ok(None) => Owner::Missing,
+    }
+}
+
+/// The Jobs that select an orphan.
+fn suitors(ctx: &Ctx, pod: &Pod) -> Vec<std::sync::Arc<Job>> {
+    let store = ctx.jobs.store();
+    let named = JOB_LABELS.iter().find_map(|label| pod.labels.get(label)).map(|it| JobIndex::Uid(Uid::new(it)));
+    let indexes = named.into_iter().chain([JobIndex::Manual(pod.meta.namespace.clone())]);
+    let jobs = indexes.filter_map(|it| store.by_index(&it).ok()).flatten();
+    let selects = |job: &std::sync::Arc<Job>| {
+        job.meta.namespace == pod.meta.namespace
+            && !job.is_finished()
+            && job.spec.selector.as_ref().is_some_and(|it| !it.is_empty() && it.matches(&pod.labels))
+    };
+    jobs.filter(selects).collect()
+}
+
+fn wake(ctx: &Ctx, key: ObjectKey, job: &Uid, haste: Haste) {
+    let delay = ctx.memory.changes(job, haste, ctx.clock.now());
+    ctx.queue.add_after(key, delay);
+}
+
+/// The controller of a pod, if it is a Job. As the index has it, by its kind alone.
+fn controlling_job<'a>(pod: &MetaRef<'a>) -> Option<&'a OwnerRef> {
+    pod.controller().filter(|it| &*it.kind == "Job")
+}
+
+fn is_held(pod: &MetaRef<'_>) -> bool {
+    pod.finalizers.iter().any(|it| &**it == FINALIZER)
+}
+
+fn readable(entry: &Entry<Pod>) -> Option<&Pod> {
+    entry.readable().map(|it| &**it)
+}

@@ -1,0 +1,291 @@
+//! What is remembered of each Job, by uid: a successor of the same name inherits nothing. Handlers observe in constant
+//! time; the delete handler ends an entry, and so does a sync that finds its Job gone after it remembered something.
+
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
+
+use api::{Uid, Version};
+use clock::Instant;
+use expectations::Expectations;
+use parking_lot::Mutex;
+
+use crate::{backoff::Backoff, brake::Brake};
+
+/// What happens within so long of a sync is looked at together, in the next one.
+pub(crate) const BATCH: Duration = Duration::from_secs(1);
+
+/// The Jobs.
+#[derive(Default)]
+pub(crate) struct Memory {
+    /// What we created and deleted and have not yet seen.
+    pub(crate) expectations: Expectations,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    jobs: HashMap<Uid, Entry>,
+    /// Pods that we created and nobody has seen end.
+    brake: Brake,
+}
+
+#[derive(Default)]
+struct Entry {
+    /// Pods whose finalizer we asked to go, and which the cache may still show with it: they have been dealt with.
+    leaving: HashSet<Uid>,
+    /// What failed since the last success, once a status that counts it is stored.
+    backoff: Option<Backoff>,
+    /// The status that ends the Job is stored; the cache may not show it yet.
+    ended: bool,
+    /// As many creations succeeded at once the last time.
+    proven: usize,
+    /// When the last sync began.
+    synced: Option<Instant>,
+    /// Grows with everything that happens to the Job's pods.
+    changes: u64,
+    /// The last sync left nothing to do.
+    rest: Option<Rest>,
+    /// Creations are held back; told once.
+    braked: bool,
+}
+
+/// Nothing is to do for a Job of this version, until its pods change or the time has come.
+#[derive(Debug, Clone)]
+struct Rest {
+    version: Version,
+    changes: u64,
+    until: Option<Instant>,
+}
+
+/// What a sync begins with.
+#[derive(Debug)]
+pub(crate) struct Sight {
+    /// For [`Memory::rests`].
+    pub(crate) changes: u64,
+    /// As last stored.
+    pub(crate) backoff: Option<Backoff>,
+    /// The Job has ended, whatever the cache says.
+    pub(crate) ended: bool,
+    /// Pods that have been dealt with: their finalizers are on their way out.
+    pub(crate) leaving: HashSet<Uid>,
+    /// How many more pods the brake lets the Job create.
+    pub(crate) room: usize,
+}
+
+/// How soon an event is worth a sync.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Haste {
+    /// There is something to do: at once, where the Job was quiet.
+    Progress,
+    /// It is to be told some time.
+    News,
+}
+
+impl Memory {
+    /// A Job came into sight.
+    pub(crate) fn begin(&self, job: &Uid) {
+        self.inner.lock().jobs.entry(job.clone()).or_default();
+    }
+
+    /// A Job is gone.
+    pub(crate) fn forget(&self, job: &Uid) {
+        let mut inner = self.inner.lock();
+        inner.jobs.remove(job);
+        inner.brake.forget(job);
+        drop(inner);
+        self.expectations.delete(job);
+    }
+
+    /// A Job has ended and its end was seen: nothing of it will be created, counted or held back any more.
+    pub(crate) fn ends(&self, job: &Uid) {
+        let mut inner = self.inner.lock();
+        if let Some(entry) = inner.jobs.get_mut(job) {
+            *entry = Entry::default();
+        }
+        inner.brake.forget(job);
+        drop(inner);
+        self.expectations.delete(job);
+    }
+
+    /// True as long as the Job has not been seen gone.
+    pub(crate) fn holds(&self, job: &Uid) -> bool {
+        self.inner.lock().jobs.contains_key(job)
+    }
+
+    /// True without any Job.
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.inner.lock().jobs.is_empty()
+    }
+
+    /// How long a Job of this version has nothing to do; `None` when there may be something. Zero is for ever.
+    pub(crate) fn rest(&self, job: &Uid, version: &Version, now: Instant) -> Option<Duration> {
+        let inner = self.inner.lock();
+        let entry = inner.jobs.get(job)?;
+        let rest = entry.rest.as_ref().filter(|it| it.version == *version && it.changes == entry.changes)?;
+        match rest.until {
+            None => Some(Duration::ZERO),
+            Some(until) => (until > now).then(|| until - now),
+        }
+    }
+
+    /// A sync begins. Asked before pods are listed: what is seen to have left in between would be counted twice.
+    pub(crate) fn sees(&self, job: &Uid, parallelism: i32, now: Instant) -> Sight {
+        let mut inner = self.inner.lock();
+        let room = inner.brake.room(job, parallelism);
+        let entry = inner.jobs.entry(job.clone()).or_default();
+        entry.synced = Some(now);
+        entry.rest = None;
+        let Entry { leaving, backoff, ended, changes, .. } = entry;
+        Sight { changes: *changes, backoff: *backoff, ended: *ended, leaving: leaving.clone(), room }
+    }
+
+    /// A sync found nothing to do, and nothing that happened since it began escaped it.
+    pub(crate) fn rests(&self, job: &Uid, version: Version, changes: u64, until: Option<Instant>) {
+        self.with(job, |it| it.rest = Some(Rest { version, changes, until }));
+    }
+
+    /// Something happened to a pod of the Job. Says when a sync is due: what happens in quick succession shares one.
+    pub(crate) fn changes(&self, job: &Uid, haste: Haste, now: Instant) -> Duration {
+        let mut inner = self.inner.lock();
+        let Some(entry) = inner.jobs.get_mut(job) else { return BATCH };
+        entry.changes += 1;
+        match (haste, entry.synced) {
+            (Haste::News, _) => BATCH,
+            (Haste::Progress, None) => Duration::ZERO,
+            (Haste::Progress, Some(synced)) => (synced + BATCH).saturating_duration_since(now),
+        }
+    }
+
+    /// The finalizers of these pods are asked to go.
+    pub(crate) fn asks_to_leave<'a>(&self, job: &Uid, pods: impl IntoIterator<Item = &'a Uid>) {
+        self.with(job, |it| it.leaving.extend(pods.into_iter().cloned()));
+    }
+
+    /// The finalizer of a pod is gone, or the pod is; or the request failed.
+    pub(crate) fn left(&self, job: &Uid, pod: &Uid) {
+        self.with(job, |it| drop(it.leaving.remove(pod)));
+    }
+
+    /// What failed, once a status that counts it is stored.
+    pub(crate) fn records(&self, job: &Uid, backoff: Backoff) {
+        self.with(job, |it| it.backoff = Some(backoff));
+    }
+
+    /// The status that ends the Job is stored.
+    pub(crate) fn ended(&self, job: &Uid) {
+        self.with(job, |it| it.ended = true);
+    }
+
+    /// As many creations as succeeded at once the last time.
+    pub(crate) fn proven(&self, job: &Uid) -> usize {
+        self.inner.lock().jobs.get(job).map_or(0, |it| it.proven)
+    }
+
+    /// So many creations succeeded; none where one failed.
+    pub(crate) fn proves(&self, job: &Uid, creations: usize) {
+        self.with(job, |it| it.proven = creations);
+    }
+
+    /// A pod was created for the Job, and holds a slot until it is seen to end.
+    pub(crate) fn runs(&self, job: &Uid, pod: Uid) {
+        let mut inner = self.inner.lock();
+        if inner.jobs.contains_key(job) {
+            inner.brake.created(job, pod);
+        }
+    }
+
+    /// A pod ended, or is being deleted, or is gone: its slot is free. Tells the Job that it was created for, whose it may
+    /// be no more.
+    pub(crate) fn stops(&self, pod: &Uid) -> Option<Uid> {
+        self.inner.lock().brake.ended(pod)
+    }
+
+    /// Whether creations are held back. True when that is news.
+    pub(crate) fn brakes(&self, job: &Uid, braked: bool) -> bool {
+        let mut news = false;
+        self.with(job, |it| news = std::mem::replace(&mut it.braked, braked) != braked && braked);
+        news
+    }
+
+    fn with(&self, job: &Uid, change: impl FnOnce(&mut Entry)) {
+        if let Some(entry) = self.inner.lock().jobs.get_mut(job) {
+            change(entry);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clock::Clock;
+
+    use super::*;
+
+    fn memory() -> (Memory, Uid, Instant) {
+        let (memory, job) = (Memory::default(), Uid::new("job"));
+        memory.begin(&job);
+        (memory, job, Clock::system().now())
+    }
+
+    #[test]
+    fn acceptance_job_011_nothing_is_left_of_a_job_that_is_gone() {
+        let (memory, job, now) = memory();
+        memory.sees(&job, 1, now);
+        memory.records(&job, Backoff { failures: 3, last: 7 });
+        memory.ended(&job);
+        memory.runs(&job, Uid::new("pod"));
+        memory.asks_to_leave(&job, [&Uid::new("pod")]);
+        memory.expectations.expect_creations(&job, 5, now);
+        memory.forget(&job);
+        assert!(memory.is_empty() && memory.expectations.satisfied(&job, now));
+        memory.asks_to_leave(&job, [&Uid::new("pod")]);
+        memory.runs(&job, Uid::new("pod"));
+        memory.changes(&job, Haste::Progress, now);
+        assert!(memory.is_empty(), "what comes late begins nothing anew");
+    }
+
+    #[test]
+    fn the_first_event_of_a_quiet_time_is_worth_a_sync_at_once_and_later_ones_share_one() {
+        let (memory, job, now) = memory();
+        let ms = Duration::from_millis;
+        assert_eq!(memory.changes(&job, Haste::Progress, now), Duration::ZERO, "never looked at");
+        memory.sees(&job, 1, now);
+        assert_eq!(memory.changes(&job, Haste::Progress, now + ms(300)), ms(700));
+        assert_eq!(memory.changes(&job, Haste::Progress, now + ms(1000)), Duration::ZERO);
+        assert_eq!(memory.changes(&job, Haste::Progress, now + ms(9000)), Duration::ZERO);
+        assert_eq!(memory.changes(&job, Haste::News, now + ms(9000)), ms(1000), "what only is to be told can wait");
+    }
+
+    #[test]
+    fn a_job_rests_until_it_changes_or_its_pods_do_or_its_time_has_come() {
+        let (memory, job, now) = memory();
+        let (one, two) = (Version::new("1"), Version::new("2"));
+        let sec = Duration::from_secs(1);
+        assert_eq!(memory.rest(&job, &one, now), None);
+        let changes = memory.sees(&job, 1, now).changes;
+        memory.rests(&job, one.clone(), changes, None);
+        assert_eq!(memory.rest(&job, &one, now + 99 * sec), Some(Duration::ZERO));
+        assert_eq!(memory.rest(&job, &two, now), None, "the Job changed");
+        memory.changes(&job, Haste::News, now);
+        assert_eq!(memory.rest(&job, &one, now), None, "a pod changed");
+        let changes = memory.sees(&job, 1, now).changes;
+        memory.changes(&job, Haste::News, now);
+        memory.rests(&job, one.clone(), changes, None);
+        assert_eq!(memory.rest(&job, &one, now), None, "a pod changed while it was looked at");
+        let changes = memory.sees(&job, 1, now).changes;
+        memory.rests(&job, one.clone(), changes, Some(now + 5 * sec));
+        assert_eq!(memory.rest(&job, &one, now + 2 * sec), Some(3 * sec));
+        assert_eq!(memory.rest(&job, &one, now + 5 * sec), None, "its time has come");
+    }
+
+    #[test]
+    fn a_brake_is_news_when_it_begins_to_hold() {
+        let (memory, job, _) = memory();
+        assert!(memory.brakes(&job, true));
+        assert!(!memory.brakes(&job, true));
+        assert!(!memory.brakes(&job, false));
+        assert!(memory.brakes(&job, true));
+    }
+}

@@ -1,0 +1,177 @@
+//! What is counted, with upstream's names, labels, buckets and words.
+
+use std::time::Duration;
+
+use api::{Job, Pod};
+use metrics::{HistogramVec, IntCounterVec, Metrics};
+use pod_control::{has_finalizer, is_terminal};
+
+use crate::snapshot::FINALIZER;
+
+/// The families of this controller.
+pub(crate) struct Meters {
+    duration: HistogramVec,
+    syncs: IntCounterVec,
+    jobs: IntCounterVec,
+    pods: IntCounterVec,
+    failures: IntCounterVec,
+    held: IntCounterVec,
+    indexes: IntCounterVec,
+    creations: IntCounterVec,
+    external: IntCounterVec,
+    braked: IntCounterVec,
+}
+
+/// What a sync mainly did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// It looked, and perhaps gave up.
+    Reconciling,
+    /// It counted.
+    Tracking,
+    /// It created pods.
+    Created,
+    /// It deleted pods.
+    Deleted,
+}
+
+impl Action {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Reconciling => "reconciling",
+            Self::Tracking => "tracking",
+            Self::Created => "pods_created",
+            Self::Deleted => "pods_deleted",
+        }
+    }
+}
+
+impl Meters {
+    pub(crate) fn new(metrics: &Metrics) -> Self {
+        let counters =
+            |name: &str, help: &str, labels: &[&str]| metrics.counters(&format!("job_controller_{name}"), help, labels);
+        let mut buckets = vec![0.004];
+        buckets.extend((1..15).scan(0.004, |bound, _| {
+            *bound *= 2.0;
+            Some(*bound)
+        }));
+        let sync = ["completion_mode", "result", "action"];
+        let duration = "[STABLE] The time it took to sync a job";
+        Self {
+            duration: metrics.histograms("job_controller_job_sync_duration_seconds", duration, &sync, &buckets),
+            syncs: counters("job_syncs_total", "[STABLE] The number of job syncs", &sync),
+            jobs: counters(
+                "jobs_finished_total",
+                "[STABLE] The number of finished jobs",
+                &["completion_mode", "result", "reason"],
+            ),
+            pods: counters(
+                "job_pods_finished_total",
+                "[STABLE] The number of finished Pods that are fully tracked",
+                &["completion_mode", "result"],
+            ),
+            failures: counters("pod_failures_handled_by_failure_policy_total", FAILURES, &["action"]),
+            held: counters("terminated_pods_tracking_finalizer_total", HELD, &["event"]),
+            indexes: counters("job_finished_indexes_total", INDEXES, &["status", "backoffLimit"]),
+            creations: counters("job_pods_creation_total", CREATIONS, &["reason", "status"]),
+            external: counters(
+                "jobs_by_external_controller_total",
+                "The number of Jobs managed by an external controller",
+                &["controller_name"],
+            ),
+            braked: metrics.counters("mini_kcm_job_creations_braked_total", BRAKED, &["namespace"]),
+        }
+    }
+
+    /// A sync of this Job ended.
+    pub(crate) fn synced(&self, job: &Job, action: Action, succeeded: bool, took: Duration) {
+        let result = if succeeded { "success" } else { "error" };
+        let labels = [mode(job), result, action.as_str()];
+        self.syncs.with_label_values(&labels).inc();
+        self.duration.with_label_values(&labels).observe(took.as_secs_f64());
+    }
+
+    /// The status that ends this Job is stored.
+    pub(crate) fn finished(&self, job: &Job, succeeded: bool, reason: &str) {
+        let result = if succeeded { "succeeded" } else { "failed" };
+        self.jobs.with_label_values(&[mode(job), result, reason]).inc();
+    }
+
+    /// A status is stored that counts so many more pods for good.
+    pub(crate) fn counted(&self, job: &Job, succeeded: u64, failed: u64) {
+        for (result, count) in [("succeeded", succeeded), ("failed", failed)] {
+            if count > 0 {
+                self.pods.with_label_values(&[mode(job), result]).inc_by(count);
+            }
+        }
+    }
+
+    /// A status is stored that counts so many more indexes for good.
+    pub(crate) fn indexes(&self, job: &Job, succeeded: u64, failed: u64) {
+        let limit = if job.spec.backoff_limit_per_index.is_some() { "perIndex" } else { "global" };
+        for (status, count) in [("succeeded", succeeded), ("failed", failed)] {
+            if count > 0 {
+                self.indexes.with_label_values(&[status, limit]).inc_by(count);
+            }
+        }
+    }
+
+    /// A failure policy did this with a pod that is recorded by now.
+    pub(crate) fn handled(&self, action: &str) {
+        self.failures.with_label_values(&[action]).inc();
+    }
+
+    /// A pod was to be created for this reason.
+    pub(crate) fn created(&self, reason: &str, succeeded: bool) {
+        let status = if succeeded { "succeeded" } else { "failed" };
+        self.creations.with_label_values(&[reason, status]).inc();
+    }
+
+    /// A Job came into sight that another controller manages.
+    pub(crate) fn is_external(&self, controller: &str) {
+        self.external.with_label_values(&[controller]).inc();
+    }
+
+    /// A Job creates no more pods, as those that it created are not seen to end.
+    pub(crate) fn brakes(&self, job: &Job) {
+        self.braked.with_label_values(&[&*job.meta.namespace]).inc();
+    }
+
+    /// A pod changed; counts how many that have ended are held by our finalizer, whoever owns them.
+    pub(crate) fn pod_changed(&self, old: Option<&Pod>, new: Option<&Pod>) {
+        let waits = |pod: Option<&Pod>| pod.is_some_and(|it| is_terminal(it) && has_finalizer(it, FINALIZER));
+        match (waits(old), waits(new)) {
+            (false, true) => self.held.with_label_values(&["add"]).inc(),
+            (true, false) => self.held.with_label_values(&["delete"]).inc(),
+            _ => {}
+        }
+    }
+}
+
+fn mode(job: &Job) -> &'static str {
+    if job.is_indexed() { "Indexed" } else { "NonIndexed" }
+}
+
+const FAILURES: &str = "[BETA] The number of failed Pods handled by failure policy with
+\t\t\trespect to the failure policy action applied based on the matched
+\t\t\trule. Possible values of the action label correspond to the
+\t\t\tpossible values for the failure policy rule action, which are:
+\t\t\t\"FailJob\", \"Ignore\" and \"Count\".";
+
+const HELD: &str = "[BETA] The number of terminated pods (phase=Failed|Succeeded)
+that have the finalizer batch.kubernetes.io/job-tracking
+The event label can be \"add\" or \"delete\".";
+
+const INDEXES: &str = "The number of finished indexes. Possible values for the
+\t\t\tstatus label are: \"succeeded\", \"failed\". Possible values for the
+\t\t\tbackoffLimit label are: \"perIndex\" and \"global\"";
+
+const CREATIONS: &str = "The number of Pods created by the Job controller labelled with a reason for the Pod creation.
+This metric also distinguishes between Pods created using different PodReplacementPolicy settings.
+Possible values of the \"reason\" label are:
+\"new\", \"recreate_terminating_or_failed\", \"recreate_failed\".
+Possible values of the \"status\" label are:
+\"succeeded\", \"failed\".";
+
+const BRAKED: &str = "How often a Job began to be held back from creating pods, as twice its parallelism were created and not \
+     seen to end.";

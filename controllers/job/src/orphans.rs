@@ -1,0 +1,116 @@
+//! Pods that our finalizer holds for nobody: their Job has ended or is gone, or they have no controller. The second queue.
+
+use std::{fmt, sync::Arc};
+
+use api::{Atom, Job, MetaRef, ObjectKey, OwnerRef, Pod, PodIndex, Typed, Uid};
+use client::ApiError;
+use informer::StoreError;
+use pod_control::{has_finalizer, is_gone};
+use runner::Outcome;
+
+use crate::{Ctx, snapshot::FINALIZER};
+
+/// What to look at.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum OrphanKey {
+    /// A pod without a controller.
+    Pod(ObjectKey),
+    /// All pods of a Job that has ended or is gone.
+    Job {
+        /// Where it is or was.
+        namespace: Atom,
+        /// Its name.
+        name: Atom,
+        /// Its identity: a successor of the name has pods of its own.
+        uid: Uid,
+    },
+}
+
+impl OrphanKey {
+    pub(crate) fn of_job(job: &MetaRef<'_>) -> Self {
+        Self::Job { namespace: job.namespace.clone(), name: job.name.into(), uid: job.uid.clone() }
+    }
+}
+
+impl fmt::Display for OrphanKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pod(key) => write!(f, "{key}"),
+            Self::Job { namespace, name, uid } => write!(f, "{namespace}/{name} ({uid})"),
+        }
+    }
+}
+
+/// Why pods are still held. The key is tried again.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OrphanError {
+    #[error("cannot read the cache")]
+    Cache(#[from] StoreError),
+    #[error("cannot look at the Job of pods that its cache does not know")]
+    Job(#[source] ApiError),
+    #[error("cannot take the finalizer off {count} pods, the first being {pod}")]
+    Pods {
+        count: usize,
+        pod: Box<str>,
+        #[source]
+        source: ApiError,
+    },
+}
+
+/// Lets the pods of a key go, if they are to.
+pub(crate) async fn release(ctx: &Ctx, key: &OrphanKey) -> Result<Outcome, OrphanError> {
+    let pods = match key {
+        OrphanKey::Pod(key) => match ctx.pods.store().get(&key.namespace, &key.name)? {
+            // With a controller it has come to belong to somebody.
+            Some(pod) if pod.meta.as_ref().controller().is_none() => vec![pod],
+            _ => return Ok(Outcome::Done),
+        },
+        OrphanKey::Job { uid, .. } => ctx.pods.store().by_index(&PodIndex::JobWork(uid.clone()))?,
+    };
+    let held: Vec<Arc<Pod>> = pods.into_iter().filter(|it| has_finalizer(it, FINALIZER) && may_be_ours(it)).collect();
+    if held.is_empty() {
+        return Ok(Outcome::Done);
+    }
+    if let OrphanKey::Job { namespace, name, uid } = key
+        && !is_over(ctx, namespace, name, uid).await?
+    {
+        return Ok(Outcome::Done);
+    }
+    let none = Uid::default();
+    let release = |pod: Arc<Pod>| {
+        let none = &none;
+        async move {
+            let outcome = ctx.control.remove_finalizer(none, &pod, FINALIZER).await;
+            (pod, outcome.map(drop))
+        }
+    };
+    let outcomes = ctx.calls.each(held, release).await;
+    let mut failed = outcomes.into_iter().filter_map(|(pod, outcome)| Some((pod, outcome.err()?)));
+    let mut failed = failed.by_ref().filter(|(_, err)| !is_gone(err));
+    match failed.next() {
+        None => Ok(Outcome::Done),
+        Some((pod, source)) => Err(OrphanError::Pods { count: 1 + failed.count(), pod: pod.meta.name.clone(), source }),
+    }
+}
+
+/// Whatever else a controller of this kind is, it puts the same finalizer there for reasons of its own.
+fn may_be_ours(pod: &Pod) -> bool {
+    let is_job = |owner: &OwnerRef| &*owner.kind == "Job" && *owner.api_version == *Job::resource().api_version();
+    pod.meta.as_ref().controller().is_none_or(is_job)
+}
+
+/// True when nobody will count the pods of this Job any more: it has ended, or is gone. A Job that the cache does not know
+/// may be newer than the cache, so the server is asked.
+async fn is_over(ctx: &Ctx, namespace: &str, name: &str, uid: &Uid) -> Result<bool, OrphanError> {
+    let is_over = |job: &Job| job.is_managed_by_us() && job.is_finished();
+    if let Some(job) = ctx.jobs.store().get(namespace, name)?
+        && job.meta.uid == *uid
+    {
+        return Ok(is_over(&job));
+    }
+    match ctx.control.api().get::<Job>(&Job::resource(), namespace, name).await {
+        Ok(job) if job.meta.uid == *uid => Ok(is_over(&job)),
+        Ok(_) | Err(ApiError::NotFound(_)) => Ok(true),
+        Err(err) => Err(OrphanError::Job(err)),
+    }
+}

@@ -1,0 +1,355 @@
+use api::Pod;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{
+    backoff::Backoff,
+    snapshot::Known,
+    testing::{KNOWN, NOW, PodBuilder, deleted, holds, job, pod, pods, see},
+};
+
+fn decide(spec: Value, status: Value, pods: &[Pod], known: Known) -> Plan {
+    let job = job(spec, status);
+    plan(&see(&job, pods, known))
+}
+
+/// What a plan does, in one line: names of pods for deletions, indexes or a number for creations.
+fn what(plan: &Plan, pods: &[Pod]) -> String {
+    let names = |word: &str, places: &[usize]| {
+        let names: Vec<&str> = places.iter().map(|at| &*pods[*at].meta.name).collect();
+        format!("{word} {}", names.join(" "))
+    };
+    match &plan.pods {
+        PodChange::Keep => "keep".to_owned(),
+        PodChange::End(places) => names("end", places),
+        PodChange::Suspend(places) => names("suspend", places),
+        PodChange::Delete(places) => names("delete", places),
+        PodChange::Create(Creation { pods, .. }) => match pods[0].index {
+            None => format!("create {}", pods.len()),
+            Some(_) => {
+                let indexes: Vec<String> = pods.iter().filter_map(|it| it.index).map(|it| it.to_string()).collect();
+                format!("create {}", indexes.join(" "))
+            }
+        },
+    }
+}
+
+fn done(spec: Value, status: Value, pods: &[Pod]) -> String {
+    what(&decide(spec, status, pods, KNOWN), pods)
+}
+
+fn running(many: usize) -> Vec<Pod> {
+    (0..many).map(|it| pod(&format!("r{it}")).ready().build()).collect()
+}
+
+#[test]
+fn acceptance_job_001_no_more_are_active_than_at_once_and_than_are_missing() {
+    for (name, succeeded, active, want) in [
+        ("at first", 0, 0, "create 2"),
+        ("one is there", 0, 1, "create 1"),
+        ("all are there", 0, 2, "keep"),
+        ("some are done", 2, 0, "create 2"),
+        ("one is missing", 3, 0, "create 1"),
+        ("the last works", 3, 1, "keep"),
+        ("all done", 4, 0, "keep"),
+    ] {
+        assert_eq!(done(json!({}), json!({ "succeeded": succeeded }), &running(active)), want, "{name}");
+    }
+}
+
+#[test]
+fn acceptance_job_002_without_a_number_of_completions_nobody_follows_the_first_success() {
+    let spec = || json!({ "completions": null, "parallelism": 5 });
+    assert_eq!(done(spec(), json!({}), &running(3)), "create 2");
+    assert_eq!(done(spec(), json!({ "succeeded": 1 }), &running(3)), "keep");
+    assert_eq!(done(spec(), json!({}), &pods([pod("a").succeeded(-1), pod("b").ready()])), "keep");
+}
+
+#[test]
+fn acceptance_job_004_parallelism_is_followed_up_and_down() {
+    let spec = |parallelism: i32| json!({ "parallelism": parallelism });
+    let two = || pods([pod("old").ready().created(-50), pod("new").ready().created(-40)]);
+    assert_eq!(done(spec(2), json!({}), &two()[..1]), "create 1");
+    assert_eq!(done(spec(1), json!({}), &two()), "delete new");
+    assert_eq!(done(spec(0), json!({}), &two()), "delete new old");
+}
+
+#[test]
+fn acceptance_job_005_one_pass_creates_or_deletes_five_hundred_pods_at_most() {
+    let many = json!({ "parallelism": 1000, "completions": 5000 });
+    assert_eq!(done(many, json!({}), &[]), "create 500");
+    let indexed = json!({ "parallelism": 1000, "completions": 5000, "completionMode": "Indexed" });
+    let plan = decide(indexed, json!({}), &[], KNOWN);
+    let PodChange::Create(creation) = plan.pods else { panic!("{plan:?}") };
+    assert_eq!((creation.pods.len(), creation.pods[499].index), (500, Some(499)));
+    let plan = decide(json!({ "parallelism": 0 }), json!({}), &running(600), KNOWN);
+    assert!(matches!(plan.pods, PodChange::Delete(pods) if pods.len() == 500));
+}
+
+#[test]
+fn acceptance_job_007_with_something_unseen_no_pod_comes_or_goes() {
+    let unseen = Known { may_act: false, ..KNOWN };
+    for (spec, pods) in
+        [(json!({}), running(0)), (json!({ "parallelism": 0 }), running(2)), (json!({ "suspend": true }), running(2))]
+    {
+        let plan = decide(spec, json!({}), &pods, unseen);
+        assert_eq!((what(&plan, &pods).as_str(), plan.waiting, plan.managed), ("keep", Some(Waiting::Unseen), false));
+    }
+}
+
+#[test]
+fn acceptance_job_057_nothing_is_suspended_while_something_is_unseen() {
+    let plan = decide(json!({ "suspend": true }), json!({}), &running(2), Known { may_act: false, ..KNOWN });
+    assert!(plan.pods == PodChange::Keep && !plan.managed);
+}
+
+#[test]
+fn acceptance_job_028_all_that_is_active_goes_when_the_job_fails() {
+    let mut all = running(99);
+    all.push(pod("bad").failed(-1).build());
+    let plan = decide(json!({ "backoffLimit": 0, "parallelism": 100, "completions": 100 }), json!({}), &all, KNOWN);
+    assert!(matches!(&plan.pods, PodChange::End(pods) if pods.len() == 99 && !pods.contains(&99)));
+    assert!(plan.ending.is_some() && !plan.managed);
+}
+
+#[test]
+fn acceptance_job_032_a_failure_holds_back_the_next_pod() {
+    let failed = pods([pod("a").failed(-3)]);
+    let plan = decide(json!({}), json!({}), &failed, KNOWN);
+    assert_eq!((what(&plan, &failed), plan.again), ("keep".to_owned(), Some(Duration::from_secs(7))));
+    assert_eq!(plan.waiting, Some(Waiting::Backoff(Duration::from_secs(7))));
+    assert_eq!(done(json!({}), json!({}), &pods([pod("a").failed(-10)])), "create 2");
+
+    let second = Known { backoff: Some(Backoff { failures: 1, last: NOW - 100 }), ..KNOWN };
+    assert_eq!(decide(json!({}), json!({}), &failed, second).again, Some(Duration::from_secs(17)));
+    let nearly = Known { now: crate::snapshot::Moment((NOW + 7) * 1_000 - 1), ..KNOWN };
+    assert_eq!(decide(json!({}), json!({}), &failed, nearly).again, Some(Duration::from_secs(1)), "never less");
+}
+
+#[test]
+fn acceptance_job_032_the_wait_survives_a_restart() {
+    let restarted = Known { backoff: None, ..KNOWN };
+    let again = |pods: &[Pod], status| decide(json!({}), status, pods, restarted).again;
+    let two = pods([pod("a").failed(-30).free(), pod("b").failed(-5).free()]);
+    assert_eq!(again(&two, json!({ "failed": 2 })), Some(Duration::from_secs(15)));
+    // One that the status names and one that nobody counted yet are two failures as well, and none counts twice.
+    let named = pods([pod("a").failed(-30), pod("b").failed(-5)]);
+    let status = json!({ "uncountedTerminatedPods": { "failed": ["uid-a"] } });
+    assert_eq!(again(&named, status), Some(Duration::from_secs(15)));
+    let success = pods([pod("a").failed(-30).free(), pod("b").succeeded(-20).free(), pod("c").failed(-5).free()]);
+    assert_eq!(again(&success, json!({ "failed": 2, "succeeded": 1 })), Some(Duration::from_secs(5)));
+}
+
+#[test]
+fn acceptance_job_037_an_ignored_failure_holds_back_its_replacement_too() {
+    let rules = json!([{ "action": "Ignore", "onPodConditions": [{ "type": "DisruptionTarget", "status": "True" }] }]);
+    let evicted = pods([pod("a").failed(-4).condition("DisruptionTarget", "True", -4)]);
+    let plan = decide(json!({ "podFailurePolicy": { "rules": rules }, "backoffLimit": 0 }), json!({}), &evicted, KNOWN);
+    assert_eq!((plan.tally.failed, plan.again, plan.ending), (0, Some(Duration::from_secs(6)), None));
+}
+
+fn indexed(change: Value) -> Value {
+    let mut spec = json!({ "completionMode": "Indexed", "completions": 4, "parallelism": 4 });
+    spec.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+    spec
+}
+
+#[test]
+fn acceptance_job_041_the_lowest_free_indexes_come_first() {
+    for (name, change, status, pods, want) in [
+        ("at first", json!({}), json!({}), vec![], "create 0 1 2 3"),
+        ("two at once", json!({ "parallelism": 2 }), json!({}), vec![], "create 0 1"),
+        ("some work", json!({}), json!({}), vec![pod("a").index(1)], "create 0 2 3"),
+        ("some are done", json!({}), json!({ "completedIndexes": "0,2" }), vec![], "create 1 3"),
+        ("one has just ended well", json!({}), json!({}), vec![pod("a").index(0).succeeded(-1)], "create 1 2 3"),
+        ("one has failed", json!({}), json!({}), vec![pod("a").index(0).failed(-11)], "create 0 1 2 3"),
+        ("one is going", json!({}), json!({}), vec![pod("a").index(0).deleting().free()], "create 0 1 2 3"),
+    ] {
+        let pods: Vec<Pod> = pods.into_iter().map(PodBuilder::build).collect();
+        assert_eq!(done(indexed(change), status, &pods), want, "{name}");
+    }
+}
+
+#[test]
+fn acceptance_job_042_pods_of_no_use_go_before_any_comes() {
+    for (name, change, pods, want) in [
+        ("the worse of two", json!({}), vec![pod("a").index(0), pod("b").index(0).ready()], "delete a"),
+        (
+            "the newer of two",
+            json!({}),
+            vec![pod("a").index(0).created(-20), pod("b").index(0).created(-30)],
+            "delete a",
+        ),
+        ("no index", json!({}), vec![pod("a").ready(), pod("b").index(0)], "delete a"),
+        ("no number", json!({}), vec![pod("a").annotation(crate::snapshot::INDEX, "x")], "delete a"),
+        ("out of range", json!({}), vec![pod("a").index(4), pod("b").index(3)], "delete a"),
+        ("all that is needed is there", json!({}), (0..4).map(|it| pod("p").index(it)).collect(), "keep"),
+        (
+            "more than at once, of no use first",
+            json!({ "parallelism": 1 }),
+            vec![pod("a").index(0).ready(), pod("b").index(1), pod("c").index(0)],
+            "delete c b",
+        ),
+    ] {
+        let pods: Vec<Pod> = pods.into_iter().map(PodBuilder::build).collect();
+        assert_eq!(done(indexed(change), json!({}), &pods), want, "{name}");
+    }
+}
+
+#[test]
+fn acceptance_job_045_an_index_is_tried_again_within_its_budget_and_not_beyond() {
+    let spec = || indexed(json!({ "backoffLimitPerIndex": 1 }));
+    let once = pods([pod("a").index(0).failures(0).failed(-30)]);
+    let plan = decide(spec(), json!({}), &once, KNOWN);
+    let PodChange::Create(Creation { pods: new, reason }) = &plan.pods else { panic!("{plan:?}") };
+    let told: Vec<_> = new.iter().map(|it| (it.index.unwrap(), it.failures.unwrap().counted)).collect();
+    assert_eq!((told, *reason), (vec![(0, 1), (1, 0), (2, 0), (3, 0)], "recreate_terminating_or_failed"));
+
+    let twice = pods([pod("a").index(0).failures(1).failed(-30)]);
+    assert_eq!(done(spec(), json!({}), &twice), "create 1 2 3");
+    assert_eq!(done(spec(), json!({ "failedIndexes": "0,2" }), &[]), "create 1 3");
+}
+
+#[test]
+fn acceptance_job_049_indexes_wait_each_for_itself() {
+    let spec = || indexed(json!({ "backoffLimitPerIndex": 5, "completions": 3, "parallelism": 3 }));
+    let failed = |name: &str, index, failures, at| pod(name).index(index).failures(failures).failed(at);
+    let some = pods([failed("a", 0, 0, -12), failed("b", 1, 1, -12), failed("c", 2, 2, -12)]);
+    let plan = decide(spec(), json!({}), &some, KNOWN);
+    assert_eq!((what(&plan, &some).as_str(), plan.again), ("create 0", Some(Duration::from_secs(8))));
+    let all = pods([failed("a", 0, 0, -2), failed("b", 1, 1, -2), failed("c", 2, 2, -2)]);
+    let plan = decide(spec(), json!({}), &all, KNOWN);
+    assert_eq!((what(&plan, &all).as_str(), plan.again), ("keep", Some(Duration::from_secs(8))));
+}
+
+#[test]
+fn acceptance_job_047_the_replacement_of_a_deleted_pod_knows_of_its_failure() {
+    let spec = indexed(json!({ "backoffLimitPerIndex": 5, "completions": 1 }));
+    let deleted = pods([pod("a").index(0).failures(2).failed(-60).deleting()]);
+    let plan = decide(spec, json!({}), &deleted, KNOWN);
+    let PodChange::Create(creation) = &plan.pods else { panic!("{plan:?}") };
+    assert_eq!(creation.pods, [NewPod { index: Some(0), failures: Some(Failures { counted: 3, ignored: 0 }) }]);
+}
+
+#[test]
+fn an_ignored_failure_of_an_index_is_remembered_as_such() {
+    let rules = json!([{ "action": "Ignore", "onPodConditions": [{ "type": "DisruptionTarget", "status": "True" }] }]);
+    let spec = indexed(json!({ "backoffLimitPerIndex": 0, "completions": 1, "podFailurePolicy": { "rules": rules } }));
+    let evicted = pod("a").index(0).failures(0).failed(-60).condition("DisruptionTarget", "True", -60);
+    let plan = decide(spec, json!({}), &pods([evicted]), KNOWN);
+    let PodChange::Create(creation) = &plan.pods else { panic!("{plan:?}") };
+    assert_eq!(creation.pods[0].failures, Some(Failures { counted: 0, ignored: 1 }));
+}
+
+#[test]
+fn acceptance_job_050_a_smaller_job_drops_what_is_out_of_range_and_a_larger_one_does_it_again() {
+    let sized = |size: u32| indexed(json!({ "completions": size, "parallelism": size }));
+    let stored = || json!({ "completedIndexes": "0-2", "succeeded": 3 });
+    let small = decide(sized(1), stored(), &[], KNOWN);
+    assert_eq!((small.tally.succeeded, what(&small, &[]).as_str()), (1, "keep"));
+    assert_eq!(done(sized(3), json!({ "completedIndexes": "0", "succeeded": 1 }), &[]), "create 1 2");
+    assert_eq!(done(sized(1), stored(), &pods([pod("a").index(2)])), "delete a");
+}
+
+#[test]
+fn acceptance_job_054_with_policy_failed_a_pod_is_replaced_when_it_has_ended() {
+    let spec = || json!({ "podReplacementPolicy": "Failed", "parallelism": 1 });
+    let going = pods([pod("a").running().deleting()]);
+    let plan = decide(spec(), json!({}), &going, KNOWN);
+    assert_eq!((what(&plan, &going).as_str(), plan.tally.failed), ("keep", 0));
+    assert_eq!(plan.waiting, Some(Waiting::Terminating));
+    let ended = pods([pod("a").failed(-11).deleting()]);
+    let plan = decide(spec(), json!({}), &ended, KNOWN);
+    let PodChange::Create(creation) = &plan.pods else { panic!("{plan:?}") };
+    assert_eq!((creation.pods.len(), creation.reason, plan.tally.failed), (1, "recreate_failed", 1));
+}
+
+#[test]
+fn acceptance_job_055_more_may_be_terminating_than_are_wanted() {
+    let going = pods([pod("a").running().deleting(), pod("b").running().deleting(), pod("c").running().deleting()]);
+    assert_eq!(done(json!({ "podReplacementPolicy": "Failed", "parallelism": 1 }), json!({}), &going), "keep");
+}
+
+#[test]
+fn an_index_whose_pod_is_going_is_taken_where_only_failed_pods_are_replaced() {
+    let spec = indexed(json!({ "podReplacementPolicy": "Failed", "parallelism": 3 }));
+    assert_eq!(done(spec, json!({}), &pods([pod("a").index(0).running().deleting()])), "create 1 2");
+}
+
+#[test]
+fn acceptance_job_021_a_pod_that_a_user_deletes_has_failed_and_is_replaced() {
+    let going = pods([pod("a").running().deleting(), pod("b").ready()]);
+    let known = Known { now: crate::snapshot::Moment((NOW + 10) * 1_000), ..KNOWN };
+    let plan = decide(json!({}), json!({}), &going, known);
+    assert_eq!((what(&plan, &going).as_str(), plan.tally.failed), ("create 1", 1));
+}
+
+#[test]
+fn acceptance_job_056_all_that_is_active_goes_when_the_job_is_suspended() {
+    let some = pods([pod("a").ready(), pod("b"), pod("c").failed(-1), pod("d").deleting()]);
+    assert_eq!(done(json!({ "suspend": true }), json!({}), &some), "suspend a b");
+    let many =
+        decide(json!({ "suspend": true, "parallelism": 600, "completions": 600 }), json!({}), &running(600), KNOWN);
+    assert!(matches!(many.pods, PodChange::Suspend(pods) if pods.len() == 600), "without a bound");
+}
+
+#[test]
+fn acceptance_job_059_a_job_that_begins_suspended_gets_no_pods() {
+    assert_eq!(done(json!({ "suspend": true }), json!({ "startTime": null }), &[]), "keep");
+}
+
+#[test]
+fn acceptance_job_062_a_job_that_is_deleted_gets_and_loses_no_pods() {
+    for spec in [json!({}), json!({ "suspend": true }), json!({ "parallelism": 0 })] {
+        let job = deleted(&job(spec, json!({})));
+        let pods = running(1);
+        let plan = plan(&see(&job, &pods, KNOWN));
+        assert_eq!((what(&plan, &pods).as_str(), plan.managed), ("keep", false));
+    }
+}
+
+#[test]
+fn a_deadline_wakes_the_job_when_it_is_over() {
+    let again = |spec, pods: &[Pod]| decide(spec, json!({}), pods, KNOWN).again;
+    assert_eq!(again(json!({ "activeDeadlineSeconds": 100 }), &running(2)), Some(Duration::from_secs(40)));
+    let failed = pods([pod("a").failed(-3)]);
+    assert_eq!(again(json!({ "activeDeadlineSeconds": 100 }), &failed), Some(Duration::from_secs(7)), "the sooner one");
+    assert_eq!(again(json!({ "activeDeadlineSeconds": 100, "suspend": true }), &[]), None);
+    assert_eq!(again(json!({}), &running(2)), None);
+}
+
+#[test]
+fn the_brake_stops_creations_and_says_so() {
+    let room = |room| Known { room, ..KNOWN };
+    let spec = || json!({ "parallelism": 3 });
+    let plan = decide(spec(), json!({}), &[], room(2));
+    assert_eq!((what(&plan, &[]).as_str(), plan.waiting), ("create 2", Some(Waiting::Brake)));
+    let plan = decide(spec(), json!({}), &[], room(0));
+    assert_eq!((what(&plan, &[]).as_str(), plan.waiting), ("keep", Some(Waiting::Brake)));
+    let plan = decide(spec(), json!({}), &[], room(3));
+    assert_eq!((what(&plan, &[]).as_str(), plan.waiting), ("create 3", None));
+}
+
+#[test]
+fn an_index_is_never_both_done_and_given_up() {
+    let spec = || indexed(json!({ "backoffLimitPerIndex": 0 }));
+    let outcome = |status, pods: &[Pod]| {
+        let indexes = decide(spec(), status, pods, KNOWN).tally.indexes.unwrap();
+        (indexes.succeeded.to_string(), indexes.failed.unwrap().to_string())
+    };
+    let both = pods([pod("a").index(0).failures(0).failed(-1), pod("b").index(0).succeeded(-1)]);
+    assert_eq!(outcome(json!({}), &both), ("0".to_owned(), String::new()));
+    assert_eq!(
+        outcome(json!({ "failedIndexes": "0" }), &both),
+        (String::new(), "0".to_owned()),
+        "what is stored stays"
+    );
+    assert_eq!(outcome(json!({ "completedIndexes": "0" }), &both), ("0".to_owned(), String::new()));
+}
+
+#[test]
+fn a_job_that_was_suspended_before_its_deadline_announces_no_end() {
+    let suspended = json!({ "conditions": [holds("Suspended", "JobSuspended", "Job suspended")] });
+    let plan = decide(json!({ "activeDeadlineSeconds": 30 }), suspended, &[], KNOWN);
+    assert_eq!((plan.ending, plan.again), (None, Some(Duration::from_secs(30))));
+}

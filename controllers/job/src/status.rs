@@ -1,0 +1,103 @@
+//! What the status of a Job says, and what the API server lets it say. Pure.
+
+use api::{ConditionStatus, JobCondition, JobSpec, JobStatus};
+
+use crate::{
+    ending::Ending,
+    snapshot::{Moment, Snapshot, State},
+    tracking::Applied,
+};
+
+mod check;
+
+#[allow(unused_imports, reason = "the acting half follows")]
+pub(crate) use check::{Broken, check};
+
+/// Says how many pods there are, with what this pass did to them.
+pub(crate) fn count(status: &mut JobStatus, snapshot: &Snapshot<'_>, applied: &Applied) {
+    let gone = applied.gone.len();
+    let was_ready = |at: &&usize| snapshot.workers[**at].state == State::Active { ready: true };
+    let ready_gone = applied.gone.iter().filter(was_ready).count();
+    status.active = counter(snapshot.active.saturating_sub(gone) + applied.created);
+    status.ready = Some(counter(snapshot.ready.saturating_sub(ready_gone)));
+    status.terminating = Some(counter(snapshot.terminating + gone));
+}
+
+/// Says whether the Job is suspended; `Some` when that is new. The time that it may be active starts anew with each
+/// resumption.
+pub(crate) fn suspend(status: &mut JobStatus, suspended: bool, now: Moment) -> Option<bool> {
+    let is_new = if suspended {
+        set(status, "Suspended", ConditionStatus::True, "JobSuspended", "Job suspended", now)
+    } else {
+        // Never begins as false.
+        status.condition("Suspended").is_some()
+            && set(status, "Suspended", ConditionStatus::False, "JobResumed", "Job resumed", now)
+    };
+    if is_new {
+        status.start = (!suspended).then_some(now.seconds());
+    }
+    is_new.then_some(suspended)
+}
+
+/// Says that the Job has ended.
+pub(crate) fn finish(status: &mut JobStatus, spec: &JobSpec, ending: &Ending, now: Moment) {
+    // Nothing ends that never started, says the server, but for a suspended Job that wants nothing.
+    let wants_nothing = spec.suspend && spec.completions == Some(0);
+    if status.start.is_none() && !wants_nothing {
+        status.start = Some(now.seconds());
+    }
+    // A start by another clock may be later than now, and nothing ends before it starts.
+    let end = Moment(now.0.max(status.start.unwrap_or(i64::MIN).saturating_mul(1_000)));
+    let (_, final_) = ending.conditions();
+    set(status, final_, ConditionStatus::True, &ending.reason, &ending.message, end);
+    if ending.succeeds() {
+        status.completion = status.completion.or(Some(end.seconds()));
+    }
+}
+
+/// Sets a condition; false if it says all of that already.
+pub(crate) fn set(
+    status: &mut JobStatus,
+    type_: &str,
+    value: ConditionStatus,
+    reason: &str,
+    message: &str,
+    now: Moment,
+) -> bool {
+    let condition = JobCondition::new(type_, value, reason, message, now.seconds());
+    let Some(known) = status.conditions.iter_mut().find(|it| &*it.type_ == type_) else {
+        status.conditions.push(condition);
+        return true;
+    };
+    let is_same =
+        known.status == condition.status && known.reason == condition.reason && known.message == condition.message;
+    if !is_same {
+        *known = condition;
+    }
+    !is_same
+}
+
+/// Whether `next` says more than `stored`. That there are no uncounted pods is no news.
+pub(crate) fn differs(stored: &JobStatus, next: &JobStatus) -> bool {
+    let is_silent = stored.uncounted.is_none() && next.uncounted.as_ref().is_none_or(api::UncountedPods::is_empty);
+    if !is_silent {
+        return stored != next;
+    }
+    let mut said = next.clone();
+    said.uncounted = None;
+    *stored != said
+}
+
+/// How many pods, succeeded and failed, `next` counts for good beyond `stored`: for metrics. Fewer than before, after a
+/// Job became smaller, are none.
+pub(crate) fn counted(stored: &JobStatus, next: &JobStatus) -> (u64, u64) {
+    let more = |before: i32, after: i32| u64::try_from(after.saturating_sub(before)).unwrap_or_default();
+    (more(stored.succeeded, next.succeeded), more(stored.failed, next.failed))
+}
+
+fn counter(many: usize) -> i32 {
+    i32::try_from(many).unwrap_or(i32::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,164 @@
+//! What a Job has come to: what its status counts for good and what ended since. Pure.
+
+use api::JobStatus;
+
+use crate::{
+    backoff::{Backoff, finish_time},
+    delayed::{Delayed, Failures},
+    failure_policy::{Verdict, verdict},
+    indexes::Indexes,
+    snapshot::{Hold, Snapshot, State, Worker},
+};
+
+/// What a Job has come to.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    /// Pods, or indexes, that succeeded.
+    pub(crate) succeeded: u32,
+    /// Failures that count.
+    pub(crate) failed: u32,
+    /// What failed since the last success, with what ended since.
+    pub(crate) backoff: Backoff,
+    /// Of a Job with indexes, what became of them.
+    pub(crate) indexes: Option<Outcomes>,
+}
+
+/// What became of the indexes of a Job.
+#[derive(Debug)]
+pub(crate) struct Outcomes {
+    /// Indexes that had succeeded when the status was written.
+    pub(crate) stored: Indexes,
+    /// Indexes that have succeeded.
+    pub(crate) succeeded: Indexes,
+    /// Indexes that have failed for good; `None` where failures are not counted for each index.
+    pub(crate) failed: Option<Indexes>,
+    /// Indexes that an active pod works for.
+    pub(crate) active: Indexes,
+    /// The pods that remember for indexes that are to be tried again.
+    pub(crate) delayed: Delayed,
+}
+
+impl Tally {
+    /// Counts. One look at each pod, a second one only at what ended since.
+    pub(crate) fn of(snapshot: &Snapshot<'_>) -> Self {
+        let status = &snapshot.job.status;
+        let (mut news, mut counted) = (News::default(), 0_u32);
+        for worker in snapshot.news() {
+            if worker.state == State::Succeeded {
+                news.success(finish_time(worker.pod));
+            } else if snapshot.is_failed(worker) {
+                news.failed.push(finish_time(worker.pod));
+                counted += u32::from(verdict(snapshot.job, worker.pod).counts());
+            }
+        }
+        let uncounted = status.uncounted.as_ref();
+        let known = |counter: i32, list: Option<usize>| number(counter) + list.map_or(0, size);
+        let indexes = snapshot.job.is_indexed().then(|| Outcomes::of(snapshot));
+        let succeeded = match &indexes {
+            Some(indexes) => indexes.succeeded.len(),
+            None => known(status.succeeded, uncounted.map(|it| it.succeeded.len())) + size(news.succeeded),
+        };
+        let before = snapshot.known.backoff.unwrap_or_else(|| rebuilt(snapshot));
+        Self {
+            succeeded,
+            failed: known(status.failed, uncounted.map(|it| it.failed.len())) + counted,
+            backoff: before.with(news.last_success, &news.failed),
+            indexes,
+        }
+    }
+
+    /// Indexes that have failed for good.
+    pub(crate) fn failed_indexes(&self) -> Option<&Indexes> {
+        self.indexes.as_ref()?.failed.as_ref()
+    }
+}
+
+/// What ended and is not yet in the status.
+#[derive(Default)]
+struct News {
+    succeeded: usize,
+    last_success: Option<i64>,
+    failed: Vec<i64>,
+}
+
+impl News {
+    fn success(&mut self, at: i64) {
+        self.succeeded += 1;
+        self.last_success = self.last_success.max(Some(at));
+    }
+}
+
+/// The back-off after a restart, which memory does not survive: what is cached of pods that were counted tells it.
+fn rebuilt(snapshot: &Snapshot<'_>) -> Backoff {
+    let is_new = |it: &Worker<'_>| it.hold == Hold::Held && !snapshot.uncounted.names(&it.pod.meta.uid);
+    let mut known = News::default();
+    for worker in snapshot.workers.iter().filter(|it| !is_new(it)) {
+        match worker.state {
+            State::Succeeded => known.success(finish_time(worker.pod)),
+            State::Failed => known.failed.push(finish_time(worker.pod)),
+            State::Active { .. } | State::Terminating => {}
+        }
+    }
+    Backoff::default().with(known.last_success, &known.failed)
+}
+
+impl Outcomes {
+    fn of(snapshot: &Snapshot<'_>) -> Self {
+        let JobStatus { completed_indexes, failed_indexes, .. } = &snapshot.job.status;
+        let completions = snapshot.completions();
+        let limit = snapshot.job.spec.backoff_limit_per_index.map(number);
+        let stored = Indexes::parse(completed_indexes, completions);
+        let given_up = limit.map(|_| Indexes::parse(failed_indexes.as_deref().unwrap_or_default(), completions));
+
+        let (mut done, mut lost, mut active) = (Vec::new(), Vec::new(), Vec::new());
+        for worker in &snapshot.workers {
+            let Some(index) = worker.index() else { continue };
+            match worker.state {
+                State::Active { .. } => active.push(index),
+                _ if worker.hold == Hold::Free => {}
+                // A pod that the status calls failed stays failed, whatever it says now.
+                State::Succeeded if !snapshot.uncounted.failed.contains(&worker.pod.meta.uid) => done.push(index),
+                _ => {
+                    if limit.is_some_and(|limit| gives_up(snapshot, worker, limit)) {
+                        lost.push(index);
+                    }
+                }
+            }
+        }
+        // An index is one or the other, never both, as the server demands. What is stored stays.
+        done.retain(|it| !given_up.as_ref().is_some_and(|given_up| given_up.contains(*it)));
+        let succeeded = stored.union(&ascending(done));
+        lost.retain(|it| !succeeded.contains(*it));
+        let failed = given_up.map(|it| it.union(&ascending(lost)));
+        let active = ascending(active);
+        let delayed = match &failed {
+            Some(failed) => Delayed::of(snapshot, &succeeded.union(failed), &active),
+            None => Delayed::default(),
+        };
+        Self { stored, succeeded, failed, active, delayed }
+    }
+}
+
+/// Whether the index of this pod has failed for good with it.
+fn gives_up(snapshot: &Snapshot<'_>, worker: &Worker<'_>, limit: u32) -> bool {
+    if !snapshot.is_failed(worker) {
+        return false;
+    }
+    let verdict = verdict(snapshot.job, worker.pod);
+    verdict == Verdict::FailIndex || (verdict.counts() && Failures::of(worker.pod).counted >= limit)
+}
+
+fn ascending(mut indexes: Vec<u32>) -> Indexes {
+    indexes.sort_unstable();
+    Indexes::of(indexes)
+}
+
+/// A counter of the API; never negative after validation.
+pub(crate) fn number(counter: i32) -> u32 {
+    u32::try_from(counter).unwrap_or_default()
+}
+
+/// How many, as counters are.
+fn size(many: usize) -> u32 {
+    u32::try_from(many).unwrap_or(u32::MAX)
+}

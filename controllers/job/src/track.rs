@@ -1,0 +1,196 @@
+//! The finalizer protocol as stages. A pod may be forgotten only when it is counted in the stored status, so its finalizer
+//! goes after that and never before: [`release`] asks for a [`Recorded`], which only [`record`] gives.
+
+use std::sync::Arc;
+
+use api::{Job, JobStatus, Pod};
+use client::{ApiError, Written};
+use events::Type;
+use pod_control::{Owner, is_gone};
+
+use crate::{
+    Ctx,
+    indexes::Indexes,
+    plan::Plan,
+    snapshot::{FINALIZER, Moment, Snapshot},
+    status::{self, Broken},
+    tracking::{self, Finished, Step},
+};
+
+/// Why counting stopped.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TrackError {
+    /// The Job is gone, or another one has its name: there is nothing to count any more.
+    #[error("the job is gone")]
+    Gone,
+    #[error("cannot store the status")]
+    Status(#[source] ApiError),
+    /// An error of ours: sent, it would be refused again and again.
+    #[error("the status is not sent, as the server would refuse it")]
+    Broken(#[source] Broken),
+    #[error("cannot take the finalizer off {failed} of {wanted} pods")]
+    Release {
+        failed: usize,
+        wanted: usize,
+        #[source]
+        source: ApiError,
+    },
+}
+
+/// A status that names all that ended, stored.
+#[must_use]
+pub(crate) struct Recorded {
+    step: Step,
+    /// Our write, if one was needed.
+    written: Option<Written>,
+    /// What is stored now.
+    stored: JobStatus,
+}
+
+/// Which finalizers went, in the order of the step.
+#[must_use]
+pub(crate) struct Released {
+    went: Vec<bool>,
+    failure: Option<TrackError>,
+}
+
+/// Stores what ended. What memory keeps of it, and what is told of it, follows only then.
+pub(crate) async fn record(
+    ctx: &Ctx,
+    owner: &Owner,
+    snapshot: &Snapshot<'_>,
+    plan: &Plan,
+    step: Step,
+) -> Result<Recorded, TrackError> {
+    let job = snapshot.job;
+    let written = if step.write { Some(put(ctx, job, None, &job.status, &step.status).await?) } else { None };
+    ctx.memory.records(&job.meta.uid, plan.tally.backoff);
+    let stored = if step.write { step.status.clone() } else { job.status.clone() };
+    ctx.counts(job, &job.status, &stored);
+    if let Some(suspended) = step.suspended {
+        let (reason, message) = if suspended { ("Suspended", "Job suspended") } else { ("Resumed", "Job resumed") };
+        ctx.recorder.event(owner.reference(), Type::Normal, reason, message.to_owned());
+    }
+    for action in &step.actions {
+        ctx.meters.handled(action);
+    }
+    if let Some(indexes) = &plan.tally.indexes
+        && written.is_some()
+    {
+        let before = job.status.failed_indexes.as_deref().unwrap_or_default();
+        let lost = indexes.failed.as_ref().map_or(0, Indexes::len);
+        let lost = lost.saturating_sub(Indexes::parse(before, snapshot.completions()).len());
+        let done = indexes.succeeded.len().saturating_sub(indexes.stored.len());
+        ctx.meters.indexes(job, done.into(), lost.into());
+    }
+    Ok(Recorded { step, written, stored })
+}
+
+/// Takes the finalizers off the pods that the stored status counts.
+pub(crate) async fn release(ctx: &Ctx, owner: &Owner, pods: &[Arc<Pod>], recorded: &Recorded) -> Released {
+    let leaving: Vec<&Arc<Pod>> = recorded.step.release.iter().filter_map(|at| pods.get(*at)).collect();
+    let wanted = leaving.len();
+    // Before the first of them goes: its event may come before the answer, and until it comes the cache is not to be
+    // believed.
+    ctx.memory.asks_to_leave(&owner.uid, leaving.iter().map(|it| &it.meta.uid));
+    let outcomes = ctx.calls.each(leaving, |pod| async move {
+        if ctx.stopping.is_cancelled() {
+            return (pod, Err(ApiError::NotSent(client::NotSent::Stopping)));
+        }
+        (pod, ctx.control.remove_finalizer(&owner.uid, pod, FINALIZER).await.map(drop))
+    });
+    let (mut went, mut failed, mut first) = (Vec::with_capacity(wanted), 0, None);
+    for (pod, outcome) in outcomes.await {
+        match outcome {
+            Ok(()) => went.push(true),
+            Err(err) if is_gone(&err) => {
+                went.push(true);
+                ctx.saw_gone(owner, pod);
+            }
+            Err(err) => {
+                went.push(false);
+                ctx.memory.left(&owner.uid, &pod.meta.uid);
+                failed += 1;
+                first.get_or_insert(err);
+            }
+        }
+    }
+    let failure = first.map(|source| TrackError::Release { failed, wanted, source });
+    Released { went, failure }
+}
+
+/// Stores what is left to say: that the Job has ended, or what went although not all did.
+pub(crate) async fn settle(
+    ctx: &Ctx,
+    owner: &Owner,
+    snapshot: &Snapshot<'_>,
+    recorded: Recorded,
+    released: Released,
+) -> Result<(), TrackError> {
+    let job = snapshot.job;
+    let Recorded { step, written, stored } = recorded;
+    let Released { went, failure } = released;
+    let now = Moment(ctx.clock.wall().as_millisecond());
+    let settled = tracking::settle(snapshot, step, &went, now);
+    if let Some(status) = settled.status {
+        put(ctx, job, written.as_ref(), &stored, &status).await?;
+        ctx.counts(job, &stored, &status);
+    }
+    if let Some(finished) = settled.finished {
+        ctx.memory.ended(&job.meta.uid);
+        tell(ctx, owner, job, &finished);
+    }
+    failure.map_or(Ok(()), Err)
+}
+
+async fn put(
+    ctx: &Ctx,
+    job: &Job,
+    after: Option<&Written>,
+    stored: &JobStatus,
+    next: &JobStatus,
+) -> Result<Written, TrackError> {
+    status::check(&job.spec, stored, next).map_err(TrackError::Broken)?;
+    match ctx.control.api().put_status(job, after, next).await {
+        Ok(written) => {
+            ctx.wrote_job(&job.meta.uid, &written.version);
+            Ok(written)
+        }
+        Err(err) if is_gone(&err) => Err(TrackError::Gone),
+        Err(err) => Err(TrackError::Status(err)),
+    }
+}
+
+fn tell(ctx: &Ctx, owner: &Owner, job: &Job, finished: &Finished) {
+    let Finished { succeeded, reason, message, too_many } = finished;
+    ctx.meters.finished(job, *succeeded, reason);
+    tracing::info!(job = %job.meta.as_ref().key(), succeeded, reason = &**reason, "Job has ended");
+    let event = |type_, reason: &str, message: &str| {
+        ctx.recorder.event(owner.reference(), type_, reason, message.to_owned());
+    };
+    if *too_many {
+        let message = "Too many succeeded pods running after completion count reached";
+        event(Type::Warning, "TooManySucceededPods", message);
+    }
+    if *succeeded {
+        event(Type::Normal, "Completed", "Job completed");
+    } else {
+        event(Type::Warning, reason, message);
+    }
+}
+
+impl Ctx {
+    /// A status is stored that counts more pods for good than the one before.
+    fn counts(&self, job: &Job, before: &JobStatus, after: &JobStatus) {
+        let (succeeded, failed) = status::counted(before, after);
+        self.meters.counted(job, succeeded, failed);
+    }
+
+    /// The server says that a pod is gone. While the cache shows it all the same, it stays dealt with.
+    fn saw_gone(&self, owner: &Owner, pod: &Pod) {
+        let cached = self.pods.store().get(&pod.meta.namespace, &pod.meta.name).ok().flatten();
+        if cached.is_none_or(|it| it.meta.uid != pod.meta.uid) {
+            self.memory.left(&owner.uid, &pod.meta.uid);
+        }
+    }
+}

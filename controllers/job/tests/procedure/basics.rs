@@ -1,0 +1,228 @@
+//! Pods come and go as the Job wants them.
+
+use serde_json::{Value, json};
+
+use crate::world::{FINALIZER, INDEX, MS, SEC, World, pass};
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_001_a_job_runs_its_pods_two_at_a_time_and_completes() {
+    let world = World::new();
+    let manager = world.start().await;
+    world.job("j", json!({ "parallelism": 2, "completions": 4 }));
+    let mut done = 0;
+    for _ in 0..20 {
+        pass(2 * SEC).await;
+        let active = world.active();
+        assert!(active.len() <= 2 && active.len() as i64 == world.count("j", "active"), "{active:?}");
+        let Some(pod) = active.first() else { break };
+        world.succeed(pod);
+        done += 1;
+    }
+    pass(3 * SEC).await;
+    assert_eq!((done, world.pods().len(), world.held()), (4, 4, 0));
+    assert_eq!((world.count("j", "succeeded"), world.count("j", "active")), (4, 0));
+    let want = ["SuccessCriteriaMet=True CompletionsReached", "Complete=True CompletionsReached"];
+    assert_eq!(world.conditions("j"), want);
+    assert!(world.status("j")["completionTime"].is_string());
+    let finished = r#"job_controller_jobs_finished_total{completion_mode="NonIndexed",reason="CompletionsReached",result="succeeded"}"#;
+    assert_eq!(manager.metric(finished), 1);
+    let pods = r#"job_controller_job_pods_finished_total{completion_mode="NonIndexed",result="succeeded"}"#;
+    assert_eq!(manager.metric(pods), 4);
+    let created = r#"job_controller_job_pods_creation_total{reason="new",status="succeeded"}"#;
+    assert_eq!(manager.metric(created), 4);
+    for (event, counts) in [("add", 4), ("delete", 4)] {
+        let held = format!(r#"job_controller_terminated_pods_tracking_finalizer_total{{event="{event}"}}"#);
+        assert_eq!(manager.metric(&held), counts, "{event}");
+    }
+    let events = world.events().await;
+    assert_eq!(events.iter().filter(|it| it.starts_with("Normal SuccessfulCreate: Created pod: j-")).count(), 4);
+    assert_eq!(events.iter().filter(|it| **it == "Normal Completed: Job completed").count(), 1);
+    assert_eq!(events.len(), 5, "{events:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_002_without_completions_the_first_success_is_enough_once_nobody_works() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.job("j", json!({ "parallelism": 5, "completions": null }));
+    pass(2 * SEC).await;
+    let pods = world.active();
+    assert_eq!(pods.len(), 5);
+    world.succeed(&pods[0]);
+    pass(5 * SEC).await;
+    assert_eq!((world.active().len(), world.pods().len()), (4, 5), "nobody follows, nobody is stopped");
+    assert_eq!(world.conditions("j"), [""; 0]);
+    pods[1..].iter().for_each(|it| world.succeed(it));
+    pass(5 * SEC).await;
+    assert_eq!(world.conditions("j").last().unwrap(), "Complete=True CompletionsReached");
+    assert_eq!(world.count("j", "succeeded"), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_003_the_start_is_told_once() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.job("j", json!({ "parallelism": 1, "completions": 2 }));
+    pass(2 * SEC).await;
+    let start = world.status("j")["startTime"].clone();
+    assert!(start.is_string());
+    world.succeed(&world.active()[0]);
+    pass(5 * SEC).await;
+    world.succeed(&world.active()[0]);
+    pass(5 * SEC).await;
+    assert_eq!(world.status("j")["startTime"], start);
+    assert_eq!(world.count("j", "succeeded"), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_004_more_or_less_parallelism_changes_pods_and_no_counter() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.job("j", json!({ "parallelism": 1, "completions": 9 }));
+    pass(2 * SEC).await;
+    for wanted in [2, 1, 3, 0] {
+        world.edit("j", |spec| spec["parallelism"] = json!(wanted));
+        pass(5 * SEC).await;
+        world.kill_terminating();
+        pass(3 * SEC).await;
+        assert_eq!(world.active().len(), wanted, "{wanted}");
+        assert_eq!((world.count("j", "succeeded"), world.count("j", "failed")), (0, 0), "{wanted}");
+    }
+    assert_eq!(world.pods(), [""; 0], "those that were too many left nothing behind");
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_005_one_pass_creates_five_hundred_pods_at_most() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.job("j", json!({ "parallelism": 1000, "completions": 1000 }));
+    pass(500 * MS).await;
+    assert_eq!(world.asked("create pods"), 500);
+    pass(5 * SEC).await;
+    assert_eq!(world.asked("create pods"), 1000);
+    assert_eq!(world.count("j", "active"), 1000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_008_pods_that_end_within_a_second_are_counted_together() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.job("j", json!({ "parallelism": 20, "completions": 20 }));
+    pass(5 * SEC).await;
+    let before = world.asked("update jobs/status");
+    // The first one ends a quiet time and is looked at at once, all others are looked at together.
+    for pod in world.active() {
+        world.succeed(&pod);
+        pass(20 * MS).await;
+    }
+    pass(5 * SEC).await;
+    assert_eq!(world.count("j", "succeeded"), 20);
+    let writes = world.asked("update jobs/status") - before;
+    assert!(writes <= 3, "{writes}: the first, the others, the end");
+    assert_eq!(world.asked("patch pods"), 20);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_pod_that_ends_in_a_quiet_time_is_counted_and_followed_at_once() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.job("j", json!({ "parallelism": 1, "completions": 2 }));
+    pass(5 * SEC).await;
+    world.succeed(&world.active()[0]);
+    pass(50 * MS).await;
+    assert_eq!((world.active().len(), world.held()), (1, 1), "upstream looks after a second");
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_009_a_new_spec_is_looked_at_at_once_and_a_new_status_after_a_second() {
+    let world = World::new();
+    let manager = world.start().await;
+    world.job("j", json!({ "parallelism": 1, "completions": 5 }));
+    pass(5 * SEC).await;
+    world.edit("j", |spec| spec["parallelism"] = json!(2));
+    pass(50 * MS).await;
+    assert_eq!(world.active().len(), 2);
+    pass(5 * SEC).await;
+    let syncs = || {
+        manager.page().lines().filter(|it| it.starts_with("job_controller_job_syncs_total{")).map(total).sum::<u64>()
+    };
+    let before = syncs();
+    world.cluster.update("jobs.batch", "n", "j", |it| it["status"]["ready"] = json!(2));
+    pass(900 * MS).await;
+    assert_eq!(syncs(), before);
+    pass(200 * MS).await;
+    assert_eq!(syncs(), before + 1);
+    assert_eq!(world.count("j", "ready"), 0);
+}
+
+fn total(line: &str) -> u64 {
+    line.rsplit_once(' ').unwrap().1.parse().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_010_a_mode_that_nobody_knows_is_told_and_left_alone() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.job("j", json!({ "completionMode": "Alphabetical" }));
+    let event = "Warning UnknownCompletionMode: Skipped Job sync because completion mode is unknown";
+    assert_eq!(world.events().await, [event]);
+    assert_eq!(world.lines(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_041_indexed_pods_know_their_index_and_the_lowest_come_first() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.job("j", json!({ "parallelism": 3, "completions": 4, "completionMode": "Indexed" }));
+    pass(2 * SEC).await;
+    let mut pods = world.cluster.list("pods", "n");
+    pods.sort_by_key(|it| it["metadata"]["annotations"][INDEX].as_str().unwrap().to_owned());
+    assert_eq!(pods.len(), 3);
+    for (index, pod) in pods.iter().enumerate() {
+        let (text, metadata) = (index.to_string(), &pod["metadata"]);
+        assert_eq!((&metadata["annotations"][INDEX], &metadata["labels"][INDEX]), (&json!(text), &json!(text)));
+        assert_eq!(pod["spec"]["hostname"], json!(format!("j-{index}")));
+        assert!(metadata["name"].as_str().unwrap().starts_with(&format!("j-{index}-")));
+        assert_eq!(metadata["finalizers"], json!([FINALIZER]));
+        let env = &pod["spec"]["containers"][0]["env"][0];
+        assert_eq!(env["name"], "JOB_COMPLETION_INDEX");
+        assert_eq!(env["valueFrom"]["fieldRef"]["fieldPath"], json!(format!("metadata.labels['{INDEX}']")));
+    }
+    let second = pods[1]["metadata"]["name"].as_str().unwrap();
+    world.succeed(second);
+    pass(3 * SEC).await;
+    assert_eq!(world.status("j")["completedIndexes"], "1");
+    let indexes = |it: &Value| it["metadata"]["annotations"][INDEX].as_str().unwrap().to_owned();
+    let mut all: Vec<String> = world.cluster.list("pods", "n").iter().map(indexes).collect();
+    all.sort();
+    assert_eq!(all, ["0", "1", "2", "3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_042_of_two_pods_of_an_index_one_goes_before_anything_is_created() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.job("j", json!({ "parallelism": 2, "completions": 2, "completionMode": "Indexed" }));
+    pass(2 * SEC).await;
+    // Somebody makes a second pod for the first index, and takes the second one's away.
+    let mut twin =
+        world.cluster.list("pods", "n").into_iter().find(|it| it["metadata"]["annotations"][INDEX] == "0").unwrap();
+    let other = world.pods().into_iter().find(|it| it.starts_with("j-1-")).unwrap();
+    for field in ["uid", "resourceVersion", "creationTimestamp", "generateName"] {
+        twin["metadata"].as_object_mut().unwrap().remove(field);
+    }
+    twin["metadata"]["name"] = json!("j-0-twin");
+    world.cluster.clear_requests();
+    world.cluster.create(twin);
+    world.cluster.remove("pods", "n", &other);
+    pass(10 * SEC).await;
+    let lines = world.lines();
+    let (deleted, created) = (position(&lines, "delete pods"), position(&lines, "create pods"));
+    assert!(deleted < created, "{lines:?}");
+    let indexes: Vec<char> = world.active().iter().map(|it| it.chars().nth(2).unwrap()).collect();
+    assert_eq!(indexes, ['0', '1']);
+}
+
+fn position(lines: &[String], words: &str) -> usize {
+    lines.iter().position(|it| it.starts_with(words)).unwrap()
+}

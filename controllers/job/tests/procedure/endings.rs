@@ -1,0 +1,265 @@
+//! How Jobs end, and what is told of it.
+
+use serde_json::json;
+
+use crate::world::{MS, SEC, World, pass};
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_028_a_failure_too_many_ends_all_pods_first_and_then_the_job() {
+    let world = World::new();
+    let manager = world.start().await;
+    world.job("j", json!({ "parallelism": 100, "completions": 100, "backoffLimit": 0 }));
+    pass(5 * SEC).await;
+    let pods = world.active();
+    pods.iter().for_each(|it| world.run(it));
+    pass(5 * SEC).await;
+    world.fail(&pods[0]);
+    pass(5 * SEC).await;
+    assert_eq!((world.active().len(), world.asked("delete pods")), (0, 99));
+    assert_eq!(world.conditions("j"), ["FailureTarget=True BackoffLimitExceeded"]);
+    assert_eq!((world.count("j", "terminating"), world.held()), (99, 0));
+    world.kill_terminating();
+    pass(5 * SEC).await;
+    assert_eq!(world.conditions("j").last().unwrap(), "Failed=True BackoffLimitExceeded");
+    assert_eq!((world.count("j", "failed"), world.pods()), (100, vec![pods[0].clone()]));
+    let failed = r#"job_controller_jobs_finished_total{completion_mode="NonIndexed",reason="BackoffLimitExceeded",result="failed"}"#;
+    assert_eq!(manager.metric(failed), 1);
+    let events = world.events().await;
+    assert!(events.contains(&"Warning BackoffLimitExceeded: Job has reached the specified backoff limit".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_032_each_failure_holds_back_the_next_pod_for_longer() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.job("j", json!({}));
+    pass(5 * SEC).await;
+    for wait in [10, 20] {
+        world.fail(&world.active()[0]);
+        pass(SEC * (wait - 1)).await;
+        assert_eq!(world.active(), [""; 0], "{wait}");
+        pass(3 * SEC).await;
+        assert_eq!(world.active().len(), 1, "{wait}");
+    }
+    assert_eq!(world.count("j", "failed"), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_033_while_a_failure_holds_back_the_others_are_told_and_counted() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.job("j", json!({ "parallelism": 2, "completions": 5 }));
+    pass(5 * SEC).await;
+    let pods = world.active();
+    world.run(&pods[1]);
+    world.fail(&pods[0]);
+    pass(4 * SEC).await;
+    assert_eq!((world.count("j", "active"), world.count("j", "ready"), world.count("j", "failed")), (1, 1, 1));
+    assert!(!world.is_held(&pods[0]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_holds_back_the_next_pod_after_a_restart_too() {
+    let world = World::new();
+    let manager = world.start().await;
+    world.job("j", json!({}));
+    pass(5 * SEC).await;
+    world.fail(&world.active()[0]);
+    pass(2 * SEC).await;
+    drop(manager);
+    assert_eq!(
+        world.count("j", "failed")
+            + world.status("j")["uncountedTerminatedPods"]["failed"].as_array().map_or(0, |it| it.len() as i64),
+        1
+    );
+    let _manager = world.start().await;
+    pass(5 * SEC).await;
+    assert_eq!(world.active(), [""; 0], "upstream forgets, and creates at once");
+    pass(5 * SEC).await;
+    assert_eq!(world.active().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_031_a_deadline_ends_a_job_whatever_its_pods_do() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.job("j", json!({ "activeDeadlineSeconds": 7 }));
+    pass(6 * SEC).await;
+    assert_eq!((world.active().len(), world.conditions("j")), (1, vec![]));
+    pass(3 * SEC).await;
+    world.kill_terminating();
+    pass(3 * SEC).await;
+    let want = ["FailureTarget=True DeadlineExceeded", "Failed=True DeadlineExceeded"];
+    assert_eq!((world.conditions("j"), world.held()), (want.map(str::to_owned).to_vec(), 0));
+    let events = world.events().await;
+    assert!(events.contains(&"Warning DeadlineExceeded: Job was active longer than specified deadline".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_034_a_manager_that_comes_in_the_middle_of_a_failure_ends_it() {
+    let world = World::new();
+    let manager = world.start().await;
+    world.job("j", json!({ "parallelism": 10, "completions": 10, "backoffLimit": 0 }));
+    pass(5 * SEC).await;
+    drop(manager);
+    let pods = world.active();
+    pods[1..].iter().for_each(|it| world.succeed(it));
+    world.fail(&pods[0]);
+    let _manager = world.start().await;
+    pass(5 * SEC).await;
+    assert_eq!(world.conditions("j").last().unwrap(), "Failed=True BackoffLimitExceeded");
+    assert_eq!((world.count("j", "failed"), world.count("j", "succeeded"), world.held()), (1, 9, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_035_036_an_exit_code_fails_the_job_in_words_that_outlive_its_pod() {
+    let world = World::new();
+    let manager = world.start().await;
+    let rule =
+        json!({ "action": "FailJob", "onExitCodes": { "containerName": "main", "operator": "In", "values": [42] } });
+    world.job(
+        "j",
+        json!({ "parallelism": 2, "completions": 2, "podFailurePolicy": { "rules": [rule] },
+        "podReplacementPolicy": "Failed" }),
+    );
+    pass(5 * SEC).await;
+    let pods = world.active();
+    pods.iter().for_each(|it| world.run(it));
+    pass(3 * SEC).await;
+    world.end(&pods[0], "Failed", 42);
+    pass(3 * SEC).await;
+    assert_eq!(world.conditions("j"), ["FailureTarget=True PodFailurePolicy"]);
+    let handled = r#"job_controller_pod_failures_handled_by_failure_policy_total{action="FailJob"}"#;
+    assert_eq!(manager.metric(handled), 1);
+    drop(manager);
+    world.cluster.remove("pods", "n", &pods[0]);
+    world.kill_terminating();
+    let _manager = world.start().await;
+    pass(5 * SEC).await;
+    let message =
+        format!("Container main for pod n/{} failed with exit code 42 matching FailJob rule at index 0", pods[0]);
+    let status = world.status("j");
+    assert_eq!(status["conditions"][1]["type"], "Failed");
+    assert_eq!(status["conditions"][1]["message"], json!(message));
+    let events = world.events().await;
+    assert!(events.contains(&format!("Warning PodFailurePolicy: {message}")), "{events:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_045_046_indexes_that_fail_for_good_fail_the_job_when_all_have_ended() {
+    let world = World::new();
+    let manager = world.start().await;
+    let spec = json!({ "parallelism": 2, "completions": 2, "completionMode": "Indexed", "backoffLimitPerIndex": 0 });
+    world.job("j", spec);
+    pass(5 * SEC).await;
+    let pods = world.active();
+    world.fail(&pods[0]);
+    pass(3 * SEC).await;
+    assert_eq!((world.status("j")["failedIndexes"].clone(), world.conditions("j")), (json!("0"), vec![]));
+    world.succeed(&pods[1]);
+    pass(5 * SEC).await;
+    assert_eq!(world.conditions("j"), ["FailureTarget=True FailedIndexes", "Failed=True FailedIndexes"]);
+    for (status, count) in [("failed", 1), ("succeeded", 1)] {
+        let indexes =
+            format!(r#"job_controller_job_finished_indexes_total{{backoffLimit="perIndex",status="{status}"}}"#);
+        assert_eq!(manager.metric(&indexes), count, "{status}");
+    }
+    assert_eq!(world.held(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_051_a_success_policy_ends_the_other_pods_and_counts_them_neither_way() {
+    let world = World::new();
+    let _manager = world.start().await;
+    let policy = json!({ "rules": [{ "succeededIndexes": "1" }] });
+    world.job("j", json!({ "parallelism": 3, "completions": 3, "completionMode": "Indexed", "successPolicy": policy }));
+    pass(5 * SEC).await;
+    let pods = world.active();
+    pods.iter().for_each(|it| world.run(it));
+    pass(3 * SEC).await;
+    world.succeed(&pods[1]);
+    pass(3 * SEC).await;
+    assert_eq!(world.conditions("j"), ["SuccessCriteriaMet=True SuccessPolicy"]);
+    world.kill_terminating();
+    pass(5 * SEC).await;
+    assert_eq!(world.conditions("j").last().unwrap(), "Complete=True SuccessPolicy");
+    assert_eq!((world.count("j", "succeeded"), world.count("j", "failed"), world.held()), (1, 0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_050_an_elastic_job_drops_what_is_out_of_range_and_runs_it_again() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.job("j", json!({ "parallelism": 3, "completions": 3, "completionMode": "Indexed" }));
+    pass(5 * SEC).await;
+    let pods = world.active();
+    world.succeed(&pods[2]);
+    pass(3 * SEC).await;
+    assert_eq!(world.status("j")["completedIndexes"], "2");
+    let scale = |to: u32| {
+        world.edit("j", move |spec| (spec["parallelism"], spec["completions"]) = (json!(to), json!(to)));
+    };
+    scale(1);
+    pass(5 * SEC).await;
+    world.kill_terminating();
+    pass(3 * SEC).await;
+    assert_eq!((world.count("j", "succeeded"), world.active()), (0, vec![pods[0].clone()]));
+    scale(3);
+    pass(5 * SEC).await;
+    assert_eq!(world.active().len(), 3, "the third one runs again");
+    scale(0);
+    pass(5 * SEC).await;
+    world.kill_terminating();
+    pass(5 * SEC).await;
+    assert_eq!(world.conditions("j").last().unwrap(), "Complete=True CompletionsReached");
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_054_with_replacement_after_failure_a_deleted_pod_is_counted_when_it_ends() {
+    let world = World::new();
+    let manager = world.start().await;
+    world.job("j", json!({ "podReplacementPolicy": "Failed" }));
+    pass(5 * SEC).await;
+    let pod = world.active()[0].clone();
+    world.run(&pod);
+    pass(3 * SEC).await;
+    world.delete_gracefully(&pod);
+    pass(5 * SEC).await;
+    assert_eq!(["active", "failed", "terminating"].map(|it| world.count("j", it)), [0, 0, 1]);
+    assert_eq!(world.pods(), [pod.as_str()], "nobody takes its place");
+    world.fail(&pod);
+    pass(15 * SEC).await;
+    assert_eq!((world.count("j", "failed"), world.active().len()), (1, 1));
+    let again = r#"job_controller_job_pods_creation_total{reason="recreate_failed",status="succeeded"}"#;
+    assert_eq!(manager.metric(again), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_069_more_successes_than_wanted_are_told_before_the_end() {
+    let world = World::new();
+    let manager = world.start().await;
+    world.job("j", json!({ "parallelism": 3, "completions": 3 }));
+    pass(5 * SEC).await;
+    drop(manager);
+    world.active().iter().for_each(|it| world.succeed(it));
+    // Nobody can do that but by the back door: completions of such a Job never change.
+    world.edit("j", |spec| spec["completions"] = json!(2));
+    let _manager = world.start().await;
+    let events = world.events().await;
+    let told = "Warning TooManySucceededPods: Too many succeeded pods running after completion count reached";
+    assert!(events.iter().any(|it| it == told) && events.iter().any(|it| it == "Normal Completed: Job completed"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_070_pods_that_this_pass_deleted_are_neither_active_nor_ready() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.job("j", json!({ "parallelism": 3, "completions": 9 }));
+    pass(5 * SEC).await;
+    world.active().iter().for_each(|it| world.run(it));
+    pass(5 * SEC).await;
+    assert_eq!((world.count("j", "active"), world.count("j", "ready")), (3, 3));
+    world.edit("j", |spec| spec["parallelism"] = json!(1));
+    pass(100 * MS).await;
+    assert_eq!(["active", "ready", "terminating"].map(|it| world.count("j", it)), [1, 1, 2]);
+}

@@ -1,0 +1,13 @@
+//! The real controller, with informers, queues, workers and client, against the API server in miniature, in virtual time.
+
+#![expect(clippy::unwrap_used, reason = "a test ends where something is not there")]
+
+mod world;
+
+mod basics;
+mod endings;
+mod memory;
+mod orphans;
+mod suspension;
+mod tracking;
+mod trouble;

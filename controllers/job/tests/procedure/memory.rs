@@ -1,0 +1,108 @@
+//! What is remembered, and for whom.
+
+use serde_json::json;
+
+use crate::world::{MS, SEC, World, pass};
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_065_a_job_that_has_ended_creates_nothing_before_its_end_is_seen() {
+    let world = World::new();
+    let options = job_controller::Options { reads_own_writes: false, ..Default::default() };
+    let _manager = world.start_with(options).await;
+    world.job("j", json!({}));
+    pass(5 * SEC).await;
+    let pod = world.active()[0].clone();
+    world.cluster.freeze_watches("jobs.batch");
+    world.succeed(&pod);
+    pass(5 * SEC).await;
+    assert_eq!(world.conditions("j").last().unwrap(), "Complete=True CompletionsReached");
+    // Its pod goes, and the cache says that it never ended.
+    world.cluster.remove("pods", "n", &pod);
+    pass(30 * SEC).await;
+    assert_eq!((world.pods(), world.asked("create pods")), (vec![], 1));
+    world.cluster.thaw("jobs.batch");
+    pass(200 * SEC).await;
+    assert_eq!(world.asked("create pods"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_066_a_job_waits_until_its_own_writes_are_seen_and_that_is_counted() {
+    let world = World::new();
+    let manager = world.start().await;
+    pass(SEC).await;
+    world.cluster.freeze_watches("pods");
+    world.job("j", json!({ "parallelism": 1, "completions": 3 }));
+    pass(5 * SEC).await;
+    let before = world.lines();
+    assert_eq!(world.asked("create pods"), 1);
+    world.edit("j", |spec| spec["parallelism"] = json!(2));
+    pass(5 * SEC).await;
+    assert_eq!(world.lines(), before, "nothing is written");
+    let skips = r#"job_controller_stale_sync_skips_total{group="",resource="pods"}"#;
+    assert!(manager.metric(skips) >= 1, "{}", manager.page());
+    world.cluster.thaw("pods");
+    // A frozen stream is found and opened again.
+    pass(200 * SEC).await;
+    assert_eq!((world.active().len(), world.asked("create pods")), (2, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_067_a_successor_of_the_same_name_inherits_nothing() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.job("j", json!({}));
+    pass(5 * SEC).await;
+    world.fail(&world.active()[0]);
+    pass(2 * SEC).await;
+    let failed = world.pods();
+    world.cluster.remove("jobs.batch", "n", "j");
+    world.job("j", json!({}));
+    pass(2 * SEC).await;
+    assert_eq!(world.active().len(), 1, "the failure was the predecessor's");
+    assert_eq!((world.count("j", "failed"), failed.len()), (0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_067_a_creation_in_flight_does_not_hold_up_the_successor() {
+    let world = World::new();
+    let _manager = world.start().await;
+    let mut first = true;
+    world.spoil(move |line, _| {
+        let delayed = line == "create pods" && std::mem::take(&mut first);
+        delayed.then_some(test_cluster::Verdict::DelayAnswer(3 * SEC))
+    });
+    world.job("j", json!({}));
+    pass(500 * MS).await;
+    let old = world.pods();
+    world.cluster.remove("jobs.batch", "n", "j");
+    let successor = world.job("j", json!({}));
+    pass(8 * SEC).await;
+    let new: Vec<String> = world.pods().into_iter().filter(|it| !old.contains(it)).collect();
+    assert_eq!(new.len(), 1);
+    assert_eq!(world.pod(&new[0])["metadata"]["ownerReferences"][0]["uid"], successor["metadata"]["uid"]);
+    assert_eq!(world.count("j", "active"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_batch_is_as_large_as_the_last_pass_proved() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.spoil(|line, _| (line == "create pods").then_some(test_cluster::Verdict::DelayAnswer(100 * MS)));
+    let world = &world;
+    let took = |expected: usize| async move {
+        let began = world.clock.now();
+        while world.active().len() < expected {
+            pass(10 * MS).await;
+        }
+        world.clock.now() - began
+    };
+    world.job("j", json!({ "parallelism": 15, "completions": 60 }));
+    let first = took(15).await;
+    assert!(first >= 300 * MS, "one, two, four, eight: {first:?}");
+    pass(5 * SEC).await;
+    world.active().iter().for_each(|it| world.succeed(it));
+    let again = took(15).await;
+    let batches: Vec<_> = world.calls().into_iter().filter(|it| it.verb == "create").skip(15).map(|it| it.at).collect();
+    let spread = *batches.last().unwrap() - batches[0];
+    assert!(batches.len() == 15 && spread < 100 * MS, "{spread:?} {again:?}");
+}

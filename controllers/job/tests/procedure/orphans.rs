@@ -1,0 +1,183 @@
+//! Pods that nobody counts any more are let go, and those that suit are taken in.
+
+use serde_json::{Value, json};
+
+use crate::world::{FINALIZER, SEC, World, failure, pass};
+
+fn owner(kind: &str, api_version: &str, uid: &Value) -> Value {
+    json!([{ "apiVersion": api_version, "kind": kind, "name": "j", "uid": uid, "controller": true, "blockOwnerDeletion": true }])
+}
+
+impl World {
+    /// A running pod with our finalizer.
+    fn stray(&self, name: &str, labels: Value, owners: Value, finalizers: Value) {
+        self.cluster.create(json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": { "name": name, "namespace": "n", "labels": labels, "ownerReferences": owners, "finalizers": finalizers },
+            "spec": { "nodeName": "node", "containers": [{ "name": "c", "image": "i" }] }, "status": { "phase": "Running" },
+        }));
+    }
+
+    /// As the garbage collector does where dependents are to stay.
+    fn orphan_all(&self) {
+        for pod in self.pods() {
+            self.cluster.update("pods", "n", &pod, |it| it["metadata"]["ownerReferences"] = json!([]));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_022_pods_that_survive_their_job_lose_the_finalizer() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.job("j", json!({ "parallelism": 3, "completions": 3 }));
+    pass(5 * SEC).await;
+    world.active().iter().for_each(|it| world.run(it));
+    pass(5 * SEC).await;
+    world.cluster.update("jobs.batch", "n", "j", |it| it["metadata"]["finalizers"] = json!(["orphan"]));
+    world.cluster.delete("jobs.batch", "n", "j");
+    world.orphan_all();
+    pass(3 * SEC).await;
+    world.cluster.update("jobs.batch", "n", "j", |it| it["metadata"]["finalizers"] = json!([]));
+    pass(5 * SEC).await;
+    assert_eq!((world.active().len(), world.held()), (3, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_023_no_pod_of_a_deleted_job_is_held() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.job("background", json!({ "parallelism": 2, "completions": 2 }));
+    world.job("foreground", json!({ "parallelism": 2, "completions": 2 }));
+    pass(5 * SEC).await;
+    world.active().iter().for_each(|it| world.run(it));
+    pass(5 * SEC).await;
+    world.cluster.delete("jobs.batch", "n", "background");
+    world
+        .cluster
+        .update("jobs.batch", "n", "foreground", |it| it["metadata"]["finalizers"] = json!(["foregroundDeletion"]));
+    world.cluster.delete("jobs.batch", "n", "foreground");
+    pass(5 * SEC).await;
+    assert_eq!((world.pods().len(), world.held()), (4, 0), "deleting pods is the garbage collector's");
+    assert_eq!(world.asked("delete"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_024_what_was_orphaned_while_nobody_led_is_let_go() {
+    let world = World::new();
+    let manager = world.start().await;
+    world.job("j", json!({ "parallelism": 2, "completions": 2 }));
+    pass(5 * SEC).await;
+    drop(manager);
+    world.cluster.remove("jobs.batch", "n", "j");
+    world.orphan_all();
+    let _manager = world.start().await;
+    pass(3 * SEC).await;
+    assert_eq!((world.pods().len(), world.held()), (2, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_025_pods_of_other_kinds_keep_their_finalizer() {
+    let world = World::new();
+    let job = world.job("j", json!({ "suspend": true }));
+    let uid = &job["metadata"]["uid"];
+    world.stray("set", json!({}), owner("ReplicaSet", "apps/v1", &json!("u")), json!([FINALIZER]));
+    world.stray("other-group", json!({}), owner("Job", "example.com/v1", &json!("v")), json!([FINALIZER]));
+    world.stray("gone", json!({}), owner("Job", "batch/v1", &json!("w")), json!([FINALIZER]));
+    let _manager = world.start().await;
+    pass(3 * SEC).await;
+    for pod in ["set", "other-group", "gone"] {
+        world.delete_gracefully(pod);
+    }
+    pass(5 * SEC).await;
+    assert!(world.is_held("set") && world.is_held("other-group"));
+    assert!(!world.is_held("gone"), "its Job is not there, {uid} is another");
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_026_an_orphan_that_suits_is_adopted_and_a_pod_that_suits_no_more_is_released() {
+    let world = World::new();
+    let selector = json!({ "matchLabels": { "app": "x" } });
+    let job =
+        world.job("j", json!({ "manualSelector": true, "selector": selector, "parallelism": 2, "completions": 2 }));
+    world.stray("orphan", json!({ "app": "x" }), json!([]), json!([]));
+    let _manager = world.start().await;
+    pass(3 * SEC).await;
+    let adopted = world.pod("orphan");
+    assert_eq!(adopted["metadata"]["ownerReferences"], owner("Job", "batch/v1", &job["metadata"]["uid"]));
+    assert!(world.is_held("orphan"));
+    assert_eq!((world.active().len(), world.asked("get jobs j")), (2, 1));
+    world.cluster.update("pods", "n", "orphan", |it| it["metadata"]["labels"] = json!({ "app": "y" }));
+    pass(5 * SEC).await;
+    let released = world.pod("orphan");
+    assert!(released["metadata"]["ownerReferences"].as_array().is_none_or(Vec::is_empty), "{released}");
+    assert!(!world.is_held("orphan"));
+    assert_eq!(world.active().len(), 3, "another one takes its place, and it goes on");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_owner_was_taken_away_is_adopted_again_by_the_label_that_names_its_job() {
+    let world = World::new();
+    let job = world.job("j", json!({}));
+    let _manager = world.start().await;
+    pass(5 * SEC).await;
+    let pod = world.active()[0].clone();
+    world.orphan_all();
+    pass(5 * SEC).await;
+    assert_eq!(world.pod(&pod)["metadata"]["ownerReferences"], owner("Job", "batch/v1", &job["metadata"]["uid"]));
+    assert!(world.is_held(&pod));
+    assert_eq!(world.active().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_027_a_job_that_only_the_server_knows_to_be_deleted_adopts_nothing() {
+    let world = World::new();
+    let selector = json!({ "matchLabels": { "app": "x" } });
+    world.job("j", json!({ "manualSelector": true, "selector": selector }));
+    let _manager = world.start().await;
+    pass(5 * SEC).await;
+    world.cluster.freeze_watches("jobs.batch");
+    world.cluster.update("jobs.batch", "n", "j", |it| it["metadata"]["finalizers"] = json!(["orphan"]));
+    world.cluster.delete("jobs.batch", "n", "j");
+    world.stray("orphan", json!({ "app": "x" }), json!([]), json!([]));
+    pass(5 * SEC).await;
+    assert!(world.asked("get jobs j") >= 1);
+    assert!(world.pod("orphan")["metadata"]["ownerReferences"].as_array().is_none_or(Vec::is_empty));
+    assert_eq!(world.asked("patch pods orphan"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_068_a_late_pod_of_a_finished_job_is_let_go_however_often_that_fails() {
+    let world = World::new();
+    let _manager = world.start().await;
+    let job = world.job("j", json!({}));
+    pass(5 * SEC).await;
+    world.succeed(&world.active()[0]);
+    pass(5 * SEC).await;
+    let mut left = 3;
+    world.spoil(move |line, _| {
+        if line == "patch pods late" && left > 0 {
+            left -= 1;
+            return failure(504, "Timeout");
+        }
+        None
+    });
+    world.stray("late", json!({ "app": "x" }), owner("Job", "batch/v1", &job["metadata"]["uid"]), json!([FINALIZER]));
+    pass(30 * SEC).await;
+    assert!(!world.is_held("late"));
+    assert_eq!(world.asked("patch pods late"), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_the_cache_does_not_know_yet_keeps_its_pods() {
+    let world = World::new();
+    let _manager = world.start().await;
+    pass(SEC).await;
+    world.cluster.freeze_watches("jobs.batch");
+    let job = world.job("j", json!({ "suspend": true }));
+    world.stray("early", json!({ "app": "x" }), owner("Job", "batch/v1", &job["metadata"]["uid"]), json!([FINALIZER]));
+    world.delete_gracefully("early");
+    pass(5 * SEC).await;
+    assert!(world.is_held("early"), "the server knows its Job");
+    assert_eq!(world.asked("get jobs j"), 1);
+}

@@ -1,0 +1,138 @@
+//! Jobs that are suspended, resumed, or somebody else's.
+
+use serde_json::{Value, json};
+
+use crate::world::{MS, SEC, World, pass};
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_056_058_a_suspended_job_gives_up_its_pods_uncounted_and_begins_anew_when_it_is_resumed() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.job("j", json!({ "parallelism": 2, "completions": 4 }));
+    pass(5 * SEC).await;
+    world.active().iter().for_each(|it| world.run(it));
+    pass(5 * SEC).await;
+    world.edit("j", |spec| spec["suspend"] = json!(true));
+    pass(500 * MS).await;
+    assert_eq!((world.active().len(), world.held()), (0, 0));
+    world.kill_terminating();
+    pass(5 * SEC).await;
+    assert_eq!(world.conditions("j"), ["Suspended=True JobSuspended"]);
+    let status = world.status("j");
+    assert_eq!((status.get("startTime"), world.count("j", "active"), world.count("j", "failed")), (None, 0, 0));
+    world.edit("j", |spec| spec["suspend"] = json!(false));
+    pass(500 * MS).await;
+    let now = world.clock.wall().as_second();
+    pass(3 * SEC).await;
+    assert_eq!((world.conditions("j"), world.active().len()), (vec!["Suspended=False JobResumed".to_owned()], 2));
+    let start: clock::Timestamp = world.status("j")["startTime"].as_str().unwrap().parse().unwrap();
+    assert!((start.as_second() - now).abs() <= 1, "{start}");
+    let events = world.events().await;
+    for event in ["Normal Suspended: Job suspended", "Normal Resumed: Job resumed"] {
+        assert_eq!(events.iter().filter(|it| **it == event).count(), 1, "{event}");
+    }
+    assert_eq!(events.iter().filter(|it| it.starts_with("Normal SuccessfulDelete: Deleted pod: j-")).count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_057_what_is_unseen_holds_back_a_suspension() {
+    let world = World::new();
+    let options = job_controller::Options { reads_own_writes: false, ..Default::default() };
+    let _manager = world.start_with(options).await;
+    pass(SEC).await;
+    world.cluster.freeze_watches("pods");
+    world.job("j", json!({}));
+    pass(3 * SEC).await;
+    assert_eq!(world.active().len(), 1);
+    world.edit("j", |spec| spec["suspend"] = json!(true));
+    pass(5 * SEC).await;
+    assert_eq!((world.active().len(), world.conditions("j")), (1, vec![]));
+    world.cluster.thaw("pods");
+    pass(200 * SEC).await;
+    assert_eq!(world.active(), [""; 0]);
+    assert_eq!(world.conditions("j"), ["Suspended=True JobSuspended"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_059_a_job_that_begins_suspended_has_neither_pods_nor_a_start() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.job("j", json!({ "suspend": true }));
+    pass(5 * SEC).await;
+    assert_eq!((world.pods(), world.status("j").get("startTime")), (vec![], None));
+    assert_eq!(
+        (world.conditions("j"), world.count("j", "active")),
+        (vec!["Suspended=True JobSuspended".to_owned()], 0)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_060_a_suspended_job_that_wants_nothing_completes() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.job("j", json!({ "suspend": true, "completions": 0 }));
+    pass(5 * SEC).await;
+    assert_eq!(world.conditions("j").last().unwrap(), "Complete=True CompletionsReached");
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_062_a_deleting_job_is_not_suspended_and_lets_its_pods_go() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.job("j", json!({}));
+    pass(5 * SEC).await;
+    world.run(&world.active()[0]);
+    pass(3 * SEC).await;
+    world.cluster.update("jobs.batch", "n", "j", |it| it["metadata"]["finalizers"] = json!(["foregroundDeletion"]));
+    world.cluster.delete("jobs.batch", "n", "j");
+    world.edit("j", |spec| spec["suspend"] = json!(true));
+    pass(5 * SEC).await;
+    assert_eq!((world.conditions("j"), world.active().len(), world.held()), (vec![], 1, 0));
+    assert_eq!(world.asked("delete pods"), 0);
+}
+
+fn pod_of(job: &Value, name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": { "name": name, "namespace": "n", "labels": job["spec"]["template"]["metadata"]["labels"],
+            "finalizers": ["batch.kubernetes.io/job-tracking"],
+            "ownerReferences": [{ "apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": job["metadata"]["uid"],
+                "controller": true }] },
+        "spec": { "nodeName": "node", "containers": [{ "name": "c", "image": "i" }] },
+        "status": { "phase": "Succeeded" },
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_063_a_job_of_another_controller_is_left_alone_under_whatever_name() {
+    let world = World::new();
+    let manager = world.start().await;
+    world.job("j", json!({ "parallelism": 1, "completions": 5 }));
+    pass(5 * SEC).await;
+    // Its name is queued when it goes, and another one's Job has it then.
+    world.edit("j", |spec| spec["parallelism"] = json!(2));
+    for pod in world.pods() {
+        world.cluster.remove("pods", "n", &pod);
+    }
+    world.cluster.remove("jobs.batch", "n", "j");
+    let theirs = world.job("j", json!({ "managedBy": "example.com/controller" }));
+    world.cluster.clear_requests();
+    world.cluster.create(pod_of(&theirs, "theirs"));
+    pass(5 * SEC).await;
+    world.delete_gracefully("theirs");
+    pass(5 * SEC).await;
+    assert_eq!((world.lines(), world.is_held("theirs")), (vec![], true));
+    let external = r#"job_controller_jobs_by_external_controller_total{controller_name="example.com/controller"}"#;
+    assert_eq!(manager.metric(external), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_064_our_own_name_as_manager_changes_nothing() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.job("j", json!({ "managedBy": "kubernetes.io/job-controller" }));
+    pass(5 * SEC).await;
+    world.succeed(&world.active()[0]);
+    pass(5 * SEC).await;
+    assert_eq!(world.conditions("j").last().unwrap(), "Complete=True CompletionsReached");
+}

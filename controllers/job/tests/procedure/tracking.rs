@@ -1,0 +1,246 @@
+//! Each pod that ends is counted once, whatever goes wrong in between.
+
+use serde_json::json;
+use test_cluster::Verdict;
+
+use crate::world::{FINALIZER, MS, SEC, World, failure, pass};
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_012_a_finalizer_goes_after_the_status_that_names_its_pod() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.job("j", json!({ "parallelism": 1, "completions": 2 }));
+    pass(5 * SEC).await;
+    let pod = world.active()[0].clone();
+    let uid = world.pod(&pod)["metadata"]["uid"].clone();
+    world.cluster.clear_requests();
+    world.succeed(&pod);
+    pass(3 * SEC).await;
+    let calls = world.calls();
+    let named = calls.iter().position(|it| {
+        it.subresource == "status" && it.json()["status"]["uncountedTerminatedPods"]["succeeded"] == json!([uid])
+    });
+    let released = calls.iter().position(|it| it.verb == "patch" && it.name == pod);
+    assert!(named.unwrap() < released.unwrap(), "{:?}", world.lines());
+    assert_eq!(calls[released.unwrap()].json()["metadata"]["uid"], uid, "this very pod's");
+    assert!(!world.is_held(&pod));
+    assert_eq!((world.count("j", "succeeded"), &world.status("j")["uncountedTerminatedPods"]), (1, &json!({})));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_013_a_crash_before_finalizers_go_counts_once() {
+    let world = World::new();
+    let manager = world.start().await;
+    world.job("j", json!({ "parallelism": 2, "completions": 2 }));
+    pass(5 * SEC).await;
+    world.spoil(|line, _| line.starts_with("patch pods").then_some(Verdict::Hang));
+    world.active().iter().for_each(|it| world.succeed(it));
+    pass(5 * SEC).await;
+    assert_eq!(world.held(), 2);
+    assert_eq!(world.status("j")["uncountedTerminatedPods"]["succeeded"].as_array().map(Vec::len), Some(2));
+    drop(manager);
+    world.cluster.stop_intercepting();
+    let _manager = world.start().await;
+    pass(5 * SEC).await;
+    assert_eq!((world.count("j", "succeeded"), world.held(), world.pods().len()), (2, 0, 2));
+    assert_eq!(world.conditions("j").last().unwrap(), "Complete=True CompletionsReached");
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_014_a_crash_after_finalizers_went_counts_once() {
+    let world = World::new();
+    let manager = world.start().await;
+    world.job("j", json!({ "parallelism": 2, "completions": 2 }));
+    pass(5 * SEC).await;
+    let pods = world.active();
+    world.succeed(&pods[0]);
+    // Its finalizer goes, and nobody hears of it any more.
+    world.spoil(|line, _| line.starts_with("patch pods").then_some(Verdict::LoseAnswer));
+    pass(200 * MS).await;
+    drop(manager);
+    world.cluster.stop_intercepting();
+    assert!(!world.is_held(&pods[0]));
+    assert_eq!(world.status("j")["uncountedTerminatedPods"]["succeeded"].as_array().map(Vec::len), Some(1));
+    let _manager = world.start().await;
+    pass(5 * SEC).await;
+    assert_eq!(world.count("j", "succeeded"), 1);
+    world.succeed(&pods[1]);
+    pass(5 * SEC).await;
+    assert_eq!((world.count("j", "succeeded"), world.pods().len()), (2, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_015_a_pod_that_vanished_while_the_status_named_it_is_counted() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.job("j", json!({ "parallelism": 1, "completions": 2 }));
+    pass(5 * SEC).await;
+    world.spoil(|line, _| if line.starts_with("patch pods") { failure(500, "InternalError") } else { None });
+    let pod = world.active()[0].clone();
+    world.succeed(&pod);
+    pass(500 * MS).await;
+    assert!(world.is_held(&pod));
+    world.cluster.remove("pods", "n", &pod);
+    world.cluster.stop_intercepting();
+    pass(5 * SEC).await;
+    assert_eq!((world.count("j", "succeeded"), world.count("j", "failed")), (1, 0));
+    assert_eq!(world.status("j")["uncountedTerminatedPods"], json!({}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_016_without_a_stored_status_no_finalizer_goes() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.job("j", json!({ "parallelism": 2, "completions": 2 }));
+    pass(5 * SEC).await;
+    world.spoil(|line, _| if line.starts_with("update jobs/status") { failure(500, "InternalError") } else { None });
+    world.active().iter().for_each(|it| world.succeed(it));
+    pass(20 * SEC).await;
+    assert_eq!((world.held(), world.asked("patch pods")), (2, 0));
+    world.cluster.stop_intercepting();
+    pass(60 * SEC).await;
+    assert_eq!((world.held(), world.count("j", "succeeded")), (0, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_017_what_went_is_counted_though_not_all_went_and_the_job_does_not_end() {
+    let world = World::new();
+    let manager = world.start().await;
+    world.job("j", json!({ "parallelism": 3, "completions": 3 }));
+    pass(5 * SEC).await;
+    let pods = world.active();
+    let stuck = format!("patch pods {}", pods[0]);
+    world.spoil(move |line, _| if line == stuck { failure(500, "InternalError") } else { None });
+    pods.iter().for_each(|it| world.succeed(it));
+    pass(10 * SEC).await;
+    assert_eq!((world.count("j", "succeeded"), world.held()), (2, 1));
+    assert_eq!(world.status("j")["uncountedTerminatedPods"]["succeeded"].as_array().map(Vec::len), Some(1));
+    assert_eq!(world.conditions("j"), ["SuccessCriteriaMet=True CompletionsReached"]);
+    let failed = r#"job_controller_job_syncs_total{action="tracking",completion_mode="NonIndexed",result="error"}"#;
+    assert!(manager.metric(failed) >= 1, "{}", manager.page());
+    world.cluster.stop_intercepting();
+    pass(60 * SEC).await;
+    assert_eq!((world.count("j", "succeeded"), world.held()), (3, 0));
+    assert_eq!(world.conditions("j").last().unwrap(), "Complete=True CompletionsReached");
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_018_five_hundred_pods_are_recorded_in_a_pass_and_the_rest_follows() {
+    let world = World::new();
+    let manager = world.start().await;
+    world.job("j", json!({ "parallelism": 501, "completions": 501 }));
+    pass(10 * SEC).await;
+    drop(manager);
+    let pods = world.active();
+    assert_eq!(pods.len(), 501);
+    pods.iter().for_each(|it| world.succeed(it));
+    world.cluster.clear_requests();
+    let _manager = world.start().await;
+    pass(500 * MS).await;
+    let first = world.calls().into_iter().find(|it| it.subresource == "status").unwrap().json();
+    assert_eq!(first["status"]["uncountedTerminatedPods"]["succeeded"].as_array().map(Vec::len), Some(500));
+    assert!(!world.conditions("j").iter().any(|it| it.starts_with("Complete")), "{:?}", world.conditions("j"));
+    pass(10 * SEC).await;
+    assert_eq!((world.count("j", "succeeded"), world.held(), world.pods().len()), (501, 0, 501));
+    assert_eq!(world.conditions("j").last().unwrap(), "Complete=True CompletionsReached");
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_019_a_pod_that_the_cache_still_shows_is_not_counted_again() {
+    let world = World::new();
+    let options = job_controller::Options { reads_own_writes: false, ..Default::default() };
+    let _manager = world.start_with(options).await;
+    world.job("j", json!({ "parallelism": 1, "completions": 3 }));
+    pass(5 * SEC).await;
+    world.succeed(&world.active()[0]);
+    // The pod's last event was told; from now on the cache of pods stands still.
+    world.cluster.freeze_watches("pods");
+    for _ in 0..5 {
+        pass(2 * SEC).await;
+        world
+            .cluster
+            .update("jobs.batch", "n", "j", |it| it["metadata"]["annotations"] = json!({ "at": world.second() }));
+    }
+    pass(2 * SEC).await;
+    assert!(world.count("j", "succeeded") <= 1, "{}", world.status("j"));
+    world.cluster.thaw("pods");
+    pass(200 * SEC).await;
+    assert_eq!((world.count("j", "succeeded"), world.held()), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_021_a_running_pod_that_a_user_deletes_has_failed_and_is_replaced_at_once() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.job("j", json!({}));
+    pass(5 * SEC).await;
+    let pod = world.active()[0].clone();
+    world.run(&pod);
+    pass(5 * SEC).await;
+    world.delete_gracefully(&pod);
+    pass(500 * MS).await;
+    // A failure makes the next pod wait: it is counted at once all the same.
+    assert!(!world.is_held(&pod));
+    pass(12 * SEC).await;
+    assert_eq!((world.count("j", "failed"), world.active().len()), (1, 1));
+    assert_eq!(world.count("j", "terminating"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_007_what_is_unseen_stops_pods_and_not_counting() {
+    let world = World::new();
+    let options = job_controller::Options { reads_own_writes: false, ..Default::default() };
+    let _manager = world.start_with(options).await;
+    world.job("j", json!({ "parallelism": 2, "completions": 9 }));
+    pass(5 * SEC).await;
+    let pods = world.active();
+    // One ends, and what takes its place is not shown.
+    world.succeed(&pods[0]);
+    pass(10 * MS).await;
+    world.cluster.freeze_watches("pods");
+    pass(5 * SEC).await;
+    let created = world.asked("create pods");
+    assert_eq!(created, 3);
+    world.edit("j", |spec| spec["parallelism"] = json!(5));
+    pass(5 * SEC).await;
+    assert_eq!(world.asked("create pods"), created, "nothing is created before the third pod is seen");
+    assert_eq!(world.count("j", "succeeded"), 1, "what ended is counted");
+    world.cluster.thaw("pods");
+    pass(200 * SEC).await;
+    assert_eq!((world.asked("create pods"), world.active().len()), (6, 5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_047_the_failure_of_an_index_is_remembered_by_its_pod_until_the_next_one_works() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.job(
+        "j",
+        json!({ "parallelism": 1, "completions": 1, "completionMode": "Indexed", "backoffLimitPerIndex": 3 }),
+    );
+    pass(5 * SEC).await;
+    let pod = world.active()[0].clone();
+    assert_eq!(world.pod(&pod)["metadata"]["annotations"]["batch.kubernetes.io/job-index-failure-count"], "0");
+    world.fail(&pod);
+    pass(3 * SEC).await;
+    world.cluster.delete("pods", "n", &pod);
+    pass(3 * SEC).await;
+    assert!(world.is_held(&pod), "it is the only one who knows");
+    pass(10 * SEC).await;
+    let next = world.active()[0].clone();
+    assert_eq!(world.pod(&next)["metadata"]["annotations"]["batch.kubernetes.io/job-index-failure-count"], "1");
+    assert_eq!((world.pods(), world.count("j", "failed")), (vec![next], 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn finalizers_of_others_stay() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.job("j", json!({}));
+    pass(5 * SEC).await;
+    let pod = world.active()[0].clone();
+    world.cluster.update("pods", "n", &pod, |it| it["metadata"]["finalizers"] = json!(["example.com/x", FINALIZER]));
+    world.succeed(&pod);
+    pass(5 * SEC).await;
+    assert_eq!(world.pod(&pod)["metadata"]["finalizers"], json!(["example.com/x"]));
+}

@@ -1,0 +1,127 @@
+//! Quotas, namespaces that terminate, lost answers, and pods that never end.
+
+use serde_json::{Value, json};
+use test_cluster::Verdict;
+
+use crate::world::{MS, SEC, World, failure, pass};
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_006_a_quota_that_is_used_up_is_found_out_by_few_calls() {
+    let world = World::new();
+    let manager = world.start().await;
+    let mut room = 10;
+    world.spoil(move |line, _| {
+        if line != "create pods" {
+            return None;
+        }
+        if room == 0 {
+            return Some(Verdict::status(403, "Forbidden", "pods \"j-\" is forbidden: exceeded quota: q"));
+        }
+        room -= 1;
+        None
+    });
+    world.job("j", json!({ "parallelism": 100, "completions": 100 }));
+    pass(900 * MS).await;
+    assert_eq!((world.asked("create pods"), world.active().len()), (1 + 2 + 4 + 8, 10));
+    assert_eq!(world.count("j", "active"), 10, "what was created is told");
+    let failed = r#"job_controller_job_pods_creation_total{reason="new",status="failed"}"#;
+    let created = r#"job_controller_job_pods_creation_total{reason="new",status="succeeded"}"#;
+    assert_eq!((manager.metric(created), manager.metric(failed)), (10, 5));
+    // What was created is seen, and nothing else is waited for: the next tries follow, one call each.
+    pass(10 * SEC).await;
+    let tries = world.asked("create pods") - 15;
+    assert!((1..=4).contains(&tries), "{tries}");
+    let told = "Warning FailedCreate: Error creating: pods \"j-\" is forbidden: exceeded quota: q";
+    assert!(world.events().await.iter().any(|it| it == told));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_071_a_namespace_that_terminates_is_neither_told_nor_waited_for() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.job("j", json!({ "parallelism": 4, "completions": 9 }));
+    pass(5 * SEC).await;
+    world.cluster.delete("namespaces", "", "n");
+    let pods = world.active();
+    world.succeed(&pods[0]);
+    pass(20 * SEC).await;
+    let events = world.events().await;
+    assert!(!events.iter().any(|it| it.contains("FailedCreate")), "{events:?}");
+    assert_eq!((world.count("j", "active"), world.count("j", "succeeded")), (3, 1), "what is not there is not told");
+    let tries = world.asked("create pods") - 4;
+    assert!((1..=3).contains(&tries), "{tries}: trying again is of no use");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_creation_whose_answer_is_lost_is_not_repeated() {
+    let world = World::new();
+    let _manager = world.start().await;
+    let mut first = true;
+    world.spoil(move |line, _| (line == "create pods" && std::mem::take(&mut first)).then_some(Verdict::LoseAnswer));
+    world.job("j", json!({}));
+    pass(60 * SEC).await;
+    assert_eq!((world.active().len(), world.asked("create pods")), (1, 1));
+    assert_eq!(world.count("j", "active"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_somebody_takes_away_are_replaced_until_twice_the_parallelism_never_ended() {
+    let world = World::new();
+    let manager = world.start().await;
+    // Whatever is created loses its owner and its labels at once.
+    world.job("j", json!({ "parallelism": 2, "completions": 9 }));
+    for _ in 0..30 {
+        for pod in world.active() {
+            world.cluster.update("pods", "n", &pod, |it| {
+                it["metadata"]["ownerReferences"] = json!([]);
+                it["metadata"]["labels"] = json!({});
+            });
+        }
+        pass(SEC).await;
+    }
+    assert_eq!(world.asked("create pods"), 4);
+    let braked = r#"mini_kcm_job_creations_braked_total{namespace="n"}"#;
+    assert_eq!(manager.metric(braked), 1);
+    let events = world.events().await;
+    let told = |it: &&String| it.starts_with("Warning CreationHeldBack: ");
+    assert_eq!(events.iter().filter(told).count(), 1, "{events:?}");
+    // One of them ends: its slot is free.
+    let pod = world.active()[0].clone();
+    world.fail(&pod);
+    pass(5 * SEC).await;
+    assert_eq!(world.asked("create pods"), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_that_somebody_else_wrote_in_between_is_written_again_from_what_is_seen_then() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.job("j", json!({ "parallelism": 1, "completions": 2 }));
+    pass(5 * SEC).await;
+    let mut first = true;
+    world.spoil(move |line, _| {
+        if line.starts_with("update jobs/status") && std::mem::take(&mut first) {
+            failure(409, "Conflict")
+        } else {
+            None
+        }
+    });
+    world.succeed(&world.active()[0]);
+    pass(5 * SEC).await;
+    assert_eq!((world.count("j", "succeeded"), world.held()), (1, 1));
+    let puts: Vec<Value> =
+        world.calls().into_iter().filter(|it| it.subresource == "status").map(|it| it.json()).collect();
+    assert!(puts.iter().all(|it| it["metadata"]["resourceVersion"].is_string()), "each is exact");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_manager_that_stops_begins_no_further_call() {
+    let world = World::new();
+    let manager = world.start().await;
+    world.spoil(|line, _| (line == "create pods").then_some(Verdict::DelayAnswer(SEC)));
+    world.job("j", json!({ "parallelism": 100, "completions": 100 }));
+    pass(500 * MS).await;
+    manager.stop();
+    pass(30 * SEC).await;
+    assert!(world.asked("create pods") <= 3, "{}", world.asked("create pods"));
+}

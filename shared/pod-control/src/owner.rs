@@ -1,0 +1,67 @@
+use api::{Atom, MetaRef, Resource, Uid};
+use k8s_openapi::api::core::v1::ObjectReference;
+use serde_json::{Value, json};
+
+/// On whose behalf pods are created, claimed and deleted.
+#[derive(Debug, Clone)]
+pub struct Owner {
+    /// Its type.
+    pub resource: Resource,
+    /// Its namespace; empty for a cluster-scoped owner, who may claim pods anywhere.
+    pub namespace: Atom,
+    /// Its name.
+    pub name: Box<str>,
+    /// Its identity in time.
+    pub uid: Uid,
+    /// It is being deleted: nothing is adopted or released any more.
+    pub deleting: bool,
+    /// Added to a pod that is adopted, taken off one that is released.
+    pub finalizer: Option<&'static str>,
+    reference: ObjectReference,
+}
+
+impl Owner {
+    /// For an object of this type.
+    #[must_use]
+    pub fn new(resource: Resource, meta: MetaRef<'_>, finalizer: Option<&'static str>) -> Self {
+        let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        let reference = ObjectReference {
+            api_version: Some(resource.api_version()),
+            kind: Some((*resource.kind).to_owned()),
+            namespace: some(meta.namespace),
+            name: some(meta.name),
+            uid: Some(meta.uid.to_string()),
+            resource_version: Some(meta.version.to_string()),
+            field_path: None,
+        };
+        Self {
+            resource,
+            namespace: meta.namespace.clone(),
+            name: meta.name.into(),
+            uid: meta.uid.clone(),
+            deleting: meta.deletion.is_some(),
+            finalizer,
+            reference,
+        }
+    }
+
+    /// What events about it name.
+    #[must_use]
+    pub fn reference(&self) -> &ObjectReference {
+        &self.reference
+    }
+
+    /// The entry of `metadata.ownerReferences` that makes it the controller of a pod. To block the owner's deletion
+    /// needs the right to update its `finalizers`, where the server checks that.
+    #[must_use]
+    pub fn controller_reference(&self) -> Value {
+        json!({
+            "apiVersion": self.resource.api_version(),
+            "kind": &*self.resource.kind,
+            "name": self.name,
+            "uid": self.uid,
+            "controller": true,
+            "blockOwnerDeletion": true,
+        })
+    }
+}

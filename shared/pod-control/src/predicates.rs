@@ -1,0 +1,82 @@
+//! What a pod is. Pure.
+
+use api::{ConditionStatus, Pod, PodPhase};
+
+/// It has come to its end, well or badly.
+#[must_use]
+pub fn is_terminal(pod: &Pod) -> bool {
+    matches!(pod.phase, PodPhase::Succeeded | PodPhase::Failed)
+}
+
+/// It works, or will.
+#[must_use]
+pub fn is_active(pod: &Pod) -> bool {
+    !is_terminal(pod) && pod.meta.deletion.is_none()
+}
+
+/// It was told to end and has not.
+#[must_use]
+pub fn is_terminating(pod: &Pod) -> bool {
+    !is_terminal(pod) && pod.meta.deletion.is_some()
+}
+
+/// Its condition says so, whatever its phase.
+#[must_use]
+pub fn is_ready(pod: &Pod) -> bool {
+    pod.condition("Ready").is_some_and(|it| it.status == ConditionStatus::True)
+}
+
+/// It is held by this finalizer.
+#[must_use]
+pub fn has_finalizer(pod: &Pod, finalizer: &str) -> bool {
+    pod.meta.finalizers.iter().any(|it| &**it == finalizer)
+}
+
+#[cfg(test)]
+mod tests {
+    use api::Cached;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(phase: &str, deleting: bool, ready: &str) -> Pod {
+        let deletion = if deleting { json!("2026-01-01T00:00:00Z") } else { Value::Null };
+        let object = json!({
+            "metadata": { "name": "p", "namespace": "n", "uid": "u", "resourceVersion": "1", "deletionTimestamp": deletion,
+                "finalizers": ["example.com/ours"] },
+            "status": { "phase": phase, "conditions": [{ "type": "Ready", "status": ready }] },
+        });
+        Pod::decode_object(&serde_json::to_vec(&object).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn acceptance_common_036_only_pods_that_work_and_stay_are_active() {
+        let cases = [
+            ("Running", false, true),
+            ("Pending", false, true),
+            ("Unknown", false, true),
+            ("Failed", false, false),
+            ("Succeeded", false, false),
+            ("Running", true, false),
+        ];
+        for (phase, deleting, active) in cases {
+            assert_eq!(is_active(&pod(phase, deleting, "False")), active, "{phase} {deleting}");
+        }
+    }
+
+    #[test]
+    fn acceptance_common_037_a_pod_that_has_ended_terminates_no_more() {
+        assert!(!is_terminating(&pod("Failed", true, "False")));
+        assert!(!is_terminating(&pod("Succeeded", true, "False")));
+        assert!(!is_terminating(&pod("Running", false, "True")));
+        assert!(is_terminating(&pod("Running", true, "True")));
+        assert!(is_terminal(&pod("Failed", true, "False")) && !is_terminal(&pod("Pending", true, "False")));
+    }
+
+    #[test]
+    fn readiness_is_the_conditions_word_and_a_finalizer_is_found_by_its_name() {
+        assert!(is_ready(&pod("Pending", false, "True")) && !is_ready(&pod("Running", false, "Unknown")));
+        let pod = pod("Running", false, "True");
+        assert!(has_finalizer(&pod, "example.com/ours") && !has_finalizer(&pod, "example.com"));
+    }
+}

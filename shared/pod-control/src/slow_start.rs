@@ -1,0 +1,58 @@
+use std::ops::Range;
+
+/// Batches of growing size, so that what is bound to fail (a quota is used up, a webhook refuses) is found out by few
+/// calls: one at first, then twice as many as before. A batch with a failure is the last.
+#[derive(Debug, Clone)]
+pub struct SlowStart {
+    total: usize,
+    next: usize,
+    size: usize,
+}
+
+impl SlowStart {
+    /// For `total` calls, of which as many are tried at once as were `proven` by the last ones; one where nothing was.
+    #[must_use]
+    pub fn new(total: usize, proven: usize) -> Self {
+        Self { total, next: 0, size: proven.max(1) }
+    }
+
+    /// Which calls come next; `None` when all were made.
+    pub fn batch(&mut self) -> Option<Range<usize>> {
+        let end = self.total.min(self.next.saturating_add(self.size));
+        let batch = self.next..end;
+        self.next = end;
+        self.size = self.size.saturating_mul(2);
+        (!batch.is_empty()).then_some(batch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sizes(total: usize, proven: usize) -> Vec<usize> {
+        let mut batches = SlowStart::new(total, proven);
+        std::iter::from_fn(|| batches.batch()).map(|it| it.len()).collect()
+    }
+
+    #[test]
+    fn batches_double_until_all_calls_are_made() {
+        assert_eq!(sizes(10, 0), [1, 2, 4, 3]);
+        assert_eq!(sizes(1, 0), [1]);
+        assert_eq!(sizes(0, 0), [0; 0]);
+    }
+
+    #[test]
+    fn what_was_proven_is_the_first_batch() {
+        assert_eq!(sizes(500, 500), [500]);
+        assert_eq!(sizes(20, 4), [4, 8, 8]);
+        assert_eq!(sizes(3, 500), [3]);
+    }
+
+    #[test]
+    fn every_call_is_made_once_and_in_order() {
+        let mut batches = SlowStart::new(100, 3);
+        let all: Vec<usize> = std::iter::from_fn(|| batches.batch()).flatten().collect();
+        assert_eq!(all, (0..100).collect::<Vec<_>>());
+    }
+}

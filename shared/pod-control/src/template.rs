@@ -1,0 +1,280 @@
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value, json, value::RawValue};
+
+use crate::Owner;
+
+/// A pod template as its owner carries it, parsed once for many pods.
+///
+/// Labels, annotations, finalizers and spec are taken over as they came, with every field that we do not know; nothing
+/// else of the template's metadata is.
+#[derive(Debug, Clone)]
+pub struct PodTemplate {
+    labels: Map<String, Value>,
+    annotations: Map<String, Value>,
+    finalizers: Vec<Value>,
+    spec: Map<String, Value>,
+}
+
+/// A template of which no pod can be made.
+#[derive(Debug, thiserror::Error)]
+pub enum TemplateError {
+    /// Nobody would find its pods.
+    #[error("unable to create pods, no labels")]
+    NoLabels,
+    /// It is no template at all.
+    #[error("the pod template does not decode")]
+    Decode(#[source] serde_json::Error),
+}
+
+/// What one pod has beyond the template.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Extra<'a> {
+    /// The prefix of its name, see [`Owner::generate_name`].
+    pub generate_name: &'a str,
+    /// Further labels.
+    pub labels: &'a [(&'a str, &'a str)],
+    /// Further annotations.
+    pub annotations: &'a [(&'a str, &'a str)],
+    /// `spec.hostname`.
+    pub hostname: Option<&'a str>,
+}
+
+/// A template with everything that all pods of one owner have in common, as text: a pod costs no more than its own
+/// metadata.
+#[derive(Debug, Clone)]
+pub struct Stamp {
+    labels: Map<String, Value>,
+    annotations: Map<String, Value>,
+    finalizers: Vec<Value>,
+    owner: Value,
+    /// The members of `spec`, without the braces.
+    spec: Box<str>,
+    /// The same without `hostname`.
+    spec_without_hostname: Box<str>,
+}
+
+impl PodTemplate {
+    /// Parses a template.
+    ///
+    /// # Errors
+    /// If it does not decode or has no labels.
+    pub fn parse(raw: &RawValue) -> Result<Self, TemplateError> {
+        let mut template: Map<String, Value> = serde_json::from_str(raw.get()).map_err(TemplateError::Decode)?;
+        let mut metadata = object(template.remove("metadata"));
+        let labels = object(metadata.remove("labels"));
+        if labels.is_empty() {
+            return Err(TemplateError::NoLabels);
+        }
+        let finalizers = match metadata.remove("finalizers") {
+            Some(Value::Array(finalizers)) => finalizers,
+            _ => Vec::new(),
+        };
+        let annotations = object(metadata.remove("annotations"));
+        Ok(Self { labels, annotations, finalizers, spec: object(template.remove("spec")) })
+    }
+
+    /// Gives every container, init containers too, an environment variable that follows a label of the pod, unless it
+    /// has one of that name.
+    pub fn set_env_from_label(&mut self, name: &str, label: &str) {
+        let source = json!({ "fieldRef": { "fieldPath": format!("metadata.labels['{label}']") } });
+        for list in ["initContainers", "containers"] {
+            let containers = self.spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten();
+            for container in containers.filter_map(Value::as_object_mut) {
+                let env = container.entry("env").or_insert_with(|| json!([]));
+                if env.is_null() {
+                    *env = json!([]);
+                }
+                if let Value::Array(env) = env
+                    && !env.iter().any(|it| it["name"] == name)
+                {
+                    env.push(json!({ "name": name, "valueFrom": source }));
+                }
+            }
+        }
+    }
+
+    /// Ready for the pods of `owner`, whose finalizer each of them gets.
+    #[must_use]
+    pub fn stamp(self, owner: &Owner) -> Stamp {
+        let Self { labels, annotations, mut finalizers, mut spec } = self;
+        if let Some(finalizer) = owner.finalizer
+            && !finalizers.iter().any(|it| it == finalizer)
+        {
+            finalizers.push(finalizer.into());
+        }
+        let whole = members(&spec);
+        spec.remove("hostname");
+        let spec_without_hostname = members(&spec);
+        let owner = owner.controller_reference();
+        Stamp { labels, annotations, finalizers, owner, spec: whole, spec_without_hostname }
+    }
+}
+
+impl Stamp {
+    /// The body of one creation.
+    ///
+    /// # Errors
+    /// Never for a template that was parsed.
+    pub fn pod(&self, extra: Extra<'_>) -> Result<Box<RawValue>, serde_json::Error> {
+        let Extra { generate_name, labels, annotations, hostname } = extra;
+        let mut metadata = Map::new();
+        metadata.insert("generateName".to_owned(), generate_name.into());
+        metadata.insert("labels".to_owned(), with(&self.labels, labels));
+        if !self.annotations.is_empty() || !annotations.is_empty() {
+            metadata.insert("annotations".to_owned(), with(&self.annotations, annotations));
+        }
+        if !self.finalizers.is_empty() {
+            metadata.insert("finalizers".to_owned(), self.finalizers.clone().into());
+        }
+        metadata.insert("ownerReferences".to_owned(), json!([self.owner]));
+        let mut body = r#"{"apiVersion":"v1","kind":"Pod","metadata":"#.to_owned();
+        body.push_str(&serde_json::to_string(&metadata)?);
+        body.push_str(r#","spec":{"#);
+        match hostname {
+            None => body.push_str(&self.spec),
+            Some(hostname) => {
+                let comma = if self.spec_without_hostname.is_empty() { "" } else { "," };
+                let hostname = serde_json::to_string(hostname)?;
+                // Writing into a string cannot fail.
+                let _ = write!(body, r#""hostname":{hostname}{comma}{}"#, self.spec_without_hostname);
+            }
+        }
+        body.push_str("}}");
+        RawValue::from_string(body)
+    }
+}
+
+impl Owner {
+    /// The prefix of its pods' names: its own name with a dash, or without where that could not begin a pod's name.
+    #[must_use]
+    pub fn generate_name(&self) -> String {
+        /// A pod's name may be as long.
+        const LONGEST: usize = 253;
+        let dash = if self.name.len() < LONGEST { "-" } else { "" };
+        format!("{}{dash}", self.name)
+    }
+}
+
+fn object(value: Option<Value>) -> Map<String, Value> {
+    match value {
+        Some(Value::Object(object)) => object,
+        _ => Map::new(),
+    }
+}
+
+fn with(common: &Map<String, Value>, own: &[(&str, &str)]) -> Value {
+    let mut all = common.clone();
+    for (key, value) in own {
+        all.insert((*key).to_owned(), (*value).into());
+    }
+    all.into()
+}
+
+/// An object's JSON without its braces.
+fn members(object: &Map<String, Value>) -> Box<str> {
+    let text = Value::Object(object.clone()).to_string();
+    text.strip_prefix('{').and_then(|it| it.strip_suffix('}')).unwrap_or_default().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use api::{Meta, Resource, Uid};
+
+    use super::*;
+
+    fn owner(name: &str) -> Owner {
+        let meta = Meta { name: name.into(), namespace: "n".into(), uid: Uid::new("u"), ..Meta::default() };
+        let resource = Resource::namespaced("batch", "v1", "jobs", "Job");
+        Owner::new(resource, meta.as_ref(), Some("example.com/ours"))
+    }
+
+    fn template(value: &Value) -> Result<PodTemplate, TemplateError> {
+        PodTemplate::parse(&RawValue::from_string(value.to_string()).unwrap())
+    }
+
+    fn made(stamp: &Stamp, extra: Extra<'_>) -> Value {
+        serde_json::from_str(stamp.pod(extra).unwrap().get()).unwrap()
+    }
+
+    #[test]
+    fn a_pod_has_what_the_template_says_and_its_owner() {
+        let template = template(&json!({
+            "metadata": { "name": "not this", "namespace": "nor this", "creationTimestamp": null,
+                "labels": { "app": "x" }, "annotations": { "a": "b" }, "finalizers": ["foo/bar"] },
+            "spec": { "restartPolicy": "Never", "hostname": "own", "fieldFromTomorrow": { "x": [1, 2.5] },
+                "containers": [{ "name": "{c}" }] },
+        }));
+        let stamp = template.unwrap().stamp(&owner("job"));
+        let want = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "generateName": "job-", "labels": { "app": "x" }, "annotations": { "a": "b" },
+                "finalizers": ["foo/bar", "example.com/ours"],
+                "ownerReferences": [{ "apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "u",
+                    "controller": true, "blockOwnerDeletion": true }],
+            },
+            "spec": { "restartPolicy": "Never", "hostname": "own", "fieldFromTomorrow": { "x": [1, 2.5] },
+                "containers": [{ "name": "{c}" }] },
+        });
+        assert_eq!(made(&stamp, Extra { generate_name: "job-", ..Extra::default() }), want);
+        let extra = Extra {
+            generate_name: "job-3-",
+            labels: &[("index", "3")],
+            annotations: &[("index", "3"), ("a", "own")],
+            hostname: Some("job-3"),
+        };
+        let indexed = made(&stamp, extra);
+        assert_eq!(indexed["metadata"]["labels"], json!({ "app": "x", "index": "3" }));
+        assert_eq!(indexed["metadata"]["annotations"], json!({ "a": "own", "index": "3" }));
+        assert_eq!(indexed["spec"]["hostname"], "job-3");
+        assert_eq!(indexed["spec"]["containers"], want["spec"]["containers"]);
+    }
+
+    #[test]
+    fn a_finalizer_that_is_there_is_not_repeated_and_an_empty_spec_is_one() {
+        let template =
+            template(&json!({ "metadata": { "labels": { "a": "b" }, "finalizers": ["example.com/ours"] } })).unwrap();
+        let stamp = template.stamp(&owner("job"));
+        let pod = made(&stamp, Extra { hostname: Some("h"), ..Extra::default() });
+        assert_eq!(pod["metadata"]["finalizers"], json!(["example.com/ours"]));
+        assert_eq!(pod["metadata"].get("annotations"), None);
+        assert_eq!(pod["spec"], json!({ "hostname": "h" }));
+        assert_eq!(made(&stamp, Extra::default())["spec"], json!({}));
+    }
+
+    #[test]
+    fn acceptance_common_043_a_template_without_labels_makes_no_pods() {
+        for metadata in [json!({}), json!({ "labels": {} }), json!({ "labels": null }), Value::Null] {
+            let err = template(&json!({ "metadata": metadata, "spec": {} })).unwrap_err();
+            assert_eq!(err.to_string(), "unable to create pods, no labels");
+        }
+    }
+
+    #[test]
+    fn every_container_learns_a_label_unless_it_has_a_variable_of_that_name() {
+        let mut template = template(&json!({
+            "metadata": { "labels": { "a": "b" } },
+            "spec": {
+                "initContainers": [{ "name": "i", "env": null }],
+                "containers": [{ "name": "c", "env": [{ "name": "X", "value": "y" }] },
+                    { "name": "d", "env": [{ "name": "INDEX", "value": "mine" }] }],
+            },
+        }))
+        .unwrap();
+        template.set_env_from_label("INDEX", "example.com/index");
+        let pod = made(&template.stamp(&owner("job")), Extra::default());
+        let ours = json!({ "name": "INDEX",
+            "valueFrom": { "fieldRef": { "fieldPath": "metadata.labels['example.com/index']" } } });
+        assert_eq!(pod["spec"]["initContainers"][0]["env"], json!([ours]));
+        assert_eq!(pod["spec"]["containers"][0]["env"], json!([{ "name": "X", "value": "y" }, ours]));
+        assert_eq!(pod["spec"]["containers"][1]["env"], json!([{ "name": "INDEX", "value": "mine" }]));
+    }
+
+    #[test]
+    fn names_begin_with_the_owners_and_a_dash_if_there_is_room() {
+        assert_eq!(owner("job").generate_name(), "job-");
+        assert_eq!(owner(&"a".repeat(252)).generate_name().len(), 253);
+        assert_eq!(owner(&"a".repeat(253)).generate_name().len(), 253);
+    }
+}
