@@ -61,7 +61,7 @@ async fn measure() -> Vec<f64> {
     let cluster = TestCluster::with_options(clock.clone(), Options { history: 5_000, ..Options::default() });
     cluster.set_recording(false);
     let (born, done, theirs) = (births(&cluster), counted(&cluster), Meter::default());
-    let manager = Manager::start(metered(&cluster, &theirs), clock);
+    let (manager, _) = Manager::start(metered(&cluster, &theirs), clock);
     let spec = json!({ "completionMode": "Indexed", "completions": COMPLETIONS, "parallelism": PARALLELISM });
     manager.create("large", spec).await.expect("a Job");
 

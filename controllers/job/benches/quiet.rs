@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use clock::Clock;
+use metrics::{Histogram, Metrics};
 use serde_json::{Value, json};
 use test_cluster::{Options, TestCluster};
 use tokio::time::{sleep, timeout};
@@ -40,15 +41,16 @@ async fn measure(whose: &str, is_owned: impl Fn(usize) -> bool) {
     cluster.set_recording(false);
     (0..PODS).for_each(|number| drop(cluster.create(other(number, is_owned(number)))));
     let born = births(&cluster);
-    let manager = Manager::start(cluster.service(), Clock::system());
+    let (manager, metrics) = Manager::start(cluster.service(), Clock::system());
+    let syncs = syncs(&metrics);
     manager.create("quiet", json!({ "completions": ACTIVE, "parallelism": ACTIVE })).await.expect("a Job");
     timeout(PATIENCE, all_ready(&cluster, &born)).await.expect("the Job's pods are ready");
-    timeout(PATIENCE, at_rest(&manager)).await.expect("the Job comes to rest");
+    timeout(PATIENCE, at_rest(&syncs)).await.expect("the Job comes to rest");
 
     let before = cluster.version();
     let mut means = Vec::with_capacity(BATCHES);
     for batch in 0..BATCHES as u64 {
-        means.push(timeout(PATIENCE, look(&cluster, &manager, batch)).await.expect("each change is looked at"));
+        means.push(timeout(PATIENCE, look(&cluster, &syncs, batch)).await.expect("each change is looked at"));
     }
     let written = cluster.version() - before - BATCHES as u64 * ROUNDS;
     assert_eq!(written, 0, "whoever finds nothing to do writes nothing");
@@ -62,8 +64,7 @@ async fn measure(whose: &str, is_owned: impl Fn(usize) -> bool) {
 }
 
 /// Has the Job looked at again and again; returns what that took on average, in microseconds.
-async fn look(cluster: &TestCluster, manager: &Manager, batch: u64) -> f64 {
-    let syncs = manager.syncs();
+async fn look(cluster: &TestCluster, syncs: &Histogram, batch: u64) -> f64 {
     let (count, sum) = (syncs.get_sample_count(), syncs.get_sample_sum());
     for round in 1..=ROUNDS {
         // What the Job controller has no use for.
@@ -75,6 +76,13 @@ async fn look(cluster: &TestCluster, manager: &Manager, batch: u64) -> f64 {
     }
     let syncs_made = (syncs.get_sample_count() - count) as f64;
     (syncs.get_sample_sum() - sum) * 1e6 / syncs_made
+}
+
+/// How long workers had each key.
+fn syncs(metrics: &Metrics) -> Histogram {
+    // Declared by the queue: the family is the one that is there.
+    let family = metrics.histograms("workqueue_work_duration_seconds", "How long a key took.", &["name"], &[1.0]);
+    family.with_label_values(&["job"])
 }
 
 /// Lets the pods of the Job run, until its status says so.
@@ -91,8 +99,7 @@ async fn all_ready(cluster: &TestCluster, born: &parking_lot::Mutex<Vec<String>>
 }
 
 /// Ends when nothing was looked at for a while.
-async fn at_rest(manager: &Manager) {
-    let syncs = manager.syncs();
+async fn at_rest(syncs: &Histogram) {
     loop {
         let before = syncs.get_sample_count();
         sleep(REST).await;

@@ -196,7 +196,7 @@ fn may_have_happened(err: &CreateError) -> bool {
 impl Ctx {
     /// A pod that was created holds a slot until it is seen to end. It may have been seen already, before the answer came.
     fn holds_slot(&self, owner: &Owner, written: Written) {
-        let Written { name, uid, version } = written;
+        let Written { name, uid, version, creation: _ } = written;
         self.memory.runs(&owner.uid, uid.clone());
         if !self.pods.store().passed(&version) {
             return; // Its events are still to come.

@@ -7,7 +7,7 @@ use client::{Limits, Transport};
 use clock::Clock;
 use controller::Builder;
 use job_controller::{NAME, Options};
-use metrics::{Histogram, Metrics};
+use metrics::Metrics;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tasks::Scope;
@@ -15,19 +15,18 @@ use test_cluster::{Change, TestCluster};
 use testing::Rig;
 use tokio_util::sync::CancellationToken;
 
-pub const NAMESPACE: &str = "default";
+pub(crate) const NAMESPACE: &str = "default";
 
 /// One manager with the Job controller alone, and a user beside it.
-pub struct Manager {
+pub(crate) struct Manager {
     user: client::Api,
-    metrics: Metrics,
     _scope: Scope,
     _stop: CancellationToken,
 }
 
 impl Manager {
-    /// Asks by way of `server`, as fast as it can.
-    pub fn start(server: Transport, clock: Clock) -> Self {
+    /// Asks by way of `server`, as fast as it can. Returns what it measures, too.
+    pub(crate) fn start(server: Transport, clock: Clock) -> (Self, Metrics) {
         let Rig { deps, scope, stop } = Rig::new(server, clock, Limits::NONE);
         let (metrics, user) = (deps.metrics.clone(), deps.clients.controller("user", Limits::NONE));
         let mut builder = Builder::new(NAME, deps);
@@ -35,29 +34,21 @@ impl Manager {
         let controller = builder.build();
         let run = stop.clone();
         scope.spawner().spawn("controller", async move { controller.run(run, ready(())).await });
-        Self { user, metrics, _scope: scope, _stop: stop }
+        (Self { user, _scope: scope, _stop: stop }, metrics)
     }
 
     /// Creates a Job as a user does, so that the server completes it.
-    pub async fn create(&self, name: &str, mut spec: Value) -> Result<(), client::ApiError> {
+    pub(crate) async fn create(&self, name: &str, mut spec: Value) -> Result<(), client::ApiError> {
         let containers = json!([{ "name": "main", "image": "example.com/main:1" }]);
         spec["template"] = json!({ "spec": { "restartPolicy": "Never", "containers": containers } });
         let metadata = json!({ "name": name, "namespace": NAMESPACE });
         let job = json!({ "apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec });
         self.user.create(&Job::resource(), NAMESPACE, &job).await.map(drop)
     }
-
-    /// How long workers had each key, in real seconds where time is real.
-    pub fn syncs(&self) -> Histogram {
-        let name = "workqueue_work_duration_seconds";
-        // Declared by the queue: the family is the one that is there.
-        let family = self.metrics.histograms(name, "How long a key took.", &["name"], &[1.0]);
-        family.with_label_values(&["job"])
-    }
 }
 
 /// The names of pods that were made since they were taken last.
-pub fn births(cluster: &TestCluster) -> Arc<Mutex<Vec<String>>> {
+pub(crate) fn births(cluster: &TestCluster) -> Arc<Mutex<Vec<String>>> {
     let born: Arc<Mutex<Vec<String>>> = Arc::default();
     let told = born.clone();
     cluster.observe(move |write| {
