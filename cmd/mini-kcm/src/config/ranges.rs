@@ -22,7 +22,6 @@ const WORKERS: &[(&str, Says)] = &[
     ("concurrent-ephemeralvolume-syncs", Says::Greater),
     ("concurrent-gc-syncs", Says::Greater),
     ("concurrent-horizontal-pod-autoscaler-syncs", Says::Greater),
-    ("concurrent-job-syncs", Says::Greater),
     ("concurrent-rc-syncs", Says::Greater),
     ("concurrent-replicaset-syncs", Says::Greater),
     ("concurrent-resource-quota-syncs", Says::Greater),
@@ -89,7 +88,7 @@ mod tests {
     #[test]
     fn acceptance_shell_012_numbers_of_workers_are_checked_for_every_controller() {
         for (args, want) in [
-            ("--concurrent-job-syncs=0", "concurrent-job-syncs must be greater than 0, but got 0"),
+            ("--concurrent-gc-syncs=0", "concurrent-gc-syncs must be greater than 0, but got 0"),
             ("--concurrent_rc_syncs=-1", "concurrent-rc-syncs must be greater than 0, but got -1"),
             ("--concurrent-resourceclaim-syncs=0", "concurrent-resourceclaim-syncs must be larger than 0, got 0"),
             (
@@ -109,8 +108,12 @@ mod tests {
             assert_eq!(errors(&[args]), [want]);
         }
         // Those of controllers that are in this binary are checked where they are read.
-        let elsewhere =
-            ["concurrent-cron-job-syncs", "concurrent-namespace-syncs", "concurrent-ttl-after-finished-syncs"];
+        let elsewhere = [
+            "concurrent-cron-job-syncs",
+            "concurrent-job-syncs",
+            "concurrent-namespace-syncs",
+            "concurrent-ttl-after-finished-syncs",
+        ];
         let concurrent = flags().filter(|it| it.kind == Kind::Int32 && it.name.contains("concurrent-"));
         for flag in concurrent.filter(|it| !elsewhere.contains(&it.name)) {
             assert_eq!(errors(&[&format!("--{}=0", flag.name)]).len(), 1, "{}", flag.name);

@@ -17,7 +17,7 @@ struct Site {
 
 impl Site {
     fn start(cluster: &TestCluster, name: &str) -> Self {
-        let config = Config::new(typed(&["--secure-port=0"])).unwrap();
+        let config = Config::new(typed(&["--secure-port=0", "--controllers=namespace"])).unwrap();
         let clock = Clock::virtual_from(Timestamp::UNIX_EPOCH);
         let deps = Deps {
             connection: Connection::in_memory(cluster.service()),

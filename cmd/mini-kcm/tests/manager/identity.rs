@@ -3,6 +3,8 @@
 use super::*;
 
 const OWN: &str = "--use-service-account-credentials";
+/// One controller is one account.
+const ALONE: &str = "--controllers=namespace";
 const USER: &str = "system:serviceaccount:kube-system:namespace-controller";
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -28,7 +30,7 @@ async fn empties(cluster: &TestCluster, name: &str) {
 async fn acceptance_shell_040_controllers_act_as_accounts_of_their_own_which_are_created() {
     let cluster = cluster();
     cluster.remove("namespaces", "", "kube-system");
-    let replica = Replica::start(&cluster, "a", &[OWN]);
+    let replica = Replica::start(&cluster, "a", &[OWN, ALONE]);
     empties(&cluster, "doomed").await;
     assert!(cluster.get("serviceaccounts", "kube-system", "namespace-controller").is_some());
     assert!(cluster.get("namespaces", "", "kube-system").is_some(), "created when it is missing");
@@ -70,7 +72,7 @@ async fn acceptance_shell_041_without_the_flag_only_the_user_agent_tells_control
 #[tokio::test(start_paused = true)]
 async fn tokens_are_renewed_ahead_for_days_and_nobody_notices() {
     let cluster = cluster();
-    let _replica = Replica::start(&cluster, "a", &[OWN]);
+    let _replica = Replica::start(&cluster, "a", &[OWN, ALONE]);
     for number in 0..50 {
         empties(&cluster, &format!("doomed-{number}")).await;
         tokio::time::sleep(MINUTE * 59).await;
@@ -85,7 +87,7 @@ async fn tokens_are_renewed_ahead_for_days_and_nobody_notices() {
 #[tokio::test(start_paused = true)]
 async fn a_failing_renewal_is_told_and_the_old_token_used_until_its_end() {
     let cluster = cluster();
-    let replica = Replica::start(&cluster, "a", &[OWN]);
+    let replica = Replica::start(&cluster, "a", &[OWN, ALONE]);
     empties(&cluster, "first").await;
     let begun = now();
     cluster.intercept(move |call: &Call| match call.subresource.as_str() {
@@ -108,7 +110,7 @@ async fn a_failing_renewal_is_told_and_the_old_token_used_until_its_end() {
 #[tokio::test(start_paused = true)]
 async fn a_refused_token_leads_to_one_new_one_and_the_request_is_repeated() {
     let cluster = cluster();
-    let _replica = Replica::start(&cluster, "a", &[OWN]);
+    let _replica = Replica::start(&cluster, "a", &[OWN, ALONE]);
     empties(&cluster, "first").await;
     tokio::time::sleep(MINUTE).await;
     cluster.delete("serviceaccounts", "kube-system", "namespace-controller");
@@ -127,7 +129,7 @@ async fn a_standby_has_its_tokens_ready_and_creates_nothing_but_its_accounts() {
     let cluster = cluster();
     let _leader = Replica::start(&cluster, "a", &[]);
     until("it leads", || leads(&cluster, "a")).await;
-    let standby = Replica::start(&cluster, "b", &[OWN]);
+    let standby = Replica::start(&cluster, "b", &[OWN, ALONE]);
     tokio::time::sleep(MINUTE).await;
     let calls = cluster.requests();
     let wrote: Vec<String> =

@@ -64,14 +64,15 @@ async fn play(world: World, size: Size) -> Result<(), String> {
     }
     // Of its own copy, so that what follows does not depend on it.
     let own = size.restless && rng.clone().bool();
-    let flags: &[&str] = if own { &["--use-service-account-credentials"] } else { &[] };
-    world.run_elected("a", LEASE, manager(flags));
+    let mut flags = vec!["--controllers=namespace"];
+    flags.extend(own.then_some("--use-service-account-credentials"));
+    world.run_elected("a", LEASE, manager(&flags));
     world.spawn("kubelet", kubelet(world.clone()));
     if size.restless {
         world.spawn("trouble", trouble(world.clone(), rng.fork()));
     }
     world.sleep(MS * rng.u32(0..3_000)).await;
-    world.run_elected("b", LEASE, manager(flags));
+    world.run_elected("b", LEASE, manager(&flags));
     for namespace in &doomed {
         world.sleep(MS * rng.u32(0..2_500)).await;
         world.cluster().delete("namespaces", "", namespace);

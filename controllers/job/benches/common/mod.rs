@@ -1,0 +1,60 @@
+//! A cluster in memory and the whole controller on it: informers, handlers, queue, workers and client.
+
+use std::{future::ready, sync::Arc};
+
+use api::{Job, Typed};
+use client::{Limits, Transport};
+use clock::Clock;
+use controller::Builder;
+use job_controller::{NAME, Options};
+use metrics::Metrics;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tasks::Scope;
+use test_cluster::{Change, TestCluster};
+use testing::Rig;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) const NAMESPACE: &str = "default";
+
+/// One manager with the Job controller alone, and a user beside it.
+pub(crate) struct Manager {
+    user: client::Api,
+    _scope: Scope,
+    _stop: CancellationToken,
+}
+
+impl Manager {
+    /// Asks by way of `server`, as fast as it can. Returns what it measures, too.
+    pub(crate) fn start(server: Transport, clock: Clock) -> (Self, Metrics) {
+        let Rig { deps, scope, stop } = Rig::new(server, clock, Limits::NONE);
+        let (metrics, user) = (deps.metrics.clone(), deps.clients.controller("user", Limits::NONE));
+        let mut builder = Builder::new(NAME, deps);
+        job_controller::start(&mut builder, Options::default());
+        let controller = builder.build();
+        let run = stop.clone();
+        scope.spawner().spawn("controller", async move { controller.run(run, ready(())).await });
+        (Self { user, _scope: scope, _stop: stop }, metrics)
+    }
+
+    /// Creates a Job as a user does, so that the server completes it.
+    pub(crate) async fn create(&self, name: &str, mut spec: Value) -> Result<(), client::ApiError> {
+        let containers = json!([{ "name": "main", "image": "example.com/main:1" }]);
+        spec["template"] = json!({ "spec": { "restartPolicy": "Never", "containers": containers } });
+        let metadata = json!({ "name": name, "namespace": NAMESPACE });
+        let job = json!({ "apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec });
+        self.user.create(&Job::resource(), NAMESPACE, &job).await.map(drop)
+    }
+}
+
+/// The names of pods that were made since they were taken last.
+pub(crate) fn births(cluster: &TestCluster) -> Arc<Mutex<Vec<String>>> {
+    let born: Arc<Mutex<Vec<String>>> = Arc::default();
+    let told = born.clone();
+    cluster.observe(move |write| {
+        if write.change() == Change::Added && write.kind() == "Pod" {
+            told.lock().push(write.name().to_owned());
+        }
+    });
+    born
+}

@@ -1,0 +1,181 @@
+//! What a pod of a Job of 100,000 completions costs us in CPU time, by how many are done: in virtual time, without the time
+//! that the cluster and the pods need. `cargo bench -p job-controller --bench large`.
+//! To reach: at 90,000 done no more than 1.5 times of that at 1,000 done.
+#![expect(clippy::print_stdout, reason = "a bench tells what it measured")]
+#![expect(clippy::expect_used, reason = "a bench that cannot measure ends")]
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use client::{BoxError, Incoming, Transport};
+use clock::{Clock, Timestamp};
+use http_body::{Body, Frame};
+use http_body_util::BodyExt;
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::{Value, json};
+use test_cluster::{Options, TestCluster};
+use tokio::time::sleep;
+use tower::ServiceExt;
+
+use crate::common::{Manager, NAMESPACE, births};
+
+mod common;
+
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+const COMPLETIONS: u64 = 100_000;
+const PARALLELISM: u64 = 500;
+/// How many are done when a measurement begins.
+const MARKS: [u64; 6] = [1_000, 10_000, 30_000, 50_000, 70_000, 90_000];
+/// How many more are done when it ends.
+const WINDOW: u64 = 5_000;
+/// A pod ends within so long, each at a moment of its own, so that indexes complete out of order.
+const LIFE: u64 = 2_000;
+/// Between two looks at the pods.
+const TICK: Duration = Duration::from_millis(100);
+/// Far longer than any run needs, in virtual time.
+const PATIENCE: Duration = Duration::from_secs(100_000);
+
+fn main() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    runtime.expect("a runtime").block_on(async {
+        let measured = tokio::time::timeout(PATIENCE, measure()).await;
+        let costs = measured.expect("the Job goes on");
+        let ratio = costs[costs.len() - 1] / costs[0];
+        println!("at {} done {ratio:.2} times of that at {} done; to reach: 1.5", MARKS[MARKS.len() - 1], MARKS[0]);
+    });
+}
+
+/// Microseconds for each pod, from each mark on.
+async fn measure() -> Vec<f64> {
+    let clock = Clock::virtual_from(Timestamp::from_second(1_800_000_000).expect("a time"));
+    let cluster = TestCluster::with_options(clock.clone(), Options { history: 5_000, ..Options::default() });
+    cluster.set_recording(false);
+    let (born, done, theirs) = (births(&cluster), counted(&cluster), Meter::default());
+    let (manager, _) = Manager::start(metered(&cluster, &theirs), clock);
+    let spec = json!({ "completionMode": "Indexed", "completions": COMPLETIONS, "parallelism": PARALLELISM });
+    manager.create("large", spec).await.expect("a Job");
+
+    let mut rng = fastrand::Rng::with_seed(7);
+    let mut living: Vec<(u64, String)> = Vec::new();
+    let (mut tick, mut costs, mut begun) = (0, Vec::new(), None);
+    while costs.len() < MARKS.len() {
+        let now = done.load(Ordering::SeqCst);
+        match begun {
+            None if now >= MARKS[costs.len()] => begun = Some((now, theirs.ours())),
+            Some((from, spent)) if now >= from + WINDOW => {
+                let cost = (theirs.ours() - spent) as f64 / 1e3 / (now - from) as f64;
+                println!("from {from} done: {cost:.1} µs of CPU for each of the next {} pods", now - from);
+                costs.push(cost);
+                begun = None;
+            }
+            None | Some(_) => {}
+        }
+        theirs.time(|| {
+            let ends = |rng: &mut fastrand::Rng| tick + rng.u64(1..=LIFE / TICK.as_millis() as u64);
+            living.extend(std::mem::take(&mut *born.lock()).into_iter().map(|name| (ends(&mut rng), name)));
+            let due = living.extract_if(.., |(end, _)| *end <= tick);
+            due.for_each(|(_, name)| succeed(&cluster, &name));
+        });
+        tick += 1;
+        sleep(TICK).await;
+    }
+    costs
+}
+
+fn succeed(cluster: &TestCluster, name: &str) {
+    let ended = json!({ "terminated": { "exitCode": 0, "finishedAt": "2027-01-15T08:00:00Z" } });
+    let container = json!({ "name": "main", "image": "example.com/main:1", "state": ended });
+    let status = json!({ "phase": "Succeeded", "containerStatuses": [container] });
+    cluster.update("pods", NAMESPACE, name, |it| it["status"] = status);
+}
+
+/// How many pods the Job's status counts.
+fn counted(cluster: &TestCluster) -> Arc<AtomicU64> {
+    let done = Arc::new(AtomicU64::new(0));
+    let told = done.clone();
+    cluster.observe(move |write| {
+        if write.kind() == "Job" {
+            let status = write.after().map_or(Value::Null, |it| it["status"].clone());
+            told.store(status["succeeded"].as_u64().unwrap_or(0), Ordering::SeqCst);
+        }
+    });
+    done
+}
+
+/// The nanoseconds of this thread that were not ours.
+#[derive(Clone, Default)]
+struct Meter(Arc<AtomicU64>);
+
+impl Meter {
+    fn time<T>(&self, work: impl FnOnce() -> T) -> T {
+        let begun = thread_time();
+        let result = work();
+        self.0.fetch_add(thread_time() - begun, Ordering::SeqCst);
+        result
+    }
+
+    /// What the rest of this thread has taken so far.
+    fn ours(&self) -> u64 {
+        thread_time() - self.0.load(Ordering::SeqCst)
+    }
+}
+
+fn thread_time() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let [secs, nanos] = [time.tv_sec, time.tv_nsec].map(|it| u64::try_from(it).unwrap_or(0));
+    secs * 1_000_000_000 + nanos
+}
+
+/// The cluster; what it needs for answers and watches is not ours.
+fn metered(cluster: &TestCluster, meter: &Meter) -> Transport {
+    let (service, meter) = (cluster.service(), meter.clone());
+    Transport::new(tower::service_fn(move |request| {
+        let (answer, meter) = (service.clone().oneshot(request), meter.clone());
+        async move {
+            let answer = Timed { inner: Box::pin(answer), meter: meter.clone() }.await?;
+            Ok::<_, BoxError>(answer.map(|inner| Timed { inner: Box::pin(inner), meter }.boxed_unsync()))
+        }
+    }))
+}
+
+/// A future or a body whose time is not ours.
+struct Timed<T> {
+    inner: Pin<Box<T>>,
+    meter: Meter,
+}
+
+impl<F: Future> Future for Timed<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let Self { inner, meter } = &mut *self;
+        meter.time(|| inner.as_mut().poll(cx))
+    }
+}
+
+impl Body for Timed<Incoming> {
+    type Data = bytes::Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<bytes::Bytes>, BoxError>>> {
+        let Self { inner, meter } = &mut *self;
+        meter.time(|| inner.as_mut().poll_frame(cx))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+}

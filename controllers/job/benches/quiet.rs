@@ -1,0 +1,130 @@
+//! What a sync costs that finds nothing to do, with 100,000 pods cached: `cargo bench -p job-controller --bench quiet`.
+//! To reach: 10 µs for a Job with ten active pods.
+#![expect(clippy::print_stdout, reason = "a bench tells what it measured")]
+#![expect(clippy::expect_used, reason = "a bench that cannot measure ends")]
+
+use std::time::Duration;
+
+use clock::Clock;
+use metrics::{Histogram, Metrics};
+use serde_json::{Value, json};
+use test_cluster::{Options, TestCluster};
+use tokio::time::{sleep, timeout};
+
+use crate::common::{Manager, NAMESPACE, births};
+
+mod common;
+
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+const PODS: usize = 100_000;
+const ACTIVE: usize = 10;
+const BATCHES: usize = 21;
+const ROUNDS: u64 = 100;
+const PATIENCE: Duration = Duration::from_secs(300);
+/// Nothing is queued or delayed for longer while a Job comes to rest.
+const REST: Duration = Duration::from_secs(3);
+
+fn main() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        measure("all of them other controllers'", |_| true).await;
+        // Nobody's pods could be adopted.
+        measure("half of them nobody's", |number| number % 2 == 0).await;
+    });
+}
+
+async fn measure(whose: &str, is_owned: impl Fn(usize) -> bool) {
+    // Only a few of the last writes are kept for watches: the pods are there before anybody looks.
+    let cluster = TestCluster::with_options(Clock::system(), Options { history: 5_000, ..Options::default() });
+    cluster.set_recording(false);
+    (0..PODS).for_each(|number| drop(cluster.create(other(number, is_owned(number)))));
+    let born = births(&cluster);
+    let (manager, metrics) = Manager::start(cluster.service(), Clock::system());
+    let syncs = syncs(&metrics);
+    manager.create("quiet", json!({ "completions": ACTIVE, "parallelism": ACTIVE })).await.expect("a Job");
+    timeout(PATIENCE, all_ready(&cluster, &born)).await.expect("the Job's pods are ready");
+    timeout(PATIENCE, at_rest(&syncs)).await.expect("the Job comes to rest");
+
+    let before = cluster.version();
+    let mut means = Vec::with_capacity(BATCHES);
+    for batch in 0..BATCHES as u64 {
+        means.push(timeout(PATIENCE, look(&cluster, &syncs, batch)).await.expect("each change is looked at"));
+    }
+    let written = cluster.version() - before - BATCHES as u64 * ROUNDS;
+    assert_eq!(written, 0, "whoever finds nothing to do writes nothing");
+    means.sort_by(f64::total_cmp);
+    println!(
+        "a sync that finds nothing to do: {:.2} µs (median of {BATCHES} x {ROUNDS}; worst batch {:.2} µs; {PODS} pods \
+         cached, {whose}, {ACTIVE} active of the Job; to reach: 10 µs)",
+        means[BATCHES / 2],
+        means[BATCHES - 1],
+    );
+}
+
+/// Has the Job looked at again and again; returns what that took on average, in microseconds.
+async fn look(cluster: &TestCluster, syncs: &Histogram, batch: u64) -> f64 {
+    let (count, sum) = (syncs.get_sample_count(), syncs.get_sample_sum());
+    for round in 1..=ROUNDS {
+        // What the Job controller has no use for.
+        let ttl = batch * ROUNDS + round;
+        cluster.update("jobs", NAMESPACE, "quiet", |it| it["spec"]["ttlSecondsAfterFinished"] = json!(ttl));
+        while syncs.get_sample_count() < count + round {
+            tokio::task::yield_now().await;
+        }
+    }
+    let syncs_made = (syncs.get_sample_count() - count) as f64;
+    (syncs.get_sample_sum() - sum) * 1e6 / syncs_made
+}
+
+/// How long workers had each key.
+fn syncs(metrics: &Metrics) -> Histogram {
+    // Declared by the queue: the family is the one that is there.
+    let family = metrics.histograms("workqueue_work_duration_seconds", "How long a key took.", &["name"], &[1.0]);
+    family.with_label_values(&["job"])
+}
+
+/// Lets the pods of the Job run, until its status says so.
+async fn all_ready(cluster: &TestCluster, born: &parking_lot::Mutex<Vec<String>>) {
+    let is_ready = |job: Value| job["status"]["ready"] == ACTIVE;
+    while !cluster.get("jobs", NAMESPACE, "quiet").is_some_and(is_ready) {
+        for name in std::mem::take(&mut *born.lock()) {
+            let ready = json!([{ "type": "Ready", "status": "True" }]);
+            let status = json!({ "phase": "Running", "conditions": ready });
+            cluster.update("pods", NAMESPACE, &name, |it| it["status"] = status);
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Ends when nothing was looked at for a while.
+async fn at_rest(syncs: &Histogram) {
+    loop {
+        let before = syncs.get_sample_count();
+        sleep(REST).await;
+        if syncs.get_sample_count() == before {
+            return;
+        }
+    }
+}
+
+fn other(number: usize, is_owned: bool) -> Value {
+    let name = format!("other-{number:06}");
+    let app = format!("app-{}", number % 100);
+    let owner = json!([{
+        "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": app, "controller": true, "blockOwnerDeletion": true,
+        "uid": format!("00000000-0000-4000-8000-{:012}", number % 100),
+    }]);
+    let containers = json!([{ "name": "main", "image": "example.com/main:1" }]);
+    let mut pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": { "name": name, "namespace": NAMESPACE, "labels": { "app": app } },
+        "spec": { "nodeName": format!("node-{}", number % 1000), "containers": containers },
+        "status": { "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }] },
+    });
+    if is_owned {
+        pod["metadata"]["ownerReferences"] = owner;
+    }
+    pod
+}
