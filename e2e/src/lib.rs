@@ -9,7 +9,7 @@
 //! Reading order: [`Assets`] (which binaries), [`Site`] (where a server is), [`ControlPlane`], [`Manager`]; then [`Rest`] and [`eventually`], with
 //! which a scenario acts and waits; [`Audit`], what the server says was done; [`Proxy`] and [`Gateway`], which stand
 //! between a client and the server and misbehave; [`View`], informers without a manager; [`namespaces`] and [`objects`],
-//! what is created; [`Playground`] and [`Kubectl`], what a newcomer uses; [`Prometheus`], who looks at the manager.
+//! what is created; [`workloads`], Jobs and what becomes of them; [`Playground`] and [`Kubectl`], what a newcomer uses; [`Prometheus`], who looks at the manager.
 
 mod assets;
 mod audit;
@@ -31,6 +31,7 @@ mod site;
 mod usage;
 mod view;
 mod wait;
+pub mod workloads;
 
 pub use assets::{Assets, assets_or_skip};
 pub use audit::{Audit, AuditEvent};

@@ -102,8 +102,9 @@ impl Rest {
         Ok(Self { client: Client::try_from(config)? })
     }
 
-    /// For requests with headers of their own.
-    pub(crate) fn client(&self) -> &Client {
+    /// For requests with headers of their own, and for fake nodes.
+    #[must_use]
+    pub fn client(&self) -> &Client {
         &self.client
     }
 

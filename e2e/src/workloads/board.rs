@@ -1,0 +1,166 @@
+use std::{collections::BTreeMap, sync::Arc};
+
+use fake_nodes::{Change, follow};
+use kube::{
+    Api,
+    core::{ApiResource, DynamicObject, GroupVersionKind},
+};
+use parking_lot::Mutex;
+use serde_json::Value;
+use tasks::Spawner;
+use tokio::sync::watch;
+
+use crate::Rest;
+
+/// What is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// Of the core group.
+    Pod,
+    /// Of the batch group.
+    Job,
+    /// Of the batch group.
+    CronJob,
+    /// Of the core group.
+    Event,
+}
+
+impl Kind {
+    const ALL: [Self; 4] = [Self::Pod, Self::Job, Self::CronJob, Self::Event];
+
+    fn resource(self) -> ApiResource {
+        let (group, kind) = match self {
+            Self::Pod => ("", "Pod"),
+            Self::Job => ("batch", "Job"),
+            Self::CronJob => ("batch", "CronJob"),
+            Self::Event => ("", "Event"),
+        };
+        ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind))
+    }
+}
+
+/// One object, as it came and as it was last seen.
+#[derive(Debug, Clone)]
+pub(super) struct Seen {
+    pub(super) kind: Kind,
+    uid: String,
+    pub(super) first: Value,
+    pub(super) last: Value,
+    pub(super) gone: bool,
+}
+
+/// All that has been seen of pods, Jobs, CronJobs and events, by namespace; one watch each, however many look.
+#[derive(Debug, Default)]
+pub struct Board {
+    folders: Mutex<BTreeMap<String, Arc<Folder>>>,
+}
+
+/// What has been seen in one namespace, in the order of its appearance.
+#[derive(Debug)]
+pub struct Folder {
+    seen: Mutex<Vec<Seen>>,
+    news: watch::Sender<u64>,
+}
+
+impl Board {
+    /// Begins to look.
+    #[must_use]
+    pub fn start(rest: &Rest, spawner: &Spawner) -> Arc<Self> {
+        let board = Arc::new(Self::default());
+        for kind in Kind::ALL {
+            let (board, api) = (board.clone(), Api::<DynamicObject>::all_with(rest.client().clone(), &kind.resource()));
+            spawner.spawn("board", look(api, kind, board));
+        }
+        board
+    }
+
+    /// What has been seen in a namespace.
+    #[must_use]
+    pub fn folder(&self, namespace: &str) -> Arc<Folder> {
+        let mut folders = self.folders.lock();
+        folders.entry(namespace.to_owned()).or_insert_with(|| Arc::new(Folder::new())).clone()
+    }
+
+    fn put(&self, kind: Kind, object: &DynamicObject, gone: bool) {
+        let Ok(value) = serde_json::to_value(object) else { return };
+        self.folder(object.metadata.namespace.as_deref().unwrap_or_default()).put(kind, value, gone);
+    }
+
+    /// Whatever is not among these is gone.
+    fn all(&self, kind: Kind, objects: &[DynamicObject]) {
+        for object in objects {
+            self.put(kind, object, false);
+        }
+        let there: Vec<&str> = objects.iter().filter_map(|it| it.metadata.uid.as_deref()).collect();
+        let folders: Vec<Arc<Folder>> = self.folders.lock().values().cloned().collect();
+        for folder in folders {
+            folder.retain(kind, &there);
+        }
+    }
+}
+
+async fn look(api: Api<DynamicObject>, kind: Kind, board: Arc<Board>) {
+    follow(api, move |change| match change {
+        Change::All(objects) => board.all(kind, &objects),
+        Change::Put(object) => board.put(kind, &object, false),
+        Change::Gone(object) => board.put(kind, &object, true),
+    })
+    .await;
+}
+
+impl Folder {
+    fn new() -> Self {
+        Self { seen: Mutex::default(), news: watch::Sender::new(0) }
+    }
+
+    fn put(&self, kind: Kind, object: Value, gone: bool) {
+        let uid = object["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+        let mut seen = self.seen.lock();
+        match seen.iter_mut().find(|it| it.uid == uid && it.kind == kind) {
+            Some(known) => {
+                known.last = object;
+                known.gone = gone;
+            }
+            None => seen.push(Seen { kind, uid, first: object.clone(), last: object, gone }),
+        }
+        drop(seen);
+        self.news.send_modify(|it| *it = it.wrapping_add(1));
+    }
+
+    fn retain(&self, kind: Kind, there: &[&str]) {
+        for seen in self.seen.lock().iter_mut().filter(|it| it.kind == kind) {
+            seen.gone |= !there.contains(&seen.uid.as_str());
+        }
+        self.news.send_modify(|it| *it = it.wrapping_add(1));
+    }
+
+    /// Hears of everything that happens from now on.
+    #[must_use]
+    pub fn listen(&self) -> watch::Receiver<u64> {
+        self.news.subscribe()
+    }
+
+    /// All that was ever there.
+    pub(super) fn seen(&self) -> Vec<Seen> {
+        self.seen.lock().clone()
+    }
+
+    /// The objects of a kind that are there, as last seen.
+    #[must_use]
+    pub fn there(&self, kind: Kind) -> Vec<Value> {
+        let seen = self.seen.lock();
+        seen.iter().filter(|it| it.kind == kind && !it.gone).map(|it| it.last.clone()).collect()
+    }
+
+    /// One object, if it is there.
+    #[must_use]
+    pub fn find(&self, kind: Kind, name: &str) -> Option<Value> {
+        self.there(kind).into_iter().find(|it| it["metadata"]["name"] == name)
+    }
+
+    /// How many objects of a kind were ever there.
+    #[must_use]
+    pub fn ever(&self, kind: Kind) -> usize {
+        self.seen.lock().iter().filter(|it| it.kind == kind).count()
+    }
+}

@@ -1,0 +1,240 @@
+//! What a workload leaves behind, without what no two runs have in common.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use super::{
+    board::{Folder, Kind, Seen},
+    kubelet::{is_deleting, name},
+    times::Zero,
+};
+
+const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
+/// How the pods' own keys of a script begin.
+const SCRIPT: &str = fake_nodes::PREFIX;
+/// Nodes say where they are, which the API server copies to their pods.
+const TOPOLOGY: &str = "topology.kubernetes.io/";
+/// What generated names end with.
+const SUFFIX: usize = 5;
+
+/// What is left of a workload: its object, pods, Jobs and events. `leave_out` names reasons of events, or `gone-pods`.
+#[must_use]
+pub fn comparable(folder: &Folder, kind: Kind, own: &str, zero: Zero, leave_out: &[String]) -> Value {
+    let seen = folder.seen();
+    let words = Words::learn(&seen, own, zero);
+    let of = |kind: Kind, gone: bool| seen.iter().filter(move |it| it.kind == kind && it.gone == gone);
+    let left_out = |what: &str| leave_out.iter().any(|it| it == what);
+    let is_own = |it: &Seen| it.kind == kind && name(&it.last) == own;
+
+    let object = of(kind, false).find(|it| is_own(it));
+    let object = object.map_or_else(|| json!("gone"), |it| words.whole(&it.last));
+    let pods = grouped(of(Kind::Pod, false).map(|it| words.pod(&it.last)));
+    let gone_pods = grouped(of(Kind::Pod, true).map(|it| words.new_pod(&it.first)));
+    let jobs = grouped(of(Kind::Job, false).filter(|it| !is_own(it)).map(|it| words.job(&it.last)));
+    let gone_jobs = grouped(of(Kind::Job, true).filter(|it| !is_own(it)).map(|it| words.new_job(&it.first)));
+    let mut whole = Map::new();
+    whole.insert("object".to_owned(), object);
+    for (key, list) in [("pods", pods), ("gone-pods", gone_pods), ("jobs", jobs), ("gone-jobs", gone_jobs)] {
+        if !list.is_empty() && !left_out(key) {
+            whole.insert(key.to_owned(), Value::Array(list));
+        }
+    }
+    let events = of(Kind::Event, false).map(|it| &it.last).filter(|it| !left_out(text(&it["reason"])));
+    whole.insert("events".to_owned(), Value::Array(words.events(events)));
+    Value::Object(whole)
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// Equal ones counted.
+fn grouped(items: impl Iterator<Item = Value>) -> Vec<Value> {
+    let mut times: BTreeMap<String, (u64, Value)> = BTreeMap::new();
+    for item in items {
+        times.entry(item.to_string()).or_insert((0, item)).0 += 1;
+    }
+    let with_times = |(times, mut item): (u64, Value)| {
+        item["times"] = json!(times);
+        item
+    };
+    times.into_values().map(with_times).collect()
+}
+
+/// Words that stand for what servers and controllers choose.
+struct Words {
+    /// What is replaced, the longest first.
+    replaced: Vec<(String, String)>,
+    own: String,
+    zero: Zero,
+}
+
+impl Words {
+    fn learn(seen: &[Seen], own: &str, zero: Zero) -> Self {
+        let mut replaced = BTreeSet::new();
+        for it in seen {
+            let meta = &it.first["metadata"];
+            let mut called = text(&meta["name"]).to_owned();
+            if let Some(generated) = meta["generateName"].as_str() {
+                called = format!("{generated}*");
+                replaced.insert((text(&meta["name"]).to_owned(), called.clone()));
+            } else if it.kind == Kind::Job
+                && let Some((prefix, number)) = called.clone().rsplit_once('-')
+                && let Some(minutes) = zero.tell_number(number)
+            {
+                replaced.insert((called, format!("{prefix}-{minutes}")));
+                called = format!("{prefix}-{minutes}");
+            }
+            if it.kind != Kind::Event {
+                replaced.insert((text(&meta["uid"]).to_owned(), format!("<uid of {:?} {called}>", it.kind)));
+            }
+        }
+        let mut replaced: Vec<_> = replaced.into_iter().filter(|(it, _)| !it.is_empty()).collect();
+        replaced.sort_by_key(|(it, _)| std::cmp::Reverse(it.len()));
+        Self { replaced, own: own.to_owned(), zero }
+    }
+
+    fn say(&self, said: &str) -> String {
+        let mut said = said.to_owned();
+        for (name, word) in &self.replaced {
+            said = said.replace(name, word);
+        }
+        self.unseen_pods(&said)
+    }
+
+    /// Pods that were refused have names too.
+    fn unseen_pods(&self, said: &str) -> String {
+        let begins = format!("\"{}-", self.own);
+        let Some((before, rest)) = said.split_once(&begins) else { return said.to_owned() };
+        match rest.split_at_checked(SUFFIX) {
+            Some((_, behind)) if behind.starts_with('"') => format!("{before}{begins}*{}", self.unseen_pods(behind)),
+            _ => said.to_owned(),
+        }
+    }
+
+    fn value(&self, key: &str, value: &Value) -> Value {
+        match value {
+            Value::String(text) if key == SCHEDULED || key == "lastScheduleTime" => {
+                Value::String(self.zero.tell(text).unwrap_or_else(|| text.clone()))
+            }
+            Value::String(text) if text.contains('T') && text.parse::<Timestamp>().is_ok() => json!("<time>"),
+            Value::String(text) if key == "uid" && self.say(text) == *text => json!("<uid>"),
+            Value::String(text) => Value::String(self.say(text)),
+            Value::Array(items) => items.iter().map(|it| self.value(key, it)).collect(),
+            Value::Object(map) => {
+                let kept = map.iter().filter(|(key, _)| {
+                    let dropped = ["managedFields", "resourceVersion", "observedGeneration"];
+                    !dropped.contains(&key.as_str()) && !key.starts_with(SCRIPT) && !key.starts_with(TOPOLOGY)
+                });
+                kept.map(|(key, it)| (self.say(key), self.value(key, it))).collect()
+            }
+            other => other.clone(),
+        }
+    }
+
+    /// Of the object's metadata what controllers write.
+    fn meta(&self, object: &Value, fields: &[&str]) -> Map<String, Value> {
+        let meta = &object["metadata"];
+        let mut kept = Map::new();
+        for field in fields {
+            let value = self.value(field, &meta[*field]);
+            let is_empty = value.is_null() || value.as_object().is_some_and(Map::is_empty);
+            if !is_empty {
+                kept.insert((*field).to_owned(), value);
+            }
+        }
+        kept
+    }
+
+    fn whole(&self, object: &Value) -> Value {
+        let mut kept = self.meta(object, &["finalizers"]);
+        if is_deleting(object) {
+            kept.insert("deleting".to_owned(), json!(true));
+        }
+        kept.insert("status".to_owned(), self.value("status", &object["status"]));
+        Value::Object(kept)
+    }
+
+    /// As it was made.
+    fn new_pod(&self, pod: &Value) -> Value {
+        let mut kept = self.meta(pod, &["generateName", "labels", "annotations", "ownerReferences"]);
+        let hostname = &pod["spec"]["hostname"];
+        if !hostname.is_null() {
+            kept.insert("hostname".to_owned(), self.value("", hostname));
+        }
+        let mut env = Map::new();
+        for list in ["initContainers", "containers"] {
+            for container in pod["spec"][list].as_array().into_iter().flatten().filter(|it| !it["env"].is_null()) {
+                env.insert(text(&container["name"]).to_owned(), self.value("", &container["env"]));
+            }
+        }
+        if !env.is_empty() {
+            kept.insert("env".to_owned(), Value::Object(env));
+        }
+        Value::Object(kept)
+    }
+
+    fn pod(&self, pod: &Value) -> Value {
+        let mut kept = self.new_pod(pod);
+        kept["phase"] = pod["status"]["phase"].clone();
+        if !pod["metadata"]["finalizers"].is_null() {
+            kept["finalizers"] = pod["metadata"]["finalizers"].clone();
+        }
+        if is_deleting(pod) {
+            kept["deleting"] = json!(true);
+        }
+        kept
+    }
+
+    /// As it was made.
+    fn new_job(&self, job: &Value) -> Value {
+        let fields = ["name", "labels", "annotations", "ownerReferences"];
+        let mut kept = Value::Object(self.meta(job, &fields));
+        kept["spec"] = self.value("", &job["spec"]);
+        kept
+    }
+
+    fn job(&self, job: &Value) -> Value {
+        let mut kept = self.new_job(job);
+        kept["left"] = self.whole(job);
+        kept
+    }
+
+    /// A time at the end of a message is one of the schedule.
+    fn message(&self, said: &str) -> String {
+        let at = said.rsplit_once(": ").and_then(|(before, at)| {
+            let time = jiff::fmt::rfc2822::parse(at).ok()?.timestamp();
+            Some(format!("{before}: {}", self.zero.tell(&time.to_string())?))
+        });
+        at.unwrap_or_else(|| self.say(said))
+    }
+
+    /// Those that say the same in other words are counted together.
+    fn events<'a>(&self, events: impl Iterator<Item = &'a Value>) -> Vec<Value> {
+        let mut counts: BTreeMap<String, (u64, Value)> = BTreeMap::new();
+        for event in events {
+            let about = &event["involvedObject"];
+            // Many of a kind are told as one, with this before the last message.
+            let told = text(&event["message"]);
+            let message = told.strip_prefix("(combined from similar events): ");
+            let said = json!({
+                "type": event["type"],
+                "reason": event["reason"],
+                "message": self.message(message.unwrap_or(told)),
+                "from": event["source"]["component"],
+                // Which upstream then leaves out.
+                "reporting": if message.is_some() { &event["source"]["component"] } else { &event["reportingComponent"] },
+                "about": format!("{} {}", text(&about["kind"]), self.say(text(&about["name"]))),
+            });
+            let count = event["count"].as_u64().unwrap_or(1);
+            counts.entry(said.to_string()).or_insert((0, said)).0 += count;
+        }
+        let with_count = |(count, mut event): (u64, Value)| {
+            event["count"] = json!(count);
+            event
+        };
+        counts.into_values().map(with_count).collect()
+    }
+}

@@ -1,0 +1,103 @@
+//! Many CronJobs of the same minute: how long after it the last Job is made.
+//!
+//! `CRONJOBS` is how many (40 unless set); `docs/benchmarks.md` has 10,000. `E2E_MANAGER=go` measures the upstream manager.
+
+#![expect(clippy::unwrap_used, reason = "scenarios are tests, called by the macro's")]
+
+mod support;
+
+use std::{collections::BTreeSet, time::Duration};
+
+use clock::Clock;
+use e2e::{AuditEvent, Flavour, Identity, Launch, Options, eventually, namespaces, say};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use support::{On, on_both_servers};
+
+on_both_servers! {
+    cronjobs_of_the_same_minute_run_in_it_each_once
+}
+
+const NAMESPACE: &str = "same-minute";
+/// So many are created in a second, at the least.
+const PACE: usize = 80;
+
+fn cron_job(number: usize, minute: Timestamp) -> Value {
+    let template =
+        json!({ "spec": { "restartPolicy": "Never", "containers": [{ "name": "main", "image": "main:1" }] } });
+    json!({
+        "metadata": { "name": format!("same-{number:05}") },
+        "spec": {
+            "schedule": minute.strftime("%-M %-H * * *").to_string(),
+            "timeZone": "Etc/UTC",
+            // Nobody runs these: the Job controller is not there.
+            "jobTemplate": { "spec": { "parallelism": 0, "template": template } },
+        },
+    })
+}
+
+/// The value below which so much of the sorted values is.
+fn quantile(sorted: &[SignedDuration], part: usize) -> SignedDuration {
+    sorted[(sorted.len() * part / 100).min(sorted.len() - 1)]
+}
+
+async fn cronjobs_of_the_same_minute_run_in_it_each_once(on: On) {
+    let Some(server) =
+        on.server("CronJobs of one minute", Options { audit: true, ..Options::default() }).await.unwrap()
+    else {
+        return;
+    };
+    let flavour = Flavour::from_environment();
+    if flavour == Flavour::Go && !server.assets().is_ok_and(|it| it.binary("kube-controller-manager").is_some()) {
+        return say("NOT RUN: no kube-controller-manager among the binaries");
+    }
+    let total: usize = std::env::var("CRONJOBS").ok().and_then(|it| it.parse().ok()).unwrap_or(40);
+    let (admin, clock) = (server.admin().await.unwrap(), Clock::system());
+    let launch = Launch::new(&server, flavour)
+        .unwrap()
+        .kubeconfig(&server.kubeconfig(Identity::Replica(0)).unwrap())
+        .flag("controllers", "cronjob-controller")
+        .flag("kube-api-qps", "5000")
+        .flag("kube-api-burst", "5000");
+    let manager = launch.started().await.unwrap();
+    namespaces::create(&admin, NAMESPACE).await.unwrap();
+
+    // The minute comes when all are there.
+    let ready = clock.wall() + SignedDuration::from_secs(i64::try_from(10 + total / PACE).unwrap());
+    let minute = Timestamp::from_second((ready.as_second() / 60 + 1) * 60).unwrap();
+    let path = format!("/apis/batch/v1/namespaces/{NAMESPACE}/cronjobs");
+    let all = (0..total).map(|it| (path.clone(), cron_job(it, minute))).collect();
+    admin.create_all(all).await.unwrap();
+    assert!(clock.wall() < minute, "{total} CronJobs are not made by {minute}");
+    let wait = minute.duration_since(clock.wall()).unsigned_abs();
+
+    let mut audit = server.audit();
+    let made = |it: &AuditEvent| {
+        it.verb == "create" && it.resource() == "jobs" && it.user() == Identity::Replica(0).user() && it.succeeded()
+    };
+    let patience = wait + Duration::from_secs(300);
+    eventually("a Job of each", patience, async || {
+        let count = audit.count(made)?;
+        anyhow::ensure!(count >= total, "{count} of {total}");
+        Ok(Some(()))
+    })
+    .await
+    .unwrap();
+    let events = audit.events().unwrap().iter().filter(|it| made(it));
+    let mut skews: Vec<SignedDuration> = events.map(|it| it.completed.duration_since(minute)).collect();
+    skews.sort();
+    let jobs = admin.items(&format!("/apis/batch/v1/namespaces/{NAMESPACE}/jobs")).await.unwrap();
+    let owners: BTreeSet<&str> =
+        jobs.iter().filter_map(|it| it["metadata"]["ownerReferences"][0]["name"].as_str()).collect();
+    assert_eq!((skews.len(), jobs.len(), owners.len()), (total, total, total), "each once");
+    assert!(skews[0] >= SignedDuration::ZERO, "none before its minute: {skews:?}");
+
+    let usage = e2e::Usage::of(manager.pid()).unwrap();
+    let (p50, p99, last) = (quantile(&skews, 50), quantile(&skews, 99), skews[total - 1]);
+    say(&format!(
+        "{total} CronJobs of one minute with {flavour:?} on the {on:?} server: skew p50 {p50:?}, p99 {p99:?}, last {last:?}; \
+         processor {:?}, resident {} KiB",
+        usage.cpu, usage.resident_kib
+    ));
+}

@@ -1,0 +1,202 @@
+//! Running Jobs go from the upstream manager to ours and back: each pod is counted once, whoever saw it end.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use clock::Clock;
+use e2e::{
+    ControlPlane, Flavour, Identity, Launch, Manager, Options, Rest, Signal, assets_or_skip, eventually, namespaces,
+    say,
+    workloads::{Board, Folder, Kind, create},
+};
+use fake_nodes::{Environment, Fleet, PREFIX};
+use serde_json::{Value, json};
+use tasks::Scope;
+
+const SOON: Duration = Duration::from_secs(90);
+const NAMESPACE: &str = "handed";
+const JOBS: [&str; 3] = ["plain", "indexed", "per-index"];
+const COMPLETIONS: usize = 24;
+/// The first manager is the upstream one; then they take turns.
+const TURNS: [Flavour; 4] = [Flavour::Go, Flavour::Ours, Flavour::Go, Flavour::Ours];
+
+fn template() -> Value {
+    json!({ "spec": { "restartPolicy": "Never", "containers": [{ "name": "main", "image": "example.com/main:1" }] } })
+}
+
+fn job(name: &str, more: &Value) -> Value {
+    let mut spec = json!({ "completions": COMPLETIONS, "parallelism": 4, "backoffLimit": 100, "template": template() });
+    for (key, value) in more.as_object().into_iter().flatten() {
+        spec[key] = value.clone();
+    }
+    json!({ "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": name }, "spec": spec })
+}
+
+/// Scheduler and user: says of each pod how it ends, and remembers what it said.
+struct Director {
+    admin: Rest,
+    folder: Arc<Folder>,
+    nodes: Vec<String>,
+    /// By Job: how many it has told to end well, and to fail.
+    told: BTreeMap<String, (u64, u64)>,
+    known: BTreeSet<String>,
+    /// By Job: what was counted last.
+    counted: BTreeMap<String, (u64, u64)>,
+}
+
+fn text<'a>(object: &'a Value, field: &str) -> &'a str {
+    object["metadata"][field].as_str().unwrap_or_default()
+}
+
+fn job_of(pod: &Value) -> &str {
+    pod["metadata"]["labels"]["job-name"].as_str().unwrap_or_default()
+}
+
+impl Director {
+    /// Binds all pods that wait. Of each Job every fifth pod fails.
+    async fn bind(&mut self) -> anyhow::Result<()> {
+        for pod in self.folder.there(Kind::Pod) {
+            let waits = !pod["spec"]["nodeName"].is_string() && !pod["metadata"]["deletionTimestamp"].is_string();
+            if !waits || !self.known.insert(text(&pod, "uid").to_owned()) {
+                continue;
+            }
+            let (well, failed) = self.told.entry(job_of(&pod).to_owned()).or_default();
+            let fails = (*well + *failed) % 5 == 2;
+            *(if fails { failed } else { well }) += 1;
+            let node = &self.nodes[self.known.len() % self.nodes.len()];
+            let lines = json!({
+                format!("{PREFIX}run-for"): "700ms",
+                format!("{PREFIX}exit-code"): if fails { "1" } else { "0" },
+            });
+            let binding = json!({
+                "metadata": { "name": text(&pod, "name"), "annotations": lines },
+                "target": { "kind": "Node", "name": node },
+            });
+            let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{}/binding", text(&pod, "name"));
+            self.admin.create(&path, &binding).await?;
+        }
+        Ok(())
+    }
+
+    /// Looks at what is counted, which never falls and is never more than what ended.
+    fn look(&mut self) -> anyhow::Result<u64> {
+        let mut all = 0;
+        for job in self.folder.there(Kind::Job) {
+            let name = text(&job, "name").to_owned();
+            let count = |field: &str| job["status"][field].as_u64().unwrap_or_default();
+            let now = (count("succeeded"), count("failed"));
+            let before = self.counted.insert(name.clone(), now).unwrap_or_default();
+            anyhow::ensure!(now.0 >= before.0 && now.1 >= before.1, "{name}: {before:?} became {now:?}");
+            let told = self.told.get(&name).copied().unwrap_or_default();
+            anyhow::ensure!(now.0 <= told.0 && now.1 <= told.1, "{name}: {now:?} counted, {told:?} told to end");
+            all += now.0 + now.1;
+        }
+        Ok(all)
+    }
+
+    /// Goes on until so many pods are counted.
+    async fn until_counted(&mut self, wanted: u64) -> anyhow::Result<()> {
+        let mut broken = None;
+        eventually(&format!("{wanted} counted pods"), SOON, async || {
+            self.bind().await?;
+            match self.look() {
+                Ok(counted) if counted >= wanted => Ok(Some(())),
+                Ok(counted) => anyhow::bail!("{counted}"),
+                Err(err) => {
+                    broken = Some(err);
+                    Ok(Some(()))
+                }
+            }
+        })
+        .await?;
+        broken.map_or(Ok(()), Err)
+    }
+}
+
+fn launch(plane: &ControlPlane, flavour: Flavour) -> anyhow::Result<Launch> {
+    Ok(Launch::new(plane, flavour)?
+        .kubeconfig(&plane.kubeconfig(Identity::ControllerManager)?)
+        .flag("use-service-account-credentials", "true")
+        .flag("controllers", "job-controller")
+        .flag("leader-elect-resource-name", "handed")
+        .flag("kube-api-qps", "200")
+        .flag("kube-api-burst", "400")
+        .lease(4_000, 3_000, 500))
+}
+
+/// The successor stands by; the leader ends in the middle of its work.
+async fn hand_over(plane: &ControlPlane, leader: &mut Manager, flavour: Flavour) -> anyhow::Result<Manager> {
+    let successor = launch(plane, flavour)?.started().await?;
+    leader.signal(Signal::TERM)?;
+    leader.exit(SOON).await?;
+    Ok(successor)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn running_jobs_go_from_the_go_manager_to_ours_and_back_and_each_pod_is_counted_once() {
+    let Some(assets) = assets_or_skip("running Jobs handed over three times") else { return };
+    if assets.binary("kube-controller-manager").is_none() {
+        return say(&format!("NOT RUN: no kube-controller-manager in {}", assets.folder().display()));
+    }
+    let plane = ControlPlane::start(assets, Options::default()).await.unwrap();
+    let (scope, admin) = (Scope::new(), plane.admin().await.unwrap());
+    let nodes = fake_nodes::Options { schedulers: Vec::new(), ..fake_nodes::Options::with_nodes(2) };
+    let environment = Environment { client: admin.client().clone(), clock: Clock::system(), spawner: scope.spawner() };
+    let fleet = Fleet::start(nodes, environment);
+    fleet.registered().await;
+    let board = Board::start(&admin, &scope.spawner());
+    namespaces::create(&admin, NAMESPACE).await.unwrap();
+    let indexed = json!({ "completionMode": "Indexed" });
+    let per_index = json!({ "completionMode": "Indexed", "backoffLimitPerIndex": 4 });
+    for (name, more) in JOBS.iter().zip([json!({}), indexed, per_index]) {
+        create(&admin, NAMESPACE, &job(name, &more)).await.unwrap();
+    }
+    let mut director = Director {
+        admin,
+        folder: board.folder(NAMESPACE),
+        nodes: fleet.names().to_vec(),
+        told: BTreeMap::new(),
+        known: BTreeSet::new(),
+        counted: BTreeMap::new(),
+    };
+
+    let mut leader = launch(&plane, TURNS[0]).unwrap().started().await.unwrap();
+    for (turn, flavour) in (1u64..).zip(&TURNS[1..]) {
+        director.until_counted(turn * 15).await.unwrap();
+        let (successor, ()) = futures::join!(hand_over(&plane, &mut leader, *flavour), async {
+            // Pods go on ending while nobody counts.
+            director.bind().await.unwrap();
+        });
+        leader = successor.unwrap();
+    }
+    let (folder, clock) = (director.folder.clone(), Clock::system());
+    let begun = clock.now();
+    let done = eventually("the Jobs to be complete", SOON * 2, async || {
+        director.bind().await?;
+        director.look()?;
+        let jobs = folder.there(Kind::Job);
+        let complete = |it: &Value| {
+            let conditions = it["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            conditions.iter().any(|it| it["type"] == "Complete" && it["status"] == "True")
+        };
+        let shown: Vec<&Value> = jobs.iter().map(|it| &it["status"]).collect();
+        anyhow::ensure!(jobs.iter().all(complete), "{shown:?}");
+        Ok(Some(()))
+    });
+    done.await.unwrap();
+    say(&format!("three handovers; the rest took {:.1?}", clock.now().saturating_duration_since(begun)));
+
+    director.look().unwrap();
+    for name in JOBS {
+        let (well, failed) = director.told[name];
+        assert_eq!(director.counted[name], (well, failed), "{name}");
+        assert_eq!(usize::try_from(well).unwrap(), COMPLETIONS, "{name}: more pods than completions");
+    }
+    let pods = folder.there(Kind::Pod);
+    assert_eq!(pods.len(), director.known.len(), "no pod is gone");
+    let held = pods.iter().filter(|it| !it["metadata"]["finalizers"].is_null()).count();
+    assert_eq!(held, 0, "no pod keeps the finalizer");
+}

@@ -1,0 +1,174 @@
+//! All workloads, played once for all scenarios.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use e2e::{
+    Audit, AuditEvent, Flavour, say,
+    workloads::{Kind, Player, Stage, Workload, comparable, differences},
+};
+use futures::future::join_all;
+use serde_json::Value;
+use tokio::sync::{Mutex, OnceCell};
+
+use crate::{
+    sets::{self, Set},
+    support::On,
+    theatre::Theatre,
+};
+
+/// Nothing more comes when nothing has come for so long.
+const QUIET: Duration = Duration::from_secs(7);
+/// What is recorded is reached by then.
+const SOON: Duration = Duration::from_secs(45);
+/// Where the server refuses pods on purpose.
+const OUT_OF_QUOTA: &str = "w-out-of-quota";
+
+/// What came of it.
+pub(crate) struct Played {
+    /// Of each workload that was played: where it differs from what is expected.
+    all: BTreeMap<String, Vec<String>>,
+    /// Calls of controllers that the server refused for what they said, or for who they were.
+    pub(crate) refused: Vec<String>,
+}
+
+impl Played {
+    /// Plays all, unless that was done. `None` where they cannot be played.
+    pub(crate) async fn on(on: On) -> Option<&'static Self> {
+        static REAL: OnceCell<Option<Played>> = OnceCell::const_new();
+        static EMBEDDED: OnceCell<Option<Played>> = OnceCell::const_new();
+        // One after the other: both are full of timers.
+        static TURN: Mutex<()> = Mutex::const_new(());
+        let played = match on {
+            On::Real => &REAL,
+            On::Embedded => &EMBEDDED,
+        };
+        let play = async || {
+            let _turn = TURN.lock().await;
+            play_all(on).await
+        };
+        played.get_or_try_init(play).await.unwrap().as_ref()
+    }
+
+    /// These workloads were played, and ended as recorded; those that cannot be played were told of.
+    pub(crate) async fn shows(on: On, names: &[&str]) {
+        let Some(played) = Self::on(on).await else { return };
+        for name in names {
+            match played.all.get(*name) {
+                Some(findings) => assert!(findings.is_empty(), "{name}:\n    {}", findings.join("\n    ")),
+                None => say(&format!("NOT PLAYED on the {on:?} server: {name}")),
+            }
+        }
+    }
+
+    /// Everything that was found.
+    pub(crate) fn findings(&self) -> Vec<String> {
+        let found = self.all.iter().filter(|(_, it)| !it.is_empty());
+        found.map(|(name, it)| format!("{name}:\n    {}", it.join("\n    "))).collect()
+    }
+}
+
+/// One workload and what is expected of it.
+struct Part<'a> {
+    name: &'a str,
+    workload: &'a Workload,
+    expected: Option<&'a Value>,
+}
+
+impl Part<'_> {
+    fn left(&self, player: &Player<'_>, stage: &Stage) -> Value {
+        let kind = if self.workload.object["kind"] == "CronJob" { Kind::CronJob } else { Kind::Job };
+        comparable(player.folder(), kind, self.name, stage.zero, &self.workload.leave_out)
+    }
+
+    /// Plays it and returns what is left, which is what is expected if that comes at all.
+    async fn play(&self, player: &Player<'_>, stage: &Stage, record: bool) -> anyhow::Result<Value> {
+        player.play().await?;
+        let mut news = player.folder().listen();
+        let deadline = stage.clock.now() + SOON;
+        loop {
+            let left = self.left(player, stage);
+            let reached = !record && self.expected == Some(&left);
+            let within = if record { stage.clock.now() + QUIET } else { deadline };
+            if reached || tokio::time::timeout_at(within, news.changed()).await.is_err() {
+                return Ok(left);
+            }
+        }
+    }
+}
+
+async fn play_all(on: On) -> anyhow::Result<Option<Played>> {
+    let Some(server) = on.audited("Jobs and CronJobs by script").await? else { return Ok(None) };
+    let flavour = Flavour::from_environment();
+    let record = std::env::var("RECORD").is_ok_and(|it| it == "1") && on == On::Real;
+    if flavour == Flavour::Go && !server.assets().is_ok_and(|it| it.binary("kube-controller-manager").is_some()) {
+        say("NOT RUN: no kube-controller-manager among the binaries");
+        return Ok(None);
+    }
+    let mut sets = sets::all()?;
+    let theatre = Theatre::open(server, flavour).await?;
+    let (all, results) = play_sets(&sets, &theatre, on, flavour, record).await;
+    if record {
+        sets::write(&mut sets, results, flavour)?;
+    }
+    if all.values().any(|it| !it.is_empty()) {
+        theatre.show_log();
+    }
+    // Upstream's own statuses are refused in two of them.
+    let refused = if flavour == Flavour::Ours { refused(theatre.server.audit())? } else { Vec::new() };
+    Ok(Some(Played { all, refused }))
+}
+
+type Results = (BTreeMap<String, Vec<String>>, Vec<(String, Value)>);
+
+async fn play_sets(sets: &[Set], theatre: &Theatre, on: On, flavour: Flavour, record: bool) -> Results {
+    let stage = &theatre.stage;
+    let begun = stage.clock.now();
+    let all = sets.iter().flat_map(|set| set.topic.workloads.iter().map(move |it| (set, it)));
+    let parts = all
+        .filter(|(_, (name, workload))| plays(theatre, on, name, workload))
+        .map(|(set, (name, workload))| Part { name, workload, expected: set.expected(name, workload, flavour) });
+    let parts: Vec<Part<'_>> = parts.collect();
+    let players: Vec<Player<'_>> = parts.iter().map(|it| Player::new(stage, it.name, it.workload)).collect();
+    let acts = parts.iter().zip(&players).map(|(part, player)| part.play(player, stage, record));
+    let left = join_all(acts).await;
+    let took = stage.clock.now().saturating_duration_since(begun);
+    say(&format!("{} workloads in {took:.1?} on the {on:?} server", parts.len()));
+
+    let (mut found, mut results) = (BTreeMap::new(), Vec::new());
+    for ((part, player), left) in parts.iter().zip(&players).zip(left) {
+        // Nothing more has come while the others were played.
+        let last = part.left(player, stage);
+        let told = match (left, part.expected) {
+            (Err(err), _) => vec![format!("{err:#}")],
+            (Ok(left), _) if record => {
+                let changed = differences(&left, &last);
+                results.push((part.name.to_owned(), last));
+                changed
+            }
+            (Ok(_), Some(expected)) => differences(expected, &last),
+            (Ok(_), None) => vec!["nothing is recorded".to_owned()],
+        };
+        found.insert(part.name.to_owned(), told);
+    }
+    (found, results)
+}
+
+fn plays(theatre: &Theatre, on: On, name: &str, workload: &Workload) -> bool {
+    if !name.contains(&std::env::var("WORKLOADS").unwrap_or_default()) {
+        return false;
+    }
+    let no_collector = (workload.collector && !theatre.collector).then_some("no garbage collector");
+    let missing = no_collector.or(workload.real.as_deref().filter(|_| on == On::Embedded));
+    if let Some(why) = missing {
+        say(&format!("NOT PLAYED on the {on:?} server: {name}: {why}"));
+    }
+    missing.is_none()
+}
+
+/// What the server would not have of controllers: their rights are upstream's, and what they say of Jobs is possible.
+fn refused(mut audit: Audit) -> anyhow::Result<Vec<String>> {
+    let by_controller = |it: &&AuditEvent| it.user().starts_with("system:serviceaccount:kube-system:");
+    let is_refusal = |it: &&AuditEvent| matches!(it.code(), 401 | 403 | 422) && it.namespace() != OUT_OF_QUOTA;
+    let refused = audit.events()?.iter().filter(by_controller).filter(is_refusal);
+    Ok(refused.map(|it| format!("{}: {} {} {}", it.user(), it.verb, it.uri, it.code())).collect())
+}

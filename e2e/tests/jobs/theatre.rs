@@ -1,0 +1,78 @@
+//! What the plays stand on.
+
+use std::time::Duration;
+
+use clock::Clock;
+use e2e::{
+    Flavour, Identity, Launch, Manager,
+    workloads::{Board, Stage, Zero},
+};
+use fake_nodes::{Environment, Fleet};
+use tasks::Scope;
+
+use crate::support::Server;
+
+const SOON: Duration = Duration::from_secs(60);
+/// A play that began later in its minute would have the next one begin too soon.
+const LATEST_SECOND: i64 = 35;
+const CONTROLLERS: [&str; 3] = ["job-controller", "cronjob-controller", "ttl-after-finished-controller"];
+
+/// Server, fake nodes and managers.
+pub(crate) struct Theatre {
+    // Dropped first: their logs lie in the server's folder.
+    managers: Vec<Manager>,
+    /// Dependents are collected.
+    pub(crate) collector: bool,
+    pub(crate) stage: Stage,
+    _scope: Scope,
+    pub(crate) server: Server,
+}
+
+impl Theatre {
+    pub(crate) async fn open(server: Server, flavour: Flavour) -> anyhow::Result<Self> {
+        let (scope, clock, admin) = (Scope::new(), Clock::system(), server.admin().await?);
+        let spawner = scope.spawner();
+        let nodes = fake_nodes::Options { schedulers: Vec::new(), ..fake_nodes::Options::with_nodes(4) };
+        let environment =
+            Environment { client: admin.client().clone(), clock: clock.clone(), spawner: spawner.clone() };
+        let fleet = Fleet::start(nodes, environment);
+        tokio::time::timeout(SOON, fleet.registered()).await?;
+        let board = Board::start(&admin, &spawner);
+
+        let collector = server.assets().is_ok_and(|it| it.binary("kube-controller-manager").is_some());
+        // Upstream's manager collects dependents, and does what ours is not asked to do.
+        let asked = std::env::var("CONTROLLERS").unwrap_or_default();
+        let is_asked = |it: &str| asked.is_empty() || asked.split(',').any(|asked| asked == it);
+        let (ours, mut theirs): (Vec<&str>, Vec<&str>) = CONTROLLERS.into_iter().partition(|it| is_asked(it));
+        theirs.push("garbage-collector-controller");
+        let mut launches = vec![launch(&server, flavour)?.flag("controllers", &ours.join(","))];
+        if collector {
+            launches.push(launch(&server, Flavour::Go)?.flag("controllers", &theirs.join(",")));
+        }
+        let mut managers = Vec::new();
+        for launch in launches {
+            managers.push(launch.started().await?);
+        }
+        let second = clock.wall().as_second().rem_euclid(60);
+        if second > LATEST_SECOND {
+            tokio::time::sleep(Duration::from_secs(u64::try_from(60 - second)?)).await;
+        }
+        let zero = Zero::of(clock.wall());
+        let stage = Stage { admin, board, nodes: fleet.names().to_vec(), clock, zero, ours: flavour == Flavour::Ours };
+        Ok(Self { managers, collector, stage, _scope: scope, server })
+    }
+
+    /// Shows what the manager said.
+    pub(crate) fn show_log(&self) {
+        self.managers.iter().take(1).for_each(Manager::show_log);
+    }
+}
+
+/// As kubeadm starts it: with its own user, and each controller with its account and upstream's own role.
+fn launch(server: &Server, flavour: Flavour) -> anyhow::Result<Launch> {
+    Ok(Launch::new(server, flavour)?
+        .kubeconfig(&server.kubeconfig(Identity::ControllerManager)?)
+        .flag("use-service-account-credentials", "true")
+        .flag("kube-api-qps", "300")
+        .flag("kube-api-burst", "600"))
+}
