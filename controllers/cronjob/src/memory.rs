@@ -19,6 +19,10 @@ struct Known {
     ahead: Option<(i64, i64)>,
     /// What has happened, and the server was not told yet.
     unwritten: Option<Change>,
+    /// A Job was asked for, for this time, and nobody knows whether it is there.
+    asked: Option<i64>,
+    /// The server has it no more, though the cache still does.
+    gone: bool,
 }
 
 impl Memory {
@@ -75,14 +79,47 @@ impl Memory {
         kept
     }
 
-    /// The CronJob is gone.
+    /// The time for which a Job was asked for without an answer.
+    pub(crate) fn asked(&self, uid: &Uid) -> Option<i64> {
+        self.0.lock().get(uid)?.asked
+    }
+
+    /// No answer came to the creation of a Job for this time.
+    pub(crate) fn no_answer(&self, uid: &Uid, at: i64) {
+        self.0.lock().entry(uid.clone()).or_default().asked = Some(at);
+    }
+
+    /// It is known what became of that Job.
+    pub(crate) fn answered(&self, uid: &Uid) {
+        let mut all = self.0.lock();
+        if let Some(known) = all.get_mut(uid) {
+            known.asked = None;
+            drop_if_empty(&mut all, uid);
+        }
+    }
+
+    /// The server says that the CronJob is gone. Remembered until the cache says so too.
+    pub(crate) fn gone(&self, uid: &Uid) {
+        self.0.lock().entry(uid.clone()).or_default().gone = true;
+    }
+
+    /// Whether the server said that the CronJob is gone.
+    pub(crate) fn is_gone(&self, uid: &Uid) -> bool {
+        self.0.lock().get(uid).is_some_and(|it| it.gone)
+    }
+
+    /// The cache says that the CronJob is gone.
     pub(crate) fn forget(&self, uid: &Uid) {
         self.0.lock().remove(uid);
     }
 }
 
 fn drop_if_empty(all: &mut HashMap<Uid, Known>, uid: &Uid) {
-    if all.get(uid).is_some_and(|it| it.told.is_empty() && it.ahead.is_none() && it.unwritten.is_none()) {
+    let is_empty = |it: &Known| {
+        let Known { told, ahead, unwritten, asked, gone } = it;
+        told.is_empty() && ahead.is_none() && unwritten.is_none() && asked.is_none() && !gone
+    };
+    if all.get(uid).is_some_and(is_empty) {
         all.remove(uid);
     }
 }
@@ -120,6 +157,21 @@ mod tests {
         memory.keep(&uid, change);
         memory.forget(&uid);
         assert!(memory.take(&uid).is_none());
+    }
+
+    #[test]
+    fn what_was_asked_for_is_known_until_it_is_answered_and_what_is_gone_until_the_cache_shows_it() {
+        let (memory, uid) = (Memory::default(), Uid::new("u"));
+        memory.no_answer(&uid, 60);
+        assert!(memory.take(&uid).is_none());
+        assert_eq!((memory.asked(&uid), memory.is_gone(&uid)), (Some(60), false));
+        memory.answered(&uid);
+        assert!(memory.asked(&uid).is_none() && memory.0.lock().is_empty());
+        memory.gone(&uid);
+        memory.answered(&uid);
+        assert!(memory.is_gone(&uid) && !memory.is_gone(&Uid::new("v")));
+        memory.forget(&uid);
+        assert!(!memory.is_gone(&uid));
     }
 
     #[test]
