@@ -52,7 +52,8 @@ pub(crate) async fn replace(
 ) -> Result<(), SyncError> {
     for it in replaced {
         match look(ctx, cron_job, it).await {
-            Ok(Some(live)) if live.meta.deletion.is_none() => {
+            // One that has ended in the meantime is the history's.
+            Ok(Some(live)) if live.meta.deletion.is_none() && End::of(&live).is_none() => {
                 delete(ctx, cron_job, &it.name, &it.uid).await.map_err(SyncError::Delete)?;
             }
             Ok(_) => {}
@@ -142,13 +143,19 @@ pub(crate) async fn write_status(ctx: &Ctx, cron_job: &CronJob, change: &Change)
                 ctx.gate.wrote(uid, &ctx.cron_jobs.watched(), &version);
                 return Ok(());
             }
-            Err(ApiError::NotFound(_)) => return Ok(()),
+            Err(ApiError::NotFound(_)) => {
+                ctx.memory.is_gone(uid);
+                return Ok(());
+            }
             Err(ApiError::Conflict(_)) if attempt < ATTEMPTS => {}
             Err(err) => return Err(SyncError::Status(err)),
         }
         fresh = match read(ctx, cron_job).await? {
             Some(live) => Some(live),
-            None => return Ok(()),
+            None => {
+                ctx.memory.is_gone(uid);
+                return Ok(());
+            }
         };
     }
     Ok(())

@@ -19,6 +19,8 @@ struct Known {
     ahead: Option<(i64, i64)>,
     /// What has happened, and the server was not told yet.
     unwritten: Option<Change>,
+    /// The server says that it is gone, and the cache does not show it yet.
+    gone: bool,
 }
 
 impl Memory {
@@ -75,6 +77,17 @@ impl Memory {
         kept
     }
 
+    /// The server says that the CronJob is gone. What the cache shows of it until it hears of that is not to be acted on:
+    /// what ran last could not be written.
+    pub(crate) fn is_gone(&self, uid: &Uid) {
+        self.0.lock().entry(uid.clone()).or_default().gone = true;
+    }
+
+    /// Whether the server has said that the CronJob is gone.
+    pub(crate) fn has_gone(&self, uid: &Uid) -> bool {
+        self.0.lock().get(uid).is_some_and(|it| it.gone)
+    }
+
     /// The CronJob is gone.
     pub(crate) fn forget(&self, uid: &Uid) {
         self.0.lock().remove(uid);
@@ -82,7 +95,8 @@ impl Memory {
 }
 
 fn drop_if_empty(all: &mut HashMap<Uid, Known>, uid: &Uid) {
-    if all.get(uid).is_some_and(|it| it.told.is_empty() && it.ahead.is_none() && it.unwritten.is_none()) {
+    let is_empty = |it: &Known| it.told.is_empty() && it.ahead.is_none() && it.unwritten.is_none() && !it.gone;
+    if all.get(uid).is_some_and(is_empty) {
         all.remove(uid);
     }
 }
@@ -120,6 +134,17 @@ mod tests {
         memory.keep(&uid, change);
         memory.forget(&uid);
         assert!(memory.take(&uid).is_none());
+    }
+
+    #[test]
+    fn what_the_server_calls_gone_stays_so_until_its_end_is_seen() {
+        let (memory, uid) = (Memory::default(), Uid::new("u"));
+        memory.is_gone(&uid);
+        memory.is_not_ahead(&uid);
+        assert!(memory.tell(&uid, Vec::new()).is_empty() && memory.take(&uid).is_none());
+        assert!(memory.has_gone(&uid) && !memory.has_gone(&Uid::new("v")));
+        memory.forget(&uid);
+        assert!(!memory.has_gone(&uid) && memory.0.lock().is_empty());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use jiff::tz::TimeZone;
 use crate::{
     due::{Due, Latest, MANY, Never, due},
     notice::Notice,
-    snapshot::{Child, End, is_named_by_us, job_name},
+    snapshot::{Child, End, is_named_by_us, job_name, minute_of},
     status::Change,
     timing::Timing,
 };
@@ -32,6 +32,10 @@ pub(crate) fn settle<'a>(cron_job: &CronJob, children: &[Child<'a>], removed: &B
     let active: BTreeSet<&Uid> = cron_job.status.active.iter().map(|it| &it.uid).collect();
     for child in children {
         let meta = &child.job.meta;
+        // By whom and when it was begun does not matter, nor that our clock may not have come so far: that time ran.
+        let ran =
+            minute_of(cron_job, &meta.name).map(|it| it * 60).filter(|it| cron_job.status.last_schedule < Some(*it));
+        settled.change.last_schedule = settled.change.last_schedule.max(ran);
         let is_active = active.contains(&meta.uid) && !removed.contains(&meta.uid);
         match child.end {
             Some(end) => {

@@ -54,8 +54,14 @@ pub(crate) fn job_name(cron_job: &CronJob, at: i64) -> String {
 
 /// True where a Job has the form of a name that we give: somebody who makes one by hand chooses another.
 pub(crate) fn is_named_by_us(cron_job: &CronJob, job: &str) -> bool {
-    let minute = job.strip_prefix(&*cron_job.meta.name).and_then(|it| it.strip_prefix('-'));
-    minute.is_some_and(|it| !it.is_empty() && it.bytes().all(|it| it.is_ascii_digit()))
+    minute_of(cron_job, job).is_some()
+}
+
+/// The minute in the name of a Job that has the form of one that we give.
+pub(crate) fn minute_of(cron_job: &CronJob, job: &str) -> Option<i64> {
+    let minute = job.strip_prefix(&*cron_job.meta.name)?.strip_prefix('-')?;
+    let is_number = !minute.is_empty() && minute.bytes().all(|it| it.is_ascii_digit());
+    if is_number { minute.parse().ok() } else { None }
 }
 
 #[cfg(test)]

@@ -45,6 +45,9 @@ pub(crate) enum SyncError {
 pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncError> {
     let Some(cron_job) = ctx.cron_jobs.store().get(&key.namespace, &key.name)? else { return Ok(Outcome::Done) };
     let uid = &cron_job.meta.uid;
+    if ctx.memory.has_gone(uid) {
+        return Ok(Outcome::Done);
+    }
     let (queue, parked) = (ctx.queue.clone(), Key::CronJob(key.clone()));
     if let Some(wait) = ctx.gate.behind(uid, move || queue.add(parked)) {
         return Ok(Outcome::Parked(wait));
@@ -103,6 +106,9 @@ async fn pass(
     let removed = apply::tidy(ctx, cron_job, children).await;
     let Settled { change: settled, ended, unexpected, unknown } = settle(cron_job, children, &removed);
     *change = settled;
+    // A name may claim any time: what is far ahead of our clock is none of ours.
+    let soon = ctx.clock.wall().as_second() + AHEAD;
+    change.last_schedule = change.last_schedule.filter(|it| *it <= soon);
     for (child, end) in ended {
         let message = format!("Saw completed job: {}, condition: {}", child.job.meta.name, end.as_str());
         ctx.tell(cron_job, Type::Normal, "SawCompletedJob", message);
@@ -193,7 +199,8 @@ async fn carry_out(
         }
     };
     change.begun.extend(active);
-    change.last_schedule = Some(at);
+    // A Job of a later time may have been found, which is not due yet by this clock.
+    change.last_schedule = change.last_schedule.max(Some(at));
     Ok(())
 }
 

@@ -45,6 +45,20 @@ fn settled(cron_job: &CronJob, jobs: &Jobs, removed: &[&str]) -> Found {
 }
 
 #[test]
+fn a_time_that_another_manager_began_has_run_though_it_is_not_due_by_this_clock() {
+    let ran = |last: Value, jobs: [&str; 2]| {
+        let owner = cron_job(json!({ "status": { "lastScheduleTime": last } }));
+        let jobs = Jobs::from([job(jobs[0]).complete(50), job(jobs[1])]);
+        settle(&owner, &jobs.children(), &BTreeSet::new()).change.last_schedule
+    };
+    let (before, after) = (format!("c-{MINUTE}"), format!("c-{}", MINUTE + 1));
+    assert_eq!(ran(Value::Null, [&before, &after]), Some(DAY + 60), "ended or not");
+    assert_eq!(ran(rfc3339(DAY), [&after, &before]), Some(DAY + 60));
+    assert_eq!(ran(rfc3339(DAY + 60), [&before, &after]), None, "the status says so already");
+    assert_eq!(ran(Value::Null, ["c-x", "other-1"]), None, "made by hand");
+}
+
+#[test]
 fn acceptance_cronjob_029_ended_jobs_leave_the_active_ones() {
     let jobs = Jobs::from([
         job("c-1").complete(50),
