@@ -20,6 +20,9 @@ pub(crate) const FAILURES: &str = "batch.kubernetes.io/job-index-failure-count";
 /// The annotation that says how many failures of an index were ignored before this pod.
 pub(crate) const IGNORED: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
 
+/// A larger count would be read back as none.
+const MOST: u32 = i32::MAX.unsigned_abs();
+
 /// What failed of an index before a pod was created for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Failures {
@@ -75,9 +78,9 @@ impl Delayed {
         let Some(replaced) = self.pod(snapshot, index) else { return Failures::default() };
         let Failures { counted, ignored } = Failures::of(replaced);
         if failure_policy::verdict(snapshot.job, replaced).counts() {
-            Failures { counted: counted + 1, ignored }
+            Failures { counted: counted.saturating_add(1).min(MOST), ignored }
         } else {
-            Failures { counted, ignored: ignored + 1 }
+            Failures { counted, ignored: ignored.saturating_add(1).min(MOST) }
         }
     }
 

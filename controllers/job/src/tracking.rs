@@ -199,11 +199,13 @@ impl Step {
         }
         let mut new_indexes = 0;
         for at in candidates {
+            let actions = self.actions.len();
             let count = self.what(snapshot, plan, at);
             let uncounted = self.status.uncounted.get_or_insert_default();
             // Pods that are named already are released however many there are, or they would block all others.
             if !matches!(count, Count::Nothing) && new_indexes + uncounted.len() >= MOST_UNCOUNTED {
                 self.more = true;
+                self.actions.truncate(actions);
                 continue;
             }
             self.release.push(at);
