@@ -67,10 +67,7 @@ async fn acceptance_shell_002_023_a_leader_is_asked_for_its_lease_and_controller
     leader.leads().await;
     let standby = Site::start(&cluster, "b");
     tokio::time::sleep(Duration::from_secs(60)).await;
-    let controllers: String = (crate::controllers::KNOWN.iter().filter(|it| it.start.is_some()))
-        .map(|it| format!("[+]{} ok\n", it.name))
-        .collect();
-    let lines = format!("[+]leaderElection ok\n{controllers}healthz check passed\n");
+    let lines = "[+]leaderElection ok\n[+]namespace-controller ok\nhealthz check passed\n".to_owned();
     assert_eq!(leader.get("/healthz?verbose").await, (200, lines));
     assert_eq!(standby.get("/healthz?verbose").await, (200, "[+]leaderElection ok\nhealthz check passed\n".to_owned()));
     assert_eq!(leader.get("/healthz/leaderElection").await, (200, "ok".to_owned()));
