@@ -40,7 +40,14 @@ impl Failures {
     }
 
     fn total(self) -> u32 {
-        self.counted + self.ignored
+        self.counted.saturating_add(self.ignored)
+    }
+
+    /// With one failure more, which counts or does not. What is written has to be read again.
+    fn and_one(self, counts: bool) -> Self {
+        let more = |count: u32| count.saturating_add(1).min(i32::MAX.unsigned_abs());
+        let Self { counted, ignored } = self;
+        if counts { Self { counted: more(counted), ignored } } else { Self { counted, ignored: more(ignored) } }
     }
 }
 
@@ -73,18 +80,13 @@ impl Delayed {
     /// What the next pod of `index` has to remember.
     pub(crate) fn failures(&self, snapshot: &Snapshot<'_>, index: u32) -> Failures {
         let Some(replaced) = self.pod(snapshot, index) else { return Failures::default() };
-        let Failures { counted, ignored } = Failures::of(replaced);
-        if failure_policy::verdict(snapshot.job, replaced).counts() {
-            Failures { counted: counted + 1, ignored }
-        } else {
-            Failures { counted, ignored: ignored + 1 }
-        }
+        Failures::of(replaced).and_one(failure_policy::verdict(snapshot.job, replaced).counts())
     }
 
     /// How long the next pod of `index` has to wait; zero when it need not.
     pub(crate) fn remaining(&self, snapshot: &Snapshot<'_>, index: u32) -> Duration {
         let Some(replaced) = self.pod(snapshot, index) else { return Duration::ZERO };
-        let failures = Failures::of(replaced).total() + 1;
+        let failures = Failures::of(replaced).total().saturating_add(1);
         Backoff { failures, last: finish_time(replaced) }.remaining(snapshot.known.now)
     }
 

@@ -64,7 +64,7 @@ pub(crate) async fn record(
 ) -> Result<Recorded, TrackError> {
     let job = snapshot.job;
     let written = if step.write { Some(put(ctx, job, None, &job.status, &step.status).await?) } else { None };
-    ctx.memory.records(&job.meta.uid, plan.tally.backoff);
+    ctx.memory.records(&job.meta.uid, step.backoff);
     let stored = if step.write { step.status.clone() } else { job.status.clone() };
     ctx.counts(job, &job.status, &stored);
     if let Some(suspended) = step.suspended {
