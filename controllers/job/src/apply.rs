@@ -106,7 +106,8 @@ async fn delete_one(ctx: &Ctx, owner: &Owner, pod: &Pod, finalizer: Finalizer) -
     stopping(ctx)?;
     let gone = |err: ApiError| if is_gone(&err) { Ok(()) } else { Err(err) };
     if finalizer == Finalizer::Goes && pod_control::has_finalizer(pod, FINALIZER) {
-        ctx.control.remove_finalizer(&owner.uid, pod, FINALIZER).await.map(drop).or_else(gone)?;
+        // It may have ended meanwhile, and is to be counted then.
+        ctx.control.remove_finalizer_as_seen(&owner.uid, pod, FINALIZER).await.map(drop).or_else(gone)?;
     }
     let outcome = ctx.control.delete(owner, pod).await;
     if outcome.as_ref().is_err_and(is_gone) {
@@ -140,8 +141,8 @@ async fn create(ctx: &Ctx, job: &Job, owner: &Owner, creation: &Creation) -> App
             break;
         }
     }
-    let Tally { created, failed, unknown, failure } = tally;
-    if unknown {
+    let Tally { created, failed, outcomes, failure } = tally;
+    if outcomes == (Unclear { answered: true, silent: false }) {
         doubt(ctx, owner).await;
     }
     ctx.memory.proves(&owner.uid, if failed == 0 { created } else { 0 });
@@ -156,9 +157,33 @@ async fn create(ctx: &Ctx, job: &Job, owner: &Owner, creation: &Creation) -> App
 struct Tally {
     created: usize,
     failed: usize,
-    /// The server gave an answer to one of them that tells nothing.
-    unknown: bool,
+    outcomes: Unclear,
     failure: Option<CreateError>,
+}
+
+/// Creations of which nobody knows whether they happened.
+#[derive(Default, PartialEq, Eq)]
+struct Unclear {
+    /// One was answered, so that it is over on the server.
+    answered: bool,
+    /// One was not, or was given up by the server while it was under way: it may still happen.
+    silent: bool,
+}
+
+impl Unclear {
+    /// True for an outcome that is clear: it did not happen.
+    fn is_clear(&mut self, err: &CreateError) -> bool {
+        let CreateError::Api(ApiError::Unknown { status, .. }) = err else { return true };
+        let words = status.as_ref().map(|it| it.message.as_str());
+        match (status.as_ref().map(|it| it.code), words) {
+            // Refused before anything was stored.
+            (Some(500), Some(words)) if words.contains("failed calling webhook") => return true,
+            (Some(504) | None, _) => self.silent = true,
+            (_, Some(words)) if words.contains("etcdserver:") => self.silent = true,
+            _ => self.answered = true,
+        }
+        false
+    }
 }
 
 enum CreateError {
@@ -181,9 +206,8 @@ async fn create_batch(ctx: &Ctx, owner: &Owner, maker: &Maker, pods: &[NewPod], 
             }
             Err(err) => {
                 tally.failed += 1;
-                match &err {
-                    CreateError::Api(ApiError::Unknown { status, .. }) => tally.unknown |= status.is_some(),
-                    _ => ctx.memory.expectations.creation_observed(&owner.uid),
+                if tally.outcomes.is_clear(&err) {
+                    ctx.memory.expectations.creation_observed(&owner.uid);
                 }
                 // Nobody can do anything about a namespace that terminates, and trying again is of no use.
                 if !matches!(&err, CreateError::Api(err) if err.is_namespace_terminating()) {
@@ -209,13 +233,13 @@ async fn doubt(ctx: &Ctx, owner: &Owner) {
 impl Ctx {
     /// A pod that was created holds a slot until it is seen to end. It may have been seen already, before the answer came.
     fn holds_slot(&self, owner: &Owner, written: Written) {
-        let Written { name, uid, version } = written;
+        let Written { name, uid, version, .. } = written;
         self.memory.runs(&owner.uid, uid.clone());
-        if !self.pods.store().passed(&version) {
-            return; // Its events are still to come.
-        }
-        let cached = self.pods.store().get(&owner.namespace, &name).ok().flatten();
-        if cached.is_none_or(|it| it.meta.uid != uid || !pod_control::is_active(&it)) {
+        // Asked before the store: where it says that all was shown and handled, absence means that the pod is gone again.
+        let passed = self.pods.store().passed(&version);
+        let cached = self.pods.store().get(&owner.namespace, &name).ok().flatten().filter(|it| it.meta.uid == uid);
+        let over = cached.map_or(passed, |it| !pod_control::is_active(&it));
+        if over {
             self.memory.stops(&uid);
         }
     }

@@ -20,6 +20,9 @@ pub(crate) const FAILURES: &str = "batch.kubernetes.io/job-index-failure-count";
 /// The annotation that says how many failures of an index were ignored before this pod.
 pub(crate) const IGNORED: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
 
+/// A larger count would be read back as none.
+const MOST: u32 = i32::MAX.unsigned_abs();
+
 /// What failed of an index before a pod was created for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Failures {
@@ -40,14 +43,7 @@ impl Failures {
     }
 
     fn total(self) -> u32 {
-        self.counted.saturating_add(self.ignored)
-    }
-
-    /// With one failure more, which counts or does not. What is written has to be read again.
-    fn and_one(self, counts: bool) -> Self {
-        let more = |count: u32| count.saturating_add(1).min(i32::MAX.unsigned_abs());
-        let Self { counted, ignored } = self;
-        if counts { Self { counted: more(counted), ignored } } else { Self { counted, ignored: more(ignored) } }
+        self.counted + self.ignored
     }
 }
 
@@ -80,13 +76,18 @@ impl Delayed {
     /// What the next pod of `index` has to remember.
     pub(crate) fn failures(&self, snapshot: &Snapshot<'_>, index: u32) -> Failures {
         let Some(replaced) = self.pod(snapshot, index) else { return Failures::default() };
-        Failures::of(replaced).and_one(failure_policy::verdict(snapshot.job, replaced).counts())
+        let Failures { counted, ignored } = Failures::of(replaced);
+        if failure_policy::verdict(snapshot.job, replaced).counts() {
+            Failures { counted: counted.saturating_add(1).min(MOST), ignored }
+        } else {
+            Failures { counted, ignored: ignored.saturating_add(1).min(MOST) }
+        }
     }
 
     /// How long the next pod of `index` has to wait; zero when it need not.
     pub(crate) fn remaining(&self, snapshot: &Snapshot<'_>, index: u32) -> Duration {
         let Some(replaced) = self.pod(snapshot, index) else { return Duration::ZERO };
-        let failures = Failures::of(replaced).total().saturating_add(1);
+        let failures = Failures::of(replaced).total() + 1;
         Backoff { failures, last: finish_time(replaced) }.remaining(snapshot.known.now)
     }
 

@@ -107,7 +107,7 @@ fn pod_gone(ctx: &Ctx, gone: &Entry<Pod>) {
     let Some(owner) = owner else { return };
     ctx.memory.expectations.deletion_observed(&owner.uid, meta.uid);
     ctx.memory.left(&owner.uid, meta.uid);
-    if let Owner::Working(key) = resolve(ctx, meta.namespace, owner) {
+    if let Owner::Working(key) | Owner::Unknown(key) = resolve(ctx, meta.namespace, owner) {
         // A pod that had been counted leaves nothing to do.
         let counted = readable(gone).is_some_and(|it| is_terminal(it) && !is_held(&meta));
         wake(ctx, key, &owner.uid, if counted { Haste::News } else { Haste::Progress });
@@ -137,9 +137,15 @@ impl Place<'_> {
         let Some(owner) = controlling_job(&self.meta) else { return self.orphan(true) };
         self.ctx.memory.expectations.creation_observed(&owner.uid);
         match resolve(self.ctx, self.meta.namespace, owner) {
-            Owner::Working(key) if !self.initial => wake(self.ctx, key, &owner.uid, self.haste(None)),
+            Owner::Working(key) | Owner::Unknown(key) if !self.initial => {
+                wake(self.ctx, key, &owner.uid, self.haste(None));
+            }
             Owner::Finished if is_held(&self.meta) => self.let_go(owner),
             _ => {}
+        }
+        if readable(self.new).is_some_and(|it| !is_terminal(it)) {
+            // Whoever created it, and whether or not the answer was lost.
+            self.ctx.memory.runs(&owner.uid, self.meta.uid.clone());
         }
         self.observe(owner);
     }
@@ -155,6 +161,13 @@ impl Place<'_> {
         match resolve(self.ctx, self.meta.namespace, owner) {
             Owner::Working(key) if !self.initial => wake(self.ctx, key, &owner.uid, self.haste(old)),
             Owner::Working(_) => {}
+            Owner::Unknown(key) => {
+                // Judged when the cache can tell: it is let go where nobody will count it.
+                wake(self.ctx, key, &owner.uid, Haste::Progress);
+                if is_held(&self.meta) {
+                    self.let_go(owner);
+                }
+            }
             Owner::Finished | Owner::Missing if is_held(&self.meta) => self.let_go(owner),
             Owner::Finished | Owner::Missing => {}
         }
@@ -170,7 +183,8 @@ impl Place<'_> {
             if !is_held(is) {
                 self.ctx.memory.left(&before.uid, is.uid);
             }
-            if let Owner::Working(key) = resolve(self.ctx, was.namespace, before) {
+            self.ctx.memory.expectations.deletion_observed(&before.uid, is.uid);
+            if let Owner::Working(key) | Owner::Unknown(key) = resolve(self.ctx, was.namespace, before) {
                 wake(self.ctx, key, &before.uid, Haste::Progress);
             }
         }
@@ -179,7 +193,7 @@ impl Place<'_> {
             return self.orphan(was.controller().is_some() || labels(old) != labels(self.new));
         };
         match resolve(self.ctx, is.namespace, now) {
-            Owner::Working(key) => {
+            Owner::Working(key) | Owner::Unknown(key) => {
                 wake(self.ctx, key, &now.uid, if same_owner { self.haste(Some(old)) } else { Haste::Progress });
             }
             Owner::Finished if is_held(is) => self.let_go(now),
@@ -228,12 +242,14 @@ impl Place<'_> {
 
 /// What the cache says of the Job that a pod names.
 enum Owner {
-    /// It is there and has not ended; whoever manages it. Also where the cache cannot tell: its sync will say so.
+    /// It is there and has not ended; whoever manages it.
     Working(ObjectKey),
     /// It has ended.
     Finished,
     /// It is not there, or another one has its name.
     Missing,
+    /// The cache cannot tell now.
+    Unknown(ObjectKey),
 }
 
 fn resolve(ctx: &Ctx, namespace: &Atom, owner: &OwnerRef) -> Owner {
@@ -241,7 +257,8 @@ fn resolve(ctx: &Ctx, namespace: &Atom, owner: &OwnerRef) -> Owner {
     match ctx.jobs.store().get(namespace, &owner.name) {
         Ok(Some(job)) if job.meta.uid != owner.uid => Owner::Missing,
         Ok(Some(job)) if job.is_finished() => Owner::Finished,
-        Ok(Some(_)) | Err(_) => Owner::Working(key()),
+        Ok(Some(_)) => Owner::Working(key()),
+        Err(_) => Owner::Unknown(key()),
         Ok(None) => Owner::Missing,
     }
 }

@@ -39,7 +39,7 @@ struct Entry {
     backoff: Option<Backoff>,
     /// The status that ends the Job is stored; the cache may not show it yet.
     ended: bool,
-    /// As many creations succeeded at once the last time.
+    /// As many creations succeeded in one pass, since one failed last.
     proven: usize,
     /// When the last sync began.
     synced: Option<Instant>,
@@ -178,19 +178,19 @@ impl Memory {
         self.with(job, |it| it.backoff = Some(backoff));
     }
 
-    /// The status that ends the Job is stored.
-    pub(crate) fn ended(&self, job: &Uid) {
-        self.with(job, |it| it.ended = true);
+    /// The status that ends the Job is being stored; `false` takes that back.
+    pub(crate) fn ended(&self, job: &Uid, ended: bool) {
+        self.with(job, |it| it.ended = ended);
     }
 
-    /// As many creations as succeeded at once the last time.
+    /// As many creations as succeeded in one pass, since one failed last.
     pub(crate) fn proven(&self, job: &Uid) -> usize {
         self.inner.lock().jobs.get(job).map_or(0, |it| it.proven)
     }
 
-    /// So many creations succeeded; none where one failed.
+    /// So many creations succeeded in a pass; none where one failed.
     pub(crate) fn proves(&self, job: &Uid, creations: usize) {
-        self.with(job, |it| it.proven = creations);
+        self.with(job, |it| it.proven = if creations == 0 { 0 } else { it.proven.max(creations) });
     }
 
     /// A pod was created for the Job, and holds a slot until it is seen to end.
@@ -259,7 +259,7 @@ mod tests {
         let (memory, job, now) = memory();
         memory.sees(&job, 1, now);
         memory.records(&job, Backoff { failures: 3, last: 7 });
-        memory.ended(&job);
+        memory.ended(&job, true);
         memory.runs(&job, Uid::new("pod"));
         memory.asks_to_leave(&job, [&Uid::new("pod")]);
         memory.expectations.expect_creations(&job, 5, now);
@@ -321,7 +321,7 @@ mod tests {
     fn a_job_whose_end_is_seen_leaves_nothing_to_remember() {
         let (memory, job, now) = memory();
         memory.records(&job, Backoff { failures: 3, last: 7 });
-        memory.ended(&job);
+        memory.ended(&job, true);
         memory.runs(&job, Uid::new("pod"));
         memory.asks_to_leave(&job, [&Uid::new("pod")]);
         memory.expectations.expect_creations(&job, 5, now);

@@ -175,3 +175,55 @@ Possible values of the \"status\" label are:
 
 const BRAKED: &str = "How often a Job began to be held back from creating pods, as twice its parallelism were created and not \
      seen to end.";
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::{job, pod};
+
+    #[test]
+    fn families_have_upstreams_names_labels_and_words() {
+        let metrics = Metrics::new();
+        let meters = Meters::new(&metrics);
+        let indexed = job(json!({ "completionMode": "Indexed", "backoffLimitPerIndex": 1 }), json!({}));
+        meters.synced(&indexed, Action::Created, true, Duration::from_millis(5));
+        meters.finished(&indexed, false, "FailedIndexes");
+        meters.counted(&indexed, 2, 1);
+        meters.indexes(&indexed, 2, 0);
+        meters.handled("FailIndex");
+        meters.created("new", false);
+        meters.is_external("example.com/x");
+        meters.brakes(&indexed);
+        let (runs, ended) = (pod("a").running().build(), pod("a").succeeded(0).build());
+        meters.pod_changed(Some(&runs), Some(&ended));
+        meters.pod_changed(Some(&ended), None);
+        let text = metrics.encode();
+        for line in [
+            "# HELP job_controller_job_sync_duration_seconds [STABLE] The time it took to sync a job",
+            "job_controller_job_sync_duration_seconds_bucket{action=\"pods_created\",completion_mode=\"Indexed\",result=\"success\",le=\"0.004\"} 0",
+            "job_controller_job_sync_duration_seconds_bucket{action=\"pods_created\",completion_mode=\"Indexed\",result=\"success\",le=\"0.008\"} 1",
+            "job_controller_job_sync_duration_seconds_bucket{action=\"pods_created\",completion_mode=\"Indexed\",result=\"success\",le=\"65.536\"} 1",
+            "job_controller_job_syncs_total{action=\"pods_created\",completion_mode=\"Indexed\",result=\"success\"} 1",
+            "job_controller_jobs_finished_total{completion_mode=\"Indexed\",reason=\"FailedIndexes\",result=\"failed\"} 1",
+            "job_controller_job_pods_finished_total{completion_mode=\"Indexed\",result=\"succeeded\"} 2",
+            "job_controller_job_pods_finished_total{completion_mode=\"Indexed\",result=\"failed\"} 1",
+            "# HELP job_controller_pod_failures_handled_by_failure_policy_total [BETA] The number of failed Pods handled by failure policy with\\n\t\t\trespect to",
+            "job_controller_pod_failures_handled_by_failure_policy_total{action=\"FailIndex\"} 1",
+            "job_controller_terminated_pods_tracking_finalizer_total{event=\"add\"} 1",
+            "job_controller_terminated_pods_tracking_finalizer_total{event=\"delete\"} 1",
+            "# HELP job_controller_job_finished_indexes_total [ALPHA] The number of finished indexes. Possible values for the\\n",
+            "job_controller_job_finished_indexes_total{backoffLimit=\"perIndex\",status=\"succeeded\"} 2",
+            "job_controller_job_pods_creation_total{reason=\"new\",status=\"failed\"} 1",
+            "job_controller_jobs_by_external_controller_total{controller_name=\"example.com/x\"} 1",
+            "mini_kcm_job_creations_braked_total{namespace=\"ns\"} 1",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+        assert!(
+            !text.contains("status=\"failed\",backoffLimit")
+                && !text.contains("backoffLimit=\"perIndex\",status=\"failed\"")
+        );
+    }
+}

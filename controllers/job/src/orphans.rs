@@ -75,7 +75,8 @@ pub(crate) async fn release(ctx: &Ctx, key: &OrphanKey) -> Result<Outcome, Orpha
     let release = |pod: Arc<Pod>| {
         let none = &none;
         async move {
-            let outcome = ctx.control.remove_finalizer(none, &pod, FINALIZER).await;
+            // Somebody may adopt it meanwhile, and needs the finalizer.
+            let outcome = ctx.control.remove_finalizer_as_seen(none, &pod, FINALIZER).await;
             (pod, outcome.map(drop))
         }
     };
@@ -107,8 +108,8 @@ fn candidates(ctx: &Ctx, key: &OrphanKey) -> Result<Vec<Arc<Pod>>, StoreError> {
 
 /// Our finalizer holds it, and nobody will adopt it: who does needs the finalizer where it is.
 fn is_stuck(ctx: &Ctx, pod: &Pod) -> bool {
-    let is_orphan = pod.meta.as_ref().controller().is_none();
-    has_finalizer(pod, FINALIZER) && may_be_ours(pod) && !(is_orphan && !suitors(ctx, pod).is_empty())
+    let is_owned = pod.meta.as_ref().controller().is_some();
+    has_finalizer(pod, FINALIZER) && may_be_ours(pod) && (is_owned || suitors(ctx, pod).is_empty())
 }
 
 /// Another kind of controller, whatever its name, may put the same finalizer there for reasons of its own.

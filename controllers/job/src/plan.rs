@@ -95,6 +95,10 @@ pub(crate) fn plan(snapshot: &Snapshot<'_>) -> Plan {
     };
     if ending.is_some() {
         plan.ending = ending;
+        if !snapshot.known.may_act {
+            // It ends when all is seen.
+            plan.waiting = Some(Waiting::Unseen);
+        }
         plan.pods = non_empty(all_active(snapshot), PodChange::End);
     } else if snapshot.is_deleting() {
         // Its pods are the garbage collector's.

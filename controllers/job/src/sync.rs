@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use api::{CompletionMode, Job, JobIndex, ObjectKey, Pod, PodIndex, Typed};
+use api::{CompletionMode, Job, JobIndex, ObjectKey, Pod, PodIndex, Selector, SelectorOperator, Typed};
 use clock::Instant;
 use events::Type;
 use informer::StoreError;
@@ -25,6 +25,9 @@ use crate::{
 pub(crate) enum SyncError {
     #[error("cannot read the cache")]
     Cache(#[from] StoreError),
+    /// Whoever it may mean, no pod is released for it.
+    #[error("the selector has an operator that is not known")]
+    Selector,
     #[error("cannot tell whose pods are whose")]
     Claim(#[from] ClaimError),
     #[error("cannot count pods")]
@@ -49,10 +52,18 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
         return Ok(Outcome::Parked(wait));
     }
     // Both are asked before pods are listed: the other way round a pod can slip in between, and be created or counted twice.
+    // And before the Job is read that all rests on: what the caches show and memory forgot by now, it has to show too.
     let may_act = ctx.memory.may_act(uid, |it| ctx.pods.store().passed(it), now);
     let sight = ctx.memory.sees(uid, job.spec.parallelism, now);
-    if sight.ended {
-        return Ok(Outcome::Done);
+    let job = match ctx.jobs.store().get(&key.namespace, &key.name)? {
+        Some(now) if now.meta.uid == *uid && !now.is_finished() && !sight.ended => now,
+        _ => {
+            ctx.forget_if_gone(&job);
+            return Ok(Outcome::Done);
+        }
+    };
+    if job.spec.selector.as_ref().is_some_and(has_unknown_operator) {
+        return Err(SyncError::Selector);
     }
     let owner = Owner::new(Job::resource(), job.meta.as_ref(), Some(FINALIZER));
     if let CompletionMode::Other(_) = job.spec.completion_mode {
@@ -84,7 +95,8 @@ async fn reconcile(
     let Sight { changes, backoff, ended: _, leaving, room } = sight;
     let selects = |pod: &Pod| job.spec.selector.as_ref().is_some_and(|it| it.matches(&pod.labels));
     // A back-off that memory does not know is told by pods that were counted long ago.
-    let all = backoff.is_none() && job.status.failed > 0;
+    let failed = job.status.failed > 0 || job.status.uncounted.as_ref().is_some_and(|it| !it.failed.is_empty());
+    let all = backoff.is_none() && failed;
     let claimed = claim(&ctx.control, owner, candidates(ctx, job, all)?, selects).await?;
     let pods = claimed.pods;
     let known = Known { now: Moment(ctx.clock.wall().as_millisecond()), may_act, backoff, room };
@@ -106,7 +118,7 @@ async fn reconcile(
         track::settle(ctx, owner, &snapshot, recorded, released).await?;
     } else {
         ctx.memory.records(&job.meta.uid, plan.tally.backoff);
-        if plan.pods == PodChange::Keep && plan.waiting != Some(Waiting::Unseen) {
+        if plan.pods == PodChange::Keep && may_act {
             let until = plan.again.map(|it| ctx.clock.now() + it);
             ctx.memory.rests(&job.meta.uid, job.meta.version.clone(), changes, until);
         }
@@ -128,6 +140,10 @@ fn candidates(ctx: &Ctx, job: &Job, all: bool) -> Result<Vec<Arc<Pod>>, StoreErr
     let mut pods = store.by_index(&own)?;
     pods.extend(store.by_index(&orphans)?);
     Ok(pods)
+}
+
+fn has_unknown_operator(selector: &Selector) -> bool {
+    selector.requirements.iter().any(|it| matches!(it.operator, SelectorOperator::Other(_)))
 }
 
 /// When to look again though nothing happens.
@@ -158,7 +174,12 @@ fn named(plan: &Plan) -> Action {
 
 /// Tells the user once that creations are held back.
 fn tell_brake(ctx: &Ctx, job: &Job, owner: &Owner, plan: &Plan) {
-    let is_braked = plan.waiting == Some(Waiting::Brake);
+    let is_braked = match plan.waiting {
+        Some(Waiting::Brake) => true,
+        None => false,
+        // It says nothing of the brake.
+        Some(_) => return,
+    };
     if ctx.memory.brakes(&job.meta.uid, is_braked) {
         ctx.meters.brakes(job);
         let message = "Pods that were created are not seen to end: no more than twice the parallelism are created";

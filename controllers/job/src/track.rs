@@ -64,6 +64,9 @@ pub(crate) async fn record(
 ) -> Result<Recorded, TrackError> {
     let job = snapshot.job;
     let written = if step.write { Some(put(ctx, job, None, &job.status, &step.status).await?) } else { None };
+    if let Some(written) = &written {
+        ctx.wrote_job(&job.meta.uid, &written.version);
+    }
     ctx.memory.records(&job.meta.uid, step.backoff);
     let stored = if step.write { step.status.clone() } else { job.status.clone() };
     ctx.counts(job, &job.status, &stored);
@@ -132,12 +135,18 @@ pub(crate) async fn settle(
     let Released { went, failure } = released;
     let now = Moment(ctx.clock.wall().as_millisecond());
     let settled = tracking::settle(snapshot, step, &went, now);
+    let ends = settled.finished.is_some();
     if let Some(status) = settled.status {
-        put(ctx, job, written.as_ref(), &stored, &status).await?;
+        // Said before: the end may be seen, and all memory of the Job dropped, before the answer comes.
+        ctx.memory.ended(&job.meta.uid, ends);
+        let stored_now = put(ctx, job, written.as_ref(), &stored, &status).await;
+        let answer = stored_now.inspect_err(|_| ctx.memory.ended(&job.meta.uid, false))?;
+        if !ends {
+            ctx.wrote_job(&job.meta.uid, &answer.version);
+        }
         ctx.counts(job, &stored, &status);
     }
     if let Some(finished) = settled.finished {
-        ctx.memory.ended(&job.meta.uid);
         tell(ctx, owner, job, &finished);
     }
     failure.map_or(Ok(()), Err)
@@ -152,10 +161,7 @@ async fn put(
 ) -> Result<Written, TrackError> {
     status::check(&job.spec, stored, next).map_err(TrackError::Broken)?;
     match ctx.control.api().put_status(job, after, next).await {
-        Ok(written) => {
-            ctx.wrote_job(&job.meta.uid, &written.version);
-            Ok(written)
-        }
+        Ok(written) => Ok(written),
         Err(err) if is_gone(&err) => Err(TrackError::Gone),
         Err(err) => Err(TrackError::Status(err)),
     }

@@ -78,6 +78,19 @@ impl PodControl {
         self.patch(owner, pod, &metadata).await
     }
 
+    /// The same, of a pod that nobody has changed since it was seen: what it was taken for, it still is.
+    ///
+    /// # Errors
+    /// As [`ApiError`]; `Conflict` when it has changed.
+    pub async fn remove_finalizer_as_seen(&self, owner: &Uid, pod: &Pod, finalizer: &str) -> Result<Written, ApiError> {
+        let metadata = json!({
+            "uid": pod.meta.uid,
+            "resourceVersion": pod.meta.version,
+            "$deleteFromPrimitiveList/finalizers": [finalizer],
+        });
+        self.patch(owner, pod, &metadata).await
+    }
+
     /// Makes `owner` the controller of an orphan. That its uid is in the patch makes the server refuse another pod of the
     /// name, and one that got a controller in the meantime is refused too.
     pub(crate) async fn adopt(&self, owner: &Owner, pod: &Pod) -> Result<Written, ApiError> {

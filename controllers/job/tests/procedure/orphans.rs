@@ -181,3 +181,18 @@ async fn a_job_that_the_cache_does_not_know_yet_keeps_its_pods() {
     assert!(world.is_held("early"), "the server knows its Job");
     assert_eq!(world.asked("get jobs j"), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn pods_of_a_job_that_is_gone_are_let_go_though_the_jobs_are_heard_of_late() {
+    let world = World::new();
+    world.stray("left", json!({ "app": "x" }), owner("Job", "batch/v1", &json!("u")), json!([FINALIZER]));
+    world.delete_gracefully("left");
+    let mut first = true;
+    world.cluster.intercept(move |call| {
+        let is_first = call.resource == "jobs" && std::mem::take(&mut first);
+        if is_first { test_cluster::Verdict::Delay(3 * SEC) } else { test_cluster::Verdict::Pass }
+    });
+    let _manager = world.start().await;
+    pass(60 * SEC).await;
+    assert!(world.pods().is_empty() || !world.is_held("left"), "{:?}", world.lines());
+}

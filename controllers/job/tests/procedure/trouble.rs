@@ -82,6 +82,47 @@ async fn a_creation_that_the_server_answers_with_an_error_of_its_own_is_repeated
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_job_that_is_to_end_while_a_creation_is_unseen_ends_when_that_is_given_up() {
+    let world = World::new();
+    let _manager = world.start().await;
+    let mut tries = 0;
+    world.spoil(move |line, _| {
+        if line == "create pods" {
+            tries += 1;
+        }
+        (line == "create pods" && tries == 2).then_some(Verdict::Fail)
+    });
+    world.job("j", json!({ "parallelism": 2, "completions": 2, "backoffLimit": 0 }));
+    pass(5 * SEC).await;
+    world.fail(&world.active()[0]);
+    pass(5 * SEC).await;
+    assert!(!world.conditions("j").iter().any(|it| it.starts_with("Failed")), "another pod may be there");
+    pass(400 * SEC).await;
+    assert_eq!(world.conditions("j").last().unwrap(), "Failed=True BackoffLimitExceeded");
+    assert_eq!((world.count("j", "failed"), world.held()), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_ended_unseen_is_counted_though_its_job_is_suspended() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.job("j", json!({ "parallelism": 1, "completions": 3 }));
+    pass(5 * SEC).await;
+    let pod = world.active()[0].clone();
+    world.run(&pod);
+    pass(5 * SEC).await;
+    world.cluster.freeze_watches("pods");
+    world.succeed(&pod);
+    world.edit("j", |spec| spec["suspend"] = json!(true));
+    pass(5 * SEC).await;
+    assert!(world.is_held(&pod), "it is not what it was taken for");
+    world.cluster.thaw("pods");
+    pass(200 * SEC).await;
+    assert_eq!((world.count("j", "succeeded"), world.held()), (1, 0));
+    assert_eq!(world.conditions("j"), ["Suspended=True JobSuspended"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn pods_that_somebody_takes_away_are_replaced_until_twice_the_parallelism_never_ended() {
     let world = World::new();
     let manager = world.start().await;
