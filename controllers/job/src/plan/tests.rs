@@ -304,7 +304,12 @@ fn an_active_pod_that_nothing_holds_would_go_uncounted_and_is_replaced() {
         ("fewer than wanted", json!({}), vec![pod("a").ready().free()], "delete a"),
         ("more than wanted", json!({}), vec![pod("a"), pod("b").ready().free(), pod("c").ready()], "delete b"),
         ("it goes already", json!({}), vec![pod("a").free().deleting(), pod("b")], "create 1"),
-        ("of an index", indexed(json!({ "parallelism": 2 })), vec![pod("a").index(0).free(), pod("b").index(1)], "delete a"),
+        (
+            "of an index",
+            indexed(json!({ "parallelism": 2 })),
+            vec![pod("a").index(0).free(), pod("b").index(1)],
+            "delete a",
+        ),
         (
             "of an index that another works for",
             indexed(json!({ "parallelism": 2 })),
