@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use api::{Atom, Entry, Job, JobIndex, MetaRef, ObjectKey, OwnerRef, Pod, Uid};
+use api::{Atom, Entry, JOB_LABELS, Job, JobIndex, MetaRef, ObjectKey, OwnerRef, Pod, Uid};
 use informer::{Cause, Change};
 use pod_control::is_terminal;
 use workqueue::Lane;
@@ -13,9 +13,6 @@ use crate::{
     orphans::OrphanKey,
     snapshot::FINALIZER,
 };
-
-/// Labels by which the server ties a pod to its Job; the second one is older.
-const JOB_LABELS: [&str; 2] = ["batch.kubernetes.io/controller-uid", "controller-uid"];
 
 /// A Job came, changed or went.
 pub(crate) fn job(ctx: &Ctx, change: &Change<'_, Job>, lane: Lane) {

@@ -4,6 +4,8 @@ use std::{collections::HashSet, time::Duration};
 
 use api::{Job, Pod, PodPhase, PodReplacementPolicy, Uid, UncountedPods};
 
+use pod_control::{has_finalizer, is_ready};
+
 use crate::backoff::Backoff;
 
 /// What holds a pod until its Job has counted it.
@@ -223,7 +225,7 @@ impl<'a> Snapshot<'a> {
 impl<'a> Worker<'a> {
     fn new(job: &Job, claimed: Claimed<'a>, leaving: impl Fn(&Uid) -> bool) -> Self {
         let Claimed { pod, adopted } = claimed;
-        let is_held = adopted || pod.meta.finalizers.iter().any(|it| &**it == FINALIZER);
+        let is_held = adopted || has_finalizer(pod, FINALIZER);
         let hold = match is_held {
             true if leaving(&pod.meta.uid) => Hold::Leaving,
             true => Hold::Held,
@@ -269,8 +271,4 @@ fn state(pod: &Pod) -> State {
         _ if pod.meta.deletion.is_some() => State::Terminating,
         _ => State::Active { ready: is_ready(pod) },
     }
-}
-
-fn is_ready(pod: &Pod) -> bool {
-    pod.condition("Ready").is_some_and(|it| it.status == api::ConditionStatus::True)
 }

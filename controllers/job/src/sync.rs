@@ -66,12 +66,14 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
         }
     };
     if job.spec.selector.as_ref().is_some_and(has_unknown_operator) {
+        ctx.forget_if_gone(&job);
         return Err(SyncError::Selector);
     }
     let owner = Owner::new(Job::resource(), job.meta.as_ref(), Some(FINALIZER));
     if let CompletionMode::Other(_) = job.spec.completion_mode {
         let message = "Skipped Job sync because completion mode is unknown".to_owned();
         ctx.recorder.event(owner.reference(), Type::Warning, "UnknownCompletionMode", message);
+        ctx.forget_if_gone(&job);
         return Ok(Outcome::Done);
     }
     let mut action = Action::Reconciling;

@@ -111,7 +111,10 @@ pub(crate) fn step(snapshot: &Snapshot<'_>, plan: &Plan, applied: &Applied) -> O
     };
     step.count(snapshot, plan, applied);
     if let Some(indexes) = &plan.tally.indexes {
-        step.status.succeeded = i32::try_from(indexes.succeeded.len()).unwrap_or(i32::MAX);
+        let (succeeded, spec) = (i32::try_from(indexes.succeeded.len()).unwrap_or(i32::MAX), &snapshot.job.spec);
+        // A counter that shrinks is refused, with all that the status says, unless the Job is as it was when it was made smaller.
+        let may_shrink = spec.completions == Some(spec.parallelism);
+        step.status.succeeded = if may_shrink { succeeded } else { succeeded.max(snapshot.job.status.succeeded) };
         step.status.completed_indexes = indexes.succeeded.to_string().into();
         step.status.failed_indexes = indexes.failed.as_ref().map(|it| it.to_string().into());
     }

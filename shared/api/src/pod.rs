@@ -29,7 +29,7 @@ const JOB: &str = "Job";
 const JOB_FINALIZER: &str = "batch.kubernetes.io/job-tracking";
 
 /// Where the server writes the uid of a Job on its pods; the second one is older.
-const JOB_LABELS: [&str; 2] = ["batch.kubernetes.io/controller-uid", "controller-uid"];
+pub const JOB_LABELS: [&str; 2] = ["batch.kubernetes.io/controller-uid", "controller-uid"];
 
 words! {
     /// Where a pod is in its life.

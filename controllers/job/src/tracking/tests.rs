@@ -452,6 +452,17 @@ fn acceptance_job_050_a_job_made_to_want_nothing_completes_and_says_what_it_lost
 }
 
 #[test]
+fn a_job_that_is_narrowed_after_it_was_made_smaller_can_still_store_its_status() {
+    let spec = json!({ "completionMode": "Indexed", "completions": 2, "parallelism": 1 });
+    let job = job(spec, json!({ "completedIndexes": "0,2-4", "succeeded": 4 }));
+    let some = pods([pod("a").index(1).failed(-20)]);
+    let step = pass(&job, &some, KNOWN).1.unwrap();
+    assert_eq!((&*step.status.completed_indexes, counts(&step.status)), ("0", counted("", "a", (4, 0))));
+    assert!(step.ending.is_none());
+    status::check(&job.spec, &job.status, &step.status).unwrap();
+}
+
+#[test]
 fn acceptance_job_070_what_this_pass_deletes_is_neither_active_nor_ready() {
     let job = job(json!({ "parallelism": 1 }), json!({ "active": 2, "ready": 2 }));
     let some = pods([pod("a").ready().created(-9), pod("b").ready().created(-8)]);
