@@ -27,6 +27,8 @@ pub(crate) struct Applied {
     pub(crate) created: usize,
     /// These are being deleted, or were gone already: places in the snapshot.
     pub(crate) deleted: Vec<usize>,
+    /// The namespace goes: it takes no pods any more.
+    pub(crate) closed: bool,
     /// What went wrong first.
     pub(crate) failure: Option<ApplyError>,
 }
@@ -141,7 +143,7 @@ async fn create(ctx: &Ctx, job: &Job, owner: &Owner, creation: &Creation) -> App
             break;
         }
     }
-    let Tally { created, failed, outcomes, failure } = tally;
+    let Tally { created, failed, closed, outcomes, failure } = tally;
     if outcomes == (Unclear { answered: true, silent: false }) {
         doubt(ctx, owner).await;
     }
@@ -150,13 +152,15 @@ async fn create(ctx: &Ctx, job: &Job, owner: &Owner, creation: &Creation) -> App
         CreateError::Api(source) => ApplyError::Create { failed, wanted: pods.len(), source },
         CreateError::Encode(err) => ApplyError::Encode(err),
     });
-    Applied { created, failure, ..Applied::default() }
+    Applied { created, closed, failure, ..Applied::default() }
 }
 
 #[derive(Default)]
 struct Tally {
     created: usize,
     failed: usize,
+    /// The namespace goes.
+    closed: bool,
     outcomes: Unclear,
     failure: Option<CreateError>,
 }
@@ -210,7 +214,9 @@ async fn create_batch(ctx: &Ctx, owner: &Owner, maker: &Maker, pods: &[NewPod], 
                     ctx.memory.expectations.creation_observed(&owner.uid);
                 }
                 // Nobody can do anything about a namespace that terminates, and trying again is of no use.
-                if !matches!(&err, CreateError::Api(err) if err.is_namespace_terminating()) {
+                if matches!(&err, CreateError::Api(err) if err.is_namespace_terminating()) {
+                    tally.closed = true;
+                } else {
                     tally.failure.get_or_insert(err);
                 }
             }
