@@ -33,6 +33,8 @@ pub(crate) struct Applied {
     pub(crate) deleted: Vec<usize>,
     /// The rest is left to the next pass, as other Jobs wait.
     pub(crate) cut: bool,
+    /// The namespace goes: it takes no pods any more.
+    pub(crate) closed: bool,
     /// What went wrong first.
     pub(crate) failure: Option<ApplyError>,
 }
@@ -153,7 +155,7 @@ async fn create(ctx: &Ctx, job: &Job, owner: &Owner, creation: &Creation) -> App
             break;
         }
     }
-    let Tally { created, cut, failed, outcomes, failure } = tally;
+    let Tally { created, cut, failed, closed, outcomes, failure } = tally;
     match outcomes {
         Unclear { silent: true, .. } => ctx.memory.asks_at(&owner.uid, ctx.clock.now() + LONGEST_REQUEST),
         Unclear { answered: true, .. } => doubt(ctx, job).await,
@@ -164,7 +166,7 @@ async fn create(ctx: &Ctx, job: &Job, owner: &Owner, creation: &Creation) -> App
         CreateError::Api(source) => ApplyError::Create { failed, wanted: pods.len(), source },
         CreateError::Encode(err) => ApplyError::Encode(err),
     });
-    Applied { created, cut, failure, ..Applied::default() }
+    Applied { created, cut, closed, failure, ..Applied::default() }
 }
 
 #[derive(Default)]
@@ -172,6 +174,8 @@ struct Tally {
     created: usize,
     cut: bool,
     failed: usize,
+    /// The namespace goes.
+    closed: bool,
     outcomes: Unclear,
     failure: Option<CreateError>,
 }
@@ -251,7 +255,9 @@ impl Stage<'_> {
             self.ctx.memory.expectations.creation_observed(&self.owner.uid);
         }
         // Nobody can do anything about a namespace that terminates, and trying again is of no use.
-        if !matches!(&err, CreateError::Api(err) if err.is_namespace_terminating()) {
+        if matches!(&err, CreateError::Api(err) if err.is_namespace_terminating()) {
+            tally.closed = true;
+        } else {
             tally.failure.get_or_insert(err);
         }
     }

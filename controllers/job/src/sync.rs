@@ -110,11 +110,11 @@ async fn reconcile(
 
     let plan = plan(&snapshot);
     tell_brake(ctx, job, owner, &plan);
-    let Applied { created, deleted, mut cut, failure } = apply(ctx, job, owner, &pods, &plan.pods).await;
+    let Applied { created, deleted, mut cut, closed, failure } = apply(ctx, job, owner, &pods, &plan.pods).await;
     *action = named(&plan);
 
     // Pods are released only after the status that names them is stored.
-    let applied = tracking::Applied { created, gone: deleted };
+    let applied = tracking::Applied { created, gone: deleted, closed };
     let step = tracking::step(&snapshot, &plan, &applied);
     let released = step.as_ref().is_some_and(|it| !it.release.is_empty());
     if let Some(step) = step {

@@ -31,6 +31,8 @@ pub(crate) struct Applied {
     pub(crate) created: usize,
     /// The pods of the plan, by place, that are deleted now; one that was gone already counts.
     pub(crate) gone: Vec<usize>,
+    /// The namespace goes: no pod will ever replace another.
+    pub(crate) closed: bool,
 }
 
 /// What the first stage wants.
@@ -201,7 +203,7 @@ impl Step {
     /// Counts what ended, and chooses whose finalizers go.
     fn count(&mut self, snapshot: &Snapshot<'_>, plan: &Plan, applied: &Applied) {
         let mut candidates: Vec<usize> = (0..snapshot.workers.len())
-            .filter(|at| self.may_go(snapshot, plan, *at) && !is_freed(plan, applied, *at))
+            .filter(|at| self.may_go(snapshot, plan, applied, *at) && !is_freed(plan, applied, *at))
             .collect();
         if snapshot.job.is_indexed() {
             // Completed indexes appear in their order.
@@ -239,7 +241,7 @@ impl Step {
     }
 
     /// Whether the finalizer of this pod may go, once the pod is counted.
-    fn may_go(&self, snapshot: &Snapshot<'_>, plan: &Plan, at: usize) -> bool {
+    fn may_go(&self, snapshot: &Snapshot<'_>, plan: &Plan, applied: &Applied, at: usize) -> bool {
         let worker = &snapshot.workers[at];
         if worker.hold != Hold::Held {
             return false;
@@ -247,7 +249,9 @@ impl Step {
         if snapshot.is_deleting() || self.ending.is_some() || worker.state == State::Succeeded {
             return true;
         }
-        snapshot.is_failed(worker) && !remembers(plan, worker, at) && !self.is_evidence(snapshot, plan, worker)
+        // Who remembers for a successor that cannot come would hold its namespace for ever: pods go before Jobs there.
+        let is_needed = !applied.closed && remembers(plan, worker, at);
+        snapshot.is_failed(worker) && !is_needed && !self.is_evidence(snapshot, plan, worker)
     }
 
     /// Whether the pod is why the Job fails, and the status does not say so yet: it has to be there still when it does.

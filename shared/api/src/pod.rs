@@ -130,7 +130,8 @@ impl Pod {
     }
 
     fn is_done_for_its_job(&self) -> bool {
-        matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed) && !self.meta.finalizers.iter().any(|it| &**it == JOB_FINALIZER)
+        matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
+            && !self.meta.finalizers.iter().any(|it| &**it == JOB_FINALIZER)
     }
 }
 

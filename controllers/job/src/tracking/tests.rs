@@ -20,9 +20,9 @@ fn pass_with<'a>(snapshot: Snapshot<'a>, spoil: impl FnOnce(Applied) -> Applied)
     let applied = match &plan.pods {
         PodChange::Keep => Applied::default(),
         PodChange::End(gone) | PodChange::Suspend(gone) | PodChange::Delete(gone) => {
-            Applied { created: 0, gone: gone.clone() }
+            Applied { gone: gone.clone(), ..Applied::default() }
         }
-        PodChange::Create(creation) => Applied { created: creation.pods.len(), gone: vec![] },
+        PodChange::Create(creation) => Applied { created: creation.pods.len(), ..Applied::default() },
     };
     let step = step(&snapshot, &plan, &spoil(applied));
     (snapshot, step)

@@ -234,6 +234,30 @@ async fn acceptance_job_047_the_failure_of_an_index_is_remembered_by_its_pod_unt
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_remembers_for_an_index_holds_no_namespace_that_goes() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.job(
+        "j",
+        json!({ "parallelism": 3, "completions": 3, "completionMode": "Indexed", "backoffLimitPerIndex": 3 }),
+    );
+    pass(5 * SEC).await;
+    let pods = world.active();
+    world.fail(&pods[0]);
+    pass(3 * SEC).await;
+    // Its pods are deleted first, and the Job only when they are gone.
+    world.cluster.delete("namespaces", "", "n");
+    for pod in &pods {
+        world.cluster.delete("pods", "n", pod);
+    }
+    pass(60 * SEC).await;
+    assert_eq!((world.pods(), world.count("j", "failed")), (Vec::new(), 3), "each is counted before it goes");
+    assert_eq!(world.conditions("j"), Vec::<String>::new());
+    let tries = world.asked("create pods") - 3;
+    assert!((1..=5).contains(&tries), "{tries}: trying again is of no use");
+}
+
+#[tokio::test(start_paused = true)]
 async fn finalizers_of_others_stay() {
     let world = World::new();
     let _manager = world.start().await;
