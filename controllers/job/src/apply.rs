@@ -1,14 +1,15 @@
 //! Carries out a plan: creates or deletes pods, and says what really happened.
 
-use std::{ops::Range, sync::Arc};
+use std::{ops::Range, sync::Arc, time::Duration};
 
-use api::{Job, ObjectKey, Pod, Typed};
+use api::{Job, Pod, Typed};
 use client::{ApiError, ListOptions, NotSent, Written};
 use pod_control::{Extra, Owner, PodTemplate, SlowStart, Stamp, TemplateError, is_gone};
 use serde_json::value::RawValue;
 
 use crate::{
     Ctx,
+    calls::Turn,
     delayed::{FAILURES, Failures, IGNORED},
     plan::{Creation, NewPod, PodChange},
     snapshot::{FINALIZER, INDEX},
@@ -20,6 +21,9 @@ const INDEX_VARIABLE: &str = "JOB_COMPLETION_INDEX";
 /// The job's part of a generated name is cut so that the prefix is no longer: with five random characters it is a label.
 const LONGEST_PREFIX: usize = 58;
 
+/// No request is under way on the server for longer: it gives each a minute.
+const LONGEST_REQUEST: Duration = Duration::from_secs(90);
+
 /// What became of a plan.
 #[derive(Debug, Default)]
 pub(crate) struct Applied {
@@ -27,6 +31,8 @@ pub(crate) struct Applied {
     pub(crate) created: usize,
     /// These are being deleted, or were gone already: places in the snapshot.
     pub(crate) deleted: Vec<usize>,
+    /// The rest is left to the next pass, as other Jobs wait.
+    pub(crate) cut: bool,
     /// What went wrong first.
     pub(crate) failure: Option<ApplyError>,
 }
@@ -81,16 +87,21 @@ enum Finalizer {
 
 async fn delete(ctx: &Ctx, owner: &Owner, pods: &[Arc<Pod>], places: &[usize], finalizer: Finalizer) -> Applied {
     let doomed: Vec<(usize, &Arc<Pod>)> = places.iter().filter_map(|at| Some((*at, pods.get(*at)?))).collect();
-    let outcomes =
-        ctx.calls.each(doomed, |(at, pod)| async move { (at, pod, delete_one(ctx, owner, pod, finalizer).await) });
-    let (mut deleted, mut failed, mut first) = (Vec::new(), 0, None);
-    for (at, pod, outcome) in outcomes.await {
+    let turn = ctx.turn();
+    let calls =
+        ctx.calls.each_until(|| ctx.is_over(turn), doomed.clone(), |(_, pod)| delete_one(ctx, owner, pod, finalizer));
+    let (mut deleted, mut cut, mut failed, mut first) = (Vec::new(), false, 0, None);
+    for ((at, pod), outcome) in doomed.iter().copied().zip(calls.await) {
         match outcome {
-            Ok(()) => {
+            None => {
+                cut = true;
+                ctx.memory.expectations.deletion_observed(&owner.uid, &pod.meta.uid);
+            }
+            Some(Ok(())) => {
                 ctx.memory.stops(&pod.meta.uid);
                 deleted.push(at);
             }
-            Err(err) => {
+            Some(Err(err)) => {
                 failed += 1;
                 first.get_or_insert(err);
                 // A deletion may be repeated, so one whose outcome nobody knows is not waited for either.
@@ -99,7 +110,7 @@ async fn delete(ctx: &Ctx, owner: &Owner, pods: &[Arc<Pod>], places: &[usize], f
         }
     }
     let failure = first.map(|source| ApplyError::Delete { failed, wanted: places.len(), source });
-    Applied { deleted, failure, ..Applied::default() }
+    Applied { deleted, cut, failure, ..Applied::default() }
 }
 
 async fn delete_one(ctx: &Ctx, owner: &Owner, pod: &Pod, finalizer: Finalizer) -> Result<(), ApiError> {
@@ -130,32 +141,36 @@ async fn create(ctx: &Ctx, job: &Job, owner: &Owner, creation: &Creation) -> App
     };
     ctx.memory.expectations.expect_creations(&owner.uid, pods.len(), ctx.clock.now());
     let mut batches = SlowStart::new(pods.len(), ctx.memory.proven(&owner.uid));
-    let mut tally = Tally::default();
+    let (turn, mut tally) = (ctx.turn(), Tally::default());
     while let Some(batch) = batches.batch() {
         let end = batch.end;
-        create_batch(ctx, owner, &maker, pods.get(batch).unwrap_or_default(), reason, &mut tally).await;
-        if tally.failed > 0 {
+        let stage = Stage { ctx, owner, turn, maker: &maker, reason };
+        stage.create(pods.get(batch).unwrap_or_default(), &mut tally).await;
+        if tally.failed > 0 || tally.cut {
             // What was not tried is not expected.
             let skipped = i64::try_from(pods.len() - end).unwrap_or(i64::MAX);
             ctx.memory.expectations.lower(&owner.uid, skipped, 0);
             break;
         }
     }
-    let Tally { created, failed, outcomes, failure } = tally;
-    if outcomes == (Unclear { answered: true, silent: false }) {
-        doubt(ctx, owner).await;
+    let Tally { created, cut, failed, outcomes, failure } = tally;
+    match outcomes {
+        Unclear { silent: true, .. } => ctx.memory.asks_at(&owner.uid, ctx.clock.now() + LONGEST_REQUEST),
+        Unclear { answered: true, .. } => doubt(ctx, job).await,
+        Unclear { .. } => {}
     }
     ctx.memory.proves(&owner.uid, if failed == 0 { created } else { 0 });
     let failure = failure.map(|it| match it {
         CreateError::Api(source) => ApplyError::Create { failed, wanted: pods.len(), source },
         CreateError::Encode(err) => ApplyError::Encode(err),
     });
-    Applied { created, failure, ..Applied::default() }
+    Applied { created, cut, failure, ..Applied::default() }
 }
 
 #[derive(Default)]
 struct Tally {
     created: usize,
+    cut: bool,
     failed: usize,
     outcomes: Unclear,
     failure: Option<CreateError>,
@@ -191,42 +206,70 @@ enum CreateError {
     Encode(serde_json::Error),
 }
 
-async fn create_batch(ctx: &Ctx, owner: &Owner, maker: &Maker, pods: &[NewPod], reason: &str, tally: &mut Tally) {
-    let outcomes = ctx.calls.each(pods.to_vec(), |pod| async move {
-        let body = maker.body(pod).map_err(CreateError::Encode)?;
-        stopping(ctx).map_err(CreateError::Api)?;
-        ctx.control.create(owner, &body).await.map_err(CreateError::Api)
-    });
-    for outcome in outcomes.await {
-        ctx.meters.created(reason, outcome.is_ok());
-        match outcome {
-            Ok(written) => {
-                tally.created += 1;
-                ctx.holds_slot(owner, written);
-            }
-            Err(err) => {
-                tally.failed += 1;
-                if tally.outcomes.is_clear(&err) {
-                    ctx.memory.expectations.creation_observed(&owner.uid);
+/// Creations of one pass.
+struct Stage<'a> {
+    ctx: &'a Ctx,
+    owner: &'a Owner,
+    turn: Turn,
+    maker: &'a Maker,
+    /// Why, for the metric.
+    reason: &'a str,
+}
+
+impl Stage<'_> {
+    async fn create(&self, pods: &[NewPod], tally: &mut Tally) {
+        let Self { ctx, owner, turn, maker, reason } = self;
+        let outcomes = ctx.calls.each_until(
+            || ctx.is_over(*turn),
+            pods.to_vec(),
+            |pod| async move {
+                let body = maker.body(pod).map_err(CreateError::Encode)?;
+                stopping(ctx).map_err(CreateError::Api)?;
+                ctx.control.create(owner, &body).await.map_err(CreateError::Api)
+            },
+        );
+        for outcome in outcomes.await {
+            let Some(outcome) = outcome else {
+                tally.cut = true;
+                ctx.memory.expectations.creation_observed(&owner.uid);
+                continue;
+            };
+            ctx.meters.created(reason, outcome.is_ok());
+            match outcome {
+                Ok(written) => {
+                    tally.created += 1;
+                    ctx.holds_slot(owner, written);
                 }
-                // Nobody can do anything about a namespace that terminates, and trying again is of no use.
-                if !matches!(&err, CreateError::Api(err) if err.is_namespace_terminating()) {
-                    tally.failure.get_or_insert(err);
-                }
+                Err(err) => self.failed(err, tally),
             }
+        }
+    }
+
+    fn failed(&self, err: CreateError, tally: &mut Tally) {
+        tally.failed += 1;
+        if tally.outcomes.is_clear(&err) {
+            self.ctx.memory.expectations.creation_observed(&self.owner.uid);
+        }
+        // Nobody can do anything about a namespace that terminates, and trying again is of no use.
+        if !matches!(&err, CreateError::Api(err) if err.is_namespace_terminating()) {
+            tally.failure.get_or_insert(err);
         }
     }
 }
 
 /// A pod may be there whose creation the server answered with an error of its own. It is expected until the cache has passed
-/// whatever the server has stored by now; where no answer came at all, it may still be on its way, and is waited for longer.
-async fn doubt(ctx: &Ctx, owner: &Owner) {
+/// whatever the server has stored by now; where no answer came at all, it may still be on its way, and is asked for when
+/// no request is that old.
+pub(crate) async fn doubt(ctx: &Ctx, job: &Job) {
+    if ctx.stopping.is_cancelled() {
+        return;
+    }
     let newest = ListOptions { limit: 1, ..ListOptions::default() };
-    let page = ctx.control.api().list_metadata(&Pod::resource(), Some(&owner.namespace), &newest).await;
-    // Failing that the expectation ends by itself.
+    let page = ctx.control.api().list_metadata(&Pod::resource(), Some(&job.meta.namespace), &newest).await;
+    // Failing that it is asked again, or the expectation ends by itself.
     let Ok(page) = page else { return };
-    ctx.memory.doubts(&owner.uid, page.version.clone());
-    let (queue, key) = (ctx.queue.clone(), ObjectKey::new(&owner.namespace, &owner.name));
+    ctx.memory.doubts(&job.meta.uid, page.version.clone());
+    let (queue, key) = (ctx.queue.clone(), job.meta.as_ref().key());
     ctx.pods.store().when_passed(page.version, Box::new(move || queue.add(key)));
 }
 

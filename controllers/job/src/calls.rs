@@ -1,9 +1,12 @@
 //! Bounds what is asked of the server at once, and shares it among Jobs.
 
-use std::future::Future;
+use std::{future::Future, time::Duration};
 
+use clock::Instant;
 use futures::{StreamExt, stream};
 use tokio::sync::Semaphore;
+
+use crate::Ctx;
 
 /// So many calls about pods are under way at once.
 const AT_ONCE: usize = 96;
@@ -11,6 +14,26 @@ const AT_ONCE: usize = 96;
 /// And so many of one Job, so that one of ten thousand pods leaves room to others. Who waits for a place is served in the
 /// order of coming, so a Job of one pod has at most so many before it for each of the others.
 const OF_ONE_JOB: usize = 64;
+
+/// So long a stage of a pass begins calls while other Jobs wait for a worker: one with thousands of pods, at twenty calls a
+/// second, would keep them waiting for minutes.
+const TURN: Duration = Duration::from_secs(5);
+
+/// One stage of a pass.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Turn(Instant);
+
+impl Ctx {
+    /// A stage begins.
+    pub(crate) fn turn(&self) -> Turn {
+        Turn(self.clock.now())
+    }
+
+    /// Whether the stage is to begin no further call: it is another Job's turn.
+    pub(crate) fn is_over(&self, turn: Turn) -> bool {
+        self.clock.now().saturating_duration_since(turn.0) >= TURN && !self.queue.is_empty()
+    }
+}
 
 /// The places.
 pub(crate) struct Calls(Semaphore);
@@ -27,13 +50,26 @@ impl Calls {
     where
         F: Future<Output = R>,
     {
+        self.each_until(|| false, items, call).await.into_iter().flatten().collect()
+    }
+
+    /// The same, `None` for each item whose call would begin when it is over.
+    pub(crate) async fn each_until<T, R, F>(
+        &self,
+        is_over: impl Fn() -> bool,
+        items: Vec<T>,
+        call: impl Fn(T) -> F,
+    ) -> Vec<Option<R>>
+    where
+        F: Future<Output = R>,
+    {
         let mut calls = Vec::with_capacity(items.len());
         for item in items {
-            let call = call(item);
+            let (call, is_over) = (call(item), &is_over);
             calls.push(async move {
                 // Never closed: without a place there would only be no bound.
                 let _place = self.0.acquire().await;
-                call.await
+                if is_over() { None } else { Some(call.await) }
             });
         }
         stream::iter(calls).buffered(OF_ONE_JOB).collect().await

@@ -4,7 +4,7 @@ use api::{Atom, Job, JobStatus, PodPhase, RestartPolicy};
 
 use crate::{
     failure_policy::{Verdict, verdict},
-    snapshot::Snapshot,
+    snapshot::{Hold, Snapshot, Worker},
     success_policy,
     tally::{Outcomes, Tally, number},
 };
@@ -86,7 +86,9 @@ fn announced(status: &JobStatus) -> Option<Ending> {
 
 fn by_failure_policy(snapshot: &Snapshot<'_>) -> Option<Ending> {
     snapshot.job.spec.pod_failure_policy.as_ref()?;
-    snapshot.workers.iter().filter(|it| snapshot.is_failed(it)).find_map(|it| {
+    // One that nothing holds was counted long ago, and judged then; or it was deleted to go uncounted.
+    let is_failed = |it: &&Worker<'_>| it.hold != Hold::Free && snapshot.is_failed(it);
+    snapshot.workers.iter().filter(is_failed).find_map(|it| {
         let Verdict::FailJob(cause) = verdict(snapshot.job, it.pod) else { return None };
         Some(Ending::failure("PodFailurePolicy", &cause.message(it.pod)))
     })

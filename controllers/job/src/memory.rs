@@ -16,6 +16,9 @@ use crate::{backoff::Backoff, brake::Brake};
 /// What happens within so long of a sync is looked at together, in the next one.
 pub(crate) const BATCH: Duration = Duration::from_secs(1);
 
+/// Until the server is asked again for what it did not say.
+const ASK_AGAIN: Duration = Duration::from_secs(10);
+
 /// The Jobs.
 #[derive(Default)]
 pub(crate) struct Memory {
@@ -43,14 +46,23 @@ struct Entry {
     proven: usize,
     /// When the last sync began.
     synced: Option<Instant>,
-    /// The outcome of a creation is not known: the cache tells it once it has passed this version.
-    doubt: Option<Version>,
+    /// The outcome of a creation is not known.
+    doubt: Option<Doubt>,
     /// Grows with everything that happens to the Job's pods.
     changes: u64,
     /// The last sync left nothing to do.
     rest: Option<Rest>,
     /// Creations are held back; told once.
     braked: bool,
+}
+
+/// How the outcome of a creation is found out.
+#[derive(Debug)]
+enum Doubt {
+    /// It may still be on its way, until then.
+    Ask(Instant),
+    /// The cache tells it once it has passed this version.
+    Passed(Version),
 }
 
 /// Nothing is to do for a Job of this version, until its pods change or the time has come.
@@ -209,7 +221,34 @@ impl Memory {
 
     /// Nobody knows whether all that was created came to be. Whatever did, a cache that has passed `version` shows.
     pub(crate) fn doubts(&self, job: &Uid, version: Version) {
-        self.with(job, |it| it.doubt = Some(version));
+        self.with(job, |it| it.doubt = Some(Doubt::Passed(version)));
+    }
+
+    /// The same, but what was created may still be on its way until `at`.
+    pub(crate) fn asks_at(&self, job: &Uid, at: Instant) {
+        self.with(job, |it| it.doubt = Some(Doubt::Ask(at)));
+    }
+
+    /// Whether the server is to be asked now for the version of [`Memory::doubts`]. If that fails, a while later again.
+    pub(crate) fn is_to_ask(&self, job: &Uid, now: Instant) -> bool {
+        let mut is_time = false;
+        self.with(job, |it| {
+            if let Some(Doubt::Ask(at)) = &mut it.doubt
+                && *at <= now
+            {
+                (*at, is_time) = (now + ASK_AGAIN, true);
+            }
+        });
+        is_time
+    }
+
+    /// When something unseen is given up, or asked for, if it is not seen before.
+    pub(crate) fn gives_up_at(&self, job: &Uid) -> Option<Instant> {
+        let asked = self.inner.lock().jobs.get(job).and_then(|it| match it.doubt {
+            Some(Doubt::Ask(at)) => Some(at),
+            Some(Doubt::Passed(_)) | None => None,
+        });
+        asked.into_iter().chain(self.expectations.expires_at(job)).min()
     }
 
     /// Whether a Job may create and delete: it has seen what it did, or what it does not see did not happen. Asked before
@@ -217,7 +256,7 @@ impl Memory {
     pub(crate) fn may_act(&self, job: &Uid, passed: impl Fn(&Version) -> bool, now: Instant) -> bool {
         let mut is_settled = false;
         self.with(job, |it| {
-            is_settled = it.doubt.as_ref().is_some_and(passed);
+            is_settled = matches!(&it.doubt, Some(Doubt::Passed(version)) if passed(version));
             if is_settled {
                 it.doubt = None;
             }
@@ -315,6 +354,21 @@ mod tests {
         assert!(memory.may_act(&job, seven, now));
         memory.expectations.expect_creations(&job, 3, now);
         assert!(!memory.may_act(&job, seven, now), "the doubt was about those before");
+    }
+
+    #[test]
+    fn what_may_be_on_its_way_is_asked_for_when_it_cannot_be_any_more() {
+        let (memory, job, now) = memory();
+        let sec = Duration::from_secs(1);
+        memory.expectations.expect_creations(&job, 1, now);
+        memory.asks_at(&job, now + 90 * sec);
+        assert_eq!(memory.gives_up_at(&job), Some(now + 90 * sec));
+        assert!(!memory.is_to_ask(&job, now + 89 * sec));
+        assert!(memory.is_to_ask(&job, now + 90 * sec));
+        assert!(!memory.is_to_ask(&job, now + 91 * sec) && memory.is_to_ask(&job, now + 100 * sec), "it got no answer");
+        assert!(!memory.may_act(&job, |_| true, now + 100 * sec), "nothing is known yet");
+        memory.doubts(&job, Version::new("7"));
+        assert!(!memory.is_to_ask(&job, now + 200 * sec) && memory.may_act(&job, |_| true, now + 200 * sec));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::{
     delayed::Failures,
     ending::{self, Ending},
     indexes::Indexes,
-    snapshot::{Place, Snapshot, State, Worker},
+    snapshot::{Hold, Place, Snapshot, State, Worker},
     tally::{Outcomes, Tally, number},
 };
 
@@ -251,8 +251,11 @@ fn surplus(snapshot: &Snapshot<'_>, at_least: usize) -> Vec<usize> {
     surplus
 }
 
-/// Whether an active pod is of no use: it has no index, or one that another works for too.
+/// Whether an active pod is of no use: its end could not be counted, or it has no index, or one that another works for too.
 fn has_useless(snapshot: &Snapshot<'_>) -> bool {
+    if snapshot.active().any(|(_, it)| it.hold == Hold::Free) {
+        return true;
+    }
     if !snapshot.job.is_indexed() {
         return false;
     }
@@ -264,14 +267,19 @@ fn has_useless(snapshot: &Snapshot<'_>) -> bool {
 
 /// Active pods of no use, and the others: of each index all but the best one.
 fn useless(snapshot: &Snapshot<'_>) -> (Vec<usize>, Vec<usize>) {
-    let mut active = all_active(snapshot);
     let worker = |at: usize| &snapshot.workers[at];
+    // Nothing holds them, so they would go uncounted: a deletion that was begun and failed leaves them so.
+    let (mut surplus, mut active): (Vec<usize>, Vec<usize>) =
+        all_active(snapshot).into_iter().partition(|at| worker(*at).hold == Hold::Free);
+    if !snapshot.job.is_indexed() {
+        return (surplus, active);
+    }
     let rank = |a: usize, b: usize| deletion_order(worker(a).pod, worker(b).pod);
     active.sort_by(|a, b| match worker(*a).index().cmp(&worker(*b).index()) {
         Ordering::Equal => rank(*a, *b),
         other => other,
     });
-    let (mut surplus, mut left) = (Vec::new(), Vec::new());
+    let mut left = Vec::new();
     for (nth, at) in active.iter().enumerate() {
         let next = active.get(nth + 1).map(|it| worker(*it).place);
         let is_best = worker(*at).place != Place::Stray && next != Some(worker(*at).place);

@@ -10,7 +10,6 @@ use crate::{
 
 mod check;
 
-#[allow(unused_imports, reason = "the acting half follows")]
 pub(crate) use check::{Broken, check};
 
 /// Says how many pods there are, with what this pass did to them.

@@ -11,7 +11,7 @@ use runner::Outcome;
 
 use crate::{
     Ctx,
-    apply::{Applied, ApplyError, apply},
+    apply::{Applied, ApplyError, apply, doubt},
     memory::{BATCH, Sight},
     metrics::Action,
     plan::{Plan, PodChange, Waiting, plan},
@@ -50,6 +50,9 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
     // Woken when the caches show our own last writes.
     if let Some(wait) = ctx.behind(&job) {
         return Ok(Outcome::Parked(wait));
+    }
+    if ctx.memory.is_to_ask(uid, now) {
+        doubt(ctx, &job).await;
     }
     // Both are asked before pods are listed: the other way round a pod can slip in between, and be created or counted twice.
     // And before the Job is read that all rests on: what the caches show and memory forgot by now, it has to show too.
@@ -105,7 +108,7 @@ async fn reconcile(
 
     let plan = plan(&snapshot);
     tell_brake(ctx, job, owner, &plan);
-    let Applied { created, deleted, failure } = apply(ctx, job, owner, &pods, &plan.pods).await;
+    let Applied { created, deleted, mut cut, failure } = apply(ctx, job, owner, &pods, &plan.pods).await;
     *action = named(&plan);
 
     // Pods are released only after the status that names them is stored.
@@ -115,6 +118,7 @@ async fn reconcile(
     if let Some(step) = step {
         let recorded = track::record(ctx, owner, &snapshot, &plan, step).await?;
         let released = track::release(ctx, owner, &pods, &recorded).await;
+        cut |= released.cut;
         track::settle(ctx, owner, &snapshot, recorded, released).await?;
     } else {
         ctx.memory.records(&job.meta.uid, plan.tally.backoff);
@@ -125,6 +129,10 @@ async fn reconcile(
     }
     // Reported last: the status is written even when a creation failed.
     failure.map_or(Ok(()), Err)?;
+    if cut {
+        // Behind the others that wait.
+        return Ok(again(Some(Duration::ZERO)));
+    }
     Ok(again(soonest(ctx, job, &plan, released)))
 }
 
@@ -152,7 +160,7 @@ fn soonest(ctx: &Ctx, job: &Job, plan: &Plan, released: bool) -> Option<Duration
     let settle = released.then_some(BATCH);
     // After a lost event nothing else would wake it.
     let expiry = match plan.waiting {
-        Some(Waiting::Unseen) => ctx.memory.expectations.expires_at(&job.meta.uid),
+        Some(Waiting::Unseen) => ctx.memory.gives_up_at(&job.meta.uid),
         _ => None,
     };
     let expiry = expiry.map(|it: Instant| it.saturating_duration_since(ctx.clock.now()));

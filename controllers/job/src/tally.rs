@@ -1,6 +1,8 @@
 //! What a Job has come to: what its status counts for good and what ended since. Pure.
 
-use api::JobStatus;
+use std::collections::HashSet;
+
+use api::{JobStatus, Uid};
 
 use crate::{
     backoff::{Backoff, finish_time},
@@ -42,15 +44,9 @@ impl Tally {
     /// Counts. One look at each pod, a second one only at what ended since.
     pub(crate) fn of(snapshot: &Snapshot<'_>) -> Self {
         let status = &snapshot.job.status;
-        let (mut news, mut counted) = (News::default(), 0_u32);
-        for worker in snapshot.news() {
-            if worker.state == State::Succeeded {
-                news.success(finish_time(worker.pod));
-            } else if snapshot.is_failed(worker) {
-                news.failed.push(finish_time(worker.pod));
-                counted += u32::from(verdict(snapshot.job, worker.pod).counts());
-            }
-        }
+        let news = News::of(snapshot, snapshot.news());
+        let failed = snapshot.news().filter(|it| snapshot.is_failed(it));
+        let counted = size(failed.filter(|it| verdict(snapshot.job, it.pod).counts()).count());
         let uncounted = status.uncounted.as_ref();
         let known = |counter: i32, list: Option<usize>| number(counter) + list.map_or(0, size);
         let indexes = snapshot.job.is_indexed().then(|| Outcomes::of(snapshot));
@@ -58,11 +54,10 @@ impl Tally {
             Some(indexes) => indexes.succeeded.len(),
             None => known(status.succeeded, uncounted.map(|it| it.succeeded.len())) + size(news.succeeded),
         };
-        let before = snapshot.known.backoff.unwrap_or_else(|| rebuilt(snapshot));
         Self {
             succeeded,
             failed: known(status.failed, uncounted.map(|it| it.failed.len())) + counted,
-            backoff: before.with(news.last_success, &news.failed),
+            backoff: news.after(snapshot),
             indexes,
         }
     }
@@ -82,10 +77,33 @@ struct News {
 }
 
 impl News {
+    fn of<'a>(snapshot: &Snapshot<'_>, ended: impl Iterator<Item = &'a Worker<'a>>) -> Self {
+        let mut news = Self::default();
+        for worker in ended {
+            if worker.state == State::Succeeded {
+                news.success(finish_time(worker.pod));
+            } else if snapshot.is_failed(worker) {
+                news.failed.push(finish_time(worker.pod));
+            }
+        }
+        news
+    }
+
+    /// The back-off with all of this.
+    fn after(&self, snapshot: &Snapshot<'_>) -> Backoff {
+        let before = snapshot.known.backoff.unwrap_or_else(|| rebuilt(snapshot));
+        before.with(self.last_success, &self.failed)
+    }
+
     fn success(&mut self, at: i64) {
         self.succeeded += 1;
         self.last_success = self.last_success.max(Some(at));
     }
+}
+
+/// The back-off once all that ended is stored but these pods, which come with the next status.
+pub(crate) fn backoff_without(snapshot: &Snapshot<'_>, put_off: &HashSet<&Uid>) -> Backoff {
+    News::of(snapshot, snapshot.news().filter(|it| !put_off.contains(&it.pod.meta.uid))).after(snapshot)
 }
 
 /// The back-off after a restart, which memory does not survive: what is cached of pods that were counted tells it.
@@ -114,8 +132,9 @@ impl Outcomes {
         for worker in &snapshot.workers {
             let Some(index) = worker.index() else { continue };
             match worker.state {
-                State::Active { .. } => active.push(index),
+                // Whoever works unheld is not counted, and deleted.
                 _ if worker.hold == Hold::Free => {}
+                State::Active { .. } => active.push(index),
                 // A pod that the status calls failed stays failed, whatever it says now.
                 State::Succeeded if !snapshot.uncounted.failed.contains(&worker.pod.meta.uid) => done.push(index),
                 _ => {

@@ -51,6 +51,8 @@ pub(crate) struct Recorded {
 #[must_use]
 pub(crate) struct Released {
     went: Vec<bool>,
+    /// The rest is left to the next pass, as other Jobs wait.
+    pub(crate) cut: bool,
     failure: Option<TrackError>,
 }
 
@@ -67,7 +69,7 @@ pub(crate) async fn record(
     if let Some(written) = &written {
         ctx.wrote_job(&job.meta.uid, &written.version);
     }
-    ctx.memory.records(&job.meta.uid, plan.tally.backoff);
+    ctx.memory.records(&job.meta.uid, step.backoff);
     let stored = if step.write { step.status.clone() } else { job.status.clone() };
     ctx.counts(job, &job.status, &stored);
     if let Some(suspended) = step.suspended {
@@ -96,14 +98,25 @@ pub(crate) async fn release(ctx: &Ctx, owner: &Owner, pods: &[Arc<Pod>], recorde
     // Before the first of them goes: its event may come before the answer, and until it comes the cache is not to be
     // believed.
     ctx.memory.asks_to_leave(&owner.uid, leaving.iter().map(|it| &it.meta.uid));
-    let outcomes = ctx.calls.each(leaving, |pod| async move {
-        if ctx.stopping.is_cancelled() {
-            return (pod, Err(ApiError::NotSent(client::NotSent::Stopping)));
-        }
-        (pod, ctx.control.remove_finalizer(&owner.uid, pod, FINALIZER).await.map(drop))
-    });
-    let (mut went, mut failed, mut first) = (Vec::with_capacity(wanted), 0, None);
-    for (pod, outcome) in outcomes.await {
+    let turn = ctx.turn();
+    let calls = ctx.calls.each_until(
+        || ctx.is_over(turn),
+        leaving.clone(),
+        |pod| async move {
+            if ctx.stopping.is_cancelled() {
+                return Err(ApiError::NotSent(client::NotSent::Stopping));
+            }
+            ctx.control.remove_finalizer(&owner.uid, pod, FINALIZER).await.map(drop)
+        },
+    );
+    let (mut went, mut cut, mut failed, mut first) = (Vec::with_capacity(wanted), false, 0, None);
+    for (pod, outcome) in leaving.iter().zip(calls.await) {
+        let Some(outcome) = outcome else {
+            cut = true;
+            went.push(false);
+            ctx.memory.left(&owner.uid, &pod.meta.uid);
+            continue;
+        };
         match outcome {
             Ok(()) => went.push(true),
             Err(err) if is_gone(&err) => {
@@ -119,7 +132,7 @@ pub(crate) async fn release(ctx: &Ctx, owner: &Owner, pods: &[Arc<Pod>], recorde
         }
     }
     let failure = first.map(|source| TrackError::Release { failed, wanted, source });
-    Released { went, failure }
+    Released { went, cut, failure }
 }
 
 /// Stores what is left to say: that the Job has ended, or what went although not all did.
@@ -132,7 +145,7 @@ pub(crate) async fn settle(
 ) -> Result<(), TrackError> {
     let job = snapshot.job;
     let Recorded { step, written, stored } = recorded;
-    let Released { went, failure } = released;
+    let Released { went, cut: _, failure } = released;
     let now = Moment(ctx.clock.wall().as_millisecond());
     let settled = tracking::settle(snapshot, step, &went, now);
     let ends = settled.finished.is_some();

@@ -11,12 +11,13 @@ use std::collections::HashSet;
 use api::{Atom, ConditionStatus, JobStatus, Uid};
 
 use crate::{
+    backoff::Backoff,
     ending::{Ending, is_complete},
     failure_policy::{Verdict, verdict},
     plan::{Plan, PodChange},
     snapshot::{Hold, Moment, Place, Snapshot, State, Worker},
     status,
-    tally::number,
+    tally::{self, number},
 };
 
 /// How many pods may be uncounted, or successes of indexes new, in one status: bounds its size, and how long one Job
@@ -45,6 +46,8 @@ pub(crate) struct Step {
     pub(crate) suspended: Option<bool>,
     /// How often each action of the failure policy decided.
     pub(crate) actions: Vec<&'static str>,
+    /// What failed since the last success, as far as this status counts it.
+    pub(crate) backoff: Backoff,
     /// How the Job ends, if it does.
     ending: Option<Ending>,
     /// Pods of uids that the status names and that still carry the finalizer.
@@ -101,6 +104,7 @@ pub(crate) fn step(snapshot: &Snapshot<'_>, plan: &Plan, applied: &Applied) -> O
         release: Vec::new(),
         suspended,
         actions: Vec::new(),
+        backoff: plan.tally.backoff,
         ending,
         held,
         more: false,
@@ -154,7 +158,10 @@ fn settled_ending(snapshot: &Snapshot<'_>, plan: &Plan, applied: &Applied, activ
             let is_quiet = applied.gone.len() >= snapshot.active && snapshot.known.may_act;
             is_quiet.then(|| ending.clone())
         }
-        None => is_complete(snapshot.job, plan.tally.succeeded, active).then(Ending::completed),
+        None => {
+            let is_quiet = snapshot.known.may_act && is_complete(snapshot.job, plan.tally.succeeded, active);
+            is_quiet.then(Ending::completed)
+        }
     }
 }
 
@@ -197,14 +204,14 @@ impl Step {
             // Completed indexes appear in their order.
             candidates.sort_by_key(|at| snapshot.workers[*at].index());
         }
-        let mut new_indexes = 0;
+        let (mut new_indexes, mut put_off) = (0, HashSet::new());
         for at in candidates {
             let actions = self.actions.len();
             let count = self.what(snapshot, plan, at);
             let uncounted = self.status.uncounted.get_or_insert_default();
             // Pods that are named already are released however many there are, or they would block all others.
             if !matches!(count, Count::Nothing) && new_indexes + uncounted.len() >= MOST_UNCOUNTED {
-                self.more = true;
+                put_off.insert(&snapshot.workers[at].pod.meta.uid);
                 self.actions.truncate(actions);
                 continue;
             }
@@ -221,6 +228,10 @@ impl Step {
                     uncounted.failed.push(uid);
                 }
             }
+        }
+        self.more = !put_off.is_empty();
+        if self.more {
+            self.backoff = tally::backoff_without(snapshot, &put_off);
         }
     }
 

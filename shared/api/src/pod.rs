@@ -115,8 +115,8 @@ pub enum PodIndex {
     Node(Atom),
     /// All pods of a namespace.
     Namespace(Atom),
-    /// Pods by the uid of the Job that controls them, without those that succeeded and are held by nothing of the Job's
-    /// any more: a Job of a hundred thousand completions has its last ones to look at, not all.
+    /// Pods by the uid of the Job that controls them, without those that ended and are held by nothing of the Job's any
+    /// more: a Job of a hundred thousand completions, or failures, has its last ones to look at, not all.
     JobWork(Uid),
     /// Pods without a controller by the uid of the Job that their labels name, as the server labels the pods of a Job.
     JobOrphans(Uid),
@@ -130,7 +130,7 @@ impl Pod {
     }
 
     fn is_done_for_its_job(&self) -> bool {
-        self.phase == PodPhase::Succeeded && !self.meta.finalizers.iter().any(|it| &**it == JOB_FINALIZER)
+        matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed) && !self.meta.finalizers.iter().any(|it| &**it == JOB_FINALIZER)
     }
 }
 

@@ -50,6 +50,8 @@ mod tests {
 
     use super::*;
 
+    type Change = fn(&mut Value);
+
     fn pod(change: impl FnOnce(&mut Value)) -> Pod {
         let mut object = json!({
             "metadata": { "name": "p", "namespace": "n", "uid": "u", "resourceVersion": "1",
@@ -68,7 +70,7 @@ mod tests {
 
     #[test]
     fn the_pod_that_would_be_missed_least_goes_first() {
-        let first: [(&str, fn(&mut Value)); 9] = [
+        let first: [(&str, Change); 9] = [
             ("unassigned", |it| it["spec"]["nodeName"] = json!("")),
             ("pending", |it| it["status"]["phase"] = json!("Pending")),
             ("unknown", |it| it["status"]["phase"] = json!("Unknown")),

@@ -164,7 +164,13 @@ impl<K: Clone + Eq + Hash + Send + fmt::Debug + 'static> Queue<K> {
     /// How many keys can be taken now: without delayed ones and those with workers.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.core.lock().len()
+        let mut core = self.0.core.lock();
+        // With all workers busy nobody else looks whose time has come.
+        let due = core.due(self.0.clock.now());
+        let len = core.len();
+        drop(core);
+        self.0.meters.adds.inc_by(due as u64);
+        len
     }
 
     /// How long the first key has been waiting, of the lane whose first key waits longer.

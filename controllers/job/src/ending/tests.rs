@@ -43,6 +43,14 @@ fn acceptance_job_034_what_was_counted_before_a_restart_still_ends_the_job() {
 }
 
 #[test]
+fn a_pod_that_was_deleted_to_go_uncounted_fails_no_job() {
+    let rules = json!([{ "action": "FailJob", "onExitCodes": { "operator": "In", "values": [1] } }]);
+    let spec = || json!({ "podFailurePolicy": { "rules": rules } });
+    assert_eq!(reason(spec(), json!({}), &pods([pod("a").failed(-5)])), "PodFailurePolicy");
+    assert_eq!(reason(spec(), json!({}), &pods([pod("a").failed(-5).free()])), "");
+}
+
+#[test]
 fn acceptance_job_030_restarts_count_where_the_kubelet_starts_containers_again() {
     let spec = |policy: &str, limit: i32| json!({ "backoffLimit": limit, "template": { "spec": { "restartPolicy": policy } } });
     let restarted = |list: &str, restarts: i32| pod("p").running().restarts(list, restarts);

@@ -232,6 +232,19 @@ fn acceptance_job_047_the_replacement_of_a_deleted_pod_knows_of_its_failure() {
 }
 
 #[test]
+fn failures_without_end_are_remembered_as_many() {
+    let spec = indexed(json!({ "backoffLimitPerIndex": i32::MAX, "completions": 1, "backoffLimit": i32::MAX }));
+    let most = i32::MAX.unsigned_abs();
+    let failed = pods([pod("a").index(0).failures(most).failed(-700)]);
+    // Such an index is given up; the rule is asked by itself.
+    let job = job(spec, json!({}));
+    let snapshot = see(&job, &failed, KNOWN);
+    let none = crate::indexes::Indexes::default();
+    let delayed = crate::delayed::Delayed::of(&snapshot, &none, &none);
+    assert_eq!(delayed.failures(&snapshot, 0), Failures { counted: most, ignored: 0 }, "more could not be read again");
+}
+
+#[test]
 fn an_ignored_failure_of_an_index_is_remembered_as_such() {
     let rules = json!([{ "action": "Ignore", "onPodConditions": [{ "type": "DisruptionTarget", "status": "True" }] }]);
     let spec = indexed(json!({ "backoffLimitPerIndex": 0, "completions": 1, "podFailurePolicy": { "rules": rules } }));
@@ -282,6 +295,41 @@ fn acceptance_job_021_a_pod_that_a_user_deletes_has_failed_and_is_replaced() {
     let known = Known { now: crate::snapshot::Moment((NOW + 10) * 1_000), ..KNOWN };
     let plan = decide(json!({}), json!({}), &going, known);
     assert_eq!((what(&plan, &going).as_str(), plan.tally.failed), ("create 1", 1));
+}
+
+#[test]
+fn an_active_pod_that_nothing_holds_would_go_uncounted_and_is_replaced() {
+    for (name, spec, some, want) in [
+        ("as many as wanted", json!({}), vec![pod("a").ready().free(), pod("b")], "delete a"),
+        ("fewer than wanted", json!({}), vec![pod("a").ready().free()], "delete a"),
+        ("more than wanted", json!({}), vec![pod("a"), pod("b").ready().free(), pod("c").ready()], "delete b"),
+        ("it goes already", json!({}), vec![pod("a").free().deleting(), pod("b")], "create 1"),
+        (
+            "of an index",
+            indexed(json!({ "parallelism": 2 })),
+            vec![pod("a").index(0).free(), pod("b").index(1)],
+            "delete a",
+        ),
+        (
+            "of an index that another works for",
+            indexed(json!({ "parallelism": 2 })),
+            vec![pod("a").index(0).ready().free(), pod("b").index(0)],
+            "delete a",
+        ),
+    ] {
+        let some: Vec<Pod> = some.into_iter().map(PodBuilder::build).collect();
+        assert_eq!(done(spec, json!({}), &some), want, "{name}");
+    }
+}
+
+#[test]
+fn what_an_index_remembers_waits_for_a_pod_that_is_held() {
+    let spec = indexed(json!({ "backoffLimitPerIndex": 1, "completions": 1, "parallelism": 1 }));
+    let some = pods([pod("a").index(0).failures(0).failed(-30), pod("b").index(0).failures(1).free()]);
+    let plan = decide(spec, json!({}), &some, KNOWN);
+    let indexes = plan.tally.indexes.as_ref().unwrap();
+    assert!(indexes.delayed.holds(Some(0), 0));
+    assert_eq!(what(&plan, &some), "delete b");
 }
 
 #[test]

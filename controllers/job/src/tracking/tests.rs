@@ -139,6 +139,17 @@ fn acceptance_job_018_one_status_takes_five_hundred_and_the_rest_follows() {
 }
 
 #[test]
+fn failures_that_are_put_off_are_told_and_waited_for_once() {
+    let rules = json!([{ "action": "Count", "onExitCodes": { "operator": "In", "values": [1] } }]);
+    let spec = json!({ "completions": 900, "backoffLimit": 9_000, "podFailurePolicy": { "rules": rules } });
+    let job = job(spec, json!({}));
+    let many: Vec<Pod> = (0..600).map(|it| pod(&it.to_string()).failed(-1).build()).collect();
+    let (_, step) = pass(&job, &many, KNOWN);
+    let step = step.unwrap();
+    assert_eq!((step.release.len(), step.actions.len(), step.backoff.failures), (500, 500, 500));
+}
+
+#[test]
 fn a_status_that_is_full_already_blocks_nobody_whom_it_names() {
     let named: Vec<String> = (0..500).map(|it| format!("uid-{it}")).collect();
     let job = job(json!({ "completions": 900 }), json!({ "uncountedTerminatedPods": { "succeeded": named } }));
@@ -305,6 +316,9 @@ fn acceptance_job_002_a_job_without_completions_completes_when_none_is_active() 
     let some = pods([pod("a").succeeded(-1), pod("b").running()]);
     assert!(!pass(&job, &some, KNOWN).1.unwrap().status.holds("SuccessCriteriaMet"));
     assert!(pass(&job, &some[..1], KNOWN).1.unwrap().status.holds("SuccessCriteriaMet"));
+    let unseen = Known { may_act: false, ..KNOWN };
+    let step = pass(&job, &some[..1], unseen).1.unwrap();
+    assert!(!step.status.holds("SuccessCriteriaMet"), "one that works may be there unseen");
 }
 
 #[test]

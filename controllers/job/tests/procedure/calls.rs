@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use client::Limits;
 use fake_nodes::{Environment, Fleet, NodeSpec, Options, in_memory};
 use serde_json::{Value, json};
 use tasks::Scope;
@@ -69,4 +70,40 @@ async fn jobs_of_twenty_pods_cost_little_more_than_two_calls_for_each_pod() {
 async fn a_large_indexed_job_costs_two_calls_for_each_pod_and_few_statuses() {
     let calls = cost(1, &spec(200, 1_000, "Indexed"), 10 * MS).await;
     assert!(calls * 100 <= 1_000 * 205, "{calls}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_of_one_pod_need_not_wait_until_large_ones_are_done() {
+    let world = World::new();
+    let _manager = world.start_limited(job_controller::Options::default(), Limits { qps: 20.0, burst: 30 }).await;
+    let large = |change: &str| {
+        for job in 0..5 {
+            match change {
+                "create" => drop(world.job(&format!("large-{job}"), json!({ "parallelism": 400, "completions": 400 }))),
+                _ => world.edit(&format!("large-{job}"), |spec| spec["suspend"] = json!(true)),
+            }
+        }
+    };
+    for change in ["create", "suspend"] {
+        large(change);
+        pass(10 * SEC).await;
+        // All workers are busy, for a hundred seconds or more.
+        world.job(change, json!({}));
+        pass(25 * SEC).await;
+        assert_eq!(world.count(change, "active"), 1, "{change}");
+        let (mut before, mut waited) = (0, 0);
+        while world.calls().len() > before {
+            before = world.calls().len();
+            waited += 1;
+            pass(5 * SEC).await;
+        }
+        let active = (0..5).map(|it| world.count(&format!("large-{it}"), "active")).sum::<i64>();
+        let want = if change == "create" { 5 * 400 } else { 0 };
+        assert_eq!(active, want, "{change}, after {waited} times 5 s: what was put off follows");
+    }
+    // Who gives way costs a status more each time.
+    let pods = world.asked("create pods");
+    assert_eq!((pods, world.pods().len()), (5 * 400 + 2, 2));
+    let statuses = world.asked("update jobs/status");
+    assert!(statuses < pods / 10, "{statuses}");
 }

@@ -65,6 +65,19 @@ async fn a_creation_whose_answer_is_lost_is_not_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_creation_that_never_came_to_be_is_repeated_when_it_cannot_be_on_its_way_any_more() {
+    let world = World::new();
+    let _manager = world.start().await;
+    let mut first = true;
+    world.spoil(move |line, _| (line == "create pods" && std::mem::take(&mut first)).then_some(Verdict::Fail));
+    world.job("j", json!({}));
+    pass(85 * SEC).await;
+    assert_eq!((world.active().len(), world.asked("create pods")), (0, 1));
+    pass(80 * SEC).await;
+    assert_eq!((world.active().len(), world.asked("create pods")), (1, 2));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_creation_that_the_server_answers_with_an_error_of_its_own_is_repeated_when_the_cache_knows_better() {
     let world = World::new();
     let _manager = world.start().await;

@@ -65,7 +65,10 @@ impl World {
     }
 
     pub(crate) async fn start_with(&self, options: Options) -> Manager {
-        let limits = Limits { qps: 10_000.0, burst: 10_000 };
+        self.start_limited(options, Limits { qps: 10_000.0, burst: 10_000 }).await
+    }
+
+    pub(crate) async fn start_limited(&self, options: Options, limits: Limits) -> Manager {
         let Rig { deps, scope, stop } = Rig::new(self.cluster.service(), self.clock.clone(), limits);
         let metrics = deps.metrics.clone();
         let mut builder = Builder::new(job_controller::NAME, deps);

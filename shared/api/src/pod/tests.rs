@@ -129,8 +129,10 @@ fn a_job_finds_what_it_has_to_look_at_and_orphans_that_name_it() {
         found
     };
     let held = r#"["batch.kubernetes.io/job-tracking"]"#;
-    assert!(works("Job", "Running", "[]") && works("Job", "Failed", "[]") && works("Job", "Succeeded", held));
-    assert!(!works("Job", "Succeeded", r#"["example.com/theirs"]"#), "it has been counted");
+    assert!(works("Job", "Running", "[]") && works("Job", "Failed", held) && works("Job", "Succeeded", held));
+    for ended in ["Succeeded", "Failed"] {
+        assert!(!works("Job", ended, r#"["example.com/theirs"]"#), "it has been counted");
+    }
     assert!(!works("ReplicaSet", "Running", held));
     let named = |label: &str, owners: &str| {
         let text = format!(
