@@ -45,7 +45,7 @@ const RULES: &[&str] = &[
 
 /// State machines: told what happened and when. A generator may be handed in.
 const MACHINES: &[&str] = &[
-    "controllers/cronjob/src/drift.rs",
+    "shared/clock/src/drift.rs",
     "shared/informer/src/reflector.rs",
     "shared/leader-election/src/machine.rs",
     "shared/workqueue/src/core.rs",

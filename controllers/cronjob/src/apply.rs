@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use api::{ActiveJob, CronJob, Job, Typed, Uid};
+use api::{ActiveJob, CronJob, Job, Typed, Uid, Version};
 use client::{ApiError, DeleteOptions, Propagation, Written};
 use events::Type;
 use jiff::tz::TimeZone;
@@ -10,8 +10,8 @@ use jiff::tz::TimeZone;
 use crate::{
     Ctx, history, job,
     notice::Notice,
-    plan::reference,
-    snapshot::{Child, End, is_child, job_name},
+    plan::as_active,
+    snapshot::{Child, End, is_child, job_name, made_for},
     status::Change,
     sync::SyncError,
 };
@@ -29,15 +29,19 @@ pub(crate) enum Begun {
     NamespaceGoes,
 }
 
-/// Deletes the ended Jobs that are too many; returns those that are gone. One that stays keeps no other.
+/// Deletes the ended Jobs that are too many; returns those that are gone. One that stays keeps no other: the lock of a time
+/// that `cron_job`, as the server has it, does not tell of, and what somebody changed since we saw it, perhaps to keep it.
 pub(crate) async fn tidy(ctx: &Ctx, cron_job: &CronJob, children: &[Child<'_>]) -> BTreeSet<Uid> {
+    let now = ctx.clock.wall().as_second();
     let spec = &cron_job.spec;
     let mut surplus = history::surplus(children, End::Complete, spec.successful_history);
     surplus.extend(history::surplus(children, End::Failed, spec.failed_history));
+    surplus.retain(|it| !history::is_lock(cron_job, it, now));
     let mut gone = BTreeSet::new();
     for Child { job, .. } in surplus {
-        if delete(ctx, cron_job, &job.meta.name, &job.meta.uid).await.is_ok() {
-            gone.insert(job.meta.uid.clone());
+        let meta = &job.meta;
+        if delete(ctx, cron_job, &meta.name, &meta.uid, Some(&meta.version)).await.is_ok() {
+            gone.insert(meta.uid.clone());
         }
     }
     gone
@@ -52,11 +56,13 @@ pub(crate) async fn replace(
 ) -> Result<(), SyncError> {
     for it in replaced {
         match look(ctx, cron_job, it).await {
-            // One that has ended in the meantime is the history's.
-            Ok(Some(live)) if live.meta.deletion.is_none() && End::of(&live).is_none() => {
-                delete(ctx, cron_job, &it.name, &it.uid).await.map_err(SyncError::Delete)?;
-            }
-            Ok(_) => {}
+            Ok(Some(live)) => match End::of(&live) {
+                // It takes its place in the history.
+                Some(end) => ended(ctx, cron_job, &live, end),
+                None if live.meta.deletion.is_some() => {}
+                None => delete(ctx, cron_job, &it.name, &it.uid, None).await.map_err(SyncError::Delete)?,
+            },
+            Ok(None) => {}
             Err(err) => {
                 ctx.trouble(cron_job, "FailedGet", "Get job", &err);
                 return Err(SyncError::Read(err));
@@ -65,6 +71,12 @@ pub(crate) async fn replace(
         change.gone.insert(it.uid.clone());
     }
     Ok(())
+}
+
+/// Says that a Job that was active has ended.
+pub(crate) fn ended(ctx: &Ctx, cron_job: &CronJob, job: &Job, end: End) {
+    let message = format!("Saw completed job: {}, condition: {}", job.meta.name, end.as_str());
+    ctx.tell(cron_job, Type::Normal, "SawCompletedJob", message);
 }
 
 /// The very Job of a reference, as the server has it; `None` where it is gone, or has another owner.
@@ -76,17 +88,26 @@ pub(crate) async fn look(ctx: &Ctx, cron_job: &CronJob, active: &ActiveJob) -> R
     }
 }
 
-/// Deletes one Job, that of this uid and no successor; its pods go by the garbage collector.
-async fn delete(ctx: &Ctx, cron_job: &CronJob, name: &str, uid: &Uid) -> Result<(), ApiError> {
+/// Deletes one Job, that of this uid and no successor, in this state if one is given; its pods go by the garbage collector.
+async fn delete(
+    ctx: &Ctx,
+    cron_job: &CronJob,
+    name: &str,
+    uid: &Uid,
+    version: Option<&Version>,
+) -> Result<(), ApiError> {
     let options = DeleteOptions {
         propagation: Some(Propagation::Background),
         uid: Some(uid.clone()),
+        version: version.cloned(),
         ..DeleteOptions::default()
     };
     match ctx.api.delete(&Job::resource(), &cron_job.meta.namespace, name, &options).await {
         Ok(()) => ctx.tell(cron_job, Type::Normal, "SuccessfulDelete", format!("Deleted job {name}")),
-        // Somebody else was faster, and perhaps made another one.
-        Err(ApiError::NotFound(_) | ApiError::Conflict(_)) => {}
+        // Somebody else was faster.
+        Err(ApiError::NotFound(_)) => {}
+        // Another one bears the name, or it is not what we saw. Whoever looks again knows.
+        Err(err @ ApiError::Conflict(_)) => return Err(err),
         Err(err) => {
             ctx.trouble(cron_job, "FailedDelete", "Deleted job", &err);
             return Err(err);
@@ -107,27 +128,34 @@ pub(crate) async fn begin(ctx: &Ctx, cron_job: &CronJob, at: i64, told_in: &Time
             Ok(Begun::There(Some(ActiveJob::new(&meta.namespace, &name, uid, version))))
         }
         Err(err) if err.is_namespace_terminating() => Ok(Begun::NamespaceGoes),
-        Err(ApiError::AlreadyExists(_)) => found(ctx, cron_job, &job_name(cron_job, at)).await,
+        Err(err @ ApiError::AlreadyExists(_)) => found(ctx, cron_job, at).await?.ok_or(SyncError::Create(err)),
         Err(err) => {
-            ctx.trouble(cron_job, "FailedCreate", "Error creating job", &err);
+            if let ApiError::Unknown { .. } = err {
+                ctx.memory.no_answer(&meta.uid, at);
+            }
+            // Where nobody answered it may be there: that is no failure yet.
+            if !matches!(err, ApiError::Unknown { status: None, .. }) {
+                ctx.trouble(cron_job, "FailedCreate", "Error creating job", &err);
+            }
             Err(SyncError::Create(err))
         }
     }
 }
 
-/// A Job has the name already: ours, of which the answer or the status was lost, or somebody else's.
-async fn found(ctx: &Ctx, cron_job: &CronJob, name: &str) -> Result<Begun, SyncError> {
-    let live = ctx.api.get::<Job>(&Job::resource(), &cron_job.meta.namespace, name).await.map_err(SyncError::Read)?;
-    if !is_child(live.meta.as_ref(), cron_job) {
-        return Ok(Begun::NameTaken(Notice::NameTaken { job: name.to_owned() }));
+/// The Job that has the name of a time already: ours, of which the answer or the status was lost, or somebody else's; `None`
+/// where there is none.
+pub(crate) async fn found(ctx: &Ctx, cron_job: &CronJob, at: i64) -> Result<Option<Begun>, SyncError> {
+    let name = job_name(cron_job, at);
+    let live = match ctx.api.get::<Job>(&Job::resource(), &cron_job.meta.namespace, &name).await {
+        Ok(live) => live,
+        Err(ApiError::NotFound(_)) => return Ok(None),
+        Err(err) => return Err(SyncError::Read(err)),
+    };
+    if made_for(cron_job, &live).is_none() {
+        return Ok(Some(Begun::NameTaken(Notice::NameTaken { job: name })));
     }
     ctx.gate.wrote(&cron_job.meta.uid, &ctx.jobs.watched(), &live.meta.version);
-    Ok(Begun::There(active(&Child { job: &live, end: End::of(&live) })))
-}
-
-/// How a Job that is there stands among the active ones, if it does.
-pub(crate) fn active(child: &Child<'_>) -> Option<ActiveJob> {
-    (child.end.is_none() && child.job.meta.deletion.is_none()).then(|| reference(child))
+    Ok(Some(Begun::There(as_active(cron_job, &Child { job: &live, end: End::of(&live) }))))
 }
 
 /// Writes the status with a change, if that says something new: to the status of the cache, and after a conflict to the
@@ -135,38 +163,43 @@ pub(crate) fn active(child: &Child<'_>) -> Option<ActiveJob> {
 pub(crate) async fn write_status(ctx: &Ctx, cron_job: &CronJob, change: &Change) -> Result<(), SyncError> {
     let uid = &cron_job.meta.uid;
     let mut fresh: Option<CronJob> = None;
-    for attempt in 1.. {
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
         let target = fresh.as_ref().unwrap_or(cron_job);
-        let Some(status) = change.of(&target.status) else { return Ok(()) };
+        let Some(status) = change.of(&target.status) else {
+            if let Some(live) = &fresh {
+                // It was written, and the answer lost. The cache shows it before anything else begins.
+                ctx.gate.wrote(uid, &ctx.cron_jobs.watched(), &live.meta.version);
+            }
+            return Ok(());
+        };
         match ctx.api.put_status(target, None, &status).await {
             Ok(Written { version, .. }) => {
                 ctx.gate.wrote(uid, &ctx.cron_jobs.watched(), &version);
                 return Ok(());
             }
-            Err(ApiError::NotFound(_)) => {
-                ctx.memory.is_gone(uid);
-                return Ok(());
-            }
-            Err(ApiError::Conflict(_)) if attempt < ATTEMPTS => {}
+            // Gone, or only replaced: that is read.
+            Err(ApiError::NotFound(_) | ApiError::Conflict(_)) if attempts < ATTEMPTS => {}
             Err(err) => return Err(SyncError::Status(err)),
         }
         fresh = match read(ctx, cron_job).await? {
             Some(live) => Some(live),
-            None => {
-                ctx.memory.is_gone(uid);
-                return Ok(());
-            }
+            None => return Ok(()),
         };
     }
-    Ok(())
 }
 
-/// The very CronJob, as the server has it; `None` where it is gone.
+/// The very CronJob, as the server has it; `None` where it is gone: the cache will say so too, and until then nothing more
+/// is done for it.
 pub(crate) async fn read(ctx: &Ctx, cron_job: &CronJob) -> Result<Option<CronJob>, SyncError> {
     let meta = cron_job.meta.as_ref();
     match ctx.api.get::<CronJob>(&CronJob::resource(), meta.namespace, meta.name).await {
-        Ok(live) => Ok(Some(live).filter(|it| it.meta.uid == *meta.uid)),
-        Err(ApiError::NotFound(_)) => Ok(None),
+        Ok(live) if live.meta.uid == *meta.uid => Ok(Some(live)),
+        Ok(_) | Err(ApiError::NotFound(_)) => {
+            ctx.memory.gone(meta.uid);
+            Ok(None)
+        }
         Err(err) => Err(SyncError::Read(err)),
     }
 }

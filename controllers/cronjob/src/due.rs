@@ -2,7 +2,7 @@
 
 use crate::schedule::Schedule;
 
-/// From so many missed times on the user is warned.
+/// Of more missed times than these the user is warned.
 pub(crate) const MANY: usize = 100;
 
 /// What a schedule says of now.

@@ -1,12 +1,13 @@
 //! A change of a CronJob or a Job → the key to wake. Constant work per event.
 
 use api::{CronJob, Entry, Job, MetaRef, ObjectKey};
+use clock::Drift;
 use events::Type;
 use informer::{Cause, Change};
 use workqueue::Lane;
 
 use crate::{
-    Ctx, Key, drift,
+    Ctx, Key,
     snapshot::{End, is_child},
     sync::until,
     timing::{Timing, timing},
@@ -25,7 +26,7 @@ pub(crate) fn wake(ctx: &Ctx, change: &Change<'_, CronJob>, lane: Lane) {
     let Some(object) = change.new.or(change.old).map(Entry::meta) else { return };
     let key = Key::CronJob(object.key());
     if change.old.is_none() {
-        ctx.queue.add_after(Key::Clock, drift::EVERY);
+        ctx.queue.add_after(Key::Clock, Drift::EVERY);
     }
     match edited(change).map(|it| next_time(ctx, it)) {
         None | Some(Next::Look) => ctx.queue.add_to(key, lane),

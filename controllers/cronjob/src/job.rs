@@ -7,10 +7,7 @@ use jiff::{Timestamp, tz::TimeZone};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 
-use crate::snapshot::job_name;
-
-/// When a Job was to begin, on the Job.
-const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
+use crate::snapshot::{SCHEDULED, job_name};
 
 #[derive(Deserialize)]
 struct Template {

@@ -8,7 +8,7 @@
 //! Reading order: `handlers` (who wakes), `sync` (one CronJob, top to bottom), `apply` (its writes); then what decides, which
 //! is pure: `snapshot` (what there is), `plan` (what follows from it), `due` (which time), `history` (what goes), `status`
 //! (what is written), `job` (what is made), `notice` (what people are told); then the time itself: `schedule`, `timing`,
-//! `zones`, `drift`; `memory` is what is remembered.
+//! `zones`; `memory` is what is remembered.
 
 mod apply;
 mod handlers;
@@ -22,7 +22,6 @@ mod plan;
 mod snapshot;
 mod status;
 
-mod drift;
 mod schedule;
 mod timing;
 mod zones;
@@ -34,7 +33,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use api::{CronJob, Job, ObjectKey, Uid};
 use client::{Api, ApiError};
-use clock::Clock;
+use clock::{Clock, Drift};
 use consistency::Gate;
 use controller::{Builder, Factor, Profile, Proof, Right};
 use events::{ObjectReference, Recorder, Type};
@@ -43,7 +42,7 @@ use parking_lot::Mutex;
 use runner::Outcome;
 use workqueue::{Backoff, Lane, Queue};
 
-use crate::{drift::Drift, memory::Memory, metrics::Numbers, sync::SyncError, zones::Zones};
+use crate::{memory::Memory, metrics::Numbers, sync::SyncError, zones::Zones};
 
 pub use crate::zones::ProcessZone;
 
@@ -199,6 +198,6 @@ impl Ctx {
                 self.queue.add_to(Key::CronJob(entry.meta().key()), Lane::Slow);
             }
         }
-        if self.cron_jobs.store().is_empty() { Outcome::Done } else { Outcome::After(drift::EVERY) }
+        if self.cron_jobs.store().is_empty() { Outcome::Done } else { Outcome::After(Drift::EVERY) }
     }
 }

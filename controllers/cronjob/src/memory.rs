@@ -19,7 +19,9 @@ struct Known {
     ahead: Option<(i64, i64)>,
     /// What has happened, and the server was not told yet.
     unwritten: Option<Change>,
-    /// The server says that it is gone, and the cache does not show it yet.
+    /// A Job was asked for, for this time, and nobody knows whether it is there.
+    asked: Option<i64>,
+    /// The server has it no more, though the cache still does.
     gone: bool,
 }
 
@@ -77,25 +79,46 @@ impl Memory {
         kept
     }
 
-    /// The server says that the CronJob is gone. What the cache shows of it until it hears of that is not to be acted on:
-    /// what ran last could not be written.
-    pub(crate) fn is_gone(&self, uid: &Uid) {
+    /// The time for which a Job was asked for without an answer.
+    pub(crate) fn asked(&self, uid: &Uid) -> Option<i64> {
+        self.0.lock().get(uid)?.asked
+    }
+
+    /// No answer came to the creation of a Job for this time.
+    pub(crate) fn no_answer(&self, uid: &Uid, at: i64) {
+        self.0.lock().entry(uid.clone()).or_default().asked = Some(at);
+    }
+
+    /// It is known what became of that Job.
+    pub(crate) fn answered(&self, uid: &Uid) {
+        let mut all = self.0.lock();
+        if let Some(known) = all.get_mut(uid) {
+            known.asked = None;
+            drop_if_empty(&mut all, uid);
+        }
+    }
+
+    /// The server says that the CronJob is gone. Remembered until the cache says so too.
+    pub(crate) fn gone(&self, uid: &Uid) {
         self.0.lock().entry(uid.clone()).or_default().gone = true;
     }
 
-    /// Whether the server has said that the CronJob is gone.
-    pub(crate) fn has_gone(&self, uid: &Uid) -> bool {
+    /// Whether the server said that the CronJob is gone.
+    pub(crate) fn is_gone(&self, uid: &Uid) -> bool {
         self.0.lock().get(uid).is_some_and(|it| it.gone)
     }
 
-    /// The CronJob is gone.
+    /// The cache says that the CronJob is gone.
     pub(crate) fn forget(&self, uid: &Uid) {
         self.0.lock().remove(uid);
     }
 }
 
 fn drop_if_empty(all: &mut HashMap<Uid, Known>, uid: &Uid) {
-    let is_empty = |it: &Known| it.told.is_empty() && it.ahead.is_none() && it.unwritten.is_none() && !it.gone;
+    let is_empty = |it: &Known| {
+        let Known { told, ahead, unwritten, asked, gone } = it;
+        told.is_empty() && ahead.is_none() && unwritten.is_none() && asked.is_none() && !gone
+    };
     if all.get(uid).is_some_and(is_empty) {
         all.remove(uid);
     }
@@ -137,14 +160,18 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_calls_gone_stays_so_until_its_end_is_seen() {
+    fn what_was_asked_for_is_known_until_it_is_answered_and_what_is_gone_until_the_cache_shows_it() {
         let (memory, uid) = (Memory::default(), Uid::new("u"));
-        memory.is_gone(&uid);
-        memory.is_not_ahead(&uid);
-        assert!(memory.tell(&uid, Vec::new()).is_empty() && memory.take(&uid).is_none());
-        assert!(memory.has_gone(&uid) && !memory.has_gone(&Uid::new("v")));
+        memory.no_answer(&uid, 60);
+        assert!(memory.take(&uid).is_none());
+        assert_eq!((memory.asked(&uid), memory.is_gone(&uid)), (Some(60), false));
+        memory.answered(&uid);
+        assert!(memory.asked(&uid).is_none() && memory.0.lock().is_empty());
+        memory.gone(&uid);
+        memory.answered(&uid);
+        assert!(memory.is_gone(&uid) && !memory.is_gone(&Uid::new("v")));
         memory.forget(&uid);
-        assert!(!memory.has_gone(&uid) && memory.0.lock().is_empty());
+        assert!(!memory.is_gone(&uid));
     }
 
     #[test]

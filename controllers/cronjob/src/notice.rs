@@ -25,7 +25,11 @@ pub(crate) enum Notice {
     /// The name of the Job for this time is taken by a Job that is not ours.
     NameTaken { job: String },
     /// The status says that a time ran which is yet to come.
-    LastScheduleInFuture { at: i64 },
+    LastScheduleInFuture {
+        at: i64,
+        /// Nothing runs before it.
+        counts: bool,
+    },
 }
 
 impl Notice {
@@ -71,8 +75,9 @@ impl Notice {
                     format!("Error creating job: jobs.batch {job:?} already exists and is not of this CronJob");
                 (Warning, "FailedCreate", message)
             }
-            Self::LastScheduleInFuture { at } => {
-                let message = format!("Last schedule time {} is in the future: counting from now on", rfc1123(*at));
+            Self::LastScheduleInFuture { at, counts } => {
+                let then = if *counts { "nothing runs before it" } else { "counting from now on" };
+                let message = format!("Last schedule time {} is in the future: {then}", rfc1123(*at));
                 (Warning, "LastScheduleInFuture", message)
             }
         }

@@ -8,7 +8,7 @@ use jiff::tz::TimeZone;
 use crate::{
     due::{Due, Latest, MANY, Never, due},
     notice::Notice,
-    snapshot::{Child, End, is_named_by_us, job_name, minute_of},
+    snapshot::{Child, End, job_name, made_for},
     status::Change,
     timing::Timing,
 };
@@ -32,10 +32,6 @@ pub(crate) fn settle<'a>(cron_job: &CronJob, children: &[Child<'a>], removed: &B
     let active: BTreeSet<&Uid> = cron_job.status.active.iter().map(|it| &it.uid).collect();
     for child in children {
         let meta = &child.job.meta;
-        // By whom and when it was begun does not matter, nor that our clock may not have come so far: that time ran.
-        let ran =
-            minute_of(cron_job, &meta.name).map(|it| it * 60).filter(|it| cron_job.status.last_schedule < Some(*it));
-        settled.change.last_schedule = settled.change.last_schedule.max(ran);
         let is_active = active.contains(&meta.uid) && !removed.contains(&meta.uid);
         match child.end {
             Some(end) => {
@@ -48,9 +44,10 @@ pub(crate) fn settle<'a>(cron_job: &CronJob, children: &[Child<'a>], removed: &B
                     *latest = (*latest).max(child.job.status.completion);
                 }
             }
-            None if is_active || meta.deletion.is_some() => {}
-            // Made by us, by a manager that did not come to tell the status. The name says so, and the uid of the owner.
-            None if is_named_by_us(cron_job, &meta.name) => settled.change.begun.push(reference(child)),
+            None if is_active => {}
+            // Made by us, by a manager that did not come to tell the status.
+            None if made_for(cron_job, child.job).is_some() => settled.change.begun.extend(as_active(cron_job, child)),
+            None if meta.deletion.is_some() => {}
             None => settled.unexpected.push(*child),
         }
     }
@@ -66,10 +63,13 @@ pub(crate) fn settle<'a>(cron_job: &CronJob, children: &[Child<'a>], removed: &B
     settled
 }
 
-/// An entry of the active Jobs.
-pub(crate) fn reference(child: &Child<'_>) -> ActiveJob {
+/// How a Job that began stands among the active ones, if it does. One that is being deleted runs on until its pods have
+/// ended, and is not waited for where it was replaced.
+pub(crate) fn as_active(cron_job: &CronJob, child: &Child<'_>) -> Option<ActiveJob> {
     let meta = &child.job.meta;
-    ActiveJob::new(&meta.namespace, &meta.name, meta.uid.clone(), meta.version.clone())
+    let replaced = meta.deletion.is_some() && cron_job.spec.concurrency_policy == ConcurrencyPolicy::Replace;
+    let runs = child.end.is_none() && !replaced;
+    runs.then(|| ActiveJob::new(&meta.namespace, &meta.name, meta.uid.clone(), meta.version.clone()))
 }
 
 /// What the time asks for.
@@ -93,13 +93,34 @@ pub(crate) enum Run<'a> {
     Begin { at: i64, replaces: Vec<ActiveJob>, told_in: TimeZone },
 }
 
+/// So far apart, in seconds, the clocks of two managers may be.
+pub(crate) const AHEAD: i64 = 3600;
+/// A last time that is to come by no more, in seconds, comes soon enough, and nobody is told.
+const A_LITTLE: i64 = 60;
+
 /// From when on times count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Base {
     /// This time itself is over.
     pub(crate) from: i64,
-    /// The time in the status, where that is to come.
+    /// The time in the status, where that is to come by more than a little.
     pub(crate) ahead: Option<i64>,
+}
+
+impl Base {
+    /// From the time that the status names. Somebody whose clock is ahead of ours may have run times that are to come for
+    /// us: by [`AHEAD`] at most, more than that is an error of a clock, and times count from `since`, when it was seen.
+    pub(crate) fn of(last: Option<i64>, creation: Option<i64>, now: i64, since: impl FnOnce(i64) -> i64) -> Self {
+        match last {
+            Some(last) if last > now + AHEAD => Self { from: since(last), ahead: Some(last) },
+            _ => Self { from: last.or(creation).unwrap_or(now), ahead: last.filter(|it| *it > now + A_LITTLE) },
+        }
+    }
+
+    /// The time in the status that does not count.
+    pub(crate) fn wrong(&self) -> Option<i64> {
+        self.ahead.filter(|it| self.from < *it)
+    }
 }
 
 /// Decides about a run. `active` is what is left of the active Jobs, `now` is cut to seconds.
@@ -126,7 +147,7 @@ pub(crate) fn plan<'a>(
         return plan;
     }
     plan.notices.extend(unsupported);
-    plan.notices.extend(base.ahead.map(|at| Notice::LastScheduleInFuture { at }));
+    plan.notices.extend(base.ahead.map(|at| Notice::LastScheduleInFuture { at, counts: base.wrong().is_none() }));
     let found = match schedule.map(|it| due(&it, base.from, cron_job.spec.starting_deadline, now)) {
         Ok(Ok(found)) => found,
         Ok(Err(Never)) => {
@@ -161,7 +182,7 @@ fn run<'a>(
     if cron_job.status.last_schedule.is_some_and(|it| job_name(cron_job, it) == name) {
         return Run::Nothing;
     }
-    if let Some(child) = children.iter().find(|it| *it.job.meta.name == *name) {
+    if let Some(child) = children.iter().find(|it| *it.job.meta.name == *name && made_for(cron_job, it.job).is_some()) {
         return Run::Begun { at, child: *child };
     }
     if active.iter().any(|it| *it.name == *name) {

@@ -1,8 +1,15 @@
 //! What one sync looks at.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
-use api::{CronJob, Job, MetaRef};
+use api::{CronJob, Job, MetaRef, StatusOwner};
+use jiff::Timestamp;
+use serde::Deserialize;
+
+/// When a Job was to begin, on the Job.
+pub(crate) const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
+/// On a Job that somebody made by hand, out of the template of a CronJob.
+const BY_HAND: &str = "cronjob.kubernetes.io/instantiate";
 
 /// A Job whose controller is our CronJob.
 #[derive(Debug, Clone, Copy)]
@@ -52,16 +59,24 @@ pub(crate) fn job_name(cron_job: &CronJob, at: i64) -> String {
     format!("{}-{}", cron_job.meta.name, at.div_euclid(60))
 }
 
-/// True where a Job has the form of a name that we give: somebody who makes one by hand chooses another.
-pub(crate) fn is_named_by_us(cron_job: &CronJob, job: &str) -> bool {
-    minute_of(cron_job, job).is_some()
-}
-
-/// The minute in the name of a Job that has the form of one that we give.
-pub(crate) fn minute_of(cron_job: &CronJob, job: &str) -> Option<i64> {
-    let minute = job.strip_prefix(&*cron_job.meta.name)?.strip_prefix('-')?;
-    let is_number = !minute.is_empty() && minute.bytes().all(|it| it.is_ascii_digit());
-    if is_number { minute.parse().ok() } else { None }
+/// The time for which this controller made a Job; `None` for one that it did not make, though it may be called alike and
+/// name the same owner. The Job tells the time, and its name must be that of the time.
+pub(crate) fn made_for(cron_job: &CronJob, job: &Job) -> Option<i64> {
+    #[derive(Deserialize)]
+    struct Told {
+        annotations: BTreeMap<String, String>,
+    }
+    let minute = job.meta.name.strip_prefix(&*cron_job.meta.name)?.strip_prefix('-')?;
+    // Few names are of this form, and of those few are asked for: no cache keeps what they tell.
+    if !is_child(job.meta.as_ref(), cron_job) || !minute.bytes().all(|it| it.is_ascii_digit()) {
+        return None;
+    }
+    let Told { annotations } = serde_json::from_str(job.raw_metadata().get()).ok()?;
+    if annotations.contains_key(BY_HAND) {
+        return None;
+    }
+    let at = annotations.get(SCHEDULED)?.parse::<Timestamp>().ok()?.as_second();
+    (job_name(cron_job, at) == *job.meta.name).then_some(at)
 }
 
 #[cfg(test)]
@@ -77,14 +92,23 @@ pub(crate) mod tests {
 
     pub(crate) struct JobBuilder(Value);
 
-    /// A Job of the CronJob `c`, whose uid is its name, by default.
+    /// A Job of the CronJob `c`, whose uid is its name, by default; made by the controller where the name is that of a time.
     pub(crate) fn job(name: &str) -> JobBuilder {
         let owner = json!({ "apiVersion": "batch/v1", "kind": "CronJob", "name": "c", "uid": "c", "controller": true });
         let metadata = json!({ "name": name, "namespace": "ns", "uid": name, "ownerReferences": [owner] });
-        JobBuilder(json!({ "metadata": metadata, "status": {} }))
+        let job = JobBuilder(json!({ "metadata": metadata, "status": {} }));
+        match name.strip_prefix("c-").and_then(|it| it.parse::<i64>().ok()) {
+            Some(minute) => job.annotation(SCHEDULED, rfc3339(minute * 60)),
+            None => job,
+        }
     }
 
     impl JobBuilder {
+        pub(crate) fn annotation(mut self, key: &str, value: Value) -> Self {
+            self.0["metadata"]["annotations"][key] = value;
+            self
+        }
+
         pub(crate) fn owner(mut self, field: &str, value: &str) -> Self {
             self.0["metadata"]["ownerReferences"][0][field] = value.into();
             self
@@ -190,14 +214,33 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn names_are_those_of_minutes_and_known_again() {
+    fn names_are_those_of_minutes() {
         let c = cron_job(json!({}));
         assert_eq!(job_name(&c, 1_779_184_800), "c-29653080");
         assert_eq!(job_name(&c, 1_779_184_859), "c-29653080");
         assert_eq!(job_name(&c, 1_779_184_860), "c-29653081");
-        for (name, want) in [("c-29653080", true), ("c-1", true), ("c-", false), ("c-1a", false), ("by-hand", false)] {
-            assert_eq!(is_named_by_us(&c, name), want, "{name}");
+    }
+
+    #[test]
+    fn acceptance_cronjob_033_a_job_is_ours_by_what_it_tells_and_not_by_its_name_alone() {
+        let c = cron_job(json!({}));
+        let told = |name: &str, at: &str| job(name).annotation(SCHEDULED, at.into());
+        let ten = "2026-05-19T10:00:00Z";
+        for (what, job, want) in [
+            ("ours", told("c-29653080", ten), Some(1_779_184_800)),
+            ("told in another zone", told("c-29653080", "2026-05-19T12:00:30+02:00"), Some(1_779_184_830)),
+            ("of another minute", told("c-29653080", "2026-05-19T10:01:00Z"), None),
+            ("a number of its own", told("c-029653080", ten), None),
+            ("another name", told("by-hand", ten), None),
+            ("another's name", told("d-29653080", ten), None),
+            ("no name", told("c-", ten), None),
+            ("not a time", told("c-29653080", "ten"), None),
+            ("tells nothing", job("c-29653080").annotation(SCHEDULED, Value::Null), None),
+            ("seconds, by hand", job("c-1795359600").annotation(SCHEDULED, ten.into()), None),
+            ("made by hand", told("c-29653080", ten).annotation(BY_HAND, "manual".into()), None),
+            ("of an earlier CronJob", told("c-29653080", ten).owner("uid", "another"), None),
+        ] {
+            assert_eq!(made_for(&c, &job.build()), want, "{what}");
         }
-        assert!(!is_named_by_us(&c, "d-29653080") && !is_named_by_us(&c, "c29653080") && !is_named_by_us(&c, "c-+1"));
     }
 }

@@ -13,6 +13,8 @@ pub(crate) struct Change {
     pub(crate) begun: Vec<ActiveJob>,
     /// The time that ran last.
     pub(crate) last_schedule: Option<i64>,
+    /// A time in the status that is to come, and does not count.
+    pub(crate) wrong: Option<i64>,
     /// A Job completed then, and perhaps another one later.
     pub(crate) last_successful: Option<i64>,
 }
@@ -20,10 +22,11 @@ pub(crate) struct Change {
 impl Change {
     /// This change, and then another one.
     pub(crate) fn then(mut self, later: Self) -> Self {
-        let Self { gone, begun, last_schedule, last_successful } = later;
+        let Self { gone, begun, last_schedule, wrong, last_successful } = later;
         self.gone.extend(gone);
         self.begun.extend(begun);
-        self.last_schedule = last_schedule.or(self.last_schedule);
+        self.last_schedule = latest(self.last_schedule, wrong, last_schedule);
+        self.wrong = wrong.or(self.wrong);
         self.last_successful = self.last_successful.max(last_successful);
         self
     }
@@ -35,11 +38,11 @@ impl Change {
 
     /// The status with the change; `None` where it says all of this already.
     pub(crate) fn of(&self, status: &CronJobStatus) -> Option<CronJobStatus> {
-        let Self { gone: _, begun: _, last_schedule, last_successful } = self;
+        let Self { gone: _, begun: _, last_schedule, wrong, last_successful } = self;
         let mut changed = status.clone();
         changed.active = self.active(status);
-        changed.last_schedule = last_schedule.or(status.last_schedule);
-        // It never moves back.
+        // Neither moves back, whatever others wrote meanwhile.
+        changed.last_schedule = latest(status.last_schedule, *wrong, *last_schedule);
         changed.last_successful = status.last_successful.max(*last_successful);
         (changed != *status).then_some(changed)
     }
@@ -55,6 +58,11 @@ impl Change {
         }
         active
     }
+}
+
+/// The later one of two times that ran last, where the first is not known to be wrong.
+fn latest(known: Option<i64>, wrong: Option<i64>, new: Option<i64>) -> Option<i64> {
+    if new.is_some() && known == wrong { new } else { known.max(new) }
 }
 
 #[cfg(test)]
@@ -81,6 +89,7 @@ mod tests {
             begun: vec![active("b")],
             last_schedule: Some(60),
             last_successful: Some(50),
+            ..Change::default()
         };
         let want = status(&["b"], Some(60), Some(50));
         assert_eq!(change.of(&status(&["a"], Some(0), None)), Some(want.clone()));
@@ -96,6 +105,19 @@ mod tests {
         let change = Change { last_successful: Some(50), ..Change::default() };
         assert_eq!(change.of(&status(&[], None, Some(51))), None);
         assert_eq!(change.of(&status(&[], None, Some(49))).unwrap().last_successful, Some(50));
+    }
+
+    #[test]
+    fn the_last_time_moves_back_only_where_it_is_known_to_be_wrong() {
+        let ran = |wrong| Change { last_schedule: Some(60), wrong, ..Change::default() };
+        let written = |wrong, known| ran(wrong).of(&status(&[], known, None)).map(|it| it.last_schedule);
+        assert_eq!(written(None, Some(120)), None, "another manager ran a later one");
+        assert_eq!(written(None, Some(0)), Some(Some(60)));
+        assert_eq!(written(Some(9000), Some(9000)), Some(Some(60)));
+        assert_eq!(written(Some(9000), Some(120)), None, "somebody mended it");
+        let kept = Change { last_schedule: Some(9000), ..Change::default() };
+        assert_eq!(kept.clone().then(ran(None)).last_schedule, Some(9000));
+        assert_eq!(kept.then(ran(Some(9000))).last_schedule, Some(60));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
-use api::{CronJob, JobIndex, ObjectKey};
+use api::{ActiveJob, CronJob, JobIndex, ObjectKey};
 use client::ApiError;
 use clock::Timestamp;
 use events::Type;
@@ -13,16 +13,14 @@ use crate::{
     Ctx, Key,
     apply::{self, Begun},
     notice::Notice,
-    plan::{Base, Plan, Run, Settled, plan, settle},
-    snapshot::{Child, children},
+    plan::{Base, Plan, Run, Settled, as_active, plan, settle},
+    snapshot::{Child, children, job_name},
     status::Change,
-    timing::timing,
+    timing::{Timing, timing},
 };
 
 /// Against small differences between clocks: each wake-up is so much later than its time.
 const PADDING: Duration = Duration::from_millis(100);
-/// A last time that is to come by no more, in seconds, is one of a manager whose clock is ahead: it comes soon enough.
-const AHEAD: i64 = 60;
 
 /// Why a sync did not get to its end.
 #[derive(Debug, thiserror::Error)]
@@ -45,7 +43,7 @@ pub(crate) enum SyncError {
 pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncError> {
     let Some(cron_job) = ctx.cron_jobs.store().get(&key.namespace, &key.name)? else { return Ok(Outcome::Done) };
     let uid = &cron_job.meta.uid;
-    if ctx.memory.has_gone(uid) {
+    if ctx.memory.is_gone(uid) {
         return Ok(Outcome::Done);
     }
     let (queue, parked) = (ctx.queue.clone(), Key::CronJob(key.clone()));
@@ -54,9 +52,8 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
     }
     let jobs = ctx.jobs.store().by_index(&JobIndex::Owner(uid.clone()))?;
     let kept = ctx.memory.take(uid);
-    let present = present(&cron_job, kept.as_ref());
     let mut change = Change::default();
-    let outcome = pass(ctx, key, &present, &children(&present, &jobs), &mut change).await;
+    let outcome = pass(ctx, &cron_job, kept.as_ref(), &children(&cron_job, &jobs), &mut change).await;
     let written = if kept.is_none() && change.is_a_beginning() && !ctx.queue.is_empty() {
         // Others wait, many of them for the same minute. First all of them begin, then it is told of each.
         ctx.memory.keep(uid, change);
@@ -71,15 +68,27 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
         }
         written
     };
-    if let (Err(_), Ok(Outcome::After(wait))) = (&written, &outcome) {
-        ctx.queue.add_after(Key::CronJob(key.clone()), *wait);
-    }
     // Should it have gone meanwhile, what was just remembered goes too: its event has come already.
     let is_here = |it: Arc<CronJob>| it.meta.uid == *uid;
     if !ctx.cron_jobs.store().get(&key.namespace, &key.name).ok().flatten().is_some_and(is_here) {
         ctx.forget(uid);
     }
-    written.and(outcome)
+    let outcome = written.and(outcome);
+    if outcome.is_err()
+        && let Some(wait) = next(ctx, &cron_job)
+    {
+        // However long the back-off is, the next time is looked at when it comes.
+        ctx.queue.add_after(Key::CronJob(key.clone()), wait);
+    }
+    outcome
+}
+
+/// How long it is until the next time, whatever else there is to do.
+fn next(ctx: &Ctx, cron_job: &CronJob) -> Option<Duration> {
+    let Timing::Read { schedule: Ok(schedule), .. } = timing(&cron_job.spec, &ctx.zones) else { return None };
+    let now = ctx.clock.wall();
+    let from = base(ctx, cron_job, now.as_second()).from;
+    until(schedule.next_from(from, now.as_second())?, now)
 }
 
 /// The CronJob with what has happened to it and the server was not told yet.
@@ -94,53 +103,79 @@ fn present<'a>(cron_job: &'a CronJob, kept: Option<&Change>) -> Cow<'a, CronJob>
     }
 }
 
-/// Everything but the status, of which it collects the changes.
+/// Everything but the status, of which it collects the changes. What happened before, and was not told, is in `kept`.
 async fn pass(
     ctx: &Ctx,
-    key: &ObjectKey,
-    cron_job: &CronJob,
+    told: &CronJob,
+    kept: Option<&Change>,
     children: &[Child<'_>],
     change: &mut Change,
 ) -> Result<Outcome, SyncError> {
     // First, as Jobs that are too many may stand in the way of a new one's quota.
-    let removed = apply::tidy(ctx, cron_job, children).await;
+    let removed = apply::tidy(ctx, told, children).await;
+    let cron_job = &*present(told, kept);
     let Settled { change: settled, ended, unexpected, unknown } = settle(cron_job, children, &removed);
     *change = settled;
-    // A name may claim any time: what is far ahead of our clock is none of ours.
-    let soon = ctx.clock.wall().as_second() + AHEAD;
-    change.last_schedule = change.last_schedule.filter(|it| *it <= soon);
     for (child, end) in ended {
-        let message = format!("Saw completed job: {}, condition: {}", child.job.meta.name, end.as_str());
-        ctx.tell(cron_job, Type::Normal, "SawCompletedJob", message);
+        apply::ended(ctx, cron_job, child.job, end);
     }
     let Some(mut notices) = strangers(ctx, cron_job, &unexpected).await? else { return Ok(Outcome::Done) };
-    for it in unknown {
-        if apply::look(ctx, cron_job, &it).await.map_err(SyncError::Read)?.is_none() {
-            ctx.tell(cron_job, Type::Normal, "MissingJob", format!("Active job went missing: {}", it.name));
-            change.gone.insert(it.uid);
-        }
-    }
+    // What cannot be asked for stays active, and keeps nothing else from its time.
+    let missed = missing(ctx, cron_job, unknown, change).await;
+    unanswered(ctx, cron_job, children, change).await?;
 
     let now = ctx.clock.wall();
     let base = base(ctx, cron_job, now.as_second());
     let active = change.active(&cron_job.status);
     let timing = timing(&cron_job.spec, &ctx.zones);
-    let plan = plan(cron_job, children, &active, timing, base, now.as_second());
-    let Plan { run, notices: more, next } = plan;
+    let Plan { run, notices: more, next } = plan(cron_job, children, &active, timing, base, now.as_second());
     notices.extend(more);
     let result = carry_out(ctx, cron_job, run, &mut notices, change).await;
+    if change.last_schedule.is_some() {
+        change.wrong = base.wrong();
+    }
     for notice in ctx.memory.tell(&cron_job.meta.uid, notices) {
         let (type_, reason, message) = notice.event();
         ctx.tell(cron_job, type_, reason, message);
     }
     let wait = next.and_then(|it| until(it, ctx.clock.wall()));
-    if result.is_err()
-        && let Some(wait) = wait
-    {
-        // However long the back-off is, the next time is looked at when it comes.
-        ctx.queue.add_after(Key::CronJob(key.clone()), wait);
+    result.and(missed).map(|()| wait.map_or(Outcome::Done, Outcome::After))
+}
+
+/// Asks for the active Jobs of which the cache knows nothing.
+async fn missing(ctx: &Ctx, cron_job: &CronJob, unknown: Vec<ActiveJob>, change: &mut Change) -> Result<(), SyncError> {
+    let mut result = Ok(());
+    for it in unknown {
+        match apply::look(ctx, cron_job, &it).await {
+            Ok(Some(_)) => {}
+            Ok(None) => {
+                ctx.tell(cron_job, Type::Normal, "MissingJob", format!("Active job went missing: {}", it.name));
+                change.gone.insert(it.uid);
+            }
+            Err(err) => result = Err(SyncError::Read(err)),
+        }
     }
-    result.map(|()| wait.map_or(Outcome::Done, Outcome::After))
+    result
+}
+
+/// A Job that was asked for without an answer: before anything else begins it is known whether it is there.
+async fn unanswered(
+    ctx: &Ctx,
+    cron_job: &CronJob,
+    children: &[Child<'_>],
+    change: &mut Change,
+) -> Result<(), SyncError> {
+    let uid = &cron_job.meta.uid;
+    let Some(at) = ctx.memory.asked(uid) else { return Ok(()) };
+    let name = job_name(cron_job, at);
+    if !children.iter().any(|it| *it.job.meta.name == *name)
+        && let Some(Begun::There(active)) = apply::found(ctx, cron_job, at).await?
+    {
+        change.begun.extend(active);
+        change.last_schedule = Some(at);
+    }
+    ctx.memory.answered(uid);
+    Ok(())
 }
 
 /// What is to be told of Jobs that nobody expected; `None` where the CronJob itself is gone.
@@ -166,13 +201,12 @@ async fn strangers(ctx: &Ctx, cron_job: &CronJob, unexpected: &[Child<'_>]) -> R
 /// From when on times count: from the last one, or from the creation, but never from a time that is to come.
 fn base(ctx: &Ctx, cron_job: &CronJob, now: i64) -> Base {
     let uid = &cron_job.meta.uid;
-    match cron_job.status.last_schedule {
-        Some(last) if last > now + AHEAD => Base { from: ctx.memory.counts_from(uid, last, now), ahead: Some(last) },
-        last => {
-            ctx.memory.is_not_ahead(uid);
-            Base { from: last.or(cron_job.creation).unwrap_or(now), ahead: None }
-        }
+    let since = |last| ctx.memory.counts_from(uid, last, now);
+    let base = Base::of(cron_job.status.last_schedule, cron_job.creation, now, since);
+    if base.wrong().is_none() {
+        ctx.memory.is_not_ahead(uid);
     }
+    base
 }
 
 /// Makes a run happen, and says in the change what became of it.
@@ -185,7 +219,7 @@ async fn carry_out(
 ) -> Result<(), SyncError> {
     let (at, active) = match run {
         Run::Nothing => return Ok(()),
-        Run::Begun { at, child } => (at, apply::active(&child)),
+        Run::Begun { at, child } => (at, as_active(cron_job, &child)),
         Run::Begin { at, replaces, told_in } => {
             apply::replace(ctx, cron_job, &replaces, change).await?;
             match apply::begin(ctx, cron_job, at, &told_in).await? {
@@ -199,7 +233,6 @@ async fn carry_out(
         }
     };
     change.begun.extend(active);
-    // A Job of a later time may have been found, which is not due yet by this clock.
     change.last_schedule = change.last_schedule.max(Some(at));
     Ok(())
 }

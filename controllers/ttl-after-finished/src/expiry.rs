@@ -15,7 +15,7 @@ pub(crate) enum Verdict {
     Wait { remaining: Duration, ahead: bool },
     /// It was due so long ago.
     Due { late: Duration },
-    /// It finished, and its conditions do not say when.
+    /// It finished, and its conditions do not say when: nothing is done before that changes.
     Unclear,
 }
 
@@ -29,6 +29,11 @@ pub(crate) fn applies(job: &Job) -> Option<i32> {
 pub(crate) fn verdict(job: &Job, now: Timestamp) -> Verdict {
     let Some(ttl) = applies(job) else { return Verdict::Keep };
     job.finished_at().map_or(Verdict::Unclear, |finished| judge(finished, ttl, now))
+}
+
+/// True for a Job that is to be cleaned up, and nobody wrote when it finished.
+pub(crate) fn is_unclear(job: &Job) -> bool {
+    applies(job).is_some() && job.finished_at().is_none()
 }
 
 /// True for a Job that goes because its time to live was over, and has not gone yet.

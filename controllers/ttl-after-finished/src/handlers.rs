@@ -1,16 +1,26 @@
 //! A change of a Job → the key to wake. Constant work per event.
 
-use api::{Entry, Job, ObjectKey};
+use api::{Entry, Job};
+use clock::Drift;
 use informer::Change;
-use workqueue::{Lane, Queue};
+use workqueue::Lane;
 
-use crate::expiry;
+use crate::{Ctx, Key, expiry, telling};
 
 /// Wakes a Job that is to be cleaned up, now or later: everything else is decided when a worker has it. One that went
 /// leaves at most a timer, which finds nothing to do.
-pub(crate) fn wake(queue: &Queue<ObjectKey>, change: &Change<'_, Job>, lane: Lane) {
+pub(crate) fn wake(ctx: &Ctx, change: &Change<'_, Job>, lane: Lane) {
     let Some(job) = change.new.and_then(Entry::readable) else { return };
-    if expiry::applies(job).is_some() {
-        queue.add_to(job.meta.as_ref().key(), lane);
+    if expiry::is_unclear(job) {
+        let was = change
+            .old
+            .and_then(Entry::readable)
+            .is_some_and(|it| it.meta.uid == job.meta.uid && expiry::is_unclear(it));
+        if !was {
+            telling::unclear(&ctx.recorder, job);
+        }
+    } else if expiry::applies(job).is_some() {
+        ctx.queue.add_after(Key::Clock, Drift::EVERY);
+        ctx.queue.add_to(Key::Job(job.meta.as_ref().key()), lane);
     }
 }

@@ -1,7 +1,7 @@
 //! Deletes finished Jobs when their time to live is over.
 //!
-//! Promises: a Job is deleted at `finish + ttlSecondsAfterFinished` by the API's own times, never before, and only in the
-//! very state in which it was seen to be due: the DELETE names uid and resourceVersion of a live read. So neither a
+//! Promises: a Job is deleted when our clock, which may be ahead of the API server's as upstream's may, says that
+//! `finish + ttlSecondsAfterFinished`, both the API's own, has come; never before, and only in the very state in which it was seen to be due: the DELETE names uid and resourceVersion of a live read. So neither a
 //! successor of the same name nor a Job whose time to live was raised is hit, however old the cache. It goes in the
 //! foreground, its pods first.
 //!
@@ -15,17 +15,19 @@ mod expiry;
 
 mod telling;
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use api::{Job, ObjectKey};
 use client::Api;
-use clock::Clock;
+use clock::{Clock, Drift};
 use controller::{Builder, Factor, Profile, Proof, Right};
 use events::Recorder;
 use informer::Store;
-use workqueue::Backoff;
+use parking_lot::Mutex;
+use runner::Outcome;
+use workqueue::{Backoff, Lane, Queue};
 
-use crate::telling::Meters;
+use crate::{sync::SyncError, telling::Meters};
 
 /// The canonical name.
 pub const NAME: &str = "ttl-after-finished-controller";
@@ -64,32 +66,75 @@ pub fn start(builder: &mut Builder, options: Options) {
     let Options { workers } = options;
     // Every delete rests on a live read, so the cache need not be proved.
     let jobs = builder.informer::<Job>(Proof::LiveReads);
-    let queue = builder.queue::<ObjectKey>("ttl_jobs_to_delete", BACKOFF);
+    let queue = builder.queue::<Key>("ttl_jobs_to_delete", BACKOFF);
     let api = builder.api(Factor::ONE);
     let meters = Meters::new(&builder.deps().metrics);
+    let clock = builder.deps().clock.clone();
     let ctx = Arc::new(Ctx {
         recorder: builder.recorder(api.clone()),
         api,
-        clock: builder.deps().clock.clone(),
+        drift: Mutex::new(Drift::new(clock.wall(), clock.now())),
+        clock,
+        queue: queue.clone(),
         jobs: jobs.store().clone(),
         meters: meters.clone(),
     });
-    let woken = queue.clone();
+    let woken = ctx.clone();
     builder.on_change(&jobs, None, move |change, lane| {
         meters.terminating(change);
         handlers::wake(&woken, change, lane);
     });
-    builder.workers(&queue, workers, move |key: ObjectKey| {
+    builder.workers(&queue, workers, move |key: Key| {
         let ctx = ctx.clone();
-        async move { sync::sync(&ctx, &key).await }
+        async move {
+            match key {
+                Key::Job(key) => sync::sync(&ctx, &key).await,
+                Key::Clock => Ok::<_, SyncError>(ctx.look_at_the_clock()),
+            }
+        }
     });
+}
+
+/// What a worker takes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Key {
+    Job(ObjectKey),
+    /// Whether the time of day has jumped, for all of them.
+    Clock,
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Job(key) => key.fmt(f),
+            Self::Clock => f.write_str("the clock"),
+        }
+    }
 }
 
 /// What all syncs share.
 struct Ctx {
     api: Api,
     clock: Clock,
+    drift: Mutex<Drift>,
+    queue: Queue<Key>,
     jobs: Store<Job>,
     recorder: Recorder,
     meters: Meters,
+}
+
+impl Ctx {
+    /// After a jump of the time of day every timer is wrong: all Jobs that wait for theirs are looked at. Without any Job
+    /// nobody looks again: the next one that comes asks for it.
+    fn look_at_the_clock(&self) -> Outcome {
+        if self.drift.lock().jumped(self.clock.wall(), self.clock.now()) {
+            tracing::info!("The time of day has jumped, all finished Jobs are looked at");
+            for entry in self.jobs.entries() {
+                if entry.readable().is_some_and(|it| expiry::applies(it).is_some()) {
+                    self.queue.add_to(Key::Job(entry.meta().key()), Lane::Slow);
+                }
+            }
+        }
+        if self.jobs.is_empty() { Outcome::Done } else { Outcome::After(Drift::EVERY) }
+    }
 }

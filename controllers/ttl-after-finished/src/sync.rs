@@ -1,7 +1,5 @@
 //! One finished Job, top to bottom: what the cache says, what the server says, and the DELETE.
 
-use std::time::Duration;
-
 use api::{Job, ObjectKey, Typed};
 use client::{ApiError, DeleteOptions, Propagation};
 use informer::StoreError;
@@ -10,13 +8,10 @@ use runner::Outcome;
 use crate::{
     Ctx,
     expiry::{self, Verdict},
-    telling,
 };
 
 /// A Job that is written so often while we try to delete it backs off instead.
 const ATTEMPTS: u32 = 5;
-/// Nobody waits longer without a look at the time of day: it jumps when it is set, and when the machine was suspended.
-const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
 /// Why a sync did not get to its end.
 #[derive(Debug, thiserror::Error)]
@@ -49,7 +44,9 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
     if let Some(outcome) = not_now(ctx, &cached) {
         return Ok(outcome);
     }
-    for attempt in 1.. {
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
         // The cache may be behind: the time to live was raised or removed, or another Job bears the name.
         let Some(job) = read(ctx, key).await? else { return Ok(Outcome::Done) };
         if let Some(outcome) = not_now(ctx, &job) {
@@ -62,18 +59,18 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
             }
             Err(ApiError::NotFound(_)) => return Ok(Outcome::Done),
             // Changed or replaced since we read it: look again.
-            Err(ApiError::Conflict(_)) if attempt < ATTEMPTS => {}
+            Err(ApiError::Conflict(_)) if attempts < ATTEMPTS => {}
             Err(source) => return Err(SyncError::Delete { key: key.clone(), source }),
         }
     }
-    Ok(Outcome::Done)
 }
 
 /// How the sync of a Job ends that is not due; `None` for one that is.
 fn not_now(ctx: &Ctx, job: &Job) -> Option<Outcome> {
     match expiry::verdict(job, ctx.clock.wall()) {
         Verdict::Due { .. } => None,
-        Verdict::Keep => Some(Outcome::Done),
+        // What is unclear was told when it became so. To ask again would change nothing; the next update wakes it.
+        Verdict::Keep | Verdict::Unclear => Some(Outcome::Done),
         Verdict::Wait { remaining, ahead } => {
             if ahead {
                 tracing::info!(
@@ -82,12 +79,7 @@ fn not_now(ctx: &Ctx, job: &Job) -> Option<Outcome> {
                      cleanup will be deferred."
                 );
             }
-            Some(Outcome::After(remaining.min(LOOK_AGAIN)))
-        }
-        // To ask again would change nothing; the next update wakes it.
-        Verdict::Unclear => {
-            telling::unclear(&ctx.recorder, job);
-            Some(Outcome::Done)
+            Some(Outcome::After(remaining))
         }
     }
 }

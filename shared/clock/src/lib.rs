@@ -4,6 +4,8 @@
 //! run since ([`Clock::now`]), and how long ago was it for the rest of the world, suspension included ([`Clock::boot`]).
 //! Everything above takes a [`Clock`] as a value, so a simulation runs on tokio's paused time with a virtual one.
 
+mod drift;
+
 use std::{
     ops::{Add, Sub},
     sync::{
@@ -13,6 +15,7 @@ use std::{
     time::Duration,
 };
 
+pub use drift::Drift;
 pub use jiff::Timestamp;
 pub use tokio::time::Instant;
 

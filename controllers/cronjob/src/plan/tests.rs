@@ -3,7 +3,10 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     schedule::tests::{at, zones},
-    snapshot::tests::{Jobs, cron_job, job, rfc3339},
+    snapshot::{
+        SCHEDULED,
+        tests::{Jobs, cron_job, job, rfc3339},
+    },
     timing::timing,
     zones::ProcessZone,
 };
@@ -45,20 +48,6 @@ fn settled(cron_job: &CronJob, jobs: &Jobs, removed: &[&str]) -> Found {
 }
 
 #[test]
-fn a_time_that_another_manager_began_has_run_though_it_is_not_due_by_this_clock() {
-    let ran = |last: Value, jobs: [&str; 2]| {
-        let owner = cron_job(json!({ "status": { "lastScheduleTime": last } }));
-        let jobs = Jobs::from([job(jobs[0]).complete(50), job(jobs[1])]);
-        settle(&owner, &jobs.children(), &BTreeSet::new()).change.last_schedule
-    };
-    let (before, after) = (format!("c-{MINUTE}"), format!("c-{}", MINUTE + 1));
-    assert_eq!(ran(Value::Null, [&before, &after]), Some(DAY + 60), "ended or not");
-    assert_eq!(ran(rfc3339(DAY), [&after, &before]), Some(DAY + 60));
-    assert_eq!(ran(rfc3339(DAY + 60), [&before, &after]), None, "the status says so already");
-    assert_eq!(ran(Value::Null, ["c-x", "other-1"]), None, "made by hand");
-}
-
-#[test]
 fn acceptance_cronjob_029_ended_jobs_leave_the_active_ones() {
     let jobs = Jobs::from([
         job("c-1").complete(50),
@@ -84,9 +73,12 @@ fn one_that_history_removed_is_told_as_deleted_only() {
 
 #[test]
 fn acceptance_cronjob_033_a_job_made_by_hand_is_unexpected_and_one_with_our_name_is_ours() {
-    let jobs = Jobs::from([job("by-hand"), job("c-77"), job("c-78").deleting(), job("done-by-hand").complete(9)]);
+    let seconds = job("c-1795359600").annotation(SCHEDULED, Value::Null);
+    let copied = job("c-79").annotation("cronjob.kubernetes.io/instantiate", "manual".into());
+    let jobs = [job("by-hand"), seconds, copied, job("c-77"), job("going").deleting(), job("done").complete(9)];
+    let jobs = Jobs::from(jobs);
     let found = settled(&with_active(&[]), &jobs, &[]);
-    assert_eq!(found.unexpected, ["by-hand"]);
+    assert_eq!(found.unexpected, ["by-hand", "c-1795359600", "c-79"]);
     assert_eq!(found.begun, ["c-77"], "a manager ended before it told the status");
     assert!(found.gone.is_empty() && found.ended.is_empty());
     assert_eq!(found.last_successful, Some(9));
@@ -108,12 +100,22 @@ fn active_jobs_that_nobody_knows_are_asked_for_unless_they_can_be_none_of_ours()
     assert_eq!(found.begun, ["c-1"]);
 }
 
+#[test]
+fn acceptance_cronjob_035_one_that_is_being_deleted_runs_on_unless_it_was_replaced() {
+    let jobs = Jobs::from([job("c-78").deleting()]);
+    for (policy, begun) in [("Forbid", vec!["c-78"]), ("Allow", vec!["c-78"]), ("Replace", vec![])] {
+        let c = cron_job(json!({ "spec": { "concurrencyPolicy": policy } }));
+        assert_eq!(settled(&c, &jobs, &[]).begun, begun, "{policy}");
+    }
+    let ended = Jobs::from([job("c-78").complete(9).deleting()]);
+    assert!(settled(&cron_job(json!({})), &ended, &[]).begun.is_empty());
+}
+
 /// A plan in words: what runs, what holds, and how many seconds until the next time.
 fn check(cron_job: &CronJob, jobs: &Jobs, now: i64, want: (&str, &[&str], Option<i64>)) {
     let children = jobs.children();
     let change = settle(cron_job, &children, &BTreeSet::new()).change;
-    let last = cron_job.status.last_schedule.filter(|it| *it <= now + 60);
-    let base = Base { from: last.or(cron_job.creation).unwrap_or(now), ahead: None };
+    let base = Base::of(cron_job.status.last_schedule, cron_job.creation, now, |_| now);
     let timing = timing(&cron_job.spec, &zones(ProcessZone::Named("UTC")));
     let Plan { run, notices, next } = plan(cron_job, &children, &change.active(&cron_job.status), timing, base, now);
     let run = match run {
@@ -287,8 +289,21 @@ fn acceptance_cronjob_008_a_zone_within_the_text_is_used_and_told() {
 fn a_last_time_that_is_to_come_silences_nobody() {
     let c = minutely(json!({ "status": { "lastScheduleTime": rfc3339(DAY + 1_000_000) } }));
     let timing = timing(&c.spec, &zones(ProcessZone::Named("UTC")));
-    let base = Base { from: DAY + 30, ahead: Some(DAY + 1_000_000) };
+    let base = Base::of(c.status.last_schedule, c.creation, DAY + 60, |_| DAY + 30);
+    assert_eq!(base.wrong(), Some(DAY + 1_000_000));
     let Plan { run, notices, next } = plan(&c, &[], &[], timing, base, DAY + 60);
     assert!(matches!(run, Run::Begin { at, .. } if at == DAY + 60), "{run:?}");
     assert_eq!((notices[0].event().1, next), ("LastScheduleInFuture", Some(DAY + 120)));
+}
+
+#[test]
+fn what_ran_by_a_clock_that_is_ahead_does_not_run_again() {
+    let c = |ahead: i64| minutely(json!({ "status": { "lastScheduleTime": rfc3339(DAY + 600 + ahead) } }));
+    let now = DAY + 600;
+    check(&c(60), &none(), now, ("-", &[], Some(60)));
+    // Five minutes, and the Jobs of these times are gone.
+    check(&c(300), &none(), now, ("-", &["LastScheduleInFuture"], Some(60)));
+    check(&c(3600), &none(), now, ("-", &["LastScheduleInFuture"], Some(60)));
+    let told = Base::of(Some(now + 300), None, now, |_| now);
+    assert_eq!((told.from, told.wrong()), (now + 300, None));
 }

@@ -95,7 +95,10 @@ impl Range {
                 (low, low, false)
             }
             [low, high] => (self.number(low)?, self.number(high)?, false),
-            _ => return Err(NoSchedule(format!("too many hyphens: {piece}"))),
+            _ => {
+                span.first().map_or(Ok(0), |low| self.number(low))?;
+                return Err(NoSchedule(format!("too many hyphens: {piece}")));
+            }
         };
         let mut step = 1;
         if let Some(text) = parts.next() {

@@ -73,6 +73,7 @@ fn acceptance_cronjob_003_what_the_server_refuses_is_refused_in_its_words() {
         ("*/ * * * *", "failed to parse int from : strconv.Atoi: parsing \"\": invalid syntax"),
         ("1/2/3 * * * *", "too many slashes: 1/2/3"),
         ("1-2-3 * * * *", "too many hyphens: 1-2-3"),
+        ("a-2-3 * * * *", "failed to parse int from a: strconv.Atoi: parsing \"a\": invalid syntax"),
         ("0 0 L * *", "failed to parse int from L: strconv.Atoi: parsing \"L\": invalid syntax"),
         ("0 0 * janu *", "failed to parse int from janu: strconv.Atoi: parsing \"janu\": invalid syntax"),
         ("*/-2 * * * *", "negative number (-2) not allowed: -2"),

@@ -7,6 +7,7 @@ mod world;
 mod children;
 mod clocks;
 mod edits;
+mod once;
 mod policies;
 mod restarts;
 mod runs;

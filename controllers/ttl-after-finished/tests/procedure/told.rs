@@ -20,6 +20,15 @@ async fn acceptance_ttl_020_a_finish_in_the_future_is_told_and_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_finish_far_in_the_future_is_told_once() {
+    let world = World::new();
+    world.cluster.create(job("a", Some(10), &[complete(86_400)]));
+    let _manager = world.start().await;
+    world.until(3600 * SEC).await;
+    assert_eq!(world.logged("Warning: Found Job finished in the future.").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn acceptance_ttl_021_a_job_of_which_nobody_knows_when_it_finished_stays_and_that_is_told() {
     let world = World::new();
     let finished = json!({ "type": "Complete", "status": "True", "lastTransitionTime": null });
@@ -34,6 +43,10 @@ async fn acceptance_ttl_021_a_job_of_which_nobody_knows_when_it_finished_stays_a
     assert_eq!(events.len(), 1, "{events:?}");
     assert_eq!((&events[0]["reason"], &events[0]["message"]), (&json!("FinishTimeUnknown"), &json!(words)));
     assert_eq!(events[0]["involvedObject"]["name"], "a");
+    // Nor does an update that changes nothing about it tell it again.
+    world.cluster.update("jobs", "default", "a", |it| it["metadata"]["labels"] = json!({ "new": "one" }));
+    world.until(3000 * SEC + 100 * MS).await;
+    assert_eq!(world.logged(words).len(), 1);
 
     world.finish("a", "Complete");
     world.until(3001 * SEC).await;

@@ -2,27 +2,30 @@
 
 use std::time::Duration;
 
-use clock::{Instant, Timestamp};
+use crate::{Instant, Timestamp};
 
-/// How often both clocks are compared.
-pub(crate) const EVERY: Duration = Duration::from_secs(10);
 /// Less is what a clock is adjusted by while it runs.
 const JUMP: Duration = Duration::from_secs(1);
 
-/// Both clocks, as they were read last.
+/// Both clocks, as they were read last. Whoever waits for times of day looks every [`Drift::EVERY`].
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Drift {
+pub struct Drift {
     wall: Timestamp,
     now: Instant,
 }
 
 impl Drift {
-    pub(crate) fn new(wall: Timestamp, now: Instant) -> Self {
+    /// How often both clocks are compared.
+    pub const EVERY: Duration = Duration::from_secs(10);
+
+    /// What both clocks say now.
+    #[must_use]
+    pub fn new(wall: Timestamp, now: Instant) -> Self {
         Self { wall, now }
     }
 
     /// True where the time of day did not go on as time did since the last look.
-    pub(crate) fn jumped(&mut self, wall: Timestamp, now: Instant) -> bool {
+    pub fn jumped(&mut self, wall: Timestamp, now: Instant) -> bool {
         let passed = now.saturating_duration_since(self.now);
         let expected = self.wall.checked_add(passed).unwrap_or(Timestamp::MAX);
         *self = Self { wall, now };
@@ -36,7 +39,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_jump_in_either_direction_is_told_once() {
-        let clock = clock::Clock::virtual_from(Timestamp::from_second(1_800_000_000).unwrap());
+        let clock = crate::Clock::virtual_from(Timestamp::from_second(1_800_000_000).unwrap());
         let (wall, now) = (clock.wall(), clock.now());
         let secs = Duration::from_secs;
         let mut drift = Drift::new(wall, now);

@@ -1,0 +1,169 @@
+//! A time runs once, whatever is lost, late, or called alike.
+
+use serde_json::json;
+use test_cluster::Verdict;
+
+use crate::world::{Manager, SEC, SOON, World, broken, pass};
+
+const FIRST: &str = "c-29653080";
+const SECOND: &str = "c-29653081";
+
+/// A minutely CronJob just before its first time.
+async fn waiting(policy: &str) -> (World, Manager) {
+    let world = World::at("2026-05-19T09:59:30Z");
+    let manager = world.start().await;
+    world.cron_job("c", json!({ "concurrencyPolicy": policy }));
+    pass(SOON).await;
+    (world, manager)
+}
+
+fn creations(world: &World) -> usize {
+    world.calls().iter().filter(|it| *it == "create jobs").count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_cronjob_033_one_made_by_hand_is_neither_waited_for_nor_replaced_whatever_it_is_called() {
+    for policy in ["Forbid", "Replace"] {
+        let (world, _manager) = waiting(policy).await;
+        world.job("c-1795359600", Some("c"));
+        world.until("2026-05-19T10:00:00Z").await;
+        assert_eq!(world.jobs(), ["c-1795359600", FIRST], "{policy}");
+        assert_eq!(world.active("c"), [FIRST], "{policy}");
+        assert_eq!(world.told("UnexpectedJob"), 1, "{policy}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_only_trace_of_a_time_stays_until_the_status_tells_of_it() {
+    let (world, manager) = waiting("Allow").await;
+    world.edit("c", "successfulJobsHistoryLimit", json!(0));
+    world.spoil(|line| if line.starts_with("update cronjobs/status") { broken() } else { None });
+    world.until("2026-05-19T10:00:00Z").await;
+    world.end(FIRST, "Complete");
+    pass(SEC).await;
+    assert_eq!(world.jobs(), [FIRST]);
+    // Whoever comes next knows only what is stored.
+    drop(manager);
+    world.cluster.stop_intercepting();
+    let _manager = world.start().await;
+    pass(SEC).await;
+    assert_eq!((creations(&world), world.jobs().len()), (1, 0), "it went when it was told of");
+    assert_eq!(world.status("c", "lastScheduleTime"), "2026-05-19T10:00:00Z");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_creation_was_not_answered_is_looked_for_before_another_begins() {
+    for (policy, want) in [("Forbid", vec![FIRST]), ("Replace", vec![SECOND])] {
+        let (world, _manager) = waiting(policy).await;
+        world.cluster.freeze_watches("jobs");
+        let mut lost = false;
+        world.spoil(move |line| match line {
+            "create jobs" if !std::mem::replace(&mut lost, true) => Some(Verdict::LoseAnswer),
+            "create jobs" => broken(),
+            _ if line.starts_with("get jobs") => broken(),
+            _ => None,
+        });
+        world.until("2026-05-19T10:00:58Z").await;
+        assert_eq!(world.jobs(), [FIRST]);
+        assert_eq!(world.told("FailedCreate"), 0, "it did not fail");
+        world.cluster.stop_intercepting();
+        world.until("2026-05-19T10:01:00Z").await;
+        assert_eq!(world.jobs(), want, "{policy}");
+        assert_eq!(world.active("c"), want, "{policy}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_whose_answer_was_lost_is_waited_for() {
+    let (world, _manager) = waiting("Allow").await;
+    world.cluster.freeze_watches("cronjobs");
+    let mut lost = false;
+    world.spoil(move |line| {
+        let lose = line.starts_with("update cronjobs/status") && !std::mem::replace(&mut lost, true);
+        lose.then_some(Verdict::LoseAnswer)
+    });
+    world.until("2026-05-19T10:00:00Z").await;
+    world.remove_job(FIRST);
+    pass(SEC * 20).await;
+    assert_eq!((creations(&world), world.jobs().len()), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_the_server_has_no_more_begins_nothing_more() {
+    let (world, _manager) = waiting("Allow").await;
+    world.cluster.freeze_watches("cronjobs");
+    world.cluster.remove("cronjobs", "ns", "c");
+    world.cron_job("c", json!({ "schedule": "0 0 1 1 *" }));
+    world.until("2026-05-19T10:00:00Z").await;
+    // The garbage collector finds its owner gone.
+    world.remove_job(FIRST);
+    world.until("2026-05-19T10:01:00Z").await;
+    assert_eq!((creations(&world), world.jobs().len()), (1, 0));
+    world.cluster.thaw("cronjobs");
+    pass(SEC).await;
+    world.edit("c", "schedule", json!("* * * * *"));
+    world.until("2026-05-19T10:02:00Z").await;
+    assert_eq!(world.active("c"), ["c-29653082"], "its successor runs");
+}
+
+#[tokio::test(start_paused = true)]
+async fn replace_keeps_a_job_that_has_ended_though_the_cache_is_late() {
+    let (world, _manager) = waiting("Replace").await;
+    world.until("2026-05-19T10:00:00Z").await;
+    pass(SEC * 5).await;
+    world.cluster.freeze_watches("jobs");
+    world.end(FIRST, "Complete");
+    world.until("2026-05-19T10:01:00Z").await;
+    assert_eq!((world.jobs(), world.active("c")), (vec![FIRST.into(), SECOND.into()], vec![SECOND.to_owned()]));
+    assert_eq!((world.told("SawCompletedJob"), world.told("SuccessfulDelete")), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_over_the_limit_that_somebody_changed_meanwhile_stays() {
+    let (world, _manager) = waiting("Allow").await;
+    world.edit("c", "schedule", json!("0 * * * *"));
+    world.until("2026-05-19T10:00:00Z").await;
+    world.end(FIRST, "Complete");
+    pass(SEC).await;
+    // Somebody keeps it, and the cache does not show that.
+    world.cluster.freeze_watches("jobs");
+    world.cluster.update("jobs", "ns", FIRST, |it| it["metadata"]["ownerReferences"] = json!([]));
+    world.edit("c", "successfulJobsHistoryLimit", json!(0));
+    pass(SEC).await;
+    assert_eq!((world.jobs(), world.told("FailedDelete")), (vec![FIRST.to_owned()], 0));
+    assert!(world.calls().contains(&format!("delete jobs {FIRST}")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_ran_by_a_clock_that_is_ahead_does_not_run_again() {
+    let world = World::at("2026-05-19T09:59:30Z");
+    world.cron_job("c", json!({}));
+    // By another manager, and the Jobs are gone already.
+    world.set_status("c", "lastScheduleTime", json!("2026-05-19T10:05:00Z"));
+    let _manager = world.start().await;
+    world.until("2026-05-19T10:05:30Z").await;
+    assert!(world.jobs().is_empty());
+    assert_eq!(world.status("c", "lastScheduleTime"), "2026-05-19T10:05:00Z");
+    let said = "1 Warning LastScheduleInFuture Last schedule time Tue, 19 May 2026 10:05:00 +0000 is in the future: \
+                nothing runs before it";
+    assert_eq!(world.events(), [said]);
+    world.until("2026-05-19T10:06:00Z").await;
+    assert_eq!(world.times(), ["2026-05-19T10:06:00Z"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_time_is_left_out_while_a_call_fails_for_an_hour() {
+    for failing in ["update cronjobs/status", "get jobs"] {
+        let (world, _manager) = waiting("Allow").await;
+        // One of which the cache knows nothing, so that it is asked for.
+        let unknown = json!([{ "kind": "Job", "namespace": "ns", "name": "unknown", "uid": "unknown" }]);
+        world.spoil(move |line| if line.starts_with(failing) { broken() } else { None });
+        world.set_status("c", "active", unknown);
+        world.until("2026-05-19T10:59:00Z").await;
+        assert_eq!(world.jobs().len(), 60, "{failing}");
+        world.cluster.stop_intercepting();
+        world.until("2026-05-19T11:00:00Z").await;
+        assert_eq!(world.active("c").len(), 61, "{failing}");
+        assert_eq!(world.status("c", "lastScheduleTime"), "2026-05-19T11:00:00Z");
+    }
+}
