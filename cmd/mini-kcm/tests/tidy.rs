@@ -124,9 +124,11 @@ fn arrows_point_from_cmd_to_controllers_to_shared() {
             assert!(allowed, "{name} must not depend on {dependency}");
             let for_tests = matches!(dependency.as_str(), "test-cluster" | "fake-nodes" | "testing");
             // The playground is a cluster in a box; nothing depends on it.
-            // The simulation has one inside, and is itself for tests.
-            let may =
-                name == "playground" && dependency != "testing" || name == "testing" && dependency == "test-cluster";
+            // The simulation has one inside, scenarios have nodes, and both are themselves for tests.
+            let may = matches!(
+                (name.as_str(), dependency.as_str()),
+                ("playground", "test-cluster" | "fake-nodes") | ("testing", "test-cluster") | ("e2e", "fake-nodes")
+            );
             assert!(!for_tests || may, "{name} depends on {dependency} outside its tests");
         }
     }
