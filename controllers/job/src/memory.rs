@@ -190,6 +190,11 @@ impl Memory {
         self.with(job, |it| it.backoff = Some(backoff));
     }
 
+    /// Nobody knows whether the status was stored that counts what failed: it is told by the pods again.
+    pub(crate) fn doubts_backoff(&self, job: &Uid) {
+        self.with(job, |it| it.backoff = None);
+    }
+
     /// The status that ends the Job is being stored; `false` takes that back.
     pub(crate) fn ended(&self, job: &Uid, ended: bool) {
         self.with(job, |it| it.ended = ended);

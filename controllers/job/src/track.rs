@@ -176,7 +176,13 @@ async fn put(
     match ctx.control.api().put_status(job, after, next).await {
         Ok(written) => Ok(written),
         Err(err) if is_gone(&err) => Err(TrackError::Gone),
-        Err(err) => Err(TrackError::Status(err)),
+        Err(err) => {
+            // It may be stored: then what failed is no news any more, and only the pods can tell of it.
+            if matches!(err, ApiError::Unknown { .. }) {
+                ctx.memory.doubts_backoff(&job.meta.uid);
+            }
+            Err(TrackError::Status(err))
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! How Jobs end, and what is told of it.
 
 use serde_json::json;
+use test_cluster::Verdict;
 
 use crate::world::{MS, SEC, World, pass};
 
@@ -75,6 +76,22 @@ async fn a_failure_holds_back_the_next_pod_after_a_restart_too() {
     let _manager = world.start().await;
     pass(5 * SEC).await;
     assert_eq!(world.active(), [""; 0], "upstream forgets, and creates at once");
+    pass(5 * SEC).await;
+    assert_eq!(world.active().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_holds_back_the_next_pod_though_the_answer_to_its_status_is_lost() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.job("j", json!({}));
+    pass(5 * SEC).await;
+    let mut first = true;
+    let mut is_first = move |line: &str| line.starts_with("update jobs/status") && std::mem::take(&mut first);
+    world.spoil(move |line, _| is_first(line).then_some(Verdict::LoseAnswer));
+    world.fail(&world.active()[0]);
+    pass(8 * SEC).await;
+    assert_eq!(world.active(), [""; 0], "it is counted in a status of which nobody heard");
     pass(5 * SEC).await;
     assert_eq!(world.active().len(), 1);
 }
