@@ -182,7 +182,9 @@ impl Book {
         job.cron = owner.filter(|it| it["kind"] == "CronJob").and_then(|it| it["uid"].as_str()).map(str::to_owned);
         if job.gone {
             job.went = Some(now);
-            job.taken = !by_manager && !job.is_deleting();
+            // Whoever deletes it because its time to live is over knows nothing of the CronJob's status.
+            let lived = object["spec"]["ttlSecondsAfterFinished"].is_number();
+            job.taken = !by_manager && (!job.is_deleting() || lived);
         }
         job.object = object;
         held
@@ -196,7 +198,8 @@ impl Book {
         let cron = self.crons.get_mut(uid).ok_or("a Job of a CronJob that never was")?;
         let earlier = cron.started.insert(time, (by.to_owned(), text(job, "uid")));
         let cron = self.crons.get(uid).ok_or("a Job of a CronJob that never was")?;
-        // Where the one that began it died before it wrote that down, and somebody took the Job away, nobody can know.
+        // Where the one that began it died before it wrote that down, and somebody took the Job away or its time to live
+        // did, nobody can know.
         let lost = |(who, what): &(String, String)| {
             let taken = self.jobs.get(what).is_some_and(|it| it.taken);
             who != by && taken && seconds(&cron.object["status"]["lastScheduleTime"]).is_none_or(|it| it < time)
