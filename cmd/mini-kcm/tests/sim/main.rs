@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test ends where something is not there")]
 
 mod cronjobs;
+mod garbage;
 mod jobs;
 mod manager;
 mod namespaces;
@@ -66,6 +67,26 @@ fn a_cronjob_of_each_minute_fires_each_minute_while_clocks_change() {
             panic!("{} at {}: {why}", shift.zone, shift.at);
         }
     }
+}
+
+#[test]
+fn gc_random() {
+    sim::seeds(&garbage::wild());
+}
+
+#[test]
+fn gc_sweep() {
+    sim::sweep(&garbage::small());
+}
+
+#[test]
+fn acceptance_ttl_019_the_collector_takes_the_pods_of_an_expired_job_first() {
+    sim::trace(&garbage::job_expires(), 0).unwrap();
+}
+
+#[test]
+fn acceptance_cronjob_053_the_collector_takes_what_a_cronjob_leaves() {
+    sim::trace(&garbage::cron_job_goes(), 0).unwrap();
 }
 
 #[test]

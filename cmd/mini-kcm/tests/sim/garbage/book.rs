@@ -236,17 +236,22 @@ impl Book {
     pub(super) fn owner(&self, of: &Object, it: &Ref) -> Owner<'_> {
         let known = kinds::named(&it.api_version, &it.kind);
         let misplaced = |it: &Type| it.namespaced && of.namespace.is_empty();
-        let found = self.objects.get(&it.uid).filter(|owner| {
-            let place = owner.namespace.is_empty() || owner.namespace == of.namespace;
-            let alike = (&*owner.kind, &*owner.name) == (&*it.kind, &*it.name);
-            !owner.gone && alike && place && owner.group() == kinds::group(&it.api_version)
-        });
+        let found = self.meant(of, it).filter(|it| !it.gone);
         match (found, known) {
             (Some(owner), _) => Owner::Is(owner),
             (None, Some(known)) if misplaced(known) => Owner::Unprovable,
             (None, _) if self.serves(&it.api_version, &it.kind).is_none() => Owner::Unprovable,
             (None, _) => Owner::None,
         }
+    }
+
+    /// The object of this uid, there or gone, where it is what the reference says.
+    pub(super) fn meant(&self, of: &Object, it: &Ref) -> Option<&Object> {
+        self.objects.get(&it.uid).filter(|owner| {
+            let place = owner.namespace.is_empty() || owner.namespace == of.namespace;
+            let alike = (&*owner.kind, &*owner.name) == (&*it.kind, &*it.name);
+            alike && place && owner.group() == kinds::group(&it.api_version)
+        })
     }
 
     /// Whether everything that an object says of its owners can be asked for now.
@@ -286,12 +291,13 @@ impl Book {
                 Stand::Waits if !stuck.contains(&*it.uid) => return said("still waits, and nothing keeps it"),
                 _ => {}
             }
-            let stands = |at: &Ref| match self.owner(it, at) {
-                Owner::Is(owner) => owner.stand(),
-                Owner::None | Owner::Unprovable => Stand::Gone,
-            };
-            let held = it.refs.iter().any(|it| matches!(stands(it), Stand::Solid | Stand::Orphans));
-            let loose = it.refs.iter().any(|it| matches!(stands(it), Stand::Gone | Stand::Waits));
+            let owners: Vec<Owner> = it.refs.iter().map(|at| self.owner(it, at)).collect();
+            // One that waits for ever does not look at what comes to it later.
+            if owners.iter().any(|it| matches!(it, Owner::Is(it) if it.stand() == Stand::Waits)) {
+                return None;
+            }
+            let held = owners.iter().any(|it| matches!(it, Owner::Is(_)));
+            let loose = owners.iter().any(|it| !matches!(it, Owner::Is(_)));
             match (it.deleting, held, loose) {
                 (false, false, true) => said("is left though its owners are gone"),
                 (false, true, true) => said("still names an owner that is gone beside one that lives"),
