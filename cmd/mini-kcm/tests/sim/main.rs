@@ -110,6 +110,14 @@ fn the_same_seed_gives_the_same_trace_byte_for_byte() {
 }
 
 #[test]
+fn the_collector_repeats_itself_byte_for_byte() {
+    for seed in 0..4 {
+        let trace = sim::trace(&garbage::wild(), seed).unwrap();
+        same(&trace, &sim::trace(&garbage::wild(), seed).unwrap(), &format!("seed {seed}"));
+    }
+}
+
+#[test]
 fn the_same_place_of_a_sweep_gives_the_same_trace_byte_for_byte() {
     for place in ["crash-after-request:60", "pause-at-request:60", "freeze-before-event:20", "restart-in-past:80/60"] {
         let [one, other] = [(); 2].map(|()| sim::trace_of(&namespaces::small(), place).unwrap());

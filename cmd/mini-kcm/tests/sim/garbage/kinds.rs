@@ -35,7 +35,7 @@ const GIZMO: Type = Type {
 };
 
 /// What is made, and what is told of it.
-pub(super) const TYPES: [Type; 7] = [
+pub(super) static TYPES: [Type; 7] = [
     MAP,
     built_in("secrets", "v1", "Secret", true),
     // Without a policy these two are deleted with `Orphan`.

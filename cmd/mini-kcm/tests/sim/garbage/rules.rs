@@ -90,11 +90,12 @@ impl Deed<'_> {
         if before.refs.is_empty() {
             return Err("it has no owners, and is deleted".to_owned());
         }
+        // What others owned too goes with them.
+        let left_by = |it: &Ref| book.orphaned.get(&it.uid).is_some_and(|who| who == by) && book.meant(before, it).is_some();
+        if before.refs.iter().all(left_by) {
+            return Err("it was left on purpose by its owners, and is deleted".to_owned());
+        }
         for it in &before.refs {
-            let orphaned = book.orphaned.get(&it.uid).is_some_and(|who| who == by);
-            if orphaned && book.meant(before, it).is_some() {
-                return Err(format!("it was left on purpose when {} went, and is deleted", it.name));
-            }
             match book.owner(before, it) {
                 Owner::Is(owner) if !owner.stood(Stand::Waits, *now) => {
                     return Err(format!("it has an owner that lives, {owner}, and is deleted"));
