@@ -112,7 +112,7 @@ impl Deed<'_> {
 
     /// Whose owner waits takes what it owns itself along first.
     fn keeps_order(&self) -> Held {
-        let Self { book, by, before, after, now } = self;
+        let Self { book, by: _, before, after, now } = self;
         let waits = |it: &Ref| {
             matches!(book.owner(before, it), Owner::Is(owner) if owner.stand() == Stand::Waits && !owner.held(*now))
         };
