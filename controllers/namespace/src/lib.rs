@@ -11,7 +11,7 @@
 //!
 //! Reading order: `handlers` (who wakes), `sync` (one namespace, top to bottom), `sweep` (its content); then the rules,
 //! which are pure: `remains` (what a list says), `grace` (how long to wait), `conditions` (what the user is told); then
-//! what is shared and remembered: `discovery`, `emptiness`, `memory`, `turns`, `wake`.
+//! what is shared and remembered: `emptiness`, `memory`, `turns`, `wake`.
 
 mod handlers;
 mod sweep;
@@ -21,7 +21,6 @@ mod conditions;
 mod grace;
 mod remains;
 
-mod discovery;
 mod emptiness;
 mod memory;
 mod turns;
@@ -33,11 +32,12 @@ use api::{Atom, MetaRef, Namespace};
 use client::Api;
 use clock::Clock;
 use controller::{Builder, Factor, Mark, Profile, Proof, Right};
+use discovery::Discoveries;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use workqueue::Backoff;
 
-use crate::{discovery::Discoveries, emptiness::Emptiness, memory::Memory, turns::Turns, wake::Wake};
+use crate::{emptiness::Emptiness, memory::Memory, turns::Turns, wake::Wake};
 
 /// The canonical name.
 pub const NAME: &str = "namespace-controller";

@@ -3,12 +3,12 @@
 use api::{Atom, Meta, Resource, Uid};
 use client::{ApiError, DeleteOptions, ListOptions, NotSent, Propagation};
 use clock::Instant;
+use discovery::{Kind, Pods};
 use futures::{StreamExt, future, stream};
 
 use crate::{
     Ctx,
     conditions::Findings,
-    discovery::{Kind, Pods},
     emptiness::Presence,
     grace,
     remains::{Judgement, Remains, Unasked},

@@ -5,11 +5,11 @@ use std::{collections::BTreeMap, fmt};
 use api::Resource;
 use serde::{Deserialize, Deserializer};
 
-use super::{Discovery, Kind};
+use crate::{Discovery, Kind};
 
 /// What `/api` or `/apis` answered.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Root {
+pub(crate) enum Root {
     /// Groups with all their resources.
     Aggregated(Vec<Group>),
     /// Names only, one list for each group: its versions, the preferred one first.
@@ -18,21 +18,21 @@ pub(super) enum Root {
 
 /// One API group, its versions in order of preference.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Group {
-    pub(super) versions: Vec<Served>,
+pub(crate) struct Group {
+    pub(crate) versions: Vec<Served>,
 }
 
 /// One version of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Served {
-    pub(super) at: GroupVersion,
+pub(crate) struct Served {
+    pub(crate) at: GroupVersion,
     /// Its resources, or why they are not known.
-    pub(super) resources: Result<Vec<Listed>, String>,
+    pub(crate) resources: Result<Vec<Listed>, String>,
 }
 
 /// A resource as it is listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Listed {
+pub(crate) struct Listed {
     plural: String,
     kind: String,
     namespaced: bool,
@@ -41,7 +41,7 @@ pub(super) struct Listed {
 
 /// `v1`, `apps/v1`, as written by the server: it may be neither.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct GroupVersion(pub(super) String);
+pub(crate) struct GroupVersion(pub(crate) String);
 
 impl GroupVersion {
     fn of(group: &str, version: &str) -> Self {
@@ -60,7 +60,7 @@ impl GroupVersion {
     }
 
     /// Where its resources are listed.
-    pub(super) fn path(&self) -> String {
+    pub(crate) fn path(&self) -> String {
         if self.0.contains('/') { format!("/apis/{self}") } else { format!("/api/{self}") }
     }
 }
@@ -72,7 +72,7 @@ impl fmt::Display for GroupVersion {
 }
 
 /// Reads the answer of `/api` or `/apis`, whichever form the server chose.
-pub(super) fn root(bytes: &[u8]) -> Result<Root, String> {
+pub(crate) fn root(bytes: &[u8]) -> Result<Root, String> {
     let document: Document = serde_json::from_slice(bytes).map_err(|err| err.to_string())?;
     match document.kind.as_str() {
         "APIGroupDiscoveryList" => Ok(Root::Aggregated(document.items.into_iter().map(aggregated).collect())),
@@ -86,7 +86,7 @@ pub(super) fn root(bytes: &[u8]) -> Result<Root, String> {
 }
 
 /// Reads the resources of one group version in the legacy form.
-pub(super) fn resources(bytes: &[u8]) -> Result<Vec<Listed>, String> {
+pub(crate) fn resources(bytes: &[u8]) -> Result<Vec<Listed>, String> {
     let list: LegacyResources = serde_json::from_slice(bytes).map_err(|err| err.to_string())?;
     let listed = list.resources.into_iter().filter(|it| !it.name.contains('/')).map(|it| {
         let LegacyResource { name, namespaced, kind, verbs } = it;
@@ -96,7 +96,7 @@ pub(super) fn resources(bytes: &[u8]) -> Result<Vec<Listed>, String> {
 }
 
 /// Chooses, for each resource of each group, the preferred version that serves it. What cannot be asked is kept by name.
-pub(super) fn assemble(groups: Vec<Group>, broken: Vec<String>) -> Discovery {
+pub(crate) fn assemble(groups: Vec<Group>, broken: Vec<String>) -> Discovery {
     let mut chosen: BTreeMap<(String, String), Kind> = BTreeMap::new();
     let mut discovery = Discovery { broken, ..Discovery::default() };
     let mut any = false;

@@ -119,7 +119,7 @@ fn bytes_that_are_no_discovery_are_an_error() {
 
 #[test]
 fn pods_that_are_not_listed_are_unknown_as_long_as_anybody_is_silent() {
-    use super::super::Pods;
+    use crate::Pods;
     let served = assemble(groups(CORE), Vec::new());
     assert_eq!(served.pods(), Pods::Served(&served.kinds[0]));
     assert_eq!(assemble(groups(GROUPS), Vec::new()).pods(), Pods::Unknown);

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use client::Api;
 use futures::{StreamExt, stream};
 
-use super::{
+use crate::{
     Discovery,
     parse::{self, Group, GroupVersion, Root, Served},
 };
@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const AT_ONCE: usize = 8;
 
 /// Asks the server what it serves. Never fails as a whole: what did not answer is named in the result.
-pub(super) async fn read(api: &Api) -> Discovery {
+pub(crate) async fn read(api: &Api) -> Discovery {
     let (core, named) = futures::join!(root(api, "/api"), root(api, "/apis"));
     let (mut groups, mut broken) = (Vec::new(), Vec::new());
     for answer in [core, named] {

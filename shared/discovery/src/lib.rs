@@ -21,17 +21,19 @@ const WITH_HOLES: Duration = Duration::from_secs(1);
 
 /// A kind whose objects can be deleted from a namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Kind {
-    pub(crate) resource: Resource,
+pub struct Kind {
+    /// What it is, and where.
+    pub resource: Resource,
     /// `list` is offered.
-    pub(crate) list: bool,
+    pub list: bool,
     /// `deletecollection` is offered.
-    pub(crate) delete_collection: bool,
+    pub delete_collection: bool,
 }
 
 /// What discovery knows of pods.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Pods<'a> {
+pub enum Pods<'a> {
+    /// They are served.
     Served(&'a Kind),
     /// The server has no pods.
     NotServed,
@@ -41,9 +43,9 @@ pub(crate) enum Pods<'a> {
 
 /// What the server served at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Discovery {
+pub struct Discovery {
     /// Every namespaced kind with `delete`, in its preferred version, in order of group and name.
-    pub(crate) kinds: Vec<Kind>,
+    pub kinds: Vec<Kind>,
     /// Why by `group/version` that could not be asked.
     failed: BTreeMap<String, String>,
     /// Why one of the two roots could not be asked.
@@ -53,8 +55,9 @@ pub(crate) struct Discovery {
 }
 
 impl Discovery {
-    /// Why this is not all, as the condition says it.
-    pub(crate) fn failure(&self) -> Option<String> {
+    /// Why this is not all, in upstream's words.
+    #[must_use]
+    pub fn failure(&self) -> Option<String> {
         if !self.broken.is_empty() {
             return Some(self.broken.join("; "));
         }
@@ -70,12 +73,14 @@ impl Discovery {
     }
 
     /// Which group versions are none.
-    pub(crate) fn parse_failure(&self) -> Option<String> {
+    #[must_use]
+    pub fn parse_failure(&self) -> Option<String> {
         (!self.unparsable.is_empty()).then(|| self.unparsable.join(", "))
     }
 
     /// Where pods are, whose end everything else waits for.
-    pub(crate) fn pods(&self) -> Pods<'_> {
+    #[must_use]
+    pub fn pods(&self) -> Pods<'_> {
         let pods = self.kinds.iter().find(|it| it.resource.group.is_empty() && &*it.resource.plural == "pods");
         match pods {
             Some(kind) => Pods::Served(kind),
@@ -96,7 +101,7 @@ fn hint(group_version: &str) -> String {
 }
 
 /// One answer for all namespaces that it is new enough for. At most one is asked for at a time.
-pub(crate) struct Discoveries {
+pub struct Discoveries {
     clock: Clock,
     last: Mutex<Option<Taken>>,
 }
@@ -117,12 +122,14 @@ impl Taken {
 }
 
 impl Discoveries {
-    pub(crate) fn new(clock: Clock) -> Self {
+    /// No answer yet.
+    #[must_use]
+    pub fn new(clock: Clock) -> Self {
         Self { clock, last: Mutex::new(None) }
     }
 
     /// What is served, asked for at `since` or later.
-    pub(crate) async fn since(&self, api: &Api, since: Instant) -> Arc<Discovery> {
+    pub async fn since(&self, api: &Api, since: Instant) -> Arc<Discovery> {
         let came = self.clock.now();
         let mut last = self.last.lock().await;
         if let Some(taken) = &*last
@@ -137,7 +144,7 @@ impl Discoveries {
     }
 
     /// Gives the memory back while nobody needs it.
-    pub(crate) fn forget(&self) {
+    pub fn forget(&self) {
         // Whoever holds it needs it.
         if let Ok(mut last) = self.last.try_lock() {
             *last = None;
