@@ -10,8 +10,8 @@
 //! when it may be gone. After the delay everything is proved anew, and the finalizer goes.
 //!
 //! Reading order: `handlers` (who wakes), `sync` (one namespace, top to bottom), `sweep` (its content); then the rules,
-//! which are pure: `remains` (what a list says), `grace` (how long to wait), `conditions` (what the user is told); then
-//! what is shared and remembered: `emptiness`, `memory`, `turns`, `wake`.
+//! which are pure: `kinds` (what of discovery counts), `remains` (what a list says), `grace` (how long to wait),
+//! `conditions` (what the user is told); then what is shared and remembered: `emptiness`, `memory`, `turns`, `wake`.
 
 mod handlers;
 mod sweep;
@@ -19,6 +19,7 @@ mod sync;
 
 mod conditions;
 mod grace;
+mod kinds;
 mod remains;
 
 mod emptiness;

@@ -1,68 +1,100 @@
 //! Which kinds the server serves, and which groups do not answer.
 //!
-//! `parse` turns documents into a [`Discovery`], `read` asks for them, and [`Discoveries`] shares one answer between
-//! namespaces.
+//! `parse` turns documents into a [`Discovery`], `read` asks for them, and [`Discoveries`] shares one answer between all
+//! that wait for one.
 
 mod parse;
 mod read;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use api::Resource;
+use api::{Atom, Resource};
 use client::Api;
 use clock::{Clock, Instant};
 use tokio::sync::Mutex;
 
-/// A whole answer serves this long: what is added later cannot come into a namespace that terminates, but an aggregated
-/// API may come back with objects of its own.
+/// A whole answer serves this long: an aggregated API may come back with objects of its own.
 const WHOLE: Duration = Duration::from_secs(30);
 /// An answer with holes serves those that stand in line for it, and soon after is asked for anew.
 const WITH_HOLES: Duration = Duration::from_secs(1);
 
-/// A kind whose objects can be deleted from a namespace.
+/// A resource in one version of its group.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kind {
+pub struct Served {
     /// What it is, and where.
     pub resource: Resource,
-    /// `list` is offered.
-    pub list: bool,
-    /// `deletecollection` is offered.
-    pub delete_collection: bool,
+    /// Of the versions in which it was told of, this is the one that the server prefers.
+    pub preferred: bool,
+    verbs: Box<[Atom]>,
 }
 
-/// What discovery knows of pods.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Pods<'a> {
-    /// They are served.
-    Served(&'a Kind),
-    /// The server has no pods.
-    NotServed,
-    /// Whoever could tell did not answer.
-    Unknown,
+impl Served {
+    /// A resource that offers these verbs.
+    #[must_use]
+    pub fn new(resource: Resource, preferred: bool, verbs: impl IntoIterator<Item = impl Into<Atom>>) -> Self {
+        Self { resource, preferred, verbs: verbs.into_iter().map(Into::into).collect() }
+    }
+
+    /// Whether it can be asked for this.
+    #[must_use]
+    pub fn offers(&self, verb: &str) -> bool {
+        self.verbs.iter().any(|it| **it == *verb)
+    }
 }
 
-/// What the server served at one moment.
+/// What the server served at one moment. Subresources are left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Discovery {
-    /// Every namespaced kind with `delete`, in its preferred version, in order of group and name.
-    pub kinds: Vec<Kind>,
-    /// Why by `group/version` that could not be asked.
-    failed: BTreeMap<String, String>,
-    /// Why one of the two roots could not be asked.
-    broken: Vec<String>,
+    /// Every resource of every version; of one resource, the versions in the server's order of preference.
+    pub served: Vec<Served>,
+    /// Why, by `group/version` that could not be asked.
+    pub failed: BTreeMap<String, String>,
+    /// Why, by root (`/api`, `/apis`) that could not be asked.
+    pub broken: BTreeMap<&'static str, String>,
     /// Group versions that are none.
-    unparsable: Vec<String>,
+    pub unparsable: Vec<String>,
 }
 
 impl Discovery {
+    /// Asks the server what it serves. Never fails as a whole: what did not answer is named in the result.
+    pub async fn read(api: &Api) -> Self {
+        read::read(api).await
+    }
+
+    /// Of each resource the first of its versions, in the server's order of preference, that is wanted; in order of group
+    /// and name.
+    pub fn choose(&self, wanted: impl Fn(&Served) -> bool) -> Vec<&Served> {
+        let mut chosen: BTreeMap<(&str, &str), &Served> = BTreeMap::new();
+        for served in self.served.iter().filter(|it| wanted(it)) {
+            chosen.entry((&*served.resource.group, &*served.resource.plural)).or_insert(served);
+        }
+        chosen.into_values().collect()
+    }
+
+    /// Whether this tells of a version of a group: of what did not answer, absence here means nothing.
+    #[must_use]
+    pub fn tells_of(&self, of: &Resource) -> bool {
+        let root = if of.group.is_empty() { parse::CORE } else { parse::NAMED };
+        !self.served.is_empty() && !self.broken.contains_key(root) && !self.failed.contains_key(&of.api_version())
+    }
+
+    /// True when everybody answered. An answer in which nothing is served says nothing about what is there.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        let Self { served, failed, broken, unparsable } = self;
+        broken.is_empty() && failed.is_empty() && unparsable.is_empty() && !served.is_empty()
+    }
+
     /// Why this is not all, in upstream's words.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
         if !self.broken.is_empty() {
-            return Some(self.broken.join("; "));
+            let causes: Vec<String> = self.broken.iter().map(|(root, why)| format!("{root}: {why}")).collect();
+            return Some(causes.join("; "));
         }
         if self.failed.is_empty() {
-            return None;
+            let nothing = self.served.is_empty() && self.unparsable.is_empty();
+            return nothing.then(|| "the server lists no resources at all".to_owned());
         }
         let causes: Vec<String> = self.failed.iter().map(|(gv, why)| format!("{gv}: {why}{}", hint(gv))).collect();
         Some(format!(
@@ -77,21 +109,6 @@ impl Discovery {
     pub fn parse_failure(&self) -> Option<String> {
         (!self.unparsable.is_empty()).then(|| self.unparsable.join(", "))
     }
-
-    /// Where pods are, whose end everything else waits for.
-    #[must_use]
-    pub fn pods(&self) -> Pods<'_> {
-        let pods = self.kinds.iter().find(|it| it.resource.group.is_empty() && &*it.resource.plural == "pods");
-        match pods {
-            Some(kind) => Pods::Served(kind),
-            None if self.is_whole() => Pods::NotServed,
-            None => Pods::Unknown,
-        }
-    }
-
-    fn is_whole(&self) -> bool {
-        self.broken.is_empty() && self.failed.is_empty() && self.unparsable.is_empty()
-    }
 }
 
 /// Where to look: an APIService is named after its group and version.
@@ -100,7 +117,7 @@ fn hint(group_version: &str) -> String {
     parts.map_or_else(String::new, |(group, version)| format!(" (see APIService {version}.{group})"))
 }
 
-/// One answer for all namespaces that it is new enough for. At most one is asked for at a time.
+/// One answer for all who find it new enough. At most one is asked for at a time.
 pub struct Discoveries {
     clock: Clock,
     last: Mutex<Option<Taken>>,
@@ -138,7 +155,7 @@ impl Discoveries {
             return taken.discovery.clone();
         }
         let asked = self.clock.now();
-        let discovery = Arc::new(read::read(api).await);
+        let discovery = Arc::new(Discovery::read(api).await);
         *last = Some(Taken { asked, answered: self.clock.now(), discovery: discovery.clone() });
         discovery
     }

@@ -1,11 +1,19 @@
 //! Discovery documents, aggregated and legacy, and what they come to.
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use api::Resource;
 use serde::{Deserialize, Deserializer};
 
-use crate::{Discovery, Kind};
+use crate::{Discovery, Served};
+
+/// Where the core group is listed.
+pub(crate) const CORE: &str = "/api";
+/// Where all other groups are.
+pub(crate) const NAMED: &str = "/apis";
 
 /// What `/api` or `/apis` answered.
 #[derive(Debug, PartialEq, Eq)]
@@ -19,12 +27,12 @@ pub(crate) enum Root {
 /// One API group, its versions in order of preference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Group {
-    pub(crate) versions: Vec<Served>,
+    pub(crate) versions: Vec<Version>,
 }
 
 /// One version of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Served {
+pub(crate) struct Version {
     pub(crate) at: GroupVersion,
     /// Its resources, or why they are not known.
     pub(crate) resources: Result<Vec<Listed>, String>,
@@ -61,7 +69,7 @@ impl GroupVersion {
 
     /// Where its resources are listed.
     pub(crate) fn path(&self) -> String {
-        if self.0.contains('/') { format!("/apis/{self}") } else { format!("/api/{self}") }
+        if self.0.contains('/') { format!("{NAMED}/{self}") } else { format!("{CORE}/{self}") }
     }
 }
 
@@ -95,12 +103,19 @@ pub(crate) fn resources(bytes: &[u8]) -> Result<Vec<Listed>, String> {
     Ok(listed.collect())
 }
 
-/// Chooses, for each resource of each group, the preferred version that serves it. What cannot be asked is kept by name.
-pub(crate) fn assemble(groups: Vec<Group>, broken: Vec<String>) -> Discovery {
-    let mut chosen: BTreeMap<(String, String), Kind> = BTreeMap::new();
+/// Puts together what the versions of all groups list. What cannot be asked is kept by name.
+pub(crate) fn assemble(groups: Vec<Group>, broken: BTreeMap<&'static str, String>) -> Discovery {
     let mut discovery = Discovery { broken, ..Discovery::default() };
-    let mut any = false;
-    for Served { at, resources } in groups.into_iter().flat_map(|it| it.versions) {
+    for group in groups {
+        add_group(&mut discovery, group);
+    }
+    discovery.unparsable.sort();
+    discovery
+}
+
+fn add_group(discovery: &mut Discovery, group: Group) {
+    let mut told = BTreeSet::new();
+    for Version { at, resources } in group.versions {
         let (group, version) = match at.parts() {
             Ok(parts) => parts,
             Err(err) => {
@@ -115,26 +130,12 @@ pub(crate) fn assemble(groups: Vec<Group>, broken: Vec<String>) -> Discovery {
                 continue;
             }
         };
-        for listed in resources {
-            any = true;
-            let offers = |verb: &str| listed.verbs.iter().any(|it| it == verb);
-            if !listed.namespaced || !offers("delete") {
-                continue;
-            }
-            chosen.entry((group.to_owned(), listed.plural.clone())).or_insert_with(|| Kind {
-                list: offers("list"),
-                delete_collection: offers("deletecollection"),
-                resource: Resource::namespaced(group, version, &listed.plural, &listed.kind),
-            });
+        for Listed { plural, kind, namespaced, verbs } in resources {
+            let resource = Resource { namespaced, ..Resource::namespaced(group, version, &plural, &kind) };
+            let verbs = verbs.iter().map(String::as_str);
+            discovery.served.push(Served::new(resource, told.insert(plural), verbs));
         }
     }
-    discovery.unparsable.sort();
-    discovery.kinds = chosen.into_values().collect();
-    if !any && discovery.is_whole() {
-        // An answer in which nothing is served says nothing about what is there.
-        discovery.broken.push("the server lists no resources at all".to_owned());
-    }
-    discovery
 }
 
 fn aggregated(item: Item) -> Group {
@@ -151,7 +152,7 @@ fn aggregated(item: Item) -> Group {
             });
             Ok(listed.collect())
         };
-        Served { at, resources }
+        Version { at, resources }
     });
     Group { versions: versions.collect() }
 }
