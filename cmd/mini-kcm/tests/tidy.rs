@@ -39,6 +39,7 @@ const RULES: &[&str] = &[
     "controllers/job/src/tracking.rs",
     "controllers/namespace/src/conditions.rs",
     "controllers/namespace/src/grace.rs",
+    "controllers/namespace/src/kinds.rs",
     "controllers/namespace/src/remains.rs",
     "controllers/ttl-after-finished/src/expiry.rs",
 ];

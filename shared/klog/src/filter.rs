@@ -16,6 +16,7 @@ pub const OURS: &[&str] = &[
     "controller",
     "cost",
     "cronjob_controller",
+    "discovery",
     "e2e",
     "events",
     "expectations",
