@@ -75,8 +75,7 @@ async fn attempt(ctx: &Ctx, item: &Item) -> Result<Outcome, Error> {
         ctx.meters.untroubled(item.uid());
         return Ok(Outcome::Done);
     };
-    let dependents =
-        Dependents { any: node.has_dependents, one_deletes_its_own: node.a_dependent_deletes_its_own };
+    let dependents = Dependents { any: node.has_dependents, one_deletes_its_own: node.a_dependent_deletes_its_own };
     match verdict::step(node) {
         Step::Nothing => {
             ctx.meters.untroubled(item.uid());
@@ -328,7 +327,8 @@ impl<'a> Slot<'a> {
         ctx.show_held();
         if let Some(Report { held, examples }) = report {
             tracing::warn!(
-                held, examples = examples.join(", "),
+                held,
+                examples = examples.join(", "),
                 "--gc-max-deletes-per-minute holds back deletions: more objects than that are to go"
             );
         }
@@ -371,4 +371,3 @@ impl Drop for Slot<'_> {
         }
     }
 }
-

@@ -39,9 +39,7 @@ pub(crate) enum Error {
     #[error("the owner cannot be read: {0}")]
     Unrelated(Unproved),
     /// In upstream's words.
-    #[error(
-        "updateMaxRetries({ATTEMPTS}) has reached. The garbage collector will retry later for owner {0}"
-    )]
+    #[error("updateMaxRetries({ATTEMPTS}) has reached. The garbage collector will retry later for owner {0}")]
     Conflicts(String),
 }
 
