@@ -24,6 +24,8 @@ const RULES: &[&str] = &[
     "controllers/cronjob/src/snapshot.rs",
     "controllers/cronjob/src/status.rs",
     "controllers/cronjob/src/timing.rs",
+    "controllers/garbage-collector/src/refs.rs",
+    "controllers/garbage-collector/src/verdict.rs",
     "controllers/job/src/backoff.rs",
     "controllers/job/src/brake.rs",
     "controllers/job/src/delayed.rs",
@@ -46,6 +48,7 @@ const RULES: &[&str] = &[
 
 /// State machines: told what happened and when. A generator may be handed in.
 const MACHINES: &[&str] = &[
+    "controllers/garbage-collector/src/breaker.rs",
     "shared/clock/src/drift.rs",
     "shared/informer/src/reflector.rs",
     "shared/leader-election/src/machine.rs",

@@ -158,9 +158,8 @@ mod tests {
         let absent = Absent::default();
         absent.remember(gone("x", "a"));
         absent.remember(gone("cluster", ""));
-        let known = |name: &str, kind: &str, namespace: &str| {
-            absent.of(&reference(name, kind), &namespace.into()).is_some()
-        };
+        let known =
+            |name: &str, kind: &str, namespace: &str| absent.of(&reference(name, kind), &namespace.into()).is_some();
         assert!(known("x", "Pod", "a"));
         assert!(!known("x", "Pod", "b"), "another namespace");
         assert!(!known("x", "Pod", ""), "no namespace");

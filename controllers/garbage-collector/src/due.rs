@@ -39,14 +39,7 @@ pub(crate) struct Telling<'a> {
 
 impl Known {
     pub(crate) fn new(graph: Graph, deletes: Queue<Item>, orphans: Queue<Uid>, recorder: Recorder) -> Self {
-        Self {
-            graph: Mutex::new(graph),
-            absent: Absent::default(),
-            deletes,
-            orphans,
-            recorder,
-            began: OnceLock::new(),
-        }
+        Self { graph: Mutex::new(graph), absent: Absent::default(), deletes, orphans, recorder, began: OnceLock::new() }
     }
 
     /// Lets a monitor tell what it saw, all of it before anybody looks; what is due because of that is queued.

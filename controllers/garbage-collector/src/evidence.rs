@@ -1,5 +1,7 @@
 //! What is proved of owners. Proofs are made here and nowhere else: whoever holds a [`Gone`] may rely on it.
 
+use std::fmt;
+
 use api::{Meta, OwnerRef, Uid, Version};
 use client::ApiError;
 
@@ -26,6 +28,16 @@ pub(crate) enum Evidence {
     Replaced(Uid),
     /// A watch told of its end.
     Told,
+}
+
+impl fmt::Display for Evidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotFound => f.write_str("is not found"),
+            Self::Replaced(by) => write!(f, "was replaced by uid {by}"),
+            Self::Told => f.write_str("was deleted, as a watch told"),
+        }
+    }
 }
 
 /// Proof that an owner waited for its dependents when the server was asked.
@@ -94,6 +106,10 @@ impl Gone {
 }
 
 impl Waiting {
+    pub(crate) fn owner(&self) -> &Uid {
+        &self.owner
+    }
+
     /// The state in which it was seen to wait.
     pub(crate) fn version(&self) -> &Version {
         &self.version

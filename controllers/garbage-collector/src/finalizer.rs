@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// As upstream.
-const ATTEMPTS: u32 = 4;
+const ATTEMPTS: usize = 4;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const FACTOR: u32 = 5;
 const JITTER: f64 = 0.1;
@@ -39,9 +39,7 @@ pub(crate) enum Error {
     #[error("the owner cannot be read: {0}")]
     Unrelated(Unproved),
     /// In upstream's words.
-    #[error(
-        "updateMaxRetries({ATTEMPTS}) has reached. The garbage collector will retry later for owner {0}"
-    )]
+    #[error("updateMaxRetries({ATTEMPTS}) has reached. The garbage collector will retry later for owner {0}")]
     Conflicts(String),
 }
 
@@ -49,8 +47,19 @@ pub(crate) enum Error {
 pub(crate) async fn remove(ctx: &Ctx, owner: &Object, finalizer: &str) -> Result<Removed, Error> {
     let Object { coordinates, resource, meta } = owner;
     let mut meta = meta.clone();
-    let mut pause = FIRST_PAUSE;
-    for _ in 0..ATTEMPTS {
+    let mut refusal = None;
+    for pause in pauses(ctx) {
+        if let Some(refusal) = refusal {
+            tokio::time::sleep(pause).await;
+            meta = match read(ctx, owner).await? {
+                Ok(meta) => meta,
+                Err(gone) => return Ok(Removed::Gone(gone)),
+            };
+            if let ApiError::Invalid(_) = refusal {
+                // It is the owner, so that its uid was not the reason.
+                return Err(Error::Patch(refusal));
+            }
+        }
         if !has(&meta, finalizer) {
             return Ok(Removed::Before);
         }
@@ -58,18 +67,18 @@ pub(crate) async fn remove(ctx: &Ctx, owner: &Object, finalizer: &str) -> Result
         let body = Patch::Merge(refs::finalizers(&meta, left));
         match ctx.api.patch(resource, &coordinates.namespace, &coordinates.name, None, &body).await {
             Ok(_) => return Ok(Removed::Now),
-            // Another version; or another object, of whose uid one server says so and another that it cannot be changed.
-            Err(ApiError::Conflict(_) | ApiError::Invalid(_)) => {}
+            // Another version; or another object, whose uid cannot be changed into the one we meant.
+            Err(err @ (ApiError::Conflict(_) | ApiError::Invalid(_))) => refusal = Some(err),
             Err(err) => return Gone::refused(coordinates, &err).map(Removed::Gone).ok_or(Error::Patch(err)),
         }
-        tokio::time::sleep(pause.mul_f64(1.0 + JITTER * ctx.rng.lock().f64())).await;
-        pause = pause.saturating_mul(FACTOR);
-        meta = match read(ctx, owner).await? {
-            Ok(meta) => meta,
-            Err(gone) => return Ok(Removed::Gone(gone)),
-        };
     }
     Err(Error::Conflicts(coordinates.to_string()))
+}
+
+/// The pauses before each attempt; the one before the first is not used.
+fn pauses(ctx: &Ctx) -> impl Iterator<Item = Duration> {
+    let pauses = std::iter::successors(Some(FIRST_PAUSE / FACTOR), |it| Some(it.saturating_mul(FACTOR)));
+    pauses.take(ATTEMPTS).map(|it| it.mul_f64(1.0 + JITTER * ctx.rng.lock().f64()))
 }
 
 /// The owner as it is now. One of another uid is not the owner: its finalizers are none of our business.

@@ -43,7 +43,11 @@ fn a_slot_is_free_a_minute_after_the_answer() {
     assert_eq!(take(&mut breaker, 3, now + 2 * SEC), Err(59 * SEC), "one was answered a second ago");
     assert_eq!(take(&mut breaker, 3, now + 61 * SEC - Duration::from_nanos(1)), Err(Duration::from_millis(1)));
     assert_eq!(take(&mut breaker, 3, now + 61 * SEC), Ok(()));
-    assert_eq!(take(&mut breaker, 4, now + 120 * SEC), Err(60 * SEC), "two are on their way, the second for two minutes");
+    assert_eq!(
+        take(&mut breaker, 4, now + 120 * SEC),
+        Err(60 * SEC),
+        "two are on their way, the second for two minutes"
+    );
 }
 
 #[test]

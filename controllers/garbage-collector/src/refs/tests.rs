@@ -59,7 +59,8 @@ fn only_what_blocks_is_unblocked_and_only_in_the_state_that_was_judged() {
     assert_eq!(unblock(&meta()), want);
     let mut freed = live();
     freed["metadata"]["ownerReferences"][0]["blockOwnerDeletion"] = json!(false);
-    let want = json!({ "uid": "item", "resourceVersion": "7", "ownerReferences": freed["metadata"]["ownerReferences"] });
+    let want =
+        json!({ "uid": "item", "resourceVersion": "7", "ownerReferences": freed["metadata"]["ownerReferences"] });
     assert_eq!(unblock_live(&live())["metadata"], want);
 }
 
