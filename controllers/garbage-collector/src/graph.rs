@@ -18,7 +18,7 @@
 //! Each is harmless when it was for nothing. Order of observation does not matter, as nothing is an edge: only what is known
 //! before and after counts. An object costs about 180 bytes, however many depend on its owner.
 //!
-//! Reading order: `words`, `observe`, `edges`, `absence`, `due`, `ask`; then how it lies in memory: `node`, `slab`, `ids`.
+//! Reading order: `words`, `observe`, `edges`, `absence`, `due`, `ask`, `picture`; then how it lies in memory: `node`, `slab`, `ids`.
 
 mod words;
 
@@ -27,17 +27,26 @@ mod ask;
 mod due;
 mod edges;
 mod observe;
+mod picture;
 
 mod ids;
 mod node;
 mod slab;
+
+#[cfg(test)]
+pub(crate) mod fixture;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 
 use api::Resource;
 
 use self::{due::Lines, ids::Ids, slab::Slab};
-pub(crate) use self::words::{Coordinates, Dependent, Due, Item, Misplaced, MonitorId, NodeView, TypeName};
+pub(crate) use self::{
+    picture::{Portrait, Seen, Vertex},
+    words::{Coordinates, Dependent, Due, Item, Misplaced, MonitorId, NodeView, TypeName},
+};
 
 /// See the module. What is fed is compared with what is known, so feeding twice is of no effect.
 pub(crate) struct Graph {

@@ -19,6 +19,10 @@ impl Graph {
         }
         let id = self.nodes.find(uid)?;
         let node = self.nodes.get(id)?;
+        if matches!(node.known, Known::Gone) {
+            // A live read outran the watch.
+            return None;
+        }
         // Of one that nobody observed only claims are known, and those may be wrong.
         let named = node.observed().filter(|_| node.has_dependents()).and_then(|_| self.coordinates(node));
         self.goes(id);

@@ -1,11 +1,16 @@
 //! What is due. It is part of the state: kept while nobody takes it, as on a standby, once for each node, and dropped with
 //! the node.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use api::Uid;
 
-use super::{Due, Graph, Item, Misplaced, ids::Id, node::Flags, node::Known, slab::Slab};
+use super::{
+    Due, Graph, Item, Misplaced,
+    ids::Id,
+    node::{Flags, Known},
+    slab::Slab,
+};
 
 /// Nodes in the order in which they became due. Whether one still is stands in the node.
 #[derive(Default)]
@@ -13,8 +18,8 @@ pub(super) struct Lines {
     delete: Line,
     delete_later: Line,
     orphan: Line,
-    /// Dependents with a reference into another namespace, and the owner that it names.
-    misplaced: BTreeSet<(Id, Uid)>,
+    /// Dependents with references into another namespace, and the owners that these name.
+    misplaced: BTreeMap<Id, Vec<Uid>>,
 }
 
 #[derive(Default)]
@@ -41,14 +46,14 @@ impl Graph {
             delete: delete.into_iter().filter_map(|id| self.item(id)).collect(),
             delete_later: later.into_iter().filter_map(|id| self.item(id)).collect(),
             orphan: orphan.into_iter().filter_map(|id| self.nodes.get(id).map(|it| it.uid.clone())).collect(),
-            misplaced: misplaced.into_iter().filter_map(|(id, owner)| self.misplaced(id, &owner)).collect(),
+            misplaced: misplaced.into_iter().flat_map(|(id, owners)| self.misplaced(id, owners)).collect(),
         }
     }
 
     /// True if [`Graph::take_due`] would bring nothing.
     pub(crate) fn nothing_is_due(&self) -> bool {
         let Lines { delete, delete_later, orphan, misplaced } = &self.lines;
-        delete.live + delete_later.live + orphan.live + misplaced.len() == 0
+        delete.live + delete_later.live + orphan.live == 0 && misplaced.is_empty()
     }
 
     pub(super) fn due_delete(&mut self, id: Id) {
@@ -64,7 +69,10 @@ impl Graph {
     }
 
     pub(super) fn due_misplaced(&mut self, dependent: Id, owner: Uid) {
-        self.lines.misplaced.insert((dependent, owner));
+        let owners = self.lines.misplaced.entry(dependent).or_default();
+        if !owners.contains(&owner) {
+            owners.push(owner);
+        }
     }
 
     /// What a node was due for is due no more: it goes, or is another from now on.
@@ -73,9 +81,7 @@ impl Graph {
         delete.drop(nodes, id, Flags::DELETE);
         delete_later.drop(nodes, id, Flags::DELETE_LATER);
         orphan.drop(nodes, id, Flags::ORPHAN);
-        if !misplaced.is_empty() {
-            misplaced.retain(|(dependent, _)| *dependent != id);
-        }
+        misplaced.remove(&id);
     }
 
     pub(super) fn item(&self, id: Id) -> Option<Item> {
@@ -87,11 +93,12 @@ impl Graph {
         }
     }
 
-    fn misplaced(&self, dependent: Id, owner: &Uid) -> Option<Misplaced> {
-        let node = self.nodes.get(dependent)?;
-        // It may have been taken off meanwhile.
-        let owner = node.observed()?.refs_to(owner).next()?.clone();
-        Some(Misplaced { dependent: self.coordinates(node)?, owner })
+    /// In words that can be told, as far as the references still stand.
+    fn misplaced(&self, dependent: Id, owners: Vec<Uid>) -> Vec<Misplaced> {
+        let Some(node) = self.nodes.get(dependent) else { return Vec::new() };
+        let (Some(observed), Some(coordinates)) = (node.observed(), self.coordinates(node)) else { return Vec::new() };
+        let refs = owners.iter().filter_map(|it| observed.refs_to(it).next());
+        refs.map(|it| Misplaced { dependent: coordinates.clone(), owner: it.clone() }).collect()
     }
 }
 

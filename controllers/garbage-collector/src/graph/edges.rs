@@ -68,12 +68,10 @@ impl Graph {
         for owner in owners_of(&new) {
             if !names(old, owner) {
                 self.link(dependent, owner);
-            } else if !same_claims(old, &new, owner) {
-                // Corrected in place: what the old one claimed is claimed no more.
-                self.unlink(dependent, owner, blocks(old, owner));
-                self.link(dependent, owner);
-            } else {
+            } else if same_claims(old, &new, owner) {
                 self.reblock(dependent, owner, blocks(old, owner), blocks(&new, owner));
+            } else {
+                self.reclaim(dependent, owner, old);
             }
         }
         for owner in owners_of(old).filter(|it| !names(&new, it)) {
@@ -124,6 +122,21 @@ impl Graph {
             // Nothing waits for itself: it would wait for ever.
             below.blocking += u32::from(blocks && dependent != owner);
             below.deleting_dependents += u32::from(waits);
+        }
+    }
+
+    /// A reference was corrected in place, or spoilt: as if it went and another came.
+    fn reclaim(&mut self, dependent: Id, owner: &Uid, old: &[OwnerRef]) {
+        let Some(id) = self.nodes.find(owner) else { return };
+        let Some(observed) = self.nodes.get(dependent).and_then(Node::observed) else { return };
+        let blocks_now = blocks(&observed.owners, owner);
+        if self.nodes.get(id).is_some_and(|it| it.observed().is_some()) {
+            self.reblock(dependent, owner, blocks(old, owner), blocks_now);
+            self.examine(dependent, id);
+        } else {
+            // What it claimed before is perhaps claimed no more.
+            self.unlink(dependent, owner, blocks(old, owner));
+            self.link(dependent, owner);
         }
     }
 
