@@ -171,7 +171,7 @@ impl Ctx {
         if unsynced.iter().any(|it| has_time(it.since)) {
             return Some(LOOK_AGAIN);
         }
-        let types: Vec<String> = unsynced.iter().map(|it| it.resource.to_string()).collect();
+        let types: Vec<String> = unsynced.into_iter().map(|it| it.what).collect();
         tracing::warn!(
             %owner, types = types.join(", "),
             "An owner loses its finalizer though not all types are synced: dependents of these types may be overlooked"
