@@ -56,6 +56,12 @@ impl Graph {
         delete.live + delete_later.live + orphan.live == 0 && misplaced.is_empty()
     }
 
+    #[cfg(test)]
+    pub(super) fn places_in_lines(&self) -> usize {
+        let Lines { delete, delete_later, orphan, misplaced } = &self.lines;
+        delete.ids.len() + delete_later.ids.len() + orphan.ids.len() + misplaced.len()
+    }
+
     pub(super) fn due_delete(&mut self, id: Id) {
         self.lines.delete.add(&mut self.nodes, id, Flags::DELETE);
     }

@@ -101,6 +101,16 @@ impl Ids {
         self.few().iter().copied().chain(many.into_iter().flatten())
     }
 
+    /// What lies outside of the set itself.
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> usize {
+        use super::tests::given;
+        match self {
+            Self::Few { .. } => 0,
+            Self::Many(table) => given(size_of_val(&**table)) + given(table.allocation_size()),
+        }
+    }
+
     fn few(&self) -> &[Id] {
         match self {
             Self::Few { len, ids } => ids.get(..usize::from(*len)).unwrap_or_default(),

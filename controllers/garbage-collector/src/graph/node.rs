@@ -144,7 +144,7 @@ impl Observed {
 
     pub(super) fn lifecycle(&self) -> Lifecycle {
         let Some(Rare { finalizers, deletion: Some(_) }) = self.rare.as_deref() else { return Lifecycle::default() };
-        let has = |finalizer| finalizers.iter().any(|it| **it == *finalizer);
+        let has = |finalizer: &str| finalizers.iter().any(|it| **it == *finalizer);
         let orphaning = has(ORPHAN);
         Lifecycle { deleting: true, orphaning, foreground: !orphaning && has(FOREGROUND) }
     }

@@ -87,6 +87,15 @@ impl Slab {
         self.take(id)
     }
 
+    /// What lies outside of the slab itself, without what nodes point to.
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> usize {
+        use super::tests::given;
+        let nodes = |it: &Page| given(it.nodes.capacity() * size_of::<Option<Node>>()) + given(it.free.capacity());
+        let pages: usize = self.pages.iter().map(nodes).sum();
+        pages + given(self.pages.capacity() * size_of::<Page>()) + given(self.by_uid.allocation_size())
+    }
+
     fn place(&mut self, node: Node) -> Id {
         let number = match self.roomy.first() {
             Some(number) => *number,

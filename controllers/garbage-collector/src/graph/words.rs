@@ -36,7 +36,7 @@ impl Coordinates {
             kind: kind.clone(),
             api_version: api_version.clone(),
             namespace: namespace.clone(),
-            name: name.as_ref().into(),
+            name: Box::from(&**name),
             uid: uid.clone(),
         }
     }
