@@ -280,7 +280,9 @@ impl Pass {
         let failure = (!parts.is_empty()).then(|| parts.join("; "));
         if failure != self.failure {
             match &failure {
-                Some(why) => tracing::warn!(err = why, "Discovery has holes: what does not answer stays watched as it is"),
+                Some(why) => {
+                    tracing::warn!(err = why, "Discovery has holes: what does not answer stays watched as it is")
+                }
                 None => tracing::info!("Discovery is whole again"),
             }
             self.failure = failure;

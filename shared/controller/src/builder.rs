@@ -192,11 +192,7 @@ impl Builder {
     }
 
     /// Serves a page at `/debug/controllers/<controller>/<name>` while the controller runs. It is shown at once: no waits.
-    pub fn page(
-        &mut self,
-        name: &'static str,
-        show: impl Fn(&Query) -> Result<Shown, String> + Send + Sync + 'static,
-    ) {
+    pub fn page(&mut self, name: &'static str, show: impl Fn(&Query) -> Result<Shown, String> + Send + Sync + 'static) {
         self.controller.tells(Page::new(name, show));
     }
 

@@ -21,6 +21,7 @@ pub const OURS: &[&str] = &[
     "events",
     "expectations",
     "fake_nodes",
+    "garbage_collector_controller",
     "informer",
     "job_controller",
     "klog",

@@ -33,10 +33,8 @@ async fn a_controller_whose_workers_do_not_move_fails_its_check_and_no_other() {
     let health = Health::default();
     let ((_well, well), (queue, stuck)) = (pulse("well"), pulse("stuck"));
     stuck.started();
-    health.run_controllers(vec![
-        running("a-controller", vec![well.clone()]),
-        running("b-controller", vec![well, stuck]),
-    ]);
+    health
+        .run_controllers(vec![running("a-controller", vec![well.clone()]), running("b-controller", vec![well, stuck])]);
     queue.add(1);
     tokio::time::sleep(runner::STALL - Duration::from_secs(1)).await;
     assert!(health.answer(Probe::Livez, &Query::parse("")).healthy);

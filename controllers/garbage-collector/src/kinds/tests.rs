@@ -45,10 +45,7 @@ fn every_served_version_is_known_and_nothing_else() {
         assert_eq!(plural(&kinds, api_version, kind).as_deref(), want, "{api_version} {kind}");
     }
     let unknown = kinds.resource(&"a.io/v3".into(), &"Thing".into()).unwrap_err();
-    assert_eq!(
-        unknown.to_string(),
-        "unable to get REST mapping for a.io/v3/Thing: no such kind is known to be served"
-    );
+    assert_eq!(unknown.to_string(), "unable to get REST mapping for a.io/v3/Thing: no such kind is known to be served");
 }
 
 #[test]

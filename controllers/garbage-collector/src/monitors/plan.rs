@@ -46,18 +46,14 @@ pub(crate) enum Fault {
 pub(crate) struct Doubts(Option<(Instant, BTreeSet<Resource>)>);
 
 /// What `answer` means for the monitors that run; each with whether it has synced.
-pub(crate) fn plan(
-    answer: &Discovery,
-    running: &BTreeMap<Resource, bool>,
-    doubts: &mut Doubts,
-    now: Instant,
-) -> Plan {
+pub(crate) fn plan(answer: &Discovery, running: &BTreeMap<Resource, bool>, doubts: &mut Doubts, now: Instant) -> Plan {
     if answer.served.is_empty() {
         *doubts = Doubts::default();
         let why = answer.failure().unwrap_or_default();
         return Plan { fault: Some(Fault::Unanswered(why)), ..Plan::default() };
     }
-    let wanted: BTreeSet<&Resource> = answer.served.iter().filter(|it| is_monitored(it)).map(|it| &it.resource).collect();
+    let wanted: BTreeSet<&Resource> =
+        answer.served.iter().filter(|it| is_monitored(it)).map(|it| &it.resource).collect();
     let goes = |(of, synced): (&Resource, &bool)| !wanted.contains(of) && may_go(answer, of, *synced);
     let gone: BTreeSet<Resource> = running.iter().filter(|it| goes(*it)).map(|(of, _)| of.clone()).collect();
     let (stop, fault) = if answer.broken.is_empty() {

@@ -7,7 +7,9 @@ const ALL: &[&str] = &["create", "delete", "get", "list", "watch"];
 /// `group/version/plural`, or `version/plural` of the core group.
 fn resource(path: &str) -> Resource {
     let parts: Vec<&str> = path.split('/').collect();
-    let [group, version, plural] = *parts.as_slice() else { return Resource::namespaced("", parts[0], parts[1], "Any") };
+    let [group, version, plural] = *parts.as_slice() else {
+        return Resource::namespaced("", parts[0], parts[1], "Any");
+    };
     Resource::namespaced(group, version, plural, "Any")
 }
 
@@ -41,7 +43,11 @@ fn paths(resources: &[Resource]) -> Vec<String> {
 fn check(name: &str, answer: &Discovery, runs: &[&str], start: &[&str], stop: &[&str], has_fault: bool) {
     let now = Clock::system().now();
     let plan = plan(answer, &running(runs), &mut Doubts::default(), now);
-    assert_eq!((paths(&plan.start).as_slice(), paths(&plan.stop).as_slice()), (&words(start)[..], &words(stop)[..]), "{name}");
+    assert_eq!(
+        (paths(&plan.start).as_slice(), paths(&plan.stop).as_slice()),
+        (&words(start)[..], &words(stop)[..]),
+        "{name}"
+    );
     assert_eq!(plan.fault.is_some(), has_fault, "{name}: {:?}", plan.fault);
 }
 
@@ -68,7 +74,14 @@ fn acceptance_gc_043_discovery_that_fails_entirely_leaves_monitors_as_they_are()
     check("no root answers", &broken(broken(nothing, "/api"), "/apis"), runs, &[], &[], true);
     let core = broken(answer(&["v1/pods"], &[]), "/apis");
     check("the root of groups does not answer", &core, &["a.io/v1/things?", "v1/pods"], &[], &[], true);
-    check("what the other root says counts", &core, &["a.io/v1/things", "v1/secrets"], &["v1/pods"], &["v1/secrets"], true);
+    check(
+        "what the other root says counts",
+        &core,
+        &["a.io/v1/things", "v1/secrets"],
+        &["v1/pods"],
+        &["v1/secrets"],
+        true,
+    );
 }
 
 #[test]
@@ -120,9 +133,15 @@ fn an_answer_that_suddenly_lacks_most_types_is_believed_after_it_said_so_for_fiv
     // At each moment: the answer, and how many monitors stop.
     let stories: &[(&str, &[(u64, Discovery, usize)])] = &[
         ("half of them go at once", &[(0, whole(6), 6)]),
-        ("most of them when it stays so", &[(0, whole(5), 0), (30, whole(5), 0), (299, whole(5), 0), (300, whole(5), 7)]),
+        (
+            "most of them when it stays so",
+            &[(0, whole(5), 0), (30, whole(5), 0), (299, whole(5), 0), (300, whole(5), 7)],
+        ),
         ("not when it comes back", &[(0, whole(5), 0), (30, whole(12), 0), (330, whole(5), 0)]),
-        ("not when it says something else", &[(0, whole(1), 0), (200, whole(2), 0), (301, whole(2), 0), (500, whole(2), 10)]),
+        (
+            "not when it says something else",
+            &[(0, whole(1), 0), (200, whole(2), 0), (301, whole(2), 0), (500, whole(2), 10)],
+        ),
         ("not after silence", &[(0, whole(5), 0), (30, Discovery::default(), 0), (301, whole(5), 0)]),
         ("not after half an answer", &[(0, whole(5), 0), (30, half(), 0), (301, whole(5), 0)]),
         ("never by half an answer", &[(0, half(), 0), (301, half(), 0), (900, half(), 0)]),
