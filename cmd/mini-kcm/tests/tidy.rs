@@ -24,8 +24,11 @@ const RULES: &[&str] = &[
     "controllers/cronjob/src/snapshot.rs",
     "controllers/cronjob/src/status.rs",
     "controllers/cronjob/src/timing.rs",
+    "controllers/garbage-collector/src/dump.rs",
+    "controllers/garbage-collector/src/monitors/plan.rs",
     "controllers/garbage-collector/src/refs.rs",
     "controllers/garbage-collector/src/verdict.rs",
+    "controllers/garbage-collector/src/why.rs",
     "controllers/job/src/backoff.rs",
     "controllers/job/src/brake.rs",
     "controllers/job/src/delayed.rs",
@@ -48,6 +51,16 @@ const RULES: &[&str] = &[
 
 /// State machines: told what happened and when. A generator may be handed in.
 const MACHINES: &[&str] = &[
+    "controllers/garbage-collector/src/graph.rs",
+    "controllers/garbage-collector/src/graph/absence.rs",
+    "controllers/garbage-collector/src/graph/ask.rs",
+    "controllers/garbage-collector/src/graph/due.rs",
+    "controllers/garbage-collector/src/graph/edges.rs",
+    "controllers/garbage-collector/src/graph/ids.rs",
+    "controllers/garbage-collector/src/graph/node.rs",
+    "controllers/garbage-collector/src/graph/observe.rs",
+    "controllers/garbage-collector/src/graph/picture.rs",
+    "controllers/garbage-collector/src/graph/slab.rs",
     "controllers/garbage-collector/src/breaker.rs",
     "shared/clock/src/drift.rs",
     "shared/informer/src/reflector.rs",
