@@ -51,6 +51,7 @@ const RULES: &[&str] = &[
 
 /// State machines: told what happened and when. A generator may be handed in.
 const MACHINES: &[&str] = &[
+    "controllers/garbage-collector/src/breaker.rs",
     "controllers/garbage-collector/src/graph.rs",
     "controllers/garbage-collector/src/graph/absence.rs",
     "controllers/garbage-collector/src/graph/ask.rs",
@@ -61,7 +62,6 @@ const MACHINES: &[&str] = &[
     "controllers/garbage-collector/src/graph/observe.rs",
     "controllers/garbage-collector/src/graph/picture.rs",
     "controllers/garbage-collector/src/graph/slab.rs",
-    "controllers/garbage-collector/src/breaker.rs",
     "shared/clock/src/drift.rs",
     "shared/informer/src/reflector.rs",
     "shared/leader-election/src/machine.rs",
