@@ -6,15 +6,21 @@
 #![expect(clippy::disallowed_methods, reason = "it measures real time")]
 #![expect(clippy::unwrap_used, reason = "a bench ends where something is not there")]
 
-#[path = "../src/graph.rs"]
-#[expect(dead_code, unused_imports, reason = "the graph is part of its crate alone, and this plays a part of it")]
-mod graph;
+#[path = "../src"]
+#[expect(
+    dead_code,
+    unused_imports,
+    reason = "nobody outside of its crate sees the graph, and this plays with a part of it"
+)]
+mod src {
+    pub(crate) mod graph;
+}
 
 use std::time::{Duration, Instant};
 
 use api::{Cached, Meta, Resource, Uid};
 
-use crate::graph::{Graph, Item, MonitorId};
+use crate::src::graph::{Graph, Item, MonitorId};
 
 const OBJECTS: usize = 100_000;
 

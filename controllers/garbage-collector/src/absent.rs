@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(lru.get(&"a"), Some(&1));
         lru.insert("c", 3); // Forgets b.
         lru.insert("c", 4); // Takes its own place.
-        assert_eq!((lru.get(&"a"), lru.get(&"b"), lru.get(&"c")), (Some(&1), None, Some(&4)));
+        assert_eq!(["a", "b", "c"].map(|it| lru.get(&it).copied()), [Some(1), None, Some(4)]);
         assert_eq!((lru.entries.len(), lru.by_use.len()), (2, 2));
     }
 

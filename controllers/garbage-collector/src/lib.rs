@@ -8,7 +8,7 @@
 //! tell it and workers ask); then one attempt, top to bottom, `delete` and `orphan`, with what they stand on: `evidence` (what
 //! proves that an owner is gone) and `verdict` (what follows), both pure; `proofs` and `absent` (a proof serves all who need
 //! it), `patch`, `refs` and `finalizer` (the writes that are no DELETE), `breaker`; `monitors` and `kinds` (where it all comes
-//! from); `metrics`, `dump` and `why` (what people are told of it).
+//! from); `metrics`, `pages`, `dump` and `why` (what people are told of it).
 
 mod due;
 mod graph;
@@ -33,6 +33,7 @@ mod monitors;
 
 mod dump;
 mod metrics;
+mod pages;
 mod why;
 
 use std::{sync::Arc, time::Duration};
@@ -125,6 +126,7 @@ pub fn start(builder: &mut Builder, options: Options) {
         breaker: Mutex::new(Breaker::new(max_deletes_per_minute)),
         meters,
     });
+    pages::declare(builder, &ctx);
     builder.with_the_term(move || known.begin(clock.now()));
     let deleting = ctx.clone();
     builder.workers(&deletes, concurrent_syncs, move |item: Item| {

@@ -275,8 +275,8 @@ struct Pass {
 impl Pass {
     /// What is wrong is said once.
     fn tell(&mut self, answer: &Discovery, fault: Option<&Fault>) {
-        let failure = answer.failure();
-        let parts = [failure.as_deref(), answer.parse_failure().as_deref()].into_iter().flatten().collect::<Vec<_>>();
+        let (failure, unparsable) = (answer.failure(), answer.parse_failure());
+        let parts = [failure.as_deref(), unparsable.as_deref()].into_iter().flatten().collect::<Vec<_>>();
         let failure = (!parts.is_empty()).then(|| parts.join("; "));
         if failure != self.failure {
             match &failure {

@@ -63,7 +63,9 @@ fn known(uid: &Uid, portrait: &Portrait) -> String {
             let version = portrait.meta.as_ref().map(|it| it.version.to_string()).unwrap_or_default();
             format!("{name} is observed by the monitor of {by}, at version {version}.\n")
         }
-        Seen::Virtual => format!("{name} is virtual: it is known only as others name it, and nobody has observed it.\n"),
+        Seen::Virtual => {
+            format!("{name} is virtual: it is known only as others name it, and nobody has observed it.\n")
+        }
         Seen::Unwatched => format!("{name} is unwatched: it was observed, but the monitor of its type has stopped.\n"),
         Seen::Gone => format!("{name} is gone, but others still name it as their owner.\n"),
     };
@@ -113,7 +115,11 @@ fn waiting(text: &mut String, portrait: &Portrait, facts: &Facts) {
         let _ = writeln!(text, "Waiting: the breaker holds it back: {held}.");
     }
     if !unsynced.is_empty() {
-        let _ = writeln!(text, "Waiting: not all dependents may be known, as these types have not synced: {}.", unsynced.join(", "));
+        let _ = writeln!(
+            text,
+            "Waiting: not all dependents may be known, as these types have not synced: {}.",
+            unsynced.join(", ")
+        );
     }
 }
 
@@ -198,8 +204,12 @@ fn next(portrait: &Portrait, owners: &[Owner<'_>], facts: &Facts) -> &'static st
     }
     match owners {
         [] => "nothing: it has no owner, so it stays",
-        _ if owners.iter().any(Owner::lives) && owners.iter().all(Owner::lives) => "nothing: its owners live, so it stays",
-        _ if owners.iter().any(Owner::lives) => "it stays, as an owner lives; references to those that are gone are taken off",
+        _ if owners.iter().any(Owner::lives) && owners.iter().all(Owner::lives) => {
+            "nothing: its owners live, so it stays"
+        }
+        _ if owners.iter().any(Owner::lives) => {
+            "it stays, as an owner lives; references to those that are gone are taken off"
+        }
         _ if !owners.iter().all(|it| it.is_gone() || it.waits()) => "it stays until each owner is proved gone",
         _ if facts.held.is_some() => "it is deleted as soon as the breaker lets it",
         _ => "it is deleted, as no owner of it stays",

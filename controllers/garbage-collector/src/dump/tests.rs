@@ -4,7 +4,14 @@ use super::*;
 use crate::graph::fixture::*;
 
 /// As upstream writes one that is well and not alone.
-fn vertex(uid: &str, dotted: &str, [group, version, kind]: [&str; 3], namespace: &str, name: &str, state: &str) -> String {
+fn vertex(
+    uid: &str,
+    dotted: &str,
+    [group, version, kind]: [&str; 3],
+    namespace: &str,
+    name: &str,
+    state: &str,
+) -> String {
     let label = match state {
         "" => String::new(),
         some => format!("{some}\\n"),
@@ -12,7 +19,8 @@ fn vertex(uid: &str, dotted: &str, [group, version, kind]: [&str; 3], namespace:
     let is = |word: &str| state.split(',').any(|it| it == word);
     let (missing, going, waits, guessed) =
         (is("missingFromGraph"), is("beingDeleted"), is("deletingDependents"), is("virtual"));
-    let mut text = format!("  \"{uid}\" [\n    label=\"uid={uid}\\nnamespace={namespace}\\n{dotted}/{name}\\n{label}\"\n");
+    let mut text =
+        format!("  \"{uid}\" [\n    label=\"uid={uid}\\nnamespace={namespace}\\n{dotted}/{name}\\n{label}\"\n");
     let _ = write!(text, "    group=\"{group}\"\n    version=\"{version}\"\n    kind=\"{kind}\"\n");
     let _ = write!(text, "    namespace=\"{namespace}\"\n    name=\"{name}\"\n    uid=\"{uid}\"\n");
     let _ = write!(text, "    missing=\"{missing}\"\n    beingDeleted=\"{going}\"\n");
@@ -92,7 +100,8 @@ fn two_components() -> World {
 
 #[test]
 fn vertices_are_sorted_by_uid_and_edges_by_both_ends() {
-    let vertices = [pod("a", ""), pod("b", ""), pod("c", ""), pod("v", "virtual"), pod("x", ""), pod("y", "beingDeleted")];
+    let vertices =
+        [pod("a", ""), pod("b", ""), pod("c", ""), pod("v", "virtual"), pod("x", ""), pod("y", "beingDeleted")];
     let edges = "  \"b\" -> \"a\";\n  \"b\" -> \"v\";\n  \"c\" -> \"v\";\n  \"x\" -> \"y\";\n";
     let want = format!(
         "strict digraph full {{\n  // Node definitions.\n{}  // Edge definitions.\n{edges}}}\n",

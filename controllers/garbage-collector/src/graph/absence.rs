@@ -66,7 +66,8 @@ impl Graph {
         let members: Vec<Id> = self.monitors.get(&by).map(|it| it.members.iter().collect()).unwrap_or_default();
         for id in members {
             let coordinates = self.nodes.get(id).and_then(|it| self.coordinates(it));
-            let known = coordinates.map_or(Known::Gone, |it| Known::Claimed { coordinates: Arc::new(it), was_observed: true });
+            let known =
+                coordinates.map_or(Known::Gone, |it| Known::Claimed { coordinates: Arc::new(it), was_observed: true });
             if self.retire(id, known) {
                 self.due_delete(id);
             }

@@ -22,7 +22,8 @@ impl Graph {
             Some(id) => id,
             None => {
                 let coordinates = Arc::new(Coordinates::claimed(first, &namespace));
-                let id = self.nodes.insert(Node::new(owner.clone(), Known::Claimed { coordinates, was_observed: false }));
+                let id =
+                    self.nodes.insert(Node::new(owner.clone(), Known::Claimed { coordinates, was_observed: false }));
                 self.due_delete(id);
                 id
             }

@@ -137,13 +137,13 @@ pub(super) mod steps {
         static TAKEN: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
     }
 
-    pub(in crate::graph) fn count() {
+    pub(in super::super) fn count() {
         #[cfg(test)]
         TAKEN.set(TAKEN.get() + 1);
     }
 
     #[cfg(test)]
-    pub(in crate::graph) fn taken() -> u64 {
+    pub(in super::super) fn taken() -> u64 {
         TAKEN.get()
     }
 }

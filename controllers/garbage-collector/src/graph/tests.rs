@@ -131,7 +131,10 @@ fn what_a_list_lacks_is_looked_at_and_proves_nothing() {
     assert_eq!(world.due(), ["delete a"]);
     // It was not gone after all: the edges are there.
     world.pod(object("o").foreground());
-    assert_eq!((world.dependents("o"), world.due()), (vec!["a".to_owned()], vec!["delete a".to_owned(), "delete o".to_owned()]));
+    assert_eq!(
+        (world.dependents("o"), world.due()),
+        (vec!["a".to_owned()], vec!["delete a".to_owned(), "delete o".to_owned()])
+    );
 }
 
 #[test]

@@ -23,7 +23,10 @@ async fn acceptance_gc_001_what_an_owner_leaves_behind_goes_after_it_for_one_cal
     for call in world.calls() {
         let body = call.json();
         assert_eq!(body["propagationPolicy"], "Background");
-        assert!(body["preconditions"]["uid"].is_string() && body["preconditions"]["resourceVersion"].is_string(), "{body}");
+        assert!(
+            body["preconditions"]["uid"].is_string() && body["preconditions"]["resourceVersion"].is_string(),
+            "{body}"
+        );
     }
     assert_eq!(manager.ours("deletes_total{policy=\"Background\",reason=\"owners_gone\"}"), 20);
     let told = world.logged("Deleted an object");
@@ -38,7 +41,8 @@ async fn acceptance_gc_001_what_an_owner_leaves_behind_goes_after_it_for_one_cal
 #[tokio::test(start_paused = true)]
 async fn acceptance_gc_002_an_object_stays_with_the_owner_that_lives() {
     let world = World::new();
-    let (gone, stays) = (world.create("ReplicationController", "a", &[]), world.create("ReplicationController", "b", &[]));
+    let (gone, stays) =
+        (world.create("ReplicationController", "a", &[]), world.create("ReplicationController", "b", &[]));
     world.create("Pod", "pod", &[owner(&gone), owner(&stays)]);
     let manager = world.start().await;
     world.delete("ReplicationController", "a", Some(Background)).await;
@@ -122,7 +126,11 @@ async fn acceptance_gc_007_a_cron_job_takes_its_jobs_and_pods_along() {
     world.delete("CronJob", "c", Some(Background)).await;
     pass(5 * SEC).await;
     assert!(!world.has("jobs.batch", "c-1") && !world.has("pods", "c-1-a"));
-    assert_eq!(world.lines(), ["delete jobs c-1", "delete pods c-1-a"], "in the background, whatever a Job's default is");
+    assert_eq!(
+        world.lines(),
+        ["delete jobs c-1", "delete pods c-1-a"],
+        "in the background, whatever a Job's default is"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -225,9 +233,12 @@ async fn finalizers_of_the_dependent_say_what_becomes_of_its_own() {
     let world = World::new();
     let rc = world.create("ReplicationController", "rc", &[]);
     let set = |name: &str, finalizer: &str| {
-        world.create_with("ReplicaSet", json!({
-            "namespace": "n", "name": name, "ownerReferences": [owner(&rc)], "finalizers": [finalizer],
-        }))
+        world.create_with(
+            "ReplicaSet",
+            json!({
+                "namespace": "n", "name": name, "ownerReferences": [owner(&rc)], "finalizers": [finalizer],
+            }),
+        )
     };
     let (orphans, last) = (set("orphans", "orphan"), set("last", "foregroundDeletion"));
     world.create("Pod", "stays", &[owner(&orphans)]);
@@ -237,8 +248,12 @@ async fn finalizers_of_the_dependent_say_what_becomes_of_its_own() {
     pass(5 * SEC).await;
     assert_eq!(world.names("ReplicaSet"), [""; 0]);
     assert_eq!(world.names("pods"), ["stays"]);
-    let policies: Vec<_> = world.calls().iter().filter(|it| it.verb == "delete" && it.resource == "replicasets")
-        .map(|it| (it.name.clone(), it.json()["propagationPolicy"].clone())).collect();
+    let policies: Vec<_> = world
+        .calls()
+        .iter()
+        .filter(|it| it.verb == "delete" && it.resource == "replicasets")
+        .map(|it| (it.name.clone(), it.json()["propagationPolicy"].clone()))
+        .collect();
     assert!(policies.contains(&("orphans".to_owned(), json!("Orphan"))), "{policies:?}");
     assert!(policies.contains(&("last".to_owned(), json!("Foreground"))), "{policies:?}");
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use api::Resource;
 use client::{Api, DeleteOptions, Limits, Propagation};
 use clock::{Clock, Timestamp};
-use controller::Builder;
+use controller::{Builder, Controller};
 use garbage_collector_controller::{NAME, Options};
 use metrics::Metrics;
 use serde_json::{Value, json};
@@ -27,9 +27,27 @@ pub(crate) struct World {
 
 /// One process. Dropping it is a crash.
 pub(crate) struct Manager {
-    _scope: Scope,
-    _stop: CancellationToken,
+    scope: Scope,
+    stop: CancellationToken,
     metrics: Metrics,
+}
+
+/// One that does not lead yet.
+pub(crate) struct Standby {
+    controller: Controller,
+    manager: Manager,
+}
+
+impl Standby {
+    /// Its term begins.
+    pub(crate) async fn lead(self) -> Manager {
+        let Self { controller, manager } = self;
+        let run = manager.stop.clone();
+        let spawner = manager.scope.spawner();
+        spawner.spawn("controller", async move { controller.run(run, std::future::ready(())).await });
+        tokio::task::yield_now().await;
+        manager
+    }
 }
 
 impl Manager {
@@ -59,9 +77,10 @@ fn served(kind: &str) -> (&'static str, Resource) {
         "Deployment" => ("apps/v1", Resource::namespaced("apps", "v1", "deployments", "Deployment")),
         "CronJob" => ("batch/v1", Resource::namespaced("batch", "v1", "cronjobs", "CronJob")),
         "Job" => ("batch/v1", Resource::namespaced("batch", "v1", "jobs", "Job")),
-        "ClusterRole" => {
-            ("rbac.authorization.k8s.io/v1", Resource::cluster("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole"))
-        }
+        "ClusterRole" => (
+            "rbac.authorization.k8s.io/v1",
+            Resource::cluster("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole"),
+        ),
         "Widget" => ("example.com/v1", Resource::namespaced("example.com", "v1", "widgets", "Widget")),
         other => panic!("what is a {other}?"),
     }
@@ -125,22 +144,27 @@ impl World {
     }
 
     pub(crate) async fn start_limited(&self, options: Options, limits: Limits) -> Manager {
-        let manager = self.begin(options, limits);
+        let standby = self.begin(options, limits);
+        let manager = standby.lead().await;
         pass(2 * SEC).await;
         manager
     }
 
-    /// Starts a manager that has not had any time yet.
-    pub(crate) fn begin(&self, options: Options, limits: Limits) -> Manager {
+    /// A process that watches, and leads when it is told to.
+    pub(crate) async fn stand_by(&self) -> Standby {
+        let standby = self.begin(Options::default(), Limits { qps: 10_000.0, burst: 10_000 });
+        pass(2 * SEC).await;
+        standby
+    }
+
+    fn begin(&self, options: Options, limits: Limits) -> Standby {
         let Rig { deps, scope, stop } = Rig::new(self.cluster.service(), self.clock.clone(), limits);
         let metrics = deps.metrics.clone();
         let mut builder = Builder::new(NAME, deps);
         garbage_collector_controller::start(&mut builder, options);
         let mut controller = builder.build();
         controller.begin();
-        let run = stop.clone();
-        scope.spawner().spawn("controller", async move { controller.run(run, std::future::ready(())).await });
-        Manager { _scope: scope, _stop: stop, metrics }
+        Standby { controller, manager: Manager { scope, stop, metrics } }
     }
 
     /// An object in namespace `n`, or of the cluster where its kind is.
@@ -160,7 +184,9 @@ impl World {
 
     pub(crate) fn create_with(&self, kind: &str, mut metadata: Value) -> Value {
         let (api_version, resource) = served(kind);
-        if !resource.namespaced && let Some(metadata) = metadata.as_object_mut() {
+        if !resource.namespaced
+            && let Some(metadata) = metadata.as_object_mut()
+        {
             metadata.remove("namespace");
         }
         let template = json!({ "metadata": { "labels": { "app": "x" } }, "spec": {
@@ -279,6 +305,18 @@ impl World {
         self.cluster.intercept(move |call| {
             let verdict = if is_ours(call) { judge(&line(call), &cluster) } else { None };
             verdict.unwrap_or(Verdict::Pass)
+        });
+    }
+
+    /// Nobody can list or watch this resource.
+    pub(crate) fn spoil_lists(&self, resource: &'static str) {
+        self.cluster.intercept(move |call| {
+            let spoiled = call.resource == resource && matches!(call.verb, "list" | "watch");
+            if spoiled {
+                Verdict::status(500, "InternalError", "the conversion webhook is down")
+            } else {
+                Verdict::Pass
+            }
         });
     }
 }

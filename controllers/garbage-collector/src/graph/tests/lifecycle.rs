@@ -84,8 +84,20 @@ fn acceptance_gc_024_025_a_deletion_is_seen_however_it_is_told_and_in_any_order(
     // The owner: as an add that is terminating; as an update that says other things too; known by name only before.
     let histories: [(&str, &[Telling]); 3] = [
         ("added so", &[|world| world.pod(object("o").version(7).foreground())]),
-        ("merged", &[|world| world.pod(object("o")), |world| world.pod(object("o").version(7).owned_by([to("x")]).foreground())]),
-        ("told twice", &[|world| world.pod(object("o").version(7).foreground()), |world| world.pod(object("o").version(7).foreground())]),
+        (
+            "merged",
+            &[
+                |world| world.pod(object("o")),
+                |world| world.pod(object("o").version(7).owned_by([to("x")]).foreground()),
+            ],
+        ),
+        (
+            "told twice",
+            &[
+                |world| world.pod(object("o").version(7).foreground()),
+                |world| world.pod(object("o").version(7).foreground()),
+            ],
+        ),
     ];
     let child: Telling = |world| world.pod(object("a").owned_by([blocking("o")]));
     for (history, tellings) in histories {

@@ -83,8 +83,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let other = prop::bool::weighted(0.2);
     let age = prop_oneof![9 => Just(0u64), 1 => 1u64..20];
     let observe = (0..UIDS, other, prop::collection::vec(claims(), 0..4), prop::bool::weighted(0.3), 0u8..8, age);
-    let observe = observe.prop_map(|(uid, other, refs, deleting, finalizers, age)| {
-        Step::Observe { uid, other, refs, deleting, finalizers, age }
+    let observe = observe.prop_map(|(uid, other, refs, deleting, finalizers, age)| Step::Observe {
+        uid,
+        other,
+        refs,
+        deleting,
+        finalizers,
+        age,
     });
     let spaces = prop_oneof![Just(""), Just("ns1"), Just("ns2")];
     let step = prop_oneof![
@@ -296,7 +301,9 @@ impl Model {
                 others += 1;
                 for named in of_it() {
                     let mut claim = Coordinates::claimed(named, &meta.namespace);
-                    if probed.namespace.is_empty() && (&claim.kind, &claim.api_version) == (&probed.kind, &probed.api_version) {
+                    if probed.namespace.is_empty()
+                        && (&claim.kind, &claim.api_version) == (&probed.kind, &probed.api_version)
+                    {
                         claim.namespace = Atom::from("");
                     }
                     claims.insert(claim);
@@ -310,7 +317,9 @@ impl Model {
         let is_known = matching.len();
         match self.known.get(&probed.uid).cloned() {
             None | Some(Known::Gone) => {}
-            Some(Known::Observed(..)) if self.coordinates(&probed.uid).as_ref() == Some(probed) => self.goes(&probed.uid),
+            Some(Known::Observed(..)) if self.coordinates(&probed.uid).as_ref() == Some(probed) => {
+                self.goes(&probed.uid)
+            }
             Some(Known::Claimed(..)) if others == 0 => self.goes(&probed.uid),
             Some(Known::Observed(..)) => self.delete.extend(matching),
             Some(Known::Claimed(claimed, _)) => {
@@ -372,7 +381,8 @@ fn agree(graph: &Graph, model: &Model) {
         dependents.sort();
         assert_eq!(dependents, model.dependents(&uid), "{name}");
         let blocking: BTreeSet<_> = graph.blocking(&uid).into_iter().map(|(it, own)| (it.uid().clone(), own)).collect();
-        let naive: BTreeSet<_> = model.blocking(&uid).into_iter().map(|it| (it.clone(), model.foreground(&it))).collect();
+        let naive: BTreeSet<_> =
+            model.blocking(&uid).into_iter().map(|it| (it.clone(), model.foreground(&it))).collect();
         assert_eq!(blocking, naive, "{name}");
         if let Some(view) = graph.node(&Item::Observed(uid.clone())) {
             let below = model.dependents(&uid);
@@ -391,7 +401,8 @@ fn play(steps: &[Step]) {
         match step.clone() {
             Step::Observe { uid, other, refs, deleting, finalizers, age } => {
                 let words = ["foregroundDeletion", "orphan", "example.com/mine"].iter().enumerate();
-                let finalizers: Vec<&str> = words.filter(|(at, _)| finalizers >> at & 1 == 1).map(|(_, it)| *it).collect();
+                let finalizers: Vec<&str> =
+                    words.filter(|(at, _)| finalizers >> at & 1 == 1).map(|(_, it)| *it).collect();
                 let object = fixture::object(NAMES[uid]).in_namespace(namespace(uid));
                 let object = object.owned_by(refs.iter().map(Claim::owner_ref)).deleting(&finalizers);
                 let mut meta = object.0;
