@@ -63,7 +63,7 @@ async fn two_hundred_definitions_come_and_go_while_objects_are_collected(on: On)
 /// An owner with ten dependents, gone in the background.
 async fn round(scene: &Scene, name: &str, number: usize) -> anyhow::Result<()> {
     let (path, owner) = objects::config_map(name, &format!("owner-{number}"));
-    let owner = scene::create(&scene.admin, (path.clone(), named(owner))).await?;
+    let owner = scene.admin.create(&path, &owner).await?;
     let dependents: Vec<objects::Placed> = (0..10)
         .map(|it| with_owner(objects::secret(name, &format!("dependent-{number}-{it}")), &owner, true))
         .collect();
@@ -92,13 +92,6 @@ async fn no_more_questions(scene: &Scene) {
         Ok(Some(()))
     });
     quiet.await.unwrap();
-}
-
-/// With its kind, as a reference needs it; the server leaves it out of nothing that is created alone.
-fn named(mut object: Value) -> Value {
-    object["apiVersion"] = json!("v1");
-    object["kind"] = json!("ConfigMap");
-    object
 }
 
 fn definition(number: usize) -> Value {

@@ -98,11 +98,6 @@ pub(crate) fn with_owner((path, mut object): objects::Placed, owner: &Value, blo
     (path, object)
 }
 
-/// Creates an object and returns it with what the server leaves out of items.
-pub(crate) async fn create(admin: &Rest, (path, object): objects::Placed) -> anyhow::Result<Value> {
-    admin.create(&path, &object).await
-}
-
 /// Deletes an object by a policy.
 pub(crate) async fn delete(admin: &Rest, path: &str, policy: &str) -> anyhow::Result<()> {
     let options = json!({ "kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": policy });

@@ -82,11 +82,11 @@ async fn deployment(admin: &Rest, namespace: &str) -> Vec<String> {
     };
     let top = typed(objects::deployment(namespace, "web"), "Deployment");
     let mut paths = vec![format!("{}/web", top.0)];
-    let owner = scene::create(admin, top).await.unwrap();
+    let owner = admin.create(&top.0, &top.1).await.unwrap();
     let (path, set) = objects::deployment(namespace, "web-1");
     let (_, set) = with_owner(typed((path, set), "ReplicaSet"), &owner, true);
     let sets = format!("/apis/apps/v1/namespaces/{namespace}/replicasets");
-    let owner = scene::create(admin, (sets.clone(), set)).await.unwrap();
+    let owner = admin.create(&sets, &set).await.unwrap();
     paths.push(format!("{sets}/web-1"));
     for pod in ["web-1-a", "web-1-b"] {
         let (pods, object) = with_owner(objects::pod(namespace, pod), &owner, true);
