@@ -47,7 +47,8 @@ fn object(seen: &Seen, say: &impl Fn(&Value) -> String) -> Value {
     }
     let meta = &seen.last["metadata"];
     let mut kept = Map::new();
-    let owners: Vec<Value> = meta["ownerReferences"].as_array().into_iter().flatten().map(|it| owner(it, say)).collect();
+    let owners: Vec<Value> =
+        meta["ownerReferences"].as_array().into_iter().flatten().map(|it| owner(it, say)).collect();
     if !owners.is_empty() {
         kept.insert("owners".to_owned(), Value::Array(owners));
     }

@@ -154,7 +154,8 @@ impl<'a> Player<'a> {
             let Some(to) = fields.remove("to") else { continue };
             let to = to.as_str().unwrap_or_default();
             let Placed { kind, name, .. } = self.placed(to)?;
-            let named = json!({ "apiVersion": kind.api_version, "kind": kind.kind, "name": name, "uid": self.uid(to)? });
+            let named =
+                json!({ "apiVersion": kind.api_version, "kind": kind.kind, "name": name, "uid": self.uid(to)? });
             for (field, value) in named.as_object().into_iter().flatten() {
                 fields.entry(field).or_insert_with(|| value.clone());
             }
@@ -189,9 +190,8 @@ impl<'a> Player<'a> {
             Some((name, policy)) => (name, Policy::parse(policy)?),
             None => (what, self.policy),
         };
-        let options = policy
-            .option()
-            .map(|it| json!({ "kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": it }));
+        let options =
+            policy.option().map(|it| json!({ "kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": it }));
         let body = options.as_ref().map(|it| (JSON, it));
         let answer = self.stage.admin.send(Method::DELETE, &self.placed(name)?.path, body).await?;
         anyhow::ensure!((200..300).contains(&answer.code), "{} {}", answer.code, answer.text);
@@ -225,7 +225,8 @@ impl<'a> Player<'a> {
             }
         }
         for (name, wanted) in owners {
-            let wanted: Vec<String> = wanted.iter().map(|it| Ok(self.placed(it)?.name)).collect::<anyhow::Result<_>>()?;
+            let wanted: Vec<String> =
+                wanted.iter().map(|it| Ok(self.placed(it)?.name)).collect::<anyhow::Result<_>>()?;
             let alive = self.alive(name)?;
             let found = alive["metadata"]["ownerReferences"].as_array().into_iter().flatten();
             let found: Vec<&str> = found.filter_map(|it| it["name"].as_str()).collect();

@@ -81,9 +81,8 @@ async fn round(scene: &Scene, name: &str, number: usize) -> anyhow::Result<()> {
 /// Of what is gone: upstream's collector asks for it for ever.
 async fn no_more_questions(scene: &Scene) {
     let mut audit = scene.server.audit();
-    let asks = |it: &AuditEvent| {
-        it.user().starts_with("system:serviceaccount:") && it.uri.contains(STORM) && it.verb != "get"
-    };
+    let asks =
+        |it: &AuditEvent| it.user().starts_with("system:serviceaccount:") && it.uri.contains(STORM) && it.verb != "get";
     let quiet = eventually("nobody to ask for kinds that are gone", REDISCOVERED, async || {
         let before = audit.count(asks)?;
         tokio::time::sleep(SILENCE).await;

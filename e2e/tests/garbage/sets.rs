@@ -58,7 +58,9 @@ impl Set {
 
     /// Keeps what was left; of ours only what is meant to differ.
     pub(crate) fn keep(&mut self, play: String, left: Value, flavour: Flavour) {
-        let Some(differs) = self.plays().find(|(it, _)| *it == play).map(|(_, it)| it.differs.is_some()) else { return };
+        let Some(differs) = self.plays().find(|(it, _)| *it == play).map(|(_, it)| it.differs.is_some()) else {
+            return;
+        };
         match flavour {
             Flavour::Go => drop(self.recorded.0.insert(play, left)),
             Flavour::Ours if differs => drop(self.ours.0.insert(play, left)),

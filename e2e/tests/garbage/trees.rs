@@ -139,8 +139,7 @@ async fn a_job_deleted_in_the_foreground_goes_after_its_pods(on: On) {
     let Some((server, flavour)) = scene::server(on, name).await.unwrap() else { return };
     let admin = server.admin().await.unwrap();
     let (scope, clock) = (Scope::new(), Clock::system());
-    let environment =
-        Environment { client: admin.client().clone(), clock: clock.clone(), spawner: scope.spawner() };
+    let environment = Environment { client: admin.client().clone(), clock: clock.clone(), spawner: scope.spawner() };
     let fleet = Fleet::start(fake_nodes::Options::with_nodes(2), environment);
     tokio::time::timeout(SOON, fleet.registered()).await.unwrap();
     let board = Board::start(&admin, &scope.spawner());

@@ -14,8 +14,8 @@ on_both_servers! {
     acceptance_gc_024_what_happened_while_nobody_collected_is_made_up_for
 }
 
-mod real {
-    /// Only a real server converts.
+/// Only a real server converts.
+mod converting {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn acceptance_gc_046_047_a_dead_conversion_webhook_stops_only_its_kind() {
         super::acceptance_gc_046_047_a_dead_conversion_webhook_stops_only_its_kind(crate::support::On::Real).await;
