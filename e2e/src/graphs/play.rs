@@ -90,11 +90,42 @@ impl<'a> Player<'a> {
         for object in objects {
             self.create(object).await?;
         }
+        self.known(objects).await?;
         for (number, step) in self.graph.steps.iter().enumerate() {
             let done = self.step(step).await;
             done.with_context(|| format!("{}: step {}: {step:?}", self.namespace, number + 1))?;
         }
         Ok(())
+    }
+
+    /// Waits until the collector knows the objects: one more of each kind, whose owner never was, has gone. A dependent
+    /// that it does not know yet is deleted after its owner was told to leave it behind (kubernetes#26120).
+    async fn known(&self, objects: &[Value]) -> anyhow::Result<()> {
+        let kinds: BTreeMap<&str, &Value> =
+            objects.iter().filter_map(|it| Some((it["kind"].as_str()?, it))).filter(|it| it.0 != Kind::EVENT).collect();
+        let mut signs = Vec::new();
+        for (name, object) in kinds {
+            let kind = Kind::of(object).with_context(|| format!("{object} is of no known kind"))?;
+            let mut sign = object.clone();
+            let (api_version, owner) =
+                if kind.namespaced { ("v1", "ConfigMap") } else { ("rbac.authorization.k8s.io/v1", "ClusterRole") };
+            let nobody = format!("{}-nobody-of-signs", self.namespace);
+            sign["metadata"] = json!({
+                "name": format!("{}-sign", self.namespace),
+                "ownerReferences": [{ "apiVersion": api_version, "kind": owner, "name": nobody, "uid": nobody }],
+            });
+            let created = self.stage.admin.create(&kind.collection(&self.namespace), &sign).await?;
+            signs.push((name, created["metadata"]["uid"].as_str().context("no uid")?.to_owned()));
+        }
+        self.wait(|| {
+            for (kind, uid) in &signs {
+                let gone = self.stage.board.find(uid).is_some_and(|it| it.gone);
+                anyhow::ensure!(gone, "the collector does not know the {kind}s: their sign is not gone");
+            }
+            Ok(())
+        })
+        .await
+        .with_context(|| self.namespace.clone())
     }
 
     fn namespace_of(&self, said: &str) -> String {
@@ -198,13 +229,17 @@ impl<'a> Player<'a> {
         Ok(())
     }
 
-    /// Waits until all of it holds, looking whenever anything happens.
     async fn until(&self, until: &Until) -> anyhow::Result<()> {
+        self.wait(|| self.holds(until)).await
+    }
+
+    /// Waits until all of it holds, looking whenever anything happens.
+    async fn wait(&self, holds: impl Fn() -> anyhow::Result<()>) -> anyhow::Result<()> {
         let deadline = self.stage.clock.now() + PATIENCE;
         let mut news = self.stage.board.listen();
         loop {
             news.borrow_and_update();
-            let Err(missing) = self.holds(until) else { return Ok(()) };
+            let Err(missing) = holds() else { return Ok(()) };
             match tokio::time::timeout_at(deadline, news.changed()).await {
                 Ok(changed) => changed?,
                 Err(_) => bail!("waited {PATIENCE:?}: {missing:#}; left is {}", self.left()),

@@ -28,7 +28,7 @@ on_both_servers! {
     acceptance_gc_004_what_nobody_ever_owned_goes_and_nothing_is_told
     acceptance_gc_006_011_a_deployment_goes_with_its_own_or_leaves_them
     acceptance_gc_007_a_cronjob_goes_with_its_jobs_and_pods
-    acceptance_gc_014_who_has_both_finalizers_is_left_by_its_dependents
+    who_has_the_finalizer_already_leaves_its_dependents_behind
     acceptance_gc_015_049_custom_resources_own_and_are_owned
     acceptance_gc_017_a_held_dependent_keeps_the_owner_that_it_blocks
     acceptance_gc_018_a_held_dependent_that_does_not_block_keeps_nobody
@@ -82,8 +82,8 @@ async fn acceptance_gc_007_a_cronjob_goes_with_its_jobs_and_pods(on: On) {
     Played::shows(on, &["cronjob"]).await;
 }
 
-async fn acceptance_gc_014_who_has_both_finalizers_is_left_by_its_dependents(on: On) {
-    Played::shows(on, &["both-finalizers"]).await;
+async fn who_has_the_finalizer_already_leaves_its_dependents_behind(on: On) {
+    Played::shows(on, &["orphans-by-itself", "dependent-that-orphans", "foreground-then-orphan"]).await;
 }
 
 async fn acceptance_gc_015_049_custom_resources_own_and_are_owned(on: On) {
