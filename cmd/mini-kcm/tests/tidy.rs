@@ -24,6 +24,8 @@ const RULES: &[&str] = &[
     "controllers/cronjob/src/snapshot.rs",
     "controllers/cronjob/src/status.rs",
     "controllers/cronjob/src/timing.rs",
+    "controllers/garbage-collector/src/refs.rs",
+    "controllers/garbage-collector/src/verdict.rs",
     "controllers/job/src/backoff.rs",
     "controllers/job/src/brake.rs",
     "controllers/job/src/delayed.rs",
@@ -39,12 +41,14 @@ const RULES: &[&str] = &[
     "controllers/job/src/tracking.rs",
     "controllers/namespace/src/conditions.rs",
     "controllers/namespace/src/grace.rs",
+    "controllers/namespace/src/kinds.rs",
     "controllers/namespace/src/remains.rs",
     "controllers/ttl-after-finished/src/expiry.rs",
 ];
 
 /// State machines: told what happened and when. A generator may be handed in.
 const MACHINES: &[&str] = &[
+    "controllers/garbage-collector/src/breaker.rs",
     "shared/clock/src/drift.rs",
     "shared/informer/src/reflector.rs",
     "shared/leader-election/src/machine.rs",

@@ -7,6 +7,7 @@ use tower::ServiceExt;
 use workqueue::{Backoff, Queue};
 
 use super::*;
+use crate::health::Running;
 
 /// The pages of a manager that may lead.
 struct Site {
@@ -57,7 +58,8 @@ impl Site {
         let queue = Queue::new("namespace", Backoff::default(), self.clock.clone(), &self.metrics);
         let pulse = runner::Pulse::new(&queue, 10, self.clock.clone());
         pulse.started();
-        self.health.run_controllers(vec![("namespace-controller", vec![pulse])]);
+        let running = Running { name: "namespace-controller", pulses: vec![pulse], pages: Vec::new() };
+        self.health.run_controllers(vec![running]);
         queue
     }
 

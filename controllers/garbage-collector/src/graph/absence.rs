@@ -1,0 +1,152 @@
+//! What goes, and what was never there.
+
+use std::sync::Arc;
+
+use api::{OwnerRef, Uid};
+
+use super::{
+    Coordinates, Graph, MonitorId,
+    ids::Id,
+    node::{Known, Node, blocks, owners_of},
+};
+
+impl Graph {
+    /// A watch says that an object was deleted: the server's own word. Returns what is to be remembered as absent: who went,
+    /// if anything names it.
+    pub(crate) fn deleted(&mut self, by: MonitorId, uid: &Uid) -> Option<Coordinates> {
+        if !self.monitors.contains_key(&by) {
+            return None;
+        }
+        let id = self.nodes.find(uid)?;
+        let node = self.nodes.get(id)?;
+        if matches!(node.known, Known::Gone) {
+            // A live read outran the watch.
+            return None;
+        }
+        // Of one that nobody observed only claims are known, and those may be wrong.
+        let named = node.observed().filter(|_| node.has_dependents()).and_then(|_| self.coordinates(node));
+        self.goes(id);
+        named
+    }
+
+    /// It is not in a whole new set of this monitor. Dependents are looked at, but nothing is proved: a list may be older than
+    /// what is known, and a type may be half served.
+    pub(crate) fn missing(&mut self, by: MonitorId, uid: &Uid) {
+        let Some(id) = self.nodes.find(uid) else { return };
+        if self.nodes.get(id).and_then(Node::observed).is_some_and(|it| it.by == by) {
+            self.goes(id);
+        }
+    }
+
+    /// A live read found that there is no such object. It says nothing of the same uid under other coordinates. True if
+    /// somebody names exactly this, so that it is worth remembering.
+    pub(crate) fn proved_absent(&mut self, probed: &Coordinates) -> bool {
+        let Some(id) = self.nodes.find(&probed.uid) else { return false };
+        let Some(node) = self.nodes.get(id) else { return false };
+        let (matching, others) = self.split(id, probed);
+        match &node.known {
+            Known::Gone => {}
+            // The read outran the watch.
+            Known::Observed(_) if self.coordinates(node).is_some_and(|it| it == *probed) => self.goes(id),
+            Known::Claimed { .. } if others.is_empty() => self.goes(id),
+            Known::Observed(_) => self.due_all(&matching),
+            Known::Claimed { coordinates, .. } => {
+                let was_probed = **coordinates == *probed;
+                self.due_all(&matching);
+                if was_probed {
+                    self.claim_otherwise(id, probed, &others);
+                }
+            }
+        }
+        !matching.is_empty()
+    }
+
+    /// A monitor stops. What it showed and something depends on is looked for live from now on; the rest is forgotten.
+    pub(crate) fn stop_monitor(&mut self, by: MonitorId) {
+        let members: Vec<Id> = self.monitors.get(&by).map(|it| it.members.iter().collect()).unwrap_or_default();
+        for id in members {
+            let coordinates = self.nodes.get(id).and_then(|it| self.coordinates(it));
+            let known = coordinates.map_or(Known::Gone, |it| Known::Claimed { coordinates: Arc::new(it), was_observed: true });
+            if self.retire(id, known) {
+                self.due_delete(id);
+            }
+        }
+        self.monitors.remove(&by);
+    }
+
+    /// It is gone: everything that depends on it is looked at, and owners that waited for it may go.
+    fn goes(&mut self, id: Id) {
+        if self.retire(id, Known::Gone) {
+            self.due_dependents(id);
+        }
+    }
+
+    /// It is observed no more. False if nothing depends on it: then it is forgotten.
+    fn retire(&mut self, id: Id, known: Known) -> bool {
+        if let Some(observed) = self.nodes.get(id).and_then(Node::observed) {
+            let (by, owners) = (observed.by, observed.owners.clone());
+            // Of one that it names itself it is no longer a dependent either.
+            for owner in owners_of(&owners) {
+                self.unlink(id, owner, blocks(&owners, owner));
+            }
+            self.leave(id, by);
+        }
+        self.drop_due(id);
+        let Some(node) = self.nodes.get_mut(id) else { return false };
+        node.known = known;
+        let is_needed = node.has_dependents();
+        if !is_needed {
+            self.forget(id);
+        }
+        is_needed
+    }
+
+    /// The dependents that name exactly this object, and those that name it otherwise; some do both.
+    fn split(&self, owner: Id, probed: &Coordinates) -> (Vec<Id>, Vec<Id>) {
+        let (mut matching, mut others) = (Vec::new(), Vec::new());
+        for dependent in self.dependents_of(owner) {
+            let Some(observed) = self.nodes.get(dependent).and_then(Node::observed) else { continue };
+            let fits = probed.namespace.is_empty() || probed.namespace == observed.namespace;
+            let is_match = |it: &OwnerRef| fits && probed.match_ref(it);
+            if observed.refs_to(&probed.uid).any(is_match) {
+                matching.push(dependent);
+            }
+            if observed.refs_to(&probed.uid).any(|it| !is_match(it)) {
+                others.push(dependent);
+            }
+        }
+        (matching, others)
+    }
+
+    /// Has the owner looked for under the next of the other claims, in their order and from the first again after the last.
+    /// An item that was queued keeps the claim that it was queued with.
+    fn claim_otherwise(&mut self, owner: Id, absent: &Coordinates, others: &[Id]) {
+        let mut first: Option<Coordinates> = None;
+        let mut next: Option<Coordinates> = None;
+        for observed in others.iter().filter_map(|id| self.nodes.get(*id)?.observed()) {
+            for claim in observed.refs_to(&absent.uid) {
+                let mut claim = Coordinates::claimed(claim, &observed.namespace);
+                // The type is known to be cluster-scoped: its objects have no namespace, whoever names them.
+                if absent.namespace.is_empty() && claim.kind == absent.kind && claim.api_version == absent.api_version {
+                    claim.namespace = absent.namespace.clone();
+                }
+                let best = if claim > *absent { &mut next } else { &mut first };
+                if claim != *absent && best.as_ref().is_none_or(|it| claim < *it) {
+                    *best = Some(claim);
+                }
+            }
+        }
+        let Some(claim) = next.or(first) else { return };
+        self.drop_due(owner);
+        if let Some(node) = self.nodes.get_mut(owner) {
+            node.known = Known::Claimed { coordinates: Arc::new(claim), was_observed: false };
+        }
+        self.due_delete_later(owner);
+    }
+
+    fn due_all(&mut self, ids: &[Id]) {
+        for id in ids {
+            self.due_delete(*id);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! What a monitor shows becomes what is known. Only the new object counts, against what was known before: an event that was
+//! lost, merged or came twice changes nothing of where this ends (#115570).
+
+use std::mem;
+
+use api::Meta;
+
+use super::{
+    Graph, MonitorId,
+    ids::Id,
+    node::{Known, Lifecycle, Node, Observed, owners_of},
+};
+
+impl Graph {
+    /// An object as a monitor shows it now, whether added or changed.
+    pub(crate) fn observe(&mut self, by: MonitorId, meta: Meta) {
+        // Without a uid nobody can refer to it, and nothing could be deleted by it.
+        if meta.uid.is_empty() || !self.monitors.contains_key(&by) {
+            return;
+        }
+        match self.nodes.find(&meta.uid) {
+            None => {
+                let id = self.nodes.insert(Node::new(meta.uid.clone(), Known::Gone));
+                self.appears(id, by, meta);
+            }
+            Some(id) if self.nodes.get(id).is_some_and(|it| it.observed().is_some()) => self.changes(id, by, meta),
+            Some(id) => self.appears(id, by, meta),
+        }
+    }
+
+    /// It was not observed until now. Dependents may have claimed it long before, rightly or not.
+    fn appears(&mut self, id: Id, by: MonitorId, meta: Meta) {
+        // Whoever was to look for it need not any more.
+        self.drop_due(id);
+        let observed = Observed::new(by, meta);
+        let owners = observed.owners.clone();
+        if let Some(node) = self.nodes.get_mut(id) {
+            node.known = Known::Observed(observed);
+        }
+        self.join(id, by);
+        for owner in owners_of(&owners) {
+            self.link(id, owner);
+        }
+        self.examine_dependents(id);
+        self.react(id, Lifecycle::default());
+    }
+
+    fn changes(&mut self, id: Id, by: MonitorId, meta: Meta) {
+        let Some(Node { known: Known::Observed(known), .. }) = self.nodes.get_mut(id) else { return };
+        // What came late tells nothing.
+        if meta.version.is_older_than(&known.version) {
+            return;
+        }
+        let is_another = known.by != by || known.name != meta.name || known.namespace != meta.namespace;
+        let before = known.lifecycle();
+        let old = mem::replace(known, Observed::new(by, meta));
+        let now = known.lifecycle();
+        if old.by != by {
+            // As when the preferred version of a type changes: the last one to show it keeps it.
+            self.leave(id, old.by);
+            self.join(id, by);
+        }
+        // In this order: the edges that there are, then those that there should be.
+        if before.foreground != now.foreground {
+            self.recount(&old.owners, now.foreground);
+        }
+        self.relink(id, &old.owners);
+        if is_another {
+            self.examine_dependents(id);
+        }
+        self.react(id, before);
+    }
+
+    /// Whatever is in a state that is new is processed. Orphaning comes first: it makes waiting for dependents needless.
+    fn react(&mut self, id: Id, before: Lifecycle) {
+        let Some(now) = self.nodes.get(id).map(Node::lifecycle) else { return };
+        if now.orphaning && !before.orphaning {
+            self.due_orphan(id);
+        }
+        if now.foreground && !before.foreground {
+            self.due_dependents(id);
+            self.due_delete(id);
+        }
+    }
+
+    fn join(&mut self, id: Id, by: MonitorId) {
+        if let Some(monitor) = self.monitors.get_mut(&by) {
+            monitor.members.insert(id);
+        }
+    }
+
+    pub(super) fn leave(&mut self, id: Id, by: MonitorId) {
+        if let Some(monitor) = self.monitors.get_mut(&by) {
+            monitor.members.remove(id);
+        }
+    }
+}
