@@ -25,6 +25,7 @@ const RULES: &[&str] = &[
     "controllers/cronjob/src/status.rs",
     "controllers/cronjob/src/timing.rs",
     "controllers/garbage-collector/src/dump.rs",
+    "controllers/garbage-collector/src/monitors/plan.rs",
     "controllers/garbage-collector/src/refs.rs",
     "controllers/garbage-collector/src/verdict.rs",
     "controllers/garbage-collector/src/why.rs",

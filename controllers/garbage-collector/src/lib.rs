@@ -7,8 +7,9 @@
 //! Reading order: `graph` (what is known of objects and their owners, and what is due because of it), `due` (how monitors
 //! tell it and workers ask); then one attempt, top to bottom, `delete` and `orphan`, with what they stand on: `evidence` (what
 //! proves that an owner is gone) and `verdict` (what follows), both pure; `proofs` and `absent` (a proof serves all who need
-//! it), `acted` (what we wrote and no watch has shown), `patch`, `refs` and `finalizer` (the writes that are no DELETE), `breaker`; `monitors` and `kinds` (where it all comes
-//! from); `metrics`, `dump` and `why` (what people are told of it).
+//! it), `acted` (what we wrote and no watch has shown), `patch`, `refs` and `finalizer` (the writes that are no DELETE),
+//! `breaker`; `monitors` and `kinds` (where it all comes from); `metrics`, `pages`, `dump` and `why` (what people are told
+//! of it).
 
 mod due;
 mod graph;
@@ -34,6 +35,7 @@ mod monitors;
 
 mod dump;
 mod metrics;
+mod pages;
 mod why;
 
 use std::{sync::Arc, time::Duration};
@@ -134,6 +136,7 @@ pub fn start(builder: &mut Builder, options: Options) {
             meters.prune(|object, of| known.names(object, of));
         }
     });
+    pages::declare(builder, &ctx);
     builder.with_the_term(move || known.begin(clock.now()));
     let deleting = ctx.clone();
     builder.workers(&deletes, concurrent_syncs, move |item: Item| {
