@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use api::{Cached, Meta, Uid};
 
-use crate::graph::{Graph, fixture::*, ids::steps};
+use super::super::{Graph, fixture::*, ids::steps};
 
 /// The promise, of everything that the graph holds for one object.
 const MOST_BYTES: usize = 250;
@@ -122,7 +122,7 @@ fn bytes(graph: &Graph) -> usize {
 }
 
 /// jemalloc's classes of size, of those that count here.
-pub(in crate::graph) fn given(bytes: usize) -> usize {
+pub(in super::super) fn given(bytes: usize) -> usize {
     match bytes {
         0 => 0,
         1..=8 => 8,
