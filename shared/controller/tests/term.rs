@@ -202,7 +202,8 @@ async fn what_looks_on_a_standby_goes_on_in_the_term_and_ends_after_the_workers(
     pass(60).await;
     assert_eq!(*told.lock(), ["looks"], "once");
     let stop = CancellationToken::new();
-    let task = scope.spawner().spawn("controller", controller.run(stop.clone(), tokio::time::sleep(Duration::from_secs(9))));
+    let task =
+        scope.spawner().spawn("controller", controller.run(stop.clone(), tokio::time::sleep(Duration::from_secs(9))));
     pass(29).await;
     assert_eq!(*told.lock(), ["looks", "term"]);
     pass(2).await;

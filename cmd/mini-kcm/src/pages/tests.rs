@@ -275,7 +275,8 @@ async fn acceptance_shell_032_the_graph_of_the_garbage_collector_is_drawn_on_the
     let owner = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "owner" } });
     let owner = cluster.create(owner)["metadata"]["uid"].as_str().unwrap().to_owned();
     let reference = json!({ "apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner });
-    let owned = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "b", "ownerReferences": [reference] } });
+    let owned =
+        json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "b", "ownerReferences": [reference] } });
     let dependent = cluster.create(owned)["metadata"]["uid"].as_str().unwrap().to_owned();
     let rig = testing::Rig::new(cluster.service(), site.clock.clone(), client::Limits::NONE);
     let mut builder = controller::Builder::new("garbage-collector-controller", rig.deps.clone());

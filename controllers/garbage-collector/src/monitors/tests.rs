@@ -49,9 +49,7 @@ async fn pass(time: Duration) {
 
 fn widgets(versions: &[&str]) -> Value {
     let schema = json!({ "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } });
-    let version = |(index, name): (usize, &&str)| {
-        json!({ "name": name, "served": true, "storage": index == 0, "schema": schema })
-    };
+    let version = |(index, name): (usize, &&str)| json!({ "name": name, "served": true, "storage": index == 0, "schema": schema });
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": { "name": "widgets.example.com" },
@@ -114,7 +112,11 @@ async fn a_standby_watches_every_type_and_writes_nothing() {
     let mut standby = standby();
     standby.begin().await;
     assert!(standby.monitored(false).is_empty(), "{:?}", standby.monitored(false));
-    assert!(["pods", "deployments.apps", "nodes"].iter().all(|it| standby.watches(it)), "{:?}", standby.monitored(true));
+    assert!(
+        ["pods", "deployments.apps", "nodes"].iter().all(|it| standby.watches(it)),
+        "{:?}",
+        standby.monitored(true)
+    );
     assert!(!standby.monitored(true).iter().any(|it| it.starts_with("events")), "events are nobody's");
     assert!(standby.monitors.unsynced().is_empty());
     let reads = ["get", "list", "watch", ""];
