@@ -50,17 +50,9 @@ pub(crate) struct Monitors {
     clock: Clock,
     began: Instant,
     running: Mutex<BTreeMap<Resource, Monitor>>,
-    looks: watch::Sender<Looks>,
+    /// Both roots of discovery have answered at one time. Whoever watches is woken too when monitors begin or end.
+    answered: watch::Sender<bool>,
     types_change: Arc<Notify>,
-}
-
-/// What has come of looking at discovery.
-#[derive(Default)]
-struct Looks {
-    /// How often monitors began or ended.
-    changes: u64,
-    /// Both roots have answered at one time.
-    answered: bool,
 }
 
 /// A monitor that runs.
@@ -111,7 +103,7 @@ pub(crate) fn declare(
         clock: deps.clock.clone(),
         began: deps.clock.now(),
         running: Mutex::default(),
-        looks: watch::Sender::default(),
+        answered: watch::Sender::new(false),
         types_change: Arc::default(),
     });
     numbers::show(&deps.metrics, Arc::downgrade(&monitors));
@@ -130,7 +122,7 @@ impl Monitors {
     /// Types whose objects are not all known yet, and whatever discovery has not told yet.
     pub(crate) fn unsynced(&self) -> Vec<Unsynced> {
         let unknown = || Unsynced { what: "whatever discovery has not told yet".to_owned(), since: self.began };
-        let unknown = (!self.looks.borrow().answered).then(unknown);
+        let unknown = (!*self.answered.borrow()).then(unknown);
         let running = self.running.lock();
         let unsynced = running.iter().filter(|(_, it)| !it.has_synced());
         let unsynced = unsynced.map(|(of, it)| Unsynced { what: of.to_string(), since: it.since });
@@ -139,9 +131,9 @@ impl Monitors {
 
     /// Waits until discovery has answered and every monitor has synced.
     async fn synced(&self) {
-        let mut looks = self.looks.subscribe();
+        let mut looks = self.answered.subscribe();
         loop {
-            let answered = looks.borrow_and_update().answered;
+            let answered = *looks.borrow_and_update();
             let sources: Vec<Source> = self.running.lock().values().map(|it| it.source.clone()).collect();
             let all = async {
                 join_all(sources.iter().map(Source::synced)).await;
@@ -209,10 +201,9 @@ impl Monitors {
         for of in start {
             self.start(of);
         }
-        self.looks.send_if_modified(|looks| {
-            let first = answered && !looks.answered;
-            looks.answered |= answered;
-            looks.changes += u64::from(changed);
+        self.answered.send_if_modified(|known| {
+            let first = answered && !*known;
+            *known |= answered;
             first || changed
         });
         changed

@@ -88,6 +88,7 @@ impl Sink for Feed {
     fn replace(&self, set: Arriving) {
         let there = match set {
             Arriving::First => return,
+            Arriving::Nothing if self.held() == 0 => return,
             Arriving::Nothing => HashSet::new(),
             Arriving::Again(uids) => uids,
         };
