@@ -75,6 +75,11 @@ async fn attempt(ctx: &Ctx, item: &Item) -> Result<Outcome, Error> {
         ctx.meters.untroubled(item.uid());
         return Ok(Outcome::Done);
     };
+    if let Some(meta) = &node.meta
+        && let Some(wait) = ctx.acted.wait(&meta.uid, &meta.version, ctx.clock.now())
+    {
+        return Ok(Outcome::After(wait));
+    }
     let dependents = Dependents { any: node.has_dependents, one_deletes_its_own: node.a_dependent_deletes_its_own };
     match verdict::step(node) {
         Step::Nothing => {
@@ -137,7 +142,10 @@ async fn let_go_last(ctx: &Ctx, item: &Item, owner: &Object) -> Result<Outcome, 
             let removed = finalizer::remove(ctx, owner, FOREGROUND).await;
             let object = &owner.coordinates;
             match removed.map_err(|source| Error::Finish { object: Box::new(object.clone()), source })? {
-                Removed::Now => tracing::info!(%object, "Let an owner go, as nobody blocks it any more"),
+                Removed::Now => {
+                    ctx.acted.remember(&object.uid, &owner.meta.version, ctx.clock.now());
+                    tracing::info!(%object, "Let an owner go, as nobody blocks it any more");
+                }
                 Removed::Before => {}
                 Removed::Gone(gone) => ctx.known.proved_absent(object, gone),
             }
@@ -196,6 +204,7 @@ async fn detach(ctx: &Ctx, surplus: Detach) -> Result<Outcome, Error> {
     let patched = patch::detach(ctx, &resource, &coordinates, &owners).await;
     match patched {
         Ok(Patched::Done(_)) => {
+            ctx.acted.remember(&coordinates.uid, &meta.version, ctx.clock.now());
             let why = if owners.len() < meta.owners.len() { Detached::OwnerLives } else { Detached::Orphaned };
             ctx.meters.detached(why);
             tracing::info!(object = %coordinates, ?owners, ?why, "Removed references to owners from an object that stays");
@@ -211,7 +220,7 @@ async fn detach(ctx: &Ctx, surplus: Detach) -> Result<Outcome, Error> {
 
 /// Deletes an object, if there is leave.
 async fn delete(ctx: &Ctx, item: &Item, mut doomed: Doomed) -> Result<Outcome, Error> {
-    let object = doomed.object().coordinates.clone();
+    let Object { coordinates: object, meta: Meta { version: shown, .. }, .. } = doomed.object().clone();
     let slot = match Slot::take(ctx, item, &object) {
         Ok(slot) => slot,
         Err(wait) => return Ok(Outcome::After(wait)),
@@ -230,6 +239,7 @@ async fn delete(ctx: &Ctx, item: &Item, mut doomed: Doomed) -> Result<Outcome, E
     for attempt in 1..=ATTEMPTS {
         let err = match send(ctx, &doomed).await {
             Ok(()) => {
+                ctx.acted.remember(&object.uid, &shown, ctx.clock.now());
                 tell(ctx, &doomed);
                 return Ok(Outcome::Done);
             }

@@ -15,7 +15,7 @@ use workqueue::{Lane, Queue};
 use crate::{
     absent::Absent,
     evidence::Gone,
-    graph::{Coordinates, Dependent, Due, Graph, Item, Misplaced, MonitorId, NodeView},
+    graph::{Coordinates, Dependent, Due, Graph, Item, Misplaced, MonitorId, NodeView, TypeName},
 };
 
 /// What is known of objects and their owners.
@@ -76,6 +76,15 @@ impl Known {
     /// The newest version of an object that a monitor has shown.
     pub(crate) fn version(&self, uid: &Uid) -> Option<Version> {
         Some(self.node(&Item::Observed(uid.clone()))?.meta?.version)
+    }
+
+    /// True for an object that names an owner of this type, or that is itself looked for as one.
+    pub(crate) fn names(&self, object: &Uid, of: &TypeName) -> bool {
+        let Some(portrait) = self.graph.lock().portrait(object) else { return false };
+        match portrait.meta {
+            Some(meta) => meta.owners.iter().any(|it| it.kind == of.kind && it.api_version == of.api_version),
+            None => portrait.coordinates.is_some_and(|it| it.kind == of.kind && it.api_version == of.api_version),
+        }
     }
 
     pub(crate) fn dependents(&self, owner: &Uid) -> Vec<Dependent> {

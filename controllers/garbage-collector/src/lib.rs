@@ -7,8 +7,9 @@
 //! Reading order: `graph` (what is known of objects and their owners, and what is due because of it), `due` (how monitors
 //! tell it and workers ask); then one attempt, top to bottom, `delete` and `orphan`, with what they stand on: `evidence` (what
 //! proves that an owner is gone) and `verdict` (what follows), both pure; `proofs` and `absent` (a proof serves all who need
-//! it), `patch`, `refs` and `finalizer` (the writes that are no DELETE), `breaker`; `monitors` and `kinds` (where it all comes
-//! from); `metrics`, `pages`, `dump` and `why` (what people are told of it).
+//! it), `acted` (what we wrote and no watch has shown), `patch`, `refs` and `finalizer` (the writes that are no DELETE),
+//! `breaker`; `monitors` and `kinds` (where it all comes from); `metrics`, `pages`, `dump` and `why` (what people are told
+//! of it).
 
 mod due;
 mod graph;
@@ -20,6 +21,7 @@ mod evidence;
 mod verdict;
 
 mod absent;
+mod acted;
 mod proofs;
 
 mod finalizer;
@@ -48,6 +50,7 @@ use tokio::sync::Semaphore;
 use workqueue::Backoff;
 
 use crate::{
+    acted::Acted,
     breaker::Breaker,
     due::Known,
     graph::{Coordinates, Graph, Item},
@@ -121,10 +124,17 @@ pub fn start(builder: &mut Builder, options: Options) {
         kinds,
         monitors,
         proofs: Proofs::default(),
+        acted: Acted::default(),
         merge_only: MergeOnly::default(),
         patches: Semaphore::new(PATCHES),
         breaker: Mutex::new(Breaker::new(max_deletes_per_minute)),
         meters,
+    });
+    let (pruned, asked) = (Arc::downgrade(&ctx.meters), Arc::downgrade(&known));
+    builder.deps().metrics.before_encode(move || {
+        if let (Some(meters), Some(known)) = (pruned.upgrade(), asked.upgrade()) {
+            meters.prune(|object, of| known.names(object, of));
+        }
     });
     pages::declare(builder, &ctx);
     builder.with_the_term(move || known.begin(clock.now()));
@@ -148,6 +158,7 @@ struct Ctx {
     kinds: Arc<Kinds>,
     monitors: Arc<Monitors>,
     proofs: Proofs,
+    acted: Acted,
     merge_only: MergeOnly,
     /// Turns of patches by which owners are orphaned.
     patches: Semaphore,

@@ -156,6 +156,14 @@ impl Meters {
         self.solve(&mut self.troubles.lock(), object);
     }
 
+    /// Forgets objects that are in trouble no more, as they are gone or name that owner no more.
+    pub(crate) fn prune(&self, is_still: impl Fn(&Uid, &TypeName) -> bool) {
+        let mut troubles = self.troubles.lock();
+        let over: Vec<Uid> =
+            troubles.of.iter().filter(|(object, it)| !is_still(object, &it.0)).map(|(it, _)| it.clone()).collect();
+        over.iter().for_each(|it| self.solve(&mut troubles, it));
+    }
+
     /// Why an owner of this object cannot be looked for, and of which type it is.
     pub(crate) fn trouble(&self, object: &Uid) -> Option<(TypeName, Why)> {
         self.troubles.lock().of.get(object).cloned()
@@ -204,9 +212,11 @@ mod tests {
         assert!(meters.troubled(&uid("a"), of("A"), Why::NotServed), "another trouble");
         assert_eq!((shown("unknown_kind"), shown("not_served")), (Some(2), Some(1)));
         assert_eq!(meters.trouble(&uid("a")), Some((of("A"), Why::NotServed)));
-        for object in ["a", "b", "c", "nobody"] {
-            meters.untroubled(&uid(object));
-        }
+        meters.untroubled(&uid("a"));
+        meters.untroubled(&uid("nobody"));
+        meters.prune(|object, of| *object == uid("c") && &*of.kind == "B");
+        assert_eq!(shown("unknown_kind"), Some(1));
+        meters.prune(|_, _| false);
         assert_eq!((shown("unknown_kind"), shown("not_served")), (Some(0), Some(0)));
         assert!(meters.troubled(&uid("b"), of("A"), Why::UnknownKind), "after it was over it is news again");
     }

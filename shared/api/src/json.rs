@@ -3,6 +3,8 @@
 //! Decoding is lenient: a field that is absent or `null` has its default, a field that nobody reads is skipped without
 //! being built. What a field says must be of its type, though: a wrong word is never read as nothing.
 
+mod place;
+
 use std::{borrow::Cow, fmt, marker::PhantomData};
 
 use serde::{
@@ -11,6 +13,7 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
+use self::place::path_of;
 use crate::{DecodeError, Event, Frame, Meta, Page, Version};
 
 /// Decodes one watch frame.
@@ -41,7 +44,7 @@ pub(crate) fn page<T: DeserializeOwned>(bytes: &[u8]) -> Result<Page<T>, DecodeE
     fn some_items<'de, D: Deserializer<'de>, T: DeserializeOwned>(from: D) -> Result<Items<T>, D::Error> {
         Ok(Option::deserialize(from)?.unwrap_or(Items(Vec::new())))
     }
-    let list: List<T> = serde_json::from_slice(bytes).map_err(|_| reason::<List<T>>(bytes))?;
+    let list: List<T> = serde_json::from_slice(bytes).map_err(|err| reason(&err, bytes))?;
     let ListMeta { resource_version, r#continue, remaining_item_count } = list.metadata.unwrap_or_default();
     Ok(Page {
         items: list.items.0,
@@ -53,12 +56,12 @@ pub(crate) fn page<T: DeserializeOwned>(bytes: &[u8]) -> Result<Page<T>, DecodeE
 
 /// Decodes one object.
 pub(crate) fn object<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError> {
-    serde_json::from_slice(bytes).map_err(|_| reason::<T>(bytes))
+    serde_json::from_slice(bytes).map_err(|err| reason(&err, bytes))
 }
 
 /// Decodes `text`, which stands under `name` in its object; an error names the field from there.
 pub(crate) fn named<T: DeserializeOwned>(name: &str, text: &str) -> Result<T, String> {
-    serde_json::from_str(text).map_err(|_| format!("{name}.{}", reason::<T>(text.as_bytes()).0))
+    serde_json::from_str(text).map_err(|err| format!("{name}.{}", reason(&err, text.as_bytes()).0))
 }
 
 /// The part of [`crate::Cached`] that is the same for every kind that comes as JSON.
@@ -181,19 +184,17 @@ fn garbage<T>(err: DecodeError) -> Frame<T> {
 fn item<T: DeserializeOwned>(text: &str) -> Result<Result<T, (Meta, String)>, DecodeError> {
     match serde_json::from_str(text) {
         Ok(object) => Ok(Ok(object)),
-        Err(_) => Ok(Err((object(text.as_bytes())?, reason::<T>(text.as_bytes()).0))),
+        Err(err) => Ok(Err((object(text.as_bytes())?, reason(&err, text.as_bytes()).0))),
     }
 }
 
-/// Why `bytes` are no `T`, naming the field. Slow, as the path to each field is kept; asked only when something is wrong.
-fn reason<T: DeserializeOwned>(bytes: &[u8]) -> DecodeError {
-    let mut json = serde_json::Deserializer::from_slice(bytes);
-    let found = serde_path_to_error::deserialize::<_, T>(&mut json).map_err(|err| {
-        let path = err.path().to_string();
-        // An error about the whole has no path.
-        if path == "." { err.into_inner().to_string() } else { format!("{path}: {}", err.into_inner()) }
-    });
-    DecodeError(found.err().unwrap_or_else(|| "more follows after its end".to_owned()))
+/// Why `bytes` do not decode, naming the field.
+fn reason(err: &serde_json::Error, bytes: &[u8]) -> DecodeError {
+    // An error about the whole has no path.
+    match path_of(err, bytes).as_str() {
+        "" => DecodeError(err.to_string()),
+        path => DecodeError(format!("{path}: {err}")),
+    }
 }
 
 /// The word of a watch event.

@@ -43,6 +43,14 @@ pub enum ConfigError {
     /// A certificate, key, token or plugin cannot be used.
     #[error("client credentials: {0}")]
     Credentials(#[source] Box<kube::Error>),
+    /// In client-go's words. It has none any more, but for OIDC, which a controller manager has never had.
+    #[error("client credentials: user.auth-provider: no Auth Provider found for name {0:?}")]
+    Provider(String),
+    /// The token or password has bytes that no header may have.
+    #[error(
+        "client credentials: the token or password cannot be sent: it has a line break or another control character"
+    )]
+    Unsendable,
     /// The token file cannot be read.
     #[error("client credentials: token file {}: {source}", path.display())]
     TokenFile {

@@ -121,17 +121,21 @@ impl World {
     /// The same with a custom resource, `widgets.example.com`, in two served versions.
     pub(crate) fn with_widgets() -> Self {
         let world = Self::new();
+        world.define_widgets();
+        world
+    }
+
+    pub(crate) fn define_widgets(&self) {
         let version = |name: &str, storage: bool| {
             json!({ "name": name, "served": true, "storage": storage,
                     "schema": { "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } } })
         };
-        world.cluster.create(json!({
+        self.cluster.create(json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             "metadata": { "name": "widgets.example.com" },
             "spec": { "group": "example.com", "scope": "Namespaced", "names": { "plural": "widgets", "kind": "Widget" },
                       "versions": [version("v1", true), version("v1beta1", false)] },
         }));
-        world
     }
 
     /// Starts a manager and waits until its monitors have synced.

@@ -1,9 +1,11 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
+use base64::{Engine, prelude::BASE64_STANDARD};
 use clock::{Clock, Instant};
 use http::{HeaderValue, Request, header};
-use kube::client::ConfigExt;
+use kube::{client::ConfigExt, config::AuthInfo};
 use parking_lot::Mutex;
+use secrecy::ExposeSecret;
 use tower::{
     Layer,
     util::{BoxCloneSyncService, MapRequest},
@@ -27,22 +29,15 @@ pub(crate) fn authorize(
     plugin: Option<Plugin>,
     clock: &Clock,
 ) -> Result<Option<Authorize>, ConfigError> {
-    let failed = |err| ConfigError::Credentials(Box::new(err));
-    let who = match &config.auth_info.token_file {
-        _ if plugin.is_some() => plugin.map(|it| bearer(Arc::new(it))),
-        Some(path) if config.auth_info.auth_provider.is_none() => {
-            Some(TokenFile::open(path.into(), clock.clone())?.into_authorize())
-        }
-        _ => config
-            .auth_layer()
-            .map_err(failed)?
-            .map(|layer| -> Authorize { Arc::new(move |inner| BoxCloneSyncService::new(layer.layer(inner))) }),
+    let who = match plugin {
+        Some(plugin) => Some(bearer(Arc::new(plugin))),
+        None => own(&config.auth_info, clock)?,
     };
     let for_others = config.auth_info.impersonate.is_some() || !config.headers.is_empty();
     if !for_others {
         return Ok(who);
     }
-    let headers = config.extra_headers_layer().map_err(failed)?;
+    let headers = config.extra_headers_layer().map_err(|err| ConfigError::Credentials(Box::new(err)))?;
     Ok(Some(Arc::new(move |inner| {
         let inner: Transport = BoxCloneSyncService::new(headers.layer(inner));
         match &who {
@@ -50,6 +45,40 @@ pub(crate) fn authorize(
             None => inner,
         }
     })))
+}
+
+/// What the configuration itself holds: user and password, a token, or a file with one.
+///
+/// Not kube's layer, which brings the providers that client-go has taken out, and with them a JSONPath and a regex engine.
+fn own(who: &AuthInfo, clock: &Clock) -> Result<Option<Authorize>, ConfigError> {
+    if let Some(provider) = &who.auth_provider {
+        return Err(ConfigError::Provider(provider.name.clone()));
+    }
+    let text = match (&who.username, &who.password, &who.token, &who.token_file) {
+        (Some(user), Some(password), ..) => {
+            let both = format!("{user}:{}", password.expose_secret());
+            format!("Basic {}", BASE64_STANDARD.encode(both))
+        }
+        (_, _, Some(token), _) => format!("Bearer {}", token.expose_secret()),
+        (_, _, None, Some(path)) => return Ok(Some(TokenFile::open(path.into(), clock.clone())?.into_authorize())),
+        (_, _, None, None) => return Ok(None),
+    };
+    let mut value = HeaderValue::try_from(text).map_err(|_| ConfigError::Unsendable)?;
+    value.set_sensitive(true);
+    Ok(Some(Arc::new(move |inner| {
+        with_header(inner, {
+            let value = value.clone();
+            move || value.clone()
+        })
+    })))
+}
+
+/// Each request says who we are.
+fn with_header(inner: Transport, value: impl Fn() -> HeaderValue + Clone + Send + Sync + 'static) -> Transport {
+    BoxCloneSyncService::new(MapRequest::new(inner, move |mut request: Request<Body>| {
+        request.headers_mut().insert(header::AUTHORIZATION, value());
+        request
+    }))
 }
 
 /// `<manager>/<name>`: what upstream calls the component suffix.
@@ -78,10 +107,7 @@ impl TokenFile {
     fn into_authorize(self: Arc<Self>) -> Authorize {
         Arc::new(move |inner| {
             let file = self.clone();
-            BoxCloneSyncService::new(MapRequest::new(inner, move |mut request: Request<Body>| {
-                request.headers_mut().insert(header::AUTHORIZATION, file.value());
-                request
-            }))
+            with_header(inner, move || file.value())
         })
     }
 
@@ -105,4 +131,49 @@ fn read(path: &std::path::Path) -> std::io::Result<HeaderValue> {
     let mut value = HeaderValue::try_from(format!("Bearer {}", token.trim())).map_err(invalid)?;
     value.set_sensitive(true);
     Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use tower::ServiceExt;
+
+    use super::*;
+
+    /// What a request says of who we are.
+    async fn said(who: Value) -> Result<Option<String>, String> {
+        let who: AuthInfo = serde_json::from_value(who).unwrap();
+        let Some(authorize) = own(&who, &Clock::system()).map_err(|err| err.to_string())? else { return Ok(None) };
+        let seen = Arc::<Mutex<Option<HeaderValue>>>::default();
+        let sees = seen.clone();
+        let server: Transport = BoxCloneSyncService::new(tower::service_fn(move |request: Request<Body>| {
+            *sees.lock() = request.headers().get(header::AUTHORIZATION).cloned();
+            async { Err("seen".into()) }
+        }));
+        let _ = authorize(server).oneshot(Request::new(Body::default())).await;
+        let value = seen.lock().take().unwrap();
+        assert!(value.is_sensitive());
+        Ok(Some(value.to_str().unwrap().to_owned()))
+    }
+
+    #[tokio::test]
+    async fn the_configuration_says_who_we_are() {
+        let cases = [
+            (json!({}), Ok(None)),
+            (json!({ "username": "me" }), Ok(None)),
+            (json!({ "username": "me", "password": "secret" }), Ok(Some("Basic bWU6c2VjcmV0"))),
+            (json!({ "username": "me", "password": "secret", "token": "t" }), Ok(Some("Basic bWU6c2VjcmV0"))),
+            (json!({ "token": "t", "tokenFile": "/nowhere" }), Ok(Some("Bearer t"))),
+        ];
+        for (who, want) in cases {
+            assert_eq!(said(who.clone()).await, want.map(|it| it.map(str::to_owned)), "{who}");
+        }
+        for (who, want) in [
+            (json!({ "auth-provider": { "name": "gcp", "config": {} }, "token": "t" }), "user.auth-provider"),
+            (json!({ "token": "a\nb" }), "cannot be sent"),
+        ] {
+            let refused = said(who.clone()).await.unwrap_err();
+            assert!(refused.contains(want) && !refused.contains("a\nb"), "{refused}");
+        }
+    }
 }
