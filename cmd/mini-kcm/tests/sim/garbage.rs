@@ -63,6 +63,9 @@ async fn random(world: World) -> Result<(), String> {
     for _ in 0..rng.u8(6..20) {
         users::any(&world, &mut rng);
     }
+    if rng.u8(0..3) == 0 {
+        users::circle(&world, &mut rng);
+    }
     world.run_elected("a", LEASE, manager(&flags));
     if rng.bool() {
         world.spawn("troubles", troubles.handle().happen(world.clone(), shared.clone(), rng.fork()));

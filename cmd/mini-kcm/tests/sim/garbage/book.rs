@@ -262,15 +262,15 @@ impl Book {
         })
     }
 
-    /// What names an owner now.
+    /// What names an owner now, but for itself.
     pub(super) fn dependents<'a>(&'a self, owner: &'a str) -> impl Iterator<Item = &'a Object> {
-        self.objects.values().filter(move |it| !it.gone && it.names(owner))
+        self.objects.values().filter(move |it| !it.gone && it.uid != owner && it.names(owner))
     }
 
     /// What names an owner and keeps it from going.
     pub(super) fn blocking<'a>(&'a self, owner: &'a str) -> impl Iterator<Item = (&'a Object, &'a Ref)> {
         let refs = move |it: &'a Object| it.refs.iter().filter(move |it| it.uid == owner && it.blocks).map(move |at| (it, at));
-        self.objects.values().filter(|it| !it.gone).flat_map(refs)
+        self.objects.values().filter(move |it| !it.gone && it.uid != owner).flat_map(refs)
     }
 
     /// What is not yet as it must become once nothing goes wrong any more.

@@ -105,6 +105,18 @@ pub(super) fn any(world: &World, rng: &mut Rng) {
     at.make(world, owners.into());
 }
 
+/// Three objects that own each other in a circle, and block each other's deletion.
+pub(super) fn circle(world: &World, rng: &mut Rng) {
+    let types = [kinds::MAP, kinds::WIDGET, kinds::CONTROLLER];
+    let all = ["c0", "c1", "c2"].map(|name| At::new(types[rng.usize(..types.len())], HOMES[0], name));
+    all.iter().for_each(|it| it.make(world, json!([])));
+    for (number, at) in all.iter().enumerate() {
+        if let Some(owner) = all[(number + 1) % all.len()].get(world) {
+            at.change(world, |it| it["metadata"]["ownerReferences"] = json!([reference(&owner, true)]));
+        }
+    }
+}
+
 /// One of those that are there, as an object at this place would name it: mostly one that can own it, rightly named.
 fn owner(at: &At, there: &[(At, Value)], rng: &mut Rng) -> Option<Value> {
     let fits = |it: &&(At, Value)| it.0.namespace.is_empty() || it.0.namespace == at.namespace;
