@@ -18,7 +18,6 @@ const RULES: &[&str] = &[
     "controllers/cronjob/src/notice.rs",
     "controllers/cronjob/src/plan.rs",
     "controllers/cronjob/src/schedule.rs",
-    "controllers/cronjob/src/schedule/duration.rs",
     "controllers/cronjob/src/schedule/field.rs",
     "controllers/cronjob/src/schedule/times.rs",
     "controllers/cronjob/src/snapshot.rs",
