@@ -9,6 +9,7 @@ use testing::sim::World;
 use super::{
     HOME,
     stand_in::{FAILS, RUNS},
+    stamp,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -76,6 +77,22 @@ pub(super) fn job(world: &World, name: &str, owner: Option<&Value>, live: Option
     }));
 }
 
+/// A Job has succeeded just now.
+pub(super) fn complete(world: &World, name: &str) {
+    let at = stamp(world, 0);
+    world.cluster().update(JOBS, HOME, name, |it| {
+        let conditions = ["SuccessCriteriaMet", "Complete"]
+            .map(|kind| json!({ "type": kind, "status": "True", "lastTransitionTime": at }));
+        it["status"]["conditions"] = conditions.to_vec().into();
+        it["status"]["completionTime"] = at.clone().into();
+    });
+}
+
+/// A Job is to live so many seconds after its end.
+pub(super) fn lives(world: &World, name: &str, seconds: u32) {
+    world.cluster().update(JOBS, HOME, name, |it| it["spec"]["ttlSecondsAfterFinished"] = seconds.into());
+}
+
 fn pick<T: Clone>(all: &[T], rng: &mut Rng) -> Option<T> {
     (!all.is_empty()).then(|| all[rng.usize(..all.len())].clone())
 }
@@ -138,7 +155,7 @@ fn disturb(world: &World, rng: &mut Rng) {
         }
         _ => {
             let live = TIMES_TO_LIVE[rng.usize(..4)];
-            world.cluster().update(JOBS, HOME, name, |it| it["spec"]["ttlSecondsAfterFinished"] = live.into());
+            lives(world, name, live);
         }
     }
 }
