@@ -166,6 +166,19 @@ async fn create(ctx: &Ctx, job: &Job, owner: &Owner, creation: &Creation) -> Car
     Carried { applied: Applied { created, closed, ..Applied::default() }, cut, failure }
 }
 
+/// Whether the Job's namespace goes and takes no pods any more: asked as the creation of a pod that is not carried out, which
+/// is within our rights.
+pub(crate) async fn is_closed(ctx: &Ctx, job: &Job, owner: &Owner) -> bool {
+    let Ok(body) = Maker::new(job, owner)
+        .and_then(|it| it.body(NewPod { index: Some(0), failures: None }).map_err(ApplyError::Encode))
+    else {
+        return false;
+    };
+    let path = format!("{}?dryRun=All", Pod::resource().collection(Some(&owner.namespace)));
+    // Any other answer says nothing of the namespace.
+    ctx.control.api().ask(&path, &body).await.is_err_and(|err| err.is_namespace_terminating())
+}
+
 #[derive(Default)]
 struct Tally {
     created: usize,

@@ -51,8 +51,7 @@ pub fn parse(text: &str) -> Result<i64, Error> {
         if unit.is_empty() {
             return Err(Error::MissingUnit(text.to_owned()));
         }
-        let scale =
-            nanos(unit).ok_or_else(|| Error::UnknownUnit { unit: unit.to_owned(), text: text.to_owned() })?;
+        let scale = nanos(unit).ok_or_else(|| Error::UnknownUnit { unit: unit.to_owned(), text: text.to_owned() })?;
         let whole: i128 = if whole.is_empty() { 0 } else { whole.parse::<u64>().map_err(|_| malformed())?.into() };
         total += whole * scale + part(fraction, scale);
         if total > i128::from(i64::MAX) + i128::from(is_negative) {

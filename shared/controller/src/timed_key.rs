@@ -26,6 +26,9 @@ mod tests {
 
     #[test]
     fn a_log_tells_an_object_from_the_clock() {
-        assert_eq!([TimedKey::Object(ObjectKey::new("n", "c")), TimedKey::Clock].map(|it| it.to_string()), ["n/c", "the clock"]);
+        assert_eq!(
+            [TimedKey::Object(ObjectKey::new("n", "c")), TimedKey::Clock].map(|it| it.to_string()),
+            ["n/c", "the clock"]
+        );
     }
 }

@@ -7,9 +7,8 @@ use serde_json::{Value, json};
 use testing::sim::World;
 
 use super::{
-    HOME,
+    HOME, stamp,
     stand_in::{FAILS, RUNS},
-    stamp,
 };
 
 const MS: Duration = Duration::from_millis(1);
