@@ -34,8 +34,8 @@ fn is_edited(change: &Change<'_, CronJob>) -> bool {
     if change.cause == Cause::Resync {
         return false;
     }
-    let readable = |it: Option<&'_ Entry<CronJob>>| it.and_then(Entry::readable);
-    let (Some(old), Some(new)) = (readable(change.old), readable(change.new)) else { return false };
+    let (old, new) = (change.old.and_then(Entry::readable), change.new.and_then(Entry::readable));
+    let (Some(old), Some(new)) = (old, new) else { return false };
     let same = old.spec.schedule == new.spec.schedule && old.spec.time_zone == new.spec.time_zone;
     !same && old.meta.uid == new.meta.uid
 }
