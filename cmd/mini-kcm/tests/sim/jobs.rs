@@ -27,9 +27,6 @@ const MS: Duration = Duration::from_millis(1);
 const LEASE: &str = "kube-system/kube-controller-manager";
 /// Nothing but Jobs.
 const FLAGS: &[&str] = &["--controllers=job-controller"];
-/// The same without the gate that parks a Job until the caches show what was written for it: what is promised hangs on memory
-/// alone then.
-const UNGATED: &[&str] = &["--controllers=job-controller", "--feature-gates=StaleControllerConsistencyJob=false"];
 /// After the faults: a hung call, a frozen watch, an expiring lease, and the back-off of what failed often.
 const ENOUGH: Duration = Duration::from_secs(420);
 
@@ -54,8 +51,7 @@ async fn random(world: World) -> Result<(), String> {
         workload::any(&world, &format!("j{number}"), &mut rng);
     }
     workload::stranger(&world, "stranger");
-    let flags = if rng.u8(0..3) == 0 { UNGATED } else { FLAGS };
-    world.run_elected("a", LEASE, manager(flags));
+    world.run_elected("a", LEASE, manager(FLAGS));
     if rng.u8(0..3) > 0 {
         world.spawn("users", users::meddle(world.clone(), shared.clone(), rng.fork()));
     }
@@ -63,7 +59,7 @@ async fn random(world: World) -> Result<(), String> {
         world.spawn("thief", users::steal(world.clone(), shared.clone(), rng.fork()));
     }
     world.sleep(MS * rng.u32(0..3_000)).await;
-    world.run_elected("b", LEASE, manager(flags));
+    world.run_elected("b", LEASE, manager(FLAGS));
     world.sleep(MS * rng.u32(0..8_000)).await;
     workload::any(&world, "late", &mut rng);
     world.sleep(MS * rng.u32(4_000..90_000)).await;
