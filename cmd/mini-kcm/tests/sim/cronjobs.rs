@@ -72,14 +72,8 @@ async fn swept(world: World) -> Result<(), String> {
     users::create(&world, "forbid", spec("Forbid"), 2_500, 0, Some(3));
     users::create(&world, "replace", spec("Replace"), 90_000, 0, None);
     users::job(&world, "once", None, Some(2), &mut rng);
-    users::job(&world, "kept", None, Some(6), &mut rng);
     world.run_elected("a", LEASE, manager(FLAGS));
-    world.sleep(SEC * 2).await;
-    users::complete(&world, "kept");
-    world.sleep(SEC * 3).await;
-    // Before its time to live is over it is given another one.
-    users::lives(&world, "kept", 900);
-    world.sleep(SEC * 2).await;
+    world.sleep(SEC * 7).await;
     world.run_elected("b", LEASE, manager(FLAGS));
     world.sleep(SEC * 57).await;
     suspend(&world);

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use testing::sim::World;
 
 use super::{
-    HOME, stamp,
+    HOME,
     stand_in::{FAILS, RUNS},
 };
 
@@ -76,22 +76,6 @@ pub(super) fn job(world: &World, name: &str, owner: Option<&Value>, live: Option
     }));
 }
 
-/// A Job has succeeded just now.
-pub(super) fn complete(world: &World, name: &str) {
-    let at = stamp(world, 0);
-    world.cluster().update(JOBS, HOME, name, |it| {
-        let conditions = ["SuccessCriteriaMet", "Complete"]
-            .map(|kind| json!({ "type": kind, "status": "True", "lastTransitionTime": at }));
-        it["status"]["conditions"] = conditions.to_vec().into();
-        it["status"]["completionTime"] = at.clone().into();
-    });
-}
-
-/// A Job is to live so many seconds after its end.
-pub(super) fn lives(world: &World, name: &str, seconds: u32) {
-    world.cluster().update(JOBS, HOME, name, |it| it["spec"]["ttlSecondsAfterFinished"] = seconds.into());
-}
-
 fn pick<T: Clone>(all: &[T], rng: &mut Rng) -> Option<T> {
     (!all.is_empty()).then(|| all[rng.usize(..all.len())].clone())
 }
@@ -154,7 +138,7 @@ fn disturb(world: &World, rng: &mut Rng) {
         }
         _ => {
             let live = TIMES_TO_LIVE[rng.usize(..4)];
-            lives(world, name, live);
+            world.cluster().update(JOBS, HOME, name, |it| it["spec"]["ttlSecondsAfterFinished"] = live.into());
         }
     }
 }
