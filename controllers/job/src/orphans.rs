@@ -98,12 +98,20 @@ fn candidates(ctx: &Ctx, key: &OrphanKey) -> Result<Vec<Arc<Pod>>, StoreError> {
             Ok(pod.into_iter().filter(|it| it.meta.as_ref().controller().is_none()).collect())
         }
         OrphanKey::Namespace(namespace) => store.by_index(&PodIndex::Orphans(namespace.clone())),
-        OrphanKey::Job { uid, .. } => {
+        OrphanKey::Job { namespace, name, uid } => {
             let mut pods = store.by_index(&PodIndex::JobWork(uid.clone()))?;
             pods.extend(store.by_index(&PodIndex::JobOrphans(uid.clone()))?);
+            // Only those that name it as the key does: what is found out about this name says nothing of the Job that
+            // pods elsewhere, or with another name, belong to.
+            pods.retain(|it| it.meta.namespace == *namespace && is_named(it, name));
             Ok(pods)
         }
     }
+}
+
+/// True where the controller, if there is one, bears this name.
+fn is_named(pod: &Pod, job: &str) -> bool {
+    pod.meta.as_ref().controller().is_none_or(|it| *it.name == *job)
 }
 
 /// Our finalizer holds it, and nobody will adopt it: who does needs the finalizer where it is.

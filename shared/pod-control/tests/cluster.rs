@@ -154,6 +154,30 @@ async fn acceptance_common_014_pods_of_another_owner_are_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn acceptance_common_014_a_uid_is_not_enough_to_be_an_owners_pod() {
+    let world = World::new();
+    let owned = |field: &str, value: &str| {
+        let mut reference = world.owner.controller_reference();
+        reference[field] = value.into();
+        json!([reference])
+    };
+    let mut elsewhere = (*world.pod("a", "x", world.ours(), &[])).clone();
+    elsewhere.meta.namespace = "m".into();
+    let mut stray = (*world.pod("b", "y", world.ours(), &[])).clone();
+    stray.meta.namespace = "m".into();
+    let renamed = world.pod("c", "x", owned("name", "another"), &[]);
+    let of_a_kind = world.pod("d", "y", owned("kind", "ReplicaSet"), &[]);
+    let own = world.pod("e", "x", world.ours(), &[]);
+    let pods = vec![Arc::new(elsewhere.clone()), Arc::new(stray), renamed, of_a_kind, own];
+    assert_eq!(world.claim(pods).await.unwrap(), ["e"]);
+    assert_eq!(world.calls(), [""; 0]);
+
+    let mut of_the_cluster = world.owner.clone();
+    of_the_cluster.namespace = "".into();
+    assert_eq!(pod_control::verdict(&of_the_cluster, elsewhere.meta.as_ref(), true), pod_control::Claim::Keep);
+}
+
+#[tokio::test(start_paused = true)]
 async fn acceptance_common_015_019_a_pod_that_suits_no_more_is_released_with_its_finalizer_in_one_patch() {
     let world = World::new();
     let pods = vec![world.pod("a", "y", world.ours(), &[FINALIZER, "example.com/theirs"])];
