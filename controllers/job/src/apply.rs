@@ -4,7 +4,7 @@ use std::{ops::Range, sync::Arc, time::Duration};
 
 use api::{Job, Pod, Typed};
 use client::{ApiError, ListOptions, NotSent, Written};
-use pod_control::{Extra, Owner, PodTemplate, SlowStart, Stamp, TemplateError, is_gone};
+use pod_control::{Claimed, Extra, Owner, PodTemplate, SlowStart, Stamp, TemplateError, is_gone};
 use serde_json::value::RawValue;
 
 use crate::{
@@ -62,17 +62,17 @@ pub(crate) enum ApplyError {
     Encode(#[source] serde_json::Error),
 }
 
-/// Does to the Job's pods what was planned; `pods` are those of the snapshot.
-pub(crate) async fn apply(ctx: &Ctx, job: &Job, owner: &Owner, pods: &[Arc<Pod>], change: &PodChange) -> Applied {
+/// Does to the Job's pods what was planned; `claimed` are those of the snapshot.
+pub(crate) async fn apply(ctx: &Ctx, job: &Job, owner: &Owner, claimed: &Claimed, change: &PodChange) -> Applied {
     let now = ctx.clock.now();
     match change {
         PodChange::Keep => Applied::default(),
         // Nothing is expected of these: the Job ends, and nothing will be created in their place.
-        PodChange::End(places) => delete(ctx, owner, pods, places, Finalizer::Stays).await,
+        PodChange::End(places) => delete(ctx, owner, claimed, places, Finalizer::Stays).await,
         PodChange::Suspend(places) | PodChange::Delete(places) => {
-            let uids = places.iter().filter_map(|at| pods.get(*at)).map(|it| it.meta.uid.clone());
+            let uids = places.iter().filter_map(|at| claimed.pods.get(*at)).map(|it| it.meta.uid.clone());
             ctx.memory.expectations.expect_deletions(&owner.uid, uids, now);
-            delete(ctx, owner, pods, places, Finalizer::Goes).await
+            delete(ctx, owner, claimed, places, Finalizer::Goes).await
         }
         PodChange::Create(creation) => create(ctx, job, owner, creation).await,
     }
@@ -87,11 +87,19 @@ enum Finalizer {
     Goes,
 }
 
-async fn delete(ctx: &Ctx, owner: &Owner, pods: &[Arc<Pod>], places: &[usize], finalizer: Finalizer) -> Applied {
-    let doomed: Vec<(usize, &Arc<Pod>)> = places.iter().filter_map(|at| Some((*at, pods.get(*at)?))).collect();
+async fn delete(ctx: &Ctx, owner: &Owner, claimed: &Claimed, places: &[usize], finalizer: Finalizer) -> Applied {
+    let doomed: Vec<(usize, &Arc<Pod>)> = places.iter().filter_map(|at| Some((*at, claimed.pods.get(*at)?))).collect();
     let turn = ctx.turn();
-    let calls =
-        ctx.calls.each_until(|| ctx.is_over(turn), doomed.clone(), |(_, pod)| delete_one(ctx, owner, pod, finalizer));
+    let calls = ctx.calls.each_until(
+        || ctx.is_over(turn),
+        doomed.clone(),
+        |(_, pod)| async move {
+            if finalizer == Finalizer::Goes {
+                let_go(ctx, owner, pod, claimed.adopted.contains(&pod.meta.uid)).await?;
+            }
+            delete_one(ctx, owner, pod).await
+        },
+    );
     let (mut deleted, mut cut, mut failed, mut first) = (Vec::new(), false, 0, None);
     for ((at, pod), outcome) in doomed.iter().copied().zip(calls.await) {
         match outcome {
@@ -115,19 +123,33 @@ async fn delete(ctx: &Ctx, owner: &Owner, pods: &[Arc<Pod>], places: &[usize], f
     Applied { deleted, cut, failure, ..Applied::default() }
 }
 
-async fn delete_one(ctx: &Ctx, owner: &Owner, pod: &Pod, finalizer: Finalizer) -> Result<(), ApiError> {
+/// Takes our finalizer off a pod that is deleted without being counted.
+async fn let_go(ctx: &Ctx, owner: &Owner, pod: &Pod, adopted: bool) -> Result<(), ApiError> {
     stopping(ctx)?;
-    let gone = |err: ApiError| if is_gone(&err) { Ok(()) } else { Err(err) };
-    if finalizer == Finalizer::Goes && pod_control::has_finalizer(pod, FINALIZER) {
+    let outcome = if adopted {
+        // It still looks as it did before we gave it the finalizer, and its version is that of then.
+        ctx.control.remove_finalizer(&owner.uid, pod, FINALIZER).await
+    } else if pod_control::has_finalizer(pod, FINALIZER) {
         // It may have ended meanwhile, and is to be counted then.
-        ctx.control.remove_finalizer_as_seen(&owner.uid, pod, FINALIZER).await.map(drop).or_else(gone)?;
-    }
+        ctx.control.remove_finalizer_as_seen(&owner.uid, pod, FINALIZER).await
+    } else {
+        return Ok(());
+    };
+    outcome.map(drop).or_else(unless_gone)
+}
+
+async fn delete_one(ctx: &Ctx, owner: &Owner, pod: &Pod) -> Result<(), ApiError> {
+    stopping(ctx)?;
     let outcome = ctx.control.delete(owner, pod).await;
     if outcome.as_ref().is_err_and(is_gone) {
         // Its event has come or will not.
         ctx.memory.expectations.deletion_observed(&owner.uid, &pod.meta.uid);
     }
-    outcome.or_else(gone)
+    outcome.or_else(unless_gone)
+}
+
+fn unless_gone(err: ApiError) -> Result<(), ApiError> {
+    if is_gone(&err) { Ok(()) } else { Err(err) }
 }
 
 /// Between two calls of a long pass the manager may have been told to stop.

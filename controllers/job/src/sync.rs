@@ -103,14 +103,14 @@ async fn reconcile(
     let failed = job.status.failed > 0 || job.status.uncounted.as_ref().is_some_and(|it| !it.failed.is_empty());
     let all = backoff.is_none() && failed;
     let claimed = claim(&ctx.control, owner, candidates(ctx, job, all)?, selects).await?;
-    let pods = claimed.pods;
+    let pods = &claimed.pods;
     let known = Known { now: Moment(ctx.clock.wall().as_millisecond()), may_act, backoff, room };
     let seen = pods.iter().map(|pod| Claimed { pod, adopted: claimed.adopted.contains(&pod.meta.uid) });
     let snapshot = gather(job, seen, |pod| leaving.contains(pod), known);
 
     let plan = plan(&snapshot);
     tell_brake(ctx, job, owner, &plan);
-    let Applied { created, deleted, mut cut, closed, failure } = apply(ctx, job, owner, &pods, &plan.pods).await;
+    let Applied { created, deleted, mut cut, closed, failure } = apply(ctx, job, owner, &claimed, &plan.pods).await;
     *action = named(&plan);
 
     // Pods are released only after the status that names them is stored.
@@ -119,7 +119,7 @@ async fn reconcile(
     let released = step.as_ref().is_some_and(|it| !it.release.is_empty());
     if let Some(step) = step {
         let recorded = track::record(ctx, owner, &snapshot, &plan, step).await?;
-        let released = track::release(ctx, owner, &pods, &recorded).await;
+        let released = track::release(ctx, owner, pods, &recorded).await;
         cut |= released.cut;
         track::settle(ctx, owner, &snapshot, recorded, released).await?;
     } else {

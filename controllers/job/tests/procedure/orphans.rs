@@ -130,6 +130,32 @@ async fn a_pod_whose_owner_was_taken_away_is_adopted_again_by_the_label_that_nam
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_that_is_adopted_and_too_many_at_once_is_not_counted() {
+    for held in [json!([]), json!([FINALIZER])] {
+        let world = World::new();
+        let _manager = world.start().await;
+        let selector = json!({ "matchLabels": { "app": "x" } });
+        let spec = json!({ "manualSelector": true, "selector": selector, "backoffLimit": 0 });
+        world.job("j", spec);
+        pass(5 * SEC).await;
+        let own = world.active()[0].clone();
+        world.run(&own);
+        pass(5 * SEC).await;
+        // A waiting pod is the least missed one.
+        world.cluster.create(json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": { "name": "extra", "namespace": "n", "labels": { "app": "x" }, "finalizers": held },
+            "spec": { "containers": [{ "name": "c", "image": "i" }] },
+        }));
+        pass(10 * SEC).await;
+        let calls: Vec<String> = world.lines().into_iter().filter(|it| it.ends_with(" extra")).collect();
+        assert_eq!(calls, ["patch pods extra", "patch pods extra", "delete pods extra"], "{held}");
+        assert_eq!((world.pods(), world.count("j", "failed")), (vec![own], 0), "{held}");
+        assert_eq!(world.conditions("j"), Vec::<String>::new());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn acceptance_job_027_a_job_that_only_the_server_knows_to_be_deleted_adopts_nothing() {
     let world = World::new();
     let selector = json!({ "matchLabels": { "app": "x" } });
