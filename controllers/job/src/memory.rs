@@ -112,11 +112,12 @@ impl Memory {
         self.expectations.delete(job);
     }
 
-    /// A Job has ended and its end was seen: nothing of it will be created, counted or held back any more.
+    /// A Job has ended and its end was seen: nothing of it will be created, counted or held back any more. Pods whose
+    /// finalizers went may not be seen without them yet.
     pub(crate) fn ends(&self, job: &Uid) {
         let mut inner = self.inner.lock();
         if let Some(entry) = inner.jobs.get_mut(job) {
-            *entry = Entry::default();
+            *entry = Entry { leaving: std::mem::take(&mut entry.leaving), ..Entry::default() };
         }
         inner.brake.forget(job);
         drop(inner);
@@ -183,6 +184,11 @@ impl Memory {
         self.with(job, |it| {
             it.leaving.remove(pod);
         });
+    }
+
+    /// The finalizer of this pod was asked to go, and the cache does not show it gone.
+    pub(crate) fn is_leaving(&self, job: &Uid, pod: &Uid) -> bool {
+        self.inner.lock().jobs.get(job).is_some_and(|it| it.leaving.contains(pod))
     }
 
     /// What failed, once a status that counts it is stored.

@@ -1,6 +1,6 @@
 //! Pods that our finalizer holds for nobody: their Job has ended or is gone, or they have no controller. The second queue.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use api::{Atom, Job, MetaRef, ObjectKey, OwnerRef, Pod, PodIndex, Typed, Uid};
 use client::ApiError;
@@ -9,6 +9,9 @@ use pod_control::{has_finalizer, is_gone};
 use runner::Outcome;
 
 use crate::{Ctx, handlers::suitors, snapshot::FINALIZER};
+
+/// Bounds how long a pod is held whose finalizer was asked to go when its Job ended, and did not.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// What to look at.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -62,14 +65,17 @@ pub(crate) enum OrphanError {
 
 /// Lets the pods of a key go, if they are to.
 pub(crate) async fn release(ctx: &Ctx, key: &OrphanKey) -> Result<Outcome, OrphanError> {
-    let held: Vec<Arc<Pod>> = candidates(ctx, key)?.into_iter().filter(|it| is_stuck(ctx, it)).collect();
+    let held = candidates(ctx, key)?.into_iter().filter(|it| is_stuck(ctx, it));
+    let (leaving, held): (Vec<Arc<Pod>>, Vec<Arc<Pod>>) = held.partition(|it| is_leaving(ctx, it));
+    // Their finalizers are on their way out, since before the Job ended: what does not go by itself is asked again.
+    let outcome = if leaving.is_empty() { Outcome::Done } else { Outcome::After(LOOK_AGAIN) };
     if held.is_empty() {
-        return Ok(Outcome::Done);
+        return Ok(outcome);
     }
     if let OrphanKey::Job { namespace, name, uid } = key
         && !is_over(ctx, namespace, name, uid).await?
     {
-        return Ok(Outcome::Done);
+        return Ok(outcome);
     }
     let none = Uid::default();
     let release = |pod: Arc<Pod>| {
@@ -84,9 +90,14 @@ pub(crate) async fn release(ctx: &Ctx, key: &OrphanKey) -> Result<Outcome, Orpha
     let mut failed = outcomes.into_iter().filter_map(|(pod, outcome)| Some((pod, outcome.err()?)));
     let mut failed = failed.by_ref().filter(|(_, err)| !is_gone(err));
     match failed.next() {
-        None => Ok(Outcome::Done),
+        None => Ok(outcome),
         Some((pod, source)) => Err(OrphanError::Pods { count: 1 + failed.count(), pod: pod.meta.name.clone(), source }),
     }
+}
+
+fn is_leaving(ctx: &Ctx, pod: &Pod) -> bool {
+    let owner = pod.meta.as_ref().controller();
+    owner.is_some_and(|it| ctx.memory.is_leaving(&it.uid, &pod.meta.uid))
 }
 
 fn candidates(ctx: &Ctx, key: &OrphanKey) -> Result<Vec<Arc<Pod>>, StoreError> {

@@ -222,3 +222,27 @@ async fn pods_of_a_job_that_is_gone_are_let_go_though_the_jobs_are_heard_of_late
     pass(60 * SEC).await;
     assert!(world.pods().is_empty() || !world.is_held("left"), "{:?}", world.lines());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_finalizer_that_went_is_not_asked_for_again_when_the_jobs_end_is_seen_first() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.job("j", json!({}));
+    pass(5 * SEC).await;
+    let pod = world.active()[0].clone();
+    let cluster = world.cluster.clone();
+    let patch = format!("patch pods {pod}");
+    let asked = patch.clone();
+    world.spoil(move |line, _| {
+        if line == asked {
+            cluster.freeze_watches("pods");
+        }
+        None
+    });
+    world.succeed(&pod);
+    pass(10 * SEC).await;
+    assert_eq!((world.conditions("j").len(), world.held()), (2, 0), "{:?}", world.lines());
+    assert_eq!(world.asked(&patch), 1, "{:?}", world.lines());
+    pass(300 * SEC).await;
+    assert_eq!(world.asked(&patch), 1, "nor later");
+}
