@@ -6,7 +6,7 @@ use api::{CompletionMode, Job, JobIndex, ObjectKey, Pod, PodIndex, Selector, Sel
 use clock::Instant;
 use events::Type;
 use informer::StoreError;
-use pod_control::{ClaimError, Owner, claim};
+use pod_control::{ClaimError, Owner, claim, has_finalizer, is_terminal};
 use runner::Outcome;
 
 use crate::{
@@ -148,7 +148,10 @@ fn candidates(ctx: &Ctx, job: &Job, all: bool) -> Result<Vec<Arc<Pod>>, StoreErr
         PodIndex::Orphans(job.meta.namespace.clone())
     };
     let mut pods = store.by_index(&own)?;
-    pods.extend(store.by_index(&orphans)?);
+    let orphans = store.by_index(&orphans)?.into_iter();
+    // One that bears our mark, has ended and is held no more was counted before it lost its owner: it would be again.
+    let counted = |pod: &Pod| job.selects_by_uid() && is_terminal(pod) && !has_finalizer(pod, FINALIZER);
+    pods.extend(orphans.filter(|it| !counted(it)));
     Ok(pods)
 }
 

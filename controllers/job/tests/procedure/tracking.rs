@@ -169,6 +169,33 @@ async fn acceptance_job_019_a_pod_that_the_cache_still_shows_is_not_counted_agai
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_that_was_counted_is_not_counted_again_when_its_owner_is_taken_away() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.job("j", json!({ "parallelism": 1, "completions": 3, "backoffLimit": 9 }));
+    pass(5 * SEC).await;
+    let well = world.active()[0].clone();
+    world.succeed(&well);
+    pass(5 * SEC).await;
+    let badly = world.active()[0].clone();
+    world.fail(&badly);
+    pass(30 * SEC).await;
+    assert_eq!((world.count("j", "succeeded"), world.count("j", "failed"), world.is_held(&well)), (1, 1, false));
+    for pod in [&well, &badly] {
+        world.cluster.update("pods", "n", pod, |it| it["metadata"]["ownerReferences"] = json!([]));
+    }
+    pass(10 * SEC).await;
+    assert_eq!((world.count("j", "succeeded"), world.count("j", "failed")), (1, 1), "{}", world.status("j"));
+    assert!(!world.is_held(&well) && !world.is_held(&badly));
+    // One that is not counted yet is taken in, and counted.
+    let open = world.active()[0].clone();
+    world.cluster.update("pods", "n", &open, |it| it["metadata"]["ownerReferences"] = json!([]));
+    world.succeed(&open);
+    pass(10 * SEC).await;
+    assert_eq!((world.count("j", "succeeded"), world.is_held(&open)), (2, false));
+}
+
+#[tokio::test(start_paused = true)]
 async fn acceptance_job_021_a_running_pod_that_a_user_deletes_has_failed_and_is_replaced_at_once() {
     let world = World::new();
     let _manager = world.start().await;

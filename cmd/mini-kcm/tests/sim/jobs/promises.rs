@@ -124,7 +124,9 @@ fn index(book: &Book, job: &Job, pod: &Pod, completions: i64, working: impl Fn(&
 /// controller sees too.
 fn waits(book: &Book, job: &Job, pod: &Pod, now: Instant) -> Held {
     let by_index = !job.spec("backoffLimitPerIndex").is_null();
-    let of = |it: &&Pod| it.of.contains(&job.uid) && !it.given_up && (!by_index || it.index == pod.index);
+    // Whom somebody took away after he was counted a new controller does not know either.
+    let lost = |it: &Pod| it.job.is_none() && !it.tracked;
+    let of = |it: &&Pod| it.of.contains(&job.uid) && !it.given_up && !lost(it) && (!by_index || it.index == pod.index);
     let ended = |phase: Phase| {
         book.pods.values().filter(of).filter(move |it| it.phase == phase).filter_map(|it| Some((it.ended?, it.gone)))
     };
