@@ -98,7 +98,10 @@ async fn reconcile(
     action: &mut Action,
 ) -> Result<Outcome, SyncError> {
     let Sight { changes, backoff, ended: _, leaving, room } = sight;
-    let selects = |pod: &Pod| job.spec.selector.as_ref().is_some_and(|it| it.matches(&pod.labels));
+    // A Job that is being deleted releases nothing, and may have to wait for its pods: all that are its own go, however they
+    // are labelled.
+    let goes = job.meta.deletion.is_some();
+    let selects = |pod: &Pod| goes || job.spec.selector.as_ref().is_some_and(|it| it.matches(&pod.labels));
     // A back-off that memory does not know is told by pods that were counted long ago.
     let failed = job.status.failed > 0 || job.status.uncounted.as_ref().is_some_and(|it| !it.failed.is_empty());
     let all = backoff.is_none() && failed;

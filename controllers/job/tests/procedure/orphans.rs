@@ -63,6 +63,27 @@ async fn acceptance_job_023_no_pod_of_a_deleted_job_is_held() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn acceptance_job_023_no_pod_is_held_whose_labels_ceased_to_match_while_its_job_was_deleted() {
+    let world = World::new();
+    let manager = world.start().await;
+    world.job("j", json!({ "parallelism": 2, "completions": 2 }));
+    pass(5 * SEC).await;
+    drop(manager);
+    world.cluster.update("jobs.batch", "n", "j", |it| it["metadata"]["finalizers"] = json!(["foregroundDeletion"]));
+    world.cluster.delete("jobs.batch", "n", "j");
+    for (pod, ended) in world.active().iter().zip([true, false]) {
+        world.cluster.update("pods", "n", pod, |it| it["metadata"]["labels"] = json!({ "app": "lost" }));
+        if ended {
+            world.fail(pod);
+        }
+    }
+    let _manager = world.start().await;
+    pass(5 * SEC).await;
+    assert_eq!((world.pods().len(), world.held()), (2, 0), "the Job waits until they are gone: {:?}", world.lines());
+    assert_eq!(world.asked("delete"), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn acceptance_job_024_what_was_orphaned_while_nobody_led_is_let_go() {
     let world = World::new();
     let manager = world.start().await;
