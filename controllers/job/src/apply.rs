@@ -70,8 +70,12 @@ pub(crate) async fn apply(ctx: &Ctx, job: &Job, owner: &Owner, claimed: &Claimed
         // Nothing is expected of these: the Job ends, and nothing will be created in their place.
         PodChange::End(places) => delete(ctx, owner, claimed, places, Finalizer::Stays).await,
         PodChange::Suspend(places) | PodChange::Delete(places) => {
-            let uids = places.iter().filter_map(|at| claimed.pods.get(*at)).map(|it| it.meta.uid.clone());
-            ctx.memory.expectations.expect_deletions(&owner.uid, uids, now);
+            let doomed = || places.iter().filter_map(|at| claimed.pods.get(*at));
+            ctx.memory.expectations.expect_deletions(&owner.uid, doomed().map(|it| it.meta.uid.clone()), now);
+            if let PodChange::Delete(_) = change {
+                // Said before they go, as the news of it may be faster than the answer.
+                doomed().filter(|it| is_free(claimed, it)).for_each(|it| ctx.memory.loses(&it.meta.uid, now));
+            }
             delete(ctx, owner, claimed, places, Finalizer::Goes).await
         }
         PodChange::Create(creation) => create(ctx, job, owner, creation).await,
@@ -95,7 +99,7 @@ async fn delete(ctx: &Ctx, owner: &Owner, claimed: &Claimed, places: &[usize], f
         doomed.clone(),
         |(_, pod)| async move {
             if finalizer == Finalizer::Goes {
-                let_go(ctx, owner, pod, claimed.adopted.contains(&pod.meta.uid)).await?;
+                let_go(ctx, owner, claimed, pod).await?;
             }
             delete_one(ctx, owner, pod).await
         },
@@ -123,18 +127,28 @@ async fn delete(ctx: &Ctx, owner: &Owner, claimed: &Claimed, places: &[usize], f
     Applied { deleted, cut, failure, ..Applied::default() }
 }
 
+/// Whether nothing of ours holds a pod. One that was just adopted still looks as it did before it got our finalizer.
+fn is_free(claimed: &Claimed, pod: &Pod) -> bool {
+    !claimed.adopted.contains(&pod.meta.uid) && !pod_control::has_finalizer(pod, FINALIZER)
+}
+
 /// Takes our finalizer off a pod that is deleted without being counted.
-async fn let_go(ctx: &Ctx, owner: &Owner, pod: &Pod, adopted: bool) -> Result<(), ApiError> {
+async fn let_go(ctx: &Ctx, owner: &Owner, claimed: &Claimed, pod: &Pod) -> Result<(), ApiError> {
     stopping(ctx)?;
-    let outcome = if adopted {
-        // It still looks as it did before we gave it the finalizer, and its version is that of then.
+    if is_free(claimed, pod) {
+        return Ok(());
+    }
+    let outcome = if claimed.adopted.contains(&pod.meta.uid) {
+        // Its version is that of before the adoption.
         ctx.control.remove_finalizer(&owner.uid, pod, FINALIZER).await
-    } else if pod_control::has_finalizer(pod, FINALIZER) {
+    } else {
         // It may have ended meanwhile, and is to be counted then.
         ctx.control.remove_finalizer_as_seen(&owner.uid, pod, FINALIZER).await
-    } else {
-        return Ok(());
     };
+    if matches!(outcome, Ok(_) | Err(ApiError::Unknown { .. })) {
+        // Should it not be deleted now it will be later, as nothing holds it any more; but it was we who took the finalizer.
+        ctx.memory.stops(&pod.meta.uid);
+    }
     outcome.map(drop).or_else(unless_gone)
 }
 

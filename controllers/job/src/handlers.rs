@@ -136,7 +136,9 @@ impl Place<'_> {
         // Anybody may write the uid of a Job into pods elsewhere: these are none that it waits for, and take no slot of it.
         if !matches!(resolved, Owner::Missing) {
             self.ctx.memory.expectations.creation_observed(&owner.uid);
-            if readable(self.new).is_some_and(|it| !is_terminal(it)) {
+            // What was there before us without our finalizer may have lost it to a manager that was about to delete it.
+            let is_left_over = self.initial && !is_held(&self.meta);
+            if readable(self.new).is_some_and(|it| !is_terminal(it)) && !is_left_over {
                 // Whoever created it, and whether or not the answer was lost.
                 self.ctx.memory.runs(&owner.uid, self.meta.uid.clone());
             }

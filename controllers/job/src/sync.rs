@@ -97,7 +97,7 @@ async fn reconcile(
     may_act: bool,
     action: &mut Action,
 ) -> Result<Outcome, SyncError> {
-    let Sight { changes, backoff, ended: _, leaving, room } = sight;
+    let Sight { changes, backoff, ended: _, leaving, room, more_room } = sight;
     // A Job that is being deleted releases nothing, and may have to wait for its pods: all that are its own go, however they
     // are labelled.
     let goes = job.meta.deletion.is_some();
@@ -107,7 +107,7 @@ async fn reconcile(
     let all = backoff.is_none() && failed;
     let claimed = claim(&ctx.control, owner, candidates(ctx, job, all)?, selects).await?;
     let pods = &claimed.pods;
-    let known = Known { now: Moment(ctx.clock.wall().as_millisecond()), may_act, backoff, room };
+    let known = Known { now: Moment(ctx.clock.wall().as_millisecond()), may_act, backoff, room, more_room };
     let seen = pods.iter().map(|pod| Claimed { pod, adopted: claimed.adopted.contains(&pod.meta.uid) });
     let snapshot = gather(job, seen, |pod| leaving.contains(pod), known);
 
