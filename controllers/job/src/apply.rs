@@ -149,21 +149,21 @@ async fn let_go(ctx: &Ctx, owner: &Owner, claimed: &Claimed, pod: &Pod) -> Resul
         // Should it not be deleted now it will be later, as nothing holds it any more; but it was we who took the finalizer.
         ctx.memory.stops(&pod.meta.uid);
     }
-    outcome.map(drop).or_else(unless_gone)
+    outcome.map(drop).or_else(|err| unless_gone(pod, err))
 }
 
 async fn delete_one(ctx: &Ctx, owner: &Owner, pod: &Pod) -> Result<(), ApiError> {
     stopping(ctx)?;
     let outcome = ctx.control.delete(owner, pod).await;
-    if outcome.as_ref().is_err_and(is_gone) {
+    if outcome.as_ref().is_err_and(|err| is_gone(err, &pod.meta.name)) {
         // Its event has come or will not.
         ctx.memory.expectations.deletion_observed(&owner.uid, &pod.meta.uid);
     }
-    outcome.or_else(unless_gone)
+    outcome.or_else(|err| unless_gone(pod, err))
 }
 
-fn unless_gone(err: ApiError) -> Result<(), ApiError> {
-    if is_gone(&err) { Ok(()) } else { Err(err) }
+fn unless_gone(pod: &Pod, err: ApiError) -> Result<(), ApiError> {
+    if is_gone(&err, &pod.meta.name) { Ok(()) } else { Err(err) }
 }
 
 /// Between two calls of a long pass the manager may have been told to stop.

@@ -88,7 +88,7 @@ pub(crate) async fn release(ctx: &Ctx, key: &OrphanKey) -> Result<Outcome, Orpha
     };
     let outcomes = ctx.calls.each(held, release).await;
     let mut failed = outcomes.into_iter().filter_map(|(pod, outcome)| Some((pod, outcome.err()?)));
-    let mut failed = failed.by_ref().filter(|(_, err)| !is_gone(err));
+    let mut failed = failed.by_ref().filter(|(pod, err)| !is_gone(err, &pod.meta.name));
     match failed.next() {
         None => Ok(outcome),
         Some((pod, source)) => Err(OrphanError::Pods { count: 1 + failed.count(), pod: pod.meta.name.clone(), source }),
@@ -148,7 +148,8 @@ async fn is_over(ctx: &Ctx, namespace: &str, name: &str, uid: &Uid) -> Result<bo
     }
     match ctx.control.api().get::<Job>(&Job::resource(), namespace, name).await {
         Ok(job) if job.meta.uid == *uid => Ok(is_over(&job)),
-        Ok(_) | Err(ApiError::NotFound(_)) => Ok(true),
+        Ok(_) => Ok(true),
+        Err(err) if err.is_absence_of(name) => Ok(true),
         Err(err) => Err(OrphanError::Job(err)),
     }
 }

@@ -140,7 +140,7 @@ async fn adopt(control: &PodControl, owner: &Owner, pods: Vec<Arc<Pod>>) -> Resu
     while let Some((pod, outcome)) = calls.next().await {
         match outcome {
             Ok(_) => adopted.push(pod),
-            Err(ApiError::NotFound(_)) => {}
+            Err(err) if err.is_absence_of(&pod.meta.name) => {}
             Err(err) => failed.add(&pod, err),
         }
     }
@@ -158,7 +158,7 @@ async fn release(control: &PodControl, owner: &Owner, pods: Vec<Arc<Pod>>) -> Re
         match outcome {
             // Also said of a pod without owners, or of another one by this name.
             Ok(_) | Err(ApiError::Invalid(_)) => {}
-            Err(err) if is_gone(&err) => {}
+            Err(err) if is_gone(&err, &pod.meta.name) => {}
             Err(err) => failed.add(&pod, err),
         }
     }

@@ -227,6 +227,12 @@ async fn a_job_that_the_cache_does_not_know_yet_keeps_its_pods() {
     pass(5 * SEC).await;
     assert!(world.is_held("early"), "the server knows its Job");
     assert_eq!(world.asked("get jobs j"), 1);
+    // Nor is it the end of the Job where Jobs are not served at the moment.
+    world.spoil(|line, _| if line.starts_with("get jobs") { failure(404, "NotFound") } else { None });
+    world.stray("next", json!({ "app": "x" }), owner("Job", "batch/v1", &job["metadata"]["uid"]), json!([FINALIZER]));
+    world.delete_gracefully("next");
+    pass(5 * SEC).await;
+    assert!(world.asked("get jobs j") >= 2 && world.is_held("early") && world.is_held("next"));
 }
 
 #[tokio::test(start_paused = true)]

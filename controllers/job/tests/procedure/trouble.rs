@@ -235,6 +235,25 @@ async fn a_status_that_somebody_else_wrote_in_between_is_written_again_from_what
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_404_that_does_not_name_the_job_ends_nothing() {
+    let not_served = || Verdict::status(404, "NotFound", "the server could not find the requested resource");
+    for spoilt in ["update jobs/status", "patch pods"] {
+        let world = World::new();
+        let _manager = world.start().await;
+        world.job("j", json!({}));
+        pass(5 * SEC).await;
+        world.spoil(move |line, _| line.starts_with(spoilt).then(not_served));
+        world.succeed(&world.active()[0]);
+        pass(SEC).await;
+        assert_eq!((world.held(), world.count("j", "succeeded")), (1, 0), "{spoilt}");
+        world.cluster.stop_intercepting();
+        pass(20 * SEC).await;
+        assert_eq!((world.held(), world.count("j", "succeeded")), (0, 1), "{spoilt}");
+        assert_eq!(world.conditions("j").last().unwrap(), "Complete=True CompletionsReached", "{spoilt}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_manager_that_stops_begins_no_further_call() {
     let world = World::new();
     let manager = world.start().await;
