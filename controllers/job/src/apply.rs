@@ -13,6 +13,7 @@ use crate::{
     delayed::{FAILURES, Failures, IGNORED},
     plan::{Creation, NewPod, PodChange},
     snapshot::{FINALIZER, INDEX},
+    tracking::Applied,
 };
 
 /// What containers of a pod that has an index find it in.
@@ -24,17 +25,13 @@ const LONGEST_PREFIX: usize = 58;
 /// No request is under way on the server for longer: it gives each a minute.
 const LONGEST_REQUEST: Duration = Duration::from_secs(90);
 
-/// What became of a plan.
+/// How a plan was carried out.
 #[derive(Debug, Default)]
-pub(crate) struct Applied {
-    /// So many pods were created.
-    pub(crate) created: usize,
-    /// These are being deleted, or were gone already: places in the snapshot.
-    pub(crate) deleted: Vec<usize>,
+pub(crate) struct Carried {
+    /// What it has come to.
+    pub(crate) applied: Applied,
     /// The rest is left to the next pass, as other Jobs wait.
     pub(crate) cut: bool,
-    /// The namespace goes: it takes no pods any more.
-    pub(crate) closed: bool,
     /// What went wrong first.
     pub(crate) failure: Option<ApplyError>,
 }
@@ -63,10 +60,10 @@ pub(crate) enum ApplyError {
 }
 
 /// Does to the Job's pods what was planned; `claimed` are those of the snapshot.
-pub(crate) async fn apply(ctx: &Ctx, job: &Job, owner: &Owner, claimed: &Claimed, change: &PodChange) -> Applied {
+pub(crate) async fn apply(ctx: &Ctx, job: &Job, owner: &Owner, claimed: &Claimed, change: &PodChange) -> Carried {
     let now = ctx.clock.now();
     match change {
-        PodChange::Keep => Applied::default(),
+        PodChange::Keep => Carried::default(),
         // Nothing is expected of these: the Job ends, and nothing will be created in their place.
         PodChange::End(places) => delete(ctx, owner, claimed, places, Finalizer::Stays).await,
         PodChange::Suspend(places) | PodChange::Delete(places) => {
@@ -91,7 +88,7 @@ enum Finalizer {
     Goes,
 }
 
-async fn delete(ctx: &Ctx, owner: &Owner, claimed: &Claimed, places: &[usize], finalizer: Finalizer) -> Applied {
+async fn delete(ctx: &Ctx, owner: &Owner, claimed: &Claimed, places: &[usize], finalizer: Finalizer) -> Carried {
     let doomed: Vec<(usize, &Arc<Pod>)> = places.iter().filter_map(|at| Some((*at, claimed.pods.get(*at)?))).collect();
     let turn = ctx.turn();
     let calls = ctx.calls.each_until(
@@ -104,7 +101,7 @@ async fn delete(ctx: &Ctx, owner: &Owner, claimed: &Claimed, places: &[usize], f
             delete_one(ctx, owner, pod).await
         },
     );
-    let (mut deleted, mut cut, mut failed, mut first) = (Vec::new(), false, 0, None);
+    let (mut gone, mut cut, mut failed, mut first) = (Vec::new(), false, 0, None);
     for ((at, pod), outcome) in doomed.iter().copied().zip(calls.await) {
         match outcome {
             None => {
@@ -113,7 +110,7 @@ async fn delete(ctx: &Ctx, owner: &Owner, claimed: &Claimed, places: &[usize], f
             }
             Some(Ok(())) => {
                 ctx.memory.stops(&pod.meta.uid);
-                deleted.push(at);
+                gone.push(at);
             }
             Some(Err(err)) => {
                 failed += 1;
@@ -124,7 +121,7 @@ async fn delete(ctx: &Ctx, owner: &Owner, claimed: &Claimed, places: &[usize], f
         }
     }
     let failure = first.map(|source| ApplyError::Delete { failed, wanted: places.len(), source });
-    Applied { deleted, cut, failure, ..Applied::default() }
+    Carried { applied: Applied { gone, ..Applied::default() }, cut, failure }
 }
 
 /// Whether nothing of ours holds a pod. One that was just adopted still looks as it did before it got our finalizer.
@@ -171,11 +168,11 @@ fn stopping(ctx: &Ctx) -> Result<(), ApiError> {
     if ctx.stopping.is_cancelled() { Err(ApiError::NotSent(NotSent::Stopping)) } else { Ok(()) }
 }
 
-async fn create(ctx: &Ctx, job: &Job, owner: &Owner, creation: &Creation) -> Applied {
+async fn create(ctx: &Ctx, job: &Job, owner: &Owner, creation: &Creation) -> Carried {
     let Creation { pods, reason } = creation;
     let maker = match Maker::new(job, owner) {
         Ok(maker) => maker,
-        Err(failure) => return Applied { failure: Some(failure), ..Applied::default() },
+        Err(failure) => return Carried { failure: Some(failure), ..Carried::default() },
     };
     ctx.memory.expectations.expect_creations(&owner.uid, pods.len(), ctx.clock.now());
     let mut batches = SlowStart::new(pods.len(), ctx.memory.proven(&owner.uid));
@@ -202,7 +199,20 @@ async fn create(ctx: &Ctx, job: &Job, owner: &Owner, creation: &Creation) -> App
         CreateError::Api(source) => ApplyError::Create { failed, wanted: pods.len(), source },
         CreateError::Encode(err) => ApplyError::Encode(err),
     });
-    Applied { created, cut, closed, failure, ..Applied::default() }
+    Carried { applied: Applied { created, closed, ..Applied::default() }, cut, failure }
+}
+
+/// Whether the Job's namespace goes and takes no pods any more: asked as the creation of a pod that is not carried out, which
+/// is within our rights.
+pub(crate) async fn is_closed(ctx: &Ctx, job: &Job, owner: &Owner) -> bool {
+    let Ok(body) = Maker::new(job, owner)
+        .and_then(|it| it.body(NewPod { index: Some(0), failures: None }).map_err(ApplyError::Encode))
+    else {
+        return false;
+    };
+    let path = format!("{}?dryRun=All", Pod::resource().collection(Some(&owner.namespace)));
+    // Any other answer says nothing of the namespace.
+    ctx.control.api().ask(&path, &body).await.is_err_and(|err| err.is_namespace_terminating())
 }
 
 #[derive(Default)]

@@ -11,7 +11,7 @@ use runner::Outcome;
 
 use crate::{
     Ctx,
-    apply::{Applied, ApplyError, apply, doubt},
+    apply::{ApplyError, Carried, apply, doubt, is_closed},
     memory::{BATCH, Sight},
     metrics::Action,
     plan::{Plan, PodChange, Waiting, plan},
@@ -113,11 +113,13 @@ async fn reconcile(
 
     let plan = plan(&snapshot);
     tell_brake(ctx, job, owner, &plan);
-    let Applied { created, deleted, mut cut, closed, failure } = apply(ctx, job, owner, &claimed, &plan.pods).await;
+    let Carried { mut applied, mut cut, failure } = apply(ctx, job, owner, &claimed, &plan.pods).await;
     *action = named(&plan);
+    if plan.strands {
+        applied.closed = is_closed(ctx, job, owner).await;
+    }
 
     // Pods are released only after the status that names them is stored.
-    let applied = tracking::Applied { created, gone: deleted, closed };
     let step = tracking::step(&snapshot, &plan, &applied);
     let released = step.as_ref().is_some_and(|it| !it.release.is_empty());
     if let Some(step) = step {

@@ -8,7 +8,9 @@
 mod builder;
 mod profile;
 mod running;
+mod timed_key;
 
 pub use builder::{Builder, Deps, Factor, Proof};
 pub use profile::{Mark, Profile, Right};
 pub use running::{Cache, Controller};
+pub use timed_key::TimedKey;

@@ -313,6 +313,37 @@ async fn a_status_is_written_with_the_metadata_and_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_remembers_for_an_index_of_a_job_that_stands_still_holds_no_namespace_that_goes() {
+    for still in [json!({ "suspend": true }), json!({ "parallelism": 0 })] {
+        let world = World::new();
+        let _manager = world.start().await;
+        world.job(
+            "j",
+            json!({ "parallelism": 1, "completions": 1, "completionMode": "Indexed", "backoffLimitPerIndex": 3 }),
+        );
+        pass(5 * SEC).await;
+        let pod = world.active()[0].clone();
+        world.fail(&pod);
+        pass(3 * SEC).await;
+        world.edit("j", |spec| {
+            for (field, value) in still.as_object().unwrap() {
+                spec[field] = value.clone();
+            }
+        });
+        pass(30 * SEC).await;
+        // A user deletes it: the next pod of the index, if there is ever one, has to know what it knows.
+        world.cluster.delete("pods", "n", &pod);
+        pass(300 * SEC).await;
+        assert!(world.is_held(&pod), "{still}");
+        assert!(world.asked("create pods") <= 1 + 7, "{still}: once in a while is enough");
+        // Nothing happens to the pod any more when its namespace goes.
+        world.cluster.delete("namespaces", "", "n");
+        pass(70 * SEC).await;
+        assert_eq!((world.pods(), world.count("j", "failed")), (Vec::new(), 1), "{still}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn finalizers_of_others_stay() {
     let world = World::new();
     let _manager = world.start().await;
