@@ -11,11 +11,14 @@ use crate::{
     snapshot::{End, is_child},
 };
 
-/// Drops what is remembered of a CronJob that is gone, or has a successor.
+/// Drops what is remembered of a CronJob that is gone, or has a successor; and that one is gone of which there is news.
 pub(crate) fn forget(ctx: &Ctx, change: &Change<'_, CronJob>) {
     let (old, new) = (change.old.map(Entry::meta), change.new.map(Entry::meta));
     if let Some(gone) = old.filter(|old| new.is_none_or(|new| new.uid != old.uid)) {
         ctx.forget(gone.uid);
+    }
+    if let Some(new) = new.filter(|_| change.cause != Cause::Resync) {
+        ctx.memory.may_be_there(new.uid);
     }
 }
 

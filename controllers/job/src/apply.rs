@@ -4,7 +4,7 @@ use std::{ops::Range, sync::Arc, time::Duration};
 
 use api::{Job, Pod, Typed};
 use client::{ApiError, ListOptions, NotSent, Written};
-use pod_control::{Extra, Owner, PodTemplate, SlowStart, Stamp, TemplateError, is_gone};
+use pod_control::{Claimed, Extra, Owner, PodTemplate, SlowStart, Stamp, TemplateError, is_gone};
 use serde_json::value::RawValue;
 
 use crate::{
@@ -59,17 +59,21 @@ pub(crate) enum ApplyError {
     Encode(#[source] serde_json::Error),
 }
 
-/// Does to the Job's pods what was planned; `pods` are those of the snapshot.
-pub(crate) async fn apply(ctx: &Ctx, job: &Job, owner: &Owner, pods: &[Arc<Pod>], change: &PodChange) -> Carried {
+/// Does to the Job's pods what was planned; `claimed` are those of the snapshot.
+pub(crate) async fn apply(ctx: &Ctx, job: &Job, owner: &Owner, claimed: &Claimed, change: &PodChange) -> Carried {
     let now = ctx.clock.now();
     match change {
         PodChange::Keep => Carried::default(),
         // Nothing is expected of these: the Job ends, and nothing will be created in their place.
-        PodChange::End(places) => delete(ctx, owner, pods, places, Finalizer::Stays).await,
+        PodChange::End(places) => delete(ctx, owner, claimed, places, Finalizer::Stays).await,
         PodChange::Suspend(places) | PodChange::Delete(places) => {
-            let uids = places.iter().filter_map(|at| pods.get(*at)).map(|it| it.meta.uid.clone());
-            ctx.memory.expectations.expect_deletions(&owner.uid, uids, now);
-            delete(ctx, owner, pods, places, Finalizer::Goes).await
+            let doomed = || places.iter().filter_map(|at| claimed.pods.get(*at));
+            ctx.memory.expectations.expect_deletions(&owner.uid, doomed().map(|it| it.meta.uid.clone()), now);
+            if let PodChange::Delete(_) = change {
+                // Said before they go, as the news of it may be faster than the answer.
+                doomed().filter(|it| is_free(claimed, it)).for_each(|it| ctx.memory.loses(&it.meta.uid, now));
+            }
+            delete(ctx, owner, claimed, places, Finalizer::Goes).await
         }
         PodChange::Create(creation) => create(ctx, job, owner, creation).await,
     }
@@ -84,11 +88,19 @@ enum Finalizer {
     Goes,
 }
 
-async fn delete(ctx: &Ctx, owner: &Owner, pods: &[Arc<Pod>], places: &[usize], finalizer: Finalizer) -> Carried {
-    let doomed: Vec<(usize, &Arc<Pod>)> = places.iter().filter_map(|at| Some((*at, pods.get(*at)?))).collect();
+async fn delete(ctx: &Ctx, owner: &Owner, claimed: &Claimed, places: &[usize], finalizer: Finalizer) -> Carried {
+    let doomed: Vec<(usize, &Arc<Pod>)> = places.iter().filter_map(|at| Some((*at, claimed.pods.get(*at)?))).collect();
     let turn = ctx.turn();
-    let calls =
-        ctx.calls.each_until(|| ctx.is_over(turn), doomed.clone(), |(_, pod)| delete_one(ctx, owner, pod, finalizer));
+    let calls = ctx.calls.each_until(
+        || ctx.is_over(turn),
+        doomed.clone(),
+        |(_, pod)| async move {
+            if finalizer == Finalizer::Goes {
+                let_go(ctx, owner, claimed, pod).await?;
+            }
+            delete_one(ctx, owner, pod).await
+        },
+    );
     let (mut gone, mut cut, mut failed, mut first) = (Vec::new(), false, 0, None);
     for ((at, pod), outcome) in doomed.iter().copied().zip(calls.await) {
         match outcome {
@@ -112,19 +124,43 @@ async fn delete(ctx: &Ctx, owner: &Owner, pods: &[Arc<Pod>], places: &[usize], f
     Carried { applied: Applied { gone, ..Applied::default() }, cut, failure }
 }
 
-async fn delete_one(ctx: &Ctx, owner: &Owner, pod: &Pod, finalizer: Finalizer) -> Result<(), ApiError> {
+/// Whether nothing of ours holds a pod. One that was just adopted still looks as it did before it got our finalizer.
+fn is_free(claimed: &Claimed, pod: &Pod) -> bool {
+    !claimed.adopted.contains(&pod.meta.uid) && !pod_control::has_finalizer(pod, FINALIZER)
+}
+
+/// Takes our finalizer off a pod that is deleted without being counted.
+async fn let_go(ctx: &Ctx, owner: &Owner, claimed: &Claimed, pod: &Pod) -> Result<(), ApiError> {
     stopping(ctx)?;
-    let gone = |err: ApiError| if is_gone(&err) { Ok(()) } else { Err(err) };
-    if finalizer == Finalizer::Goes && pod_control::has_finalizer(pod, FINALIZER) {
-        // It may have ended meanwhile, and is to be counted then.
-        ctx.control.remove_finalizer_as_seen(&owner.uid, pod, FINALIZER).await.map(drop).or_else(gone)?;
+    if is_free(claimed, pod) {
+        return Ok(());
     }
+    let outcome = if claimed.adopted.contains(&pod.meta.uid) {
+        // Its version is that of before the adoption.
+        ctx.control.remove_finalizer(&owner.uid, pod, FINALIZER).await
+    } else {
+        // It may have ended meanwhile, and is to be counted then.
+        ctx.control.remove_finalizer_as_seen(&owner.uid, pod, FINALIZER).await
+    };
+    if matches!(outcome, Ok(_) | Err(ApiError::Unknown { .. })) {
+        // Should it not be deleted now it will be later, as nothing holds it any more; but it was we who took the finalizer.
+        ctx.memory.stops(&pod.meta.uid);
+    }
+    outcome.map(drop).or_else(|err| unless_gone(pod, err))
+}
+
+async fn delete_one(ctx: &Ctx, owner: &Owner, pod: &Pod) -> Result<(), ApiError> {
+    stopping(ctx)?;
     let outcome = ctx.control.delete(owner, pod).await;
-    if outcome.as_ref().is_err_and(is_gone) {
+    if outcome.as_ref().is_err_and(|err| is_gone(err, &pod.meta.name)) {
         // Its event has come or will not.
         ctx.memory.expectations.deletion_observed(&owner.uid, &pod.meta.uid);
     }
-    outcome.or_else(gone)
+    outcome.or_else(|err| unless_gone(pod, err))
+}
+
+fn unless_gone(pod: &Pod, err: ApiError) -> Result<(), ApiError> {
+    if is_gone(&err, &pod.meta.name) { Ok(()) } else { Err(err) }
 }
 
 /// Between two calls of a long pass the manager may have been told to stop.

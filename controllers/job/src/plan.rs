@@ -204,6 +204,9 @@ impl Plan {
         if pods.len() > snapshot.known.room {
             pods.truncate(snapshot.known.room);
             self.waiting = Some(Waiting::Brake);
+            if let Some(wait) = snapshot.known.more_room {
+                self.look_again(wait);
+            }
         }
         if !pods.is_empty() {
             self.pods = PodChange::Create(Creation { pods, reason: reason(snapshot, &self.tally) });

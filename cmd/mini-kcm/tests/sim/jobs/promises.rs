@@ -129,7 +129,8 @@ fn waits(book: &Book, job: &Job, pod: &Pod, now: Instant) -> Held {
     if by_index && book.pods.values().filter(own).any(|it| it.given_up) {
         return Ok(());
     }
-    let of = |it: &&Pod| own(it) && !it.given_up;
+    // Whom somebody took away after he was counted a new controller does not know.
+    let of = |it: &&Pod| own(it) && !it.given_up && (it.job.is_some() || it.tracked);
     let ended = |phase: Phase| {
         book.pods.values().filter(of).filter(move |it| it.phase == phase).filter_map(|it| Some((it.ended?, it.gone)))
     };

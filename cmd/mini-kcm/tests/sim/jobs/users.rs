@@ -122,8 +122,10 @@ fn disturb(world: &World, pod: &str, rng: &mut Rng) {
     let Some(now) = cluster.get(PODS, HOME, pod) else { return };
     let ended = matches!(now["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
     match rng.u8(0..12) {
-        // What has ended may be counted already: with another owner it would be once more.
-        7..=9 if ended => {}
+        // What has ended and is counted would be counted once more where it bears no mark of its Job, and not at all where it
+        // is released before.
+        7 | 8 if ended => {}
+        9 if ended && now["metadata"]["labels"]["batch.kubernetes.io/controller-uid"].is_null() => {}
         0..=4 => delete_pod(world, HOME, pod),
         5 | 6 => {
             cluster.update(PODS, HOME, pod, |it| {
