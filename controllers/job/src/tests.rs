@@ -4,7 +4,7 @@ use client::Limits;
 use clock::Timestamp;
 use serde_json::json;
 use test_cluster::TestCluster;
-use testing::Rig;
+use ::testing::Rig;
 
 use super::*;
 
