@@ -1,6 +1,6 @@
 //! One CronJob, top to bottom: history, children, time, run, status.
 
-use std::{borrow::Cow, sync::Arc, time::Duration};
+use std::{borrow::Cow, collections::BTreeSet, sync::Arc, time::Duration};
 
 use api::{ActiveJob, CronJob, JobIndex, ObjectKey};
 use client::ApiError;
@@ -15,7 +15,7 @@ use crate::{
     look,
     notice::Notice,
     plan::{Base, Plan, Run, Settled, as_active, plan, settle},
-    snapshot::{Child, children, job_name},
+    snapshot::{Child, children, job_name, untold},
     status::Change,
     timing::{Timing, timing},
 };
@@ -54,8 +54,20 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
     let jobs = ctx.jobs.store().by_index(&JobIndex::Owner(uid.clone()))?;
     let kept = ctx.memory.take(uid);
     let mut change = Change::default();
-    let outcome = pass(ctx, &cron_job, kept.as_ref(), &children(&cron_job, &jobs), &mut change).await;
-    let written = if kept.is_none() && change.is_a_beginning() && !ctx.queue.is_empty() {
+    let children = children(&cron_job, &jobs);
+    let known = present(&cron_job, kept.as_ref());
+    let untold = untold(&known, &children, ctx.clock.wall().as_second());
+    let outcome = match untold {
+        // Before anything else is done: that Job may be deleted, to make room or as surplus, and then nothing would tell that
+        // its time has run.
+        Some(at) => {
+            change.begun = settle(&known, &children, &BTreeSet::new()).change.begun;
+            change.last_schedule = Some(at);
+            Ok(Outcome::After(Duration::ZERO))
+        }
+        None => pass(ctx, &cron_job, kept.as_ref(), &children, &mut change).await,
+    };
+    let written = if untold.is_none() && kept.is_none() && change.is_a_beginning() && !ctx.queue.is_empty() {
         // Others wait, many of them for the same minute. First all of them begin, then it is told of each.
         ctx.memory.keep(uid, change);
         ctx.queue.add(look(key.clone()));

@@ -61,19 +61,22 @@ pub(crate) enum ApplyError {
 
 /// Does to the Job's pods what was planned; `claimed` are those of the snapshot.
 pub(crate) async fn apply(ctx: &Ctx, job: &Job, owner: &Owner, claimed: &Claimed, change: &PodChange) -> Carried {
-    let now = ctx.clock.now();
+    let (pods, now) = (&*claimed.pods, ctx.clock.now());
     match change {
         PodChange::Keep => Carried::default(),
         // Nothing is expected of these: the Job ends, and nothing will be created in their place.
-        PodChange::End(places) => delete(ctx, owner, claimed, places, Finalizer::Stays).await,
+        PodChange::End(places) => delete(ctx, owner, pods, places, Finalizer::Stays).await,
         PodChange::Suspend(places) | PodChange::Delete(places) => {
-            let doomed = || places.iter().filter_map(|at| claimed.pods.get(*at));
+            // What was just adopted is still cached as it was before: nobody knows what its finalizer holds by now. It goes in
+            // the next pass, which sees it.
+            let places: Vec<usize> = places.iter().copied().filter(|at| !is_adopted(claimed, *at)).collect();
+            let doomed = || places.iter().filter_map(|at| pods.get(*at));
             ctx.memory.expectations.expect_deletions(&owner.uid, doomed().map(|it| it.meta.uid.clone()), now);
             if let PodChange::Delete(_) = change {
                 // Said before they go, as the news of it may be faster than the answer.
-                doomed().filter(|it| is_free(claimed, it)).for_each(|it| ctx.memory.loses(&it.meta.uid, now));
+                doomed().filter(|it| is_free(it)).for_each(|it| ctx.memory.loses(&it.meta.uid, now));
             }
-            delete(ctx, owner, claimed, places, Finalizer::Goes).await
+            delete(ctx, owner, pods, &places, Finalizer::Goes).await
         }
         PodChange::Create(creation) => create(ctx, job, owner, creation).await,
     }
@@ -88,15 +91,15 @@ enum Finalizer {
     Goes,
 }
 
-async fn delete(ctx: &Ctx, owner: &Owner, claimed: &Claimed, places: &[usize], finalizer: Finalizer) -> Carried {
-    let doomed: Vec<(usize, &Arc<Pod>)> = places.iter().filter_map(|at| Some((*at, claimed.pods.get(*at)?))).collect();
+async fn delete(ctx: &Ctx, owner: &Owner, pods: &[Arc<Pod>], places: &[usize], finalizer: Finalizer) -> Carried {
+    let doomed: Vec<(usize, &Arc<Pod>)> = places.iter().filter_map(|at| Some((*at, pods.get(*at)?))).collect();
     let turn = ctx.turn();
     let calls = ctx.calls.each_until(
         || ctx.is_over(turn),
         doomed.clone(),
         |(_, pod)| async move {
             if finalizer == Finalizer::Goes {
-                let_go(ctx, owner, claimed, pod).await?;
+                let_go(ctx, owner, pod).await?;
             }
             delete_one(ctx, owner, pod).await
         },
@@ -124,24 +127,23 @@ async fn delete(ctx: &Ctx, owner: &Owner, claimed: &Claimed, places: &[usize], f
     Carried { applied: Applied { gone, ..Applied::default() }, cut, failure }
 }
 
-/// Whether nothing of ours holds a pod. One that was just adopted still looks as it did before it got our finalizer.
-fn is_free(claimed: &Claimed, pod: &Pod) -> bool {
-    !claimed.adopted.contains(&pod.meta.uid) && !pod_control::has_finalizer(pod, FINALIZER)
+/// Whether nothing of ours holds a pod.
+fn is_free(pod: &Pod) -> bool {
+    !pod_control::has_finalizer(pod, FINALIZER)
+}
+
+fn is_adopted(claimed: &Claimed, at: usize) -> bool {
+    claimed.pods.get(at).is_some_and(|it| claimed.adopted.contains(&it.meta.uid))
 }
 
 /// Takes our finalizer off a pod that is deleted without being counted.
-async fn let_go(ctx: &Ctx, owner: &Owner, claimed: &Claimed, pod: &Pod) -> Result<(), ApiError> {
+async fn let_go(ctx: &Ctx, owner: &Owner, pod: &Pod) -> Result<(), ApiError> {
     stopping(ctx)?;
-    if is_free(claimed, pod) {
+    if is_free(pod) {
         return Ok(());
     }
-    let outcome = if claimed.adopted.contains(&pod.meta.uid) {
-        // Its version is that of before the adoption.
-        ctx.control.remove_finalizer(&owner.uid, pod, FINALIZER).await
-    } else {
-        // It may have ended meanwhile, and is to be counted then.
-        ctx.control.remove_finalizer_as_seen(&owner.uid, pod, FINALIZER).await
-    };
+    // It may have ended meanwhile, and is to be counted then.
+    let outcome = ctx.control.remove_finalizer_as_seen(&owner.uid, pod, FINALIZER).await;
     if matches!(outcome, Ok(_) | Err(ApiError::Unknown { .. })) {
         // Should it not be deleted now it will be later, as nothing holds it any more; but it was we who took the finalizer.
         ctx.memory.stops(&pod.meta.uid);

@@ -100,8 +100,12 @@ mod tests {
         Uid::new(name)
     }
 
+    fn now() -> Instant {
+        clock::Clock::system().now()
+    }
+
     fn free(brake: &mut Brake, job: &Uid, parallelism: i32) -> usize {
-        brake.room(job, parallelism, Instant::now()).0
+        brake.room(job, parallelism, now()).0
     }
 
     #[test]
@@ -137,7 +141,7 @@ mod tests {
         for pod in ["a", "b"] {
             brake.created(&job, uid(pod));
         }
-        brake.loses(&uid("b"), Instant::now());
+        brake.loses(&uid("b"), now());
         brake.forget(&job);
         assert!(brake.is_empty());
         brake.created(&job, uid("c"));
@@ -147,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_pod_that_nothing_held_gives_its_place_back_a_while_after_it_went() {
-        let (mut brake, job, now) = (Brake::default(), uid("job"), Instant::now());
+        let (mut brake, job, now) = (Brake::default(), uid("job"), now());
         let later = |secs: u64| now + Duration::from_secs(secs);
         for (pod, at) in [("a", 0), ("b", 60)] {
             brake.created(&job, uid(pod));

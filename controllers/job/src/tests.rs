@@ -1,10 +1,10 @@
 //! The wired controller, seen from within.
 
+use ::testing::Rig;
 use client::Limits;
 use clock::Timestamp;
 use serde_json::json;
 use test_cluster::TestCluster;
-use testing::Rig;
 
 use super::*;
 

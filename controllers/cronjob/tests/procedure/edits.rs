@@ -1,5 +1,7 @@
 //! Somebody edits a CronJob while it waits.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use crate::world::{MINUTE, SEC, SOON, World, broken, pass};
@@ -73,7 +75,7 @@ async fn acceptance_cronjob_021_a_status_that_somebody_else_writes_is_looked_at_
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_cronjob_021_a_resync_is_looked_at_at_once() {
-    for (resync, written) in [(MINUTE, "2026-05-19T10:00:00Z"), (SEC * 0, "")] {
+    for (resync, written) in [(MINUTE, "2026-05-19T10:00:00Z"), (Duration::ZERO, "")] {
         let world = World::at("2026-05-19T09:59:30Z");
         let _manager = world.start_with("UTC", resync).await;
         world.cron_job("c", json!({ "schedule": "0 * * * *" }));

@@ -58,6 +58,8 @@ fn pod(book: &mut Book, write: &Write, now: Instant) -> Held {
     } else {
         let before = before.unwrap_or_else(|| next.clone());
         next.touched |= before.labels != next.labels || before.job != next.job;
+        // Taken away though our finalizer held it: nobody counts it any more.
+        next.given_up |= next.gone && before.tracked;
         Ok(())
     };
     let jobs = next.of.clone();
