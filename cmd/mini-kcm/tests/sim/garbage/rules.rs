@@ -44,6 +44,7 @@ pub(super) fn look(book: &mut Book, write: &Write, now: Instant) -> Held {
     let collects = write.by != "world" && write.user_agent().is_some_and(|it| it.ends_with(AGENT));
     let held = if collects { judge(book, write, now) } else { Ok(()) };
     book.take(write, now);
+    changes_its_mind(book, write);
     held.map_err(|why| format!("{} on {} {}: {why}", write.by, write.kind(), write.name()))
 }
 
@@ -76,6 +77,15 @@ fn judge(book: &mut Book, write: &Write, now: Instant) -> Held {
     held.and_then(|()| breaker(book, write.by, now))
 }
 
+/// Whoever is held by others after it was let go as orphaned may be deleted in another way: then what it owns goes.
+fn changes_its_mind(book: &mut Book, write: &Write) {
+    let after = write.after().unwrap_or_default();
+    let uid = after["metadata"]["uid"].as_str().unwrap_or_default();
+    if book.objects.get(uid).is_some_and(|it| it.stand() == Stand::Waits) {
+        book.orphaned.remove(uid);
+    }
+}
+
 /// Never more in a minute than allowed, by one process.
 fn breaker(book: &Book, by: &str, now: Instant) -> Held {
     let Some(most) = book.most else { return Ok(()) };
@@ -93,7 +103,8 @@ impl Deed<'_> {
         // What others owned too goes with them.
         let left_by = |it: &Ref| book.orphaned.get(&it.uid).is_some_and(|who| who == by) && book.meant(before, it).is_some();
         if before.refs.iter().all(left_by) {
-            return Err("it was left on purpose by its owners, and is deleted".to_owned());
+            let names: Vec<&str> = before.refs.iter().map(|it| &*it.name).collect();
+            return Err(format!("it was left on purpose by its owners, {}, and is deleted", names.join(" and ")));
         }
         for it in &before.refs {
             match book.owner(before, it) {
