@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use client::{Accounts, Clients, Connection, Environment, Term};
+use client::{Accounts, Clients, Connection, Environment, Term, Transport};
 use clock::{Clock, Timestamp};
 use controller::{Builder, Controller, Deps as ControllerDeps};
 use events::{ObjectReference, Recorder, Type};
@@ -53,6 +53,25 @@ pub struct Deps {
     pub stop: CancellationToken,
     /// Who we are in the Lease and in events.
     pub hostname: String,
+}
+
+impl Deps {
+    /// Beside a server in the same process: all is its own, and what is random begins at its name.
+    #[must_use]
+    pub fn in_memory(config: &Config, server: Transport, clock: Clock, hostname: &str) -> Self {
+        Self {
+            connection: Connection::in_memory(server),
+            reviewers: Reviewers::default(),
+            term: if config.election.is_some() { Term::new(clock.clone()) } else { Term::endless(clock.clone()) },
+            clock,
+            seed: hostname.bytes().map(u64::from).sum(),
+            metrics: Metrics::new(),
+            log: klog::Handle::detached(),
+            scope: Scope::new(),
+            stop: CancellationToken::new(),
+            hostname: hostname.to_owned(),
+        }
+    }
 }
 
 /// How a manager ended.

@@ -9,7 +9,6 @@ mod preflight;
 
 use std::time::Duration;
 
-use client::{Connection, Term};
 use clock::{Clock, Instant, Timestamp};
 use http::HeaderValue;
 use metrics::Metrics;
@@ -17,10 +16,8 @@ use mini_kcm::{
     config::Config,
     flags::{self, Asked},
     manager::{self, Deps, Exit},
-    serve::Reviewers,
 };
 use serde_json::{Value, json};
-use tasks::Scope;
 use test_cluster::{Call, Recorded, TestCluster, Verdict};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -57,19 +54,7 @@ impl Replica {
             request.headers_mut().insert(http::header::USER_AGENT, agent);
             service.clone().oneshot(request)
         }));
-        let term = if config.election.is_some() { Term::new(clock.clone()) } else { Term::endless(clock.clone()) };
-        let deps = Deps {
-            connection: Connection::in_memory(transport),
-            reviewers: Reviewers::default(),
-            term,
-            clock,
-            seed: name.bytes().map(u64::from).sum(),
-            metrics: Metrics::new(),
-            log: klog::Handle::detached(),
-            scope: Scope::new(),
-            stop: CancellationToken::new(),
-            hostname: name.to_owned(),
-        };
+        let deps = Deps::in_memory(&config, transport, clock, name);
         (config, deps)
     }
 

@@ -83,7 +83,7 @@ pub(crate) fn ended(ctx: &Ctx, cron_job: &CronJob, job: &Job, end: End) {
 pub(crate) async fn look(ctx: &Ctx, cron_job: &CronJob, active: &ActiveJob) -> Result<Option<Job>, ApiError> {
     match ctx.api.get::<Job>(&Job::resource(), &cron_job.meta.namespace, &active.name).await {
         Ok(live) => Ok(Some(live).filter(|it| it.meta.uid == active.uid && is_child(it.meta.as_ref(), cron_job))),
-        Err(ApiError::NotFound(_)) => Ok(None),
+        Err(err) if err.is_absence_of(&active.name) => Ok(None),
         Err(err) => Err(err),
     }
 }
@@ -105,7 +105,7 @@ async fn delete(
     match ctx.api.delete(&Job::resource(), &cron_job.meta.namespace, name, &options).await {
         Ok(()) => ctx.tell(cron_job, Type::Normal, "SuccessfulDelete", format!("Deleted job {name}")),
         // Somebody else was faster.
-        Err(ApiError::NotFound(_)) => {}
+        Err(err) if err.is_absence_of(name) => {}
         // Another one bears the name, or it is not what we saw. Whoever looks again knows.
         Err(err @ ApiError::Conflict(_)) => return Err(err),
         Err(err) => {
@@ -148,7 +148,7 @@ pub(crate) async fn found(ctx: &Ctx, cron_job: &CronJob, at: i64) -> Result<Opti
     let name = job_name(cron_job, at);
     let live = match ctx.api.get::<Job>(&Job::resource(), &cron_job.meta.namespace, &name).await {
         Ok(live) => live,
-        Err(ApiError::NotFound(_)) => return Ok(None),
+        Err(err) if err.is_absence_of(&name) => return Ok(None),
         Err(err) => return Err(SyncError::Read(err)),
     };
     if made_for(cron_job, &live).is_none() {
@@ -196,10 +196,10 @@ pub(crate) async fn read(ctx: &Ctx, cron_job: &CronJob) -> Result<Option<CronJob
     let meta = cron_job.meta.as_ref();
     match ctx.api.get::<CronJob>(&CronJob::resource(), meta.namespace, meta.name).await {
         Ok(live) if live.meta.uid == *meta.uid => Ok(Some(live)),
-        Ok(_) | Err(ApiError::NotFound(_)) => {
+        Err(err) if !err.is_absence_of(meta.name) => Err(SyncError::Read(err)),
+        Ok(_) | Err(_) => {
             ctx.memory.gone(meta.uid);
             Ok(None)
         }
-        Err(err) => Err(SyncError::Read(err)),
     }
 }

@@ -2,77 +2,45 @@
 
 use api::{CronJob, Entry, Job, MetaRef, ObjectKey};
 use clock::Drift;
-use events::Type;
+use controller::TimedKey;
 use informer::{Cause, Change};
 use workqueue::Lane;
 
 use crate::{
-    Ctx, Key,
+    Ctx, Key, Wake, look,
     snapshot::{End, is_child},
-    sync::until,
-    timing::{Timing, timing},
 };
 
-/// Drops what is remembered of a CronJob that is gone, or has a successor.
+/// Drops what is remembered of a CronJob that is gone, or has a successor; and that one is gone of which there is news.
 pub(crate) fn forget(ctx: &Ctx, change: &Change<'_, CronJob>) {
     let (old, new) = (change.old.map(Entry::meta), change.new.map(Entry::meta));
     if let Some(gone) = old.filter(|old| new.is_none_or(|new| new.uid != old.uid)) {
         ctx.forget(gone.uid);
+    }
+    if let Some(new) = new.filter(|_| change.cause != Cause::Resync) {
+        ctx.memory.may_be_there(new.uid);
     }
 }
 
 /// Wakes a CronJob: at its next time where its schedule was edited, else at once.
 pub(crate) fn wake(ctx: &Ctx, change: &Change<'_, CronJob>, lane: Lane) {
     let Some(object) = change.new.or(change.old).map(Entry::meta) else { return };
-    let key = Key::CronJob(object.key());
     if change.old.is_none() {
-        ctx.queue.add_after(Key::Clock, Drift::EVERY);
+        ctx.queue.add_after(TimedKey::Clock, Drift::EVERY);
     }
-    match edited(change).map(|it| next_time(ctx, it)) {
-        None | Some(Next::Look) => ctx.queue.add_to(key, lane),
-        Some(Next::At(at)) => match until(at, ctx.clock.wall()) {
-            Some(wait) => ctx.queue.add_after(key, wait),
-            None => ctx.queue.add_to(key, lane),
-        },
-        Some(Next::Unreadable) => {}
-    }
+    let key = object.key();
+    ctx.queue.add_to(if is_edited(change) { TimedKey::Object(Wake::Edited(key)) } else { look(key) }, lane);
 }
 
-/// The CronJob with its new schedule, if that is what changed.
-fn edited<'a>(change: &Change<'a, CronJob>) -> Option<&'a CronJob> {
+/// True where its schedule is what changed of a CronJob.
+fn is_edited(change: &Change<'_, CronJob>) -> bool {
     if change.cause == Cause::Resync {
-        return None;
+        return false;
     }
-    let old = change.old.and_then(Entry::readable)?;
-    let new = change.new.and_then(Entry::readable)?;
+    let (old, new) = (change.old.and_then(Entry::readable), change.new.and_then(Entry::readable));
+    let (Some(old), Some(new)) = (old, new) else { return false };
     let same = old.spec.schedule == new.spec.schedule && old.spec.time_zone == new.spec.time_zone;
-    (!same && old.meta.uid == new.meta.uid).then_some(&**new)
-}
-
-/// When a new schedule asks for a look.
-enum Next {
-    At(i64),
-    /// At once: the sync says what is wrong.
-    Look,
-    /// Never: it was said here.
-    Unreadable,
-}
-
-/// The next time of a new schedule. What it would have run before now is not run for that.
-fn next_time(ctx: &Ctx, cron_job: &CronJob) -> Next {
-    let Timing::Read { schedule, .. } = timing(&cron_job.spec, &ctx.zones) else { return Next::Look };
-    let now = ctx.clock.wall().as_second();
-    match schedule {
-        Ok(schedule) => {
-            let from = cron_job.status.last_schedule.or(cron_job.creation).unwrap_or(now).min(now);
-            schedule.next_from(from, now).map_or(Next::Look, Next::At)
-        }
-        Err(_) => {
-            let message = format!("unparseable schedule for cronjob: {}", cron_job.spec.schedule);
-            ctx.tell(cron_job, Type::Warning, "UnParseableCronJobSchedule", message);
-            Next::Unreadable
-        }
-    }
+    !same && old.meta.uid == new.meta.uid
 }
 
 /// Wakes the CronJobs whose Job this is and was, where the change concerns them.
@@ -107,5 +75,5 @@ fn owner(ctx: &Ctx, job: Option<MetaRef<'_>>) -> Option<Key> {
     let owner = job.controller().filter(|it| &*it.kind == "CronJob")?;
     let cron_job = ctx.cron_jobs.store().get(job.namespace, &owner.name).ok()??;
     is_child(job, &cron_job)
-        .then(|| Key::CronJob(ObjectKey { namespace: job.namespace.clone(), name: cron_job.meta.name.clone() }))
+        .then(|| look(ObjectKey { namespace: job.namespace.clone(), name: cron_job.meta.name.clone() }))
 }

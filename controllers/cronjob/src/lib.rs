@@ -35,7 +35,7 @@ use api::{CronJob, Job, ObjectKey, Uid};
 use client::{Api, ApiError};
 use clock::{Clock, Drift};
 use consistency::Gate;
-use controller::{Builder, Factor, Profile, Proof, Right};
+use controller::{Builder, Factor, Profile, Proof, Right, TimedKey};
 use events::{ObjectReference, Recorder, Type};
 use informer::Informer;
 use parking_lot::Mutex;
@@ -119,26 +119,36 @@ pub fn start(builder: &mut Builder, options: Options) {
         let ctx = ctx.clone();
         async move {
             match key {
-                Key::CronJob(key) => sync::sync(&ctx, &key).await,
-                Key::Clock => Ok::<_, SyncError>(ctx.look_at_the_clock()),
+                TimedKey::Object(Wake::Look(key)) => sync::sync(&ctx, &key).await,
+                TimedKey::Object(Wake::Edited(key)) => sync::edited(&ctx, &key),
+                TimedKey::Clock => Ok::<_, SyncError>(ctx.look_at_the_clock()),
             }
         }
     });
 }
 
 /// What a worker takes.
+type Key = TimedKey<Wake>;
+
+/// Why a CronJob is looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Key {
-    CronJob(ObjectKey),
-    /// Whether the time of day has jumped, for all of them.
-    Clock,
+enum Wake {
+    /// Something may be to do.
+    Look(ObjectKey),
+    /// It has another schedule: when that asks for a look is to be found out.
+    Edited(ObjectKey),
 }
 
-impl fmt::Display for Key {
+/// The key that has a CronJob looked at.
+fn look(key: ObjectKey) -> Key {
+    TimedKey::Object(Wake::Look(key))
+}
+
+impl fmt::Display for Wake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::CronJob(key) => key.fmt(f),
-            Self::Clock => f.write_str("the clock"),
+            Self::Look(key) => key.fmt(f),
+            Self::Edited(key) => write!(f, "the schedule of {key}"),
         }
     }
 }
@@ -195,7 +205,7 @@ impl Ctx {
         if self.drift.lock().jumped(self.clock.wall(), self.clock.now()) {
             tracing::info!("The time of day has jumped, all schedules are looked at");
             for entry in self.cron_jobs.store().entries() {
-                self.queue.add_to(Key::CronJob(entry.meta().key()), Lane::Slow);
+                self.queue.add_to(look(entry.meta().key()), Lane::Slow);
             }
         }
         if self.cron_jobs.store().is_empty() { Outcome::Done } else { Outcome::After(Drift::EVERY) }

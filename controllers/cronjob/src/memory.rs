@@ -108,6 +108,15 @@ impl Memory {
         self.0.lock().get(uid).is_some_and(|it| it.gone)
     }
 
+    /// Something happened to the CronJob since, so that it may be there after all.
+    pub(crate) fn may_be_there(&self, uid: &Uid) {
+        let mut all = self.0.lock();
+        if let Some(known) = all.get_mut(uid) {
+            known.gone = false;
+            drop_if_empty(&mut all, uid);
+        }
+    }
+
     /// The cache says that the CronJob is gone.
     pub(crate) fn forget(&self, uid: &Uid) {
         self.0.lock().remove(uid);
@@ -172,6 +181,9 @@ mod tests {
         assert!(memory.is_gone(&uid) && !memory.is_gone(&Uid::new("v")));
         memory.forget(&uid);
         assert!(!memory.is_gone(&uid));
+        memory.gone(&uid);
+        memory.may_be_there(&uid);
+        assert!(!memory.is_gone(&uid) && memory.0.lock().is_empty());
     }
 
     #[test]

@@ -47,7 +47,6 @@ pub(crate) fn settle<'a>(cron_job: &CronJob, children: &[Child<'a>], removed: &B
             None if is_active => {}
             // Made by us, by a manager that did not come to tell the status.
             None if made_for(cron_job, child.job).is_some() => settled.change.begun.extend(as_active(cron_job, child)),
-            None if meta.deletion.is_some() => {}
             None => settled.unexpected.push(*child),
         }
     }

@@ -4,12 +4,12 @@
 //! in weekdays, steps and what they refuse. Times follow the wall clock of a zone: a time that a change of the clock leaves
 //! out is left out, one that it repeats comes twice, and everything that exists on the clock is found.
 
-mod duration;
 mod field;
 mod times;
 
 use std::fmt;
 
+use api::duration;
 use jiff::tz::TimeZone;
 
 use self::field::Fields;

@@ -6,6 +6,8 @@ use api::{CronJob, Job, MetaRef, StatusOwner};
 use jiff::Timestamp;
 use serde::Deserialize;
 
+use crate::plan::AHEAD;
+
 /// When a Job was to begin, on the Job.
 pub(crate) const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
 /// On a Job that somebody made by hand, out of the template of a CronJob.
@@ -77,6 +79,14 @@ pub(crate) fn made_for(cron_job: &CronJob, job: &Job) -> Option<i64> {
     }
     let at = annotations.get(SCHEDULED)?.parse::<Timestamp>().ok()?.as_second();
     (job_name(cron_job, at) == *job.meta.name).then_some(at)
+}
+
+/// The last time for which there is a Job of this controller's, where the status names none so late: a manager made it and
+/// did not come to tell. One that is to come by more than clocks may differ is an error of a clock.
+pub(crate) fn untold(cron_job: &CronJob, children: &[Child<'_>], now: i64) -> Option<i64> {
+    let last = cron_job.status.last_schedule;
+    let made = children.iter().filter_map(|it| made_for(cron_job, it.job));
+    made.filter(|at| *at <= now + AHEAD && last.is_none_or(|it| it < *at)).max()
 }
 
 #[cfg(test)]
@@ -241,6 +251,27 @@ pub(crate) mod tests {
             ("of an earlier CronJob", told("c-29653080", ten).owner("uid", "another"), None),
         ] {
             assert_eq!(made_for(&c, &job.build()), want, "{what}");
+        }
+    }
+
+    #[test]
+    fn what_no_status_tells_is_told_by_the_jobs() {
+        let (early, late, far) = (job("c-10").build(), job("c-20").build(), job("c-200").build());
+        let by_hand = job("c-30").annotation(BY_HAND, "manual".into()).build();
+        let cases = [
+            ("no Job", vec![], None, None),
+            ("the last of them", vec![&early, &late], None, Some(1_200)),
+            ("told already", vec![&early, &late], Some(1_200), None),
+            ("an earlier one is told", vec![&early, &late], Some(600), Some(1_200)),
+            ("made by hand", vec![&early, &by_hand], Some(600), None),
+            ("a clock was wrong", vec![&early, &far], None, Some(600)),
+        ];
+        for (name, jobs, last, want) in cases {
+            let mut cron_job =
+                CronJob::decode_object(br#"{"metadata":{"name":"c","namespace":"ns","uid":"c"}}"#).unwrap();
+            cron_job.status.last_schedule = last;
+            let children: Vec<Child<'_>> = jobs.into_iter().map(|job| Child { job, end: None }).collect();
+            assert_eq!(untold(&cron_job, &children, 1_200), want, "{name}");
         }
     }
 }

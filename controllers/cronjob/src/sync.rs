@@ -1,6 +1,6 @@
 //! One CronJob, top to bottom: history, children, time, run, status.
 
-use std::{borrow::Cow, sync::Arc, time::Duration};
+use std::{borrow::Cow, collections::BTreeSet, sync::Arc, time::Duration};
 
 use api::{ActiveJob, CronJob, JobIndex, ObjectKey};
 use client::ApiError;
@@ -10,11 +10,12 @@ use informer::StoreError;
 use runner::Outcome;
 
 use crate::{
-    Ctx, Key,
+    Ctx,
     apply::{self, Begun},
+    look,
     notice::Notice,
     plan::{Base, Plan, Run, Settled, as_active, plan, settle},
-    snapshot::{Child, children, job_name},
+    snapshot::{Child, children, job_name, untold},
     status::Change,
     timing::{Timing, timing},
 };
@@ -46,18 +47,30 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
     if ctx.memory.is_gone(uid) {
         return Ok(Outcome::Done);
     }
-    let (queue, parked) = (ctx.queue.clone(), Key::CronJob(key.clone()));
+    let (queue, parked) = (ctx.queue.clone(), look(key.clone()));
     if let Some(wait) = ctx.gate.behind(uid, move || queue.add(parked)) {
         return Ok(Outcome::Parked(wait));
     }
     let jobs = ctx.jobs.store().by_index(&JobIndex::Owner(uid.clone()))?;
     let kept = ctx.memory.take(uid);
     let mut change = Change::default();
-    let outcome = pass(ctx, &cron_job, kept.as_ref(), &children(&cron_job, &jobs), &mut change).await;
-    let written = if kept.is_none() && change.is_a_beginning() && !ctx.queue.is_empty() {
+    let children = children(&cron_job, &jobs);
+    let known = present(&cron_job, kept.as_ref());
+    let untold = untold(&known, &children, ctx.clock.wall().as_second());
+    let outcome = match untold {
+        // Before anything else is done: that Job may be deleted, to make room or as surplus, and then nothing would tell that
+        // its time has run.
+        Some(at) => {
+            change.begun = settle(&known, &children, &BTreeSet::new()).change.begun;
+            change.last_schedule = Some(at);
+            Ok(Outcome::After(Duration::ZERO))
+        }
+        None => pass(ctx, &cron_job, kept.as_ref(), &children, &mut change).await,
+    };
+    let written = if untold.is_none() && kept.is_none() && change.is_a_beginning() && !ctx.queue.is_empty() {
         // Others wait, many of them for the same minute. First all of them begin, then it is told of each.
         ctx.memory.keep(uid, change);
-        ctx.queue.add(Key::CronJob(key.clone()));
+        ctx.queue.add(look(key.clone()));
         Ok(())
     } else {
         // Also after an error: what has happened is told.
@@ -78,9 +91,36 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
         && let Some(wait) = next(ctx, &cron_job)
     {
         // However long the back-off is, the next time is looked at when it comes.
-        ctx.queue.add_after(Key::CronJob(key.clone()), wait);
+        ctx.queue.add_after(look(key.clone()), wait);
     }
     outcome
+}
+
+/// A CronJob with another schedule is looked at when that says so. What it would have run before now is not run for that.
+///
+/// No handler does this: zones may have to be read from files.
+pub(crate) fn edited(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncError> {
+    let Some(cron_job) = ctx.cron_jobs.store().get(&key.namespace, &key.name)? else { return Ok(Outcome::Done) };
+    let now = ctx.clock.wall();
+    let at = match timing(&cron_job.spec, &ctx.zones) {
+        // The sync says what is wrong.
+        Timing::UnknownZone(_) => None,
+        Timing::Read { schedule: Ok(schedule), .. } => {
+            let second = now.as_second();
+            let from = cron_job.status.last_schedule.or(cron_job.creation).unwrap_or(second).min(second);
+            schedule.next_from(from, second)
+        }
+        Timing::Read { schedule: Err(_), .. } => {
+            let message = format!("unparseable schedule for cronjob: {}", cron_job.spec.schedule);
+            ctx.tell(&cron_job, Type::Warning, "UnParseableCronJobSchedule", message);
+            return Ok(Outcome::Done);
+        }
+    };
+    match at.and_then(|it| until(it, now)) {
+        Some(wait) => ctx.queue.add_after(look(key.clone()), wait),
+        None => ctx.queue.add(look(key.clone())),
+    }
+    Ok(Outcome::Done)
 }
 
 /// How long it is until the next time, whatever else there is to do.

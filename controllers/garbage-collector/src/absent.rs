@@ -37,6 +37,11 @@ impl Absent {
         lru.get(&Coordinates::claimed(reference, namespace)).cloned()
     }
 
+    /// The proof that the object of exactly these coordinates is gone.
+    pub(crate) fn at(&self, owner: &Coordinates) -> Option<Gone> {
+        self.0.lock().get(owner).cloned()
+    }
+
     pub(crate) fn remember(&self, gone: Gone) {
         self.0.lock().insert(gone.owner().clone(), gone);
     }

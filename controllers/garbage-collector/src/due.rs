@@ -109,7 +109,8 @@ impl Known {
 
     /// Under the lock of the graph, so that what is due first is queued first.
     fn pour(&self, graph: &mut Graph, lane: Lane) {
-        if self.began.get().is_none() {
+        // Most of what is told makes nothing due.
+        if self.began.get().is_none() || graph.nothing_is_due() {
             return;
         }
         let Due { delete, delete_later, orphan, misplaced } = graph.take_due();

@@ -99,8 +99,11 @@ pub(crate) fn locate(resource: &Resource, claimed: Box<Coordinates>) -> Result<B
     }
 }
 
-/// What the server says of these coordinates.
+/// What the server says of these coordinates, or has said if that was the last word.
 pub(crate) async fn ask(ctx: &Ctx, resource: &Resource, asked: &Coordinates) -> Result<Standing, Unproved> {
+    if let Some(gone) = ctx.known.absent().at(asked) {
+        return Ok(Standing::Gone(gone));
+    }
     let came = ctx.clock.now();
     let question = ctx.proofs.question(asked, came);
     let mut last = question.lock().await;

@@ -4,7 +4,7 @@ use std::{ops::Range, sync::Arc, time::Duration};
 
 use api::{Job, Pod, Typed};
 use client::{ApiError, ListOptions, NotSent, Written};
-use pod_control::{Extra, Owner, PodTemplate, SlowStart, Stamp, TemplateError, is_gone};
+use pod_control::{Claimed, Extra, Owner, PodTemplate, SlowStart, Stamp, TemplateError, is_gone};
 use serde_json::value::RawValue;
 
 use crate::{
@@ -13,6 +13,7 @@ use crate::{
     delayed::{FAILURES, Failures, IGNORED},
     plan::{Creation, NewPod, PodChange},
     snapshot::{FINALIZER, INDEX},
+    tracking::Applied,
 };
 
 /// What containers of a pod that has an index find it in.
@@ -24,17 +25,13 @@ const LONGEST_PREFIX: usize = 58;
 /// No request is under way on the server for longer: it gives each a minute.
 const LONGEST_REQUEST: Duration = Duration::from_secs(90);
 
-/// What became of a plan.
+/// How a plan was carried out.
 #[derive(Debug, Default)]
-pub(crate) struct Applied {
-    /// So many pods were created.
-    pub(crate) created: usize,
-    /// These are being deleted, or were gone already: places in the snapshot.
-    pub(crate) deleted: Vec<usize>,
+pub(crate) struct Carried {
+    /// What it has come to.
+    pub(crate) applied: Applied,
     /// The rest is left to the next pass, as other Jobs wait.
     pub(crate) cut: bool,
-    /// The namespace goes: it takes no pods any more.
-    pub(crate) closed: bool,
     /// What went wrong first.
     pub(crate) failure: Option<ApplyError>,
 }
@@ -62,17 +59,24 @@ pub(crate) enum ApplyError {
     Encode(#[source] serde_json::Error),
 }
 
-/// Does to the Job's pods what was planned; `pods` are those of the snapshot.
-pub(crate) async fn apply(ctx: &Ctx, job: &Job, owner: &Owner, pods: &[Arc<Pod>], change: &PodChange) -> Applied {
-    let now = ctx.clock.now();
+/// Does to the Job's pods what was planned; `claimed` are those of the snapshot.
+pub(crate) async fn apply(ctx: &Ctx, job: &Job, owner: &Owner, claimed: &Claimed, change: &PodChange) -> Carried {
+    let (pods, now) = (&*claimed.pods, ctx.clock.now());
     match change {
-        PodChange::Keep => Applied::default(),
+        PodChange::Keep => Carried::default(),
         // Nothing is expected of these: the Job ends, and nothing will be created in their place.
         PodChange::End(places) => delete(ctx, owner, pods, places, Finalizer::Stays).await,
         PodChange::Suspend(places) | PodChange::Delete(places) => {
-            let uids = places.iter().filter_map(|at| pods.get(*at)).map(|it| it.meta.uid.clone());
-            ctx.memory.expectations.expect_deletions(&owner.uid, uids, now);
-            delete(ctx, owner, pods, places, Finalizer::Goes).await
+            // What was just adopted is still cached as it was before: nobody knows what its finalizer holds by now. It goes in
+            // the next pass, which sees it.
+            let places: Vec<usize> = places.iter().copied().filter(|at| !is_adopted(claimed, *at)).collect();
+            let doomed = || places.iter().filter_map(|at| pods.get(*at));
+            ctx.memory.expectations.expect_deletions(&owner.uid, doomed().map(|it| it.meta.uid.clone()), now);
+            if let PodChange::Delete(_) = change {
+                // Said before they go, as the news of it may be faster than the answer.
+                doomed().filter(|it| is_free(it)).for_each(|it| ctx.memory.loses(&it.meta.uid, now));
+            }
+            delete(ctx, owner, pods, &places, Finalizer::Goes).await
         }
         PodChange::Create(creation) => create(ctx, job, owner, creation).await,
     }
@@ -87,12 +91,20 @@ enum Finalizer {
     Goes,
 }
 
-async fn delete(ctx: &Ctx, owner: &Owner, pods: &[Arc<Pod>], places: &[usize], finalizer: Finalizer) -> Applied {
+async fn delete(ctx: &Ctx, owner: &Owner, pods: &[Arc<Pod>], places: &[usize], finalizer: Finalizer) -> Carried {
     let doomed: Vec<(usize, &Arc<Pod>)> = places.iter().filter_map(|at| Some((*at, pods.get(*at)?))).collect();
     let turn = ctx.turn();
-    let calls =
-        ctx.calls.each_until(|| ctx.is_over(turn), doomed.clone(), |(_, pod)| delete_one(ctx, owner, pod, finalizer));
-    let (mut deleted, mut cut, mut failed, mut first) = (Vec::new(), false, 0, None);
+    let calls = ctx.calls.each_until(
+        || ctx.is_over(turn),
+        doomed.clone(),
+        |(_, pod)| async move {
+            if finalizer == Finalizer::Goes {
+                let_go(ctx, owner, pod).await?;
+            }
+            delete_one(ctx, owner, pod).await
+        },
+    );
+    let (mut gone, mut cut, mut failed, mut first) = (Vec::new(), false, 0, None);
     for ((at, pod), outcome) in doomed.iter().copied().zip(calls.await) {
         match outcome {
             None => {
@@ -101,7 +113,7 @@ async fn delete(ctx: &Ctx, owner: &Owner, pods: &[Arc<Pod>], places: &[usize], f
             }
             Some(Ok(())) => {
                 ctx.memory.stops(&pod.meta.uid);
-                deleted.push(at);
+                gone.push(at);
             }
             Some(Err(err)) => {
                 failed += 1;
@@ -112,22 +124,45 @@ async fn delete(ctx: &Ctx, owner: &Owner, pods: &[Arc<Pod>], places: &[usize], f
         }
     }
     let failure = first.map(|source| ApplyError::Delete { failed, wanted: places.len(), source });
-    Applied { deleted, cut, failure, ..Applied::default() }
+    Carried { applied: Applied { gone, ..Applied::default() }, cut, failure }
 }
 
-async fn delete_one(ctx: &Ctx, owner: &Owner, pod: &Pod, finalizer: Finalizer) -> Result<(), ApiError> {
+/// Whether nothing of ours holds a pod.
+fn is_free(pod: &Pod) -> bool {
+    !pod_control::has_finalizer(pod, FINALIZER)
+}
+
+fn is_adopted(claimed: &Claimed, at: usize) -> bool {
+    claimed.pods.get(at).is_some_and(|it| claimed.adopted.contains(&it.meta.uid))
+}
+
+/// Takes our finalizer off a pod that is deleted without being counted.
+async fn let_go(ctx: &Ctx, owner: &Owner, pod: &Pod) -> Result<(), ApiError> {
     stopping(ctx)?;
-    let gone = |err: ApiError| if is_gone(&err) { Ok(()) } else { Err(err) };
-    if finalizer == Finalizer::Goes && pod_control::has_finalizer(pod, FINALIZER) {
-        // It may have ended meanwhile, and is to be counted then.
-        ctx.control.remove_finalizer_as_seen(&owner.uid, pod, FINALIZER).await.map(drop).or_else(gone)?;
+    if is_free(pod) {
+        return Ok(());
     }
+    // It may have ended meanwhile, and is to be counted then.
+    let outcome = ctx.control.remove_finalizer_as_seen(&owner.uid, pod, FINALIZER).await;
+    if matches!(outcome, Ok(_) | Err(ApiError::Unknown { .. })) {
+        // Should it not be deleted now it will be later, as nothing holds it any more; but it was we who took the finalizer.
+        ctx.memory.stops(&pod.meta.uid);
+    }
+    outcome.map(drop).or_else(|err| unless_gone(pod, err))
+}
+
+async fn delete_one(ctx: &Ctx, owner: &Owner, pod: &Pod) -> Result<(), ApiError> {
+    stopping(ctx)?;
     let outcome = ctx.control.delete(owner, pod).await;
-    if outcome.as_ref().is_err_and(is_gone) {
+    if outcome.as_ref().is_err_and(|err| is_gone(err, &pod.meta.name)) {
         // Its event has come or will not.
         ctx.memory.expectations.deletion_observed(&owner.uid, &pod.meta.uid);
     }
-    outcome.or_else(gone)
+    outcome.or_else(|err| unless_gone(pod, err))
+}
+
+fn unless_gone(pod: &Pod, err: ApiError) -> Result<(), ApiError> {
+    if is_gone(&err, &pod.meta.name) { Ok(()) } else { Err(err) }
 }
 
 /// Between two calls of a long pass the manager may have been told to stop.
@@ -135,11 +170,11 @@ fn stopping(ctx: &Ctx) -> Result<(), ApiError> {
     if ctx.stopping.is_cancelled() { Err(ApiError::NotSent(NotSent::Stopping)) } else { Ok(()) }
 }
 
-async fn create(ctx: &Ctx, job: &Job, owner: &Owner, creation: &Creation) -> Applied {
+async fn create(ctx: &Ctx, job: &Job, owner: &Owner, creation: &Creation) -> Carried {
     let Creation { pods, reason } = creation;
     let maker = match Maker::new(job, owner) {
         Ok(maker) => maker,
-        Err(failure) => return Applied { failure: Some(failure), ..Applied::default() },
+        Err(failure) => return Carried { failure: Some(failure), ..Carried::default() },
     };
     ctx.memory.expectations.expect_creations(&owner.uid, pods.len(), ctx.clock.now());
     let mut batches = SlowStart::new(pods.len(), ctx.memory.proven(&owner.uid));
@@ -166,7 +201,20 @@ async fn create(ctx: &Ctx, job: &Job, owner: &Owner, creation: &Creation) -> App
         CreateError::Api(source) => ApplyError::Create { failed, wanted: pods.len(), source },
         CreateError::Encode(err) => ApplyError::Encode(err),
     });
-    Applied { created, cut, closed, failure, ..Applied::default() }
+    Carried { applied: Applied { created, closed, ..Applied::default() }, cut, failure }
+}
+
+/// Whether the Job's namespace goes and takes no pods any more: asked as the creation of a pod that is not carried out, which
+/// is within our rights.
+pub(crate) async fn is_closed(ctx: &Ctx, job: &Job, owner: &Owner) -> bool {
+    let Ok(body) = Maker::new(job, owner)
+        .and_then(|it| it.body(NewPod { index: Some(0), failures: None }).map_err(ApplyError::Encode))
+    else {
+        return false;
+    };
+    let path = format!("{}?dryRun=All", Pod::resource().collection(Some(&owner.namespace)));
+    // Any other answer says nothing of the namespace.
+    ctx.control.api().ask(&path, &body).await.is_err_and(|err| err.is_namespace_terminating())
 }
 
 #[derive(Default)]

@@ -1,14 +1,23 @@
 //! Stops a Job that creates pods and never sees them end. Pure.
 //!
 //! A pod that somebody takes away, by its labels or its owner, is missed and replaced: without end if whoever took it
-//! does so without end. So the pods of a Job that were created and have not ended are counted, whoever owns them now.
+//! does so without end. So the pods of a Job that were created and have not ended are counted, whoever owns them now. And
+//! where somebody takes our finalizer off them, nothing holds them, and we ourselves delete and replace them.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    time::Duration,
+};
 
 use api::Uid;
+use clock::Instant;
 
 /// How many pods a Job may have created that have not ended, for each that it wants at once.
 const FACTOR: usize = 2;
+
+/// How long the slot of a pod is not free that was deleted as nothing held it: as long as the longest back-off. Whoever
+/// takes our finalizer takes that of the next pod too, until somebody makes him cease.
+const LOST: Duration = Duration::from_secs(10 * 60);
 
 /// The pods that this process created and did not see end, by the uid of their Job. The same constant work for each event.
 #[derive(Debug, Default)]
@@ -16,6 +25,8 @@ pub(crate) struct Brake {
     jobs: HashMap<Uid, HashSet<Uid>>,
     /// The Job of each such pod, as its labels and owners may name another by now.
     pods: HashMap<Uid, Uid>,
+    /// When pods were deleted as nothing held them, in this order, by the uid of their Job.
+    lost: HashMap<Uid, VecDeque<Instant>>,
 }
 
 impl Brake {
@@ -37,16 +48,41 @@ impl Brake {
         Some(job)
     }
 
+    /// `pod` is about to be deleted as nothing holds it. Its slot is not free when it goes, but a while later.
+    pub(crate) fn loses(&mut self, pod: &Uid, now: Instant) {
+        if let Some(job) = self.ended(pod) {
+            self.lost.entry(job).or_default().push_back(now);
+        }
+    }
+
     /// `job` is gone or has ended.
     pub(crate) fn forget(&mut self, job: &Uid) {
+        self.lost.remove(job);
         for pod in self.jobs.remove(job).into_iter().flatten() {
             self.pods.remove(&pod);
         }
     }
 
-    /// How many more pods may be created for `job`.
-    pub(crate) fn room(&self, job: &Uid, parallelism: i32) -> usize {
-        room(self.jobs.get(job).map_or(0, HashSet::len), parallelism)
+    /// How many more pods may be created for `job`, and when there may be one more though none ends.
+    pub(crate) fn room(&mut self, job: &Uid, parallelism: i32, now: Instant) -> (usize, Option<Duration>) {
+        let lost = self.lost.get_mut(job);
+        let (lost, next) = lost.map_or((0, None), |it| {
+            while it.front().is_some_and(|it| *it + LOST <= now) {
+                it.pop_front();
+            }
+            (it.len(), it.front().map(|it| (*it + LOST).saturating_duration_since(now)))
+        });
+        if lost == 0 {
+            self.lost.remove(job);
+        }
+        (room(lost + self.jobs.get(job).map_or(0, HashSet::len), parallelism), next)
+    }
+
+    /// True where nothing is remembered of any Job.
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        let Self { jobs, pods, lost } = self;
+        jobs.is_empty() && pods.is_empty() && lost.is_empty()
     }
 }
 
@@ -64,6 +100,14 @@ mod tests {
         Uid::new(name)
     }
 
+    fn now() -> Instant {
+        clock::Clock::system().now()
+    }
+
+    fn free(brake: &mut Brake, job: &Uid, parallelism: i32) -> usize {
+        brake.room(job, parallelism, now()).0
+    }
+
     #[test]
     fn pods_that_never_end_stop_their_job_at_twice_its_parallelism() {
         let mut brake = Brake::default();
@@ -71,12 +115,12 @@ mod tests {
         for pod in ["a", "b", "c", "d"] {
             brake.created(&job, uid(pod));
         }
-        assert_eq!((brake.room(&job, 2), brake.room(&job, 3), brake.room(&other, 2)), (0, 2, 4));
+        assert_eq!([free(&mut brake, &job, 2), free(&mut brake, &job, 3), free(&mut brake, &other, 2)], [0, 2, 4]);
         // Counted once, however often it is told.
         brake.created(&job, uid("d"));
-        assert_eq!(brake.room(&job, 3), 2);
+        assert_eq!(free(&mut brake, &job, 3), 2);
         // Less is wanted than there is.
-        assert_eq!(brake.room(&job, 1), 0);
+        assert_eq!(free(&mut brake, &job, 1), 0);
     }
 
     #[test]
@@ -87,7 +131,7 @@ mod tests {
         brake.created(&job, uid("b"));
         assert_eq!(brake.ended(&uid("a")), Some(job.clone()));
         assert_eq!((brake.ended(&uid("a")), brake.ended(&uid("stranger"))), (None, None));
-        assert_eq!(brake.room(&job, 1), 1);
+        assert_eq!(free(&mut brake, &job, 1), 1);
     }
 
     #[test]
@@ -97,10 +141,26 @@ mod tests {
         for pod in ["a", "b"] {
             brake.created(&job, uid(pod));
         }
+        brake.loses(&uid("b"), now());
         brake.forget(&job);
-        assert!(brake.jobs.is_empty() && brake.pods.is_empty());
+        assert!(brake.is_empty());
         brake.created(&job, uid("c"));
         brake.ended(&uid("c"));
-        assert!(brake.jobs.is_empty() && brake.pods.is_empty());
+        assert!(brake.is_empty());
+    }
+
+    #[test]
+    fn a_pod_that_nothing_held_gives_its_place_back_a_while_after_it_went() {
+        let (mut brake, job, now) = (Brake::default(), uid("job"), now());
+        let later = |secs: u64| now + Duration::from_secs(secs);
+        for (pod, at) in [("a", 0), ("b", 60)] {
+            brake.created(&job, uid(pod));
+            brake.loses(&uid(pod), later(at));
+            assert_eq!(brake.ended(&uid(pod)), None, "that it is gone says nothing new");
+        }
+        assert_eq!(brake.room(&job, 1, later(60)), (0, Some(Duration::from_secs(540))));
+        assert_eq!(brake.room(&job, 1, later(600)), (1, Some(Duration::from_secs(60))));
+        assert_eq!(brake.room(&job, 1, later(660)), (2, None));
+        assert!(brake.is_empty());
     }
 }

@@ -132,17 +132,23 @@ struct Place<'a> {
 impl Place<'_> {
     fn added(&self) {
         let Some(owner) = controlling_job(&self.meta) else { return self.orphan(true) };
-        self.ctx.memory.expectations.creation_observed(&owner.uid);
-        match resolve(self.ctx, self.meta.namespace, owner) {
+        let resolved = resolve(self.ctx, self.meta.namespace, owner);
+        // Anybody may write the uid of a Job into pods elsewhere: these are none that it waits for, and take no slot of it.
+        if !matches!(resolved, Owner::Missing) {
+            self.ctx.memory.expectations.creation_observed(&owner.uid);
+            // What was there before us without our finalizer may have lost it to a manager that was about to delete it.
+            let is_left_over = self.initial && !is_held(&self.meta);
+            if readable(self.new).is_some_and(|it| !is_terminal(it)) && !is_left_over {
+                // Whoever created it, and whether or not the answer was lost.
+                self.ctx.memory.runs(&owner.uid, self.meta.uid.clone());
+            }
+        }
+        match resolved {
             Owner::Working(key) | Owner::Unknown(key) if !self.initial => {
                 wake(self.ctx, key, &owner.uid, self.haste(None));
             }
             Owner::Finished if is_held(&self.meta) => self.let_go(owner),
             _ => {}
-        }
-        if readable(self.new).is_some_and(|it| !is_terminal(it)) {
-            // Whoever created it, and whether or not the answer was lost.
-            self.ctx.memory.runs(&owner.uid, self.meta.uid.clone());
         }
         self.observe(owner);
     }
@@ -151,11 +157,12 @@ impl Place<'_> {
     fn deleting(&self, old: Option<&Entry<Pod>>) {
         let Some(owner) = controlling_job(&self.meta) else { return self.orphan(old.is_none()) };
         self.ctx.memory.expectations.deletion_observed(&owner.uid, self.meta.uid);
-        if old.is_none() {
+        let resolved = resolve(self.ctx, self.meta.namespace, owner);
+        if old.is_none() && !matches!(resolved, Owner::Missing) {
             // It came already with the wish to go.
             self.ctx.memory.expectations.creation_observed(&owner.uid);
         }
-        match resolve(self.ctx, self.meta.namespace, owner) {
+        match resolved {
             Owner::Working(key) if !self.initial => wake(self.ctx, key, &owner.uid, self.haste(old)),
             Owner::Working(_) => {}
             Owner::Unknown(key) => {

@@ -99,6 +99,10 @@ impl Default for Options {
 
 /// Declares the controller.
 pub fn start(builder: &mut Builder, options: Options) {
+    wire(builder, options);
+}
+
+fn wire(builder: &mut Builder, options: Options) -> Arc<Ctx> {
     let Options { workers, reads_own_writes } = options;
     let jobs = builder.informer::<Job>(Proof::Needed);
     let pods = builder.informer::<Pod>(Proof::Needed);
@@ -140,10 +144,12 @@ pub fn start(builder: &mut Builder, options: Options) {
         let ctx = syncing.clone();
         async move { sync::sync(&ctx, &key).await }
     });
+    let releasing = ctx.clone();
     builder.workers(&orphans, workers, move |key: OrphanKey| {
-        let ctx = ctx.clone();
+        let ctx = releasing.clone();
         async move { orphans::release(&ctx, &key).await }
     });
+    ctx
 }
 
 /// What all syncs share.
@@ -178,3 +184,6 @@ impl Ctx {
         self.gate.behind(&job.meta.uid, move || queue.add(key))
     }
 }
+
+#[cfg(test)]
+mod tests;

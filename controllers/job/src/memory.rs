@@ -86,6 +86,8 @@ pub(crate) struct Sight {
     pub(crate) leaving: HashSet<Uid>,
     /// How many more pods the brake lets the Job create.
     pub(crate) room: usize,
+    /// In how long it lets it create one more though none ends.
+    pub(crate) more_room: Option<Duration>,
 }
 
 /// How soon an event is worth a sync.
@@ -129,10 +131,11 @@ impl Memory {
         self.inner.lock().jobs.contains_key(job)
     }
 
-    /// True without any Job.
+    /// True where nothing is remembered of any Job, nor of its pods.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
-        self.inner.lock().jobs.is_empty()
+        let Inner { jobs, brake } = &*self.inner.lock();
+        jobs.is_empty() && brake.is_empty()
     }
 
     /// How long a Job of this version has nothing to do; `None` when there may be something. Zero is for ever.
@@ -149,12 +152,12 @@ impl Memory {
     /// A sync begins. Asked before pods are listed: what is seen to have left in between would be counted twice.
     pub(crate) fn sees(&self, job: &Uid, parallelism: i32, now: Instant) -> Sight {
         let mut inner = self.inner.lock();
-        let room = inner.brake.room(job, parallelism);
+        let (room, more_room) = inner.brake.room(job, parallelism, now);
         let entry = inner.jobs.entry(job.clone()).or_default();
         entry.synced = Some(now);
         entry.rest = None;
         let Entry { leaving, backoff, ended, changes, .. } = entry;
-        Sight { changes: *changes, backoff: *backoff, ended: *ended, leaving: leaving.clone(), room }
+        Sight { changes: *changes, backoff: *backoff, ended: *ended, leaving: leaving.clone(), room, more_room }
     }
 
     /// A sync found nothing to do, and nothing that happened since it began escaped it.
@@ -228,6 +231,11 @@ impl Memory {
     /// be no more.
     pub(crate) fn stops(&self, pod: &Uid) -> Option<Uid> {
         self.inner.lock().brake.ended(pod)
+    }
+
+    /// A pod is about to be deleted as nothing holds it: its slot is not free when it goes.
+    pub(crate) fn loses(&self, pod: &Uid, now: Instant) {
+        self.inner.lock().brake.loses(pod, now);
     }
 
     /// Nobody knows whether all that was created came to be. Whatever did, a cache that has passed `version` shows.
@@ -391,8 +399,8 @@ mod tests {
         memory.asks_to_leave(&job, [&Uid::new("pod")]);
         memory.expectations.expect_creations(&job, 5, now);
         memory.ends(&job);
-        let Sight { changes, backoff, ended, leaving, room } = memory.sees(&job, 1, now);
-        assert_eq!((changes, backoff, ended, leaving.len(), room), (0, None, false, 0, 2));
+        let Sight { changes, backoff, ended, leaving, room, more_room: _ } = memory.sees(&job, 1, now);
+        assert_eq!((changes, backoff, ended, leaving.len(), room), (0, None, false, 1, 2), "but what is on its way");
         assert!(memory.expectations.satisfied(&job, now) && memory.stops(&Uid::new("pod")).is_none());
     }
 

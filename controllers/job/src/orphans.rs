@@ -88,7 +88,7 @@ pub(crate) async fn release(ctx: &Ctx, key: &OrphanKey) -> Result<Outcome, Orpha
     };
     let outcomes = ctx.calls.each(held, release).await;
     let mut failed = outcomes.into_iter().filter_map(|(pod, outcome)| Some((pod, outcome.err()?)));
-    let mut failed = failed.by_ref().filter(|(_, err)| !is_gone(err));
+    let mut failed = failed.by_ref().filter(|(pod, err)| !is_gone(err, &pod.meta.name));
     match failed.next() {
         None => Ok(outcome),
         Some((pod, source)) => Err(OrphanError::Pods { count: 1 + failed.count(), pod: pod.meta.name.clone(), source }),
@@ -109,12 +109,20 @@ fn candidates(ctx: &Ctx, key: &OrphanKey) -> Result<Vec<Arc<Pod>>, StoreError> {
             Ok(pod.into_iter().filter(|it| it.meta.as_ref().controller().is_none()).collect())
         }
         OrphanKey::Namespace(namespace) => store.by_index(&PodIndex::Orphans(namespace.clone())),
-        OrphanKey::Job { uid, .. } => {
+        OrphanKey::Job { namespace, name, uid } => {
             let mut pods = store.by_index(&PodIndex::JobWork(uid.clone()))?;
             pods.extend(store.by_index(&PodIndex::JobOrphans(uid.clone()))?);
+            // Only those that name it as the key does: what is found out about this name says nothing of the Job that
+            // pods elsewhere, or with another name, belong to.
+            pods.retain(|it| it.meta.namespace == *namespace && is_named(it, name));
             Ok(pods)
         }
     }
+}
+
+/// True where the controller, if there is one, bears this name.
+fn is_named(pod: &Pod, job: &str) -> bool {
+    pod.meta.as_ref().controller().is_none_or(|it| *it.name == *job)
 }
 
 /// Our finalizer holds it, and nobody will adopt it: who does needs the finalizer where it is.
@@ -140,7 +148,8 @@ async fn is_over(ctx: &Ctx, namespace: &str, name: &str, uid: &Uid) -> Result<bo
     }
     match ctx.control.api().get::<Job>(&Job::resource(), namespace, name).await {
         Ok(job) if job.meta.uid == *uid => Ok(is_over(&job)),
-        Ok(_) | Err(ApiError::NotFound(_)) => Ok(true),
+        Ok(_) => Ok(true),
+        Err(err) if err.is_absence_of(name) => Ok(true),
         Err(err) => Err(OrphanError::Job(err)),
     }
 }

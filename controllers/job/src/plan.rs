@@ -18,6 +18,9 @@ const MOST: usize = 500;
 /// The least that a back-off makes wait.
 const LEAST_WAIT: Duration = Duration::from_secs(1);
 
+/// How often it is asked whether a namespace goes that a pod holds.
+const ASK_AGAIN: Duration = Duration::from_secs(60);
+
 /// What is to be done for a Job.
 #[derive(Debug)]
 pub(crate) struct Plan {
@@ -31,6 +34,9 @@ pub(crate) struct Plan {
     pub(crate) managed: bool,
     /// Why no pod, or not all that are missing, is created.
     pub(crate) waiting: Option<Waiting>,
+    /// A pod that is being deleted remembers for an index that gets no pod now. Should its namespace go, it would hold it for
+    /// ever: that has to be asked for.
+    pub(crate) strands: bool,
     /// When to look again though nothing happens.
     pub(crate) again: Option<Duration>,
 }
@@ -91,6 +97,7 @@ pub(crate) fn plan(snapshot: &Snapshot<'_>) -> Plan {
         tally,
         managed: false,
         waiting: None,
+        strands: false,
         again: if ending.is_none() { ending::deadline(snapshot) } else { None },
     };
     if ending.is_some() {
@@ -107,8 +114,19 @@ pub(crate) fn plan(snapshot: &Snapshot<'_>) -> Plan {
     } else {
         plan.managed = true;
         manage(snapshot, &mut plan);
+        plan.strands = plan.pods == PodChange::Keep && plan.waiting.is_none() && strands(snapshot, &plan.tally);
+        if plan.strands {
+            plan.look_again(ASK_AGAIN);
+        }
     }
     plan
+}
+
+/// Whether a pod is being deleted that remembers for its index.
+fn strands(snapshot: &Snapshot<'_>, tally: &Tally) -> bool {
+    let Some(indexes) = &tally.indexes else { return false };
+    let mut workers = snapshot.workers.iter().enumerate();
+    workers.any(|(at, it)| it.pod.meta.deletion.is_some() && indexes.delayed.holds(it.index(), at))
 }
 
 fn manage(snapshot: &Snapshot<'_>, plan: &mut Plan) {
@@ -186,6 +204,9 @@ impl Plan {
         if pods.len() > snapshot.known.room {
             pods.truncate(snapshot.known.room);
             self.waiting = Some(Waiting::Brake);
+            if let Some(wait) = snapshot.known.more_room {
+                self.look_again(wait);
+            }
         }
         if !pods.is_empty() {
             self.pods = PodChange::Create(Creation { pods, reason: reason(snapshot, &self.tally) });

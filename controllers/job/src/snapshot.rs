@@ -52,6 +52,8 @@ pub(crate) struct Known {
     pub(crate) backoff: Option<Backoff>,
     /// How many more pods the brake lets this Job create.
     pub(crate) room: usize,
+    /// In how long it lets it create one more though none ends.
+    pub(crate) more_room: Option<Duration>,
 }
 
 /// What one decision rests on.

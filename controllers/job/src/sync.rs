@@ -6,12 +6,12 @@ use api::{CompletionMode, Job, JobIndex, ObjectKey, Pod, PodIndex, Selector, Sel
 use clock::Instant;
 use events::Type;
 use informer::StoreError;
-use pod_control::{ClaimError, Owner, claim};
+use pod_control::{ClaimError, Owner, claim, has_finalizer, is_terminal};
 use runner::Outcome;
 
 use crate::{
     Ctx,
-    apply::{Applied, ApplyError, apply, doubt},
+    apply::{ApplyError, Carried, apply, doubt, is_closed},
     memory::{BATCH, Sight},
     metrics::Action,
     plan::{Plan, PodChange, Waiting, plan},
@@ -97,29 +97,34 @@ async fn reconcile(
     may_act: bool,
     action: &mut Action,
 ) -> Result<Outcome, SyncError> {
-    let Sight { changes, backoff, ended: _, leaving, room } = sight;
-    let selects = |pod: &Pod| job.spec.selector.as_ref().is_some_and(|it| it.matches(&pod.labels));
+    let Sight { changes, backoff, ended: _, leaving, room, more_room } = sight;
+    // A Job that is being deleted releases nothing, and may have to wait for its pods: all that are its own go, however they
+    // are labelled.
+    let goes = job.meta.deletion.is_some();
+    let selects = |pod: &Pod| goes || job.spec.selector.as_ref().is_some_and(|it| it.matches(&pod.labels));
     // A back-off that memory does not know is told by pods that were counted long ago.
     let failed = job.status.failed > 0 || job.status.uncounted.as_ref().is_some_and(|it| !it.failed.is_empty());
     let all = backoff.is_none() && failed;
     let claimed = claim(&ctx.control, owner, candidates(ctx, job, all)?, selects).await?;
-    let pods = claimed.pods;
-    let known = Known { now: Moment(ctx.clock.wall().as_millisecond()), may_act, backoff, room };
+    let pods = &claimed.pods;
+    let known = Known { now: Moment(ctx.clock.wall().as_millisecond()), may_act, backoff, room, more_room };
     let seen = pods.iter().map(|pod| Claimed { pod, adopted: claimed.adopted.contains(&pod.meta.uid) });
     let snapshot = gather(job, seen, |pod| leaving.contains(pod), known);
 
     let plan = plan(&snapshot);
     tell_brake(ctx, job, owner, &plan);
-    let Applied { created, deleted, mut cut, closed, failure } = apply(ctx, job, owner, &pods, &plan.pods).await;
+    let Carried { mut applied, mut cut, failure } = apply(ctx, job, owner, &claimed, &plan.pods).await;
     *action = named(&plan);
+    if plan.strands {
+        applied.closed = is_closed(ctx, job, owner).await;
+    }
 
     // Pods are released only after the status that names them is stored.
-    let applied = tracking::Applied { created, gone: deleted, closed };
     let step = tracking::step(&snapshot, &plan, &applied);
     let released = step.as_ref().is_some_and(|it| !it.release.is_empty());
     if let Some(step) = step {
         let recorded = track::record(ctx, owner, &snapshot, &plan, step).await?;
-        let released = track::release(ctx, owner, &pods, &recorded).await;
+        let released = track::release(ctx, owner, pods, &recorded).await;
         cut |= released.cut;
         track::settle(ctx, owner, &snapshot, recorded, released).await?;
     } else {
@@ -148,7 +153,10 @@ fn candidates(ctx: &Ctx, job: &Job, all: bool) -> Result<Vec<Arc<Pod>>, StoreErr
         PodIndex::Orphans(job.meta.namespace.clone())
     };
     let mut pods = store.by_index(&own)?;
-    pods.extend(store.by_index(&orphans)?);
+    let orphans = store.by_index(&orphans)?.into_iter();
+    // One that bears our mark, has ended and is held no more was counted before it lost its owner: it would be again.
+    let counted = |pod: &Pod| job.selects_by_uid() && is_terminal(pod) && !has_finalizer(pod, FINALIZER);
+    pods.extend(orphans.filter(|it| !counted(it)));
     Ok(pods)
 }
 

@@ -139,6 +139,7 @@ pub(crate) const KNOWN: Known = Known {
     may_act: true,
     backoff: Some(crate::backoff::Backoff { failures: 0, last: 0 }),
     room: usize::MAX,
+    more_room: None,
 };
 
 /// What a pass sees of these pods.

@@ -119,7 +119,7 @@ pub(crate) async fn release(ctx: &Ctx, owner: &Owner, pods: &[Arc<Pod>], recorde
         };
         match outcome {
             Ok(()) => went.push(true),
-            Err(err) if is_gone(&err) => {
+            Err(err) if is_gone(&err, &pod.meta.name) => {
                 went.push(true);
                 ctx.saw_gone(owner, pod);
             }
@@ -175,7 +175,7 @@ async fn put(
     status::check(&job.spec, stored, next).map_err(TrackError::Broken)?;
     match ctx.control.api().put_status(job, after, next).await {
         Ok(written) => Ok(written),
-        Err(err) if is_gone(&err) => Err(TrackError::Gone),
+        Err(err) if is_gone(&err, &job.meta.name) => Err(TrackError::Gone),
         Err(err) => {
             // It may be stored: then what failed is no news any more, and only the pods can tell of it.
             if matches!(err, ApiError::Unknown { .. }) {

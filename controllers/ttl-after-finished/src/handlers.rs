@@ -2,10 +2,11 @@
 
 use api::{Entry, Job};
 use clock::Drift;
+use controller::TimedKey;
 use informer::Change;
 use workqueue::Lane;
 
-use crate::{Ctx, Key, expiry, telling};
+use crate::{Ctx, expiry, telling};
 
 /// Wakes a Job that is to be cleaned up, now or later: everything else is decided when a worker has it. One that went
 /// leaves at most a timer, which finds nothing to do.
@@ -20,7 +21,7 @@ pub(crate) fn wake(ctx: &Ctx, change: &Change<'_, Job>, lane: Lane) {
             telling::unclear(&ctx.recorder, job);
         }
     } else if expiry::applies(job).is_some() {
-        ctx.queue.add_after(Key::Clock, Drift::EVERY);
-        ctx.queue.add_to(Key::Job(job.meta.as_ref().key()), lane);
+        ctx.queue.add_after(TimedKey::Clock, Drift::EVERY);
+        ctx.queue.add_to(TimedKey::Object(job.meta.as_ref().key()), lane);
     }
 }

@@ -15,12 +15,12 @@ mod expiry;
 
 mod telling;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use api::{Job, ObjectKey};
+use api::Job;
 use client::Api;
 use clock::{Clock, Drift};
-use controller::{Builder, Factor, Profile, Proof, Right};
+use controller::{Builder, Factor, Profile, Proof, Right, TimedKey};
 use events::Recorder;
 use informer::Store;
 use parking_lot::Mutex;
@@ -66,7 +66,7 @@ pub fn start(builder: &mut Builder, options: Options) {
     let Options { workers } = options;
     // Every delete rests on a live read, so the cache need not be proved.
     let jobs = builder.informer::<Job>(Proof::LiveReads);
-    let queue = builder.queue::<Key>("ttl_jobs_to_delete", BACKOFF);
+    let queue = builder.queue::<TimedKey>("ttl_jobs_to_delete", BACKOFF);
     let api = builder.api(Factor::ONE);
     let meters = Meters::new(&builder.deps().metrics);
     let clock = builder.deps().clock.clone();
@@ -84,32 +84,15 @@ pub fn start(builder: &mut Builder, options: Options) {
         meters.terminating(change);
         handlers::wake(&woken, change, lane);
     });
-    builder.workers(&queue, workers, move |key: Key| {
+    builder.workers(&queue, workers, move |key: TimedKey| {
         let ctx = ctx.clone();
         async move {
             match key {
-                Key::Job(key) => sync::sync(&ctx, &key).await,
-                Key::Clock => Ok::<_, SyncError>(ctx.look_at_the_clock()),
+                TimedKey::Object(key) => sync::sync(&ctx, &key).await,
+                TimedKey::Clock => Ok::<_, SyncError>(ctx.look_at_the_clock()),
             }
         }
     });
-}
-
-/// What a worker takes.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Key {
-    Job(ObjectKey),
-    /// Whether the time of day has jumped, for all of them.
-    Clock,
-}
-
-impl fmt::Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Job(key) => key.fmt(f),
-            Self::Clock => f.write_str("the clock"),
-        }
-    }
 }
 
 /// What all syncs share.
@@ -117,7 +100,7 @@ struct Ctx {
     api: Api,
     clock: Clock,
     drift: Mutex<Drift>,
-    queue: Queue<Key>,
+    queue: Queue<TimedKey>,
     jobs: Store<Job>,
     recorder: Recorder,
     meters: Meters,
@@ -131,7 +114,7 @@ impl Ctx {
             tracing::info!("The time of day has jumped, all finished Jobs are looked at");
             for entry in self.jobs.entries() {
                 if entry.readable().is_some_and(|it| expiry::applies(it).is_some()) {
-                    self.queue.add_to(Key::Job(entry.meta().key()), Lane::Slow);
+                    self.queue.add_to(TimedKey::Object(entry.meta().key()), Lane::Slow);
                 }
             }
         }

@@ -57,7 +57,7 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
                 told(ctx, &job);
                 return Ok(Outcome::Done);
             }
-            Err(ApiError::NotFound(_)) => return Ok(Outcome::Done),
+            Err(err) if err.is_absence_of(&key.name) => return Ok(Outcome::Done),
             // Changed or replaced since we read it: look again.
             Err(ApiError::Conflict(_)) if attempts < ATTEMPTS => {}
             Err(source) => return Err(SyncError::Delete { key: key.clone(), source }),
@@ -87,7 +87,7 @@ fn not_now(ctx: &Ctx, job: &Job) -> Option<Outcome> {
 async fn read(ctx: &Ctx, key: &ObjectKey) -> Result<Option<Job>, SyncError> {
     match ctx.api.get::<Job>(&Job::resource(), &key.namespace, &key.name).await {
         Ok(job) => Ok(Some(job)),
-        Err(ApiError::NotFound(_)) => Ok(None),
+        Err(err) if err.is_absence_of(&key.name) => Ok(None),
         Err(source) => Err(SyncError::Read { key: key.clone(), source }),
     }
 }

@@ -4,8 +4,7 @@ use std::{net::Ipv4Addr, sync::Arc};
 
 use rustls::{
     ClientConfig, RootCertStore,
-    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    pki_types::{CertificateDer, ServerName, UnixTime},
+    pki_types::{CertificateDer, ServerName},
 };
 use tokio::{io::AsyncWriteExt as _, net::TcpStream};
 use tokio_rustls::client::TlsStream;
@@ -33,45 +32,6 @@ pub(crate) async fn served_certificate(port: u16) -> anyhow::Result<CertificateD
     let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
     let first = certificates.first().ok_or_else(|| anyhow::anyhow!("no certificate"))?;
     Ok(first.clone().into_owned())
-}
-
-/// Trusts everybody: only to see who is there.
-#[derive(Debug)]
-struct Anyone;
-
-impl ServerCertVerifier for Anyone {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &rustls::DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &rustls::DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
-        rustls::crypto::ring::default_provider().signature_verification_algorithms.supported_schemes()
-    }
 }
 
 /// A connection to a loopback port.
@@ -103,7 +63,7 @@ async fn shaken(socket: TcpStream, protocol: &[u8]) -> anyhow::Result<TlsStream<
     let mut config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Anyone))
+        .with_custom_certificate_verifier(testing::tls::anyone())
         .with_no_client_auth();
     config.alpn_protocols = vec![protocol.to_vec()];
     let name = ServerName::try_from("localhost")?;

@@ -29,6 +29,7 @@ mod namespace;
 mod node;
 mod pod;
 
+pub mod duration;
 mod json;
 mod metadata;
 mod shared;

@@ -117,6 +117,13 @@ impl ApiError {
         self.status().map_or(0, |it| it.code)
     }
 
+    /// True where the server says that the object of this name is not there. Other 404s say nothing of it: that its kind is not
+    /// served now, that its namespace is not there, or what a proxy in between knows.
+    #[must_use]
+    pub fn is_absence_of(&self, name: &str) -> bool {
+        matches!(self, Self::NotFound(status) if status.details.name == name)
+    }
+
     /// True for a write into a terminating namespace, which is read from the causes, not from the reason.
     #[must_use]
     pub fn is_namespace_terminating(&self) -> bool {
@@ -184,5 +191,19 @@ mod tests {
         assert!(matches!(read(404, None), ApiError::NotFound(_)));
         assert!(matches!(of(500, "InternalError", Some(1)), ApiError::Unknown { .. }));
         assert!(matches!(of(504, "Timeout", Some(1)), ApiError::Unknown { .. }));
+    }
+
+    #[test]
+    fn only_a_404_that_names_the_object_says_that_it_is_not_there() {
+        let of = |code, body: &str| {
+            let status: Status = serde_json::from_str(body).unwrap();
+            ApiError::from_status(Status { code, ..status }, None)
+        };
+        let named = r#"{"reason":"NotFound","details":{"name":"a","kind":"jobs"}}"#;
+        assert!(of(404, named).is_absence_of("a") && !of(404, named).is_absence_of("b"));
+        assert!(!of(409, named).is_absence_of("a"));
+        assert!(!of(404, r#"{"reason":"NotFound","details":{}}"#).is_absence_of("a"), "its kind is not served");
+        assert!(!of(404, "{}").is_absence_of("a"), "somebody in between");
+        assert!(!ApiError::unknown("a").is_absence_of("a"));
     }
 }

@@ -10,8 +10,10 @@ mod builder;
 mod page;
 mod profile;
 mod running;
+mod timed_key;
 
 pub use builder::{Builder, Deps, Factor, Proof};
 pub use page::{Page, Query, Shown};
 pub use profile::{Mark, Profile, Right};
 pub use running::{Cache, Controller};
+pub use timed_key::TimedKey;

@@ -1,6 +1,6 @@
 use std::{collections::HashSet, sync::Arc};
 
-use api::{Meta, MetaRef, Pod, Uid};
+use api::{Meta, MetaRef, OwnerRef, Pod, Uid};
 use client::ApiError;
 use futures::{StreamExt, stream};
 
@@ -73,21 +73,30 @@ pub enum ClaimError {
 }
 
 /// Whether a pod is the owner's, or may become or must cease to be. Pure.
+///
+/// A uid alone proves nothing: whoever may create pods, anywhere, may write any uid into them.
 #[must_use]
 pub fn verdict(owner: &Owner, pod: MetaRef<'_>, matches: bool) -> Claim {
+    if !owner.namespace.is_empty() && *pod.namespace != owner.namespace {
+        return Claim::Ignore;
+    }
     let is_orphan = match pod.controller() {
-        Some(controller) if controller.uid != owner.uid => return Claim::Ignore,
+        Some(controller) if !is_named(owner, controller) => return Claim::Ignore,
         controller => controller.is_none(),
     };
-    let is_elsewhere = !owner.namespace.is_empty() && *pod.namespace != owner.namespace;
     match (is_orphan, matches) {
         (false, true) => Claim::Keep,
         (false, false) if owner.deleting => Claim::Ignore,
         (false, false) => Claim::Release,
         (true, false) => Claim::Ignore,
-        (true, true) if owner.deleting || pod.deletion.is_some() || is_elsewhere => Claim::Ignore,
+        (true, true) if owner.deleting || pod.deletion.is_some() => Claim::Ignore,
         (true, true) => Claim::Adopt,
     }
+}
+
+/// True where a reference means this owner. By kind, as indexes have it: the uid tells groups apart.
+fn is_named(owner: &Owner, reference: &OwnerRef) -> bool {
+    reference.uid == owner.uid && *reference.kind == *owner.resource.kind && *reference.name == *owner.name
 }
 
 /// Sorts out whose the candidates are, adopts and releases. Before the first adoption the owner itself is looked at on
@@ -131,7 +140,7 @@ async fn adopt(control: &PodControl, owner: &Owner, pods: Vec<Arc<Pod>>) -> Resu
     while let Some((pod, outcome)) = calls.next().await {
         match outcome {
             Ok(_) => adopted.push(pod),
-            Err(ApiError::NotFound(_)) => {}
+            Err(err) if err.is_absence_of(&pod.meta.name) => {}
             Err(err) => failed.add(&pod, err),
         }
     }
@@ -149,7 +158,7 @@ async fn release(control: &PodControl, owner: &Owner, pods: Vec<Arc<Pod>>) -> Re
         match outcome {
             // Also said of a pod without owners, or of another one by this name.
             Ok(_) | Err(ApiError::Invalid(_)) => {}
-            Err(err) if is_gone(&err) => {}
+            Err(err) if is_gone(&err, &pod.meta.name) => {}
             Err(err) => failed.add(&pod, err),
         }
     }

@@ -63,7 +63,7 @@ impl PodControl {
         let outcome = self.api.delete(&Pod::resource(), namespace, name, &options).await;
         match &outcome {
             Ok(()) => self.tell(owner, Type::Normal, "SuccessfulDelete", format!("Deleted pod: {name}")),
-            Err(err) if is_gone(err) || !is_the_servers(err) => {}
+            Err(err) if is_gone(err, name) || !is_the_servers(err) => {}
             Err(err) => self.tell(owner, Type::Warning, "FailedDelete", format!("Error deleting: {}", words(err))),
         }
         outcome
@@ -124,11 +124,11 @@ impl PodControl {
     }
 }
 
-/// True for what the server says of a pod that is not there any more: none of that name, or another one.
+/// True for what the server says of an object that is not there any more: none of that name, or another one.
 #[must_use]
-pub fn is_gone(err: &ApiError) -> bool {
+pub fn is_gone(err: &ApiError, name: &str) -> bool {
     match err {
-        ApiError::NotFound(_) => true,
+        ApiError::NotFound(_) => err.is_absence_of(name),
         // A precondition that does not hold. We give none but the uid.
         ApiError::Conflict(status) => status.message.contains("UID"),
         // A patch that would change the uid.

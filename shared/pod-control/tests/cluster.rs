@@ -154,6 +154,30 @@ async fn acceptance_common_014_pods_of_another_owner_are_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn acceptance_common_014_a_uid_is_not_enough_to_be_an_owners_pod() {
+    let world = World::new();
+    let owned = |field: &str, value: &str| {
+        let mut reference = world.owner.controller_reference();
+        reference[field] = value.into();
+        json!([reference])
+    };
+    let mut elsewhere = (*world.pod("a", "x", world.ours(), &[])).clone();
+    elsewhere.meta.namespace = "m".into();
+    let mut stray = (*world.pod("b", "y", world.ours(), &[])).clone();
+    stray.meta.namespace = "m".into();
+    let renamed = world.pod("c", "x", owned("name", "another"), &[]);
+    let of_a_kind = world.pod("d", "y", owned("kind", "ReplicaSet"), &[]);
+    let own = world.pod("e", "x", world.ours(), &[]);
+    let pods = vec![Arc::new(elsewhere.clone()), Arc::new(stray), renamed, of_a_kind, own];
+    assert_eq!(world.claim(pods).await.unwrap(), ["e"]);
+    assert_eq!(world.calls(), [""; 0]);
+
+    let mut of_the_cluster = world.owner.clone();
+    of_the_cluster.namespace = "".into();
+    assert_eq!(pod_control::verdict(&of_the_cluster, elsewhere.meta.as_ref(), true), pod_control::Claim::Keep);
+}
+
+#[tokio::test(start_paused = true)]
 async fn acceptance_common_015_019_a_pod_that_suits_no_more_is_released_with_its_finalizer_in_one_patch() {
     let world = World::new();
     let pods = vec![world.pod("a", "y", world.ours(), &[FINALIZER, "example.com/theirs"])];
@@ -237,21 +261,35 @@ async fn acceptance_common_022_a_release_that_finds_nothing_to_release_is_no_err
     let stray = || vec![world.pod("a", "y", world.ours(), &[])];
     let pods = stray();
     for (code, reason, is_error) in
-        [(404, "NotFound", false), (422, "Invalid", false), (409, "Conflict", true), (500, "InternalError", true)]
+        [(404, "NotFound", true), (422, "Invalid", false), (409, "Conflict", true), (500, "InternalError", true)]
     {
         world.spoil("patch", Verdict::status(code, reason, "no"));
         let outcome = world.claim(pods.clone()).await;
         assert_eq!(outcome.is_err(), is_error, "{code}");
         assert_eq!(outcome.unwrap_or_default(), [""; 0], "{code}");
     }
+    // A 404 has to say that it is this pod that is not there.
+    world.spoil("patch", absent("a"));
+    assert_eq!(world.claim(pods).await.unwrap(), [""; 0]);
+}
+
+/// As the server says that no pod has this name.
+fn absent(name: &str) -> Verdict {
+    let mut verdict = Verdict::status(404, "NotFound", "no");
+    if let Verdict::Answer { body, .. } = &mut verdict {
+        body["details"] = json!({ "name": name, "kind": "pods" });
+    }
+    verdict
 }
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_common_023_a_pod_that_is_gone_is_not_adopted_and_a_failure_names_one_of_all_that_were_tried() {
     let world = World::new();
     let pods: Vec<_> = ["a", "b"].map(|name| world.pod(name, "x", json!([]), &[])).into();
-    world.spoil("patch", Verdict::status(404, "NotFound", "no"));
-    assert_eq!(world.claim(pods.clone()).await.unwrap(), [""; 0]);
+    world.spoil("patch", absent("a"));
+    assert_eq!(world.claim(vec![pods[0].clone()]).await.unwrap(), [""; 0]);
+    let err = world.claim(pods.clone()).await.unwrap_err();
+    assert_eq!(err.to_string(), "cannot claim 1 pods, the first being b", "it is not b that is not there");
     world.cluster.clear_requests();
     world.spoil("patch", Verdict::status(422, "Invalid", "no"));
     let err = world.claim(pods).await.unwrap_err();
@@ -266,9 +304,9 @@ async fn a_pod_of_the_same_name_is_another_one() {
     let mut before = (*pod).clone();
     before.meta.uid = Uid::new("0d1f5c06-0000-4000-8000-000000000000");
     let err = world.control.delete(&world.owner, &before).await.unwrap_err();
-    assert!(is_gone(&err), "{err}");
+    assert!(is_gone(&err, "a"), "{err}");
     let err = world.control.remove_finalizer(&world.owner.uid, &before, FINALIZER).await.unwrap_err();
-    assert!(is_gone(&err), "{err}");
+    assert!(is_gone(&err, "a"), "{err}");
     let stored = world.stored("a");
     assert_eq!(stored["metadata"]["finalizers"], json!([FINALIZER]));
     assert_eq!(stored["metadata"].get("deletionTimestamp"), None);
@@ -285,7 +323,7 @@ async fn creations_and_deletions_are_told_on_the_owner_in_upstreams_words() {
     world.control.create(&world.owner, &body("job-")).await.unwrap_err();
     world.spoil("delete", Verdict::status(500, "InternalError", "etcd is away"));
     let err = world.control.delete(&world.owner, &pod).await.unwrap_err();
-    assert!(!is_gone(&err), "{err}");
+    assert!(!is_gone(&err, &pod.meta.name), "{err}");
     let name = &*written.name;
     let mut events = world.events().await;
     events.sort();
@@ -306,7 +344,7 @@ async fn acceptance_common_041_a_pod_that_is_not_there_is_known_by_its_error_and
     let pod = world.pod("a", "x", world.ours(), &[]);
     world.cluster.remove("pods", "n", "a");
     let err = world.control.delete(&world.owner, &pod).await.unwrap_err();
-    assert!(matches!(err, ApiError::NotFound(_)) && is_gone(&err), "{err}");
+    assert!(matches!(err, ApiError::NotFound(_)) && is_gone(&err, "a") && !is_gone(&err, "b"), "{err}");
     assert_eq!(world.events().await, [""; 0]);
 }
 

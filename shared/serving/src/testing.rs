@@ -12,15 +12,12 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
 };
 use rustls::{
-    ClientConfig, DigitallySignedStruct, SignatureScheme, SupportedProtocolVersion,
-    client::{
-        ResolvesClientCert,
-        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    },
+    ClientConfig, SupportedProtocolVersion,
+    client::ResolvesClientCert,
     crypto::ring::default_provider,
     sign::{CertifiedKey, SingleCertAndKey},
 };
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -151,49 +148,11 @@ pub(crate) fn trusting(
         .with_protocol_versions(versions)
         .unwrap()
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Anyone));
+        .with_custom_certificate_verifier(::testing::tls::anyone());
     let Some((certificate, key)) = shown else { return builder.with_no_client_auth() };
     // Whether the two belong together is not looked at: a thief has no better key.
     let key = default_provider().key_provider.load_private_key(key).unwrap();
     let shown: Arc<dyn ResolvesClientCert> =
         Arc::new(SingleCertAndKey::from(CertifiedKey::new(vec![certificate], key)));
     builder.with_client_cert_resolver(shown)
-}
-
-#[derive(Debug)]
-struct Anyone;
-
-impl ServerCertVerifier for Anyone {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        default_provider().signature_verification_algorithms.supported_schemes()
-    }
 }

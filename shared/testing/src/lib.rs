@@ -3,6 +3,7 @@
 mod log;
 mod rig;
 pub mod sim;
+pub mod tls;
 
 pub use log::{Log, listen};
 pub use rig::Rig;

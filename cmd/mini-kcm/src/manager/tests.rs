@@ -19,18 +19,7 @@ impl Site {
     fn start(cluster: &TestCluster, name: &str) -> Self {
         let config = Config::new(typed(&["--secure-port=0", "--controllers=namespace"])).unwrap();
         let clock = Clock::virtual_from(Timestamp::UNIX_EPOCH);
-        let deps = Deps {
-            connection: Connection::in_memory(cluster.service()),
-            reviewers: Reviewers::default(),
-            term: Term::new(clock.clone()),
-            clock: clock.clone(),
-            seed: name.bytes().map(u64::from).sum(),
-            metrics: Metrics::new(),
-            log: klog::Handle::detached(),
-            scope: Scope::new(),
-            stop: CancellationToken::new(),
-            hostname: name.to_owned(),
-        };
+        let deps = Deps::in_memory(&config, cluster.service(), clock.clone(), name);
         let mut manager = Manager::new(config, deps);
         let pages = pages::router(manager.sources());
         tokio::spawn(async move { manager.live().await });

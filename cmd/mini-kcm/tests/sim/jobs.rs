@@ -55,6 +55,9 @@ async fn random(world: World) -> Result<(), String> {
     if rng.u8(0..3) > 0 {
         world.spawn("users", users::meddle(world.clone(), shared.clone(), rng.fork()));
     }
+    if rng.u8(0..8) == 0 {
+        world.spawn("thief", users::steal(world.clone(), shared.clone(), rng.fork()));
+    }
     world.sleep(MS * rng.u32(0..3_000)).await;
     world.run_elected("b", LEASE, manager(FLAGS));
     world.sleep(MS * rng.u32(0..8_000)).await;
@@ -76,8 +79,15 @@ async fn swept(world: World) -> Result<(), String> {
         "completionMode": "Indexed", "completions": 3, "parallelism": 2, "backoffLimitPerIndex": 0,
     });
     workload::create(&world, "indexed", indexed, notes, 1);
+    let labels = json!({ "app": "by-hand" });
+    let by_hand = json!({
+        "suspend": true, "manualSelector": true, "selector": { "matchLabels": labels },
+        "template": { "metadata": { "labels": labels } },
+    });
+    workload::create(&world, "by-hand", by_hand, json!({}), 1);
     world.run_elected("a", LEASE, manager(FLAGS));
     world.sleep(MS * 2_500).await;
+    world.cluster().remove("jobs.batch", users::HOME, "by-hand");
     world.run_elected("b", LEASE, manager(FLAGS));
     let failing = json!({ "completions": 2, "parallelism": 2, "backoffLimit": 0 });
     workload::create(&world, "failing", failing, json!({ kubelet::RUNS: "2000", kubelet::FAILS: "1000" }), 1);
@@ -87,7 +97,10 @@ async fn swept(world: World) -> Result<(), String> {
     if world.cluster().get("jobs.batch", users::HOME, "plain").is_none() {
         workload::create(&world, "plain", json!({ "completions": 1 }), quick, 1);
     }
-    world.sleep(MS * 6_000).await;
+    world.sleep(MS * 12_000).await;
+    // Whoever still believes in the Job that is long gone would adopt it.
+    workload::orphan(&world, "stray", &labels, &mut rng);
+    world.sleep(MS * 3_000).await;
     world.calm();
     settle(&world);
     ends(&world, &shared).await

@@ -1,11 +1,8 @@
-use client::{Connection, Term};
 use futures::{FutureExt, future::BoxFuture};
-use metrics::Metrics;
 use mini_kcm::{
     config::Config,
     flags::{self, Asked},
     manager::{self, Deps, Exit},
-    serve::Reviewers,
 };
 use testing::sim::Process;
 
@@ -18,13 +15,8 @@ pub(crate) fn manager(args: &[&str]) -> impl Fn(Process) -> BoxFuture<'static, R
         let config = config.clone();
         async move {
             let Process { name, transport, clock, scope, stop, seed } = process;
-            let elected = config.election.is_some();
-            let term = if elected { Term::new(clock.clone()) } else { Term::endless(clock.clone()) };
-            let connection = Connection::in_memory(transport);
-            let (metrics, hostname) = (Metrics::new(), name.replace('#', "-"));
-            let log = klog::Handle::detached();
-            let reviewers = Reviewers::default();
-            let deps = Deps { connection, reviewers, term, clock, seed, metrics, log, scope, stop, hostname };
+            let deps = Deps::in_memory(&config, transport, clock, &name.replace('#', "-"));
+            let deps = Deps { scope, stop, seed, ..deps };
             match manager::run(config, deps).await {
                 Exit::Clean => Ok(()),
                 Exit::Failed(why) => Err(why),

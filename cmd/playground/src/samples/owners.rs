@@ -94,11 +94,14 @@ impl<'a> Leaf<'a> {
         let Some(object) = self.last else { return if self.gone { "gone" } else { "to come" } };
         let meta = &object["metadata"];
         let has = |finalizer: &str| meta["finalizers"].as_array().is_some_and(|it| it.iter().any(|it| it == finalizer));
-        match meta["deletionTimestamp"].is_string() {
-            true if has("foregroundDeletion") => "waits for its own",
-            true if has("orphan") => "lets its own go",
-            true => "ending",
-            false => "there",
+        if !meta["deletionTimestamp"].is_string() {
+            "there"
+        } else if has("foregroundDeletion") {
+            "waits for its own"
+        } else if has("orphan") {
+            "lets its own go"
+        } else {
+            "ending"
         }
     }
 

@@ -78,7 +78,7 @@ fn acceptance_cronjob_033_a_job_made_by_hand_is_unexpected_and_one_with_our_name
     let jobs = [job("by-hand"), seconds, copied, job("c-77"), job("going").deleting(), job("done").complete(9)];
     let jobs = Jobs::from(jobs);
     let found = settled(&with_active(&[]), &jobs, &[]);
-    assert_eq!(found.unexpected, ["by-hand", "c-1795359600", "c-79"]);
+    assert_eq!(found.unexpected, ["by-hand", "c-1795359600", "c-79", "going"]);
     assert_eq!(found.begun, ["c-77"], "a manager ended before it told the status");
     assert!(found.gone.is_empty() && found.ended.is_empty());
     assert_eq!(found.last_successful, Some(9));

@@ -1,8 +1,10 @@
 //! Somebody edits a CronJob while it waits.
 
+use std::time::Duration;
+
 use serde_json::json;
 
-use crate::world::{MINUTE, SEC, SOON, World, pass};
+use crate::world::{MINUTE, SEC, SOON, World, broken, pass};
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_cronjob_020_a_sooner_time_is_not_waited_past() {
@@ -55,6 +57,35 @@ async fn acceptance_cronjob_021_any_other_edit_is_looked_at_at_once() {
     world.edit("c", "successfulJobsHistoryLimit", json!(0));
     pass(SOON).await;
     assert!(world.jobs().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_cronjob_021_a_status_that_somebody_else_writes_is_looked_at_at_once() {
+    let world = World::at("2026-05-19T09:59:30Z");
+    let _manager = world.start().await;
+    world.cron_job("c", json!({ "schedule": "0 * * * *" }));
+    pass(SOON).await;
+    let stale = json!([{ "apiVersion": "batch/v1", "kind": "Job", "namespace": "ns", "name": "c-1", "uid": "u-1" }]);
+    world.set_status("c", "active", stale);
+    assert_eq!(world.active("c"), ["c-1"]);
+    pass(SOON).await;
+    assert!(world.active("c").is_empty());
+    assert_eq!(world.told("MissingJob"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_cronjob_021_a_resync_is_looked_at_at_once() {
+    for (resync, written) in [(MINUTE, "2026-05-19T10:00:00Z"), (Duration::ZERO, "")] {
+        let world = World::at("2026-05-19T09:59:30Z");
+        let _manager = world.start_with("UTC", resync).await;
+        world.cron_job("c", json!({ "schedule": "0 * * * *" }));
+        world.spoil(|line| if line.starts_with("update cronjobs/status") { broken() } else { None });
+        // It has failed so often that the next try is minutes away.
+        world.until("2026-05-19T10:11:40Z").await;
+        world.cluster.stop_intercepting();
+        pass(MINUTE + SEC).await;
+        assert_eq!(world.status("c", "lastScheduleTime"), written, "{resync:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -166,3 +166,26 @@ async fn a_sync_waits_until_the_cache_shows_the_own_last_writes() {
     world.until("2026-05-19T10:01:00Z").await;
     assert_eq!(world.active("c").len(), 2);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_has_run_is_told_before_its_job_goes() {
+    for policy in ["Allow", "Replace"] {
+        let world = World::at("2026-05-19T09:59:30Z");
+        let manager = world.start().await;
+        world.cron_job("c", json!({ "concurrencyPolicy": policy, "successfulJobsHistoryLimit": 0 }));
+        world.spoil(|line| if line.starts_with("update cronjobs/status") { Some(Verdict::Fail) } else { None });
+        world.until("2026-05-19T10:00:00Z").await;
+        drop(manager);
+        world.cluster.stop_intercepting();
+        if policy == "Allow" {
+            world.end(FIRST, "Complete");
+        }
+        pass(MINUTE * 2).await;
+        world.calls();
+        let _manager = world.start().await;
+        pass(SEC).await;
+        let calls = world.calls();
+        assert_eq!(calls[0], "update cronjobs/status c", "{policy}: {calls:?}");
+        assert!(calls.contains(&format!("delete jobs {FIRST}")), "{policy}: {calls:?}");
+    }
+}

@@ -164,3 +164,41 @@ async fn a_hundred_of_one_minute_begin_as_fast_as_they_may_be_written() {
     let active = |it: &Value| it["status"]["active"].as_array().map_or(0, Vec::len);
     assert_eq!(statuses.iter().map(active).sum::<usize>(), 100);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_404_that_does_not_name_the_cronjob_is_no_end_of_it() {
+    let world = World::at("2026-05-19T09:59:30Z");
+    let _manager = world.start().await;
+    world.cron_job("c", json!({}));
+    let not_served = || Verdict::status(404, "NotFound", "the server could not find the requested resource");
+    world.spoil(move |line| line.contains(" cronjobs").then(not_served));
+    world.until("2026-05-19T10:00:00Z").await;
+    assert_eq!(world.jobs(), [FIRST]);
+    world.cluster.stop_intercepting();
+    world.until("2026-05-19T10:01:00Z").await;
+    assert_eq!((world.jobs().len(), world.active("c").len()), (2, 2));
+    assert_eq!(world.status("c", "lastScheduleTime"), "2026-05-19T10:01:00Z");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cronjob_of_which_there_is_news_after_it_was_said_to_be_gone_goes_on() {
+    let world = World::at("2026-05-19T09:59:30Z");
+    let _manager = world.start().await;
+    world.cron_job("c", json!({}));
+    // A server that was set back to an earlier day.
+    world.spoil(|line| {
+        let Verdict::Answer { status, headers, mut body } = Verdict::status(404, "NotFound", "not found") else {
+            return None;
+        };
+        body["details"] = json!({ "name": "c", "group": "batch", "kind": "cronjobs" });
+        line.contains(" cronjobs").then_some(Verdict::Answer { status, headers, body })
+    });
+    world.until("2026-05-19T10:00:00Z").await;
+    assert_eq!(world.jobs(), [FIRST]);
+    world.cluster.stop_intercepting();
+    world.until("2026-05-19T10:01:00Z").await;
+    assert_eq!(world.jobs(), [FIRST], "it is gone, as far as anybody knows");
+    world.edit("c", "failedJobsHistoryLimit", json!(7));
+    world.until("2026-05-19T10:02:00Z").await;
+    assert_eq!(world.status("c", "lastScheduleTime"), "2026-05-19T10:02:00Z");
+}

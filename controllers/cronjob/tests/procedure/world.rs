@@ -57,8 +57,14 @@ impl World {
 
     /// The same in another zone.
     pub(crate) async fn start_in(&self, zone: &'static str) -> Manager {
+        self.start_with(zone, Duration::ZERO).await
+    }
+
+    /// The same with this resync period.
+    pub(crate) async fn start_with(&self, zone: &'static str, resync: Duration) -> Manager {
         let limits = Limits { qps: 20.0, burst: 30 };
-        let Rig { deps, scope, stop } = Rig::new(self.cluster.service(), self.clock.clone(), limits);
+        let Rig { mut deps, scope, stop } = Rig::new(self.cluster.service(), self.clock.clone(), limits);
+        deps.resync = resync;
         let metrics = deps.metrics.clone();
         let mut builder = Builder::new(cronjob_controller::NAME, deps);
         cronjob_controller::start(&mut builder, Options { zone: ProcessZone::Named(zone), ..Options::default() });

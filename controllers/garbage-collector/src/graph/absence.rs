@@ -7,7 +7,7 @@ use api::{OwnerRef, Uid};
 use super::{
     Coordinates, Graph, MonitorId,
     ids::Id,
-    node::{Known, Node, blocks, owners_of},
+    node::{Known, Node, blocks, owners_of, refs_to},
 };
 
 impl Graph {
@@ -85,7 +85,7 @@ impl Graph {
     /// It is observed no more. False if nothing depends on it: then it is forgotten.
     fn retire(&mut self, id: Id, known: Known) -> bool {
         if let Some(observed) = self.nodes.get(id).and_then(Node::observed) {
-            let (by, owners) = (observed.by, observed.owners.clone());
+            let (by, owners) = (observed.by, self.refs(observed));
             // Of one that it names itself it is no longer a dependent either.
             for owner in owners_of(&owners) {
                 self.unlink(id, owner, blocks(&owners, owner));
@@ -93,6 +93,7 @@ impl Graph {
             self.leave(id, by);
         }
         self.drop_due(id);
+        self.spell_out(id);
         let Some(node) = self.nodes.get_mut(id) else { return false };
         node.known = known;
         let is_needed = node.has_dependents();
@@ -108,11 +109,12 @@ impl Graph {
         for dependent in self.dependents_of(owner) {
             let Some(observed) = self.nodes.get(dependent).and_then(Node::observed) else { continue };
             let fits = probed.namespace.is_empty() || probed.namespace == observed.namespace;
+            let refs = self.refs(observed);
             let is_match = |it: &OwnerRef| fits && probed.match_ref(it);
-            if observed.refs_to(&probed.uid).any(is_match) {
+            if refs_to(&refs, &probed.uid).any(is_match) {
                 matching.push(dependent);
             }
-            if observed.refs_to(&probed.uid).any(|it| !is_match(it)) {
+            if refs_to(&refs, &probed.uid).any(|it| !is_match(it)) {
                 others.push(dependent);
             }
         }
@@ -125,7 +127,7 @@ impl Graph {
         let mut first: Option<Coordinates> = None;
         let mut next: Option<Coordinates> = None;
         for observed in others.iter().filter_map(|id| self.nodes.get(*id)?.observed()) {
-            for claim in observed.refs_to(&absent.uid) {
+            for claim in refs_to(&self.refs(observed), &absent.uid) {
                 let mut claim = Coordinates::claimed(claim, &observed.namespace);
                 // The type is known to be cluster-scoped: its objects have no namespace, whoever names them.
                 if absent.namespace.is_empty() && claim.kind == absent.kind && claim.api_version == absent.api_version {
@@ -139,6 +141,7 @@ impl Graph {
         }
         let Some(claim) = next.or(first) else { return };
         self.drop_due(owner);
+        self.spell_out(owner);
         if let Some(node) = self.nodes.get_mut(owner) {
             node.known = Known::Claimed { coordinates: Arc::new(claim), was_observed: false };
         }

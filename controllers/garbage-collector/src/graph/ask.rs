@@ -1,12 +1,10 @@
 //! What workers ask. Everything is copied out, so that the lock is short.
 
-use std::sync::Arc;
-
 use api::{Resource, Uid};
 
 use super::{
     Coordinates, Dependent, Graph, Item, MonitorId, NodeView,
-    node::{Known, Node, blocks},
+    node::{Known, Node},
 };
 
 impl Graph {
@@ -17,7 +15,7 @@ impl Graph {
         let (coordinates, resource, meta) = match (item, &node.known) {
             (Item::Observed(_), Known::Observed(observed)) => {
                 let resource = self.monitors.get(&observed.by).map(|it| it.of.clone());
-                (self.coordinates(node)?, resource, Some(observed.meta(&node.uid)))
+                (self.coordinates(node)?, resource, Some(observed.meta(&node.uid, self.refs(observed))))
             }
             // The claim that it was queued with, whichever the graph holds by now.
             (Item::Virtual(claim), Known::Claimed { .. }) => (Coordinates::clone(claim), None, None),
@@ -47,7 +45,7 @@ impl Graph {
         if self.nodes.get(id).is_none_or(|it| it.blocking() == 0) {
             return Vec::new();
         }
-        let holds = |it: &&Node| it.uid != *owner && it.observed().is_some_and(|it| blocks(&it.owners, owner));
+        let holds = |it: &&Node| it.uid != *owner && it.observed().is_some_and(|it| it.blocks(owner, id));
         let blocking = self.nodes_below(owner).filter(holds);
         blocking.map(|it| (Item::Observed(it.uid.clone()), it.lifecycle().foreground)).collect()
     }
@@ -104,7 +102,7 @@ impl Graph {
             resource: self.resource(observed.by)?.clone(),
             by: observed.by,
             version: observed.version.clone(),
-            owners: Arc::clone(&observed.owners),
+            owners: self.refs(observed),
         })
     }
 }

@@ -8,7 +8,7 @@ use api::Uid;
 use super::{
     Due, Graph, Item, Misplaced,
     ids::Id,
-    node::{Flags, Known},
+    node::{Flags, Known, refs_to},
     slab::Slab,
 };
 
@@ -103,8 +103,9 @@ impl Graph {
     fn misplaced(&self, dependent: Id, owners: Vec<Uid>) -> Vec<Misplaced> {
         let Some(node) = self.nodes.get(dependent) else { return Vec::new() };
         let (Some(observed), Some(coordinates)) = (node.observed(), self.coordinates(node)) else { return Vec::new() };
-        let refs = owners.iter().filter_map(|it| observed.refs_to(it).next());
-        refs.map(|it| Misplaced { dependent: coordinates.clone(), owner: it.clone() }).collect()
+        let refs = self.refs(observed);
+        let named = owners.iter().filter_map(|it| refs_to(&refs, it).next());
+        named.map(|it| Misplaced { dependent: coordinates.clone(), owner: it.clone() }).collect()
     }
 }
 

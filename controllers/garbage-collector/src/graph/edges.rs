@@ -8,7 +8,7 @@ use api::{OwnerRef, Uid};
 use super::{
     Coordinates, Graph,
     ids::Id,
-    node::{Known, Node, blocks, owners_of, same_claims},
+    node::{Known, Node, Refs, blocks, owners_of, refs_to, same_claims},
 };
 
 impl Graph {
@@ -16,7 +16,7 @@ impl Graph {
     /// of, as it may be long gone; the dependent if its reference looks wrong.
     pub(super) fn link(&mut self, dependent: Id, owner: &Uid) {
         let Some(observed) = self.nodes.get(dependent).and_then(Node::observed) else { return };
-        let (refs, namespace) = (observed.owners.clone(), observed.namespace.clone());
+        let (refs, namespace) = (self.refs(observed), observed.namespace.clone());
         let Some(first) = refs.iter().find(|it| it.uid == *owner) else { return };
         let id = match self.nodes.find(owner) {
             Some(id) => id,
@@ -59,10 +59,10 @@ impl Graph {
     }
 
     /// Brings the edges of a dependent from its old references to those it has now.
-    pub(super) fn relink(&mut self, dependent: Id, old: &Arc<[OwnerRef]>) {
+    pub(super) fn relink(&mut self, dependent: Id, old: &[OwnerRef]) {
         let Some(observed) = self.nodes.get(dependent).and_then(Node::observed) else { return };
-        let new = observed.owners.clone();
-        if Arc::ptr_eq(old, &new) {
+        let new = self.refs(observed);
+        if *old == *new {
             return;
         }
         let names = |refs: &[OwnerRef], owner: &Uid| refs.iter().any(|it| it.uid == *owner);
@@ -130,7 +130,7 @@ impl Graph {
     fn reclaim(&mut self, dependent: Id, owner: &Uid, old: &[OwnerRef]) {
         let Some(id) = self.nodes.find(owner) else { return };
         let Some(observed) = self.nodes.get(dependent).and_then(Node::observed) else { return };
-        let blocks_now = blocks(&observed.owners, owner);
+        let blocks_now = observed.blocks(owner, id);
         if self.nodes.get(id).is_some_and(|it| it.observed().is_some()) {
             self.reblock(dependent, owner, blocks(old, owner), blocks_now);
             self.examine(dependent, id);
@@ -168,7 +168,10 @@ impl Graph {
         };
         let is_seen = node.observed().is_some();
         let elsewhere = !identity.namespace.is_empty() && identity.namespace != observed.namespace;
-        let misnamed = observed.refs_to(&node.uid).any(|it| !identity.match_ref(it));
+        let misnamed = match &observed.owners {
+            Refs::Given(refs) => refs_to(refs, &node.uid).any(|it| !identity.match_ref(it)),
+            Refs::Plain { .. } => false,
+        };
         // The owner may be a namespaced object that a cluster-scoped child was the first to name, wrongly (#98040).
         let perhaps_namespaced = !is_seen && identity.namespace.is_empty() && !observed.namespace.is_empty();
         let waits = dependent != owner && node.lifecycle().foreground;

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use api::{Atom, Meta, OwnerRef, Uid, Version};
 
-use super::{Coordinates, MonitorId, ids::Ids};
+use super::{
+    Coordinates, MonitorId,
+    ids::{Id, Ids},
+};
 
 /// As the API names them.
 const FOREGROUND: &str = "foregroundDeletion";
@@ -35,10 +38,17 @@ pub(super) struct Observed {
     pub(super) name: Box<str>,
     pub(super) namespace: Atom,
     pub(super) version: Version,
-    /// Shared between objects of equal owners, as they were decoded.
-    pub(super) owners: Arc<[OwnerRef]>,
+    pub(super) owners: Refs,
     /// What most objects lack.
     pub(super) rare: Option<Box<Rare>>,
+}
+
+/// Whom it names as its owners.
+pub(super) enum Refs {
+    /// Shared between objects of equal owners, as they were decoded.
+    Given(Arc<[OwnerRef]>),
+    /// One, by the very words by which the node of that owner is known: those are not held twice.
+    Plain { owner: Id, controller: bool, blocks: bool },
 }
 
 pub(super) struct Rare {
@@ -124,11 +134,12 @@ impl Observed {
     pub(super) fn new(by: MonitorId, meta: Meta) -> Self {
         let Meta { name, namespace, uid: _, version, owners, finalizers, deletion } = meta;
         let rare = (deletion.is_some() || !finalizers.is_empty()).then(|| Box::new(Rare { finalizers, deletion }));
-        Self { by, name, namespace, version, owners, rare }
+        Self { by, name, namespace, version, owners: Refs::Given(owners), rare }
     }
 
-    pub(super) fn meta(&self, uid: &Uid) -> Meta {
-        let Self { by: _, name, namespace, version, owners, rare } = self;
+    /// As it was given, with the references that it names.
+    pub(super) fn meta(&self, uid: &Uid, owners: Arc<[OwnerRef]>) -> Meta {
+        let Self { by: _, name, namespace, version, owners: _, rare } = self;
         let (finalizers, deletion) =
             rare.as_ref().map_or_else(Default::default, |it| (it.finalizers.clone(), it.deletion));
         Meta {
@@ -136,7 +147,7 @@ impl Observed {
             namespace: namespace.clone(),
             uid: uid.clone(),
             version: version.clone(),
-            owners: owners.clone(),
+            owners,
             finalizers,
             deletion,
         }
@@ -149,10 +160,25 @@ impl Observed {
         Lifecycle { deleting: true, orphaning, foreground: !orphaning && has(FOREGROUND) }
     }
 
-    /// Its references to one owner: one, unless somebody wrote the same uid twice.
-    pub(super) fn refs_to<'a>(&'a self, owner: &'a Uid) -> impl Iterator<Item = &'a OwnerRef> {
-        self.owners.iter().filter(move |it| it.uid == *owner)
+    pub(super) fn names_somebody(&self) -> bool {
+        match &self.owners {
+            Refs::Given(refs) => !refs.is_empty(),
+            Refs::Plain { .. } => true,
+        }
     }
+
+    /// True if a reference of its blocks the deletion of this owner.
+    pub(super) fn blocks(&self, owner: &Uid, id: Id) -> bool {
+        match &self.owners {
+            Refs::Given(refs) => blocks(refs, owner),
+            Refs::Plain { owner, controller: _, blocks } => *blocks && *owner == id,
+        }
+    }
+}
+
+/// The references to one owner: one, unless somebody wrote the same uid twice.
+pub(super) fn refs_to<'a>(refs: &'a [OwnerRef], owner: &'a Uid) -> impl Iterator<Item = &'a OwnerRef> {
+    refs.iter().filter(move |it| it.uid == *owner)
 }
 
 /// Each owner once, in the order given. Without a uid nobody can be told apart: such a reference leads nowhere.

@@ -32,8 +32,11 @@ impl Graph {
     fn appears(&mut self, id: Id, by: MonitorId, meta: Meta) {
         // Whoever was to look for it need not any more.
         self.drop_due(id);
+        let owners = meta.owners.clone();
+        if !self.is_claimed_so(id, by, &meta) {
+            self.spell_out(id);
+        }
         let observed = Observed::new(by, meta);
-        let owners = observed.owners.clone();
         if let Some(node) = self.nodes.get_mut(id) {
             node.known = Known::Observed(observed);
         }
@@ -41,18 +44,31 @@ impl Graph {
         for owner in owners_of(&owners) {
             self.link(id, owner);
         }
+        self.condense(id);
         self.examine_dependents(id);
         self.react(id, Lifecycle::default());
     }
 
+    /// True if it was claimed under the very name that it has.
+    fn is_claimed_so(&self, id: Id, by: MonitorId, meta: &Meta) -> bool {
+        let Some(Known::Claimed { coordinates, .. }) = self.nodes.get(id).map(|it| &it.known) else { return false };
+        let of = self.monitors.get(&by).map(|it| &it.type_name);
+        coordinates.name == meta.name
+            && of.is_some_and(|it| it.kind == coordinates.kind && it.api_version == coordinates.api_version)
+    }
+
     fn changes(&mut self, id: Id, by: MonitorId, meta: Meta) {
-        let Some(Node { known: Known::Observed(known), .. }) = self.nodes.get_mut(id) else { return };
+        let Some(known) = self.nodes.get(id).and_then(Node::observed) else { return };
         // What came late tells nothing.
         if meta.version.is_older_than(&known.version) {
             return;
         }
         let is_another = known.by != by || known.name != meta.name || known.namespace != meta.namespace;
-        let before = known.lifecycle();
+        let (before, old_refs) = (known.lifecycle(), self.refs(known));
+        if is_another {
+            self.spell_out(id);
+        }
+        let Some(Node { known: Known::Observed(known), .. }) = self.nodes.get_mut(id) else { return };
         let old = mem::replace(known, Observed::new(by, meta));
         let now = known.lifecycle();
         if old.by != by {
@@ -62,9 +78,10 @@ impl Graph {
         }
         // In this order: the edges that there are, then those that there should be.
         if before.foreground != now.foreground {
-            self.recount(&old.owners, now.foreground);
+            self.recount(&old_refs, now.foreground);
         }
-        self.relink(id, &old.owners);
+        self.relink(id, &old_refs);
+        self.condense(id);
         if is_another {
             self.examine_dependents(id);
         }

@@ -7,7 +7,7 @@ use api::{Meta, OwnerRef, Resource, Uid};
 use super::{
     Coordinates, Graph,
     ids::Id,
-    node::{Known, Lifecycle, Node},
+    node::{Flags, Known, Lifecycle, Node, Observed},
 };
 
 /// How an object is known.
@@ -54,7 +54,7 @@ pub(crate) struct Portrait {
 impl Graph {
     /// Everything that has owners or dependents; with `uids` only what is connected with one of them.
     pub(crate) fn vertices(&self, uids: &[Uid]) -> Vec<Vertex> {
-        let connected = |it: &&Node| it.has_dependents() || it.observed().is_some_and(|it| !it.owners.is_empty());
+        let connected = |it: &&Node| it.has_dependents() || it.observed().is_some_and(Observed::names_somebody);
         if uids.is_empty() {
             return self.nodes.iter().filter(connected).map(|it| self.vertex(it)).collect();
         }
@@ -70,13 +70,13 @@ impl Graph {
             seen: seen(node),
             coordinates: self.coordinates(node),
             resource: node.observed().and_then(|it| self.resource(it.by)).cloned(),
-            meta: node.observed().map(|it| it.meta(uid)),
+            meta: node.observed().map(|it| it.meta(uid, self.refs(it))),
             deleting,
             orphaning,
             deleting_dependents: foreground,
             dependents: node.below.as_deref().map_or(0, |it| it.dependents.len()),
             blocking: node.blocking() as usize,
-            is_due: node.due != super::node::Flags::NONE,
+            is_due: node.due != Flags::NONE,
         })
     }
 
@@ -90,7 +90,7 @@ impl Graph {
             }
             waiting.extend(self.dependents_of(id));
             if let Some(observed) = self.nodes.get(id).and_then(Node::observed) {
-                waiting.extend(observed.owners.iter().filter_map(|it| self.nodes.find(&it.uid)));
+                waiting.extend(self.refs(observed).iter().filter_map(|it| self.nodes.find(&it.uid)));
             }
         }
         found
@@ -104,7 +104,7 @@ impl Graph {
             coordinates: self.coordinates(node),
             deleting: lifecycle.deleting,
             deleting_dependents: lifecycle.foreground,
-            owners: node.observed().map(|it| it.owners.clone()).unwrap_or_default(),
+            owners: node.observed().map(|it| self.refs(it)).unwrap_or_default(),
         }
     }
 }

@@ -132,10 +132,3 @@ pub(crate) struct Due {
     /// To be told to users.
     pub(crate) misplaced: Vec<Misplaced>,
 }
-
-impl Due {
-    pub(crate) fn is_empty(&self) -> bool {
-        let Self { delete, delete_later, orphan, misplaced } = self;
-        delete.is_empty() && delete_later.is_empty() && orphan.is_empty() && misplaced.is_empty()
-    }
-}

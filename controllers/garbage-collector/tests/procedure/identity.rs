@@ -52,6 +52,10 @@ async fn acceptance_gc_027_a_cluster_scoped_object_cannot_have_a_namespaced_owne
     world.create("ClusterRole", "observed", &[owner(&map)]);
     world.create("ClusterRole", "never", &[nobody("v1", "Secret", "never")]);
     let manager = world.start().await;
+    let uid = map["metadata"]["uid"].as_str().unwrap();
+    let message =
+        format!("ownerRef [v1/ConfigMap, namespace: , name: own, uid: {uid}] does not exist in namespace \"\"");
+    assert_eq!(world.events().await, [format!("default Warning OwnerRefInvalidNamespace: {message}")]);
     let queued = || manager.metric("workqueue_adds_total{name=\"garbage_collector_attempt_to_delete\"}");
     let early = queued();
     pass(3600 * SEC).await;
@@ -62,10 +66,6 @@ async fn acceptance_gc_027_a_cluster_scoped_object_cannot_have_a_namespaced_owne
         2,
         "an object, and an owner that nobody has seen"
     );
-    let uid = map["metadata"]["uid"].as_str().unwrap();
-    let message =
-        format!("ownerRef [v1/ConfigMap, namespace: , name: own, uid: {uid}] does not exist in namespace \"\"");
-    assert_eq!(world.events().await, [format!("default Warning OwnerRefInvalidNamespace: {message}")]);
     // A change of the object is a new chance.
     world.cluster.update("ClusterRole", "", "never", |it| it["metadata"]["ownerReferences"] = json!([]));
     pass(SEC).await;

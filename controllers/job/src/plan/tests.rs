@@ -376,6 +376,8 @@ fn the_brake_stops_creations_and_says_so() {
     assert_eq!((what(&plan, &[]).as_str(), plan.waiting), ("keep", Some(Waiting::Brake)));
     let plan = decide(spec(), json!({}), &[], room(3));
     assert_eq!((what(&plan, &[]).as_str(), plan.waiting), ("create 3", None));
+    let later = Known { room: 0, more_room: Some(Duration::from_secs(7)), ..KNOWN };
+    assert_eq!(decide(spec(), json!({}), &[], later).again, later.more_room, "nothing else may happen to it");
 }
 
 #[test]

@@ -163,25 +163,58 @@ async fn acceptance_job_035_036_an_exit_code_fails_the_job_in_words_that_outlive
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_045_046_indexes_that_fail_for_good_fail_the_job_when_all_have_ended() {
+async fn acceptance_job_045_an_index_that_fails_twice_fails_the_job_when_all_have_ended() {
     let world = World::new();
     let manager = world.start().await;
-    let spec = json!({ "parallelism": 2, "completions": 2, "completionMode": "Indexed", "backoffLimitPerIndex": 0 });
+    let spec = json!({ "parallelism": 2, "completions": 2, "completionMode": "Indexed", "backoffLimitPerIndex": 1 });
     world.job("j", spec);
     pass(5 * SEC).await;
     let pods = world.active();
+    world.run(&pods[1]);
     world.fail(&pods[0]);
-    pass(3 * SEC).await;
+    pass(15 * SEC).await;
+    assert_eq!((world.status("j")["failedIndexes"].clone(), world.active().len()), (json!(""), 2), "it may fail once");
+    let again = world.active().into_iter().find(|it| *it != pods[1]).unwrap();
+    world.fail(&again);
+    pass(30 * SEC).await;
     assert_eq!((world.status("j")["failedIndexes"].clone(), world.conditions("j")), (json!("0"), vec![]));
+    assert_eq!(world.active(), [pods[1].as_str()], "the other goes on, and this one is not tried again");
     world.succeed(&pods[1]);
     pass(5 * SEC).await;
     assert_eq!(world.conditions("j"), ["FailureTarget=True FailedIndexes", "Failed=True FailedIndexes"]);
+    assert_eq!((world.count("j", "failed"), world.status("j")["completedIndexes"].clone()), (2, json!("1")));
     for (status, count) in [("failed", 1), ("succeeded", 1)] {
         let indexes =
             format!(r#"job_controller_job_finished_indexes_total{{backoffLimit="perIndex",status="{status}"}}"#);
         assert_eq!(manager.metric(&indexes), count, "{status}");
     }
     assert_eq!(world.held(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_046_one_failed_index_too_many_ends_the_others_at_once() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.job(
+        "j",
+        json!({ "parallelism": 3, "completions": 3, "completionMode": "Indexed", "backoffLimitPerIndex": 0,
+        "maxFailedIndexes": 1 }),
+    );
+    pass(5 * SEC).await;
+    let pods = world.active();
+    pods.iter().for_each(|it| world.run(it));
+    pass(5 * SEC).await;
+    world.fail(&pods[0]);
+    pass(5 * SEC).await;
+    assert_eq!((world.conditions("j"), world.active().len()), (vec![], 2), "one may fail");
+    world.fail(&pods[1]);
+    pass(5 * SEC).await;
+    assert_eq!(world.conditions("j"), ["FailureTarget=True MaxFailedIndexesExceeded"]);
+    assert_eq!((world.active().len(), world.asked(&format!("delete pods {}", pods[2]))), (0, 1));
+    world.kill_terminating();
+    pass(5 * SEC).await;
+    assert_eq!(world.conditions("j").last().unwrap(), "Failed=True MaxFailedIndexesExceeded");
+    assert_eq!((world.status("j")["failedIndexes"].clone(), world.held()), (json!("0,1"), 0));
 }
 
 #[tokio::test(start_paused = true)]

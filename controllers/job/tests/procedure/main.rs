@@ -9,6 +9,7 @@ mod calls;
 mod endings;
 mod memory;
 mod orphans;
+mod strangers;
 mod suspension;
 mod tracking;
 mod trouble;

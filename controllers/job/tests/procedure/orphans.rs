@@ -63,6 +63,27 @@ async fn acceptance_job_023_no_pod_of_a_deleted_job_is_held() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn acceptance_job_023_no_pod_is_held_whose_labels_ceased_to_match_while_its_job_was_deleted() {
+    let world = World::new();
+    let manager = world.start().await;
+    world.job("j", json!({ "parallelism": 2, "completions": 2 }));
+    pass(5 * SEC).await;
+    drop(manager);
+    world.cluster.update("jobs.batch", "n", "j", |it| it["metadata"]["finalizers"] = json!(["foregroundDeletion"]));
+    world.cluster.delete("jobs.batch", "n", "j");
+    for (pod, ended) in world.active().iter().zip([true, false]) {
+        world.cluster.update("pods", "n", pod, |it| it["metadata"]["labels"] = json!({ "app": "lost" }));
+        if ended {
+            world.fail(pod);
+        }
+    }
+    let _manager = world.start().await;
+    pass(5 * SEC).await;
+    assert_eq!((world.pods().len(), world.held()), (2, 0), "the Job waits until they are gone: {:?}", world.lines());
+    assert_eq!(world.asked("delete"), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn acceptance_job_024_what_was_orphaned_while_nobody_led_is_let_go() {
     let world = World::new();
     let manager = world.start().await;
@@ -130,6 +151,32 @@ async fn a_pod_whose_owner_was_taken_away_is_adopted_again_by_the_label_that_nam
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_that_is_adopted_and_too_many_at_once_is_not_counted() {
+    for held in [json!([]), json!([FINALIZER])] {
+        let world = World::new();
+        let _manager = world.start().await;
+        let selector = json!({ "matchLabels": { "app": "x" } });
+        let spec = json!({ "manualSelector": true, "selector": selector, "backoffLimit": 0 });
+        world.job("j", spec);
+        pass(5 * SEC).await;
+        let own = world.active()[0].clone();
+        world.run(&own);
+        pass(5 * SEC).await;
+        // A waiting pod is the least missed one.
+        world.cluster.create(json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": { "name": "extra", "namespace": "n", "labels": { "app": "x" }, "finalizers": held },
+            "spec": { "containers": [{ "name": "c", "image": "i" }] },
+        }));
+        pass(10 * SEC).await;
+        let calls: Vec<String> = world.lines().into_iter().filter(|it| it.ends_with(" extra")).collect();
+        assert_eq!(calls, ["patch pods extra", "patch pods extra", "delete pods extra"], "{held}");
+        assert_eq!((world.pods(), world.count("j", "failed")), (vec![own], 0), "{held}");
+        assert_eq!(world.conditions("j"), Vec::<String>::new());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn acceptance_job_027_a_job_that_only_the_server_knows_to_be_deleted_adopts_nothing() {
     let world = World::new();
     let selector = json!({ "matchLabels": { "app": "x" } });
@@ -180,6 +227,12 @@ async fn a_job_that_the_cache_does_not_know_yet_keeps_its_pods() {
     pass(5 * SEC).await;
     assert!(world.is_held("early"), "the server knows its Job");
     assert_eq!(world.asked("get jobs j"), 1);
+    // Nor is it the end of the Job where Jobs are not served at the moment.
+    world.spoil(|line, _| if line.starts_with("get jobs") { failure(404, "NotFound") } else { None });
+    world.stray("next", json!({ "app": "x" }), owner("Job", "batch/v1", &job["metadata"]["uid"]), json!([FINALIZER]));
+    world.delete_gracefully("next");
+    pass(5 * SEC).await;
+    assert!(world.asked("get jobs j") >= 2 && world.is_held("early") && world.is_held("next"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -152,9 +152,17 @@ async fn acceptance_job_019_a_pod_that_the_cache_still_shows_is_not_counted_agai
     let _manager = world.start_with(options).await;
     world.job("j", json!({ "parallelism": 1, "completions": 3 }));
     pass(5 * SEC).await;
-    world.succeed(&world.active()[0]);
-    // The pod's last event was told; from now on the cache of pods stands still.
-    world.cluster.freeze_watches("pods");
+    let pod = world.active()[0].clone();
+    let patch = format!("patch pods {pod}");
+    let (cluster, asked) = (world.cluster.clone(), patch.clone());
+    // That the pod has ended was told. That its finalizer went is not.
+    world.spoil(move |line, _| {
+        if line == asked {
+            cluster.freeze_watches("pods");
+        }
+        None
+    });
+    world.succeed(&pod);
     for _ in 0..5 {
         pass(2 * SEC).await;
         world
@@ -162,10 +170,39 @@ async fn acceptance_job_019_a_pod_that_the_cache_still_shows_is_not_counted_agai
             .update("jobs.batch", "n", "j", |it| it["metadata"]["annotations"] = json!({ "at": world.second() }));
     }
     pass(2 * SEC).await;
-    assert!(world.count("j", "succeeded") <= 1, "{}", world.status("j"));
+    assert!(!world.is_held(&pod));
+    assert_eq!((world.count("j", "succeeded"), world.asked(&patch)), (1, 1), "{}", world.status("j"));
+    world.cluster.stop_intercepting();
     world.cluster.thaw("pods");
     pass(200 * SEC).await;
-    assert_eq!((world.count("j", "succeeded"), world.held()), (1, 1));
+    assert_eq!((world.count("j", "succeeded"), world.asked(&patch), world.held()), (1, 1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_was_counted_is_not_counted_again_when_its_owner_is_taken_away() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.job("j", json!({ "parallelism": 1, "completions": 3, "backoffLimit": 9 }));
+    pass(5 * SEC).await;
+    let well = world.active()[0].clone();
+    world.succeed(&well);
+    pass(5 * SEC).await;
+    let badly = world.active()[0].clone();
+    world.fail(&badly);
+    pass(30 * SEC).await;
+    assert_eq!((world.count("j", "succeeded"), world.count("j", "failed"), world.is_held(&well)), (1, 1, false));
+    for pod in [&well, &badly] {
+        world.cluster.update("pods", "n", pod, |it| it["metadata"]["ownerReferences"] = json!([]));
+    }
+    pass(10 * SEC).await;
+    assert_eq!((world.count("j", "succeeded"), world.count("j", "failed")), (1, 1), "{}", world.status("j"));
+    assert!(!world.is_held(&well) && !world.is_held(&badly));
+    // One that is not counted yet is taken in, and counted.
+    let open = world.active()[0].clone();
+    world.cluster.update("pods", "n", &open, |it| it["metadata"]["ownerReferences"] = json!([]));
+    world.succeed(&open);
+    pass(10 * SEC).await;
+    assert_eq!((world.count("j", "succeeded"), world.is_held(&open)), (2, false));
 }
 
 #[tokio::test(start_paused = true)]
@@ -255,6 +292,55 @@ async fn who_remembers_for_an_index_holds_no_namespace_that_goes() {
     assert_eq!(world.conditions("j"), Vec::<String>::new());
     let tries = world.asked("create pods") - 3;
     assert!((1..=5).contains(&tries), "{tries}: trying again is of no use");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_is_written_with_the_metadata_and_nothing_else() {
+    let world = World::new();
+    let _manager = world.start().await;
+    let job = world.job("j", json!({}));
+    pass(5 * SEC).await;
+    world.cluster.clear_requests();
+    world.succeed(&world.active()[0]);
+    pass(5 * SEC).await;
+    let puts: Vec<_> = world.calls().into_iter().filter(|it| it.subresource == "status").map(|it| it.json()).collect();
+    assert!(!puts.is_empty());
+    for put in puts {
+        let fields: Vec<&str> = put.as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(fields, ["apiVersion", "kind", "metadata", "status"]);
+    }
+    assert_eq!(world.cluster.get("jobs.batch", "n", "j").unwrap()["spec"], job["spec"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_remembers_for_an_index_of_a_job_that_stands_still_holds_no_namespace_that_goes() {
+    for still in [json!({ "suspend": true }), json!({ "parallelism": 0 })] {
+        let world = World::new();
+        let _manager = world.start().await;
+        world.job(
+            "j",
+            json!({ "parallelism": 1, "completions": 1, "completionMode": "Indexed", "backoffLimitPerIndex": 3 }),
+        );
+        pass(5 * SEC).await;
+        let pod = world.active()[0].clone();
+        world.fail(&pod);
+        pass(3 * SEC).await;
+        world.edit("j", |spec| {
+            for (field, value) in still.as_object().unwrap() {
+                spec[field] = value.clone();
+            }
+        });
+        pass(30 * SEC).await;
+        // A user deletes it: the next pod of the index, if there is ever one, has to know what it knows.
+        world.cluster.delete("pods", "n", &pod);
+        pass(300 * SEC).await;
+        assert!(world.is_held(&pod), "{still}");
+        assert!(world.asked("create pods") <= 1 + 7, "{still}: once in a while is enough");
+        // Nothing happens to the pod any more when its namespace goes.
+        world.cluster.delete("namespaces", "", "n");
+        pass(70 * SEC).await;
+        assert_eq!((world.pods(), world.count("j", "failed")), (Vec::new(), 1), "{still}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -164,6 +164,55 @@ async fn pods_that_somebody_takes_away_are_replaced_until_twice_the_parallelism_
 }
 
 #[tokio::test(start_paused = true)]
+async fn pods_whose_finalizer_somebody_takes_are_replaced_until_twice_the_parallelism_and_then_once_in_a_while() {
+    let world = World::new();
+    let manager = world.start().await;
+    world.job("j", json!({ "parallelism": 2, "completions": 2 }));
+    let rob = || {
+        for pod in world.active() {
+            world.cluster.update("pods", "n", &pod, |it| it["metadata"]["finalizers"] = json!([]));
+        }
+    };
+    for _ in 0..60 {
+        rob();
+        pass(SEC).await;
+    }
+    assert_eq!((world.asked("create pods"), world.asked("delete pods")), (4, 4));
+    assert_eq!(manager.metric(r#"mini_kcm_job_creations_braked_total{namespace="n"}"#), 1);
+    let events = world.events().await;
+    let told = |it: &&String| it.starts_with("Warning CreationHeldBack: ");
+    assert_eq!(events.iter().filter(told).count(), 1, "{events:?}");
+    // He ceases, and nothing else happens to the Job.
+    pass(SEC * 600).await;
+    assert_eq!((world.asked("create pods"), world.active().len()), (6, 2), "a while later it tries again");
+    world.active().iter().for_each(|it| world.succeed(it));
+    pass(5 * SEC).await;
+    assert_eq!(world.conditions("j").last().unwrap(), "Complete=True CompletionsReached");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_we_let_go_and_cannot_delete_at_once_take_no_slot() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.job("j", json!({ "parallelism": 3, "completions": 9 }));
+    pass(5 * SEC).await;
+    let mut left = 2;
+    world.spoil(move |line, _| {
+        let fails = line.starts_with("delete pods") && left > 0;
+        left -= i32::from(fails);
+        if fails { failure(500, "InternalError") } else { None }
+    });
+    world.edit("j", |spec| spec["parallelism"] = json!(1));
+    pass(30 * SEC).await;
+    assert_eq!(world.active().len(), 1);
+    world.succeed(&world.active()[0]);
+    pass(5 * SEC).await;
+    world.succeed(&world.active()[0]);
+    pass(5 * SEC).await;
+    assert_eq!((world.count("j", "succeeded"), world.active().len()), (2, 1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_status_that_somebody_else_wrote_in_between_is_written_again_from_what_is_seen_then() {
     let world = World::new();
     let _manager = world.start().await;
@@ -183,6 +232,25 @@ async fn a_status_that_somebody_else_wrote_in_between_is_written_again_from_what
     let puts: Vec<Value> =
         world.calls().into_iter().filter(|it| it.subresource == "status").map(|it| it.json()).collect();
     assert!(puts.iter().all(|it| it["metadata"]["resourceVersion"].is_string()), "each is exact");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_404_that_does_not_name_the_job_ends_nothing() {
+    let not_served = || Verdict::status(404, "NotFound", "the server could not find the requested resource");
+    for spoilt in ["update jobs/status", "patch pods"] {
+        let world = World::new();
+        let _manager = world.start().await;
+        world.job("j", json!({}));
+        pass(5 * SEC).await;
+        world.spoil(move |line, _| line.starts_with(spoilt).then(not_served));
+        world.succeed(&world.active()[0]);
+        pass(SEC).await;
+        assert_eq!((world.held(), world.count("j", "succeeded")), (1, 0), "{spoilt}");
+        world.cluster.stop_intercepting();
+        pass(20 * SEC).await;
+        assert_eq!((world.held(), world.count("j", "succeeded")), (0, 1), "{spoilt}");
+        assert_eq!(world.conditions("j").last().unwrap(), "Complete=True CompletionsReached", "{spoilt}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

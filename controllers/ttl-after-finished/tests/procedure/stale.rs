@@ -1,6 +1,7 @@
 //! A cache that is behind: the live read and the preconditions protect what it does not show.
 
 use serde_json::json;
+use test_cluster::Verdict;
 
 use crate::world::{MS, SEC, World, complete, job};
 
@@ -120,6 +121,22 @@ async fn acceptance_ttl_017_a_job_that_goes_before_its_delete_comes_is_no_error(
     assert_eq!(world.calls()[1].status, 404);
     assert_eq!(world.logged("Sync failed"), [""; 0]);
     assert_eq!(manager.observed().0, 0.0, "we did not delete it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_404_that_does_not_name_the_job_is_no_end_of_it() {
+    for spoilt in ["get a", "delete a"] {
+        let world = World::new();
+        world.cluster.create(job("a", Some(10), &[complete(0)]));
+        let _manager = world.start().await;
+        let mut first = true;
+        world.spoil(move |line, _| {
+            let not_served = || Verdict::status(404, "NotFound", "the server could not find the requested resource");
+            (line == spoilt && std::mem::take(&mut first)).then(not_served)
+        });
+        world.until(60 * SEC).await;
+        assert!(world.goes("a"), "{spoilt}: {:?}", world.lines());
+    }
 }
 
 #[tokio::test(start_paused = true)]

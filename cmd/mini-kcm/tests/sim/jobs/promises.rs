@@ -58,6 +58,8 @@ fn pod(book: &mut Book, write: &Write, now: Instant) -> Held {
     } else {
         let before = before.unwrap_or_else(|| next.clone());
         next.touched |= before.labels != next.labels || before.job != next.job;
+        // Taken away though our finalizer held it: nobody counts it any more.
+        next.given_up |= next.gone && before.tracked;
         Ok(())
     };
     let jobs = next.of.clone();
@@ -124,7 +126,13 @@ fn index(book: &Book, job: &Job, pod: &Pod, completions: i64, working: impl Fn(&
 /// controller sees too.
 fn waits(book: &Book, job: &Job, pod: &Pod, now: Instant) -> Held {
     let by_index = !job.spec("backoffLimitPerIndex").is_null();
-    let of = |it: &&Pod| it.of.contains(&job.uid) && !it.given_up && (!by_index || it.index == pod.index);
+    let own = |it: &&Pod| it.of.contains(&job.uid) && (!by_index || it.index == pod.index);
+    // What an index remembers is on pods alone, and goes with one that was taken away uncounted.
+    if by_index && book.pods.values().filter(own).any(|it| it.given_up) {
+        return Ok(());
+    }
+    // Whom somebody took away after he was counted a new controller does not know.
+    let of = |it: &&Pod| own(it) && !it.given_up && (it.job.is_some() || it.tracked);
     let ended = |phase: Phase| {
         book.pods.values().filter(of).filter(move |it| it.phase == phase).filter_map(|it| Some((it.ended?, it.gone)))
     };

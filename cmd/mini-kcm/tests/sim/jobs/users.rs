@@ -45,6 +45,27 @@ pub(super) async fn meddle(world: World, shared: Shared, mut rng: Rng) {
     }
 }
 
+/// Takes the pods of a Job away by their labels, one after the other, while they work.
+pub(super) async fn steal(world: World, shared: Shared, mut rng: Rng) {
+    let Some(job) = any(&world.cluster().list(JOBS, HOME), &mut rng) else { return };
+    let uid = job["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+    for _ in 0..rng.u8(4..16) {
+        world.sleep(MS * rng.u32(300..1_500)).await;
+        if world.is_calm() {
+            return;
+        }
+        let pod = shared.lock().pods_of(&uid).find(|it| it.is_active()).map(|it| it.name.clone());
+        if let Some(pod) = pod {
+            lose(&world, &pod);
+        }
+    }
+}
+
+/// The selector of its Job matches a pod no more.
+fn lose(world: &World, pod: &str) {
+    world.cluster().update(PODS, HOME, pod, |it| it["metadata"]["labels"] = json!({ "app": "lost" }));
+}
+
 fn any<T: Clone>(all: &[T], rng: &mut Rng) -> Option<T> {
     (!all.is_empty()).then(|| all[rng.usize(..all.len())].clone())
 }
@@ -101,8 +122,10 @@ fn disturb(world: &World, pod: &str, rng: &mut Rng) {
     let Some(now) = cluster.get(PODS, HOME, pod) else { return };
     let ended = matches!(now["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
     match rng.u8(0..12) {
-        // What has ended may be counted already: with another owner it would be once more.
-        7..=9 if ended => {}
+        // What has ended and is counted would be counted once more where it bears no mark of its Job, and not at all where it
+        // is released before.
+        7 | 8 if ended => {}
+        9 if ended && now["metadata"]["labels"]["batch.kubernetes.io/controller-uid"].is_null() => {}
         0..=4 => delete_pod(world, HOME, pod),
         5 | 6 => {
             cluster.update(PODS, HOME, pod, |it| {
@@ -114,12 +137,7 @@ fn disturb(world: &World, pod: &str, rng: &mut Rng) {
             });
             delete_pod(world, HOME, pod);
         }
-        // Its Job's selector matches it no more.
-        7 | 8 => {
-            cluster.update(PODS, HOME, pod, |it| {
-                it["metadata"]["labels"] = json!({ "app": "lost" });
-            });
-        }
+        7 | 8 => lose(world, pod),
         9 => disown(world, HOME, pod),
         // By force: nobody ever sees how it ended.
         10 => cluster.remove(PODS, HOME, pod),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use api::Uid;
 
-use crate::graph::fixture::*;
+use super::super::fixture::*;
 
 type Telling = fn(&mut World);
 

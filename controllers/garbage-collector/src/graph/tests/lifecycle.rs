@@ -2,7 +2,9 @@
 
 use api::Uid;
 
-use crate::graph::fixture::*;
+use super::super::fixture::*;
+
+type Telling = fn(&mut World);
 
 #[test]
 fn acceptance_gc_014_orphaning_beats_the_foreground() {
@@ -45,7 +47,7 @@ fn acceptance_gc_022_a_second_foreground_deletion_is_processed_as_the_first() {
 
 #[test]
 fn acceptance_gc_023_a_waiting_owner_is_looked_at_when_the_last_that_blocked_it_leaves() {
-    let ways: [(&str, fn(&mut World)); 4] = [
+    let ways: [(&str, Telling); 4] = [
         ("removed", |world| world.pod(object("a").version(9))),
         ("flipped", |world| world.pod(object("a").version(9).owned_by([to("o")]))),
         ("gone", |world| drop(world.pod_deleted("a"))),
@@ -80,7 +82,6 @@ fn a_reference_that_begins_to_block_is_counted() {
 
 #[test]
 fn acceptance_gc_024_025_a_deletion_is_seen_however_it_is_told_and_in_any_order() {
-    type Telling = fn(&mut World);
     // The owner: as an add that is terminating; as an update that says other things too; known by name only before.
     let histories: [(&str, &[Telling]); 3] = [
         ("added so", &[|world| world.pod(object("o").version(7).foreground())]),

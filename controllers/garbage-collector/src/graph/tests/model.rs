@@ -8,7 +8,7 @@ use proptest::{
     test_runner::{Config, RngSeed, TestRunner},
 };
 
-use crate::graph::{Coordinates, Graph, Item, MonitorId, Seen, TypeName, fixture};
+use super::super::{Coordinates, Graph, Item, MonitorId, Seen, TypeName, fixture};
 
 /// So few that they meet.
 const UIDS: usize = 7;

@@ -8,7 +8,7 @@ use crate::{
     backoff::Backoff,
     plan::plan,
     snapshot::{FINALIZER, Known},
-    testing::{NOW, job, pod, see},
+    testing::{KNOWN, NOW, job, pod, see},
 };
 
 /// Any mixing will do: equal seeds, equal lives.
@@ -100,7 +100,7 @@ impl Life {
     fn pass(&mut self) {
         let (job, pods) = (self.job.clone(), self.pods.clone());
         let may_act = !(self.troubled && self.rng.one_in(8));
-        let known = Known { now: Moment(self.now * 1_000), may_act, backoff: self.backoff, room: usize::MAX };
+        let known = Known { now: Moment(self.now * 1_000), may_act, backoff: self.backoff, ..KNOWN };
         let snapshot = see(&job, &pods, known);
         let plan = plan(&snapshot);
         let applied = self.apply(&plan);

@@ -1,0 +1,47 @@
+//! The wired controller, seen from within.
+
+use ::testing::Rig;
+use client::Limits;
+use clock::Timestamp;
+use serde_json::json;
+use test_cluster::TestCluster;
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_011_of_a_job_that_is_deleted_nothing_is_remembered() {
+    let clock = Clock::virtual_from(Timestamp::from_second(1_800_000_000).unwrap());
+    let cluster = TestCluster::new(clock.clone());
+    cluster.create(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "n" } }));
+    let Rig { deps, scope, stop } = Rig::new(cluster.service(), clock, Limits { qps: 1_000.0, burst: 1_000 });
+    let mut builder = Builder::new(NAME, deps);
+    let ctx = wire(&mut builder, Options::default());
+    let controller = builder.build();
+    scope.spawner().spawn("controller", async move { controller.run(stop, std::future::ready(())).await });
+    let pass = |seconds| tokio::time::sleep(Duration::from_secs(seconds));
+    pass(1).await;
+
+    let template = json!({ "spec": { "restartPolicy": "Never", "containers": [{ "name": "c", "image": "i" }] } });
+    let job = cluster.create(json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": "j", "namespace": "n" },
+        "spec": { "parallelism": 2, "completions": 9, "template": template },
+    }));
+    pass(5).await;
+    let pod = cluster.list("pods", "n")[0]["metadata"]["name"].as_str().unwrap().to_owned();
+    cluster.update("pods", "n", &pod, |it| it["status"]["phase"] = "Failed".into());
+    pass(60).await;
+    cluster.freeze_watches("pods");
+    cluster.update("jobs.batch", "n", "j", |it| it["spec"]["parallelism"] = 4.into());
+    pass(5).await;
+    let uid = Uid::new(job["metadata"]["uid"].as_str().unwrap());
+    assert!(ctx.memory.holds(&uid) && ctx.memory.expectations.expires_at(&uid).is_some());
+
+    cluster.remove("jobs.batch", "n", "j");
+    pass(5).await;
+    assert!(ctx.memory.is_empty(), "nor of its pods, which are still there");
+    assert_eq!(ctx.memory.expectations.expires_at(&uid), None);
+    // What is heard of them late begins nothing anew.
+    cluster.thaw("pods");
+    pass(200).await;
+    assert!(ctx.memory.is_empty());
+}

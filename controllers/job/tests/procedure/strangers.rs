@@ -1,0 +1,100 @@
+//! Pods that name a Job which is not theirs: whoever may create pods, anywhere, may write any uid into them.
+
+use serde_json::{Value, json};
+use test_cluster::Verdict;
+
+use crate::world::{FINALIZER, SEC, World, pass};
+
+impl World {
+    /// A second namespace, whose users have nothing to do with the first one.
+    fn with_neighbours() -> Self {
+        let world = Self::new();
+        world.cluster.create(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "m" } }));
+        world
+    }
+
+    /// A pod with our finalizer that claims to be the pod of a Job.
+    fn pretends(&self, name: &str, namespace: &str, job: &Value, phase: &str) {
+        let owner = json!([{ "apiVersion": "batch/v1", "kind": "Job", "name": job["metadata"]["name"],
+            "uid": job["metadata"]["uid"], "controller": true }]);
+        self.cluster.create(json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": { "name": name, "namespace": namespace, "labels": job["spec"]["selector"]["matchLabels"],
+                "ownerReferences": owner, "finalizers": [FINALIZER] },
+            "spec": { "nodeName": "node", "containers": [{ "name": "c", "image": "i" }] }, "status": { "phase": phase },
+        }));
+    }
+
+    /// The same Job by another name: its uid in a reference that is wrong.
+    fn renamed(job: &Value) -> Value {
+        let mut job = job.clone();
+        job["metadata"]["name"] = json!("another");
+        job
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_job_001_pods_that_only_name_the_uid_of_a_job_neither_end_nor_fill_it() {
+    let world = World::with_neighbours();
+    let _manager = world.start().await;
+    let job = world.job("j", json!({ "parallelism": 1, "completions": 1, "backoffLimit": 0 }));
+    pass(5 * SEC).await;
+    world.pretends("well", "m", &job, "Succeeded");
+    world.pretends("badly", "m", &job, "Failed");
+    world.pretends("at-home", "n", &World::renamed(&job), "Failed");
+    world.pretends("works", "m", &job, "Running");
+    world.edit("j", |spec| spec["parallelism"] = json!(2));
+    pass(30 * SEC).await;
+    assert_eq!((world.count("j", "succeeded"), world.count("j", "failed")), (0, 0), "{}", world.status("j"));
+    assert_eq!((world.count("j", "active"), world.conditions("j")), (1, vec![]));
+    assert_eq!(world.asked("delete pods"), 0, "none is too many");
+    assert_eq!(world.asked("patch pods"), 0, "and none is anybody's to change");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_only_name_the_uid_of_a_job_are_not_what_it_waits_for() {
+    let world = World::with_neighbours();
+    let _manager = world.start().await;
+    let mut first = true;
+    world.spoil(move |line, _| (line == "create pods" && std::mem::take(&mut first)).then_some(Verdict::Fail));
+    let job = world.job("j", json!({}));
+    pass(5 * SEC).await;
+    world.pretends("elsewhere", "m", &job, "Running");
+    world.pretends("renamed", "n", &World::renamed(&job), "Running");
+    world.pretends("going", "m", &job, "Running");
+    world.cluster.delete("pods", "m", "going");
+    world.edit("j", |spec| spec["parallelism"] = json!(2));
+    pass(60 * SEC).await;
+    assert_eq!(world.asked("create pods"), 1, "nobody knows yet what became of the first");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_only_name_the_uid_of_a_job_take_no_slot_of_it() {
+    let world = World::with_neighbours();
+    let _manager = world.start().await;
+    let job = world.job("j", json!({ "suspend": true }));
+    pass(5 * SEC).await;
+    for pod in ["a", "b"] {
+        world.pretends(pod, "m", &job, "Running");
+        world.pretends(pod, "n", &World::renamed(&job), "Running");
+    }
+    pass(SEC).await;
+    world.edit("j", |spec| spec["suspend"] = json!(false));
+    pass(5 * SEC).await;
+    assert_eq!((world.asked("create pods"), world.count("j", "active")), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_deletes_a_pod_that_only_names_the_uid_of_a_job_lets_no_pod_of_it_go() {
+    let world = World::with_neighbours();
+    let _manager = world.start().await;
+    let job = world.job("j", json!({ "parallelism": 2, "completions": 2 }));
+    pass(5 * SEC).await;
+    world.pretends("elsewhere", "m", &job, "Running");
+    world.pretends("renamed", "n", &World::renamed(&job), "Running");
+    world.cluster.delete("pods", "m", "elsewhere");
+    world.cluster.delete("pods", "n", "renamed");
+    pass(30 * SEC).await;
+    assert_eq!((world.active().len(), world.held()), (2, 2), "{:?}", world.lines());
+    assert!(world.cluster.list("pods", "m").is_empty(), "nobody counts it, so nothing holds it");
+}

@@ -1,0 +1,34 @@
+use std::fmt;
+
+use api::ObjectKey;
+
+/// What a worker takes whose objects wait for times of day.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum TimedKey<K = ObjectKey> {
+    /// One of them.
+    Object(K),
+    /// Whether the time of day has jumped, for all of them.
+    Clock,
+}
+
+impl<K: fmt::Display> fmt::Display for TimedKey<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Object(key) => key.fmt(f),
+            Self::Clock => f.write_str("the clock"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_tells_an_object_from_the_clock() {
+        assert_eq!(
+            [TimedKey::Object(ObjectKey::new("n", "c")), TimedKey::Clock].map(|it| it.to_string()),
+            ["n/c", "the clock"]
+        );
+    }
+}

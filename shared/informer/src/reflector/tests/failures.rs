@@ -1,0 +1,136 @@
+//! What is refused, cut or spoilt, and how long it is waited for then.
+
+use client::ApiError;
+
+use super::*;
+
+#[test]
+fn acceptance_machinery_007_refused_connections_and_429_are_retried_with_backoff_and_no_list() {
+    for failure in [Failure::Unreachable, Failure::Busy(None)] {
+        let mut rig = typed();
+        for _ in 0..4 {
+            rig.opens_set("");
+            rig.refused(failure);
+            rig.waits();
+        }
+        let mut rig = typed().watching(20);
+        rig.pass(60 * SECOND).ended(End::Clean);
+        for _ in 0..4 {
+            rig.opens_watch(20);
+            rig.refused(failure);
+            assert!(rig.waits() >= Duration::from_millis(800));
+        }
+    }
+    // The server's own wish is honoured where it is longer; a 429 in the stream is no reason to list either.
+    let mut rig = typed();
+    rig.next();
+    rig.refused(Failure::Busy(Some(45 * SECOND)));
+    assert_eq!(rig.waits(), 45 * SECOND);
+    let mut rig = typed().watching(20);
+    assert_eq!(rig.error(429), Verdict::Stop { expired: false });
+    rig.waits();
+    rig.opens_watch(20);
+}
+
+#[test]
+fn acceptance_machinery_008_delays_double_to_30_s_with_jitter_and_begin_anew_after_two_quiet_minutes() {
+    let mut rig = typed();
+    let fail = |rig: &mut Rig| {
+        rig.next();
+        rig.refused(Failure::Unreachable);
+        rig.waits()
+    };
+    let mut jitter = BTreeMap::new();
+    for base in [0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0, 30.0] {
+        let delay = fail(&mut rig).as_secs_f64();
+        assert!((base..base * 2.0).contains(&delay), "{delay} is not {base} and up to as much again");
+        jitter.insert((delay / base * 1e6) as u64, ());
+    }
+    assert!(jitter.len() >= 8, "the same jitter twice is chance, always the same is none");
+    rig.pass(120 * SECOND);
+    assert!(fail(&mut rig).as_secs_f64() < 1.6);
+}
+
+#[test]
+fn acceptance_machinery_009_a_watch_that_ends_within_a_second_without_a_frame_backs_off() {
+    let mut rig = typed().watching(20);
+    rig.pass(SECOND / 2).ended(End::Clean);
+    rig.waits();
+    rig.opens_set("20");
+
+    // Cut off so soon, it backs off too, but nothing says that the version is lost.
+    let mut rig = typed().watching(20);
+    rig.pass(SECOND / 2).ended(End::Broken);
+    rig.waits();
+    rig.opens_watch(20);
+
+    // With a frame it is no error.
+    let mut rig = typed().watching(20);
+    rig.bookmark(21);
+    rig.pass(SECOND / 2).ended(End::Clean);
+    rig.opens_watch(21);
+}
+
+#[test]
+fn acceptance_machinery_023_a_forbidden_type_is_asked_for_with_growing_delays() {
+    let mut rig = typed();
+    let mut last = Duration::ZERO;
+    for _ in 0..5 {
+        rig.opens_set("");
+        rig.refused(Failure::Other);
+        rig.lists("limit=500&resourceVersion=0");
+        rig.not_listed(Failure::Other);
+        let delay = rig.waits();
+        assert!(delay > last / 2);
+        last = delay;
+    }
+    assert!(last >= 12 * SECOND);
+}
+
+#[test]
+fn answers_are_cut_by_what_the_reflector_does_next() {
+    let of = |code, reason: &str| {
+        let status = Status { code, reason: reason.to_owned(), ..Status::default() };
+        Failure::of(&ApiError::from_read(status, None))
+    };
+    assert_eq!(of(410, "Expired"), Failure::Expired);
+    assert_eq!(of(429, "TooManyRequests"), Failure::Busy(None));
+    for (code, reason) in [(400, "BadRequest"), (403, "Forbidden"), (404, "NotFound"), (422, "Invalid"), (500, "")] {
+        assert_eq!(of(code, reason), Failure::Other, "{code}");
+    }
+    assert_eq!(Failure::of(&ApiError::unknown("connection reset")), Failure::Unreachable);
+    let mut too_large = error(504);
+    too_large.message = "Timeout: Too large resource version: 9, current: 3".to_owned();
+    assert_eq!(Failure::of(&ApiError::from_status(too_large.clone(), Some(SECOND))), Failure::TooLarge);
+    assert_eq!(Failure::of_status(&too_large), Failure::TooLarge);
+    let coded_by_reason = Status { reason: "Expired".to_owned(), ..Status::default() };
+    assert_eq!(Failure::of_status(&coded_by_reason), Failure::Expired);
+}
+
+#[test]
+fn any_other_error_of_a_watch_ends_the_attempt() {
+    for code in [500, 403, 404, 504] {
+        let mut rig = typed().watching(20);
+        assert_eq!(rig.error(code), Verdict::Stop { expired: false });
+        rig.waits();
+        rig.opens_set("20");
+    }
+    let mut rig = typed().watching(20);
+    rig.pass(60 * SECOND).ended(End::Clean);
+    rig.next();
+    rig.refused(Failure::Other);
+    rig.waits();
+    rig.opens_set("20");
+}
+
+#[test]
+fn a_stream_of_garbage_is_listed_again_from_before_it() {
+    let mut rig = typed().watching(20);
+    rig.added(21);
+    assert_eq!(rig.frame(&Seen::Garbage), Verdict::Stop { expired: false });
+    rig.waits();
+    rig.opens_set("21");
+    rig.opened();
+    assert_eq!(rig.frame(&Seen::Garbage), Verdict::Stop { expired: false });
+    rig.lists("resourceVersion=21");
+}

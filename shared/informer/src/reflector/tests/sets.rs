@@ -1,0 +1,192 @@
+//! How a set comes: streamed, in pages, in one piece.
+
+use super::*;
+
+#[test]
+fn acceptance_machinery_001_the_first_set_is_one_watch_and_no_list() {
+    let mut rig = typed();
+    let seconds = rig.opens_set("");
+    assert!((300..600).contains(&seconds));
+    rig.opened();
+    assert_eq!(rig.added(7), Verdict::Collect);
+    assert_eq!(rig.bookmark(8), Verdict::Progress, "no other bookmark ends it");
+    assert_eq!(rig.set_end(9), Verdict::Complete { consistent: true });
+    assert!(matches!(rig.next(), Step::Read { .. }), "the same connection continues");
+    assert_eq!(rig.added(10), Verdict::Apply);
+    assert_eq!(rig.reflector.version(), &version(10));
+}
+
+#[test]
+fn acceptance_machinery_003_a_refused_stream_is_a_paged_list_in_the_same_attempt() {
+    let mut rig = typed();
+    rig.opens_set("");
+    rig.refused(Failure::Other);
+    rig.lists("limit=500&resourceVersion=0");
+    assert_eq!(rig.reflector.listed(&version(5), "a/b=".to_owned()), Listed::More);
+    rig.lists("limit=500&continue=a%2Fb%3D");
+    assert_eq!(rig.reflector.listed(&version(5), String::new()), Listed::Complete { consistent: false });
+    rig.opens_watch(5);
+}
+
+#[test]
+fn acceptance_machinery_004_an_expired_version_on_opening_a_set_is_left_out_at_once() {
+    for failure in [Failure::Expired, Failure::TooLarge] {
+        let mut rig = typed().watching(20);
+        rig.error(410);
+        rig.waits();
+        rig.opens_set("20");
+        rig.refused(failure);
+        rig.opens_set("");
+        // Refused even so: nothing is left but the classic way.
+        rig.refused(failure);
+        rig.lists("limit=500");
+    }
+}
+
+#[test]
+fn a_known_version_lists_unpaged_and_its_loss_is_one_immediate_retry() {
+    for failure in [Failure::Expired, Failure::TooLarge] {
+        let mut rig = typed().watching(20);
+        rig.error(500);
+        rig.waits();
+        rig.next();
+        rig.refused(Failure::Other);
+        rig.lists("resourceVersion=20");
+        rig.not_listed(failure);
+        rig.lists("limit=500");
+        rig.not_listed(failure);
+        rig.waits();
+        rig.opens_set("");
+    }
+}
+
+#[test]
+fn a_token_that_expires_half_way_means_one_list_in_one_piece() {
+    let mut rig = typed();
+    rig.next();
+    rig.refused(Failure::Other);
+    rig.lists("limit=500&resourceVersion=0");
+    rig.reflector.listed(&version(5), "next".to_owned());
+    rig.next();
+    rig.not_listed(Failure::Expired);
+    assert_eq!(rig.next(), Step::List { query: "resourceVersion=0".to_owned(), first: true });
+    assert_eq!(rig.reflector.listed(&version(9), String::new()), Listed::Complete { consistent: false });
+    rig.opens_watch(9);
+}
+
+#[test]
+fn a_server_that_pages_any_cached_state_is_asked_in_pages_always() {
+    let mut rig = typed();
+    rig.next();
+    rig.refused(Failure::Other);
+    rig.next();
+    rig.reflector.listed(&version(5), "next".to_owned());
+    rig.reflector.listed(&version(5), String::new());
+    rig.next();
+    rig.opened();
+    rig.error(500);
+    rig.waits();
+    rig.next();
+    rig.refused(Failure::Other);
+    rig.lists("limit=500&resourceVersion=5");
+}
+
+#[test]
+fn a_stream_without_a_first_set_gives_way_to_lists_for_ten_minutes() {
+    let mut rig = typed();
+    rig.opens_set("");
+    rig.opened();
+    assert_eq!(rig.reads_for(), 30 * SECOND);
+    rig.pass(20 * SECOND);
+    rig.added(3);
+    assert_eq!(rig.reads_for(), 30 * SECOND, "a frame is a sign that more may come");
+    rig.pass(30 * SECOND);
+    assert_eq!(rig.reflector.silent(rig.now), Silence::NoSet);
+    rig.lists("limit=500&resourceVersion=0");
+    rig.not_listed(Failure::Other);
+    rig.waits();
+    rig.lists("limit=500&resourceVersion=0");
+    rig.reflector.listed(&version(5), String::new());
+    rig.next();
+    rig.opened();
+    rig.pass(9 * 60 * SECOND);
+    rig.error(500);
+    rig.waits();
+    rig.lists("resourceVersion=5");
+    rig.pass(60 * SECOND).not_listed(Failure::Other);
+    rig.waits();
+    rig.opens_set("5");
+}
+
+#[test]
+fn a_first_set_that_never_ends_is_given_up_after_five_minutes() {
+    let mut rig = typed();
+    rig.next();
+    rig.opened();
+    for _ in 0..14 {
+        rig.pass(20 * SECOND);
+        rig.added(3);
+    }
+    assert_eq!(rig.reads_for(), 20 * SECOND);
+    rig.pass(20 * SECOND);
+    assert_eq!(rig.reflector.silent(rig.now), Silence::NoSet);
+    rig.lists("limit=500&resourceVersion=0");
+}
+
+#[test]
+fn streams_that_end_before_their_set_is_complete_are_tried_twice() {
+    let mut rig = typed();
+    rig.opens_set("");
+    rig.opened().ended(End::Clean);
+    rig.waits();
+    rig.opens_set("");
+    rig.opened().ended(End::Broken);
+    rig.waits();
+    rig.lists("limit=500&resourceVersion=0");
+}
+
+#[test]
+fn errors_within_a_streamed_set_are_those_of_its_opening() {
+    type Then = fn(&mut Rig);
+    let cases: [(u16, Then); 4] = [
+        (429, |rig| {
+            rig.waits();
+            rig.opens_set("20");
+        }),
+        (410, |rig| {
+            rig.opens_set("");
+        }),
+        (500, |rig| rig.lists("resourceVersion=20")),
+        (403, |rig| rig.lists("resourceVersion=20")),
+    ];
+    for (code, then) in cases {
+        let mut rig = typed().watching(20);
+        rig.error(500);
+        rig.waits();
+        rig.opens_set("20");
+        rig.opened();
+        assert_eq!(rig.error(code), Verdict::Stop { expired: code == 410 });
+        then(&mut rig);
+    }
+}
+
+#[test]
+fn a_consistent_relist_asks_for_the_most_recent_at_once() {
+    let mut rig = typed().watching(20);
+    rig.reflector.relist_consistently(rig.now);
+    assert!(rig.reflector.is_urgent());
+    rig.opens_set("");
+    rig.opened();
+    assert_eq!(rig.set_end(50), Verdict::Complete { consistent: true });
+    assert!(!rig.reflector.is_urgent());
+}
+
+#[test]
+fn a_set_from_a_known_version_or_any_cached_state_is_not_consistent() {
+    let mut rig = typed().watching(20);
+    rig.error(410);
+    rig.waits();
+    rig.next();
+    rig.opened();
+    assert_eq!(rig.set_end(50), Verdict::Complete { consistent: false });
+}

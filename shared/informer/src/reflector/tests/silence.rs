@@ -1,0 +1,90 @@
+//! A stream that says nothing, and a server that does not answer.
+
+use super::*;
+
+#[test]
+fn a_stream_silent_ten_seconds_beyond_its_time_is_frozen_and_reopened_without_list() {
+    let mut rig = typed().watching(20);
+    rig.pass(60 * SECOND).ended(End::Clean);
+    let seconds = rig.opens_watch(20);
+    rig.opened();
+    let patience = rig.reads_for();
+    assert_eq!(patience, Duration::from_secs(seconds) + 10 * SECOND);
+    rig.pass(patience);
+    assert_eq!(rig.reflector.silent(rig.now), Silence::Frozen);
+    assert_eq!(rig.reflector.unanswered(), Some(rig.now - 10 * SECOND));
+    rig.opens_watch(20);
+    rig.opened();
+    assert_eq!(rig.reflector.unanswered(), None);
+    // One that outlives its time but still speaks is not frozen.
+    rig.pass(200 * SECOND);
+    rig.added(21);
+    assert_eq!(rig.reads_for(), 10 * SECOND);
+}
+
+#[test]
+fn the_long_stream_of_a_typed_first_set_gives_way_at_its_first_75_s_of_silence() {
+    let mut rig = typed().synced(20);
+    rig.pass(50 * SECOND);
+    rig.added(21);
+    assert_eq!(rig.reads_for(), 75 * SECOND);
+    rig.pass(75 * SECOND);
+    assert_eq!(rig.reflector.silent(rig.now), Silence::Quiet);
+    assert!(matches!(rig.next(), Step::Open { within: Some(it), .. } if it == 10 * SECOND), "healed within 90 s");
+    let seconds = rig.opens_watch(21);
+    assert!((60..75).contains(&seconds));
+    // A dynamic one keeps its stream to the end.
+    let mut rig = rig_synced_dynamic();
+    assert!(rig.reads_for() > 300 * SECOND);
+}
+
+fn rig_synced_dynamic() -> Rig {
+    rig(Pace::Dynamic).synced(20)
+}
+
+#[test]
+fn a_server_silent_to_a_stream_and_to_the_request_for_another_has_a_frozen_watch() {
+    let quiet = || {
+        let mut rig = typed().synced(20);
+        rig.pass(75 * SECOND);
+        assert_eq!(rig.reflector.silent(rig.now), Silence::Quiet);
+        rig
+    };
+    for (name, failure, wait, want) in [
+        ("no answer in time", Failure::Unreachable, 10, true),
+        ("no connection, told at once", Failure::Unreachable, 1, false),
+        ("an answer at last", Failure::Busy(None), 10, false),
+    ] {
+        let mut rig = quiet();
+        // The budget lets us wait for a minute; nobody was asked yet.
+        assert!(matches!(rig.reflector.next(rig.now), Step::Open { .. }));
+        rig.pass(60 * SECOND);
+        assert_eq!(rig.reflector.unanswered(), None, "{name}");
+        rig.next();
+        assert_eq!(rig.reflector.unanswered(), Some(rig.now), "{name}");
+        rig.pass(wait * SECOND);
+        assert_eq!(rig.reflector.not_opened(failure, rig.now), want, "{name}");
+    }
+    let mut rig = typed().watching(20);
+    rig.pass(60 * SECOND).ended(End::Clean);
+    assert!(matches!(rig.next(), Step::Open { within: None, .. }));
+    rig.pass(30 * SECOND);
+    assert!(!rig.reflector.not_opened(Failure::Unreachable, rig.now), "the stream before ended as it should");
+}
+
+#[test]
+fn an_answer_is_due_from_the_first_request_that_brought_none() {
+    let mut rig = typed().watching(20);
+    assert_eq!(rig.reflector.unanswered(), None);
+    rig.pass(60 * SECOND).ended(End::Clean);
+    rig.next();
+    let asked = rig.now;
+    for _ in 0..3 {
+        rig.refused(Failure::Unreachable);
+        rig.waits();
+        rig.next();
+        assert_eq!(rig.reflector.unanswered(), Some(asked));
+    }
+    rig.refused(Failure::Other);
+    assert_eq!(rig.reflector.unanswered(), None, "a refusal is an answer");
+}

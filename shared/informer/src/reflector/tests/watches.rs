@@ -1,0 +1,105 @@
+//! How a watch goes on, and from which version.
+
+use super::*;
+
+#[test]
+fn acceptance_machinery_005_a_watch_that_ends_in_time_is_reopened_without_list_or_delay() {
+    let mut rig = typed().watching(20);
+    rig.added(25);
+    rig.pass(60 * SECOND).ended(End::Clean);
+    rig.opens_watch(25);
+    // A quiet one too, and one that was cut.
+    rig.opened().pass(60 * SECOND).ended(End::Clean);
+    rig.opens_watch(25);
+    rig.opened().pass(60 * SECOND).ended(End::Broken);
+    rig.opens_watch(25);
+}
+
+#[test]
+fn acceptance_machinery_006_after_410_the_set_is_asked_for_from_the_last_version_first() {
+    for in_stream in [true, false] {
+        let mut rig = typed().watching(20);
+        if in_stream {
+            assert_eq!(rig.error(410), Verdict::Stop { expired: true });
+        } else {
+            rig.pass(60 * SECOND).ended(End::Clean);
+            rig.next();
+            rig.refused(Failure::Expired);
+        }
+        rig.waits();
+        rig.opens_set("20");
+        rig.opened();
+        assert_eq!(rig.error(410), Verdict::Stop { expired: true });
+        rig.opens_set("");
+        rig.opened();
+        assert_eq!(rig.set_end(90), Verdict::Complete { consistent: true });
+        // The loss is forgotten with the new set.
+        rig.error(410);
+        rig.waits();
+        rig.opens_set("90");
+    }
+}
+
+#[test]
+fn acceptance_machinery_010_bookmarks_alone_keep_the_version_fresh() {
+    let mut rig = typed().watching(20);
+    for minute in 1..=60 {
+        assert_eq!(rig.bookmark(20 + minute), Verdict::Progress);
+        rig.pass(60 * SECOND).ended(End::Clean);
+        rig.opens_watch(20 + minute);
+        rig.opened();
+    }
+}
+
+#[test]
+fn typed_watches_are_short_and_dynamic_ones_long() {
+    for (pace, range) in [(Pace::Typed, 60..75), (Pace::Dynamic, 300..600)] {
+        let mut rig = rig(pace).watching(20);
+        let mut seen = std::collections::BTreeSet::new();
+        for _ in 0..50 {
+            rig.pass(60 * SECOND).ended(End::Clean);
+            seen.insert(rig.opens_watch(20));
+            rig.opened();
+        }
+        assert!(seen.iter().all(|it| range.contains(it)), "{seen:?}");
+        assert!(seen.len() > 5, "not in step: {seen:?}");
+    }
+}
+
+#[test]
+fn replayed_objects_do_not_move_the_version_until_something_else_comes() {
+    let mut rig = typed();
+    rig.next();
+    rig.refused(Failure::Other);
+    rig.next();
+    rig.reflector.listed(&Version::new("0"), String::new());
+    let Step::Open { query, .. } = rig.next() else { panic!() };
+    assert!(query.contains("resourceVersion=0"), "{query}");
+    rig.opened();
+    assert_eq!(rig.added(30), Verdict::Apply);
+    assert_eq!(rig.added(12), Verdict::Apply);
+    assert_eq!(rig.reflector.version(), &Version::new("0"));
+    rig.frame(&Seen::Object(Event::Modified, &version(31)));
+    rig.added(32);
+    assert_eq!(rig.reflector.version(), &version(32));
+}
+
+#[test]
+fn a_proof_reopens_the_watch_for_three_seconds_and_then_goes_on_as_before() {
+    let mut rig = typed().watching(20);
+    assert!(rig.reflector.reopen_for_proof());
+    assert!(rig.reflector.is_urgent());
+    assert_eq!(rig.opens_watch(20), 3);
+    rig.opened();
+    assert!(!rig.reflector.is_urgent());
+    rig.bookmark(40);
+    rig.pass(3 * SECOND).ended(End::Clean);
+    assert!(rig.opens_watch(40) >= 60);
+    // It cuts a back-off short, but nothing that fetches a set.
+    rig.refused(Failure::Unreachable);
+    assert!(rig.reflector.reopen_for_proof());
+    rig.opens_watch(40);
+    let mut fresh = typed();
+    assert!(!fresh.reflector.reopen_for_proof());
+    fresh.opens_set("");
+}
