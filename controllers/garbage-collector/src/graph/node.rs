@@ -26,8 +26,11 @@ pub(super) struct Node {
 pub(super) enum Known {
     /// A monitor shows it.
     Observed(Observed),
-    /// Only references tell of it, or a monitor did that has stopped. It is looked for live, under these coordinates.
-    Claimed { coordinates: Arc<Coordinates>, was_observed: bool },
+    /// Only references tell of it. It is looked for live, under these coordinates.
+    Claimed { coordinates: Arc<Coordinates> },
+    /// A monitor showed it that has stopped, which says nothing of the object: it is looked for live too, and until it is
+    /// proved gone the owners whose deletion it blocks wait for it.
+    Unwatched { coordinates: Arc<Coordinates>, holds: Arc<[OwnerRef]> },
     /// It went; what depends on it was made due then. Kept, so that dependents that are seen later are made due too, and
     /// linked again should it show up after all.
     Gone,
@@ -113,8 +116,29 @@ impl Node {
     pub(super) fn observed(&self) -> Option<&Observed> {
         match &self.known {
             Known::Observed(observed) => Some(observed),
-            Known::Claimed { .. } | Known::Gone => None,
+            Known::Claimed { .. } | Known::Unwatched { .. } | Known::Gone => None,
         }
+    }
+
+    /// Under which coordinates it is looked for live.
+    pub(super) fn looked_for(&self) -> Option<&Arc<Coordinates>> {
+        match &self.known {
+            Known::Claimed { coordinates } | Known::Unwatched { coordinates, .. } => Some(coordinates),
+            Known::Observed(_) | Known::Gone => None,
+        }
+    }
+
+    /// The references by which it blocks owners though nobody watches it.
+    pub(super) fn holds(&self) -> &[OwnerRef] {
+        match &self.known {
+            Known::Unwatched { holds, .. } => holds,
+            Known::Observed(_) | Known::Claimed { .. } | Known::Gone => &[],
+        }
+    }
+
+    /// True if anything still leads to it or from it: a node that is not observed goes with the last of that.
+    pub(super) fn is_needed(&self) -> bool {
+        self.has_dependents() || !self.holds().is_empty()
     }
 
     pub(super) fn lifecycle(&self) -> Lifecycle {
@@ -185,6 +209,11 @@ pub(super) fn refs_to<'a>(refs: &'a [OwnerRef], owner: &'a Uid) -> impl Iterator
 pub(super) fn owners_of(refs: &[OwnerRef]) -> impl Iterator<Item = &Uid> {
     let first = |at: usize, uid: &Uid| refs.iter().take(at).all(|it| it.uid != *uid);
     refs.iter().enumerate().filter(move |(at, it)| !it.uid.is_empty() && first(*at, &it.uid)).map(|(_, it)| &it.uid)
+}
+
+/// True if one of the references leads to this owner.
+pub(super) fn names(refs: &[OwnerRef], owner: &Uid) -> bool {
+    refs.iter().any(|it| it.uid == *owner)
 }
 
 /// True if one of the references to this owner blocks its deletion.

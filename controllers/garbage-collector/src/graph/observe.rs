@@ -3,12 +3,12 @@
 
 use std::mem;
 
-use api::Meta;
+use api::{Meta, OwnerRef};
 
 use super::{
     Graph, MonitorId,
     ids::Id,
-    node::{Known, Lifecycle, Node, Observed, owners_of},
+    node::{Known, Lifecycle, Node, Observed, blocks, names, owners_of},
 };
 
 impl Graph {
@@ -36,6 +36,11 @@ impl Graph {
         if !self.is_claimed_so(id, by, &meta) {
             self.spell_out(id);
         }
+        let held: Vec<OwnerRef> = self.nodes.get(id).map(|it| it.holds().to_vec()).unwrap_or_default();
+        // While it is what it was: whom it names again it is linked to below.
+        for owner in owners_of(&held) {
+            if names(&owners, owner) { self.unhold(id, owner) } else { self.unlink(id, owner, true) }
+        }
         let observed = Observed::new(by, meta);
         if let Some(node) = self.nodes.get_mut(id) {
             node.known = Known::Observed(observed);
@@ -44,6 +49,9 @@ impl Graph {
         for owner in owners_of(&owners) {
             self.link(id, owner);
         }
+        for owner in owners_of(&held).filter(|it| names(&owners, it) && !blocks(&owners, it)) {
+            self.unblock(owner);
+        }
         self.condense(id);
         self.examine_dependents(id);
         self.react(id, Lifecycle::default());
@@ -51,7 +59,7 @@ impl Graph {
 
     /// True if it was claimed under the very name that it has.
     fn is_claimed_so(&self, id: Id, by: MonitorId, meta: &Meta) -> bool {
-        let Some(Known::Claimed { coordinates, .. }) = self.nodes.get(id).map(|it| &it.known) else { return false };
+        let Some(coordinates) = self.nodes.get(id).and_then(Node::looked_for) else { return false };
         let of = self.monitors.get(&by).map(|it| &it.type_name);
         coordinates.name == meta.name
             && of.is_some_and(|it| it.kind == coordinates.kind && it.api_version == coordinates.api_version)
