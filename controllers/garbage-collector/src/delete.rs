@@ -164,7 +164,7 @@ async fn judge(ctx: &Ctx, item: &Item, object: Object, dependents: Dependents) -
     ctx.meters.untroubled(item.uid());
     match judged.map(|it| verdict::verdict(it, dependents)) {
         None | Some(Verdict::Keep) => Ok(Outcome::Done),
-        Some(Verdict::DropRefs(surplus)) => detach(ctx, surplus).await,
+        Some(Verdict::DropRefs(surplus)) => detach(ctx, item, surplus).await,
         Some(Verdict::Delete(doomed)) => delete(ctx, item, doomed).await,
     }
 }
@@ -199,9 +199,10 @@ fn troubled(ctx: &Ctx, item: &Item, object: &Coordinates, owner: &Coordinates, w
 }
 
 /// Removes references from an object that stays.
-async fn detach(ctx: &Ctx, surplus: Detach) -> Result<Outcome, Error> {
-    let Detach { object: Object { coordinates, resource, meta }, owners } = surplus;
-    let patched = patch::detach(ctx, &resource, &coordinates, &owners).await;
+async fn detach(ctx: &Ctx, item: &Item, surplus: Detach) -> Result<Outcome, Error> {
+    let Detach { object, owners } = surplus;
+    let patched = patch::detach_as_judged(ctx, &object, &owners).await;
+    let Object { coordinates, meta, .. } = object;
     match patched {
         Ok(Patched::Done(_)) => {
             ctx.acted.remember(&coordinates.uid, &meta.version, ctx.clock.now());
@@ -214,6 +215,8 @@ async fn detach(ctx: &Ctx, surplus: Detach) -> Result<Outcome, Error> {
             ctx.known.proved_absent(&coordinates, gone);
             Ok(Outcome::Done)
         }
+        // As with a delete: the watch brings what it is by now.
+        Err(ApiError::Conflict(_)) => Ok(ctx.later(item)),
         Err(source) => Err(Error::Detach { object: Box::new(coordinates), source }),
     }
 }
