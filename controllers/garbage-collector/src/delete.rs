@@ -130,13 +130,15 @@ async fn look_for(ctx: &Ctx, item: &Item, claimed: Coordinates) -> Result<Outcom
 /// An owner that waits goes when nobody blocks it any more.
 async fn let_go_last(ctx: &Ctx, item: &Item, owner: &Object) -> Result<Outcome, Error> {
     ctx.meters.untroubled(item.uid());
+    // Asked first: a type that syncs in between may bring what blocks it.
+    let unsynced = ctx.monitors.unsynced();
     match verdict::foreground(ctx.known.blocking(&owner.coordinates.uid)) {
         Foreground::LookAt(items) => {
             items.into_iter().for_each(|it| ctx.known.deletes.add(it));
             Ok(Outcome::Done)
         }
         Foreground::Finish => {
-            if let Some(pause) = ctx.wait_for_monitors(&owner.coordinates) {
+            if let Some(pause) = ctx.wait_for(&owner.coordinates, unsynced) {
                 return Ok(Outcome::After(pause));
             }
             let removed = finalizer::remove(ctx, owner, FOREGROUND).await;

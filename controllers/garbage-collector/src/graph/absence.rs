@@ -19,14 +19,22 @@ impl Graph {
         }
         let id = self.nodes.find(uid)?;
         let node = self.nodes.get(id)?;
-        if matches!(node.known, Known::Gone) {
-            // A live read outran the watch.
-            return None;
-        }
         // Of one that nobody observed only claims are known, and those may be wrong.
         let named = node.observed().filter(|_| node.has_dependents()).and_then(|_| self.coordinates(node));
-        self.goes(id);
-        named
+        match &node.known {
+            // A live read outran the watch.
+            Known::Gone => None,
+            // Another type mirrors it under its uid: what goes there goes there only.
+            Known::Observed(observed) if observed.by != by => None,
+            Known::Observed(_) | Known::Claimed { .. } => {
+                self.goes(id);
+                named
+            }
+            Known::Unwatched { .. } => {
+                self.due_delete(id);
+                None
+            }
+        }
     }
 
     /// It is not in a whole new set of this monitor. Dependents are looked at, but nothing is proved: a list may be older than

@@ -41,13 +41,13 @@ impl Graph {
             return;
         }
         if waits {
-            below.deleting_dependents -= 1;
+            take_one(&mut below.deleting_dependents);
         }
         let was_last = below.dependents.is_empty();
         if was_last {
             node.below = None;
         } else if blocked && dependent != id {
-            below.blocking -= 1;
+            take_one(&mut below.blocking);
         }
         if node.observed().is_none() && !node.is_needed() {
             // Nobody would ever take it away, and looking for it leads nowhere.
@@ -64,7 +64,7 @@ impl Graph {
         if let Some(below) = node.and_then(|it| it.below.as_mut())
             && below.dependents.remove(dependent)
         {
-            below.blocking -= 1;
+            take_one(&mut below.blocking);
         }
     }
 
@@ -168,7 +168,7 @@ impl Graph {
         if blocks {
             below.blocking += 1;
         } else {
-            below.blocking -= 1;
+            take_one(&mut below.blocking);
             self.perhaps_unblocked(id);
         }
     }
@@ -203,5 +203,25 @@ impl Graph {
         if elsewhere || misnamed || perhaps_namespaced || waits {
             self.due_delete(dependent);
         }
+    }
+}
+
+/// One less of what is counted. A count that is wrong is a flaw of ours; one that turns over would keep an owner for ever.
+fn take_one(count: &mut u32) {
+    debug_assert!(*count > 0, "counted less than there are");
+    *count = count.saturating_sub(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg_attr(debug_assertions, should_panic(expected = "counted less"))]
+    fn a_wrong_count_is_told_of_and_does_not_turn_over() {
+        let mut count = 1;
+        take_one(&mut count);
+        take_one(&mut count);
+        assert_eq!(count, 0);
     }
 }

@@ -1,8 +1,6 @@
 //! What a monitor shows becomes what is known. Only the new object counts, against what was known before: an event that was
 //! lost, merged or came twice changes nothing of where this ends (#115570).
 
-use std::mem;
-
 use api::{Meta, OwnerRef};
 
 use super::{
@@ -67,23 +65,19 @@ impl Graph {
 
     fn changes(&mut self, id: Id, by: MonitorId, meta: Meta) {
         let Some(known) = self.nodes.get(id).and_then(Node::observed) else { return };
-        // What came late tells nothing.
-        if meta.version.is_older_than(&known.version) {
+        // What came late tells nothing. Nor does a type that mirrors what another shows, under its uid but in versions of its
+        // own: the first keeps it while it is watched.
+        if known.by != by || meta.version.is_older_than(&known.version) {
             return;
         }
-        let is_another = known.by != by || known.name != meta.name || known.namespace != meta.namespace;
+        let is_another = known.name != meta.name || known.namespace != meta.namespace;
         let (before, old_refs) = (known.lifecycle(), self.refs(known));
         if is_another {
             self.spell_out(id);
         }
         let Some(Node { known: Known::Observed(known), .. }) = self.nodes.get_mut(id) else { return };
-        let old = mem::replace(known, Observed::new(by, meta));
+        *known = Observed::new(by, meta);
         let now = known.lifecycle();
-        if old.by != by {
-            // As when the preferred version of a type changes: the last one to show it keeps it.
-            self.leave(id, old.by);
-            self.join(id, by);
-        }
         // In this order: the edges that there are, then those that there should be.
         if before.foreground != now.foreground {
             self.recount(&old_refs, now.foreground);

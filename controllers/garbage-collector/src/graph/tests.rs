@@ -251,16 +251,26 @@ fn what_held_an_owner_and_is_watched_again_blocks_it_as_it_says_now() {
 }
 
 #[test]
-fn a_type_that_another_monitor_shows_now_keeps_its_objects() {
+fn who_shows_an_object_first_keeps_it_while_it_is_watched_and_a_mirror_of_it_proves_nothing() {
     let mut world = World::new();
-    let old = world.graph.monitor(&Resource::namespaced("apps", "v1beta1", "replicasets", "ReplicaSet"));
-    world.graph.observe(old, object("o").0);
-    world.pod(object("a").owned_by([named("apps/v1", "ReplicaSet", "o", "o")]));
-    assert_eq!(world.due(), ["delete a"], "named by another version: a live read tells");
-    world.set(object("o"));
-    world.graph.stop_monitor(old);
-    assert_eq!((world.due(), world.graph.size()), (vec![], (2, 0)));
-    assert_eq!(&*world.graph.node(&observed("o")).unwrap().coordinates.api_version, "apps/v1");
+    let mirror = world.graph.monitor(&Resource::cluster("project.openshift.io", "v1", "projects", "Project"));
+    let namespace = world.graph.monitor(&Resource::cluster("", "v1", "namespaces", "Namespace"));
+    world.graph.observe(namespace, object("o").cluster_scoped().version(7).0);
+    world.pod(object("a").owned_by([named("v1", "Namespace", "o", "o")]));
+    // Newer by its own count, and a right to see it that somebody lost.
+    world.graph.observe(mirror, object("o").cluster_scoped().version(900).foreground().0);
+    assert_eq!(world.graph.deleted(mirror, &Uid::new("o")), None);
+    world.graph.missing(mirror, &Uid::new("o"));
+    assert_eq!((world.due(), world.graph.held(mirror)), (vec![], 0));
+    assert_eq!(&*world.graph.node(&observed("o")).unwrap().coordinates.kind, "Namespace");
+    world.graph.observe(namespace, object("o").cluster_scoped().version(8).foreground().0);
+    assert_eq!(world.due(), ["delete a", "delete o"], "versions of the other do not count");
+    world.graph.stop_monitor(namespace);
+    world.due();
+    assert_eq!(world.graph.deleted(mirror, &Uid::new("o")), None);
+    assert_eq!(world.due(), ["look for v1/Namespace /o o"]);
+    world.graph.observe(mirror, object("o").cluster_scoped().version(901).0);
+    assert_eq!(world.graph.held(mirror), 1, "from now on it is the only one");
 }
 
 #[test]

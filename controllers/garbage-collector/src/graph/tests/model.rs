@@ -222,6 +222,9 @@ impl Model {
     fn observe(&mut self, by: MonitorId, meta: Meta) {
         let uid = meta.uid.clone();
         let old = self.meta(&uid).cloned();
+        if matches!(self.known.get(&uid), Some(Known::Observed(of, _)) if *of != by) {
+            return;
+        }
         if old.as_ref().is_some_and(|it| meta.version.is_older_than(&it.version)) {
             return;
         }
@@ -439,11 +442,15 @@ fn play(steps: &[Step]) {
             }
             Step::Deleted { uid, other } => {
                 let uid_of = Uid::new(NAMES[uid]);
-                let named = model.meta(&uid_of).is_some() && !model.below(&uid_of).is_empty();
-                let named = model.coordinates(&uid_of).filter(|_| named);
-                assert_eq!(graph.deleted(monitors[shown_by(uid, other)], &uid_of), named);
-                if model.known.get(&uid_of).is_some_and(|it| *it != Known::Gone) {
-                    model.goes(&uid_of);
+                let by = monitors[shown_by(uid, other)];
+                let shown = matches!(model.known.get(&uid_of), Some(Known::Observed(of, _)) if *of == by);
+                let named = model.coordinates(&uid_of).filter(|_| shown && !model.below(&uid_of).is_empty());
+                assert_eq!(graph.deleted(by, &uid_of), named);
+                match model.known.get(&uid_of) {
+                    Some(Known::Unwatched(..)) => drop(model.delete.insert(uid_of)),
+                    Some(Known::Claimed(_)) => model.goes(&uid_of),
+                    Some(Known::Observed(..)) if shown => model.goes(&uid_of),
+                    None | Some(Known::Observed(..) | Known::Gone) => {}
                 }
             }
             Step::Missing { uid, other } => {
