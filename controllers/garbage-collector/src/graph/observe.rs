@@ -3,7 +3,7 @@
 
 use std::mem;
 
-use api::Meta;
+use api::{Meta, Uid, Version};
 
 use super::{
     Graph, MonitorId,
@@ -25,6 +25,19 @@ impl Graph {
             }
             Some(id) if self.nodes.get(id).is_some_and(|it| it.observed().is_some()) => self.changes(id, by, meta),
             Some(id) => self.appears(id, by, meta),
+        }
+    }
+
+    /// A finalizer of ours was found off, or was taken off, in this version. Somebody may delete the object once more before any
+    /// monitor shows that: then a state that looks as before is new.
+    pub(crate) fn let_go(&mut self, uid: &Uid, at: &Version) {
+        let Some(id) = self.nodes.find(uid) else { return };
+        let Some(Node { known: Known::Observed(known), .. }) = self.nodes.get_mut(id) else { return };
+        if known.version.is_older_than(at) {
+            known.mark_let_go(at.clone());
+        } else if at.is_older_than(&known.version) {
+            // The watch outran whoever tells.
+            self.react(id, Lifecycle::default());
         }
     }
 
@@ -65,12 +78,17 @@ impl Graph {
         }
         let is_another = known.by != by || known.name != meta.name || known.namespace != meta.namespace;
         let (before, old_refs) = (known.lifecycle(), self.refs(known));
+        let let_go = known.let_go().cloned();
         if is_another {
             self.spell_out(id);
         }
         let Some(Node { known: Known::Observed(known), .. }) = self.nodes.get_mut(id) else { return };
         let old = mem::replace(known, Observed::new(by, meta));
         let now = known.lifecycle();
+        let was_let_go = let_go.as_ref().is_some_and(|it| it.is_older_than(&known.version));
+        if let Some(at) = let_go.filter(|it| known.version.is_older_than(it)) {
+            known.mark_let_go(at);
+        }
         if old.by != by {
             // As when the preferred version of a type changes: the last one to show it keeps it.
             self.leave(id, old.by);
@@ -85,7 +103,8 @@ impl Graph {
         if is_another {
             self.examine_dependents(id);
         }
-        self.react(id, before);
+        // Between the two it was in no such state: what was lost of that is what a relist, or a merged event, leaves out.
+        self.react(id, if was_let_go { Lifecycle::default() } else { before });
     }
 
     /// Whatever is in a state that is new is processed. Orphaning comes first: it makes waiting for dependents needless.
