@@ -144,11 +144,12 @@ async fn let_go_last(ctx: &Ctx, item: &Item, owner: &Object) -> Result<Outcome, 
             let removed = finalizer::remove(ctx, owner, FOREGROUND).await;
             let object = &owner.coordinates;
             match removed.map_err(|source| Error::Finish { object: Box::new(object.clone()), source })? {
-                Removed::Now => {
+                Removed::Now(version) => {
                     ctx.acted.remember(&object.uid, &owner.meta.version, ctx.clock.now());
+                    ctx.known.let_go(&object.uid, &version);
                     tracing::info!(%object, "Let an owner go, as nobody blocks it any more");
                 }
-                Removed::Before => {}
+                Removed::Before(version) => ctx.known.let_go(&object.uid, &version),
                 Removed::Gone(gone) => ctx.known.proved_absent(object, gone),
             }
             Ok(Outcome::Done)

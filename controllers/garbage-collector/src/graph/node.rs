@@ -57,6 +57,8 @@ pub(super) enum Refs {
 pub(super) struct Rare {
     finalizers: Arc<[Atom]>,
     deletion: Option<i64>,
+    /// The version in which it bore no finalizer of ours, while only older ones are shown.
+    let_go: Option<Version>,
 }
 
 /// Who depends on it, and the sums that make questions about all of them cheap.
@@ -157,7 +159,8 @@ impl Node {
 impl Observed {
     pub(super) fn new(by: MonitorId, meta: Meta) -> Self {
         let Meta { name, namespace, uid: _, version, owners, finalizers, deletion } = meta;
-        let rare = (deletion.is_some() || !finalizers.is_empty()).then(|| Box::new(Rare { finalizers, deletion }));
+        let rare = (deletion.is_some() || !finalizers.is_empty())
+            .then(|| Box::new(Rare { finalizers, deletion, let_go: None }));
         Self { by, name, namespace, version, owners: Refs::Given(owners), rare }
     }
 
@@ -178,10 +181,24 @@ impl Observed {
     }
 
     pub(super) fn lifecycle(&self) -> Lifecycle {
-        let Some(Rare { finalizers, deletion: Some(_) }) = self.rare.as_deref() else { return Lifecycle::default() };
+        let Some(Rare { finalizers, deletion: Some(_), let_go: _ }) = self.rare.as_deref() else {
+            return Lifecycle::default();
+        };
         let has = |finalizer: &str| finalizers.iter().any(|it| **it == *finalizer);
         let orphaning = has(ORPHAN);
         Lifecycle { deleting: true, orphaning, foreground: !orphaning && has(FOREGROUND) }
+    }
+
+    /// The version, not shown yet, in which it bore no finalizer of ours.
+    pub(super) fn let_go(&self) -> Option<&Version> {
+        self.rare.as_ref()?.let_go.as_ref()
+    }
+
+    /// What bears none of our finalizers needs no such mark: whichever it gets is new.
+    pub(super) fn mark_let_go(&mut self, at: Version) {
+        if let Some(rare) = &mut self.rare {
+            rare.let_go = Some(at);
+        }
     }
 
     pub(super) fn names_somebody(&self) -> bool {

@@ -1,7 +1,7 @@
 //! What a monitor shows becomes what is known. Only the new object counts, against what was known before: an event that was
 //! lost, merged or came twice changes nothing of where this ends (#115570).
 
-use api::{Meta, OwnerRef};
+use api::{Meta, OwnerRef, Uid, Version};
 
 use super::{
     Graph, MonitorId,
@@ -23,6 +23,19 @@ impl Graph {
             }
             Some(id) if self.nodes.get(id).is_some_and(|it| it.observed().is_some()) => self.changes(id, by, meta),
             Some(id) => self.appears(id, by, meta),
+        }
+    }
+
+    /// A finalizer of ours was found off, or was taken off, in this version. Somebody may delete the object once more before any
+    /// monitor shows that: then a state that looks as before is new.
+    pub(crate) fn let_go(&mut self, uid: &Uid, at: &Version) {
+        let Some(id) = self.nodes.find(uid) else { return };
+        let Some(Node { known: Known::Observed(known), .. }) = self.nodes.get_mut(id) else { return };
+        if known.version.is_older_than(at) {
+            known.mark_let_go(at.clone());
+        } else if at.is_older_than(&known.version) {
+            // The watch outran whoever tells.
+            self.react(id, Lifecycle::default());
         }
     }
 
@@ -72,12 +85,17 @@ impl Graph {
         }
         let is_another = known.name != meta.name || known.namespace != meta.namespace;
         let (before, old_refs) = (known.lifecycle(), self.refs(known));
+        let let_go = known.let_go().cloned();
         if is_another {
             self.spell_out(id);
         }
         let Some(Node { known: Known::Observed(known), .. }) = self.nodes.get_mut(id) else { return };
         *known = Observed::new(by, meta);
         let now = known.lifecycle();
+        let was_let_go = let_go.as_ref().is_some_and(|it| it.is_older_than(&known.version));
+        if let Some(at) = let_go.filter(|it| known.version.is_older_than(it)) {
+            known.mark_let_go(at);
+        }
         // In this order: the edges that there are, then those that there should be.
         if before.foreground != now.foreground {
             self.recount(&old_refs, now.foreground);
@@ -87,7 +105,8 @@ impl Graph {
         if is_another {
             self.examine_dependents(id);
         }
-        self.react(id, before);
+        // Between the two it was in no such state: what was lost of that is what a relist, or a merged event, leaves out.
+        self.react(id, if was_let_go { Lifecycle::default() } else { before });
     }
 
     /// Whatever is in a state that is new is processed. Orphaning comes first: it makes waiting for dependents needless.
