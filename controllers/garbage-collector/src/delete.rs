@@ -130,6 +130,8 @@ async fn look_for(ctx: &Ctx, item: &Item, claimed: Coordinates) -> Result<Outcom
 /// An owner that waits goes when nobody blocks it any more.
 async fn let_go_last(ctx: &Ctx, item: &Item, owner: &Object) -> Result<Outcome, Error> {
     ctx.meters.untroubled(item.uid());
+    // Another finalizer held it after its dependents had been orphaned, and it was deleted again: the last word counts.
+    ctx.proofs.orphaned.forget(&owner.coordinates.uid);
     // Asked first: a type that syncs in between may bring what blocks it.
     let unsynced = ctx.monitors.unsynced();
     match verdict::foreground(ctx.known.blocking(&owner.coordinates.uid)) {
