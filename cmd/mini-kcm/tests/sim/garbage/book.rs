@@ -29,6 +29,8 @@ pub(super) struct Book {
     pub(super) served: BTreeMap<(String, String), (Instant, bool)>,
     /// By the uid of an owner that a process let go after it had orphaned what it owned: which process.
     pub(super) orphaned: BTreeMap<String, String>,
+    /// Those of them that were deleted again in another way, while others held them: not every process was shown that.
+    pub(super) orphaned_once: BTreeSet<String>,
     /// When each process began its term.
     pub(super) terms: BTreeMap<String, Instant>,
     /// When each process deleted something.
@@ -288,7 +290,11 @@ impl Book {
             let said = |what: &str| Some(format!("{it} of {} {what}", it.uid));
             match it.stand() {
                 Stand::Orphans => return said("still has its finalizer orphan"),
-                Stand::Waits if !stuck.contains(&*it.uid) => return said("still waits, and nothing keeps it"),
+                Stand::Waits if !stuck.contains(&*it.uid) => {
+                    let by = |(it, at): (&Object, &Ref)| format!("{it} as {} {:?} {:?}", at.api_version, it.stand(), it.finalizers);
+                    let by: Vec<String> = self.blocking(&it.uid).map(by).collect();
+                    return said(&format!("still waits, and nothing keeps it ({:?}; named by {by:?})", it.finalizers));
+                }
                 _ => {}
             }
             let owners: Vec<Owner> = it.refs.iter().map(|at| self.owner(it, at)).collect();

@@ -81,8 +81,9 @@ fn judge(book: &mut Book, write: &Write, now: Instant) -> Held {
 fn changes_its_mind(book: &mut Book, write: &Write) {
     let after = write.after().unwrap_or_default();
     let uid = after["metadata"]["uid"].as_str().unwrap_or_default();
-    if book.objects.get(uid).is_some_and(|it| it.stand() == Stand::Waits) {
-        book.orphaned.remove(uid);
+    let waits = book.objects.get(uid).is_some_and(|it| it.stand() == Stand::Waits);
+    if waits && book.orphaned.remove(uid).is_some() {
+        book.orphaned_once.insert(uid.to_owned());
     }
 }
 
@@ -188,7 +189,7 @@ impl Deed<'_> {
         for it in taken {
             let orphans = book.objects.get(&it.uid).is_some_and(|it| it.stood(Stand::Orphans, *now));
             match book.owner(before, it) {
-                _ if orphans || book.orphaned.contains_key(&it.uid) => {}
+                _ if orphans || book.orphaned.contains_key(&it.uid) || book.orphaned_once.contains(&it.uid) => {}
                 Owner::Is(owner) if owner.stood(Stand::Waits, *now) => must_stay = true,
                 Owner::Is(owner) => return Err(format!("{owner} lives, and is taken from its owners")),
                 Owner::Unprovable => return Err(format!("nobody can know of its owner {}, and it is taken", it.kind)),
