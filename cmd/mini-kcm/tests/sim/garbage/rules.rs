@@ -69,6 +69,7 @@ fn judge(book: &mut Book, write: &Write, now: Instant) -> Held {
     let deletes = !known.deleting && (next.gone || next.deleting);
     let held = if deletes { deed.deletes() } else { deed.changes(&before, after.as_ref(), write.change()) };
     if deletes {
+        book.collected.insert(known.uid.clone());
         book.deletions.entry(write.by.to_owned()).or_default().push(now);
     }
     if known.deleting && known.has(ORPHAN) && !next.has(ORPHAN) {
@@ -102,7 +103,8 @@ impl Deed<'_> {
             return Err("it has no owners, and is deleted".to_owned());
         }
         // What others owned too goes with them.
-        let left_by = |it: &Ref| book.orphaned.get(&it.uid).is_some_and(|who| who == by) && book.meant(before, it).is_some();
+        let left_by =
+            |it: &Ref| book.orphaned.get(&it.uid).is_some_and(|who| who == by) && book.meant(before, it).is_some();
         if before.refs.iter().all(left_by) {
             let names: Vec<&str> = before.refs.iter().map(|it| &*it.name).collect();
             return Err(format!("it was left on purpose by its owners, {}, and is deleted", names.join(" and ")));
@@ -112,7 +114,9 @@ impl Deed<'_> {
                 Owner::Is(owner) if !owner.stood(Stand::Waits, *now) => {
                     return Err(format!("it has an owner that lives, {owner}, and is deleted"));
                 }
-                Owner::Unprovable => return Err(format!("nobody can know of its owner {}, and it is deleted", it.kind)),
+                Owner::Unprovable => {
+                    return Err(format!("nobody can know of its owner {}, and it is deleted", it.kind));
+                }
                 Owner::Is(_) | Owner::None => {}
             }
         }
@@ -125,9 +129,7 @@ impl Deed<'_> {
     /// Whose owner waits takes what it owns itself along first.
     fn keeps_order(&self) -> Held {
         let Self { book, by: _, before, after, now } = self;
-        let waits = |it: &Ref| {
-            matches!(book.owner(before, it), Owner::Is(owner) if owner.stand() == Stand::Waits && !owner.held(*now))
-        };
+        let waits = |it: &Ref| matches!(book.owner(before, it), Owner::Is(owner) if owner.stand() == Stand::Waits && !owner.held(*now));
         if after.has(FOREGROUND) || after.has(ORPHAN) || !before.refs.iter().any(waits) {
             return Ok(());
         }
