@@ -130,23 +130,28 @@ async fn look_for(ctx: &Ctx, item: &Item, claimed: Coordinates) -> Result<Outcom
 /// An owner that waits goes when nobody blocks it any more.
 async fn let_go_last(ctx: &Ctx, item: &Item, owner: &Object) -> Result<Outcome, Error> {
     ctx.meters.untroubled(item.uid());
+    // Another finalizer held it after its dependents had been orphaned, and it was deleted again: the last word counts.
+    ctx.proofs.orphaned.forget(&owner.coordinates.uid);
+    // Asked first: a type that syncs in between may bring what blocks it.
+    let unsynced = ctx.monitors.unsynced();
     match verdict::foreground(ctx.known.blocking(&owner.coordinates.uid)) {
         Foreground::LookAt(items) => {
             items.into_iter().for_each(|it| ctx.known.deletes.add(it));
             Ok(Outcome::Done)
         }
         Foreground::Finish => {
-            if let Some(pause) = ctx.wait_for_monitors(&owner.coordinates) {
+            if let Some(pause) = ctx.wait_for(&owner.coordinates, unsynced) {
                 return Ok(Outcome::After(pause));
             }
             let removed = finalizer::remove(ctx, owner, FOREGROUND).await;
             let object = &owner.coordinates;
             match removed.map_err(|source| Error::Finish { object: Box::new(object.clone()), source })? {
-                Removed::Now => {
+                Removed::Now(version) => {
                     ctx.acted.remember(&object.uid, &owner.meta.version, ctx.clock.now());
+                    ctx.known.let_go(&object.uid, &version);
                     tracing::info!(%object, "Let an owner go, as nobody blocks it any more");
                 }
-                Removed::Before => {}
+                Removed::Before(version) => ctx.known.let_go(&object.uid, &version),
                 Removed::Gone(gone) => ctx.known.proved_absent(object, gone),
             }
             Ok(Outcome::Done)
@@ -164,7 +169,7 @@ async fn judge(ctx: &Ctx, item: &Item, object: Object, dependents: Dependents) -
     ctx.meters.untroubled(item.uid());
     match judged.map(|it| verdict::verdict(it, dependents)) {
         None | Some(Verdict::Keep) => Ok(Outcome::Done),
-        Some(Verdict::DropRefs(surplus)) => detach(ctx, surplus).await,
+        Some(Verdict::DropRefs(surplus)) => detach(ctx, item, surplus).await,
         Some(Verdict::Delete(doomed)) => delete(ctx, item, doomed).await,
     }
 }
@@ -199,9 +204,10 @@ fn troubled(ctx: &Ctx, item: &Item, object: &Coordinates, owner: &Coordinates, w
 }
 
 /// Removes references from an object that stays.
-async fn detach(ctx: &Ctx, surplus: Detach) -> Result<Outcome, Error> {
-    let Detach { object: Object { coordinates, resource, meta }, owners } = surplus;
-    let patched = patch::detach(ctx, &resource, &coordinates, &owners).await;
+async fn detach(ctx: &Ctx, item: &Item, surplus: Detach) -> Result<Outcome, Error> {
+    let Detach { object, owners } = surplus;
+    let patched = patch::detach_as_judged(ctx, &object, &owners).await;
+    let Object { coordinates, meta, .. } = object;
     match patched {
         Ok(Patched::Done(_)) => {
             ctx.acted.remember(&coordinates.uid, &meta.version, ctx.clock.now());
@@ -214,6 +220,8 @@ async fn detach(ctx: &Ctx, surplus: Detach) -> Result<Outcome, Error> {
             ctx.known.proved_absent(&coordinates, gone);
             Ok(Outcome::Done)
         }
+        // As with a delete: the watch brings what it is by now.
+        Err(ApiError::Conflict(_)) => Ok(ctx.later(item)),
         Err(source) => Err(Error::Detach { object: Box::new(coordinates), source }),
     }
 }

@@ -107,6 +107,13 @@ impl Known {
         self.pour(&mut graph, Lane::Now);
     }
 
+    /// In this version an object bore a finalizer of ours no more.
+    pub(crate) fn let_go(&self, object: &Uid, at: &Version) {
+        let mut graph = self.graph.lock();
+        graph.let_go(object, at);
+        self.pour(&mut graph, Lane::Now);
+    }
+
     /// Under the lock of the graph, so that what is due first is queued first.
     fn pour(&self, graph: &mut Graph, lane: Lane) {
         // Most of what is told makes nothing due.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use api::Meta;
+use api::{Meta, Version};
 use client::{ApiError, Patch};
 
 use crate::{
@@ -21,10 +21,10 @@ const JITTER: f64 = 0.1;
 /// What became of the finalizer.
 #[derive(Debug)]
 pub(crate) enum Removed {
-    /// We took it.
-    Now,
-    /// Somebody took it before: the owner may still be there, and is not what we saw.
-    Before,
+    /// We took it: this version is without.
+    Now(Version),
+    /// Somebody took it before: the owner may still be there, and is not what we saw. This version is without.
+    Before(Version),
     /// The owner is gone, perhaps with a successor in its place, which is left alone.
     Gone(Gone),
 }
@@ -61,12 +61,12 @@ pub(crate) async fn remove(ctx: &Ctx, owner: &Object, finalizer: &str) -> Result
             }
         }
         if !has(&meta, finalizer) {
-            return Ok(Removed::Before);
+            return Ok(Removed::Before(meta.version));
         }
         let left = meta.finalizers.iter().map(|it| &**it).filter(|it| *it != finalizer);
         let body = Patch::Merge(refs::finalizers(&meta, left));
         match ctx.api.patch(resource, &coordinates.namespace, &coordinates.name, None, &body).await {
-            Ok(_) => return Ok(Removed::Now),
+            Ok(written) => return Ok(Removed::Now(written.version)),
             // Another version; or another object, whose uid cannot be changed into the one we meant.
             Err(err @ (ApiError::Conflict(_) | ApiError::Invalid(_))) => refusal = Some(err),
             Err(err) => return Gone::refused(coordinates, &err).map(Removed::Gone).ok_or(Error::Patch(err)),

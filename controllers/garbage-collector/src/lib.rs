@@ -56,7 +56,7 @@ use crate::{
     graph::{Coordinates, Graph, Item},
     kinds::Kinds,
     metrics::Meters,
-    monitors::Monitors,
+    monitors::{Monitors, Unsynced},
     patch::MergeOnly,
     proofs::Proofs,
 };
@@ -175,7 +175,11 @@ impl Ctx {
     /// How long an owner must wait yet before it may lose one of our finalizers: the graph may not know all its dependents.
     /// A type that does not sync is waited for until it had its time; then the log names it.
     fn wait_for_monitors(&self, owner: &Coordinates) -> Option<Duration> {
-        let unsynced = self.monitors.unsynced();
+        self.wait_for(owner, self.monitors.unsynced())
+    }
+
+    /// The same of types that were unsynced before somebody looked at its dependents.
+    fn wait_for(&self, owner: &Coordinates, unsynced: Vec<Unsynced>) -> Option<Duration> {
         if unsynced.is_empty() {
             return None;
         }

@@ -55,11 +55,15 @@ pub(crate) async fn orphan(ctx: &Ctx, owner: &Uid) -> Result<Outcome, Error> {
     ctx.proofs.orphaned.remember(uid.clone());
     let removed = finalizer::remove(ctx, &owner, ORPHAN).await;
     match removed.map_err(|source| Error::Finish { owner: Box::new(owner.coordinates.clone()), source })? {
-        Removed::Now => {
+        Removed::Now(version) => {
+            ctx.known.let_go(uid, &version);
             tracing::info!(owner = %owner.coordinates, dependents = freed, "Orphaned the dependents of an owner");
         }
         // Somebody asked for another end of it.
-        Removed::Before => ctx.proofs.orphaned.forget(uid),
+        Removed::Before(version) => {
+            ctx.proofs.orphaned.forget(uid);
+            ctx.known.let_go(uid, &version);
+        }
         Removed::Gone(gone) => ctx.known.proved_absent(&owner.coordinates, gone),
     }
     Ok(Outcome::Done)

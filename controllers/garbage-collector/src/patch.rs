@@ -37,7 +37,7 @@ impl MergeOnly {
     }
 }
 
-/// Lets the object of these coordinates name these owners no more.
+/// Lets the object of these coordinates name these owners no more, whatever else it is by now.
 ///
 /// # Errors
 /// As [`ApiError`]; `Conflict` where somebody else wrote it at the same time.
@@ -47,8 +47,27 @@ pub(crate) async fn detach(
     object: &Coordinates,
     owners: &[Uid],
 ) -> Result<Patched, ApiError> {
+    detach_in(ctx, resource, object, owners, None).await
+}
+
+/// Lets the object, in the very state that was judged, name these owners no more: the owner for which it stays may have been
+/// taken from it since, and with these gone nobody would own it.
+///
+/// # Errors
+/// As [`ApiError`]; `Conflict` where it is in another state by now.
+pub(crate) async fn detach_as_judged(ctx: &Ctx, object: &Object, owners: &[Uid]) -> Result<Patched, ApiError> {
+    detach_in(ctx, &object.resource, &object.coordinates, owners, Some(&object.meta.version)).await
+}
+
+async fn detach_in(
+    ctx: &Ctx,
+    resource: &Resource,
+    object: &Coordinates,
+    owners: &[Uid],
+    judged: Option<&Version>,
+) -> Result<Patched, ApiError> {
     if !ctx.merge_only.has(resource) {
-        let body = Patch::Strategic(refs::detach(&object.uid, owners));
+        let body = Patch::Strategic(refs::detach(&object.uid, owners, judged));
         match send(ctx, resource, object, &body).await {
             Err(err) if is_unsupported(&err) => ctx.merge_only.remember(resource),
             done => return done,
@@ -59,7 +78,12 @@ pub(crate) async fn detach(
         Err(gone) => return Ok(Patched::Gone(gone)),
     };
     match refs::detach_live(&live, owners) {
-        Some(body) => send(ctx, resource, object, &Patch::Merge(body)).await,
+        Some(mut body) => {
+            if let Some(judged) = judged {
+                body["metadata"]["resourceVersion"] = judged.to_string().into();
+            }
+            send(ctx, resource, object, &Patch::Merge(body)).await
+        }
         None => Ok(Patched::Done(version(&live))),
     }
 }

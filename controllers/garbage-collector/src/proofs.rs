@@ -84,6 +84,10 @@ async fn standing(ctx: &Ctx, namespace: &Atom, reference: &OwnerRef) -> Result<S
             answer.map_err(|source| Unjudged::Unproved { owner: asked, source })?
         }
     };
+    if let Standing::Waiting(waiting) = &found {
+        // Deleted anew, in another way, after its dependents had been orphaned: the last word counts.
+        ctx.proofs.orphaned.forget(waiting.owner());
+    }
     Ok(match found {
         Standing::Gone(gone) if ctx.proofs.orphaned.has(&reference.uid) => Standing::Orphaned(gone),
         found => found,

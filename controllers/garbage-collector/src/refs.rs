@@ -4,13 +4,18 @@
 //! answer 415 to that: they get a JSON merge patch with the whole list, made from a live read with all its fields and good
 //! for that version only.
 
-use api::{Meta, Uid};
+use api::{Meta, Uid, Version};
 use serde_json::{Map, Value, json};
 
-/// These owners are to be named no more by this very object. An owner that it does not name is no error.
-pub(crate) fn detach(object: &Uid, owners: &[Uid]) -> Value {
+/// These owners are to be named no more by this very object: in this version, or in any where there is none given. An owner
+/// that it does not name is no error.
+pub(crate) fn detach(object: &Uid, owners: &[Uid], version: Option<&Version>) -> Value {
     let gone = owners.iter().map(|owner| json!({ "$patch": "delete", "uid": owner }));
-    json!({ "metadata": { "uid": object, "ownerReferences": gone.collect::<Vec<_>>() } })
+    let mut metadata = json!({ "uid": object, "ownerReferences": gone.collect::<Vec<_>>() });
+    if let Some(version) = version {
+        metadata["resourceVersion"] = json!(version);
+    }
+    json!({ "metadata": metadata })
 }
 
 /// The same for the object as a live read brought it; `None` when it names none of them.

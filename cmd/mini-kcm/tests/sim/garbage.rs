@@ -147,4 +147,3 @@ async fn ends(world: &World, shared: &Shared) -> Result<(), String> {
     let ended = world.eventually(ENOUGH, "what has no owner left is gone", over).await;
     ended.map_err(|why| format!("{why}; {}", shared.lock().missing().unwrap_or_default()))
 }
-

@@ -7,7 +7,7 @@ use api::{OwnerRef, Uid};
 use super::{
     Coordinates, Graph, MonitorId,
     ids::Id,
-    node::{Known, Node, blocks, owners_of, refs_to},
+    node::{Known, Node, blocks, names, owners_of, refs_to},
 };
 
 impl Graph {
@@ -19,14 +19,22 @@ impl Graph {
         }
         let id = self.nodes.find(uid)?;
         let node = self.nodes.get(id)?;
-        if matches!(node.known, Known::Gone) {
-            // A live read outran the watch.
-            return None;
-        }
         // Of one that nobody observed only claims are known, and those may be wrong.
         let named = node.observed().filter(|_| node.has_dependents()).and_then(|_| self.coordinates(node));
-        self.goes(id);
-        named
+        match &node.known {
+            // A live read outran the watch.
+            Known::Gone => None,
+            // Another type mirrors it under its uid: what goes there goes there only.
+            Known::Observed(observed) if observed.by != by => None,
+            Known::Observed(_) | Known::Claimed { .. } => {
+                self.goes(id);
+                named
+            }
+            Known::Unwatched { .. } => {
+                self.due_delete(id);
+                None
+            }
+        }
     }
 
     /// It is not in a whole new set of this monitor. Dependents are looked at, but nothing is proved: a list may be older than
@@ -47,10 +55,12 @@ impl Graph {
         match &node.known {
             Known::Gone => {}
             // The read outran the watch.
-            Known::Observed(_) if self.coordinates(node).is_some_and(|it| it == *probed) => self.goes(id),
+            Known::Observed(_) | Known::Unwatched { .. } if self.coordinates(node).is_some_and(|it| it == *probed) => {
+                self.goes(id);
+            }
             Known::Claimed { .. } if others.is_empty() => self.goes(id),
-            Known::Observed(_) => self.due_all(&matching),
-            Known::Claimed { coordinates, .. } => {
+            Known::Observed(_) | Known::Unwatched { .. } => self.due_all(&matching),
+            Known::Claimed { coordinates } => {
                 let was_probed = **coordinates == *probed;
                 self.due_all(&matching);
                 if was_probed {
@@ -61,46 +71,77 @@ impl Graph {
         !matching.is_empty()
     }
 
-    /// A monitor stops. What it showed and something depends on is looked for live from now on; the rest is forgotten.
+    /// A monitor stops, which says nothing of its objects. Those that something depends on or that block an owner are looked
+    /// for live from now on; the rest is forgotten.
     pub(crate) fn stop_monitor(&mut self, by: MonitorId) {
         let members: Vec<Id> = self.monitors.get(&by).map(|it| it.members.iter().collect()).unwrap_or_default();
-        for id in members {
-            let coordinates = self.nodes.get(id).and_then(|it| self.coordinates(it));
-            let known =
-                coordinates.map_or(Known::Gone, |it| Known::Claimed { coordinates: Arc::new(it), was_observed: true });
-            if self.retire(id, known) {
+        let awaited: Vec<bool> = members.iter().map(|id| self.is_awaited(*id)).collect();
+        for (id, is_awaited) in members.into_iter().zip(awaited) {
+            self.unwatch(id);
+            if is_awaited || self.nodes.get(id).is_some_and(Node::has_dependents) {
                 self.due_delete(id);
             }
         }
         self.monitors.remove(&by);
     }
 
-    /// It is gone: everything that depends on it is looked at, and owners that waited for it may go.
-    fn goes(&mut self, id: Id) {
-        if self.retire(id, Known::Gone) {
-            self.due_dependents(id);
+    /// True if it blocks an owner that waits.
+    fn is_awaited(&self, id: Id) -> bool {
+        let waits = |it: &Uid| {
+            let owner = self.nodes.find(it).filter(|it| *it != id);
+            owner.and_then(|it| self.nodes.get(it)).is_some_and(|it| it.lifecycle().foreground)
+        };
+        let Some(observed) = self.nodes.get(id).and_then(Node::observed) else { return false };
+        self.refs(observed).iter().any(|it| it.block_owner_deletion && waits(&it.uid))
+    }
+
+    /// Nobody shows it from now on.
+    fn unwatch(&mut self, id: Id) {
+        let Some(node) = self.nodes.get(id) else { return };
+        let (Some(observed), Some(coordinates)) = (node.observed(), self.coordinates(node)) else { return };
+        let (by, refs, waits) = (observed.by, self.refs(observed), node.lifecycle().foreground);
+        let blocks = |it: &&OwnerRef| it.block_owner_deletion && !it.uid.is_empty() && it.uid != node.uid;
+        let holds: Arc<[OwnerRef]> = refs.iter().filter(blocks).cloned().collect();
+        if waits {
+            // Whether it does still is not known any more.
+            self.recount(&refs, false);
+        }
+        self.leave(id, by);
+        self.drop_due(id);
+        self.spell_out(id);
+        let let_go: Vec<&Uid> = owners_of(&refs).filter(|it| !names(&holds, it)).collect();
+        if let Some(node) = self.nodes.get_mut(id) {
+            node.known = Known::Unwatched { coordinates: Arc::new(coordinates), holds: holds.clone() };
+        }
+        for owner in let_go {
+            self.unlink(id, owner, false);
+        }
+        if self.nodes.get(id).is_some_and(|it| !it.is_needed()) {
+            self.forget(id);
         }
     }
 
-    /// It is observed no more. False if nothing depends on it: then it is forgotten.
-    fn retire(&mut self, id: Id, known: Known) -> bool {
-        if let Some(observed) = self.nodes.get(id).and_then(Node::observed) {
-            let (by, owners) = (observed.by, self.refs(observed));
-            // Of one that it names itself it is no longer a dependent either.
-            for owner in owners_of(&owners) {
-                self.unlink(id, owner, blocks(&owners, owner));
-            }
+    /// It is gone: everything that depends on it is looked at, and owners that waited for it may go. What nothing depends on
+    /// is forgotten.
+    fn goes(&mut self, id: Id) {
+        let Some(node) = self.nodes.get(id) else { return };
+        let (by, owners) = (node.observed().map(|it| it.by), self.edges(node));
+        // Of one that it names itself it is no longer a dependent either.
+        for owner in owners_of(&owners) {
+            self.unlink(id, owner, blocks(&owners, owner));
+        }
+        if let Some(by) = by {
             self.leave(id, by);
         }
         self.drop_due(id);
         self.spell_out(id);
-        let Some(node) = self.nodes.get_mut(id) else { return false };
-        node.known = known;
-        let is_needed = node.has_dependents();
-        if !is_needed {
+        let Some(node) = self.nodes.get_mut(id) else { return };
+        node.known = Known::Gone;
+        if node.has_dependents() {
+            self.due_dependents(id);
+        } else {
             self.forget(id);
         }
-        is_needed
     }
 
     /// The dependents that name exactly this object, and those that name it otherwise; some do both.
@@ -143,7 +184,7 @@ impl Graph {
         self.drop_due(owner);
         self.spell_out(owner);
         if let Some(node) = self.nodes.get_mut(owner) {
-            node.known = Known::Claimed { coordinates: Arc::new(claim), was_observed: false };
+            node.known = Known::Claimed { coordinates: Arc::new(claim) };
         }
         self.due_delete_later(owner);
     }

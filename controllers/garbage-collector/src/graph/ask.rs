@@ -4,7 +4,7 @@ use api::{Resource, Uid};
 
 use super::{
     Coordinates, Dependent, Graph, Item, MonitorId, NodeView,
-    node::{Known, Node},
+    node::{Known, Node, names},
 };
 
 impl Graph {
@@ -18,7 +18,9 @@ impl Graph {
                 (self.coordinates(node)?, resource, Some(observed.meta(&node.uid, self.refs(observed))))
             }
             // The claim that it was queued with, whichever the graph holds by now.
-            (Item::Virtual(claim), Known::Claimed { .. }) => (Coordinates::clone(claim), None, None),
+            (Item::Virtual(claim), Known::Claimed { .. } | Known::Unwatched { .. }) => {
+                (Coordinates::clone(claim), None, None)
+            }
             _ => return None,
         };
         let lifecycle = node.lifecycle();
@@ -45,9 +47,13 @@ impl Graph {
         if self.nodes.get(id).is_none_or(|it| it.blocking() == 0) {
             return Vec::new();
         }
-        let holds = |it: &&Node| it.uid != *owner && it.observed().is_some_and(|it| it.blocks(owner, id));
-        let blocking = self.nodes_below(owner).filter(holds);
-        blocking.map(|it| (Item::Observed(it.uid.clone()), it.lifecycle().foreground)).collect()
+        let blocks = |it: &Node| it.observed().map_or_else(|| names(it.holds(), owner), |it| it.blocks(owner, id));
+        let blocking = self.nodes_below(owner).filter(|it| it.uid != *owner && blocks(it));
+        let item = |it: &Node| match it.looked_for() {
+            Some(coordinates) => Item::Virtual(coordinates.clone()),
+            None => Item::Observed(it.uid.clone()),
+        };
+        blocking.map(|it| (item(it), it.lifecycle().foreground)).collect()
     }
 
     /// The objects that a monitor shows.
@@ -80,7 +86,9 @@ impl Graph {
                     uid: node.uid.clone(),
                 })
             }
-            Known::Claimed { coordinates, .. } => Some(Coordinates::clone(coordinates)),
+            Known::Claimed { coordinates } | Known::Unwatched { coordinates, .. } => {
+                Some(Coordinates::clone(coordinates))
+            }
             Known::Gone => None,
         }
     }

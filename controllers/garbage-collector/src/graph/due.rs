@@ -94,7 +94,9 @@ impl Graph {
         let node = self.nodes.get(id)?;
         match &node.known {
             Known::Observed(_) => Some(Item::Observed(node.uid.clone())),
-            Known::Claimed { coordinates, .. } => Some(Item::Virtual(coordinates.clone())),
+            Known::Claimed { coordinates } | Known::Unwatched { coordinates, .. } => {
+                Some(Item::Virtual(coordinates.clone()))
+            }
             Known::Gone => None,
         }
     }

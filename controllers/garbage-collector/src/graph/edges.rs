@@ -8,7 +8,7 @@ use api::{OwnerRef, Uid};
 use super::{
     Coordinates, Graph,
     ids::Id,
-    node::{Known, Node, Refs, blocks, owners_of, refs_to, same_claims},
+    node::{Known, Node, Refs, blocks, names, owners_of, refs_to, same_claims},
 };
 
 impl Graph {
@@ -22,8 +22,7 @@ impl Graph {
             Some(id) => id,
             None => {
                 let coordinates = Arc::new(Coordinates::claimed(first, &namespace));
-                let id =
-                    self.nodes.insert(Node::new(owner.clone(), Known::Claimed { coordinates, was_observed: false }));
+                let id = self.nodes.insert(Node::new(owner.clone(), Known::Claimed { coordinates }));
                 self.due_delete(id);
                 id
             }
@@ -42,20 +41,43 @@ impl Graph {
             return;
         }
         if waits {
-            below.deleting_dependents -= 1;
+            take_one(&mut below.deleting_dependents);
         }
         let was_last = below.dependents.is_empty();
         if was_last {
             node.below = None;
         } else if blocked && dependent != id {
-            below.blocking -= 1;
+            take_one(&mut below.blocking);
         }
-        if was_last && node.observed().is_none() {
+        if node.observed().is_none() && !node.is_needed() {
             // Nobody would ever take it away, and looking for it leads nowhere.
             self.forget(id);
         } else if blocked && dependent != id {
             self.perhaps_unblocked(id);
         }
+    }
+
+    /// Takes the edge of one that nobody watched, which held its owner, off that owner without a word: another follows at
+    /// once.
+    pub(super) fn unhold(&mut self, dependent: Id, owner: &Uid) {
+        let node = self.nodes.find(owner).and_then(|id| self.nodes.get_mut(id));
+        if let Some(below) = node.and_then(|it| it.below.as_mut())
+            && below.dependents.remove(dependent)
+        {
+            take_one(&mut below.blocking);
+        }
+    }
+
+    /// One dependent blocks this owner no more.
+    pub(super) fn unblock(&mut self, owner: &Uid) {
+        if let Some(id) = self.nodes.find(owner) {
+            self.perhaps_unblocked(id);
+        }
+    }
+
+    /// The references by which a node is the dependent of others.
+    pub(super) fn edges(&self, node: &Node) -> Arc<[OwnerRef]> {
+        node.observed().map_or_else(|| node.holds().into(), |it| self.refs(it))
     }
 
     /// Brings the edges of a dependent from its old references to those it has now.
@@ -65,7 +87,6 @@ impl Graph {
         if *old == *new {
             return;
         }
-        let names = |refs: &[OwnerRef], owner: &Uid| refs.iter().any(|it| it.uid == *owner);
         for owner in owners_of(&new) {
             if !names(old, owner) {
                 self.link(dependent, owner);
@@ -147,7 +168,7 @@ impl Graph {
         if blocks {
             below.blocking += 1;
         } else {
-            below.blocking -= 1;
+            take_one(&mut below.blocking);
             self.perhaps_unblocked(id);
         }
     }
@@ -182,5 +203,25 @@ impl Graph {
         if elsewhere || misnamed || perhaps_namespaced || waits {
             self.due_delete(dependent);
         }
+    }
+}
+
+/// One less of what is counted. A count that is wrong is a flaw of ours; one that turns over would keep an owner for ever.
+fn take_one(count: &mut u32) {
+    debug_assert!(*count > 0, "counted less than there are");
+    *count = count.saturating_sub(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg_attr(debug_assertions, should_panic(expected = "counted less"))]
+    fn a_wrong_count_is_told_of_and_does_not_turn_over() {
+        let mut count = 1;
+        take_one(&mut count);
+        take_one(&mut count);
+        assert_eq!(count, 0);
     }
 }

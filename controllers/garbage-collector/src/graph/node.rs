@@ -26,8 +26,11 @@ pub(super) struct Node {
 pub(super) enum Known {
     /// A monitor shows it.
     Observed(Observed),
-    /// Only references tell of it, or a monitor did that has stopped. It is looked for live, under these coordinates.
-    Claimed { coordinates: Arc<Coordinates>, was_observed: bool },
+    /// Only references tell of it. It is looked for live, under these coordinates.
+    Claimed { coordinates: Arc<Coordinates> },
+    /// A monitor showed it that has stopped, which says nothing of the object: it is looked for live too, and until it is
+    /// proved gone the owners whose deletion it blocks wait for it.
+    Unwatched { coordinates: Arc<Coordinates>, holds: Arc<[OwnerRef]> },
     /// It went; what depends on it was made due then. Kept, so that dependents that are seen later are made due too, and
     /// linked again should it show up after all.
     Gone,
@@ -54,6 +57,8 @@ pub(super) enum Refs {
 pub(super) struct Rare {
     finalizers: Arc<[Atom]>,
     deletion: Option<i64>,
+    /// The version in which it bore no finalizer of ours, while only older ones are shown.
+    let_go: Option<Version>,
 }
 
 /// Who depends on it, and the sums that make questions about all of them cheap.
@@ -113,8 +118,29 @@ impl Node {
     pub(super) fn observed(&self) -> Option<&Observed> {
         match &self.known {
             Known::Observed(observed) => Some(observed),
-            Known::Claimed { .. } | Known::Gone => None,
+            Known::Claimed { .. } | Known::Unwatched { .. } | Known::Gone => None,
         }
+    }
+
+    /// Under which coordinates it is looked for live.
+    pub(super) fn looked_for(&self) -> Option<&Arc<Coordinates>> {
+        match &self.known {
+            Known::Claimed { coordinates } | Known::Unwatched { coordinates, .. } => Some(coordinates),
+            Known::Observed(_) | Known::Gone => None,
+        }
+    }
+
+    /// The references by which it blocks owners though nobody watches it.
+    pub(super) fn holds(&self) -> &[OwnerRef] {
+        match &self.known {
+            Known::Unwatched { holds, .. } => holds,
+            Known::Observed(_) | Known::Claimed { .. } | Known::Gone => &[],
+        }
+    }
+
+    /// True if anything still leads to it or from it: a node that is not observed goes with the last of that.
+    pub(super) fn is_needed(&self) -> bool {
+        self.has_dependents() || !self.holds().is_empty()
     }
 
     pub(super) fn lifecycle(&self) -> Lifecycle {
@@ -133,7 +159,8 @@ impl Node {
 impl Observed {
     pub(super) fn new(by: MonitorId, meta: Meta) -> Self {
         let Meta { name, namespace, uid: _, version, owners, finalizers, deletion } = meta;
-        let rare = (deletion.is_some() || !finalizers.is_empty()).then(|| Box::new(Rare { finalizers, deletion }));
+        let rare = (deletion.is_some() || !finalizers.is_empty())
+            .then(|| Box::new(Rare { finalizers, deletion, let_go: None }));
         Self { by, name, namespace, version, owners: Refs::Given(owners), rare }
     }
 
@@ -154,10 +181,24 @@ impl Observed {
     }
 
     pub(super) fn lifecycle(&self) -> Lifecycle {
-        let Some(Rare { finalizers, deletion: Some(_) }) = self.rare.as_deref() else { return Lifecycle::default() };
+        let Some(Rare { finalizers, deletion: Some(_), let_go: _ }) = self.rare.as_deref() else {
+            return Lifecycle::default();
+        };
         let has = |finalizer: &str| finalizers.iter().any(|it| **it == *finalizer);
         let orphaning = has(ORPHAN);
         Lifecycle { deleting: true, orphaning, foreground: !orphaning && has(FOREGROUND) }
+    }
+
+    /// The version, not shown yet, in which it bore no finalizer of ours.
+    pub(super) fn let_go(&self) -> Option<&Version> {
+        self.rare.as_ref()?.let_go.as_ref()
+    }
+
+    /// What bears none of our finalizers needs no such mark: whichever it gets is new.
+    pub(super) fn mark_let_go(&mut self, at: Version) {
+        if let Some(rare) = &mut self.rare {
+            rare.let_go = Some(at);
+        }
     }
 
     pub(super) fn names_somebody(&self) -> bool {
@@ -185,6 +226,11 @@ pub(super) fn refs_to<'a>(refs: &'a [OwnerRef], owner: &'a Uid) -> impl Iterator
 pub(super) fn owners_of(refs: &[OwnerRef]) -> impl Iterator<Item = &Uid> {
     let first = |at: usize, uid: &Uid| refs.iter().take(at).all(|it| it.uid != *uid);
     refs.iter().enumerate().filter(move |(at, it)| !it.uid.is_empty() && first(*at, &it.uid)).map(|(_, it)| &it.uid)
+}
+
+/// True if one of the references leads to this owner.
+pub(super) fn names(refs: &[OwnerRef], owner: &Uid) -> bool {
+    refs.iter().any(|it| it.uid == *owner)
 }
 
 /// True if one of the references to this owner blocks its deletion.

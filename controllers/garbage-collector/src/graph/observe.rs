@@ -1,14 +1,12 @@
 //! What a monitor shows becomes what is known. Only the new object counts, against what was known before: an event that was
 //! lost, merged or came twice changes nothing of where this ends (#115570).
 
-use std::mem;
-
-use api::Meta;
+use api::{Meta, OwnerRef, Uid, Version};
 
 use super::{
     Graph, MonitorId,
     ids::Id,
-    node::{Known, Lifecycle, Node, Observed, owners_of},
+    node::{Known, Lifecycle, Node, Observed, blocks, names, owners_of},
 };
 
 impl Graph {
@@ -28,6 +26,19 @@ impl Graph {
         }
     }
 
+    /// A finalizer of ours was found off, or was taken off, in this version. Somebody may delete the object once more before any
+    /// monitor shows that: then a state that looks as before is new.
+    pub(crate) fn let_go(&mut self, uid: &Uid, at: &Version) {
+        let Some(id) = self.nodes.find(uid) else { return };
+        let Some(Node { known: Known::Observed(known), .. }) = self.nodes.get_mut(id) else { return };
+        if known.version.is_older_than(at) {
+            known.mark_let_go(at.clone());
+        } else if at.is_older_than(&known.version) {
+            // The watch outran whoever tells.
+            self.react(id, Lifecycle::default());
+        }
+    }
+
     /// It was not observed until now. Dependents may have claimed it long before, rightly or not.
     fn appears(&mut self, id: Id, by: MonitorId, meta: Meta) {
         // Whoever was to look for it need not any more.
@@ -35,6 +46,11 @@ impl Graph {
         let owners = meta.owners.clone();
         if !self.is_claimed_so(id, by, &meta) {
             self.spell_out(id);
+        }
+        let held: Vec<OwnerRef> = self.nodes.get(id).map(|it| it.holds().to_vec()).unwrap_or_default();
+        // While it is what it was: whom it names again it is linked to below.
+        for owner in owners_of(&held) {
+            if names(&owners, owner) { self.unhold(id, owner) } else { self.unlink(id, owner, true) }
         }
         let observed = Observed::new(by, meta);
         if let Some(node) = self.nodes.get_mut(id) {
@@ -44,6 +60,9 @@ impl Graph {
         for owner in owners_of(&owners) {
             self.link(id, owner);
         }
+        for owner in owners_of(&held).filter(|it| names(&owners, it) && !blocks(&owners, it)) {
+            self.unblock(owner);
+        }
         self.condense(id);
         self.examine_dependents(id);
         self.react(id, Lifecycle::default());
@@ -51,7 +70,7 @@ impl Graph {
 
     /// True if it was claimed under the very name that it has.
     fn is_claimed_so(&self, id: Id, by: MonitorId, meta: &Meta) -> bool {
-        let Some(Known::Claimed { coordinates, .. }) = self.nodes.get(id).map(|it| &it.known) else { return false };
+        let Some(coordinates) = self.nodes.get(id).and_then(Node::looked_for) else { return false };
         let of = self.monitors.get(&by).map(|it| &it.type_name);
         coordinates.name == meta.name
             && of.is_some_and(|it| it.kind == coordinates.kind && it.api_version == coordinates.api_version)
@@ -59,22 +78,23 @@ impl Graph {
 
     fn changes(&mut self, id: Id, by: MonitorId, meta: Meta) {
         let Some(known) = self.nodes.get(id).and_then(Node::observed) else { return };
-        // What came late tells nothing.
-        if meta.version.is_older_than(&known.version) {
+        // What came late tells nothing. Nor does a type that mirrors what another shows, under its uid but in versions of its
+        // own: the first keeps it while it is watched.
+        if known.by != by || meta.version.is_older_than(&known.version) {
             return;
         }
-        let is_another = known.by != by || known.name != meta.name || known.namespace != meta.namespace;
+        let is_another = known.name != meta.name || known.namespace != meta.namespace;
         let (before, old_refs) = (known.lifecycle(), self.refs(known));
+        let let_go = known.let_go().cloned();
         if is_another {
             self.spell_out(id);
         }
         let Some(Node { known: Known::Observed(known), .. }) = self.nodes.get_mut(id) else { return };
-        let old = mem::replace(known, Observed::new(by, meta));
+        *known = Observed::new(by, meta);
         let now = known.lifecycle();
-        if old.by != by {
-            // As when the preferred version of a type changes: the last one to show it keeps it.
-            self.leave(id, old.by);
-            self.join(id, by);
+        let was_let_go = let_go.as_ref().is_some_and(|it| it.is_older_than(&known.version));
+        if let Some(at) = let_go.filter(|it| known.version.is_older_than(it)) {
+            known.mark_let_go(at);
         }
         // In this order: the edges that there are, then those that there should be.
         if before.foreground != now.foreground {
@@ -85,7 +105,8 @@ impl Graph {
         if is_another {
             self.examine_dependents(id);
         }
-        self.react(id, before);
+        // Between the two it was in no such state: what was lost of that is what a relist, or a merged event, leaves out.
+        self.react(id, if was_let_go { Lifecycle::default() } else { before });
     }
 
     /// Whatever is in a state that is new is processed. Orphaning comes first: it makes waiting for dependents needless.

@@ -54,7 +54,7 @@ pub(crate) struct Portrait {
 impl Graph {
     /// Everything that has owners or dependents; with `uids` only what is connected with one of them.
     pub(crate) fn vertices(&self, uids: &[Uid]) -> Vec<Vertex> {
-        let connected = |it: &&Node| it.has_dependents() || it.observed().is_some_and(Observed::names_somebody);
+        let connected = |it: &&Node| it.is_needed() || it.observed().is_some_and(Observed::names_somebody);
         if uids.is_empty() {
             return self.nodes.iter().filter(connected).map(|it| self.vertex(it)).collect();
         }
@@ -89,8 +89,8 @@ impl Graph {
                 continue;
             }
             waiting.extend(self.dependents_of(id));
-            if let Some(observed) = self.nodes.get(id).and_then(Node::observed) {
-                waiting.extend(self.refs(observed).iter().filter_map(|it| self.nodes.find(&it.uid)));
+            if let Some(node) = self.nodes.get(id) {
+                waiting.extend(self.edges(node).iter().filter_map(|it| self.nodes.find(&it.uid)));
             }
         }
         found
@@ -104,7 +104,7 @@ impl Graph {
             coordinates: self.coordinates(node),
             deleting: lifecycle.deleting,
             deleting_dependents: lifecycle.foreground,
-            owners: node.observed().map(|it| self.refs(it)).unwrap_or_default(),
+            owners: self.edges(node),
         }
     }
 }
@@ -112,8 +112,8 @@ impl Graph {
 fn seen(node: &Node) -> Seen {
     match &node.known {
         Known::Observed(_) => Seen::Observed,
-        Known::Claimed { was_observed: false, .. } => Seen::Virtual,
-        Known::Claimed { was_observed: true, .. } => Seen::Unwatched,
+        Known::Claimed { .. } => Seen::Virtual,
+        Known::Unwatched { .. } => Seen::Unwatched,
         Known::Gone => Seen::Gone,
     }
 }

@@ -193,7 +193,9 @@ fn what_a_monitor_showed_is_looked_for_live_when_it_stops() {
     assert_eq!((world.graph.held(world.sets), world.graph.observed_by(world.sets).count()), (2, 2));
     world.graph.stop_monitor(world.sets);
     assert_eq!((world.graph.held(world.sets), world.graph.observed_by(world.sets).count()), (0, 0));
-    assert_eq!(world.due(), ["delete parent", "look for apps/v1/ReplicaSet ns/o o"], "it blocks nobody any more");
+    assert_eq!(world.due(), ["look for apps/v1/ReplicaSet ns/o o"]);
+    let item = looked_for(&named("apps/v1", "ReplicaSet", "o", "o"), "ns");
+    assert_eq!(world.graph.blocking(&Uid::new("parent")), [(item, false)], "a monitor that stops unblocks nobody");
     assert!(!world.is_known("alone"));
     // The monitor is never heard again.
     world.set(object("o").version(9));
@@ -202,20 +204,73 @@ fn what_a_monitor_showed_is_looked_for_live_when_it_stops() {
     // Another of the same type finds it again, and its dependents.
     let again = world.graph.monitor(&Resource::namespaced("apps", "v1", "replicasets", "ReplicaSet"));
     world.graph.observe(again, object("o").0);
-    assert_eq!((world.dependents("o"), world.due()), (vec!["a".to_owned()], vec![]));
+    assert_eq!((world.dependents("o"), world.due()), (vec!["a".to_owned()], vec!["delete parent".to_owned()]));
+    assert_eq!(world.graph.blocking(&Uid::new("parent")), [], "as it names that no more");
+}
+
+/// One that waits for dependents of a type whose monitor stops.
+fn waiting_for_unwatched() -> World {
+    let mut world = World::new();
+    world.pod(object("parent").foreground());
+    for name in ["a", "b"] {
+        world.set(object(name).owned_by([blocking("parent"), to("elsewhere")]).foreground());
+    }
+    world.set(object("free").owned_by([to("parent")]));
+    world.due();
+    world.graph.stop_monitor(world.sets);
+    world
 }
 
 #[test]
-fn a_type_that_another_monitor_shows_now_keeps_its_objects() {
+fn what_blocks_an_owner_holds_it_after_its_monitor_stopped_until_it_is_proved_gone() {
+    let mut world = waiting_for_unwatched();
+    let of = |name: &str| named("apps/v1", "ReplicaSet", name, name);
+    assert_eq!(world.due(), ["look for apps/v1/ReplicaSet ns/a a", "look for apps/v1/ReplicaSet ns/b b"]);
+    assert!(!world.is_known("free") && !world.is_known("elsewhere"), "what blocks nobody is forgotten");
+    assert!(!world.graph.node(&observed("parent")).unwrap().a_dependent_deletes_its_own, "who knows");
+    for (name, due) in [("a", vec![]), ("b", vec!["delete parent".to_owned()])] {
+        world.graph.proved_absent(&claim(&of(name), "ns"));
+        assert_eq!((world.due(), world.is_known(name)), (due, false), "{name}");
+    }
+    assert_eq!((world.graph.blocking(&Uid::new("parent")), world.graph.size()), (vec![], (1, 0)));
+}
+
+#[test]
+fn what_held_an_owner_and_is_watched_again_blocks_it_as_it_says_now() {
+    let mut world = waiting_for_unwatched();
+    let again = world.graph.monitor(&Resource::namespaced("apps", "v1", "replicasets", "ReplicaSet"));
+    world.due();
+    world.graph.observe(again, object("a").version(3).owned_by([blocking("parent")]).foreground().0);
+    assert_eq!(world.graph.blocking(&Uid::new("parent")).len(), 2);
+    assert!(world.graph.node(&observed("parent")).unwrap().a_dependent_deletes_its_own);
+    world.graph.observe(again, object("b").version(3).owned_by([to("parent")]).0);
+    world.graph.observe(again, object("a").version(4).owned_by([to("parent")]).0);
+    assert_eq!(world.graph.blocking(&Uid::new("parent")), []);
+    assert!(world.due().contains(&"delete parent".to_owned()));
+    assert_eq!(world.dependents("parent"), ["a", "b"]);
+}
+
+#[test]
+fn who_shows_an_object_first_keeps_it_while_it_is_watched_and_a_mirror_of_it_proves_nothing() {
     let mut world = World::new();
-    let old = world.graph.monitor(&Resource::namespaced("apps", "v1beta1", "replicasets", "ReplicaSet"));
-    world.graph.observe(old, object("o").0);
-    world.pod(object("a").owned_by([named("apps/v1", "ReplicaSet", "o", "o")]));
-    assert_eq!(world.due(), ["delete a"], "named by another version: a live read tells");
-    world.set(object("o"));
-    world.graph.stop_monitor(old);
-    assert_eq!((world.due(), world.graph.size()), (vec![], (2, 0)));
-    assert_eq!(&*world.graph.node(&observed("o")).unwrap().coordinates.api_version, "apps/v1");
+    let mirror = world.graph.monitor(&Resource::cluster("project.openshift.io", "v1", "projects", "Project"));
+    let namespace = world.graph.monitor(&Resource::cluster("", "v1", "namespaces", "Namespace"));
+    world.graph.observe(namespace, object("o").cluster_scoped().version(7).0);
+    world.pod(object("a").owned_by([named("v1", "Namespace", "o", "o")]));
+    // Newer by its own count, and a right to see it that somebody lost.
+    world.graph.observe(mirror, object("o").cluster_scoped().version(900).foreground().0);
+    assert_eq!(world.graph.deleted(mirror, &Uid::new("o")), None);
+    world.graph.missing(mirror, &Uid::new("o"));
+    assert_eq!((world.due(), world.graph.held(mirror)), (vec![], 0));
+    assert_eq!(&*world.graph.node(&observed("o")).unwrap().coordinates.kind, "Namespace");
+    world.graph.observe(namespace, object("o").cluster_scoped().version(8).foreground().0);
+    assert_eq!(world.due(), ["delete a", "delete o"], "versions of the other do not count");
+    world.graph.stop_monitor(namespace);
+    world.due();
+    assert_eq!(world.graph.deleted(mirror, &Uid::new("o")), None);
+    assert_eq!(world.due(), ["look for v1/Namespace /o o"]);
+    world.graph.observe(mirror, object("o").cluster_scoped().version(901).0);
+    assert_eq!(world.graph.held(mirror), 1, "from now on it is the only one");
 }
 
 #[test]

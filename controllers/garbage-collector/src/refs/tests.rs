@@ -37,7 +37,15 @@ fn references_go_by_uid() {
     let want = json!({ "metadata": { "uid": "item", "ownerReferences": [
         { "$patch": "delete", "uid": "a" }, { "$patch": "delete", "uid": "c" },
     ] } });
-    assert_eq!(detach(&Uid::new("item"), &[Uid::new("a"), Uid::new("c")]), want);
+    assert_eq!(detach(&Uid::new("item"), &[Uid::new("a"), Uid::new("c")], None), want);
+}
+
+#[test]
+fn references_of_a_state_that_was_judged_go_from_that_state_only() {
+    let want = json!({ "metadata": { "uid": "item", "resourceVersion": "7", "ownerReferences": [
+        { "$patch": "delete", "uid": "a" },
+    ] } });
+    assert_eq!(detach(&Uid::new("item"), &[Uid::new("a")], Some(&Version::from(7))), want);
 }
 
 #[test]

@@ -136,6 +136,48 @@ async fn a_delete_that_fails_is_tried_again_less_and_less_often() {
     assert!(!world.has("pods", "pod"));
 }
 
+/// An object of two owners, one of which goes. What `change` does to it happens just before the other reference is dropped.
+async fn detached(kind: &'static str, plural: &'static str, change: fn(&mut Value)) -> World {
+    let world = World::with_widgets();
+    let [goes, stays] = ["goes", "stays"].map(|it| owner(&world.create("ReplicationController", it, &[])));
+    world.create(kind, "it", &[goes, stays]);
+    let mut change = Some(change);
+    world.spoil(move |line, cluster| {
+        if line == format!("patch {plural} it")
+            && let Some(change) = change.take()
+        {
+            cluster.update(kind, "n", "it", change);
+        }
+        None
+    });
+    let _manager = world.start().await;
+    world.delete("ReplicationController", "goes", Some(Background)).await;
+    pass(30 * SEC).await;
+    assert_eq!(world.logged("Sync failed"), [""; 0], "a conflict is no failure");
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_whose_last_owner_is_taken_meanwhile_is_not_left_without_any() {
+    for (kind, plural) in [("Pod", "pods"), ("Widget", "widgets")] {
+        let world = detached(kind, plural, |it| {
+            it["metadata"]["ownerReferences"].as_array_mut().unwrap().retain(|it| it["name"] == "goes");
+        })
+        .await;
+        assert!(!world.has(kind, "it"), "{:?}", world.lines());
+        let patches = world.calls().into_iter().filter(|it| it.verb == "patch").map(|it| it.status);
+        assert!(patches.clone().all(|it| it >= 400), "{kind} {:?}", patches.collect::<Vec<_>>());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reference_goes_whatever_else_is_written_meanwhile() {
+    for (kind, plural) in [("Pod", "pods"), ("Widget", "widgets")] {
+        let world = detached(kind, plural, |it| it["metadata"]["labels"] = json!({ "a": "b" })).await;
+        assert_eq!(world.owners(kind, "it"), ["stays"], "{:?}", world.lines());
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_owner_that_is_added_while_a_circle_is_opened_counts() {
     let world = World::new();

@@ -1,6 +1,6 @@
 //! Owners that go after their dependents.
 
-use client::Propagation::Foreground;
+use client::Propagation::{Foreground, Orphan};
 use serde_json::json;
 
 use crate::world::{SEC, World, blocking, owner, pass};
@@ -237,4 +237,48 @@ async fn a_finalizer_that_cannot_be_removed_in_four_attempts_is_tried_again_late
     world.cluster.stop_intercepting();
     pass(5 * SEC).await;
     assert!(!world.has("configmaps", "a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_gc_022_025_a_second_deletion_that_a_relist_merges_with_the_first_completes() {
+    for (policy, finalizer) in [(Foreground, "foregroundDeletion"), (Orphan, "orphan")] {
+        let world = World::new();
+        let rc = world.create_held("ReplicationController", "rc", &[]);
+        let _manager = world.start().await;
+        world.delete("ReplicationController", "rc", Some(policy)).await;
+        // Shown is the first deletion, and then nothing until both are over.
+        world.spoil(|line, cluster| {
+            if line == "patch replicationcontrollers rc" {
+                cluster.freeze_watches("replicationcontrollers");
+            }
+            None
+        });
+        pass(2 * SEC).await;
+        world.cluster.stop_intercepting();
+        assert_eq!(world.finalizers("replicationcontrollers", "rc"), ["example.com/hold"], "{finalizer}");
+        world.create("Pod", "pod", &[blocking(&rc)]);
+        world.delete("ReplicationController", "rc", Some(policy)).await;
+        assert_eq!(world.finalizers("replicationcontrollers", "rc"), ["example.com/hold", finalizer]);
+        world.cluster.compact();
+        world.cluster.break_watches("replicationcontrollers");
+        pass(60 * SEC).await;
+        assert_eq!(world.finalizers("replicationcontrollers", "rc"), ["example.com/hold"], "{:?}", world.lines());
+        assert_eq!(world.asked("patch replicationcontrollers rc"), 2, "{finalizer}");
+        assert_eq!(world.has("pods", "pod"), finalizer == "orphan");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_gc_025_a_deletion_that_is_merged_into_a_later_change_completes() {
+    let world = World::new();
+    let rc = world.create("ReplicationController", "rc", &[]);
+    world.create("Pod", "pod", &[blocking(&rc)]);
+    let _manager = world.start().await;
+    world.cluster.freeze_watches("replicationcontrollers");
+    world.delete("ReplicationController", "rc", Some(Foreground)).await;
+    world.cluster.update("replicationcontrollers", "n", "rc", |it| it["metadata"]["labels"] = json!({ "a": "b" }));
+    world.cluster.compact();
+    world.cluster.break_watches("replicationcontrollers");
+    pass(60 * SEC).await;
+    assert_eq!((world.names("pods"), world.names("replicationcontrollers")), (vec![], vec![]));
 }

@@ -29,6 +29,10 @@ pub(super) struct Book {
     pub(super) served: BTreeMap<(String, String), (Instant, bool)>,
     /// By the uid of an owner that a process let go after it had orphaned what it owned: which process.
     pub(super) orphaned: BTreeMap<String, String>,
+    /// Those of them that were deleted again in another way, while others held them: not every process was shown that.
+    pub(super) orphaned_once: BTreeSet<String>,
+    /// Whose deletion a process began.
+    pub(super) collected: BTreeSet<String>,
     /// When each process began its term.
     pub(super) terms: BTreeMap<String, Instant>,
     /// When each process deleted something.
@@ -269,7 +273,8 @@ impl Book {
 
     /// What names an owner and keeps it from going.
     pub(super) fn blocking<'a>(&'a self, owner: &'a str) -> impl Iterator<Item = (&'a Object, &'a Ref)> {
-        let refs = move |it: &'a Object| it.refs.iter().filter(move |it| it.uid == owner && it.blocks).map(move |at| (it, at));
+        let refs =
+            move |it: &'a Object| it.refs.iter().filter(move |it| it.uid == owner && it.blocks).map(move |at| (it, at));
         self.objects.values().filter(move |it| !it.gone && it.uid != owner).flat_map(refs)
     }
 
@@ -280,15 +285,24 @@ impl Book {
         let mut stuck: BTreeSet<&str> = there().filter(|it| !self.is_provable(it)).map(|it| &*it.uid).collect();
         loop {
             let waits = |it: &&Object| it.stand() == Stand::Waits && !stuck.contains(&*it.uid);
-            let held = |it: &&Object| self.blocking(&it.uid).any(|it| stuck.contains(&*it.0.uid));
+            let held = |it: &&Object| {
+                self.is_held_by_the_unknown(it) || self.blocking(&it.uid).any(|it| stuck.contains(&*it.0.uid))
+            };
             let Some(next) = there().filter(waits).find(held) else { break };
             stuck.insert(&next.uid);
         }
+        stuck.extend(self.circles());
         there().filter(|it| self.is_provable(it) || it.stand() == Stand::Orphans).find_map(|it| {
             let said = |what: &str| Some(format!("{it} of {} {what}", it.uid));
             match it.stand() {
                 Stand::Orphans => return said("still has its finalizer orphan"),
-                Stand::Waits if !stuck.contains(&*it.uid) => return said("still waits, and nothing keeps it"),
+                Stand::Waits if !stuck.contains(&*it.uid) => {
+                    let by = |(it, at): (&Object, &Ref)| {
+                        format!("{it} as {} {:?} {:?}", at.api_version, it.stand(), it.finalizers)
+                    };
+                    let by: Vec<String> = self.blocking(&it.uid).map(by).collect();
+                    return said(&format!("still waits, and nothing keeps it ({:?}; named by {by:?})", it.finalizers));
+                }
                 _ => {}
             }
             let owners: Vec<Owner> = it.refs.iter().map(|at| self.owner(it, at)).collect();
@@ -304,5 +318,23 @@ impl Book {
                 _ => None,
             }
         })
+    }
+
+    /// Whether something blocked it of which nobody can learn any more that it is gone, as its type went with it.
+    fn is_held_by_the_unknown(&self, owner: &Object) -> bool {
+        let blocks = |it: &Object| it.refs.iter().any(|at| at.uid == owner.uid && at.blocks);
+        self.objects.values().any(|it| it.gone && blocks(it) && self.serves(&it.api_version, &it.kind) != Some(true))
+    }
+
+    /// Those that wait for each other because users deleted each of them so, and what waits for them. A collector has a
+    /// circle wait for nothing.
+    fn circles(&self) -> Vec<&str> {
+        let waits = |it: &Object| !it.gone && it.stand() == Stand::Waits && !self.collected.contains(&it.uid);
+        let mut left: BTreeSet<&str> = self.objects.values().filter(|it| waits(it)).map(|it| &*it.uid).collect();
+        loop {
+            let waits_for_none = |it: &&&str| !self.blocking(it).any(|it| left.contains(&*it.0.uid));
+            let Some(next) = left.iter().find(waits_for_none).copied() else { return left.into_iter().collect() };
+            left.remove(next);
+        }
     }
 }

@@ -24,8 +24,13 @@ pub(super) const MAP: Type = built_in("configmaps", "v1", "ConfigMap", true);
 pub(super) const CONTROLLER: Type = built_in("replicationcontrollers", "v1", "ReplicationController", true);
 pub(super) const ROLE: Type = built_in("clusterroles.rbac.authorization.k8s.io", RBAC, "ClusterRole", false);
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
-pub(super) const WIDGET: Type =
-    Type { resource: "widgets.example.com", api_version: "example.com/v1", kind: "Widget", namespaced: true, custom: true };
+pub(super) const WIDGET: Type = Type {
+    resource: "widgets.example.com",
+    api_version: "example.com/v1",
+    kind: "Widget",
+    namespaced: true,
+    custom: true,
+};
 const GIZMO: Type = Type {
     resource: "gizmos.parts.example.com",
     api_version: "parts.example.com/v1",
@@ -49,15 +54,8 @@ pub(super) static TYPES: [Type; 7] = [
 /// Groups that come and go.
 pub(super) const CUSTOM_GROUPS: [&str; 2] = ["example.com", "parts.example.com"];
 /// Groups of built-in types that nothing here is made of: without them a run is quicker.
-pub(super) const QUIET_GROUPS: [&str; 7] = [
-    "apps",
-    "autoscaling",
-    "policy",
-    "storage.k8s.io",
-    "scheduling.k8s.io",
-    "discovery.k8s.io",
-    "coordination.k8s.io",
-];
+pub(super) const QUIET_GROUPS: [&str; 7] =
+    ["apps", "autoscaling", "policy", "storage.k8s.io", "scheduling.k8s.io", "discovery.k8s.io", "coordination.k8s.io"];
 /// A second version of the custom types, which may be withdrawn.
 pub(super) const OLD_VERSION: &str = "v1beta1";
 pub(super) const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
@@ -121,7 +119,9 @@ pub(super) fn body(of: &Type) -> Value {
     match of.kind {
         // Its own controller leaves it alone.
         "Job" => json!({ "spec": { "suspend": true, "template": template } }),
-        "ReplicationController" => json!({ "spec": { "replicas": 0, "selector": { "app": "a" }, "template": template } }),
+        "ReplicationController" => {
+            json!({ "spec": { "replicas": 0, "selector": { "app": "a" }, "template": template } })
+        }
         _ => json!({}),
     }
 }

@@ -44,6 +44,7 @@ pub(super) fn look(book: &mut Book, write: &Write, now: Instant) -> Held {
     let collects = write.by != "world" && write.user_agent().is_some_and(|it| it.ends_with(AGENT));
     let held = if collects { judge(book, write, now) } else { Ok(()) };
     book.take(write, now);
+    changes_its_mind(book, write);
     held.map_err(|why| format!("{} on {} {}: {why}", write.by, write.kind(), write.name()))
 }
 
@@ -68,12 +69,23 @@ fn judge(book: &mut Book, write: &Write, now: Instant) -> Held {
     let deletes = !known.deleting && (next.gone || next.deleting);
     let held = if deletes { deed.deletes() } else { deed.changes(&before, after.as_ref(), write.change()) };
     if deletes {
+        book.collected.insert(known.uid.clone());
         book.deletions.entry(write.by.to_owned()).or_default().push(now);
     }
     if known.deleting && known.has(ORPHAN) && !next.has(ORPHAN) {
         book.orphaned.insert(known.uid.clone(), write.by.to_owned());
     }
     held.and_then(|()| breaker(book, write.by, now))
+}
+
+/// Whoever is held by others after it was let go as orphaned may be deleted in another way: then what it owns goes.
+fn changes_its_mind(book: &mut Book, write: &Write) {
+    let after = write.after().unwrap_or_default();
+    let uid = after["metadata"]["uid"].as_str().unwrap_or_default();
+    let waits = book.objects.get(uid).is_some_and(|it| it.stand() == Stand::Waits);
+    if waits && book.orphaned.remove(uid).is_some() {
+        book.orphaned_once.insert(uid.to_owned());
+    }
 }
 
 /// Never more in a minute than allowed, by one process.
@@ -91,16 +103,20 @@ impl Deed<'_> {
             return Err("it has no owners, and is deleted".to_owned());
         }
         // What others owned too goes with them.
-        let left_by = |it: &Ref| book.orphaned.get(&it.uid).is_some_and(|who| who == by) && book.meant(before, it).is_some();
+        let left_by =
+            |it: &Ref| book.orphaned.get(&it.uid).is_some_and(|who| who == by) && book.meant(before, it).is_some();
         if before.refs.iter().all(left_by) {
-            return Err("it was left on purpose by its owners, and is deleted".to_owned());
+            let names: Vec<&str> = before.refs.iter().map(|it| &*it.name).collect();
+            return Err(format!("it was left on purpose by its owners, {}, and is deleted", names.join(" and ")));
         }
         for it in &before.refs {
             match book.owner(before, it) {
                 Owner::Is(owner) if !owner.stood(Stand::Waits, *now) => {
                     return Err(format!("it has an owner that lives, {owner}, and is deleted"));
                 }
-                Owner::Unprovable => return Err(format!("nobody can know of its owner {}, and it is deleted", it.kind)),
+                Owner::Unprovable => {
+                    return Err(format!("nobody can know of its owner {}, and it is deleted", it.kind));
+                }
                 Owner::Is(_) | Owner::None => {}
             }
         }
@@ -113,9 +129,7 @@ impl Deed<'_> {
     /// Whose owner waits takes what it owns itself along first.
     fn keeps_order(&self) -> Held {
         let Self { book, by: _, before, after, now } = self;
-        let waits = |it: &Ref| {
-            matches!(book.owner(before, it), Owner::Is(owner) if owner.stand() == Stand::Waits && !owner.held(*now))
-        };
+        let waits = |it: &Ref| matches!(book.owner(before, it), Owner::Is(owner) if owner.stand() == Stand::Waits && !owner.held(*now));
         if after.has(FOREGROUND) || after.has(ORPHAN) || !before.refs.iter().any(waits) {
             return Ok(());
         }
@@ -177,7 +191,7 @@ impl Deed<'_> {
         for it in taken {
             let orphans = book.objects.get(&it.uid).is_some_and(|it| it.stood(Stand::Orphans, *now));
             match book.owner(before, it) {
-                _ if orphans || book.orphaned.contains_key(&it.uid) => {}
+                _ if orphans || book.orphaned.contains_key(&it.uid) || book.orphaned_once.contains(&it.uid) => {}
                 Owner::Is(owner) if owner.stood(Stand::Waits, *now) => must_stay = true,
                 Owner::Is(owner) => return Err(format!("{owner} lives, and is taken from its owners")),
                 Owner::Unprovable => return Err(format!("nobody can know of its owner {}, and it is taken", it.kind)),

@@ -190,7 +190,11 @@ fn edit(world: &World, at: &At, object: &Value, there: &[(At, Value)], rng: &mut
     let owners = object["metadata"]["ownerReferences"].as_array().map_or(0, Vec::len);
     let new = owner(at, there, rng);
     if owners == 0 || rng.u8(0..3) == 0 {
-        let known = |it: &Value| object["metadata"]["ownerReferences"].as_array().is_some_and(|all| all.iter().any(|at| at["uid"] == it["uid"]));
+        let known = |it: &Value| {
+            object["metadata"]["ownerReferences"]
+                .as_array()
+                .is_some_and(|all| all.iter().any(|at| at["uid"] == it["uid"]))
+        };
         if let Some(new) = new.filter(|it| !known(it)) {
             at.change(world, |it| match it["metadata"]["ownerReferences"].as_array_mut() {
                 Some(owners) => owners.push(new),
@@ -202,7 +206,9 @@ fn edit(world: &World, at: &At, object: &Value, there: &[(At, Value)], rng: &mut
     let which = rng.usize(..owners);
     let how = rng.u8(0..4);
     at.change(world, |it| {
-        let Some(owners) = it["metadata"]["ownerReferences"].as_array_mut().filter(|it| which < it.len()) else { return };
+        let Some(owners) = it["metadata"]["ownerReferences"].as_array_mut().filter(|it| which < it.len()) else {
+            return;
+        };
         let blocks = owners[which]["blockOwnerDeletion"] == true;
         match how {
             0 => drop(owners.remove(which)),

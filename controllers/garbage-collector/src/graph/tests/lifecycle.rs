@@ -1,6 +1,6 @@
 //! Deletion in the foreground and orphaning: states, in whatever order they are told.
 
-use api::Uid;
+use api::{Uid, Version};
 
 use super::super::fixture::*;
 
@@ -152,4 +152,41 @@ fn a_cycle_is_seen_to_wait_for_itself() {
     assert!(!world.graph.node(&observed("b")).unwrap().a_dependent_deletes_its_own);
     world.pod(object("a").version(3).owned_by([to("c")]).deleting(&[]));
     assert!(!world.graph.node(&observed("c")).unwrap().a_dependent_deletes_its_own);
+}
+
+#[test]
+fn acceptance_gc_022_a_second_deletion_is_new_though_nothing_was_shown_between() {
+    let again: [(&str, fn(&mut World)); 3] = [
+        ("a relist", |world| world.pod(object("o").version(9).foreground())),
+        ("late events first", |world| {
+            world.pod(object("o").version(5).foreground());
+            assert_eq!(world.due(), [""; 0], "our own write is newer");
+            world.pod(object("o").version(9).foreground());
+        }),
+        ("orphaned now", |world| world.pod(object("o").version(9).orphaning())),
+    ];
+    for (way, tell) in again {
+        let mut world = World::new();
+        world.pod(object("o").version(2).foreground());
+        world.due();
+        world.graph.let_go(&Uid::new("o"), &Version::from(7));
+        assert_eq!(world.due(), [""; 0], "{way}");
+        tell(&mut world);
+        assert_eq!(world.due(), [if way == "orphaned now" { "orphan o" } else { "delete o" }], "{way}");
+        world.pod(object("o").version(10).foreground());
+        let new: &[&str] = if way == "orphaned now" { &["delete o"] } else { &[] };
+        assert_eq!(world.due(), new, "{way}: once");
+    }
+}
+
+#[test]
+fn a_second_deletion_that_a_watch_shows_before_the_first_is_told_of_is_new() {
+    let mut world = World::new();
+    world.pod(object("o").version(2).orphaning());
+    world.pod(object("o").version(9).orphaning());
+    world.due();
+    world.graph.let_go(&Uid::new("o"), &Version::from(7));
+    assert_eq!(world.due(), ["orphan o"]);
+    world.graph.let_go(&Uid::new("o"), &Version::from(9));
+    assert_eq!(world.due(), [""; 0], "the version in which it was found off");
 }

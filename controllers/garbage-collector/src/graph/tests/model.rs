@@ -106,7 +106,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 #[derive(Debug, Clone, PartialEq)]
 enum Known {
     Observed(MonitorId, Meta),
-    Claimed(Coordinates, bool),
+    Claimed(Coordinates),
+    /// With those that it blocks still.
+    Unwatched(Coordinates, Vec<OwnerRef>),
     Gone,
 }
 
@@ -143,7 +145,7 @@ impl Model {
                 let (namespace, name) = (meta.namespace.clone(), meta.name.clone());
                 Some(Coordinates { kind, api_version, namespace, name, uid: uid.clone() })
             }
-            Known::Claimed(coordinates, _) => Some(coordinates.clone()),
+            Known::Claimed(coordinates) | Known::Unwatched(coordinates, _) => Some(coordinates.clone()),
             Known::Gone => None,
         }
     }
@@ -157,10 +159,23 @@ impl Model {
         self.known.keys().filter(names).cloned().collect()
     }
 
+    /// What hangs below it: dependents, and what nobody watches any more and blocks it still.
+    fn below(&self, owner: &Uid) -> Vec<Uid> {
+        let names = |uid: &&Uid| self.refs(uid).iter().any(|it| it.uid == *owner);
+        self.known.keys().filter(names).cloned().collect()
+    }
+
+    fn refs(&self, uid: &Uid) -> &[OwnerRef] {
+        match &self.known[uid] {
+            Known::Observed(_, meta) => &meta.owners,
+            Known::Unwatched(_, holds) => holds,
+            Known::Claimed(_) | Known::Gone => &[],
+        }
+    }
+
     fn blocking(&self, owner: &Uid) -> BTreeSet<Uid> {
-        let blocks = |it: &Meta| it.owners.iter().any(|it| it.uid == *owner && it.block_owner_deletion);
-        let dependents = self.dependents(owner).into_iter();
-        dependents.filter(|it| it != owner && self.meta(it).is_some_and(blocks)).collect()
+        let blocks = |uid: &Uid| self.refs(uid).iter().any(|it| it.uid == *owner && it.block_owner_deletion);
+        self.below(owner).into_iter().filter(|it| it != owner && blocks(it)).collect()
     }
 
     /// Every waiting owner, and whether something blocks it.
@@ -177,7 +192,7 @@ impl Model {
     }
 
     fn forget_unneeded(&mut self) {
-        let needless = |uid: &&Uid| self.meta(uid).is_none() && self.dependents(uid).is_empty();
+        let needless = |uid: &&Uid| self.meta(uid).is_none() && self.refs(uid).is_empty() && self.below(uid).is_empty();
         let needless: Vec<Uid> = self.known.keys().filter(needless).cloned().collect();
         for uid in needless {
             self.known.remove(&uid);
@@ -207,6 +222,9 @@ impl Model {
     fn observe(&mut self, by: MonitorId, meta: Meta) {
         let uid = meta.uid.clone();
         let old = self.meta(&uid).cloned();
+        if matches!(self.known.get(&uid), Some(Known::Observed(of, _)) if *of != by) {
+            return;
+        }
         if old.as_ref().is_some_and(|it| meta.version.is_older_than(&it.version)) {
             return;
         }
@@ -228,7 +246,7 @@ impl Model {
             self.orphan.insert(uid.clone());
         }
         if is_foreground(&meta) && !old.as_ref().is_some_and(is_foreground) {
-            self.delete.extend(self.dependents(&uid));
+            self.delete.extend(self.below(&uid));
             self.delete.insert(uid);
         }
         self.unblocked(&waiting);
@@ -243,14 +261,14 @@ impl Model {
             return;
         }
         // Corrected in place, and nobody else keeps the owner that was claimed before.
-        let alone = old.is_some_and(|it| !claims(it).is_empty()) && self.dependents(owner) == [uid.clone()];
-        if alone && self.meta(owner).is_none() {
+        let alone = old.is_some_and(|it| !claims(it).is_empty()) && self.below(owner) == [uid.clone()];
+        if alone && self.meta(owner).is_none() && self.refs(owner).is_empty() {
             self.known.remove(owner);
             self.drop_due(owner);
         }
         if !self.known.contains_key(owner) {
             let first = meta.owners.iter().find(|it| it.uid == *owner).unwrap();
-            self.known.insert(owner.clone(), Known::Claimed(Coordinates::claimed(first, &meta.namespace), false));
+            self.known.insert(owner.clone(), Known::Claimed(Coordinates::claimed(first, &meta.namespace)));
             self.delete.insert(owner.clone());
         }
         self.examine(uid, owner);
@@ -275,19 +293,27 @@ impl Model {
 
     fn goes(&mut self, uid: &Uid) {
         self.retire(uid, Known::Gone);
-        self.delete.extend(self.dependents(uid));
+        self.delete.extend(self.below(uid));
     }
 
     fn stop(&mut self, by: MonitorId) {
         let shown = |it: &&Uid| matches!(&self.known[*it], Known::Observed(of, _) if *of == by);
         let shown: Vec<Uid> = self.known.keys().filter(shown).cloned().collect();
-        for uid in shown {
+        let holds = |uid: &Uid| -> Vec<OwnerRef> {
+            let blocks = |it: &&OwnerRef| it.block_owner_deletion && it.uid != *uid;
+            self.refs(uid).iter().filter(blocks).cloned().collect()
+        };
+        let held: Vec<_> = shown.into_iter().map(|uid| (holds(&uid), uid)).collect();
+        let awaited = |holds: &[OwnerRef]| holds.iter().any(|it| self.foreground(&it.uid));
+        let awaited: BTreeSet<Uid> = held.iter().filter(|it| awaited(&it.0)).map(|it| it.1.clone()).collect();
+        for (holds, uid) in held {
             let coordinates = self.coordinates(&uid).unwrap();
-            self.retire(&uid, Known::Claimed(coordinates, true));
-            if self.known.contains_key(&uid) {
+            self.retire(&uid, Known::Unwatched(coordinates, holds));
+            if awaited.contains(&uid) || !self.below(&uid).is_empty() {
                 self.delete.insert(uid);
             }
         }
+        self.forget_unneeded();
         self.types.remove(&by);
     }
 
@@ -317,17 +343,19 @@ impl Model {
         let is_known = matching.len();
         match self.known.get(&probed.uid).cloned() {
             None | Some(Known::Gone) => {}
-            Some(Known::Observed(..)) if self.coordinates(&probed.uid).as_ref() == Some(probed) => {
+            Some(Known::Observed(..) | Known::Unwatched(..))
+                if self.coordinates(&probed.uid).as_ref() == Some(probed) =>
+            {
                 self.goes(&probed.uid)
             }
             Some(Known::Claimed(..)) if others == 0 => self.goes(&probed.uid),
-            Some(Known::Observed(..)) => self.delete.extend(matching),
-            Some(Known::Claimed(claimed, _)) => {
+            Some(Known::Observed(..) | Known::Unwatched(..)) => self.delete.extend(matching),
+            Some(Known::Claimed(claimed)) => {
                 self.delete.extend(matching);
                 let after = claims.range(probed..).next().or_else(|| claims.first()).cloned();
                 if let Some(next) = after.filter(|_| claimed == *probed) {
                     self.drop_due(&probed.uid);
-                    self.known.insert(probed.uid.clone(), Known::Claimed(next, false));
+                    self.known.insert(probed.uid.clone(), Known::Claimed(next));
                     self.later.insert(probed.uid.clone());
                 }
             }
@@ -338,7 +366,7 @@ impl Model {
     fn take(&mut self) -> BTreeSet<String> {
         let item = |uid: &Uid, verb: &str| match &self.known[uid] {
             Known::Observed(..) => Some(format!("delete {uid}")),
-            Known::Claimed(it, _) => {
+            Known::Claimed(it) | Known::Unwatched(it, _) => {
                 Some(format!("{verb} {}/{} {}/{} {}", it.api_version, it.kind, it.namespace, it.name, it.uid))
             }
             Known::Gone => None,
@@ -368,8 +396,8 @@ fn agree(graph: &Graph, model: &Model) {
         let seen = match model.known.get(&uid) {
             None => None,
             Some(Known::Observed(..)) => Some(Seen::Observed),
-            Some(Known::Claimed(_, false)) => Some(Seen::Virtual),
-            Some(Known::Claimed(_, true)) => Some(Seen::Unwatched),
+            Some(Known::Claimed(_)) => Some(Seen::Virtual),
+            Some(Known::Unwatched(..)) => Some(Seen::Unwatched),
             Some(Known::Gone) => Some(Seen::Gone),
         };
         assert_eq!(portrait.as_ref().map(|it| it.seen), seen, "{name}");
@@ -387,7 +415,7 @@ fn agree(graph: &Graph, model: &Model) {
         if let Some(view) = graph.node(&Item::Observed(uid.clone())) {
             let below = model.dependents(&uid);
             assert_eq!(view.deleting_dependents, model.foreground(&uid), "{name}");
-            assert_eq!(view.has_dependents, !below.is_empty(), "{name}");
+            assert_eq!(view.has_dependents, !model.below(&uid).is_empty(), "{name}");
             assert_eq!(view.a_dependent_deletes_its_own, below.iter().any(|it| model.foreground(it)), "{name}");
         }
     }
@@ -414,11 +442,15 @@ fn play(steps: &[Step]) {
             }
             Step::Deleted { uid, other } => {
                 let uid_of = Uid::new(NAMES[uid]);
-                let named = model.meta(&uid_of).is_some() && !model.dependents(&uid_of).is_empty();
-                let named = model.coordinates(&uid_of).filter(|_| named);
-                assert_eq!(graph.deleted(monitors[shown_by(uid, other)], &uid_of), named);
-                if model.known.get(&uid_of).is_some_and(|it| *it != Known::Gone) {
-                    model.goes(&uid_of);
+                let by = monitors[shown_by(uid, other)];
+                let shown = matches!(model.known.get(&uid_of), Some(Known::Observed(of, _)) if *of == by);
+                let named = model.coordinates(&uid_of).filter(|_| shown && !model.below(&uid_of).is_empty());
+                assert_eq!(graph.deleted(by, &uid_of), named);
+                match model.known.get(&uid_of) {
+                    Some(Known::Unwatched(..)) => drop(model.delete.insert(uid_of)),
+                    Some(Known::Claimed(_)) => model.goes(&uid_of),
+                    Some(Known::Observed(..)) if shown => model.goes(&uid_of),
+                    None | Some(Known::Observed(..) | Known::Gone) => {}
                 }
             }
             Step::Missing { uid, other } => {
