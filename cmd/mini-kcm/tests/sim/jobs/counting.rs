@@ -70,7 +70,8 @@ fn lists(book: &mut Book, uid: &str, before: &Value, after: &Value) -> Held {
         }
         for pod in old.iter().filter(|it| !new.contains(it)) {
             let known = book.pods.get(pod).ok_or_else(|| format!("{pod} was never a pod"))?;
-            if known.tracked && !known.gone {
+            // One that somebody took away is not its pod any more.
+            if known.tracked && !known.gone && known.job.as_deref() == Some(uid) {
                 return Err(format!("{} leaves {list}, and has its finalizer still", known.name));
             }
             if let Some(it) = book.jobs.get_mut(uid).and_then(|it| it.counted.get_mut(pod)) {
