@@ -11,6 +11,7 @@ use crate::{
     Ctx,
     calls::Turn,
     delayed::{FAILURES, Failures, IGNORED},
+    memory::Haste,
     plan::{Creation, NewPod, PodChange},
     snapshot::{FINALIZER, INDEX},
     tracking::Applied,
@@ -181,7 +182,7 @@ async fn create(ctx: &Ctx, job: &Job, owner: &Owner, creation: &Creation) -> Car
     let (turn, mut tally) = (ctx.turn(), Tally::default());
     while let Some(batch) = batches.batch() {
         let end = batch.end;
-        let stage = Stage { ctx, owner, turn, maker: &maker, reason };
+        let stage = Stage { ctx, job, owner, turn, maker: &maker, reason };
         stage.create(pods.get(batch).unwrap_or_default(), &mut tally).await;
         if tally.failed > 0 || tally.cut {
             // What was not tried is not expected.
@@ -261,6 +262,7 @@ enum CreateError {
 /// Creations of one pass.
 struct Stage<'a> {
     ctx: &'a Ctx,
+    job: &'a Job,
     owner: &'a Owner,
     turn: Turn,
     maker: &'a Maker,
@@ -270,7 +272,7 @@ struct Stage<'a> {
 
 impl Stage<'_> {
     async fn create(&self, pods: &[NewPod], tally: &mut Tally) {
-        let Self { ctx, owner, turn, maker, reason } = self;
+        let Self { ctx, job, owner, turn, maker, reason } = self;
         let outcomes = ctx.calls.each_until(
             || ctx.is_over(*turn),
             pods.to_vec(),
@@ -290,7 +292,7 @@ impl Stage<'_> {
             match outcome {
                 Ok(written) => {
                     tally.created += 1;
-                    ctx.holds_slot(owner, written);
+                    ctx.holds_slot(job, written);
                 }
                 Err(err) => self.failed(err, tally),
             }
@@ -328,13 +330,24 @@ pub(crate) async fn doubt(ctx: &Ctx, job: &Job) {
 }
 
 impl Ctx {
-    /// A pod that was created holds a slot until it is seen to end. It may have been seen already, before the answer came.
-    fn holds_slot(&self, owner: &Owner, written: Written) {
+    /// A pod that was created holds a slot until it is seen to end. It may have been seen already, before the answer came,
+    /// or may never be: it went while nobody watched.
+    fn holds_slot(&self, job: &Job, written: Written) {
         let Written { name, uid, version, .. } = written;
-        self.memory.runs(&owner.uid, uid.clone());
+        self.memory.runs(&job.meta.uid, uid.clone());
+        let (memory, queue, clock) = (self.memory.clone(), self.queue.clone(), self.clock.clone());
+        let (key, pod) = (job.meta.as_ref().key(), uid.clone());
+        let unless_shown = move || {
+            if let Some(job) = memory.passes(&pod) {
+                queue.add_after(key, memory.changes(&job, Haste::Progress, clock.now()));
+            }
+        };
         // Asked before the store: where it says that all was shown and handled, absence means that the pod is gone again.
-        let passed = self.pods.store().passed(&version);
-        let cached = self.pods.store().get(&owner.namespace, &name).ok().flatten().filter(|it| it.meta.uid == uid);
+        let passed = self.pods.store().when_passed(version, Box::new(unless_shown));
+        let cached = self.pods.store().get(&job.meta.namespace, &name).ok().flatten().filter(|it| it.meta.uid == uid);
+        if cached.is_some() {
+            self.memory.shows(&uid);
+        }
         let over = cached.map_or(passed, |it| !pod_control::is_active(&it));
         if over {
             self.memory.stops(&uid);

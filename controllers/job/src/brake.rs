@@ -23,22 +23,43 @@ const LOST: Duration = Duration::from_secs(10 * 60);
 #[derive(Debug, Default)]
 pub(crate) struct Brake {
     jobs: HashMap<Uid, HashSet<Uid>>,
-    /// The Job of each such pod, as its labels and owners may name another by now.
-    pods: HashMap<Uid, Uid>,
+    pods: HashMap<Uid, Created>,
     /// When pods were deleted as nothing held them, in this order, by the uid of their Job.
     lost: HashMap<Uid, VecDeque<Instant>>,
+}
+
+/// A pod that was created.
+#[derive(Debug)]
+struct Created {
+    /// For this Job, as its labels and owners may name another by now.
+    job: Uid,
+    /// The cache has shown it, so that it will show it end.
+    shown: bool,
 }
 
 impl Brake {
     /// A pod was created for `job`.
     pub(crate) fn created(&mut self, job: &Uid, pod: Uid) {
-        self.pods.insert(pod.clone(), job.clone());
+        self.pods.entry(pod.clone()).or_insert_with(|| Created { job: job.clone(), shown: false });
         self.jobs.entry(job.clone()).or_default().insert(pod);
+    }
+
+    /// The cache shows `pod`.
+    pub(crate) fn shown(&mut self, pod: &Uid) {
+        if let Some(created) = self.pods.get_mut(pod) {
+            created.shown = true;
+        }
+    }
+
+    /// The cache has passed the creation of `pod`. One that it did not show went before it could. Whose it was is told then.
+    pub(crate) fn passed(&mut self, pod: &Uid) -> Option<Uid> {
+        self.pods.get(pod).filter(|it| !it.shown)?;
+        self.ended(pod)
     }
 
     /// `pod` ended, failed, or is being deleted or gone. Whose it was is told where it was one of these.
     pub(crate) fn ended(&mut self, pod: &Uid) -> Option<Uid> {
-        let job = self.pods.remove(pod)?;
+        let Created { job, .. } = self.pods.remove(pod)?;
         if let Some(pods) = self.jobs.get_mut(&job) {
             pods.remove(pod);
             if pods.is_empty() {
@@ -132,6 +153,18 @@ mod tests {
         assert_eq!(brake.ended(&uid("a")), Some(job.clone()));
         assert_eq!((brake.ended(&uid("a")), brake.ended(&uid("stranger"))), (None, None));
         assert_eq!(free(&mut brake, &job, 1), 1);
+    }
+
+    #[test]
+    fn a_pod_that_went_before_the_cache_could_show_it_gives_its_place_back() {
+        let (mut brake, job) = (Brake::default(), uid("job"));
+        for pod in ["a", "b"] {
+            brake.created(&job, uid(pod));
+        }
+        brake.shown(&uid("a"));
+        brake.created(&job, uid("a"));
+        assert_eq!([brake.passed(&uid("a")), brake.passed(&uid("b"))], [None, Some(job.clone())]);
+        assert_eq!((brake.passed(&uid("b")), free(&mut brake, &job, 1)), (None, 1));
     }
 
     #[test]

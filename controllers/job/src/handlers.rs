@@ -86,6 +86,7 @@ pub(crate) fn pod(ctx: &Ctx, change: &Change<'_, Pod>, lane: Lane) {
     }
     let Some(new) = new else { return };
     let place = Place { ctx, new, meta: new.meta(), lane, initial: change.cause == Cause::Initial };
+    ctx.memory.shows(place.meta.uid);
     if place.meta.deletion.is_some() || readable(place.new).is_some_and(is_terminal) {
         frees_slot(ctx, &place.meta, controlling_job(&place.meta));
     }
@@ -141,6 +142,7 @@ impl Place<'_> {
             if readable(self.new).is_some_and(|it| !is_terminal(it)) && !is_left_over {
                 // Whoever created it, and whether or not the answer was lost.
                 self.ctx.memory.runs(&owner.uid, self.meta.uid.clone());
+                self.ctx.memory.shows(self.meta.uid);
             }
         }
         match resolved {

@@ -227,6 +227,17 @@ impl Memory {
         }
     }
 
+    /// The cache shows a pod.
+    pub(crate) fn shows(&self, pod: &Uid) {
+        self.inner.lock().brake.shown(pod);
+    }
+
+    /// The cache has passed the creation of a pod. Where it did not show it the pod went before it could, and its slot is
+    /// free. Tells the Job that it was created for.
+    pub(crate) fn passes(&self, pod: &Uid) -> Option<Uid> {
+        self.inner.lock().brake.passed(pod)
+    }
+
     /// A pod ended, or is being deleted, or is gone: its slot is free. Tells the Job that it was created for, whose it may
     /// be no more.
     pub(crate) fn stops(&self, pod: &Uid) -> Option<Uid> {

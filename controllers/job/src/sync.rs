@@ -102,9 +102,11 @@ async fn reconcile(
     // are labelled.
     let goes = job.meta.deletion.is_some();
     let selects = |pod: &Pod| goes || job.spec.selector.as_ref().is_some_and(|it| it.matches(&pod.labels));
-    // A back-off that memory does not know is told by pods that were counted long ago.
-    let failed = job.status.failed > 0 || job.status.uncounted.as_ref().is_some_and(|it| !it.failed.is_empty());
-    let all = backoff.is_none() && failed;
+    // A back-off that memory does not know is told by pods that were counted long ago, or are in no counter, as their failure
+    // was ignored.
+    let uncounted = || job.status.uncounted.as_ref().is_some_and(|it| !it.failed.is_empty());
+    let failed = || job.status.failed > 0 || uncounted() || job.spec.pod_failure_policy.is_some();
+    let all = backoff.is_none() && failed();
     let claimed = claim(&ctx.control, owner, candidates(ctx, job, all)?, selects).await?;
     let pods = &claimed.pods;
     let known = Known { now: Moment(ctx.clock.wall().as_millisecond()), may_act, backoff, room, more_room };

@@ -81,6 +81,26 @@ async fn a_failure_holds_back_the_next_pod_after_a_restart_too() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn failures_that_are_ignored_hold_back_the_next_pod_after_a_restart_too() {
+    let world = World::new();
+    let manager = world.start().await;
+    let rule = json!({ "action": "Ignore", "onExitCodes": { "operator": "In", "values": [44] } });
+    world.job("j", json!({ "podFailurePolicy": { "rules": [rule] } }));
+    pass(5 * SEC).await;
+    for _ in 0..2 {
+        world.end(&world.active()[0], "Failed", 44);
+        pass(12 * SEC).await;
+    }
+    drop(manager);
+    assert_eq!((world.count("j", "failed"), world.held(), world.active().len()), (0, 0, 0));
+    let _manager = world.start().await;
+    pass(5 * SEC).await;
+    assert_eq!(world.active(), [""; 0], "two failed, though no counter says so");
+    pass(5 * SEC).await;
+    assert_eq!(world.active().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_failure_holds_back_the_next_pod_though_the_answer_to_its_status_is_lost() {
     let world = World::new();
     let _manager = world.start().await;

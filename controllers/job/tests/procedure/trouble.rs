@@ -164,6 +164,34 @@ async fn pods_that_somebody_takes_away_are_replaced_until_twice_the_parallelism_
 }
 
 #[tokio::test(start_paused = true)]
+async fn pods_that_went_while_nobody_watched_take_no_slot() {
+    let world = World::new();
+    let _manager = world.start().await;
+    pass(5 * SEC).await;
+    world.cluster.freeze_watches("pods");
+    world.job("j", json!({ "parallelism": 1, "completions": 1 }));
+    for _ in 0..3 {
+        pass(5 * SEC).await;
+        for pod in world.active() {
+            world.cluster.update("pods", "n", &pod, |it| it["metadata"]["finalizers"] = json!([]));
+            world.cluster.delete("pods", "n", &pod);
+        }
+        world.cluster.compact();
+        world.cluster.break_watches("pods");
+        world.cluster.thaw("pods");
+        // What was created is given up in five minutes.
+        pass(295 * SEC).await;
+        world.cluster.freeze_watches("pods");
+    }
+    assert_eq!(world.asked("create pods"), 3);
+    world.cluster.thaw("pods");
+    pass(10 * SEC).await;
+    world.active().iter().for_each(|it| world.succeed(it));
+    pass(5 * SEC).await;
+    assert_eq!(world.conditions("j").last().unwrap(), "Complete=True CompletionsReached");
+}
+
+#[tokio::test(start_paused = true)]
 async fn pods_whose_finalizer_somebody_takes_are_replaced_until_twice_the_parallelism_and_then_once_in_a_while() {
     let world = World::new();
     let manager = world.start().await;
