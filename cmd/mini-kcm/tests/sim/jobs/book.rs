@@ -221,7 +221,10 @@ impl Book {
     /// Notes whether some pods of a Job are too many now.
     pub(super) fn weigh(&mut self, job: &str, now: Instant) {
         let Some(it) = self.jobs.get(job).filter(|it| !it.gone) else { return };
-        let active: Vec<&Pod> = self.pods_of(job).filter(|it| it.is_active()).collect();
+        // Whoever ended lately, and was let go by nobody, a controller may not have been shown yet.
+        let unseen = |it: &Pod| it.tracked && it.ended.is_some_and(|it| it + LAG > now);
+        let active = |it: &&Pod| it.is_active() || unseen(it);
+        let active: Vec<&Pod> = self.pods_of(job).filter(active).collect();
         let done = self.pods.values().filter(|pod| pod.of.contains(&it.uid) && pod.phase == Phase::Succeeded);
         let most = it.completions().unwrap_or(i64::MAX);
         let mut wanted = if it.is_suspended() { 0 } else { it.parallelism() };

@@ -158,12 +158,13 @@ fn failures(book: &Book, job: &Job, pod: &Pod) -> Held {
     if job.spec("backoffLimitPerIndex").is_null() || job.is_elastic() {
         return Ok(());
     }
-    let of = |it: &&Pod| it.of.contains(&job.uid) && it.index == pod.index && !it.touched;
-    // The count is on pods alone: it goes with one that was taken away uncounted.
-    if book.pods.values().filter(of).any(|it| it.given_up) {
+    let of = |it: &&Pod| it.of.contains(&job.uid) && it.index == pod.index;
+    // The count is on pods alone: it goes with one that was taken away, or let go uncounted.
+    if book.pods.values().filter(of).any(|it| it.given_up || (it.touched && !it.is_of(&job.uid))) {
         return Ok(());
     }
-    let failed = book.pods.values().filter(of).filter(|it| it.phase == Phase::Failed && it.released && !it.ignored);
+    let counts = |it: &&Pod| it.phase == Phase::Failed && it.released && !it.ignored && !it.touched;
+    let failed = book.pods.values().filter(of).filter(counts);
     let released = count(failed.count());
     let noted = pod.failures.unwrap_or(-1);
     if noted < released {
