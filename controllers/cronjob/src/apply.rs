@@ -29,6 +29,9 @@ pub(crate) enum Begun {
     NamespaceGoes,
 }
 
+/// So often is a Job looked at whose place is to be taken and that changes all the time; then the pass is repeated later.
+const LOOKS: u32 = 4;
+
 /// Deletes the ended Jobs that are too many; returns those that are gone. One that stays keeps no other: the lock of a time
 /// that `cron_job`, as the server has it, does not tell of, and what somebody changed since we saw it, perhaps to keep it.
 pub(crate) async fn tidy(ctx: &Ctx, cron_job: &CronJob, children: &[Child<'_>]) -> BTreeSet<Uid> {
@@ -40,7 +43,7 @@ pub(crate) async fn tidy(ctx: &Ctx, cron_job: &CronJob, children: &[Child<'_>]) 
     let mut gone = BTreeSet::new();
     for Child { job, .. } in surplus {
         let meta = &job.meta;
-        if delete(ctx, cron_job, &meta.name, &meta.uid, Some(&meta.version)).await.is_ok() {
+        if delete(ctx, cron_job, &meta.name, &meta.uid, &meta.version).await.is_ok() {
             gone.insert(meta.uid.clone());
         }
     }
@@ -55,20 +58,33 @@ pub(crate) async fn replace(
     change: &mut Change,
 ) -> Result<(), SyncError> {
     for it in replaced {
-        match look(ctx, cron_job, it).await {
-            Ok(Some(live)) => match End::of(&live) {
-                // It takes its place in the history.
-                Some(end) => ended(ctx, cron_job, &live, end),
-                None if live.meta.deletion.is_some() => {}
-                None => delete(ctx, cron_job, &it.name, &it.uid, None).await.map_err(SyncError::Delete)?,
-            },
-            Ok(None) => {}
+        replace_one(ctx, cron_job, it).await?;
+        change.gone.insert(it.uid.clone());
+    }
+    Ok(())
+}
+
+/// It may end between the look and the deletion, and its end is not lost then: what changed is looked at again.
+async fn replace_one(ctx: &Ctx, cron_job: &CronJob, replaced: &ActiveJob) -> Result<(), SyncError> {
+    for left in (0..LOOKS).rev() {
+        let live = match look(ctx, cron_job, replaced).await {
+            Ok(Some(live)) => live,
+            Ok(None) => return Ok(()),
             Err(err) => {
                 ctx.trouble(cron_job, "FailedGet", "Get job", &err);
                 return Err(SyncError::Read(err));
             }
+        };
+        match End::of(&live) {
+            // It takes its place in the history.
+            Some(end) => return Ok(ended(ctx, cron_job, &live, end)),
+            None if live.meta.deletion.is_some() => return Ok(()),
+            None => {}
         }
-        change.gone.insert(it.uid.clone());
+        match delete(ctx, cron_job, &replaced.name, &replaced.uid, &live.meta.version).await {
+            Err(ApiError::Conflict(_)) if left > 0 => {}
+            outcome => return outcome.map_err(SyncError::Delete),
+        }
     }
     Ok(())
 }
@@ -88,18 +104,18 @@ pub(crate) async fn look(ctx: &Ctx, cron_job: &CronJob, active: &ActiveJob) -> R
     }
 }
 
-/// Deletes one Job, that of this uid and no successor, in this state if one is given; its pods go by the garbage collector.
+/// Deletes one Job, that of this uid and no successor, in the state that was seen; its pods go by the garbage collector.
 async fn delete(
     ctx: &Ctx,
     cron_job: &CronJob,
     name: &str,
     uid: &Uid,
-    version: Option<&Version>,
+    version: &Version,
 ) -> Result<(), ApiError> {
     let options = DeleteOptions {
         propagation: Some(Propagation::Background),
         uid: Some(uid.clone()),
-        version: version.cloned(),
+        version: Some(version.clone()),
         ..DeleteOptions::default()
     };
     match ctx.api.delete(&Job::resource(), &cron_job.meta.namespace, name, &options).await {

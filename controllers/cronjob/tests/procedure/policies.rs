@@ -72,17 +72,35 @@ async fn acceptance_cronjob_025_replace_deletes_and_begins_in_one_pass() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn replace_deletes_by_uid_and_in_the_background() {
+async fn replace_deletes_what_it_saw_and_in_the_background() {
     let (world, _manager) = running("Replace").await;
-    let uid = world.get("jobs", FIRST)["metadata"]["uid"].clone();
+    let metadata = world.get("jobs", FIRST)["metadata"].clone();
     world.until("2026-05-19T10:01:00Z").await;
     let requests = world.cluster.requests();
     let delete = requests.iter().find(|it| it.verb == "delete").unwrap();
     assert_eq!(
         delete.json(),
         json!({ "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background",
-            "preconditions": { "uid": uid } })
+            "preconditions": { "uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"] } })
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_ends_while_it_is_to_be_replaced_takes_its_place_in_the_history() {
+    let (world, _manager) = running("Replace").await;
+    let cluster = world.cluster.clone();
+    let mut first = true;
+    world.spoil(move |line| {
+        if line.starts_with("delete jobs") && std::mem::take(&mut first) {
+            cluster.update("jobs", "ns", FIRST, |it| {
+                it["status"]["conditions"] = json!([{ "type": "Complete", "status": "True" }]);
+            });
+        }
+        None
+    });
+    world.until("2026-05-19T10:01:00Z").await;
+    assert_eq!((world.jobs(), world.active("c")), (vec![FIRST.to_owned(), SECOND.to_owned()], vec![SECOND.to_owned()]));
+    assert_eq!((world.told("SawCompletedJob"), world.told("SuccessfulDelete")), (1, 0));
 }
 
 #[tokio::test(start_paused = true)]
