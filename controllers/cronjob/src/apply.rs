@@ -77,7 +77,10 @@ async fn replace_one(ctx: &Ctx, cron_job: &CronJob, replaced: &ActiveJob) -> Res
         };
         match End::of(&live) {
             // It takes its place in the history.
-            Some(end) => return Ok(ended(ctx, cron_job, &live, end)),
+            Some(end) => {
+                ended(ctx, cron_job, &live, end);
+                return Ok(());
+            }
             None if live.meta.deletion.is_some() => return Ok(()),
             None => {}
         }
@@ -105,13 +108,7 @@ pub(crate) async fn look(ctx: &Ctx, cron_job: &CronJob, active: &ActiveJob) -> R
 }
 
 /// Deletes one Job, that of this uid and no successor, in the state that was seen; its pods go by the garbage collector.
-async fn delete(
-    ctx: &Ctx,
-    cron_job: &CronJob,
-    name: &str,
-    uid: &Uid,
-    version: &Version,
-) -> Result<(), ApiError> {
+async fn delete(ctx: &Ctx, cron_job: &CronJob, name: &str, uid: &Uid, version: &Version) -> Result<(), ApiError> {
     let options = DeleteOptions {
         propagation: Some(Propagation::Background),
         uid: Some(uid.clone()),
