@@ -86,7 +86,12 @@ async fn replace_one(ctx: &Ctx, cron_job: &CronJob, replaced: &ActiveJob) -> Res
         }
         match delete(ctx, cron_job, &replaced.name, &replaced.uid, &live.meta.version).await {
             Err(ApiError::Conflict(_)) if left > 0 => {}
-            outcome => return outcome.map_err(SyncError::Delete),
+            outcome => {
+                if let Err(err @ ApiError::Conflict(_)) = &outcome {
+                    ctx.trouble(cron_job, "FailedDelete", "Deleted job", err);
+                }
+                return outcome.map_err(SyncError::Delete);
+            }
         }
     }
     Ok(())

@@ -228,6 +228,18 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_silent_watch_keeps_nothing_of_the_frame_that_came_last() {
+        for text in ["one\n", "one\nbegun"] {
+            let (sender, mut lines) = lines();
+            let frame = Bytes::from(text.as_bytes().to_vec());
+            sender.unbounded_send(Ok(Frame::data(frame.clone()))).unwrap();
+            drop(lines.next_batch(9).await);
+            assert!(lines.next_batch(9).now_or_never().is_none());
+            assert!(frame.is_unique(), "{text}");
+        }
+    }
+
+    #[tokio::test]
     async fn a_line_that_came_in_one_piece_is_not_copied() {
         let (sender, mut lines) = lines();
         let chunk = Bytes::from("one\ntwo\n");

@@ -104,6 +104,28 @@ async fn a_job_that_ends_while_it_is_to_be_replaced_takes_its_place_in_the_histo
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_job_that_changes_all_the_time_is_replaced_when_it_ceases_to() {
+    let (world, _manager) = running("Replace").await;
+    let cluster = world.cluster.clone();
+    let mut changes = 0;
+    world.spoil(move |line| {
+        if line.starts_with("delete jobs") {
+            changes += 1;
+            cluster.update("jobs", "ns", FIRST, |it| it["metadata"]["labels"]["changes"] = changes.to_string().into());
+        }
+        None
+    });
+    world.until("2026-05-19T10:01:00Z").await;
+    let deletes = || world.calls().iter().filter(|it| it.starts_with("delete jobs")).count();
+    let passes = usize::try_from(world.told("FailedDelete")).unwrap();
+    assert!(passes > 0 && world.jobs() == [FIRST]);
+    assert_eq!(deletes(), 4 * passes);
+    world.cluster.stop_intercepting();
+    pass(MINUTE / 2).await;
+    assert_eq!((world.jobs(), world.active("c")), (vec![SECOND.to_owned()], vec![SECOND.to_owned()]));
+}
+
+#[tokio::test(start_paused = true)]
 async fn acceptance_cronjob_026_replace_begins_nothing_while_the_old_job_is_there() {
     for (call, reason, message) in [
         ("get jobs", "FailedGet", "Get job: the server is on fire"),

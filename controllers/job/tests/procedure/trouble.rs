@@ -192,6 +192,35 @@ async fn pods_that_went_while_nobody_watched_take_no_slot() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_job_goes_on_at_once_when_pods_that_nobody_saw_are_known_to_be_gone() {
+    let world = World::new();
+    // Else it waits until the cache shows the first one.
+    let options = job_controller::Options { reads_own_writes: false, ..Default::default() };
+    let _manager = world.start_with(options).await;
+    pass(5 * SEC).await;
+    world.cluster.intercept(|call| {
+        let reads = call.resource == "pods" && matches!(call.verb, "list" | "watch");
+        reads.then(|| failure(503, "ServiceUnavailable")).flatten().unwrap_or(Verdict::Pass)
+    });
+    world.cluster.break_watches("pods");
+    world.job("j", json!({ "parallelism": 1, "completions": 1 }));
+    // Each is given up after five minutes; the second is the last that there is room for.
+    for _ in 0..130 {
+        pass(5 * SEC).await;
+        for pod in world.active() {
+            world.cluster.update("pods", "n", &pod, |it| it["metadata"]["finalizers"] = json!([]));
+            world.cluster.delete("pods", "n", &pod);
+        }
+    }
+    assert_eq!(world.asked("create pods"), 2);
+    world.cluster.compact();
+    world.cluster.stop_intercepting();
+    // The informer tries again within a minute.
+    pass(60 * SEC).await;
+    assert_eq!((world.asked("create pods"), world.active().len()), (3, 1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn pods_whose_finalizer_somebody_takes_are_replaced_until_twice_the_parallelism_and_then_once_in_a_while() {
     let world = World::new();
     let manager = world.start().await;

@@ -51,6 +51,7 @@ pub(super) struct Pod {
     pub(super) index: Option<i64>,
     /// Failures of its index before it, by its annotation.
     pub(super) failures: Option<i64>,
+    pub(super) born: Option<Instant>,
     /// When its phase became final.
     pub(super) ended: Option<Instant>,
     /// A rule of the failure policies that are used here ignores how it failed.
@@ -106,6 +107,7 @@ impl Pod {
             self.uid = text(&metadata["uid"]);
             self.namespace = text(&metadata["namespace"]);
             self.name = text(&metadata["name"]);
+            self.born = Some(now);
         }
         let controller = controller(object);
         let of_job = |it: &&Value| it["kind"] == "Job" && it["apiVersion"] == "batch/v1";
@@ -218,14 +220,27 @@ impl Book {
         self.pods.values().filter(move |it| it.is_of(job))
     }
 
-    /// Notes whether some pods of a Job are too many now.
+    /// Notes whether some pods of a Job are too many now, as they are or as a controller may see them yet: one that was not
+    /// let go may not have been shown to have ended, beside those that were there then.
     pub(super) fn weigh(&mut self, job: &str, now: Instant) {
-        let Some(it) = self.jobs.get(job).filter(|it| !it.gone) else { return };
-        // Whoever ended lately, and was let go by nobody, a controller may not have been shown yet.
-        let unseen = |it: &Pod| it.tracked && it.ended.is_some_and(|it| it + LAG > now);
-        let active = |it: &&Pod| it.is_active() || unseen(it);
-        let active: Vec<&Pod> = self.pods_of(job).filter(active).collect();
-        let done = self.pods.values().filter(|pod| pod.of.contains(&it.uid) && pod.phase == Phase::Succeeded);
+        let unseen = |it: &&Pod| it.tracked && !it.deleting && it.ended.is_some_and(|it| it + LAG > now);
+        let ends: Vec<Instant> = self.pods_of(job).filter(unseen).filter_map(|it| it.ended).collect();
+        let mut overfull = self.is_overfull(job, |it| it.is_active());
+        for end in ends {
+            let worked = |it: &Pod| it.is_active() || (unseen(&it) && it.ended.is_some_and(|it| it >= end));
+            overfull |= self.is_overfull(job, |it| worked(it) && it.born.is_some_and(|it| it < end));
+        }
+        if let Some(it) = self.jobs.get_mut(job).filter(|_| overfull) {
+            it.overfull = Some(now);
+        }
+    }
+
+    /// Whether some pods of a Job are too many where these are active.
+    fn is_overfull(&self, job: &str, is_active: impl Fn(&Pod) -> bool) -> bool {
+        let Some(it) = self.jobs.get(job).filter(|it| !it.gone) else { return false };
+        let active: Vec<&Pod> = self.pods_of(job).filter(|it| is_active(it)).collect();
+        let is_done = |pod: &&Pod| pod.of.contains(&it.uid) && pod.phase == Phase::Succeeded && !is_active(pod);
+        let done = self.pods.values().filter(is_done);
         let most = it.completions().unwrap_or(i64::MAX);
         let mut wanted = if it.is_suspended() { 0 } else { it.parallelism() };
         let mut odd = false;
@@ -239,10 +254,7 @@ impl Book {
         } else if let Some(most) = it.completions() {
             wanted = wanted.min(most - count(done.count()));
         }
-        let overfull = odd || count(active.len()) > wanted;
-        if let Some(it) = self.jobs.get_mut(job).filter(|_| overfull) {
-            it.overfull = Some(now);
-        }
+        odd || count(active.len()) > wanted
     }
 }
 
