@@ -130,6 +130,8 @@ async fn a_life_in_text_says_what_operators_look_for(on: On) {
     let Some(server) = on.server("lines in text", Options::default()).await.unwrap() else { return };
     let manager = launch(&server, &[("v", "1")]).started().await.unwrap();
     work(&server, "logs-text").await;
+    // It is gone a moment before that is told.
+    says(&manager, "\"Namespace has been deleted\"").await;
     let pid = manager.pid();
     let log = stopped(manager).await;
     for line in log.lines() {
