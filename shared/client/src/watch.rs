@@ -168,10 +168,15 @@ impl Lines {
 
     /// The next complete line: a slice of what came where it came in one piece. Each byte is looked at once.
     fn take_line(&mut self) -> Option<Bytes> {
-        while !self.chunk.is_empty() {
+        loop {
+            if self.chunk.is_empty() {
+                // An empty slice too keeps all of the frame that it was cut from: of a watch that is silent, for minutes.
+                self.chunk = Bytes::new();
+                return None;
+            }
             let Some(end) = memchr::memchr(b'\n', &self.chunk) else {
                 self.begun.extend_from_slice(&self.chunk);
-                self.chunk.clear();
+                self.chunk = Bytes::new();
                 return None;
             };
             let mut line = self.chunk.split_to(end + 1);
@@ -184,7 +189,6 @@ impl Lines {
                 return Some(line);
             }
         }
-        None
     }
 }
 

@@ -1,0 +1,57 @@
+//! Which resource an apiVersion and kind mean.
+//!
+//! References name owners by any version that is served, preferred or not. What is known is the last word of discovery on
+//! each group version: one that did not answer is known as before. A kind that is not known is an error and never a proof
+//! that an owner is gone: the next look at discovery may show it.
+
+use std::collections::BTreeMap;
+
+use api::{Atom, Resource};
+use discovery::Discovery;
+use parking_lot::RwLock;
+
+use crate::graph::TypeName;
+
+/// What is served, by the names that references use.
+#[derive(Default)]
+pub(crate) struct Kinds(RwLock<BTreeMap<TypeName, Resource>>);
+
+/// Nothing of this name is known to be served.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unable to get REST mapping for {api_version}/{kind}: no such kind is known to be served")]
+pub(crate) struct Unknown {
+    api_version: Atom,
+    kind: Atom,
+}
+
+impl Kinds {
+    /// Where objects of this type are.
+    pub(crate) fn resource(&self, api_version: &Atom, kind: &Atom) -> Result<Resource, Unknown> {
+        let name = TypeName { api_version: api_version.clone(), kind: kind.clone() };
+        let found = self.0.read().get(&name).cloned();
+        found.ok_or_else(|| Unknown { api_version: name.api_version, kind: name.kind })
+    }
+
+    /// Takes in a new answer. Where it is not believed, it may add and change but takes nothing away.
+    pub(crate) fn learn(&self, discovery: &Discovery, believed: bool) {
+        let mut learned = BTreeMap::new();
+        for served in discovery.served.iter().filter(|it| !it.resource.kind.is_empty()) {
+            let name = TypeName::from(&served.resource);
+            // Several resources may have one kind: an owner is read, so it is the one that can be.
+            if served.offers("get") {
+                learned.entry(name).or_insert_with(|| served.resource.clone());
+            }
+        }
+        let mut known = self.0.write();
+        let stays = |of: &Resource| !believed || !discovery.tells_of(of);
+        for (name, of) in std::mem::take(&mut *known) {
+            if stays(&of) {
+                learned.entry(name).or_insert(of);
+            }
+        }
+        *known = learned;
+    }
+}
+
+#[cfg(test)]
+mod tests;

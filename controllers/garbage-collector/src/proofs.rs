@@ -1,0 +1,162 @@
+//! Asks the server what stands of owners, once for all that ask at the same time.
+//!
+//! An owner that is gone is gone for ever, so that one proof serves all its dependents. One that waits may change its mind:
+//! that proof serves for a second, and not beyond a newer state that a monitor shows. That an owner lives is no proof that
+//! is kept: each pass that rests on it has asked, or has got the answer to a question that was under way.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use api::{Atom, OwnerRef, Resource};
+use clock::Instant;
+use parking_lot::Mutex;
+
+use crate::{
+    Ctx,
+    absent::Orphaned,
+    evidence::{self, Judged, Standing, Unproved},
+    graph::Coordinates,
+    kinds::Unknown,
+    verdict::Object,
+};
+
+/// So long serves the proof that an owner waits.
+const WAITING: Duration = Duration::from_secs(1);
+/// Beyond so many questions, those whose answers serve nobody any more are cleared away.
+const QUESTIONS: usize = 64;
+
+/// What is being asked, and was asked a moment ago.
+#[derive(Default)]
+pub(crate) struct Proofs {
+    questions: Mutex<HashMap<Coordinates, Question>>,
+    /// Owners whose dependents this process orphaned.
+    pub(crate) orphaned: Orphaned,
+}
+
+/// Whoever holds it asks; those who come meanwhile wait, and get the answer.
+type Question = Arc<tokio::sync::Mutex<Option<Answer>>>;
+
+#[derive(Clone)]
+struct Answer {
+    at: Instant,
+    standing: Result<Standing, Unproved>,
+}
+
+/// Why nothing can be said of an object's owners.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unjudged {
+    /// Nobody knows where to ask.
+    #[error("its owner {owner} cannot be looked for")]
+    Unknown {
+        owner: Box<Coordinates>,
+        #[source]
+        source: Unknown,
+    },
+    /// A cluster-scoped object names a namespaced owner: it cannot be found, now or later.
+    #[error("its owner {0} is of a namespaced type, and the object itself is cluster-scoped")]
+    Misplaced(Box<Coordinates>),
+    /// The server could not tell.
+    #[error("its owner {owner} cannot be looked for")]
+    Unproved {
+        owner: Box<Coordinates>,
+        #[source]
+        source: Unproved,
+    },
+}
+
+/// Finds out what stands of each owner of an object, in the order of its references. The first that cannot be told ends it.
+pub(crate) async fn judge(ctx: &Ctx, object: Object) -> Result<Option<Judged>, Unjudged> {
+    let mut standings = Vec::with_capacity(object.meta.owners.len());
+    for reference in object.meta.owners.iter() {
+        standings.push(standing(ctx, &object.coordinates.namespace, reference).await?);
+    }
+    Ok(Judged::new(object, standings))
+}
+
+async fn standing(ctx: &Ctx, namespace: &Atom, reference: &OwnerRef) -> Result<Standing, Unjudged> {
+    let claimed = || Box::new(Coordinates::claimed(reference, namespace));
+    let found = match ctx.known.absent().of(reference, namespace) {
+        Some(gone) => Standing::Gone(gone),
+        None => {
+            let resource = ctx.kinds.resource(&reference.api_version, &reference.kind);
+            let resource = resource.map_err(|source| Unjudged::Unknown { owner: claimed(), source })?;
+            let asked = locate(&resource, claimed()).map_err(Unjudged::Misplaced)?;
+            let answer = ask(ctx, &resource, &asked).await;
+            answer.map_err(|source| Unjudged::Unproved { owner: asked, source })?
+        }
+    };
+    if let Standing::Waiting(waiting) = &found {
+        // Deleted anew, in another way, after its dependents had been orphaned: the last word counts.
+        ctx.proofs.orphaned.forget(waiting.owner());
+    }
+    Ok(match found {
+        Standing::Gone(gone) if ctx.proofs.orphaned.has(&reference.uid) => Standing::Orphaned(gone),
+        found => found,
+    })
+}
+
+/// Where what is claimed would be; an error where it cannot be anywhere.
+pub(crate) fn locate(resource: &Resource, claimed: Box<Coordinates>) -> Result<Box<Coordinates>, Box<Coordinates>> {
+    match (resource.namespaced, claimed.namespace.is_empty()) {
+        (true, true) => Err(claimed),
+        (true, false) => Ok(claimed),
+        (false, _) => Ok(Box::new(Coordinates { namespace: Atom::default(), ..*claimed })),
+    }
+}
+
+/// What the server says of these coordinates, or has said if that was the last word.
+pub(crate) async fn ask(ctx: &Ctx, resource: &Resource, asked: &Coordinates) -> Result<Standing, Unproved> {
+    if let Some(gone) = ctx.known.absent().at(asked) {
+        return Ok(Standing::Gone(gone));
+    }
+    let came = ctx.clock.now();
+    let question = ctx.proofs.question(asked, came);
+    let mut last = question.lock().await;
+    if let Some(answer) = &*last
+        && (answer.at >= came || still_waits(ctx, asked, answer))
+    {
+        return answer.standing.clone();
+    }
+    let live = ctx.api.get_metadata(resource, &asked.namespace, &asked.name).await;
+    let standing = evidence::weigh(asked, live);
+    ctx.meters.asked(&standing);
+    if let Ok(Standing::Gone(gone)) = &standing {
+        ctx.known.absent().remember(gone.clone());
+    }
+    *last = Some(Answer { at: ctx.clock.now(), standing: standing.clone() });
+    drop(last);
+    if !matches!(standing, Ok(Standing::Waiting(_))) {
+        ctx.proofs.close(asked, &question);
+    }
+    standing
+}
+
+/// True for an owner that was seen to wait a moment ago, and of which nothing newer is known.
+fn still_waits(ctx: &Ctx, asked: &Coordinates, answer: &Answer) -> bool {
+    let Ok(Standing::Waiting(waiting)) = &answer.standing else { return false };
+    let shown = ctx.known.version(&asked.uid);
+    let is_outdated = shown.is_some_and(|it| waiting.version().is_older_than(&it));
+    ctx.clock.now().saturating_duration_since(answer.at) <= WAITING && !is_outdated
+}
+
+impl Proofs {
+    /// The question about these coordinates: the one that is under way, or a new one.
+    fn question(&self, asked: &Coordinates, now: Instant) -> Question {
+        let mut questions = self.questions.lock();
+        if questions.len() > QUESTIONS {
+            questions.retain(|_, question| match question.try_lock() {
+                Ok(answer) => answer.as_ref().is_some_and(|it| now.saturating_duration_since(it.at) <= WAITING),
+                // Somebody asks.
+                Err(_) => true,
+            });
+        }
+        questions.entry(asked.clone()).or_default().clone()
+    }
+
+    /// Those who wait for this question keep it; others ask anew.
+    fn close(&self, asked: &Coordinates, question: &Question) {
+        let mut questions = self.questions.lock();
+        if questions.get(asked).is_some_and(|it| Arc::ptr_eq(it, question)) {
+            questions.remove(asked);
+        }
+    }
+}

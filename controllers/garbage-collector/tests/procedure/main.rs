@@ -1,0 +1,13 @@
+//! The real controller, with monitors, queues, workers and client, against the API server in miniature, in virtual time.
+
+#![expect(clippy::unwrap_used, reason = "a test ends where something is not there")]
+
+mod world;
+
+mod background;
+mod conflicts;
+mod crashes;
+mod foreground;
+mod guards;
+mod identity;
+mod orphaning;
