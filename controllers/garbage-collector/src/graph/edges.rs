@@ -99,6 +99,14 @@ impl Graph {
         for owner in owners_of(old).filter(|it| !names(&new, it)) {
             self.unlink(dependent, owner, blocks(old, owner));
         }
+        // By a reference that is gone now, or another, perhaps nobody could judge it. The others say nothing anew.
+        if owners_of(old).any(|it| !same_claims(old, &new, it)) {
+            for owner in owners_of(&new).filter(|it| same_claims(old, &new, it)) {
+                if let Some(id) = self.nodes.find(owner) {
+                    self.examine(dependent, id);
+                }
+            }
+        }
     }
 
     /// Counts a dependent among those that wait for their own, or no more.

@@ -176,15 +176,17 @@ async fn served(world: World, from: Arc<Incarnation>, asked: Asked, request: Req
     });
     if let Some(version) = past {
         let service = world.cluster().service();
-        let asked_again = stale::rewrite(&asked, request, version, |it| service.clone().oneshot(it));
+        let asked_again = stale::rewrite(&asked, &request, version, |it| service.clone().oneshot(it));
         if let Some(answer) = as_writer(&world, &from, &asked, asked_again).await? {
             let now = world.now();
             world.plan().showed_the_past(now);
             world.trace(|| format!("{}   !! shown the state of {version}", from.name));
             return Ok(answer);
         }
-        // Compacted away: no server shows it.
-        return Ok(Trouble::Unavailable.answer());
+        // Compacted away, or the type was not served then: no server shows it. Whoever takes any state is shown this one.
+        if asked.not_older_than() != Some(0) {
+            return Ok(Trouble::Unavailable.answer());
+        }
     }
     as_writer(&world, &from, &asked, world.cluster().service().oneshot(request)).await
 }

@@ -175,6 +175,12 @@ impl std::fmt::Display for Object {
     }
 }
 
+impl std::fmt::Display for Ref {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {} {} of {}", self.api_version, self.kind, self.name, self.uid)
+    }
+}
+
 impl Ref {
     /// The same, but for since when.
     pub(super) fn says_as(&self, other: &Self) -> bool {
@@ -305,6 +311,8 @@ impl Book {
                 }
                 _ => {}
             }
+            let refs: Vec<String> = it.refs.iter().map(Ref::to_string).collect();
+            let said = |what: &str| Some(format!("{it} of {} {what}: {}", it.uid, refs.join(" and ")));
             let owners: Vec<Owner> = it.refs.iter().map(|at| self.owner(it, at)).collect();
             // One that waits for ever does not look at what comes to it later.
             if owners.iter().any(|it| matches!(it, Owner::Is(it) if it.stand() == Stand::Waits)) {

@@ -198,9 +198,13 @@ impl Deed<'_> {
                 Owner::None => must_stay = true,
             }
         }
-        let holds = |it: &Ref| book.objects.get(&it.uid).is_some_and(|it| it.held(*now));
+        // By whom it was held a while ago, as a process that stood still may have been told: it is judged by him again.
+        let holds = |it: &Ref| book.meant(before, it).is_some();
         if must_stay && !after.refs.iter().any(holds) {
-            return Err("it is left without an owner, and nobody wanted that".to_owned());
+            let name = |it: &Ref| format!("{} {}", it.kind, it.name);
+            let names = |refs: &[Ref]| refs.iter().map(name).collect::<Vec<_>>().join(" and ");
+            let (had, has) = (names(&before.refs), names(&after.refs));
+            return Err(format!("it had {had}, and is left with [{has}], none of whom holds it"));
         }
         self.unblocks()
     }

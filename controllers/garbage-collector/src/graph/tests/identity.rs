@@ -51,6 +51,21 @@ fn acceptance_gc_026_a_child_without_namespace_is_told_of_too() {
 }
 
 #[test]
+fn one_that_nobody_could_judge_by_a_reference_is_looked_at_again_when_that_goes_or_is_mended() {
+    let wrong = named("v1", "Unicorn", "u", "u");
+    for mended in [vec![to("gone")], vec![to("gone"), to("u")]] {
+        let mut world = World::new();
+        world.pod(object("gone"));
+        world.pod(object("u"));
+        world.pod(object("a").owned_by([wrong.clone(), to("gone")]));
+        world.pod_deleted("gone");
+        world.due();
+        world.pod(object("a").version(2).owned_by(mended));
+        assert_eq!(world.due(), ["delete a"]);
+    }
+}
+
+#[test]
 fn a_reference_that_was_taken_off_meanwhile_is_not_told_of() {
     let mut world = World::new();
     world.pod(object("o").in_namespace("ns2"));

@@ -126,6 +126,12 @@ fn has(meta: &Meta, finalizer: &str) -> bool {
     meta.deletion.is_some() && meta.finalizers.iter().any(|it| **it == *finalizer)
 }
 
+/// All that an object says of an owner, but whether it blocks it.
+fn claims_of(meta: &Meta, owner: &Uid) -> Vec<(Atom, Atom, Atom)> {
+    let refs = meta.owners.iter().filter(|it| it.uid == *owner);
+    refs.map(|it| (it.api_version.clone(), it.kind.clone(), it.name.clone())).collect()
+}
+
 fn is_foreground(meta: &Meta) -> bool {
     has(meta, "foregroundDeletion") && !has(meta, "orphan")
 }
@@ -236,6 +242,13 @@ impl Model {
         for owner in meta.owners.iter().map(|it| &it.uid).collect::<BTreeSet<_>>() {
             self.link(&uid, &meta, old.as_ref(), owner);
         }
+        if let Some(old) = &old {
+            let same = |owner: &Uid| claims_of(old, owner) == claims_of(&meta, owner);
+            if old.owners.iter().any(|it| !same(&it.uid)) {
+                let kept: BTreeSet<_> = meta.owners.iter().map(|it| &it.uid).filter(|it| same(it)).collect();
+                kept.into_iter().for_each(|owner| self.examine(&uid, owner));
+            }
+        }
         self.forget_unneeded();
         if self.coordinates(&uid) != identity {
             for dependent in self.dependents(&uid) {
@@ -253,10 +266,7 @@ impl Model {
     }
 
     fn link(&mut self, uid: &Uid, meta: &Meta, old: Option<&Meta>, owner: &Uid) {
-        let claims = |it: &Meta| -> Vec<_> {
-            let refs = it.owners.iter().filter(|it| it.uid == *owner);
-            refs.map(|it| (it.api_version.clone(), it.kind.clone(), it.name.clone())).collect()
-        };
+        let claims = |it: &Meta| claims_of(it, owner);
         if old.is_some_and(|it| claims(it) == claims(meta)) {
             return;
         }
