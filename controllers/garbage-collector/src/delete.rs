@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use api::Meta;
+use api::{Meta, Version};
 use client::{ApiError, DeleteOptions};
 use runner::Outcome;
 
@@ -22,6 +22,8 @@ use crate::{
 
 /// An object that is written all the time is deleted in the end, or backs off.
 const ATTEMPTS: u32 = 4;
+/// So long does an object block its owner whose type is served no more.
+const BLOCKS_UNSERVED: Duration = Duration::from_secs(300);
 /// Between two attempts, times their number.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -97,7 +99,7 @@ async fn look_for(ctx: &Ctx, item: &Item, claimed: Coordinates) -> Result<Outcom
     let trouble = |why| troubled(ctx, item, &claimed, &claimed, why);
     let Ok(resource) = ctx.kinds.resource(&claimed.api_version, &claimed.kind) else {
         trouble(Why::UnknownKind);
-        return Ok(ctx.later(item));
+        return Ok(no_longer_served(ctx, item, &claimed));
     };
     let Ok(asked) = proofs::locate(&resource, Box::new(claimed.clone())) else {
         // However often it is asked for: a cluster-scoped object named it.
@@ -125,6 +127,23 @@ async fn look_for(ctx: &Ctx, item: &Item, claimed: Coordinates) -> Result<Outcom
             }
         }
     }
+}
+
+/// Its type is not known. One that went with its type may be gone too, and nobody will ever tell: owners that it blocks wait
+/// for it only so long.
+fn no_longer_served(ctx: &Ctx, item: &Item, claimed: &Coordinates) -> Outcome {
+    let of = TypeName { api_version: claimed.api_version.clone(), kind: claimed.kind.clone() };
+    let Some(since) = ctx.kinds.gone_since(&of).filter(|_| ctx.known.ask(|graph| graph.holds(item.uid()))) else {
+        return ctx.later(item);
+    };
+    let left = (since + BLOCKS_UNSERVED).saturating_duration_since(ctx.clock.now());
+    if !left.is_zero() {
+        return Outcome::After(left);
+    }
+    if ctx.known.holds_no_more(item.uid()) {
+        tracing::warn!(object = %claimed, "An owner waits no longer for an object whose type is served no more");
+    }
+    ctx.later(item)
 }
 
 /// An owner that waits goes when nobody blocks it any more.
@@ -221,7 +240,10 @@ async fn detach(ctx: &Ctx, item: &Item, surplus: Detach) -> Result<Outcome, Erro
             Ok(Outcome::Done)
         }
         // As with a delete: the watch brings what it is by now.
-        Err(ApiError::Conflict(_)) => Ok(ctx.later(item)),
+        Err(ApiError::Conflict(_)) => {
+            ctx.known.await_newer(&coordinates.uid, &meta.version);
+            Ok(ctx.later(item))
+        }
         Err(source) => Err(Error::Detach { object: Box::new(coordinates), source }),
     }
 }
@@ -237,7 +259,7 @@ async fn delete(ctx: &Ctx, item: &Item, mut doomed: Doomed) -> Result<Outcome, E
         match patch::unblock(ctx, doomed.object()).await {
             Ok(Patched::Done(version)) => doomed.has_unblocked(version),
             Ok(Patched::Gone(gone)) => return Ok(slot.was_for_nothing(ctx, &object, gone)),
-            Err(ApiError::Conflict(_)) => return Ok(slot.comes_again(item)),
+            Err(ApiError::Conflict(_)) => return Ok(slot.comes_again(item, &object, &shown)),
             Err(source) => {
                 slot.give_back();
                 return Err(Error::Detach { object: Box::new(object), source });
@@ -270,7 +292,7 @@ async fn delete(ctx: &Ctx, item: &Item, mut doomed: Doomed) -> Result<Outcome, E
     }
     // Whatever it is by now: the watch brings it, and it is judged anew.
     tracing::debug!(%object, "An object changed while it was to be deleted");
-    Ok(slot.comes_again(item))
+    Ok(slot.comes_again(item, &object, &shown))
 }
 
 /// What a live read after a conflict says of an object that was to be deleted.
@@ -366,10 +388,11 @@ impl<'a> Slot<'a> {
         Outcome::Done
     }
 
-    /// It was not deleted in this pass.
-    fn comes_again(self, item: &Item) -> Outcome {
+    /// It was not deleted in this pass, as it is not any more as it was shown: it comes again when that is, or a while later.
+    fn comes_again(self, item: &Item, object: &Coordinates, shown: &Version) -> Outcome {
         let ctx = self.ctx;
         self.give_back();
+        ctx.known.await_newer(&object.uid, shown);
         ctx.later(item)
     }
 

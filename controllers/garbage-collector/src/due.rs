@@ -107,6 +107,22 @@ impl Known {
         self.pour(&mut graph, Lane::Now);
     }
 
+    /// A write about this state of an object failed, as there is a newer one: it is looked at when that is shown.
+    pub(crate) fn await_newer(&self, object: &Uid, than: &Version) {
+        let mut graph = self.graph.lock();
+        graph.await_newer(object, than);
+        self.pour(&mut graph, Lane::Now);
+    }
+
+    /// Nobody can learn any more whether an object is there that nobody watches: owners wait for it no longer. True if any
+    /// did.
+    pub(crate) fn holds_no_more(&self, object: &Uid) -> bool {
+        let mut graph = self.graph.lock();
+        let held = graph.holds_no_more(object);
+        self.pour(&mut graph, Lane::Now);
+        held
+    }
+
     /// In this version an object bore a finalizer of ours no more.
     pub(crate) fn let_go(&self, object: &Uid, at: &Version) {
         let mut graph = self.graph.lock();

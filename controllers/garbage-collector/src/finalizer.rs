@@ -82,7 +82,7 @@ fn pauses(ctx: &Ctx) -> impl Iterator<Item = Duration> {
 }
 
 /// The owner as it is now. One of another uid is not the owner: its finalizers are none of our business.
-async fn read(ctx: &Ctx, owner: &Object) -> Result<Result<Meta, Gone>, Error> {
+pub(crate) async fn read(ctx: &Ctx, owner: &Object) -> Result<Result<Meta, Gone>, Error> {
     let Object { coordinates, resource, meta: _ } = owner;
     let meta = match ctx.api.get_metadata(resource, &coordinates.namespace, &coordinates.name).await {
         Ok(meta) => meta,

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use api::{Atom, Resource};
+use clock::Instant;
 use discovery::Discovery;
 use parking_lot::RwLock;
 
@@ -14,7 +15,14 @@ use crate::graph::TypeName;
 
 /// What is served, by the names that references use.
 #[derive(Default)]
-pub(crate) struct Kinds(RwLock<BTreeMap<TypeName, Resource>>);
+pub(crate) struct Kinds(RwLock<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    known: BTreeMap<TypeName, Resource>,
+    /// Since when what was served is served no more, by an answer that is believed.
+    gone: BTreeMap<TypeName, Instant>,
+}
 
 /// Nothing of this name is known to be served.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -28,12 +36,17 @@ impl Kinds {
     /// Where objects of this type are.
     pub(crate) fn resource(&self, api_version: &Atom, kind: &Atom) -> Result<Resource, Unknown> {
         let name = TypeName { api_version: api_version.clone(), kind: kind.clone() };
-        let found = self.0.read().get(&name).cloned();
+        let found = self.0.read().known.get(&name).cloned();
         found.ok_or_else(|| Unknown { api_version: name.api_version, kind: name.kind })
     }
 
+    /// Since when a type that was served is served no more.
+    pub(crate) fn gone_since(&self, name: &TypeName) -> Option<Instant> {
+        self.0.read().gone.get(name).copied()
+    }
+
     /// Takes in a new answer. Where it is not believed, it may add and change but takes nothing away.
-    pub(crate) fn learn(&self, discovery: &Discovery, believed: bool) {
+    pub(crate) fn learn(&self, discovery: &Discovery, believed: bool, now: Instant) {
         let mut learned = BTreeMap::new();
         for served in discovery.served.iter().filter(|it| !it.resource.kind.is_empty()) {
             let name = TypeName::from(&served.resource);
@@ -42,13 +55,17 @@ impl Kinds {
                 learned.entry(name).or_insert_with(|| served.resource.clone());
             }
         }
-        let mut known = self.0.write();
+        let mut inner = self.0.write();
+        let Inner { known, gone } = &mut *inner;
         let stays = |of: &Resource| !believed || !discovery.tells_of(of);
-        for (name, of) in std::mem::take(&mut *known) {
+        for (name, of) in std::mem::take(known) {
             if stays(&of) {
                 learned.entry(name).or_insert(of);
+            } else if !learned.contains_key(&name) {
+                gone.insert(name, now);
             }
         }
+        gone.retain(|name, _| !learned.contains_key(name));
         *known = learned;
     }
 }

@@ -188,7 +188,7 @@ impl Monitors {
         let states: BTreeMap<Resource, bool> =
             self.running.lock().iter().map(|(of, it)| (of.clone(), it.has_synced())).collect();
         let Plan { start, stop, fault } = plan::plan(answer, &states, &mut pass.doubts, self.clock.now());
-        self.kinds.learn(answer, !matches!(fault, Some(Fault::Doubtful { .. })));
+        self.kinds.learn(answer, !matches!(fault, Some(Fault::Doubtful { .. })), self.clock.now());
         let answered = !matches!(fault, Some(Fault::Unanswered(_)));
         pass.tell(answer, fault.as_ref());
         if fault.is_some() {

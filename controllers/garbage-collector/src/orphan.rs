@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use api::{OwnerRef, Uid, Version};
+use api::{Meta, OwnerRef, Uid, Version};
 use client::ApiError;
 use futures::{StreamExt, stream};
 use runner::Outcome;
@@ -43,18 +43,31 @@ pub(crate) enum Error {
 
 /// Leaves behind the dependents of an owner that is deleted so, and lets it go.
 pub(crate) async fn orphan(ctx: &Ctx, owner: &Uid) -> Result<Outcome, Error> {
-    let Some(owner) = orphaning(ctx, owner) else { return Ok(Outcome::Done) };
+    let Some(mut owner) = orphaning(ctx, owner) else { return Ok(Outcome::Done) };
     // A graph that does not know all dependents yet would leave some behind with a reference to an owner that is gone: they
     // would be deleted later.
     if let Some(pause) = ctx.wait_for_monitors(&owner.coordinates) {
         return Ok(Outcome::After(pause));
     }
+    let unfinished = |source, owner: &Object| Error::Finish { owner: Box::new(owner.coordinates.clone()), source };
+    // A reference that was removed does not come back, and what is shown may be old: is it deleted so still?
+    owner.meta = match finalizer::read(ctx, &owner).await.map_err(|err| unfinished(err, &owner))? {
+        Ok(live) if orphans(&live) => live,
+        Ok(live) => {
+            ctx.known.let_go(&owner.coordinates.uid, &live.version);
+            return Ok(Outcome::Done);
+        }
+        Err(gone) => {
+            ctx.known.proved_absent(&owner.coordinates, gone);
+            return Ok(Outcome::Done);
+        }
+    };
     let freed = free_dependents(ctx, &owner).await?;
     // Whoever shows up from now on was to stay too.
     let uid = &owner.coordinates.uid;
     ctx.proofs.orphaned.remember(uid.clone());
     let removed = finalizer::remove(ctx, &owner, ORPHAN).await;
-    match removed.map_err(|source| Error::Finish { owner: Box::new(owner.coordinates.clone()), source })? {
+    match removed.map_err(|err| unfinished(err, &owner))? {
         Removed::Now(version) => {
             ctx.known.let_go(uid, &version);
             tracing::info!(owner = %owner.coordinates, dependents = freed, "Orphaned the dependents of an owner");
@@ -73,8 +86,11 @@ pub(crate) async fn orphan(ctx: &Ctx, owner: &Uid) -> Result<Outcome, Error> {
 fn orphaning(ctx: &Ctx, owner: &Uid) -> Option<Object> {
     let node = ctx.known.node(&Item::Observed(owner.clone()))?;
     let (resource, meta) = (node.resource?, node.meta?);
-    let orphans = meta.deletion.is_some() && has(&meta, ORPHAN);
-    orphans.then_some(Object { coordinates: node.coordinates, resource, meta })
+    orphans(&meta).then_some(Object { coordinates: node.coordinates, resource, meta })
+}
+
+fn orphans(owner: &Meta) -> bool {
+    owner.deletion.is_some() && has(owner, ORPHAN)
 }
 
 /// Takes the owner from each of its dependents, and from those that appear meanwhile, until there are none. How many.

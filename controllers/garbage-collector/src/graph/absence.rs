@@ -85,6 +85,20 @@ impl Graph {
         self.monitors.remove(&by);
     }
 
+    /// Nobody can learn any more whether one that nobody watches is there: owners wait for it no longer. True if any did.
+    pub(crate) fn holds_no_more(&mut self, uid: &Uid) -> bool {
+        let Some(id) = self.nodes.find(uid) else { return false };
+        let Some(Node { known: Known::Unwatched { holds, .. }, .. }) = self.nodes.get_mut(id) else { return false };
+        let held = std::mem::take(holds);
+        for owner in owners_of(&held) {
+            self.unlink(id, owner, true);
+        }
+        if self.nodes.get(id).is_some_and(|it| !it.is_needed()) {
+            self.forget(id);
+        }
+        !held.is_empty()
+    }
+
     /// True if it blocks an owner that waits.
     fn is_awaited(&self, id: Id) -> bool {
         let waits = |it: &Uid| {

@@ -56,6 +56,11 @@ impl Graph {
         blocking.map(|it| (item(it), it.lifecycle().foreground)).collect()
     }
 
+    /// True of one that nobody watches and that blocks an owner.
+    pub(crate) fn holds(&self, uid: &Uid) -> bool {
+        self.nodes.find(uid).and_then(|id| self.nodes.get(id)).is_some_and(|it| !it.holds().is_empty())
+    }
+
     /// The objects that a monitor shows.
     pub(crate) fn observed_by(&self, by: MonitorId) -> impl Iterator<Item = &Uid> {
         let members = self.monitors.get(&by).into_iter().flat_map(|it| it.members.iter());

@@ -88,6 +88,9 @@ impl Graph {
         delete_later.drop(nodes, id, Flags::DELETE_LATER);
         orphan.drop(nodes, id, Flags::ORPHAN);
         misplaced.remove(&id);
+        if let Some(node) = nodes.get_mut(id) {
+            node.due.clear(Flags::DELETE_NEWER);
+        }
     }
 
     pub(super) fn item(&self, id: Id) -> Option<Item> {

@@ -90,6 +90,8 @@ impl Flags {
     pub(super) const DELETE: Self = Self(1);
     pub(super) const DELETE_LATER: Self = Self(2);
     pub(super) const ORPHAN: Self = Self(4);
+    /// It becomes due to be deleted once it is shown in a newer state.
+    pub(super) const DELETE_NEWER: Self = Self(8);
 
     pub(super) fn has(self, flag: Self) -> bool {
         self.0 & flag.0 != 0

@@ -6,7 +6,7 @@ use api::{Meta, OwnerRef, Uid, Version};
 use super::{
     Graph, MonitorId,
     ids::Id,
-    node::{Known, Lifecycle, Node, Observed, blocks, names, owners_of},
+    node::{Flags, Known, Lifecycle, Node, Observed, blocks, names, owners_of},
 };
 
 impl Graph {
@@ -36,6 +36,17 @@ impl Graph {
         } else if at.is_older_than(&known.version) {
             // The watch outran whoever tells.
             self.react(id, Lifecycle::default());
+        }
+    }
+
+    /// A write about this state of an object failed, as there is a newer one: it is looked at when that is shown.
+    pub(crate) fn await_newer(&mut self, uid: &Uid, than: &Version) {
+        let Some(id) = self.nodes.find(uid) else { return };
+        let Some(Node { known: Known::Observed(known), due, .. }) = self.nodes.get_mut(id) else { return };
+        if known.version == *than {
+            due.set(Flags::DELETE_NEWER);
+        } else {
+            self.due_delete(id);
         }
     }
 
@@ -104,6 +115,9 @@ impl Graph {
         self.condense(id);
         if is_another {
             self.examine_dependents(id);
+        }
+        if self.nodes.get_mut(id).is_some_and(|it| it.due.clear(Flags::DELETE_NEWER)) {
+            self.due_delete(id);
         }
         // Between the two it was in no such state: what was lost of that is what a relist, or a merged event, leaves out.
         self.react(id, if was_let_go { Lifecycle::default() } else { before });

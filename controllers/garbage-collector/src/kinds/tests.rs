@@ -11,6 +11,10 @@ fn discovery(served: Vec<Served>, failed: &[&str]) -> Discovery {
     Discovery { served, failed, ..Discovery::default() }
 }
 
+fn now() -> Instant {
+    clock::Clock::system().now()
+}
+
 fn plural(kinds: &Kinds, api_version: &str, kind: &str) -> Option<String> {
     let found = kinds.resource(&api_version.into(), &kind.into());
     found.ok().map(|it| it.collection(None))
@@ -31,7 +35,7 @@ fn all() -> Vec<Served> {
 fn every_served_version_is_known_and_nothing_else() {
     let kinds = Kinds::default();
     assert_eq!(plural(&kinds, "v1", "Pod"), None, "before the first answer");
-    kinds.learn(&discovery(all(), &[]), true);
+    kinds.learn(&discovery(all(), &[]), true, now());
     for (api_version, kind, want) in [
         ("v1", "Pod", Some("/api/v1/pods")),
         ("apps/v1", "Deployment", Some("/apis/apps/v1/deployments")),
@@ -61,8 +65,8 @@ fn what_did_not_answer_is_known_as_before_and_what_went_is_known_no_more() {
     ];
     for (name, answer, believed, want) in answers {
         let kinds = Kinds::default();
-        kinds.learn(&discovery(all(), &[]), true);
-        kinds.learn(&answer, believed);
+        kinds.learn(&discovery(all(), &[]), true, now());
+        kinds.learn(&answer, believed, now());
         let known = ["a.io/v2", "a.io/v1"].map(|it| plural(&kinds, it, "Thing").is_some());
         assert_eq!(known, want, "{name}");
         assert!(plural(&kinds, "v1", "Pod").is_some(), "{name}");
@@ -72,9 +76,27 @@ fn what_did_not_answer_is_known_as_before_and_what_went_is_known_no_more() {
 #[test]
 fn a_type_that_moved_is_where_it_is_told_now() {
     let kinds = Kinds::default();
-    kinds.learn(&discovery(all(), &[]), true);
+    kinds.learn(&discovery(all(), &[]), true, now());
     let cluster = Served::new(Resource::cluster("a.io", "v2", "allthings", "Thing"), true, ["get"]);
-    kinds.learn(&discovery(vec![cluster], &["a.io/v1"]), false);
+    kinds.learn(&discovery(vec![cluster], &["a.io/v1"]), false, now());
     assert_eq!(plural(&kinds, "a.io/v2", "Thing").as_deref(), Some("/apis/a.io/v2/allthings"));
     assert_eq!(plural(&kinds, "a.io/v1", "Thing").as_deref(), Some("/apis/a.io/v1/things"));
+}
+
+#[test]
+fn it_is_known_since_when_a_type_is_served_no_more() {
+    let thing = TypeName { api_version: "a.io/v2".into(), kind: "Thing".into() };
+    let without_things = || all().into_iter().filter(|it| &*it.resource.group != "a.io").collect::<Vec<_>>();
+    let (kinds, first) = (Kinds::default(), now());
+    let later = first + std::time::Duration::from_secs(30);
+    kinds.learn(&discovery(without_things(), &[]), true, first);
+    assert_eq!(kinds.gone_since(&thing), None, "it never was");
+    kinds.learn(&discovery(all(), &[]), true, first);
+    kinds.learn(&discovery(without_things(), &[]), false, first);
+    assert_eq!(kinds.gone_since(&thing), None, "that is not believed");
+    kinds.learn(&discovery(without_things(), &[]), true, first);
+    kinds.learn(&discovery(without_things(), &[]), true, later);
+    assert_eq!(kinds.gone_since(&thing), Some(first));
+    kinds.learn(&discovery(all(), &[]), true, later);
+    assert_eq!(kinds.gone_since(&thing), None, "it is again");
 }

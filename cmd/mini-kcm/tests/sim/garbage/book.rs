@@ -21,6 +21,9 @@ pub(super) const FOREGROUND: &str = "foregroundDeletion";
 /// From the answer that an owner is in some state until a write that follows from it is stored: no term lasts longer unseen.
 pub(super) const PROOF: Duration = Duration::from_secs(15);
 
+/// From the answer on which a write rests until it is stored: it may be on its way for as long as its sender waits for it.
+pub(super) const LATE: Duration = Duration::from_secs(90);
+
 /// Every object that ever was, by uid.
 #[derive(Default)]
 pub(super) struct Book {
@@ -148,6 +151,11 @@ impl Object {
     /// Whether it stands so, or did so little ago that whoever acts on it may not know better.
     pub(super) fn stood(&self, so: Stand, now: Instant) -> bool {
         self.stand() == so || self.until.get(&so).is_some_and(|it| *it + PROOF > now)
+    }
+
+    /// Whether it stood so, or did as long ago as a write may be on its way.
+    pub(super) fn stood_lately(&self, so: Stand, now: Instant) -> bool {
+        self.stand() == so || self.until.get(&so).is_some_and(|it| *it + LATE > now)
     }
 
     /// Whether it holds what it owns, or did a moment ago.
@@ -291,9 +299,7 @@ impl Book {
         let mut stuck: BTreeSet<&str> = there().filter(|it| !self.is_provable(it)).map(|it| &*it.uid).collect();
         loop {
             let waits = |it: &&Object| it.stand() == Stand::Waits && !stuck.contains(&*it.uid);
-            let held = |it: &&Object| {
-                self.is_held_by_the_unknown(it) || self.blocking(&it.uid).any(|it| stuck.contains(&*it.0.uid))
-            };
+            let held = |it: &&Object| self.blocking(&it.uid).any(|it| stuck.contains(&*it.0.uid));
             let Some(next) = there().filter(waits).find(held) else { break };
             stuck.insert(&next.uid);
         }
@@ -326,12 +332,6 @@ impl Book {
                 _ => None,
             }
         })
-    }
-
-    /// Whether something blocked it of which nobody can learn any more that it is gone, as its type went with it.
-    fn is_held_by_the_unknown(&self, owner: &Object) -> bool {
-        let blocks = |it: &Object| it.refs.iter().any(|at| at.uid == owner.uid && at.blocks);
-        self.objects.values().any(|it| it.gone && blocks(it) && self.serves(&it.api_version, &it.kind) != Some(true))
     }
 
     /// Those that wait for each other because users deleted each of them so, and what waits for them. A collector has a

@@ -190,3 +190,30 @@ fn a_second_deletion_that_a_watch_shows_before_the_first_is_told_of_is_new() {
     world.graph.let_go(&Uid::new("o"), &Version::from(9));
     assert_eq!(world.due(), [""; 0], "the version in which it was found off");
 }
+
+#[test]
+fn one_that_was_to_be_written_in_an_older_state_is_looked_at_when_a_newer_one_is_shown() {
+    let mut world = World::new();
+    world.pod(object("a").version(2));
+    world.due();
+    world.graph.await_newer(&Uid::new("a"), &Version::from(2));
+    world.pod(object("a").version(3));
+    assert_eq!(world.due(), ["delete a"]);
+    world.pod(object("a").version(4));
+    assert_eq!(world.due(), [""; 0], "once");
+    world.graph.await_newer(&Uid::new("a"), &Version::from(3));
+    assert_eq!(world.due(), ["delete a"], "the watch was faster");
+}
+
+#[test]
+fn an_owner_waits_no_longer_for_one_of_whom_nobody_can_learn_anything() {
+    let mut world = World::new();
+    world.set(object("o").foreground());
+    world.pod(object("a").owned_by([blocking("o")]));
+    world.due();
+    world.graph.stop_monitor(world.pods);
+    assert_eq!((world.due(), world.graph.holds(&Uid::new("a"))), (vec!["look for v1/Pod ns/a a".to_owned()], true));
+    assert!(world.graph.holds_no_more(&Uid::new("a")) && !world.graph.holds_no_more(&Uid::new("a")));
+    assert_eq!((world.due(), world.is_known("a")), (vec!["delete o".to_owned()], false));
+    assert_eq!(world.graph.blocking(&Uid::new("o")), []);
+}
