@@ -69,6 +69,9 @@ pub(crate) async fn collect(ctx: &Ctx, item: &Item) -> Result<Outcome, Error> {
         ctx.breaker.lock().forget(item);
         ctx.show_held();
     }
+    if matches!(outcome, Ok(Outcome::Done)) {
+        ctx.waits.over(item.uid(), FOREGROUND);
+    }
     outcome
 }
 
@@ -159,7 +162,7 @@ async fn let_go_last(ctx: &Ctx, item: &Item, owner: &Object) -> Result<Outcome, 
             Ok(Outcome::Done)
         }
         Foreground::Finish => {
-            if let Some(pause) = ctx.wait_for(&owner.coordinates, unsynced) {
+            if let Some(pause) = ctx.wait_for(&owner.coordinates, FOREGROUND, &unsynced) {
                 return Ok(Outcome::After(pause));
             }
             let removed = finalizer::remove(ctx, owner, FOREGROUND).await;

@@ -8,8 +8,8 @@
 //! tell it and workers ask); then one attempt, top to bottom, `delete` and `orphan`, with what they stand on: `evidence` (what
 //! proves that an owner is gone) and `verdict` (what follows), both pure; `proofs` and `absent` (a proof serves all who need
 //! it), `acted` (what we wrote and no watch has shown), `patch`, `refs` and `finalizer` (the writes that are no DELETE),
-//! `breaker`; `monitors` and `kinds` (where it all comes from); `metrics`, `pages`, `dump` and `why` (what people are told
-//! of it).
+//! `waits` and `breaker` (what holds back); `monitors` and `kinds` (where it all comes from); `metrics`, `pages`, `dump`
+//! and `why` (what people are told of it).
 
 mod due;
 mod graph;
@@ -27,6 +27,7 @@ mod proofs;
 mod finalizer;
 mod patch;
 mod refs;
+mod waits;
 
 mod breaker;
 
@@ -59,6 +60,7 @@ use crate::{
     monitors::{Monitors, Unsynced},
     patch::MergeOnly,
     proofs::Proofs,
+    waits::{Patience, Waits},
 };
 
 /// The canonical name.
@@ -84,8 +86,6 @@ const BACKOFF: Backoff =
     Backoff { base: Duration::from_millis(5), cap: Duration::from_secs(1000), bucket: Some((10.0, 100)) };
 /// So many patches of dependents are under way at once when owners are orphaned, over all owners.
 const PATCHES: usize = 50;
-/// What waits for monitors waits so long for each at most: one that cannot sync must not keep owners for ever.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// When whoever waits for monitors looks again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
@@ -126,6 +126,7 @@ pub fn start(builder: &mut Builder, options: Options) {
         proofs: Proofs::default(),
         acted: Acted::default(),
         merge_only: MergeOnly::default(),
+        waits: Waits::default(),
         patches: Semaphore::new(PATCHES),
         breaker: Mutex::new(Breaker::new(max_deletes_per_minute)),
         meters,
@@ -160,6 +161,7 @@ struct Ctx {
     proofs: Proofs,
     acted: Acted,
     merge_only: MergeOnly,
+    waits: Waits,
     /// Turns of patches by which owners are orphaned.
     patches: Semaphore,
     breaker: Mutex<Breaker>,
@@ -172,28 +174,34 @@ impl Ctx {
         Outcome::Parked(self.known.deletes.add_rate_limited(item.clone()))
     }
 
-    /// How long an owner must wait yet before it may lose one of our finalizers: the graph may not know all its dependents.
-    /// A type that does not sync is waited for until it had its time; then the log names it.
-    fn wait_for_monitors(&self, owner: &Coordinates) -> Option<Duration> {
-        self.wait_for(owner, self.monitors.unsynced())
+    /// How long an owner must wait yet before it may lose this finalizer of ours: the graph may not know all its
+    /// dependents. What is not known is waited for until it, or the owner, had its time; then the log names it.
+    fn wait_for_monitors(&self, owner: &Coordinates, finalizer: &'static str) -> Option<Duration> {
+        self.wait_for(owner, finalizer, &self.monitors.unsynced())
     }
 
     /// The same of types that were unsynced before somebody looked at its dependents.
-    fn wait_for(&self, owner: &Coordinates, unsynced: Vec<Unsynced>) -> Option<Duration> {
+    fn wait_for(&self, owner: &Coordinates, finalizer: &'static str, unsynced: &[Unsynced]) -> Option<Duration> {
         if unsynced.is_empty() {
             return None;
         }
+        self.monitors.prove_soon(unsynced);
         let (now, began) = (self.clock.now(), self.known.began());
-        let has_time = |since| now.saturating_duration_since(began.map_or(since, |it| it.max(since))) < PATIENCE;
-        if unsynced.iter().any(|it| has_time(it.since)) {
-            return Some(LOOK_AGAIN);
+        let has_time = unsynced.iter().any(|it| it.has_time(waits::PATIENCE, began, now));
+        match self.waits.ask(&owner.uid, finalizer, has_time, now) {
+            Patience::Lasts => Some(LOOK_AGAIN),
+            Patience::Ends { is_news } => {
+                if is_news {
+                    let types: Vec<String> = unsynced.iter().map(ToString::to_string).collect();
+                    tracing::warn!(
+                        %owner, finalizer, types = types.join(", "),
+                        "An owner loses its finalizer though not all types are synced: \
+                         dependents of these types may be overlooked"
+                    );
+                }
+                None
+            }
         }
-        let types: Vec<String> = unsynced.into_iter().map(|it| it.what).collect();
-        tracing::warn!(
-            %owner, types = types.join(", "),
-            "An owner loses its finalizer though not all types are synced: dependents of these types may be overlooked"
-        );
-        None
     }
 
     /// Brings the gauge of held deletes up to date.

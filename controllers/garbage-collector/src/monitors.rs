@@ -5,31 +5,41 @@
 //! its own that keeps nothing and feeds the graph; one of a type that is gone is really stopped. A type that cannot be listed
 //! keeps nobody waiting: it is named, and takes part when it can.
 //!
-//! Reading order: `plan` (what an answer of discovery means, pure), this file, `feed` (what a monitor tells the graph),
-//! `numbers`.
+//! Whoever lets an owner go asks first what may be missing, and there is no instant at which a type is neither known
+//! nor named here: what begins takes its place in the same moment in which what ends leaves it.
+//!
+//! Reading order: `plan` (what an answer of discovery means, pure), `holes` (what may be missing), this file, `feed`
+//! (what a monitor tells the graph), `numbers`.
 
 mod feed;
+mod holes;
 mod numbers;
 mod plan;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use api::Resource;
-use client::Api;
+use client::{Api, ApiError, Limits, ListOptions};
 use clock::{Clock, Instant};
 use controller::Builder;
 use discovery::Discovery;
-use futures::future::join_all;
+use futures::{StreamExt, future::join_all, stream};
 use informer::{Dynamic, Informers, Registration, Scope, Watched};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::holes::Unsynced;
 use self::{
     feed::Feed,
-    plan::{Doubts, Fault, Plan},
+    holes::Hole,
+    plan::{Fault, Memory, Plan},
 };
-use crate::{due::Known, kinds::Kinds, metrics::Meters};
+use crate::{due::Known, graph::MonitorId, kinds::Kinds, metrics::Meters};
 
 /// As upstream.
 const PERIOD: Duration = Duration::from_secs(30);
@@ -37,6 +47,12 @@ const PERIOD: Duration = Duration::from_secs(30);
 const DEBOUNCE: Duration = Duration::from_secs(1);
 /// A monitor that has not synced after this long is named, and workers start without it, as upstream.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// So long may a new term rest on what is not proved.
+const PROVED_WITHIN: Duration = Duration::from_secs(30);
+/// No answer within this time is none.
+const ANSWER: Duration = Duration::from_secs(10);
+/// So many types are asked for at a time.
+const AT_ONCE: usize = 8;
 /// Types whose objects bring types.
 const BRING_TYPES: &[(&str, &str)] =
     &[("apiextensions.k8s.io", "customresourcedefinitions"), ("apiregistration.k8s.io", "apiservices")];
@@ -49,25 +65,32 @@ pub(crate) struct Monitors {
     informers: Informers,
     clock: Clock,
     began: Instant,
-    running: Mutex<BTreeMap<Resource, Monitor>>,
+    state: Mutex<State>,
     /// Both roots of discovery have answered at one time. Whoever watches is woken too when monitors begin or end.
     answered: watch::Sender<bool>,
     types_change: Arc<Notify>,
+    proof_wanted: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    running: BTreeMap<Resource, Monitor>,
+    memory: Memory,
 }
 
 /// A monitor that runs.
 struct Monitor {
-    id: crate::graph::MonitorId,
     since: Instant,
-    source: Source,
-    /// It was named as one that does not sync.
-    named: bool,
+    /// `None` while those whose places are taken still end: the graph hears of no object from two monitors of a type.
+    source: Option<(MonitorId, Source)>,
+    /// In this term it has shown everything that was there when the term began.
+    proved: bool,
 }
 
 #[derive(Clone)]
 enum Source {
     /// A handler at somebody else's informer.
-    Shared(Arc<Registration>),
+    Shared(Arc<Registration>, Option<Arc<dyn Watched>>),
     Own(Arc<Owned>),
 }
 
@@ -75,15 +98,6 @@ enum Source {
 struct Owned {
     watched: Arc<dyn Watched>,
     informer: Mutex<Option<Dynamic<Arc<Feed>>>>,
-}
-
-/// A type whose objects are not all known yet.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Unsynced {
-    /// The type, for people.
-    pub(crate) what: String,
-    /// When its monitor began.
-    pub(crate) since: Instant,
 }
 
 /// Declares the task that looks, and that workers wait for what it finds.
@@ -102,13 +116,16 @@ pub(crate) fn declare(
         informers: deps.informers.clone(),
         clock: deps.clock.clone(),
         began: deps.clock.now(),
-        running: Mutex::default(),
+        state: Mutex::default(),
         answered: watch::Sender::new(false),
         types_change: Arc::default(),
+        proof_wanted: Notify::new(),
     });
     numbers::show(&deps.metrics, Arc::downgrade(&monitors));
-    let (looks, api) = (monitors.clone(), api.clone());
-    builder.background("monitors", move |end| async move { looks.look(&api, end).await });
+    // Lists, as the informers' in the manager's own name, and in no queue: owners wait for them.
+    let reads = deps.clients.unfenced("proof", Limits::NONE);
+    let (runs, api) = (monitors.clone(), api.clone());
+    builder.background("monitors", move |end| async move { runs.run(&api, &reads, end).await });
     let waited = monitors.clone();
     builder.workers_wait(move || async move {
         if tokio::time::timeout(PATIENCE, waited.synced()).await.is_err() {
@@ -119,14 +136,31 @@ pub(crate) fn declare(
 }
 
 impl Monitors {
-    /// Types whose objects are not all known yet, and whatever discovery has not told yet.
+    /// What may be missing in the graph.
     pub(crate) fn unsynced(&self) -> Vec<Unsynced> {
-        let unknown = || Unsynced { what: "whatever discovery has not told yet".to_owned(), since: self.began };
-        let unknown = (!*self.answered.borrow()).then(unknown);
-        let running = self.running.lock();
-        let unsynced = running.iter().filter(|(_, it)| !it.has_synced());
-        let unsynced = unsynced.map(|(of, it)| Unsynced { what: of.to_string(), since: it.since });
-        unknown.into_iter().chain(unsynced).collect()
+        // Asked first: what was told before is in the state.
+        let nothing = !*self.answered.borrow();
+        let now = self.clock.now();
+        let term = self.known.began().filter(|it| now.saturating_duration_since(*it) < PROVED_WITHIN);
+        let state = self.state.lock();
+        let hole = |hole: Hole, since: Instant| Unsynced { hole, since: Some(since) };
+        let nothing = nothing.then(|| hole(Hole::Everything, self.began));
+        let silent = state.memory.silent().map(|(of, since)| hole(Hole::Group(of.to_owned()), since));
+        let types = state.running.iter().filter_map(|(of, it)| match term {
+            _ if !it.has_synced() => Some(hole(Hole::Unsynced(of.clone()), it.since)),
+            // Until it goes, or shows again.
+            _ if state.memory.doubts(of) => Some(Unsynced { hole: Hole::Doubted(of.clone()), since: None }),
+            Some(term) if it.is_unproved(term) => Some(hole(Hole::Unproved(of.clone()), term)),
+            Some(_) | None => None,
+        });
+        nothing.into_iter().chain(silent).chain(types).collect()
+    }
+
+    /// Somebody waits for these. Proofs are only made then: most terms need none.
+    pub(crate) fn prove_soon(&self, unsynced: &[Unsynced]) {
+        if unsynced.iter().any(|it| matches!(it.hole, Hole::Unproved(_))) {
+            self.proof_wanted.notify_one();
+        }
     }
 
     /// Waits until discovery has answered and every monitor has synced.
@@ -134,10 +168,11 @@ impl Monitors {
         let mut looks = self.answered.subscribe();
         loop {
             let answered = *looks.borrow_and_update();
-            let sources: Vec<Source> = self.running.lock().values().map(|it| it.source.clone()).collect();
+            let sources: Vec<Option<Source>> =
+                self.state.lock().running.values().map(|it| it.source.as_ref().map(|(_, it)| it.clone())).collect();
             let all = async {
-                join_all(sources.iter().map(Source::synced)).await;
-                if !answered {
+                join_all(sources.iter().flatten().map(Source::synced)).await;
+                if !answered || sources.iter().any(Option::is_none) {
                     std::future::pending::<()>().await;
                 }
             };
@@ -151,62 +186,104 @@ impl Monitors {
     }
 
     fn names(&self) -> String {
-        self.unsynced().into_iter().map(|it| it.what).collect::<Vec<_>>().join(", ")
+        self.unsynced().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
     }
 
-    /// Looks at discovery until `end`, and has monitors for what it shows.
-    async fn look(&self, api: &Api, end: CancellationToken) {
-        let looking = async {
-            let mut pass = Pass::default();
-            let mut patience = DEBOUNCE;
-            loop {
-                let answer = Discovery::read(api).await;
-                let changed = self.pass(&answer, &mut pass).await;
-                let early = async {
-                    self.types_change.notified().await;
-                    tokio::time::sleep(patience).await;
-                };
-                patience = match tokio::time::timeout(PERIOD, early).await {
-                    // Whoever changes all the time and brings nothing is not followed each time.
-                    Ok(()) if !changed => PERIOD.min(patience * 2),
-                    Ok(()) | Err(_) => DEBOUNCE,
-                };
-            }
-        };
+    /// Has monitors for what discovery shows, until `end`.
+    async fn run(&self, api: &Api, reads: &Api, end: CancellationToken) {
         tokio::select! {
             biased;
             () = end.cancelled() => {}
-            () = looking => {}
+            () = self.look(api, reads) => {}
+            () = self.prove(reads) => {}
         }
-        let running = std::mem::take(&mut *self.running.lock());
-        join_all(running.into_values().map(|it| it.source.stop())).await;
+        let running = std::mem::take(&mut self.state.lock().running);
+        join_all(running.into_values().filter_map(|it| it.source).map(|(_, source)| source.stop())).await;
+    }
+
+    /// Looks at discovery again and again.
+    async fn look(&self, api: &Api, reads: &Api) {
+        let mut pass = Pass::default();
+        let mut patience = DEBOUNCE;
+        loop {
+            let answer = Discovery::read(api).await;
+            let changed = self.pass(reads, &answer, &mut pass).await;
+            let early = async {
+                self.types_change.notified().await;
+                tokio::time::sleep(patience).await;
+            };
+            patience = match tokio::time::timeout(PERIOD, early).await {
+                // Whoever changes all the time and brings nothing is not followed each time.
+                Ok(()) if !changed => PERIOD.min(patience * 2),
+                Ok(()) | Err(_) => DEBOUNCE,
+            };
+        }
+    }
+
+    /// Has what was watched on a standby proved when somebody waits for it.
+    async fn prove(&self, reads: &Api) {
+        loop {
+            self.proof_wanted.notified().await;
+            let Some(term) = self.known.began() else { continue };
+            let left = PROVED_WITHIN.saturating_sub(self.clock.now().saturating_duration_since(term));
+            let proofs: Vec<_> = self.state.lock().unproved(term).map(|of| self.prove_one(reads, of)).collect();
+            // Those that need longer are no longer waited for.
+            let _ = tokio::time::timeout(left, join_all(proofs)).await;
+        }
+    }
+
+    async fn prove_one(&self, reads: &Api, (of, by, watched): (Resource, MonitorId, Arc<dyn Watched>)) {
+        // Whoever waits asks again.
+        if let Err(err) = informer::prove(&*watched, reads, &self.clock, None).await {
+            tracing::debug!(target: "v2", %err, resource = %of, "A monitor is not proved");
+            return;
+        }
+        if let Some(monitor) = self.state.lock().running.get_mut(&of) {
+            monitor.proved |= monitor.source.as_ref().is_some_and(|(id, _)| *id == by);
+        }
     }
 
     /// Acts on one answer. True if monitors began or ended.
-    async fn pass(&self, answer: &Discovery, pass: &mut Pass) -> bool {
-        self.name_unsynced();
-        let states: BTreeMap<Resource, bool> =
-            self.running.lock().iter().map(|(of, it)| (of.clone(), it.has_synced())).collect();
-        let Plan { start, stop, fault } = plan::plan(answer, &states, &mut pass.doubts, self.clock.now());
+    async fn pass(&self, reads: &Api, answer: &Discovery, pass: &mut Pass) -> bool {
+        self.name_unsynced(&mut pass.named);
+        let (Plan { start, stop, doubted, fault }, ended) = {
+            let mut state = self.state.lock();
+            let State { running, memory } = &mut *state;
+            let states = running.iter().map(|(of, it)| (of.clone(), it.has_synced())).collect();
+            let plan = plan::plan(answer, &states, memory, self.clock.now());
+            let ended = state.replace(&plan.stop, &plan.start, self.clock.now());
+            (plan, ended)
+        };
         self.kinds.learn(answer, !matches!(fault, Some(Fault::Doubtful { .. })), self.clock.now());
-        let answered = !matches!(fault, Some(Fault::Unanswered(_)));
         pass.tell(answer, fault.as_ref());
         if fault.is_some() {
             self.meters.sync_errors.inc();
         }
         let changed = !(start.is_empty() && stop.is_empty());
-        for of in stop {
-            self.stop(&of).await;
-        }
+        self.stop(ended).await;
         for of in start {
             self.start(of);
         }
+        let answered = !matches!(fault, Some(Fault::Unanswered(_)));
         self.answered.send_if_modified(|known| {
             let first = answered && !*known;
             *known |= answered;
             first || changed
         });
-        changed
+        self.leave_what_is_gone(reads, doubted).await || changed
+    }
+
+    /// Types that the server itself does not know are left at once. True if there were some.
+    async fn leave_what_is_gone(&self, reads: &Api, doubted: Vec<Resource>) -> bool {
+        let asked: Vec<_> = doubted.into_iter().map(|of| is_gone(reads, of)).collect();
+        let gone: Vec<Resource> = stream::iter(asked).buffered(AT_ONCE).filter_map(std::future::ready).collect().await;
+        if gone.is_empty() {
+            return false;
+        }
+        let ended = self.state.lock().replace(&gone, &[], self.clock.now());
+        self.stop(ended).await;
+        self.answered.send_modify(|_| {});
+        true
     }
 
     fn start(&self, of: Resource) {
@@ -215,52 +292,77 @@ impl Monitors {
         let feed = Arc::new(Feed::new(self.known.clone(), id, tells));
         let heard = feed.clone();
         let source = match self.informers.existing_metadata(&of, crate::NAME, move |change| heard.hear(&change)) {
-            Some(registration) => Source::Shared(Arc::new(registration)),
+            Some(registration) => {
+                let watched = self.informers.all().into_iter().find(|it| *it.resource() == of);
+                Source::Shared(Arc::new(registration), watched)
+            }
             None => {
                 let informer = self.informers.dynamic_into(of.clone(), Scope::Cluster, feed);
                 Source::Own(Arc::new(Owned { watched: informer.watched(), informer: Mutex::new(Some(informer)) }))
             }
         };
         tracing::debug!(target: "v2", resource = %of, version = &*of.version, "Monitor begins");
-        let monitor = Monitor { id, since: self.clock.now(), source, named: false };
-        self.running.lock().insert(of, monitor);
-    }
-
-    async fn stop(&self, of: &Resource) {
-        let Some(Monitor { id, source, .. }) = self.running.lock().remove(of) else { return };
-        // First of all it falls silent: the graph knows it no more afterwards.
-        source.stop().await;
-        self.known.tell(|graph| graph.stop_monitor(id));
-        tracing::debug!(target: "v2", resource = %of, version = &*of.version, "Monitor ended");
-    }
-
-    /// Names each type that does not sync, once, and once more when it does.
-    fn name_unsynced(&self) {
-        let now = self.clock.now();
-        for (of, monitor) in &mut *self.running.lock() {
-            let waits = !monitor.has_synced();
-            let is_late = waits && now.saturating_duration_since(monitor.since) >= PATIENCE;
-            if is_late && !monitor.named {
-                self.meters.sync_errors.inc();
-                tracing::warn!(
-                    resource = %of, version = &*of.version,
-                    "A type does not sync, so its objects are not collected and may be overlooked as dependents"
-                );
-            } else if !waits && monitor.named {
-                tracing::info!(resource = %of, version = &*of.version, "A type has synced at last");
-            }
-            monitor.named = is_late;
+        if let Some(monitor) = self.state.lock().running.get_mut(&of) {
+            monitor.source = Some((id, source));
         }
     }
+
+    async fn stop(&self, ended: Vec<(Resource, Monitor)>) {
+        for (of, monitor) in ended {
+            let Some((id, source)) = monitor.source else { continue };
+            // First of all it falls silent: the graph knows it no more afterwards.
+            source.stop().await;
+            self.known.tell(|graph| graph.stop_monitor(id));
+            tracing::debug!(target: "v2", resource = %of, version = &*of.version, "Monitor ended");
+        }
+    }
+
+    /// Names whatever does not sync, once, and types once more when they do.
+    fn name_unsynced(&self, named: &mut BTreeSet<Hole>) {
+        let now = self.clock.now();
+        let is_named =
+            |it: &Unsynced| matches!(it.hole, Hole::Unsynced(_) | Hole::Group(_)) && !it.has_time(PATIENCE, None, now);
+        let late: BTreeSet<Hole> = self.unsynced().into_iter().filter(is_named).map(|it| it.hole).collect();
+        for hole in late.difference(named) {
+            self.meters.sync_errors.inc();
+            match hole {
+                Hole::Unsynced(of) => tracing::warn!(
+                    resource = %of, version = &*of.version,
+                    "A type does not sync, so its objects are not collected and may be overlooked as dependents"
+                ),
+                Hole::Group(of) => tracing::warn!(
+                    group_version = of.as_str(),
+                    "A group does not tell its types: their objects are not collected and may be overlooked as dependents"
+                ),
+                Hole::Everything | Hole::Doubted(_) | Hole::Unproved(_) => {}
+            }
+        }
+        for hole in named.difference(&late) {
+            if let Hole::Unsynced(of) = hole
+                && self.state.lock().running.get(of).is_some_and(Monitor::has_synced)
+            {
+                tracing::info!(resource = %of, version = &*of.version, "A type has synced at last");
+            }
+        }
+        *named = late;
+    }
+}
+
+/// A type that discovery lacks, if the server answers that there is no such resource at all.
+async fn is_gone(reads: &Api, of: Resource) -> Option<Resource> {
+    let options = ListOptions { limit: 1, ..ListOptions::default() };
+    let answer = tokio::time::timeout(ANSWER, reads.list_metadata(&of, None, &options)).await;
+    matches!(answer, Ok(Err(ApiError::NotFound(_)))).then_some(of)
 }
 
 /// What is remembered from pass to pass.
 #[derive(Default)]
 struct Pass {
-    doubts: Doubts,
     /// What was told last of groups that fail.
     failure: Option<String>,
     fault: Option<Fault>,
+    /// What was told to be late.
+    named: BTreeSet<Hole>,
 }
 
 impl Pass {
@@ -287,27 +389,58 @@ impl Pass {
     }
 }
 
+impl State {
+    /// Takes monitors away and puts others into their places, which begin when those have ended.
+    fn replace(&mut self, stop: &[Resource], start: &[Resource], now: Instant) -> Vec<(Resource, Monitor)> {
+        let ended = stop.iter().filter_map(|of| self.running.remove_entry(of)).collect();
+        let new = start.iter().map(|of| (of.clone(), Monitor { since: now, source: None, proved: false }));
+        self.running.extend(new);
+        ended
+    }
+
+    fn unproved(&self, term: Instant) -> impl Iterator<Item = (Resource, MonitorId, Arc<dyn Watched>)> {
+        let unproved = self.running.iter().filter(move |(_, it)| it.has_synced() && it.is_unproved(term));
+        unproved.filter_map(|(of, it)| {
+            let (id, source) = it.source.as_ref()?;
+            Some((of.clone(), *id, source.watched()?.clone()))
+        })
+    }
+}
+
 impl Monitor {
     fn has_synced(&self) -> bool {
         match &self.source {
-            Source::Shared(handler) => handler.has_synced(),
-            Source::Own(own) => own.watched.has_synced(),
+            None => false,
+            Some((_, Source::Shared(handler, _))) => handler.has_synced(),
+            Some((_, Source::Own(own))) => own.watched.has_synced(),
         }
+    }
+
+    /// True if all that it has shown may be older than the term.
+    fn is_unproved(&self, term: Instant) -> bool {
+        self.since < term && !self.proved
     }
 }
 
 impl Source {
     async fn synced(&self) {
         match self {
-            Self::Shared(handler) => handler.synced().await,
+            Self::Shared(handler, _) => handler.synced().await,
             Self::Own(own) => own.watched.synced().await,
+        }
+    }
+
+    fn watched(&self) -> Option<&Arc<dyn Watched>> {
+        match self {
+            Self::Shared(_, watched) => watched.as_ref(),
+            Self::Own(own) => Some(&own.watched),
         }
     }
 
     /// Nothing is told any more when this returns.
     async fn stop(self) {
         match self {
-            Self::Shared(handler) => handler.remove(),
+            Self::Shared(handler, _) => handler.remove(),
             Self::Own(own) => {
                 let informer = own.informer.lock().take();
                 if let Some(informer) = informer {

@@ -43,10 +43,18 @@ pub(crate) enum Error {
 
 /// Leaves behind the dependents of an owner that is deleted so, and lets it go.
 pub(crate) async fn orphan(ctx: &Ctx, owner: &Uid) -> Result<Outcome, Error> {
+    let outcome = attempt(ctx, owner).await;
+    if matches!(outcome, Ok(Outcome::Done)) {
+        ctx.waits.over(owner, ORPHAN);
+    }
+    outcome
+}
+
+async fn attempt(ctx: &Ctx, owner: &Uid) -> Result<Outcome, Error> {
     let Some(mut owner) = orphaning(ctx, owner) else { return Ok(Outcome::Done) };
     // A graph that does not know all dependents yet would leave some behind with a reference to an owner that is gone: they
     // would be deleted later.
-    if let Some(pause) = ctx.wait_for_monitors(&owner.coordinates) {
+    if let Some(pause) = ctx.wait_for_monitors(&owner.coordinates, ORPHAN) {
         return Ok(Outcome::After(pause));
     }
     let unfinished = |source, owner: &Object| Error::Finish { owner: Box::new(owner.coordinates.clone()), source };
@@ -63,6 +71,10 @@ pub(crate) async fn orphan(ctx: &Ctx, owner: &Uid) -> Result<Outcome, Error> {
         }
     };
     let freed = free_dependents(ctx, &owner).await?;
+    // A monitor that ended meanwhile took those with it that were not free yet; its successor shows them again.
+    if let Some(pause) = ctx.wait_for_monitors(&owner.coordinates, ORPHAN) {
+        return Ok(Outcome::After(pause));
+    }
     // Whoever shows up from now on was to stay too.
     let uid = &owner.coordinates.uid;
     ctx.proofs.orphaned.remember(uid.clone());

@@ -54,7 +54,7 @@ fn facts(ctx: &Ctx, uid: &Uid) -> Facts {
         failures: ctx.known.deletes.failures(&item).max(ctx.known.orphans.failures(uid)),
         error: trouble,
         held: held.then(|| "as many objects as --gc-max-deletes-per-minute allows went in the last minute".to_owned()),
-        unsynced: ctx.monitors.unsynced().into_iter().map(|it| it.what).collect(),
+        unsynced: ctx.monitors.unsynced().iter().map(ToString::to_string).collect(),
     }
 }
 

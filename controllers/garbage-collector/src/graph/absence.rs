@@ -76,8 +76,11 @@ impl Graph {
     pub(crate) fn stop_monitor(&mut self, by: MonitorId) {
         let members: Vec<Id> = self.monitors.get(&by).map(|it| it.members.iter().collect()).unwrap_or_default();
         let awaited: Vec<bool> = members.iter().map(|id| self.is_awaited(*id)).collect();
+        for id in &members {
+            self.unwatch(*id);
+        }
+        // Only now: those that depended on it may have been forgotten with it, in whichever order.
         for (id, is_awaited) in members.into_iter().zip(awaited) {
-            self.unwatch(id);
             if is_awaited || self.nodes.get(id).is_some_and(Node::has_dependents) {
                 self.due_delete(id);
             }

@@ -4,7 +4,7 @@ use std::sync::Weak;
 
 use metrics::{IntGaugeVec, Metrics};
 
-use super::Monitors;
+use super::{Monitor, Monitors};
 
 /// Families that are brought up to date when somebody looks.
 struct Numbers {
@@ -25,7 +25,8 @@ pub(super) fn show(metrics: &Metrics, monitors: Weak<Monitors>) {
         monitors: metrics.gauges(&name("monitors"), "Types that are watched.", &["state"]),
         unsynced: metrics.gauges(
             &name("unsynced_monitor"),
-            "1 for each type that is watched and whose first set has not come.",
+            "1 for each type whose first set has not come or which discovery lacks, and, as resource *, for each group \
+             version that never told its types.",
             &["group", "version", "resource"],
         ),
     };
@@ -45,16 +46,14 @@ impl Numbers {
         set(&self.nodes, "observed", seen);
         set(&self.nodes, "virtual", named);
         self.unsynced.reset();
-        let (mut synced, mut unsynced) = (0, 0);
-        for (of, monitor) in &*monitors.running.lock() {
-            if monitor.has_synced() {
-                synced += 1;
-            } else {
-                unsynced += 1;
-                self.unsynced.with_label_values(&[&*of.group, &*of.version, &*of.plural]).set(1);
+        for it in monitors.unsynced() {
+            if let Some(labels) = it.hole.labels() {
+                self.unsynced.with_label_values(&labels).set(1);
             }
         }
+        let states: Vec<bool> = monitors.state.lock().running.values().map(Monitor::has_synced).collect();
+        let synced = states.iter().filter(|it| **it).count();
         set(&self.monitors, "synced", synced);
-        set(&self.monitors, "unsynced", unsynced);
+        set(&self.monitors, "unsynced", states.len() - synced);
     }
 }

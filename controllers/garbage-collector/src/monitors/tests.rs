@@ -1,6 +1,6 @@
 //! The task that looks, on an API server in memory. Nothing here leads: whatever is seen is what a standby does.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, task::Poll};
 
 use api::{Namespace, Pod, Uid};
 use client::Limits;
@@ -68,8 +68,8 @@ impl Standby {
 
     /// `pods`, `widgets.example.com`: whatever has a monitor, and has synced or not.
     fn monitored(&self, synced: bool) -> BTreeSet<String> {
-        let running = self.monitors.running.lock();
-        running.iter().filter(|(_, it)| it.has_synced() == synced).map(|(of, _)| of.to_string()).collect()
+        let state = self.monitors.state.lock();
+        state.running.iter().filter(|(_, it)| it.has_synced() == synced).map(|(of, _)| of.to_string()).collect()
     }
 
     fn watches(&self, what: &str) -> bool {
@@ -81,6 +81,17 @@ impl Standby {
         let text = self.rig.deps.metrics.encode();
         let value = text.lines().find_map(|it| it.strip_prefix(series)?.strip_prefix(' ')?.parse().ok());
         value.unwrap_or(0.0)
+    }
+
+    /// What may be missing, in words.
+    fn unsynced(&self) -> Vec<String> {
+        self.monitors.unsynced().iter().map(ToString::to_string).collect()
+    }
+
+    /// 1 while this type, or `*` for all of its group version, is shown as one that may be missing.
+    fn shown(&self, group: &str, version: &str, resource: &str) -> f64 {
+        let labels = format!("group=\"{group}\",resource=\"{resource}\",version=\"{version}\"");
+        self.metric(&format!("mini_kcm_garbage_collector_unsynced_monitor{{{labels}}}"))
     }
 
     fn errors(&self) -> f64 {
@@ -206,14 +217,12 @@ async fn acceptance_gc_046_a_type_that_cannot_sync_is_named_and_holds_up_no_othe
     pass(95 * SEC).await;
     assert_eq!(standby.errors(), 1.0, "once for each state");
     assert_eq!(standby.said("A type does not sync"), 1);
-    let series = "mini_kcm_garbage_collector_unsynced_monitor{group=\"\",resource=\"secrets\",version=\"v1\"}";
-    assert_eq!(standby.metric(series), 1.0);
-    let names: Vec<String> = standby.monitors.unsynced().into_iter().map(|it| it.what).collect();
-    assert_eq!(names, ["secrets"]);
+    assert_eq!(standby.shown("", "v1", "secrets"), 1.0);
+    assert_eq!(standby.unsynced(), ["secrets"]);
     standby.cluster.stop_intercepting();
     pass(95 * SEC).await;
     assert!(standby.watches("secrets") && standby.monitors.unsynced().is_empty());
-    assert_eq!((standby.metric(series), standby.said("A type has synced at last")), (0.0, 1));
+    assert_eq!((standby.shown("", "v1", "secrets"), standby.said("A type has synced at last")), (0.0, 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -234,6 +243,130 @@ async fn a_type_that_comes_is_watched_soon_and_one_that_goes_is_really_watched_n
         pass(600 * SEC).await;
         assert_eq!(standby.asked("widgets"), 0, "nobody asks for it any more");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_type_that_discovery_lacks_is_watched_and_named_until_two_looks_say_so() {
+    let mut standby = standby();
+    standby.begin().await;
+    let lacked = ["deployments.apps (discovery lacks it)", "replicasets.apps (discovery lacks it)"];
+    let doubted = |standby: &Standby| lacked.iter().all(|it| standby.unsynced().iter().any(|said| said == it));
+    // One answer of a server that has just begun, and then the whole.
+    standby.cluster.fail_discovery("apps", DiscoveryFault::Missing);
+    pass(35 * SEC).await;
+    assert!(standby.watches("deployments.apps") && doubted(&standby), "{:?}", standby.unsynced());
+    assert_eq!(standby.shown("apps", "v1", "deployments"), 1.0);
+    standby.cluster.mend_group("apps");
+    pass(30 * SEC).await;
+    assert!(standby.watches("deployments.apps") && standby.unsynced().is_empty(), "{:?}", standby.unsynced());
+    assert_eq!((standby.shown("apps", "v1", "deployments"), standby.errors()), (0.0, 0.0));
+    // All answers from now on.
+    standby.cluster.fail_discovery("apps", DiscoveryFault::Missing);
+    pass(30 * SEC).await;
+    assert!(standby.watches("deployments.apps") && doubted(&standby));
+    pass(30 * SEC).await;
+    assert!(!standby.watches("deployments.apps") && standby.unsynced().is_empty(), "{:?}", standby.unsynced());
+    standby.cluster.mend_group("apps");
+    pass(31 * SEC).await;
+    assert!(standby.watches("deployments.apps") && standby.unsynced().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_that_never_told_its_types_is_named_like_a_type_that_does_not_sync() {
+    let mut standby = standby();
+    standby.cluster.fail_discovery("apps", DiscoveryFault::Stale);
+    standby.begin().await;
+    assert_eq!(standby.unsynced(), ["whatever apps/v1 serves"]);
+    assert_eq!(standby.shown("apps", "v1", "*"), 1.0);
+    assert!(standby.watches("configmaps"));
+    pass(95 * SEC).await;
+    assert_eq!((standby.errors(), standby.said("A group does not tell its types")), (1.0, 1));
+    standby.cluster.mend_group("apps");
+    pass(31 * SEC).await;
+    assert!(standby.watches("deployments.apps") && standby.unsynced().is_empty(), "{:?}", standby.unsynced());
+    // Its types are known from now on, and watched.
+    standby.cluster.fail_discovery("apps", DiscoveryFault::Stale);
+    pass(61 * SEC).await;
+    assert!(standby.watches("deployments.apps") && standby.unsynced().is_empty(), "{:?}", standby.unsynced());
+    assert_eq!((standby.errors(), standby.shown("apps", "v1", "*")), (1.0, 0.0));
+}
+
+/// The versions in which a type is watched.
+fn versions(monitors: &Monitors, plural: &str) -> Vec<String> {
+    let state = monitors.state.lock();
+    state.running.keys().filter(|it| &*it.plural == plural).map(|it| it.version.to_string()).collect()
+}
+
+/// Lets every task that is ready take one turn.
+async fn turn() {
+    let mut is_over = false;
+    std::future::poll_fn(|cx| {
+        // Not `yield_now`, which lets all of them come to rest.
+        cx.waker().wake_by_ref();
+        if std::mem::replace(&mut is_over, true) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_type_that_changes_its_version_is_at_each_instant_known_or_named() {
+    let mut standby = standby();
+    let types = ["widgets", "gadgets"];
+    let defined = |plural: &str, versions: &[&str]| {
+        let mut definition = widgets(versions);
+        definition["metadata"]["name"] = json!(format!("{plural}.example.com"));
+        definition["spec"]["names"] = json!({ "plural": plural, "kind": plural });
+        definition
+    };
+    types.iter().for_each(|it| drop(standby.cluster.create(defined(it, &["v1beta1"]))));
+    standby.begin().await;
+    let uids = types.map(|kind| {
+        let object = json!({ "apiVersion": "example.com/v1beta1", "kind": kind, "metadata": { "name": "a" } });
+        Uid::new(standby.cluster.create(object)["metadata"]["uid"].as_str().unwrap())
+    });
+    pass(SEC).await;
+    let (graph, monitors) = (standby.known.clone(), standby.monitors.clone());
+    // What is wrong with one of them, and whether it is unknown.
+    let look = move |plural: &str, uid: &Uid| {
+        let running = versions(&monitors, plural);
+        let is_named = monitors.unsynced().iter().any(|it| it.to_string() == format!("{plural}.example.com"));
+        let is_known = graph.node(&Item::Observed(uid.clone())).is_some();
+        let is_right = if running == ["v1"] { is_known || is_named } else { running == ["v1beta1"] };
+        let wrong = (!is_right).then(|| format!("{plural} {running:?}, known: {is_known}, named: {is_named}"));
+        (wrong, !is_known)
+    };
+    // The new versions take their time.
+    standby.cluster.intercept(|call| {
+        let is_new = call.path.contains("example.com/v1/");
+        if is_new { Verdict::Delay(SEC) } else { Verdict::Pass }
+    });
+    for plural in types {
+        let both = defined(plural, &["v1beta1", "v1"]);
+        let name = format!("{plural}.example.com");
+        standby.cluster.update("customresourcedefinitions", "", &name, |it| it["spec"] = both["spec"].clone());
+    }
+    let seen = Arc::new(Mutex::new((Vec::new(), 0)));
+    let sees = seen.clone();
+    let observer = standby.rig.deps.spawner.spawn("observer", async move {
+        for _ in 0..5_000 {
+            // All that can happen in this instant, one step after the other.
+            for _ in 0..20 {
+                turn().await;
+                for (plural, uid) in types.iter().zip(&uids) {
+                    let (wrong, is_unknown) = look(plural, uid);
+                    let mut sees = sees.lock();
+                    sees.0.extend(wrong);
+                    sees.1 += usize::from(is_unknown);
+                }
+            }
+            pass(Duration::from_millis(1)).await;
+        }
+    });
+    observer.ended().await;
+    let (wrong, unknown) = &*seen.lock();
+    assert!(wrong.is_empty(), "{} times: {:?}", wrong.len(), wrong.first());
+    assert!(*unknown > 0 && standby.unsynced().is_empty(), "they began anew");
+    assert!(types.iter().all(|it| versions(&standby.monitors, it) == ["v1"]));
 }
 
 #[tokio::test(start_paused = true)]
@@ -259,7 +392,7 @@ async fn after_its_end_nothing_is_told_any_more() {
     standby.begin().await;
     drop(standby.controller);
     pass(SEC).await;
-    assert!(standby.monitors.running.lock().is_empty());
+    assert!(standby.monitors.state.lock().running.is_empty());
     let before = standby.known.ask(|graph| graph.size());
     for kind in ["ConfigMap", "Secret"] {
         standby.cluster.create(json!({ "apiVersion": "v1", "kind": kind, "metadata": { "name": "late" } }));

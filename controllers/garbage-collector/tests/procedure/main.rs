@@ -10,4 +10,5 @@ mod crashes;
 mod foreground;
 mod guards;
 mod identity;
+mod monitors;
 mod orphaning;

@@ -316,9 +316,12 @@ impl Model {
         let held: Vec<_> = shown.into_iter().map(|uid| (holds(&uid), uid)).collect();
         let awaited = |holds: &[OwnerRef]| holds.iter().any(|it| self.foreground(&it.uid));
         let awaited: BTreeSet<Uid> = held.iter().filter(|it| awaited(&it.0)).map(|it| it.1.clone()).collect();
+        let stopped: Vec<Uid> = held.iter().map(|it| it.1.clone()).collect();
         for (holds, uid) in held {
             let coordinates = self.coordinates(&uid).unwrap();
             self.retire(&uid, Known::Unwatched(coordinates, holds));
+        }
+        for uid in stopped {
             if awaited.contains(&uid) || !self.below(&uid).is_empty() {
                 self.delete.insert(uid);
             }
