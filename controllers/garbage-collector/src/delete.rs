@@ -253,17 +253,16 @@ async fn delete(ctx: &Ctx, item: &Item, mut doomed: Doomed) -> Result<Outcome, E
             }
             Err(err) => err,
         };
-        if let Some(gone) = Gone::refused(&object, &err) {
-            return Ok(slot.was_for_nothing(ctx, &object, gone));
-        }
-        if !matches!(err, ApiError::Conflict(_)) {
+        if !matches!(err, ApiError::Conflict(_) | ApiError::NotFound(_)) {
             return Err(slot.failed(object, err));
         }
         let resource = doomed.object().resource.clone();
         let live = ctx.api.get_metadata(&resource, &object.namespace, &object.name).await;
         match still(&mut doomed, &object, live) {
-            Still::Holds => tokio::time::sleep(PAUSE * attempt).await,
             Still::Gone(gone) => return Ok(slot.was_for_nothing(ctx, &object, gone)),
+            // It is there: what was not found is something else.
+            _ if matches!(err, ApiError::NotFound(_)) => return Err(slot.failed(object, err)),
+            Still::Holds => tokio::time::sleep(PAUSE * attempt).await,
             Still::Changed => break,
             Still::Unknown(err) => return Err(slot.failed(object, err)),
         }
@@ -273,7 +272,7 @@ async fn delete(ctx: &Ctx, item: &Item, mut doomed: Doomed) -> Result<Outcome, E
     Ok(slot.comes_again(item))
 }
 
-/// What a live read after a conflict says of an object that was to be deleted.
+/// What a live read after a refusal says of an object that was to be deleted.
 enum Still {
     /// Nothing changed of what was judged: leave is for the state that was read.
     Holds,
@@ -283,7 +282,7 @@ enum Still {
 }
 
 fn still(doomed: &mut Doomed, object: &Coordinates, live: Result<Meta, ApiError>) -> Still {
-    match weigh(object, live.clone()) {
+    match weigh(&doomed.object().resource, object, live.clone()) {
         Ok(Standing::Gone(gone) | Standing::Orphaned(gone)) => Still::Gone(gone),
         Ok(Standing::Waiting(_) | Standing::Solid(_)) => match live {
             Ok(live) if doomed.holds_for(&live) => Still::Holds,

@@ -117,7 +117,7 @@ pub(crate) async fn ask(ctx: &Ctx, resource: &Resource, asked: &Coordinates) -> 
         return answer.standing.clone();
     }
     let live = ctx.api.get_metadata(resource, &asked.namespace, &asked.name).await;
-    let standing = evidence::weigh(asked, live);
+    let standing = evidence::weigh(resource, asked, live);
     ctx.meters.asked(&standing);
     if let Ok(Standing::Gone(gone)) = &standing {
         ctx.known.absent().remember(gone.clone());

@@ -11,3 +11,4 @@ mod foreground;
 mod guards;
 mod identity;
 mod orphaning;
+mod refusals;
