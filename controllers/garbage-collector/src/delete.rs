@@ -151,7 +151,7 @@ async fn let_go_last(ctx: &Ctx, item: &Item, owner: &Object) -> Result<Outcome, 
                     ctx.known.let_go(&object.uid, &version);
                     tracing::info!(%object, "Let an owner go, as nobody blocks it any more");
                 }
-                Removed::Before(version) => ctx.known.let_go(&object.uid, &version),
+                Removed::Before(meta) => ctx.known.let_go(&object.uid, &meta.version),
                 Removed::Gone(gone) => ctx.known.proved_absent(object, gone),
             }
             Ok(Outcome::Done)

@@ -171,9 +171,9 @@ pub(crate) fn weigh(
     }
 }
 
-/// True for an object that waits until its dependents are gone.
-pub(crate) fn deletes_dependents(meta: &Meta) -> bool {
-    meta.deletion.is_some() && has(meta, FOREGROUND)
+/// True for an object that waits until its dependents are gone. One with both finalizers is orphaned first.
+fn deletes_dependents(meta: &Meta) -> bool {
+    meta.deletion.is_some() && has(meta, FOREGROUND) && !has(meta, ORPHAN)
 }
 
 pub(crate) fn has(meta: &Meta, finalizer: &str) -> bool {

@@ -23,8 +23,9 @@ const JITTER: f64 = 0.1;
 pub(crate) enum Removed {
     /// We took it: this version is without.
     Now(Version),
-    /// Somebody took it before: the owner may still be there, and is not what we saw. This version is without.
-    Before(Version),
+    /// It was taken before, by somebody else or by us, if we did not hear the answer: the owner may still be there, and is
+    /// as this shows it.
+    Before(Meta),
     /// The owner is gone, perhaps with a successor in its place, which is left alone.
     Gone(Gone),
 }
@@ -61,7 +62,7 @@ pub(crate) async fn remove(ctx: &Ctx, owner: &Object, finalizer: &str) -> Result
             }
         }
         if !has(&meta, finalizer) {
-            return Ok(Removed::Before(meta.version));
+            return Ok(Removed::Before(meta));
         }
         let left = meta.finalizers.iter().map(|it| &**it).filter(|it| *it != finalizer);
         let body = Patch::Merge(refs::finalizers(&meta, left));

@@ -82,9 +82,15 @@ fn no_other_error_proves_anything() {
 fn acceptance_gc_035_another_object_of_the_name_proves_the_end_of_the_first() {
     let gone = weigh(&maps(), &asked(), Ok(meta("u2", None, &[]))).unwrap();
     assert!(matches!(&gone, Standing::Gone(gone) if gone.evidence == Evidence::Replaced(Uid::new("u2"))));
-    assert!(matches!(weigh(&maps(), &asked(), Ok(meta("", None, &[]))), Err(Unproved::Unrelated)), "an object without uid");
+    assert!(
+        matches!(weigh(&maps(), &asked(), Ok(meta("", None, &[]))), Err(Unproved::Unrelated)),
+        "an object without uid"
+    );
     let elsewhere = Meta { name: "other".into(), ..meta("u2", None, &[]) };
-    assert!(matches!(weigh(&maps(), &asked(), Ok(elsewhere)), Err(Unproved::Unrelated)), "an object that nobody asked for");
+    assert!(
+        matches!(weigh(&maps(), &asked(), Ok(elsewhere)), Err(Unproved::Unrelated)),
+        "an object that nobody asked for"
+    );
 }
 
 #[test]
@@ -94,6 +100,7 @@ fn an_owner_waits_only_while_it_is_deleted_in_the_foreground() {
         ("lives with a finalizer", None, &[FOREGROUND], false),
         ("goes for other reasons", Some(1), &["example.com/x"], false),
         ("orphans", Some(1), &[ORPHAN], false),
+        ("acceptance_gc_014: orphans first", Some(1), &[FOREGROUND, ORPHAN], false),
         ("goes after its dependents", Some(1), &["example.com/x", FOREGROUND], true),
     ] {
         let standing = weigh(&maps(), &asked(), Ok(meta("u1", deletion, finalizers))).unwrap();

@@ -11,4 +11,5 @@ mod foreground;
 mod guards;
 mod identity;
 mod orphaning;
+mod questions;
 mod refusals;
