@@ -173,7 +173,7 @@ async fn let_go_last(ctx: &Ctx, item: &Item, owner: &Object) -> Result<Outcome, 
                     ctx.known.let_go(&object.uid, &version);
                     tracing::info!(%object, "Let an owner go, as nobody blocks it any more");
                 }
-                Removed::Before(version) => ctx.known.let_go(&object.uid, &version),
+                Removed::Before(meta) => ctx.known.let_go(&object.uid, &meta.version),
                 Removed::Gone(gone) => ctx.known.proved_absent(object, gone),
             }
             Ok(Outcome::Done)
@@ -278,17 +278,16 @@ async fn delete(ctx: &Ctx, item: &Item, mut doomed: Doomed) -> Result<Outcome, E
             }
             Err(err) => err,
         };
-        if let Some(gone) = Gone::refused(&object, &err) {
-            return Ok(slot.was_for_nothing(ctx, &object, gone));
-        }
-        if !matches!(err, ApiError::Conflict(_)) {
+        if !matches!(err, ApiError::Conflict(_) | ApiError::NotFound(_)) {
             return Err(slot.failed(object, err));
         }
         let resource = doomed.object().resource.clone();
         let live = ctx.api.get_metadata(&resource, &object.namespace, &object.name).await;
         match still(&mut doomed, &object, live) {
-            Still::Holds => tokio::time::sleep(PAUSE * attempt).await,
             Still::Gone(gone) => return Ok(slot.was_for_nothing(ctx, &object, gone)),
+            // It is there: what was not found is something else.
+            _ if matches!(err, ApiError::NotFound(_)) => return Err(slot.failed(object, err)),
+            Still::Holds => tokio::time::sleep(PAUSE * attempt).await,
             Still::Changed => break,
             Still::Unknown(err) => return Err(slot.failed(object, err)),
         }
@@ -298,7 +297,7 @@ async fn delete(ctx: &Ctx, item: &Item, mut doomed: Doomed) -> Result<Outcome, E
     Ok(slot.comes_again(item, &object, &shown))
 }
 
-/// What a live read after a conflict says of an object that was to be deleted.
+/// What a live read after a refusal says of an object that was to be deleted.
 enum Still {
     /// Nothing changed of what was judged: leave is for the state that was read.
     Holds,
@@ -308,7 +307,7 @@ enum Still {
 }
 
 fn still(doomed: &mut Doomed, object: &Coordinates, live: Result<Meta, ApiError>) -> Still {
-    match weigh(object, live.clone()) {
+    match weigh(&doomed.object().resource, object, live.clone()) {
         Ok(Standing::Gone(gone) | Standing::Orphaned(gone)) => Still::Gone(gone),
         Ok(Standing::Waiting(_) | Standing::Solid(_)) => match live {
             Ok(live) if doomed.holds_for(&live) => Still::Holds,

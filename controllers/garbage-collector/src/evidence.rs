@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use api::{Meta, OwnerRef, Uid, Version};
+use api::{Details, Meta, OwnerRef, Resource, Uid, Version};
 use client::ApiError;
 
 use crate::{graph::Coordinates, verdict::Object};
@@ -85,9 +85,10 @@ impl Gone {
         Self { owner, evidence: Evidence::Told }
     }
 
-    /// Of a write to `asked` that the server refused, if that says that the object is not there.
-    pub(crate) fn refused(asked: &Coordinates, err: &ApiError) -> Option<Self> {
-        is_missing(asked, err).then(|| Self { owner: asked.clone(), evidence: Evidence::NotFound })
+    /// Of a live read of `asked` that failed, if that says that the object is not there. Never of a write: what is missing
+    /// may be its namespace, or whatever a webhook looked for.
+    pub(crate) fn not_found(resource: &Resource, asked: &Coordinates, err: &ApiError) -> Option<Self> {
+        is_missing(resource, asked, err).then(|| Self { owner: asked.clone(), evidence: Evidence::NotFound })
     }
 
     /// Of a live read of `asked` that showed an object of this uid.
@@ -150,13 +151,17 @@ impl Judged {
 }
 
 /// What a live read of `asked` proves of it.
-pub(crate) fn weigh(asked: &Coordinates, answer: Result<Meta, ApiError>) -> Result<Standing, Unproved> {
+pub(crate) fn weigh(
+    resource: &Resource,
+    asked: &Coordinates,
+    answer: Result<Meta, ApiError>,
+) -> Result<Standing, Unproved> {
     match answer {
-        Err(err) if is_missing(asked, &err) => {
-            Ok(Standing::Gone(Gone { owner: asked.clone(), evidence: Evidence::NotFound }))
-        }
-        Err(err @ ApiError::NotFound(_)) => Err(Unproved::NotServed(err)),
-        Err(err) => Err(Unproved::Failed(err)),
+        Err(err) => match Gone::not_found(resource, asked, &err) {
+            Some(gone) => Ok(Standing::Gone(gone)),
+            None if matches!(err, ApiError::NotFound(_)) => Err(Unproved::NotServed(err)),
+            None => Err(Unproved::Failed(err)),
+        },
         Ok(meta) if *meta.name != *asked.name || meta.uid.is_empty() => Err(Unproved::Unrelated),
         Ok(meta) => Ok(match Gone::replaced(asked, &meta.uid) {
             Some(gone) => Standing::Gone(gone),
@@ -166,9 +171,9 @@ pub(crate) fn weigh(asked: &Coordinates, answer: Result<Meta, ApiError>) -> Resu
     }
 }
 
-/// True for an object that waits until its dependents are gone.
-pub(crate) fn deletes_dependents(meta: &Meta) -> bool {
-    meta.deletion.is_some() && has(meta, FOREGROUND)
+/// True for an object that waits until its dependents are gone. One with both finalizers is orphaned first.
+fn deletes_dependents(meta: &Meta) -> bool {
+    meta.deletion.is_some() && has(meta, FOREGROUND) && !has(meta, ORPHAN)
 }
 
 pub(crate) fn has(meta: &Meta, finalizer: &str) -> bool {
@@ -176,9 +181,14 @@ pub(crate) fn has(meta: &Meta, finalizer: &str) -> bool {
 }
 
 /// True for a 404 that names this very object. Where a type, a version or a whole group is not served, the same code
-/// comes back and names none.
-fn is_missing(asked: &Coordinates, err: &ApiError) -> bool {
-    matches!(err, ApiError::NotFound(status) if !asked.name.is_empty() && status.details.name == *asked.name)
+/// comes back and names none; where a server looks for something else on its way, that may have the very same name.
+fn is_missing(resource: &Resource, asked: &Coordinates, err: &ApiError) -> bool {
+    let ApiError::NotFound(status) = err else { return false };
+    let Details { name, group, kind, .. } = &status.details;
+    // Some say less, and some name the kind and not the resource.
+    let is_of_group = group.is_empty() || **group == *resource.group;
+    let is_of_kind = kind.is_empty() || **kind == *resource.plural || kind.eq_ignore_ascii_case(&resource.kind);
+    !asked.name.is_empty() && **name == *asked.name && is_of_group && is_of_kind
 }
 
 #[cfg(test)]

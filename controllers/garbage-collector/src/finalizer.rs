@@ -23,8 +23,9 @@ const JITTER: f64 = 0.1;
 pub(crate) enum Removed {
     /// We took it: this version is without.
     Now(Version),
-    /// Somebody took it before: the owner may still be there, and is not what we saw. This version is without.
-    Before(Version),
+    /// It was taken before, by somebody else or by us, if we did not hear the answer: the owner may still be there, and is
+    /// as this shows it.
+    Before(Meta),
     /// The owner is gone, perhaps with a successor in its place, which is left alone.
     Gone(Gone),
 }
@@ -55,21 +56,22 @@ pub(crate) async fn remove(ctx: &Ctx, owner: &Object, finalizer: &str) -> Result
                 Ok(meta) => meta,
                 Err(gone) => return Ok(Removed::Gone(gone)),
             };
-            if let ApiError::Invalid(_) = refusal {
-                // It is the owner, so that its uid was not the reason.
+            if let ApiError::Invalid(_) | ApiError::NotFound(_) = refusal {
+                // It is the owner, so that neither its uid nor its end was the reason.
                 return Err(Error::Patch(refusal));
             }
         }
         if !has(&meta, finalizer) {
-            return Ok(Removed::Before(meta.version));
+            return Ok(Removed::Before(meta));
         }
         let left = meta.finalizers.iter().map(|it| &**it).filter(|it| *it != finalizer);
         let body = Patch::Merge(refs::finalizers(&meta, left));
         match ctx.api.patch(resource, &coordinates.namespace, &coordinates.name, None, &body).await {
             Ok(written) => return Ok(Removed::Now(written.version)),
-            // Another version; or another object, whose uid cannot be changed into the one we meant.
-            Err(err @ (ApiError::Conflict(_) | ApiError::Invalid(_))) => refusal = Some(err),
-            Err(err) => return Gone::refused(coordinates, &err).map(Removed::Gone).ok_or(Error::Patch(err)),
+            // Another version; or another object, whose uid cannot be changed into the one we meant; or none, or what else
+            // the server did not find.
+            Err(err @ (ApiError::Conflict(_) | ApiError::Invalid(_) | ApiError::NotFound(_))) => refusal = Some(err),
+            Err(err) => return Err(Error::Patch(err)),
         }
     }
     Err(Error::Conflicts(coordinates.to_string()))
@@ -86,7 +88,7 @@ pub(crate) async fn read(ctx: &Ctx, owner: &Object) -> Result<Result<Meta, Gone>
     let Object { coordinates, resource, meta: _ } = owner;
     let meta = match ctx.api.get_metadata(resource, &coordinates.namespace, &coordinates.name).await {
         Ok(meta) => meta,
-        Err(err) => return Gone::refused(coordinates, &err).map(Err).ok_or(Error::Read(err)),
+        Err(err) => return Gone::not_found(resource, coordinates, &err).map(Err).ok_or(Error::Read(err)),
     };
     match Gone::replaced(coordinates, &meta.uid) {
         Some(gone) => Ok(Err(gone)),

@@ -2,7 +2,8 @@
 //!
 //! References name owners by any version that is served, preferred or not. What is known is the last word of discovery on
 //! each group version: one that did not answer is known as before. A kind that is not known is an error and never a proof
-//! that an owner is gone: the next look at discovery may show it.
+//! that an owner is gone: the next look at discovery may show it. So is one that two resources of a group version have: at
+//! the wrong one of them an owner is not found though it lives.
 
 use std::collections::BTreeMap;
 
@@ -19,25 +20,35 @@ pub(crate) struct Kinds(RwLock<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    known: BTreeMap<TypeName, Resource>,
+    known: BTreeMap<TypeName, Vec<Resource>>,
     /// Since when what was served is served no more, by an answer that is believed.
     gone: BTreeMap<TypeName, Instant>,
 }
 
-/// Nothing of this name is known to be served.
+/// Nobody can tell where objects of this name are.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unable to get REST mapping for {api_version}/{kind}: no such kind is known to be served")]
-pub(crate) struct Unknown {
-    api_version: Atom,
-    kind: Atom,
+pub(crate) enum Unknown {
+    #[error("unable to get REST mapping for {api_version}/{kind}: no such kind is known to be served")]
+    Unserved { api_version: Atom, kind: Atom },
+    #[error("unable to get REST mapping for {api_version}/{kind}: {resources} are of this kind")]
+    Ambiguous { api_version: Atom, kind: Atom, resources: String },
 }
 
 impl Kinds {
     /// Where objects of this type are.
     pub(crate) fn resource(&self, api_version: &Atom, kind: &Atom) -> Result<Resource, Unknown> {
         let name = TypeName { api_version: api_version.clone(), kind: kind.clone() };
-        let found = self.0.read().known.get(&name).cloned();
-        found.ok_or_else(|| Unknown { api_version: name.api_version, kind: name.kind })
+        let inner = self.0.read();
+        let found = inner.known.get(&name).map(Vec::as_slice).unwrap_or_default();
+        let TypeName { api_version, kind } = name;
+        match found {
+            [only] => Ok(only.clone()),
+            [] => Err(Unknown::Unserved { api_version, kind }),
+            several => {
+                let resources: Vec<String> = several.iter().map(ToString::to_string).collect();
+                Err(Unknown::Ambiguous { api_version, kind, resources: resources.join(" and ") })
+            }
+        }
     }
 
     /// Since when a type that was served is served no more.
@@ -47,17 +58,20 @@ impl Kinds {
 
     /// Takes in a new answer. Where it is not believed, it may add and change but takes nothing away.
     pub(crate) fn learn(&self, discovery: &Discovery, believed: bool, now: Instant) {
-        let mut learned = BTreeMap::new();
+        let mut learned: BTreeMap<TypeName, Vec<Resource>> = BTreeMap::new();
         for served in discovery.served.iter().filter(|it| !it.resource.kind.is_empty()) {
             let name = TypeName::from(&served.resource);
-            // Several resources may have one kind: an owner is read, so it is the one that can be.
+            // Several resources may have one kind: an owner is read, so it is one that can be.
             if served.offers("get") {
-                learned.entry(name).or_insert_with(|| served.resource.clone());
+                let alike = learned.entry(name).or_default();
+                if !alike.contains(&served.resource) {
+                    alike.push(served.resource.clone());
+                }
             }
         }
         let mut inner = self.0.write();
         let Inner { known, gone } = &mut *inner;
-        let stays = |of: &Resource| !believed || !discovery.tells_of(of);
+        let stays = |of: &[Resource]| !believed || !of.iter().any(|it| discovery.tells_of(it));
         for (name, of) in std::mem::take(known) {
             if stays(&of) {
                 learned.entry(name).or_insert(of);

@@ -9,7 +9,7 @@ use runner::Outcome;
 
 use crate::{
     Ctx, PATCHES,
-    evidence::{ORPHAN, has},
+    evidence::{FOREGROUND, ORPHAN, has},
     finalizer::{self, Removed},
     graph::{Coordinates, Dependent, Item},
     metrics::Detached,
@@ -84,10 +84,12 @@ async fn attempt(ctx: &Ctx, owner: &Uid) -> Result<Outcome, Error> {
             ctx.known.let_go(uid, &version);
             tracing::info!(owner = %owner.coordinates, dependents = freed, "Orphaned the dependents of an owner");
         }
-        // Somebody asked for another end of it.
-        Removed::Before(version) => {
-            ctx.proofs.orphaned.forget(uid);
-            ctx.known.let_go(uid, &version);
+        Removed::Before(meta) => {
+            // Somebody asked for another end of it. Without that it may be our own patch, whose answer was lost.
+            if has(&meta, FOREGROUND) {
+                ctx.proofs.orphaned.forget(uid);
+            }
+            ctx.known.let_go(uid, &meta.version);
         }
         Removed::Gone(gone) => ctx.known.proved_absent(&owner.coordinates, gone),
     }

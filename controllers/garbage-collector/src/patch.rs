@@ -110,7 +110,7 @@ pub(crate) async fn unblock(ctx: &Ctx, object: &Object) -> Result<Patched, ApiEr
     send(ctx, resource, coordinates, &Patch::Merge(body)).await
 }
 
-/// Sends a patch that carries the object's uid. What the server says tells whether it is still there.
+/// Sends a patch that carries the object's uid. Where that is refused, a read tells whether the object is still there.
 pub(crate) async fn send(
     ctx: &Ctx,
     resource: &Resource,
@@ -119,19 +119,19 @@ pub(crate) async fn send(
 ) -> Result<Patched, ApiError> {
     match ctx.api.patch(resource, &object.namespace, &object.name, None, patch).await {
         Ok(written) => Ok(Patched::Done(written.version)),
-        // A successor's uid cannot be changed to that of the one we meant: 422, or 409 by some.
-        Err(err @ (ApiError::Invalid(_) | ApiError::Conflict(_))) => match gone(ctx, resource, object).await {
-            Some(gone) => Ok(Patched::Gone(gone)),
-            None => Err(err),
-        },
-        Err(err) => Gone::refused(object, &err).map(Patched::Gone).ok_or(err),
+        // A successor's uid cannot be changed to that of the one we meant: 422, or 409 by some. And a 404 may tell of
+        // something else that is missing.
+        Err(err @ (ApiError::Invalid(_) | ApiError::Conflict(_) | ApiError::NotFound(_))) => {
+            gone(ctx, resource, object).await.map(Patched::Gone).ok_or(err)
+        }
+        Err(err) => Err(err),
     }
 }
 
 /// Whether an object is gone by now; `None` also where that cannot be told.
 async fn gone(ctx: &Ctx, resource: &Resource, object: &Coordinates) -> Option<Gone> {
     let live = ctx.api.get_metadata(resource, &object.namespace, &object.name).await;
-    match weigh(object, live) {
+    match weigh(resource, object, live) {
         Ok(Standing::Gone(gone)) => Some(gone),
         _ => None,
     }
@@ -141,7 +141,7 @@ async fn gone(ctx: &Ctx, resource: &Resource, object: &Coordinates) -> Option<Go
 async fn live(ctx: &Ctx, resource: &Resource, object: &Coordinates) -> Result<Result<Value, Gone>, ApiError> {
     let bytes = match ctx.api.get_raw_metadata(resource, &object.namespace, &object.name).await {
         Ok(bytes) => bytes,
-        Err(err) => return Gone::refused(object, &err).map(Err).ok_or(err),
+        Err(err) => return Gone::not_found(resource, object, &err).map(Err).ok_or(err),
     };
     let live: Value = serde_json::from_slice(&bytes)
         .map_err(|err| ApiError::unknown(format!("{object}: the answer does not decode: {err}")))?;

@@ -2,7 +2,7 @@
 //!
 //! An owner that is gone is gone for ever, so that one proof serves all its dependents. One that waits may change its mind:
 //! that proof serves for a second, and not beyond a newer state that a monitor shows. That an owner lives is no proof that
-//! is kept: each pass that rests on it has asked, or has got the answer to a question that was under way.
+//! is kept: each pass that rests on it has asked, or has got the answer to a question that was sent after it began.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -37,6 +37,9 @@ type Question = Arc<tokio::sync::Mutex<Option<Answer>>>;
 
 #[derive(Clone)]
 struct Answer {
+    /// When it was asked for: it tells nothing of what happened since.
+    sent: Instant,
+    /// When it came.
     at: Instant,
     standing: Result<Standing, Unproved>,
 }
@@ -112,17 +115,18 @@ pub(crate) async fn ask(ctx: &Ctx, resource: &Resource, asked: &Coordinates) -> 
     let question = ctx.proofs.question(asked, came);
     let mut last = question.lock().await;
     if let Some(answer) = &*last
-        && (answer.at >= came || still_waits(ctx, asked, answer))
+        && (answer.serves(came) || still_waits(ctx, asked, answer))
     {
         return answer.standing.clone();
     }
+    let sent = ctx.clock.now();
     let live = ctx.api.get_metadata(resource, &asked.namespace, &asked.name).await;
-    let standing = evidence::weigh(asked, live);
+    let standing = evidence::weigh(resource, asked, live);
     ctx.meters.asked(&standing);
     if let Ok(Standing::Gone(gone)) = &standing {
         ctx.known.absent().remember(gone.clone());
     }
-    *last = Some(Answer { at: ctx.clock.now(), standing: standing.clone() });
+    *last = Some(Answer { sent, at: ctx.clock.now(), standing: standing.clone() });
     drop(last);
     if !matches!(standing, Ok(Standing::Waiting(_))) {
         ctx.proofs.close(asked, &question);
@@ -130,12 +134,27 @@ pub(crate) async fn ask(ctx: &Ctx, resource: &Resource, asked: &Coordinates) -> 
     standing
 }
 
-/// True for an owner that was seen to wait a moment ago, and of which nothing newer is known.
+/// True for an owner that was seen to wait a moment ago, and is shown in no newer state. One that is not shown may have gone
+/// since.
 fn still_waits(ctx: &Ctx, asked: &Coordinates, answer: &Answer) -> bool {
     let Ok(Standing::Waiting(waiting)) = &answer.standing else { return false };
-    let shown = ctx.known.version(&asked.uid);
-    let is_outdated = shown.is_some_and(|it| waiting.version().is_older_than(&it));
-    ctx.clock.now().saturating_duration_since(answer.at) <= WAITING && !is_outdated
+    let is_known = ctx.known.version(&asked.uid).is_some_and(|it| !waiting.version().is_older_than(&it));
+    ctx.clock.now().saturating_duration_since(answer.at) <= WAITING && is_known
+}
+
+impl Answer {
+    /// True if it is an answer to somebody who had a reason to ask at `came`.
+    fn serves(&self, came: Instant) -> bool {
+        match &self.standing {
+            // For ever.
+            Ok(Standing::Gone(_) | Standing::Orphaned(_)) => true,
+            // It may have been served before what is the reason to ask, though it arrived later; and who takes it may not
+            // ask again.
+            Ok(Standing::Waiting(_) | Standing::Solid(_)) => self.sent >= came,
+            // Whoever gets it asks again, so that another question now helps nobody.
+            Err(_) => self.at >= came,
+        }
+    }
 }
 
 impl Proofs {

@@ -12,8 +12,17 @@ fn asked() -> Coordinates {
     }
 }
 
+fn maps() -> Resource {
+    Resource::namespaced("", "v1", "configmaps", "ConfigMap")
+}
+
 fn not_found(name: &str) -> ApiError {
-    let details = Details { name: name.to_owned(), ..Details::default() };
+    not_found_as(name, "", "")
+}
+
+fn not_found_as(name: &str, kind: &str, group: &str) -> ApiError {
+    let [name, kind, group] = [name, kind, group].map(str::to_owned);
+    let details = Details { name, kind, group, ..Details::default() };
     ApiError::from_status(Status { code: 404, details, ..Status::default() }, None)
 }
 
@@ -30,14 +39,33 @@ fn meta(uid: &str, deletion: Option<i64>, finalizers: &[&str]) -> Meta {
 
 #[test]
 fn a_404_proves_the_end_only_where_it_names_the_object() {
-    let gone = weigh(&asked(), Err(not_found("owner"))).unwrap();
+    let gone = weigh(&maps(), &asked(), Err(not_found("owner"))).unwrap();
     assert!(matches!(&gone, Standing::Gone(gone) if gone.evidence == Evidence::NotFound && gone.owner == asked()));
     for name in ["", "other", "owner/status"] {
-        let err = weigh(&asked(), Err(not_found(name))).unwrap_err();
+        let err = weigh(&maps(), &asked(), Err(not_found(name))).unwrap_err();
         assert!(matches!(err, Unproved::NotServed(_)), "{name:?}: {err}");
     }
     let nameless = Coordinates { name: "".into(), ..asked() };
-    assert!(weigh(&nameless, Err(not_found(""))).is_err(), "a name that is empty names nothing");
+    assert!(weigh(&maps(), &nameless, Err(not_found(""))).is_err(), "a name that is empty names nothing");
+}
+
+#[test]
+fn a_404_that_names_something_else_of_the_name_proves_nothing() {
+    for (kind, group, resource, proves) in [
+        ("configmaps", "", maps(), true),
+        ("ConfigMap", "", maps(), true),
+        ("configmap", "", maps(), true),
+        ("namespaces", "", maps(), false),
+        ("configmaps", "example.com", maps(), false),
+        ("widgets", "example.com", Resource::namespaced("example.com", "v1", "widgets", "Widget"), true),
+        ("widgets", "", Resource::namespaced("example.com", "v1", "widgets", "Widget"), true),
+        ("widgets", "apps", Resource::namespaced("example.com", "v1", "widgets", "Widget"), false),
+        ("companions", "example.com", Resource::namespaced("example.com", "v1", "widgets", "Widget"), false),
+    ] {
+        let weighed = weigh(&resource, &asked(), Err(not_found_as("owner", kind, group)));
+        assert_eq!(matches!(weighed, Ok(Standing::Gone(_))), proves, "{kind} {group}");
+        assert!(proves || matches!(weighed, Err(Unproved::NotServed(_))), "{kind} {group}");
+    }
 }
 
 #[test]
@@ -45,18 +73,24 @@ fn no_other_error_proves_anything() {
     for code in [400, 401, 403, 405, 406, 409, 410, 422, 429, 500, 503, 504] {
         let details = Details { name: "owner".to_owned(), ..Details::default() };
         let err = ApiError::from_read(Status { code, details, ..Status::default() }, None);
-        assert!(matches!(weigh(&asked(), Err(err)), Err(Unproved::Failed(_))), "{code}");
+        assert!(matches!(weigh(&maps(), &asked(), Err(err)), Err(Unproved::Failed(_))), "{code}");
     }
-    assert!(matches!(weigh(&asked(), Err(ApiError::unknown("cut off"))), Err(Unproved::Failed(_))));
+    assert!(matches!(weigh(&maps(), &asked(), Err(ApiError::unknown("cut off"))), Err(Unproved::Failed(_))));
 }
 
 #[test]
 fn acceptance_gc_035_another_object_of_the_name_proves_the_end_of_the_first() {
-    let gone = weigh(&asked(), Ok(meta("u2", None, &[]))).unwrap();
+    let gone = weigh(&maps(), &asked(), Ok(meta("u2", None, &[]))).unwrap();
     assert!(matches!(&gone, Standing::Gone(gone) if gone.evidence == Evidence::Replaced(Uid::new("u2"))));
-    assert!(matches!(weigh(&asked(), Ok(meta("", None, &[]))), Err(Unproved::Unrelated)), "an object without uid");
+    assert!(
+        matches!(weigh(&maps(), &asked(), Ok(meta("", None, &[]))), Err(Unproved::Unrelated)),
+        "an object without uid"
+    );
     let elsewhere = Meta { name: "other".into(), ..meta("u2", None, &[]) };
-    assert!(matches!(weigh(&asked(), Ok(elsewhere)), Err(Unproved::Unrelated)), "an object that nobody asked for");
+    assert!(
+        matches!(weigh(&maps(), &asked(), Ok(elsewhere)), Err(Unproved::Unrelated)),
+        "an object that nobody asked for"
+    );
 }
 
 #[test]
@@ -66,9 +100,10 @@ fn an_owner_waits_only_while_it_is_deleted_in_the_foreground() {
         ("lives with a finalizer", None, &[FOREGROUND], false),
         ("goes for other reasons", Some(1), &["example.com/x"], false),
         ("orphans", Some(1), &[ORPHAN], false),
+        ("acceptance_gc_014: orphans first", Some(1), &[FOREGROUND, ORPHAN], false),
         ("goes after its dependents", Some(1), &["example.com/x", FOREGROUND], true),
     ] {
-        let standing = weigh(&asked(), Ok(meta("u1", deletion, finalizers))).unwrap();
+        let standing = weigh(&maps(), &asked(), Ok(meta("u1", deletion, finalizers))).unwrap();
         match standing {
             Standing::Waiting(waiting) => assert!(waits && *waiting.version() == Version::from(7), "{name}"),
             Standing::Solid(uid) => assert!(!waits && uid == Uid::new("u1"), "{name}"),
@@ -89,7 +124,7 @@ fn nothing_is_judged_without_one_proof_for_each_reference() {
     };
     let object = || Object {
         coordinates: asked(),
-        resource: api::Resource::namespaced("", "v1", "configmaps", "ConfigMap"),
+        resource: maps(),
         meta: Meta { owners: [reference("a"), reference("b")].into(), ..meta("u1", None, &[]) },
     };
     let solid = |name: &str| Standing::Solid(Uid::new(name));

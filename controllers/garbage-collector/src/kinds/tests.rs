@@ -27,7 +27,7 @@ fn all() -> Vec<Served> {
         served("apps", "v1", "deployments", "Deployment", &["get"]),
         served("a.io", "v2", "things", "Thing", &["get"]),
         served("a.io", "v1", "things", "Thing", &["get"]),
-        served("a.io", "v1", "thingtemplates", "Thing", &["get"]),
+        served("a.io", "v1", "thingtemplates", "Thing", &["create"]),
     ]
 }
 
@@ -71,6 +71,24 @@ fn what_did_not_answer_is_known_as_before_and_what_went_is_known_no_more() {
         assert_eq!(known, want, "{name}");
         assert!(plural(&kinds, "v1", "Pod").is_some(), "{name}");
     }
+}
+
+#[test]
+fn a_kind_of_two_resources_that_can_be_read_leads_to_neither_of_them() {
+    let twice = || served("a.io", "v1", "allthings", "Thing", &["get"]);
+    let kinds = Kinds::default();
+    kinds.learn(&discovery(all(), &[]), true, now());
+    // One more is no answer that takes something away.
+    kinds.learn(&discovery(all().into_iter().chain([twice()]).collect(), &[]), false, now());
+    assert_eq!(plural(&kinds, "a.io/v1", "Thing"), None);
+    assert_eq!(plural(&kinds, "a.io/v2", "Thing").as_deref(), Some("/apis/a.io/v2/things"));
+    let unknown = kinds.resource(&"a.io/v1".into(), &"Thing".into()).unwrap_err();
+    let want = "unable to get REST mapping for a.io/v1/Thing: things.a.io and allthings.a.io are of this kind";
+    assert_eq!(unknown.to_string(), want);
+    // Told of twice, it is one all the same.
+    let again = all().into_iter().chain(all());
+    kinds.learn(&discovery(again.collect(), &[]), true, now());
+    assert_eq!(plural(&kinds, "a.io/v1", "Thing").as_deref(), Some("/apis/a.io/v1/things"));
 }
 
 #[test]

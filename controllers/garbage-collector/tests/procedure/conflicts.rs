@@ -76,8 +76,8 @@ async fn acceptance_gc_038_an_object_that_is_gone_is_not_tried_again() {
     pass(30 * SEC).await;
     assert_eq!(
         world.lines(),
-        ["delete pods pod", "delete configmaps below"],
-        "its dependents are looked at, without the watch"
+        ["delete pods pod", "get pods pod", "delete configmaps below"],
+        "the 404 to the DELETE is made sure of once, and its dependents are looked at, without the watch"
     );
 }
 

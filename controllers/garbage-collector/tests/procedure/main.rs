@@ -12,3 +12,5 @@ mod guards;
 mod identity;
 mod monitors;
 mod orphaning;
+mod questions;
+mod refusals;

@@ -339,6 +339,15 @@ pub(crate) fn failure(code: u16, reason: &str) -> Option<Verdict> {
     Some(Verdict::status(code, reason, "not now"))
 }
 
+/// An answer by which the object of this name, of a resource in a group, is not there.
+pub(crate) fn missing(name: &str, resource: &str, group: &str) -> Verdict {
+    let details = json!({ "name": name, "kind": resource, "group": group });
+    let message = format!("{resource} {name:?} not found");
+    let body = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 404,
+                       "reason": "NotFound", "message": message, "details": details });
+    Verdict::Answer { status: 404, headers: Vec::new(), body }
+}
+
 pub(crate) async fn pass(time: Duration) {
     tokio::time::sleep(time).await;
 }
