@@ -45,7 +45,7 @@ use client::Api;
 use clock::Clock;
 use controller::{Builder, Factor, Profile, Right};
 use parking_lot::Mutex;
-use runner::Outcome;
+use runner::{Outcome, error_chain};
 use tokio::sync::Semaphore;
 use workqueue::Backoff;
 
@@ -141,7 +141,7 @@ pub fn start(builder: &mut Builder, options: Options) {
     let deleting = ctx.clone();
     builder.workers(&deletes, concurrent_syncs, move |item: Item| {
         let ctx = deleting.clone();
-        async move { delete::collect(&ctx, &item).await }
+        async move { ctx.keep_apart(&item, delete::collect(&ctx, &item).await) }
     });
     builder.workers(&orphans, concurrent_syncs, move |owner: Uid| {
         let ctx = ctx.clone();
@@ -168,8 +168,21 @@ struct Ctx {
 
 impl Ctx {
     /// Has the item looked at again, less and less often. That is no failure: there is nothing that anybody could mend here.
+    /// There may be thousands of them, so that those who fail must not wait for their turn behind them.
     fn later(&self, item: &Item) -> Outcome {
-        Outcome::Parked(self.known.deletes.add_rate_limited(item.clone()))
+        Outcome::Parked(self.known.deletes.add_backed_off(item.clone()))
+    }
+
+    /// An owner that cannot be read is a failure, but as a rule one of its type: what depends on others must not wait for it.
+    fn keep_apart(&self, item: &Item, result: Result<Outcome, delete::Error>) -> Result<Outcome, delete::Error> {
+        match result {
+            Err(err @ (delete::Error::Unjudged { .. } | delete::Error::Unproved { .. })) => {
+                let outcome = self.later(item);
+                tracing::error!(err = error_chain(&err), ?outcome, "Sync failed");
+                Ok(outcome)
+            }
+            other => other,
+        }
     }
 
     /// How long an owner must wait yet before it may lose one of our finalizers: the graph may not know all its dependents.

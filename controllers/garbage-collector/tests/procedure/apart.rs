@@ -1,0 +1,57 @@
+//! What is wrong with one type is no matter of the others.
+
+use client::Propagation::Background;
+use test_cluster::Verdict;
+
+use crate::world::{SEC, World, nobody, owner, pass};
+
+/// What is wrong with the type of many owners.
+#[derive(Debug, Clone, Copy)]
+enum Trouble {
+    Unknown,
+    Unreadable,
+    NotServed,
+    NeverShown,
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_depends_on_owners_that_cannot_be_told_keeps_no_other_waiting() {
+    for trouble in [Trouble::Unknown, Trouble::Unreadable, Trouble::NotServed, Trouble::NeverShown] {
+        let world = World::with_widgets();
+        for number in 0..1_500 {
+            let widget = match trouble {
+                Trouble::Unknown => nobody_else("example.com/v9", number),
+                Trouble::NeverShown => owner(&world.create("Widget", &format!("w-{number}"), &[])),
+                _ => nobody_else("example.com/v1", number),
+            };
+            world.create("ConfigMap", &format!("of-{number}"), &[widget]);
+        }
+        let rc = world.create("ReplicationController", "rc", &[]);
+        world.create("Pod", "pod", &[owner(&rc)]);
+        let mut refused = false;
+        world.cluster.intercept(move |call| match (call.resource.as_str(), call.verb) {
+            ("widgets", "list" | "watch") => Verdict::status(500, "InternalError", "the conversion webhook is down"),
+            ("widgets", "get") if matches!(trouble, Trouble::Unreadable) => Verdict::status(500, "InternalError", "too"),
+            ("widgets", "get") if matches!(trouble, Trouble::NotServed) => Verdict::text(404, "404 page not found"),
+            // The first time only.
+            ("pods", "delete") if !std::mem::replace(&mut refused, true) => Verdict::status(500, "InternalError", "once"),
+            _ => Verdict::Pass,
+        });
+        let manager = world.start().await;
+        pass(60 * SEC).await;
+        world.delete("ReplicationController", "rc", Some(Background)).await;
+        pass(5 * SEC).await;
+        assert!(!world.has("pods", "pod"), "{trouble:?}");
+        assert_eq!(world.asked("delete pods pod"), 2, "{trouble:?}");
+        assert_eq!(world.names("configmaps").len(), 1_500, "{trouble:?}");
+        let tries = manager.metric("workqueue_retries_total{name=\"garbage_collector_attempt_to_delete\"}");
+        assert!((5_000..40_000).contains(&tries), "{trouble:?}: less and less often: {tries}");
+    }
+}
+
+/// A reference to a widget that does not exist, or of which nobody can tell.
+fn nobody_else(api_version: &str, number: u32) -> serde_json::Value {
+    let mut reference = nobody(api_version, "Widget", &format!("w-{number}"));
+    reference["uid"] = serde_json::json!(format!("00000000-0000-4000-8000-{number:012}"));
+    reference
+}
