@@ -1,7 +1,7 @@
 //! `--gc-max-deletes-per-minute`: never more deletes within any minute, whoever asks for them. A machine without tasks.
 
 use std::{
-    collections::{HashSet, VecDeque},
+    collections::{BTreeSet, HashMap, VecDeque},
     time::Duration,
 };
 
@@ -24,8 +24,10 @@ pub(crate) struct Breaker {
     in_flight: usize,
     /// When those that are answered were.
     answered: VecDeque<Instant>,
-    /// Each waits for a slot of its own.
-    held: HashSet<Item>,
+    /// Each waits for a slot of its own, by its number in the line.
+    held: HashMap<Item, u64>,
+    line: BTreeSet<u64>,
+    numbers: u64,
     /// Some of them by name, since the last report.
     examples: Vec<String>,
     reported: Option<Instant>,
@@ -45,32 +47,34 @@ impl Breaker {
             limit: usize::try_from(limit).ok().filter(|it| *it > 0),
             in_flight: 0,
             answered: VecDeque::new(),
-            held: HashSet::new(),
+            held: HashMap::new(),
+            line: BTreeSet::new(),
+            numbers: 0,
             examples: Vec::new(),
             reported: None,
         }
     }
 
     /// Lets this item be deleted now, to be followed by [`Breaker::answered`], or says when to ask again. Those that were
-    /// held go first.
+    /// held go first, and one that comes before its slot is free keeps its place.
     pub(crate) fn take(&mut self, item: &Item, named: &Coordinates, now: Instant) -> Result<(), Duration> {
         let Some(limit) = self.limit else { return Ok(()) };
         while self.answered.front().is_some_and(|it| *it + MINUTE <= now) {
             self.answered.pop_front();
         }
         let free = limit.saturating_sub(self.in_flight + self.answered.len());
-        let was_held = self.held.remove(item);
-        let before = if was_held { 0 } else { self.held.len() };
-        if free > before {
+        let number = self.held.get(item).copied();
+        let others_first = if number.is_some() { 0 } else { self.held.len() };
+        if free > others_first {
+            self.forget(item);
             self.in_flight += 1;
             return Ok(());
         }
-        let wait = self.wait(limit, now);
-        self.held.insert(item.clone());
-        if self.examples.len() < EXAMPLES {
-            self.examples.push(named.to_string());
-        }
-        Err(wait)
+        let ahead = match number {
+            Some(number) => self.line.range(..number).count(),
+            None => self.line_up(item, named),
+        };
+        Err(self.wait(limit, ahead.saturating_sub(free), now))
     }
 
     /// A delete that was taken has had its answer.
@@ -88,7 +92,9 @@ impl Breaker {
 
     /// This item is not to be deleted any more, or not now.
     pub(crate) fn forget(&mut self, item: &Item) {
-        self.held.remove(item);
+        if let Some(number) = self.held.remove(item) {
+            self.line.remove(&number);
+        }
     }
 
     /// How many wait for a slot.
@@ -97,7 +103,7 @@ impl Breaker {
     }
 
     pub(crate) fn holds(&self, item: &Item) -> bool {
-        self.held.contains(item)
+        self.held.contains_key(item)
     }
 
     /// What is held back, if it is time to tell.
@@ -110,10 +116,22 @@ impl Breaker {
         Some(Report { held: self.held.len(), examples: std::mem::take(&mut self.examples) })
     }
 
-    /// How long until there is a slot for one more, behind those that are held: each gets its own, so that not all of them
-    /// come for the first.
-    fn wait(&self, limit: usize, now: Instant) -> Duration {
-        let (rounds, place) = (self.held.len() / limit, self.held.len() % limit);
+    /// Puts an item at the end of the line. How many are ahead of it.
+    fn line_up(&mut self, item: &Item, named: &Coordinates) -> usize {
+        let ahead = self.held.len();
+        self.numbers += 1;
+        self.held.insert(item.clone(), self.numbers);
+        self.line.insert(self.numbers);
+        if self.examples.len() < EXAMPLES {
+            self.examples.push(named.to_string());
+        }
+        ahead
+    }
+
+    /// How long until there is a slot for one more, behind so many: each gets its own, so that not all of them come for the
+    /// first. Those of later rounds come free as much later as calls take, so whoever waits for one may have to come again.
+    fn wait(&self, limit: usize, ahead: usize, now: Instant) -> Duration {
+        let (rounds, place) = (ahead / limit, ahead % limit);
         // Slots of calls in flight come free after all others.
         let free_at = self.answered.get(place).map_or(now, |it| *it) + MINUTE;
         let rounds = MINUTE.saturating_mul(u32::try_from(rounds).unwrap_or(u32::MAX));

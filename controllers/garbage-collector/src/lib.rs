@@ -6,8 +6,8 @@
 //!
 //! Reading order: `graph` (what is known of objects and their owners, and what is due because of it), `due` (how monitors
 //! tell it and workers ask); then one attempt, top to bottom, `delete` and `orphan`, with what they stand on: `evidence` (what
-//! proves that an owner is gone) and `verdict` (what follows), both pure; `proofs` and `absent` (a proof serves all who need
-//! it), `acted` (what we wrote and no watch has shown), `patch`, `refs` and `finalizer` (the writes that are no DELETE),
+//! proves that an owner is gone) and `verdict` (what follows), both pure; `proofs`, `turns` and `absent` (a proof serves all who
+//! need it), `acted` (what we wrote and no watch has shown), `patch`, `refs` and `finalizer` (the writes that are no DELETE),
 //! `waits` and `breaker` (what holds back); `monitors` and `kinds` (where it all comes from); `metrics`, `pages`, `dump`
 //! and `why` (what people are told of it).
 
@@ -23,6 +23,7 @@ mod verdict;
 mod absent;
 mod acted;
 mod proofs;
+mod turns;
 
 mod finalizer;
 mod patch;
@@ -46,7 +47,7 @@ use client::Api;
 use clock::Clock;
 use controller::{Builder, Factor, Profile, Right};
 use parking_lot::Mutex;
-use runner::Outcome;
+use runner::{Outcome, error_chain};
 use tokio::sync::Semaphore;
 use workqueue::Backoff;
 
@@ -123,7 +124,7 @@ pub fn start(builder: &mut Builder, options: Options) {
         known: known.clone(),
         kinds,
         monitors,
-        proofs: Proofs::default(),
+        proofs: Proofs::new(concurrent_syncs, clock.clone()),
         acted: Acted::default(),
         merge_only: MergeOnly::default(),
         waits: Waits::default(),
@@ -142,7 +143,7 @@ pub fn start(builder: &mut Builder, options: Options) {
     let deleting = ctx.clone();
     builder.workers(&deletes, concurrent_syncs, move |item: Item| {
         let ctx = deleting.clone();
-        async move { delete::collect(&ctx, &item).await }
+        async move { ctx.keep_apart(&item, delete::collect(&ctx, &item).await) }
     });
     builder.workers(&orphans, concurrent_syncs, move |owner: Uid| {
         let ctx = ctx.clone();
@@ -170,8 +171,21 @@ struct Ctx {
 
 impl Ctx {
     /// Has the item looked at again, less and less often. That is no failure: there is nothing that anybody could mend here.
+    /// There may be thousands of them, so that those who fail must not wait for their turn behind them.
     fn later(&self, item: &Item) -> Outcome {
-        Outcome::Parked(self.known.deletes.add_rate_limited(item.clone()))
+        Outcome::Parked(self.known.deletes.add_backed_off(item.clone()))
+    }
+
+    /// An owner that cannot be read is a failure, but as a rule one of its type: what depends on others must not wait for it.
+    fn keep_apart(&self, item: &Item, result: Result<Outcome, delete::Error>) -> Result<Outcome, delete::Error> {
+        match result {
+            Err(err @ (delete::Error::Unjudged { .. } | delete::Error::Unproved { .. })) => {
+                let outcome = self.later(item);
+                tracing::error!(err = error_chain(&err), ?outcome, "Sync failed");
+                Ok(outcome)
+            }
+            other => other,
+        }
     }
 
     /// How long an owner must wait yet before it may lose this finalizer of ours: the graph may not know all its

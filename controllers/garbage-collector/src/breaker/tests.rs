@@ -79,6 +79,32 @@ fn each_that_is_held_waits_for_a_slot_of_its_own_and_nobody_overtakes() {
 }
 
 #[test]
+fn who_comes_before_his_slot_is_free_keeps_his_place_and_all_that_is_allowed_is_used() {
+    // Each call takes a moment, so that the slots of the second round come free after those who wait for them.
+    let (limit, call, many) = (60, Duration::from_millis(50), 1_000);
+    let (mut breaker, began) = (Breaker::new(limit), Clock::system().now());
+    let mut comes: std::collections::BTreeSet<(Instant, u32)> = (0..many).map(|number| (began, number)).collect();
+    let (mut flying, mut passes, mut gone) = (VecDeque::<Instant>::new(), 0, Vec::new());
+    while let Some((now, number)) = comes.pop_first() {
+        while let Some(answer) = flying.pop_front_if(|it| *it <= now) {
+            breaker.answered(answer);
+        }
+        passes += 1;
+        match take(&mut breaker, number, now) {
+            Ok(()) => {
+                flying.push_back(now + call);
+                gone.push(number);
+            }
+            Err(wait) => drop(comes.insert((now + wait, number))),
+        }
+        // All workers are busy that long.
+        assert!(now < began + 17 * MINUTE, "{} of {many} went", gone.len());
+    }
+    assert_eq!(gone, (0..many).collect::<Vec<_>>(), "in their order");
+    assert!(passes < 10 * many, "{passes}");
+}
+
+#[test]
 fn no_minute_of_the_server_sees_too_many() {
     let (limit, mut rng) = (7, fastrand::Rng::with_seed(3));
     let (mut breaker, began) = (Breaker::new(limit), Clock::system().now());

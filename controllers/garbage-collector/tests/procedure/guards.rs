@@ -3,8 +3,9 @@
 use client::Limits;
 use client::Propagation::Background;
 use garbage_collector_controller::Options;
+use test_cluster::Verdict;
 
-use crate::world::{SEC, World, nobody, owner, pass};
+use crate::world::{MS, SEC, World, nobody, owner, pass};
 
 #[tokio::test(start_paused = true)]
 async fn no_more_objects_go_in_a_minute_than_the_user_allows() {
@@ -23,6 +24,23 @@ async fn no_more_objects_go_in_a_minute_than_the_user_allows() {
     assert_eq!(world.asked("delete"), 12);
     let told = world.logged("--gc-max-deletes-per-minute holds back deletions");
     assert!(told.len() <= 3 && told[0].contains("pod-"), "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn as_many_objects_go_in_a_minute_as_the_user_allows() {
+    let world = World::new();
+    let rc = world.create("ReplicationController", "rc", &[]);
+    for number in 0..40 {
+        world.create("Pod", &format!("pod-{number:02}"), &[owner(&rc)]);
+    }
+    // Those who wait for the third minute and the fourth come before the calls of the minutes before are answered.
+    world.spoil(|line, _| line.starts_with("delete").then_some(Verdict::DelayAnswer(50 * MS)));
+    let _manager = world.start_with(Options { max_deletes_per_minute: 10, ..Options::default() }).await;
+    world.delete("ReplicationController", "rc", Some(Background)).await;
+    for (seconds, left) in [(5, 30), (60, 20), (60, 10), (60, 0)] {
+        pass(seconds * SEC).await;
+        assert_eq!(world.names("pods").len(), left);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,6 +4,7 @@
 
 mod world;
 
+mod apart;
 mod background;
 mod conflicts;
 mod crashes;
