@@ -16,7 +16,7 @@ use crate::{
     graph::{Coordinates, Item, TypeName},
     metrics::{Detached, Why, policy_name},
     patch::{self, Patched},
-    proofs::{self, Unjudged},
+    proofs::{self, Unanswered, Unjudged},
     verdict::{self, Dependents, Detach, Doomed, Foreground, Needless, Object, Step, Verdict},
 };
 
@@ -116,7 +116,8 @@ async fn look_for(ctx: &Ctx, item: &Item, claimed: Coordinates) -> Result<Outcom
             tracing::debug!(object = %claimed, "An owner is there that no watch has shown");
             Ok(ctx.later(item))
         }
-        Err(source) => {
+        Err(Unanswered::PutOff(wait)) => Ok(Outcome::Parked(wait)),
+        Err(Unanswered::Unproved(source)) => {
             let why = Why::from(&source);
             trouble(why);
             match why {
@@ -180,6 +181,7 @@ fn put_off(ctx: &Ctx, item: &Item, object: &Coordinates, unjudged: Unjudged) -> 
         Unjudged::Unknown { owner, .. } => (owner, Why::UnknownKind),
         Unjudged::Misplaced(owner) => (owner, Why::Misplaced),
         Unjudged::Unproved { owner, source } => (owner, Why::from(source)),
+        Unjudged::PutOff(wait) => return Ok(Outcome::Parked(*wait)),
     };
     troubled(ctx, item, object, owner, why);
     match why {

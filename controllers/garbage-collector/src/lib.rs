@@ -6,8 +6,8 @@
 //!
 //! Reading order: `graph` (what is known of objects and their owners, and what is due because of it), `due` (how monitors
 //! tell it and workers ask); then one attempt, top to bottom, `delete` and `orphan`, with what they stand on: `evidence` (what
-//! proves that an owner is gone) and `verdict` (what follows), both pure; `proofs` and `absent` (a proof serves all who need
-//! it), `acted` (what we wrote and no watch has shown), `patch`, `refs` and `finalizer` (the writes that are no DELETE),
+//! proves that an owner is gone) and `verdict` (what follows), both pure; `proofs`, `turns` and `absent` (a proof serves all who
+//! need it), `acted` (what we wrote and no watch has shown), `patch`, `refs` and `finalizer` (the writes that are no DELETE),
 //! `breaker`; `monitors` and `kinds` (where it all comes from); `metrics`, `pages`, `dump` and `why` (what people are told
 //! of it).
 
@@ -23,6 +23,7 @@ mod verdict;
 mod absent;
 mod acted;
 mod proofs;
+mod turns;
 
 mod finalizer;
 mod patch;
@@ -123,7 +124,7 @@ pub fn start(builder: &mut Builder, options: Options) {
         known: known.clone(),
         kinds,
         monitors,
-        proofs: Proofs::default(),
+        proofs: Proofs::new(concurrent_syncs, clock.clone()),
         acted: Acted::default(),
         merge_only: MergeOnly::default(),
         patches: Semaphore::new(PATCHES),

@@ -2,12 +2,13 @@
 //!
 //! An owner that is gone is gone for ever, so that one proof serves all its dependents. One that waits may change its mind:
 //! that proof serves for a second, and not beyond a newer state that a monitor shows. That an owner lives is no proof that
-//! is kept: each pass that rests on it has asked, or has got the answer to a question that was under way.
+//! is kept: each pass that rests on it has asked, or has got the answer to a question that was under way. Whoever asks or
+//! waits takes a turn of the owner's type, so that one that does not answer keeps no worker from the others.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use api::{Atom, OwnerRef, Resource};
-use clock::Instant;
+use clock::{Clock, Instant};
 use parking_lot::Mutex;
 
 use crate::{
@@ -16,6 +17,7 @@ use crate::{
     evidence::{self, Judged, Standing, Unproved},
     graph::Coordinates,
     kinds::Unknown,
+    turns::Turns,
     verdict::Object,
 };
 
@@ -25,9 +27,9 @@ const WAITING: Duration = Duration::from_secs(1);
 const QUESTIONS: usize = 64;
 
 /// What is being asked, and was asked a moment ago.
-#[derive(Default)]
 pub(crate) struct Proofs {
     questions: Mutex<HashMap<Coordinates, Question>>,
+    turns: Turns,
     /// Owners whose dependents this process orphaned.
     pub(crate) orphaned: Orphaned,
 }
@@ -61,6 +63,17 @@ pub(crate) enum Unjudged {
         #[source]
         source: Unproved,
     },
+    /// Nobody was asked.
+    #[error("owners of this type are being asked for by others")]
+    PutOff(Duration),
+}
+
+/// Why there is no answer to a question.
+#[derive(Debug)]
+pub(crate) enum Unanswered {
+    Unproved(Unproved),
+    /// The server takes its time for this type: to be asked after this.
+    PutOff(Duration),
 }
 
 /// Finds out what stands of each owner of an object, in the order of its references. The first that cannot be told ends it.
@@ -80,8 +93,11 @@ async fn standing(ctx: &Ctx, namespace: &Atom, reference: &OwnerRef) -> Result<S
             let resource = ctx.kinds.resource(&reference.api_version, &reference.kind);
             let resource = resource.map_err(|source| Unjudged::Unknown { owner: claimed(), source })?;
             let asked = locate(&resource, claimed()).map_err(Unjudged::Misplaced)?;
-            let answer = ask(ctx, &resource, &asked).await;
-            answer.map_err(|source| Unjudged::Unproved { owner: asked, source })?
+            match ask(ctx, &resource, &asked).await {
+                Ok(standing) => standing,
+                Err(Unanswered::Unproved(source)) => return Err(Unjudged::Unproved { owner: asked, source }),
+                Err(Unanswered::PutOff(wait)) => return Err(Unjudged::PutOff(wait)),
+            }
         }
     };
     if let Standing::Waiting(waiting) = &found {
@@ -104,17 +120,23 @@ pub(crate) fn locate(resource: &Resource, claimed: Box<Coordinates>) -> Result<B
 }
 
 /// What the server says of these coordinates, or has said if that was the last word.
-pub(crate) async fn ask(ctx: &Ctx, resource: &Resource, asked: &Coordinates) -> Result<Standing, Unproved> {
+pub(crate) async fn ask(ctx: &Ctx, resource: &Resource, asked: &Coordinates) -> Result<Standing, Unanswered> {
     if let Some(gone) = ctx.known.absent().at(asked) {
         return Ok(Standing::Gone(gone));
     }
     let came = ctx.clock.now();
     let question = ctx.proofs.question(asked, came);
+    if let Ok(last) = question.try_lock()
+        && let Some(answer) = last.as_ref().filter(|it| still_waits(ctx, asked, it))
+    {
+        return answer.standing.clone().map_err(Unanswered::Unproved);
+    }
+    let _turn = ctx.proofs.turns.take(resource).await.map_err(Unanswered::PutOff)?;
     let mut last = question.lock().await;
     if let Some(answer) = &*last
         && (answer.at >= came || still_waits(ctx, asked, answer))
     {
-        return answer.standing.clone();
+        return answer.standing.clone().map_err(Unanswered::Unproved);
     }
     let live = ctx.api.get_metadata(resource, &asked.namespace, &asked.name).await;
     let standing = evidence::weigh(asked, live);
@@ -127,7 +149,7 @@ pub(crate) async fn ask(ctx: &Ctx, resource: &Resource, asked: &Coordinates) -> 
     if !matches!(standing, Ok(Standing::Waiting(_))) {
         ctx.proofs.close(asked, &question);
     }
-    standing
+    standing.map_err(Unanswered::Unproved)
 }
 
 /// True for an owner that was seen to wait a moment ago, and of which nothing newer is known.
@@ -139,6 +161,11 @@ fn still_waits(ctx: &Ctx, asked: &Coordinates, answer: &Answer) -> bool {
 }
 
 impl Proofs {
+    /// For so many workers.
+    pub(crate) fn new(workers: usize, clock: Clock) -> Self {
+        Self { questions: Mutex::default(), turns: Turns::new(workers, clock), orphaned: Orphaned::default() }
+    }
+
     /// The question about these coordinates: the one that is under way, or a new one.
     fn question(&self, asked: &Coordinates, now: Instant) -> Question {
         let mut questions = self.questions.lock();
