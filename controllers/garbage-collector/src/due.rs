@@ -101,9 +101,15 @@ impl Known {
 
     /// An object that was asked for by these coordinates, as the graph has them, is gone: its dependents are looked at.
     pub(crate) fn proved_absent(&self, probed: &Coordinates, gone: Gone) {
+        // It was asked for where its type is, whoever claimed it.
+        let anywhere = gone.owner().namespace.is_empty();
         self.absent.remember(gone);
         let mut graph = self.graph.lock();
-        graph.proved_absent(probed);
+        if anywhere {
+            graph.proved_absent_anywhere(probed);
+        } else {
+            graph.proved_absent(probed);
+        }
         self.pour(&mut graph, Lane::Now);
     }
 

@@ -2,13 +2,34 @@
 
 use std::sync::Arc;
 
-use api::{OwnerRef, Uid};
+use api::{Atom, OwnerRef, Uid};
 
 use super::{
     Coordinates, Graph, MonitorId,
     ids::Id,
     node::{Known, Node, blocks, names, owners_of, refs_to},
 };
+
+/// What was looked for and not found.
+struct Probe<'a> {
+    claim: &'a Coordinates,
+    /// Its type has no namespaces.
+    anywhere: bool,
+}
+
+impl Probe<'_> {
+    /// True if what is claimed from this namespace would be there.
+    fn fits(&self, namespace: &Atom) -> bool {
+        self.anywhere || self.claim.namespace == *namespace
+    }
+
+    /// True if these coordinates, as claimed or observed, mean the same object.
+    fn is(&self, other: &Coordinates) -> bool {
+        let Coordinates { kind, api_version, namespace, name, uid } = self.claim;
+        let same = other.uid == *uid && other.name == *name && other.kind == *kind && other.api_version == *api_version;
+        same && (self.anywhere || other.namespace == *namespace)
+    }
+}
 
 impl Graph {
     /// A watch says that an object was deleted: the server's own word. Returns what is to be remembered as absent: who went,
@@ -49,22 +70,31 @@ impl Graph {
     /// A live read found that there is no such object. It says nothing of the same uid under other coordinates. True if
     /// somebody names exactly this, so that it is worth remembering.
     pub(crate) fn proved_absent(&mut self, probed: &Coordinates) -> bool {
-        let Some(id) = self.nodes.find(&probed.uid) else { return false };
+        self.probed(&Probe { claim: probed, anywhere: probed.namespace.is_empty() })
+    }
+
+    /// The same of a type without namespaces: whoever claims it, from whichever namespace, means this object.
+    pub(crate) fn proved_absent_anywhere(&mut self, probed: &Coordinates) -> bool {
+        self.probed(&Probe { claim: probed, anywhere: true })
+    }
+
+    fn probed(&mut self, probe: &Probe<'_>) -> bool {
+        let Some(id) = self.nodes.find(&probe.claim.uid) else { return false };
         let Some(node) = self.nodes.get(id) else { return false };
-        let (matching, others) = self.split(id, probed);
+        let (matching, others) = self.split(id, probe);
         match &node.known {
             Known::Gone => {}
             // The read outran the watch.
-            Known::Observed(_) | Known::Unwatched { .. } if self.coordinates(node).is_some_and(|it| it == *probed) => {
+            Known::Observed(_) | Known::Unwatched { .. } if self.coordinates(node).is_some_and(|it| probe.is(&it)) => {
                 self.goes(id);
             }
             Known::Claimed { .. } if others.is_empty() => self.goes(id),
             Known::Observed(_) | Known::Unwatched { .. } => self.due_all(&matching),
             Known::Claimed { coordinates } => {
-                let was_probed = **coordinates == *probed;
+                let was_probed = probe.is(coordinates);
                 self.due_all(&matching);
                 if was_probed {
-                    self.claim_otherwise(id, probed, &others);
+                    self.claim_otherwise(id, probe, &others);
                 }
             }
         }
@@ -145,17 +175,17 @@ impl Graph {
     }
 
     /// The dependents that name exactly this object, and those that name it otherwise; some do both.
-    fn split(&self, owner: Id, probed: &Coordinates) -> (Vec<Id>, Vec<Id>) {
+    fn split(&self, owner: Id, probe: &Probe<'_>) -> (Vec<Id>, Vec<Id>) {
         let (mut matching, mut others) = (Vec::new(), Vec::new());
         for dependent in self.dependents_of(owner) {
             let Some(observed) = self.nodes.get(dependent).and_then(Node::observed) else { continue };
-            let fits = probed.namespace.is_empty() || probed.namespace == observed.namespace;
+            let fits = probe.fits(&observed.namespace);
             let refs = self.refs(observed);
-            let is_match = |it: &OwnerRef| fits && probed.match_ref(it);
-            if refs_to(&refs, &probed.uid).any(is_match) {
+            let is_match = |it: &OwnerRef| fits && probe.claim.match_ref(it);
+            if refs_to(&refs, &probe.claim.uid).any(is_match) {
                 matching.push(dependent);
             }
-            if refs_to(&refs, &probed.uid).any(|it| !is_match(it)) {
+            if refs_to(&refs, &probe.claim.uid).any(|it| !is_match(it)) {
                 others.push(dependent);
             }
         }
@@ -164,14 +194,15 @@ impl Graph {
 
     /// Has the owner looked for under the next of the other claims, in their order and from the first again after the last.
     /// An item that was queued keeps the claim that it was queued with.
-    fn claim_otherwise(&mut self, owner: Id, absent: &Coordinates, others: &[Id]) {
+    fn claim_otherwise(&mut self, owner: Id, probe: &Probe<'_>, others: &[Id]) {
+        let absent = probe.claim;
         let mut first: Option<Coordinates> = None;
         let mut next: Option<Coordinates> = None;
         for observed in others.iter().filter_map(|id| self.nodes.get(*id)?.observed()) {
             for claim in refs_to(&self.refs(observed), &absent.uid) {
                 let mut claim = Coordinates::claimed(claim, &observed.namespace);
-                // The type is known to be cluster-scoped: its objects have no namespace, whoever names them.
-                if absent.namespace.is_empty() && claim.kind == absent.kind && claim.api_version == absent.api_version {
+                // Its objects have no namespace, whoever names them.
+                if probe.anywhere && claim.kind == absent.kind && claim.api_version == absent.api_version {
                     claim.namespace = absent.namespace.clone();
                 }
                 let best = if claim > *absent { &mut next } else { &mut first };

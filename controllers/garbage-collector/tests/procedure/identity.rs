@@ -218,3 +218,25 @@ async fn acceptance_gc_034_each_child_is_judged_by_its_own_namespace() {
         assert!(world.cluster.get("ClusterRole", "", "bad").is_some(), "{case}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_scoped_owner_that_goes_unseen_takes_its_dependents_of_all_namespaces_along() {
+    let world = World::new();
+    let role = world.create("ClusterRole", "role", &[]);
+    let namespaces: Vec<String> = (0..300).map(|number| format!("ns-{number}")).collect();
+    for name in &namespaces {
+        world.cluster.create(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }));
+        world.create_in(name, "ConfigMap", "child", &[owner(&role)]);
+    }
+    // Nobody is told of its end: it is polled for.
+    world.spoil_lists("clusterroles");
+    let _manager = world.start().await;
+    // So long the workers wait for that type.
+    pass(31 * SEC).await;
+    let children = || namespaces.iter().filter(|it| world.cluster.get("configmaps", it, "child").is_some()).count();
+    assert_eq!(children(), 300);
+    world.cluster.remove("ClusterRole", "", "role");
+    // As long as the pause between two looks is by then.
+    pass(10 * SEC).await;
+    assert_eq!(children(), 0);
+}

@@ -109,6 +109,32 @@ fn acceptance_gc_032_one_absent_owner_named_by_two_versions_is_proved_for_each_a
 }
 
 #[test]
+fn an_owner_without_namespace_is_one_claim_from_whichever_namespace_it_is_made() {
+    let owner = named("v1", "Node", "n", "n");
+    let mut world = World::new();
+    let names: Vec<String> = (0..1_000).map(|number| format!("a{number:03}")).collect();
+    for name in &names {
+        world.pod(object(name).in_namespace(name).owned_by([owner.clone()]));
+    }
+    world.pod(object("other").owned_by([named("v1", "Pod", "n", "n")]));
+    world.due();
+    assert!(world.graph.proved_absent_anywhere(&claim(&owner, "a000")));
+    let mut due = world.due();
+    assert_eq!(due.pop().as_deref(), Some("later v1/Pod ns/n n"), "another type is another claim");
+    assert_eq!(due.len(), 1_000);
+    // Of a type with namespaces nothing is said but of the one that was asked.
+    assert!(world.graph.proved_absent(&claim(&owner, "a001")));
+    assert_eq!(world.due(), ["delete a001"]);
+    // The watch may have shown it while it was asked for, and not told of its end yet.
+    let mut world = World::new();
+    world.pod(object("a").owned_by([owner.clone()]));
+    world.node(object("n").cluster_scoped());
+    world.due();
+    assert!(world.graph.proved_absent_anywhere(&claim(&owner, "ns")));
+    assert_eq!((world.due(), world.graph.node(&observed("n"))), (vec!["delete a".to_owned()], None));
+}
+
+#[test]
 fn claims_are_tried_in_their_order_and_from_the_first_again() {
     let claims = ["A", "B", "C"].map(|kind| named("v1", kind, "o", "o"));
     let mut world = World::new();

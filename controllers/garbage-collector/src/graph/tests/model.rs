@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::{Atom, Meta, OwnerRef, Resource, Uid, Version};
+use api::{Meta, OwnerRef, Resource, Uid, Version};
 use proptest::{
     prelude::*,
     test_runner::{Config, RngSeed, TestRunner},
@@ -65,7 +65,7 @@ enum Step {
     Observe { uid: usize, other: bool, refs: Vec<Claim>, deleting: bool, finalizers: u8, age: u64 },
     Deleted { uid: usize, other: bool },
     Missing { uid: usize, other: bool },
-    Absent { claim: Claim, namespace: &'static str },
+    Absent { claim: Claim, namespace: &'static str, anywhere: bool },
     Restart { of: usize },
     Take,
 }
@@ -96,7 +96,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         20 => observe,
         4 => (0..UIDS, prop::bool::weighted(0.2)).prop_map(|(uid, other)| Step::Deleted { uid, other }),
         2 => (0..UIDS, prop::bool::weighted(0.2)).prop_map(|(uid, other)| Step::Missing { uid, other }),
-        6 => (claims(), spaces).prop_map(|(claim, namespace)| Step::Absent { claim, namespace }),
+        6 => (claims(), spaces, proptest::bool::weighted(0.2))
+            .prop_map(|(claim, namespace, anywhere)| Step::Absent { claim, namespace, anywhere }),
         1 => (0..TYPES).prop_map(|of| Step::Restart { of }),
         4 => Just(Step::Take),
     ];
@@ -317,20 +318,24 @@ impl Model {
         self.types.remove(&by);
     }
 
-    fn absent(&mut self, probed: &Coordinates) -> bool {
+    /// `anywhere`: its type has no namespaces.
+    fn absent(&mut self, probed: &Coordinates, anywhere: bool) -> bool {
+        let anywhere = anywhere || probed.namespace.is_empty();
+        let is_probed = |it: &Coordinates| {
+            let namespace = if anywhere { &probed.namespace } else { &it.namespace };
+            Coordinates { namespace: namespace.clone(), ..it.clone() } == *probed
+        };
         let (mut matching, mut others, mut claims) = (Vec::new(), 0, BTreeSet::new());
         for dependent in self.dependents(&probed.uid) {
             let meta = self.meta(&dependent).unwrap();
-            let fits = probed.namespace.is_empty() || probed.namespace == meta.namespace;
+            let fits = anywhere || probed.namespace == meta.namespace;
             let of_it = || meta.owners.iter().filter(|it| it.uid == probed.uid);
             if of_it().any(|it| !(fits && probed.match_ref(it))) {
                 others += 1;
                 for named in of_it() {
                     let mut claim = Coordinates::claimed(named, &meta.namespace);
-                    if probed.namespace.is_empty()
-                        && (&claim.kind, &claim.api_version) == (&probed.kind, &probed.api_version)
-                    {
-                        claim.namespace = Atom::from("");
+                    if anywhere && (&claim.kind, &claim.api_version) == (&probed.kind, &probed.api_version) {
+                        claim.namespace = probed.namespace.clone();
                     }
                     claims.insert(claim);
                 }
@@ -344,7 +349,7 @@ impl Model {
         match self.known.get(&probed.uid).cloned() {
             None | Some(Known::Gone) => {}
             Some(Known::Observed(..) | Known::Unwatched(..))
-                if self.coordinates(&probed.uid).as_ref() == Some(probed) =>
+                if self.coordinates(&probed.uid).is_some_and(|it| is_probed(&it)) =>
             {
                 self.goes(&probed.uid)
             }
@@ -353,7 +358,7 @@ impl Model {
             Some(Known::Claimed(claimed)) => {
                 self.delete.extend(matching);
                 let after = claims.range(probed..).next().or_else(|| claims.first()).cloned();
-                if let Some(next) = after.filter(|_| claimed == *probed) {
+                if let Some(next) = after.filter(|_| is_probed(&claimed)) {
                     self.drop_due(&probed.uid);
                     self.known.insert(probed.uid.clone(), Known::Claimed(next));
                     self.later.insert(probed.uid.clone());
@@ -460,9 +465,10 @@ fn play(steps: &[Step]) {
                     model.goes(&uid);
                 }
             }
-            Step::Absent { claim, namespace } => {
+            Step::Absent { claim, namespace, anywhere } => {
                 let probed = fixture::claim(&claim.owner_ref(), namespace);
-                assert_eq!(graph.proved_absent(&probed), model.absent(&probed));
+                let known = if anywhere { graph.proved_absent_anywhere(&probed) } else { graph.proved_absent(&probed) };
+                assert_eq!(known, model.absent(&probed, anywhere));
             }
             Step::Restart { of } => {
                 graph.stop_monitor(monitors[of]);
