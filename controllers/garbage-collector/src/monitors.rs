@@ -47,8 +47,9 @@ const PERIOD: Duration = Duration::from_secs(30);
 const DEBOUNCE: Duration = Duration::from_secs(1);
 /// A monitor that has not synced after this long is named, and workers start without it, as upstream.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// So long may a new term rest on what is not proved.
-const PROVED_WITHIN: Duration = Duration::from_secs(30);
+/// What is not proved counts for so long in a new term: while workers wait to start, and half a minute more. By then watches
+/// that died have been noticed.
+const PROVED_WITHIN: Duration = Duration::from_secs(60);
 /// No answer within this time is none.
 const ANSWER: Duration = Duration::from_secs(10);
 /// So many types are asked for at a time.
@@ -148,9 +149,9 @@ impl Monitors {
         let silent = state.memory.silent().map(|(of, since)| hole(Hole::Group(of.to_owned()), since));
         let types = state.running.iter().filter_map(|(of, it)| match term {
             _ if !it.has_synced() => Some(hole(Hole::Unsynced(of.clone()), it.since)),
-            // Until it goes, or shows again.
+            // Until it goes or shows again.
             _ if state.memory.doubts(of) => Some(Unsynced { hole: Hole::Doubted(of.clone()), since: None }),
-            Some(term) if it.is_unproved(term) => Some(hole(Hole::Unproved(of.clone()), term)),
+            Some(term) if it.is_unproved(term) => Some(Unsynced { hole: Hole::Unproved(of.clone()), since: None }),
             Some(_) | None => None,
         });
         nothing.into_iter().chain(silent).chain(types).collect()

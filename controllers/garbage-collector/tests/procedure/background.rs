@@ -137,7 +137,7 @@ async fn acceptance_gc_008_one_proof_serves_all_dependents_of_an_owner() {
     let world = World::new();
     let never = nobody("v1", "ReplicationController", "never");
     for number in 0..100 {
-        world.create("Pod", &format!("pod-{number}"), &[never.clone()]);
+        world.create("Pod", &format!("pod-{number}"), std::slice::from_ref(&never));
     }
     let manager = world.start().await;
     pass(5 * SEC).await;

@@ -25,13 +25,13 @@ async fn acceptance_gc_026_an_owner_of_another_namespace_is_none() {
         // While the owner's watch is behind, the child is seen first.
         if child_first {
             world.spoil(|line, _| if line.starts_with("get") { failure(503, "") } else { None });
-            world.create("ConfigMap", "bad", &[reference.clone()]);
+            world.create("ConfigMap", "bad", std::slice::from_ref(&reference));
             pass(2 * SEC).await;
             create_owner();
         } else {
             create_owner();
             pass(2 * SEC).await;
-            world.create("ConfigMap", "bad", &[reference.clone()]);
+            world.create("ConfigMap", "bad", std::slice::from_ref(&reference));
         }
         world.create_in("m", "ConfigMap", "good", &[reference]);
         pass(SEC).await;
@@ -179,7 +179,7 @@ async fn acceptance_gc_033_a_wrong_kind_condemns_only_the_child_that_names_it() 
         for name in order {
             match name {
                 "parent" => world.cluster.thaw("secrets"),
-                "good" => drop(world.create("ConfigMap", "good", &[right.clone()])),
+                "good" => drop(world.create("ConfigMap", "good", std::slice::from_ref(&right))),
                 _ => drop(world.create("ConfigMap", "bad", &[but(right.clone(), "kind", "Pod")])),
             }
             pass(SEC).await;
@@ -208,7 +208,7 @@ async fn acceptance_gc_034_each_child_is_judged_by_its_own_namespace() {
         let children: [(&str, &str); 2] = [("ClusterRole", "bad"), ("ConfigMap", "good")];
         let children: Vec<_> = if cluster_first { children.into() } else { children.into_iter().rev().collect() };
         for (kind, name) in children {
-            world.create(kind, name, &[reference.clone()]);
+            world.create(kind, name, std::slice::from_ref(&reference));
             pass(SEC).await;
         }
         world.cluster.thaw("secrets");

@@ -2,7 +2,7 @@
 
 use client::Propagation::{Foreground, Orphan};
 use serde_json::json;
-use test_cluster::DiscoveryFault;
+use test_cluster::{DiscoveryFault, Verdict};
 
 use crate::world::{SEC, World, blocking, owner, pass};
 
@@ -64,23 +64,35 @@ async fn an_owner_waits_for_half_a_minute_in_all_whichever_types_come_and_do_not
         let world = World::new();
         let _manager = world.start().await;
         pass(60 * SEC).await;
-        world.spoil_lists("widgets");
-        world.define_widgets();
+        world.cluster.intercept(|call| {
+            let is_new = call.group == "example.com" && matches!(call.verb, "list" | "watch");
+            if is_new { Verdict::status(500, "InternalError", "no") } else { Verdict::Pass }
+        });
+        let comes = |number: usize| {
+            let schema = json!({ "openAPIV3Schema": { "type": "object" } });
+            world.cluster.create(json!({
+                "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+                "metadata": { "name": format!("type{number}s.example.com") },
+                "spec": { "group": "example.com", "scope": "Namespaced",
+                          "names": { "plural": format!("type{number}s"), "kind": format!("Type{number}") },
+                          "versions": [{ "name": "v1", "served": true, "storage": true, "schema": schema }] },
+            }));
+        };
+        comes(0);
         pass(5 * SEC).await;
         world.create_held("ConfigMap", "early", &[]);
         world.delete("ConfigMap", "early", Some(policy)).await;
         let finalizers = |world: &World| world.finalizers("configmaps", "early").len();
-        for round in 0..2 {
+        for number in 1..=2 {
             pass(13 * SEC).await;
-            assert_eq!(finalizers(&world), 2, "{policy:?} {round}");
-            // Another of the kind, which has its time before it.
-            world.cluster.delete("customresourcedefinitions", "", "widgets.example.com");
-            world.define_widgets();
+            assert_eq!(finalizers(&world), 2, "{policy:?} {number}");
+            // Another, which has its time before it.
+            comes(number);
         }
         pass(6 * SEC).await;
         assert_eq!(finalizers(&world), 1, "{policy:?}: {:?}", world.lines());
         let told = world.logged(GOES_WITHOUT);
-        assert!(told.len() == 1 && told[0].contains("widgets.example.com"), "{policy:?}: {told:?}");
+        assert!(told.len() == 1 && told[0].contains("type0s.example.com, type1s.example.com, type2s.example.com"));
     }
 }
 
@@ -96,7 +108,7 @@ async fn an_owner_is_named_once_however_often_its_finalizer_cannot_be_removed() 
     pass(20 * SEC).await;
     world.cluster.intercept(|call| {
         let fails = call.resource == "widgets" || (call.verb == "patch" && call.resource == "configmaps");
-        if fails { test_cluster::Verdict::status(500, "InternalError", "no") } else { test_cluster::Verdict::Pass }
+        if fails { Verdict::status(500, "InternalError", "no") } else { Verdict::Pass }
     });
     pass(60 * SEC).await;
     assert!(world.asked("patch configmaps early") > 5, "{:?}", world.lines());
@@ -105,27 +117,33 @@ async fn an_owner_is_named_once_however_often_its_finalizer_cannot_be_removed() 
 
 #[tokio::test(start_paused = true)]
 async fn what_a_standby_saw_is_proved_before_an_owner_goes_in_the_new_term() {
-    for policy in [Orphan, Foreground] {
-        let world = World::new();
+    // A type that does not sync has the workers start late.
+    for (policy, is_late) in [(Orphan, false), (Orphan, true), (Foreground, false), (Foreground, true)] {
+        let world = World::with_widgets();
+        if is_late {
+            world.spoil_lists("widgets");
+        }
         let rc = world.create("ReplicationController", "rc", &[]);
         let standby = world.stand_by().await;
         // Its watch dies, and nobody notices.
         world.cluster.freeze_watches("secrets");
-        world.create("Secret", "unseen", &[blocking(&rc)]);
+        world.create_held("Secret", "unseen", &[blocking(&rc)]);
         pass(SEC).await;
-        world.cluster.update("secrets", "n", "unseen", |it| it["metadata"]["finalizers"] = json!(["example.com/hold"]));
         let _manager = standby.lead().await;
         world.delete("ReplicationController", "rc", Some(policy)).await;
-        pass(10 * SEC).await;
-        let lines = world.lines();
+        pass(if is_late { 40 * SEC } else { 10 * SEC }).await;
+        let (case, lines) = (format!("{policy:?}, late: {is_late}"), world.lines());
         match policy {
             Orphan => {
-                assert!(world.owners("secrets", "unseen").is_empty(), "{lines:?}");
-                assert!(!world.has("replicationcontrollers", "rc"), "{lines:?}");
+                assert!(world.owners("secrets", "unseen").is_empty(), "{case}: {lines:?}");
+                assert!(!world.has("replicationcontrollers", "rc"), "{case}: {lines:?}");
             }
-            _ => assert_eq!(world.finalizers("replicationcontrollers", "rc"), ["foregroundDeletion"], "{lines:?}"),
+            _ => {
+                assert_eq!(world.finalizers("replicationcontrollers", "rc"), ["foregroundDeletion"], "{case}");
+                assert!(world.is_deleting("secrets", "unseen"), "{case}: {lines:?}");
+            }
         }
-        assert_eq!(world.logged(GOES_WITHOUT), [""; 0]);
+        assert!(!world.logged(GOES_WITHOUT).iter().any(|it| it.contains("secrets")), "{case}");
     }
 }
 

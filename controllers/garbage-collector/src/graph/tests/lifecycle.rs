@@ -156,7 +156,8 @@ fn a_cycle_is_seen_to_wait_for_itself() {
 
 #[test]
 fn acceptance_gc_022_a_second_deletion_is_new_though_nothing_was_shown_between() {
-    let again: [(&str, fn(&mut World)); 3] = [
+    type Again = (&'static str, fn(&mut World));
+    let again: [Again; 3] = [
         ("a relist", |world| world.pod(object("o").version(9).foreground())),
         ("late events first", |world| {
             world.pod(object("o").version(5).foreground());

@@ -104,7 +104,8 @@ fn a_type_that_answers_lack_is_left_after_two_looks_half_a_minute_apart_and_doub
     let half = || broken(answer(&["v1/pods"], &[]), "/apis");
     let no_answer = Discovery::default;
     // The answers, whether it stops by the last of them, and whether it is doubted then.
-    let stories: &[(&str, &[(u64, Discovery)], bool, bool)] = &[
+    type Story<'a> = (&'a str, &'a [(u64, Discovery)], bool, bool);
+    let stories: &[Story<'_>] = &[
         ("it is there", &[(0, with()), (30, with())], false, false),
         ("one look", &[(0, without())], false, true),
         ("two looks in a hurry", &[(0, without()), (1, without()), (29, without())], false, true),
@@ -148,7 +149,8 @@ fn a_group_version_that_fails_is_counted_as_long_as_it_has_not_told_its_types() 
     let half = || broken(answer(&["v1/pods"], &[]), "/apis");
     let (thing, unsynced) = (&["a.io/v1/things"][..], &["a.io/v1/things?"][..]);
     // Who runs, the answers, and since when it counts in the end.
-    let stories: &[(&str, &[&str], &[(u64, Discovery)], Option<u64>)] = &[
+    type Story<'a> = (&'a str, &'a [&'a str], &'a [(u64, Discovery)], Option<u64>);
+    let stories: &[Story<'_>] = &[
         ("from the start", &[], &[(0, fails()), (30, fails())], Some(0)),
         ("from later on", &[], &[(0, lacks()), (30, fails()), (60, fails())], Some(30)),
         ("until it tells", &[], &[(0, fails()), (30, whole())], None),
@@ -223,7 +225,8 @@ fn an_answer_that_suddenly_lacks_most_types_is_believed_after_it_said_so_for_fiv
     let whole = |count: usize| answer(&all[..count], &[]);
     let half = || broken(whole(5), "/api");
     // At each moment: the answer, and how many monitors stop.
-    let stories: &[(&str, &[(u64, Discovery, usize)])] = &[
+    type Story<'a> = (&'a str, &'a [(u64, Discovery, usize)]);
+    let stories: &[Story<'_>] = &[
         ("half of them after half a minute", &[(0, whole(6), 0), (29, whole(6), 0), (30, whole(6), 6)]),
         (
             "most of them when it stays so",
