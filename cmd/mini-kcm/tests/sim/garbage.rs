@@ -17,7 +17,7 @@ use test_cluster::DiscoveryFault;
 use testing::sim::{Scenario, World};
 
 use crate::manager::manager;
-use book::Book;
+use book::{Book, LATE};
 pub(crate) use chains::{cron_job_goes, job_expires};
 use kinds::{CONTROLLER, MAP, QUIET_GROUPS, ROLE, TYPES, WIDGET};
 use troubles::Troubles;
@@ -143,6 +143,8 @@ fn hide(world: &World, groups: &[&str]) {
 
 /// What has no owner left goes, what is to wait for nothing waits no more, and nothing names who is gone.
 async fn ends(world: &World, shared: &Shared) -> Result<(), String> {
+    // Requests are on their way still, and types come that went: what is true now need not be then.
+    world.sleep(LATE).await;
     let over = || shared.lock().missing().is_none();
     let ended = world.eventually(ENOUGH, "what has no owner left is gone", over).await;
     ended.map_err(|why| format!("{why}; {}", shared.lock().missing().unwrap_or_default()))

@@ -44,6 +44,7 @@ pub(super) fn look(book: &mut Book, write: &Write, now: Instant) -> Held {
     let collects = write.by != "world" && write.user_agent().is_some_and(|it| it.ends_with(AGENT));
     let held = if collects { judge(book, write, now) } else { Ok(()) };
     book.take(write, now);
+    closes_a_circle(book, write);
     changes_its_mind(book, write);
     held.map_err(|why| format!("{} on {} {}: {why}", write.by, write.kind(), write.name()))
 }
@@ -76,6 +77,15 @@ fn judge(book: &mut Book, write: &Write, now: Instant) -> Held {
         book.orphaned.insert(known.uid.clone(), write.by.to_owned());
     }
     held.and_then(|()| breaker(book, write.by, now))
+}
+
+/// Whom a user gives other owners that one may close a circle which a collector had opened.
+fn closes_a_circle(book: &mut Book, write: &Write) {
+    let (before, after) = (write.before().unwrap_or_default(), write.after().unwrap_or_default());
+    let owners = |it: &Value| it["metadata"]["ownerReferences"].clone();
+    if write.by == "world" && owners(&before) != owners(&after) {
+        book.collected.remove(after["metadata"]["uid"].as_str().unwrap_or_default());
+    }
 }
 
 /// Whoever is held by others after it was let go as orphaned may be deleted in another way: then what it owns goes.

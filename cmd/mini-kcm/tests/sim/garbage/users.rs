@@ -178,7 +178,9 @@ async fn delete(world: &World, at: &At, rng: &mut Rng) {
     at.delete(world, policy);
     if rng.u8(0..4) == 0 {
         world.sleep(MS * rng.u32(0..2_000)).await;
-        at.delete(world, POLICIES[rng.usize(..6)]);
+        if !world.is_calm() {
+            at.delete(world, POLICIES[rng.usize(..6)]);
+        }
     }
     if rng.u8(0..4) == 0 && !world.is_calm() {
         at.make(world, json!([]));
