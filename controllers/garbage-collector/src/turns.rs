@@ -1,8 +1,8 @@
-//! Turns to ask for owners of one type, and to wait for whoever asks: a type that does not answer keeps its share of the
-//! workers and no more.
+//! Turns to ask for owners of one type, and to wait for whoever asks: a type that does not answer keeps its share of
+//! the workers and no more.
 //!
-//! As long as a type answers nobody notices: whoever finds all turns taken waits a moment for one. Where they have been taken
-//! for longer than that he is put off, and his worker does something else.
+//! As long as a type answers nobody notices: whoever finds all turns taken waits a moment for one. Where they have been
+//! taken for longer than that he is put off, and his worker does something else.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -13,8 +13,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// One type has this part of the workers.
 const SHARE: usize = 4;
-/// A type whose first turn has been taken for so long does not answer for now.
-const SOON: Duration = Duration::from_millis(100);
+/// A type whose first turn has been taken for so long does not answer for now. Calls that wait for our own budget do.
+const SOON: Duration = Duration::from_secs(1);
 /// Whoever is put off comes again after this time, and after those before him.
 const PAUSE: Duration = Duration::from_secs(1);
 /// So far apart: looking whether there is a turn must not cost more than what it is for.
@@ -58,17 +58,10 @@ impl Turns {
     /// A turn to ask for objects of this type, or how long whoever wants it is put off.
     pub(crate) async fn take(&self, of: &Resource) -> Result<Turn, Duration> {
         let of = self.of(of);
-        let came = self.clock.now();
-        let permit = match of.free.clone().try_acquire_owned() {
-            Ok(permit) => Some(permit),
-            Err(_) => {
-                let soon = of.state.lock().taken.iter().min().map_or(came, |it| *it + SOON);
-                let waits = soon > came;
-                let free = tokio::time::timeout_at(soon, of.free.clone().acquire_owned());
-                // It is never closed.
-                if waits { free.await.ok().and_then(Result::ok) } else { None }
-            }
-        };
+        let first = of.state.lock().taken.iter().min().copied();
+        let soon = first.unwrap_or_else(|| self.clock.now()) + SOON;
+        // Where that is over this looks once. Nobody closes it.
+        let permit = tokio::time::timeout_at(soon, of.free.clone().acquire_owned()).await.ok().and_then(Result::ok);
         let now = self.clock.now();
         let mut state = of.state.lock();
         let Some(permit) = permit else { return Err(state.put_off(now)) };
@@ -141,11 +134,11 @@ mod tests {
         let turn = turns.take(&widgets()).await.ok();
         let (came, widgets) = (clock.now(), widgets());
         let (next, ()) = tokio::join!(turns.take(&widgets), async {
-            tokio::time::sleep(99 * MS).await;
+            tokio::time::sleep(999 * MS).await;
             drop(turn);
         });
         assert!(next.is_ok());
-        assert_eq!(clock.now() - came, 99 * MS);
+        assert_eq!(clock.now() - came, 999 * MS);
     }
 
     #[tokio::test(start_paused = true)]
@@ -154,11 +147,11 @@ mod tests {
         let came = clock.now();
         let _turn = turns.take(&widgets()).await.ok();
         assert_eq!(turns.take(&widgets()).await.err(), Some(1_000 * MS), "after a moment, as it may answer");
-        assert_eq!(clock.now() - came, 100 * MS);
+        assert_eq!(clock.now() - came, 1_000 * MS);
         for late in 1..4 {
             assert_eq!(turns.take(&widgets()).await.err(), Some(1_000 * MS + late * 5 * MS));
         }
-        assert_eq!(clock.now() - came, 100 * MS, "at once, as it did not");
+        assert_eq!(clock.now() - came, 1_000 * MS, "at once, as it did not");
         tokio::time::sleep(5_000 * MS).await;
         assert_eq!(turns.take(&widgets()).await.err(), Some(1_000 * MS), "nobody is before him");
     }
