@@ -1,8 +1,8 @@
-//! Turns to ask for owners of one type, and to wait for whoever asks: a type that does not answer keeps its share of the
-//! workers and no more.
+//! Turns to ask for owners of one type, and to wait for whoever asks: a type that does not answer keeps its share of
+//! the workers and no more.
 //!
-//! As long as a type answers nobody notices: whoever finds all turns taken waits a moment for one. Where they have been taken
-//! for longer than that he is put off, and his worker does something else.
+//! As long as a type answers nobody notices: whoever finds all turns taken waits a moment for one. Where they have been
+//! taken for longer than that he is put off, and his worker does something else.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
