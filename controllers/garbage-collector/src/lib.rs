@@ -8,8 +8,8 @@
 //! tell it and workers ask); then one attempt, top to bottom, `delete` and `orphan`, with what they stand on: `evidence` (what
 //! proves that an owner is gone) and `verdict` (what follows), both pure; `proofs` and `absent` (a proof serves all who need
 //! it), `acted` (what we wrote and no watch has shown), `patch`, `refs` and `finalizer` (the writes that are no DELETE),
-//! `breaker`; `monitors` and `kinds` (where it all comes from); `metrics`, `pages`, `dump` and `why` (what people are told
-//! of it).
+//! `breaker`; `monitors` and `kinds` (where it all comes from); `metrics`, `pages`, `dump`, `why` and `failed` (what people
+//! are told of it).
 
 mod due;
 mod graph;
@@ -34,6 +34,7 @@ mod kinds;
 mod monitors;
 
 mod dump;
+mod failed;
 mod metrics;
 mod pages;
 mod why;
@@ -53,6 +54,7 @@ use crate::{
     acted::Acted,
     breaker::Breaker,
     due::Known,
+    failed::Failed,
     graph::{Coordinates, Graph, Item},
     kinds::Kinds,
     metrics::Meters,
@@ -126,6 +128,7 @@ pub fn start(builder: &mut Builder, options: Options) {
         proofs: Proofs::default(),
         acted: Acted::default(),
         merge_only: MergeOnly::default(),
+        failed: Failed::default(),
         patches: Semaphore::new(PATCHES),
         breaker: Mutex::new(Breaker::new(max_deletes_per_minute)),
         meters,
@@ -141,11 +144,11 @@ pub fn start(builder: &mut Builder, options: Options) {
     let deleting = ctx.clone();
     builder.workers(&deletes, concurrent_syncs, move |item: Item| {
         let ctx = deleting.clone();
-        async move { delete::collect(&ctx, &item).await }
+        async move { ctx.failed.deletes.note(&item, delete::collect(&ctx, &item).await) }
     });
     builder.workers(&orphans, concurrent_syncs, move |owner: Uid| {
         let ctx = ctx.clone();
-        async move { orphan::orphan(&ctx, &owner).await }
+        async move { ctx.failed.orphans.note(&owner, orphan::orphan(&ctx, &owner).await) }
     });
 }
 
@@ -160,6 +163,7 @@ struct Ctx {
     proofs: Proofs,
     acted: Acted,
     merge_only: MergeOnly,
+    failed: Failed,
     /// Turns of patches by which owners are orphaned.
     patches: Semaphore,
     breaker: Mutex<Breaker>,

@@ -11,5 +11,6 @@ mod foreground;
 mod guards;
 mod identity;
 mod orphaning;
+mod pages;
 mod questions;
 mod refusals;
