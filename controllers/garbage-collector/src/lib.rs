@@ -8,8 +8,8 @@
 //! tell it and workers ask); then one attempt, top to bottom, `delete` and `orphan`, with what they stand on: `evidence` (what
 //! proves that an owner is gone) and `verdict` (what follows), both pure; `proofs`, `turns` and `absent` (a proof serves all who
 //! need it), `acted` (what we wrote and no watch has shown), `patch`, `refs` and `finalizer` (the writes that are no DELETE),
-//! `waits` and `breaker` (what holds back); `monitors` and `kinds` (where it all comes from); `metrics`, `pages`, `dump`
-//! and `why` (what people are told of it).
+//! `waits` and `breaker` (what holds back); `monitors` and `kinds` (where it all comes from); `metrics`, `pages`, `dump`,
+//! `why` and `failed` (what people are told of it).
 
 mod due;
 mod graph;
@@ -36,6 +36,7 @@ mod kinds;
 mod monitors;
 
 mod dump;
+mod failed;
 mod metrics;
 mod pages;
 mod why;
@@ -55,6 +56,7 @@ use crate::{
     acted::Acted,
     breaker::Breaker,
     due::Known,
+    failed::Failed,
     graph::{Coordinates, Graph, Item},
     kinds::Kinds,
     metrics::Meters,
@@ -128,6 +130,7 @@ pub fn start(builder: &mut Builder, options: Options) {
         acted: Acted::default(),
         merge_only: MergeOnly::default(),
         waits: Waits::default(),
+        failed: Failed::default(),
         patches: Semaphore::new(PATCHES),
         breaker: Mutex::new(Breaker::new(max_deletes_per_minute)),
         meters,
@@ -143,11 +146,14 @@ pub fn start(builder: &mut Builder, options: Options) {
     let deleting = ctx.clone();
     builder.workers(&deletes, concurrent_syncs, move |item: Item| {
         let ctx = deleting.clone();
-        async move { ctx.keep_apart(&item, delete::collect(&ctx, &item).await) }
+        async move {
+            let outcome = ctx.failed.deletes.note(&item, delete::collect(&ctx, &item).await);
+            ctx.keep_apart(&item, outcome)
+        }
     });
     builder.workers(&orphans, concurrent_syncs, move |owner: Uid| {
         let ctx = ctx.clone();
-        async move { orphan::orphan(&ctx, &owner).await }
+        async move { ctx.failed.orphans.note(&owner, orphan::orphan(&ctx, &owner).await) }
     });
 }
 
@@ -163,6 +169,7 @@ struct Ctx {
     acted: Acted,
     merge_only: MergeOnly,
     waits: Waits,
+    failed: Failed,
     /// Turns of patches by which owners are orphaned.
     patches: Semaphore,
     breaker: Mutex<Breaker>,

@@ -8,7 +8,7 @@ use controller::{Builder, Query, Shown};
 
 use crate::{
     Ctx, dump,
-    graph::{Item, NodeView},
+    graph::{Item, Portrait, Seen},
     metrics::Why,
     why::{self, Facts, Proof},
 };
@@ -42,8 +42,9 @@ fn explain(ctx: &Ctx, query: &Query) -> Result<Shown, String> {
 
 /// What others than the graph know of an object.
 fn facts(ctx: &Ctx, uid: &Uid) -> Facts {
-    let item = Item::Observed(uid.clone());
-    let meta = ctx.known.node(&item).and_then(|NodeView { meta, .. }| meta);
+    let portrait = ctx.known.ask(|graph| graph.portrait(uid));
+    let item = portrait.as_ref().map_or_else(|| Item::Observed(uid.clone()), |it| item(uid, it));
+    let meta = portrait.and_then(|it| it.meta);
     let held = ctx.breaker.lock().holds(&item);
     let trouble = ctx.meters.trouble(uid).map(|(of, why)| {
         format!("its owner of type {}/{} cannot be looked for: {}", of.api_version, of.kind, plainly(why))
@@ -52,9 +53,17 @@ fn facts(ctx: &Ctx, uid: &Uid) -> Facts {
         leads: ctx.known.began().is_some(),
         owners: meta.map(|it| owners(ctx, &it)).unwrap_or_default(),
         failures: ctx.known.deletes.failures(&item).max(ctx.known.orphans.failures(uid)),
-        error: trouble,
+        error: ctx.failed.deletes.of(&item).or_else(|| ctx.failed.orphans.of(uid)).or(trouble),
         held: held.then(|| "as many objects as --gc-max-deletes-per-minute allows went in the last minute".to_owned()),
         unsynced: ctx.monitors.unsynced().iter().map(ToString::to_string).collect(),
+    }
+}
+
+/// By which an object is attempted.
+fn item(uid: &Uid, portrait: &Portrait) -> Item {
+    match (portrait.seen, &portrait.coordinates) {
+        (Seen::Virtual | Seen::Unwatched, Some(it)) => Item::Virtual(Arc::new(it.clone())),
+        _ => Item::Observed(uid.clone()),
     }
 }
 
@@ -62,7 +71,8 @@ fn facts(ctx: &Ctx, uid: &Uid) -> Facts {
 fn owners(ctx: &Ctx, meta: &Meta) -> Vec<(Uid, Proof)> {
     let found = meta.owners.iter().filter_map(|owner| {
         if ctx.known.absent().of(owner, &meta.namespace).is_some() {
-            return Some((owner.uid.clone(), Proof::Gone));
+            let proof = if ctx.proofs.orphaned.has(&owner.uid) { Proof::Orphaned } else { Proof::Gone };
+            return Some((owner.uid.clone(), proof));
         }
         let unknown = ctx.kinds.resource(&owner.api_version, &owner.kind).err()?;
         Some((owner.uid.clone(), Proof::Unprovable(unknown.to_string())))
@@ -72,7 +82,7 @@ fn owners(ctx: &Ctx, meta: &Meta) -> Vec<(Uid, Proof)> {
 
 fn plainly(why: Why) -> &'static str {
     match why {
-        Why::UnknownKind => "no such kind is known to be served",
+        Why::UnknownKind => "it is not known where objects of its kind are",
         Why::NotServed => "the server does not serve it",
         Why::Misplaced => "it is namespaced, and its dependent is not",
         Why::Failed => "the server could not tell",

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use api::{OwnerRef, Uid};
 
-use crate::graph::{Graph, Portrait, Seen};
+use crate::graph::{Graph, Item, Portrait, Seen};
 
 /// What others than the graph know of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -29,9 +29,8 @@ pub(crate) struct Facts {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Proof {
     Gone,
-    Lives,
-    /// It waits for its dependents to go first.
-    Waits,
+    /// Gone too, and its dependents were to stay.
+    Orphaned,
     /// Nobody could be asked, and why.
     Unprovable(String),
 }
@@ -89,14 +88,32 @@ fn below(text: &mut String, graph: &Graph, uid: &Uid, portrait: &Portrait) {
         return;
     }
     let _ = writeln!(text, "Dependents: {dependents}, of which {blocking} block its deletion in the foreground.");
-    let mut names: Vec<String> = graph.dependents(uid).iter().map(|it| it.coordinates.to_string()).collect();
-    names.sort();
+    let mut names = blocking_names(graph, uid);
+    let blockers = names.len();
+    let others = graph.dependents(uid).into_iter().filter(|it| !it.blocks(uid));
+    names.extend(others.map(|it| it.coordinates.to_string()));
+    // Those that it may wait for first.
+    let (first, rest) = names.split_at_mut(blockers);
+    first.sort();
+    rest.sort();
     for name in names.iter().take(NAMED) {
         let _ = writeln!(text, "- {name}");
     }
     if names.len() > NAMED {
         let _ = writeln!(text, "- and {} more", names.len() - NAMED);
     }
+}
+
+/// Those that block its deletion, observed or not.
+fn blocking_names(graph: &Graph, uid: &Uid) -> Vec<String> {
+    let name = |item: Item| match item {
+        Item::Observed(uid) => {
+            let coordinates = graph.portrait(&uid).and_then(|it| it.coordinates);
+            format!("{}, blocks", coordinates.map_or_else(|| format!("uid {uid}"), |it| it.to_string()))
+        }
+        Item::Virtual(coordinates) => format!("{coordinates}, blocks, though its type is watched no more"),
+    };
+    graph.blocking(uid).into_iter().map(|(item, _)| name(item)).collect()
 }
 
 fn waiting(text: &mut String, portrait: &Portrait, facts: &Facts) {
@@ -108,8 +125,14 @@ fn waiting(text: &mut String, portrait: &Portrait, facts: &Facts) {
         text.push_str("Waiting: it is to be looked at.\n");
     }
     if *failures > 0 {
-        let why = error.as_deref().unwrap_or("the error is not known");
-        let _ = writeln!(text, "Waiting: {failures} attempts in a row failed, the last one as {why}.");
+        let _ = match error {
+            Some(why) => writeln!(text, "Waiting: {failures} attempts in a row failed, the last one as {why}."),
+            // Such an attempt is no failure.
+            None => writeln!(
+                text,
+                "Waiting: {failures} attempts in a row settled nothing: no watch shows it yet, or it changes all the time."
+            ),
+        };
     }
     if let Some(held) = held {
         let _ = writeln!(text, "Waiting: the breaker holds it back: {held}.");
@@ -145,8 +168,7 @@ impl<'a> Owner<'a> {
     fn found(&self) -> String {
         match self.proof {
             Some(Proof::Gone) => return "proved gone".to_owned(),
-            Some(Proof::Lives) => return "it lives, as a live read said".to_owned(),
-            Some(Proof::Waits) => return "it waits for its dependents to go first, as a live read said".to_owned(),
+            Some(Proof::Orphaned) => return "proved gone, and its dependents were to stay".to_owned(),
             Some(Proof::Unprovable(why)) => return format!("it cannot be asked for, as {why}"),
             None => {}
         }
@@ -164,21 +186,19 @@ impl<'a> Owner<'a> {
 
     fn lives(&self) -> bool {
         let seen = |it: &Portrait| it.seen == Seen::Observed && !it.deleting_dependents;
-        match self.proof {
-            Some(proof) => *proof == Proof::Lives,
-            None => self.portrait.as_ref().is_some_and(seen),
-        }
+        self.proof.is_none() && self.portrait.as_ref().is_some_and(seen)
     }
 
     fn waits(&self) -> bool {
-        match self.proof {
-            Some(proof) => *proof == Proof::Waits,
-            None => self.portrait.as_ref().is_some_and(|it| it.deleting_dependents),
-        }
+        self.proof.is_none() && self.portrait.as_ref().is_some_and(|it| it.deleting_dependents)
     }
 
     fn is_gone(&self) -> bool {
-        self.proof == Some(&Proof::Gone)
+        self.proof == Some(&Proof::Gone) || self.was_orphaned()
+    }
+
+    fn was_orphaned(&self) -> bool {
+        self.proof == Some(&Proof::Orphaned)
     }
 }
 
@@ -209,6 +229,9 @@ fn next(portrait: &Portrait, owners: &[Owner<'_>], facts: &Facts) -> &'static st
         }
         _ if owners.iter().any(Owner::lives) => {
             "it stays, as an owner lives; references to those that are gone are taken off"
+        }
+        _ if owners.iter().all(Owner::was_orphaned) => {
+            "it stays, as it was orphaned; references to those that are gone are taken off"
         }
         _ if !owners.iter().all(|it| it.is_gone() || it.waits()) => "it stays until each owner is proved gone",
         _ if facts.held.is_some() => "it is deleted as soon as the breaker lets it",

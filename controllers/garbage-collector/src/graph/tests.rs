@@ -253,7 +253,7 @@ fn what_held_an_owner_and_is_watched_again_blocks_it_as_it_says_now() {
 #[test]
 fn who_shows_an_object_first_keeps_it_while_it_is_watched_and_a_mirror_of_it_proves_nothing() {
     let mut world = World::new();
-    let mirror = world.graph.monitor(&Resource::cluster("project.openshift.io", "v1", "projects", "Project"));
+    let mirror = world.graph.monitor(&Resource::cluster("projects.example.com", "v1", "projects", "Project"));
     let namespace = world.graph.monitor(&Resource::cluster("", "v1", "namespaces", "Namespace"));
     world.graph.observe(namespace, object("o").cluster_scoped().version(7).0);
     world.pod(object("a").owned_by([named("v1", "Namespace", "o", "o")]));

@@ -113,6 +113,13 @@ pub(crate) struct Dependent {
     pub(crate) owners: Arc<[OwnerRef]>,
 }
 
+impl Dependent {
+    /// True if the deletion of this owner in the foreground waits for it.
+    pub(crate) fn blocks(&self, owner: &Uid) -> bool {
+        self.coordinates.uid != *owner && self.owners.iter().any(|it| it.block_owner_deletion && it.uid == *owner)
+    }
+}
+
 /// A reference whose owner lives in another namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Misplaced {

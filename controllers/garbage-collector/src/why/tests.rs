@@ -38,11 +38,11 @@ fn everything_that_is_known_is_told_in_order() {
 [apps/v1/ReplicaSet, namespace: ns, name: web, uid: b] is observed by the monitor of replicasets.apps, at version 7.
 It is being deleted, with finalizers foregroundDeletion.
 Dependents: 6, of which 5 block its deletion in the foreground.
-- [v1/Pod, namespace: ns, name: p1, uid: p1]
-- [v1/Pod, namespace: ns, name: p2, uid: p2]
-- [v1/Pod, namespace: ns, name: p3, uid: p3]
-- [v1/Pod, namespace: ns, name: p4, uid: p4]
-- [v1/Pod, namespace: ns, name: p5, uid: p5]
+- [v1/Pod, namespace: ns, name: p2, uid: p2], blocks
+- [v1/Pod, namespace: ns, name: p3, uid: p3], blocks
+- [v1/Pod, namespace: ns, name: p4, uid: p4], blocks
+- [v1/Pod, namespace: ns, name: p5, uid: p5], blocks
+- [v1/Pod, namespace: ns, name: p6, uid: p6], blocks
 - and 1 more
 Waiting: it is to be looked at.
 Waiting: 3 attempts in a row failed, the last one as the server is busy.
@@ -81,16 +81,14 @@ fn an_owner_is_told_of_as_it_was_proved_or_else_as_it_is_seen() {
         assert!(seen.contains(line), "{line}{seen}");
     }
     let facts = proved(&[
-        ("lives", Proof::Lives),
         ("gone", Proof::Gone),
-        ("waits", Proof::Waits),
+        ("ends", Proof::Orphaned),
         ("virtual", Proof::Unprovable("the server does not serve v9/Pod".into())),
     ]);
     let proved = told(&world, "a", &facts);
     for line in [
-        "uid lives: it lives, as a live read said.\n",
         "uid gone: proved gone.\n",
-        "foreground: it waits for its dependents to go first, as a live read said.\n",
+        "uid ends: proved gone, and its dependents were to stay.\n",
         "uid virtual: it cannot be asked for, as the server does not serve v9/Pod.\n",
     ] {
         assert!(proved.contains(line), "{line}{proved}");
@@ -117,6 +115,12 @@ fn what_comes_next_is_said_of_every_state() {
         ("two", leading(), "it stays until each owner is proved gone"),
         ("two", proved(&[("x", Proof::Gone)]), "it is deleted, as no owner of it stays"),
         ("two", held, "it is deleted as soon as the breaker lets it"),
+        ("two", proved(&[("x", Proof::Orphaned)]), "it is deleted, as no owner of it stays"),
+        (
+            "two",
+            proved(&[("x", Proof::Orphaned), ("waits", Proof::Orphaned)]),
+            "it stays, as it was orphaned; references to those that are gone are taken off",
+        ),
         ("waits", leading(), "the finalizer foregroundDeletion is taken off"),
         ("orphans", leading(), "its dependents lose their references to it, then it goes"),
         ("ends", leading(), "nothing here: it goes when its finalizers are taken off by whoever set them"),
@@ -130,11 +134,29 @@ fn what_comes_next_is_said_of_every_state() {
 }
 
 #[test]
+fn what_blocks_it_is_named_though_nobody_watches_it() {
+    let mut world = World::new();
+    world.pod(object("a").foreground());
+    world.set(object("set").owned_by([blocking("a")]));
+    world.pod(object("before").owned_by([to("a")]));
+    world.graph.stop_monitor(world.sets);
+    let text = told(&world, "a", &leading());
+    let want = "\
+Dependents: 2, of which 1 block its deletion in the foreground.
+- [apps/v1/ReplicaSet, namespace: ns, name: set, uid: set], blocks, though its type is watched no more
+- [v1/Pod, namespace: ns, name: before, uid: before]
+";
+    assert!(text.contains(want), "{text}");
+}
+
+#[test]
 fn what_holds_it_back_is_told() {
     let mut world = World::new();
     world.pod(object("a"));
-    let facts = Facts { held: Some("60 deletes in the last minute".into()), ..Facts::default() };
+    let facts = Facts { held: Some("60 deletes in the last minute".into()), failures: 2, ..Facts::default() };
     let text = told(&world, "a", &facts);
+    let settled = "Waiting: 2 attempts in a row settled nothing: no watch shows it yet, or it changes all the time.\n";
+    assert!(text.contains(settled), "{text}");
     assert!(text.contains("Waiting: this manager does not lead, so it writes nothing.\n"), "{text}");
     assert!(text.contains("Waiting: the breaker holds it back: 60 deletes in the last minute.\n"), "{text}");
 }

@@ -13,5 +13,6 @@ mod guards;
 mod identity;
 mod monitors;
 mod orphaning;
+mod pages;
 mod questions;
 mod refusals;

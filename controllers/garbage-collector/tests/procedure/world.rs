@@ -5,7 +5,7 @@ use std::time::Duration;
 use api::Resource;
 use client::{Api, DeleteOptions, Limits, Propagation};
 use clock::{Clock, Timestamp};
-use controller::{Builder, Controller};
+use controller::{Builder, Controller, Page, Query};
 use garbage_collector_controller::{NAME, Options};
 use metrics::Metrics;
 use serde_json::{Value, json};
@@ -30,6 +30,7 @@ pub(crate) struct Manager {
     scope: Scope,
     stop: CancellationToken,
     metrics: Metrics,
+    pages: Vec<Page>,
 }
 
 /// One that does not lead yet.
@@ -56,6 +57,13 @@ impl Manager {
         let text = self.metrics.encode();
         let line = text.lines().find_map(|it| it.strip_prefix(series)?.strip_prefix(' '));
         line.map_or(0, |it| it.parse().unwrap())
+    }
+
+    /// What it tells of why an object is there still.
+    pub(crate) fn why(&self, object: &Value) -> String {
+        let page = self.pages.iter().find(|it| it.name() == "why").unwrap();
+        let uid = object["metadata"]["uid"].as_str().or_else(|| object["uid"].as_str()).unwrap();
+        page.show(&Query::new([("uid".to_owned(), uid.to_owned())])).unwrap().text
     }
 
     /// One of our own families, without labels or with.
@@ -168,7 +176,8 @@ impl World {
         garbage_collector_controller::start(&mut builder, options);
         let mut controller = builder.build();
         controller.begin();
-        Standby { controller, manager: Manager { scope, stop, metrics } }
+        let pages = controller.pages().to_vec();
+        Standby { controller, manager: Manager { scope, stop, metrics, pages } }
     }
 
     /// An object in namespace `n`, or of the cluster where its kind is.
