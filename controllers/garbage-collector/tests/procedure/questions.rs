@@ -54,12 +54,8 @@ async fn that_an_owner_waits_is_believed_no_more_when_it_is_shown_no_more() {
     world.delete("ReplicationController", "rc", Some(Foreground)).await;
     pass(SEC).await;
     ends_unseen(&world.cluster, "replicationcontrollers", "rc");
-<<<<<<< HEAD
-    pass(300 * MS).await;
-=======
     pass(9 * SEC + 100 * MS).await;
     assert_eq!(world.lines(), ["get replicationcontrollers rc", "delete pods held"]);
->>>>>>> gcm2
     world.create("Pod", "late", &[blocking(&rc)]);
     pass(100 * MS).await;
     assert!(!world.has("pods", "late"));
