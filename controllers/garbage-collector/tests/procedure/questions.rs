@@ -92,6 +92,31 @@ async fn an_owner_that_lost_its_finalizer_by_an_unheard_answer_was_orphaned_all_
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_owner_that_lost_its_finalizer_by_a_patch_that_the_client_repeats_was_orphaned_all_the_same() {
+    let world = World::new();
+    let rc = world.create_held("ReplicationController", "rc", &[]);
+    let _manager = world.start().await;
+    // It is stored, and answered as if it was to be sent again.
+    let mut is_first = true;
+    world.spoil(move |line, cluster| {
+        let first = line == "patch replicationcontrollers rc" && std::mem::replace(&mut is_first, false);
+        first.then(|| {
+            cluster.update("replicationcontrollers", "n", "rc", |it| {
+                it["metadata"]["finalizers"] = json!(["example.com/hold"]);
+            });
+            Verdict::status(503, "ServiceUnavailable", "later").retry_after(1)
+        })
+    });
+    world.delete("ReplicationController", "rc", Some(Orphan)).await;
+    pass(5 * SEC).await;
+    assert_eq!(world.asked("patch replicationcontrollers rc"), 2, "{:?}", world.lines());
+    world.create("Pod", "late", &[owner(&rc)]);
+    world.release("replicationcontrollers", "rc");
+    pass(5 * SEC).await;
+    assert!(world.has("pods", "late") && world.owners("pods", "late").is_empty(), "{:?}", world.lines());
+}
+
+#[tokio::test(start_paused = true)]
 async fn acceptance_gc_014_who_is_to_be_orphaned_first_takes_no_dependent_along() {
     let world = World::with_widgets();
     let finalizers = json!(["foregroundDeletion", "orphan"]);
