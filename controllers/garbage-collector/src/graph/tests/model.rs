@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::{Meta, OwnerRef, Resource, Uid, Version};
+use api::{Atom, Meta, OwnerRef, Resource, Uid, Version};
 use proptest::{
     prelude::*,
     test_runner::{Config, RngSeed, TestRunner},
