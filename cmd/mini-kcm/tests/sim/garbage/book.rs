@@ -36,6 +36,8 @@ pub(super) struct Book {
     pub(super) orphaned_once: BTreeSet<String>,
     /// Whose deletion a process began.
     pub(super) collected: BTreeSet<String>,
+    /// Whose owners a user changed.
+    pub(super) closed: BTreeSet<String>,
     /// When each process began its term.
     pub(super) terms: BTreeMap<String, Instant>,
     /// When each process deleted something.
@@ -334,10 +336,18 @@ impl Book {
         })
     }
 
-    /// Those that wait for each other because users deleted each of them so, and what waits for them. A collector has a
-    /// circle wait for nothing.
+    /// Those that wait for each other because users deleted each of them so, or closed again what a collector had opened, and
+    /// what waits for them. A collector has a circle wait for nothing.
     fn circles(&self) -> Vec<&str> {
-        let waits = |it: &Object| !it.gone && it.stand() == Stand::Waits && !self.collected.contains(&it.uid);
+        let again = self.circles_of(|_| true);
+        if again.iter().any(|it| self.closed.contains(*it)) {
+            return again;
+        }
+        self.circles_of(|it| !self.collected.contains(&it.uid))
+    }
+
+    fn circles_of(&self, of: impl Fn(&Object) -> bool) -> Vec<&str> {
+        let waits = |it: &Object| !it.gone && it.stand() == Stand::Waits && of(it);
         let mut left: BTreeSet<&str> = self.objects.values().filter(|it| waits(it)).map(|it| &*it.uid).collect();
         loop {
             let waits_for_none = |it: &&&str| !self.blocking(it).any(|it| left.contains(&*it.0.uid));

@@ -83,8 +83,8 @@ fn judge(book: &mut Book, write: &Write, now: Instant) -> Held {
 fn closes_a_circle(book: &mut Book, write: &Write) {
     let (before, after) = (write.before().unwrap_or_default(), write.after().unwrap_or_default());
     let owners = |it: &Value| it["metadata"]["ownerReferences"].clone();
-    if write.by == "world" && owners(&before) != owners(&after) {
-        book.collected.remove(after["metadata"]["uid"].as_str().unwrap_or_default());
+    if write.by == "world" && write.before().is_some() && owners(&before) != owners(&after) {
+        book.closed.insert(after["metadata"]["uid"].as_str().unwrap_or_default().to_owned());
     }
 }
 
