@@ -66,7 +66,9 @@ pub(crate) async fn replace(
 
 /// It may end between the look and the deletion, and its end is not lost then: what changed is looked at again.
 async fn replace_one(ctx: &Ctx, cron_job: &CronJob, replaced: &ActiveJob) -> Result<(), SyncError> {
-    for left in (0..LOOKS).rev() {
+    let mut looks = 0;
+    loop {
+        looks += 1;
         let live = match look(ctx, cron_job, replaced).await {
             Ok(Some(live)) => live,
             Ok(None) => return Ok(()),
@@ -85,16 +87,14 @@ async fn replace_one(ctx: &Ctx, cron_job: &CronJob, replaced: &ActiveJob) -> Res
             None => {}
         }
         match delete(ctx, cron_job, &replaced.name, &replaced.uid, &live.meta.version).await {
-            Err(ApiError::Conflict(_)) if left > 0 => {}
-            outcome => {
-                if let Err(err @ ApiError::Conflict(_)) = &outcome {
-                    ctx.trouble(cron_job, "FailedDelete", "Deleted job", err);
-                }
-                return outcome.map_err(SyncError::Delete);
+            Err(ApiError::Conflict(_)) if looks < LOOKS => {}
+            Err(err @ ApiError::Conflict(_)) => {
+                ctx.trouble(cron_job, "FailedDelete", "Deleted job", &err);
+                return Err(SyncError::Delete(err));
             }
+            outcome => return outcome.map_err(SyncError::Delete),
         }
     }
-    Ok(())
 }
 
 /// Says that a Job that was active has ended.

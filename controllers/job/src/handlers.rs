@@ -86,14 +86,16 @@ pub(crate) fn pod(ctx: &Ctx, change: &Change<'_, Pod>, lane: Lane) {
     }
     let Some(new) = new else { return };
     let place = Place { ctx, new, meta: new.meta(), lane, initial: change.cause == Cause::Initial };
-    ctx.memory.shows(place.meta.uid);
     if place.meta.deletion.is_some() || readable(place.new).is_some_and(is_terminal) {
         frees_slot(ctx, &place.meta, controlling_job(&place.meta));
     }
     match old.filter(|it| !replaced(it)) {
         _ if place.meta.deletion.is_some() => place.deleting(old.filter(|it| !replaced(it))),
         Some(old) => place.changed(old),
-        None => place.added(),
+        None => {
+            place.added();
+            ctx.memory.shows(place.meta.uid);
+        }
     }
 }
 
@@ -142,7 +144,6 @@ impl Place<'_> {
             if readable(self.new).is_some_and(|it| !is_terminal(it)) && !is_left_over {
                 // Whoever created it, and whether or not the answer was lost.
                 self.ctx.memory.runs(&owner.uid, self.meta.uid.clone());
-                self.ctx.memory.shows(self.meta.uid);
             }
         }
         match resolved {

@@ -168,16 +168,10 @@ impl Lines {
 
     /// The next complete line: a slice of what came where it came in one piece. Each byte is looked at once.
     fn take_line(&mut self) -> Option<Bytes> {
-        loop {
-            if self.chunk.is_empty() {
-                // An empty slice too keeps all of the frame that it was cut from: of a watch that is silent, for minutes.
-                self.chunk = Bytes::new();
-                return None;
-            }
+        while !self.chunk.is_empty() {
             let Some(end) = memchr::memchr(b'\n', &self.chunk) else {
                 self.begun.extend_from_slice(&self.chunk);
-                self.chunk = Bytes::new();
-                return None;
+                break;
             };
             let mut line = self.chunk.split_to(end + 1);
             line.truncate(end);
@@ -189,6 +183,9 @@ impl Lines {
                 return Some(line);
             }
         }
+        // An empty slice too keeps all of the frame that it was cut from: of a watch that is silent, for minutes.
+        self.chunk = Bytes::new();
+        None
     }
 }
 

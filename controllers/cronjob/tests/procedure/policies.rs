@@ -116,10 +116,10 @@ async fn a_job_that_changes_all_the_time_is_replaced_when_it_ceases_to() {
         None
     });
     world.until("2026-05-19T10:01:00Z").await;
-    let deletes = || world.calls().iter().filter(|it| it.starts_with("delete jobs")).count();
+    let deletes = world.calls().iter().filter(|it| it.starts_with("delete jobs")).count();
     let passes = usize::try_from(world.told("FailedDelete")).unwrap();
     assert!(passes > 0 && world.jobs() == [FIRST]);
-    assert_eq!(deletes(), 4 * passes);
+    assert_eq!(deletes, 4 * passes);
     world.cluster.stop_intercepting();
     pass(MINUTE / 2).await;
     assert_eq!((world.jobs(), world.active("c")), (vec![SECOND.to_owned()], vec![SECOND.to_owned()]));

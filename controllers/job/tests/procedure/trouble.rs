@@ -172,10 +172,7 @@ async fn pods_that_went_while_nobody_watched_take_no_slot() {
     world.job("j", json!({ "parallelism": 1, "completions": 1 }));
     for _ in 0..3 {
         pass(5 * SEC).await;
-        for pod in world.active() {
-            world.cluster.update("pods", "n", &pod, |it| it["metadata"]["finalizers"] = json!([]));
-            world.cluster.delete("pods", "n", &pod);
-        }
+        world.active().iter().for_each(|it| world.cluster.remove("pods", "n", it));
         world.cluster.compact();
         world.cluster.break_watches("pods");
         world.cluster.thaw("pods");
@@ -207,10 +204,7 @@ async fn a_job_goes_on_at_once_when_pods_that_nobody_saw_are_known_to_be_gone() 
     // Each is given up after five minutes; the second is the last that there is room for.
     for _ in 0..130 {
         pass(5 * SEC).await;
-        for pod in world.active() {
-            world.cluster.update("pods", "n", &pod, |it| it["metadata"]["finalizers"] = json!([]));
-            world.cluster.delete("pods", "n", &pod);
-        }
+        world.active().iter().for_each(|it| world.cluster.remove("pods", "n", it));
     }
     assert_eq!(world.asked("create pods"), 2);
     world.cluster.compact();
