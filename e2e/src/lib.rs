@@ -9,13 +9,15 @@
 //! Reading order: [`Assets`] (which binaries), [`Site`] (where a server is), [`ControlPlane`], [`Manager`]; then [`Rest`] and [`eventually`], with
 //! which a scenario acts and waits; [`Audit`], what the server says was done; [`Proxy`] and [`Gateway`], which stand
 //! between a client and the server and misbehave; [`View`], informers without a manager; [`namespaces`] and [`objects`],
-//! what is created; [`workloads`], Jobs and what becomes of them; [`Playground`] and [`Kubectl`], what a newcomer uses; [`Prometheus`], who looks at the manager.
+//! what is created; [`workloads`], Jobs and what becomes of them; [`graphs`], objects that own each other; [`Playground`]
+//! and [`Kubectl`], what a newcomer uses; [`Prometheus`], who looks at the manager.
 
 mod assets;
 mod audit;
 pub mod conformance;
 mod control_plane;
 mod gateway;
+pub mod graphs;
 mod kubectl;
 mod manager;
 pub mod namespaces;

@@ -142,15 +142,25 @@ async fn a_pod_is_watched_described_and_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_foreground_deletion_waits_for_whoever_collects_garbage() {
-    let Some(newcomer) = Newcomer::arrives("foreground deletion on the playground").await else { return };
-    newcomer.runs(&format!("apply -f {}", newcomer.file("web.yaml", DEPLOYMENT)));
-    newcomer.runs("delete deployment web -n playground --cascade=foreground --wait=false");
-    newcomer.says("get deployment web -n playground -o jsonpath={.metadata.finalizers}", "foregroundDeletion");
-    // Nobody collects garbage here yet, so we say that the dependents are gone.
-    newcomer.runs(r#"patch deployment web -n playground --type=merge -p {"metadata":{"finalizers":null}}"#);
-    newcomer.runs("wait --for=delete deployment/web -n playground --timeout=30s");
-    newcomer.runs("delete namespace playground-farewell --ignore-not-found --timeout=60s");
+async fn a_deployment_goes_with_what_it_owns_or_without() {
+    let Some(newcomer) = Newcomer::arrives("deletion three ways on the playground").await else { return };
+    for way in ["background", "foreground", "orphan"] {
+        newcomer.runs(&format!("apply -f {}", newcomer.file("web.yaml", DEPLOYMENT)));
+        let uid = newcomer.runs("get deployment web -n playground -o jsonpath={.metadata.uid}");
+        let owner = format!(
+            r#"{{"metadata":{{"ownerReferences":[{{"apiVersion":"apps/v1","kind":"Deployment","name":"web","uid":"{}","blockOwnerDeletion":true}}]}}}}"#,
+            uid.trim()
+        );
+        newcomer.runs(&format!("patch configmap settings -n playground --type=merge -p {owner}"));
+        // It waits for the end of the Deployment.
+        newcomer.says(&format!("delete deployment web -n playground --cascade={way} --timeout=30s"), "deleted");
+        let owners = "get configmap settings -n playground --ignore-not-found -o jsonpath={.metadata.name}{.metadata.ownerReferences}";
+        match way {
+            "background" => drop(newcomer.runs("wait --for=delete configmap/settings -n playground --timeout=30s")),
+            "foreground" => assert_eq!(newcomer.runs(owners).trim(), "", "it went before the Deployment"),
+            _ => assert_eq!(newcomer.runs(owners).trim(), "settings", "it stays and is nobody's"),
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -175,7 +185,19 @@ async fn ctrl_c_cleans_up() {
 #[tokio::test(flavor = "multi_thread")]
 async fn until_done_ends_with_zero_and_shows_every_sample() {
     let said = done(&["--until-done", "--nodes=2", "--seed=5"]).await;
-    let samples = ["completion", "crash-loop", "room", "job", "job-indexed", "job-suspend", "cronjob", "farewell"];
+    let samples = [
+        "completion",
+        "crash-loop",
+        "room",
+        "job",
+        "job-indexed",
+        "job-suspend",
+        "cronjob",
+        "background",
+        "foreground",
+        "orphan",
+        "farewell",
+    ];
     for sample in samples {
         let of = |it: &str| it.split_whitespace().nth(2) == Some(sample);
         let done = said.lines().any(|it| of(it) && it.ends_with("(done)"));
@@ -192,6 +214,9 @@ async fn until_done_ends_with_zero_and_shows_every_sample() {
         "$ kubectl patch job pausable -n playground",
         "Suspended, 0 of 2 succeeded, 0 active, 0 pods",
         "$ kubectl patch cronjob chime -n playground",
+        "$ kubectl delete configmap foreground -n playground --cascade=foreground",
+        "owner waits for its own; part waits for its own; its pods ending",
+        "owner gone; part stays and is nobody's, with its pods",
     ] {
         assert!(said.contains(words), "{words:?} is not in:\n{said}");
     }

@@ -58,6 +58,8 @@ pub struct Config {
 pub struct Options {
     /// Of the CronJob controller.
     pub cron_job: cronjob_controller::Options,
+    /// Of the garbage collector.
+    pub garbage_collector: garbage_collector_controller::Options,
     /// Of the Job controller.
     pub job: job_controller::Options,
     /// Of the namespace controller.
@@ -121,6 +123,10 @@ impl Config {
             cron_job: cronjob_controller::Options {
                 workers: flags.workers("concurrent-cron-job-syncs"),
                 zone: cronjob_controller::ProcessZone::System,
+            },
+            garbage_collector: garbage_collector_controller::Options {
+                concurrent_syncs: flags.workers("concurrent-gc-syncs"),
+                max_deletes_per_minute: flags.count("gc-max-deletes-per-minute"),
             },
             job: job_controller::Options {
                 workers: flags.workers("concurrent-job-syncs"),
@@ -239,6 +245,7 @@ pub(crate) mod tests {
         assert_eq!(config.options.cron_job.workers, 5);
         assert_eq!(config.options.ttl_after_finished.workers, 5);
         assert_eq!(config.options.job.workers, 5);
+        assert_eq!(config.options.garbage_collector, garbage_collector_controller::Options::default());
         assert!(config.options.job.reads_own_writes);
     }
 
@@ -260,6 +267,19 @@ pub(crate) mod tests {
         let errors = config(&["--concurrent-cron-job-syncs=0"]).unwrap_err();
         assert_eq!(errors, ["concurrent-cron-job-syncs must be greater than 0, but got 0"]);
         assert_eq!(config(&["--concurrent-cron-job-syncs=7"]).unwrap().options.cron_job.workers, 7);
+    }
+
+    #[test]
+    fn numbers_of_the_garbage_collector_are_checked_and_taken() {
+        let errors = config(&["--concurrent-gc-syncs=0", "--gc-max-deletes-per-minute=-1"]).unwrap_err();
+        let want = [
+            "concurrent-gc-syncs must be greater than 0, but got 0",
+            "gc-max-deletes-per-minute must not be less than 0, but got -1",
+        ];
+        assert_eq!(errors, want);
+        let config = config(&["--concurrent-gc-syncs=3", "--gc-max-deletes-per-minute=60"]).unwrap();
+        let want = garbage_collector_controller::Options { concurrent_syncs: 3, max_deletes_per_minute: 60 };
+        assert_eq!(config.options.garbage_collector, want);
     }
 
     #[test]

@@ -90,7 +90,14 @@ pub const KNOWN: &[Known] = &[
     absent("pod-garbage-collector-controller", "podgc", "pod-garbage-collector", On),
     absent("resourcequota-controller", "resourcequota", "resourcequota-controller", On),
     absent("serviceaccount-controller", "serviceaccount", "service-account-controller", On),
-    absent("garbage-collector-controller", "garbagecollector", "generic-garbage-collector", On),
+    Known {
+        name: garbage_collector_controller::NAME,
+        alias: "garbagecollector",
+        service_account: "generic-garbage-collector",
+        profile: garbage_collector_controller::PROFILE,
+        default: On,
+        start: Some(start_garbage_collector),
+    },
     absent("daemonset-controller", "daemonset", "daemon-set-controller", On),
     Known {
         name: job_controller::NAME,
@@ -188,6 +195,10 @@ pub const KNOWN: &[Known] = &[
 
 fn start_cron_job(builder: &mut Builder, options: &Options) {
     cronjob_controller::start(builder, options.cron_job);
+}
+
+fn start_garbage_collector(builder: &mut Builder, options: &Options) {
+    garbage_collector_controller::start(builder, options.garbage_collector);
 }
 
 fn start_job(builder: &mut Builder, options: &Options) {
@@ -484,11 +495,9 @@ mod tests {
 
     #[test]
     fn what_other_flags_leave_nothing_to_do_is_missed_by_nobody() {
-        let Asked::Run(flags) = parse(["--enable-garbage-collector=false".to_owned()]) else { panic!("no flags") };
+        let Asked::Run(flags) = parse(Vec::new()) else { panic!("no flags") };
         let idle = selection("*,csrsigning").with_work(&flags);
-        for name in
-            ["garbage-collector-controller", "node-ipam-controller", "certificatesigningrequest-signing-controller"]
-        {
+        for name in ["node-ipam-controller", "certificatesigningrequest-signing-controller"] {
             assert!(selection("*").absent().contains(&name) && !idle.absent().contains(&name), "{name}");
         }
         let told: Vec<String> = idle.warnings().into_iter().filter(|it| it.contains("does not run")).collect();
@@ -498,6 +507,19 @@ mod tests {
                 "certificatesigningrequest-signing-controller does not run without --cluster-signing-cert-file and its key"
             ]
         );
+    }
+
+    #[test]
+    fn acceptance_gc_050_without_its_flag_the_garbage_collector_does_not_start() {
+        for (flag, want) in [("--enable-garbage-collector=false", false), ("--enable-garbage-collector=true", true)] {
+            let Asked::Run(flags) = parse([flag.to_owned()]) else { panic!("no flags") };
+            for list in ["*", "garbagecollector", "*,garbage-collector-controller"] {
+                let chosen = selection(list).with_work(&flags);
+                let starts = chosen.ours().any(|(it, _)| it.name == "garbage-collector-controller");
+                assert_eq!(starts, want, "{list} {flag}");
+            }
+        }
+        assert!(selection("*").ours().any(|(it, _)| it.name == "garbage-collector-controller"), "on by default");
     }
 
     #[test]

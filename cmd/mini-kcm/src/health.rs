@@ -6,6 +6,7 @@ mod slis;
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use controller::{Controller, Page};
 use informer::Informers;
 use metrics::Metrics;
 use parking_lot::Mutex;
@@ -31,9 +32,28 @@ struct Inner {
 #[derive(Clone, Default)]
 struct State {
     election: Option<leader_election::Health>,
-    /// Running controllers and their workers; empty on a standby.
-    controllers: Vec<(&'static str, Vec<Pulse>)>,
+    /// Empty on a standby.
+    controllers: Vec<Running>,
     informers: Option<Informers>,
+}
+
+/// A running controller.
+#[derive(Clone)]
+pub struct Running {
+    /// Its canonical name.
+    pub name: &'static str,
+    /// How its workers are.
+    pub pulses: Vec<Pulse>,
+    /// What it shows of itself.
+    pub pages: Vec<Page>,
+}
+
+impl Running {
+    /// What is to be known of a controller that is about to run.
+    #[must_use]
+    pub fn of(controller: &Controller) -> Self {
+        Self { name: controller.name(), pulses: controller.pulses().to_vec(), pages: controller.pages().to_vec() }
+    }
 }
 
 /// Who asks.
@@ -67,13 +87,13 @@ impl Health {
 
     /// Adds a check for each running controller, which fails when its workers do not move: after all were built, so that
     /// a probe fails for none in between.
-    pub fn run_controllers(&self, controllers: Vec<(&'static str, Vec<Pulse>)>) {
+    pub fn run_controllers(&self, controllers: Vec<Running>) {
         self.0.state.lock().controllers = controllers;
     }
 
-    /// Running controllers and their workers; empty on a standby.
+    /// Running controllers; none on a standby.
     #[must_use]
-    pub fn controllers(&self) -> Vec<(&'static str, Vec<Pulse>)> {
+    pub fn controllers(&self) -> Vec<Running> {
         self.0.state.lock().controllers.clone()
     }
 
@@ -122,7 +142,7 @@ impl Health {
         let State { election, controllers, informers } = self.0.state.lock().clone();
         let election =
             election.iter().map(|it| Check::new("leaderElection", it.check().map_err(|err| err.to_string())));
-        let controllers = controllers.iter().map(|(name, pulses)| {
+        let controllers = controllers.iter().map(|Running { name, pulses, .. }| {
             let stuck = pulses.iter().find_map(|it| it.read().verdict().err());
             Check::new(name, stuck.map_or(Ok(()), |it| Err(it.to_string())))
         });

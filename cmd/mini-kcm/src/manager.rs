@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::{Config, Election, Standby},
-    health::Health,
+    health::{Health, Running},
     hearing::deaf,
     pages::{self, Sources},
     preflight::{Preflight, Report},
@@ -265,7 +265,7 @@ impl Manager {
         Elector::new(config, deps).map_err(|err| err.to_string())
     }
 
-    /// Builds every enabled controller. Nothing of them acts yet.
+    /// Builds every enabled controller. They may look from here on, and act with the term.
     fn declare(&self) -> Vec<Controller> {
         let deps = ControllerDeps {
             informers: self.informers.clone(),
@@ -287,7 +287,10 @@ impl Manager {
             start(&mut builder, &self.config.options);
             builder.build()
         });
-        enabled.collect()
+        let mut controllers: Vec<Controller> = enabled.collect();
+        // Now that every informer that controllers share is there.
+        controllers.iter_mut().for_each(Controller::begin);
+        controllers
     }
 
     /// A term: controllers start, work, and stop in order.
@@ -304,8 +307,7 @@ impl Manager {
         let (end, running) = match unwell {
             Some(end) => (end, Vec::new()),
             None => {
-                let pulses = controllers.iter().map(|it| (it.name(), it.pulses().to_vec()));
-                self.health.run_controllers(pulses.collect());
+                self.health.run_controllers(controllers.iter().map(Running::of).collect());
                 let running = self.start(controllers, &view, &stop);
                 (self.until_the_end(elector.as_mut()).await, running)
             }

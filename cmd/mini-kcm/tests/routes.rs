@@ -46,6 +46,7 @@ const PATHS: &[&str] = &[
     "/healthz/leaderElection",
     "/readyz/informer-sync",
     "/debug/controllers/namespace-controller",
+    "/debug/controllers/garbage-collector-controller/graph",
 ];
 const QUERIES: &[&str] =
     &["", "verbose", "exclude=leaderElection", "exclude", "pretty=1", "verbose&exclude=a&exclude=b", "%", "a=%ff"];

@@ -1,6 +1,6 @@
 //! The story from start to cleanup.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context, bail};
 use clock::{Clock, Instant};
@@ -296,6 +296,7 @@ fn hints(place: &Place) -> Vec<String> {
         format!("export KUBECONFIG={}", place.kubeconfig.display()),
         format!("kubectl get nodes; kubectl get pods -n {home} -w; kubectl describe pod flaky -n {home}"),
         format!("kubectl get jobs,cronjobs -n {home}; kubectl describe job shards -n {home}"),
+        format!("kubectl get configmaps -n {home} -w; kubectl delete configmap orphan-part -n {home}"),
         format!("kubectl delete pods --all -n {home}; kubectl get events -n {home}"),
     ]
 }
@@ -321,7 +322,8 @@ async fn set_the_stage(
     user.look_at("v1", "Node", "", spawner);
     for namespace in [&user.scene.home, &user.scene.farewell] {
         user.look_at("v1", "Pod", namespace, spawner);
-        for (api_version, kind) in samples.iter().flat_map(|it| it.looks_at) {
+        let kinds: BTreeSet<_> = samples.iter().flat_map(|it| it.looks_at).collect();
+        for (api_version, kind) in kinds {
             user.look_at(api_version, kind, namespace, spawner);
         }
     }

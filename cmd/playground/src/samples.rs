@@ -2,8 +2,10 @@
 
 mod farewell;
 mod jobs;
+mod owners;
 mod pods;
 
+use kube::api::PropagationPolicy;
 use serde_json::Value;
 
 use crate::seen::Seen;
@@ -17,6 +19,9 @@ pub(crate) const SAMPLES: &[Sample] = &[
     jobs::INDEXED,
     jobs::SUSPENDED,
     jobs::CRON,
+    owners::BACKGROUND,
+    owners::FOREGROUND,
+    owners::ORPHAN,
     farewell::FAREWELL,
 ];
 
@@ -28,7 +33,7 @@ pub(crate) struct Sample {
     pub(crate) shows: &'static str,
     /// The controller that must run; `None` for what nodes do alone.
     pub(crate) needs: Option<&'static str>,
-    /// Created in this order.
+    /// Created in this order. Owner references name what was created before; their uids are filled in then.
     pub(crate) objects: fn(&Scene) -> Vec<Value>,
     /// Kinds that `progress` and `steps` look at, by apiVersion and kind, beside pods and namespaces.
     pub(crate) looks_at: &'static [(&'static str, &'static str)],
@@ -74,6 +79,8 @@ pub(crate) struct Act {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Does {
     Delete,
+    /// With what is to become of all that it owns.
+    Cascade(PropagationPolicy),
     Merge(Value),
 }
 

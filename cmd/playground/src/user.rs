@@ -52,12 +52,15 @@ impl User {
     /// Creates what a sample consists of.
     pub(crate) async fn set_up(self, sample: &'static Sample) {
         let objects = (sample.objects)(&self.scene);
-        let mut failure = None;
+        let (mut failure, mut made) = (None, Vec::new());
         for object in objects {
-            let object = self.dress.up(object);
-            if let Err(err) = self.create(&object).await {
-                failure = Some(format!("{err:#}"));
-                break;
+            let object = with_uids_of_owners(self.dress.up(object), &made);
+            match self.create(&object).await {
+                Ok(it) => made.push(it),
+                Err(err) => {
+                    failure = Some(format!("{err:#}"));
+                    break;
+                }
             }
         }
         self.stage.change(|it| match failure {
@@ -66,8 +69,8 @@ impl User {
         });
     }
 
-    /// Creates an object; one that is there already is as good.
-    pub(crate) async fn create(&self, object: &Value) -> anyhow::Result<()> {
+    /// Creates an object and returns it; one that is there already is as good.
+    pub(crate) async fn create(&self, object: &Value) -> anyhow::Result<DynamicObject> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (api_version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
         let (namespace, name) = (text(&object["metadata"]["namespace"]), text(&object["metadata"]["name"]));
@@ -76,9 +79,16 @@ impl User {
         let what = format!("create {kind} {name}");
         let create = || {
             let (api, object) = (api.clone(), typed.clone());
-            async move { api.create(&PostParams::default(), &object).await.map(drop) }
+            async move { api.create(&PostParams::default(), &object).await }
         };
-        again_and_again(&what, 409, create).await
+        if let Some(created) = again_and_again(&what, 409, create).await? {
+            return Ok(created);
+        }
+        let read = || {
+            let (api, name) = (api.clone(), name.clone());
+            async move { api.get(&name).await }
+        };
+        again_and_again(&format!("read {kind} {name}"), 404, read).await?.with_context(|| format!("{what}: it is gone"))
     }
 
     /// Does something to an object. What is gone already needs nothing done.
@@ -86,7 +96,7 @@ impl User {
         let Act { api_version, kind, namespace, name, does } = act;
         let api = self.api(api_version, kind, namespace);
         let what = match does {
-            Does::Delete => format!("delete {kind} {name}"),
+            Does::Delete | Does::Cascade(_) => format!("delete {kind} {name}"),
             Does::Merge(_) => format!("patch {kind} {name}"),
         };
         let call = || {
@@ -94,13 +104,17 @@ impl User {
             async move {
                 match does {
                     Does::Delete => api.delete(&name, &DeleteParams::default()).await.map(drop),
+                    Does::Cascade(policy) => {
+                        let params = DeleteParams { propagation_policy: Some(policy), ..DeleteParams::default() };
+                        api.delete(&name, &params).await.map(drop)
+                    }
                     Does::Merge(patch) => {
                         api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
                     }
                 }
             }
         };
-        again_and_again(&what, 404, call).await
+        again_and_again(&what, 404, call).await.map(drop)
     }
 
     /// The objects of a kind in a namespace.
@@ -115,16 +129,32 @@ impl User {
     }
 }
 
-/// Tries until it succeeds or is answered with `fine`, for half a minute at most.
-async fn again_and_again<Called>(what: &str, fine: u16, call: impl Fn() -> Called) -> anyhow::Result<()>
+/// References name their owner by kind and name; the server wants its uid too.
+fn with_uids_of_owners(mut object: Value, made: &[DynamicObject]) -> Value {
+    let Some(references) = object.pointer_mut("/metadata/ownerReferences").and_then(Value::as_array_mut) else {
+        return object;
+    };
+    for reference in references {
+        let is_owner = |it: &&DynamicObject| {
+            let kind = it.types.as_ref().map(|it| it.kind.as_str());
+            reference["kind"].as_str() == kind && reference["name"].as_str() == it.metadata.name.as_deref()
+        };
+        let uid = made.iter().find(is_owner).and_then(|it| it.metadata.uid.clone());
+        reference["uid"] = Value::from(uid);
+    }
+    object
+}
+
+/// Tries until it succeeds or is answered with `fine`, which gives `None`, for half a minute at most.
+async fn again_and_again<T, Called>(what: &str, fine: u16, call: impl Fn() -> Called) -> anyhow::Result<Option<T>>
 where
-    Called: Future<Output = kube::Result<()>>,
+    Called: Future<Output = kube::Result<T>>,
 {
     let mut tries = 0;
     loop {
         let error = match tokio::time::timeout(ONE_CALL, call()).await {
-            Ok(Ok(())) => return Ok(()),
-            Ok(Err(kube::Error::Api(status))) if status.code == fine => return Ok(()),
+            Ok(Ok(done)) => return Ok(Some(done)),
+            Ok(Err(kube::Error::Api(status))) if status.code == fine => return Ok(None),
             // What the server does not understand now it will not understand later.
             Ok(Err(kube::Error::Api(status))) if matches!(status.code, 400 | 404 | 415 | 422 | 501) => {
                 return Err(kube::Error::Api(status)).with_context(|| what.to_owned());

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use api::{Atom, Condition, ConditionStatus, Resource};
+use discovery::Discovery;
 
-use crate::{discovery::Discovery, remains::Remains};
+use crate::remains::Remains;
 
 /// What one pass over the content of a namespace found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

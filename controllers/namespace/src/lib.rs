@@ -10,8 +10,8 @@
 //! when it may be gone. After the delay everything is proved anew, and the finalizer goes.
 //!
 //! Reading order: `handlers` (who wakes), `sync` (one namespace, top to bottom), `sweep` (its content); then the rules,
-//! which are pure: `remains` (what a list says), `grace` (how long to wait), `conditions` (what the user is told); then
-//! what is shared and remembered: `discovery`, `emptiness`, `memory`, `turns`, `wake`.
+//! which are pure: `kinds` (what of discovery counts), `remains` (what a list says), `grace` (how long to wait),
+//! `conditions` (what the user is told); then what is shared and remembered: `emptiness`, `memory`, `turns`, `wake`.
 
 mod handlers;
 mod sweep;
@@ -19,9 +19,9 @@ mod sync;
 
 mod conditions;
 mod grace;
+mod kinds;
 mod remains;
 
-mod discovery;
 mod emptiness;
 mod memory;
 mod turns;
@@ -33,11 +33,12 @@ use api::{Atom, MetaRef, Namespace};
 use client::Api;
 use clock::Clock;
 use controller::{Builder, Factor, Mark, Profile, Proof, Right};
+use discovery::Discoveries;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use workqueue::Backoff;
 
-use crate::{discovery::Discoveries, emptiness::Emptiness, memory::Memory, turns::Turns, wake::Wake};
+use crate::{emptiness::Emptiness, memory::Memory, turns::Turns, wake::Wake};
 
 /// The canonical name.
 pub const NAME: &str = "namespace-controller";

@@ -3,14 +3,15 @@
 use api::{Atom, Meta, Resource, Uid};
 use client::{ApiError, DeleteOptions, ListOptions, NotSent, Propagation};
 use clock::Instant;
+use discovery::Served;
 use futures::{StreamExt, future, stream};
 
 use crate::{
     Ctx,
     conditions::Findings,
-    discovery::{Kind, Pods},
     emptiness::Presence,
     grace,
+    kinds::{self, Pods},
     remains::{Judgement, Remains, Unasked},
 };
 
@@ -67,7 +68,8 @@ impl Sweep<'_> {
             return Swept { findings, pods_remain: false };
         };
         let mut findings = Findings::of(&discovery);
-        match discovery.pods() {
+        let kinds = kinds::kinds(&discovery);
+        match kinds::pods(&discovery, &kinds) {
             Pods::Unknown => return Swept { findings, pods_remain: false },
             Pods::NotServed => {}
             Pods::Served(pods) => {
@@ -80,11 +82,8 @@ impl Sweep<'_> {
                 }
             }
         }
-        let groups: Vec<_> = discovery
-            .kinds
-            .chunk_by(|a, b| a.resource.group == b.resource.group)
-            .map(|it| self.empty_group(it))
-            .collect();
+        let groups = kinds.chunk_by(|a, b| a.resource.group == b.resource.group);
+        let groups: Vec<_> = groups.map(|it| self.empty_group(it)).collect();
         let mut groups = stream::iter(groups).buffer_unordered(GROUPS);
         while let Some(group) = groups.next().await {
             for (kind, left) in group {
@@ -94,14 +93,14 @@ impl Sweep<'_> {
         Swept { findings, pods_remain: false }
     }
 
-    async fn empty_group<'k>(&self, kinds: &'k [Kind]) -> Vec<(&'k Kind, Left)> {
-        let others = kinds.iter().filter(|it| !is_pods(&it.resource));
+    async fn empty_group<'k>(&self, kinds: &[&'k Served]) -> Vec<(&'k Served, Left)> {
+        let others = kinds.iter().copied().filter(|it| !is_pods(&it.resource));
         let all: Vec<_> = others.map(|kind| async move { (kind, self.empty(kind).await) }).collect();
         stream::iter(all).buffer_unordered(KINDS).collect().await
     }
 
     /// Empties the namespace of one kind, as far as that is not proved already.
-    async fn empty(&self, kind: &Kind) -> Left {
+    async fn empty(&self, kind: &Served) -> Left {
         if self.ctx.memory.is_empty_since(self.uid, &kind.resource, self.since) {
             return Left::default();
         }
@@ -124,8 +123,8 @@ impl Sweep<'_> {
         if self.ctx.stopping.is_cancelled() { Err(ApiError::NotSent(NotSent::Stopping)) } else { Ok(()) }
     }
 
-    async fn presence(&self, kind: &Kind) -> Presence {
-        if !kind.list {
+    async fn presence(&self, kind: &Served) -> Presence {
+        if !kind.offers("list") {
             return Presence::Possible;
         }
         let Ctx { api, memory, emptiness, .. } = self.ctx;
@@ -133,9 +132,9 @@ impl Sweep<'_> {
     }
 
     /// Has all objects of a kind deleted, and looks what is left.
-    async fn clear(&self, kind: &Kind) -> Left {
+    async fn clear(&self, kind: &Served) -> Left {
         let Ctx { memory, .. } = self.ctx;
-        if kind.list && memory.has_asked(self.uid, &kind.resource) {
+        if kind.offers("list") && memory.has_asked(self.uid, &kind.resource) {
             match self.look(kind).await {
                 // Nothing new, or nothing at all: to ask once more would change nothing.
                 Ok(Some(remains)) if remains.unasked.is_empty() => return self.judge(kind, remains),
@@ -163,7 +162,7 @@ impl Sweep<'_> {
         }
     }
 
-    fn judge(&self, kind: &Kind, remains: Remains) -> Left {
+    fn judge(&self, kind: &Served, remains: Remains) -> Left {
         let now = self.ctx.clock.wall().as_second();
         // Only pods take their time; elsewhere a deletionTimestamp says when somebody asked.
         let grace = if is_pods(&kind.resource) { grace::remaining(remains.latest_deletion, now) } else { 0 };
@@ -177,10 +176,10 @@ impl Sweep<'_> {
     /// Asks for the deletion of all objects of a kind: together, or one by one where the server does not do that.
     ///
     /// Always in the background: the default of some kinds would orphan what they own.
-    async fn delete(&self, kind: &Kind) -> Result<(), String> {
+    async fn delete(&self, kind: &Served) -> Result<(), String> {
         let Ctx { api, .. } = self.ctx;
         self.goes_on().map_err(|err| err.to_string())?;
-        if kind.delete_collection {
+        if kind.offers("deletecollection") {
             match api.delete_collection(&kind.resource, self.namespace, Propagation::Background).await {
                 Ok(()) => return Ok(()),
                 // Not remembered: a kind that comes or goes answers 404 for a while.
@@ -211,8 +210,8 @@ impl Sweep<'_> {
     }
 
     /// Lists what is left of a kind; `None` where that is not offered. An empty answer is remembered.
-    async fn look(&self, kind: &Kind) -> Result<Option<Remains>, String> {
-        if !kind.list {
+    async fn look(&self, kind: &Served) -> Result<Option<Remains>, String> {
+        if !kind.offers("list") {
             return Ok(None);
         }
         let at = self.ctx.clock.now();

@@ -21,7 +21,7 @@ pub struct Topic {
 pub struct Workload {
     /// What is to be seen.
     pub shows: String,
-    /// Dependents must be collected: runs where an upstream garbage collector does.
+    /// Dependents must be collected: runs where somebody does that.
     #[serde(default)]
     pub collector: bool,
     /// Why it runs on a real API server only.

@@ -16,20 +16,6 @@ mod theatre;
 use played::Played;
 use support::{On, on_both_servers};
 
-/// What the garbage collector has a part in: upstream's runs beside ours.
-macro_rules! on_the_real_server {
-    ($($scenario:ident)*) => {
-        mod collected {
-            $(
-                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn $scenario() {
-                    super::$scenario(crate::support::On::Real).await;
-                }
-            )*
-        }
-    };
-}
-
 on_both_servers! {
     workloads_leave_behind_what_upstream_leaves
     upstreams_own_roles_are_enough_and_no_status_is_refused
@@ -40,9 +26,6 @@ on_both_servers! {
     acceptance_job_059_what_a_queue_sets_on_a_suspended_job_is_accepted
     acceptance_job_060_a_suspended_job_of_no_completions_is_accepted_as_complete
     acceptance_job_062_a_deleted_job_that_is_suspended_gets_no_condition
-}
-
-on_the_real_server! {
     acceptance_job_022_deleted_without_its_pods_they_lose_the_finalizer
     acceptance_job_023_deleted_with_its_pods_no_pod_keeps_the_finalizer
     acceptance_job_067_a_job_made_again_inherits_nothing

@@ -15,7 +15,8 @@ use crate::support::Server;
 const SOON: Duration = Duration::from_secs(60);
 /// A play that began later in its minute would have the next one begin too soon.
 const LATEST_SECOND: i64 = 35;
-const CONTROLLERS: [&str; 3] = ["job-controller", "cronjob-controller", "ttl-after-finished-controller"];
+const COLLECTOR: &str = "garbage-collector-controller";
+const CONTROLLERS: [&str; 4] = ["job-controller", "cronjob-controller", "ttl-after-finished-controller", COLLECTOR];
 
 /// Server, fake nodes and managers.
 pub(crate) struct Theatre {
@@ -39,16 +40,16 @@ impl Theatre {
         tokio::time::timeout(SOON, fleet.registered()).await?;
         let board = Board::start(&admin, &spawner);
 
-        let collector = server.assets().is_ok_and(|it| it.binary("kube-controller-manager").is_some());
-        // Upstream's manager collects dependents, and does what ours is not asked to do.
+        // Upstream's manager does what ours is not asked to do.
         let asked = std::env::var("CONTROLLERS").unwrap_or_default();
         let is_asked = |it: &str| asked.is_empty() || asked.split(',').any(|asked| asked == it);
-        let (ours, mut theirs): (Vec<&str>, Vec<&str>) = CONTROLLERS.into_iter().partition(|it| is_asked(it));
-        theirs.push("garbage-collector-controller");
+        let (ours, theirs): (Vec<&str>, Vec<&str>) = CONTROLLERS.into_iter().partition(|it| is_asked(it));
         let mut launches = vec![launch(&server, flavour)?.flag("controllers", &ours.join(","))];
-        if collector {
+        let upstream = server.assets().is_ok_and(|it| it.binary("kube-controller-manager").is_some());
+        if upstream && !theirs.is_empty() {
             launches.push(launch(&server, Flavour::Go)?.flag("controllers", &theirs.join(",")));
         }
+        let collector = upstream || is_asked(COLLECTOR);
         let mut managers = Vec::new();
         for launch in launches {
             managers.push(launch.started().await?);

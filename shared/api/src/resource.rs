@@ -1,4 +1,4 @@
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use crate::Atom;
 
@@ -57,7 +57,25 @@ impl Resource {
     /// The URL path of one object; `namespace` is ignored for cluster-scoped types.
     #[must_use]
     pub fn object(&self, namespace: &str, name: &str) -> String {
-        format!("{}/{name}", self.collection(Some(namespace)))
+        let mut path = self.collection(Some(namespace));
+        path.push('/');
+        escape(name, &mut path);
+        path
+    }
+}
+
+/// Writes a name as one segment of a path, whatever is in it: names of roles may be any text, and owner references name
+/// what nobody checks.
+fn escape(name: &str, path: &mut String) {
+    for letter in name.chars() {
+        if letter.is_ascii_alphanumeric() || "-._~!$&'()*+,;=:@".contains(letter) {
+            path.push(letter);
+            continue;
+        }
+        for byte in letter.encode_utf8(&mut [0; 4]).bytes() {
+            // Writing into a string cannot fail.
+            let _ = write!(path, "%{byte:02X}");
+        }
     }
 }
 
@@ -87,6 +105,9 @@ mod tests {
             (jobs.object("a", "b"), "/apis/batch/v1/namespaces/a/jobs/b"),
             (nodes.collection(Some("ignored")), "/api/v1/nodes"),
             (nodes.object("", "n1"), "/api/v1/nodes/n1"),
+            (nodes.object("", "system:node-1.x"), "/api/v1/nodes/system:node-1.x"),
+            (nodes.object("", "a/status?b#c %d"), "/api/v1/nodes/a%2Fstatus%3Fb%23c%20%25d"),
+            (nodes.object("", "ä"), "/api/v1/nodes/%C3%A4"),
         ];
         for (got, want) in cases {
             assert_eq!(got, want);

@@ -27,6 +27,12 @@ pub struct Details {
     /// The object's name; empty when the route, not the object, was missing.
     #[serde(deserialize_with = "or_default")]
     pub name: String,
+    /// The API group of what is meant; empty for core, and where the server did not say.
+    #[serde(deserialize_with = "or_default")]
+    pub group: String,
+    /// The plural of what is meant, as a rule; the field is not always filled with that, nor always at all.
+    #[serde(deserialize_with = "or_default")]
+    pub kind: String,
     /// Why, in parts.
     #[serde(deserialize_with = "or_default")]
     pub causes: Vec<Cause>,

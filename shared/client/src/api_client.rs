@@ -112,6 +112,23 @@ impl Api {
         T::decode_object(&bytes).map_err(|err| ApiError::unknown(format!("{resource} {namespace}/{name}: {err}")))
     }
 
+    /// Reads the metadata of one object from the server; the whole object where the server cannot leave the rest out.
+    ///
+    /// # Errors
+    /// As [`Api::get`].
+    pub async fn get_metadata(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Meta, ApiError> {
+        let bytes = self.get_raw_metadata(resource, namespace, name).await?;
+        Meta::decode_object(&bytes).map_err(|err| ApiError::unknown(format!("{resource} {namespace}/{name}: {err}")))
+    }
+
+    /// The same as it came, for whoever must send it back unchanged.
+    ///
+    /// # Errors
+    /// As [`ApiError`].
+    pub async fn get_raw_metadata(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Bytes, ApiError> {
+        self.read(&resource.object(namespace, name), METADATA).await
+    }
+
     /// Lists the metadata of one page of objects: of `namespace`, or of the cluster.
     ///
     /// # Errors

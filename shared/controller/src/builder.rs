@@ -12,7 +12,10 @@ use tasks::Spawner;
 use tokio_util::sync::CancellationToken;
 use workqueue::{Backoff, Lane, Queue};
 
-use crate::running::{Cache, Controller, Part};
+use crate::{
+    Page, Query, Shown,
+    running::{Cache, Controller, Part},
+};
 
 /// What all controllers of one manager share.
 #[derive(Clone)]
@@ -163,6 +166,34 @@ impl Builder {
         self.controller.has(Part::Handler(Box::new(move || {
             informer.add_handler(name, resync, move |change| handler(&change, lane(change.cause)))
         })));
+    }
+
+    /// Runs `task` from the time when all controllers of the manager are declared, also while another manager leads, until
+    /// the term is over: it is cancelled after the last worker ended, and awaited.
+    pub fn background<Fut>(&mut self, name: &'static str, task: impl FnOnce(CancellationToken) -> Fut + Send + 'static)
+    where
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        let spawner = self.deps.spawner.clone();
+        self.controller.does(Box::new(move |end| spawner.spawn(name, task(end))));
+    }
+
+    /// Calls `act` when the term begins, before any worker starts: what a machine learned on a standby becomes due.
+    pub fn with_the_term(&mut self, act: impl FnOnce() + Send + 'static) {
+        self.controller.has(Part::Beginning(Box::new(act)));
+    }
+
+    /// Has the workers wait for this too. It is begun with the term.
+    pub fn workers_wait<Fut>(&mut self, wait: impl FnOnce() -> Fut + Send + 'static)
+    where
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        self.controller.has(Part::Wait(Box::new(move || Box::pin(wait()))));
+    }
+
+    /// Serves a page at `/debug/controllers/<controller>/<name>` while the controller runs. It is shown at once: no waits.
+    pub fn page(&mut self, name: &'static str, show: impl Fn(&Query) -> Result<Shown, String> + Send + Sync + 'static) {
+        self.controller.tells(Page::new(name, show));
     }
 
     /// Has `count` workers take keys from `queue` during the term.

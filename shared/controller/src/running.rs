@@ -5,9 +5,10 @@ use events::Recorder;
 use futures::future::{BoxFuture, join_all};
 use informer::{Registration, Watched};
 use runner::Pulse;
-use tokio_util::sync::CancellationToken;
+use tasks::Task;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::Proof;
+use crate::{Page, Proof};
 
 /// A controller as declared: nothing of it acts before [`Controller::run`].
 pub struct Controller {
@@ -15,8 +16,36 @@ pub struct Controller {
     caches: Vec<Cache>,
     recorders: Vec<Recorder>,
     pulses: Vec<Pulse>,
+    pages: Vec<Page>,
     feeds: Vec<Registration>,
     parts: Vec<Part>,
+    background: Background,
+}
+
+/// What runs on a standby too.
+struct Background {
+    declared: Vec<Box<dyn FnOnce(CancellationToken) -> Task + Send>>,
+    running: Vec<Task>,
+    end: CancellationToken,
+    /// Ends them also when a standby stops and drops its controllers.
+    _dropped: DropGuard,
+}
+
+impl Background {
+    fn new() -> Self {
+        let end = CancellationToken::new();
+        Self { declared: Vec::new(), running: Vec::new(), _dropped: end.clone().drop_guard(), end }
+    }
+
+    fn begin(&mut self) {
+        let Self { declared, running, end, .. } = self;
+        running.extend(declared.drain(..).map(|start| start(end.clone())));
+    }
+
+    async fn ended(self) {
+        self.end.cancel();
+        join_all(self.running.into_iter().map(Task::ended)).await;
+    }
 }
 
 /// A cache that a controller reads.
@@ -33,6 +62,8 @@ pub struct Cache {
 pub(crate) enum Part {
     Handler(Box<dyn FnOnce() -> Registration + Send>),
     Workers(Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, ()> + Send>),
+    Beginning(Box<dyn FnOnce() + Send>),
+    Wait(Box<dyn FnOnce() -> BoxFuture<'static, ()> + Send>),
 }
 
 impl Controller {
@@ -42,8 +73,10 @@ impl Controller {
             caches: Vec::new(),
             recorders: Vec::new(),
             pulses: Vec::new(),
+            pages: Vec::new(),
             feeds: Vec::new(),
             parts: Vec::new(),
+            background: Background::new(),
         }
     }
 
@@ -57,6 +90,14 @@ impl Controller {
 
     pub(crate) fn shows(&mut self, pulse: Pulse) {
         self.pulses.push(pulse);
+    }
+
+    pub(crate) fn tells(&mut self, page: Page) {
+        self.pages.push(page);
+    }
+
+    pub(crate) fn does(&mut self, start: Box<dyn FnOnce(CancellationToken) -> Task + Send>) {
+        self.background.declared.push(start);
     }
 
     pub(crate) fn is_fed(&mut self, feed: Registration) {
@@ -91,21 +132,37 @@ impl Controller {
         &self.pulses
     }
 
+    /// What it shows of itself while it runs.
+    #[must_use]
+    pub fn pages(&self) -> &[Page] {
+        &self.pages
+    }
+
+    /// Starts what runs on a standby too. All controllers of the manager are declared by now, so whoever looks for an
+    /// informer finds it; a second call is of no effect.
+    pub fn begin(&mut self) {
+        self.background.begin();
+    }
+
     /// Works from the beginning of a term until `stop`: adds the handlers, waits until each has had its whole first set
     /// and until `proved` says that the caches are new enough, then starts the workers. After `stop` no further key is
     /// taken; returns when the calls in flight have ended.
-    pub async fn run(self, stop: CancellationToken, proved: impl Future<Output = ()>) {
+    pub async fn run(mut self, stop: CancellationToken, proved: impl Future<Output = ()>) {
+        self.begin();
         let mut handlers = self.feeds;
-        let mut workers = Vec::new();
+        let (mut workers, mut waits) = (Vec::new(), Vec::new());
         for part in self.parts {
             match part {
                 Part::Handler(add) => handlers.push(add()),
                 Part::Workers(start) => workers.push(start),
+                Part::Beginning(act) => act(),
+                Part::Wait(wait) => waits.push(wait()),
             }
         }
         let ready = async {
-            proved.await;
-            join_all(handlers.iter().map(Registration::synced)).await;
+            let synced = join_all(handlers.iter().map(Registration::synced));
+            // All of them from now on: what waits for a time counts from the beginning of the term.
+            tokio::join!(proved, synced, join_all(waits));
         };
         tokio::select! {
             biased;
@@ -118,5 +175,6 @@ impl Controller {
         for handler in handlers {
             handler.remove();
         }
+        self.background.ended().await;
     }
 }

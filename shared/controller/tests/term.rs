@@ -162,3 +162,71 @@ async fn a_handler_without_a_period_of_its_own_resyncs_with_the_manager() {
         assert!(changes.iter().all(|(_, lane)| *lane == Lane::Slow), "resyncs do not hurry");
     }
 }
+
+/// A controller that writes down what is begun and ended, and when.
+fn tell_of_beginnings() -> (Controller, Arc<Mutex<Vec<&'static str>>>, Scope) {
+    let clock = Clock::virtual_from(Timestamp::UNIX_EPOCH);
+    let cluster = TestCluster::new(clock.clone());
+    let Rig { deps, scope, .. } = Rig::new(cluster.service(), clock, Limits::NONE);
+    let mut builder = Builder::new(NAME, deps);
+    let told = Arc::<Mutex<Vec<&'static str>>>::default();
+    let tell = |text: &'static str| {
+        let told = told.clone();
+        move || told.lock().push(text)
+    };
+    let (begins, ends) = (tell("looks"), tell("looks no more"));
+    builder.background("looker", move |end| async move {
+        begins();
+        end.cancelled().await;
+        ends();
+    });
+    builder.with_the_term(tell("term"));
+    builder.workers_wait(|| tokio::time::sleep(Duration::from_secs(30)));
+    let queue = builder.queue::<u8>("test", Backoff::default());
+    queue.add(1);
+    let works = tell("works");
+    builder.workers(&queue, 1, move |_: u8| {
+        works();
+        async { Ok::<_, Infallible>(Outcome::Done) }
+    });
+    (builder.build(), told, scope)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_looks_on_a_standby_goes_on_in_the_term_and_ends_after_the_workers() {
+    let (mut controller, told, scope) = tell_of_beginnings();
+    pass(1).await;
+    assert!(told.lock().is_empty(), "nothing before all controllers are declared");
+    controller.begin();
+    controller.begin();
+    pass(60).await;
+    assert_eq!(*told.lock(), ["looks"], "once");
+    let stop = CancellationToken::new();
+    let task =
+        scope.spawner().spawn("controller", controller.run(stop.clone(), tokio::time::sleep(Duration::from_secs(9))));
+    pass(29).await;
+    assert_eq!(*told.lock(), ["looks", "term"]);
+    pass(2).await;
+    assert_eq!(*told.lock(), ["looks", "term", "works"], "what is waited for counts from the beginning of the term");
+    stop.cancel();
+    task.ended().await;
+    assert_eq!(*told.lock(), ["looks", "term", "works", "looks no more"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_term_begins_what_nobody_began_and_a_standby_that_stops_ends_it() {
+    let (controller, told, scope) = tell_of_beginnings();
+    let stop = CancellationToken::new();
+    let task = scope.spawner().spawn("controller", controller.run(stop.clone(), std::future::ready(())));
+    pass(1).await;
+    assert_eq!(told.lock().len(), 2);
+    stop.cancel();
+    task.ended().await;
+    assert_eq!(told.lock().last(), Some(&"looks no more"));
+    let (mut controller, told, _scope) = tell_of_beginnings();
+    controller.begin();
+    pass(1).await;
+    drop(controller);
+    pass(1).await;
+    assert_eq!(*told.lock(), ["looks", "looks no more"]);
+}

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use api::{Cached, Entry};
+use api::{Cached, Entry, MetaRef};
 use clock::{Clock, Instant};
 use parking_lot::{Mutex, ReentrantMutex};
 use tokio::sync::watch;
@@ -44,6 +44,24 @@ pub enum Cause {
     Relist,
     /// The handler's own timer: nothing has changed.
     Resync,
+}
+
+/// A [`Change`] as those see it who want of an object what every object has.
+#[derive(Debug, Clone, Copy)]
+pub struct MetaChange<'a> {
+    /// As [`Change::old`].
+    pub old: Option<MetaRef<'a>>,
+    /// As [`Change::new`].
+    pub new: Option<MetaRef<'a>>,
+    /// As [`Change::cause`].
+    pub cause: Cause,
+}
+
+impl<'a, T: Cached> From<Change<'a, T>> for MetaChange<'a> {
+    fn from(change: Change<'a, T>) -> Self {
+        let Change { old, new, cause, stale: _ } = change;
+        Self { old: old.map(Entry::meta), new: new.map(Entry::meta), cause }
+    }
 }
 
 impl<T> Clone for Change<'_, T> {

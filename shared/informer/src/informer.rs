@@ -3,7 +3,7 @@ use std::{sync::Arc, time::Duration};
 use api::{Cached, Resource};
 
 use crate::{
-    Change, Registration, Store, Watched,
+    Change, MetaChange, Registration, Store, Watched,
     hub::Hub,
     watched::{Command, Vitals},
 };
@@ -51,6 +51,21 @@ impl<T: Cached> Informer<T> {
     #[must_use]
     pub fn watched(&self) -> Arc<dyn Watched> {
         self.vitals.clone()
+    }
+}
+
+/// An informer for those who do not know its type.
+pub(crate) trait Hearable: Send + Sync {
+    /// Adds a handler of metadata.
+    fn hear(&self, name: &'static str, handler: MetaHandler) -> Registration;
+}
+
+/// Is told of metadata only.
+pub(crate) type MetaHandler = Box<dyn Fn(MetaChange<'_>) + Send + Sync>;
+
+impl<T: Cached> Hearable for Informer<T> {
+    fn hear(&self, name: &'static str, handler: MetaHandler) -> Registration {
+        self.add_handler(name, None, move |change| handler(change.into()))
     }
 }
 

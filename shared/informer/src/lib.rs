@@ -21,7 +21,7 @@ mod store;
 mod watched;
 
 pub use dynamic::{Dynamic, Scope, Sink};
-pub use handlers::{Cause, Change, Registration};
+pub use handlers::{Cause, Change, MetaChange, Registration};
 pub use informer::Informer;
 pub use proof::{Proved, prove};
 pub use registry::{Environment, Informers};

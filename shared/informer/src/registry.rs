@@ -14,11 +14,12 @@ use tokio::sync::mpsc;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Dynamic, Informer, Scope, Sink, Store, Watched,
+    Dynamic, Informer, MetaChange, Registration, Scope, Sink, Store, Watched,
     driver::{Driver, Reading},
     dynamic::Handed,
     handlers::Handlers,
     hub::{Feed, Hub},
+    informer::Hearable,
     metrics::{Families, Meter},
     reflector::{Pace, Reflector},
     store::Progress,
@@ -61,6 +62,8 @@ struct Known {
     of: TypeId,
     /// The `Informer<T>`.
     informer: Box<dyn Any + Send + Sync>,
+    /// The same, its type forgotten.
+    hearable: Arc<dyn Hearable>,
     watched: Arc<dyn Watched>,
 }
 
@@ -96,7 +99,12 @@ impl Informers {
             return known;
         }
         let (informer, _, _) = self.0.start_hub::<T>(T::resource(), None, Pace::Typed);
-        typed.push(Known { of: TypeId::of::<T>(), informer: Box::new(informer.clone()), watched: informer.watched() });
+        typed.push(Known {
+            of: TypeId::of::<T>(),
+            informer: Box::new(informer.clone()),
+            hearable: Arc::new(informer.clone()),
+            watched: informer.watched(),
+        });
         informer
     }
 
@@ -104,6 +112,18 @@ impl Informers {
     #[must_use]
     pub fn existing<T: Typed>(&self) -> Option<Informer<T>> {
         find(&self.0.typed.lock())
+    }
+
+    /// Has `handler` told of the metadata of a resource whose typed informer somebody has asked for before, as
+    /// [`Informer::add_handler`] does: nothing is watched or held twice. `None` where there is none of this very version.
+    pub fn existing_metadata(
+        &self,
+        of: &Resource,
+        name: &'static str,
+        handler: impl Fn(MetaChange<'_>) + Send + Sync + 'static,
+    ) -> Option<Registration> {
+        let hearable = self.0.typed.lock().iter().find(|it| it.watched.resource() == of)?.hearable.clone();
+        Some(hearable.hear(name, Box::new(handler)))
     }
 
     /// A new informer of a resource's metadata with a store of its own. Not shared; ends with its handle.

@@ -185,6 +185,21 @@ impl TestCluster {
     /// What is not there is no error.
     #[track_caller]
     pub fn delete(&self, resource: &str, namespace: &str, name: &str) {
+        self.delete_with(resource, namespace, name, None);
+    }
+
+    /// The same with a propagation policy: `Background`, `Foreground` or `Orphan`.
+    ///
+    /// # Panics
+    /// If there is no such policy or resource.
+    #[track_caller]
+    pub fn delete_as(&self, resource: &str, namespace: &str, name: &str, policy: &str) {
+        assert!(matches!(policy, "Background" | "Foreground" | "Orphan"), "no policy: {policy}");
+        self.delete_with(resource, namespace, name, Some(policy.to_owned()));
+    }
+
+    #[track_caller]
+    fn delete_with(&self, resource: &str, namespace: &str, name: &str, propagation: Option<String>) {
         let mut state = self.state();
         let kind = find(&state, resource);
         let target = Target {
@@ -194,11 +209,17 @@ impl TestCluster {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
         };
-        let options = DeleteOptions { grace: Some(0), ..DeleteOptions::default() };
+        let options = DeleteOptions { grace: Some(0), propagation, ..DeleteOptions::default() };
         match delete::delete(&mut state, &target, &options, self.shared.clock.wall()) {
             Err(failure) if !failure.is_not_found() => panic!("{failure:?}"),
             _ => {}
         }
+    }
+
+    /// Whether there is such a resource now: those of custom kinds come and go with their definitions.
+    #[must_use]
+    pub fn serves(&self, resource: &str) -> bool {
+        self.shared.state.lock().find(resource).is_some()
     }
 
     /// Removes an object at once, finalizers or not. What is not there is no error.

@@ -51,7 +51,15 @@ impl<K: Eq + Hash + Clone> Limiter<K> {
 
     /// Counts one more failure of `key` and says how long it waits. Charges the bucket even where the key waits longer.
     pub(crate) fn failed(&mut self, key: &K, now: Instant) -> Duration {
-        let own = match self.failures.get_mut(key) {
+        let own = self.in_vain(key);
+        let shared = self.bucket.as_mut().map_or(Duration::ZERO, |it| it.reserve(now));
+        own.max(shared)
+    }
+
+    /// Counts one more attempt that led nowhere and says how long `key` waits, whatever the others do: the bucket is not
+    /// charged.
+    pub(crate) fn in_vain(&mut self, key: &K) -> Duration {
+        match self.failures.get_mut(key) {
             Some(failures) => {
                 let own = self.backoff.delay(*failures);
                 *failures = failures.saturating_add(1);
@@ -61,9 +69,7 @@ impl<K: Eq + Hash + Clone> Limiter<K> {
                 self.failures.insert(key.clone(), 1);
                 self.backoff.delay(0)
             }
-        };
-        let shared = self.bucket.as_mut().map_or(Duration::ZERO, |it| it.reserve(now));
-        own.max(shared)
+        }
     }
 
     pub(crate) fn forget(&mut self, key: &K) {
@@ -143,6 +149,19 @@ mod tests {
         let later = now + Duration::from_secs(20);
         assert!((200..300).all(|key| limiter.failed(&key, later) == 5 * MS));
         assert_eq!(limiter.failed(&300, later), 100 * MS);
+    }
+
+    #[test]
+    fn who_only_looked_in_vain_waits_as_long_and_leaves_the_tokens_to_those_who_failed() {
+        let now = Clock::system().now();
+        let mut limiter = Limiter::new(Backoff::default());
+        assert!((0..5_000).all(|key| limiter.in_vain(&key) == 5 * MS));
+        assert_eq!((limiter.in_vain(&0), limiter.in_vain(&0), limiter.failures(&0)), (10 * MS, 20 * MS, 3));
+        assert_eq!(limiter.failed(&5_000, now), 5 * MS);
+        assert_eq!(limiter.failed(&0, now), 40 * MS, "both count");
+        // And the other way round: whose own wait is over need not wait for tokens.
+        assert!((0..1_000).any(|key| limiter.failed(&key, now) > 60_000 * MS));
+        assert_eq!(limiter.in_vain(&5_001), 5 * MS);
     }
 
     #[test]

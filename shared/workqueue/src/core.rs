@@ -129,6 +129,14 @@ impl<K: Eq + Hash + Clone> Core<K> {
         delay
     }
 
+    /// Counts an attempt at `key` that led nowhere, though nothing failed, and adds it after its own back-off, which is
+    /// returned. Those who fail do not wait for it, nor it for them.
+    pub fn add_backed_off(&mut self, key: K, now: Instant) -> Duration {
+        let delay = self.limiter.in_vain(&key);
+        self.add_after(key, far(now, delay));
+        delay
+    }
+
     /// When [`Core::due`] has something to do.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {

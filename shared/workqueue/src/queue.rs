@@ -89,6 +89,13 @@ impl<K: Clone + Eq + Hash + Send + fmt::Debug + 'static> Queue<K> {
         self.delay(|core| core.add_rate_limited(key, now))
     }
 
+    /// Counts an attempt at the key that led nowhere, though nothing failed, and asks for work on it after its own
+    /// back-off, which is returned: however many such keys there are, those that fail do not wait for them.
+    pub fn add_backed_off(&self, key: K) -> Duration {
+        let now = self.0.clock.now();
+        self.delay(|core| core.add_backed_off(key, now))
+    }
+
     /// Forgets the failures of a key, as each success must.
     pub fn forget(&self, key: &K) {
         self.0.core.lock().forget(key);

@@ -20,7 +20,6 @@ const WORKERS: &[(&str, Says)] = &[
     ("concurrent-disruption-syncs", Says::Greater),
     ("concurrent-endpoint-syncs", Says::Greater),
     ("concurrent-ephemeralvolume-syncs", Says::Greater),
-    ("concurrent-gc-syncs", Says::Greater),
     ("concurrent-horizontal-pod-autoscaler-syncs", Says::Greater),
     ("concurrent-rc-syncs", Says::Greater),
     ("concurrent-replicaset-syncs", Says::Greater),
@@ -88,7 +87,7 @@ mod tests {
     #[test]
     fn acceptance_shell_012_numbers_of_workers_are_checked_for_every_controller() {
         for (args, want) in [
-            ("--concurrent-gc-syncs=0", "concurrent-gc-syncs must be greater than 0, but got 0"),
+            ("--concurrent-endpoint-syncs=0", "concurrent-endpoint-syncs must be greater than 0, but got 0"),
             ("--concurrent_rc_syncs=-1", "concurrent-rc-syncs must be greater than 0, but got -1"),
             ("--concurrent-resourceclaim-syncs=0", "concurrent-resourceclaim-syncs must be larger than 0, got 0"),
             (
@@ -110,6 +109,7 @@ mod tests {
         // Those of controllers that are in this binary are checked where they are read.
         let elsewhere = [
             "concurrent-cron-job-syncs",
+            "concurrent-gc-syncs",
             "concurrent-job-syncs",
             "concurrent-namespace-syncs",
             "concurrent-ttl-after-finished-syncs",

@@ -14,7 +14,6 @@ const LACKS: &[(&str, &str)] = &[
     ("pod-garbage-collector-controller", "deletion of pods whose node is gone or that ended long ago"),
     ("resourcequota-controller", "counting of ResourceQuotas"),
     ("serviceaccount-controller", "default service account in new namespaces, so no pods there"),
-    ("garbage-collector-controller", "deletion of objects whose owner is gone"),
     ("daemonset-controller", "pods of DaemonSets"),
     ("podgroup-protection-controller", "protection of PodGroups in use"),
     ("deployment-controller", "rollouts of Deployments"),

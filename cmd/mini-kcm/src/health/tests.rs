@@ -12,10 +12,14 @@ fn pulse(name: &'static str) -> (Queue<u8>, Pulse) {
     (queue, pulse)
 }
 
+fn running(name: &'static str, pulses: Vec<Pulse>) -> Running {
+    Running { name, pulses, pages: Vec::new() }
+}
+
 #[tokio::test(start_paused = true)]
 async fn acceptance_shell_023_verbose_answers_have_a_line_per_check() {
     let health = Health::default();
-    health.run_controllers(vec![("namespace-controller", vec![pulse("namespace").1])]);
+    health.run_controllers(vec![running("namespace-controller", vec![pulse("namespace").1])]);
     assert_eq!(health.answer(Probe::Healthz, &Query::parse("")).text, "ok");
     for (probe, last) in [(Probe::Healthz, "healthz"), (Probe::Livez, "livez"), (Probe::Readyz, "readyz")] {
         let text = health.answer(probe, &Query::parse("verbose")).text;
@@ -29,7 +33,8 @@ async fn a_controller_whose_workers_do_not_move_fails_its_check_and_no_other() {
     let health = Health::default();
     let ((_well, well), (queue, stuck)) = (pulse("well"), pulse("stuck"));
     stuck.started();
-    health.run_controllers(vec![("a-controller", vec![well.clone()]), ("b-controller", vec![well, stuck])]);
+    health
+        .run_controllers(vec![running("a-controller", vec![well.clone()]), running("b-controller", vec![well, stuck])]);
     queue.add(1);
     tokio::time::sleep(runner::STALL - Duration::from_secs(1)).await;
     assert!(health.answer(Probe::Livez, &Query::parse("")).healthy);
@@ -47,7 +52,7 @@ async fn a_controller_whose_workers_do_not_move_fails_its_check_and_no_other() {
 #[tokio::test(start_paused = true)]
 async fn acceptance_shell_031_results_of_checks_are_counted_until_they_are_reset() {
     let health = Health::default();
-    health.run_controllers(vec![("a", Vec::new()), ("b", Vec::new())]);
+    health.run_controllers(vec![running("a", Vec::new()), running("b", Vec::new())]);
     let _ = health.answer(Probe::Healthz, &Query::parse(""));
     let _ = health.answer(Probe::Healthz, &Query::parse("exclude=a"));
     let _ = health.answer_one(Probe::Readyz, "a");

@@ -5,20 +5,21 @@
 use axum::{
     Router,
     body::Bytes,
-    extract::Path,
+    extract::{Path, RawQuery},
     http::{Method, StatusCode, header},
     response::{IntoResponse, Response},
     routing::any,
 };
 use clock::Clock;
-use runner::{Pulse, Reading};
+use controller::{Query, Shown};
+use runner::Reading;
 use serde_json::{Value, json};
 
-use super::{NO_SNIFF, json as page, not_found};
-use crate::health::Health;
+use super::{NO_SNIFF, json as page, not_found, text};
+use crate::health::{Health, Running};
 
 pub(super) fn routes(health: Health, log: klog::Handle, clock: Clock) -> Router {
-    let (one, other_clock) = (health.clone(), clock.clone());
+    let (one, other_clock, own) = (health.clone(), clock.clone(), health.clone());
     let all = any(async move || {
         let controllers: Vec<Value> = told(&health, &clock).into_iter().map(|(_, it)| it).collect();
         match controllers.is_empty() {
@@ -32,15 +33,33 @@ pub(super) fn routes(health: Health, log: klog::Handle, clock: Clock) -> Router 
             None => not_found().await,
         }
     });
+    let own = any(async move |Path((name, page)): Path<(String, String)>, RawQuery(query): RawQuery| {
+        match own_page(&own, &name, &page, query.as_deref().unwrap_or_default()) {
+            Some(response) => response,
+            None => not_found().await,
+        }
+    });
     Router::new()
         .route("/debug/controllers", all)
         .route("/debug/controllers/{name}", one)
+        .route("/debug/controllers/{name}/{page}", own)
         .route("/debug/flags/v", any(async move |method: Method, body: Bytes| level(&log, &method, &body)))
+}
+
+/// What a running controller shows of itself.
+fn own_page(health: &Health, name: &str, page: &str, query: &str) -> Option<Response> {
+    let running = health.controllers().into_iter().find(|it| it.name == name)?;
+    let page = running.pages.into_iter().find(|it| it.name() == page)?;
+    let query = Query::new(form_urlencoded::parse(query.as_bytes()).into_owned());
+    Some(match page.show(&query) {
+        Ok(Shown { content_type, text }) => ([(header::CONTENT_TYPE, content_type), NO_SNIFF], text).into_response(),
+        Err(why) => text(StatusCode::BAD_REQUEST, format!("{why}\n")),
+    })
 }
 
 /// Each running controller; none on a standby.
 fn told(health: &Health, clock: &Clock) -> Vec<(&'static str, Value)> {
-    let told = |(name, pulses): (&'static str, Vec<Pulse>)| {
+    let told = |Running { name, pulses, .. }: Running| {
         let queues: Vec<Value> = pulses.iter().map(|it| queue(it.read(), clock)).collect();
         (name, json!({ "name": name, "queues": queues }))
     };

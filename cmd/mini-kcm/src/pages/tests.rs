@@ -7,6 +7,7 @@ use tower::ServiceExt;
 use workqueue::{Backoff, Queue};
 
 use super::*;
+use crate::health::Running;
 
 /// The pages of a manager that may lead.
 struct Site {
@@ -57,7 +58,8 @@ impl Site {
         let queue = Queue::new("namespace", Backoff::default(), self.clock.clone(), &self.metrics);
         let pulse = runner::Pulse::new(&queue, 10, self.clock.clone());
         pulse.started();
-        self.health.run_controllers(vec![("namespace-controller", vec![pulse])]);
+        let running = Running { name: "namespace-controller", pulses: vec![pulse], pages: Vec::new() };
+        self.health.run_controllers(vec![running]);
         queue
     }
 
@@ -262,4 +264,46 @@ async fn a_leader_tells_how_its_controllers_are_and_a_standby_does_not() {
     assert_eq!(site.get("/debug/controllers").await.json(), json!({ "controllers": [want] }));
     assert_eq!(site.get("/debug/controllers/namespace-controller").await.json(), want);
     assert_eq!(site.get("/debug/controllers/job-controller").await.code, 404);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_shell_032_the_graph_of_the_garbage_collector_is_drawn_on_the_leader_and_nowhere_else() {
+    let site = site(true);
+    let graph = "/debug/controllers/garbage-collector-controller/graph";
+    assert_eq!(site.get(graph).await.code, 404, "a standby");
+    let cluster = test_cluster::TestCluster::new(site.clock.clone());
+    let owner = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "owner" } });
+    let owner = cluster.create(owner)["metadata"]["uid"].as_str().unwrap().to_owned();
+    let reference = json!({ "apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner });
+    let owned =
+        json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "b", "ownerReferences": [reference] } });
+    let dependent = cluster.create(owned)["metadata"]["uid"].as_str().unwrap().to_owned();
+    let rig = testing::Rig::new(cluster.service(), site.clock.clone(), client::Limits::NONE);
+    let mut builder = controller::Builder::new("garbage-collector-controller", rig.deps.clone());
+    garbage_collector_controller::start(&mut builder, garbage_collector_controller::Options::default());
+    let mut collector = builder.build();
+    collector.begin();
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    site.health.run_controllers(vec![Running::of(&collector)]);
+    let drawing = site.get(graph).await;
+    assert_eq!((drawing.code, drawing.header("content-type")), (200, "text/vnd.graphviz"));
+    assert_eq!(drawing.header("x-content-type-options"), "nosniff");
+    assert!(drawing.text.starts_with("strict digraph full {"), "{}", drawing.text);
+    assert!(drawing.text.contains(&owner) && drawing.text.contains(&dependent), "{}", drawing.text);
+    let both = site.get(&format!("{graph}?uid=nobody&uid={dependent}")).await.text;
+    assert!(both.contains(&owner), "repeated uids are all asked for: {both}");
+    let none = site.get(&format!("{graph}?uid=nobody")).await.text;
+    assert!(none.starts_with("strict digraph full {") && !none.contains(&owner), "{none}");
+    let why = "/debug/controllers/garbage-collector-controller/why";
+    let words = site.get(&format!("{why}?uid={dependent}")).await;
+    assert_eq!((words.code, words.header("content-type")), (200, "text/plain; charset=utf-8"));
+    assert!(words.text.contains(&owner), "{}", words.text);
+    for question in ["", "?uid=a&uid=b", "?other=1"] {
+        assert_eq!(site.get(&format!("{why}{question}")).await.code, 400, "{question}");
+    }
+    for path in ["graph/", "graph/more", "other", ""] {
+        let path = format!("/debug/controllers/garbage-collector-controller/{path}");
+        assert_eq!(site.get(&path).await.code, 404, "{path}");
+    }
+    assert_eq!(site.get("/debug/controllers/namespace-controller/graph").await.code, 404);
 }

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test ends where something is not there")]
 
 mod cronjobs;
+mod garbage;
 mod jobs;
 mod manager;
 mod namespaces;
@@ -69,6 +70,26 @@ fn a_cronjob_of_each_minute_fires_each_minute_while_clocks_change() {
 }
 
 #[test]
+fn gc_random() {
+    sim::seeds(&garbage::wild());
+}
+
+#[test]
+fn gc_sweep() {
+    sim::sweep(&garbage::small());
+}
+
+#[test]
+fn acceptance_ttl_019_the_collector_takes_the_pods_of_an_expired_job_first() {
+    sim::trace(&garbage::job_expires(), 0).unwrap();
+}
+
+#[test]
+fn acceptance_cronjob_053_the_collector_takes_what_a_cronjob_leaves() {
+    sim::trace(&garbage::cron_job_goes(), 0).unwrap();
+}
+
+#[test]
 fn the_same_seed_gives_the_same_trace_byte_for_byte() {
     let mut all = Vec::new();
     for seed in 0..16 {
@@ -86,6 +107,14 @@ fn the_same_seed_gives_the_same_trace_byte_for_byte() {
         all.iter().any(|line| line.contains(&lease))
     };
     assert!(leads("a#1") && (leads("b#1") || leads("a#2")), "the Lease goes from one to another");
+}
+
+#[test]
+fn the_collector_repeats_itself_byte_for_byte() {
+    for seed in 0..4 {
+        let trace = sim::trace(&garbage::wild(), seed).unwrap();
+        same(&trace, &sim::trace(&garbage::wild(), seed).unwrap(), &format!("seed {seed}"));
+    }
 }
 
 #[test]

@@ -205,3 +205,64 @@ fn a_cronjob_is_suspended_after_its_first_success_and_done_then() {
     assert_eq!(chime(false, succeeded.clone()), (true, Progress::going(text)));
     assert_eq!(chime(true, succeeded).1, Progress::done(format!("{text}; suspended")));
 }
+
+/// The four of a way; of each its metadata, `None` for what is gone.
+fn tree(name: &str, metas: [Option<Value>; 4]) -> Seen {
+    let kinds = [("ConfigMap", ""), ("ConfigMap", "-part"), ("Pod", "-1"), ("Pod", "-2")];
+    let mut seen = Seen::default();
+    for ((kind, suffix), meta) in kinds.into_iter().zip(metas) {
+        let mut object = json!({ "kind": kind, "metadata": meta.clone().unwrap_or_else(|| json!({})) });
+        object["metadata"]["namespace"] = json!("home");
+        object["metadata"]["name"] = json!(format!("{name}{suffix}"));
+        object["status"] = json!({ "phase": "Running" });
+        seen.put(kind, object.clone());
+        if meta.is_none() {
+            seen.remove(kind, &object);
+        }
+    }
+    seen
+}
+
+fn owned() -> Option<Value> {
+    Some(json!({ "ownerReferences": [{ "name": "it" }] }))
+}
+
+fn ends(finalizers: &[&str]) -> Option<Value> {
+    Some(json!({ "deletionTimestamp": "2027-01-15T08:00:00Z", "finalizers": finalizers, "ownerReferences": [{}] }))
+}
+
+#[test]
+fn the_user_deletes_each_tree_its_own_way_once_its_pods_run() {
+    for (name, policy) in [
+        ("background", PropagationPolicy::Background),
+        ("foreground", PropagationPolicy::Foreground),
+        ("orphan", PropagationPolicy::Orphan),
+    ] {
+        let step = &sample(name).steps[0];
+        assert!(!(step.when)(&scene(), &tree(name, [owned(), owned(), owned(), None])));
+        assert!((step.when)(&scene(), &tree(name, [owned(), owned(), owned(), owned()])));
+        assert_eq!((step.act)(&scene()).does, Does::Cascade(policy));
+        assert!((step.says)(&scene()).ends_with(&format!("delete configmap {name} -n home --cascade={name}")));
+    }
+}
+
+#[test]
+fn a_tree_that_is_deleted_is_done_when_all_of_it_is_gone() {
+    let told = |metas| (sample("foreground").progress)(&scene(), &tree("foreground", metas));
+    let waits = || ends(&["foregroundDeletion"]);
+    let text = "owner waits for its own; part waits for its own; its pods ending and gone";
+    assert_eq!(told([waits(), waits(), ends(&[]), None]), Progress::going(text));
+    assert_eq!(told([waits(), None, None, None]).state, State::Going);
+    assert_eq!(told([None, None, None, None]).state, State::Done);
+}
+
+#[test]
+fn orphans_are_nobodys_and_must_not_go() {
+    let told = |metas| (sample("orphan").progress)(&scene(), &tree("orphan", metas));
+    let text = "owner lets its own go; part there; its pods there";
+    assert_eq!(told([ends(&["orphan"]), owned(), owned(), owned()]), Progress::going(text));
+    assert_eq!(told([None, owned(), owned(), owned()]).state, State::Going, "not let go yet");
+    assert_eq!(told([None, Some(json!({})), owned(), owned()]).state, State::Done);
+    assert_eq!(told([None, None, owned(), owned()]).state, State::Failed);
+    assert_eq!(told([None, Some(json!({})), owned(), None]).state, State::Failed);
+}

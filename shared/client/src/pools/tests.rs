@@ -188,7 +188,7 @@ async fn http1_watches_get_as_many_connections_as_they_need() {
 
 #[tokio::test]
 async fn a_full_watch_connection_is_followed_by_another() {
-    for (most_streams, watches, connections) in [(32, 32, 1), (32, 40, 2), (250, 65, 2)] {
+    for (most_streams, watches, connections) in [(32, 32, 1), (32, 40, 2), (250, 65, 2), (250, 200, 4)] {
         let server = Server::start(Options { most_streams, ..HTTP2 }, |_, _| async { open_ended("x\n") }).await;
         let manager = Manager::to(&server);
         let watcher = manager.clients.watcher(Limits::NONE);

@@ -1,11 +1,11 @@
 use std::collections::BTreeMap;
 
-use api::Resource;
+use api::{MetaRef, Resource, Typed};
 use parking_lot::Mutex;
 use serde_json::json;
 
 use super::*;
-use crate::fixture::{World, event, object, set_end, settle};
+use crate::fixture::{Thing, World, event, object, set_end, settle};
 
 fn widgets() -> Resource {
     Resource::namespaced("example.io", "v2", "widgets", "Widget")
@@ -144,4 +144,30 @@ async fn a_sink_holds_what_it_wants_and_sees_whole_sets() {
     stream.say(&set_end(12));
     settle().await;
     assert_eq!((sink.now().as_str(), dynamic.watched().len()), ("c@11", 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_typed_informer_tells_of_metadata_whether_the_watch_or_a_relist_showed_it() {
+    let set = ["a", "b"].map(|name| object(name, 3, "red"));
+    let (mut world, _informer, stream) = World::synced(&set, 9).await;
+    let other = Resource { version: "v2".into(), ..Thing::resource() };
+    assert!(world.informers.existing_metadata(&other, "meta", |_| ()).is_none(), "watched in another version");
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let heard = told.clone();
+    let side = |it: Option<MetaRef<'_>>| it.map_or_else(String::new, |it| format!("{}@{}", it.name, it.version));
+    let handler = move |it: crate::MetaChange<'_>| {
+        heard.lock().push(format!("{:?} {} -> {}", it.cause, side(it.old), side(it.new)));
+    };
+    let registration = world.informers.existing_metadata(&Thing::resource(), "meta", handler).unwrap();
+    registration.synced().await;
+    stream.say(&event("DELETED", &object("a", 10, "red")));
+    settle().await;
+    let gone = json!({ "kind": "Status", "code": 410, "reason": "Expired", "message": "too old" });
+    stream.say(&event("ERROR", &gone));
+    let (_, stream) = world.server.watch().await;
+    stream.say(&set_end(12));
+    settle().await;
+    let want = ["Initial  -> a@3", "Initial  -> b@3", "Watch a@10 -> ", "Relist b@3 -> "];
+    assert_eq!(*told.lock(), want);
+    world.server.is_quiet_for(Duration::from_secs(30)).await;
 }

@@ -185,3 +185,21 @@ async fn collections() {
     server.send("DELETE", MAPS, &[("accept", META)], "").await.refused(406, "NotAcceptable", "ConfigMapList");
     assert_eq!(names(&server.get(MAPS).await.expect(200)), ["a"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_test_deletes_by_policy() {
+    let server = Server::new();
+    for (policy, finalizers) in [("Foreground", json!(["foregroundDeletion"])), ("Orphan", json!(["orphan"]))] {
+        server.post(MAPS, map("a")).await.expect(201);
+        server.cluster.delete_as("configmaps", "default", "a", policy);
+        let stays = server.get(&format!("{MAPS}/a")).await.expect(200);
+        assert_eq!(stays["metadata"]["finalizers"], finalizers, "{policy}");
+        assert!(stays["metadata"]["deletionTimestamp"].is_string(), "{policy}");
+        // Another policy swaps the finalizer, and none is left to hold the object.
+        server.cluster.delete_as("configmaps", "default", "a", "Background");
+        server.get(&format!("{MAPS}/a")).await.refused(404, "NotFound", "");
+    }
+    server.cluster.delete_as("configmaps", "default", "a", "Background");
+    assert!(server.cluster.serves("configmaps") && server.cluster.serves("jobs.batch"));
+    assert!(!server.cluster.serves("widgets.example.com"));
+}

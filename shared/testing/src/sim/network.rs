@@ -13,7 +13,7 @@ use super::{
     process::Incarnation,
     stale,
     stream::Stream,
-    world::Writer,
+    world::{Seen, Writer},
 };
 
 /// Requests that no run needs.
@@ -68,10 +68,24 @@ async fn carry(world: World, from: Arc<Incarnation>, request: Request<Body>) -> 
         from.renewed(sent);
     }
     let answer = answer?;
-    if !asked.is_watch() || !answer.status().is_success() {
+    if !answer.status().is_success() {
         return Ok(answer);
     }
-    Ok(answer.map(|body| Stream::over(body, world, from.name.clone(), number)))
+    if asked.is_watch() {
+        return Ok(answer.map(|body| Stream::over(body, world, from.name.clone(), number, asked.resource)));
+    }
+    if asked.is_list() && world.is_looked_at() {
+        return looked_at(&world, &from, &asked, answer).await;
+    }
+    Ok(answer)
+}
+
+/// Passes a list on, and tells of it.
+async fn looked_at(world: &World, from: &Incarnation, asked: &Asked, answer: Response<Incoming>) -> Answer {
+    let (head, body) = answer.into_parts();
+    let text = body.collect().await?.to_bytes();
+    world.shows(&Seen { by: &from.name, resource: &asked.resource, text: &text });
+    Ok(Response::from_parts(head, Full::from(text).map_err(|never| match never {}).boxed_unsync()))
 }
 
 /// Lets a request meet its fate.
@@ -162,15 +176,17 @@ async fn served(world: World, from: Arc<Incarnation>, asked: Asked, request: Req
     });
     if let Some(version) = past {
         let service = world.cluster().service();
-        let asked_again = stale::rewrite(&asked, request, version, |it| service.clone().oneshot(it));
+        let asked_again = stale::rewrite(&asked, &request, version, |it| service.clone().oneshot(it));
         if let Some(answer) = as_writer(&world, &from, &asked, asked_again).await? {
             let now = world.now();
             world.plan().showed_the_past(now);
             world.trace(|| format!("{}   !! shown the state of {version}", from.name));
             return Ok(answer);
         }
-        // Compacted away: no server shows it.
-        return Ok(Trouble::Unavailable.answer());
+        // Compacted away, or the type was not served then: no server shows it. Whoever takes any state is shown this one.
+        if asked.not_older_than() != Some(0) {
+            return Ok(Trouble::Unavailable.answer());
+        }
     }
     as_writer(&world, &from, &asked, world.cluster().service().oneshot(request)).await
 }

@@ -15,11 +15,11 @@ type Answer = Result<Response<Incoming>, BoxError>;
 /// `None` where that state is not to be had any more.
 pub(crate) async fn rewrite<F: Future<Output = Answer>>(
     asked: &Asked,
-    request: Request<Body>,
+    request: &Request<Body>,
     version: u64,
     serve: impl Fn(Request<Body>) -> F,
 ) -> Result<Option<Response<Incoming>>, BoxError> {
-    let listed = serve(list(asked, &request, version)?).await?;
+    let listed = serve(list(asked, request, version)?).await?;
     if !listed.status().is_success() {
         return Ok(None);
     }
@@ -28,7 +28,7 @@ pub(crate) async fn rewrite<F: Future<Output = Answer>>(
     }
     let page: Value = serde_json::from_slice(&listed.into_body().collect().await?.to_bytes())?;
     let mut first = frames(&page);
-    let watched = serve(watch(asked, &request, version)?).await?;
+    let watched = serve(watch(asked, request, version)?).await?;
     if !watched.status().is_success() {
         return Ok(Some(watched));
     }

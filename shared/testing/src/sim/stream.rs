@@ -12,7 +12,7 @@ use http_body_util::BodyExt;
 use serde::Deserialize;
 use tokio::time::Sleep;
 
-use super::{World, plan::Shown};
+use super::{World, plan::Shown, world::Seen};
 
 /// A watch, with what happens to it on its way. Events of one watch stay in their order; those of two watches do not, as
 /// each is held back by itself.
@@ -22,6 +22,7 @@ pub(crate) struct Stream {
     /// Who watches, and by which request.
     whose: String,
     number: u64,
+    resource: String,
     /// Lines that came together.
     lines: VecDeque<Bytes>,
     held: Option<(Bytes, Pin<Box<Sleep>>)>,
@@ -36,8 +37,8 @@ enum State {
 }
 
 impl Stream {
-    pub(crate) fn over(inner: Incoming, world: World, whose: String, number: u64) -> Incoming {
-        let stream = Self { inner, world, whose, number, lines: VecDeque::new(), held: None, state: State::Open };
+    pub(crate) fn over(inner: Incoming, world: World, whose: String, number: u64, resource: String) -> Incoming {
+        let stream = Self { inner, world, whose, number, resource, lines: VecDeque::new(), held: None, state: State::Open };
         stream.boxed_unsync()
     }
 
@@ -64,6 +65,7 @@ impl Stream {
     }
 
     fn shows(&self, line: &Bytes) {
+        self.world.shows(&Seen { by: &self.whose, resource: &self.resource, text: line });
         self.world.trace(|| format!("{} ~ {} {}", self.whose, self.number, summary(line)));
     }
 

@@ -59,10 +59,23 @@ struct Inner {
     /// When whatever went wrong so far has found its end.
     ails: Mutex<Option<Instant>>,
     invariants: Mutex<Vec<Invariant>>,
+    looker: Mutex<Option<Looker>>,
     broken: watch::Sender<Option<String>>,
 }
 
 type Invariant = (&'static str, Box<dyn FnMut(&Write) -> Result<(), String> + Send>);
+
+type Looker = Box<dyn FnMut(&Seen) + Send>;
+
+/// What a process is shown of a resource: one line of a watch, or one list.
+pub struct Seen<'a> {
+    /// The process, such as `a#1`.
+    pub by: &'a str,
+    /// Such as `pods` or `jobs.batch`.
+    pub resource: &'a str,
+    /// As it is sent.
+    pub text: &'a [u8],
+}
 
 /// In whose name the cluster stores something now.
 pub(crate) struct Writer {
@@ -235,6 +248,12 @@ impl World {
         self.0.invariants.lock().push((what, Box::new(holds)));
     }
 
+    /// Tells `look` of everything that processes are shown by watches and lists from now on, in the moment in which it
+    /// reaches them: what nobody was shown nobody can know. It may not keep the world.
+    pub fn seen(&self, look: impl FnMut(&Seen) + Send + 'static) {
+        *self.0.looker.lock() = Some(Box::new(look));
+    }
+
     /// Ends the run as failed.
     pub fn breaks(&self, why: String) {
         self.trace(|| format!("## {why}"));
@@ -267,6 +286,7 @@ impl World {
             holders: Mutex::default(),
             ails: Mutex::default(),
             invariants: Mutex::default(),
+            looker: Mutex::default(),
             broken: watch::Sender::new(None),
         };
         let world = Self(Arc::new(inner));
@@ -309,6 +329,16 @@ impl World {
         self.0.trace.say(what);
     }
 
+    pub(crate) fn shows(&self, seen: &Seen) {
+        if let Some(look) = &mut *self.0.looker.lock() {
+            look(seen);
+        }
+    }
+
+    pub(crate) fn is_looked_at(&self) -> bool {
+        self.0.looker.lock().is_some()
+    }
+
     pub(crate) fn take_trace(&self) -> Vec<String> {
         self.0.trace.take()
     }
@@ -344,6 +374,10 @@ impl World {
     pub(crate) fn race(&self, asked: &Asked) -> bool {
         let cluster = self.cluster();
         let Asked { resource, namespace, name, .. } = asked;
+        // A custom kind may have gone while somebody still asks for it.
+        if !cluster.serves(resource) {
+            return false;
+        }
         let Some(made) = asked.made() else {
             let there = cluster.get(resource, namespace, name).is_some();
             if there {
@@ -416,8 +450,9 @@ impl World {
     pub(crate) fn drop_all(&self) {
         drop(self.0.scope.lock().take());
         self.0.holders.lock().clear();
-        // A judge that knows this world would keep it for ever.
+        // A judge or a witness that knows this world would keep it for ever.
         self.cluster().stop_intercepting();
+        self.cluster().witness(|_| {});
     }
 
     /// Looks at a stored write.

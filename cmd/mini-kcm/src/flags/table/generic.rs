@@ -105,6 +105,13 @@ pub(super) const OURS: Group = Group {
     name: "Mini-kcm flags",
     flags: &[
         flag(
+            "gc-max-deletes-per-minute",
+            Int32,
+            "0",
+            "The garbage collector deletes at most so many objects a minute, and logs what it holds back; 0: no bound.",
+        )
+        .of(Ours),
+        flag(
             "preflight",
             Bool,
             "false",

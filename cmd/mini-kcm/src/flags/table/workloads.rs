@@ -4,7 +4,7 @@ use super::{
     Group,
     History::Since137,
     Kind::{Bool, Duration, Float, Int32},
-    waits,
+    flag, waits,
 };
 
 pub(super) const DEPLOYMENT: Group = Group {
@@ -45,12 +45,12 @@ pub(super) const DISRUPTION: Group = Group {
 pub(super) const GARBAGE: Group = Group {
     name: "Garbage-collector-controller flags",
     flags: &[
-        waits("concurrent-gc-syncs", Int32, "20", "Workers of the garbage collector."),
-        waits(
+        flag("concurrent-gc-syncs", Int32, "20", "Objects that are collected at once, and as many that are orphaned."),
+        flag(
             "enable-garbage-collector",
             Bool,
             "true",
-            "Runs the garbage collector; must match the API server's flag.",
+            "Runs the garbage collector; must be as the API server's flag of this name.",
         ),
     ],
 };

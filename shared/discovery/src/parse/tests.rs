@@ -1,4 +1,4 @@
-use super::*;
+use super::{CORE as CORE_ROOT, *};
 
 const CORE: &str = r#"{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","metadata":{},"items":[
   {"metadata":{"creationTimestamp":null},"versions":[{"version":"v1","freshness":"Current","resources":[
@@ -25,52 +25,80 @@ fn groups(document: &str) -> Vec<Group> {
     }
 }
 
-/// `group/version/plural`, with `L` where it lists and `C` where it deletes collections.
-fn kinds(discovery: &Discovery) -> Vec<String> {
-    let word = |it: &Kind| {
-        let offers = format!("{}{}", if it.list { "L" } else { "" }, if it.delete_collection { "C" } else { "" });
-        format!("{}/{} {offers}", it.resource.api_version(), it.resource.plural)
+fn from(document: &str) -> Discovery {
+    assemble(groups(document), BTreeMap::new())
+}
+
+/// `group/version/plural`, with `P` where it is preferred, `L` where it lists and `C` where it is cluster-scoped.
+fn words<'a>(served: impl IntoIterator<Item = &'a Served>) -> Vec<String> {
+    let word = |it: &Served| {
+        let marks = [(it.preferred, "P"), (it.offers("list"), "L"), (!it.resource.namespaced, "C")];
+        let marks: String = marks.iter().filter(|(is, _)| *is).map(|(_, mark)| *mark).collect();
+        format!("{}/{} {marks}", it.resource.api_version(), it.resource.plural)
     };
-    discovery.kinds.iter().map(word).collect()
+    served.into_iter().map(word).collect()
 }
 
 #[test]
-fn only_what_is_namespaced_and_can_be_deleted_counts() {
-    let discovery = assemble(groups(CORE), Vec::new());
-    assert_eq!(kinds(&discovery), ["v1/pods LC"]);
-    assert_eq!(&*discovery.kinds[0].resource.kind, "Pod");
+fn every_resource_is_told_with_its_kind_its_scope_and_its_verbs() {
+    let discovery = from(CORE);
+    assert_eq!(words(&discovery.served), ["v1/pods PL", "v1/nodes PLC", "v1/bindings P", "v1/odd P"]);
+    let pods = &discovery.served[0];
+    assert_eq!(pods.resource, Resource::namespaced("", "v1", "pods", "Pod"));
+    assert!(pods.offers("deletecollection") && !pods.offers("patch") && !discovery.served[3].offers("delete"));
     assert_eq!((discovery.failure(), discovery.parse_failure()), (None, None));
 }
 
 #[test]
-fn each_resource_is_taken_in_the_preferred_version_that_serves_it() {
-    let discovery = assemble(groups(GROUPS), Vec::new());
-    assert_eq!(kinds(&discovery), ["example.com/v2/new L", "example.com/v1/old "]);
+fn every_version_is_told_and_each_resource_is_preferred_in_the_first_that_serves_it() {
+    let discovery = from(GROUPS);
+    let all = ["example.com/v2/new PL", "example.com/v1/new L", "example.com/v1/old P"];
+    assert_eq!(words(&discovery.served), all);
+    assert_eq!(words(discovery.choose(|_| true)), [all[0], all[2]]);
+    let older = discovery.choose(|it| &*it.resource.version == "v1");
+    assert_eq!(words(older), [all[1], all[2]], "the first that is wanted");
+}
+
+#[test]
+fn of_what_did_not_answer_absence_means_nothing() {
+    let broken = |root| BTreeMap::from([(root, "outcome unknown".to_owned())]);
+    let core = Resource::namespaced("", "v1", "gone", "Gone");
+    let stale = Resource::namespaced("metrics.k8s.io", "v1beta1", "pods", "PodMetrics");
+    let named = Resource::namespaced("example.com", "v1", "gone", "Gone");
+    for (name, discovery, want) in [
+        ("a stale group", from(GROUPS), [true, false, true]),
+        ("the groups' root", assemble(groups(CORE), broken(NAMED)), [true, false, false]),
+        ("the core's root", assemble(groups(GROUPS), broken(CORE_ROOT)), [false, false, true]),
+        ("nothing at all", Discovery::default(), [false, false, false]),
+    ] {
+        assert_eq!([&core, &stale, &named].map(|it| discovery.tells_of(it)), want, "{name}");
+    }
 }
 
 #[test]
 fn a_stale_group_is_named_with_its_api_service_and_hides_nothing_else() {
-    let discovery = assemble(groups(GROUPS), Vec::new());
+    let discovery = from(GROUPS);
     assert_eq!(
         discovery.failure().unwrap(),
         "Discovery failed for some groups, 1 failing: unable to retrieve the complete list of server APIs: \
          metrics.k8s.io/v1beta1: stale GroupVersion discovery: metrics.k8s.io/v1beta1 \
          (see APIService v1beta1.metrics.k8s.io)"
     );
-    assert_eq!(discovery.kinds.len(), 2);
+    assert_eq!(discovery.choose(|_| true).len(), 2);
 }
 
 #[test]
 fn a_root_that_does_not_answer_is_told_and_the_other_one_counts() {
-    let discovery = assemble(groups(CORE), vec!["/apis: outcome unknown".to_owned()]);
+    let discovery = assemble(groups(CORE), BTreeMap::from([(NAMED, "outcome unknown".to_owned())]));
     assert_eq!(discovery.failure().unwrap(), "/apis: outcome unknown");
-    assert_eq!(kinds(&discovery), ["v1/pods LC"]);
+    assert_eq!(discovery.served.len(), 4);
 }
 
 #[test]
 fn an_answer_without_any_resource_is_a_failure() {
     let nothing = r#"{"kind":"APIGroupDiscoveryList","items":null}"#;
-    assert!(assemble(groups(nothing), Vec::new()).failure().is_some());
+    let discovery = from(nothing);
+    assert!(discovery.failure().is_some() && !discovery.is_whole());
 }
 
 #[test]
@@ -93,21 +121,22 @@ fn the_old_form_lists_subresources_among_the_resources() {
         {"name":"pods","singularName":"","namespaced":true,"kind":"Pod","verbs":["delete","list"]},
         {"name":"pods/eviction","namespaced":true,"kind":"Eviction","verbs":["create","delete"]}]}"#;
     let resources = resources(list.as_bytes());
-    let served = Served { at: GroupVersion("v1".to_owned()), resources };
-    assert_eq!(kinds(&assemble(vec![Group { versions: vec![served] }], Vec::new())), ["v1/pods L"]);
+    let version = Version { at: GroupVersion("v1".to_owned()), resources };
+    let discovery = assemble(vec![Group { versions: vec![version] }], BTreeMap::new());
+    assert_eq!(words(&discovery.served), ["v1/pods PL"]);
 }
 
 #[test]
 fn a_group_version_that_is_none_is_told_and_the_rest_counts() {
-    let served = |at: &str| Served { at: GroupVersion(at.to_owned()), resources: Ok(Vec::new()) };
+    let version = |at: &str| Version { at: GroupVersion(at.to_owned()), resources: Ok(Vec::new()) };
     let mut all = groups(CORE);
-    all.push(Group { versions: vec![served("a/b/c"), served("d/")] });
-    let discovery = assemble(all, Vec::new());
+    all.push(Group { versions: vec![version("a/b/c"), version("d/")] });
+    let discovery = assemble(all, BTreeMap::new());
     assert_eq!(
         discovery.parse_failure().unwrap(),
         "unexpected GroupVersion string: a/b/c, unexpected GroupVersion string: d/"
     );
-    assert_eq!((discovery.failure(), discovery.kinds.len()), (None, 1));
+    assert_eq!((discovery.failure(), discovery.served.len()), (None, 4));
 }
 
 #[test]
@@ -115,14 +144,4 @@ fn bytes_that_are_no_discovery_are_an_error() {
     for bytes in ["", "[]", "{}", r#"{"kind":"Status"}"#] {
         assert!(root(bytes.as_bytes()).is_err(), "{bytes}");
     }
-}
-
-#[test]
-fn pods_that_are_not_listed_are_unknown_as_long_as_anybody_is_silent() {
-    use super::super::Pods;
-    let served = assemble(groups(CORE), Vec::new());
-    assert_eq!(served.pods(), Pods::Served(&served.kinds[0]));
-    assert_eq!(assemble(groups(GROUPS), Vec::new()).pods(), Pods::Unknown);
-    let none = assemble(groups(GROUPS)[..1].to_vec(), Vec::new());
-    assert_eq!(none.pods(), Pods::NotServed);
 }

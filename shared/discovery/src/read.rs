@@ -1,14 +1,14 @@
 //! Asks for discovery.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use bytes::Bytes;
 use client::Api;
 use futures::{StreamExt, stream};
 
-use super::{
+use crate::{
     Discovery,
-    parse::{self, Group, GroupVersion, Root, Served},
+    parse::{self, CORE, Group, GroupVersion, NAMED, Root, Version},
 };
 
 /// Every group with all its resources in one answer where the server can, else the old form.
@@ -19,14 +19,13 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How many groups an old server is asked for at a time.
 const AT_ONCE: usize = 8;
 
-/// Asks the server what it serves. Never fails as a whole: what did not answer is named in the result.
-pub(super) async fn read(api: &Api) -> Discovery {
-    let (core, named) = futures::join!(root(api, "/api"), root(api, "/apis"));
-    let (mut groups, mut broken) = (Vec::new(), Vec::new());
-    for answer in [core, named] {
+pub(crate) async fn read(api: &Api) -> Discovery {
+    let (core, named) = futures::join!(root(api, CORE), root(api, NAMED));
+    let (mut groups, mut broken) = (Vec::new(), BTreeMap::new());
+    for (root, answer) in [(CORE, core), (NAMED, named)] {
         match answer {
             Ok(found) => groups.extend(found),
-            Err(why) => broken.push(why),
+            Err(why) => drop(broken.insert(root, why)),
         }
     }
     parse::assemble(groups, broken)
@@ -34,7 +33,7 @@ pub(super) async fn read(api: &Api) -> Discovery {
 
 async fn root(api: &Api, path: &str) -> Result<Vec<Group>, String> {
     let answer = ask(api, path, AGGREGATED).await.and_then(|bytes| parse::root(&bytes));
-    match answer.map_err(|err| format!("{path}: {err}"))? {
+    match answer? {
         Root::Aggregated(groups) => Ok(groups),
         Root::Names(groups) => {
             let asked: Vec<_> = groups.into_iter().map(|versions| one_by_one(api, versions)).collect();
@@ -47,7 +46,7 @@ async fn one_by_one(api: &Api, versions: Vec<GroupVersion>) -> Group {
     let mut served = Vec::new();
     for at in versions {
         let resources = ask(api, &at.path(), JSON).await.and_then(|bytes| parse::resources(&bytes));
-        served.push(Served { at, resources });
+        served.push(Version { at, resources });
     }
     Group { versions: served }
 }

@@ -1,15 +1,23 @@
 //! Discovery documents, aggregated and legacy, and what they come to.
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use api::Resource;
 use serde::{Deserialize, Deserializer};
 
-use super::{Discovery, Kind};
+use crate::{Discovery, Served};
+
+/// Where the core group is listed.
+pub(crate) const CORE: &str = "/api";
+/// Where all other groups are.
+pub(crate) const NAMED: &str = "/apis";
 
 /// What `/api` or `/apis` answered.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Root {
+pub(crate) enum Root {
     /// Groups with all their resources.
     Aggregated(Vec<Group>),
     /// Names only, one list for each group: its versions, the preferred one first.
@@ -18,21 +26,21 @@ pub(super) enum Root {
 
 /// One API group, its versions in order of preference.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Group {
-    pub(super) versions: Vec<Served>,
+pub(crate) struct Group {
+    pub(crate) versions: Vec<Version>,
 }
 
 /// One version of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Served {
-    pub(super) at: GroupVersion,
+pub(crate) struct Version {
+    pub(crate) at: GroupVersion,
     /// Its resources, or why they are not known.
-    pub(super) resources: Result<Vec<Listed>, String>,
+    pub(crate) resources: Result<Vec<Listed>, String>,
 }
 
 /// A resource as it is listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Listed {
+pub(crate) struct Listed {
     plural: String,
     kind: String,
     namespaced: bool,
@@ -41,7 +49,7 @@ pub(super) struct Listed {
 
 /// `v1`, `apps/v1`, as written by the server: it may be neither.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct GroupVersion(pub(super) String);
+pub(crate) struct GroupVersion(pub(crate) String);
 
 impl GroupVersion {
     fn of(group: &str, version: &str) -> Self {
@@ -60,8 +68,8 @@ impl GroupVersion {
     }
 
     /// Where its resources are listed.
-    pub(super) fn path(&self) -> String {
-        if self.0.contains('/') { format!("/apis/{self}") } else { format!("/api/{self}") }
+    pub(crate) fn path(&self) -> String {
+        if self.0.contains('/') { format!("{NAMED}/{self}") } else { format!("{CORE}/{self}") }
     }
 }
 
@@ -72,7 +80,7 @@ impl fmt::Display for GroupVersion {
 }
 
 /// Reads the answer of `/api` or `/apis`, whichever form the server chose.
-pub(super) fn root(bytes: &[u8]) -> Result<Root, String> {
+pub(crate) fn root(bytes: &[u8]) -> Result<Root, String> {
     let document: Document = serde_json::from_slice(bytes).map_err(|err| err.to_string())?;
     match document.kind.as_str() {
         "APIGroupDiscoveryList" => Ok(Root::Aggregated(document.items.into_iter().map(aggregated).collect())),
@@ -86,7 +94,7 @@ pub(super) fn root(bytes: &[u8]) -> Result<Root, String> {
 }
 
 /// Reads the resources of one group version in the legacy form.
-pub(super) fn resources(bytes: &[u8]) -> Result<Vec<Listed>, String> {
+pub(crate) fn resources(bytes: &[u8]) -> Result<Vec<Listed>, String> {
     let list: LegacyResources = serde_json::from_slice(bytes).map_err(|err| err.to_string())?;
     let listed = list.resources.into_iter().filter(|it| !it.name.contains('/')).map(|it| {
         let LegacyResource { name, namespaced, kind, verbs } = it;
@@ -95,12 +103,19 @@ pub(super) fn resources(bytes: &[u8]) -> Result<Vec<Listed>, String> {
     Ok(listed.collect())
 }
 
-/// Chooses, for each resource of each group, the preferred version that serves it. What cannot be asked is kept by name.
-pub(super) fn assemble(groups: Vec<Group>, broken: Vec<String>) -> Discovery {
-    let mut chosen: BTreeMap<(String, String), Kind> = BTreeMap::new();
+/// Puts together what the versions of all groups list. What cannot be asked is kept by name.
+pub(crate) fn assemble(groups: Vec<Group>, broken: BTreeMap<&'static str, String>) -> Discovery {
     let mut discovery = Discovery { broken, ..Discovery::default() };
-    let mut any = false;
-    for Served { at, resources } in groups.into_iter().flat_map(|it| it.versions) {
+    for group in groups {
+        add_group(&mut discovery, group);
+    }
+    discovery.unparsable.sort();
+    discovery
+}
+
+fn add_group(discovery: &mut Discovery, group: Group) {
+    let mut told = BTreeSet::new();
+    for Version { at, resources } in group.versions {
         let (group, version) = match at.parts() {
             Ok(parts) => parts,
             Err(err) => {
@@ -115,26 +130,12 @@ pub(super) fn assemble(groups: Vec<Group>, broken: Vec<String>) -> Discovery {
                 continue;
             }
         };
-        for listed in resources {
-            any = true;
-            let offers = |verb: &str| listed.verbs.iter().any(|it| it == verb);
-            if !listed.namespaced || !offers("delete") {
-                continue;
-            }
-            chosen.entry((group.to_owned(), listed.plural.clone())).or_insert_with(|| Kind {
-                list: offers("list"),
-                delete_collection: offers("deletecollection"),
-                resource: Resource::namespaced(group, version, &listed.plural, &listed.kind),
-            });
+        for Listed { plural, kind, namespaced, verbs } in resources {
+            let resource = Resource { namespaced, ..Resource::namespaced(group, version, &plural, &kind) };
+            let verbs = verbs.iter().map(String::as_str);
+            discovery.served.push(Served::new(resource, told.insert(plural), verbs));
         }
     }
-    discovery.unparsable.sort();
-    discovery.kinds = chosen.into_values().collect();
-    if !any && discovery.is_whole() {
-        // An answer in which nothing is served says nothing about what is there.
-        discovery.broken.push("the server lists no resources at all".to_owned());
-    }
-    discovery
 }
 
 fn aggregated(item: Item) -> Group {
@@ -151,7 +152,7 @@ fn aggregated(item: Item) -> Group {
             });
             Ok(listed.collect())
         };
-        Served { at, resources }
+        Version { at, resources }
     });
     Group { versions: versions.collect() }
 }

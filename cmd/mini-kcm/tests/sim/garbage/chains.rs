@@ -1,0 +1,146 @@
+//! Owners that other controllers make, with all of them at work and nothing going wrong: a Job whose time to live is over,
+//! and a CronJob that is deleted.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use test_cluster::Change;
+use testing::sim::{Scenario, World};
+
+use super::users::HOMES;
+use crate::manager::manager;
+
+const SEC: Duration = Duration::from_secs(1);
+const HOME: &str = HOMES[0];
+const JOBS: &str = "jobs.batch";
+const CRON_JOBS: &str = "cronjobs.batch";
+const PODS: &str = "pods";
+/// A run of a schedule, its end, and what follows from it.
+const ENOUGH: Duration = Duration::from_secs(200);
+/// How long a pod of `quick` works, in seconds; others work for ever.
+const WORKS: i64 = 3;
+
+/// A Job whose time to live is over: its pods go before it.
+pub(crate) fn job_expires() -> Scenario {
+    Scenario::new("a Job expires", expires)
+}
+
+/// A CronJob that is deleted while a Job of it is at work: both Job and pods go.
+pub(crate) fn cron_job_goes() -> Scenario {
+    Scenario::new("a CronJob goes", goes)
+}
+
+async fn expires(world: World) -> Result<(), String> {
+    begins(&world);
+    let went = Arc::new(AtomicUsize::new(0));
+    let count = went.clone();
+    world.always("pods go first", move |write| {
+        if write.resource() != JOBS || write.change() != Change::Removed {
+            return Ok(());
+        }
+        count.fetch_add(1, Ordering::Relaxed);
+        let waits = write.before().is_some_and(|it| it["metadata"]["finalizers"] == json!(["foregroundDeletion"]));
+        match write.list(PODS, HOME).len() {
+            0 if waits => Ok(()),
+            0 => Err("the Job did not wait for its pods".to_owned()),
+            left => Err(format!("the Job goes before {left} of its pods")),
+        }
+    });
+    let mut job = json!({ "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": "j", "namespace": HOME } });
+    job["spec"] = spec("quick");
+    job["spec"]["ttlSecondsAfterFinished"] = 4.into();
+    job["spec"]["completions"] = 2.into();
+    job["spec"]["parallelism"] = 2.into();
+    world.cluster().create(job);
+    world.run(
+        "a",
+        manager(&[
+            "--leader-elect=false",
+            "--controllers=job-controller,ttl-after-finished-controller,garbage-collector-controller",
+        ]),
+    );
+    let works = || world.cluster().list(PODS, HOME).len() == 2;
+    world.eventually(ENOUGH, "its two pods are there, or were", || works() || went.load(Ordering::Relaxed) > 0).await?;
+    let gone = || world.cluster().list(JOBS, HOME).is_empty() && world.cluster().list(PODS, HOME).is_empty();
+    world.eventually(ENOUGH, "the Job is gone, and its pods before it", gone).await?;
+    if went.load(Ordering::Relaxed) == 1 { Ok(()) } else { Err("there was no Job that could go".to_owned()) }
+}
+
+async fn goes(world: World) -> Result<(), String> {
+    begins(&world);
+    world.cluster().create(json!({
+        "apiVersion": "batch/v1", "kind": "CronJob", "metadata": { "name": "c", "namespace": HOME },
+        "spec": { "schedule": "* * * * *", "jobTemplate": { "spec": spec("endless") } },
+    }));
+    let mut stranger =
+        json!({ "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": "s", "namespace": HOME } });
+    stranger["spec"] = spec("endless");
+    world.cluster().create(stranger);
+    world.run(
+        "a",
+        manager(&[
+            "--leader-elect=false",
+            "--controllers=cronjob-controller,job-controller,garbage-collector-controller",
+        ]),
+    );
+    let works = || world.cluster().list(PODS, HOME).len() >= 2;
+    world.eventually(ENOUGH, "a Job of the schedule is at work, and the other one", works).await?;
+    world.cluster().delete(CRON_JOBS, HOME, "c");
+    let names = |resource: &str, field: &dyn Fn(&Value) -> Value| -> Vec<Value> {
+        world.cluster().list(resource, HOME).iter().map(field).collect()
+    };
+    let left = || {
+        let jobs = names(JOBS, &|it| it["metadata"]["name"].clone());
+        let pods = names(PODS, &|it| it["metadata"]["ownerReferences"][0]["name"].clone());
+        jobs == [json!("s")] && pods == [json!("s")]
+    };
+    world.eventually(ENOUGH, "its Jobs and their pods are gone, and nobody else's", left).await
+}
+
+fn begins(world: &World) {
+    world.calm();
+    world.cluster().create(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": HOME } }));
+    world.spawn("kubelet", kubelet(world.clone()));
+}
+
+fn spec(app: &str) -> Value {
+    json!({ "template": {
+        "metadata": { "labels": { "app": app } },
+        "spec": { "restartPolicy": "Never", "containers": [{ "name": "main", "image": "i" }] },
+    }})
+}
+
+/// Runs what is there, and lets go what is to end.
+async fn kubelet(world: World) {
+    loop {
+        world.sleep(SEC).await;
+        let now = world.clock().wall().as_second();
+        for pod in world.cluster().list(PODS, HOME) {
+            let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+            let began = pod["status"]["startTime"].as_str().and_then(|it| it.parse::<clock::Timestamp>().ok());
+            if !pod["metadata"]["deletionTimestamp"].is_null() {
+                world.cluster().delete(PODS, HOME, name);
+                continue;
+            }
+            let started = began.map(|it| it.as_second());
+            let ends = pod["metadata"]["labels"]["app"] == "quick" && started.is_some_and(|it| it + WORKS <= now);
+            let phase = if ends { "Succeeded" } else { "Running" };
+            if pod["status"]["phase"] != phase {
+                let at = world.clock().wall().to_string();
+                world.cluster().update(PODS, HOME, name, |it| {
+                    it["spec"]["nodeName"] = "node".into();
+                    it["status"]["phase"] = phase.into();
+                    if started.is_none() {
+                        it["status"]["startTime"] = at.into();
+                    }
+                });
+            }
+        }
+    }
+}

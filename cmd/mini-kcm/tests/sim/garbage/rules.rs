@@ -1,0 +1,281 @@
+//! What the garbage collector promises, whatever happens.
+
+use std::time::Duration;
+
+use clock::Instant;
+use serde_json::Value;
+use test_cluster::Change;
+use testing::sim::Write;
+
+use super::{
+    book::{Book, FOREGROUND, ORPHAN, Object, Owner, Ref, Stand},
+    kinds,
+};
+
+type Held = Result<(), String>;
+
+/// Whom the collector speaks as.
+pub(super) const AGENT: &str = "/generic-garbage-collector";
+/// For how long after its term began, and with monitors that are not there yet, a process lets no owner go whose dependents
+/// it may not have seen.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// What the network may hold a write, within a minute.
+const MINUTE: Duration = Duration::from_secs(55);
+/// Long enough for a process to have been told what is served.
+const SETTLED: Duration = Duration::from_secs(10);
+
+/// A write, as the rules see it.
+struct Deed<'a> {
+    book: &'a Book,
+    by: &'a str,
+    before: &'a Object,
+    after: &'a Object,
+    now: Instant,
+}
+
+/// Judges a write, and takes it into the book.
+pub(super) fn look(book: &mut Book, write: &Write, now: Instant) -> Held {
+    if write.by != "world" {
+        book.shown.begins(write.by, now);
+        if write.resource() == "leases.coordination.k8s.io" {
+            book.terms.entry(write.by.to_owned()).or_insert(now);
+        }
+    }
+    let collects = write.by != "world" && write.user_agent().is_some_and(|it| it.ends_with(AGENT));
+    let held = if collects { judge(book, write, now) } else { Ok(()) };
+    book.take(write, now);
+    closes_a_circle(book, write);
+    changes_its_mind(book, write);
+    held.map_err(|why| format!("{} on {} {}: {why}", write.by, write.kind(), write.name()))
+}
+
+fn judge(book: &mut Book, write: &Write, now: Instant) -> Held {
+    let resource = write.resource();
+    // What follows of itself from the last instance of a type is done in the name of who took it.
+    let follows = resource == kinds::DEFINITIONS || resource.starts_with("apiservices.");
+    if follows || resource.starts_with("events") {
+        return Ok(());
+    }
+    let Some(before) = write.before() else { return Err("it makes it".to_owned()) };
+    let uid = before["metadata"]["uid"].as_str().unwrap_or_default();
+    let Some(known) = book.objects.get(uid).cloned() else { return Err("it is no business of its".to_owned()) };
+    let after = write.after();
+    let shown = after.as_ref().unwrap_or(&before);
+    let mut next = Object::read(Some(&known), shown, after.is_none(), write.version(), now);
+    if after.is_none() {
+        // Whoever takes the last finalizer shows it still there.
+        next.finalizers.clear();
+    }
+    let deed = Deed { book, by: write.by, before: &known, after: &next, now };
+    let deletes = !known.deleting && (next.gone || next.deleting);
+    let held = if deletes { deed.deletes() } else { deed.changes(&before, after.as_ref(), write.change()) };
+    if deletes {
+        book.collected.insert(known.uid.clone());
+        book.deletions.entry(write.by.to_owned()).or_default().push(now);
+    }
+    if known.deleting && known.has(ORPHAN) && !next.has(ORPHAN) {
+        book.orphaned.insert(known.uid.clone(), write.by.to_owned());
+    }
+    held.and_then(|()| breaker(book, write.by, now))
+}
+
+/// Whom a user gives other owners that one may close a circle which a collector had opened.
+fn closes_a_circle(book: &mut Book, write: &Write) {
+    let (before, after) = (write.before().unwrap_or_default(), write.after().unwrap_or_default());
+    let owners = |it: &Value| it["metadata"]["ownerReferences"].clone();
+    if write.by == "world" && write.before().is_some() && owners(&before) != owners(&after) {
+        book.closed.insert(after["metadata"]["uid"].as_str().unwrap_or_default().to_owned());
+    }
+}
+
+/// Whoever is held by others after it was let go as orphaned may be deleted in another way: then what it owns goes.
+fn changes_its_mind(book: &mut Book, write: &Write) {
+    let after = write.after().unwrap_or_default();
+    let uid = after["metadata"]["uid"].as_str().unwrap_or_default();
+    let waits = book.objects.get(uid).is_some_and(|it| it.stand() == Stand::Waits);
+    if waits && book.orphaned.remove(uid).is_some() {
+        book.orphaned_once.insert(uid.to_owned());
+    }
+}
+
+/// Never more in a minute than allowed, by one process.
+fn breaker(book: &Book, by: &str, now: Instant) -> Held {
+    let Some(most) = book.most else { return Ok(()) };
+    let lately = book.deletions.get(by).into_iter().flatten().filter(|it| **it + MINUTE > now).count();
+    if lately > most { Err(format!("{lately} deletions in a minute, and {most} are allowed")) } else { Ok(()) }
+}
+
+impl Deed<'_> {
+    /// It begins to delete an object.
+    fn deletes(&self) -> Held {
+        let Self { book, by, before, after, now } = self;
+        if before.refs.is_empty() {
+            return Err("it has no owners, and is deleted".to_owned());
+        }
+        // What others owned too goes with them.
+        let left_by =
+            |it: &Ref| book.orphaned.get(&it.uid).is_some_and(|who| who == by) && book.meant(before, it).is_some();
+        if before.refs.iter().all(left_by) {
+            let names: Vec<&str> = before.refs.iter().map(|it| &*it.name).collect();
+            return Err(format!("it was left on purpose by its owners, {}, and is deleted", names.join(" and ")));
+        }
+        for it in &before.refs {
+            match book.owner(before, it) {
+                Owner::Is(owner) if !owner.stood(Stand::Waits, *now) => {
+                    return Err(format!("it has an owner that lives, {owner}, and is deleted"));
+                }
+                Owner::Unprovable => {
+                    return Err(format!("nobody can know of its owner {}, and it is deleted", it.kind));
+                }
+                Owner::Is(_) | Owner::None => {}
+            }
+        }
+        if after.refs != before.refs || (after.has(ORPHAN) && !before.has(ORPHAN)) {
+            return Err("more than its deletion is written".to_owned());
+        }
+        self.keeps_order()
+    }
+
+    /// Whose owner waits takes what it owns itself along first.
+    fn keeps_order(&self) -> Held {
+        let Self { book, by: _, before, after, now } = self;
+        let waits = |it: &Ref| matches!(book.owner(before, it), Owner::Is(owner) if owner.stand() == Stand::Waits && !owner.held(*now));
+        if after.has(FOREGROUND) || after.has(ORPHAN) || !before.refs.iter().any(waits) {
+            return Ok(());
+        }
+        match self.known_dependents(|_| true) {
+            Some(it) => Err(format!("its owner waits, and it goes before {it}, which it owns")),
+            None => Ok(()),
+        }
+    }
+
+    /// It changes an object, or lets one go that is being deleted.
+    fn changes(&self, old: &Value, new: Option<&Value>, change: Change) -> Held {
+        let Self { before, after, .. } = self;
+        if let Some(it) = before.finalizers.iter().find(|it| !after.has(it) && *it != ORPHAN && *it != FOREGROUND) {
+            return Err(format!("{it} is no finalizer of its own, and is taken"));
+        }
+        if let Some(it) = after.finalizers.iter().find(|it| !before.has(it)) {
+            return Err(format!("{it} is put on it"));
+        }
+        if change != Change::Removed && new.is_some_and(|new| rest(old) != rest(new)) {
+            return Err("more than its owners and finalizers is changed".to_owned());
+        }
+        let lost = |finalizer: &str| before.has(finalizer) && !after.has(finalizer);
+        if (lost(ORPHAN) || lost(FOREGROUND)) && !before.deleting {
+            return Err("it loses a finalizer, and is not being deleted".to_owned());
+        }
+        if lost(ORPHAN) {
+            self.orphans()?;
+        }
+        if lost(FOREGROUND) {
+            self.finishes()?;
+        }
+        self.frees()
+    }
+
+    /// Takes `orphan` from an owner.
+    fn orphans(&self) -> Held {
+        if let Some(it) = self.known_dependents(|_| true) {
+            return Err(format!("it is let go as if orphaned, and {it} still names it"));
+        }
+        self.has_looked(|_| true)
+    }
+
+    /// Takes `foregroundDeletion` from an owner.
+    fn finishes(&self) -> Held {
+        if let Some(it) = self.known_dependents(|it| it.blocks) {
+            return Err(format!("it is let go before {it}, which keeps it"));
+        }
+        self.has_looked(|it| it.blocks)
+    }
+
+    /// Takes references from an object, or has them block no more.
+    fn frees(&self) -> Held {
+        let Self { book, before, after, now, .. } = self;
+        if let Some(it) = after.refs.iter().find(|new| !before.refs.iter().any(|it| it.is_for(new))) {
+            return Err(format!("an owner is put on it, {}", it.name));
+        }
+        let taken = before.refs.iter().filter(|old| !after.refs.iter().any(|it| it.is_for(old)));
+        let mut must_stay = false;
+        for it in taken {
+            let orphans = book.objects.get(&it.uid).is_some_and(|it| it.stood_lately(Stand::Orphans, *now));
+            match book.owner(before, it) {
+                _ if orphans || book.orphaned.contains_key(&it.uid) || book.orphaned_once.contains(&it.uid) => {}
+                Owner::Is(owner) if owner.stood(Stand::Waits, *now) => must_stay = true,
+                Owner::Is(owner) => return Err(format!("{owner} lives, and is taken from its owners")),
+                Owner::Unprovable => return Err(format!("nobody can know of its owner {}, and it is taken", it.kind)),
+                Owner::None => must_stay = true,
+            }
+        }
+        // By whom it was held a while ago, as a process that stood still may have been told: it is judged by him again.
+        let holds = |it: &Ref| book.meant(before, it).is_some();
+        if must_stay && !after.refs.iter().any(holds) {
+            let name = |it: &Ref| format!("{} {}", it.kind, it.name);
+            let names = |refs: &[Ref]| refs.iter().map(name).collect::<Vec<_>>().join(" and ");
+            let (had, has) = (names(&before.refs), names(&after.refs));
+            return Err(format!("it had {had}, and is left with [{has}], none of whom holds it"));
+        }
+        self.unblocks()
+    }
+
+    fn unblocks(&self) -> Held {
+        let Self { book, before, after, now, .. } = self;
+        let flipped = |old: &&Ref| after.refs.iter().any(|new| new.is_for(old) && new.blocks != old.blocks);
+        if !before.refs.iter().any(|it| flipped(&it)) {
+            return Ok(());
+        }
+        for it in &before.refs {
+            if let Owner::Is(owner) = book.owner(before, it)
+                && !owner.stood(Stand::Waits, *now)
+            {
+                return Err(format!("{owner} lives, and it keeps it no more"));
+            }
+        }
+        Ok(())
+    }
+
+    /// What names this owner in such a way, and is known to whoever acts.
+    fn known_dependents(&self, how: impl Fn(&Ref) -> bool) -> Option<&Object> {
+        let Self { book, by, before, now, .. } = self;
+        book.dependents(&before.uid).find(|it| {
+            let named = it.refs.iter().filter(|at| at.uid == before.uid && how(at));
+            let meant = |at: &Ref| matches!(book.owner(it, at), Owner::Is(owner) if owner.uid == before.uid);
+            let mut known =
+                named.filter(|at| meant(at)).map(|at| book.shown.knows(by, it.group(), &it.uid, at.since, *now));
+            known.any(|it| it)
+        })
+    }
+
+    /// Soon after its term began nobody lets an owner go before it has looked at everything that may name it.
+    fn has_looked(&self, how: impl Fn(&Ref) -> bool) -> Held {
+        let Self { book, by, before, now, .. } = self;
+        let (Some(term), Some(began)) = (book.terms.get(*by), book.shown.began(by)) else { return Ok(()) };
+        if *term + PATIENCE <= *now || !book.shown.discovery_was_sure(began) {
+            return Ok(());
+        }
+        let old = |at: Option<Instant>| at.is_none_or(|it| it + SETTLED <= began);
+        let unseen = book.dependents(&before.uid).find(|it| {
+            let meant = |at: &&Ref| {
+                let is_owner = matches!(book.owner(it, at), Owner::Is(owner) if owner.uid == before.uid);
+                at.uid == before.uid && how(at) && is_owner
+            };
+            let there = old(it.made) && old(book.served_since(it)) && it.refs.iter().any(|at| meant(&at));
+            there && !book.shown.is_whole(by, it.resource())
+        });
+        match unseen {
+            Some(it) => Err(format!("it is let go {:?} into the term, and {it} was not looked at", *now - *term)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// An object without what the collector may change, and what the server counts.
+fn rest(object: &Value) -> Value {
+    let mut rest = object.clone();
+    let taken = ["ownerReferences", "finalizers", "resourceVersion", "generation", "managedFields"];
+    if let Some(metadata) = rest["metadata"].as_object_mut() {
+        metadata.retain(|it, _| !taken.contains(&it.as_str()));
+    }
+    rest
+}

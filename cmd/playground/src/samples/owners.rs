@@ -1,0 +1,170 @@
+//! What the garbage collector does: an object goes with all that it owns, one way or another, or leaves that behind.
+
+use kube::api::PropagationPolicy;
+use serde_json::{Value, json};
+
+use super::{Act, Does, Progress, Sample, Scene, Step, pods};
+use crate::seen::Seen;
+
+const CONTROLLER: Option<&str> = Some("garbage-collector-controller");
+const LOOKS_AT: &[(&str, &str)] = &[("v1", "ConfigMap")];
+/// Ending takes a moment, so that one sees who waits for whom.
+const ENDING: (&str, &str) = ("stop-after", "2s");
+
+pub(super) const BACKGROUND: Sample = Sample {
+    name: "background",
+    shows: "an object is deleted and gone at once; what it owned follows, and what that owned",
+    needs: CONTROLLER,
+    objects: |scene| tree(scene, "background"),
+    looks_at: LOOKS_AT,
+    steps: &[Step {
+        when: |scene, seen| runs(scene, seen, "background"),
+        says: |scene| says(scene, "background"),
+        act: |scene| delete(scene, "background", PropagationPolicy::Background),
+    }],
+    progress: |scene, seen| until_gone(&Tree::of(scene, seen, "background")),
+};
+
+pub(super) const FOREGROUND: Sample = Sample {
+    name: "foreground",
+    shows: "an object is deleted and waits: first the pods end, then goes what owned them, then the object",
+    needs: CONTROLLER,
+    objects: |scene| tree(scene, "foreground"),
+    looks_at: LOOKS_AT,
+    steps: &[Step {
+        when: |scene, seen| runs(scene, seen, "foreground"),
+        says: |scene| says(scene, "foreground"),
+        act: |scene| delete(scene, "foreground", PropagationPolicy::Foreground),
+    }],
+    progress: |scene, seen| until_gone(&Tree::of(scene, seen, "foreground")),
+};
+
+pub(super) const ORPHAN: Sample = Sample {
+    name: "orphan",
+    shows: "an object is deleted alone; what it owned stays, is nobody's from then on, and keeps its own",
+    needs: CONTROLLER,
+    objects: |scene| tree(scene, "orphan"),
+    looks_at: LOOKS_AT,
+    steps: &[Step {
+        when: |scene, seen| runs(scene, seen, "orphan"),
+        says: |scene| says(scene, "orphan"),
+        act: |scene| delete(scene, "orphan", PropagationPolicy::Orphan),
+    }],
+    progress: |scene, seen| until_free(&Tree::of(scene, seen, "orphan")),
+};
+
+/// An object, a part that it owns, and two pods that the part owns. The uids of owners are filled in when those are there.
+fn tree(scene: &Scene, name: &str) -> Vec<Value> {
+    let map = |name: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": { "namespace": scene.home, "name": name },
+        })
+    };
+    let owned = |mut object: Value, owner: &str| {
+        object["metadata"]["ownerReferences"] = json!([{
+            "apiVersion": "v1", "kind": "ConfigMap", "name": owner, "controller": true, "blockOwnerDeletion": true,
+        }]);
+        object
+    };
+    let part = format!("{name}-part");
+    let pod = |number: usize| pods::pod(scene, &format!("{name}-{number}"), "Always", &[ENDING]);
+    vec![map(name), owned(map(&part), name), owned(pod(1), &part), owned(pod(2), &part)]
+}
+
+/// What is there of it.
+struct Tree<'a> {
+    top: Leaf<'a>,
+    part: Leaf<'a>,
+    pods: [Leaf<'a>; 2],
+}
+
+/// One object of it.
+struct Leaf<'a> {
+    last: Option<&'a Value>,
+    gone: bool,
+}
+
+impl<'a> Leaf<'a> {
+    fn of(scene: &Scene, seen: &'a Seen, kind: &str, name: &str) -> Self {
+        Self { last: seen.get(kind, &scene.home, name), gone: seen.is_gone(kind, &scene.home, name) }
+    }
+
+    fn word(&self) -> &'static str {
+        let Some(object) = self.last else { return if self.gone { "gone" } else { "to come" } };
+        let meta = &object["metadata"];
+        let has = |finalizer: &str| meta["finalizers"].as_array().is_some_and(|it| it.iter().any(|it| it == finalizer));
+        if !meta["deletionTimestamp"].is_string() {
+            "there"
+        } else if has("foregroundDeletion") {
+            "waits for its own"
+        } else if has("orphan") {
+            "lets its own go"
+        } else {
+            "ending"
+        }
+    }
+
+    fn is_nobodys(&self) -> bool {
+        self.last.is_some_and(|it| it["metadata"]["ownerReferences"].as_array().is_none_or(Vec::is_empty))
+    }
+}
+
+impl<'a> Tree<'a> {
+    fn of(scene: &Scene, seen: &'a Seen, name: &str) -> Self {
+        let leaf = |kind: &str, name: String| Leaf::of(scene, seen, kind, &name);
+        Self {
+            top: leaf("ConfigMap", name.to_owned()),
+            part: leaf("ConfigMap", format!("{name}-part")),
+            pods: [1, 2].map(|it| leaf("Pod", format!("{name}-{it}"))),
+        }
+    }
+
+    fn text(&self) -> String {
+        let Self { top, part, pods: [one, other] } = self;
+        let pods = if one.word() == other.word() {
+            format!("its pods {}", one.word())
+        } else {
+            format!("its pods {} and {}", one.word(), other.word())
+        };
+        format!("owner {}; part {}; {pods}", top.word(), part.word())
+    }
+}
+
+fn runs(scene: &Scene, seen: &Seen, name: &str) -> bool {
+    let runs = |it: &Leaf<'_>| it.last.is_some_and(|it| it["status"]["phase"] == "Running");
+    Tree::of(scene, seen, name).pods.iter().all(runs)
+}
+
+fn says(scene: &Scene, name: &str) -> String {
+    format!("kubectl delete configmap {name} -n {} --cascade={name}", scene.home)
+}
+
+fn delete(scene: &Scene, name: &str, policy: PropagationPolicy) -> Act {
+    Act {
+        api_version: "v1",
+        kind: "ConfigMap",
+        namespace: scene.home.clone(),
+        name: name.to_owned(),
+        does: Does::Cascade(policy),
+    }
+}
+
+fn until_gone(tree: &Tree<'_>) -> Progress {
+    let Tree { top, part, pods: [one, other] } = tree;
+    if [top, part, one, other].iter().all(|it| it.gone) {
+        return Progress::done("all gone: the owner, its part and both pods");
+    }
+    Progress::going(tree.text())
+}
+
+fn until_free(tree: &Tree<'_>) -> Progress {
+    let Tree { top, part, pods } = tree;
+    if part.gone || pods.iter().any(|it| it.gone) {
+        return Progress::failed(tree.text());
+    }
+    if top.gone && part.is_nobodys() {
+        return Progress::done("owner gone; part stays and is nobody's, with its pods");
+    }
+    Progress::going(tree.text())
+}

@@ -1,0 +1,82 @@
+//! What we wrote and no watch has shown yet.
+//!
+//! An item is often wanted again while its own last write is on its way back to us: looked at as it was shown last, it would
+//! be written a second time. So what was done about a state is not done again to that very state, for a while.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    time::Duration,
+};
+
+use api::{Uid, Version};
+use clock::Instant;
+use parking_lot::Mutex;
+
+/// A watch that has not shown a write by then is frozen, or the write changed nothing: it is looked at anew.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The states that our writes have ended.
+#[derive(Default)]
+pub(crate) struct Acted(Mutex<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    ended: HashMap<Uid, (Version, Instant)>,
+    /// In the order of time.
+    order: VecDeque<(Instant, Uid)>,
+}
+
+impl Acted {
+    /// A write has ended this state of an object, as it was shown.
+    pub(crate) fn remember(&self, object: &Uid, shown: &Version, now: Instant) {
+        let mut inner = self.0.lock();
+        let Inner { ended, order } = &mut *inner;
+        while let Some((at, _)) = order.front()
+            && now.saturating_duration_since(*at) >= PATIENCE
+        {
+            // It may have been written again since.
+            if let Some((at, object)) = order.pop_front()
+                && ended.get(&object).is_some_and(|it| it.1 == at)
+            {
+                ended.remove(&object);
+            }
+        }
+        ended.insert(object.clone(), (shown.clone(), now));
+        order.push_back((now, object.clone()));
+    }
+
+    /// How long to wait at most for a newer state of an object that is shown in this one.
+    pub(crate) fn wait(&self, object: &Uid, shown: &Version, now: Instant) -> Option<Duration> {
+        let inner = self.0.lock();
+        let (ended, at) = inner.ended.get(object)?;
+        let left = PATIENCE.saturating_sub(now.saturating_duration_since(*at));
+        (ended == shown && !left.is_zero()).then_some(left)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clock::Clock;
+
+    use super::*;
+
+    const SEC: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_state_that_we_ended_is_waited_out_but_not_for_ever() {
+        let (acted, now) = (Acted::default(), Clock::system().now());
+        let (a, b) = (Uid::new("a"), Uid::new("b"));
+        let (first, second) = (Version::from(1), Version::from(2));
+        acted.remember(&a, &first, now);
+        assert_eq!(acted.wait(&a, &first, now + 10 * SEC), Some(20 * SEC));
+        assert_eq!(acted.wait(&a, &second, now), None, "it is shown in another state");
+        assert_eq!(acted.wait(&b, &first, now), None, "another object");
+        assert_eq!(acted.wait(&a, &first, now + 30 * SEC), None);
+        acted.remember(&a, &second, now + 20 * SEC);
+        acted.remember(&b, &first, now + 40 * SEC);
+        assert_eq!(acted.wait(&a, &second, now + 40 * SEC), Some(10 * SEC), "the first is over, the second is not");
+        acted.remember(&b, &second, now + 60 * SEC);
+        let inner = acted.0.lock();
+        assert_eq!((inner.ended.len(), inner.order.len()), (1, 2), "what is over is forgotten");
+    }
+}

@@ -1,0 +1,418 @@
+//! One attempt to delete, top to bottom: what the graph knows, what the server says of the owners, the verdict, the writes.
+//!
+//! Nothing here decides: [`verdict`] does, and the one DELETE of this crate takes the leave that only it can give.
+
+use std::time::Duration;
+
+use api::{Meta, Version};
+use client::{ApiError, DeleteOptions};
+use runner::Outcome;
+
+use crate::{
+    Ctx,
+    breaker::Report,
+    evidence::{FOREGROUND, Gone, Standing, Unproved, weigh},
+    finalizer::{self, Removed},
+    graph::{Coordinates, Item, TypeName},
+    metrics::{Detached, Why, policy_name},
+    patch::{self, Patched},
+    proofs::{self, Unanswered, Unjudged},
+    verdict::{self, Dependents, Detach, Doomed, Foreground, Needless, Object, Step, Verdict},
+};
+
+/// An object that is written all the time is deleted in the end, or backs off.
+const ATTEMPTS: u32 = 4;
+/// So long does an object block its owner whose type is served no more.
+const BLOCKS_UNSERVED: Duration = Duration::from_secs(300);
+/// Between two attempts, times their number.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Why an attempt did not get to its end.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("cannot tell what is to become of {object}")]
+    Unjudged {
+        object: Box<Coordinates>,
+        #[source]
+        source: Unjudged,
+    },
+    #[error("cannot look for {object}")]
+    Unproved {
+        object: Box<Coordinates>,
+        #[source]
+        source: Unproved,
+    },
+    #[error("cannot delete {object}")]
+    Delete {
+        object: Box<Coordinates>,
+        #[source]
+        source: ApiError,
+    },
+    #[error("cannot remove owner references of {object}")]
+    Detach {
+        object: Box<Coordinates>,
+        #[source]
+        source: ApiError,
+    },
+    #[error("cannot let {object} go")]
+    Finish {
+        object: Box<Coordinates>,
+        #[source]
+        source: finalizer::Error,
+    },
+}
+
+/// Looks at one item and does what is to be done about it.
+pub(crate) async fn collect(ctx: &Ctx, item: &Item) -> Result<Outcome, Error> {
+    let outcome = attempt(ctx, item).await;
+    if !matches!(outcome, Ok(Outcome::After(_))) {
+        ctx.breaker.lock().forget(item);
+        ctx.show_held();
+    }
+    if matches!(outcome, Ok(Outcome::Done)) {
+        ctx.waits.over(item.uid(), FOREGROUND);
+    }
+    outcome
+}
+
+async fn attempt(ctx: &Ctx, item: &Item) -> Result<Outcome, Error> {
+    let Some(node) = ctx.known.node(item) else {
+        ctx.meters.untroubled(item.uid());
+        return Ok(Outcome::Done);
+    };
+    if let Some(meta) = &node.meta
+        && let Some(wait) = ctx.acted.wait(&meta.uid, &meta.version, ctx.clock.now())
+    {
+        return Ok(Outcome::After(wait));
+    }
+    let dependents = Dependents { any: node.has_dependents, one_deletes_its_own: node.a_dependent_deletes_its_own };
+    match verdict::step(node) {
+        Step::Nothing => {
+            ctx.meters.untroubled(item.uid());
+            Ok(Outcome::Done)
+        }
+        Step::LookFor(claimed) => look_for(ctx, item, claimed).await,
+        Step::Foreground(object) => let_go_last(ctx, item, &object).await,
+        Step::AskForOwners(object) => judge(ctx, item, object, dependents).await,
+    }
+}
+
+/// Nobody has seen it, or nobody watches it any more: is it there?
+async fn look_for(ctx: &Ctx, item: &Item, claimed: Coordinates) -> Result<Outcome, Error> {
+    let trouble = |why| troubled(ctx, item, &claimed, &claimed, why);
+    let Ok(resource) = ctx.kinds.resource(&claimed.api_version, &claimed.kind) else {
+        trouble(Why::UnknownKind);
+        return Ok(no_longer_served(ctx, item, &claimed));
+    };
+    let Ok(asked) = proofs::locate(&resource, Box::new(claimed.clone())) else {
+        // However often it is asked for: a cluster-scoped object named it.
+        trouble(Why::Misplaced);
+        return Ok(Outcome::Done);
+    };
+    match proofs::ask(ctx, &resource, &asked).await {
+        Ok(Standing::Gone(gone) | Standing::Orphaned(gone)) => {
+            ctx.meters.untroubled(item.uid());
+            ctx.known.proved_absent(&claimed, gone);
+            Ok(Outcome::Done)
+        }
+        Ok(Standing::Waiting(_) | Standing::Solid(_)) => {
+            ctx.meters.untroubled(item.uid());
+            // Until a watch shows it: it may come and go unseen, and its dependents would stay (#56121).
+            tracing::debug!(object = %claimed, "An owner is there that no watch has shown");
+            Ok(ctx.later(item))
+        }
+        Err(Unanswered::PutOff(wait)) => Ok(Outcome::Parked(wait)),
+        Err(Unanswered::Unproved(source)) => {
+            let why = Why::from(&source);
+            trouble(why);
+            match why {
+                Why::NotServed => Ok(ctx.later(item)),
+                _ => Err(Error::Unproved { object: Box::new(claimed), source }),
+            }
+        }
+    }
+}
+
+/// Its type is not known. One that went with its type may be gone too, and nobody will ever tell: owners that it blocks wait
+/// for it only so long.
+fn no_longer_served(ctx: &Ctx, item: &Item, claimed: &Coordinates) -> Outcome {
+    let of = TypeName { api_version: claimed.api_version.clone(), kind: claimed.kind.clone() };
+    let Some(since) = ctx.kinds.gone_since(&of).filter(|_| ctx.known.ask(|graph| graph.holds(item.uid()))) else {
+        return ctx.later(item);
+    };
+    let left = (since + BLOCKS_UNSERVED).saturating_duration_since(ctx.clock.now());
+    if !left.is_zero() {
+        return Outcome::After(left);
+    }
+    if ctx.known.holds_no_more(item.uid()) {
+        tracing::warn!(object = %claimed, "An owner waits no longer for an object whose type is served no more");
+    }
+    ctx.later(item)
+}
+
+/// An owner that waits goes when nobody blocks it any more.
+async fn let_go_last(ctx: &Ctx, item: &Item, owner: &Object) -> Result<Outcome, Error> {
+    ctx.meters.untroubled(item.uid());
+    // Another finalizer held it after its dependents had been orphaned, and it was deleted again: the last word counts.
+    ctx.proofs.orphaned.forget(&owner.coordinates.uid);
+    // Asked first: a type that syncs in between may bring what blocks it.
+    let unsynced = ctx.monitors.unsynced();
+    match verdict::foreground(ctx.known.blocking(&owner.coordinates.uid)) {
+        Foreground::LookAt(items) => {
+            items.into_iter().for_each(|it| ctx.known.deletes.add(it));
+            Ok(Outcome::Done)
+        }
+        Foreground::Finish => {
+            if let Some(pause) = ctx.wait_for(&owner.coordinates, FOREGROUND, &unsynced) {
+                return Ok(Outcome::After(pause));
+            }
+            let removed = finalizer::remove(ctx, owner, FOREGROUND).await;
+            let object = &owner.coordinates;
+            match removed.map_err(|source| Error::Finish { object: Box::new(object.clone()), source })? {
+                Removed::Now(version) => {
+                    ctx.acted.remember(&object.uid, &owner.meta.version, ctx.clock.now());
+                    ctx.known.let_go(&object.uid, &version);
+                    tracing::info!(%object, "Let an owner go, as nobody blocks it any more");
+                }
+                Removed::Before(meta) => ctx.known.let_go(&object.uid, &meta.version),
+                Removed::Gone(gone) => ctx.known.proved_absent(object, gone),
+            }
+            Ok(Outcome::Done)
+        }
+    }
+}
+
+/// An object lives by its owners.
+async fn judge(ctx: &Ctx, item: &Item, object: Object, dependents: Dependents) -> Result<Outcome, Error> {
+    let coordinates = object.coordinates.clone();
+    let judged = match proofs::judge(ctx, object).await {
+        Ok(judged) => judged,
+        Err(unjudged) => return put_off(ctx, item, &coordinates, unjudged),
+    };
+    ctx.meters.untroubled(item.uid());
+    match judged.map(|it| verdict::verdict(it, dependents)) {
+        None | Some(Verdict::Keep) => Ok(Outcome::Done),
+        Some(Verdict::DropRefs(surplus)) => detach(ctx, item, surplus).await,
+        Some(Verdict::Delete(doomed)) => delete(ctx, item, doomed).await,
+    }
+}
+
+/// An owner cannot be looked for: the object stays, and is looked at again less and less often.
+fn put_off(ctx: &Ctx, item: &Item, object: &Coordinates, unjudged: Unjudged) -> Result<Outcome, Error> {
+    let (owner, why) = match &unjudged {
+        Unjudged::Unknown { owner, .. } => (owner, Why::UnknownKind),
+        Unjudged::Misplaced(owner) => (owner, Why::Misplaced),
+        Unjudged::Unproved { owner, source } => (owner, Why::from(source)),
+        Unjudged::PutOff(wait) => return Ok(Outcome::Parked(*wait)),
+    };
+    troubled(ctx, item, object, owner, why);
+    match why {
+        Why::UnknownKind | Why::NotServed => Ok(ctx.later(item)),
+        // No retry can heal it; a change of the object can.
+        Why::Misplaced => Ok(Outcome::Done),
+        Why::Failed => Err(Error::Unjudged { object: Box::new(object.clone()), source: unjudged }),
+    }
+}
+
+/// Remembers that an owner cannot be looked for, and tells of it where that is news.
+fn troubled(ctx: &Ctx, item: &Item, object: &Coordinates, owner: &Coordinates, why: Why) {
+    let of = TypeName { api_version: owner.api_version.clone(), kind: owner.kind.clone() };
+    if ctx.meters.troubled(item.uid(), of, why) {
+        tracing::warn!(
+            %object, %owner, why = why.as_str(),
+            "An owner cannot be looked for: what depends on it stays (further ones of the type are only counted)"
+        );
+    } else {
+        tracing::debug!(%object, %owner, why = why.as_str(), "An owner cannot be looked for");
+    }
+}
+
+/// Removes references from an object that stays.
+async fn detach(ctx: &Ctx, item: &Item, surplus: Detach) -> Result<Outcome, Error> {
+    let Detach { object, owners } = surplus;
+    let patched = patch::detach_as_judged(ctx, &object, &owners).await;
+    let Object { coordinates, meta, .. } = object;
+    match patched {
+        Ok(Patched::Done(_)) => {
+            ctx.acted.remember(&coordinates.uid, &meta.version, ctx.clock.now());
+            let why = if owners.len() < meta.owners.len() { Detached::OwnerLives } else { Detached::Orphaned };
+            ctx.meters.detached(why);
+            tracing::info!(object = %coordinates, ?owners, ?why, "Removed references to owners from an object that stays");
+            Ok(Outcome::Done)
+        }
+        Ok(Patched::Gone(gone)) => {
+            ctx.known.proved_absent(&coordinates, gone);
+            Ok(Outcome::Done)
+        }
+        // As with a delete: the watch brings what it is by now.
+        Err(ApiError::Conflict(_)) => {
+            ctx.known.await_newer(&coordinates.uid, &meta.version);
+            Ok(ctx.later(item))
+        }
+        Err(source) => Err(Error::Detach { object: Box::new(coordinates), source }),
+    }
+}
+
+/// Deletes an object, if there is leave.
+async fn delete(ctx: &Ctx, item: &Item, mut doomed: Doomed) -> Result<Outcome, Error> {
+    let Object { coordinates: object, meta: Meta { version: shown, .. }, .. } = doomed.object().clone();
+    let slot = match Slot::take(ctx, item, &object) {
+        Ok(slot) => slot,
+        Err(wait) => return Ok(Outcome::After(wait)),
+    };
+    if doomed.unblock_own_refs_first() {
+        match patch::unblock(ctx, doomed.object()).await {
+            Ok(Patched::Done(version)) => doomed.has_unblocked(version),
+            Ok(Patched::Gone(gone)) => return Ok(slot.was_for_nothing(ctx, &object, gone)),
+            Err(ApiError::Conflict(_)) => return Ok(slot.comes_again(item, &object, &shown)),
+            Err(source) => {
+                slot.give_back();
+                return Err(Error::Detach { object: Box::new(object), source });
+            }
+        }
+    }
+    for attempt in 1..=ATTEMPTS {
+        let err = match send(ctx, &doomed).await {
+            Ok(()) => {
+                ctx.acted.remember(&object.uid, &shown, ctx.clock.now());
+                tell(ctx, &doomed);
+                return Ok(Outcome::Done);
+            }
+            Err(err) => err,
+        };
+        if !matches!(err, ApiError::Conflict(_) | ApiError::NotFound(_)) {
+            return Err(slot.failed(object, err));
+        }
+        let resource = doomed.object().resource.clone();
+        let live = ctx.api.get_metadata(&resource, &object.namespace, &object.name).await;
+        match still(&mut doomed, &object, live) {
+            Still::Gone(gone) => return Ok(slot.was_for_nothing(ctx, &object, gone)),
+            // It is there: what was not found is something else.
+            _ if matches!(err, ApiError::NotFound(_)) => return Err(slot.failed(object, err)),
+            Still::Holds => tokio::time::sleep(PAUSE * attempt).await,
+            Still::Changed => break,
+            Still::Unknown(err) => return Err(slot.failed(object, err)),
+        }
+    }
+    // Whatever it is by now: the watch brings it, and it is judged anew.
+    tracing::debug!(%object, "An object changed while it was to be deleted");
+    Ok(slot.comes_again(item, &object, &shown))
+}
+
+/// What a live read after a refusal says of an object that was to be deleted.
+enum Still {
+    /// Nothing changed of what was judged: leave is for the state that was read.
+    Holds,
+    Changed,
+    Gone(Gone),
+    Unknown(ApiError),
+}
+
+fn still(doomed: &mut Doomed, object: &Coordinates, live: Result<Meta, ApiError>) -> Still {
+    match weigh(&doomed.object().resource, object, live.clone()) {
+        Ok(Standing::Gone(gone) | Standing::Orphaned(gone)) => Still::Gone(gone),
+        Ok(Standing::Waiting(_) | Standing::Solid(_)) => match live {
+            Ok(live) if doomed.holds_for(&live) => Still::Holds,
+            Ok(_) => Still::Changed,
+            Err(err) => Still::Unknown(err),
+        },
+        Err(Unproved::NotServed(err) | Unproved::Failed(err)) => Still::Unknown(err),
+        Err(err @ Unproved::Unrelated) => Still::Unknown(ApiError::unknown(err.to_string())),
+    }
+}
+
+/// The only DELETE: of this very object, in the very state that was judged.
+async fn send(ctx: &Ctx, doomed: &Doomed) -> Result<(), ApiError> {
+    let Object { coordinates, resource, meta } = doomed.object();
+    let options = DeleteOptions {
+        propagation: Some(doomed.policy()),
+        uid: Some(coordinates.uid.clone()),
+        version: Some(meta.version.clone()),
+        ..DeleteOptions::default()
+    };
+    ctx.api.delete(resource, &coordinates.namespace, &coordinates.name, &options).await
+}
+
+/// Says what was deleted, and on what that rests.
+fn tell(ctx: &Ctx, doomed: &Doomed) {
+    let (reason, policy) = (doomed.reason(), doomed.policy());
+    ctx.meters.deleted(reason, policy);
+    let owners: Vec<String> = doomed.owners().iter().map(words).collect();
+    tracing::info!(
+        object = %doomed.object().coordinates,
+        uid = %doomed.object().coordinates.uid,
+        reason = reason.as_str(),
+        owners = owners.join("; "),
+        policy = policy_name(policy),
+        "Deleted an object"
+    );
+}
+
+fn words(owner: &Needless) -> String {
+    match owner {
+        Needless::Gone(gone) => format!("{} {}", gone.owner(), gone.evidence()),
+        Needless::Waiting(waiting) => format!("uid {} waits for it", waiting.owner()),
+    }
+}
+
+/// A place among the deletes of this minute. Whoever leaves without a word is taken to have deleted.
+struct Slot<'a> {
+    ctx: &'a Ctx,
+    used: bool,
+}
+
+impl<'a> Slot<'a> {
+    fn take(ctx: &'a Ctx, item: &Item, object: &Coordinates) -> Result<Self, Duration> {
+        let now = ctx.clock.now();
+        let mut breaker = ctx.breaker.lock();
+        let taken = breaker.take(item, object, now);
+        let report = breaker.report(now);
+        drop(breaker);
+        ctx.show_held();
+        if let Some(Report { held, examples }) = report {
+            tracing::warn!(
+                held,
+                examples = examples.join(", "),
+                "--gc-max-deletes-per-minute holds back deletions: more objects than that are to go"
+            );
+        }
+        taken.map(|()| Self { ctx, used: true })
+    }
+
+    /// Nothing was deleted.
+    fn give_back(mut self) {
+        self.used = false;
+        self.ctx.breaker.lock().not_done();
+    }
+
+    /// There was nothing to delete.
+    fn was_for_nothing(self, ctx: &Ctx, object: &Coordinates, gone: Gone) -> Outcome {
+        self.give_back();
+        ctx.known.proved_absent(object, gone);
+        Outcome::Done
+    }
+
+    /// It was not deleted in this pass, as it is not any more as it was shown: it comes again when that is, or a while later.
+    fn comes_again(self, item: &Item, object: &Coordinates, shown: &Version) -> Outcome {
+        let ctx = self.ctx;
+        self.give_back();
+        ctx.known.await_newer(&object.uid, shown);
+        ctx.later(item)
+    }
+
+    fn failed(self, object: Coordinates, source: ApiError) -> Error {
+        // Of the others nobody knows whether the server did it.
+        if !matches!(source, ApiError::Unknown { .. }) {
+            self.give_back();
+        }
+        Error::Delete { object: Box::new(object), source }
+    }
+}
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        if self.used {
+            self.ctx.breaker.lock().answered(self.ctx.clock.now());
+        }
+    }
+}

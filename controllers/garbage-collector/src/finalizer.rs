@@ -1,0 +1,98 @@
+//! Takes one of our finalizers from an owner.
+
+use std::time::Duration;
+
+use api::{Meta, Version};
+use client::{ApiError, Patch};
+
+use crate::{
+    Ctx,
+    evidence::{Gone, Unproved, has},
+    refs,
+    verdict::Object,
+};
+
+/// As upstream.
+const ATTEMPTS: usize = 4;
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const FACTOR: u32 = 5;
+const JITTER: f64 = 0.1;
+
+/// What became of the finalizer.
+#[derive(Debug)]
+pub(crate) enum Removed {
+    /// We took it: this version is without.
+    Now(Version),
+    /// It was taken before, by somebody else or by us, if we did not hear the answer: the owner may still be there, and is
+    /// as this shows it.
+    Before(Meta),
+    /// The owner is gone, perhaps with a successor in its place, which is left alone.
+    Gone(Gone),
+}
+
+/// Why it is still there.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("the finalizer cannot be removed")]
+    Patch(#[source] ApiError),
+    #[error("the owner cannot be read")]
+    Read(#[source] ApiError),
+    #[error("the owner cannot be read: {0}")]
+    Unrelated(Unproved),
+    /// In upstream's words.
+    #[error("updateMaxRetries({ATTEMPTS}) has reached. The garbage collector will retry later for owner {0}")]
+    Conflicts(String),
+}
+
+/// Removes a finalizer from this very owner: first as it was seen, without a read; after a conflict as it is by then.
+pub(crate) async fn remove(ctx: &Ctx, owner: &Object, finalizer: &str) -> Result<Removed, Error> {
+    let Object { coordinates, resource, meta } = owner;
+    let mut meta = meta.clone();
+    let mut refusal = None;
+    for pause in pauses(ctx) {
+        if let Some(refusal) = refusal {
+            tokio::time::sleep(pause).await;
+            meta = match read(ctx, owner).await? {
+                Ok(meta) => meta,
+                Err(gone) => return Ok(Removed::Gone(gone)),
+            };
+            if let ApiError::Invalid(_) | ApiError::NotFound(_) = refusal {
+                // It is the owner, so that neither its uid nor its end was the reason.
+                return Err(Error::Patch(refusal));
+            }
+        }
+        if !has(&meta, finalizer) {
+            return Ok(Removed::Before(meta));
+        }
+        let left = meta.finalizers.iter().map(|it| &**it).filter(|it| *it != finalizer);
+        let body = Patch::Merge(refs::finalizers(&meta, left));
+        match ctx.api.patch(resource, &coordinates.namespace, &coordinates.name, None, &body).await {
+            Ok(written) => return Ok(Removed::Now(written.version)),
+            // Another version; or another object, whose uid cannot be changed into the one we meant; or none, or what else
+            // the server did not find.
+            Err(err @ (ApiError::Conflict(_) | ApiError::Invalid(_) | ApiError::NotFound(_))) => refusal = Some(err),
+            Err(err) => return Err(Error::Patch(err)),
+        }
+    }
+    Err(Error::Conflicts(coordinates.to_string()))
+}
+
+/// The pauses before each attempt; the one before the first is not used.
+fn pauses(ctx: &Ctx) -> impl Iterator<Item = Duration> {
+    let pauses = std::iter::successors(Some(FIRST_PAUSE / FACTOR), |it| Some(it.saturating_mul(FACTOR)));
+    pauses.take(ATTEMPTS).map(|it| it.mul_f64(1.0 + JITTER * ctx.rng.lock().f64()))
+}
+
+/// The owner as it is now. One of another uid is not the owner: its finalizers are none of our business.
+pub(crate) async fn read(ctx: &Ctx, owner: &Object) -> Result<Result<Meta, Gone>, Error> {
+    let Object { coordinates, resource, meta: _ } = owner;
+    let meta = match ctx.api.get_metadata(resource, &coordinates.namespace, &coordinates.name).await {
+        Ok(meta) => meta,
+        Err(err) => return Gone::not_found(resource, coordinates, &err).map(Err).ok_or(Error::Read(err)),
+    };
+    match Gone::replaced(coordinates, &meta.uid) {
+        Some(gone) => Ok(Err(gone)),
+        None if meta.uid.is_empty() => Err(Error::Unrelated(Unproved::Unrelated)),
+        None => Ok(Ok(meta)),
+    }
+}

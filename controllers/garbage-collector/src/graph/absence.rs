@@ -1,0 +1,245 @@
+//! What goes, and what was never there.
+
+use std::sync::Arc;
+
+use api::{Atom, OwnerRef, Uid};
+
+use super::{
+    Coordinates, Graph, MonitorId,
+    ids::Id,
+    node::{Known, Node, blocks, names, owners_of, refs_to},
+};
+
+/// What was looked for and not found.
+struct Probe<'a> {
+    claim: &'a Coordinates,
+    /// Its type has no namespaces.
+    anywhere: bool,
+}
+
+impl Probe<'_> {
+    /// True if what is claimed from this namespace would be there.
+    fn fits(&self, namespace: &Atom) -> bool {
+        self.anywhere || self.claim.namespace == *namespace
+    }
+
+    /// True if these coordinates, as claimed or observed, mean the same object.
+    fn is(&self, other: &Coordinates) -> bool {
+        let Coordinates { kind, api_version, namespace, name, uid } = self.claim;
+        let same = other.uid == *uid && other.name == *name && other.kind == *kind && other.api_version == *api_version;
+        same && (self.anywhere || other.namespace == *namespace)
+    }
+}
+
+impl Graph {
+    /// A watch says that an object was deleted: the server's own word. Returns what is to be remembered as absent: who went,
+    /// if anything names it.
+    pub(crate) fn deleted(&mut self, by: MonitorId, uid: &Uid) -> Option<Coordinates> {
+        if !self.monitors.contains_key(&by) {
+            return None;
+        }
+        let id = self.nodes.find(uid)?;
+        let node = self.nodes.get(id)?;
+        // Of one that nobody observed only claims are known, and those may be wrong.
+        let named = node.observed().filter(|_| node.has_dependents()).and_then(|_| self.coordinates(node));
+        match &node.known {
+            // A live read outran the watch.
+            Known::Gone => None,
+            // Another type mirrors it under its uid: what goes there goes there only.
+            Known::Observed(observed) if observed.by != by => None,
+            Known::Observed(_) | Known::Claimed { .. } => {
+                self.goes(id);
+                named
+            }
+            Known::Unwatched { .. } => {
+                self.due_delete(id);
+                None
+            }
+        }
+    }
+
+    /// It is not in a whole new set of this monitor. Dependents are looked at, but nothing is proved: a list may be older than
+    /// what is known, and a type may be half served.
+    pub(crate) fn missing(&mut self, by: MonitorId, uid: &Uid) {
+        let Some(id) = self.nodes.find(uid) else { return };
+        if self.nodes.get(id).and_then(Node::observed).is_some_and(|it| it.by == by) {
+            self.goes(id);
+        }
+    }
+
+    /// A live read found that there is no such object. It says nothing of the same uid under other coordinates. True if
+    /// somebody names exactly this, so that it is worth remembering.
+    pub(crate) fn proved_absent(&mut self, probed: &Coordinates) -> bool {
+        self.probed(&Probe { claim: probed, anywhere: probed.namespace.is_empty() })
+    }
+
+    /// The same of a type without namespaces: whoever claims it, from whichever namespace, means this object.
+    pub(crate) fn proved_absent_anywhere(&mut self, probed: &Coordinates) -> bool {
+        self.probed(&Probe { claim: probed, anywhere: true })
+    }
+
+    fn probed(&mut self, probe: &Probe<'_>) -> bool {
+        let Some(id) = self.nodes.find(&probe.claim.uid) else { return false };
+        let Some(node) = self.nodes.get(id) else { return false };
+        let (matching, others) = self.split(id, probe);
+        match &node.known {
+            Known::Gone => {}
+            // The read outran the watch.
+            Known::Observed(_) | Known::Unwatched { .. } if self.coordinates(node).is_some_and(|it| probe.is(&it)) => {
+                self.goes(id);
+            }
+            Known::Claimed { .. } if others.is_empty() => self.goes(id),
+            Known::Observed(_) | Known::Unwatched { .. } => self.due_all(&matching),
+            Known::Claimed { coordinates } => {
+                let was_probed = probe.is(coordinates);
+                self.due_all(&matching);
+                if was_probed {
+                    self.claim_otherwise(id, probe, &others);
+                }
+            }
+        }
+        !matching.is_empty()
+    }
+
+    /// A monitor stops, which says nothing of its objects. Those that something depends on or that block an owner are looked
+    /// for live from now on; the rest is forgotten.
+    pub(crate) fn stop_monitor(&mut self, by: MonitorId) {
+        let members: Vec<Id> = self.monitors.get(&by).map(|it| it.members.iter().collect()).unwrap_or_default();
+        let awaited: Vec<bool> = members.iter().map(|id| self.is_awaited(*id)).collect();
+        for id in &members {
+            self.unwatch(*id);
+        }
+        // Only now: those that depended on it may have been forgotten with it, in whichever order.
+        for (id, is_awaited) in members.into_iter().zip(awaited) {
+            if is_awaited || self.nodes.get(id).is_some_and(Node::has_dependents) {
+                self.due_delete(id);
+            }
+        }
+        self.monitors.remove(&by);
+    }
+
+    /// Nobody can learn any more whether one that nobody watches is there: owners wait for it no longer. True if any did.
+    pub(crate) fn holds_no_more(&mut self, uid: &Uid) -> bool {
+        let Some(id) = self.nodes.find(uid) else { return false };
+        let Some(Node { known: Known::Unwatched { holds, .. }, .. }) = self.nodes.get_mut(id) else { return false };
+        let held = std::mem::take(holds);
+        for owner in owners_of(&held) {
+            self.unlink(id, owner, true);
+        }
+        if self.nodes.get(id).is_some_and(|it| !it.is_needed()) {
+            self.forget(id);
+        }
+        !held.is_empty()
+    }
+
+    /// True if it blocks an owner that waits.
+    fn is_awaited(&self, id: Id) -> bool {
+        let waits = |it: &Uid| {
+            let owner = self.nodes.find(it).filter(|it| *it != id);
+            owner.and_then(|it| self.nodes.get(it)).is_some_and(|it| it.lifecycle().foreground)
+        };
+        let Some(observed) = self.nodes.get(id).and_then(Node::observed) else { return false };
+        self.refs(observed).iter().any(|it| it.block_owner_deletion && waits(&it.uid))
+    }
+
+    /// Nobody shows it from now on.
+    fn unwatch(&mut self, id: Id) {
+        let Some(node) = self.nodes.get(id) else { return };
+        let (Some(observed), Some(coordinates)) = (node.observed(), self.coordinates(node)) else { return };
+        let (by, refs, waits) = (observed.by, self.refs(observed), node.lifecycle().foreground);
+        let blocks = |it: &&OwnerRef| it.block_owner_deletion && !it.uid.is_empty() && it.uid != node.uid;
+        let holds: Arc<[OwnerRef]> = refs.iter().filter(blocks).cloned().collect();
+        if waits {
+            // Whether it does still is not known any more.
+            self.recount(&refs, false);
+        }
+        self.leave(id, by);
+        self.drop_due(id);
+        self.spell_out(id);
+        let let_go: Vec<&Uid> = owners_of(&refs).filter(|it| !names(&holds, it)).collect();
+        if let Some(node) = self.nodes.get_mut(id) {
+            node.known = Known::Unwatched { coordinates: Arc::new(coordinates), holds: holds.clone() };
+        }
+        for owner in let_go {
+            self.unlink(id, owner, false);
+        }
+        if self.nodes.get(id).is_some_and(|it| !it.is_needed()) {
+            self.forget(id);
+        }
+    }
+
+    /// It is gone: everything that depends on it is looked at, and owners that waited for it may go. What nothing depends on
+    /// is forgotten.
+    fn goes(&mut self, id: Id) {
+        let Some(node) = self.nodes.get(id) else { return };
+        let (by, owners) = (node.observed().map(|it| it.by), self.edges(node));
+        // Of one that it names itself it is no longer a dependent either.
+        for owner in owners_of(&owners) {
+            self.unlink(id, owner, blocks(&owners, owner));
+        }
+        if let Some(by) = by {
+            self.leave(id, by);
+        }
+        self.drop_due(id);
+        self.spell_out(id);
+        let Some(node) = self.nodes.get_mut(id) else { return };
+        node.known = Known::Gone;
+        if node.has_dependents() {
+            self.due_dependents(id);
+        } else {
+            self.forget(id);
+        }
+    }
+
+    /// The dependents that name exactly this object, and those that name it otherwise; some do both.
+    fn split(&self, owner: Id, probe: &Probe<'_>) -> (Vec<Id>, Vec<Id>) {
+        let (mut matching, mut others) = (Vec::new(), Vec::new());
+        for dependent in self.dependents_of(owner) {
+            let Some(observed) = self.nodes.get(dependent).and_then(Node::observed) else { continue };
+            let fits = probe.fits(&observed.namespace);
+            let refs = self.refs(observed);
+            let is_match = |it: &OwnerRef| fits && probe.claim.match_ref(it);
+            if refs_to(&refs, &probe.claim.uid).any(is_match) {
+                matching.push(dependent);
+            }
+            if refs_to(&refs, &probe.claim.uid).any(|it| !is_match(it)) {
+                others.push(dependent);
+            }
+        }
+        (matching, others)
+    }
+
+    /// Has the owner looked for under the next of the other claims, in their order and from the first again after the last.
+    /// An item that was queued keeps the claim that it was queued with.
+    fn claim_otherwise(&mut self, owner: Id, probe: &Probe<'_>, others: &[Id]) {
+        let absent = probe.claim;
+        let mut first: Option<Coordinates> = None;
+        let mut next: Option<Coordinates> = None;
+        for observed in others.iter().filter_map(|id| self.nodes.get(*id)?.observed()) {
+            for claim in refs_to(&self.refs(observed), &absent.uid) {
+                let mut claim = Coordinates::claimed(claim, &observed.namespace);
+                // Its objects have no namespace, whoever names them.
+                if probe.anywhere && claim.kind == absent.kind && claim.api_version == absent.api_version {
+                    claim.namespace = absent.namespace.clone();
+                }
+                let best = if claim > *absent { &mut next } else { &mut first };
+                if claim != *absent && best.as_ref().is_none_or(|it| claim < *it) {
+                    *best = Some(claim);
+                }
+            }
+        }
+        let Some(claim) = next.or(first) else { return };
+        self.drop_due(owner);
+        self.spell_out(owner);
+        if let Some(node) = self.nodes.get_mut(owner) {
+            node.known = Known::Claimed { coordinates: Arc::new(claim) };
+        }
+        self.due_delete_later(owner);
+    }
+
+    fn due_all(&mut self, ids: &[Id]) {
+        for id in ids {
+            self.due_delete(*id);
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! What workers ask. Everything is copied out, so that the lock is short.
+
+use api::{Resource, Uid};
+
+use super::{
+    Coordinates, Dependent, Graph, Item, MonitorId, NodeView,
+    node::{Known, Node, names},
+};
+
+impl Graph {
+    /// What a pass needs of its item. `None`: there is nothing to do for it, as it is not there, or was observed since.
+    pub(crate) fn node(&self, item: &Item) -> Option<NodeView> {
+        let node = self.nodes.get(self.nodes.find(item.uid())?)?;
+        let below = node.below.as_deref();
+        let (coordinates, resource, meta) = match (item, &node.known) {
+            (Item::Observed(_), Known::Observed(observed)) => {
+                let resource = self.monitors.get(&observed.by).map(|it| it.of.clone());
+                (self.coordinates(node)?, resource, Some(observed.meta(&node.uid, self.refs(observed))))
+            }
+            // The claim that it was queued with, whichever the graph holds by now.
+            (Item::Virtual(claim), Known::Claimed { .. } | Known::Unwatched { .. }) => {
+                (Coordinates::clone(claim), None, None)
+            }
+            _ => return None,
+        };
+        let lifecycle = node.lifecycle();
+        Some(NodeView {
+            coordinates,
+            resource,
+            meta,
+            deleting: lifecycle.deleting,
+            deleting_dependents: lifecycle.foreground,
+            has_dependents: below.is_some(),
+            a_dependent_deletes_its_own: below.is_some_and(|it| it.deleting_dependents > 0),
+        })
+    }
+
+    /// Everything that names this owner, for orphaning.
+    pub(crate) fn dependents(&self, owner: &Uid) -> Vec<Dependent> {
+        self.nodes_below(owner).filter_map(|it| self.dependent(it)).collect()
+    }
+
+    /// What keeps this owner, by references of blockOwnerDeletion, and whether that waits for its own dependents.
+    pub(crate) fn blocking(&self, owner: &Uid) -> Vec<(Item, bool)> {
+        let Some(id) = self.nodes.find(owner) else { return Vec::new() };
+        // Of many that do not block none is looked at.
+        if self.nodes.get(id).is_none_or(|it| it.blocking() == 0) {
+            return Vec::new();
+        }
+        let blocks = |it: &Node| it.observed().map_or_else(|| names(it.holds(), owner), |it| it.blocks(owner, id));
+        let blocking = self.nodes_below(owner).filter(|it| it.uid != *owner && blocks(it));
+        let item = |it: &Node| match it.looked_for() {
+            Some(coordinates) => Item::Virtual(coordinates.clone()),
+            None => Item::Observed(it.uid.clone()),
+        };
+        blocking.map(|it| (item(it), it.lifecycle().foreground)).collect()
+    }
+
+    /// True of one that nobody watches and that blocks an owner.
+    pub(crate) fn holds(&self, uid: &Uid) -> bool {
+        self.nodes.find(uid).and_then(|id| self.nodes.get(id)).is_some_and(|it| !it.holds().is_empty())
+    }
+
+    /// The objects that a monitor shows.
+    pub(crate) fn observed_by(&self, by: MonitorId) -> impl Iterator<Item = &Uid> {
+        let members = self.monitors.get(&by).into_iter().flat_map(|it| it.members.iter());
+        members.filter_map(|id| self.nodes.get(id)).map(|it| &it.uid)
+    }
+
+    /// How many objects a monitor shows.
+    pub(crate) fn held(&self, by: MonitorId) -> usize {
+        self.monitors.get(&by).map_or(0, |it| it.members.len())
+    }
+
+    /// How many objects are observed, and how many are known only because something names them.
+    pub(crate) fn size(&self) -> (usize, usize) {
+        let observed = self.monitors.values().map(|it| it.members.len()).sum();
+        (observed, self.nodes.len() - observed)
+    }
+
+    /// How an object is named: as observed, or else as claimed. `None` of one that is gone.
+    pub(super) fn coordinates(&self, node: &Node) -> Option<Coordinates> {
+        match &node.known {
+            Known::Observed(observed) => {
+                let type_name = &self.monitors.get(&observed.by)?.type_name;
+                Some(Coordinates {
+                    kind: type_name.kind.clone(),
+                    api_version: type_name.api_version.clone(),
+                    namespace: observed.namespace.clone(),
+                    name: observed.name.clone(),
+                    uid: node.uid.clone(),
+                })
+            }
+            Known::Claimed { coordinates } | Known::Unwatched { coordinates, .. } => {
+                Some(Coordinates::clone(coordinates))
+            }
+            Known::Gone => None,
+        }
+    }
+
+    pub(super) fn nodes_below(&self, owner: &Uid) -> impl Iterator<Item = &Node> {
+        let node = self.nodes.find(owner).and_then(|id| self.nodes.get(id));
+        let below = node.and_then(|it| it.below.as_deref());
+        below.into_iter().flat_map(|it| it.dependents.iter()).filter_map(|id| self.nodes.get(id))
+    }
+
+    pub(super) fn resource(&self, by: MonitorId) -> Option<&Resource> {
+        self.monitors.get(&by).map(|it| &it.of)
+    }
+
+    fn dependent(&self, node: &Node) -> Option<Dependent> {
+        let observed = node.observed()?;
+        Some(Dependent {
+            coordinates: self.coordinates(node)?,
+            resource: self.resource(observed.by)?.clone(),
+            by: observed.by,
+            version: observed.version.clone(),
+            owners: self.refs(observed),
+        })
+    }
+}

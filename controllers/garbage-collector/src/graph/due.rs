@@ -1,0 +1,143 @@
+//! What is due. It is part of the state: kept while nobody takes it, as on a standby, once for each node, and dropped with
+//! the node.
+
+use std::collections::BTreeMap;
+
+use api::Uid;
+
+use super::{
+    Due, Graph, Item, Misplaced,
+    ids::Id,
+    node::{Flags, Known, refs_to},
+    slab::Slab,
+};
+
+/// Nodes in the order in which they became due. Whether one still is stands in the node.
+#[derive(Default)]
+pub(super) struct Lines {
+    delete: Line,
+    delete_later: Line,
+    orphan: Line,
+    /// Dependents with references into another namespace, and the owners that these name.
+    misplaced: BTreeMap<Id, Vec<Uid>>,
+}
+
+#[derive(Default)]
+struct Line {
+    ids: Vec<Id>,
+    /// How many of them are due still.
+    live: usize,
+}
+
+/// Below this it does not pay to look for places of which the node went.
+const SMALL: usize = 64;
+
+impl Graph {
+    /// Takes all that is due.
+    pub(crate) fn take_due(&mut self) -> Due {
+        let Self { nodes, lines, .. } = self;
+        // One that is due at once need not be due later too, so those are asked first, while the others can be told.
+        let later = lines.delete_later.take(nodes, Flags::DELETE_LATER).into_iter();
+        let later = later.filter(|id| nodes.get(*id).is_some_and(|it| !it.due.has(Flags::DELETE))).collect::<Vec<_>>();
+        let delete = lines.delete.take(nodes, Flags::DELETE);
+        let orphan = lines.orphan.take(nodes, Flags::ORPHAN);
+        let misplaced = std::mem::take(&mut lines.misplaced);
+        Due {
+            delete: delete.into_iter().filter_map(|id| self.item(id)).collect(),
+            delete_later: later.into_iter().filter_map(|id| self.item(id)).collect(),
+            orphan: orphan.into_iter().filter_map(|id| self.nodes.get(id).map(|it| it.uid.clone())).collect(),
+            misplaced: misplaced.into_iter().flat_map(|(id, owners)| self.misplaced(id, owners)).collect(),
+        }
+    }
+
+    /// True if [`Graph::take_due`] would bring nothing.
+    pub(crate) fn nothing_is_due(&self) -> bool {
+        let Lines { delete, delete_later, orphan, misplaced } = &self.lines;
+        delete.live + delete_later.live + orphan.live == 0 && misplaced.is_empty()
+    }
+
+    #[cfg(test)]
+    pub(super) fn places_in_lines(&self) -> usize {
+        let Lines { delete, delete_later, orphan, misplaced } = &self.lines;
+        delete.ids.len() + delete_later.ids.len() + orphan.ids.len() + misplaced.len()
+    }
+
+    pub(super) fn due_delete(&mut self, id: Id) {
+        self.lines.delete.add(&mut self.nodes, id, Flags::DELETE);
+    }
+
+    pub(super) fn due_delete_later(&mut self, id: Id) {
+        self.lines.delete_later.add(&mut self.nodes, id, Flags::DELETE_LATER);
+    }
+
+    pub(super) fn due_orphan(&mut self, id: Id) {
+        self.lines.orphan.add(&mut self.nodes, id, Flags::ORPHAN);
+    }
+
+    pub(super) fn due_misplaced(&mut self, dependent: Id, owner: Uid) {
+        let owners = self.lines.misplaced.entry(dependent).or_default();
+        if !owners.contains(&owner) {
+            owners.push(owner);
+        }
+    }
+
+    /// What a node was due for is due no more: it goes, or is another from now on.
+    pub(super) fn drop_due(&mut self, id: Id) {
+        let Self { nodes, lines: Lines { delete, delete_later, orphan, misplaced }, .. } = self;
+        delete.drop(nodes, id, Flags::DELETE);
+        delete_later.drop(nodes, id, Flags::DELETE_LATER);
+        orphan.drop(nodes, id, Flags::ORPHAN);
+        misplaced.remove(&id);
+        if let Some(node) = nodes.get_mut(id) {
+            node.due.clear(Flags::DELETE_NEWER);
+        }
+    }
+
+    pub(super) fn item(&self, id: Id) -> Option<Item> {
+        let node = self.nodes.get(id)?;
+        match &node.known {
+            Known::Observed(_) => Some(Item::Observed(node.uid.clone())),
+            Known::Claimed { coordinates } | Known::Unwatched { coordinates, .. } => {
+                Some(Item::Virtual(coordinates.clone()))
+            }
+            Known::Gone => None,
+        }
+    }
+
+    /// In words that can be told, as far as the references still stand.
+    fn misplaced(&self, dependent: Id, owners: Vec<Uid>) -> Vec<Misplaced> {
+        let Some(node) = self.nodes.get(dependent) else { return Vec::new() };
+        let (Some(observed), Some(coordinates)) = (node.observed(), self.coordinates(node)) else { return Vec::new() };
+        let refs = self.refs(observed);
+        let named = owners.iter().filter_map(|it| refs_to(&refs, it).next());
+        named.map(|it| Misplaced { dependent: coordinates.clone(), owner: it.clone() }).collect()
+    }
+}
+
+impl Line {
+    fn add(&mut self, nodes: &mut Slab, id: Id, flag: Flags) {
+        if nodes.get_mut(id).is_some_and(|it| it.due.set(flag)) {
+            self.ids.push(id);
+            self.live += 1;
+        }
+    }
+
+    fn drop(&mut self, nodes: &mut Slab, id: Id, flag: Flags) {
+        if nodes.get_mut(id).is_some_and(|it| it.due.clear(flag)) {
+            self.live -= 1;
+            // Its place stays in the line, and may by now be another's.
+            if self.ids.len() > 2 * self.live + SMALL {
+                let live = self.take(nodes, flag);
+                for id in live {
+                    self.add(nodes, id, flag);
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, nodes: &mut Slab, flag: Flags) -> Vec<Id> {
+        let mut ids = std::mem::take(self).ids;
+        ids.retain(|id| nodes.get_mut(*id).is_some_and(|it| it.due.clear(flag)));
+        ids
+    }
+}

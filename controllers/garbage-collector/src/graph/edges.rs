@@ -1,0 +1,235 @@
+//! Edges from owners to dependents. A reference has a node of its owner as long as it stands, whether that was observed or
+//! not, so that whoever shows up later finds its dependents.
+
+use std::sync::Arc;
+
+use api::{OwnerRef, Uid};
+
+use super::{
+    Coordinates, Graph,
+    ids::Id,
+    node::{Known, Node, Refs, blocks, names, owners_of, refs_to, same_claims},
+};
+
+impl Graph {
+    /// Links an observed dependent to one of its owners, and makes due what is new of that: the owner if it was never heard
+    /// of, as it may be long gone; the dependent if its reference looks wrong.
+    pub(super) fn link(&mut self, dependent: Id, owner: &Uid) {
+        let Some(observed) = self.nodes.get(dependent).and_then(Node::observed) else { return };
+        let (refs, namespace) = (self.refs(observed), observed.namespace.clone());
+        let Some(first) = refs.iter().find(|it| it.uid == *owner) else { return };
+        let id = match self.nodes.find(owner) {
+            Some(id) => id,
+            None => {
+                let coordinates = Arc::new(Coordinates::claimed(first, &namespace));
+                let id = self.nodes.insert(Node::new(owner.clone(), Known::Claimed { coordinates }));
+                self.due_delete(id);
+                id
+            }
+        };
+        self.add_edge(dependent, id, blocks(&refs, owner));
+        self.examine(dependent, id);
+    }
+
+    /// Takes a dependent off one of its owners. `blocked`: whether it blocked that owner's deletion.
+    pub(super) fn unlink(&mut self, dependent: Id, owner: &Uid, blocked: bool) {
+        let Some(id) = self.nodes.find(owner) else { return };
+        let waits = self.nodes.get(dependent).is_some_and(|it| it.lifecycle().foreground);
+        let Some(node) = self.nodes.get_mut(id) else { return };
+        let Some(below) = &mut node.below else { return };
+        if !below.dependents.remove(dependent) {
+            return;
+        }
+        if waits {
+            take_one(&mut below.deleting_dependents);
+        }
+        let was_last = below.dependents.is_empty();
+        if was_last {
+            node.below = None;
+        } else if blocked && dependent != id {
+            take_one(&mut below.blocking);
+        }
+        if node.observed().is_none() && !node.is_needed() {
+            // Nobody would ever take it away, and looking for it leads nowhere.
+            self.forget(id);
+        } else if blocked && dependent != id {
+            self.perhaps_unblocked(id);
+        }
+    }
+
+    /// Takes the edge of one that nobody watched, which held its owner, off that owner without a word: another follows at
+    /// once.
+    pub(super) fn unhold(&mut self, dependent: Id, owner: &Uid) {
+        let node = self.nodes.find(owner).and_then(|id| self.nodes.get_mut(id));
+        if let Some(below) = node.and_then(|it| it.below.as_mut())
+            && below.dependents.remove(dependent)
+        {
+            take_one(&mut below.blocking);
+        }
+    }
+
+    /// One dependent blocks this owner no more.
+    pub(super) fn unblock(&mut self, owner: &Uid) {
+        if let Some(id) = self.nodes.find(owner) {
+            self.perhaps_unblocked(id);
+        }
+    }
+
+    /// The references by which a node is the dependent of others.
+    pub(super) fn edges(&self, node: &Node) -> Arc<[OwnerRef]> {
+        node.observed().map_or_else(|| node.holds().into(), |it| self.refs(it))
+    }
+
+    /// Brings the edges of a dependent from its old references to those it has now.
+    pub(super) fn relink(&mut self, dependent: Id, old: &[OwnerRef]) {
+        let Some(observed) = self.nodes.get(dependent).and_then(Node::observed) else { return };
+        let new = self.refs(observed);
+        if *old == *new {
+            return;
+        }
+        for owner in owners_of(&new) {
+            if !names(old, owner) {
+                self.link(dependent, owner);
+            } else if same_claims(old, &new, owner) {
+                self.reblock(dependent, owner, blocks(old, owner), blocks(&new, owner));
+            } else {
+                self.reclaim(dependent, owner, old);
+            }
+        }
+        for owner in owners_of(old).filter(|it| !names(&new, it)) {
+            self.unlink(dependent, owner, blocks(old, owner));
+        }
+        // By a reference that is gone now, or another, perhaps nobody could judge it. The others say nothing anew.
+        if owners_of(old).any(|it| !same_claims(old, &new, it)) {
+            for owner in owners_of(&new).filter(|it| same_claims(old, &new, it)) {
+                if let Some(id) = self.nodes.find(owner) {
+                    self.examine(dependent, id);
+                }
+            }
+        }
+    }
+
+    /// Counts a dependent among those that wait for their own, or no more.
+    pub(super) fn recount(&mut self, refs: &[OwnerRef], waits: bool) {
+        for owner in owners_of(refs) {
+            let Some(node) = self.nodes.find(owner).and_then(|id| self.nodes.get_mut(id)) else { continue };
+            if let Some(below) = &mut node.below {
+                let count = &mut below.deleting_dependents;
+                *count = if waits { *count + 1 } else { count.saturating_sub(1) };
+            }
+        }
+    }
+
+    /// Makes every dependent due whose reference does not fit what is now known of this owner.
+    pub(super) fn examine_dependents(&mut self, owner: Id) {
+        for dependent in self.dependents_of(owner) {
+            self.examine(dependent, owner);
+        }
+    }
+
+    pub(super) fn due_dependents(&mut self, owner: Id) {
+        for dependent in self.dependents_of(owner) {
+            self.due_delete(dependent);
+        }
+    }
+
+    pub(super) fn dependents_of(&self, owner: Id) -> Vec<Id> {
+        let below = self.nodes.get(owner).and_then(|it| it.below.as_deref());
+        below.map(|it| it.dependents.iter().collect()).unwrap_or_default()
+    }
+
+    /// Removes a node that nothing depends on.
+    pub(super) fn forget(&mut self, id: Id) {
+        self.drop_due(id);
+        self.nodes.remove(id);
+    }
+
+    fn add_edge(&mut self, dependent: Id, owner: Id, blocks: bool) {
+        let waits = self.nodes.get(dependent).is_some_and(|it| it.lifecycle().foreground);
+        let Some(node) = self.nodes.get_mut(owner) else { return };
+        let below = node.below.get_or_insert_default();
+        if below.dependents.insert(dependent) {
+            // Nothing waits for itself: it would wait for ever.
+            below.blocking += u32::from(blocks && dependent != owner);
+            below.deleting_dependents += u32::from(waits);
+        }
+    }
+
+    /// A reference was corrected in place, or spoilt: as if it went and another came.
+    fn reclaim(&mut self, dependent: Id, owner: &Uid, old: &[OwnerRef]) {
+        let Some(id) = self.nodes.find(owner) else { return };
+        let Some(observed) = self.nodes.get(dependent).and_then(Node::observed) else { return };
+        let blocks_now = observed.blocks(owner, id);
+        if self.nodes.get(id).is_some_and(|it| it.observed().is_some()) {
+            self.reblock(dependent, owner, blocks(old, owner), blocks_now);
+            self.examine(dependent, id);
+        } else {
+            // What it claimed before is perhaps claimed no more.
+            self.unlink(dependent, owner, blocks(old, owner));
+            self.link(dependent, owner);
+        }
+    }
+
+    fn reblock(&mut self, dependent: Id, owner: &Uid, blocked: bool, blocks: bool) {
+        let Some(id) = self.nodes.find(owner).filter(|it| *it != dependent && blocked != blocks) else { return };
+        let Some(below) = self.nodes.get_mut(id).and_then(|it| it.below.as_mut()) else { return };
+        if blocks {
+            below.blocking += 1;
+        } else {
+            take_one(&mut below.blocking);
+            self.perhaps_unblocked(id);
+        }
+    }
+
+    /// An owner that waited for its last blocking dependent can go. While others block it there is nothing for it to do.
+    fn perhaps_unblocked(&mut self, owner: Id) {
+        if self.nodes.get(owner).is_some_and(|it| it.blocking() == 0 && it.lifecycle().foreground) {
+            self.due_delete(owner);
+        }
+    }
+
+    fn examine(&mut self, dependent: Id, owner: Id) {
+        let (Some(child), Some(node)) = (self.nodes.get(dependent), self.nodes.get(owner)) else { return };
+        let Some(observed) = child.observed() else { return };
+        let Some(identity) = self.coordinates(node) else {
+            // Gone: what depends on it is to go, if that holds.
+            return self.due_delete(dependent);
+        };
+        let is_seen = node.observed().is_some();
+        let elsewhere = !identity.namespace.is_empty() && identity.namespace != observed.namespace;
+        let misnamed = match &observed.owners {
+            Refs::Given(refs) => refs_to(refs, &node.uid).any(|it| !identity.match_ref(it)),
+            Refs::Plain { .. } => false,
+        };
+        // The owner may be a namespaced object that a cluster-scoped child was the first to name, wrongly (#98040).
+        let perhaps_namespaced = !is_seen && identity.namespace.is_empty() && !observed.namespace.is_empty();
+        let waits = dependent != owner && node.lifecycle().foreground;
+        let uid = identity.uid;
+        if elsewhere && is_seen {
+            self.due_misplaced(dependent, uid);
+        }
+        if elsewhere || misnamed || perhaps_namespaced || waits {
+            self.due_delete(dependent);
+        }
+    }
+}
+
+/// One less of what is counted. A count that is wrong is a flaw of ours; one that turns over would keep an owner for ever.
+fn take_one(count: &mut u32) {
+    debug_assert!(*count > 0, "counted less than there are");
+    *count = count.saturating_sub(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg_attr(debug_assertions, should_panic(expected = "counted less"))]
+    fn a_wrong_count_is_told_of_and_does_not_turn_over() {
+        let mut count = 1;
+        take_one(&mut count);
+        take_one(&mut count);
+        assert_eq!(count, 0);
+    }
+}

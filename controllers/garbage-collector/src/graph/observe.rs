@@ -1,0 +1,149 @@
+//! What a monitor shows becomes what is known. Only the new object counts, against what was known before: an event that was
+//! lost, merged or came twice changes nothing of where this ends (#115570).
+
+use api::{Meta, OwnerRef, Uid, Version};
+
+use super::{
+    Graph, MonitorId,
+    ids::Id,
+    node::{Flags, Known, Lifecycle, Node, Observed, blocks, names, owners_of},
+};
+
+impl Graph {
+    /// An object as a monitor shows it now, whether added or changed.
+    pub(crate) fn observe(&mut self, by: MonitorId, meta: Meta) {
+        // Without a uid nobody can refer to it, and nothing could be deleted by it.
+        if meta.uid.is_empty() || !self.monitors.contains_key(&by) {
+            return;
+        }
+        match self.nodes.find(&meta.uid) {
+            None => {
+                let id = self.nodes.insert(Node::new(meta.uid.clone(), Known::Gone));
+                self.appears(id, by, meta);
+            }
+            Some(id) if self.nodes.get(id).is_some_and(|it| it.observed().is_some()) => self.changes(id, by, meta),
+            Some(id) => self.appears(id, by, meta),
+        }
+    }
+
+    /// A finalizer of ours was found off, or was taken off, in this version. Somebody may delete the object once more before any
+    /// monitor shows that: then a state that looks as before is new.
+    pub(crate) fn let_go(&mut self, uid: &Uid, at: &Version) {
+        let Some(id) = self.nodes.find(uid) else { return };
+        let Some(Node { known: Known::Observed(known), .. }) = self.nodes.get_mut(id) else { return };
+        if known.version.is_older_than(at) {
+            known.mark_let_go(at.clone());
+        } else if at.is_older_than(&known.version) {
+            // The watch outran whoever tells.
+            self.react(id, Lifecycle::default());
+        }
+    }
+
+    /// A write about this state of an object failed, as there is a newer one: it is looked at when that is shown.
+    pub(crate) fn await_newer(&mut self, uid: &Uid, than: &Version) {
+        let Some(id) = self.nodes.find(uid) else { return };
+        let Some(Node { known: Known::Observed(known), due, .. }) = self.nodes.get_mut(id) else { return };
+        if known.version == *than {
+            due.set(Flags::DELETE_NEWER);
+        } else {
+            self.due_delete(id);
+        }
+    }
+
+    /// It was not observed until now. Dependents may have claimed it long before, rightly or not.
+    fn appears(&mut self, id: Id, by: MonitorId, meta: Meta) {
+        // Whoever was to look for it need not any more.
+        self.drop_due(id);
+        let owners = meta.owners.clone();
+        if !self.is_claimed_so(id, by, &meta) {
+            self.spell_out(id);
+        }
+        let held: Vec<OwnerRef> = self.nodes.get(id).map(|it| it.holds().to_vec()).unwrap_or_default();
+        // While it is what it was: whom it names again it is linked to below.
+        for owner in owners_of(&held) {
+            if names(&owners, owner) { self.unhold(id, owner) } else { self.unlink(id, owner, true) }
+        }
+        let observed = Observed::new(by, meta);
+        if let Some(node) = self.nodes.get_mut(id) {
+            node.known = Known::Observed(observed);
+        }
+        self.join(id, by);
+        for owner in owners_of(&owners) {
+            self.link(id, owner);
+        }
+        for owner in owners_of(&held).filter(|it| names(&owners, it) && !blocks(&owners, it)) {
+            self.unblock(owner);
+        }
+        self.condense(id);
+        self.examine_dependents(id);
+        self.react(id, Lifecycle::default());
+    }
+
+    /// True if it was claimed under the very name that it has.
+    fn is_claimed_so(&self, id: Id, by: MonitorId, meta: &Meta) -> bool {
+        let Some(coordinates) = self.nodes.get(id).and_then(Node::looked_for) else { return false };
+        let of = self.monitors.get(&by).map(|it| &it.type_name);
+        coordinates.name == meta.name
+            && of.is_some_and(|it| it.kind == coordinates.kind && it.api_version == coordinates.api_version)
+    }
+
+    fn changes(&mut self, id: Id, by: MonitorId, meta: Meta) {
+        let Some(known) = self.nodes.get(id).and_then(Node::observed) else { return };
+        // What came late tells nothing. Nor does a type that mirrors what another shows, under its uid but in versions of its
+        // own: the first keeps it while it is watched.
+        if known.by != by || meta.version.is_older_than(&known.version) {
+            return;
+        }
+        let is_another = known.name != meta.name || known.namespace != meta.namespace;
+        let (before, old_refs) = (known.lifecycle(), self.refs(known));
+        let let_go = known.let_go().cloned();
+        if is_another {
+            self.spell_out(id);
+        }
+        let Some(Node { known: Known::Observed(known), .. }) = self.nodes.get_mut(id) else { return };
+        *known = Observed::new(by, meta);
+        let now = known.lifecycle();
+        let was_let_go = let_go.as_ref().is_some_and(|it| it.is_older_than(&known.version));
+        if let Some(at) = let_go.filter(|it| known.version.is_older_than(it)) {
+            known.mark_let_go(at);
+        }
+        // In this order: the edges that there are, then those that there should be.
+        if before.foreground != now.foreground {
+            self.recount(&old_refs, now.foreground);
+        }
+        self.relink(id, &old_refs);
+        self.condense(id);
+        if is_another {
+            self.examine_dependents(id);
+        }
+        if self.nodes.get_mut(id).is_some_and(|it| it.due.clear(Flags::DELETE_NEWER)) {
+            self.due_delete(id);
+        }
+        // Between the two it was in no such state: what was lost of that is what a relist, or a merged event, leaves out.
+        self.react(id, if was_let_go { Lifecycle::default() } else { before });
+    }
+
+    /// Whatever is in a state that is new is processed. Orphaning comes first: it makes waiting for dependents needless.
+    fn react(&mut self, id: Id, before: Lifecycle) {
+        let Some(now) = self.nodes.get(id).map(Node::lifecycle) else { return };
+        if now.orphaning && !before.orphaning {
+            self.due_orphan(id);
+        }
+        if now.foreground && !before.foreground {
+            self.due_dependents(id);
+            self.due_delete(id);
+        }
+    }
+
+    fn join(&mut self, id: Id, by: MonitorId) {
+        if let Some(monitor) = self.monitors.get_mut(&by) {
+            monitor.members.insert(id);
+        }
+    }
+
+    pub(super) fn leave(&mut self, id: Id, by: MonitorId) {
+        if let Some(monitor) = self.monitors.get_mut(&by) {
+            monitor.members.remove(id);
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! What people are shown of the graph.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use api::{Meta, OwnerRef, Resource, Uid};
+
+use super::{
+    Coordinates, Graph,
+    ids::Id,
+    node::{Flags, Known, Lifecycle, Node, Observed},
+};
+
+/// How an object is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// A monitor shows it.
+    Observed,
+    /// Only references tell of it.
+    Virtual,
+    /// A monitor that has stopped showed it.
+    Unwatched,
+    /// It went, and something names it still.
+    Gone,
+}
+
+/// One object of a drawing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Vertex {
+    pub(crate) uid: Uid,
+    pub(crate) seen: Seen,
+    /// `None` of one that is gone.
+    pub(crate) coordinates: Option<Coordinates>,
+    pub(crate) deleting: bool,
+    pub(crate) deleting_dependents: bool,
+    pub(crate) owners: Arc<[OwnerRef]>,
+}
+
+/// All that is known of one object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Portrait {
+    pub(crate) seen: Seen,
+    pub(crate) coordinates: Option<Coordinates>,
+    pub(crate) resource: Option<Resource>,
+    pub(crate) meta: Option<Meta>,
+    pub(crate) deleting: bool,
+    pub(crate) orphaning: bool,
+    pub(crate) deleting_dependents: bool,
+    pub(crate) dependents: usize,
+    pub(crate) blocking: usize,
+    /// It is among what [`Graph::take_due`] would bring.
+    pub(crate) is_due: bool,
+}
+
+impl Graph {
+    /// Everything that has owners or dependents; with `uids` only what is connected with one of them.
+    pub(crate) fn vertices(&self, uids: &[Uid]) -> Vec<Vertex> {
+        let connected = |it: &&Node| it.is_needed() || it.observed().is_some_and(Observed::names_somebody);
+        if uids.is_empty() {
+            return self.nodes.iter().filter(connected).map(|it| self.vertex(it)).collect();
+        }
+        let nodes = self.component(uids).into_iter().filter_map(|id| self.nodes.get(id));
+        nodes.filter(connected).map(|it| self.vertex(it)).collect()
+    }
+
+    /// What is known of one object.
+    pub(crate) fn portrait(&self, uid: &Uid) -> Option<Portrait> {
+        let node = self.nodes.get(self.nodes.find(uid)?)?;
+        let Lifecycle { deleting, orphaning, foreground } = node.lifecycle();
+        Some(Portrait {
+            seen: seen(node),
+            coordinates: self.coordinates(node),
+            resource: node.observed().and_then(|it| self.resource(it.by)).cloned(),
+            meta: node.observed().map(|it| it.meta(uid, self.refs(it))),
+            deleting,
+            orphaning,
+            deleting_dependents: foreground,
+            dependents: node.below.as_deref().map_or(0, |it| it.dependents.len()),
+            blocking: node.blocking() as usize,
+            is_due: node.due != Flags::NONE,
+        })
+    }
+
+    /// Everything that can be reached, up or down.
+    fn component(&self, uids: &[Uid]) -> BTreeSet<Id> {
+        let mut waiting: Vec<Id> = uids.iter().filter_map(|it| self.nodes.find(it)).collect();
+        let mut found = BTreeSet::new();
+        while let Some(id) = waiting.pop() {
+            if !found.insert(id) {
+                continue;
+            }
+            waiting.extend(self.dependents_of(id));
+            if let Some(node) = self.nodes.get(id) {
+                waiting.extend(self.edges(node).iter().filter_map(|it| self.nodes.find(&it.uid)));
+            }
+        }
+        found
+    }
+
+    fn vertex(&self, node: &Node) -> Vertex {
+        let lifecycle = node.lifecycle();
+        Vertex {
+            uid: node.uid.clone(),
+            seen: seen(node),
+            coordinates: self.coordinates(node),
+            deleting: lifecycle.deleting,
+            deleting_dependents: lifecycle.foreground,
+            owners: self.edges(node),
+        }
+    }
+}
+
+fn seen(node: &Node) -> Seen {
+    match &node.known {
+        Known::Observed(_) => Seen::Observed,
+        Known::Claimed { .. } => Seen::Virtual,
+        Known::Unwatched { .. } => Seen::Unwatched,
+        Known::Gone => Seen::Gone,
+    }
+}

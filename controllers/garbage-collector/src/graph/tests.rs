@@ -1,0 +1,282 @@
+//! The machine, by scripts; `model` plays random events against a naive one, `size` is what it costs.
+
+mod identity;
+mod lifecycle;
+mod model;
+mod size;
+
+use api::{Resource, Uid};
+
+pub(super) use self::size::given;
+use super::{Graph, Monitor, fixture::*, slab::Slab};
+
+impl Graph {
+    fn slab(&self) -> &Slab {
+        &self.nodes
+    }
+
+    fn monitors(&self) -> impl Iterator<Item = &Monitor> {
+        self.monitors.values()
+    }
+}
+
+#[test]
+fn what_nobody_names_and_what_names_nobody_is_never_due() {
+    let mut world = World::new();
+    world.pod(object("a"));
+    world.pod(object("a").version(2));
+    world.pod(object("b").deleting(&["example.com/mine"]));
+    assert!(world.graph.nothing_is_due());
+    assert_eq!(world.due(), [""; 0]);
+    world.pod_deleted("a");
+    world.pod_deleted("unknown");
+    assert_eq!(world.due(), [""; 0], "acceptance 3: whatever is deleted, it is not touched");
+    assert_eq!(world.graph.size(), (1, 0));
+}
+
+#[test]
+fn an_owner_that_nobody_observed_is_looked_for_once_however_many_name_it() {
+    let mut world = World::new();
+    world.pod(object("a").owned_by([to("o")]));
+    world.pod(object("b").owned_by([to("o")]));
+    assert_eq!(world.due(), ["look for v1/Pod ns/o o"]);
+    world.pod(object("c").owned_by([to("o")]));
+    assert_eq!((world.due(), world.graph.size()), (vec![], (3, 1)));
+    // acceptance 4: no event of the owner ever comes.
+    assert!(world.graph.proved_absent(&claim(&to("o"), "ns")), "worth remembering");
+    assert_eq!(world.due(), ["delete a", "delete b", "delete c"]);
+}
+
+#[test]
+fn what_nobody_took_stays_due_once_and_goes_with_its_node() {
+    let mut world = World::new();
+    for version in 1..50 {
+        world.pod(object("a").version(version).owned_by([named("v1", "Pod", &format!("x{version}"), "o")]));
+        world.pod(object("b").version(2 * version).orphaning());
+        world.pod(object("b").version(2 * version + 1).deleting(&[]));
+    }
+    assert_eq!(world.due(), ["look for v1/Pod ns/x49 o", "orphan b"]);
+    world.pod(object("c").owned_by([to("p")]));
+    world.pod(object("d").version(200).orphaning());
+    assert!(!world.graph.nothing_is_due());
+    world.pod_deleted("c");
+    world.pod_deleted("d");
+    assert!(world.graph.nothing_is_due());
+    assert_eq!(world.due(), [""; 0]);
+}
+
+#[test]
+fn a_standby_of_long_life_keeps_no_trace_of_what_came_and_went() {
+    let mut world = World::new();
+    for number in 0..10_000 {
+        let name = format!("n{number}");
+        world.pod(object(&name).owned_by([to("never")]).foreground());
+        world.pod_deleted(&name);
+    }
+    assert_eq!(world.graph.size(), (0, 0));
+    assert!(world.graph.places_in_lines() < 500, "{}", world.graph.places_in_lines());
+}
+
+#[test]
+fn acceptance_gc_005_the_graph_holds_no_deleted_owner() {
+    let mut world = World::new();
+    for name in ["kept", "gone"] {
+        world.pod(object(name));
+        world.pod(object(&format!("of {name}")).owned_by([to(name)]));
+    }
+    world.pod(object("orphaned").version(1));
+    world.pod(object("of orphaned").owned_by([to("orphaned")]));
+    world.pod(object("orphaned").version(2).orphaning());
+    assert_eq!(world.due(), ["orphan orphaned"]);
+    world.pod(object("of orphaned").version(3));
+    world.pod_deleted("orphaned");
+    assert!(!world.is_known("orphaned"));
+    assert_eq!(world.due(), [""; 0], "what was orphaned is not looked at");
+
+    assert_eq!(world.pod_deleted("gone"), Some(claim(&to("gone"), "ns")));
+    assert_eq!(world.due(), ["delete of gone"]);
+    assert_eq!(world.graph.node(&observed("gone")), None);
+    world.pod_deleted("of gone");
+    assert!(!world.is_known("gone"));
+    assert_eq!(world.graph.size(), (3, 0));
+}
+
+#[test]
+fn acceptance_gc_039_an_owner_proved_absent_goes_and_its_dependents_are_looked_at() {
+    // Virtual, and observed: a live read may outrun the watch.
+    for is_seen in [false, true] {
+        let mut world = World::new();
+        if is_seen {
+            world.pod(object("o"));
+        }
+        world.pod(object("a").owned_by([to("o")]));
+        world.due();
+        assert!(world.graph.proved_absent(&claim(&to("o"), "ns")));
+        assert_eq!((world.due(), world.graph.node(&observed("o"))), (vec!["delete a".to_owned()], None));
+        assert_eq!(world.graph.node(&looked_for(&to("o"), "ns")), None, "nobody looks for it any more");
+        assert_eq!((world.pod_deleted("o"), world.due()), (None, vec![]), "what the watch says later is no news");
+        world.pod(object("late").owned_by([to("o")]));
+        assert_eq!(world.due(), ["delete late"], "whoever is seen later is looked at too");
+    }
+}
+
+#[test]
+fn what_a_list_lacks_is_looked_at_and_proves_nothing() {
+    let mut world = World::new();
+    world.pod(object("o"));
+    world.pod(object("a").owned_by([to("o")]));
+    world.graph.missing(world.sets, &Uid::new("o"));
+    assert_eq!(world.due(), [""; 0], "another monitor's set tells nothing of it");
+    world.graph.missing(world.pods, &Uid::new("o"));
+    assert_eq!(world.due(), ["delete a"]);
+    // It was not gone after all: the edges are there.
+    world.pod(object("o").foreground());
+    assert_eq!(
+        (world.dependents("o"), world.due()),
+        (vec!["a".to_owned()], vec!["delete a".to_owned(), "delete o".to_owned()])
+    );
+}
+
+#[test]
+fn a_late_truth_never_goes_back() {
+    let mut world = World::new();
+    world.pod(object("o"));
+    world.pod(object("a").version(5));
+    world.pod(object("a").version(4).owned_by([to("o")]).foreground());
+    assert_eq!((world.due(), world.dependents("o")), (vec![], vec![]));
+}
+
+#[test]
+fn acceptance_gc_035_children_of_a_predecessor_are_not_those_of_its_namesake() {
+    let mut world = World::new();
+    world.pod(object("o").uid("old"));
+    world.pod(object("a").owned_by([named("v1", "Pod", "o", "old")]));
+    assert!(world.pod_deleted("old").is_some());
+    world.pod(object("o").uid("new"));
+    assert_eq!(world.due(), ["delete a"]);
+    assert_eq!((world.dependents("new"), world.dependents("old")), (vec![], vec!["a".to_owned()]));
+}
+
+#[test]
+fn acceptance_gc_040_a_virtual_owner_is_looked_for_until_it_is_observed() {
+    let mut world = World::new();
+    world.pod(object("a").owned_by([to("o")]));
+    let item = looked_for(&to("o"), "ns");
+    let view = world.graph.node(&item).unwrap();
+    assert_eq!((view.meta, view.resource, view.has_dependents), (None, None, true));
+    world.pod(object("o"));
+    assert_eq!(world.graph.node(&item), None, "from now on there is nothing to do for it");
+    assert_eq!(world.due(), [""; 0], "what was due was to look for it");
+}
+
+#[test]
+fn a_virtual_owner_goes_with_the_last_that_names_it() {
+    let mut world = World::new();
+    world.pod(object("a").owned_by([to("o")]));
+    world.pod(object("b").owned_by([to("o")]));
+    world.pod(object("a").version(2));
+    assert!(world.graph.node(&looked_for(&to("o"), "ns")).is_some());
+    world.pod_deleted("b");
+    assert_eq!((world.graph.node(&looked_for(&to("o"), "ns")), world.is_known("o")), (None, false));
+    assert_eq!(world.due(), [""; 0], "nobody polls for ever");
+}
+
+#[test]
+fn what_a_monitor_showed_is_looked_for_live_when_it_stops() {
+    let mut world = World::new();
+    world.pod(object("parent"));
+    world.set(object("o").owned_by([blocking("parent")]));
+    world.set(object("alone"));
+    world.pod(object("a").owned_by([named("apps/v1", "ReplicaSet", "o", "o")]));
+    world.pod(object("parent").version(2).foreground());
+    world.due();
+    assert_eq!((world.graph.held(world.sets), world.graph.observed_by(world.sets).count()), (2, 2));
+    world.graph.stop_monitor(world.sets);
+    assert_eq!((world.graph.held(world.sets), world.graph.observed_by(world.sets).count()), (0, 0));
+    assert_eq!(world.due(), ["look for apps/v1/ReplicaSet ns/o o"]);
+    let item = looked_for(&named("apps/v1", "ReplicaSet", "o", "o"), "ns");
+    assert_eq!(world.graph.blocking(&Uid::new("parent")), [(item, false)], "a monitor that stops unblocks nobody");
+    assert!(!world.is_known("alone"));
+    // The monitor is never heard again.
+    world.set(object("o").version(9));
+    assert_eq!(world.graph.deleted(world.sets, &Uid::new("o")), None);
+    assert_eq!(world.graph.node(&observed("o")), None);
+    // Another of the same type finds it again, and its dependents.
+    let again = world.graph.monitor(&Resource::namespaced("apps", "v1", "replicasets", "ReplicaSet"));
+    world.graph.observe(again, object("o").0);
+    assert_eq!((world.dependents("o"), world.due()), (vec!["a".to_owned()], vec!["delete parent".to_owned()]));
+    assert_eq!(world.graph.blocking(&Uid::new("parent")), [], "as it names that no more");
+}
+
+/// One that waits for dependents of a type whose monitor stops.
+fn waiting_for_unwatched() -> World {
+    let mut world = World::new();
+    world.pod(object("parent").foreground());
+    for name in ["a", "b"] {
+        world.set(object(name).owned_by([blocking("parent"), to("elsewhere")]).foreground());
+    }
+    world.set(object("free").owned_by([to("parent")]));
+    world.due();
+    world.graph.stop_monitor(world.sets);
+    world
+}
+
+#[test]
+fn what_blocks_an_owner_holds_it_after_its_monitor_stopped_until_it_is_proved_gone() {
+    let mut world = waiting_for_unwatched();
+    let of = |name: &str| named("apps/v1", "ReplicaSet", name, name);
+    assert_eq!(world.due(), ["look for apps/v1/ReplicaSet ns/a a", "look for apps/v1/ReplicaSet ns/b b"]);
+    assert!(!world.is_known("free") && !world.is_known("elsewhere"), "what blocks nobody is forgotten");
+    assert!(!world.graph.node(&observed("parent")).unwrap().a_dependent_deletes_its_own, "who knows");
+    for (name, due) in [("a", vec![]), ("b", vec!["delete parent".to_owned()])] {
+        world.graph.proved_absent(&claim(&of(name), "ns"));
+        assert_eq!((world.due(), world.is_known(name)), (due, false), "{name}");
+    }
+    assert_eq!((world.graph.blocking(&Uid::new("parent")), world.graph.size()), (vec![], (1, 0)));
+}
+
+#[test]
+fn what_held_an_owner_and_is_watched_again_blocks_it_as_it_says_now() {
+    let mut world = waiting_for_unwatched();
+    let again = world.graph.monitor(&Resource::namespaced("apps", "v1", "replicasets", "ReplicaSet"));
+    world.due();
+    world.graph.observe(again, object("a").version(3).owned_by([blocking("parent")]).foreground().0);
+    assert_eq!(world.graph.blocking(&Uid::new("parent")).len(), 2);
+    assert!(world.graph.node(&observed("parent")).unwrap().a_dependent_deletes_its_own);
+    world.graph.observe(again, object("b").version(3).owned_by([to("parent")]).0);
+    world.graph.observe(again, object("a").version(4).owned_by([to("parent")]).0);
+    assert_eq!(world.graph.blocking(&Uid::new("parent")), []);
+    assert!(world.due().contains(&"delete parent".to_owned()));
+    assert_eq!(world.dependents("parent"), ["a", "b"]);
+}
+
+#[test]
+fn who_shows_an_object_first_keeps_it_while_it_is_watched_and_a_mirror_of_it_proves_nothing() {
+    let mut world = World::new();
+    let mirror = world.graph.monitor(&Resource::cluster("projects.example.com", "v1", "projects", "Project"));
+    let namespace = world.graph.monitor(&Resource::cluster("", "v1", "namespaces", "Namespace"));
+    world.graph.observe(namespace, object("o").cluster_scoped().version(7).0);
+    world.pod(object("a").owned_by([named("v1", "Namespace", "o", "o")]));
+    // Newer by its own count, and a right to see it that somebody lost.
+    world.graph.observe(mirror, object("o").cluster_scoped().version(900).foreground().0);
+    assert_eq!(world.graph.deleted(mirror, &Uid::new("o")), None);
+    world.graph.missing(mirror, &Uid::new("o"));
+    assert_eq!((world.due(), world.graph.held(mirror)), (vec![], 0));
+    assert_eq!(&*world.graph.node(&observed("o")).unwrap().coordinates.kind, "Namespace");
+    world.graph.observe(namespace, object("o").cluster_scoped().version(8).foreground().0);
+    assert_eq!(world.due(), ["delete a", "delete o"], "versions of the other do not count");
+    world.graph.stop_monitor(namespace);
+    world.due();
+    assert_eq!(world.graph.deleted(mirror, &Uid::new("o")), None);
+    assert_eq!(world.due(), ["look for v1/Namespace /o o"]);
+    world.graph.observe(mirror, object("o").cluster_scoped().version(901).0);
+    assert_eq!(world.graph.held(mirror), 1, "from now on it is the only one");
+}
+
+#[test]
+fn what_has_no_uid_is_not_told_apart_and_so_not_kept() {
+    let mut world = World::new();
+    world.pod(object("metrics").uid(""));
+    world.pod(object("a").owned_by([named("v1", "Pod", "o", "")]));
+    assert_eq!((world.due(), world.graph.size()), (vec![], (1, 0)));
+}

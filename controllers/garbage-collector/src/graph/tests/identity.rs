@@ -1,0 +1,255 @@
+//! One uid under several names, scopes and versions, in all orders of observation.
+
+use std::collections::BTreeSet;
+
+use api::Uid;
+
+use super::super::fixture::*;
+
+type Telling = fn(&mut World);
+
+/// What is due after all of these, without order.
+fn told(tellings: &[Telling]) -> (World, BTreeSet<String>) {
+    let mut world = World::new();
+    tellings.iter().for_each(|tell| tell(&mut world));
+    let due = world.due().into_iter().collect();
+    (world, due)
+}
+
+fn set_of<const N: usize>(words: [&str; N]) -> BTreeSet<String> {
+    words.map(str::to_owned).into()
+}
+
+#[test]
+fn acceptance_gc_026_a_child_of_another_namespace_is_looked_at_and_users_are_told() {
+    let all: [Telling; 3] = [
+        |world| world.pod(object("o").in_namespace("ns2")),
+        |world| world.pod(object("good").in_namespace("ns2").owned_by([to("o")])),
+        |world| world.pod(object("bad").in_namespace("ns1").owned_by([to("o")])),
+    ];
+    for order in orders(&all) {
+        let (world, due) = told(&order);
+        assert!(due.contains("bad is not where o is") && due.contains("delete bad"), "{due:?}");
+        assert!(due.iter().all(|it| !it.contains("look for")), "it is observed by now");
+        assert_eq!(world.dependents("o"), ["bad", "good"]);
+    }
+    // Whoever asked live for the name in the child's own namespace proves nothing of the owner.
+    let (mut world, _) = told(&all);
+    assert!(world.graph.proved_absent(&claim(&to("o"), "ns1")));
+    assert_eq!(world.due(), ["delete bad"]);
+    assert!(world.graph.node(&observed("o")).is_some());
+}
+
+#[test]
+fn acceptance_gc_026_a_child_without_namespace_is_told_of_too() {
+    let all: [Telling; 2] =
+        [|world| world.pod(object("o")), |world| world.node(object("bad").cluster_scoped().owned_by([to("o")]))];
+    for order in orders(&all) {
+        let (_, due) = told(&order);
+        assert_eq!(due, set_of(["delete bad", "bad is not where o is"]));
+    }
+}
+
+#[test]
+fn one_that_nobody_could_judge_by_a_reference_is_looked_at_again_when_that_goes_or_is_mended() {
+    let wrong = named("v1", "Unicorn", "u", "u");
+    for mended in [vec![to("gone")], vec![to("gone"), to("u")]] {
+        let mut world = World::new();
+        world.pod(object("gone"));
+        world.pod(object("u"));
+        world.pod(object("a").owned_by([wrong.clone(), to("gone")]));
+        world.pod_deleted("gone");
+        world.due();
+        world.pod(object("a").version(2).owned_by(mended));
+        assert_eq!(world.due(), ["delete a"]);
+    }
+}
+
+#[test]
+fn a_reference_that_was_taken_off_meanwhile_is_not_told_of() {
+    let mut world = World::new();
+    world.pod(object("o").in_namespace("ns2"));
+    world.pod(object("bad").owned_by([to("o")]));
+    world.pod(object("bad").version(2));
+    assert_eq!(world.due(), ["delete bad"]);
+}
+
+#[test]
+fn acceptance_gc_028_a_child_of_a_slow_cluster_scoped_owner_is_not_suspected() {
+    let mut world = World::new();
+    let owner = named("v1", "Node", "n", "n");
+    world.pod(object("a").owned_by([owner.clone()]));
+    assert_eq!(world.due(), ["look for v1/Node ns/n n"], "whether it is cluster-scoped its type tells");
+    world.node(object("n").cluster_scoped());
+    assert_eq!((world.due(), world.graph.node(&looked_for(&owner, "ns"))), (vec![], None));
+}
+
+#[test]
+fn acceptance_gc_030_031_a_child_by_another_version_follows_the_owner_once_that_is_observed() {
+    let beta = named("apps/v1beta1", "ReplicaSet", "o", "o");
+    let mut world = World::new();
+    world.pod(object("a").owned_by([beta.clone()]));
+    assert_eq!(world.due(), ["look for apps/v1beta1/ReplicaSet ns/o o"]);
+    world.set(object("o"));
+    assert_eq!(world.due(), ["delete a"], "a live read by its own version will find the owner, or nothing can be said");
+    assert_eq!(world.graph.node(&looked_for(&beta, "ns")), None, "the virtual parent is polled no more");
+    world.graph.deleted(world.sets, &Uid::new("o"));
+    assert_eq!(world.due(), ["delete a"]);
+}
+
+#[test]
+fn acceptance_gc_032_one_absent_owner_named_by_two_versions_is_proved_for_each_alone() {
+    let served = named("apps/v1", "ReplicaSet", "o", "o");
+    let unserved = named("apps/v1beta1", "ReplicaSet", "o", "o");
+    for served_first in [true, false] {
+        let mut world = World::new();
+        let children = [("served", &served), ("unserved", &unserved)];
+        for at in if served_first { [0, 1] } else { [1, 0] } {
+            let (name, owner) = children[at];
+            world.pod(object(name).owned_by([owner.clone()]));
+        }
+        assert!(world.due().iter().any(|it| it.starts_with("look for")));
+        assert!(world.graph.proved_absent(&claim(&served, "ns")));
+        let due = world.due();
+        assert_eq!(due.first().map(String::as_str), Some("delete served"));
+        assert!(!due.contains(&"delete unserved".to_owned()));
+        // From now on the other claim is what is looked for, with back-off where it was not so before.
+        let other = looked_for(&unserved, "ns");
+        assert!(world.graph.node(&other).is_some());
+        let later = "later apps/v1beta1/ReplicaSet ns/o o".to_owned();
+        assert_eq!(due.contains(&later), served_first);
+        world.pod_deleted("served");
+        assert!(world.graph.node(&other).is_some(), "the second stays");
+    }
+}
+
+#[test]
+fn an_owner_without_namespace_is_one_claim_from_whichever_namespace_it_is_made() {
+    let owner = named("v1", "Node", "n", "n");
+    let mut world = World::new();
+    let names: Vec<String> = (0..1_000).map(|number| format!("a{number:03}")).collect();
+    for name in &names {
+        world.pod(object(name).in_namespace(name).owned_by([owner.clone()]));
+    }
+    world.pod(object("other").owned_by([named("v1", "Pod", "n", "n")]));
+    world.due();
+    assert!(world.graph.proved_absent_anywhere(&claim(&owner, "a000")));
+    let mut due = world.due();
+    assert_eq!(due.pop().as_deref(), Some("later v1/Pod ns/n n"), "another type is another claim");
+    assert_eq!(due.len(), 1_000);
+    // Of a type with namespaces nothing is said but of the one that was asked.
+    assert!(world.graph.proved_absent(&claim(&owner, "a001")));
+    assert_eq!(world.due(), ["delete a001"]);
+    // The watch may have shown it while it was asked for, and not told of its end yet.
+    let mut world = World::new();
+    world.pod(object("a").owned_by([owner.clone()]));
+    world.node(object("n").cluster_scoped());
+    world.due();
+    assert!(world.graph.proved_absent_anywhere(&claim(&owner, "ns")));
+    assert_eq!((world.due(), world.graph.node(&observed("n"))), (vec!["delete a".to_owned()], None));
+}
+
+#[test]
+fn claims_are_tried_in_their_order_and_from_the_first_again() {
+    let claims = ["A", "B", "C"].map(|kind| named("v1", kind, "o", "o"));
+    let mut world = World::new();
+    for (name, owner) in ["x", "y", "z"].iter().zip([&claims[1], &claims[2], &claims[0]]) {
+        world.pod(object(name).owned_by([owner.clone()]));
+    }
+    world.due();
+    for (probed, dependent, next) in [(1, "x", 2), (2, "y", 0), (0, "z", 1)] {
+        world.graph.proved_absent(&claim(&claims[probed], "ns"));
+        let kind = &claims[next].kind;
+        assert_eq!(world.due(), [format!("delete {dependent}"), format!("later v1/{kind} ns/o o")]);
+    }
+    // An item that was queued with another claim still asks for that one, and a proof of it moves nothing on.
+    let old = looked_for(&claims[0], "ns");
+    assert_eq!(world.graph.node(&old).unwrap().coordinates, claim(&claims[0], "ns"));
+    world.graph.proved_absent(&claim(&claims[0], "ns"));
+    assert_eq!(world.due(), ["delete z"]);
+}
+
+#[test]
+fn acceptance_gc_033_only_the_bad_child_is_looked_at_and_the_good_parent_stays() {
+    let all: [Telling; 3] = [
+        |world| world.pod(object("o")),
+        |world| world.pod(object("good").owned_by([to("o")])),
+        |world| world.pod(object("bad").owned_by([named("v1", "Secret", "o", "o")])),
+    ];
+    for order in orders(&all) {
+        let (mut world, due) = told(&order);
+        assert!(due.contains("delete bad"), "{due:?}");
+        assert!(world.graph.proved_absent(&claim(&named("v1", "Secret", "o", "o"), "ns")));
+        assert_eq!(world.due(), ["delete bad"]);
+        assert!(world.graph.node(&observed("o")).is_some());
+        assert_eq!(world.dependents("o"), ["bad", "good"]);
+    }
+}
+
+#[test]
+fn acceptance_gc_033_while_the_parent_is_not_observed_the_proof_is_of_the_bad_name_alone() {
+    let all: [Telling; 2] = [
+        |world| world.pod(object("good").owned_by([to("o")])),
+        |world| world.pod(object("bad").owned_by([named("v1", "Secret", "o", "o")])),
+    ];
+    for order in orders(&all) {
+        let (mut world, _) = told(&order);
+        assert!(world.graph.proved_absent(&claim(&named("v1", "Secret", "o", "o"), "ns")));
+        let due = world.due();
+        assert!(due.contains(&"delete bad".to_owned()) && !due.contains(&"delete good".to_owned()), "{due:?}");
+        assert!(world.is_known("o"));
+        world.pod(object("o"));
+        assert_eq!(world.due(), ["delete bad"]);
+    }
+}
+
+#[test]
+fn acceptance_gc_034_a_good_child_is_judged_by_its_own_namespace_whatever_a_cluster_scoped_one_names() {
+    let all: [Telling; 2] = [
+        |world| world.node(object("bad").cluster_scoped().owned_by([to("o")])),
+        |world| world.pod(object("good").owned_by([to("o")])),
+    ];
+    for order in orders(&all) {
+        let (mut world, due) = told(&order);
+        // Whichever came second is suspicious.
+        assert!(due.iter().any(|it| it.starts_with("delete")), "{due:?}");
+        // Missing: a live read in the good one's namespace proves it for that one alone.
+        assert!(world.graph.proved_absent(&claim(&to("o"), "ns")));
+        let due = world.due();
+        assert!(due.contains(&"delete good".to_owned()) && !due.contains(&"delete bad".to_owned()), "{due:?}");
+        world.pod_deleted("good");
+        assert_eq!(world.dependents("o"), ["bad"]);
+
+        // Observed late: the good one fits, the bad one is told of and looked at, which never deletes it.
+        let (mut world, _) = told(&order);
+        world.pod(object("o"));
+        let due: BTreeSet<String> = world.due().into_iter().collect();
+        assert_eq!(due, set_of(["delete bad", "bad is not where o is"]));
+    }
+}
+
+#[test]
+fn a_reference_corrected_in_place_leaves_no_claim_behind() {
+    let wrong = named("v1", "Secret", "o", "o");
+    let mut world = World::new();
+    world.pod(object("a").owned_by([wrong.clone()]));
+    world.due();
+    world.pod(object("a").version(2).owned_by([to("o")]));
+    assert_eq!(world.graph.node(&looked_for(&wrong, "ns")).unwrap().coordinates.kind, wrong.kind);
+    assert_eq!(world.due(), ["look for v1/Pod ns/o o"], "as one that was removed and one that was added");
+
+    world.pod(object("o"));
+    world.pod(object("a").version(3).owned_by([wrong]));
+    assert_eq!(world.due(), ["delete a"], "spoilt in place");
+}
+
+#[test]
+fn one_object_may_name_one_uid_twice() {
+    let mut world = World::new();
+    world.pod(object("a").owned_by([to("o"), named("v1", "Secret", "o", "o")]));
+    assert_eq!(world.due(), ["look for v1/Pod ns/o o", "delete a"]);
+    assert!(world.graph.proved_absent(&claim(&to("o"), "ns")));
+    assert_eq!(world.due(), ["delete a", "later v1/Secret ns/o o"]);
+    world.pod(object("a").version(2).owned_by([to("o")]));
+    assert_eq!(world.dependents("o"), ["a"]);
+}

@@ -1,0 +1,220 @@
+//! Deletion in the foreground and orphaning: states, in whatever order they are told.
+
+use api::{Uid, Version};
+
+use super::super::fixture::*;
+
+type Telling = fn(&mut World);
+
+#[test]
+fn acceptance_gc_014_orphaning_beats_the_foreground() {
+    let mut world = World::new();
+    world.pod(object("o"));
+    world.pod(object("a").owned_by([blocking("o")]));
+    world.pod(object("o").version(2).deleting(&["foregroundDeletion", "orphan"]));
+    assert_eq!(world.due(), ["orphan o"]);
+    assert!(!world.graph.node(&observed("o")).unwrap().deleting_dependents);
+    // Upstream never looks at the one that is left.
+    world.pod(object("a").version(3));
+    world.pod(object("o").version(4).foreground());
+    assert_eq!(world.due(), ["delete o"]);
+    assert!(world.graph.node(&observed("o")).unwrap().deleting_dependents);
+}
+
+#[test]
+fn acceptance_gc_018_only_references_that_block_keep_a_waiting_owner() {
+    let mut world = World::new();
+    world.pod(object("o").foreground());
+    world.pod(object("a").owned_by([to("o")]).deleting(&["example.com/mine"]));
+    assert_eq!(world.due(), ["delete o", "delete a"]);
+    assert_eq!(world.graph.blocking(&Uid::new("o")), []);
+    world.pod(object("b").owned_by([blocking("o")]).foreground());
+    assert_eq!(world.graph.blocking(&Uid::new("o")), [(observed("b"), true)]);
+    assert!(world.graph.node(&observed("o")).unwrap().a_dependent_deletes_its_own);
+}
+
+#[test]
+fn acceptance_gc_022_a_second_foreground_deletion_is_processed_as_the_first() {
+    let mut world = World::new();
+    for version in [2, 4] {
+        world.pod(object("o").version(version).deleting(&["example.com/mine", "foregroundDeletion"]));
+        assert_eq!(world.due(), ["delete o"]);
+        world.pod(object("o").version(version + 1).deleting(&["example.com/mine"]));
+        assert_eq!(world.due(), [""; 0]);
+        assert!(!world.graph.node(&observed("o")).unwrap().deleting_dependents);
+    }
+}
+
+#[test]
+fn acceptance_gc_023_a_waiting_owner_is_looked_at_when_the_last_that_blocked_it_leaves() {
+    let ways: [(&str, Telling); 4] = [
+        ("removed", |world| world.pod(object("a").version(9))),
+        ("flipped", |world| world.pod(object("a").version(9).owned_by([to("o")]))),
+        ("gone", |world| drop(world.pod_deleted("a"))),
+        ("another's", |world| world.pod(object("a").version(9).owned_by([to("other")]))),
+    ];
+    for (way, leave) in ways {
+        let mut world = World::new();
+        world.pod(object("other"));
+        world.pod(object("o").foreground());
+        world.pod(object("a").owned_by([blocking("o")]));
+        world.pod(object("b").owned_by([blocking("o")]));
+        world.due();
+        world.pod_deleted("b");
+        assert_eq!(world.due(), [""; 0], "{way}: the other still blocks it");
+        leave(&mut world);
+        assert_eq!(world.due(), ["delete o"], "{way}");
+        assert_eq!(world.graph.blocking(&Uid::new("o")), [], "{way}");
+    }
+}
+
+#[test]
+fn a_reference_that_begins_to_block_is_counted() {
+    let mut world = World::new();
+    world.pod(object("o").foreground());
+    world.pod(object("a").owned_by([to("o")]));
+    world.pod(object("a").version(2).owned_by([blocking("o")]));
+    assert_eq!(world.graph.blocking(&Uid::new("o")), [(observed("a"), false)]);
+    world.due();
+    world.pod(object("a").version(3).owned_by([to("o")]));
+    assert_eq!(world.due(), ["delete o"]);
+}
+
+#[test]
+fn acceptance_gc_024_025_a_deletion_is_seen_however_it_is_told_and_in_any_order() {
+    // The owner: as an add that is terminating; as an update that says other things too; known by name only before.
+    let histories: [(&str, &[Telling]); 3] = [
+        ("added so", &[|world| world.pod(object("o").version(7).foreground())]),
+        (
+            "merged",
+            &[
+                |world| world.pod(object("o")),
+                |world| world.pod(object("o").version(7).owned_by([to("x")]).foreground()),
+            ],
+        ),
+        (
+            "told twice",
+            &[
+                |world| world.pod(object("o").version(7).foreground()),
+                |world| world.pod(object("o").version(7).foreground()),
+            ],
+        ),
+    ];
+    let child: Telling = |world| world.pod(object("a").owned_by([blocking("o")]));
+    for (history, tellings) in histories {
+        for at in 0..=tellings.len() {
+            let mut world = World::new();
+            world.pod(object("x"));
+            let mut tellings = tellings.to_vec();
+            tellings.insert(at, child);
+            tellings.iter().for_each(|tell| tell(&mut world));
+            let mut due = world.due();
+            due.sort();
+            assert_eq!(due, ["delete a", "delete o"], "{history}, the child at {at}");
+            assert!(world.graph.node(&observed("o")).unwrap().deleting_dependents);
+            assert_eq!(world.graph.blocking(&Uid::new("o")), [(observed("a"), false)]);
+        }
+    }
+}
+
+#[test]
+fn whatever_depends_on_a_waiting_owner_is_looked_at_when_it_is_seen() {
+    let mut world = World::new();
+    world.pod(object("o").foreground());
+    world.due();
+    world.pod(object("late").owned_by([blocking("o")]));
+    assert_eq!(world.due(), ["delete late"]);
+}
+
+#[test]
+fn who_owns_itself_does_not_wait_for_itself() {
+    let mut world = World::new();
+    world.pod(object("a").owned_by([blocking("a")]));
+    assert_eq!(world.due(), [""; 0]);
+    world.pod(object("a").version(2).owned_by([blocking("a")]).foreground());
+    world.due();
+    assert_eq!(world.graph.blocking(&Uid::new("a")), []);
+    assert_eq!(world.pod_deleted("a"), Some(claim(&to("a"), "ns")));
+    assert_eq!((world.due(), world.graph.size()), (vec![], (0, 0)));
+}
+
+#[test]
+fn a_cycle_is_seen_to_wait_for_itself() {
+    let mut world = World::new();
+    for (name, owner) in [("a", "c"), ("b", "a"), ("c", "b")] {
+        world.pod(object(name).owned_by([blocking(owner)]));
+    }
+    world.due();
+    world.pod(object("a").version(2).owned_by([blocking("c")]).foreground());
+    assert_eq!(world.due(), ["delete b", "delete a"]);
+    // The last of the cycle is told that one that depends on it waits: acceptance 21 rests on that.
+    assert!(world.graph.node(&observed("c")).unwrap().a_dependent_deletes_its_own);
+    assert!(!world.graph.node(&observed("b")).unwrap().a_dependent_deletes_its_own);
+    world.pod(object("a").version(3).owned_by([to("c")]).deleting(&[]));
+    assert!(!world.graph.node(&observed("c")).unwrap().a_dependent_deletes_its_own);
+}
+
+#[test]
+fn acceptance_gc_022_a_second_deletion_is_new_though_nothing_was_shown_between() {
+    type Again = (&'static str, fn(&mut World));
+    let again: [Again; 3] = [
+        ("a relist", |world| world.pod(object("o").version(9).foreground())),
+        ("late events first", |world| {
+            world.pod(object("o").version(5).foreground());
+            assert_eq!(world.due(), [""; 0], "our own write is newer");
+            world.pod(object("o").version(9).foreground());
+        }),
+        ("orphaned now", |world| world.pod(object("o").version(9).orphaning())),
+    ];
+    for (way, tell) in again {
+        let mut world = World::new();
+        world.pod(object("o").version(2).foreground());
+        world.due();
+        world.graph.let_go(&Uid::new("o"), &Version::from(7));
+        assert_eq!(world.due(), [""; 0], "{way}");
+        tell(&mut world);
+        assert_eq!(world.due(), [if way == "orphaned now" { "orphan o" } else { "delete o" }], "{way}");
+        world.pod(object("o").version(10).foreground());
+        let new: &[&str] = if way == "orphaned now" { &["delete o"] } else { &[] };
+        assert_eq!(world.due(), new, "{way}: once");
+    }
+}
+
+#[test]
+fn a_second_deletion_that_a_watch_shows_before_the_first_is_told_of_is_new() {
+    let mut world = World::new();
+    world.pod(object("o").version(2).orphaning());
+    world.pod(object("o").version(9).orphaning());
+    world.due();
+    world.graph.let_go(&Uid::new("o"), &Version::from(7));
+    assert_eq!(world.due(), ["orphan o"]);
+    world.graph.let_go(&Uid::new("o"), &Version::from(9));
+    assert_eq!(world.due(), [""; 0], "the version in which it was found off");
+}
+
+#[test]
+fn one_that_was_to_be_written_in_an_older_state_is_looked_at_when_a_newer_one_is_shown() {
+    let mut world = World::new();
+    world.pod(object("a").version(2));
+    world.due();
+    world.graph.await_newer(&Uid::new("a"), &Version::from(2));
+    world.pod(object("a").version(3));
+    assert_eq!(world.due(), ["delete a"]);
+    world.pod(object("a").version(4));
+    assert_eq!(world.due(), [""; 0], "once");
+    world.graph.await_newer(&Uid::new("a"), &Version::from(3));
+    assert_eq!(world.due(), ["delete a"], "the watch was faster");
+}
+
+#[test]
+fn an_owner_waits_no_longer_for_one_of_whom_nobody_can_learn_anything() {
+    let mut world = World::new();
+    world.set(object("o").foreground());
+    world.pod(object("a").owned_by([blocking("o")]));
+    world.due();
+    world.graph.stop_monitor(world.pods);
+    assert_eq!((world.due(), world.graph.holds(&Uid::new("a"))), (vec!["look for v1/Pod ns/a a".to_owned()], true));
+    assert!(world.graph.holds_no_more(&Uid::new("a")) && !world.graph.holds_no_more(&Uid::new("a")));
+    assert_eq!((world.due(), world.is_known("a")), (vec!["delete o".to_owned()], false));
+    assert_eq!(world.graph.blocking(&Uid::new("o")), []);
+}

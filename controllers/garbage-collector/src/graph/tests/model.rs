@@ -1,0 +1,517 @@
+//! Random events against a naive model: it keeps objects and claims, and looks at all of them for each question.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::{Atom, Meta, OwnerRef, Resource, Uid, Version};
+use proptest::{
+    prelude::*,
+    test_runner::{Config, RngSeed, TestRunner},
+};
+
+use super::super::{Coordinates, Graph, Item, MonitorId, Seen, TypeName, fixture};
+
+/// So few that they meet.
+const UIDS: usize = 7;
+const NAMES: [&str; UIDS] = ["u0", "u1", "u2", "u3", "u4", "u5", "u6"];
+/// The types: the second and the third show the same objects, as when a preferred version changes.
+const TYPES: usize = 4;
+
+fn resource(of: usize) -> Resource {
+    match of {
+        0 => Resource::namespaced("", "v1", "pods", "Pod"),
+        1 => Resource::namespaced("apps", "v1", "replicasets", "ReplicaSet"),
+        2 => Resource::namespaced("apps", "v1beta1", "replicasets", "ReplicaSet"),
+        _ => Resource::cluster("", "v1", "nodes", "Node"),
+    }
+}
+
+/// Which type shows the object of this uid, `other` where two do.
+fn shown_by(uid: usize, other: bool) -> usize {
+    match uid % 3 {
+        0 => 0,
+        1 if other => 2,
+        1 => 1,
+        _ => 3,
+    }
+}
+
+fn namespace(uid: usize) -> &'static str {
+    match uid {
+        2 | 5 => "",
+        0 | 1 | 6 => "ns1",
+        _ => "ns2",
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Claim {
+    uid: usize,
+    of: usize,
+    misnamed: bool,
+    blocks: bool,
+}
+
+impl Claim {
+    fn owner_ref(&self) -> OwnerRef {
+        let TypeName { api_version, kind } = TypeName::from(&resource(self.of));
+        let name = if self.misnamed { "wrong" } else { NAMES[self.uid] };
+        let uid = Uid::new(NAMES[self.uid]);
+        OwnerRef { api_version, kind, name: name.into(), uid, controller: false, block_owner_deletion: self.blocks }
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Observe { uid: usize, other: bool, refs: Vec<Claim>, deleting: bool, finalizers: u8, age: u64 },
+    Deleted { uid: usize, other: bool },
+    Missing { uid: usize, other: bool },
+    Absent { claim: Claim, namespace: &'static str, anywhere: bool },
+    Restart { of: usize },
+    Take,
+}
+
+fn claims() -> impl Strategy<Value = Claim> {
+    // Mostly right, as otherwise nothing ever fits.
+    let of = prop_oneof![4 => Just(None), 1 => (0..TYPES).prop_map(Some)];
+    (0..UIDS, of, prop::bool::weighted(0.1), any::<bool>()).prop_map(|(uid, of, misnamed, blocks)| {
+        let of = of.unwrap_or_else(|| shown_by(uid, false));
+        Claim { uid, of, misnamed, blocks }
+    })
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let other = prop::bool::weighted(0.2);
+    let age = prop_oneof![9 => Just(0u64), 1 => 1u64..20];
+    let observe = (0..UIDS, other, prop::collection::vec(claims(), 0..4), prop::bool::weighted(0.3), 0u8..8, age);
+    let observe = observe.prop_map(|(uid, other, refs, deleting, finalizers, age)| Step::Observe {
+        uid,
+        other,
+        refs,
+        deleting,
+        finalizers,
+        age,
+    });
+    let spaces = prop_oneof![Just(""), Just("ns1"), Just("ns2")];
+    let step = prop_oneof![
+        20 => observe,
+        4 => (0..UIDS, prop::bool::weighted(0.2)).prop_map(|(uid, other)| Step::Deleted { uid, other }),
+        2 => (0..UIDS, prop::bool::weighted(0.2)).prop_map(|(uid, other)| Step::Missing { uid, other }),
+        6 => (claims(), spaces, proptest::bool::weighted(0.2))
+            .prop_map(|(claim, namespace, anywhere)| Step::Absent { claim, namespace, anywhere }),
+        1 => (0..TYPES).prop_map(|of| Step::Restart { of }),
+        4 => Just(Step::Take),
+    ];
+    prop::collection::vec(step, 1..80)
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Known {
+    Observed(MonitorId, Meta),
+    Claimed(Coordinates),
+    /// With those that it blocks still.
+    Unwatched(Coordinates, Vec<OwnerRef>),
+    Gone,
+}
+
+#[derive(Default)]
+struct Model {
+    types: BTreeMap<MonitorId, TypeName>,
+    known: BTreeMap<Uid, Known>,
+    delete: BTreeSet<Uid>,
+    later: BTreeSet<Uid>,
+    orphan: BTreeSet<Uid>,
+    misplaced: BTreeSet<(Uid, Uid)>,
+}
+
+fn has(meta: &Meta, finalizer: &str) -> bool {
+    meta.deletion.is_some() && meta.finalizers.iter().any(|it| **it == *finalizer)
+}
+
+/// All that an object says of an owner, but whether it blocks it.
+fn claims_of(meta: &Meta, owner: &Uid) -> Vec<(Atom, Atom, Atom)> {
+    let refs = meta.owners.iter().filter(|it| it.uid == *owner);
+    refs.map(|it| (it.api_version.clone(), it.kind.clone(), it.name.clone())).collect()
+}
+
+fn is_foreground(meta: &Meta) -> bool {
+    has(meta, "foregroundDeletion") && !has(meta, "orphan")
+}
+
+impl Model {
+    fn meta(&self, uid: &Uid) -> Option<&Meta> {
+        match self.known.get(uid) {
+            Some(Known::Observed(_, meta)) => Some(meta),
+            _ => None,
+        }
+    }
+
+    fn coordinates(&self, uid: &Uid) -> Option<Coordinates> {
+        match self.known.get(uid)? {
+            Known::Observed(by, meta) => {
+                let TypeName { api_version, kind } = self.types[by].clone();
+                let (namespace, name) = (meta.namespace.clone(), meta.name.clone());
+                Some(Coordinates { kind, api_version, namespace, name, uid: uid.clone() })
+            }
+            Known::Claimed(coordinates) | Known::Unwatched(coordinates, _) => Some(coordinates.clone()),
+            Known::Gone => None,
+        }
+    }
+
+    fn foreground(&self, uid: &Uid) -> bool {
+        self.meta(uid).is_some_and(is_foreground)
+    }
+
+    fn dependents(&self, owner: &Uid) -> Vec<Uid> {
+        let names = |uid: &&Uid| self.meta(uid).is_some_and(|it| it.owners.iter().any(|it| it.uid == *owner));
+        self.known.keys().filter(names).cloned().collect()
+    }
+
+    /// What hangs below it: dependents, and what nobody watches any more and blocks it still.
+    fn below(&self, owner: &Uid) -> Vec<Uid> {
+        let names = |uid: &&Uid| self.refs(uid).iter().any(|it| it.uid == *owner);
+        self.known.keys().filter(names).cloned().collect()
+    }
+
+    fn refs(&self, uid: &Uid) -> &[OwnerRef] {
+        match &self.known[uid] {
+            Known::Observed(_, meta) => &meta.owners,
+            Known::Unwatched(_, holds) => holds,
+            Known::Claimed(_) | Known::Gone => &[],
+        }
+    }
+
+    fn blocking(&self, owner: &Uid) -> BTreeSet<Uid> {
+        let blocks = |uid: &Uid| self.refs(uid).iter().any(|it| it.uid == *owner && it.block_owner_deletion);
+        self.below(owner).into_iter().filter(|it| it != owner && blocks(it)).collect()
+    }
+
+    /// Every waiting owner, and whether something blocks it.
+    fn waiting(&self) -> BTreeMap<Uid, bool> {
+        let waiting = self.known.keys().filter(|it| self.foreground(it));
+        waiting.map(|it| (it.clone(), !self.blocking(it).is_empty())).collect()
+    }
+
+    fn drop_due(&mut self, uid: &Uid) {
+        self.delete.remove(uid);
+        self.later.remove(uid);
+        self.orphan.remove(uid);
+        self.misplaced.retain(|(dependent, _)| dependent != uid);
+    }
+
+    fn forget_unneeded(&mut self) {
+        let needless = |uid: &&Uid| self.meta(uid).is_none() && self.refs(uid).is_empty() && self.below(uid).is_empty();
+        let needless: Vec<Uid> = self.known.keys().filter(needless).cloned().collect();
+        for uid in needless {
+            self.known.remove(&uid);
+            self.drop_due(&uid);
+        }
+    }
+
+    fn examine(&mut self, dependent: &Uid, owner: &Uid) {
+        let Some(identity) = self.coordinates(owner) else {
+            self.delete.insert(dependent.clone());
+            return;
+        };
+        let seen = self.meta(owner).is_some();
+        let meta = self.meta(dependent).unwrap();
+        let elsewhere = !identity.namespace.is_empty() && identity.namespace != meta.namespace;
+        let misnamed = meta.owners.iter().any(|it| it.uid == *owner && !identity.match_ref(it));
+        let wrongly_scoped = !seen && identity.namespace.is_empty() && !meta.namespace.is_empty();
+        let waits = dependent != owner && self.foreground(owner);
+        if elsewhere && seen {
+            self.misplaced.insert((dependent.clone(), owner.clone()));
+        }
+        if elsewhere || misnamed || wrongly_scoped || waits {
+            self.delete.insert(dependent.clone());
+        }
+    }
+
+    fn observe(&mut self, by: MonitorId, meta: Meta) {
+        let uid = meta.uid.clone();
+        let old = self.meta(&uid).cloned();
+        if matches!(self.known.get(&uid), Some(Known::Observed(of, _)) if *of != by) {
+            return;
+        }
+        if old.as_ref().is_some_and(|it| meta.version.is_older_than(&it.version)) {
+            return;
+        }
+        let (waiting, identity) = (self.waiting(), self.coordinates(&uid).filter(|_| old.is_some()));
+        if old.is_none() {
+            self.drop_due(&uid);
+        }
+        self.known.insert(uid.clone(), Known::Observed(by, meta.clone()));
+        for owner in meta.owners.iter().map(|it| &it.uid).collect::<BTreeSet<_>>() {
+            self.link(&uid, &meta, old.as_ref(), owner);
+        }
+        if let Some(old) = &old {
+            let same = |owner: &Uid| claims_of(old, owner) == claims_of(&meta, owner);
+            if old.owners.iter().any(|it| !same(&it.uid)) {
+                let kept: BTreeSet<_> = meta.owners.iter().map(|it| &it.uid).filter(|it| same(it)).collect();
+                kept.into_iter().for_each(|owner| self.examine(&uid, owner));
+            }
+        }
+        self.forget_unneeded();
+        if self.coordinates(&uid) != identity {
+            for dependent in self.dependents(&uid) {
+                self.examine(&dependent, &uid);
+            }
+        }
+        if has(&meta, "orphan") && !old.as_ref().is_some_and(|it| has(it, "orphan")) {
+            self.orphan.insert(uid.clone());
+        }
+        if is_foreground(&meta) && !old.as_ref().is_some_and(is_foreground) {
+            self.delete.extend(self.below(&uid));
+            self.delete.insert(uid);
+        }
+        self.unblocked(&waiting);
+    }
+
+    fn link(&mut self, uid: &Uid, meta: &Meta, old: Option<&Meta>, owner: &Uid) {
+        let claims = |it: &Meta| claims_of(it, owner);
+        if old.is_some_and(|it| claims(it) == claims(meta)) {
+            return;
+        }
+        // Corrected in place, and nobody else keeps the owner that was claimed before.
+        let alone = old.is_some_and(|it| !claims(it).is_empty()) && self.below(owner) == [uid.clone()];
+        if alone && self.meta(owner).is_none() && self.refs(owner).is_empty() {
+            self.known.remove(owner);
+            self.drop_due(owner);
+        }
+        if !self.known.contains_key(owner) {
+            let first = meta.owners.iter().find(|it| it.uid == *owner).unwrap();
+            self.known.insert(owner.clone(), Known::Claimed(Coordinates::claimed(first, &meta.namespace)));
+            self.delete.insert(owner.clone());
+        }
+        self.examine(uid, owner);
+    }
+
+    fn unblocked(&mut self, before: &BTreeMap<Uid, bool>) {
+        for (uid, blocked) in self.waiting() {
+            if !blocked && before.get(&uid) == Some(&true) {
+                self.delete.insert(uid);
+            }
+        }
+    }
+
+    /// It is observed no more.
+    fn retire(&mut self, uid: &Uid, known: Known) {
+        let waiting = self.waiting();
+        self.known.insert(uid.clone(), known);
+        self.drop_due(uid);
+        self.forget_unneeded();
+        self.unblocked(&waiting);
+    }
+
+    fn goes(&mut self, uid: &Uid) {
+        self.retire(uid, Known::Gone);
+        self.delete.extend(self.below(uid));
+    }
+
+    fn stop(&mut self, by: MonitorId) {
+        let shown = |it: &&Uid| matches!(&self.known[*it], Known::Observed(of, _) if *of == by);
+        let shown: Vec<Uid> = self.known.keys().filter(shown).cloned().collect();
+        let holds = |uid: &Uid| -> Vec<OwnerRef> {
+            let blocks = |it: &&OwnerRef| it.block_owner_deletion && it.uid != *uid;
+            self.refs(uid).iter().filter(blocks).cloned().collect()
+        };
+        let held: Vec<_> = shown.into_iter().map(|uid| (holds(&uid), uid)).collect();
+        let awaited = |holds: &[OwnerRef]| holds.iter().any(|it| self.foreground(&it.uid));
+        let awaited: BTreeSet<Uid> = held.iter().filter(|it| awaited(&it.0)).map(|it| it.1.clone()).collect();
+        let stopped: Vec<Uid> = held.iter().map(|it| it.1.clone()).collect();
+        for (holds, uid) in held {
+            let coordinates = self.coordinates(&uid).unwrap();
+            self.retire(&uid, Known::Unwatched(coordinates, holds));
+        }
+        for uid in stopped {
+            if awaited.contains(&uid) || !self.below(&uid).is_empty() {
+                self.delete.insert(uid);
+            }
+        }
+        self.forget_unneeded();
+        self.types.remove(&by);
+    }
+
+    /// `anywhere`: its type has no namespaces.
+    fn absent(&mut self, probed: &Coordinates, anywhere: bool) -> bool {
+        let anywhere = anywhere || probed.namespace.is_empty();
+        let is_probed = |it: &Coordinates| {
+            let namespace = if anywhere { &probed.namespace } else { &it.namespace };
+            Coordinates { namespace: namespace.clone(), ..it.clone() } == *probed
+        };
+        let (mut matching, mut others, mut claims) = (Vec::new(), 0, BTreeSet::new());
+        for dependent in self.dependents(&probed.uid) {
+            let meta = self.meta(&dependent).unwrap();
+            let fits = anywhere || probed.namespace == meta.namespace;
+            let of_it = || meta.owners.iter().filter(|it| it.uid == probed.uid);
+            if of_it().any(|it| !(fits && probed.match_ref(it))) {
+                others += 1;
+                for named in of_it() {
+                    let mut claim = Coordinates::claimed(named, &meta.namespace);
+                    if anywhere && (&claim.kind, &claim.api_version) == (&probed.kind, &probed.api_version) {
+                        claim.namespace = probed.namespace.clone();
+                    }
+                    claims.insert(claim);
+                }
+            }
+            if of_it().any(|it| fits && probed.match_ref(it)) {
+                matching.push(dependent);
+            }
+        }
+        claims.remove(probed);
+        let is_known = matching.len();
+        match self.known.get(&probed.uid).cloned() {
+            None | Some(Known::Gone) => {}
+            Some(Known::Observed(..) | Known::Unwatched(..))
+                if self.coordinates(&probed.uid).is_some_and(|it| is_probed(&it)) =>
+            {
+                self.goes(&probed.uid)
+            }
+            Some(Known::Claimed(..)) if others == 0 => self.goes(&probed.uid),
+            Some(Known::Observed(..) | Known::Unwatched(..)) => self.delete.extend(matching),
+            Some(Known::Claimed(claimed)) => {
+                self.delete.extend(matching);
+                let after = claims.range(probed..).next().or_else(|| claims.first()).cloned();
+                if let Some(next) = after.filter(|_| is_probed(&claimed)) {
+                    self.drop_due(&probed.uid);
+                    self.known.insert(probed.uid.clone(), Known::Claimed(next));
+                    self.later.insert(probed.uid.clone());
+                }
+            }
+        }
+        is_known > 0
+    }
+
+    fn take(&mut self) -> BTreeSet<String> {
+        let item = |uid: &Uid, verb: &str| match &self.known[uid] {
+            Known::Observed(..) => Some(format!("delete {uid}")),
+            Known::Claimed(it) | Known::Unwatched(it, _) => {
+                Some(format!("{verb} {}/{} {}/{} {}", it.api_version, it.kind, it.namespace, it.name, it.uid))
+            }
+            Known::Gone => None,
+        };
+        let later = self.later.difference(&self.delete).filter_map(|it| item(it, "later"));
+        let mut due: BTreeSet<String> = self.delete.iter().filter_map(|it| item(it, "look for")).chain(later).collect();
+        due.extend(self.orphan.iter().map(|it| format!("orphan {it}")));
+        for (dependent, owner) in &self.misplaced {
+            if self.meta(dependent).is_some_and(|it| it.owners.iter().any(|it| it.uid == *owner)) {
+                due.insert(format!("{dependent} is not where {owner} is"));
+            }
+        }
+        self.delete.clear();
+        self.later.clear();
+        self.orphan.clear();
+        self.misplaced.clear();
+        due
+    }
+}
+
+/// Everything that can be asked is answered alike.
+fn agree(graph: &Graph, model: &Model) {
+    assert_eq!(graph.size().0 + graph.size().1, model.known.len());
+    for name in NAMES {
+        let uid = Uid::new(name);
+        let portrait = graph.portrait(&uid);
+        let seen = match model.known.get(&uid) {
+            None => None,
+            Some(Known::Observed(..)) => Some(Seen::Observed),
+            Some(Known::Claimed(_)) => Some(Seen::Virtual),
+            Some(Known::Unwatched(..)) => Some(Seen::Unwatched),
+            Some(Known::Gone) => Some(Seen::Gone),
+        };
+        assert_eq!(portrait.as_ref().map(|it| it.seen), seen, "{name}");
+        let coordinates = model.coordinates(&uid);
+        assert_eq!(portrait.as_ref().and_then(|it| it.coordinates.clone()), coordinates, "{name}");
+        assert_eq!(portrait.and_then(|it| it.meta).as_ref(), model.meta(&uid), "{name}");
+
+        let mut dependents: Vec<Uid> = graph.dependents(&uid).into_iter().map(|it| it.coordinates.uid).collect();
+        dependents.sort();
+        assert_eq!(dependents, model.dependents(&uid), "{name}");
+        let blocking: BTreeSet<_> = graph.blocking(&uid).into_iter().map(|(it, own)| (it.uid().clone(), own)).collect();
+        let naive: BTreeSet<_> =
+            model.blocking(&uid).into_iter().map(|it| (it.clone(), model.foreground(&it))).collect();
+        assert_eq!(blocking, naive, "{name}");
+        if let Some(view) = graph.node(&Item::Observed(uid.clone())) {
+            let below = model.dependents(&uid);
+            assert_eq!(view.deleting_dependents, model.foreground(&uid), "{name}");
+            assert_eq!(view.has_dependents, !model.below(&uid).is_empty(), "{name}");
+            assert_eq!(view.a_dependent_deletes_its_own, below.iter().any(|it| model.foreground(it)), "{name}");
+        }
+    }
+}
+
+fn play(steps: &[Step]) {
+    let (mut graph, mut model) = (Graph::new(3), Model::default());
+    let mut monitors: Vec<MonitorId> = (0..TYPES).map(|of| graph.monitor(&resource(of))).collect();
+    model.types = monitors.iter().enumerate().map(|(of, id)| (*id, TypeName::from(&resource(of)))).collect();
+    for (now, step) in (30u64..).zip(steps) {
+        match step.clone() {
+            Step::Observe { uid, other, refs, deleting, finalizers, age } => {
+                let words = ["foregroundDeletion", "orphan", "example.com/mine"].iter().enumerate();
+                let finalizers: Vec<&str> =
+                    words.filter(|(at, _)| finalizers >> at & 1 == 1).map(|(_, it)| *it).collect();
+                let object = fixture::object(NAMES[uid]).in_namespace(namespace(uid));
+                let object = object.owned_by(refs.iter().map(Claim::owner_ref)).deleting(&finalizers);
+                let mut meta = object.0;
+                meta.version = Version::from(now - age);
+                meta.deletion = deleting.then_some(7);
+                let by = monitors[shown_by(uid, other)];
+                graph.observe(by, meta.clone());
+                model.observe(by, meta);
+            }
+            Step::Deleted { uid, other } => {
+                let uid_of = Uid::new(NAMES[uid]);
+                let by = monitors[shown_by(uid, other)];
+                let shown = matches!(model.known.get(&uid_of), Some(Known::Observed(of, _)) if *of == by);
+                let named = model.coordinates(&uid_of).filter(|_| shown && !model.below(&uid_of).is_empty());
+                assert_eq!(graph.deleted(by, &uid_of), named);
+                match model.known.get(&uid_of) {
+                    Some(Known::Unwatched(..)) => drop(model.delete.insert(uid_of)),
+                    Some(Known::Claimed(_)) => model.goes(&uid_of),
+                    Some(Known::Observed(..)) if shown => model.goes(&uid_of),
+                    None | Some(Known::Observed(..) | Known::Gone) => {}
+                }
+            }
+            Step::Missing { uid, other } => {
+                let (by, uid) = (monitors[shown_by(uid, other)], Uid::new(NAMES[uid]));
+                graph.missing(by, &uid);
+                if matches!(model.known.get(&uid), Some(Known::Observed(of, _)) if *of == by) {
+                    model.goes(&uid);
+                }
+            }
+            Step::Absent { claim, namespace, anywhere } => {
+                let probed = fixture::claim(&claim.owner_ref(), namespace);
+                let known = if anywhere { graph.proved_absent_anywhere(&probed) } else { graph.proved_absent(&probed) };
+                assert_eq!(known, model.absent(&probed, anywhere));
+            }
+            Step::Restart { of } => {
+                graph.stop_monitor(monitors[of]);
+                model.stop(monitors[of]);
+                monitors[of] = graph.monitor(&resource(of));
+                model.types.insert(monitors[of], TypeName::from(&resource(of)));
+            }
+            Step::Take => {
+                assert_eq!(graph.nothing_is_due(), nothing_is_due(&model));
+                let due = fixture::words(&graph.take_due());
+                let once: BTreeSet<String> = due.iter().cloned().collect();
+                assert_eq!(due.len(), once.len(), "each once: {due:?}");
+                assert_eq!(once, model.take());
+            }
+        }
+        agree(&graph, &model);
+    }
+}
+
+fn nothing_is_due(model: &Model) -> bool {
+    let Model { delete, later, orphan, misplaced, .. } = model;
+    delete.is_empty() && later.is_empty() && orphan.is_empty() && misplaced.is_empty()
+}
+
+#[test]
+fn the_graph_agrees_with_a_naive_model_under_random_events() {
+    let config = Config { cases: 3_000, rng_seed: RngSeed::Fixed(7), failure_persistence: None, ..Config::default() };
+    let check = |steps: Vec<Step>| {
+        play(&steps);
+        Ok(())
+    };
+    TestRunner::new(config).run(&steps(), check).unwrap();
+}

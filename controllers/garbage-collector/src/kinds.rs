@@ -1,0 +1,88 @@
+//! Which resource an apiVersion and kind mean.
+//!
+//! References name owners by any version that is served, preferred or not. What is known is the last word of discovery on
+//! each group version: one that did not answer is known as before. A kind that is not known is an error and never a proof
+//! that an owner is gone: the next look at discovery may show it. So is one that two resources of a group version have: at
+//! the wrong one of them an owner is not found though it lives.
+
+use std::collections::BTreeMap;
+
+use api::{Atom, Resource};
+use clock::Instant;
+use discovery::Discovery;
+use parking_lot::RwLock;
+
+use crate::graph::TypeName;
+
+/// What is served, by the names that references use.
+#[derive(Default)]
+pub(crate) struct Kinds(RwLock<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    known: BTreeMap<TypeName, Vec<Resource>>,
+    /// Since when what was served is served no more, by an answer that is believed.
+    gone: BTreeMap<TypeName, Instant>,
+}
+
+/// Nobody can tell where objects of this name are.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Unknown {
+    #[error("unable to get REST mapping for {api_version}/{kind}: no such kind is known to be served")]
+    Unserved { api_version: Atom, kind: Atom },
+    #[error("unable to get REST mapping for {api_version}/{kind}: {resources} are of this kind")]
+    Ambiguous { api_version: Atom, kind: Atom, resources: String },
+}
+
+impl Kinds {
+    /// Where objects of this type are.
+    pub(crate) fn resource(&self, api_version: &Atom, kind: &Atom) -> Result<Resource, Unknown> {
+        let name = TypeName { api_version: api_version.clone(), kind: kind.clone() };
+        let inner = self.0.read();
+        let found = inner.known.get(&name).map(Vec::as_slice).unwrap_or_default();
+        let TypeName { api_version, kind } = name;
+        match found {
+            [only] => Ok(only.clone()),
+            [] => Err(Unknown::Unserved { api_version, kind }),
+            several => {
+                let resources: Vec<String> = several.iter().map(ToString::to_string).collect();
+                Err(Unknown::Ambiguous { api_version, kind, resources: resources.join(" and ") })
+            }
+        }
+    }
+
+    /// Since when a type that was served is served no more.
+    pub(crate) fn gone_since(&self, name: &TypeName) -> Option<Instant> {
+        self.0.read().gone.get(name).copied()
+    }
+
+    /// Takes in a new answer. Where it is not believed, it may add and change but takes nothing away.
+    pub(crate) fn learn(&self, discovery: &Discovery, believed: bool, now: Instant) {
+        let mut learned: BTreeMap<TypeName, Vec<Resource>> = BTreeMap::new();
+        for served in discovery.served.iter().filter(|it| !it.resource.kind.is_empty()) {
+            let name = TypeName::from(&served.resource);
+            // Several resources may have one kind: an owner is read, so it is one that can be.
+            if served.offers("get") {
+                let alike = learned.entry(name).or_default();
+                if !alike.contains(&served.resource) {
+                    alike.push(served.resource.clone());
+                }
+            }
+        }
+        let mut inner = self.0.write();
+        let Inner { known, gone } = &mut *inner;
+        let stays = |of: &[Resource]| !believed || !of.iter().any(|it| discovery.tells_of(it));
+        for (name, of) in std::mem::take(known) {
+            if stays(&of) {
+                learned.entry(name).or_insert(of);
+            } else if !learned.contains_key(&name) {
+                gone.insert(name, now);
+            }
+        }
+        gone.retain(|name, _| !learned.contains_key(name));
+        *known = learned;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,223 @@
+//! What is counted.
+//!
+//! | family | what it tells |
+//! |---|---|
+//! | `garbagecollector_controller_resources_sync_error_total` | as upstream: passes of discovery that failed, monitors that could not be made or did not sync in time |
+//! | `mini_kcm_garbage_collector_deletes_total{reason,policy}` | objects deleted: as their owners are gone, or as one waits for them |
+//! | `mini_kcm_garbage_collector_references_removed_total{reason}` | objects that lost references and stay: as other owners live, or as they were orphaned |
+//! | `mini_kcm_garbage_collector_owner_reads_total{result}` | live reads of owners, by what they proved |
+//! | `mini_kcm_garbage_collector_unresolvable_objects{why}` | objects that stay because an owner cannot be looked for |
+//! | `mini_kcm_garbage_collector_held_deletes` | objects that `--gc-max-deletes-per-minute` holds back |
+
+use std::collections::HashMap;
+
+use api::Uid;
+use client::Propagation;
+use metrics::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Metrics};
+use parking_lot::Mutex;
+
+use crate::{
+    evidence::{Standing, Unproved},
+    graph::TypeName,
+    verdict::Reason,
+};
+
+/// The numbers of this controller.
+pub(crate) struct Meters {
+    /// Upstream's only one, counted by discovery and monitors.
+    pub(crate) sync_errors: IntCounter,
+    /// How many deletes the breaker holds back.
+    pub(crate) held: IntGauge,
+    deletes: IntCounterVec,
+    detached: IntCounterVec,
+    reads: IntCounterVec,
+    unresolved: IntGaugeVec,
+    troubles: Mutex<Troubles>,
+}
+
+/// Why an object lost references and stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Detached {
+    /// Another owner lives.
+    OwnerLives,
+    /// Its owner left it behind on purpose.
+    Orphaned,
+}
+
+/// Why an owner cannot be looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Why {
+    /// Nobody knows a resource for its apiVersion and kind.
+    UnknownKind,
+    /// The server knows the resource no more, or not yet.
+    NotServed,
+    /// It is namespaced and its dependent is not.
+    Misplaced,
+    /// The server did not say.
+    Failed,
+}
+
+/// Objects whose owners cannot be looked for.
+#[derive(Default)]
+struct Troubles {
+    of: HashMap<Uid, (TypeName, Why)>,
+    /// How many there are alike.
+    alike: HashMap<(TypeName, Why), usize>,
+}
+
+impl Why {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::UnknownKind => "unknown_kind",
+            Self::NotServed => "not_served",
+            Self::Misplaced => "misplaced",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+impl From<&Unproved> for Why {
+    fn from(unproved: &Unproved) -> Self {
+        match unproved {
+            Unproved::NotServed(_) => Self::NotServed,
+            Unproved::Failed(_) | Unproved::Unrelated => Self::Failed,
+        }
+    }
+}
+
+impl Meters {
+    pub(crate) fn new(metrics: &Metrics) -> Self {
+        let name = |name: &str| format!("mini_kcm_garbage_collector_{name}");
+        let sync_errors = metrics.counters(
+            "garbagecollector_controller_resources_sync_error_total",
+            "Number of garbage collector resources sync errors",
+            &[],
+        );
+        let held = metrics.gauges(&name("held_deletes"), "Objects that --gc-max-deletes-per-minute holds back.", &[]);
+        Self {
+            sync_errors: sync_errors.with_label_values::<&str>(&[]),
+            held: held.with_label_values::<&str>(&[]),
+            deletes: metrics.counters(&name("deletes_total"), "Objects deleted.", &["reason", "policy"]),
+            detached: metrics.counters(
+                &name("references_removed_total"),
+                "Objects that lost references to owners and stay.",
+                &["reason"],
+            ),
+            reads: metrics.counters(&name("owner_reads_total"), "Live reads of owners.", &["result"]),
+            unresolved: metrics.gauges(
+                &name("unresolvable_objects"),
+                "Objects that stay because an owner of theirs cannot be looked for.",
+                &["why"],
+            ),
+            troubles: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn deleted(&self, reason: Reason, policy: Propagation) {
+        self.deletes.with_label_values(&[reason.as_str(), policy_name(policy)]).inc();
+    }
+
+    pub(crate) fn detached(&self, why: Detached) {
+        let why = match why {
+            Detached::OwnerLives => "owner_lives",
+            Detached::Orphaned => "orphaned",
+        };
+        self.detached.with_label_values(&[why]).inc();
+    }
+
+    /// The server was asked for an owner.
+    pub(crate) fn asked(&self, standing: &Result<Standing, Unproved>) {
+        let result = match standing {
+            Ok(Standing::Gone(_) | Standing::Orphaned(_)) => "gone",
+            Ok(Standing::Waiting(_)) => "waits",
+            Ok(Standing::Solid(_)) => "lives",
+            Err(unproved) => Why::from(unproved).as_str(),
+        };
+        self.reads.with_label_values(&[result]).inc();
+    }
+
+    /// An owner of this object, or the object itself where nobody has seen it, cannot be looked for. True if that is news:
+    /// no other of the type is in this trouble.
+    pub(crate) fn troubled(&self, object: &Uid, of: TypeName, why: Why) -> bool {
+        let mut troubles = self.troubles.lock();
+        if troubles.of.get(object).is_some_and(|it| it.0 == of && it.1 == why) {
+            return false;
+        }
+        self.solve(&mut troubles, object);
+        troubles.of.insert(object.clone(), (of.clone(), why));
+        let alike = troubles.alike.entry((of, why)).or_default();
+        *alike += 1;
+        self.unresolved.with_label_values(&[why.as_str()]).inc();
+        *alike == 1
+    }
+
+    /// This object is in no such trouble.
+    pub(crate) fn untroubled(&self, object: &Uid) {
+        self.solve(&mut self.troubles.lock(), object);
+    }
+
+    /// Forgets objects that are in trouble no more, as they are gone or name that owner no more.
+    pub(crate) fn prune(&self, is_still: impl Fn(&Uid, &TypeName) -> bool) {
+        let mut troubles = self.troubles.lock();
+        let over: Vec<Uid> =
+            troubles.of.iter().filter(|(object, it)| !is_still(object, &it.0)).map(|(it, _)| it.clone()).collect();
+        over.iter().for_each(|it| self.solve(&mut troubles, it));
+    }
+
+    /// Why an owner of this object cannot be looked for, and of which type it is.
+    pub(crate) fn trouble(&self, object: &Uid) -> Option<(TypeName, Why)> {
+        self.troubles.lock().of.get(object).cloned()
+    }
+
+    fn solve(&self, troubles: &mut Troubles, object: &Uid) {
+        let Some(trouble) = troubles.of.remove(object) else { return };
+        self.unresolved.with_label_values(&[trouble.1.as_str()]).dec();
+        if let Some(alike) = troubles.alike.get_mut(&trouble) {
+            *alike -= 1;
+            if *alike == 0 {
+                troubles.alike.remove(&trouble);
+            }
+        }
+    }
+}
+
+/// As upstream spells them.
+pub(crate) fn policy_name(policy: Propagation) -> &'static str {
+    match policy {
+        Propagation::Background => "Background",
+        Propagation::Foreground => "Foreground",
+        Propagation::Orphan => "Orphan",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_object_in_trouble_counts_once_and_only_the_first_of_a_type_is_news() {
+        let metrics = Metrics::new();
+        let meters = Meters::new(&metrics);
+        let uid = |it: &str| Uid::new(it);
+        let of = |kind: &str| TypeName { api_version: "x/v1".into(), kind: kind.into() };
+        let shown = |why: &str| {
+            let line = format!("mini_kcm_garbage_collector_unresolvable_objects{{why=\"{why}\"}} ");
+            metrics.encode().lines().find_map(|it| it.strip_prefix(&line)?.parse::<i64>().ok())
+        };
+        assert!(meters.troubled(&uid("a"), of("A"), Why::UnknownKind));
+        assert!(!meters.troubled(&uid("a"), of("A"), Why::UnknownKind), "again");
+        assert!(!meters.troubled(&uid("b"), of("A"), Why::UnknownKind), "another of the type");
+        assert!(meters.troubled(&uid("c"), of("B"), Why::UnknownKind), "another type");
+        assert_eq!(shown("unknown_kind"), Some(3));
+        assert!(meters.troubled(&uid("a"), of("A"), Why::NotServed), "another trouble");
+        assert_eq!((shown("unknown_kind"), shown("not_served")), (Some(2), Some(1)));
+        assert_eq!(meters.trouble(&uid("a")), Some((of("A"), Why::NotServed)));
+        meters.untroubled(&uid("a"));
+        meters.untroubled(&uid("nobody"));
+        meters.prune(|object, of| *object == uid("c") && &*of.kind == "B");
+        assert_eq!(shown("unknown_kind"), Some(1));
+        meters.prune(|_, _| false);
+        assert_eq!((shown("unknown_kind"), shown("not_served")), (Some(0), Some(0)));
+        assert!(meters.troubled(&uid("b"), of("A"), Why::UnknownKind), "after it was over it is news again");
+    }
+}

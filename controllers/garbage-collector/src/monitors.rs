@@ -1,0 +1,456 @@
+//! What is watched: a monitor for every type whose objects can be deleted, listed and watched.
+//!
+//! A task looks at discovery every 30 s, and soon after a CustomResourceDefinition or APIService has changed. It runs on a
+//! standby too, and only reads. A monitor is a handler at the typed informer that another controller has, or an informer of
+//! its own that keeps nothing and feeds the graph; one of a type that is gone is really stopped. A type that cannot be listed
+//! keeps nobody waiting: it is named, and takes part when it can.
+//!
+//! Whoever lets an owner go asks first what may be missing, and there is no instant at which a type is neither known
+//! nor named here: what begins takes its place in the same moment in which what ends leaves it.
+//!
+//! Reading order: `plan` (what an answer of discovery means, pure), `holes` (what may be missing), this file, `feed`
+//! (what a monitor tells the graph), `numbers`.
+
+mod feed;
+mod holes;
+mod numbers;
+mod plan;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use api::Resource;
+use client::{Api, ApiError, Limits, ListOptions};
+use clock::{Clock, Instant};
+use controller::Builder;
+use discovery::Discovery;
+use futures::{StreamExt, future::join_all, stream};
+use informer::{Dynamic, Informers, Registration, Scope, Watched};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use self::holes::Unsynced;
+use self::{
+    feed::Feed,
+    holes::Hole,
+    plan::{Fault, Memory, Plan},
+};
+use crate::{due::Known, graph::MonitorId, kinds::Kinds, metrics::Meters};
+
+/// As upstream.
+const PERIOD: Duration = Duration::from_secs(30);
+/// After a change that may bring types: one of them is seldom alone, and discovery shows it a moment later.
+const DEBOUNCE: Duration = Duration::from_secs(1);
+/// A monitor that has not synced after this long is named, and workers start without it, as upstream.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// What is not proved counts for so long in a new term: while workers wait to start, and half a minute more. By then watches
+/// that died have been noticed.
+const PROVED_WITHIN: Duration = Duration::from_secs(60);
+/// No answer within this time is none.
+const ANSWER: Duration = Duration::from_secs(10);
+/// So many types are asked for at a time.
+const AT_ONCE: usize = 8;
+/// Types whose objects bring types.
+const BRING_TYPES: &[(&str, &str)] =
+    &[("apiextensions.k8s.io", "customresourcedefinitions"), ("apiregistration.k8s.io", "apiservices")];
+
+/// The monitors of this process.
+pub(crate) struct Monitors {
+    known: Arc<Known>,
+    kinds: Arc<Kinds>,
+    meters: Arc<Meters>,
+    informers: Informers,
+    clock: Clock,
+    began: Instant,
+    state: Mutex<State>,
+    /// Both roots of discovery have answered at one time. Whoever watches is woken too when monitors begin or end.
+    answered: watch::Sender<bool>,
+    types_change: Arc<Notify>,
+    proof_wanted: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    running: BTreeMap<Resource, Monitor>,
+    memory: Memory,
+}
+
+/// A monitor that runs.
+struct Monitor {
+    since: Instant,
+    /// `None` while those whose places are taken still end: the graph hears of no object from two monitors of a type.
+    source: Option<(MonitorId, Source)>,
+    /// In this term it has shown everything that was there when the term began.
+    proved: bool,
+}
+
+#[derive(Clone)]
+enum Source {
+    /// A handler at somebody else's informer.
+    Shared(Arc<Registration>, Option<Arc<dyn Watched>>),
+    Own(Arc<Owned>),
+}
+
+/// An informer of our own.
+struct Owned {
+    watched: Arc<dyn Watched>,
+    informer: Mutex<Option<Dynamic<Arc<Feed>>>>,
+}
+
+/// Declares the task that looks, and that workers wait for what it finds.
+pub(crate) fn declare(
+    builder: &mut Builder,
+    api: &Api,
+    known: &Arc<Known>,
+    meters: &Arc<Meters>,
+) -> (Arc<Kinds>, Arc<Monitors>) {
+    let deps = builder.deps();
+    let kinds = Arc::<Kinds>::default();
+    let monitors = Arc::new(Monitors {
+        known: known.clone(),
+        kinds: kinds.clone(),
+        meters: meters.clone(),
+        informers: deps.informers.clone(),
+        clock: deps.clock.clone(),
+        began: deps.clock.now(),
+        state: Mutex::default(),
+        answered: watch::Sender::new(false),
+        types_change: Arc::default(),
+        proof_wanted: Notify::new(),
+    });
+    numbers::show(&deps.metrics, Arc::downgrade(&monitors));
+    // Lists, as the informers' in the manager's own name, and in no queue: owners wait for them.
+    let reads = deps.clients.unfenced("proof", Limits::NONE);
+    let (runs, api) = (monitors.clone(), api.clone());
+    builder.background("monitors", move |end| async move { runs.run(&api, &reads, end).await });
+    let waited = monitors.clone();
+    builder.workers_wait(move || async move {
+        if tokio::time::timeout(PATIENCE, waited.synced()).await.is_err() {
+            tracing::warn!(types = waited.names(), "Not all types are synced: collecting garbage without them");
+        }
+    });
+    (kinds, monitors)
+}
+
+impl Monitors {
+    /// What may be missing in the graph.
+    pub(crate) fn unsynced(&self) -> Vec<Unsynced> {
+        // Asked first: what was told before is in the state.
+        let nothing = !*self.answered.borrow();
+        let now = self.clock.now();
+        let term = self.known.began().filter(|it| now.saturating_duration_since(*it) < PROVED_WITHIN);
+        let state = self.state.lock();
+        let hole = |hole: Hole, since: Instant| Unsynced { hole, since: Some(since) };
+        let nothing = nothing.then(|| hole(Hole::Everything, self.began));
+        let silent = state.memory.silent().map(|(of, since)| hole(Hole::Group(of.to_owned()), since));
+        let types = state.running.iter().filter_map(|(of, it)| match term {
+            _ if !it.has_synced() => Some(hole(Hole::Unsynced(of.clone()), it.since)),
+            // Until it goes or shows again.
+            _ if state.memory.doubts(of) => Some(Unsynced { hole: Hole::Doubted(of.clone()), since: None }),
+            Some(term) if it.is_unproved(term) => Some(Unsynced { hole: Hole::Unproved(of.clone()), since: None }),
+            Some(_) | None => None,
+        });
+        nothing.into_iter().chain(silent).chain(types).collect()
+    }
+
+    /// Somebody waits for these. Proofs are only made then: most terms need none.
+    pub(crate) fn prove_soon(&self, unsynced: &[Unsynced]) {
+        if unsynced.iter().any(|it| matches!(it.hole, Hole::Unproved(_))) {
+            self.proof_wanted.notify_one();
+        }
+    }
+
+    /// Waits until discovery has answered and every monitor has synced.
+    async fn synced(&self) {
+        let mut looks = self.answered.subscribe();
+        loop {
+            let answered = *looks.borrow_and_update();
+            let sources: Vec<Option<Source>> =
+                self.state.lock().running.values().map(|it| it.source.as_ref().map(|(_, it)| it.clone())).collect();
+            let all = async {
+                join_all(sources.iter().flatten().map(Source::synced)).await;
+                if !answered || sources.iter().any(Option::is_none) {
+                    std::future::pending::<()>().await;
+                }
+            };
+            tokio::select! {
+                biased;
+                // One that was stopped meanwhile never syncs, and new ones may have begun.
+                _ = looks.changed() => {}
+                () = all => return,
+            }
+        }
+    }
+
+    fn names(&self) -> String {
+        self.unsynced().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Has monitors for what discovery shows, until `end`.
+    async fn run(&self, api: &Api, reads: &Api, end: CancellationToken) {
+        tokio::select! {
+            biased;
+            () = end.cancelled() => {}
+            () = self.look(api, reads) => {}
+            () = self.prove(reads) => {}
+        }
+        let running = std::mem::take(&mut self.state.lock().running);
+        join_all(running.into_values().filter_map(|it| it.source).map(|(_, source)| source.stop())).await;
+    }
+
+    /// Looks at discovery again and again.
+    async fn look(&self, api: &Api, reads: &Api) {
+        let mut pass = Pass::default();
+        let mut patience = DEBOUNCE;
+        loop {
+            let answer = Discovery::read(api).await;
+            let changed = self.pass(reads, &answer, &mut pass).await;
+            let early = async {
+                self.types_change.notified().await;
+                tokio::time::sleep(patience).await;
+            };
+            patience = match tokio::time::timeout(PERIOD, early).await {
+                // Whoever changes all the time and brings nothing is not followed each time.
+                Ok(()) if !changed => PERIOD.min(patience * 2),
+                Ok(()) | Err(_) => DEBOUNCE,
+            };
+        }
+    }
+
+    /// Has what was watched on a standby proved when somebody waits for it.
+    async fn prove(&self, reads: &Api) {
+        loop {
+            self.proof_wanted.notified().await;
+            let Some(term) = self.known.began() else { continue };
+            let left = PROVED_WITHIN.saturating_sub(self.clock.now().saturating_duration_since(term));
+            let proofs: Vec<_> = self.state.lock().unproved(term).map(|of| self.prove_one(reads, of)).collect();
+            // Those that need longer are no longer waited for.
+            let _ = tokio::time::timeout(left, join_all(proofs)).await;
+        }
+    }
+
+    async fn prove_one(&self, reads: &Api, (of, by, watched): (Resource, MonitorId, Arc<dyn Watched>)) {
+        // Whoever waits asks again.
+        if let Err(err) = informer::prove(&*watched, reads, &self.clock, None).await {
+            tracing::debug!(target: "v2", %err, resource = %of, "A monitor is not proved");
+            return;
+        }
+        if let Some(monitor) = self.state.lock().running.get_mut(&of) {
+            monitor.proved |= monitor.source.as_ref().is_some_and(|(id, _)| *id == by);
+        }
+    }
+
+    /// Acts on one answer. True if monitors began or ended.
+    async fn pass(&self, reads: &Api, answer: &Discovery, pass: &mut Pass) -> bool {
+        self.name_unsynced(&mut pass.named);
+        let (Plan { start, stop, doubted, fault }, ended) = {
+            let mut state = self.state.lock();
+            let State { running, memory } = &mut *state;
+            let states = running.iter().map(|(of, it)| (of.clone(), it.has_synced())).collect();
+            let plan = plan::plan(answer, &states, memory, self.clock.now());
+            let ended = state.replace(&plan.stop, &plan.start, self.clock.now());
+            (plan, ended)
+        };
+        self.kinds.learn(answer, !matches!(fault, Some(Fault::Doubtful { .. })), self.clock.now());
+        pass.tell(answer, fault.as_ref());
+        if fault.is_some() {
+            self.meters.sync_errors.inc();
+        }
+        let changed = !(start.is_empty() && stop.is_empty());
+        self.stop(ended).await;
+        for of in start {
+            self.start(of);
+        }
+        let answered = !matches!(fault, Some(Fault::Unanswered(_)));
+        self.answered.send_if_modified(|known| {
+            let first = answered && !*known;
+            *known |= answered;
+            first || changed
+        });
+        self.leave_what_is_gone(reads, doubted).await || changed
+    }
+
+    /// Types that the server itself does not know are left at once. True if there were some.
+    async fn leave_what_is_gone(&self, reads: &Api, doubted: Vec<Resource>) -> bool {
+        let asked: Vec<_> = doubted.into_iter().map(|of| is_gone(reads, of)).collect();
+        let gone: Vec<Resource> = stream::iter(asked).buffered(AT_ONCE).filter_map(std::future::ready).collect().await;
+        if gone.is_empty() {
+            return false;
+        }
+        let ended = self.state.lock().replace(&gone, &[], self.clock.now());
+        self.stop(ended).await;
+        self.answered.send_modify(|_| {});
+        true
+    }
+
+    fn start(&self, of: Resource) {
+        let id = self.known.tell(|graph| graph.monitor(&of));
+        let tells = BRING_TYPES.contains(&(&*of.group, &*of.plural)).then(|| self.types_change.clone());
+        let feed = Arc::new(Feed::new(self.known.clone(), id, tells));
+        let heard = feed.clone();
+        let source = match self.informers.existing_metadata(&of, crate::NAME, move |change| heard.hear(&change)) {
+            Some(registration) => {
+                let watched = self.informers.all().into_iter().find(|it| *it.resource() == of);
+                Source::Shared(Arc::new(registration), watched)
+            }
+            None => {
+                let informer = self.informers.dynamic_into(of.clone(), Scope::Cluster, feed);
+                Source::Own(Arc::new(Owned { watched: informer.watched(), informer: Mutex::new(Some(informer)) }))
+            }
+        };
+        tracing::debug!(target: "v2", resource = %of, version = &*of.version, "Monitor begins");
+        if let Some(monitor) = self.state.lock().running.get_mut(&of) {
+            monitor.source = Some((id, source));
+        }
+    }
+
+    async fn stop(&self, ended: Vec<(Resource, Monitor)>) {
+        for (of, monitor) in ended {
+            let Some((id, source)) = monitor.source else { continue };
+            // First of all it falls silent: the graph knows it no more afterwards.
+            source.stop().await;
+            self.known.tell(|graph| graph.stop_monitor(id));
+            tracing::debug!(target: "v2", resource = %of, version = &*of.version, "Monitor ended");
+        }
+    }
+
+    /// Names whatever does not sync, once, and types once more when they do.
+    fn name_unsynced(&self, named: &mut BTreeSet<Hole>) {
+        let now = self.clock.now();
+        let is_named =
+            |it: &Unsynced| matches!(it.hole, Hole::Unsynced(_) | Hole::Group(_)) && !it.has_time(PATIENCE, None, now);
+        let late: BTreeSet<Hole> = self.unsynced().into_iter().filter(is_named).map(|it| it.hole).collect();
+        for hole in late.difference(named) {
+            self.meters.sync_errors.inc();
+            match hole {
+                Hole::Unsynced(of) => tracing::warn!(
+                    resource = %of, version = &*of.version,
+                    "A type does not sync, so its objects are not collected and may be overlooked as dependents"
+                ),
+                Hole::Group(of) => tracing::warn!(
+                    group_version = of.as_str(),
+                    "A group does not tell its types: their objects are not collected and may be overlooked as dependents"
+                ),
+                Hole::Everything | Hole::Doubted(_) | Hole::Unproved(_) => {}
+            }
+        }
+        for hole in named.difference(&late) {
+            if let Hole::Unsynced(of) = hole
+                && self.state.lock().running.get(of).is_some_and(Monitor::has_synced)
+            {
+                tracing::info!(resource = %of, version = &*of.version, "A type has synced at last");
+            }
+        }
+        *named = late;
+    }
+}
+
+/// A type that discovery lacks, if the server answers that there is no such resource at all.
+async fn is_gone(reads: &Api, of: Resource) -> Option<Resource> {
+    let options = ListOptions { limit: 1, ..ListOptions::default() };
+    let answer = tokio::time::timeout(ANSWER, reads.list_metadata(&of, None, &options)).await;
+    matches!(answer, Ok(Err(ApiError::NotFound(_)))).then_some(of)
+}
+
+/// What is remembered from pass to pass.
+#[derive(Default)]
+struct Pass {
+    /// What was told last of groups that fail.
+    failure: Option<String>,
+    fault: Option<Fault>,
+    /// What was told to be late.
+    named: BTreeSet<Hole>,
+}
+
+impl Pass {
+    /// What is wrong is said once.
+    fn tell(&mut self, answer: &Discovery, fault: Option<&Fault>) {
+        let (failure, unparsable) = (answer.failure(), answer.parse_failure());
+        let parts = [failure.as_deref(), unparsable.as_deref()].into_iter().flatten().collect::<Vec<_>>();
+        let failure = (!parts.is_empty()).then(|| parts.join("; "));
+        if failure != self.failure {
+            match &failure {
+                Some(why) => {
+                    tracing::warn!(err = why, "Discovery has holes: what does not answer stays watched as it is")
+                }
+                None => tracing::info!("Discovery is whole again"),
+            }
+            self.failure = failure;
+        }
+        if fault != self.fault.as_ref() {
+            if let Some(doubtful @ Fault::Doubtful { .. }) = fault {
+                tracing::warn!(err = %doubtful, "Discovery is doubted: what it lacks stays watched");
+            }
+            self.fault = fault.cloned();
+        }
+    }
+}
+
+impl State {
+    /// Takes monitors away and puts others into their places, which begin when those have ended.
+    fn replace(&mut self, stop: &[Resource], start: &[Resource], now: Instant) -> Vec<(Resource, Monitor)> {
+        let ended = stop.iter().filter_map(|of| self.running.remove_entry(of)).collect();
+        let new = start.iter().map(|of| (of.clone(), Monitor { since: now, source: None, proved: false }));
+        self.running.extend(new);
+        ended
+    }
+
+    fn unproved(&self, term: Instant) -> impl Iterator<Item = (Resource, MonitorId, Arc<dyn Watched>)> {
+        let unproved = self.running.iter().filter(move |(_, it)| it.has_synced() && it.is_unproved(term));
+        unproved.filter_map(|(of, it)| {
+            let (id, source) = it.source.as_ref()?;
+            Some((of.clone(), *id, source.watched()?.clone()))
+        })
+    }
+}
+
+impl Monitor {
+    fn has_synced(&self) -> bool {
+        match &self.source {
+            None => false,
+            Some((_, Source::Shared(handler, _))) => handler.has_synced(),
+            Some((_, Source::Own(own))) => own.watched.has_synced(),
+        }
+    }
+
+    /// True if all that it has shown may be older than the term.
+    fn is_unproved(&self, term: Instant) -> bool {
+        self.since < term && !self.proved
+    }
+}
+
+impl Source {
+    async fn synced(&self) {
+        match self {
+            Self::Shared(handler, _) => handler.synced().await,
+            Self::Own(own) => own.watched.synced().await,
+        }
+    }
+
+    fn watched(&self) -> Option<&Arc<dyn Watched>> {
+        match self {
+            Self::Shared(_, watched) => watched.as_ref(),
+            Self::Own(own) => Some(&own.watched),
+        }
+    }
+
+    /// Nothing is told any more when this returns.
+    async fn stop(self) {
+        match self {
+            Self::Shared(handler, _) => handler.remove(),
+            Self::Own(own) => {
+                let informer = own.informer.lock().take();
+                if let Some(informer) = informer {
+                    informer.stop().await;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,123 @@
+//! What one monitor sees, told to the graph.
+//!
+//! The server's own word that an object was deleted (`DELETED` on a watch) is told apart from everything else that lacks it:
+//! only the former proves anything. Nothing is held here but, while a set arrives that is to be compared with what is known,
+//! the uids in it.
+
+use std::{collections::HashSet, sync::Arc};
+
+use api::{Event, Meta, Uid};
+use informer::{Cause, MetaChange, Sink};
+use tokio::sync::Notify;
+
+use crate::{due::Known, graph::MonitorId};
+
+/// Feeds the graph with the objects of one type.
+pub(super) struct Feed {
+    known: Arc<Known>,
+    by: MonitorId,
+    /// Told of every change, where that may mean that other types come or go.
+    tells: Option<Arc<Notify>>,
+}
+
+/// A whole set on its way.
+#[derive(Debug, Default)]
+pub(super) enum Arriving {
+    /// Nothing of it has come.
+    #[default]
+    Nothing,
+    /// Nothing was known before, so that nothing can be missed.
+    First,
+    /// What is in it.
+    Again(HashSet<Uid>),
+}
+
+impl Feed {
+    pub(super) fn new(known: Arc<Known>, by: MonitorId, tells: Option<Arc<Notify>>) -> Self {
+        Self { known, by, tells }
+    }
+
+    /// Takes a change that a typed informer tells of.
+    pub(super) fn hear(&self, change: &MetaChange<'_>) {
+        let MetaChange { old, new, cause } = change;
+        self.known.tell(|graph| {
+            let gone = old.filter(|old| new.is_none_or(|new| new.uid != old.uid));
+            match gone {
+                Some(gone) if new.is_none() && *cause == Cause::Watch => graph.deleted(self.by, gone.uid),
+                Some(gone) => graph.missing(self.by, gone.uid),
+                None => {}
+            }
+            if let Some(new) = new {
+                graph.observe(self.by, new.to_meta());
+            }
+        });
+        if *cause != Cause::Initial {
+            self.tell();
+        }
+    }
+
+    fn tell(&self) {
+        if let Some(tells) = &self.tells {
+            tells.notify_one();
+        }
+    }
+}
+
+impl Sink for Feed {
+    type Set = Arriving;
+
+    /// The graph takes it at once: what is newer stays as it is there.
+    fn collect(&self, set: &mut Arriving, object: Meta) {
+        if let Arriving::Nothing = set {
+            let held = self.held();
+            *set = if held == 0 { Arriving::First } else { Arriving::Again(HashSet::with_capacity(held)) };
+        }
+        if let Arriving::Again(uids) = set {
+            uids.insert(object.uid.clone());
+        }
+        self.known.tell(|graph| graph.observe(self.by, object));
+    }
+
+    fn discard(&self, set: &mut Arriving, object: Meta) {
+        if let Arriving::Again(uids) = set {
+            uids.remove(&object.uid);
+        }
+        self.known.tell(|graph| graph.deleted(self.by, &object.uid));
+    }
+
+    fn replace(&self, set: Arriving) {
+        let there = match set {
+            Arriving::First => return,
+            Arriving::Nothing if self.held() == 0 => return,
+            Arriving::Nothing => HashSet::new(),
+            Arriving::Again(uids) => uids,
+        };
+        self.known.tell(|graph| {
+            let known = graph.graph().observed_by(self.by);
+            let missing: Vec<Uid> = known.filter(|uid| !there.contains(*uid)).cloned().collect();
+            for uid in &missing {
+                graph.missing(self.by, uid);
+            }
+        });
+        self.tell();
+    }
+
+    fn apply(&self, batch: Vec<(Event, Meta)>) {
+        self.known.tell(|graph| {
+            for (event, object) in batch {
+                match event {
+                    Event::Deleted => graph.deleted(self.by, &object.uid),
+                    Event::Added | Event::Modified => graph.observe(self.by, object),
+                }
+            }
+        });
+        self.tell();
+    }
+
+    fn held(&self) -> usize {
+        self.known.ask(|graph| graph.held(self.by))
+    }
+}
+
+#[cfg(test)]
+mod tests;

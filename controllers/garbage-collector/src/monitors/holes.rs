@@ -1,0 +1,65 @@
+//! What may be missing in the graph: types of which not all objects may be known.
+
+use std::{fmt, time::Duration};
+
+use api::Resource;
+use clock::Instant;
+
+/// Why objects may not be known.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Hole {
+    /// Discovery has not answered yet.
+    Everything,
+    /// A group version that discovery fails for, and whose types were never told.
+    Group(String),
+    /// The first set of a type has not come.
+    Unsynced(Resource),
+    /// An answer of discovery lacked a type that is watched.
+    Doubted(Resource),
+    /// A type was watched before the term began, and its watch may have died in silence.
+    Unproved(Resource),
+}
+
+/// A hole, and how long it has been there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Unsynced {
+    pub(crate) hole: Hole,
+    /// It has its time from then on. `None`: as long as it lasts, as that has a bound of its own.
+    pub(crate) since: Option<Instant>,
+}
+
+impl Hole {
+    /// Group, version and resource of what is watched or should be; `*` stands for all.
+    pub(super) fn labels(&self) -> Option<[&str; 3]> {
+        match self {
+            Self::Unsynced(of) | Self::Doubted(of) => Some([&of.group, &of.version, &of.plural]),
+            Self::Group(of) => {
+                let (group, version) = of.split_once('/').unwrap_or(("", of));
+                Some([group, version, "*"])
+            }
+            // Said in other ways, and over soon.
+            Self::Everything | Self::Unproved(_) => None,
+        }
+    }
+}
+
+impl Unsynced {
+    /// Whether it is still waited for, at `now`, in a term that began then. On its own account: whoever waits may lose
+    /// patience before.
+    pub(crate) fn has_time(&self, patience: Duration, term: Option<Instant>, now: Instant) -> bool {
+        let Some(since) = self.since else { return true };
+        now.saturating_duration_since(term.map_or(since, |it| it.max(since))) < patience
+    }
+}
+
+impl fmt::Display for Unsynced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.hole {
+            Hole::Everything => f.write_str("whatever discovery has not told yet"),
+            Hole::Group(of) => write!(f, "whatever {of} serves"),
+            Hole::Unsynced(of) => write!(f, "{of}"),
+            Hole::Doubted(of) => write!(f, "{of} (discovery lacks it)"),
+            Hole::Unproved(of) => write!(f, "{of} (not proved since the term began)"),
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! How much is watched and known, for people.
+
+use std::sync::Weak;
+
+use metrics::{IntGaugeVec, Metrics};
+
+use super::{Monitor, Monitors};
+
+/// Families that are brought up to date when somebody looks.
+struct Numbers {
+    nodes: IntGaugeVec,
+    monitors: IntGaugeVec,
+    unsynced: IntGaugeVec,
+}
+
+/// Shows the numbers of `monitors` for as long as they are there.
+pub(super) fn show(metrics: &Metrics, monitors: Weak<Monitors>) {
+    let name = |name: &str| format!("mini_kcm_garbage_collector_{name}");
+    let numbers = Numbers {
+        nodes: metrics.gauges(
+            &name("graph_nodes"),
+            "Objects in the graph: observed, or known only as others name them.",
+            &["state"],
+        ),
+        monitors: metrics.gauges(&name("monitors"), "Types that are watched.", &["state"]),
+        unsynced: metrics.gauges(
+            &name("unsynced_monitor"),
+            "1 for each type whose first set has not come or which discovery lacks, and, as resource *, for each group \
+             version that never told its types.",
+            &["group", "version", "resource"],
+        ),
+    };
+    metrics.before_encode(move || {
+        if let Some(monitors) = monitors.upgrade() {
+            numbers.refresh(&monitors);
+        }
+    });
+}
+
+impl Numbers {
+    fn refresh(&self, monitors: &Monitors) {
+        let set = |of: &IntGaugeVec, state: &str, count: usize| {
+            of.with_label_values(&[state]).set(i64::try_from(count).unwrap_or(i64::MAX));
+        };
+        let (seen, named) = monitors.known.ask(|graph| graph.size());
+        set(&self.nodes, "observed", seen);
+        set(&self.nodes, "virtual", named);
+        self.unsynced.reset();
+        for it in monitors.unsynced() {
+            if let Some(labels) = it.hole.labels() {
+                self.unsynced.with_label_values(&labels).set(1);
+            }
+        }
+        let states: Vec<bool> = monitors.state.lock().running.values().map(Monitor::has_synced).collect();
+        let synced = states.iter().filter(|it| **it).count();
+        set(&self.monitors, "synced", synced);
+        set(&self.monitors, "unsynced", states.len() - synced);
+    }
+}

@@ -1,0 +1,266 @@
+use clock::Clock;
+
+use super::*;
+
+const ALL: &[&str] = &["create", "delete", "get", "list", "watch"];
+
+/// `group/version/plural`, or `version/plural` of the core group.
+fn resource(path: &str) -> Resource {
+    let parts: Vec<&str> = path.split('/').collect();
+    let [group, version, plural] = *parts.as_slice() else {
+        return Resource::namespaced("", parts[0], parts[1], "Any");
+    };
+    Resource::namespaced(group, version, plural, "Any")
+}
+
+/// All of them preferred and with all verbs.
+fn served(paths: &[&str]) -> Vec<Served> {
+    paths.iter().map(|it| Served::new(resource(it), true, ALL.iter().copied())).collect()
+}
+
+fn answer(paths: &[&str], failed: &[&str]) -> Discovery {
+    let failed = failed.iter().map(|it| ((*it).to_owned(), "stale".to_owned()));
+    Discovery { served: served(paths), failed: failed.collect(), ..Discovery::default() }
+}
+
+fn broken(answer: Discovery, root: &'static str) -> Discovery {
+    Discovery { broken: BTreeMap::from([(root, "no answer".to_owned())]), ..answer }
+}
+
+/// Those with `?` have not synced.
+fn running(paths: &[&str]) -> BTreeMap<Resource, bool> {
+    paths.iter().map(|it| (resource(it.trim_end_matches('?')), !it.ends_with('?'))).collect()
+}
+
+fn paths(resources: &[Resource]) -> Vec<String> {
+    let path = |it: &Resource| format!("{}/{}", it.api_version(), it.plural);
+    let mut paths: Vec<String> = resources.iter().map(path).collect();
+    paths.sort();
+    paths
+}
+
+#[track_caller]
+fn check(name: &str, answer: &Discovery, runs: &[&str], start: &[&str], stop: &[&str], has_fault: bool) {
+    let now = Clock::system().now();
+    let plan = plan(answer, &running(runs), &mut Memory::default(), now);
+    assert_eq!(
+        (paths(&plan.start).as_slice(), paths(&plan.stop).as_slice()),
+        (&words(start)[..], &words(stop)[..]),
+        "{name}"
+    );
+    assert_eq!(plan.fault.is_some(), has_fault, "{name}: {:?}", plan.fault);
+}
+
+fn words(paths: &[&str]) -> Vec<String> {
+    paths.iter().map(|it| (*it).to_owned()).collect()
+}
+
+#[test]
+fn what_is_served_is_watched_and_what_is_not_is_not() {
+    let (pods, both) = (&["v1/pods"][..], &["a.io/v1/things", "v1/pods"][..]);
+    check("at the start", &answer(both, &[]), &[], both, &[], false);
+    check("nothing new", &answer(both, &[]), both, &[], &[], false);
+    check("one more", &answer(both, &[]), pods, &["a.io/v1/things"], &[], false);
+    check("one less", &answer(pods, &[]), both, &[], &[], false);
+    let newer = answer(&["a.io/v2/things", "v1/pods"], &[]);
+    check("another version", &newer, both, &["a.io/v2/things"], &["a.io/v1/things"], false);
+}
+
+#[test]
+fn acceptance_gc_043_discovery_that_fails_entirely_leaves_monitors_as_they_are() {
+    let runs = &["a.io/v1/things", "v1/pods", "v1/secrets?"];
+    let nothing = Discovery::default();
+    check("nothing is served", &nothing, runs, &[], &[], true);
+    check("no root answers", &broken(broken(nothing, "/api"), "/apis"), runs, &[], &[], true);
+    let core = broken(answer(&["v1/pods"], &[]), "/apis");
+    check("the root of groups does not answer", &core, &["a.io/v1/things?", "v1/pods"], &[], &[], true);
+    check("what the other root says counts", &core, &["a.io/v1/things", "v1/secrets"], &["v1/pods"], &[], true);
+    let half = &["v1/pods"][..];
+    let looks = [(0, broken(answer(half, &[]), "/apis")), (30, broken(answer(half, &[]), "/apis"))];
+    assert_eq!(lived_through(&["a.io/v1/things", "v1/pods", "v1/secrets"], &looks).0, ["v1/secrets"], "said twice");
+}
+
+/// What stops of those that run, and what is doubted in the end, by what was answered after so many seconds. Who
+/// stopped is not watched again.
+fn lived_through(runs: &[&str], looks: &[(u64, Discovery)]) -> (Vec<String>, Vec<String>) {
+    let (mut memory, start) = (Memory::default(), Clock::system().now());
+    let (mut runs, mut stopped) = (running(runs), Vec::new());
+    for (at, answer) in looks {
+        let plan = plan(answer, &runs, &mut memory, start + Duration::from_secs(*at));
+        assert!(plan.doubted.iter().all(|it| memory.doubts(it)), "after {at} s");
+        runs.retain(|it, _| !plan.stop.contains(it));
+        stopped.extend(plan.stop);
+    }
+    let doubted: Vec<Resource> = runs.into_keys().filter(|it| memory.doubts(it)).collect();
+    (paths(&stopped), paths(&doubted))
+}
+
+#[test]
+fn a_type_that_answers_lack_is_left_after_two_looks_half_a_minute_apart_and_doubted_until_then() {
+    let thing = "a.io/v1/things";
+    let with = || answer(&[thing, "v1/pods"], &[]);
+    let without = || answer(&["v1/pods"], &[]);
+    let silent = || answer(&["v1/pods"], &["a.io/v1"]);
+    let half = || broken(answer(&["v1/pods"], &[]), "/apis");
+    let no_answer = Discovery::default;
+    // The answers, whether it stops by the last of them, and whether it is doubted then.
+    type Story<'a> = (&'a str, &'a [(u64, Discovery)], bool, bool);
+    let stories: &[Story<'_>] = &[
+        ("it is there", &[(0, with()), (30, with())], false, false),
+        ("one look", &[(0, without())], false, true),
+        ("two looks in a hurry", &[(0, without()), (1, without()), (29, without())], false, true),
+        ("two looks", &[(0, without()), (30, without())], true, false),
+        ("it comes back", &[(0, without()), (30, with())], false, false),
+        ("it comes back and goes", &[(0, without()), (10, with()), (30, without())], false, true),
+        ("and goes for good", &[(0, without()), (10, with()), (30, without()), (60, without())], true, false),
+        ("its group fails in between", &[(0, without()), (15, silent()), (30, without())], false, true),
+        ("and lacks it as long again", &[(0, without()), (15, silent()), (45, without())], true, false),
+        ("the answer is silent in between", &[(0, without()), (15, no_answer()), (30, without())], false, true),
+        ("and for ever", &[(0, without()), (30, no_answer()), (600, no_answer())], false, true),
+        ("its root is silent in between", &[(0, without()), (15, half()), (30, without())], false, true),
+        ("its group fails, then tells", &[(0, without()), (15, silent()), (20, with())], false, false),
+    ];
+    for (name, looks, stops, is_doubted) in stories {
+        let (stopped, doubted) = lived_through(&[thing, "v1/pods"], looks);
+        let listed = |is_there: &bool| if *is_there { words(&[thing]) } else { Vec::new() };
+        assert_eq!((stopped, doubted), (listed(stops), listed(is_doubted)), "{name}");
+    }
+}
+
+#[test]
+fn whether_a_type_in_doubt_is_served_can_be_asked_for_but_not_of_most_types_at_once() {
+    let now = Clock::system().now();
+    let doubted = |served: &[&str], runs: &[&str]| {
+        let plan = plan(&answer(served, &[]), &running(runs), &mut Memory::default(), now);
+        paths(&plan.doubted)
+    };
+    assert_eq!(doubted(&["v1/pods"], &["a.io/v1/things", "v1/pods"]), ["a.io/v1/things"]);
+    assert_eq!(doubted(&["a.io/v2/things"], &["a.io/v1/things"]), [""; 0], "it is watched in another version");
+    let all = of_twelve(12);
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    assert_eq!((doubted(&all[..6], &all).len(), doubted(&all[..5], &all).len()), (6, 0));
+}
+
+#[test]
+fn a_group_version_that_fails_is_counted_as_long_as_it_has_not_told_its_types() {
+    let whole = || answer(&["a.io/v1/things", "v1/pods"], &[]);
+    let fails = || answer(&["v1/pods"], &["a.io/v1"]);
+    let lacks = || answer(&["v1/pods"], &[]);
+    let half = || broken(answer(&["v1/pods"], &[]), "/apis");
+    let (thing, unsynced) = (&["a.io/v1/things"][..], &["a.io/v1/things?"][..]);
+    // Who runs, the answers, and since when it counts in the end.
+    type Story<'a> = (&'a str, &'a [&'a str], &'a [(u64, Discovery)], Option<u64>);
+    let stories: &[Story<'_>] = &[
+        ("from the start", &[], &[(0, fails()), (30, fails())], Some(0)),
+        ("from later on", &[], &[(0, lacks()), (30, fails()), (60, fails())], Some(30)),
+        ("until it tells", &[], &[(0, fails()), (30, whole())], None),
+        ("until it is no more", &[], &[(0, fails()), (30, lacks())], None),
+        ("not what is known", thing, &[(0, whole()), (30, fails())], None),
+        ("nor what was known and never synced, before it fails", unsynced, &[(0, whole())], None),
+        ("but what stops because of it", unsynced, &[(0, whole()), (30, fails()), (60, fails())], Some(30)),
+        ("also when nobody answers", &[], &[(0, fails()), (30, Discovery::default())], Some(0)),
+        ("also when its root is silent", &[], &[(0, fails()), (30, half()), (60, fails())], Some(0)),
+        ("what is known stays so when its root is silent", thing, &[(0, whole()), (30, half()), (60, fails())], None),
+        ("anew when it went and came", &[], &[(0, whole()), (30, lacks()), (60, fails())], Some(60)),
+    ];
+    for (name, runs, looks, since) in stories {
+        let (mut memory, mut runs, start) = (Memory::default(), running(runs), Clock::system().now());
+        for (at, answer) in *looks {
+            let plan = plan(answer, &runs, &mut memory, start + Duration::from_secs(*at));
+            runs.retain(|it, _| !plan.stop.contains(it));
+        }
+        let silent: Vec<(&str, Instant)> = memory.silent().collect();
+        let wanted: Vec<(&str, Instant)> =
+            since.iter().map(|it| ("a.io/v1", start + Duration::from_secs(*it))).collect();
+        assert_eq!(silent, wanted, "{name}");
+    }
+}
+
+#[test]
+fn acceptance_gc_044_a_group_that_fails_keeps_what_has_synced_and_holds_up_no_other() {
+    let partly = answer(&["b.io/v1/new", "v1/pods"], &["a.io/v1"]);
+    let runs = &["a.io/v1/synced", "a.io/v1/unsynced?", "v1/pods"];
+    check("one group fails", &partly, runs, &["b.io/v1/new"], &["a.io/v1/unsynced"], false);
+    let older = answer(&["a.io/v1/synced", "b.io/v1/new", "v1/pods"], &["a.io/v2"]);
+    let runs = &["a.io/v2/synced", "b.io/v1/new", "v1/pods"];
+    check("what is watched in the version that fails is not watched in another", &older, runs, &[], &[], false);
+    let runs = &["a.io/v2/synced?", "b.io/v1/new", "v1/pods"];
+    check("but for one that never synced", &older, runs, &["a.io/v1/synced"], &["a.io/v2/synced"], false);
+}
+
+#[test]
+fn acceptance_gc_045_what_cannot_be_deleted_listed_or_watched_is_not_monitored() {
+    let mut discovery = answer(&["v1/pods"], &[]);
+    for lacks in VERBS {
+        let verbs = ALL.iter().copied().filter(|it| it != lacks);
+        discovery.served.push(Served::new(resource(&format!("v1/no{lacks}")), true, verbs));
+    }
+    discovery.served.push(Served::new(resource("a.io/v1/older"), false, ALL.iter().copied()));
+    discovery.served.push(Served::new(Resource::namespaced("", "v1", "nokind", ""), true, ALL.iter().copied()));
+    discovery.unparsable.push("unexpected GroupVersion string: a/b/c".to_owned());
+    check("others are", &discovery, &[], &["v1/pods"], &[], false);
+    check("one that loses a verb", &discovery, &["v1/nodelete"], &["v1/pods"], &[], false);
+    let looks = [(0, discovery.clone()), (30, discovery)];
+    assert_eq!(lived_through(&["v1/nodelete"], &looks).0, ["v1/nodelete"], "and does not get it back");
+}
+
+#[test]
+fn acceptance_gc_051_events_of_either_group_are_not_monitored() {
+    let events = answer(&["events.k8s.io/v1/events", "v1/events", "v1/pods", "my.io/v1/events"], &[]);
+    check("neither", &events, &[], &["my.io/v1/events", "v1/pods"], &[], false);
+}
+
+/// Twelve types, of which the first so many are served.
+fn of_twelve(count: usize) -> Vec<String> {
+    (0..count).map(|it| format!("a.io/v1/type{it:02}")).collect()
+}
+
+#[test]
+fn an_answer_that_suddenly_lacks_most_types_is_believed_after_it_said_so_for_five_minutes() {
+    let all = of_twelve(12);
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    let runs = running(&all);
+    let secs = Duration::from_secs;
+    let start = Clock::system().now();
+    let whole = |count: usize| answer(&all[..count], &[]);
+    let half = || broken(whole(5), "/api");
+    // At each moment: the answer, and how many monitors stop.
+    type Story<'a> = (&'a str, &'a [(u64, Discovery, usize)]);
+    let stories: &[Story<'_>] = &[
+        ("half of them after half a minute", &[(0, whole(6), 0), (29, whole(6), 0), (30, whole(6), 6)]),
+        (
+            "most of them when it stays so",
+            &[(0, whole(5), 0), (30, whole(5), 0), (299, whole(5), 0), (300, whole(5), 7)],
+        ),
+        ("not when it comes back", &[(0, whole(5), 0), (30, whole(12), 0), (330, whole(5), 0)]),
+        (
+            "not when it says something else",
+            &[(0, whole(1), 0), (200, whole(2), 0), (301, whole(2), 0), (500, whole(2), 10)],
+        ),
+        ("not after silence", &[(0, whole(5), 0), (30, Discovery::default(), 0), (301, whole(5), 0)]),
+        ("not after half an answer", &[(0, whole(5), 0), (30, half(), 0), (301, whole(5), 0)]),
+        ("never by half an answer", &[(0, half(), 0), (301, half(), 0), (900, half(), 0)]),
+    ];
+    for (name, story) in stories {
+        let mut memory = Memory::default();
+        for (at, answer, stops) in *story {
+            let plan = plan(answer, &runs, &mut memory, start + secs(*at));
+            assert_eq!((plan.stop.len(), plan.start.len()), (*stops, 0), "{name}, after {at} s");
+        }
+    }
+    let (few, mut memory) = (running(&all[..9]), Memory::default());
+    plan(&whole(1), &few, &mut memory, start);
+    let plan = plan(&whole(1), &few, &mut memory, start + secs(30));
+    assert_eq!((plan.stop.len(), plan.fault), (8, None), "of few types most may go");
+}
+
+#[test]
+fn a_doubtful_answer_still_adds_types_and_is_told_in_numbers() {
+    let all = of_twelve(12);
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    let mut news = all[..5].to_vec();
+    news.extend(["b.io/v1/new", "a.io/v2/type11"]);
+    let plan = plan(&answer(&news, &[]), &running(&all), &mut Memory::default(), Clock::system().now());
+    assert_eq!((paths(&plan.start), plan.stop.len()), (words(&["b.io/v1/new"]), 0));
+    assert_eq!(plan.fault, Some(Fault::Doubtful { lacks: 7, of: 12 }));
+}

@@ -1,0 +1,403 @@
+//! The task that looks, on an API server in memory. Nothing here leads: whatever is seen is what a standby does.
+
+use std::{collections::BTreeSet, task::Poll};
+
+use api::{Namespace, Pod, Uid};
+use client::Limits;
+use clock::Timestamp;
+use controller::{Controller, Factor};
+use serde_json::{Value, json};
+use test_cluster::{Call, DiscoveryFault, TestCluster, Verdict};
+use testing::Rig;
+
+use super::*;
+use crate::graph::{Graph, Item};
+
+const SEC: Duration = Duration::from_secs(1);
+
+/// A process that does not lead.
+pub(crate) struct Standby {
+    pub(crate) cluster: TestCluster,
+    pub(crate) known: Arc<Known>,
+    pub(crate) monitors: Arc<Monitors>,
+    kinds: Arc<Kinds>,
+    rig: Rig,
+    /// Begun when the test says so.
+    controller: Controller,
+    log: testing::Log,
+}
+
+pub(crate) fn standby() -> Standby {
+    let clock = Clock::virtual_from(Timestamp::from_second(1_800_000_000).unwrap());
+    let cluster = TestCluster::new(clock.clone());
+    let log = testing::listen();
+    let rig = Rig::new(cluster.service(), clock, Limits::NONE);
+    let mut builder = Builder::new(crate::NAME, rig.deps.clone());
+    let api = builder.api(Factor::ONE);
+    let recorder = builder.recorder(api.clone());
+    let deletes = builder.queue::<Item>("deletes", crate::BACKOFF);
+    let orphans = builder.queue::<Uid>("orphans", crate::BACKOFF);
+    let known = Arc::new(Known::new(Graph::new(7), deletes, orphans, recorder));
+    let meters = Arc::new(Meters::new(&rig.deps.metrics));
+    let (kinds, monitors) = declare(&mut builder, &api, &known, &meters);
+    Standby { cluster, known, monitors, kinds, controller: builder.build(), rig, log }
+}
+
+async fn pass(time: Duration) {
+    tokio::time::sleep(time).await;
+}
+
+fn widgets(versions: &[&str]) -> Value {
+    let schema = json!({ "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } });
+    let version = |(index, name): (usize, &&str)| json!({ "name": name, "served": true, "storage": index == 0, "schema": schema });
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": "widgets.example.com" },
+        "spec": {
+            "group": "example.com", "scope": "Namespaced", "names": { "plural": "widgets", "kind": "Widget" },
+            "versions": versions.iter().enumerate().map(version).collect::<Vec<_>>(),
+        },
+    })
+}
+
+impl Standby {
+    async fn begin(&mut self) {
+        self.controller.begin();
+        pass(SEC).await;
+    }
+
+    /// `pods`, `widgets.example.com`: whatever has a monitor, and has synced or not.
+    fn monitored(&self, synced: bool) -> BTreeSet<String> {
+        let state = self.monitors.state.lock();
+        state.running.iter().filter(|(_, it)| it.has_synced() == synced).map(|(of, _)| of.to_string()).collect()
+    }
+
+    fn watches(&self, what: &str) -> bool {
+        self.monitored(true).contains(what)
+    }
+
+    /// The value of a series; 0 where it is not there.
+    fn metric(&self, series: &str) -> f64 {
+        let text = self.rig.deps.metrics.encode();
+        let value = text.lines().find_map(|it| it.strip_prefix(series)?.strip_prefix(' ')?.parse().ok());
+        value.unwrap_or(0.0)
+    }
+
+    /// What may be missing, in words.
+    fn unsynced(&self) -> Vec<String> {
+        self.monitors.unsynced().iter().map(ToString::to_string).collect()
+    }
+
+    /// 1 while this type, or `*` for all of its group version, is shown as one that may be missing.
+    fn shown(&self, group: &str, version: &str, resource: &str) -> f64 {
+        let labels = format!("group=\"{group}\",resource=\"{resource}\",version=\"{version}\"");
+        self.metric(&format!("mini_kcm_garbage_collector_unsynced_monitor{{{labels}}}"))
+    }
+
+    fn errors(&self) -> f64 {
+        self.metric("garbagecollector_controller_resources_sync_error_total")
+    }
+
+    /// How often a type was asked for since the requests were cleared.
+    fn asked(&self, resource: &str) -> usize {
+        self.cluster.requests().iter().filter(|it| it.resource == resource).count()
+    }
+
+    /// How often this was logged.
+    fn said(&self, text: &str) -> usize {
+        self.log.lines().iter().filter(|it| it.contains(text)).count()
+    }
+
+    fn spoil(&self, what: impl Fn(&Call) -> bool + Send + 'static) {
+        let broken = || Verdict::status(500, "InternalError", "conversion webhook failed");
+        self.cluster.intercept(move |call| if what(call) { broken() } else { Verdict::Pass });
+    }
+}
+
+fn is_discovery(call: &Call) -> bool {
+    matches!(call.path.as_str(), "/api" | "/apis")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_watches_every_type_and_writes_nothing() {
+    let mut standby = standby();
+    standby.begin().await;
+    assert!(standby.monitored(false).is_empty(), "{:?}", standby.monitored(false));
+    assert!(
+        ["pods", "deployments.apps", "nodes"].iter().all(|it| standby.watches(it)),
+        "{:?}",
+        standby.monitored(true)
+    );
+    assert!(!standby.monitored(true).iter().any(|it| it.starts_with("events")), "events are nobody's");
+    assert!(standby.monitors.unsynced().is_empty());
+    let reads = ["get", "list", "watch", ""];
+    assert!(standby.cluster.requests().iter().all(|it| reads.contains(&it.verb) && it.method == "GET"));
+    let (seen, _) = standby.known.ask(|graph| graph.size());
+    assert!(seen > 0, "the graph is fed");
+    let nodes = standby.metric("mini_kcm_garbage_collector_graph_nodes{state=\"observed\"}");
+    let synced = standby.metric("mini_kcm_garbage_collector_monitors{state=\"synced\"}");
+    assert_eq!((nodes, synced), (seen as f64, standby.monitored(true).len() as f64));
+    assert_eq!(standby.errors(), 0.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_another_controller_has_in_its_cache_is_not_watched_twice() {
+    let mut standby = standby();
+    let pods = standby.rig.deps.informers.typed::<Pod>();
+    let _namespaces = standby.rig.deps.informers.typed::<Namespace>();
+    standby.begin().await;
+    for resource in ["pods", "namespaces", "secrets"] {
+        assert!(standby.watches(resource), "{resource}");
+        assert_eq!(standby.asked(resource), 1, "{resource}: one stream brings the set and what follows");
+    }
+    let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "a" },
+                      "spec": { "containers": [{ "name": "a", "image": "a" }] } });
+    let uid = Uid::new(standby.cluster.create(pod)["metadata"]["uid"].as_str().unwrap());
+    pass(SEC).await;
+    let known = |standby: &Standby| standby.known.node(&Item::Observed(uid.clone())).is_some();
+    assert!(pods.store().len() == 1 && known(&standby));
+    standby.cluster.remove("pods", "default", "a");
+    pass(SEC).await;
+    assert!(!known(&standby));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_gc_043_when_discovery_fails_entirely_monitors_stay_the_metric_grows_and_the_loop_goes_on() {
+    let mut standby = standby();
+    standby.begin().await;
+    let before = standby.monitored(true);
+    standby.spoil(is_discovery);
+    pass(95 * SEC).await;
+    assert_eq!(standby.monitored(true), before);
+    assert_eq!(standby.errors(), 3.0, "one for each pass");
+    assert!(standby.kinds.resource(&"v1".into(), &"Pod".into()).is_ok(), "what was known is known");
+    assert_eq!(standby.said("Discovery has holes"), 1, "said once");
+    standby.cluster.create(widgets(&["v1"]));
+    standby.cluster.stop_intercepting();
+    pass(35 * SEC).await;
+    assert!(standby.watches("widgets.example.com"));
+    assert_eq!(standby.errors(), 3.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn before_discovery_has_answered_not_even_the_missing_types_are_known() {
+    let mut standby = standby();
+    standby.spoil(is_discovery);
+    standby.begin().await;
+    let unsynced = standby.monitors.unsynced();
+    assert_eq!(unsynced.len(), 1, "{unsynced:?}");
+    let synced = |standby: &Standby| {
+        let monitors = standby.monitors.clone();
+        async move { tokio::time::timeout(SEC, monitors.synced()).await.is_ok() }
+    };
+    assert!(!synced(&standby).await);
+    standby.cluster.stop_intercepting();
+    pass(31 * SEC).await;
+    assert!(synced(&standby).await && standby.monitors.unsynced().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_gc_044_a_group_that_fails_keeps_its_monitors_and_others_come() {
+    let mut standby = standby();
+    standby.begin().await;
+    standby.cluster.fail_discovery("apps", DiscoveryFault::Stale);
+    standby.cluster.create(widgets(&["v1"]));
+    pass(35 * SEC).await;
+    assert!(standby.watches("deployments.apps") && standby.watches("widgets.example.com"));
+    assert!(standby.kinds.resource(&"apps/v1".into(), &"Deployment".into()).is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_gc_046_a_type_that_cannot_sync_is_named_and_holds_up_no_other() {
+    let mut standby = standby();
+    standby.spoil(|call| call.resource == "secrets");
+    standby.begin().await;
+    assert_eq!(standby.monitored(false), BTreeSet::from(["secrets".to_owned()]));
+    assert!(standby.watches("configmaps"));
+    pass(95 * SEC).await;
+    assert_eq!(standby.errors(), 1.0, "once for each state");
+    assert_eq!(standby.said("A type does not sync"), 1);
+    assert_eq!(standby.shown("", "v1", "secrets"), 1.0);
+    assert_eq!(standby.unsynced(), ["secrets"]);
+    standby.cluster.stop_intercepting();
+    pass(95 * SEC).await;
+    assert!(standby.watches("secrets") && standby.monitors.unsynced().is_empty());
+    assert_eq!((standby.shown("", "v1", "secrets"), standby.said("A type has synced at last")), (0.0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_type_that_comes_is_watched_soon_and_one_that_goes_is_really_watched_no_more() {
+    let mut standby = standby();
+    standby.begin().await;
+    for _ in 0..2 {
+        standby.cluster.create(widgets(&["v1"]));
+        pass(3 * SEC).await;
+        assert!(standby.watches("widgets.example.com"), "long before the next pass");
+        assert!(standby.kinds.resource(&"example.com/v1".into(), &"Widget".into()).is_ok());
+        standby.cluster.delete("customresourcedefinitions", "", "widgets.example.com");
+        pass(3 * SEC).await;
+        let all: Vec<String> = standby.monitored(true).into_iter().chain(standby.monitored(false)).collect();
+        assert!(!all.iter().any(|it| it == "widgets.example.com"), "{all:?}");
+        assert!(standby.kinds.resource(&"example.com/v1".into(), &"Widget".into()).is_err());
+        standby.cluster.clear_requests();
+        pass(600 * SEC).await;
+        assert_eq!(standby.asked("widgets"), 0, "nobody asks for it any more");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_type_that_discovery_lacks_is_watched_and_named_until_two_looks_say_so() {
+    let mut standby = standby();
+    standby.begin().await;
+    let lacked = ["deployments.apps (discovery lacks it)", "replicasets.apps (discovery lacks it)"];
+    let doubted = |standby: &Standby| lacked.iter().all(|it| standby.unsynced().iter().any(|said| said == it));
+    // One answer of a server that has just begun, and then the whole.
+    standby.cluster.fail_discovery("apps", DiscoveryFault::Missing);
+    pass(35 * SEC).await;
+    assert!(standby.watches("deployments.apps") && doubted(&standby), "{:?}", standby.unsynced());
+    assert_eq!(standby.shown("apps", "v1", "deployments"), 1.0);
+    standby.cluster.mend_group("apps");
+    pass(30 * SEC).await;
+    assert!(standby.watches("deployments.apps") && standby.unsynced().is_empty(), "{:?}", standby.unsynced());
+    assert_eq!((standby.shown("apps", "v1", "deployments"), standby.errors()), (0.0, 0.0));
+    // All answers from now on.
+    standby.cluster.fail_discovery("apps", DiscoveryFault::Missing);
+    pass(30 * SEC).await;
+    assert!(standby.watches("deployments.apps") && doubted(&standby));
+    pass(30 * SEC).await;
+    assert!(!standby.watches("deployments.apps") && standby.unsynced().is_empty(), "{:?}", standby.unsynced());
+    standby.cluster.mend_group("apps");
+    pass(31 * SEC).await;
+    assert!(standby.watches("deployments.apps") && standby.unsynced().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_that_never_told_its_types_is_named_like_a_type_that_does_not_sync() {
+    let mut standby = standby();
+    standby.cluster.fail_discovery("apps", DiscoveryFault::Stale);
+    standby.begin().await;
+    assert_eq!(standby.unsynced(), ["whatever apps/v1 serves"]);
+    assert_eq!(standby.shown("apps", "v1", "*"), 1.0);
+    assert!(standby.watches("configmaps"));
+    pass(95 * SEC).await;
+    assert_eq!((standby.errors(), standby.said("A group does not tell its types")), (1.0, 1));
+    standby.cluster.mend_group("apps");
+    pass(31 * SEC).await;
+    assert!(standby.watches("deployments.apps") && standby.unsynced().is_empty(), "{:?}", standby.unsynced());
+    // Its types are known from now on, and watched.
+    standby.cluster.fail_discovery("apps", DiscoveryFault::Stale);
+    pass(61 * SEC).await;
+    assert!(standby.watches("deployments.apps") && standby.unsynced().is_empty(), "{:?}", standby.unsynced());
+    assert_eq!((standby.errors(), standby.shown("apps", "v1", "*")), (1.0, 0.0));
+}
+
+/// The versions in which a type is watched.
+fn versions(monitors: &Monitors, plural: &str) -> Vec<String> {
+    let state = monitors.state.lock();
+    state.running.keys().filter(|it| &*it.plural == plural).map(|it| it.version.to_string()).collect()
+}
+
+/// Lets every task that is ready take one turn.
+async fn turn() {
+    let mut is_over = false;
+    std::future::poll_fn(|cx| {
+        // Not `yield_now`, which lets all of them come to rest.
+        cx.waker().wake_by_ref();
+        if std::mem::replace(&mut is_over, true) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_type_that_changes_its_version_is_at_each_instant_known_or_named() {
+    let mut standby = standby();
+    let types = ["widgets", "gadgets"];
+    let defined = |plural: &str, versions: &[&str]| {
+        let mut definition = widgets(versions);
+        definition["metadata"]["name"] = json!(format!("{plural}.example.com"));
+        definition["spec"]["names"] = json!({ "plural": plural, "kind": plural });
+        definition
+    };
+    types.iter().for_each(|it| drop(standby.cluster.create(defined(it, &["v1beta1"]))));
+    standby.begin().await;
+    let uids = types.map(|kind| {
+        let object = json!({ "apiVersion": "example.com/v1beta1", "kind": kind, "metadata": { "name": "a" } });
+        Uid::new(standby.cluster.create(object)["metadata"]["uid"].as_str().unwrap())
+    });
+    pass(SEC).await;
+    let (graph, monitors) = (standby.known.clone(), standby.monitors.clone());
+    // What is wrong with one of them, and whether it is unknown.
+    let look = move |plural: &str, uid: &Uid| {
+        let running = versions(&monitors, plural);
+        let is_named = monitors.unsynced().iter().any(|it| it.to_string() == format!("{plural}.example.com"));
+        let is_known = graph.node(&Item::Observed(uid.clone())).is_some();
+        let is_right = if running == ["v1"] { is_known || is_named } else { running == ["v1beta1"] };
+        let wrong = (!is_right).then(|| format!("{plural} {running:?}, known: {is_known}, named: {is_named}"));
+        (wrong, !is_known)
+    };
+    // The new versions take their time.
+    standby.cluster.intercept(|call| {
+        let is_new = call.path.contains("example.com/v1/");
+        if is_new { Verdict::Delay(SEC) } else { Verdict::Pass }
+    });
+    for plural in types {
+        let both = defined(plural, &["v1beta1", "v1"]);
+        let name = format!("{plural}.example.com");
+        standby.cluster.update("customresourcedefinitions", "", &name, |it| it["spec"] = both["spec"].clone());
+    }
+    let seen = Arc::new(Mutex::new((Vec::new(), 0)));
+    let sees = seen.clone();
+    let observer = standby.rig.deps.spawner.spawn("observer", async move {
+        for _ in 0..5_000 {
+            // All that can happen in this instant, one step after the other.
+            for _ in 0..20 {
+                turn().await;
+                for (plural, uid) in types.iter().zip(&uids) {
+                    let (wrong, is_unknown) = look(plural, uid);
+                    let mut sees = sees.lock();
+                    sees.0.extend(wrong);
+                    sees.1 += usize::from(is_unknown);
+                }
+            }
+            pass(Duration::from_millis(1)).await;
+        }
+    });
+    observer.ended().await;
+    let (wrong, unknown) = &*seen.lock();
+    assert!(wrong.is_empty(), "{} times: {:?}", wrong.len(), wrong.first());
+    assert!(*unknown > 0 && standby.unsynced().is_empty(), "they began anew");
+    assert!(types.iter().all(|it| versions(&standby.monitors, it) == ["v1"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn definitions_that_change_all_the_time_and_bring_nothing_are_not_followed_each_time() {
+    let mut standby = standby();
+    standby.cluster.create(widgets(&["v1"]));
+    standby.begin().await;
+    standby.cluster.clear_requests();
+    for number in 0..300 {
+        standby.cluster.update("customresourcedefinitions", "", "widgets.example.com", |it| {
+            it["metadata"]["annotations"] = json!({ "touched": number.to_string() });
+        });
+        pass(SEC).await;
+    }
+    let looks = standby.cluster.requests().iter().filter(|it| it.path == "/apis").count();
+    assert!((8..=25).contains(&looks), "{looks} looks in five minutes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_its_end_nothing_is_told_any_more() {
+    let mut standby = standby();
+    let pods = standby.rig.deps.informers.typed::<Pod>();
+    standby.begin().await;
+    drop(standby.controller);
+    pass(SEC).await;
+    assert!(standby.monitors.state.lock().running.is_empty());
+    let before = standby.known.ask(|graph| graph.size());
+    for kind in ["ConfigMap", "Secret"] {
+        standby.cluster.create(json!({ "apiVersion": "v1", "kind": kind, "metadata": { "name": "late" } }));
+    }
+    pass(60 * SEC).await;
+    assert_eq!(standby.known.ask(|graph| graph.size()), before);
+    assert!(pods.watched().has_synced(), "somebody else's informer goes on");
+}

@@ -1,0 +1,166 @@
+//! One attempt to orphan: every dependent loses its reference to the owner, then the owner loses its finalizer and goes.
+
+use std::collections::HashMap;
+
+use api::{Meta, OwnerRef, Uid, Version};
+use client::ApiError;
+use futures::{StreamExt, stream};
+use runner::Outcome;
+
+use crate::{
+    Ctx, PATCHES,
+    evidence::{FOREGROUND, ORPHAN, has},
+    finalizer::{self, Removed},
+    graph::{Coordinates, Dependent, Item},
+    metrics::Detached,
+    patch::{self, Patched},
+    verdict::Object,
+};
+
+/// So often an owner is asked for further dependents in one pass; then it backs off.
+const ROUNDS: u32 = 10;
+
+/// Why an attempt did not get to its end.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("cannot orphan {dependent} from {owner} ({failed} failed)")]
+    Dependent {
+        owner: Box<Coordinates>,
+        dependent: Box<Coordinates>,
+        failed: usize,
+        #[source]
+        source: ApiError,
+    },
+    #[error("cannot orphan the dependents of {0}: there are always more")]
+    Endless(Box<Coordinates>),
+    #[error("cannot let {owner} go after its dependents were orphaned")]
+    Finish {
+        owner: Box<Coordinates>,
+        #[source]
+        source: finalizer::Error,
+    },
+}
+
+/// Leaves behind the dependents of an owner that is deleted so, and lets it go.
+pub(crate) async fn orphan(ctx: &Ctx, owner: &Uid) -> Result<Outcome, Error> {
+    let outcome = attempt(ctx, owner).await;
+    if matches!(outcome, Ok(Outcome::Done)) {
+        ctx.waits.over(owner, ORPHAN);
+    }
+    outcome
+}
+
+async fn attempt(ctx: &Ctx, owner: &Uid) -> Result<Outcome, Error> {
+    let Some(mut owner) = orphaning(ctx, owner) else { return Ok(Outcome::Done) };
+    // A graph that does not know all dependents yet would leave some behind with a reference to an owner that is gone: they
+    // would be deleted later.
+    if let Some(pause) = ctx.wait_for_monitors(&owner.coordinates, ORPHAN) {
+        return Ok(Outcome::After(pause));
+    }
+    let unfinished = |source, owner: &Object| Error::Finish { owner: Box::new(owner.coordinates.clone()), source };
+    // A reference that was removed does not come back, and what is shown may be old: is it deleted so still?
+    owner.meta = match finalizer::read(ctx, &owner).await.map_err(|err| unfinished(err, &owner))? {
+        Ok(live) if orphans(&live) => live,
+        Ok(live) => {
+            ctx.known.let_go(&owner.coordinates.uid, &live.version);
+            return Ok(Outcome::Done);
+        }
+        Err(gone) => {
+            ctx.known.proved_absent(&owner.coordinates, gone);
+            return Ok(Outcome::Done);
+        }
+    };
+    let freed = free_dependents(ctx, &owner).await?;
+    // A monitor that ended meanwhile took those with it that were not free yet; its successor shows them again.
+    if let Some(pause) = ctx.wait_for_monitors(&owner.coordinates, ORPHAN) {
+        return Ok(Outcome::After(pause));
+    }
+    // Whoever shows up from now on was to stay too.
+    let uid = &owner.coordinates.uid;
+    ctx.proofs.orphaned.remember(uid.clone());
+    let removed = finalizer::remove(ctx, &owner, ORPHAN).await;
+    match removed.map_err(|err| unfinished(err, &owner))? {
+        Removed::Now(version) => {
+            ctx.known.let_go(uid, &version);
+            tracing::info!(owner = %owner.coordinates, dependents = freed, "Orphaned the dependents of an owner");
+        }
+        Removed::Before(meta) => {
+            // Somebody asked for another end of it. Without that it may be our own patch, whose answer was lost.
+            if has(&meta, FOREGROUND) {
+                ctx.proofs.orphaned.forget(uid);
+            }
+            ctx.known.let_go(uid, &meta.version);
+        }
+        Removed::Gone(gone) => ctx.known.proved_absent(&owner.coordinates, gone),
+    }
+    Ok(Outcome::Done)
+}
+
+/// The owner, while it is deleted so that its dependents stay.
+fn orphaning(ctx: &Ctx, owner: &Uid) -> Option<Object> {
+    let node = ctx.known.node(&Item::Observed(owner.clone()))?;
+    let (resource, meta) = (node.resource?, node.meta?);
+    orphans(&meta).then_some(Object { coordinates: node.coordinates, resource, meta })
+}
+
+fn orphans(owner: &Meta) -> bool {
+    owner.deletion.is_some() && has(owner, ORPHAN)
+}
+
+/// Takes the owner from each of its dependents, and from those that appear meanwhile, until there are none. How many.
+async fn free_dependents(ctx: &Ctx, owner: &Object) -> Result<usize, Error> {
+    // What we wrote, which the watch may not show yet.
+    let mut freed: HashMap<Uid, Version> = HashMap::new();
+    for _ in 0..ROUNDS {
+        let mut bound = ctx.known.dependents(&owner.coordinates.uid);
+        bound.retain(|it| is_bound(it, &owner.coordinates.uid, freed.get(&it.coordinates.uid)));
+        if bound.is_empty() {
+            return Ok(freed.len());
+        }
+        free(ctx, owner, bound, &mut freed).await?;
+    }
+    Err(Error::Endless(Box::new(owner.coordinates.clone())))
+}
+
+/// True for a dependent that names the owner, unless it is shown in a state before our own write.
+fn is_bound(dependent: &Dependent, owner: &Uid, written: Option<&Version>) -> bool {
+    let names = |it: &OwnerRef| it.uid == *owner;
+    let is_newer = |written: &Version| written.is_older_than(&dependent.version);
+    dependent.owners.iter().any(names) && written.is_none_or(is_newer)
+}
+
+/// Takes the owner from all of these, whichever of them fail.
+async fn free(
+    ctx: &Ctx,
+    owner: &Object,
+    bound: Vec<Dependent>,
+    freed: &mut HashMap<Uid, Version>,
+) -> Result<(), Error> {
+    let mut done = stream::iter(bound).map(|it| free_one(ctx, &owner.coordinates.uid, it)).buffer_unordered(PATCHES);
+    let mut failures: Option<(Coordinates, usize, ApiError)> = None;
+    while let Some((dependent, patched)) = done.next().await {
+        match patched {
+            Ok(Patched::Done(version)) => {
+                ctx.meters.detached(Detached::Orphaned);
+                tracing::debug!(object = %dependent, owner = %owner.coordinates, "Orphaned an object");
+                freed.insert(dependent.uid, version);
+            }
+            Ok(Patched::Gone(gone)) => ctx.known.proved_absent(&dependent, gone),
+            Err(err) => match &mut failures {
+                Some((_, count, _)) => *count += 1,
+                None => failures = Some((dependent, 1, err)),
+            },
+        }
+    }
+    let Some((dependent, failed, source)) = failures else { return Ok(()) };
+    let (owner, dependent) = (Box::new(owner.coordinates.clone()), Box::new(dependent));
+    Err(Error::Dependent { owner, dependent, failed, source })
+}
+
+async fn free_one(ctx: &Ctx, owner: &Uid, dependent: Dependent) -> (Coordinates, Result<Patched, ApiError>) {
+    let Dependent { coordinates, resource, .. } = dependent;
+    // It is never closed.
+    let _turn = ctx.patches.acquire().await;
+    let patched = patch::detach(ctx, &resource, &coordinates, std::slice::from_ref(owner)).await;
+    (coordinates, patched)
+}

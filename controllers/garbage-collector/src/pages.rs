@@ -1,0 +1,90 @@
+//! Two pages for people, below `/debug/controllers/garbage-collector-controller/`: the graph as a drawing, and why one object
+//! is still there, or will go. Both tell what is known, and ask nobody.
+
+use std::sync::Arc;
+
+use api::{Meta, Uid};
+use controller::{Builder, Query, Shown};
+
+use crate::{
+    Ctx, dump,
+    graph::{Item, Portrait, Seen},
+    metrics::Why,
+    why::{self, Facts, Proof},
+};
+
+/// As upstream.
+const GRAPHVIZ: &str = "text/vnd.graphviz";
+const TEXT: &str = "text/plain; charset=utf-8";
+const UID: &str = "uid";
+
+pub(crate) fn declare(builder: &mut Builder, ctx: &Arc<Ctx>) {
+    let (drawn, explained) = (ctx.clone(), ctx.clone());
+    builder.page("graph", move |query| Ok(graph(&drawn, query)));
+    builder.page("why", move |query| explain(&explained, query));
+}
+
+/// All of it, or what is connected with the objects that are asked for.
+fn graph(ctx: &Ctx, query: &Query) -> Shown {
+    let uids = dump::asked(query.all(UID));
+    let vertices = ctx.known.ask(|graph| graph.vertices(&uids));
+    Shown { content_type: GRAPHVIZ, text: dump::dot(&vertices) }
+}
+
+fn explain(ctx: &Ctx, query: &Query) -> Result<Shown, String> {
+    let uids: Vec<&str> = query.all(UID).collect();
+    let [uid] = *uids else { return Err("of which object? ask as ?uid=<its uid>".to_owned()) };
+    let uid = Uid::new(uid);
+    let facts = facts(ctx, &uid);
+    let text = ctx.known.ask(|graph| why::why(graph, &uid, &facts));
+    Ok(Shown { content_type: TEXT, text })
+}
+
+/// What others than the graph know of an object.
+fn facts(ctx: &Ctx, uid: &Uid) -> Facts {
+    let portrait = ctx.known.ask(|graph| graph.portrait(uid));
+    let item = portrait.as_ref().map_or_else(|| Item::Observed(uid.clone()), |it| item(uid, it));
+    let meta = portrait.and_then(|it| it.meta);
+    let held = ctx.breaker.lock().holds(&item);
+    let trouble = ctx.meters.trouble(uid).map(|(of, why)| {
+        format!("its owner of type {}/{} cannot be looked for: {}", of.api_version, of.kind, plainly(why))
+    });
+    Facts {
+        leads: ctx.known.began().is_some(),
+        owners: meta.map(|it| owners(ctx, &it)).unwrap_or_default(),
+        failures: ctx.known.deletes.failures(&item).max(ctx.known.orphans.failures(uid)),
+        error: ctx.failed.deletes.of(&item).or_else(|| ctx.failed.orphans.of(uid)).or(trouble),
+        held: held.then(|| "as many objects as --gc-max-deletes-per-minute allows went in the last minute".to_owned()),
+        unsynced: ctx.monitors.unsynced().iter().map(ToString::to_string).collect(),
+    }
+}
+
+/// By which an object is attempted.
+fn item(uid: &Uid, portrait: &Portrait) -> Item {
+    match (portrait.seen, &portrait.coordinates) {
+        (Seen::Virtual | Seen::Unwatched, Some(it)) => Item::Virtual(Arc::new(it.clone())),
+        _ => Item::Observed(uid.clone()),
+    }
+}
+
+/// What was found out of owners, as far as it is remembered.
+fn owners(ctx: &Ctx, meta: &Meta) -> Vec<(Uid, Proof)> {
+    let found = meta.owners.iter().filter_map(|owner| {
+        if ctx.known.absent().of(owner, &meta.namespace).is_some() {
+            let proof = if ctx.proofs.orphaned.has(&owner.uid) { Proof::Orphaned } else { Proof::Gone };
+            return Some((owner.uid.clone(), proof));
+        }
+        let unknown = ctx.kinds.resource(&owner.api_version, &owner.kind).err()?;
+        Some((owner.uid.clone(), Proof::Unprovable(unknown.to_string())))
+    });
+    found.collect()
+}
+
+fn plainly(why: Why) -> &'static str {
+    match why {
+        Why::UnknownKind => "it is not known where objects of its kind are",
+        Why::NotServed => "the server does not serve it",
+        Why::Misplaced => "it is namespaced, and its dependent is not",
+        Why::Failed => "the server could not tell",
+    }
+}

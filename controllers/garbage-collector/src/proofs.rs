@@ -1,0 +1,208 @@
+//! Asks the server what stands of owners, once for all that ask at the same time.
+//!
+//! An owner that is gone is gone for ever, so that one proof serves all its dependents. One that waits may change its mind:
+//! that proof serves for a second, and not beyond a newer state that a monitor shows. That an owner lives is no proof that
+//! is kept: each pass that rests on it has asked, or has got the answer to a question that was sent after it began. Whoever
+//! asks or waits takes a turn of the owner's type, so that one that does not answer keeps no worker from the others.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use api::{Atom, OwnerRef, Resource};
+use clock::{Clock, Instant};
+use parking_lot::Mutex;
+
+use crate::{
+    Ctx,
+    absent::Orphaned,
+    evidence::{self, Judged, Standing, Unproved},
+    graph::Coordinates,
+    kinds::Unknown,
+    turns::Turns,
+    verdict::Object,
+};
+
+/// So long serves the proof that an owner waits.
+const WAITING: Duration = Duration::from_secs(1);
+/// Beyond so many questions, those whose answers serve nobody any more are cleared away.
+const QUESTIONS: usize = 64;
+
+/// What is being asked, and was asked a moment ago.
+pub(crate) struct Proofs {
+    questions: Mutex<HashMap<Coordinates, Question>>,
+    turns: Turns,
+    /// Owners whose dependents this process orphaned.
+    pub(crate) orphaned: Orphaned,
+}
+
+/// Whoever holds it asks; those who come meanwhile wait, and get the answer.
+type Question = Arc<tokio::sync::Mutex<Option<Answer>>>;
+
+#[derive(Clone)]
+struct Answer {
+    /// When it was asked for: it tells nothing of what happened since.
+    sent: Instant,
+    /// When it came.
+    at: Instant,
+    standing: Result<Standing, Unproved>,
+}
+
+/// Why nothing can be said of an object's owners.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unjudged {
+    /// Nobody knows where to ask.
+    #[error("its owner {owner} cannot be looked for")]
+    Unknown {
+        owner: Box<Coordinates>,
+        #[source]
+        source: Unknown,
+    },
+    /// A cluster-scoped object names a namespaced owner: it cannot be found, now or later.
+    #[error("its owner {0} is of a namespaced type, and the object itself is cluster-scoped")]
+    Misplaced(Box<Coordinates>),
+    /// The server could not tell.
+    #[error("its owner {owner} cannot be looked for")]
+    Unproved {
+        owner: Box<Coordinates>,
+        #[source]
+        source: Unproved,
+    },
+    /// Nobody was asked.
+    #[error("owners of this type are being asked for by others")]
+    PutOff(Duration),
+}
+
+/// Why there is no answer to a question.
+#[derive(Debug)]
+pub(crate) enum Unanswered {
+    Unproved(Unproved),
+    /// The server takes its time for this type: to be asked after this.
+    PutOff(Duration),
+}
+
+/// Finds out what stands of each owner of an object, in the order of its references. The first that cannot be told ends it.
+pub(crate) async fn judge(ctx: &Ctx, object: Object) -> Result<Option<Judged>, Unjudged> {
+    let mut standings = Vec::with_capacity(object.meta.owners.len());
+    for reference in object.meta.owners.iter() {
+        standings.push(standing(ctx, &object.coordinates.namespace, reference).await?);
+    }
+    Ok(Judged::new(object, standings))
+}
+
+async fn standing(ctx: &Ctx, namespace: &Atom, reference: &OwnerRef) -> Result<Standing, Unjudged> {
+    let claimed = || Box::new(Coordinates::claimed(reference, namespace));
+    let found = match ctx.known.absent().of(reference, namespace) {
+        Some(gone) => Standing::Gone(gone),
+        None => {
+            let resource = ctx.kinds.resource(&reference.api_version, &reference.kind);
+            let resource = resource.map_err(|source| Unjudged::Unknown { owner: claimed(), source })?;
+            let asked = locate(&resource, claimed()).map_err(Unjudged::Misplaced)?;
+            match ask(ctx, &resource, &asked).await {
+                Ok(standing) => standing,
+                Err(Unanswered::Unproved(source)) => return Err(Unjudged::Unproved { owner: asked, source }),
+                Err(Unanswered::PutOff(wait)) => return Err(Unjudged::PutOff(wait)),
+            }
+        }
+    };
+    if let Standing::Waiting(waiting) = &found {
+        // Deleted anew, in another way, after its dependents had been orphaned: the last word counts.
+        ctx.proofs.orphaned.forget(waiting.owner());
+    }
+    Ok(match found {
+        Standing::Gone(gone) if ctx.proofs.orphaned.has(&reference.uid) => Standing::Orphaned(gone),
+        found => found,
+    })
+}
+
+/// Where what is claimed would be; an error where it cannot be anywhere.
+pub(crate) fn locate(resource: &Resource, claimed: Box<Coordinates>) -> Result<Box<Coordinates>, Box<Coordinates>> {
+    match (resource.namespaced, claimed.namespace.is_empty()) {
+        (true, true) => Err(claimed),
+        (true, false) => Ok(claimed),
+        (false, _) => Ok(Box::new(Coordinates { namespace: Atom::default(), ..*claimed })),
+    }
+}
+
+/// What the server says of these coordinates, or has said if that was the last word.
+pub(crate) async fn ask(ctx: &Ctx, resource: &Resource, asked: &Coordinates) -> Result<Standing, Unanswered> {
+    if let Some(gone) = ctx.known.absent().at(asked) {
+        return Ok(Standing::Gone(gone));
+    }
+    let came = ctx.clock.now();
+    let question = ctx.proofs.question(asked, came);
+    if let Ok(last) = question.try_lock()
+        && let Some(answer) = last.as_ref().filter(|it| still_waits(ctx, asked, it))
+    {
+        return answer.standing.clone().map_err(Unanswered::Unproved);
+    }
+    let _turn = ctx.proofs.turns.take(resource).await.map_err(Unanswered::PutOff)?;
+    let mut last = question.lock().await;
+    if let Some(answer) = &*last
+        && (answer.serves(came) || still_waits(ctx, asked, answer))
+    {
+        return answer.standing.clone().map_err(Unanswered::Unproved);
+    }
+    let sent = ctx.clock.now();
+    let live = ctx.api.get_metadata(resource, &asked.namespace, &asked.name).await;
+    let standing = evidence::weigh(resource, asked, live);
+    ctx.meters.asked(&standing);
+    if let Ok(Standing::Gone(gone)) = &standing {
+        ctx.known.absent().remember(gone.clone());
+    }
+    *last = Some(Answer { sent, at: ctx.clock.now(), standing: standing.clone() });
+    drop(last);
+    if !matches!(standing, Ok(Standing::Waiting(_))) {
+        ctx.proofs.close(asked, &question);
+    }
+    standing.map_err(Unanswered::Unproved)
+}
+
+/// True for an owner that was seen to wait a moment ago, and is shown in no newer state. One that is not shown may have gone
+/// since.
+fn still_waits(ctx: &Ctx, asked: &Coordinates, answer: &Answer) -> bool {
+    let Ok(Standing::Waiting(waiting)) = &answer.standing else { return false };
+    let is_known = ctx.known.version(&asked.uid).is_some_and(|it| !waiting.version().is_older_than(&it));
+    ctx.clock.now().saturating_duration_since(answer.at) <= WAITING && is_known
+}
+
+impl Answer {
+    /// True if it is an answer to somebody who had a reason to ask at `came`.
+    fn serves(&self, came: Instant) -> bool {
+        match &self.standing {
+            // For ever.
+            Ok(Standing::Gone(_) | Standing::Orphaned(_)) => true,
+            // It may have been served before what is the reason to ask, though it arrived later; and who takes it may not
+            // ask again.
+            Ok(Standing::Waiting(_) | Standing::Solid(_)) => self.sent >= came,
+            // Whoever gets it asks again, so that another question now helps nobody.
+            Err(_) => self.at >= came,
+        }
+    }
+}
+
+impl Proofs {
+    /// For so many workers.
+    pub(crate) fn new(workers: usize, clock: Clock) -> Self {
+        Self { questions: Mutex::default(), turns: Turns::new(workers, clock), orphaned: Orphaned::default() }
+    }
+
+    /// The question about these coordinates: the one that is under way, or a new one.
+    fn question(&self, asked: &Coordinates, now: Instant) -> Question {
+        let mut questions = self.questions.lock();
+        if questions.len() > QUESTIONS {
+            questions.retain(|_, question| match question.try_lock() {
+                Ok(answer) => answer.as_ref().is_some_and(|it| now.saturating_duration_since(it.at) <= WAITING),
+                // Somebody asks.
+                Err(_) => true,
+            });
+        }
+        questions.entry(asked.clone()).or_default().clone()
+    }
+
+    /// Those who wait for this question keep it; others ask anew.
+    fn close(&self, asked: &Coordinates, question: &Question) {
+        let mut questions = self.questions.lock();
+        if questions.get(asked).is_some_and(|it| Arc::ptr_eq(it, question)) {
+            questions.remove(asked);
+        }
+    }
+}

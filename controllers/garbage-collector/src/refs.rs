@@ -1,0 +1,77 @@
+//! Bodies of the patches by which objects lose owner references, or stop blocking their owners.
+//!
+//! Built-in types take a strategic merge patch, which names owners by uid and leaves the others alone. Custom resources
+//! answer 415 to that: they get a JSON merge patch with the whole list, made from a live read with all its fields and good
+//! for that version only.
+
+use api::{Meta, Uid, Version};
+use serde_json::{Map, Value, json};
+
+/// These owners are to be named no more by this very object: in this version, or in any where there is none given. An owner
+/// that it does not name is no error.
+pub(crate) fn detach(object: &Uid, owners: &[Uid], version: Option<&Version>) -> Value {
+    let gone = owners.iter().map(|owner| json!({ "$patch": "delete", "uid": owner }));
+    let mut metadata = json!({ "uid": object, "ownerReferences": gone.collect::<Vec<_>>() });
+    if let Some(version) = version {
+        metadata["resourceVersion"] = json!(version);
+    }
+    json!({ "metadata": metadata })
+}
+
+/// The same for the object as a live read brought it; `None` when it names none of them.
+pub(crate) fn detach_live(live: &Value, owners: &[Uid]) -> Option<Value> {
+    let named = references(live);
+    let keep = |it: &&Value| !owners.iter().any(|owner| it["uid"].as_str() == Some(owner.to_string().as_str()));
+    let kept: Vec<&Value> = named.iter().filter(keep).collect();
+    (kept.len() < named.len()).then(|| whole(live, kept.into_iter().cloned().collect()))
+}
+
+/// This object blocks its owners no more. The patch is good for the version that was judged only: an owner that somebody
+/// added since is not to be overlooked by the DELETE that follows.
+pub(crate) fn unblock(object: &Meta) -> Value {
+    let blocking = object.owners.iter().filter(|it| it.block_owner_deletion);
+    let freed = blocking.map(|it| {
+        json!({
+            "apiVersion": &*it.api_version, "kind": &*it.kind, "name": &*it.name, "uid": it.uid, "controller": it.controller,
+            "blockOwnerDeletion": false,
+        })
+    });
+    let freed: Vec<Value> = freed.collect();
+    json!({ "metadata": { "uid": object.uid, "resourceVersion": object.version, "ownerReferences": freed } })
+}
+
+/// The same for the object as a live read brought it.
+pub(crate) fn unblock_live(live: &Value) -> Value {
+    let mut references = references(live).to_vec();
+    for reference in references.iter_mut().filter_map(Value::as_object_mut) {
+        if reference.get("blockOwnerDeletion") == Some(&Value::Bool(true)) {
+            reference.insert("blockOwnerDeletion".to_owned(), Value::Bool(false));
+        }
+    }
+    whole(live, references)
+}
+
+/// Exactly these finalizers are left.
+pub(crate) fn finalizers<'a>(object: &Meta, left: impl Iterator<Item = &'a str>) -> Value {
+    let left: Vec<&str> = left.collect();
+    let left = if left.is_empty() { Value::Null } else { json!(left) };
+    json!({ "metadata": { "uid": object.uid, "resourceVersion": object.version, "finalizers": left } })
+}
+
+/// A merge patch replaces lists: the whole one goes out, or null for none.
+fn whole(live: &Value, references: Vec<Value>) -> Value {
+    let metadata = &live["metadata"];
+    let mut body = Map::new();
+    body.insert("uid".to_owned(), metadata["uid"].clone());
+    body.insert("resourceVersion".to_owned(), metadata["resourceVersion"].clone());
+    let references = if references.is_empty() { Value::Null } else { Value::Array(references) };
+    body.insert("ownerReferences".to_owned(), references);
+    json!({ "metadata": body })
+}
+
+fn references(live: &Value) -> &[Value] {
+    live["metadata"]["ownerReferences"].as_array().map_or(&[], Vec::as_slice)
+}
+
+#[cfg(test)]
+mod tests;

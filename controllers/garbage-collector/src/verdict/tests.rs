@@ -1,0 +1,186 @@
+use super::*;
+
+/// `+a` stands, `-a` is gone, `~a` waits, `o-a` is gone and was orphaned; `!` behind it: the reference blocks.
+fn judged(owners: &[&str], finalizers: &[&str]) -> Judged {
+    let mut references = Vec::new();
+    let mut standings = Vec::new();
+    for owner in owners {
+        let (text, blocks) = owner.strip_suffix('!').map_or((*owner, false), |it| (it, true));
+        let (sign, name) = text.split_at(text.len() - 1);
+        let reference = OwnerRef {
+            api_version: "v1".into(),
+            // References of equal uid differ in kind.
+            kind: format!("Kind{}", references.len()).as_str().into(),
+            name: name.into(),
+            uid: Uid::new(name),
+            controller: false,
+            block_owner_deletion: blocks,
+        };
+        let gone = Gone::told(Coordinates::claimed(&reference, &"ns".into()));
+        standings.push(match sign {
+            "+" => Standing::Solid(reference.uid.clone()),
+            "~" => Standing::Waiting(Waiting::assumed(reference.uid.clone())),
+            "o-" => Standing::Orphaned(gone),
+            _ => Standing::Gone(gone),
+        });
+        references.push(reference);
+    }
+    let object = object(references, finalizers);
+    Judged::new(object, standings).unwrap()
+}
+
+fn object(owners: Vec<OwnerRef>, finalizers: &[&str]) -> Object {
+    let finalizers = finalizers.iter().map(|it| (*it).into()).collect();
+    let uid = Uid::new("item");
+    let meta = Meta { name: "item".into(), uid, finalizers, owners: owners.into(), ..Meta::default() };
+    let coordinates = Coordinates {
+        kind: "Pod".into(),
+        api_version: "v1".into(),
+        namespace: "ns".into(),
+        name: meta.name.clone(),
+        uid: meta.uid.clone(),
+    };
+    Object { coordinates, resource: pods(), meta }
+}
+
+fn pods() -> Resource {
+    Resource::namespaced("", "v1", "pods", "Pod")
+}
+
+/// In one line: `keep`, `drop a b`, `delete Background (owners_gone)`, with `unblock, ` before.
+fn said(verdict: Verdict) -> String {
+    match verdict {
+        Verdict::Keep => "keep".to_owned(),
+        Verdict::DropRefs(Detach { object: _, owners }) => {
+            let names: Vec<String> = owners.iter().map(Uid::to_string).collect();
+            format!("drop {}", names.join(" "))
+        }
+        Verdict::Delete(doomed) => {
+            let first = if doomed.unblock_own_refs_first() { "unblock, " } else { "" };
+            assert_eq!(doomed.owners().len(), doomed.object().meta.owners.len(), "a proof for each owner");
+            format!("{first}delete {:?} ({})", doomed.policy(), doomed.reason().as_str())
+        }
+    }
+}
+
+const NONE: Dependents = Dependents { any: false, one_deletes_its_own: false };
+const SOME: Dependents = Dependents { any: true, one_deletes_its_own: false };
+const ONE_WAITS: Dependents = Dependents { any: true, one_deletes_its_own: true };
+
+#[test]
+fn what_becomes_of_an_object_follows_from_its_owners() {
+    for (name, owners, finalizers, dependents, want) in [
+        ("its owner lives", &["+a"][..], &[][..], NONE, "keep"),
+        ("all of them live", &["+a", "+b"], &[], SOME, "keep"),
+        ("its owner is gone", &["-a"], &[], NONE, "delete Background (owners_gone)"),
+        ("all of them are gone", &["-a", "-b"], &[], SOME, "delete Background (owners_gone)"),
+        ("one lives", &["-a", "+b", "-c"], &[], NONE, "drop a c"),
+        ("one lives, one waits", &["~a!", "+b"], &[], NONE, "drop a"),
+        ("one lives, one waits, one is gone", &["~a", "+b", "-c"], &[], ONE_WAITS, "drop a c"),
+        ("its owner waits", &["~a!"], &[], NONE, "delete Background (owner_waits)"),
+        ("its owner waits, it has dependents", &["~a"], &[], SOME, "delete Foreground (owner_waits)"),
+        ("one waits, one is gone", &["~a", "-b"], &[], SOME, "delete Foreground (owner_waits)"),
+        ("perhaps a circle", &["~a!"], &[], ONE_WAITS, "unblock, delete Foreground (owner_waits)"),
+        ("perhaps a circle that does not block", &["~a"], &[], ONE_WAITS, "delete Foreground (owner_waits)"),
+        ("a circle without owner", &["-a!"], &[], ONE_WAITS, "delete Background (owners_gone)"),
+        ("it was to be orphaned from", &["-a"], &[ORPHAN], SOME, "delete Orphan (owners_gone)"),
+        ("it was to go last", &["-a"], &[FOREGROUND], NONE, "delete Foreground (owners_gone)"),
+        ("both", &["-a"], &[FOREGROUND, ORPHAN], NONE, "delete Orphan (owners_gone)"),
+        ("its owner waits, it was to be orphaned from", &["~a"], &[ORPHAN], NONE, "delete Orphan (owner_waits)"),
+        (
+            "its owner waits, its dependents wait for nobody",
+            &["~a"],
+            &[ORPHAN],
+            SOME,
+            "delete Foreground (owner_waits)",
+        ),
+        ("a foreign finalizer says nothing", &["-a"], &["x/y"], NONE, "delete Background (owners_gone)"),
+        ("it was orphaned", &["o-a"], &[], SOME, "drop a"),
+        ("it was orphaned, and one lives", &["o-a", "+b"], &[], NONE, "drop a"),
+        ("it was orphaned by one, the other is gone", &["o-a", "-b"], &[], NONE, "delete Background (owners_gone)"),
+        ("it was orphaned by one, the other waits", &["o-a", "~b"], &[], NONE, "delete Background (owner_waits)"),
+        ("the same owner, rightly and wrongly named", &["+a", "-a"], &[], NONE, "keep"),
+        ("the same, beside one that is gone", &["-a", "+a", "-b"], &[], NONE, "drop b"),
+        ("named twice", &["-a", "-a", "+b"], &[], NONE, "drop a"),
+    ] {
+        assert_eq!(said(verdict(judged(owners, finalizers), dependents)), want, "{name}");
+    }
+}
+
+fn node(meta: Option<Meta>, deleting: bool, deleting_dependents: bool) -> NodeView {
+    NodeView {
+        coordinates: object(Vec::new(), &[]).coordinates,
+        resource: meta.is_some().then(pods),
+        meta,
+        deleting,
+        deleting_dependents,
+        has_dependents: false,
+        a_dependent_deletes_its_own: false,
+    }
+}
+
+#[test]
+fn before_anything_is_asked_the_object_itself_decides() {
+    let (object, _) = judged(&["-a"], &[]).into_parts();
+    let owned = object.meta.clone();
+    let free = Meta { owners: Vec::new().into(), ..owned.clone() };
+    let of = |meta: &Meta| Object { meta: meta.clone(), ..object.clone() };
+    for (name, node, want) in [
+        ("nobody has seen it", node(None, false, false), Step::LookFor(object.coordinates.clone())),
+        ("its type is watched no more", node(None, true, false), Step::LookFor(object.coordinates.clone())),
+        ("it goes already", node(Some(owned.clone()), true, false), Step::Nothing),
+        ("it has no owners", node(Some(free.clone()), false, false), Step::Nothing),
+        ("it waits", node(Some(free.clone()), true, true), Step::Foreground(of(&free))),
+        ("it waits, and its owners are gone", node(Some(owned.clone()), true, true), Step::Foreground(of(&owned))),
+        ("it has owners", node(Some(owned.clone()), false, false), Step::AskForOwners(of(&owned))),
+    ] {
+        assert_eq!(step(node), want, "{name}");
+    }
+}
+
+#[test]
+fn an_owner_that_waits_goes_when_nobody_blocks_it() {
+    let item = |name: &str| Item::Observed(Uid::new(name));
+    assert_eq!(foreground(Vec::new()), Foreground::Finish);
+    let blocking = vec![(item("a"), false), (item("b"), true), (item("c"), false)];
+    assert_eq!(foreground(blocking), Foreground::LookAt(vec![item("a"), item("c")]));
+    assert_eq!(foreground(vec![(item("b"), true)]), Foreground::LookAt(Vec::new()), "it blocks all the same");
+}
+
+fn doomed(owners: &[&str], finalizers: &[&str], dependents: Dependents) -> Doomed {
+    match verdict(judged(owners, finalizers), dependents) {
+        Verdict::Delete(doomed) => doomed,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn acceptance_gc_037_leave_to_delete_holds_for_a_later_state_that_was_judged_alike() {
+    let mut leave = doomed(&["-a"], &["x/y"], NONE);
+    let seen = leave.object().meta.clone();
+    let later = Meta { version: Version::from(9), finalizers: ["x/z".into()].into(), ..seen.clone() };
+    assert!(leave.holds_for(&later));
+    assert_eq!(leave.object().meta.version, Version::from(9), "it is for that state now");
+    let (other, _) = judged(&["-b"], &[]).into_parts();
+    for (name, live) in [
+        ("another object", Meta { uid: Uid::new("other"), ..later.clone() }),
+        ("acceptance_gc_036: other owners", Meta { owners: other.meta.owners, ..later.clone() }),
+        ("it goes by now", Meta { deletion: Some(1), ..later.clone() }),
+        ("it is to be orphaned from", Meta { finalizers: [ORPHAN.into()].into(), ..later.clone() }),
+        ("it is to go last", Meta { finalizers: [FOREGROUND.into()].into(), ..later.clone() }),
+    ] {
+        assert!(!leave.holds_for(&live), "{name}");
+        assert_eq!(leave.object().meta.version, Version::from(9), "{name}");
+    }
+}
+
+#[test]
+fn an_object_that_has_unblocked_its_owners_is_deleted_as_it_is_then() {
+    let mut leave = doomed(&["~a!", "-b"], &[], ONE_WAITS);
+    assert!(leave.unblock_own_refs_first());
+    leave.has_unblocked(Version::from(8));
+    assert!(!leave.unblock_own_refs_first());
+    assert_eq!(leave.object().meta.version, Version::from(8));
+    assert!(leave.object().meta.owners.iter().all(|it| !it.block_owner_deletion));
+    assert_eq!(leave.object().meta.owners.len(), 2);
+}

@@ -1,0 +1,111 @@
+//! What is wrong with one type is no matter of the others.
+
+use client::Propagation::Background;
+use test_cluster::Verdict;
+
+use crate::world::{SEC, World, nobody, owner, pass};
+
+/// What is wrong with the type of many owners.
+#[derive(Debug, Clone, Copy)]
+enum Trouble {
+    Unknown,
+    Unreadable,
+    NotServed,
+    NeverShown,
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_depends_on_owners_that_cannot_be_told_keeps_no_other_waiting() {
+    for trouble in [Trouble::Unknown, Trouble::Unreadable, Trouble::NotServed, Trouble::NeverShown] {
+        let world = World::with_widgets();
+        for number in 0..1_500 {
+            let widget = match trouble {
+                Trouble::Unknown => nobody_else("example.com/v9", number),
+                Trouble::NeverShown => owner(&world.create("Widget", &format!("w-{number}"), &[])),
+                _ => nobody_else("example.com/v1", number),
+            };
+            world.create("ConfigMap", &format!("of-{number}"), &[widget]);
+        }
+        let rc = world.create("ReplicationController", "rc", &[]);
+        world.create("Pod", "pod", &[owner(&rc)]);
+        let mut refused = false;
+        world.cluster.intercept(move |call| match (call.resource.as_str(), call.verb) {
+            ("widgets", "list" | "watch") => Verdict::status(500, "InternalError", "the conversion webhook is down"),
+            ("widgets", "get") if matches!(trouble, Trouble::Unreadable) => {
+                Verdict::status(500, "InternalError", "too")
+            }
+            ("widgets", "get") if matches!(trouble, Trouble::NotServed) => Verdict::text(404, "404 page not found"),
+            // The first time only.
+            ("pods", "delete") if !std::mem::replace(&mut refused, true) => {
+                Verdict::status(500, "InternalError", "once")
+            }
+            _ => Verdict::Pass,
+        });
+        let manager = world.start().await;
+        pass(60 * SEC).await;
+        world.delete("ReplicationController", "rc", Some(Background)).await;
+        pass(5 * SEC).await;
+        assert!(!world.has("pods", "pod"), "{trouble:?}");
+        assert_eq!(world.asked("delete pods pod"), 2, "{trouble:?}");
+        assert_eq!(world.names("configmaps").len(), 1_500, "{trouble:?}");
+        let tries = manager.metric("workqueue_retries_total{name=\"garbage_collector_attempt_to_delete\"}");
+        assert!((5_000..40_000).contains(&tries), "{trouble:?}: less and less often: {tries}");
+    }
+}
+
+/// A reference to a widget that does not exist, or of which nobody can tell.
+fn nobody_else(api_version: &str, number: u32) -> serde_json::Value {
+    let mut reference = nobody(api_version, "Widget", &format!("w-{number}"));
+    reference["uid"] = serde_json::json!(format!("00000000-0000-4000-8000-{number:012}"));
+    reference
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_type_whose_reads_hang_keeps_no_workers_from_the_others() {
+    for one_owner in [false, true] {
+        let world = World::with_widgets();
+        let (rc, other) =
+            (world.create("ReplicationController", "rc", &[]), world.create("ReplicationController", "other", &[]));
+        let widget = world.create("Widget", "w", &[]);
+        for number in 0..100 {
+            // What waits for one answer takes as many workers as what wants one each.
+            let owners = if one_owner {
+                vec![owner(&other), owner(&widget)]
+            } else {
+                vec![nobody_else("example.com/v1", number)]
+            };
+            world.create("ConfigMap", &format!("of-{number}"), &owners);
+        }
+        for number in 0..50 {
+            world.create("Pod", &format!("pod-{number}"), &[owner(&rc)]);
+        }
+        world.cluster.intercept(|call| match (call.resource.as_str(), call.verb) {
+            ("widgets", "list" | "watch") => Verdict::status(500, "InternalError", "the conversion webhook is down"),
+            ("widgets", "get") => Verdict::Delay(30 * SEC),
+            _ => Verdict::Pass,
+        });
+        let manager = world.start().await;
+        // So long the workers wait for that type.
+        pass(31 * SEC).await;
+        world.delete("ReplicationController", "other", Some(Background)).await;
+        pass(SEC).await;
+        world.delete("ReplicationController", "rc", Some(Background)).await;
+        pass(3 * SEC).await;
+        assert_eq!(world.names("pods"), [""; 0], "one owner: {one_owner}");
+        assert!(world.asked("get widgets") <= 5, "one owner: {one_owner}: {:?}", world.lines());
+        assert_eq!(world.names("configmaps").len(), 100, "one owner: {one_owner}");
+        // Nor does anybody look all the time whether it answers.
+        let queued = || manager.metric("workqueue_adds_total{name=\"garbage_collector_attempt_to_delete\"}");
+        let early = queued();
+        pass(10 * SEC).await;
+        assert!(queued() - early < 1_200, "one owner: {one_owner}: {}", queued() - early);
+        // As soon as it answers everybody is heard.
+        world.cluster.stop_intercepting();
+        pass(40 * SEC).await;
+        if one_owner {
+            assert!((0..100).all(|it| world.owners("configmaps", &format!("of-{it}")) == ["w"]));
+        } else {
+            assert_eq!(world.names("configmaps"), [""; 0]);
+        }
+    }
+}

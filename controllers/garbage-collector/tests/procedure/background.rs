@@ -1,0 +1,261 @@
+//! Owners that are gone, and what goes after them.
+
+use client::Propagation::{Background, Orphan};
+use serde_json::json;
+
+use crate::world::{SEC, World, failure, nobody, owner, pass};
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_gc_001_what_an_owner_leaves_behind_goes_after_it_for_one_call_each() {
+    let world = World::new();
+    let rc = world.create("ReplicationController", "rc", &[]);
+    for number in 0..20 {
+        world.create("Pod", &format!("pod-{number}"), &[owner(&rc)]);
+    }
+    let manager = world.start().await;
+    assert_eq!(world.lines(), [""; 0], "as long as the owner lives nothing is asked");
+    world.delete("ReplicationController", "rc", Some(Background)).await;
+    assert!(!world.has("ReplicationController", "rc"), "it is gone first");
+    pass(2 * SEC).await;
+    assert_eq!(world.names("pods"), [""; 0]);
+    assert_eq!((world.asked("delete pods"), world.lines().len()), (20, 20), "the end of the owner was told by a watch");
+    for call in world.calls() {
+        let body = call.json();
+        assert_eq!(body["propagationPolicy"], "Background");
+        assert!(
+            body["preconditions"]["uid"].is_string() && body["preconditions"]["resourceVersion"].is_string(),
+            "{body}"
+        );
+    }
+    assert_eq!(manager.ours("deletes_total{policy=\"Background\",reason=\"owners_gone\"}"), 20);
+    let told = world.logged("Deleted an object");
+    assert_eq!(told.len(), 20);
+    let uid = rc["metadata"]["uid"].as_str().unwrap();
+    for line in told {
+        assert!(line.contains("reason=\"owners_gone\"") && line.contains("policy=\"Background\""), "{line}");
+        assert!(line.contains(uid) && line.contains("as a watch told"), "{line}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_gc_002_an_object_stays_with_the_owner_that_lives() {
+    let world = World::new();
+    let (gone, stays) =
+        (world.create("ReplicationController", "a", &[]), world.create("ReplicationController", "b", &[]));
+    world.create("Pod", "pod", &[owner(&gone), owner(&stays)]);
+    let manager = world.start().await;
+    world.delete("ReplicationController", "a", Some(Background)).await;
+    pass(2 * SEC).await;
+    assert_eq!(world.owners("pods", "pod"), ["b"]);
+    assert!(!world.is_deleting("pods", "pod"));
+    assert_eq!(world.lines(), ["get replicationcontrollers b", "patch pods pod"]);
+    assert_eq!(manager.ours("references_removed_total{reason=\"owner_lives\"}"), 1);
+    world.delete("ReplicationController", "b", Some(Background)).await;
+    pass(2 * SEC).await;
+    assert!(!world.has("pods", "pod"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_gc_003_what_has_no_owner_is_never_touched() {
+    let world = World::new();
+    world.create("Pod", "free", &[]);
+    let other = world.create("ReplicationController", "rc", &[]);
+    world.create("Pod", "bound", &[owner(&other)]);
+    let _manager = world.start().await;
+    world.delete("ReplicationController", "rc", Some(Background)).await;
+    pass(60 * SEC).await;
+    assert_eq!(world.names("pods"), ["free"]);
+    assert_eq!(world.lines(), ["delete pods bound"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_gc_004_what_names_an_owner_that_never_was_goes() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.create("Pod", "pod", &[nobody("v1", "ReplicationController", "never")]);
+    pass(2 * SEC).await;
+    assert!(!world.has("pods", "pod"));
+    assert_eq!(world.asked("delete pods pod"), 1);
+    assert_eq!(world.asked("get replicationcontrollers never"), 1, "one proof serves owner and dependent");
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_gc_005_owners_that_go_in_different_ways_leave_behind_what_they_should() {
+    let world = World::new();
+    for number in 0..30 {
+        let rc = world.create("ReplicationController", &format!("rc-{number}"), &[]);
+        for pod in 0..3 {
+            world.create("Pod", &format!("pod-{number}-{pod}"), &[owner(&rc)]);
+        }
+    }
+    let _manager = world.start().await;
+    for number in 0..30 {
+        let policy = if number % 3 == 0 { Orphan } else { Background };
+        world.delete("ReplicationController", &format!("rc-{number}"), Some(policy)).await;
+    }
+    pass(10 * SEC).await;
+    assert_eq!(world.names("replicationcontrollers"), [""; 0]);
+    let mut want: Vec<String> =
+        (0..30).step_by(3).flat_map(|number| (0..3).map(move |pod| format!("pod-{number}-{pod}"))).collect();
+    want.sort();
+    assert_eq!(world.names("pods"), want);
+    assert!(want.iter().all(|it| world.owners("pods", it).is_empty()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_gc_006_a_deployment_takes_its_replica_sets_and_pods_along() {
+    let world = World::new();
+    let deployment = world.create("Deployment", "web", &[]);
+    let set = world.create("ReplicaSet", "web-1", &[owner(&deployment)]);
+    world.create("Pod", "web-1-a", &[owner(&set)]);
+    let _manager = world.start().await;
+    world.delete("Deployment", "web", None).await;
+    pass(5 * SEC).await;
+    assert!(!world.has("ReplicaSet", "web-1") && !world.has("pods", "web-1-a"));
+    assert_eq!(world.lines(), ["delete replicasets web-1", "delete pods web-1-a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_gc_007_a_cron_job_takes_its_jobs_and_pods_along() {
+    let world = World::new();
+    let cron_job = world.create("CronJob", "c", &[]);
+    let job = world.create("Job", "c-1", &[owner(&cron_job)]);
+    world.create("Pod", "c-1-a", &[owner(&job)]);
+    let _manager = world.start().await;
+    world.delete("CronJob", "c", Some(Background)).await;
+    pass(5 * SEC).await;
+    assert!(!world.has("jobs.batch", "c-1") && !world.has("pods", "c-1-a"));
+    assert_eq!(
+        world.lines(),
+        ["delete jobs c-1", "delete pods c-1-a"],
+        "in the background, whatever a Job's default is"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_gc_008_one_proof_serves_all_dependents_of_an_owner() {
+    let world = World::new();
+    let never = nobody("v1", "ReplicationController", "never");
+    for number in 0..100 {
+        world.create("Pod", &format!("pod-{number}"), std::slice::from_ref(&never));
+    }
+    let manager = world.start().await;
+    pass(5 * SEC).await;
+    assert_eq!(world.names("pods"), [""; 0]);
+    assert_eq!((world.asked("get"), world.asked("delete pods")), (1, 100));
+    assert_eq!(manager.ours("owner_reads_total{result=\"gone\"}"), 1);
+    world.create("Pod", "late", &[never]);
+    pass(5 * SEC).await;
+    assert!(!world.has("pods", "late"));
+    assert_eq!(world.asked("get"), 1, "and those who come later");
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_gc_035_what_belongs_to_the_predecessor_of_a_name_goes() {
+    let world = World::new();
+    let first = world.create("ReplicationController", "rc", &[]);
+    let old = world.create("Pod", "old", &[owner(&first)]);
+    world.cluster.remove("replicationcontrollers", "n", "rc");
+    let second = world.create("ReplicationController", "rc", &[]);
+    world.create("Pod", "new", &[owner(&second)]);
+    let _manager = world.start().await;
+    pass(5 * SEC).await;
+    assert_eq!(world.names("pods"), ["new"]);
+    assert!(world.has("replicationcontrollers", "rc"));
+    let told = world.logged("Deleted an object");
+    assert!(told.len() == 1 && told[0].contains("was replaced by uid"), "{told:?}");
+    assert_eq!(world.calls().last().unwrap().json()["preconditions"]["uid"], old["metadata"]["uid"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_gc_042_an_owner_that_cannot_be_asked_for_keeps_its_dependents() {
+    for verdict in [
+        failure(500, "InternalError").unwrap(),
+        failure(503, "ServiceUnavailable").unwrap(),
+        failure(403, "Forbidden").unwrap(),
+        test_cluster::Verdict::Fail,
+        test_cluster::Verdict::LoseAnswer,
+    ] {
+        let world = World::new();
+        world.create("Pod", "pod", &[nobody("v1", "ReplicationController", "never")]);
+        let answer = verdict.clone();
+        world.spoil(move |line, _| line.starts_with("get ").then(|| answer.clone()));
+        let manager = world.start().await;
+        pass(60 * SEC).await;
+        assert!(world.has("pods", "pod") && world.asked("delete") == 0, "{verdict:?}");
+        assert!(world.asked("get replicationcontrollers never") > 5, "{verdict:?}: {:?}", world.lines());
+        assert_eq!(manager.ours("unresolvable_objects{why=\"failed\"}"), 1, "{verdict:?}: the owner is looked for");
+        world.cluster.stop_intercepting();
+        pass(300 * SEC).await;
+        assert!(!world.has("pods", "pod"), "{verdict:?}");
+        assert_eq!(manager.ours("unresolvable_objects{why=\"failed\"}"), 0, "{verdict:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_404_that_names_no_object_keeps_the_dependents() {
+    let world = World::new();
+    world.create("Pod", "pod", &[nobody("v1", "ReplicationController", "never")]);
+    // As where the version of a type was withdrawn, or the request went to a server that does not know it.
+    world.spoil(|line, _| line.starts_with("get ").then(|| test_cluster::Verdict::text(404, "404 page not found")));
+    let manager = world.start().await;
+    pass(60 * SEC).await;
+    assert!(world.has("pods", "pod"));
+    assert_eq!(world.asked("delete"), 0);
+    assert_eq!(manager.ours("unresolvable_objects{why=\"not_served\"}"), 1);
+    assert_eq!(world.logged("An owner cannot be looked for: what depends on it stays").len(), 1, "told once");
+    world.cluster.stop_intercepting();
+    pass(300 * SEC).await;
+    assert!(!world.has("pods", "pod"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_a_list_lacks_is_asked_for_before_anything_goes() {
+    let world = World::new();
+    let rc = world.create("ReplicationController", "rc", &[]);
+    for number in 0..50 {
+        world.create("Pod", &format!("pod-{number}"), &[owner(&rc)]);
+    }
+    let _manager = world.start().await;
+    // All workers want to know it at the same time, and the answer takes its time.
+    world.spoil(|line, _| line.starts_with("get ").then_some(test_cluster::Verdict::DelayAnswer(SEC)));
+    // A watch that misses the end: history is too old, so that a whole new set tells.
+    world.cluster.freeze_watches("replicationcontrollers");
+    world.cluster.remove("replicationcontrollers", "n", "rc");
+    world.cluster.compact();
+    world.cluster.break_watches("replicationcontrollers");
+    pass(60 * SEC).await;
+    assert_eq!(world.names("pods"), [""; 0]);
+    assert_eq!((world.asked("get replicationcontrollers rc"), world.asked("delete pods")), (1, 50));
+    assert_eq!(world.lines().len(), 51);
+}
+
+#[tokio::test(start_paused = true)]
+async fn finalizers_of_the_dependent_say_what_becomes_of_its_own() {
+    let world = World::new();
+    let rc = world.create("ReplicationController", "rc", &[]);
+    let set = |name: &str, finalizer: &str| {
+        world.create_with(
+            "ReplicaSet",
+            json!({
+                "namespace": "n", "name": name, "ownerReferences": [owner(&rc)], "finalizers": [finalizer],
+            }),
+        )
+    };
+    let (orphans, last) = (set("orphans", "orphan"), set("last", "foregroundDeletion"));
+    world.create("Pod", "stays", &[owner(&orphans)]);
+    world.create("Pod", "goes", &[owner(&last)]);
+    let _manager = world.start().await;
+    world.delete("ReplicationController", "rc", Some(Background)).await;
+    pass(5 * SEC).await;
+    assert_eq!(world.names("ReplicaSet"), [""; 0]);
+    assert_eq!(world.names("pods"), ["stays"]);
+    let policies: Vec<_> = world
+        .calls()
+        .iter()
+        .filter(|it| it.verb == "delete" && it.resource == "replicasets")
+        .map(|it| (it.name.clone(), it.json()["propagationPolicy"].clone()))
+        .collect();
+    assert!(policies.contains(&("orphans".to_owned(), json!("Orphan"))), "{policies:?}");
+    assert!(policies.contains(&("last".to_owned(), json!("Foreground"))), "{policies:?}");
+}

@@ -1,0 +1,207 @@
+//! What changes between the verdict and the DELETE.
+
+use client::Propagation::{Background, Foreground};
+use serde_json::{Value, json};
+use test_cluster::TestCluster;
+
+use crate::world::{SEC, World, blocking, failure, nobody, owner, pass};
+
+/// An owner that is gone, and a pod of it. What `change` does happens just before the first DELETE of the pod arrives.
+async fn changed(world: &World, change: impl FnOnce(&TestCluster) + Send + 'static) {
+    let rc = world.create("ReplicationController", "rc", &[]);
+    world.create("Pod", "pod", &[owner(&rc)]);
+    let mut change = Some(change);
+    world.spoil(move |line, cluster| {
+        if line == "delete pods pod"
+            && let Some(change) = change.take()
+        {
+            change(cluster);
+        }
+        None
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_gc_036_an_owner_that_was_added_meanwhile_counts() {
+    let world = World::new();
+    let added = owner(&world.create("ReplicationController", "added", &[]));
+    changed(&world, |cluster| {
+        cluster.update("pods", "n", "pod", |it| {
+            it["metadata"]["ownerReferences"].as_array_mut().unwrap().push(added);
+        });
+    })
+    .await;
+    let _manager = world.start().await;
+    world.delete("ReplicationController", "rc", Some(Background)).await;
+    pass(30 * SEC).await;
+    assert_eq!(world.owners("pods", "pod"), ["added"]);
+    assert_eq!(world.calls()[0].status, 409);
+    assert_eq!(world.asked("delete"), 1, "{:?}", world.lines());
+    assert_eq!(world.asked("patch pods pod"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_gc_037_what_else_changed_is_no_matter() {
+    let world = World::new();
+    changed(&world, |cluster| {
+        cluster.update("pods", "n", "pod", |it| it["metadata"]["labels"] = json!({ "a": "b" }));
+    })
+    .await;
+    let manager = world.start().await;
+    world.cluster.freeze_watches("pods");
+    world.delete("ReplicationController", "rc", Some(Background)).await;
+    pass(SEC).await;
+    assert!(!world.has("pods", "pod"));
+    assert_eq!(world.lines(), ["delete pods pod", "get pods pod", "delete pods pod"], "in one pass, without the watch");
+    let bodies: Vec<Value> =
+        world.calls().iter().filter(|it| it.verb == "delete").map(test_cluster::Call::json).collect();
+    assert_eq!(bodies[0]["preconditions"]["uid"], bodies[1]["preconditions"]["uid"]);
+    assert_ne!(bodies[0]["preconditions"]["resourceVersion"], bodies[1]["preconditions"]["resourceVersion"]);
+    assert!(bodies[1]["preconditions"]["resourceVersion"].is_string(), "the second is exact too");
+    assert_eq!(manager.ours("deletes_total{policy=\"Background\",reason=\"owners_gone\"}"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_gc_038_an_object_that_is_gone_is_not_tried_again() {
+    let world = World::new();
+    changed(&world, |cluster| cluster.remove("pods", "n", "pod")).await;
+    let pod = world.get("Pod", "pod").unwrap();
+    let mut reference = owner(&pod);
+    reference["apiVersion"] = json!("v1");
+    reference["kind"] = json!("Pod");
+    world.create("ConfigMap", "below", &[reference]);
+    let _manager = world.start().await;
+    world.cluster.freeze_watches("pods");
+    world.delete("ReplicationController", "rc", Some(Background)).await;
+    pass(30 * SEC).await;
+    assert_eq!(
+        world.lines(),
+        ["delete pods pod", "get pods pod", "delete configmaps below"],
+        "the 404 to the DELETE is made sure of once, and its dependents are looked at, without the watch"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_gc_039_a_successor_is_left_alone_and_what_belonged_to_the_first_goes() {
+    let world = World::new();
+    changed(&world, |cluster| {
+        cluster.remove("pods", "n", "pod");
+        cluster.create(json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "pod", "namespace": "n" } }));
+    })
+    .await;
+    let mut reference = owner(&world.get("Pod", "pod").unwrap());
+    reference["apiVersion"] = json!("v1");
+    reference["kind"] = json!("Pod");
+    world.create("ConfigMap", "below", &[reference]);
+    let _manager = world.start().await;
+    world.cluster.freeze_watches("pods");
+    world.delete("ReplicationController", "rc", Some(Background)).await;
+    pass(30 * SEC).await;
+    assert_eq!(world.lines(), ["delete pods pod", "get pods pod", "delete configmaps below"]);
+    assert!(world.has("pods", "pod") && !world.is_deleting("pods", "pod"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_is_written_all_the_time_backs_off_and_goes_in_the_end() {
+    let world = World::new();
+    world.create("Pod", "pod", &[nobody("v1", "ReplicationController", "never")]);
+    let mut left = 10;
+    world.spoil(move |line, cluster| {
+        if line == "delete pods pod" && left > 0 {
+            left -= 1;
+            cluster.update("pods", "n", "pod", |it| it["metadata"]["labels"] = json!({ "left": left.to_string() }));
+        }
+        None
+    });
+    let manager = world.start().await;
+    pass(10 * SEC).await;
+    assert!(!world.has("pods", "pod"));
+    // One pass more may begin while what the last one met is on its way to us.
+    assert!((11..=12).contains(&world.asked("delete pods pod")));
+    assert_eq!(manager.ours("deletes_total{policy=\"Background\",reason=\"owners_gone\"}"), 1);
+    assert_eq!(world.logged("Sync failed"), [""; 0], "a conflict is no failure");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delete_that_fails_is_tried_again_less_and_less_often() {
+    let world = World::new();
+    world.create("Pod", "pod", &[nobody("v1", "ReplicationController", "never")]);
+    world.spoil(|line, _| if line.starts_with("delete") { failure(500, "InternalError") } else { None });
+    let _manager = world.start().await;
+    pass(60 * SEC).await;
+    let pauses = world.pauses("delete pods pod");
+    assert!(pauses.len() >= 8 && pauses.windows(2).all(|it| it[1] > it[0]), "{pauses:?}");
+    assert_eq!(world.asked("get"), 1, "what is proved stays proved");
+    world.cluster.stop_intercepting();
+    pass(120 * SEC).await;
+    assert!(!world.has("pods", "pod"));
+}
+
+/// An object of two owners, one of which goes. What `change` does to it happens just before the other reference is dropped.
+async fn detached(kind: &'static str, plural: &'static str, change: fn(&mut Value)) -> World {
+    let world = World::with_widgets();
+    let [goes, stays] = ["goes", "stays"].map(|it| owner(&world.create("ReplicationController", it, &[])));
+    world.create(kind, "it", &[goes, stays]);
+    let mut change = Some(change);
+    world.spoil(move |line, cluster| {
+        if line == format!("patch {plural} it")
+            && let Some(change) = change.take()
+        {
+            cluster.update(kind, "n", "it", change);
+        }
+        None
+    });
+    let _manager = world.start().await;
+    world.delete("ReplicationController", "goes", Some(Background)).await;
+    pass(30 * SEC).await;
+    assert_eq!(world.logged("Sync failed"), [""; 0], "a conflict is no failure");
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_whose_last_owner_is_taken_meanwhile_is_not_left_without_any() {
+    for (kind, plural) in [("Pod", "pods"), ("Widget", "widgets")] {
+        let world = detached(kind, plural, |it| {
+            it["metadata"]["ownerReferences"].as_array_mut().unwrap().retain(|it| it["name"] == "goes");
+        })
+        .await;
+        assert!(!world.has(kind, "it"), "{:?}", world.lines());
+        let patches = world.calls().into_iter().filter(|it| it.verb == "patch").map(|it| it.status);
+        assert!(patches.clone().all(|it| it >= 400), "{kind} {:?}", patches.collect::<Vec<_>>());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reference_goes_whatever_else_is_written_meanwhile() {
+    for (kind, plural) in [("Pod", "pods"), ("Widget", "widgets")] {
+        let world = detached(kind, plural, |it| it["metadata"]["labels"] = json!({ "a": "b" })).await;
+        assert_eq!(world.owners(kind, "it"), ["stays"], "{:?}", world.lines());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_is_added_while_a_circle_is_opened_counts() {
+    let world = World::new();
+    let first = world.create("Pod", "a", &[]);
+    let second = world.create("Pod", "b", &[blocking(&first)]);
+    world.cluster.update("pods", "n", "a", |it| it["metadata"]["ownerReferences"] = json!([blocking(&second)]));
+    let added = owner(&world.create("ReplicationController", "added", &[]));
+    // `b` is to stop blocking `a`, whose deletion waits for it. Just then it gets another owner.
+    let mut added = Some(added);
+    world.spoil(move |line, cluster| {
+        if line == "patch pods b"
+            && let Some(added) = added.take()
+        {
+            cluster.update("pods", "n", "b", |it| {
+                it["metadata"]["ownerReferences"].as_array_mut().unwrap().push(added);
+            });
+        }
+        None
+    });
+    let _manager = world.start().await;
+    world.delete("Pod", "a", Some(Foreground)).await;
+    pass(60 * SEC).await;
+    assert!(!world.has("pods", "a"), "{:?}", world.lines());
+    assert!(!world.is_deleting("pods", "b"), "{:?}", world.lines());
+    assert_eq!(world.owners("pods", "b"), ["added"]);
+}

@@ -1,0 +1,77 @@
+//! What holds the collector back.
+
+use client::Limits;
+use client::Propagation::Background;
+use garbage_collector_controller::Options;
+use test_cluster::Verdict;
+
+use crate::world::{MS, SEC, World, nobody, owner, pass};
+
+#[tokio::test(start_paused = true)]
+async fn no_more_objects_go_in_a_minute_than_the_user_allows() {
+    let world = World::new();
+    let rc = world.create("ReplicationController", "rc", &[]);
+    for number in 0..12 {
+        world.create("Pod", &format!("pod-{number:02}"), &[owner(&rc)]);
+    }
+    let manager = world.start_with(Options { max_deletes_per_minute: 5, ..Options::default() }).await;
+    world.delete("ReplicationController", "rc", Some(Background)).await;
+    for (seconds, left, held) in [(5, 7, 7), (54, 7, 7), (4, 2, 2), (56, 2, 2), (5, 0, 0)] {
+        pass(seconds * SEC).await;
+        assert_eq!(world.names("pods").len(), left, "{seconds}");
+        assert_eq!(manager.ours("held_deletes"), held, "{seconds}");
+    }
+    assert_eq!(world.asked("delete"), 12);
+    let told = world.logged("--gc-max-deletes-per-minute holds back deletions");
+    assert!(told.len() <= 3 && told[0].contains("pod-"), "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn as_many_objects_go_in_a_minute_as_the_user_allows() {
+    let world = World::new();
+    let rc = world.create("ReplicationController", "rc", &[]);
+    for number in 0..40 {
+        world.create("Pod", &format!("pod-{number:02}"), &[owner(&rc)]);
+    }
+    // Those who wait for the third minute and the fourth come before the calls of the minutes before are answered.
+    world.spoil(|line, _| line.starts_with("delete").then_some(Verdict::DelayAnswer(50 * MS)));
+    let _manager = world.start_with(Options { max_deletes_per_minute: 10, ..Options::default() }).await;
+    world.delete("ReplicationController", "rc", Some(Background)).await;
+    for (seconds, left) in [(5, 30), (60, 20), (60, 10), (60, 0)] {
+        pass(seconds * SEC).await;
+        assert_eq!(world.names("pods").len(), left);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_learns_and_does_not_act() {
+    let world = World::new();
+    let rc = world.create("ReplicationController", "rc", &[]);
+    world.create("Pod", "bound", &[owner(&rc)]);
+    world.create("Pod", "lost", &[nobody("v1", "ReplicationController", "never")]);
+    let standby = world.stand_by().await;
+    world.delete("ReplicationController", "rc", Some(Background)).await;
+    pass(300 * SEC).await;
+    assert_eq!(world.lines(), [""; 0]);
+    let _manager = standby.lead().await;
+    pass(SEC).await;
+    assert_eq!(world.names("pods"), [""; 0]);
+    assert_eq!(world.asked("get"), 1, "what a watch told of while it stood by is proved: {:?}", world.lines());
+}
+
+#[tokio::test(start_paused = true)]
+async fn names_that_nobody_checks_lead_nowhere_else() {
+    let world = World::new();
+    world.create("ConfigMap", "a", &[]);
+    for (number, name) in ["a/status", "a?x=y", "..", "a%2F", "ä b"].into_iter().enumerate() {
+        let mut reference = nobody("v1", "ConfigMap", name);
+        reference["uid"] = serde_json::json!(format!("00000000-0000-4000-8000-00000000000{number}"));
+        world.create("Secret", &format!("child-{number}"), &[reference]);
+    }
+    let _manager = world.start_limited(Options::default(), Limits { qps: 10_000.0, burst: 10_000 }).await;
+    pass(30 * SEC).await;
+    assert!(world.has("configmaps", "a"));
+    // There is no such owner, whatever its name: they may go.
+    assert_eq!(world.names("secrets"), [""; 0], "{:?}", world.lines());
+    assert!(world.calls().iter().all(|it| it.name != "a"), "{:?}", world.lines());
+}

@@ -1,0 +1,242 @@
+//! Who is meant by a reference, and where.
+
+use serde_json::{Value, json};
+
+use client::Propagation::Background;
+
+use crate::world::{SEC, World, failure, nobody, owner, pass};
+
+/// The same reference with other fields.
+fn but(mut reference: Value, field: &str, value: &str) -> Value {
+    reference[field] = json!(value);
+    reference
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_gc_026_an_owner_of_another_namespace_is_none() {
+    for child_first in [true, false] {
+        let world = World::new();
+        let _manager = world.start().await;
+        let uid = "6b4e1c52-8d1f-4a0b-9b6e-0123456789ab";
+        let create_owner = || {
+            world.create_with("Secret", json!({ "name": "own", "namespace": "m", "uid": uid }));
+        };
+        let reference = json!({ "apiVersion": "v1", "kind": "Secret", "name": "own", "uid": uid });
+        // While the owner's watch is behind, the child is seen first.
+        if child_first {
+            world.spoil(|line, _| if line.starts_with("get") { failure(503, "") } else { None });
+            world.create("ConfigMap", "bad", std::slice::from_ref(&reference));
+            pass(2 * SEC).await;
+            create_owner();
+        } else {
+            create_owner();
+            pass(2 * SEC).await;
+            world.create("ConfigMap", "bad", std::slice::from_ref(&reference));
+        }
+        world.create_in("m", "ConfigMap", "good", &[reference]);
+        pass(SEC).await;
+        world.cluster.stop_intercepting();
+        pass(60 * SEC).await;
+        assert!(!world.has("configmaps", "bad"), "child first: {child_first}");
+        assert!(world.cluster.get("configmaps", "m", "good").is_some(), "child first: {child_first}");
+        let message =
+            format!("ownerRef [v1/Secret, namespace: n, name: own, uid: {uid}] does not exist in namespace \"n\"");
+        assert_eq!(world.events().await, [format!("n Warning OwnerRefInvalidNamespace: {message}")]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_gc_027_a_cluster_scoped_object_cannot_have_a_namespaced_owner() {
+    let world = World::new();
+    let map = world.create("ConfigMap", "own", &[]);
+    world.create("ClusterRole", "observed", &[owner(&map)]);
+    world.create("ClusterRole", "never", &[nobody("v1", "Secret", "never")]);
+    let manager = world.start().await;
+    let uid = map["metadata"]["uid"].as_str().unwrap();
+    let message =
+        format!("ownerRef [v1/ConfigMap, namespace: , name: own, uid: {uid}] does not exist in namespace \"\"");
+    assert_eq!(world.events().await, [format!("default Warning OwnerRefInvalidNamespace: {message}")]);
+    let queued = || manager.metric("workqueue_adds_total{name=\"garbage_collector_attempt_to_delete\"}");
+    let early = queued();
+    pass(3600 * SEC).await;
+    assert_eq!(world.cluster.list("ClusterRole", "").len(), 2);
+    assert_eq!((world.lines(), queued() - early), (vec![], 0), "nobody polls");
+    assert_eq!(
+        manager.ours("unresolvable_objects{why=\"misplaced\"}"),
+        2,
+        "an object, and an owner that nobody has seen"
+    );
+    // A change of the object is a new chance.
+    world.cluster.update("ClusterRole", "", "never", |it| it["metadata"]["ownerReferences"] = json!([]));
+    pass(SEC).await;
+    world.cluster.update("ClusterRole", "", "observed", |it| {
+        it["metadata"]["ownerReferences"] = json!([nobody("rbac.authorization.k8s.io/v1", "ClusterRole", "never")]);
+    });
+    pass(5 * SEC).await;
+    assert_eq!(world.cluster.list("ClusterRole", "").len(), 1);
+    assert_eq!(manager.ours("unresolvable_objects{why=\"misplaced\"}"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_gc_028_an_owner_that_no_watch_has_shown_is_asked_for() {
+    let world = World::new();
+    let role = world.create("ClusterRole", "role", &[]);
+    world.create("ConfigMap", "child", &[owner(&role)]);
+    world.spoil_lists("clusterroles");
+    let _manager = world.start().await;
+    pass(600 * SEC).await;
+    assert!(world.has("configmaps", "child"));
+    // acceptance_gc_040: polled with back-off, until a watch shows it.
+    let pauses = world.pauses("get clusterroles role");
+    assert!(pauses.len() >= 10 && pauses.len() < 40, "{pauses:?}");
+    assert!(pauses.last() > pauses.first() && *pauses.last().unwrap() > 100 * SEC, "{pauses:?}");
+    world.cluster.stop_intercepting();
+    pass(900 * SEC).await;
+    let asked = world.lines().len();
+    pass(3600 * SEC).await;
+    assert_eq!(world.lines().len(), asked, "nobody polls what is observed");
+    world.cluster.remove("ClusterRole", "", "role");
+    pass(5 * SEC).await;
+    assert!(!world.has("configmaps", "child"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_gc_029_a_kind_that_nobody_knows_is_no_proof() {
+    let world = World::new();
+    world.create("ConfigMap", "child", &[nobody("example.com/v9", "Gadget", "g")]);
+    let manager = world.start().await;
+    let queued = || manager.metric("workqueue_adds_total{name=\"garbage_collector_attempt_to_delete\"}");
+    pass(60 * SEC).await;
+    let early = queued();
+    assert!(early >= 10, "{early}");
+    pass(3600 * SEC).await;
+    assert!(queued() - early < 30, "less and less often: {early}, {}", queued());
+    assert!(world.has("configmaps", "child"));
+    assert_eq!(world.lines(), [""; 0]);
+    assert_eq!(manager.ours("unresolvable_objects{why=\"unknown_kind\"}"), 1, "the owner that is looked for");
+    let told = world.logged("An owner cannot be looked for: what depends on it stays");
+    assert!(told.len() == 1 && told[0].contains("unknown_kind"), "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_gc_030_any_version_that_is_served_names_an_owner() {
+    let world = World::with_widgets();
+    let widget = world.create("Widget", "w", &[]);
+    world.create("ConfigMap", "child", &[but(owner(&widget), "apiVersion", "example.com/v1beta1")]);
+    let _manager = world.start().await;
+    pass(600 * SEC).await;
+    assert!(world.has("configmaps", "child"));
+    assert!(world.lines().len() <= 3, "and it is not polled for: {:?}", world.lines());
+    world.delete("Widget", "w", Some(Background)).await;
+    pass(5 * SEC).await;
+    assert!(!world.has("configmaps", "child"), "{:?}", world.lines());
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_gc_031_a_version_that_is_not_served_keeps_the_child() {
+    let world = World::with_widgets();
+    let widget = world.create("Widget", "w", &[]);
+    world.create("ConfigMap", "child", &[but(owner(&widget), "apiVersion", "example.com/v0")]);
+    let manager = world.start().await;
+    pass(3600 * SEC).await;
+    assert!(world.has("configmaps", "child"));
+    assert_eq!(world.lines(), [""; 0], "nobody is asked");
+    assert_eq!(manager.ours("unresolvable_objects{why=\"unknown_kind\"}"), 1, "the child alone: its owner is observed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_gc_032_a_served_and_an_unserved_name_of_one_absent_owner() {
+    for served_first in [true, false] {
+        let world = World::with_widgets();
+        let served = nobody("example.com/v1", "Widget", "never");
+        let unserved = but(served.clone(), "apiVersion", "example.com/v0");
+        let _manager = world.start().await;
+        let mut children = [("served", served), ("unserved", unserved)];
+        if !served_first {
+            children.reverse();
+        }
+        for (name, reference) in children {
+            world.create("ConfigMap", name, &[reference]);
+            pass(SEC).await;
+        }
+        pass(600 * SEC).await;
+        assert_eq!(world.names("configmaps"), ["unserved"], "served first: {served_first}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_gc_033_a_wrong_kind_condemns_only_the_child_that_names_it() {
+    for order in
+        [["parent", "good", "bad"], ["bad", "good", "parent"], ["good", "bad", "parent"], ["bad", "parent", "good"]]
+    {
+        let world = World::new();
+        let uid = "6b4e1c52-8d1f-4a0b-9b6e-0123456789ab";
+        let right = json!({ "apiVersion": "v1", "kind": "Secret", "name": "parent", "uid": uid });
+        let manager = world.start().await;
+        // What is observed late is not there late: nothing but the order of the watches differs.
+        world.cluster.freeze_watches("secrets");
+        world.create_with("Secret", json!({ "name": "parent", "namespace": "n", "uid": uid }));
+        for name in order {
+            match name {
+                "parent" => world.cluster.thaw("secrets"),
+                "good" => drop(world.create("ConfigMap", "good", std::slice::from_ref(&right))),
+                _ => drop(world.create("ConfigMap", "bad", &[but(right.clone(), "kind", "Pod")])),
+            }
+            pass(SEC).await;
+        }
+        pass(60 * SEC).await;
+        assert_eq!(world.names("configmaps"), ["good"], "{order:?}");
+        assert!(world.has("secrets", "parent"), "{order:?}");
+        world.cluster.remove("secrets", "n", "parent");
+        pass(5 * SEC).await;
+        assert_eq!(world.names("configmaps"), [""; 0], "{order:?}: the graph still knew the parent");
+        drop(manager);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_gc_034_each_child_is_judged_by_its_own_namespace() {
+    for (parent_is_there, cluster_first) in [(false, true), (false, false), (true, true), (true, false)] {
+        let world = World::new();
+        let uid = "6b4e1c52-8d1f-4a0b-9b6e-0123456789ab";
+        let reference = json!({ "apiVersion": "v1", "kind": "Secret", "name": "parent", "uid": uid });
+        let _manager = world.start().await;
+        world.cluster.freeze_watches("secrets");
+        if parent_is_there {
+            world.create_with("Secret", json!({ "name": "parent", "namespace": "n", "uid": uid }));
+        }
+        let children: [(&str, &str); 2] = [("ClusterRole", "bad"), ("ConfigMap", "good")];
+        let children: Vec<_> = if cluster_first { children.into() } else { children.into_iter().rev().collect() };
+        for (kind, name) in children {
+            world.create(kind, name, std::slice::from_ref(&reference));
+            pass(SEC).await;
+        }
+        world.cluster.thaw("secrets");
+        pass(300 * SEC).await;
+        let case = format!("parent is there: {parent_is_there}, cluster first: {cluster_first}");
+        assert_eq!(world.has("configmaps", "good"), parent_is_there, "{case}");
+        assert!(world.cluster.get("ClusterRole", "", "bad").is_some(), "{case}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_scoped_owner_that_goes_unseen_takes_its_dependents_of_all_namespaces_along() {
+    let world = World::new();
+    let role = world.create("ClusterRole", "role", &[]);
+    let namespaces: Vec<String> = (0..300).map(|number| format!("ns-{number}")).collect();
+    for name in &namespaces {
+        world.cluster.create(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }));
+        world.create_in(name, "ConfigMap", "child", &[owner(&role)]);
+    }
+    // Nobody is told of its end: it is polled for.
+    world.spoil_lists("clusterroles");
+    let _manager = world.start().await;
+    // So long the workers wait for that type.
+    pass(31 * SEC).await;
+    let children = || namespaces.iter().filter(|it| world.cluster.get("configmaps", it, "child").is_some()).count();
+    assert_eq!(children(), 300);
+    world.cluster.remove("ClusterRole", "", "role");
+    // As long as the pause between two looks is by then.
+    pass(10 * SEC).await;
+    assert_eq!(children(), 0);
+}

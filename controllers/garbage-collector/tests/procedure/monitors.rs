@@ -1,0 +1,163 @@
+//! Owners that must not go before all their dependents can be known.
+
+use client::Propagation::{Foreground, Orphan};
+use serde_json::json;
+use test_cluster::{DiscoveryFault, Verdict};
+
+use crate::world::{SEC, World, blocking, owner, pass};
+
+const GOES_WITHOUT: &str = "An owner loses its finalizer though not all types are synced";
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_gc_048_a_definition_goes_with_its_instances_and_what_they_own_twice() {
+    let world = World::new();
+    let _manager = world.start().await;
+    for life in ["first", "second"] {
+        world.define_widgets();
+        pass(5 * SEC).await;
+        let widget = world.create("Widget", "w", &[]);
+        world.create("ConfigMap", life, &[owner(&widget)]);
+        pass(SEC).await;
+        world.cluster.delete("customresourcedefinitions", "", "widgets.example.com");
+        pass(5 * SEC).await;
+        assert_eq!(world.names("configmaps"), [""; 0], "{life}: {:?}", world.lines());
+        assert!(!world.cluster.serves("widgets"), "{life}");
+        // It is gone, and nobody waits for it.
+        world.create("ConfigMap", "other", &[]);
+        world.delete("ConfigMap", "other", Some(Foreground)).await;
+        pass(SEC).await;
+        assert!(!world.has("configmaps", "other"), "{life}: {:?}", world.lines());
+    }
+    assert_eq!(world.logged(GOES_WITHOUT), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_is_orphaned_while_a_type_is_in_doubt_or_its_group_has_not_told_its_types() {
+    for fault in [DiscoveryFault::Missing, DiscoveryFault::Stale] {
+        let world = World::new();
+        let rc = world.create("ReplicationController", "rc", &[]);
+        world.create("ReplicaSet", "set", &[owner(&rc)]);
+        let is_known = fault == DiscoveryFault::Missing;
+        if !is_known {
+            world.cluster.fail_discovery("apps", fault);
+        }
+        let _manager = world.start().await;
+        if is_known {
+            world.cluster.fail_discovery("apps", fault);
+            pass(32 * SEC).await;
+        }
+        world.delete("ReplicationController", "rc", Some(Orphan)).await;
+        pass(10 * SEC).await;
+        assert_eq!(world.finalizers("replicationcontrollers", "rc"), ["orphan"], "{fault:?}");
+        assert_eq!(world.lines(), [""; 0], "{fault:?}");
+        world.cluster.mend_group("apps");
+        pass(30 * SEC).await;
+        assert!(!world.has("replicationcontrollers", "rc"), "{fault:?}: {:?}", world.lines());
+        assert!(world.owners("ReplicaSet", "set").is_empty(), "{fault:?}: {:?}", world.lines());
+        assert_eq!(world.logged(GOES_WITHOUT), [""; 0], "{fault:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_waits_for_half_a_minute_in_all_whichever_types_come_and_do_not_sync() {
+    for policy in [Orphan, Foreground] {
+        let world = World::new();
+        let _manager = world.start().await;
+        pass(60 * SEC).await;
+        world.cluster.intercept(|call| {
+            let is_new = call.group == "example.com" && matches!(call.verb, "list" | "watch");
+            if is_new { Verdict::status(500, "InternalError", "no") } else { Verdict::Pass }
+        });
+        let comes = |number: usize| {
+            let schema = json!({ "openAPIV3Schema": { "type": "object" } });
+            world.cluster.create(json!({
+                "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+                "metadata": { "name": format!("type{number}s.example.com") },
+                "spec": { "group": "example.com", "scope": "Namespaced",
+                          "names": { "plural": format!("type{number}s"), "kind": format!("Type{number}") },
+                          "versions": [{ "name": "v1", "served": true, "storage": true, "schema": schema }] },
+            }));
+        };
+        comes(0);
+        pass(5 * SEC).await;
+        world.create_held("ConfigMap", "early", &[]);
+        world.delete("ConfigMap", "early", Some(policy)).await;
+        let finalizers = |world: &World| world.finalizers("configmaps", "early").len();
+        for number in 1..=2 {
+            pass(13 * SEC).await;
+            assert_eq!(finalizers(&world), 2, "{policy:?} {number}");
+            // Another, which has its time before it.
+            comes(number);
+        }
+        pass(6 * SEC).await;
+        assert_eq!(finalizers(&world), 1, "{policy:?}: {:?}", world.lines());
+        let told = world.logged(GOES_WITHOUT);
+        assert!(told.len() == 1 && told[0].contains("type0s.example.com, type1s.example.com, type2s.example.com"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_is_named_once_however_often_its_finalizer_cannot_be_removed() {
+    let world = World::new();
+    let _manager = world.start().await;
+    world.spoil_lists("widgets");
+    world.define_widgets();
+    pass(5 * SEC).await;
+    world.create_held("ConfigMap", "early", &[]);
+    world.delete("ConfigMap", "early", Some(Foreground)).await;
+    pass(20 * SEC).await;
+    world.cluster.intercept(|call| {
+        let fails = call.resource == "widgets" || (call.verb == "patch" && call.resource == "configmaps");
+        if fails { Verdict::status(500, "InternalError", "no") } else { Verdict::Pass }
+    });
+    pass(60 * SEC).await;
+    assert!(world.asked("patch configmaps early") > 5, "{:?}", world.lines());
+    assert_eq!(world.logged(GOES_WITHOUT).len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_standby_saw_is_proved_before_an_owner_goes_in_the_new_term() {
+    // A type that does not sync has the workers start late.
+    for (policy, is_late) in [(Orphan, false), (Orphan, true), (Foreground, false), (Foreground, true)] {
+        let world = World::with_widgets();
+        if is_late {
+            world.spoil_lists("widgets");
+        }
+        let rc = world.create("ReplicationController", "rc", &[]);
+        let standby = world.stand_by().await;
+        // Its watch dies, and nobody notices.
+        world.cluster.freeze_watches("secrets");
+        world.create_held("Secret", "unseen", &[blocking(&rc)]);
+        pass(SEC).await;
+        let _manager = standby.lead().await;
+        world.delete("ReplicationController", "rc", Some(policy)).await;
+        pass(if is_late { 40 * SEC } else { 10 * SEC }).await;
+        let (case, lines) = (format!("{policy:?}, late: {is_late}"), world.lines());
+        match policy {
+            Orphan => {
+                assert!(world.owners("secrets", "unseen").is_empty(), "{case}: {lines:?}");
+                assert!(!world.has("replicationcontrollers", "rc"), "{case}: {lines:?}");
+            }
+            _ => {
+                assert_eq!(world.finalizers("replicationcontrollers", "rc"), ["foregroundDeletion"], "{case}");
+                assert!(world.is_deleting("secrets", "unseen"), "{case}: {lines:?}");
+            }
+        }
+        assert!(!world.logged(GOES_WITHOUT).iter().any(|it| it.contains("secrets")), "{case}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_term_asks_for_no_proofs_where_nobody_waits_for_them() {
+    let world = World::new();
+    let rc = world.create("ReplicationController", "rc", &[]);
+    world.create("Pod", "pod", &[owner(&rc)]);
+    let standby = world.stand_by().await;
+    world.cluster.clear_requests();
+    let _manager = standby.lead().await;
+    world.cluster.remove("replicationcontrollers", "n", "rc");
+    pass(10 * SEC).await;
+    assert!(!world.has("pods", "pod"));
+    let watches = world.cluster.requests().iter().filter(|it| matches!(it.verb, "list" | "watch")).count();
+    assert_eq!(watches, 0);
+}

@@ -1,0 +1,138 @@
+//! What answers of the server are worth when they come late, or the owner has changed since.
+
+use client::Propagation::{Foreground, Orphan};
+use serde_json::json;
+use test_cluster::{TestCluster, Verdict};
+
+use crate::world::{MS, SEC, World, blocking, owner, pass};
+
+/// Ends the object without any event: a whole new set tells.
+fn ends_unseen(cluster: &TestCluster, resource: &str, name: &str) {
+    cluster.freeze_watches(resource);
+    cluster.remove(resource, "n", name);
+    cluster.compact();
+    cluster.end_watches(resource);
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_an_owner_lives_is_no_answer_to_those_who_came_after_the_question_was_sent() {
+    let world = World::new();
+    let (rc, map) = (world.create("ReplicationController", "rc", &[]), world.create("ConfigMap", "map", &[]));
+    world.create("Pod", "first", &[owner(&map), owner(&rc)]);
+    for number in 0..19 {
+        world.create("Pod", &format!("pod-{number}"), &[owner(&rc)]);
+    }
+    let _manager = world.start().await;
+    let mut is_late = true;
+    world.spoil(move |line, _| {
+        let late = line.starts_with("get replicationcontrollers") && std::mem::replace(&mut is_late, false);
+        late.then_some(Verdict::DelayAnswer(30 * SEC))
+    });
+    // One of two owners goes: is the other there? It is, and the answer takes its time.
+    world.cluster.remove("configmaps", "n", "map");
+    pass(5 * SEC).await;
+    assert_eq!(world.lines(), ["get replicationcontrollers rc"]);
+    ends_unseen(&world.cluster, "replicationcontrollers", "rc");
+    pass(300 * SEC).await;
+    assert_eq!(world.names("pods"), [""; 0], "{:?}", world.lines());
+    let asked = world.asked("get replicationcontrollers rc");
+    assert_eq!(asked, 2, "once more for all that came meanwhile: {:?}", world.lines());
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_an_owner_waits_is_believed_no_more_when_it_is_shown_no_more() {
+    let world = World::new();
+    let rc = world.create("ReplicationController", "rc", &[]);
+    world.create_held("Pod", "held", &[blocking(&rc)]);
+    let manager = world.start().await;
+    // While the answer is on its way the owner ends, and a whole new set lacks it.
+    let mut is_late = true;
+    world.spoil(move |line, _| {
+        let late = line.starts_with("get") && std::mem::replace(&mut is_late, false);
+        late.then_some(Verdict::DelayAnswer(10 * SEC))
+    });
+    world.delete("ReplicationController", "rc", Some(Foreground)).await;
+    pass(SEC).await;
+    ends_unseen(&world.cluster, "replicationcontrollers", "rc");
+    pass(9 * SEC + 100 * MS).await;
+    assert_eq!(world.lines(), ["get replicationcontrollers rc", "delete pods held"]);
+    world.create("Pod", "late", &[blocking(&rc)]);
+    pass(100 * MS).await;
+    assert!(!world.has("pods", "late"));
+    assert_eq!(world.asked("get replicationcontrollers rc"), 2, "{:?}", world.lines());
+    let deletes = ["owner_waits", "owners_gone"]
+        .map(|it| manager.ours(&format!("deletes_total{{policy=\"Background\",reason=\"{it}\"}}")));
+    assert_eq!(deletes, [1, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_lost_its_finalizer_by_an_unheard_answer_was_orphaned_all_the_same() {
+    let world = World::new();
+    let rc = world.create_held("ReplicationController", "rc", &[]);
+    let _manager = world.start().await;
+    // The next pass sees the owner as it was before.
+    let mut is_lost = true;
+    world.spoil(move |line, cluster| {
+        let lost = line == "patch replicationcontrollers rc" && std::mem::replace(&mut is_lost, false);
+        lost.then(|| {
+            cluster.freeze_watches("replicationcontrollers");
+            Verdict::LoseAnswer
+        })
+    });
+    world.delete("ReplicationController", "rc", Some(Orphan)).await;
+    pass(5 * SEC).await;
+    assert_eq!(world.finalizers("replicationcontrollers", "rc"), ["example.com/hold"]);
+    let asked = ["get", "patch", "get"].map(|it| format!("{it} replicationcontrollers rc"));
+    assert_eq!(world.lines(), asked, "the second pass finds it done");
+    world.cluster.thaw("replicationcontrollers");
+    world.create("Pod", "late", &[owner(&rc)]);
+    world.release("replicationcontrollers", "rc");
+    pass(5 * SEC).await;
+    assert!(world.has("pods", "late") && world.owners("pods", "late").is_empty(), "{:?}", world.lines());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_lost_its_finalizer_by_a_patch_that_the_client_repeats_was_orphaned_all_the_same() {
+    let world = World::new();
+    let rc = world.create_held("ReplicationController", "rc", &[]);
+    let _manager = world.start().await;
+    // It is stored, and answered as if it was to be sent again.
+    let mut is_first = true;
+    world.spoil(move |line, cluster| {
+        let first = line == "patch replicationcontrollers rc" && std::mem::replace(&mut is_first, false);
+        first.then(|| {
+            cluster.update("replicationcontrollers", "n", "rc", |it| {
+                it["metadata"]["finalizers"] = json!(["example.com/hold"]);
+            });
+            Verdict::status(503, "ServiceUnavailable", "later").retry_after(1)
+        })
+    });
+    world.delete("ReplicationController", "rc", Some(Orphan)).await;
+    pass(5 * SEC).await;
+    assert_eq!(world.asked("patch replicationcontrollers rc"), 2, "{:?}", world.lines());
+    world.create("Pod", "late", &[owner(&rc)]);
+    world.release("replicationcontrollers", "rc");
+    pass(5 * SEC).await;
+    assert!(world.has("pods", "late") && world.owners("pods", "late").is_empty(), "{:?}", world.lines());
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_gc_014_who_is_to_be_orphaned_first_takes_no_dependent_along() {
+    let world = World::with_widgets();
+    let finalizers = json!(["foregroundDeletion", "orphan"]);
+    let widget = world.create_with(
+        "Widget",
+        json!({ "name": "w", "namespace": "n", "finalizers": finalizers, "deletionTimestamp": "2027-01-15T08:00:00Z" }),
+    );
+    // Named by a version that is not watched: it is looked at when it is seen.
+    let mut reference = blocking(&widget);
+    reference["apiVersion"] = json!("example.com/v1beta1");
+    world.create("ConfigMap", "child", &[reference]);
+    // Orphaning takes its time.
+    world.spoil(|line, _| (line == "patch configmaps child").then_some(Verdict::Delay(3 * SEC)));
+    let _manager = world.start().await;
+    pass(30 * SEC).await;
+    assert!(world.asked("get widgets w") > 0, "{:?}", world.lines());
+    assert!(world.has("configmaps", "child"), "{:?}", world.lines());
+    assert!(world.owners("configmaps", "child").is_empty() && !world.has("Widget", "w"), "{:?}", world.lines());
+}

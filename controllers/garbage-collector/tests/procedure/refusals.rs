@@ -1,0 +1,93 @@
+//! Writes that are answered as if there was no such object, though it is there: a webhook hands on what it did not find
+//! itself, or the server misses the namespace.
+
+use client::Propagation::{Background, Foreground, Orphan};
+
+use crate::world::{SEC, World, blocking, missing, owner, pass};
+
+#[tokio::test(start_paused = true)]
+async fn a_404_to_a_delete_proves_nothing_as_long_as_the_object_can_be_read() {
+    // A webhook may say whatever it likes, also that of the object itself.
+    for (kind, group) in [("companions", "example.com"), ("configmaps", "")] {
+        let world = World::new();
+        let rc = world.create("ReplicationController", "rc", &[]);
+        let middle = world.create("ConfigMap", "m", &[owner(&rc)]);
+        world.create("Secret", "below", &[owner(&middle)]);
+        world.spoil(move |line, _| (line == "delete configmaps m").then(|| missing("m", kind, group)));
+        let _manager = world.start().await;
+        world.delete("ReplicationController", "rc", Some(Background)).await;
+        pass(60 * SEC).await;
+        assert!(world.has("secrets", "below") && world.asked("delete secrets") == 0, "{kind}: {:?}", world.lines());
+        let (deletes, reads) = (world.asked("delete configmaps m"), world.asked("get configmaps m"));
+        assert!(deletes > 5, "it is tried again: {:?}", world.lines());
+        assert_eq!(deletes, reads, "{kind}");
+        assert!(!world.logged("Sync failed").is_empty(), "and told");
+        world.cluster.stop_intercepting();
+        pass(120 * SEC).await;
+        assert!(!world.has("configmaps", "m") && !world.has("secrets", "below"), "{kind}: {:?}", world.lines());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_404_to_a_patch_orphans_nobody() {
+    for (kind, group) in [("namespaces", ""), ("replicasets", "apps")] {
+        let world = World::new();
+        let web = world.create("Deployment", "web", &[]);
+        let set = world.create("ReplicaSet", "set", &[blocking(&web)]);
+        world.create("Pod", "pod", &[owner(&set)]);
+        world.spoil(move |line, _| (line == "patch replicasets set").then(|| missing("set", kind, group)));
+        let _manager = world.start().await;
+        world.delete("Deployment", "web", Some(Orphan)).await;
+        pass(60 * SEC).await;
+        assert!(world.has("ReplicaSet", "set") && world.has("pods", "pod"), "{kind}: {:?}", world.lines());
+        assert_eq!(world.finalizers("Deployment", "web"), ["orphan"], "{kind}: it names the owner still");
+        world.cluster.stop_intercepting();
+        pass(120 * SEC).await;
+        assert!(!world.has("Deployment", "web") && world.owners("ReplicaSet", "set").is_empty(), "{kind}");
+        assert!(world.has("pods", "pod"), "{kind}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_whose_finalizer_meets_a_404_is_let_go_later() {
+    for policy in [Foreground, Orphan] {
+        let world = World::new();
+        let rc = world.create("ReplicationController", "rc", &[]);
+        world.create("Pod", "pod", &[owner(&rc)]);
+        let mut left = 3;
+        world.spoil(move |line, _| {
+            let is_missing = line == "patch replicationcontrollers rc" && left > 0;
+            left -= i32::from(is_missing);
+            is_missing.then(|| missing("rc", "replicationcontrollers", ""))
+        });
+        let _manager = world.start().await;
+        world.delete("ReplicationController", "rc", Some(policy)).await;
+        pass(60 * SEC).await;
+        assert!(!world.has("replicationcontrollers", "rc"), "{policy:?}: {:?}", world.lines());
+        assert_eq!(world.has("pods", "pod"), policy == Orphan, "{policy:?}");
+        let asked = ["patch", "get"].map(|it| world.asked(&format!("{it} replicationcontrollers rc")));
+        // Whoever waits is asked for by its dependent too, and whoever orphans is looked at in each pass.
+        assert_eq!(asked, [4, 3 + if policy == Foreground { 1 } else { 4 }], "{policy:?}: {:?}", world.lines());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_circle_that_a_404_keeps_closed_is_opened_later() {
+    for (kind, plural) in [("Pod", "pods"), ("Widget", "widgets")] {
+        let world = World::with_widgets();
+        let first = world.create(kind, "a", &[]);
+        let second = world.create(kind, "b", &[blocking(&first)]);
+        let circle = blocking(&second);
+        world.cluster.update(kind, "n", "a", |it| it["metadata"]["ownerReferences"] = serde_json::json!([circle]));
+        let mut left = 3;
+        world.spoil(move |line, _| {
+            let is_missing = line == format!("patch {plural} b") && left > 0;
+            left -= i32::from(is_missing);
+            is_missing.then(|| missing("b", plural, ""))
+        });
+        let _manager = world.start().await;
+        world.delete(kind, "a", Some(Foreground)).await;
+        pass(60 * SEC).await;
+        assert_eq!(world.names(kind), [""; 0], "{:?}", world.lines());
+    }
+}

@@ -1,0 +1,362 @@
+//! A cluster with two namespaces, a user, and managers that run the collector against it.
+
+use std::time::Duration;
+
+use api::Resource;
+use client::{Api, DeleteOptions, Limits, Propagation};
+use clock::{Clock, Timestamp};
+use controller::{Builder, Controller, Page, Query};
+use garbage_collector_controller::{NAME, Options};
+use metrics::Metrics;
+use serde_json::{Value, json};
+use tasks::Scope;
+use test_cluster::{Call, TestCluster, Verdict};
+use testing::Rig;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) const SEC: Duration = Duration::from_secs(1);
+pub(crate) const MS: Duration = Duration::from_millis(1);
+
+pub(crate) struct World {
+    pub(crate) clock: Clock,
+    pub(crate) cluster: TestCluster,
+    user: Api,
+    _user: Rig,
+    log: testing::Log,
+}
+
+/// One process. Dropping it is a crash.
+pub(crate) struct Manager {
+    scope: Scope,
+    stop: CancellationToken,
+    metrics: Metrics,
+    pages: Vec<Page>,
+}
+
+/// One that does not lead yet.
+pub(crate) struct Standby {
+    controller: Controller,
+    manager: Manager,
+}
+
+impl Standby {
+    /// Its term begins.
+    pub(crate) async fn lead(self) -> Manager {
+        let Self { controller, manager } = self;
+        let run = manager.stop.clone();
+        let spawner = manager.scope.spawner();
+        spawner.spawn("controller", async move { controller.run(run, std::future::ready(())).await });
+        tokio::task::yield_now().await;
+        manager
+    }
+}
+
+impl Manager {
+    /// The value of one series; 0 where it is not there.
+    pub(crate) fn metric(&self, series: &str) -> u64 {
+        let text = self.metrics.encode();
+        let line = text.lines().find_map(|it| it.strip_prefix(series)?.strip_prefix(' '));
+        line.map_or(0, |it| it.parse().unwrap())
+    }
+
+    /// What it tells of why an object is there still.
+    pub(crate) fn why(&self, object: &Value) -> String {
+        let page = self.pages.iter().find(|it| it.name() == "why").unwrap();
+        let uid = object["metadata"]["uid"].as_str().or_else(|| object["uid"].as_str()).unwrap();
+        page.show(&Query::new([("uid".to_owned(), uid.to_owned())])).unwrap().text
+    }
+
+    /// One of our own families, without labels or with.
+    pub(crate) fn ours(&self, series: &str) -> u64 {
+        self.metric(&format!("mini_kcm_garbage_collector_{series}"))
+    }
+}
+
+/// `apiVersion`, resource, and whether it is namespaced, by kind.
+fn served(kind: &str) -> (&'static str, Resource) {
+    match kind {
+        "ConfigMap" => ("v1", Resource::namespaced("", "v1", "configmaps", "ConfigMap")),
+        "Secret" => ("v1", Resource::namespaced("", "v1", "secrets", "Secret")),
+        "Pod" => ("v1", Resource::namespaced("", "v1", "pods", "Pod")),
+        "ReplicationController" => {
+            ("v1", Resource::namespaced("", "v1", "replicationcontrollers", "ReplicationController"))
+        }
+        "ReplicaSet" => ("apps/v1", Resource::namespaced("apps", "v1", "replicasets", "ReplicaSet")),
+        "Deployment" => ("apps/v1", Resource::namespaced("apps", "v1", "deployments", "Deployment")),
+        "CronJob" => ("batch/v1", Resource::namespaced("batch", "v1", "cronjobs", "CronJob")),
+        "Job" => ("batch/v1", Resource::namespaced("batch", "v1", "jobs", "Job")),
+        "ClusterRole" => (
+            "rbac.authorization.k8s.io/v1",
+            Resource::cluster("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole"),
+        ),
+        "Widget" => ("example.com/v1", Resource::namespaced("example.com", "v1", "widgets", "Widget")),
+        other => panic!("what is a {other}?"),
+    }
+}
+
+/// A reference to an object as it was created.
+pub(crate) fn owner(object: &Value) -> Value {
+    json!({
+        "apiVersion": object["apiVersion"], "kind": object["kind"],
+        "name": object["metadata"]["name"], "uid": object["metadata"]["uid"],
+    })
+}
+
+/// The same, and the owner's deletion in the foreground waits for the dependent.
+pub(crate) fn blocking(object: &Value) -> Value {
+    let mut reference = owner(object);
+    reference["blockOwnerDeletion"] = json!(true);
+    reference
+}
+
+/// A reference to what does not exist.
+pub(crate) fn nobody(api_version: &str, kind: &str, name: &str) -> Value {
+    json!({ "apiVersion": api_version, "kind": kind, "name": name, "uid": format!("00000000-0000-4000-8000-{:0>12}", name.len()) })
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        let clock = Clock::virtual_from(Timestamp::from_second(1_800_000_000).unwrap());
+        let cluster = TestCluster::new(clock.clone());
+        for name in ["n", "m"] {
+            cluster.create(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }));
+        }
+        let rig = Rig::new(cluster.service(), clock.clone(), Limits::NONE);
+        let user = rig.deps.clients.controller("user", Limits::NONE);
+        Self { cluster, clock, user, _user: rig, log: testing::listen() }
+    }
+
+    /// The same with a custom resource, `widgets.example.com`, in two served versions.
+    pub(crate) fn with_widgets() -> Self {
+        let world = Self::new();
+        world.define_widgets();
+        world
+    }
+
+    pub(crate) fn define_widgets(&self) {
+        let version = |name: &str, storage: bool| {
+            json!({ "name": name, "served": true, "storage": storage,
+                    "schema": { "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } } })
+        };
+        self.cluster.create(json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": { "name": "widgets.example.com" },
+            "spec": { "group": "example.com", "scope": "Namespaced", "names": { "plural": "widgets", "kind": "Widget" },
+                      "versions": [version("v1", true), version("v1beta1", false)] },
+        }));
+    }
+
+    /// Starts a manager and waits until its monitors have synced.
+    pub(crate) async fn start(&self) -> Manager {
+        self.start_with(Options::default()).await
+    }
+
+    pub(crate) async fn start_with(&self, options: Options) -> Manager {
+        self.start_limited(options, Limits { qps: 10_000.0, burst: 10_000 }).await
+    }
+
+    pub(crate) async fn start_limited(&self, options: Options, limits: Limits) -> Manager {
+        let standby = self.begin(options, limits);
+        let manager = standby.lead().await;
+        pass(2 * SEC).await;
+        manager
+    }
+
+    /// A process that watches, and leads when it is told to.
+    pub(crate) async fn stand_by(&self) -> Standby {
+        let standby = self.begin(Options::default(), Limits { qps: 10_000.0, burst: 10_000 });
+        pass(2 * SEC).await;
+        standby
+    }
+
+    fn begin(&self, options: Options, limits: Limits) -> Standby {
+        let Rig { deps, scope, stop } = Rig::new(self.cluster.service(), self.clock.clone(), limits);
+        let metrics = deps.metrics.clone();
+        let mut builder = Builder::new(NAME, deps);
+        garbage_collector_controller::start(&mut builder, options);
+        let mut controller = builder.build();
+        controller.begin();
+        let pages = controller.pages().to_vec();
+        Standby { controller, manager: Manager { scope, stop, metrics, pages } }
+    }
+
+    /// An object in namespace `n`, or of the cluster where its kind is.
+    pub(crate) fn create(&self, kind: &str, name: &str, owners: &[Value]) -> Value {
+        self.create_in("n", kind, name, owners)
+    }
+
+    pub(crate) fn create_in(&self, namespace: &str, kind: &str, name: &str, owners: &[Value]) -> Value {
+        self.create_with(kind, json!({ "namespace": namespace, "name": name, "ownerReferences": owners }))
+    }
+
+    /// One that a foreign finalizer holds.
+    pub(crate) fn create_held(&self, kind: &str, name: &str, owners: &[Value]) -> Value {
+        let held = json!(["example.com/hold"]);
+        self.create_with(kind, json!({ "namespace": "n", "name": name, "ownerReferences": owners, "finalizers": held }))
+    }
+
+    pub(crate) fn create_with(&self, kind: &str, mut metadata: Value) -> Value {
+        let (api_version, resource) = served(kind);
+        if !resource.namespaced
+            && let Some(metadata) = metadata.as_object_mut()
+        {
+            metadata.remove("namespace");
+        }
+        let template = json!({ "metadata": { "labels": { "app": "x" } }, "spec": {
+            "restartPolicy": if kind == "Job" || kind == "CronJob" { "Never" } else { "Always" },
+            "containers": [{ "name": "main", "image": "i" }] } });
+        let selector = json!({ "matchLabels": { "app": "x" } });
+        let spec = match kind {
+            "Pod" => template["spec"].clone(),
+            "ReplicationController" => json!({ "replicas": 0, "selector": { "app": "x" }, "template": template }),
+            "ReplicaSet" | "Deployment" => json!({ "replicas": 0, "selector": selector, "template": template }),
+            "Job" => json!({ "selector": selector, "template": template }),
+            "CronJob" => json!({ "schedule": "0 0 1 1 *", "jobTemplate": { "spec": { "template": template } } }),
+            _ => Value::Null,
+        };
+        let mut object = json!({ "apiVersion": api_version, "kind": kind, "metadata": metadata });
+        if !spec.is_null() {
+            object["spec"] = spec;
+        }
+        let mut created = self.cluster.create(object);
+        created["apiVersion"] = json!(api_version);
+        created["kind"] = json!(kind);
+        created
+    }
+
+    /// A user deletes an object of namespace `n`.
+    pub(crate) async fn delete(&self, kind: &str, name: &str, policy: Option<Propagation>) {
+        let options = DeleteOptions { propagation: policy, ..DeleteOptions::default() };
+        self.user.delete(&served(kind).1, "n", name, &options).await.unwrap();
+    }
+
+    pub(crate) fn get(&self, kind: &str, name: &str) -> Option<Value> {
+        self.cluster.get(kind, "n", name)
+    }
+
+    /// True while it is there, going or not.
+    pub(crate) fn has(&self, kind: &str, name: &str) -> bool {
+        self.get(kind, name).is_some()
+    }
+
+    pub(crate) fn is_deleting(&self, kind: &str, name: &str) -> bool {
+        self.get(kind, name).is_some_and(|it| it["metadata"]["deletionTimestamp"].is_string())
+    }
+
+    /// The names of its owners.
+    pub(crate) fn owners(&self, kind: &str, name: &str) -> Vec<String> {
+        let object = self.get(kind, name).unwrap();
+        let owners = object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+        owners.iter().map(|it| it["name"].as_str().unwrap().to_owned()).collect()
+    }
+
+    pub(crate) fn finalizers(&self, kind: &str, name: &str) -> Vec<String> {
+        let object = self.get(kind, name).unwrap();
+        let finalizers = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+        finalizers.iter().map(|it| it.as_str().unwrap().to_owned()).collect()
+    }
+
+    /// The foreign finalizer goes.
+    pub(crate) fn release(&self, kind: &str, name: &str) {
+        self.cluster.update(kind, "n", name, |it| {
+            let metadata = &mut it["metadata"];
+            let left = metadata["finalizers"].as_array().cloned().unwrap_or_default();
+            metadata["finalizers"] = left.into_iter().filter(|it| it != "example.com/hold").collect();
+        });
+    }
+
+    pub(crate) fn names(&self, kind: &str) -> Vec<String> {
+        let name = |it: &Value| it["metadata"]["name"].as_str().unwrap().to_owned();
+        let mut names: Vec<String> = self.cluster.list(kind, "n").iter().map(name).collect();
+        // Some API servers put one into each namespace.
+        names.retain(|it| it != "kube-root-ca.crt");
+        names
+    }
+
+    /// What the collector asked of objects so far, `verb resource name`, without events, lists and watches.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.calls().iter().map(line).collect()
+    }
+
+    pub(crate) fn calls(&self) -> Vec<Call> {
+        self.cluster.requests().into_iter().filter(is_ours).collect()
+    }
+
+    /// How many calls began with these words.
+    pub(crate) fn asked(&self, words: &str) -> usize {
+        self.lines().iter().filter(|it| it.starts_with(words)).count()
+    }
+
+    /// The times between the calls that began with these words.
+    pub(crate) fn pauses(&self, words: &str) -> Vec<Duration> {
+        let calls = self.calls();
+        let times: Vec<_> = calls.iter().filter(|it| line(it).starts_with(words)).map(|it| it.at).collect();
+        times.windows(2).map(|it| it[1] - it[0]).collect()
+    }
+
+    /// `namespace Type Reason: message` of all events, sorted.
+    pub(crate) async fn events(&self) -> Vec<String> {
+        pass(2 * SEC).await;
+        let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
+        let line = |it: &Value| {
+            let namespace = text(&it["metadata"]["namespace"]);
+            format!("{namespace} {} {}: {}", text(&it["type"]), text(&it["reason"]), text(&it["message"]))
+        };
+        let mut lines: Vec<String> = self.cluster.list("events", "").iter().map(line).collect();
+        lines.sort();
+        lines
+    }
+
+    /// The lines with these words that were logged since this world began.
+    pub(crate) fn logged(&self, words: &str) -> Vec<String> {
+        self.log.lines().into_iter().filter(|it| it.contains(words)).collect()
+    }
+
+    /// Lets the interceptor answer some calls of the collector.
+    pub(crate) fn spoil(&self, mut judge: impl FnMut(&str, &TestCluster) -> Option<Verdict> + Send + 'static) {
+        let cluster = self.cluster.clone();
+        self.cluster.intercept(move |call| {
+            let verdict = if is_ours(call) { judge(&line(call), &cluster) } else { None };
+            verdict.unwrap_or(Verdict::Pass)
+        });
+    }
+
+    /// Nobody can list or watch this resource.
+    pub(crate) fn spoil_lists(&self, resource: &'static str) {
+        self.cluster.intercept(move |call| {
+            let spoiled = call.resource == resource && matches!(call.verb, "list" | "watch");
+            if spoiled {
+                Verdict::status(500, "InternalError", "the conversion webhook is down")
+            } else {
+                Verdict::Pass
+            }
+        });
+    }
+}
+
+fn is_ours(call: &Call) -> bool {
+    let acts = matches!(call.verb, "get" | "patch" | "delete" | "create" | "update");
+    call.user_agent.contains(NAME) && acts && call.resource != "events"
+}
+
+/// `delete configmaps a`.
+fn line(call: &Call) -> String {
+    format!("{} {} {}", call.verb, call.resource, call.name)
+}
+
+pub(crate) fn failure(code: u16, reason: &str) -> Option<Verdict> {
+    Some(Verdict::status(code, reason, "not now"))
+}
+
+/// An answer by which the object of this name, of a resource in a group, is not there.
+pub(crate) fn missing(name: &str, resource: &str, group: &str) -> Verdict {
+    let details = json!({ "name": name, "kind": resource, "group": group });
+    let message = format!("{resource} {name:?} not found");
+    let body = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 404,
+                       "reason": "NotFound", "message": message, "details": details });
+    Verdict::Answer { status: 404, headers: Vec::new(), body }
+}
+
+pub(crate) async fn pass(time: Duration) {
+    tokio::time::sleep(time).await;
+}

@@ -1,0 +1,75 @@
+//! What of discovery counts for a namespace.
+
+use discovery::{Discovery, Served};
+
+/// What discovery knows of pods, whose end everything else waits for.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Pods<'a> {
+    Served(&'a Served),
+    /// The server has no pods.
+    NotServed,
+    /// Whoever could tell did not answer.
+    Unknown,
+}
+
+/// Every kind whose objects can be deleted from a namespace, each in the version that the server prefers of those that
+/// can; in order of group and name.
+pub(crate) fn kinds(discovery: &Discovery) -> Vec<&Served> {
+    discovery.choose(|it| it.resource.namespaced && it.offers("delete"))
+}
+
+/// Where pods are.
+pub(crate) fn pods<'a>(discovery: &Discovery, kinds: &[&'a Served]) -> Pods<'a> {
+    let pods = kinds.iter().find(|it| it.resource.group.is_empty() && &*it.resource.plural == "pods");
+    match pods {
+        Some(kind) => Pods::Served(kind),
+        None if discovery.is_whole() => Pods::NotServed,
+        None => Pods::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use api::Resource;
+
+    use super::*;
+
+    fn served(group: &str, version: &str, plural: &str, verbs: &[&str]) -> Served {
+        Served::new(Resource::namespaced(group, version, plural, "Any"), true, verbs.iter().copied())
+    }
+
+    fn discovery(served: &[Served], failed: &[&str]) -> Discovery {
+        let failed = failed.iter().map(|it| ((*it).to_owned(), "stale".to_owned()));
+        Discovery { served: served.to_vec(), failed: failed.collect(), ..Discovery::default() }
+    }
+
+    #[test]
+    fn only_what_is_namespaced_and_can_be_deleted_counts_in_the_first_version_that_can() {
+        let cluster = Served::new(Resource::cluster("", "v1", "nodes", "Node"), true, ["delete"]);
+        let all = [
+            served("", "v1", "bindings", &["create"]),
+            served("", "v1", "pods", &["delete", "list"]),
+            cluster,
+            served("a.io", "v2", "things", &["list"]),
+            served("a.io", "v1", "things", &["delete"]),
+        ];
+        let discovery = discovery(&all, &[]);
+        assert_eq!(kinds(&discovery), [&all[1], &all[4]]);
+    }
+
+    #[test]
+    fn pods_that_are_not_listed_are_unknown_as_long_as_anybody_is_silent() {
+        let (there, other) = (served("", "v1", "pods", &["delete"]), served("a.io", "v1", "things", &["delete"]));
+        let silent = discovery(std::slice::from_ref(&other), &["metrics.k8s.io/v1beta1"]);
+        let without = discovery(std::slice::from_ref(&other), &[]);
+        let broken = BTreeMap::from([("/api", "no answer".to_owned())]);
+        let half = Discovery { broken, ..without.clone() };
+        let with = discovery(&[there.clone(), other], &["metrics.k8s.io/v1beta1"]);
+        assert_eq!(pods(&with, &kinds(&with)), Pods::Served(&there));
+        for (discovery, want) in [(silent, Pods::Unknown), (without, Pods::NotServed), (half, Pods::Unknown)] {
+            assert_eq!(pods(&discovery, &kinds(&discovery)), want);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! What a graph leaves behind, without what no two runs have in common.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::board::{Board, Seen};
+
+/// One object that a script made.
+#[derive(Debug, Clone)]
+pub(super) struct Made {
+    /// As the script calls it.
+    pub(super) name: String,
+    pub(super) uid: String,
+}
+
+/// What becomes of the objects that a script made, and what was told of them. `words` stand for what the play chose:
+/// names of its namespaces and the like.
+pub(super) fn left(board: &Board, made: &[Made], words: &[(String, String)]) -> Value {
+    let mut replaced = words.to_vec();
+    replaced.extend(made.iter().map(|it| (it.uid.clone(), format!("<uid of {}>", it.name))));
+    // What begins like another comes before it.
+    replaced.sort_by_key(|(it, _)| std::cmp::Reverse(it.len()));
+    let say = |text: &Value| {
+        let text = text.as_str().unwrap_or_default().to_owned();
+        replaced.iter().fold(text, |text, (it, word)| text.replace(it, word))
+    };
+    let mut objects = Map::new();
+    for Made { name, uid } in made {
+        // Of what was made again the last one counts; those before are told beside it if they are still there.
+        let state = board.find(uid).map_or_else(|| json!("never seen"), |it| object(&it, &say));
+        let before = objects.insert(name.clone(), state);
+        if let Some(before) = before.filter(|it| it != "gone") {
+            objects.insert(format!("{name} before"), before);
+        }
+    }
+    let ours = |event: &&Value| made.iter().any(|it| event["involvedObject"]["uid"] == it.uid);
+    let is_object = |event: &&Value| made.iter().any(|it| event["metadata"]["uid"] == it.uid);
+    let told = board.events();
+    let events = counted(told.iter().filter(ours).filter(|it| !is_object(it)), &say);
+    json!({ "objects": objects, "events": events })
+}
+
+fn object(seen: &Seen, say: &impl Fn(&Value) -> String) -> Value {
+    if seen.gone {
+        return json!("gone");
+    }
+    let meta = &seen.last["metadata"];
+    let mut kept = Map::new();
+    let owners: Vec<Value> =
+        meta["ownerReferences"].as_array().into_iter().flatten().map(|it| owner(it, say)).collect();
+    if !owners.is_empty() {
+        kept.insert("owners".to_owned(), Value::Array(owners));
+    }
+    if meta["finalizers"].as_array().is_some_and(|it| !it.is_empty()) {
+        kept.insert("finalizers".to_owned(), meta["finalizers"].clone());
+    }
+    if meta["deletionTimestamp"].is_string() {
+        kept.insert("deleting".to_owned(), json!(true));
+    }
+    Value::Object(kept)
+}
+
+fn owner(reference: &Value, say: &impl Fn(&Value) -> String) -> Value {
+    let [api_version, kind, name, uid] = ["apiVersion", "kind", "name", "uid"].map(|it| say(&reference[it]));
+    let blocks = match &reference["blockOwnerDeletion"] {
+        Value::Bool(true) => ", blocks",
+        Value::Bool(false) => ", does not block",
+        _ => "",
+    };
+    let controls = if reference["controller"] == true { ", controls" } else { "" };
+    json!(format!("{api_version} {kind} {name}, {uid}{blocks}{controls}"))
+}
+
+/// Those that say the same are counted together.
+fn counted<'a>(events: impl Iterator<Item = &'a Value>, say: &impl Fn(&Value) -> String) -> Vec<Value> {
+    let mut counts: BTreeMap<String, (u64, Value)> = BTreeMap::new();
+    for event in events {
+        let about = &event["involvedObject"];
+        let told = json!({
+            "type": event["type"],
+            "reason": event["reason"],
+            "message": say(&event["message"]),
+            "from": event["source"]["component"],
+            "reporting": event["reportingComponent"],
+            "about": format!("{} {} {}", say(&about["apiVersion"]), say(&about["kind"]), say(&about["name"])),
+            "in": say(&event["metadata"]["namespace"]),
+        });
+        let count = event["count"].as_u64().unwrap_or(1);
+        counts.entry(told.to_string()).or_insert((0, told)).0 += count;
+    }
+    let with_count = |(count, mut event): (u64, Value)| {
+        event["count"] = json!(count);
+        event
+    };
+    counts.into_values().map(with_count).collect()
+}

@@ -1,0 +1,298 @@
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use anyhow::{Context, bail};
+use clock::Clock;
+use http::Method;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use super::{
+    board::{Board, Seen},
+    kinds::Kind,
+    left::{Made, left},
+    script::{Edit, Graph, InOrder, Policy, Step, Until},
+};
+use crate::{Rest, namespaces};
+
+/// Longer than the collector takes to begin.
+const PATIENCE: Duration = Duration::from_secs(90);
+const JSON: &str = "application/json";
+/// The namespace beside a play's own, as scripts call it.
+const OTHER: &str = "other";
+
+/// What all plays stand on.
+#[derive(Clone)]
+pub struct Stage {
+    /// Acts as the user.
+    pub admin: Rest,
+    /// What has been seen.
+    pub board: Arc<Board>,
+    /// Time.
+    pub clock: Clock,
+}
+
+/// Plays one graph by one policy, in a namespace of its own.
+pub struct Player<'a> {
+    stage: &'a Stage,
+    graph: &'a Graph,
+    policy: Policy,
+    namespace: String,
+    made: Mutex<Vec<Made>>,
+    places: Mutex<BTreeMap<String, Placed>>,
+}
+
+/// Where an object is, by the name that the script has for it.
+#[derive(Clone)]
+struct Placed {
+    kind: &'static Kind,
+    path: String,
+    /// As the server calls it.
+    name: String,
+}
+
+impl<'a> Player<'a> {
+    /// Nothing happens yet.
+    #[must_use]
+    pub fn new(stage: &'a Stage, name: &str, graph: &'a Graph, policy: Policy) -> Self {
+        let namespace = format!("g-{name}-{}", policy.word());
+        Self { stage, graph, policy, namespace, made: Mutex::default(), places: Mutex::default() }
+    }
+
+    /// Its namespace.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// What is left at this moment, made comparable.
+    #[must_use]
+    pub fn left(&self) -> Value {
+        let word = |it: &str, word: &str| (it.to_owned(), word.to_owned());
+        // What belongs to the cluster has the play's name before its own.
+        let words = [
+            word(&self.namespace_of(OTHER), "<other>"),
+            word(&format!("{}-of-", self.namespace), ""),
+            word(&self.namespace, "<own>"),
+        ];
+        left(&self.stage.board, &self.made.lock(), &words)
+    }
+
+    /// Plays all of it.
+    ///
+    /// # Errors
+    /// If something does not happen; the message names the step.
+    pub async fn play(&self) -> anyhow::Result<()> {
+        namespaces::create(&self.stage.admin, &self.namespace).await?;
+        let objects = &self.graph.objects;
+        if objects.iter().any(|it| it["metadata"]["namespace"] == OTHER) {
+            namespaces::create(&self.stage.admin, &self.namespace_of(OTHER)).await?;
+        }
+        for object in objects {
+            self.create(object).await?;
+        }
+        self.known(objects).await?;
+        for (number, step) in self.graph.steps.iter().enumerate() {
+            let done = self.step(step).await;
+            done.with_context(|| format!("{}: step {}: {step:?}", self.namespace, number + 1))?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the collector knows the objects: one more of each kind, whose owner never was, has gone. A dependent
+    /// that it does not know yet is deleted after its owner was told to leave it behind (kubernetes#26120).
+    async fn known(&self, objects: &[Value]) -> anyhow::Result<()> {
+        let kinds: BTreeMap<&str, &Value> =
+            objects.iter().filter_map(|it| Some((it["kind"].as_str()?, it))).filter(|it| it.0 != Kind::EVENT).collect();
+        let mut signs = Vec::new();
+        for (name, object) in kinds {
+            let kind = Kind::of(object).with_context(|| format!("{object} is of no known kind"))?;
+            let mut sign = object.clone();
+            let (api_version, owner) =
+                if kind.namespaced { ("v1", "ConfigMap") } else { ("rbac.authorization.k8s.io/v1", "ClusterRole") };
+            let nobody = format!("{}-nobody-of-signs", self.namespace);
+            sign["metadata"] = json!({
+                "name": format!("{}-sign", self.namespace),
+                "ownerReferences": [{ "apiVersion": api_version, "kind": owner, "name": nobody, "uid": nobody }],
+            });
+            let created = self.stage.admin.create(&kind.collection(&self.namespace), &sign).await?;
+            signs.push((name, created["metadata"]["uid"].as_str().context("no uid")?.to_owned()));
+        }
+        self.wait(|| {
+            for (kind, uid) in &signs {
+                let gone = self.stage.board.find(uid).is_some_and(|it| it.gone);
+                anyhow::ensure!(gone, "the collector does not know the {kind}s: their sign is not gone");
+            }
+            Ok(())
+        })
+        .await
+        .with_context(|| self.namespace.clone())
+    }
+
+    fn namespace_of(&self, said: &str) -> String {
+        if said == OTHER { format!("{}-{OTHER}", self.namespace) } else { self.namespace.clone() }
+    }
+
+    async fn step(&self, step: &Step) -> anyhow::Result<()> {
+        match step {
+            Step::Delete(what) => self.delete(what).await,
+            Step::Release(name) => self.merge(name, json!({ "metadata": { "finalizers": null } })).await,
+            Step::Edit(Edit { object, patch }) => self.merge(object, patch.clone()).await,
+            Step::Create(objects) => {
+                for object in objects {
+                    self.create(object).await?;
+                }
+                Ok(())
+            }
+            Step::Until(until) => self.until(until).await,
+            Step::By(by) if by.policies.contains(&self.policy) => self.until(&by.until).await,
+            Step::InOrder(order) if order.policies.contains(&self.policy) => self.in_order(order),
+            Step::By(_) | Step::InOrder(_) => Ok(()),
+        }
+    }
+
+    /// Creates an object as the script has it, in its place.
+    async fn create(&self, said: &Value) -> anyhow::Result<()> {
+        let mut object = said.clone();
+        let kind = Kind::of(said).with_context(|| format!("{said} is of no known kind"))?;
+        let script_name = said["metadata"]["name"].as_str().context("no name")?.to_owned();
+        let namespace = self.namespace_of(said["metadata"]["namespace"].as_str().unwrap_or_default());
+        let name = if kind.namespaced { script_name.clone() } else { format!("{}-of-{script_name}", self.namespace) };
+        object["metadata"]["name"] = json!(name);
+        if kind.namespaced {
+            object["metadata"]["namespace"] = json!(namespace);
+        }
+        if kind.kind == Kind::EVENT {
+            object["involvedObject"]["namespace"] = json!(namespace);
+        }
+        self.name_owners(&mut object)?;
+        let collection = kind.collection(&namespace);
+        let created = self.stage.admin.create(&collection, &object).await?;
+        let uid = created["metadata"]["uid"].as_str().context("no uid")?.to_owned();
+        self.made.lock().push(Made { name: script_name.clone(), uid });
+        let path = format!("{collection}/{name}");
+        self.places.lock().insert(script_name, Placed { kind, path, name });
+        Ok(())
+    }
+
+    /// `to: <name>` stands for all that names an object; what stands beside it replaces that. Other uids are nobody's, in
+    /// this play alone.
+    fn name_owners(&self, object: &mut Value) -> anyhow::Result<()> {
+        for reference in object["metadata"]["ownerReferences"].as_array_mut().into_iter().flatten() {
+            let Some(fields) = reference.as_object_mut() else { bail!("{reference} is no reference") };
+            if let Some(uid) = fields.get_mut("uid") {
+                *uid = json!(format!("{}-{}", self.namespace, uid.as_str().unwrap_or_default()));
+            }
+            let Some(to) = fields.remove("to") else { continue };
+            let to = to.as_str().unwrap_or_default();
+            let Placed { kind, name, .. } = self.placed(to)?;
+            let named =
+                json!({ "apiVersion": kind.api_version, "kind": kind.kind, "name": name, "uid": self.uid(to)? });
+            for (field, value) in named.as_object().into_iter().flatten() {
+                fields.entry(field).or_insert_with(|| value.clone());
+            }
+        }
+        Ok(())
+    }
+
+    fn placed(&self, name: &str) -> anyhow::Result<Placed> {
+        self.places.lock().get(name).cloned().with_context(|| format!("no object {name:?} was made"))
+    }
+
+    /// Of the last one that was made under this name.
+    fn uid(&self, name: &str) -> anyhow::Result<String> {
+        let made = self.made.lock();
+        let found = made.iter().rev().find(|it| it.name == name);
+        Ok(found.with_context(|| format!("no object {name:?} was made"))?.uid.clone())
+    }
+
+    fn seen(&self, name: &str) -> anyhow::Result<Option<Seen>> {
+        Ok(self.stage.board.find(&self.uid(name)?))
+    }
+
+    async fn merge(&self, name: &str, mut patch: Value) -> anyhow::Result<()> {
+        if !patch["metadata"]["ownerReferences"].is_null() {
+            self.name_owners(&mut patch)?;
+        }
+        self.stage.admin.merge(&self.placed(name)?.path, &patch).await.map(drop)
+    }
+
+    async fn delete(&self, what: &str) -> anyhow::Result<()> {
+        let (name, policy) = match what.split_once(' ') {
+            Some((name, policy)) => (name, Policy::parse(policy)?),
+            None => (what, self.policy),
+        };
+        let options =
+            policy.option().map(|it| json!({ "kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": it }));
+        let body = options.as_ref().map(|it| (JSON, it));
+        let answer = self.stage.admin.send(Method::DELETE, &self.placed(name)?.path, body).await?;
+        anyhow::ensure!((200..300).contains(&answer.code), "{} {}", answer.code, answer.text);
+        Ok(())
+    }
+
+    async fn until(&self, until: &Until) -> anyhow::Result<()> {
+        self.wait(|| self.holds(until)).await
+    }
+
+    /// Waits until all of it holds, looking whenever anything happens.
+    async fn wait(&self, holds: impl Fn() -> anyhow::Result<()>) -> anyhow::Result<()> {
+        let deadline = self.stage.clock.now() + PATIENCE;
+        let mut news = self.stage.board.listen();
+        loop {
+            news.borrow_and_update();
+            let Err(missing) = holds() else { return Ok(()) };
+            match tokio::time::timeout_at(deadline, news.changed()).await {
+                Ok(changed) => changed?,
+                Err(_) => bail!("waited {PATIENCE:?}: {missing:#}; left is {}", self.left()),
+            }
+        }
+    }
+
+    fn holds(&self, until: &Until) -> anyhow::Result<()> {
+        let Until { gone, there, deleting, owners, finalizers, event } = until;
+        for name in gone {
+            anyhow::ensure!(self.seen(name)?.is_some_and(|it| it.gone), "{name} is not gone");
+        }
+        for (names, wanted) in [(there, false), (deleting, true)] {
+            for name in names {
+                let alive = self.alive(name)?;
+                let is_deleting = alive["metadata"]["deletionTimestamp"].is_string();
+                anyhow::ensure!(is_deleting == wanted, "{name} is being deleted: {is_deleting}");
+            }
+        }
+        for (name, wanted) in owners {
+            let wanted: Vec<String> =
+                wanted.iter().map(|it| Ok(self.placed(it)?.name)).collect::<anyhow::Result<_>>()?;
+            let alive = self.alive(name)?;
+            let found = alive["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+            let found: Vec<&str> = found.filter_map(|it| it["name"].as_str()).collect();
+            anyhow::ensure!(found == wanted, "owners of {name} are {found:?}");
+        }
+        for (name, wanted) in finalizers {
+            let found = &self.alive(name)?["metadata"]["finalizers"];
+            let as_wanted = if wanted.is_empty() { found.is_null() } else { *found == json!(wanted) };
+            anyhow::ensure!(as_wanted, "finalizers of {name} are {found}");
+        }
+        if let Some(reason) = event {
+            let told = self.left()["events"].as_array().is_some_and(|it| it.iter().any(|it| it["reason"] == **reason));
+            anyhow::ensure!(told, "no event {reason}");
+        }
+        Ok(())
+    }
+
+    fn alive(&self, name: &str) -> anyhow::Result<Value> {
+        let seen = self.seen(name)?.filter(|it| !it.gone);
+        Ok(seen.with_context(|| format!("{name} is not there"))?.last)
+    }
+
+    /// A deletion has a version as every write has; the server counts them.
+    fn in_order(&self, order: &InOrder) -> anyhow::Result<()> {
+        let mut ends = Vec::new();
+        for name in &order.gone {
+            let seen = self.seen(name)?.filter(|it| it.gone).with_context(|| format!("{name} is not gone"))?;
+            let version = seen.last["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+            ends.push((version.parse::<u64>()?, name));
+        }
+        anyhow::ensure!(ends.is_sorted(), "they went in another order: {ends:?}");
+        Ok(())
+    }
+}

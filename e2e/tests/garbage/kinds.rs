@@ -1,0 +1,150 @@
+//! Kinds come, go and come again while objects are collected.
+
+use std::time::Duration;
+
+use e2e::{AuditEvent, eventually, namespaces, objects, say};
+use futures::{StreamExt, TryStreamExt, stream};
+use serde_json::{Value, json};
+
+use crate::{
+    scene::{self, DEFINITIONS, SOON, Scene, gone, with_owner},
+    support::{On, on_both_servers},
+};
+
+on_both_servers! {
+    two_hundred_definitions_come_and_go_while_objects_are_collected
+    acceptance_gc_048_a_definition_goes_with_its_instances_and_what_they_own_twice
+}
+
+const STORM: &str = "storm.e2e.mini-kcm.dev";
+const DEFINED: usize = 200;
+/// A kind that is gone is asked for no more once nobody has asked for so long.
+const SILENCE: Duration = Duration::from_secs(12);
+/// The collector has looked for new kinds by then.
+const REDISCOVERED: Duration = Duration::from_secs(100);
+
+async fn two_hundred_definitions_come_and_go_while_objects_are_collected(on: On) {
+    let Some(scene) = Scene::enter(on, "two hundred definitions come and go").await.unwrap() else { return };
+    let name = "storm";
+    namespaces::create(&scene.admin, name).await.unwrap();
+    scene.collects(name, "before").await.unwrap();
+
+    let storm = async {
+        let numbers = stream::iter(0..DEFINED).map(anyhow::Ok);
+        let come_and_go = numbers.try_for_each_concurrent(8, async |number| {
+            let definition = definition(number);
+            scene.admin.create(DEFINITIONS, &definition).await?;
+            scene::served(&scene.admin, &definition).await?;
+            let path = format!("{DEFINITIONS}/{}", definition["metadata"]["name"].as_str().unwrap_or_default());
+            scene.admin.delete(&path).await?;
+            // A definition is not gone before its instances are.
+            gone(&scene.admin, &path).await
+        });
+        come_and_go.await
+    };
+    tokio::pin!(storm);
+    let mut rounds = 0;
+    loop {
+        tokio::select! {
+            biased;
+            ended = &mut storm => break ended.unwrap(),
+            collected = round(&scene, name, rounds) => collected.unwrap(),
+        }
+        rounds += 1;
+    }
+    say(&format!("{rounds} owners with their dependents were collected meanwhile"));
+    assert!(rounds > 0, "nothing was collected while {DEFINED} definitions came and went");
+    scene.collects(name, "after").await.unwrap();
+    if scene.is_ours() {
+        no_more_questions(&scene).await;
+    }
+}
+
+/// An owner with ten dependents, gone in the background.
+async fn round(scene: &Scene, name: &str, number: usize) -> anyhow::Result<()> {
+    let (path, owner) = objects::config_map(name, &format!("owner-{number}"));
+    let owner = scene.admin.create(&path, &owner).await?;
+    let dependents: Vec<objects::Placed> = (0..10)
+        .map(|it| with_owner(objects::secret(name, &format!("dependent-{number}-{it}")), &owner, true))
+        .collect();
+    let secrets = dependents[0].0.clone();
+    scene.admin.create_all(dependents).await?;
+    scene::delete(&scene.admin, &format!("{path}/owner-{number}"), "Background").await?;
+    eventually("ten dependents to go", SOON, async || {
+        let left = scene.admin.items(&secrets).await?.len();
+        anyhow::ensure!(left == 0, "{left} left");
+        Ok(Some(()))
+    })
+    .await
+}
+
+/// Of what is gone: upstream's collector asks for it for ever.
+async fn no_more_questions(scene: &Scene) {
+    let mut audit = scene.server.audit();
+    let asks =
+        |it: &AuditEvent| it.user().starts_with("system:serviceaccount:") && it.uri.contains(STORM) && it.verb != "get";
+    let quiet = eventually("nobody to ask for kinds that are gone", REDISCOVERED, async || {
+        let before = audit.count(asks)?;
+        tokio::time::sleep(SILENCE).await;
+        let asked = audit.count(asks)? - before;
+        anyhow::ensure!(asked == 0, "asked {asked} times within {SILENCE:?}");
+        Ok(Some(()))
+    });
+    quiet.await.unwrap();
+}
+
+fn definition(number: usize) -> Value {
+    let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    let plural = format!("gusts{number}");
+    json!({
+        "metadata": { "name": format!("{plural}.{STORM}") },
+        "spec": {
+            "group": STORM,
+            "scope": if number.is_multiple_of(2) { "Namespaced" } else { "Cluster" },
+            "names": { "plural": plural, "singular": format!("gust{number}"), "kind": format!("Gust{number}") },
+            "versions": [{ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema } }],
+        },
+    })
+}
+
+async fn acceptance_gc_048_a_definition_goes_with_its_instances_and_what_they_own_twice(on: On) {
+    let Some(scene) = Scene::enter(on, "a definition goes with its instances").await.unwrap() else { return };
+    let (name, plural) = ("defined", "phoenixes");
+    namespaces::create(&scene.admin, name).await.unwrap();
+    let (_, definition) = objects::definition(plural);
+    let of_definition = format!("{DEFINITIONS}/{}", definition["metadata"]["name"].as_str().unwrap());
+    for life in ["first", "second"] {
+        scene::define(&scene.admin, &definition).await.unwrap();
+        let placed = objects::custom(name, plural, life);
+        let path = placed.0.clone();
+        let instance = eventually("the custom resource to be served", SOON, async || {
+            scene.admin.create(&placed.0, &placed.1).await.map(Some)
+        });
+        let instance = instance.await.unwrap();
+        let (maps, map) = with_owner(objects::config_map(name, life), &instance, true);
+        scene.admin.create(&maps, &map).await.unwrap();
+        // What comes later and goes shows that the kind is watched, and this instance known.
+        seen(&scene, name, plural, life).await;
+        assert!(scene.admin.find(&format!("{maps}/{life}")).await.unwrap().is_some());
+
+        scene.admin.delete(&of_definition).await.unwrap();
+        gone(&scene.admin, &format!("{path}/{life}")).await.unwrap();
+        gone(&scene.admin, &format!("{maps}/{life}")).await.unwrap();
+        gone(&scene.admin, &of_definition).await.unwrap();
+    }
+}
+
+/// An instance that nobody owns is gone: the collector looks at the kind.
+async fn seen(scene: &Scene, name: &str, plural: &str, life: &str) {
+    let sign = format!("sign-of-the-{life}");
+    let (path, mut object) = objects::custom(name, plural, &sign);
+    let nobody = format!("nobody-of-the-{life}");
+    object["metadata"]["ownerReferences"] =
+        json!([{ "apiVersion": "v1", "kind": "ConfigMap", "name": nobody, "uid": nobody }]);
+    scene.admin.create(&path, &object).await.unwrap();
+    eventually("the kind to be watched", REDISCOVERED, async || {
+        Ok(scene.admin.find(&format!("{path}/{sign}")).await?.is_none().then_some(()))
+    })
+    .await
+    .unwrap();
+}

@@ -1,0 +1,145 @@
+//! What the scenarios stand on, and how they begin.
+
+use std::time::Duration;
+
+use e2e::{Flavour, Identity, Launch, Manager, Rest, Site, eventually, graphs, objects, say};
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::support::{On, Server};
+
+/// Whatever is to go is gone by then, on a busy machine too.
+pub(crate) const SOON: Duration = Duration::from_secs(60);
+/// The collector.
+pub(crate) const NAME: &str = "garbage-collector-controller";
+
+const JSON: &str = "application/json";
+
+/// A server, a manager with the collector alone, and somebody who acts.
+pub(crate) struct Scene {
+    // Dropped first: its log lies in the server's folder.
+    pub(crate) manager: Manager,
+    pub(crate) admin: Rest,
+    pub(crate) server: Server,
+}
+
+impl Scene {
+    /// `None` after saying loudly that it does not run.
+    pub(crate) async fn enter(on: On, name: &str) -> anyhow::Result<Option<Self>> {
+        let Some((server, flavour)) = server(on, name).await? else { return Ok(None) };
+        Self::with(server, flavour).await.map(Some)
+    }
+
+    /// On a server that is there already.
+    pub(crate) async fn with(server: Server, flavour: Flavour) -> anyhow::Result<Self> {
+        let admin = server.admin().await?;
+        let manager = launch(&server, flavour)?.started().await?;
+        Ok(Self { manager, admin, server })
+    }
+
+    pub(crate) fn is_ours(&self) -> bool {
+        self.manager.flavour() == Flavour::Ours
+    }
+
+    /// The sum of a family of the manager's metrics, of those series that have all these words; `None` where there are none.
+    pub(crate) async fn metric(&self, family: &str, words: &[&str]) -> anyhow::Result<Option<f64>> {
+        let page = self.manager.endpoints()?.send(Method::GET, "/metrics", None).await?;
+        anyhow::ensure!(page.code == 200, "{} {}", page.code, page.text);
+        let of_family = |line: &&str| line.strip_prefix(family).is_some_and(|it| it.starts_with(['{', ' ']));
+        let lines = page.text.lines().filter(of_family).filter(|line| words.iter().all(|it| line.contains(it)));
+        let values: Vec<f64> = lines.filter_map(|it| it.rsplit_once(' ')?.1.parse().ok()).collect();
+        Ok((!values.is_empty()).then(|| values.iter().sum()))
+    }
+
+    /// Waits until a dependent of an owner that never was is gone: the collector collects.
+    pub(crate) async fn collects(&self, namespace: &str, sign: &str) -> anyhow::Result<()> {
+        let (path, mut object) = objects::config_map(namespace, sign);
+        let nobody = format!("nobody-of-{namespace}-{sign}");
+        object["metadata"]["ownerReferences"] =
+            json!([{ "apiVersion": "v1", "kind": "ConfigMap", "name": nobody, "uid": nobody }]);
+        self.admin.create(&path, &object).await?;
+        gone(&self.admin, &format!("{path}/{sign}")).await
+    }
+}
+
+/// Which server and which manager, if both are there.
+pub(crate) async fn server(on: On, name: &str) -> anyhow::Result<Option<(Server, Flavour)>> {
+    let Some(server) = on.audited(name).await? else { return Ok(None) };
+    let flavour = Flavour::from_environment();
+    if flavour == Flavour::Go && !server.assets().is_ok_and(|it| it.binary("kube-controller-manager").is_some()) {
+        say("NOT RUN: no kube-controller-manager among the binaries");
+        return Ok(None);
+    }
+    Ok(Some((server, flavour)))
+}
+
+/// As kubeadm starts it: with its own user, and the collector with its account and upstream's own role.
+pub(crate) fn launch(server: &Site, flavour: Flavour) -> anyhow::Result<Launch> {
+    Ok(Launch::new(server, flavour)?
+        .kubeconfig(&server.kubeconfig(Identity::ControllerManager)?)
+        .flag("controllers", NAME)
+        .flag("use-service-account-credentials", "true")
+        .flag("kube-api-qps", "300")
+        .flag("kube-api-burst", "600"))
+}
+
+/// An owner reference to an object that is there.
+pub(crate) fn owned_by(owner: &Value, blocks: bool) -> Value {
+    let meta = &owner["metadata"];
+    json!({
+        "apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": meta["name"], "uid": meta["uid"],
+        "controller": true, "blockOwnerDeletion": blocks,
+    })
+}
+
+/// The same object with an owner.
+pub(crate) fn with_owner((path, mut object): objects::Placed, owner: &Value, blocks: bool) -> objects::Placed {
+    object["metadata"]["ownerReferences"] = json!([owned_by(owner, blocks)]);
+    (path, object)
+}
+
+/// Deletes an object by a policy.
+pub(crate) async fn delete(admin: &Rest, path: &str, policy: &str) -> anyhow::Result<()> {
+    let options = json!({ "kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": policy });
+    let answer = admin.send(Method::DELETE, path, Some((JSON, &options))).await?;
+    anyhow::ensure!((200..300).contains(&answer.code), "{} {}", answer.code, answer.text);
+    Ok(())
+}
+
+/// Waits until an object is gone.
+pub(crate) async fn gone(admin: &Rest, path: &str) -> anyhow::Result<()> {
+    eventually(&format!("{path} to go"), SOON, async || match admin.find(path).await? {
+        None => Ok(Some(())),
+        Some(there) => anyhow::bail!("it is there: {}", there["metadata"]),
+    })
+    .await
+}
+
+/// Defines a custom resource and waits until it is served.
+pub(crate) async fn define(admin: &Rest, definition: &Value) -> anyhow::Result<()> {
+    admin.create(DEFINITIONS, definition).await?;
+    served(admin, definition).await
+}
+
+/// Waits until a resource that was defined is served.
+pub(crate) async fn served(admin: &Rest, definition: &Value) -> anyhow::Result<()> {
+    let spec = &definition["spec"];
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (group, version) = (text(&spec["group"]), text(&spec["versions"][0]["name"]));
+    let path = format!("/apis/{group}/{version}/{}", text(&spec["names"]["plural"]));
+    eventually(&format!("{path} to be served"), SOON, async || {
+        Ok((admin.send(Method::GET, &path, None).await?.code == 200).then_some(()))
+    })
+    .await
+}
+
+/// Where definitions are.
+pub(crate) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+/// The custom resources of the graphs.
+pub(crate) async fn define_graphs(admin: &Rest) -> anyhow::Result<()> {
+    for definition in graphs::definitions() {
+        define(admin, &definition).await?;
+    }
+    Ok(())
+}

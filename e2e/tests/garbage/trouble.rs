@@ -1,0 +1,173 @@
+//! What is broken stops only itself.
+
+use e2e::{eventually, namespaces, objects, say};
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::{
+    scene::{self, DEFINITIONS, SOON, Scene, gone, with_owner},
+    support::{On, on_both_servers},
+};
+
+on_both_servers! {
+    acceptance_gc_044_a_dead_aggregated_api_stops_nothing_and_proves_nothing
+    acceptance_gc_024_what_happened_while_nobody_collected_is_made_up_for
+}
+
+/// Only a real server converts.
+mod converting {
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn acceptance_gc_046_047_a_dead_conversion_webhook_stops_only_its_kind() {
+        super::acceptance_gc_046_047_a_dead_conversion_webhook_stops_only_its_kind(crate::support::On::Real).await;
+    }
+}
+
+const ERRORS: &str = "garbagecollector_controller_resources_sync_error_total";
+
+async fn acceptance_gc_044_a_dead_aggregated_api_stops_nothing_and_proves_nothing(on: On) {
+    let Some((server, flavour)) = scene::server(on, "a dead aggregated API beside the collector").await.unwrap() else {
+        return;
+    };
+    let admin = server.admin().await.unwrap();
+    let group = "dead.example.com";
+    let (path, service) = objects::dead_api(group);
+    admin.create(&path, &service).await.unwrap();
+    eventually("the API to be known as dead", SOON, async || {
+        Ok((admin.send(Method::GET, &format!("/apis/{group}/v1"), None).await?.code == 503).then_some(()))
+    })
+    .await
+    .unwrap();
+    scene::define_graphs(&admin).await.unwrap();
+    let scene = Scene::with(server, flavour).await.unwrap();
+    let name = "beside-the-dead";
+    namespaces::create(&admin, name).await.unwrap();
+
+    // Whose owner cannot be asked for stays.
+    let (maps, mut map) = objects::config_map(name, "of-the-dead");
+    map["metadata"]["ownerReferences"] =
+        json!([{ "apiVersion": format!("{group}/v1"), "kind": "Thing", "name": "it", "uid": "of-a-thing" }]);
+    admin.create(&maps, &map).await.unwrap();
+    scene.collects(name, "sign").await.unwrap();
+    let (trees, tree) = (format!("/apis/graphs.mini-kcm.dev/v1/namespaces/{name}/trees"), tree("tree"));
+    let tree = admin.create(&trees, &tree).await.unwrap();
+    let (_, leaf) = with_owner(objects::config_map(name, "leaf"), &tree, true);
+    admin.create(&maps, &leaf).await.unwrap();
+    scene::delete(&admin, &format!("{trees}/tree"), "Foreground").await.unwrap();
+    gone(&admin, &format!("{trees}/tree")).await.unwrap();
+    assert!(admin.find(&format!("{maps}/leaf")).await.unwrap().is_none(), "it went first");
+
+    // Nor does its end prove anything.
+    admin.delete(&format!("{path}/v1.{group}")).await.unwrap();
+    scene.collects(name, "later-sign").await.unwrap();
+    assert!(admin.find(&format!("{maps}/of-the-dead")).await.unwrap().is_some());
+}
+
+fn tree(name: &str) -> Value {
+    json!({ "apiVersion": "graphs.mini-kcm.dev/v1", "kind": "Tree", "metadata": { "name": name } })
+}
+
+async fn acceptance_gc_046_047_a_dead_conversion_webhook_stops_only_its_kind(on: On) {
+    let Some((server, flavour)) = scene::server(on, "a dead conversion webhook").await.unwrap() else { return };
+    let admin = server.admin().await.unwrap();
+    let name = "beside-the-broken";
+    namespaces::create(&admin, name).await.unwrap();
+    let broken = json!({ "strategy": "Webhook", "webhook": {
+        "conversionReviewVersions": ["v1"],
+        "clientConfig": { "url": "https://127.0.0.1:1/convert" },
+    } });
+    let of_definition = format!("{DEFINITIONS}/relics.broken.e2e.mini-kcm.dev");
+    let relics = |version: &str| format!("/apis/broken.e2e.mini-kcm.dev/{version}/namespaces/{name}/relics");
+    // One is stored in the old version, by which nobody asks.
+    scene::define(&admin, &relic(json!({ "strategy": "None" }), "v1")).await.unwrap();
+    let nobody = json!([{ "apiVersion": "v1", "kind": "ConfigMap", "name": "nobody", "uid": "nobody-of-a-relic" }]);
+    let stored = json!({
+        "apiVersion": "broken.e2e.mini-kcm.dev/v1", "kind": "Relic",
+        "metadata": { "name": "old", "ownerReferences": nobody },
+    });
+    eventually("the custom resource to be served", SOON, async || admin.create(&relics("v1"), &stored).await.map(Some))
+        .await
+        .unwrap();
+    admin.merge(&of_definition, &relic(broken, "v2")).await.unwrap();
+    eventually("lists to fail", SOON, async || {
+        let answer = admin.send(Method::GET, &relics("v2"), None).await?;
+        // The server has no cache of them either: 429 says that it tries.
+        anyhow::ensure!(matches!(answer.code, 429 | 500..600), "{} {}", answer.code, answer.text);
+        Ok(Some(()))
+    })
+    .await
+    .unwrap();
+
+    let scene = Scene::with(server, flavour).await.unwrap();
+    let (maps, owner) = objects::config_map(name, "owner");
+    let owner = admin.create(&maps, &owner).await.unwrap();
+    let (_, dependent) = with_owner(objects::config_map(name, "dependent"), &owner, true);
+    admin.create(&maps, &dependent).await.unwrap();
+    scene::delete(&admin, &format!("{maps}/owner"), "Foreground").await.unwrap();
+    gone(&admin, &format!("{maps}/owner")).await.unwrap();
+    scene.collects(name, "sign").await.unwrap();
+    let told = eventually("the failure to be counted", SOON, async || {
+        Ok(scene.metric(ERRORS, &[]).await?.filter(|it| *it > 0.0))
+    });
+    say(&format!("{} failures to synchronise were counted", told.await.unwrap()));
+    if scene.is_ours() {
+        is_named(&scene).await;
+    }
+
+    // It heals, and is collected as all are.
+    let healed = json!({ "spec": { "conversion": { "strategy": "None", "webhook": null } } });
+    admin.merge(&of_definition, &healed).await.unwrap();
+    gone(&admin, &format!("{}/old", relics("v2"))).await.unwrap();
+}
+
+/// Which kind it is stands in a metric and in the log.
+async fn is_named(scene: &Scene) {
+    eventually("the log to name the kind", SOON, async || {
+        Ok(scene.manager.log()?.lines().any(|it| it.contains("relics")).then_some(()))
+    })
+    .await
+    .unwrap();
+    let page = scene.manager.endpoints().unwrap().send(Method::GET, "/metrics", None).await.unwrap().text;
+    let named = page.lines().any(|it| it.contains("garbage_collector") && it.contains("relics"));
+    assert!(named, "no metric of the collector names the kind:\n{page}");
+}
+
+/// Relics of two versions, stored in one of them.
+fn relic(conversion: Value, stored: &str) -> Value {
+    let schema = json!({ "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } });
+    let version = |it: &str| json!({ "name": it, "served": true, "storage": it == stored, "schema": schema });
+    json!({
+        "metadata": { "name": "relics.broken.e2e.mini-kcm.dev" },
+        "spec": {
+            "group": "broken.e2e.mini-kcm.dev",
+            "scope": "Namespaced",
+            "names": { "plural": "relics", "singular": "relic", "kind": "Relic" },
+            "conversion": conversion,
+            "versions": [version("v1"), version("v2")],
+        },
+    })
+}
+
+async fn acceptance_gc_024_what_happened_while_nobody_collected_is_made_up_for(on: On) {
+    let Some((server, flavour)) = scene::server(on, "deleted while nobody collected").await.unwrap() else { return };
+    let admin = server.admin().await.unwrap();
+    let name = "made-up-for";
+    namespaces::create(&admin, name).await.unwrap();
+    let maps = format!("/api/v1/namespaces/{name}/configmaps");
+    for policy in ["Background", "Foreground", "Orphan"] {
+        let word = policy.to_lowercase();
+        let owner = admin.create(&maps, &objects::config_map(name, &word).1).await.unwrap();
+        let (_, child) = with_owner(objects::config_map(name, &format!("{word}-child")), &owner, true);
+        admin.create(&maps, &child).await.unwrap();
+        scene::delete(&admin, &format!("{maps}/{word}"), policy).await.unwrap();
+    }
+    let deleting = |it: Option<Value>| it.is_some_and(|it| it["metadata"]["deletionTimestamp"].is_string());
+    for word in ["foreground", "orphan"] {
+        assert!(deleting(admin.find(&format!("{maps}/{word}")).await.unwrap()), "{word} waits for somebody");
+    }
+    let scene = Scene::with(server, flavour).await.unwrap();
+    for it in ["background-child", "foreground-child", "foreground", "orphan"] {
+        gone(&scene.admin, &format!("{maps}/{it}")).await.unwrap();
+    }
+    let child = scene.admin.get(&format!("{maps}/orphan-child")).await.unwrap();
+    assert!(child["metadata"]["ownerReferences"].is_null() && child["metadata"]["deletionTimestamp"].is_null());
+}

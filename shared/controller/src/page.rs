@@ -1,0 +1,65 @@
+use std::{fmt, sync::Arc};
+
+/// A page of one controller, below `/debug/controllers/<its name>/`; shown while it runs.
+#[derive(Clone)]
+pub struct Page {
+    name: &'static str,
+    show: Show,
+}
+
+type Show = Arc<dyn Fn(&Query) -> Result<Shown, String> + Send + Sync>;
+
+/// What a page shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shown {
+    /// Of the text.
+    pub content_type: &'static str,
+    /// The page.
+    pub text: String,
+}
+
+/// What a page is asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Query(Vec<(String, String)>);
+
+impl Page {
+    pub(crate) fn new(
+        name: &'static str,
+        show: impl Fn(&Query) -> Result<Shown, String> + Send + Sync + 'static,
+    ) -> Self {
+        Self { name, show: Arc::new(show) }
+    }
+
+    /// The last part of its path.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The page.
+    ///
+    /// # Errors
+    /// What is wrong with the question.
+    pub fn show(&self, query: &Query) -> Result<Shown, String> {
+        (self.show)(query)
+    }
+}
+
+impl Query {
+    /// Keys and values in the order given; keys may repeat.
+    #[must_use]
+    pub fn new(pairs: impl IntoIterator<Item = (String, String)>) -> Self {
+        Self(pairs.into_iter().collect())
+    }
+
+    /// All values of a key.
+    pub fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(it, _)| it == key).map(|(_, value)| value.as_str())
+    }
+}
+
+impl fmt::Debug for Page {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Page").field("name", &self.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,170 @@
+//! Which kinds the server serves, and which groups do not answer.
+//!
+//! `parse` turns documents into a [`Discovery`], `read` asks for them, and [`Discoveries`] shares one answer between all
+//! that wait for one.
+
+mod parse;
+mod read;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use api::{Atom, Resource};
+use client::Api;
+use clock::{Clock, Instant};
+use tokio::sync::Mutex;
+
+/// A whole answer serves this long: an aggregated API may come back with objects of its own.
+const WHOLE: Duration = Duration::from_secs(30);
+/// An answer with holes serves those that stand in line for it, and soon after is asked for anew.
+const WITH_HOLES: Duration = Duration::from_secs(1);
+
+/// A resource in one version of its group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Served {
+    /// What it is, and where.
+    pub resource: Resource,
+    /// Of the versions in which it was told of, this is the one that the server prefers.
+    pub preferred: bool,
+    verbs: Box<[Atom]>,
+}
+
+impl Served {
+    /// A resource that offers these verbs.
+    #[must_use]
+    pub fn new(resource: Resource, preferred: bool, verbs: impl IntoIterator<Item = impl Into<Atom>>) -> Self {
+        Self { resource, preferred, verbs: verbs.into_iter().map(Into::into).collect() }
+    }
+
+    /// Whether it can be asked for this.
+    #[must_use]
+    pub fn offers(&self, verb: &str) -> bool {
+        self.verbs.iter().any(|it| **it == *verb)
+    }
+}
+
+/// What the server served at one moment. Subresources are left out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Discovery {
+    /// Every resource of every version; of one resource, the versions in the server's order of preference.
+    pub served: Vec<Served>,
+    /// Why, by `group/version` that could not be asked.
+    pub failed: BTreeMap<String, String>,
+    /// Why, by root (`/api`, `/apis`) that could not be asked.
+    pub broken: BTreeMap<&'static str, String>,
+    /// Group versions that are none.
+    pub unparsable: Vec<String>,
+}
+
+impl Discovery {
+    /// Asks the server what it serves. Never fails as a whole: what did not answer is named in the result.
+    pub async fn read(api: &Api) -> Self {
+        read::read(api).await
+    }
+
+    /// Of each resource the first of its versions, in the server's order of preference, that is wanted; in order of group
+    /// and name.
+    pub fn choose(&self, wanted: impl Fn(&Served) -> bool) -> Vec<&Served> {
+        let mut chosen: BTreeMap<(&str, &str), &Served> = BTreeMap::new();
+        for served in self.served.iter().filter(|it| wanted(it)) {
+            chosen.entry((&*served.resource.group, &*served.resource.plural)).or_insert(served);
+        }
+        chosen.into_values().collect()
+    }
+
+    /// Whether this tells of a version of a group: of what did not answer, absence here means nothing.
+    #[must_use]
+    pub fn tells_of(&self, of: &Resource) -> bool {
+        let root = if of.group.is_empty() { parse::CORE } else { parse::NAMED };
+        !self.served.is_empty() && !self.broken.contains_key(root) && !self.failed.contains_key(&of.api_version())
+    }
+
+    /// True when everybody answered. An answer in which nothing is served says nothing about what is there.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        let Self { served, failed, broken, unparsable } = self;
+        broken.is_empty() && failed.is_empty() && unparsable.is_empty() && !served.is_empty()
+    }
+
+    /// Why this is not all, in upstream's words.
+    #[must_use]
+    pub fn failure(&self) -> Option<String> {
+        if !self.broken.is_empty() {
+            let causes: Vec<String> = self.broken.iter().map(|(root, why)| format!("{root}: {why}")).collect();
+            return Some(causes.join("; "));
+        }
+        if self.failed.is_empty() {
+            let nothing = self.served.is_empty() && self.unparsable.is_empty();
+            return nothing.then(|| "the server lists no resources at all".to_owned());
+        }
+        let causes: Vec<String> = self.failed.iter().map(|(gv, why)| format!("{gv}: {why}{}", hint(gv))).collect();
+        Some(format!(
+            "Discovery failed for some groups, {} failing: unable to retrieve the complete list of server APIs: {}",
+            causes.len(),
+            causes.join(", ")
+        ))
+    }
+
+    /// Which group versions are none.
+    #[must_use]
+    pub fn parse_failure(&self) -> Option<String> {
+        (!self.unparsable.is_empty()).then(|| self.unparsable.join(", "))
+    }
+}
+
+/// Where to look: an APIService is named after its group and version.
+fn hint(group_version: &str) -> String {
+    let parts = group_version.split_once('/');
+    parts.map_or_else(String::new, |(group, version)| format!(" (see APIService {version}.{group})"))
+}
+
+/// One answer for all who find it new enough. At most one is asked for at a time.
+pub struct Discoveries {
+    clock: Clock,
+    last: Mutex<Option<Taken>>,
+}
+
+#[derive(Clone)]
+struct Taken {
+    /// When it was asked for.
+    asked: Instant,
+    answered: Instant,
+    discovery: Arc<Discovery>,
+}
+
+impl Taken {
+    fn serves(&self, since: Instant, came: Instant) -> bool {
+        let age = came.saturating_duration_since(self.answered);
+        self.asked >= since && age <= if self.discovery.is_whole() { WHOLE } else { WITH_HOLES }
+    }
+}
+
+impl Discoveries {
+    /// No answer yet.
+    #[must_use]
+    pub fn new(clock: Clock) -> Self {
+        Self { clock, last: Mutex::new(None) }
+    }
+
+    /// What is served, asked for at `since` or later.
+    pub async fn since(&self, api: &Api, since: Instant) -> Arc<Discovery> {
+        let came = self.clock.now();
+        let mut last = self.last.lock().await;
+        if let Some(taken) = &*last
+            && taken.serves(since, came)
+        {
+            return taken.discovery.clone();
+        }
+        let asked = self.clock.now();
+        let discovery = Arc::new(Discovery::read(api).await);
+        *last = Some(Taken { asked, answered: self.clock.now(), discovery: discovery.clone() });
+        discovery
+    }
+
+    /// Gives the memory back while nobody needs it.
+    pub fn forget(&self) {
+        // Whoever holds it needs it.
+        if let Ok(mut last) = self.last.try_lock() {
+            *last = None;
+        }
+    }
+}
