@@ -51,7 +51,7 @@ impl Graph {
     }
 
     /// References to these owners were removed from this state of an object. Somebody may put them back before any monitor
-    /// shows that: then one that names the same as before is looked at anew.
+    /// shows that: then all whom it names are looked at anew.
     pub(crate) fn detached(&mut self, uid: &Uid, from: &Version, owners: &[Uid]) {
         let Some(id) = self.nodes.find(uid) else { return };
         let Some(known) = self.nodes.get(id).and_then(Node::observed) else { return };
@@ -132,10 +132,8 @@ impl Graph {
         if is_another {
             self.examine_dependents(id);
         }
-        if self.nodes.get_mut(id).is_some_and(|it| it.due.clear(Flags::DETACHED))
-            && self.nodes.get(id).and_then(Node::observed).is_some_and(|it| *old_refs == *self.refs(it))
-        {
-            self.due_delete(id);
+        if self.nodes.get_mut(id).is_some_and(|it| it.due.clear(Flags::DETACHED)) {
+            self.examine_owners(id);
         }
         if self.nodes.get_mut(id).is_some_and(|it| it.due.clear(Flags::DELETE_NEWER)) {
             self.due_delete(id);
