@@ -215,7 +215,8 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
         };
         self.reflector.asked(self.clock.now());
         self.vitals.set_unanswered(self.reflector.unanswered());
-        self.wait_for(send(token), None).await
+        // On the heap: it is large, and most of the time nothing is asked.
+        self.wait_for(Box::pin(send(token)), None).await
     }
 
     /// Waits for `what` until then, and obeys commands meanwhile. Looks after handlers when their time has come.

@@ -3,7 +3,14 @@
 //! Upstream's `informer_queued_items` has no place here: nothing queues between reflector and store. The latency has
 //! upstream's words; ours is the time to apply an event and to tell the handlers.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use api::{Resource, Version};
 use metrics::{GaugeVec, Histogram, HistogramVec, IntCounterVec, IntGaugeVec, Metrics};
@@ -22,10 +29,11 @@ const OURS: &[&str] = &["view", "group", "version", "resource"];
 /// `typed` or `metadata`, then group, version, plural. Informers of one resource in several namespaces share them.
 type Labels = [String; 4];
 
-/// The families, declared once a manager.
+/// The families, declared once a manager. There may be hundreds of informers, most of them idle, and a series takes a
+/// kilobyte: those of informers are there only while somebody reads them.
 pub(crate) struct Families {
-    /// How many informers live by the labels of their series, which go with the last.
-    users: Mutex<BTreeMap<Labels, usize>>,
+    /// The numbers of the informers that live, by the labels of their series.
+    users: Mutex<BTreeMap<Labels, Weak<Counts>>>,
     store_version: IntGaugeVec,
     latency: HistogramVec,
     silence: GaugeVec,
@@ -37,13 +45,24 @@ pub(crate) struct Families {
     slow_calls: IntCounterVec,
 }
 
+/// What informers of equal labels count.
+#[derive(Default)]
+struct Counts {
+    frozen: AtomicU64,
+    relists: AtomicU64,
+    reopened: AtomicU64,
+    failures: AtomicU64,
+    unreadable: AtomicI64,
+}
+
 /// The series of one informer.
 pub(crate) struct Meter {
     resource: Resource,
     labels: Labels,
+    counts: Arc<Counts>,
     /// Upstream's; only typed informers have them, at most one a type.
     upstream: Option<(metrics::IntGauge, Histogram)>,
-    families: std::sync::Arc<Families>,
+    families: Arc<Families>,
 }
 
 impl Families {
@@ -96,8 +115,8 @@ impl Families {
         }
     }
 
-    /// So long ago each informer had a sign of life from the server.
-    pub(crate) fn tell_silences<'a>(&self, silences: impl Iterator<Item = (&'a Meter, Duration)>) {
+    /// Makes the series of all informers, which had a sign of life from the server so long ago.
+    pub(crate) fn show<'a>(&self, silences: impl Iterator<Item = (&'a Meter, Duration)>) {
         let mut longest = BTreeMap::<&Labels, Duration>::new();
         for (meter, silence) in silences {
             let longest = longest.entry(&meter.labels).or_default();
@@ -106,36 +125,36 @@ impl Families {
         for (labels, silence) in longest {
             self.silence.with_label_values(&words(labels)).set(silence.as_secs_f64());
         }
-    }
-
-    fn begin(&self, labels: &Labels) {
-        let mut users = self.users.lock();
-        *users.entry(labels.clone()).or_default() += 1;
-        // Counters that exist from the start show their first increment.
-        for family in self.counters() {
-            family.with_label_values(&words(labels));
-        }
-    }
-
-    fn end(&self, labels: &Labels) {
-        let mut users = self.users.lock();
-        let Some(count) = users.get_mut(labels) else { return };
-        *count -= 1;
-        if *count > 0 {
-            return;
-        }
-        users.remove(labels);
-        // One that is absent was never set.
-        for family in self.counters() {
-            let _ = family.remove_label_values(&words(labels));
-        }
-        let _ = self.unreadable.remove_label_values(&words(labels));
-        let _ = self.silence.remove_label_values(&words(labels));
-    }
-
-    fn counters(&self) -> [&IntCounterVec; 4] {
         let Self { frozen, relists, reopened, failures, .. } = self;
-        [frozen, relists, reopened, failures]
+        for (labels, counts) in self.users.lock().iter().filter_map(|(labels, it)| Some((words(labels), it.upgrade()?)))
+        {
+            let numbers = [&counts.frozen, &counts.relists, &counts.reopened, &counts.failures];
+            for (family, number) in [frozen, relists, reopened, failures].into_iter().zip(numbers) {
+                // Counters that exist from the start show their first increment.
+                family.with_label_values(&labels).inc_by(number.load(Relaxed));
+            }
+            self.unreadable.with_label_values(&labels).set(counts.unreadable.load(Relaxed));
+        }
+    }
+
+    /// Lets them go.
+    pub(crate) fn hide(&self) {
+        let Self { silence, unreadable, frozen, relists, reopened, failures, .. } = self;
+        [frozen, relists, reopened, failures].into_iter().for_each(IntCounterVec::reset);
+        unreadable.reset();
+        silence.reset();
+    }
+
+    /// The numbers of these labels: those of others that live, or new ones.
+    fn counts(&self, labels: &Labels) -> Arc<Counts> {
+        let mut users = self.users.lock();
+        let known = users.get(labels).and_then(Weak::upgrade);
+        known.unwrap_or_else(|| {
+            users.retain(|_, it| it.strong_count() > 0);
+            let counts = Arc::default();
+            users.insert(labels.clone(), Arc::downgrade(&counts));
+            counts
+        })
     }
 }
 
@@ -144,7 +163,7 @@ fn words(labels: &Labels) -> [&str; 4] {
 }
 
 impl Meter {
-    pub(crate) fn new(families: std::sync::Arc<Families>, resource: &Resource, pace: Pace) -> Self {
+    pub(crate) fn new(families: Arc<Families>, resource: &Resource, pace: Pace) -> Self {
         let Resource { group, version, plural, .. } = resource;
         let view = match pace {
             Pace::Typed => "typed",
@@ -155,14 +174,14 @@ impl Meter {
             let labels = &[FACTORY, &**group, &**version, &**plural];
             (families.store_version.with_label_values(labels), families.latency.with_label_values(labels))
         });
-        families.begin(&labels);
-        Self { resource: resource.clone(), labels, upstream, families }
+        let counts = families.counts(&labels);
+        Self { resource: resource.clone(), labels, counts, upstream, families }
     }
 
     /// The store has applied `events` in `took` and is at `version`; so many of its objects are unreadable.
     pub(crate) fn applied(&self, events: usize, took: Duration, version: &Version, unreadable: usize) {
         let unreadable = i64::try_from(unreadable).unwrap_or(i64::MAX);
-        self.families.unreadable.with_label_values(&self.labels()).set(unreadable);
+        self.counts.unreadable.store(unreadable, Relaxed);
         let Some((store_version, latency)) = &self.upstream else { return };
         if let Some(number) = version.number() {
             store_version.set(i64::try_from(number % EXACT).unwrap_or(0));
@@ -177,23 +196,23 @@ impl Meter {
 
     /// A watch was silent beyond its time.
     pub(crate) fn frozen(&self) {
-        self.families.frozen.with_label_values(&self.labels()).inc();
+        self.counts.frozen.fetch_add(1, Relaxed);
         tracing::warn!(resource = %self.resource, "Watch frozen: reopening from its last version on another connection");
     }
 
     /// A whole set was fetched again.
     pub(crate) fn relisted(&self) {
-        self.families.relists.with_label_values(&self.labels()).inc();
+        self.counts.relists.fetch_add(1, Relaxed);
     }
 
     /// A watch is open from the last version.
     pub(crate) fn reopened(&self) {
-        self.families.reopened.with_label_values(&self.labels()).inc();
+        self.counts.reopened.fetch_add(1, Relaxed);
     }
 
     /// Something failed. `what` begins the line.
     pub(crate) fn failed(&self, what: &'static str, why: &dyn std::fmt::Display) {
-        self.families.failures.with_label_values(&self.labels()).inc();
+        self.counts.failures.fetch_add(1, Relaxed);
         tracing::warn!(err = %why, resource = %self.resource, "{what}");
     }
 
@@ -202,15 +221,5 @@ impl Meter {
         self.families.slow_calls.with_label_values(&[handler]).inc();
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         tracing::warn!(resource = %self.resource, handler, micros, "Slow event handler");
-    }
-
-    fn labels(&self) -> [&str; 4] {
-        words(&self.labels)
-    }
-}
-
-impl Drop for Meter {
-    fn drop(&mut self) {
-        self.families.end(&self.labels);
     }
 }

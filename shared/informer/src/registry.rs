@@ -86,7 +86,13 @@ impl Informers {
             let Some(inner) = weak.upgrade() else { return };
             let living = inner.living();
             let silences = living.iter().filter_map(|it| Some((it.meter(), it.last_sign_of_life()?)));
-            inner.families.tell_silences(silences);
+            inner.families.show(silences);
+        });
+        let families = Arc::downgrade(&inner.families);
+        inner.environment.metrics.after_encode(move || {
+            if let Some(families) = families.upgrade() {
+                families.hide();
+            }
         });
         Self(inner)
     }

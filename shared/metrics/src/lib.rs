@@ -39,6 +39,10 @@ struct Inner {
     families: Mutex<BTreeMap<String, Box<dyn Any + Send>>>,
     /// Bring gauges that tell an age up to date before anybody reads them.
     refreshers: Mutex<Vec<Refresher>>,
+    /// Let series go that are only there to be read.
+    clearers: Mutex<Vec<Refresher>>,
+    /// One reads at a time.
+    reading: Mutex<()>,
 }
 
 type Refresher = Arc<dyn Fn() + Send + Sync>;
@@ -103,15 +107,23 @@ impl Metrics {
 
     /// Has `refresh` called before each [`Metrics::encode`]: for gauges that grow while nothing happens.
     pub fn before_encode(&self, refresh: impl Fn() + Send + Sync + 'static) {
-        self.refreshers().push(Arc::new(refresh));
+        held(&self.0.refreshers).push(Arc::new(refresh));
+    }
+
+    /// Has `clear` called after each [`Metrics::encode`]: for series that [`Metrics::before_encode`] made to be read once.
+    pub fn after_encode(&self, clear: impl Fn() + Send + Sync + 'static) {
+        held(&self.0.clearers).push(Arc::new(clear));
     }
 
     /// Everything in the Prometheus text format.
     #[must_use]
     pub fn encode(&self) -> String {
-        let refreshers = self.refreshers().clone();
+        let reading = held(&self.0.reading);
+        let [refreshers, clearers] = [&self.0.refreshers, &self.0.clearers].map(|it| held(it).clone());
         refreshers.iter().for_each(|refresh| refresh());
         let mut families = self.0.registry.gather();
+        clearers.iter().for_each(|clear| clear());
+        drop(reading);
         let unexpected = self.0.choices.apply(&mut families, &mut held(&self.0.unexpected));
         if let Some(own) = &self.0.own {
             // Told with the next page: this one is gathered.
@@ -134,10 +146,6 @@ impl Metrics {
         } else if let Some((level, _)) = help.strip_prefix('[').and_then(|it| it.split_once(']')) {
             own.registered.with_label_values(&[level, ""]).inc();
         }
-    }
-
-    fn refreshers(&self) -> MutexGuard<'_, Vec<Refresher>> {
-        held(&self.0.refreshers)
     }
 
     fn family<F>(&self, name: &str, make: impl FnOnce() -> prometheus::Result<F>) -> F

@@ -132,6 +132,8 @@ impl Spawner {
         let Some(id) = scope.reserve() else { return Task(None) };
         // Leaves the list however the task ends: finished, panicked or aborted.
         let leaves = Leaves { scope: weak.clone(), id };
+        // What a block captures and then awaits has its place twice.
+        let future = Box::pin(future);
         let work = async move {
             let _leaves = leaves;
             if let Err(panic) = AssertUnwindSafe(future).catch_unwind().await {
