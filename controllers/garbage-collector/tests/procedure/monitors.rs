@@ -148,6 +148,30 @@ async fn nobody_is_orphaned_while_a_type_is_in_doubt_or_its_group_has_not_told_i
 }
 
 #[tokio::test(start_paused = true)]
+async fn one_answer_that_lacks_a_type_troubles_nobody() {
+    let world = World::new();
+    let rc = world.create("ReplicationController", "rc", &[]);
+    let set = world.create("ReplicaSet", "lives", &[]);
+    world.create("Pod", "shared", &[owner(&rc), owner(&set)]);
+    let manager = world.start().await;
+    world.cluster.fail_discovery("apps", DiscoveryFault::Missing);
+    pass(31 * SEC).await;
+    world.cluster.mend_group("apps");
+    assert_eq!(
+        manager.ours("unsynced_monitor{group=\"apps\",resource=\"replicasets\",version=\"v1\"}"),
+        1,
+        "it was lacked"
+    );
+    world.create("Pod", "lost", &[nobody("apps/v1", "ReplicaSet", "never")]);
+    world.delete("ReplicationController", "rc", Some(Background)).await;
+    pass(5 * SEC).await;
+    assert!(!world.has("pods", "lost"), "{:?}", world.lines());
+    assert_eq!(world.owners("pods", "shared"), ["lives"]);
+    assert_eq!(world.logged("An owner cannot be looked for"), [""; 0]);
+    assert_eq!(manager.ours("unresolvable_objects{why=\"unknown_kind\"}"), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_owner_waits_for_half_a_minute_in_all_whichever_types_come_and_do_not_sync() {
     for policy in [Orphan, Foreground] {
         let world = World::new();
