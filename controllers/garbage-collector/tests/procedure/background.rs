@@ -190,6 +190,34 @@ async fn acceptance_gc_035_what_belongs_to_the_predecessor_of_a_name_goes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn acceptance_gc_035_an_owner_that_is_made_anew_takes_nothing_over_and_loses_nothing() {
+    // Whether the watch shows both, or a whole new set that knows only the second.
+    for is_shown in [true, false] {
+        let world = World::new();
+        let first = world.create("Secret", "own", &[]);
+        world.create("ConfigMap", "old", &[owner(&first)]);
+        let _manager = world.start().await;
+        if !is_shown {
+            world.cluster.freeze_watches("secrets");
+        }
+        world.delete("Secret", "own", Some(Background)).await;
+        let second = world.create("Secret", "own", &[]);
+        world.create("ConfigMap", "new", &[owner(&second)]);
+        world.create("ConfigMap", "both", &[owner(&first), owner(&second)]);
+        if !is_shown {
+            world.cluster.compact();
+            world.cluster.break_watches("secrets");
+        }
+        pass(60 * SEC).await;
+        assert_eq!(world.names("configmaps"), ["both", "new"], "shown: {is_shown}: {:?}", world.lines());
+        assert_eq!(world.owners("configmaps", "both"), ["own"], "shown: {is_shown}");
+        let left = world.get("Secret", "own").unwrap();
+        assert_eq!(left["metadata"]["resourceVersion"], second["metadata"]["resourceVersion"], "shown: {is_shown}");
+        assert!(world.asked("patch secrets") + world.asked("delete secrets") == 0, "shown: {is_shown}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn acceptance_gc_042_an_owner_that_cannot_be_asked_for_keeps_its_dependents() {
     for verdict in [
         failure(500, "InternalError").unwrap(),

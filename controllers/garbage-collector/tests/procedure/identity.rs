@@ -145,6 +145,32 @@ async fn acceptance_gc_031_a_version_that_is_not_served_keeps_the_child() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn acceptance_gc_030_031_an_owner_by_another_version_is_looked_for_until_it_is_observed() {
+    for version in ["example.com/v1beta1", "example.com/v0"] {
+        let world = World::with_widgets();
+        let manager = world.start().await;
+        world.cluster.freeze_watches("widgets");
+        let widget = world.create("Widget", "w", &[]);
+        world.create("ConfigMap", "child", &[but(owner(&widget), "apiVersion", version)]);
+        let named_only = || manager.ours("graph_nodes{state=\"virtual\"}");
+        let queued = || manager.metric("workqueue_adds_total{name=\"garbage_collector_attempt_to_delete\"}");
+        pass(10 * SEC).await;
+        assert!(named_only() == 1 && queued() > 5, "{version}: {}", queued());
+        world.cluster.thaw("widgets");
+        pass(5 * SEC).await;
+        assert_eq!(named_only(), 0, "{version}");
+        // Of a version that is served it is known that the owner lives; of the other one the child asks, ever more seldom.
+        let asked = world.lines().len();
+        pass(3600 * SEC).await;
+        assert_eq!(world.lines().len(), asked, "{version}: nobody looks for it: {:?}", world.lines());
+        assert!(world.has("configmaps", "child"), "{version}");
+        world.delete("Widget", "w", Some(Background)).await;
+        pass(5 * SEC).await;
+        assert_eq!(world.has("configmaps", "child"), version == "example.com/v0", "{version}: {:?}", world.lines());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn acceptance_gc_032_a_served_and_an_unserved_name_of_one_absent_owner() {
     for served_first in [true, false] {
         let world = World::with_widgets();
