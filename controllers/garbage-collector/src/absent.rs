@@ -148,14 +148,16 @@ mod tests {
     }
 
     #[test]
-    fn five_hundred_owners_are_remembered() {
+    fn acceptance_gc_008_five_hundred_owners_are_remembered_and_who_is_used_longest() {
         let absent = Absent::default();
         for number in 0..=ABSENT {
             absent.remember(gone(&format!("owner-{number}"), "a"));
         }
         let namespace = Atom::from("a");
-        assert!(absent.of(&reference("owner-0", "Pod"), &namespace).is_none());
-        assert!(absent.of(&reference("owner-1", "Pod"), &namespace).is_some());
+        let known = |number: usize| absent.of(&reference(&format!("owner-{number}"), "Pod"), &namespace).is_some();
+        assert!(!known(0) && known(1));
+        absent.remember(gone("one-more", "a"));
+        assert!(known(1) && !known(2), "to be asked for is a use");
     }
 
     #[test]

@@ -30,6 +30,9 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// Why an attempt did not get to its end.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
+    /// Nobody was asked.
+    #[error("owners of this type are being asked for by others")]
+    PutOff(Duration),
     #[error("cannot tell what is to become of {object}")]
     Unjudged {
         object: Box<Coordinates>,
@@ -64,7 +67,11 @@ pub(crate) enum Error {
 
 /// Looks at one item and does what is to be done about it.
 pub(crate) async fn collect(ctx: &Ctx, item: &Item) -> Result<Outcome, Error> {
-    let outcome = attempt(ctx, item).await;
+    let outcome = match attempt(ctx, item).await {
+        // Nothing is known that was not known before: whoever waits for a slot keeps his place.
+        Err(Error::PutOff(wait)) => return Ok(Outcome::Parked(wait)),
+        outcome => outcome,
+    };
     if !matches!(outcome, Ok(Outcome::After(_))) {
         ctx.breaker.lock().forget(item);
         ctx.show_held();
@@ -121,7 +128,7 @@ async fn look_for(ctx: &Ctx, item: &Item, claimed: Coordinates) -> Result<Outcom
             tracing::debug!(object = %claimed, "An owner is there that no watch has shown");
             Ok(ctx.later(item))
         }
-        Err(Unanswered::PutOff(wait)) => Ok(Outcome::Parked(wait)),
+        Err(Unanswered::PutOff(wait)) => Err(Error::PutOff(wait)),
         Err(Unanswered::Unproved(source)) => {
             let why = Why::from(&source);
             trouble(why);
@@ -203,7 +210,7 @@ fn put_off(ctx: &Ctx, item: &Item, object: &Coordinates, unjudged: Unjudged) -> 
         Unjudged::Unknown { owner, .. } => (owner, Why::UnknownKind),
         Unjudged::Misplaced(owner) => (owner, Why::Misplaced),
         Unjudged::Unproved { owner, source } => (owner, Why::from(source)),
-        Unjudged::PutOff(wait) => return Ok(Outcome::Parked(*wait)),
+        Unjudged::PutOff(wait) => return Err(Error::PutOff(*wait)),
     };
     troubled(ctx, item, object, owner, why);
     match why {

@@ -281,6 +281,7 @@ impl Monitors {
         if gone.is_empty() {
             return false;
         }
+        self.kinds.forget(&gone, self.clock.now());
         let ended = self.state.lock().replace(&gone, &[], self.clock.now());
         self.stop(ended).await;
         self.answered.send_modify(|_| {});

@@ -134,12 +134,23 @@ pub(crate) async fn ask(ctx: &Ctx, resource: &Resource, asked: &Coordinates) -> 
     {
         return answer.standing.clone().map_err(Unanswered::Unproved);
     }
-    let _turn = ctx.proofs.turns.take(resource).await.map_err(Unanswered::PutOff)?;
+    let answer = ctx.proofs.turns.ask(resource, inquire(ctx, resource, asked, came, &question)).await;
+    answer.map_err(Unanswered::PutOff)?.map_err(Unanswered::Unproved)
+}
+
+/// Asks the server, or waits for whoever does. It may be given up at any await.
+async fn inquire(
+    ctx: &Ctx,
+    resource: &Resource,
+    asked: &Coordinates,
+    came: Instant,
+    question: &Question,
+) -> Result<Standing, Unproved> {
     let mut last = question.lock().await;
     if let Some(answer) = &*last
         && (answer.serves(came) || still_waits(ctx, asked, answer))
     {
-        return answer.standing.clone().map_err(Unanswered::Unproved);
+        return answer.standing.clone();
     }
     let sent = ctx.clock.now();
     let live = ctx.api.get_metadata(resource, &asked.namespace, &asked.name).await;
@@ -151,9 +162,9 @@ pub(crate) async fn ask(ctx: &Ctx, resource: &Resource, asked: &Coordinates) -> 
     *last = Some(Answer { sent, at: ctx.clock.now(), standing: standing.clone() });
     drop(last);
     if !matches!(standing, Ok(Standing::Waiting(_))) {
-        ctx.proofs.close(asked, &question);
+        ctx.proofs.close(asked, question);
     }
-    standing.map_err(Unanswered::Unproved)
+    standing
 }
 
 /// True for an owner that was seen to wait a moment ago, and is shown in no newer state. One that is not shown may have gone

@@ -1,11 +1,14 @@
 //! All graphs, played once for all scenarios.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use clock::Clock;
 use e2e::{
     AuditEvent, Flavour,
-    graphs::{Board, Graph, Player, Stage},
+    graphs::{Board, Player, Stage},
     say,
     workloads::differences,
 };
@@ -28,9 +31,12 @@ const SOON: Duration = Duration::from_secs(45);
 const AT_ONCE: usize = 24;
 
 /// What came of it.
+#[derive(Default)]
 pub(crate) struct Played {
     /// Of each play: where it differs from what is expected.
     all: BTreeMap<String, Vec<String>>,
+    /// Graphs that are there, and were left out for a reason that was told.
+    left_out: BTreeSet<String>,
     /// Calls of the collector that the server refused for who it was.
     pub(crate) refused: Vec<String>,
 }
@@ -56,20 +62,31 @@ impl Played {
     /// All plays of these graphs ended as recorded; those that cannot be played were told of.
     pub(crate) async fn shows(on: On, graphs: &[&str]) {
         let Some(played) = Self::on(on).await else { return };
-        for graph in graphs {
-            let of_graph = |play: &str| play.split_once('.').is_some_and(|(it, _)| it == *graph);
-            let mut plays = played.all.iter().filter(|(play, _)| of_graph(play)).peekable();
-            if plays.peek().is_none() {
-                say(&format!("NOT PLAYED on the {on:?} server: {graph}"));
-            }
-            for (play, findings) in plays {
-                assert!(findings.is_empty(), "{play}:\n    {}", findings.join("\n    "));
-            }
+        if let Err(why) = played.shown(graphs) {
+            panic!("{why}");
         }
     }
 
-    /// Everything that was found.
+    /// What these graphs do not show. One that nobody knows shows nothing.
+    fn shown(&self, graphs: &[&str]) -> Result<(), String> {
+        for graph in graphs {
+            let of_graph = |play: &str| play.split_once('.').is_some_and(|(it, _)| it == *graph);
+            let plays: Vec<_> = self.all.iter().filter(|(play, _)| of_graph(play)).collect();
+            if plays.is_empty() && !self.left_out.contains(*graph) {
+                return Err(format!("no play of a graph {graph} among {} plays", self.all.len()));
+            }
+            if let Some((play, findings)) = plays.into_iter().find(|(_, findings)| !findings.is_empty()) {
+                return Err(format!("{play}:\n    {}", findings.join("\n    ")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything that was found, also that nothing was played.
     pub(crate) fn findings(&self) -> Vec<String> {
+        if self.all.is_empty() && self.left_out.is_empty() {
+            return vec!["there are no graphs".to_owned()];
+        }
         let found = self.all.iter().filter(|(_, it)| !it.is_empty());
         found.map(|(name, it)| format!("{name}:\n    {}", it.join("\n    "))).collect()
     }
@@ -108,7 +125,8 @@ async fn play_all(on: On) -> anyhow::Result<Option<Played>> {
     let board = Board::start(&scene.admin, &scope.spawner());
     let stage = Stage { admin: scene.admin.clone(), board, clock: Clock::system() };
     let mut sets = sets::all()?;
-    let (all, results) = play_sets(&sets, &stage, on, flavour, record).await;
+    let left_out = left_out(&sets, on);
+    let (all, results) = play_sets(&sets, &left_out, &stage, flavour, record).await;
     if record {
         for set in &mut sets {
             for (play, left) in &results {
@@ -121,15 +139,21 @@ async fn play_all(on: On) -> anyhow::Result<Option<Played>> {
         scene.manager.show_log();
     }
     let refused = scene.server.audit().events()?.iter().filter(|it| is_refusal(it)).map(told).collect();
-    Ok(Some(Played { all, refused }))
+    Ok(Some(Played { all, left_out, refused }))
 }
 
 type Results = (BTreeMap<String, Vec<String>>, Vec<(String, Value)>);
 
-async fn play_sets(sets: &[Set], stage: &Stage, on: On, flavour: Flavour, record: bool) -> Results {
+async fn play_sets(
+    sets: &[Set],
+    left_out: &BTreeSet<String>,
+    stage: &Stage,
+    flavour: Flavour,
+    record: bool,
+) -> Results {
     let begun = stage.clock.now();
     let graphs = sets.iter().flat_map(|set| set.topic.graphs.iter().map(move |(name, graph)| (set, name, graph)));
-    let graphs = graphs.filter(|(_, name, graph)| plays(on, name, graph));
+    let graphs = graphs.filter(|(_, name, _)| !left_out.contains(*name));
     let mut parts = Vec::new();
     for (set, name, graph) in graphs {
         for policy in &graph.policies {
@@ -141,7 +165,7 @@ async fn play_sets(sets: &[Set], stage: &Stage, on: On, flavour: Flavour, record
     let acts = parts.iter().map(|it| it.play(stage));
     let ended: Vec<anyhow::Result<()>> = stream::iter(acts).buffered(AT_ONCE).collect().await;
     let took = stage.clock.now().saturating_duration_since(begun);
-    say(&format!("{} plays of owner graphs in {took:.1?} on the {on:?} server", parts.len()));
+    say(&format!("{} plays of owner graphs in {took:.1?}", parts.len()));
     quiet(stage).await;
 
     let (mut found, mut results) = (BTreeMap::new(), Vec::new());
@@ -174,15 +198,19 @@ async fn quiet(stage: &Stage) {
     }
 }
 
-fn plays(on: On, name: &str, graph: &Graph) -> bool {
-    if !name.contains(&std::env::var("GRAPHS").unwrap_or_default()) {
-        return false;
+/// The graphs that are not played here, each told with the reason.
+fn left_out(sets: &[Set], on: On) -> BTreeSet<String> {
+    let wanted = std::env::var("GRAPHS").unwrap_or_default();
+    let mut names = BTreeSet::new();
+    for (name, graph) in sets.iter().flat_map(|set| &set.topic.graphs) {
+        let missing = graph.real.as_deref().filter(|_| on == On::Embedded);
+        let unwanted = (!name.contains(&wanted)).then_some("GRAPHS asks for others");
+        if let Some(why) = missing.or(unwanted) {
+            say(&format!("NOT PLAYED on the {on:?} server: {name}: {why}"));
+            names.insert(name.clone());
+        }
     }
-    let missing = graph.real.as_deref().filter(|_| on == On::Embedded);
-    if let Some(why) = missing {
-        say(&format!("NOT PLAYED on the {on:?} server: {name}: {why}"));
-    }
-    missing.is_none()
+    names
 }
 
 /// A collector that may not do what it should.
@@ -192,4 +220,25 @@ fn is_refusal(event: &AuditEvent) -> bool {
 
 fn told(event: &AuditEvent) -> String {
     format!("{}: {} {} {}", event.user(), event.verb, event.uri, event.code())
+}
+
+#[test]
+fn what_was_not_played_shows_nothing() {
+    let played = |all: &[(&str, &[&str])], left_out: &[&str]| Played {
+        all: all
+            .iter()
+            .map(|(play, found)| ((*play).to_owned(), found.iter().map(|it| (*it).to_owned()).collect()))
+            .collect(),
+        left_out: left_out.iter().map(|it| (*it).to_owned()).collect(),
+        refused: Vec::new(),
+    };
+    let none = Played::default();
+    assert_eq!(none.shown(&["a"]), Err("no play of a graph a among 0 plays".to_owned()));
+    assert_eq!(none.findings(), ["there are no graphs"]);
+    let good = played(&[("a.background", &[]), ("a.orphan", &[])], &["b"]);
+    assert_eq!((good.shown(&["a"]), good.shown(&["a", "b"]), good.findings().len()), (Ok(()), Ok(()), 0));
+    assert!(good.shown(&["a", "c"]).is_err(), "nobody knows it");
+    let bad = played(&[("a.background", &[]), ("a.orphan", &["one is left"])], &[]);
+    assert_eq!(bad.shown(&["a"]), Err("a.orphan:\n    one is left".to_owned()));
+    assert_eq!(bad.findings().len(), 1);
 }

@@ -31,6 +31,10 @@ fn all() -> Vec<Served> {
     ]
 }
 
+fn without_things() -> Vec<Served> {
+    all().into_iter().filter(|it| &*it.resource.group != "a.io").collect()
+}
+
 #[test]
 fn every_served_version_is_known_and_nothing_else() {
     let kinds = Kinds::default();
@@ -54,7 +58,6 @@ fn every_served_version_is_known_and_nothing_else() {
 
 #[test]
 fn what_did_not_answer_is_known_as_before_and_what_went_is_known_no_more() {
-    let without_things = || all().into_iter().filter(|it| &*it.resource.group != "a.io").collect::<Vec<_>>();
     let one_root = BTreeMap::from([("/apis", "no answer".to_owned())]);
     let answers = [
         ("nothing", Discovery::default(), true, [true, true]),
@@ -64,13 +67,50 @@ fn what_did_not_answer_is_known_as_before_and_what_went_is_known_no_more() {
         ("they are gone", discovery(without_things(), &[]), true, [false, false]),
     ];
     for (name, answer, believed, want) in answers {
-        let kinds = Kinds::default();
-        kinds.learn(&discovery(all(), &[]), true, now());
-        kinds.learn(&answer, believed, now());
+        let (kinds, start) = (Kinds::default(), now());
+        kinds.learn(&discovery(all(), &[]), true, start);
+        kinds.learn(&answer, believed, start);
+        kinds.learn(&answer, believed, start + LACKED);
         let known = ["a.io/v2", "a.io/v1"].map(|it| plural(&kinds, it, "Thing").is_some());
         assert_eq!(known, want, "{name}");
         assert!(plural(&kinds, "v1", "Pod").is_some(), "{name}");
     }
+}
+
+#[test]
+fn what_answers_lack_is_forgotten_after_two_looks_half_a_minute_apart_or_by_the_servers_own_word() {
+    type Look = fn() -> (Discovery, bool);
+    let with: Look = || (discovery(all(), &[]), true);
+    let without: Look = || (discovery(without_things(), &[]), true);
+    let silent: Look = || (discovery(without_things(), &["a.io/v1", "a.io/v2"]), true);
+    let doubtful: Look = || (discovery(without_things(), &[]), false);
+    let stories: [(&str, &[(u64, Look)], bool); 7] = [
+        ("one look", &[(0, without)], true),
+        ("two in a hurry", &[(0, without), (29, without)], true),
+        ("two looks", &[(0, without), (30, without)], false),
+        ("it comes back and goes", &[(0, without), (15, with), (30, without)], true),
+        ("its group fails in between", &[(0, without), (15, silent), (30, without)], true),
+        ("an answer that is not believed in between", &[(0, without), (15, doubtful), (30, without)], true),
+        ("and lacks it as long again", &[(0, without), (15, silent), (20, without), (50, without)], false),
+    ];
+    for (name, looks, is_known) in stories {
+        let (kinds, start) = (Kinds::default(), now());
+        kinds.learn(&with().0, true, start);
+        for (at, look) in looks {
+            let (answer, believed) = look();
+            kinds.learn(&answer, believed, start + Duration::from_secs(*at));
+        }
+        assert_eq!(plural(&kinds, "a.io/v2", "Thing").is_some(), is_known, "{name}");
+        assert!(plural(&kinds, "v1", "Pod").is_some(), "{name}");
+    }
+    let (kinds, start) = (Kinds::default(), now());
+    kinds.learn(&with().0, true, start);
+    kinds.learn(&without().0, true, start);
+    let [first, second] = ["v1", "v2"].map(|it| Resource::namespaced("a.io", it, "things", "Thing"));
+    kinds.forget(std::slice::from_ref(&second), start + Duration::from_secs(1));
+    assert_eq!(["a.io/v2", "a.io/v1"].map(|it| plural(&kinds, it, "Thing").is_some()), [false, true]);
+    let gone = |of: &Resource| kinds.gone_since(&TypeName::from(of));
+    assert_eq!((gone(&second), gone(&first)), (Some(start), None));
 }
 
 #[test]
@@ -104,7 +144,6 @@ fn a_type_that_moved_is_where_it_is_told_now() {
 #[test]
 fn it_is_known_since_when_a_type_is_served_no_more() {
     let thing = TypeName { api_version: "a.io/v2".into(), kind: "Thing".into() };
-    let without_things = || all().into_iter().filter(|it| &*it.resource.group != "a.io").collect::<Vec<_>>();
     let (kinds, first) = (Kinds::default(), now());
     let later = first + std::time::Duration::from_secs(30);
     kinds.learn(&discovery(without_things(), &[]), true, first);
@@ -113,7 +152,9 @@ fn it_is_known_since_when_a_type_is_served_no_more() {
     kinds.learn(&discovery(without_things(), &[]), false, first);
     assert_eq!(kinds.gone_since(&thing), None, "that is not believed");
     kinds.learn(&discovery(without_things(), &[]), true, first);
+    assert_eq!(kinds.gone_since(&thing), None, "nor is one answer");
     kinds.learn(&discovery(without_things(), &[]), true, later);
+    kinds.learn(&discovery(without_things(), &[]), true, later + LACKED);
     assert_eq!(kinds.gone_since(&thing), Some(first));
     kinds.learn(&discovery(all(), &[]), true, later);
     assert_eq!(kinds.gone_since(&thing), None, "it is again");

@@ -109,3 +109,49 @@ async fn a_type_whose_reads_hang_keeps_no_workers_from_the_others() {
         }
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn many_types_whose_reads_hang_leave_workers_to_the_others() {
+    let types = [("v1", "Secret", "secrets"), ("apps/v1", "ReplicaSet", "replicasets"), ("batch/v1", "Job", "jobs")];
+    let types: Vec<_> = types.into_iter().chain([("batch/v1", "CronJob", "cronjobs"), ("v1", "Pod", "pods")]).collect();
+    let world = World::new();
+    let mut number = 0;
+    for (api_version, kind, _) in &types {
+        for _ in 0..60 {
+            number += 1;
+            let mut owner = nobody_else(api_version, number);
+            owner["kind"] = serde_json::json!(kind);
+            world.create("ConfigMap", &format!("of-{number}"), &[owner]);
+        }
+    }
+    let rc = world.create("ReplicationController", "rc", &[]);
+    for number in 0..50 {
+        world.create("Pod", &format!("pod-{number}"), &[owner(&rc)]);
+    }
+    let silent: Vec<&str> = types.iter().map(|it| it.2).collect();
+    world.cluster.intercept(move |call| {
+        if call.verb == "get" && silent.contains(&call.resource.as_str()) { Verdict::Hang } else { Verdict::Pass }
+    });
+    let manager = world.start().await;
+    for life in 0..3 {
+        // What is not known to exist is asked for, too.
+        let mut never = nobody_else("v1", 1_000 + life);
+        never["kind"] = serde_json::json!("ReplicationController");
+        world.create("ConfigMap", "lost", &[never]);
+        // At first each type is given a moment.
+        pass(if life == 0 { 10 * SEC } else { 2 * SEC }).await;
+        assert!(!world.has("configmaps", "lost"), "{life}: {:?}", world.lines());
+        pass(100 * SEC).await;
+    }
+    world.delete("ReplicationController", "rc", Some(Background)).await;
+    pass(2 * SEC).await;
+    assert_eq!(world.names("pods"), [""; 0]);
+    assert_eq!(world.names("configmaps").len(), 300);
+    let queued = || manager.metric("workqueue_adds_total{name=\"garbage_collector_attempt_to_delete\"}");
+    let early = queued();
+    pass(10 * SEC).await;
+    assert!(queued() - early < 5 * 1_200, "{}", queued() - early);
+    world.cluster.stop_intercepting();
+    pass(200 * SEC).await;
+    assert_eq!(world.names("configmaps"), [""; 0]);
+}

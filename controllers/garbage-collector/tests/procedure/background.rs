@@ -1,9 +1,10 @@
 //! Owners that are gone, and what goes after them.
 
-use client::Propagation::{Background, Orphan};
+use client::Propagation::{Background, Foreground, Orphan};
+use futures::future::join_all;
 use serde_json::json;
 
-use crate::world::{SEC, World, failure, nobody, owner, pass};
+use crate::world::{SEC, World, blocking, failure, nobody, owner, pass};
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_gc_001_what_an_owner_leaves_behind_goes_after_it_for_one_call_each() {
@@ -77,42 +78,63 @@ async fn acceptance_gc_004_what_names_an_owner_that_never_was_goes() {
     assert!(!world.has("pods", "pod"));
     assert_eq!(world.asked("delete pods pod"), 1);
     assert_eq!(world.asked("get replicationcontrollers never"), 1, "one proof serves owner and dependent");
+    assert_eq!(world.events().await, [""; 0], "nobody is told");
 }
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_gc_005_owners_that_go_in_different_ways_leave_behind_what_they_should() {
     let world = World::new();
+    let policies = [Orphan, Background, Foreground];
+    let mut uids = Vec::new();
     for number in 0..30 {
         let rc = world.create("ReplicationController", &format!("rc-{number}"), &[]);
         for pod in 0..3 {
-            world.create("Pod", &format!("pod-{number}-{pod}"), &[owner(&rc)]);
+            world.create("Pod", &format!("pod-{number}-{pod}"), &[blocking(&rc)]);
         }
+        uids.push(rc["metadata"]["uid"].as_str().unwrap().to_owned());
     }
-    let _manager = world.start().await;
-    for number in 0..30 {
-        let policy = if number % 3 == 0 { Orphan } else { Background };
-        world.delete("ReplicationController", &format!("rc-{number}"), Some(policy)).await;
-    }
+    let manager = world.start().await;
+    let page = manager.graph();
+    assert!(uids.iter().all(|it| page.contains(it)), "{page}");
+    let observed = || manager.ours("graph_nodes{state=\"observed\"}");
+    let before = observed();
+    let names: Vec<String> = (0..30).map(|number| format!("rc-{number}")).collect();
+    let deletions = names.iter().zip(policies.iter().cycle());
+    join_all(deletions.map(|(name, policy)| world.delete("ReplicationController", name, Some(*policy)))).await;
     pass(10 * SEC).await;
     assert_eq!(world.names("replicationcontrollers"), [""; 0]);
     let mut want: Vec<String> =
         (0..30).step_by(3).flat_map(|number| (0..3).map(move |pod| format!("pod-{number}-{pod}"))).collect();
     want.sort();
     assert_eq!(world.names("pods"), want);
-    assert!(want.iter().all(|it| world.owners("pods", it).is_empty()));
+    assert!(want.iter().all(|it| world.owners("pods", it).is_empty() && !world.is_deleting("pods", it)));
+    for reason in ["owners_gone", "owner_waits"] {
+        let gone = manager.ours(&format!("deletes_total{{policy=\"Background\",reason=\"{reason}\"}}"));
+        assert_eq!(gone, 30, "{reason}");
+    }
+    let page = manager.graph();
+    assert!(!uids.iter().any(|it| page.contains(it)), "{page}");
+    assert_eq!((before - observed(), manager.ours("graph_nodes{state=\"virtual\"}")), (30 + 60, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_gc_006_a_deployment_takes_its_replica_sets_and_pods_along() {
-    let world = World::new();
-    let deployment = world.create("Deployment", "web", &[]);
-    let set = world.create("ReplicaSet", "web-1", &[owner(&deployment)]);
-    world.create("Pod", "web-1-a", &[owner(&set)]);
-    let _manager = world.start().await;
-    world.delete("Deployment", "web", None).await;
-    pass(5 * SEC).await;
-    assert!(!world.has("ReplicaSet", "web-1") && !world.has("pods", "web-1-a"));
-    assert_eq!(world.lines(), ["delete replicasets web-1", "delete pods web-1-a"]);
+    for policy in [None, Some(Background), Some(Foreground)] {
+        let world = World::new();
+        let deployment = world.create("Deployment", "web", &[]);
+        let set = world.create("ReplicaSet", "web-1", &[blocking(&deployment)]);
+        world.create("Pod", "web-1-a", &[blocking(&set)]);
+        let _manager = world.start().await;
+        world.delete("Deployment", "web", policy).await;
+        pass(5 * SEC).await;
+        let left = (world.names("Deployment"), world.names("ReplicaSet"), world.names("pods"));
+        assert_eq!(left, (vec![], vec![], vec![]), "{policy:?}");
+        let deletes: Vec<String> = world.lines().into_iter().filter(|it| it.starts_with("delete")).collect();
+        assert_eq!(deletes, ["delete replicasets web-1", "delete pods web-1-a"], "{policy:?}");
+        if policy != Some(Foreground) {
+            assert_eq!(world.lines().len(), 2, "{policy:?}: a watch tells of each end: {:?}", world.lines());
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -168,6 +190,34 @@ async fn acceptance_gc_035_what_belongs_to_the_predecessor_of_a_name_goes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn acceptance_gc_035_an_owner_that_is_made_anew_takes_nothing_over_and_loses_nothing() {
+    // Whether the watch shows both, or a whole new set that knows only the second.
+    for is_shown in [true, false] {
+        let world = World::new();
+        let first = world.create("Secret", "own", &[]);
+        world.create("ConfigMap", "old", &[owner(&first)]);
+        let _manager = world.start().await;
+        if !is_shown {
+            world.cluster.freeze_watches("secrets");
+        }
+        world.delete("Secret", "own", Some(Background)).await;
+        let second = world.create("Secret", "own", &[]);
+        world.create("ConfigMap", "new", &[owner(&second)]);
+        world.create("ConfigMap", "both", &[owner(&first), owner(&second)]);
+        if !is_shown {
+            world.cluster.compact();
+            world.cluster.break_watches("secrets");
+        }
+        pass(60 * SEC).await;
+        assert_eq!(world.names("configmaps"), ["both", "new"], "shown: {is_shown}: {:?}", world.lines());
+        assert_eq!(world.owners("configmaps", "both"), ["own"], "shown: {is_shown}");
+        let left = world.get("Secret", "own").unwrap();
+        assert_eq!(left["metadata"]["resourceVersion"], second["metadata"]["resourceVersion"], "shown: {is_shown}");
+        assert!(world.asked("patch secrets") + world.asked("delete secrets") == 0, "shown: {is_shown}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn acceptance_gc_042_an_owner_that_cannot_be_asked_for_keeps_its_dependents() {
     for verdict in [
         failure(500, "InternalError").unwrap(),
@@ -189,6 +239,50 @@ async fn acceptance_gc_042_an_owner_that_cannot_be_asked_for_keeps_its_dependent
         pass(300 * SEC).await;
         assert!(!world.has("pods", "pod"), "{verdict:?}");
         assert_eq!(manager.ours("unresolvable_objects{why=\"failed\"}"), 0, "{verdict:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_gc_042_an_observed_owner_that_cannot_be_asked_for_keeps_its_dependents() {
+    for verdict in [
+        failure(500, "InternalError").unwrap(),
+        failure(503, "ServiceUnavailable").unwrap(),
+        failure(504, "Timeout").unwrap(),
+        test_cluster::Verdict::Fail,
+        test_cluster::Verdict::LoseAnswer,
+        // Until our own deadline.
+        test_cluster::Verdict::Hang,
+    ] {
+        let world = World::new();
+        let [gone, lives, waits] = ["gone", "lives", "waits"].map(|it| world.create("ReplicationController", it, &[]));
+        let unseen = world.create("Secret", "unseen", &[]);
+        world.create("Pod", "of-two", &[owner(&gone), owner(&lives)]);
+        world.create("Pod", "of-waits", &[blocking(&waits)]);
+        world.create("ConfigMap", "of-unseen", &[owner(&unseen)]);
+        let _manager = world.start().await;
+        let answer = verdict.clone();
+        world.spoil(move |line, _| line.starts_with("get ").then(|| answer.clone()));
+        // One ends in a way that proves nothing: a list lacks it.
+        world.cluster.freeze_watches("secrets");
+        world.cluster.remove("secrets", "n", "unseen");
+        world.cluster.compact();
+        world.cluster.break_watches("secrets");
+        world.delete("ReplicationController", "gone", Some(Background)).await;
+        world.delete("ReplicationController", "waits", Some(Foreground)).await;
+        pass(300 * SEC).await;
+        let lines = world.lines();
+        assert_eq!((world.asked("delete"), world.asked("patch")), (0, 0), "{verdict:?}: {lines:?}");
+        assert_eq!(world.owners("pods", "of-two"), ["gone", "lives"], "{verdict:?}");
+        assert!(world.has("pods", "of-waits") && world.has("configmaps", "of-unseen"), "{verdict:?}");
+        assert_eq!(world.finalizers("replicationcontrollers", "waits"), ["foregroundDeletion"], "{verdict:?}");
+        for owner in ["replicationcontrollers lives", "replicationcontrollers waits", "secrets unseen"] {
+            assert!(world.asked(&format!("get {owner}")) >= 3, "{verdict:?}: {owner}: {lines:?}");
+        }
+        world.cluster.stop_intercepting();
+        pass(600 * SEC).await;
+        assert_eq!(world.owners("pods", "of-two"), ["lives"], "{verdict:?}");
+        assert!(!world.has("pods", "of-waits") && !world.has("replicationcontrollers", "waits"), "{verdict:?}");
+        assert!(!world.has("configmaps", "of-unseen"), "{verdict:?}");
     }
 }
 

@@ -41,6 +41,21 @@ async fn acceptance_gc_036_an_owner_that_was_added_meanwhile_counts() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn acceptance_gc_036_an_object_that_nobody_owns_any_more_stays() {
+    let world = World::new();
+    changed(&world, |cluster| {
+        cluster.update("pods", "n", "pod", |it| it["metadata"]["ownerReferences"] = json!([]));
+    })
+    .await;
+    let _manager = world.start().await;
+    world.delete("ReplicationController", "rc", Some(Background)).await;
+    pass(30 * SEC).await;
+    assert!(world.has("pods", "pod") && !world.is_deleting("pods", "pod"));
+    assert_eq!(world.lines(), ["delete pods pod", "get pods pod"]);
+    assert_eq!(world.calls()[0].status, 409);
+}
+
+#[tokio::test(start_paused = true)]
 async fn acceptance_gc_037_what_else_changed_is_no_matter() {
     let world = World::new();
     changed(&world, |cluster| {
@@ -63,22 +78,47 @@ async fn acceptance_gc_037_what_else_changed_is_no_matter() {
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_gc_038_an_object_that_is_gone_is_not_tried_again() {
-    let world = World::new();
-    changed(&world, |cluster| cluster.remove("pods", "n", "pod")).await;
-    let pod = world.get("Pod", "pod").unwrap();
-    let mut reference = owner(&pod);
-    reference["apiVersion"] = json!("v1");
-    reference["kind"] = json!("Pod");
-    world.create("ConfigMap", "below", &[reference]);
-    let _manager = world.start().await;
-    world.cluster.freeze_watches("pods");
-    world.delete("ReplicationController", "rc", Some(Background)).await;
-    pass(30 * SEC).await;
-    assert_eq!(
-        world.lines(),
-        ["delete pods pod", "get pods pod", "delete configmaps below"],
-        "the 404 to the DELETE is made sure of once, and its dependents are looked at, without the watch"
-    );
+    // How the owner goes, what the object bears, and how it is deleted because of both.
+    for (owners, finalizer, policy) in [
+        (Background, None, "Background"),
+        (Background, Some("orphan"), "Orphan"),
+        (Background, Some("foregroundDeletion"), "Foreground"),
+        (Foreground, None, "Foreground"),
+    ] {
+        let world = World::new();
+        let rc = world.create("ReplicationController", "rc", &[]);
+        let finalizers: Vec<&str> = finalizer.into_iter().collect();
+        let metadata = json!({
+            "namespace": "n", "name": "pod", "ownerReferences": [blocking(&rc)], "finalizers": finalizers,
+        });
+        let pod = world.create_with("Pod", metadata);
+        world.create("ConfigMap", "below", &[owner(&pod)]);
+        world.spoil(|line, cluster| {
+            if line == "delete pods pod" {
+                cluster.remove("pods", "n", "pod");
+            }
+            None
+        });
+        let manager = world.start().await;
+        world.cluster.freeze_watches("pods");
+        world.delete("ReplicationController", "rc", Some(owners)).await;
+        pass(30 * SEC).await;
+        let case = format!("{owners:?} {finalizer:?}: {:?}", world.lines());
+        let of_owner = |line: &String| line.ends_with("replicationcontrollers rc");
+        let lines: Vec<String> = world.lines().into_iter().filter(|it| !of_owner(it)).collect();
+        assert_eq!(
+            lines,
+            ["delete pods pod", "get pods pod", "delete configmaps below"],
+            "{case}: the 404 to the DELETE is made sure of once, and its dependents are looked at, without the watch"
+        );
+        let deleted = world.calls().into_iter().find(|it| it.verb == "delete").unwrap();
+        assert_eq!((deleted.status, &deleted.json()["propagationPolicy"]), (404, &json!(policy)), "{case}");
+        assert!(!world.has("replicationcontrollers", "rc"), "{case}: nobody blocks it any more");
+        let queued = || manager.metric("workqueue_adds_total{name=\"garbage_collector_attempt_to_delete\"}");
+        let early = queued();
+        pass(600 * SEC).await;
+        assert_eq!(queued(), early, "{case}: nor is it queued");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,11 +1,11 @@
 //! What holds the collector back.
 
 use client::Limits;
-use client::Propagation::Background;
+use client::Propagation::{Background, Foreground};
 use garbage_collector_controller::Options;
 use test_cluster::Verdict;
 
-use crate::world::{MS, SEC, World, nobody, owner, pass};
+use crate::world::{MS, SEC, World, blocking, nobody, owner, pass};
 
 #[tokio::test(start_paused = true)]
 async fn no_more_objects_go_in_a_minute_than_the_user_allows() {
@@ -41,6 +41,42 @@ async fn as_many_objects_go_in_a_minute_as_the_user_allows() {
         pass(seconds * SEC).await;
         assert_eq!(world.names("pods").len(), left);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_held_back_keeps_his_place_though_his_owner_cannot_be_asked_for_meanwhile() {
+    let world = World::with_widgets();
+    let widget = world.create("Widget", "waits", &[]);
+    for name in ["a", "b", "c"] {
+        world.create("Pod", name, &[blocking(&widget)]);
+    }
+    let manager = world.start_with(Options { max_deletes_per_minute: 1, ..Options::default() }).await;
+    world.delete("Widget", "waits", Some(Foreground)).await;
+    pass(50 * SEC).await;
+    assert_eq!((world.asked("delete pods"), manager.ours("held_deletes")), (1, 2));
+    // Reads of the type hang, and many want to know something of it, when the next may go.
+    world.spoil(|line, _| line.starts_with("get widgets").then_some(Verdict::Delay(20 * SEC)));
+    for number in 0..20 {
+        let mut never = nobody("example.com/v1", "Widget", &format!("never-{number}"));
+        never["uid"] = serde_json::json!(format!("00000000-0000-4000-8000-1{number:011}"));
+        world.create("Secret", &format!("of-{number}"), &[never, owner(&widget)]);
+    }
+    let mut lost = nobody("v1", "ReplicationController", "lost");
+    lost["uid"] = serde_json::json!("00000000-0000-4000-8000-200000000000");
+    world.create("ConfigMap", "late", &[lost]);
+    pass(3 * SEC).await;
+    assert_eq!(manager.ours("held_deletes"), 3, "it stands behind them");
+    pass(12 * SEC).await;
+    assert_eq!(world.asked("delete"), 1, "it could not be asked: {:?}", world.lines());
+    world.cluster.stop_intercepting();
+    let mut order = Vec::new();
+    for _ in 0..4 {
+        pass(60 * SEC).await;
+        order = world.lines().into_iter().filter(|it| it.starts_with("delete")).collect();
+    }
+    assert_eq!(order.len(), 5, "{order:?}");
+    assert!(order[..3].iter().all(|it| it.starts_with("delete pods")), "{order:?}");
+    assert_eq!(order[3], "delete configmaps late", "{order:?}");
 }
 
 #[tokio::test(start_paused = true)]

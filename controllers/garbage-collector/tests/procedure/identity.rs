@@ -145,6 +145,32 @@ async fn acceptance_gc_031_a_version_that_is_not_served_keeps_the_child() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn acceptance_gc_030_031_an_owner_by_another_version_is_looked_for_until_it_is_observed() {
+    for version in ["example.com/v1beta1", "example.com/v0"] {
+        let world = World::with_widgets();
+        let manager = world.start().await;
+        world.cluster.freeze_watches("widgets");
+        let widget = world.create("Widget", "w", &[]);
+        world.create("ConfigMap", "child", &[but(owner(&widget), "apiVersion", version)]);
+        let named_only = || manager.ours("graph_nodes{state=\"virtual\"}");
+        let queued = || manager.metric("workqueue_adds_total{name=\"garbage_collector_attempt_to_delete\"}");
+        pass(10 * SEC).await;
+        assert!(named_only() == 1 && queued() > 5, "{version}: {}", queued());
+        world.cluster.thaw("widgets");
+        pass(5 * SEC).await;
+        assert_eq!(named_only(), 0, "{version}");
+        // Of a version that is served it is known that the owner lives; of the other one the child asks, ever more seldom.
+        let asked = world.lines().len();
+        pass(3600 * SEC).await;
+        assert_eq!(world.lines().len(), asked, "{version}: nobody looks for it: {:?}", world.lines());
+        assert!(world.has("configmaps", "child"), "{version}");
+        world.delete("Widget", "w", Some(Background)).await;
+        pass(5 * SEC).await;
+        assert_eq!(world.has("configmaps", "child"), version == "example.com/v0", "{version}: {:?}", world.lines());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn acceptance_gc_032_a_served_and_an_unserved_name_of_one_absent_owner() {
     for served_first in [true, false] {
         let world = World::with_widgets();
@@ -166,9 +192,14 @@ async fn acceptance_gc_032_a_served_and_an_unserved_name_of_one_absent_owner() {
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_gc_033_a_wrong_kind_condemns_only_the_child_that_names_it() {
-    for order in
-        [["parent", "good", "bad"], ["bad", "good", "parent"], ["good", "bad", "parent"], ["bad", "parent", "good"]]
-    {
+    for order in [
+        ["parent", "good", "bad"],
+        ["parent", "bad", "good"],
+        ["good", "parent", "bad"],
+        ["good", "bad", "parent"],
+        ["bad", "parent", "good"],
+        ["bad", "good", "parent"],
+    ] {
         let world = World::new();
         let uid = "6b4e1c52-8d1f-4a0b-9b6e-0123456789ab";
         let right = json!({ "apiVersion": "v1", "kind": "Secret", "name": "parent", "uid": uid });
@@ -191,6 +222,41 @@ async fn acceptance_gc_033_a_wrong_kind_condemns_only_the_child_that_names_it() 
         pass(5 * SEC).await;
         assert_eq!(world.names("configmaps"), [""; 0], "{order:?}: the graph still knew the parent");
         drop(manager);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_gc_040_an_owner_is_polled_by_the_name_that_is_its_own_until_it_is_observed() {
+    for order in [["good", "bad"], ["bad", "good"]] {
+        let world = World::new();
+        let secret = world.create("Secret", "parent", &[]);
+        // Sorted before the right name, so that it is what is looked for where both are claimed.
+        let renamed = but(owner(&secret), "name", "another");
+        world.spoil_lists("secrets");
+        let manager = world.start().await;
+        for name in order {
+            let reference = if name == "good" { owner(&secret) } else { renamed.clone() };
+            world.create("ConfigMap", name, &[reference]);
+            pass(20 * SEC).await;
+        }
+        pass(600 * SEC).await;
+        assert_eq!(world.names("configmaps"), ["good"], "{order:?}");
+        assert_eq!(world.asked("get secrets another"), 1, "{order:?}: proved once");
+        let pauses = world.pauses("get secrets parent");
+        assert!((10..40).contains(&pauses.len()), "{order:?}: {pauses:?}");
+        assert!(*pauses.last().unwrap() > 100 * SEC, "{order:?}: less and less often: {pauses:?}");
+        world.cluster.stop_intercepting();
+        pass(900 * SEC).await;
+        let asked = world.lines().len();
+        // Another that has the name wrong comes when the owner is observed.
+        world.create("ConfigMap", "late", &[but(owner(&secret), "name", "late")]);
+        pass(3600 * SEC).await;
+        assert_eq!(world.names("configmaps"), ["good"], "{order:?}");
+        assert_eq!(world.lines().len() - asked, 2, "{order:?}: nobody polls what is observed: {:?}", world.lines());
+        assert_eq!(manager.ours("graph_nodes{state=\"virtual\"}"), 0, "{order:?}");
+        world.cluster.remove("secrets", "n", "parent");
+        pass(5 * SEC).await;
+        assert_eq!(world.names("configmaps"), [""; 0], "{order:?}");
     }
 }
 

@@ -1,10 +1,10 @@
 //! Owners that must not go before all their dependents can be known.
 
-use client::Propagation::{Foreground, Orphan};
+use client::Propagation::{Background, Foreground, Orphan};
 use serde_json::json;
 use test_cluster::{DiscoveryFault, Verdict};
 
-use crate::world::{SEC, World, blocking, owner, pass};
+use crate::world::{SEC, World, blocking, nobody, owner, pass};
 
 const GOES_WITHOUT: &str = "An owner loses its finalizer though not all types are synced";
 
@@ -29,6 +29,95 @@ async fn acceptance_gc_048_a_definition_goes_with_its_instances_and_what_they_ow
         assert!(!world.has("configmaps", "other"), "{life}: {:?}", world.lines());
     }
     assert_eq!(world.logged(GOES_WITHOUT), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_gc_046_047_a_type_that_cannot_be_listed_stops_only_itself() {
+    let errors = "garbagecollector_controller_resources_sync_error_total";
+    for from_the_start in [true, false] {
+        let world = World::new();
+        let never = |kind: &str| nobody("v1", kind, "never");
+        let begins = || {
+            world.spoil_lists("widgets");
+            world.define_widgets();
+        };
+        let manager = if from_the_start {
+            begins();
+            let manager = world.start().await;
+            // Workers wait for it, but only so long.
+            pass(30 * SEC).await;
+            manager
+        } else {
+            let manager = world.start().await;
+            begins();
+            pass(5 * SEC).await;
+            manager
+        };
+        let case = format!("from the start: {from_the_start}");
+        let unsynced = || manager.ours("unsynced_monitor{group=\"example.com\",resource=\"widgets\",version=\"v1\"}");
+        assert_eq!((unsynced(), manager.ours("monitors{state=\"unsynced\"}")), (1, 1), "{case}");
+        world.create("Widget", "broken", &[never("Secret")]);
+        world.create("ConfigMap", "lost", &[never("ConfigMap")]);
+        let rc = world.create("ReplicationController", "rc", &[]);
+        world.create("Pod", "of-rc", &[owner(&rc)]);
+        let deployment = world.create("Deployment", "web", &[]);
+        let set = world.create("ReplicaSet", "set", &[blocking(&deployment)]);
+        world.create("Pod", "of-set", &[blocking(&set)]);
+        world.delete("ReplicationController", "rc", Some(Background)).await;
+        world.delete("Deployment", "web", Some(Foreground)).await;
+        pass(SEC).await;
+        assert_eq!((world.names("pods"), world.names("configmaps")), (vec![], vec![]), "{case}");
+        // Owners that wait might have dependents of that type: they wait for it, each for half a minute at most.
+        pass(61 * SEC).await;
+        assert_eq!((world.names("Deployment"), world.names("ReplicaSet")), (vec![], vec![]), "{case}");
+        assert!(world.has("Widget", "broken") && unsynced() == 1, "{case}");
+        assert_eq!(manager.metric(errors), 1, "{case}: one for the state");
+        let told = world.logged("A type does not sync");
+        assert!(told.len() == 1 && told[0].contains("widgets.example.com"), "{case}: {told:?}");
+
+        world.cluster.stop_intercepting();
+        pass(95 * SEC).await;
+        assert!(!world.has("Widget", "broken"), "{case}: it is collected like all");
+        assert_eq!((unsynced(), manager.ours("monitors{state=\"unsynced\"}")), (0, 0), "{case}");
+        let told = world.logged("A type has synced at last");
+        assert!(told.len() == 1 && told[0].contains("widgets.example.com"), "{case}: {told:?}");
+        assert_eq!(manager.metric(errors), 1, "{case}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptance_gc_051_events_are_not_collected_whatever_they_name() {
+    let world = World::new();
+    let event = |api_version: &str, name: &str| {
+        let object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "name": "never", "namespace": "n" });
+        let mut event = json!({
+            "apiVersion": api_version, "kind": "Event",
+            "metadata": { "name": name, "namespace": "n", "ownerReferences": [nobody("v1", "ConfigMap", "never")] },
+            "type": "Normal", "reason": "Test",
+        });
+        if api_version == "v1" {
+            event["involvedObject"] = object;
+        } else {
+            event["regarding"] = object;
+            event["action"] = json!("Test");
+            event["reportingController"] = json!("example.com/test");
+            event["reportingInstance"] = json!("test-1");
+            event["eventTime"] = json!("2027-01-15T08:00:00.000000Z");
+        }
+        world.cluster.create(event);
+    };
+    event("v1", "early-core");
+    event("events.k8s.io/v1", "early");
+    let _manager = world.start().await;
+    event("v1", "late-core");
+    event("events.k8s.io/v1", "late");
+    world.create("ConfigMap", "lost", &[nobody("v1", "ConfigMap", "never")]);
+    pass(60 * SEC).await;
+    assert_eq!(world.names("configmaps"), [""; 0], "the collector collects");
+    assert_eq!(world.names("events"), ["early", "early-core", "late", "late-core"]);
+    assert_eq!(world.lines(), ["get configmaps never", "delete configmaps lost"], "nor was anything asked for them");
+    let watched = |it: &test_cluster::Call| it.resource == "events" && it.user_agent.contains("garbage");
+    assert!(!world.cluster.requests().iter().any(watched));
 }
 
 #[tokio::test(start_paused = true)]
@@ -77,6 +166,30 @@ async fn nobody_is_let_go_before_discovery_has_answered_once() {
         assert_eq!(world.has("ReplicaSet", "set"), policy == Orphan);
         assert_eq!(world.logged(GOES_WITHOUT), [""; 0], "{policy:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_answer_that_lacks_a_type_troubles_nobody() {
+    let world = World::new();
+    let rc = world.create("ReplicationController", "rc", &[]);
+    let set = world.create("ReplicaSet", "lives", &[]);
+    world.create("Pod", "shared", &[owner(&rc), owner(&set)]);
+    let manager = world.start().await;
+    world.cluster.fail_discovery("apps", DiscoveryFault::Missing);
+    pass(31 * SEC).await;
+    world.cluster.mend_group("apps");
+    assert_eq!(
+        manager.ours("unsynced_monitor{group=\"apps\",resource=\"replicasets\",version=\"v1\"}"),
+        1,
+        "it was lacked"
+    );
+    world.create("Pod", "lost", &[nobody("apps/v1", "ReplicaSet", "never")]);
+    world.delete("ReplicationController", "rc", Some(Background)).await;
+    pass(5 * SEC).await;
+    assert!(!world.has("pods", "lost"), "{:?}", world.lines());
+    assert_eq!(world.owners("pods", "shared"), ["lives"]);
+    assert_eq!(world.logged("An owner cannot be looked for"), [""; 0]);
+    assert_eq!(manager.ours("unresolvable_objects{why=\"unknown_kind\"}"), 0);
 }
 
 #[tokio::test(start_paused = true)]

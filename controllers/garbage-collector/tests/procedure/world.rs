@@ -66,6 +66,12 @@ impl Manager {
         page.show(&Query::new([("uid".to_owned(), uid.to_owned())])).unwrap().text
     }
 
+    /// The graph as it draws it.
+    pub(crate) fn graph(&self) -> String {
+        let page = self.pages.iter().find(|it| it.name() == "graph").unwrap();
+        page.show(&Query::new([])).unwrap().text
+    }
+
     /// One of our own families, without labels or with.
     pub(crate) fn ours(&self, series: &str) -> u64 {
         self.metric(&format!("mini_kcm_garbage_collector_{series}"))

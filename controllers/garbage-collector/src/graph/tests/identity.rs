@@ -187,6 +187,71 @@ fn acceptance_gc_033_only_the_bad_child_is_looked_at_and_the_good_parent_stays()
 }
 
 #[test]
+fn acceptance_gc_033_whenever_the_wrong_name_is_proved_absent_good_ones_are_not_concerned() {
+    // The last tells what a worker found out of the name that only the bad child says.
+    let all: [(&str, Telling); 4] = [
+        ("parent", |world| world.pod(object("o"))),
+        ("good", |world| world.pod(object("good").owned_by([to("o")]))),
+        ("bad", |world| world.pod(object("bad").owned_by([named("v1", "Secret", "o", "o")]))),
+        ("proof", |world| {
+            world.graph.proved_absent(&claim(&named("v1", "Secret", "o", "o"), "ns"));
+        }),
+    ];
+    let mut played = 0;
+    for order in orders(&all) {
+        let names: Vec<&str> = order.iter().map(|it| it.0).collect();
+        let at = |name: &str| names.iter().position(|it| *it == name);
+        if at("proof") < at("bad") {
+            // Nobody has asked yet.
+            continue;
+        }
+        let mut world = World::new();
+        let mut due = BTreeSet::new();
+        for (name, tell) in &order {
+            tell(&mut world);
+            let now_due = world.due();
+            // To look at it for other reasons does no harm.
+            assert!(*name != "proof" || !now_due.contains(&"delete good".to_owned()), "{names:?}: {now_due:?}");
+            due.extend(now_due);
+        }
+        assert!(due.contains("delete bad"), "{names:?}: {due:?}");
+        assert!(world.graph.node(&observed("o")).is_some(), "{names:?}");
+        assert_eq!(world.dependents("o"), ["bad", "good"], "{names:?}");
+        world.pod_deleted("o");
+        assert!(world.due().contains(&"delete good".to_owned()), "{names:?}: it goes with its owner");
+        played += 1;
+    }
+    assert_eq!(played, 12);
+}
+
+#[test]
+fn acceptance_gc_040_a_reference_that_says_another_name_is_another_claim() {
+    let wrong = named("v1", "Pod", "another", "o");
+    let all: [Telling; 2] = [
+        |world| world.pod(object("good").owned_by([to("o")])),
+        |world| {
+            world.pod(object("bad").owned_by([named("v1", "Pod", "another", "o")]));
+        },
+    ];
+    for order in orders(&all) {
+        let (mut world, _) = told(&order);
+        assert!(world.graph.proved_absent(&claim(&wrong, "ns")));
+        let due = world.due();
+        assert!(due.contains(&"delete bad".to_owned()) && !due.contains(&"delete good".to_owned()), "{due:?}");
+        // The right name is looked for until it shows.
+        let right = looked_for(&to("o"), "ns");
+        assert!(world.graph.node(&right).is_some_and(|it| it.coordinates.name == "o".into()));
+        world.pod(object("o"));
+        assert_eq!((world.graph.node(&right), world.due()), (None, vec!["delete bad".to_owned()]));
+        // Mended in place.
+        world.pod(object("bad").version(2).owned_by([to("o")]));
+        world.due();
+        world.pod_deleted("o");
+        assert_eq!(world.due().into_iter().collect::<BTreeSet<_>>(), set_of(["delete bad", "delete good"]));
+    }
+}
+
+#[test]
 fn acceptance_gc_033_while_the_parent_is_not_observed_the_proof_is_of_the_bad_name_alone() {
     let all: [Telling; 2] = [
         |world| world.pod(object("good").owned_by([to("o")])),
