@@ -154,7 +154,8 @@ async fn acceptance_shell_002_a_controller_switched_off_does_nothing_and_asks_fo
     let cluster = cluster();
     condemn(&cluster, "doomed");
     // The garbage collector watches every type, namespaces too.
-    let replica = Replica::start(&cluster, "a", &["--controllers=*,-namespace-controller,-garbage-collector-controller"]);
+    let replica =
+        Replica::start(&cluster, "a", &["--controllers=*,-namespace-controller,-garbage-collector-controller"]);
     until("a leads", || leads(&cluster, "a")).await;
     tokio::time::sleep(Duration::from_secs(600)).await;
     let calls = cluster.requests();

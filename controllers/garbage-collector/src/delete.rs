@@ -235,6 +235,7 @@ async fn detach(ctx: &Ctx, item: &Item, surplus: Detach) -> Result<Outcome, Erro
     match patched {
         Ok(Patched::Done(_)) => {
             ctx.acted.remember(&coordinates.uid, &meta.version, ctx.clock.now());
+            ctx.known.detached(&coordinates.uid, &meta.version, &owners);
             let why = if owners.len() < meta.owners.len() { Detached::OwnerLives } else { Detached::Orphaned };
             ctx.meters.detached(why);
             tracing::info!(object = %coordinates, ?owners, ?why, "Removed references to owners from an object that stays");

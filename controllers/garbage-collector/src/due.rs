@@ -120,6 +120,13 @@ impl Known {
         self.pour(&mut graph, Lane::Now);
     }
 
+    /// References to these owners were removed from this state of an object.
+    pub(crate) fn detached(&self, object: &Uid, from: &Version, owners: &[Uid]) {
+        let mut graph = self.graph.lock();
+        graph.detached(object, from, owners);
+        self.pour(&mut graph, Lane::Now);
+    }
+
     /// Nobody can learn any more whether an object is there that nobody watches: owners wait for it no longer. True if any
     /// did.
     pub(crate) fn holds_no_more(&self, object: &Uid) -> bool {

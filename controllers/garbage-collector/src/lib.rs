@@ -206,6 +206,10 @@ impl Ctx {
         if unsynced.is_empty() {
             return None;
         }
+        // Without any answer of discovery it is not even known what is not known.
+        if unsynced.iter().any(Unsynced::is_everything) {
+            return Some(LOOK_AGAIN);
+        }
         self.monitors.prove_soon(unsynced);
         let (now, began) = (self.clock.now(), self.known.began());
         let has_time = unsynced.iter().any(|it| it.has_time(waits::PATIENCE, began, now));

@@ -90,6 +90,7 @@ impl Graph {
         misplaced.remove(&id);
         if let Some(node) = nodes.get_mut(id) {
             node.due.clear(Flags::DELETE_NEWER);
+            node.due.clear(Flags::DETACHED);
         }
     }
 

@@ -127,6 +127,15 @@ impl Graph {
         }
     }
 
+    /// Makes a dependent due if one of its references does not fit what is known of the owner.
+    pub(super) fn examine_owners(&mut self, dependent: Id) {
+        let Some(observed) = self.nodes.get(dependent).and_then(Node::observed) else { return };
+        let refs = self.refs(observed);
+        for owner in owners_of(&refs).filter_map(|it| self.nodes.find(it)).collect::<Vec<_>>() {
+            self.examine(dependent, owner);
+        }
+    }
+
     pub(super) fn due_dependents(&mut self, owner: Id) {
         for dependent in self.dependents_of(owner) {
             self.due_delete(dependent);

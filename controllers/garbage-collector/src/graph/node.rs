@@ -92,6 +92,8 @@ impl Flags {
     pub(super) const ORPHAN: Self = Self(4);
     /// It becomes due to be deleted once it is shown in a newer state.
     pub(super) const DELETE_NEWER: Self = Self(8);
+    /// References were removed from it, and no monitor has shown that yet.
+    pub(super) const DETACHED: Self = Self(16);
 
     pub(super) fn has(self, flag: Self) -> bool {
         self.0 & flag.0 != 0

@@ -50,6 +50,22 @@ impl Graph {
         }
     }
 
+    /// References to these owners were removed from this state of an object. Somebody may put them back before any monitor
+    /// shows that: then all whom it names are looked at anew.
+    pub(crate) fn detached(&mut self, uid: &Uid, from: &Version, owners: &[Uid]) {
+        let Some(id) = self.nodes.find(uid) else { return };
+        let Some(known) = self.nodes.get(id).and_then(Node::observed) else { return };
+        if known.version != *from {
+            // The watch outran whoever tells.
+            let refs = self.refs(known);
+            if owners.iter().any(|it| names(&refs, it)) {
+                self.due_delete(id);
+            }
+        } else if let Some(node) = self.nodes.get_mut(id) {
+            node.due.set(Flags::DETACHED);
+        }
+    }
+
     /// It was not observed until now. Dependents may have claimed it long before, rightly or not.
     fn appears(&mut self, id: Id, by: MonitorId, meta: Meta) {
         // Whoever was to look for it need not any more.
@@ -115,6 +131,9 @@ impl Graph {
         self.condense(id);
         if is_another {
             self.examine_dependents(id);
+        }
+        if self.nodes.get_mut(id).is_some_and(|it| it.due.clear(Flags::DETACHED)) {
+            self.examine_owners(id);
         }
         if self.nodes.get_mut(id).is_some_and(|it| it.due.clear(Flags::DELETE_NEWER)) {
             self.due_delete(id);

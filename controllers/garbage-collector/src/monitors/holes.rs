@@ -44,6 +44,11 @@ impl Hole {
 }
 
 impl Unsynced {
+    /// Whether discovery has not answered since the process began.
+    pub(crate) fn is_everything(&self) -> bool {
+        matches!(self.hole, Hole::Everything)
+    }
+
     /// Whether it is still waited for, at `now`, in a term that began then. On its own account: whoever waits may lose
     /// patience before.
     pub(crate) fn has_time(&self, patience: Duration, term: Option<Instant>, now: Instant) -> bool {

@@ -59,6 +59,27 @@ async fn nobody_is_orphaned_while_a_type_is_in_doubt_or_its_group_has_not_told_i
 }
 
 #[tokio::test(start_paused = true)]
+async fn nobody_is_let_go_before_discovery_has_answered_once() {
+    for (policy, finalizer) in [(Orphan, "orphan"), (Foreground, "foregroundDeletion")] {
+        let world = World::new();
+        let rc = world.create("ReplicationController", "rc", &[]);
+        world.create("ReplicaSet", "set", &[blocking(&rc)]);
+        world.cluster.intercept(|call| {
+            if call.path == "/apis" { Verdict::status(500, "InternalError", "no") } else { Verdict::Pass }
+        });
+        let _manager = world.start().await;
+        world.delete("ReplicationController", "rc", Some(policy)).await;
+        pass(300 * SEC).await;
+        assert_eq!(world.finalizers("replicationcontrollers", "rc"), [finalizer]);
+        world.cluster.intercept(|_| Verdict::Pass);
+        pass(60 * SEC).await;
+        assert!(!world.has("replicationcontrollers", "rc"), "{policy:?}: {:?}", world.lines());
+        assert_eq!(world.has("ReplicaSet", "set"), policy == Orphan);
+        assert_eq!(world.logged(GOES_WITHOUT), [""; 0], "{policy:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_owner_waits_for_half_a_minute_in_all_whichever_types_come_and_do_not_sync() {
     for policy in [Orphan, Foreground] {
         let world = World::new();

@@ -182,7 +182,8 @@ async fn a_dependent_that_shows_up_while_orphaning_is_freed_too() {
     let _manager = world.start().await;
     world.delete("ReplicationController", "rc", Some(Orphan)).await;
     pass(5 * SEC).await;
-    let asked = ["get replicationcontrollers rc", "patch pods pod", "patch pods late", "patch replicationcontrollers rc"];
+    let asked =
+        ["get replicationcontrollers rc", "patch pods pod", "patch pods late", "patch replicationcontrollers rc"];
     assert_eq!(world.lines(), asked);
     assert!(world.owners("pods", "late").is_empty());
 }

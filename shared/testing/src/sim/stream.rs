@@ -38,7 +38,8 @@ enum State {
 
 impl Stream {
     pub(crate) fn over(inner: Incoming, world: World, whose: String, number: u64, resource: String) -> Incoming {
-        let stream = Self { inner, world, whose, number, resource, lines: VecDeque::new(), held: None, state: State::Open };
+        let stream =
+            Self { inner, world, whose, number, resource, lines: VecDeque::new(), held: None, state: State::Open };
         stream.boxed_unsync()
     }
 

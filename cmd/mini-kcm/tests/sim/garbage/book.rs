@@ -21,9 +21,6 @@ pub(super) const FOREGROUND: &str = "foregroundDeletion";
 /// From the answer that an owner is in some state until a write that follows from it is stored: no term lasts longer unseen.
 pub(super) const PROOF: Duration = Duration::from_secs(15);
 
-/// From the answer on which a write rests until it is stored: it may be on its way for as long as its sender waits for it.
-pub(super) const LATE: Duration = Duration::from_secs(90);
-
 /// Every object that ever was, by uid.
 #[derive(Default)]
 pub(super) struct Book {
@@ -155,9 +152,9 @@ impl Object {
         self.stand() == so || self.until.get(&so).is_some_and(|it| *it + PROOF > now)
     }
 
-    /// Whether it stood so, or did as long ago as a write may be on its way.
-    pub(super) fn stood_lately(&self, so: Stand, now: Instant) -> bool {
-        self.stand() == so || self.until.get(&so).is_some_and(|it| *it + LATE > now)
+    /// Whether it stands so, or ever did.
+    pub(super) fn stood_once(&self, so: Stand) -> bool {
+        self.stand() == so || self.until.contains_key(&so)
     }
 
     /// Whether it holds what it owns, or did a moment ago.

@@ -203,7 +203,8 @@ impl Deed<'_> {
         let taken = before.refs.iter().filter(|old| !after.refs.iter().any(|it| it.is_for(old)));
         let mut must_stay = false;
         for it in taken {
-            let orphans = book.objects.get(&it.uid).is_some_and(|it| it.stood_lately(Stand::Orphans, *now));
+            // Nothing is lost by what is left without owners, however long ago a process saw that it was to stay.
+            let orphans = book.objects.get(&it.uid).is_some_and(|it| it.stood_once(Stand::Orphans));
             match book.owner(before, it) {
                 _ if orphans || book.orphaned.contains_key(&it.uid) || book.orphaned_once.contains(&it.uid) => {}
                 Owner::Is(owner) if owner.stood(Stand::Waits, *now) => must_stay = true,

@@ -207,6 +207,29 @@ fn one_that_was_to_be_written_in_an_older_state_is_looked_at_when_a_newer_one_is
 }
 
 #[test]
+fn a_reference_that_was_removed_and_put_back_unseen_is_looked_at_anew() {
+    let mut world = World::new();
+    world.pod(object("o").foreground());
+    world.pod(object("p"));
+    world.pod(object("a").version(2).owned_by([to("o"), to("p")]));
+    world.due();
+    let detach =
+        |world: &mut World, from: u64| world.graph.detached(&Uid::new("a"), &Version::from(from), &[Uid::new("o")]);
+    detach(&mut world, 2);
+    world.pod(object("a").version(4).owned_by([to("o"), to("p")]));
+    assert_eq!(world.due(), ["delete a"]);
+    world.pod(object("a").version(5).owned_by([to("o"), to("p")]));
+    assert_eq!(world.due(), [""; 0], "once");
+    detach(&mut world, 4);
+    assert_eq!(world.due(), ["delete a"], "the watch was faster");
+    detach(&mut world, 5);
+    world.pod(object("a").version(6).owned_by([to("p")]));
+    assert_eq!(world.due(), [""; 0], "as it was written");
+    world.pod(object("a").version(7).owned_by([to("p")]));
+    assert_eq!(world.due(), [""; 0]);
+}
+
+#[test]
 fn an_owner_waits_no_longer_for_one_of_whom_nobody_can_learn_anything() {
     let mut world = World::new();
     world.set(object("o").foreground());
