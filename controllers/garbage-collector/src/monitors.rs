@@ -24,7 +24,7 @@ use std::{
 
 use api::Resource;
 use client::{Api, ApiError, Limits, ListOptions};
-use clock::{Clock, Instant};
+use clock::{BootInstant, Clock, Instant};
 use controller::Builder;
 use discovery::Discovery;
 use futures::{StreamExt, future::join_all, stream};
@@ -142,7 +142,7 @@ impl Monitors {
         // Asked first: what was told before is in the state.
         let nothing = !*self.answered.borrow();
         let now = self.clock.now();
-        let term = self.known.began().filter(|it| now.saturating_duration_since(*it) < PROVED_WITHIN);
+        let term = self.young_term(now).map(|(began, _)| began);
         let state = self.state.lock();
         let hole = |hole: Hole, since: Instant| Unsynced { hole, since: Some(since) };
         let nothing = nothing.then(|| hole(Hole::Everything, self.began));
@@ -155,6 +155,13 @@ impl Monitors {
             Some(_) | None => None,
         });
         nothing.into_iter().chain(silent).chain(types).collect()
+    }
+
+    /// When the term began, while what is not proved counts, and for how long it does yet.
+    fn young_term(&self, now: Instant) -> Option<(BootInstant, Duration)> {
+        let age = now.saturating_duration_since(self.known.began()?);
+        let left = PROVED_WITHIN.checked_sub(age).filter(|it| !it.is_zero())?;
+        Some((self.clock.boot() - age, left))
     }
 
     /// Somebody waits for these. Proofs are only made then: most terms need none.
@@ -225,8 +232,7 @@ impl Monitors {
     async fn prove(&self, reads: &Api) {
         loop {
             self.proof_wanted.notified().await;
-            let Some(term) = self.known.began() else { continue };
-            let left = PROVED_WITHIN.saturating_sub(self.clock.now().saturating_duration_since(term));
+            let Some((term, left)) = self.young_term(self.clock.now()) else { continue };
             let proofs: Vec<_> = self.state.lock().unproved(term).map(|of| self.prove_one(reads, of)).collect();
             // Those that need longer are no longer waited for.
             let _ = tokio::time::timeout(left, join_all(proofs)).await;
@@ -400,7 +406,7 @@ impl State {
         ended
     }
 
-    fn unproved(&self, term: Instant) -> impl Iterator<Item = (Resource, MonitorId, Arc<dyn Watched>)> {
+    fn unproved(&self, term: BootInstant) -> impl Iterator<Item = (Resource, MonitorId, Arc<dyn Watched>)> {
         let unproved = self.running.iter().filter(move |(_, it)| it.has_synced() && it.is_unproved(term));
         unproved.filter_map(|(of, it)| {
             let (id, source) = it.source.as_ref()?;
@@ -418,9 +424,12 @@ impl Monitor {
         }
     }
 
-    /// True if all that it has shown may be older than the term.
-    fn is_unproved(&self, term: Instant) -> bool {
-        self.since < term && !self.proved
+    /// True if all that it has shown may be older than the term: also one that began later may have begun with an old set,
+    /// where sets are not streamed.
+    fn is_unproved(&self, term: BootInstant) -> bool {
+        let watched = self.source.as_ref().and_then(|(_, it)| it.watched());
+        let began_with_all = watched.is_some_and(|it| it.first_set_was_consistent_after(term));
+        !self.proved && !began_with_all
     }
 }
 

@@ -17,7 +17,7 @@ use test_cluster::DiscoveryFault;
 use testing::sim::{Scenario, World};
 
 use crate::manager::manager;
-use book::{Book, LATE};
+use book::Book;
 pub(crate) use chains::{cron_job_goes, job_expires};
 use kinds::{CONTROLLER, MAP, QUIET_GROUPS, ROLE, TYPES, WIDGET};
 use troubles::Troubles;
@@ -31,6 +31,9 @@ const ALONE: &str = "--controllers=garbage-collector-controller";
 /// After the faults: a hung call, a frozen watch, an expiring lease, discovery, and the back-off of what failed as long as the
 /// faults lasted; and as many minutes as the breaker needs.
 const ENOUGH: Duration = Duration::from_secs(900);
+
+/// A request may be on its way for so long.
+const LATE: Duration = Duration::from_secs(90);
 
 /// What the writes so far say, shared with who reads them.
 type Shared = Arc<Mutex<Book>>;

@@ -35,8 +35,8 @@ pub(super) struct Book {
     pub(super) collected: BTreeSet<String>,
     /// Whose owners a user changed.
     pub(super) closed: BTreeSet<String>,
-    /// When each process began its term.
-    pub(super) terms: BTreeMap<String, Instant>,
+    /// When each process began its term, and the version of that.
+    pub(super) terms: BTreeMap<String, (Instant, u64)>,
     /// When each process deleted something.
     pub(super) deletions: BTreeMap<String, Vec<Instant>>,
     /// How many it may delete in a minute.

@@ -10,6 +10,7 @@ use testing::sim::Write;
 use super::{
     book::{Book, FOREGROUND, ORPHAN, Object, Owner, Ref, Stand},
     kinds,
+    shown::Hidden,
 };
 
 type Held = Result<(), String>;
@@ -38,7 +39,7 @@ pub(super) fn look(book: &mut Book, write: &Write, now: Instant) -> Held {
     if write.by != "world" {
         book.shown.begins(write.by, now);
         if write.resource() == "leases.coordination.k8s.io" {
-            book.terms.entry(write.by.to_owned()).or_insert(now);
+            book.terms.entry(write.by.to_owned()).or_insert((now, write.version()));
         }
     }
     let collects = write.by != "world" && write.user_agent().is_some_and(|it| it.ends_with(AGENT));
@@ -79,11 +80,13 @@ fn judge(book: &mut Book, write: &Write, now: Instant) -> Held {
     held.and_then(|()| breaker(book, write.by, now))
 }
 
-/// Whom a user gives other owners that one may close a circle which a collector had opened.
+/// Whom a user gives other owners that one may close a circle which a collector had opened. It opens those that are closed
+/// when it comes to them, and it does not come before somebody waits.
 fn closes_a_circle(book: &mut Book, write: &Write) {
     let (before, after) = (write.before().unwrap_or_default(), write.after().unwrap_or_default());
     let owners = |it: &Value| it["metadata"]["ownerReferences"].clone();
-    if write.by == "world" && write.before().is_some() && owners(&before) != owners(&after) {
+    let somebody_waits = || book.objects.values().any(|it| it.stand() == Stand::Waits);
+    if write.by == "world" && write.before().is_some() && owners(&before) != owners(&after) && somebody_waits() {
         book.closed.insert(after["metadata"]["uid"].as_str().unwrap_or_default().to_owned());
     }
 }
@@ -143,7 +146,7 @@ impl Deed<'_> {
         if after.has(FOREGROUND) || after.has(ORPHAN) || !before.refs.iter().any(waits) {
             return Ok(());
         }
-        match self.known_dependents(|_| true) {
+        match self.known_dependents(|_| true, Hidden::Forgotten) {
             Some(it) => Err(format!("its owner waits, and it goes before {it}, which it owns")),
             None => Ok(()),
         }
@@ -176,7 +179,7 @@ impl Deed<'_> {
 
     /// Takes `orphan` from an owner.
     fn orphans(&self) -> Held {
-        if let Some(it) = self.known_dependents(|_| true) {
+        if let Some(it) = self.known_dependents(|_| true, Hidden::Forgotten) {
             return Err(format!("it is let go as if orphaned, and {it} still names it"));
         }
         self.has_looked(|_| true)
@@ -184,7 +187,8 @@ impl Deed<'_> {
 
     /// Takes `foregroundDeletion` from an owner.
     fn finishes(&self) -> Held {
-        if let Some(it) = self.known_dependents(|it| it.blocks) {
+        // What is watched no more keeps it still.
+        if let Some(it) = self.known_dependents(|it| it.blocks, Hidden::Kept) {
             return Err(format!("it is let go before {it}, which keeps it"));
         }
         self.has_looked(|it| it.blocks)
@@ -237,21 +241,23 @@ impl Deed<'_> {
     }
 
     /// What names this owner in such a way, and is known to whoever acts.
-    fn known_dependents(&self, how: impl Fn(&Ref) -> bool) -> Option<&Object> {
+    fn known_dependents(&self, how: impl Fn(&Ref) -> bool, hidden: Hidden) -> Option<&Object> {
         let Self { book, by, before, now, .. } = self;
         book.dependents(&before.uid).find(|it| {
             let named = it.refs.iter().filter(|at| at.uid == before.uid && how(at));
             let meant = |at: &Ref| matches!(book.owner(it, at), Owner::Is(owner) if owner.uid == before.uid);
-            let mut known =
-                named.filter(|at| meant(at)).map(|at| book.shown.knows(by, it.group(), &it.uid, at.since, *now));
+            let mut known = named
+                .filter(|at| meant(at))
+                .map(|at| book.shown.knows(by, it.group(), &it.uid, at.since, *now, hidden));
             known.any(|it| it)
         })
     }
 
-    /// Soon after its term began nobody lets an owner go before it has looked at everything that may name it.
+    /// Soon after its term began nobody lets an owner go before it has looked at everything that may name it, and before it
+    /// was shown what did so when the term began: what was watched until then may have died in silence.
     fn has_looked(&self, how: impl Fn(&Ref) -> bool) -> Held {
         let Self { book, by, before, now, .. } = self;
-        let (Some(term), Some(began)) = (book.terms.get(*by), book.shown.began(by)) else { return Ok(()) };
+        let (Some((term, version)), Some(began)) = (book.terms.get(*by), book.shown.began(by)) else { return Ok(()) };
         if *term + PATIENCE <= *now || !book.shown.discovery_was_sure(began) {
             return Ok(());
         }
@@ -261,8 +267,11 @@ impl Deed<'_> {
                 let is_owner = matches!(book.owner(it, at), Owner::Is(owner) if owner.uid == before.uid);
                 at.uid == before.uid && how(at) && is_owner
             };
-            let there = old(it.made) && old(book.served_since(it)) && it.refs.iter().any(|at| meant(&at));
-            there && !book.shown.is_whole(by, it.resource())
+            let is_unseen = |at: &Ref| {
+                let unlisted = old(it.made) && !book.shown.is_whole(by, it.resource());
+                unlisted || (at.since <= *version && !book.shown.was_shown(by, &it.uid, at.since))
+            };
+            old(book.served_since(it)) && it.refs.iter().filter(meant).any(is_unseen)
         });
         match unseen {
             Some(it) => Err(format!("it is let go {:?} into the term, and {it} was not looked at", *now - *term)),

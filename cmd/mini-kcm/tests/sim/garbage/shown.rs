@@ -15,6 +15,15 @@ const KNOWN: Duration = Duration::from_secs(45);
 /// Longer than any run.
 const FOR_EVER: Duration = Duration::from_secs(1_000_000);
 
+/// What becomes of what a process knows of a group that discovery does not show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Hidden {
+    /// It may be forgotten.
+    Forgotten,
+    /// It counts.
+    Kept,
+}
+
 /// What all processes were shown.
 #[derive(Default)]
 pub(super) struct Shown {
@@ -92,10 +101,16 @@ impl Shown {
     }
 
     /// Whether a process must know an object of this group as it is since a version.
-    pub(super) fn knows(&self, by: &str, group: &str, uid: &str, since: u64, now: Instant) -> bool {
+    pub(super) fn knows(&self, by: &str, group: &str, uid: &str, since: u64, now: Instant, hidden: Hidden) -> bool {
         let versions = self.processes.get(by).and_then(|it| it.versions.get(uid));
         let first = versions.and_then(|it| it.iter().find(|it| it.1 >= since));
-        !self.hidden.contains(group) && first.is_some_and(|it| it.0 + KNOWN <= now)
+        (hidden == Hidden::Kept || !self.hidden.contains(group)) && first.is_some_and(|it| it.0 + KNOWN <= now)
+    }
+
+    /// Whether a process was ever shown an object as it is since a version.
+    pub(super) fn was_shown(&self, by: &str, uid: &str, since: u64) -> bool {
+        let versions = self.processes.get(by).and_then(|it| it.versions.get(uid));
+        versions.and_then(|it| it.last()).is_some_and(|it| it.1 >= since)
     }
 
     /// Whether a process was shown everything that there was of a resource.
