@@ -149,11 +149,11 @@ async fn ends(world: &World, shared: &Shared) -> Result<(), String> {
     // Requests are on their way still, and types come that went: what is true now need not be then.
     world.sleep(LATE).await;
     let over = || shared.lock().missing().is_none();
-    let until = world.now() + ENOUGH;
+    let until = world.clock().now() + ENOUGH;
     // What the breaker holds back may go minutes later, and only then what depends on it is to go.
     let ended = loop {
         let ended = world.eventually(ENOUGH, "what has no owner left is gone", over).await;
-        if ended.is_ok() || world.now() >= until {
+        if ended.is_ok() || world.clock().now() >= until {
             break ended;
         }
     };
