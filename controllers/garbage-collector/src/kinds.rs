@@ -6,7 +6,10 @@
 //! that an owner is gone: the next look at discovery may show it. So is one that two resources of a group version have: at
 //! the wrong one of them an owner is not found though it lives.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    time::Duration,
+};
 
 use api::{Atom, Resource};
 use clock::Instant;
@@ -95,18 +98,19 @@ impl Kinds {
         lacked.retain(|name, _| !learned.contains_key(name));
         let stays = |of: &[Resource]| !believed || !of.iter().any(|it| discovery.tells_of(it));
         for (name, of) in std::mem::take(known) {
+            let Entry::Vacant(place) = learned.entry(name) else { continue };
             if stays(&of) {
                 // Neither lacked nor shown: the doubt begins anew.
-                lacked.remove(&name);
-                learned.entry(name).or_insert(of);
-            } else if !learned.contains_key(&name) {
-                let since = *lacked.entry(name.clone()).or_insert(now);
-                if now.saturating_duration_since(since) < LACKED {
-                    learned.insert(name, of);
-                } else {
-                    lacked.remove(&name);
-                    gone.insert(name, since);
-                }
+                lacked.remove(place.key());
+                place.insert(of);
+                continue;
+            }
+            let since = *lacked.entry(place.key().clone()).or_insert(now);
+            if now.saturating_duration_since(since) < LACKED {
+                place.insert(of);
+            } else {
+                lacked.remove(place.key());
+                gone.insert(place.into_key(), since);
             }
         }
         gone.retain(|name, _| !learned.contains_key(name));

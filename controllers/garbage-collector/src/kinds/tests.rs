@@ -84,7 +84,9 @@ fn what_answers_lack_is_forgotten_after_two_looks_half_a_minute_apart_or_by_the_
     let without: Look = || (discovery(without_things(), &[]), true);
     let silent: Look = || (discovery(without_things(), &["a.io/v1", "a.io/v2"]), true);
     let doubtful: Look = || (discovery(without_things(), &[]), false);
-    let stories: [(&str, &[(u64, Look)], bool); 7] = [
+    // The answers, and whether it is known after the last of them.
+    type Story<'a> = (&'a str, &'a [(u64, Look)], bool);
+    let stories: [Story<'_>; 7] = [
         ("one look", &[(0, without)], true),
         ("two in a hurry", &[(0, without), (29, without)], true),
         ("two looks", &[(0, without), (30, without)], false),
