@@ -164,7 +164,7 @@ async fn a_look_around_names_the_rules_that_are_missing_and_they_are_enough() {
     for words in [
         "system:serviceaccount:kube-system:nobody may not update namespaces/finalize",
         "resources: [\"namespaces/finalize\"]",
-        "verbs: [\"delete\", \"deletecollection\", \"list\"]",
+        "verbs: [\"delete\", \"deletecollection\", \"get\", \"list\", \"patch\", \"watch\"]",
         "resourceNames: [\"kube-controller-manager\"]",
     ] {
         assert!(said.contains(words), "{words} in {said}");
