@@ -6,6 +6,7 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
+use api::uri;
 use http::Method;
 use serde_json::{Value, json};
 
@@ -127,7 +128,7 @@ impl Prometheus {
     /// # Errors
     /// If Prometheus does not understand it.
     pub async fn query(&self, query: &str) -> anyhow::Result<Vec<f64>> {
-        let data = self.data(&format!("/api/v1/query?query={}", encoded(query))).await?;
+        let data = self.data(&format!("/api/v1/query?query={}", uri::value(query))).await?;
         let series = data["result"].as_array().context("no vector")?;
         let values = series.iter().map(|it| it["value"][1].as_str().and_then(|it| it.parse().ok()));
         values.collect::<Option<_>>().with_context(|| data.to_string())
@@ -158,10 +159,4 @@ impl Prometheus {
         };
         Ok(answer["data"].take())
     }
-}
-
-/// As part of a query of a URL.
-fn encoded(text: &str) -> String {
-    let plain = |it: u8| it.is_ascii_alphanumeric() || b"-_.~".contains(&it);
-    text.bytes().map(|it| if plain(it) { char::from(it).to_string() } else { format!("%{it:02X}") }).collect()
 }

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use clock::{Clock, Instant};
 use futures::{TryStreamExt, future};
 use http::{HeaderMap, Request, Response, header};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use serde_json::{Value, json};
 
 use super::{
@@ -18,6 +19,10 @@ use super::{
 };
 
 const JSON: &str = "application/json";
+
+/// What no request line may hold, whatever it means in a URI.
+const NOT_IN_A_LINE: AsciiSet =
+    CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'\\').add(b'^').add(b'`').add(b'{').add(b'|').add(b'}');
 
 /// How long a condition may take to come true, and how often it is looked at.
 const UNTIL: Duration = Duration::from_secs(10);
@@ -219,7 +224,9 @@ impl Runner<'_> {
 
     async fn send(&self, call: &Call, number: Option<u32>) -> anyhow::Result<Response<Chunks>> {
         let fill = |text: &str| self.words.fill(text, number).map_err(anyhow::Error::msg);
-        let mut request = Request::builder().method(call.method.as_str()).uri(encoded(&fill(&call.path)?));
+        let path = fill(&call.path)?;
+        let path = utf8_percent_encode(&path, &NOT_IN_A_LINE).to_string();
+        let mut request = Request::builder().method(call.method.as_str()).uri(path);
         let mut typed = call.body.is_none();
         for (name, value) in &call.headers {
             let is_type = name.eq_ignore_ascii_case("content-type");
@@ -336,16 +343,4 @@ fn media_type(short: &str) -> &str {
         "apply" => "application/apply-patch+yaml",
         other => other,
     }
-}
-
-/// What no request line may hold, written as it must be.
-fn encoded(path: &str) -> String {
-    let mut encoded = String::with_capacity(path.len());
-    for letter in path.chars() {
-        match letter {
-            ' ' | '"' | '<' | '>' | '\\' | '^' | '`' | '{' | '|' | '}' => encoded += &format!("%{:02X}", letter as u32),
-            other => encoded.push(other),
-        }
-    }
-    encoded
 }

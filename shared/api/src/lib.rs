@@ -34,6 +34,7 @@ mod json;
 mod metadata;
 mod shared;
 mod time;
+pub mod uri;
 
 pub use cached::{Cached, Entry, NoIndex, Typed, Unreadable};
 pub use condition::{Condition, ConditionStatus};

@@ -1,6 +1,6 @@
-use std::fmt::{self, Write as _};
+use std::fmt;
 
-use crate::Atom;
+use crate::{Atom, uri};
 
 /// A resource type as the API server serves it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -59,23 +59,8 @@ impl Resource {
     pub fn object(&self, namespace: &str, name: &str) -> String {
         let mut path = self.collection(Some(namespace));
         path.push('/');
-        escape(name, &mut path);
+        path.extend(uri::segment(name));
         path
-    }
-}
-
-/// Writes a name as one segment of a path, whatever is in it: names of roles may be any text, and owner references name
-/// what nobody checks.
-fn escape(name: &str, path: &mut String) {
-    for letter in name.chars() {
-        if letter.is_ascii_alphanumeric() || "-._~!$&'()*+,;=:@".contains(letter) {
-            path.push(letter);
-            continue;
-        }
-        for byte in letter.encode_utf8(&mut [0; 4]).bytes() {
-            // Writing into a string cannot fail.
-            let _ = write!(path, "%{byte:02X}");
-        }
     }
 }
 

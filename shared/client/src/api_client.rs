@@ -1,7 +1,7 @@
 use std::{fmt::Write as _, sync::Arc, time::Duration};
 
 use api::{
-    Atom, Cached, Meta, Namespace, ObjectKey, Page, Pod, RawMetadata, Resource, StatusOwner, Typed, Uid, Version,
+    Atom, Cached, Meta, Namespace, ObjectKey, Page, Pod, RawMetadata, Resource, StatusOwner, Typed, Uid, Version, uri,
 };
 use bytes::Bytes;
 use clock::Timestamp;
@@ -393,7 +393,7 @@ impl ListOptions {
                 query.push('&');
             }
             // Writing into a string cannot fail.
-            let _ = write!(query, "{key}={}", urlencode(value));
+            let _ = write!(query, "{key}={}", uri::value(value));
         };
         if self.limit > 0 {
             add("limit", &self.limit.to_string());
@@ -413,23 +413,40 @@ impl DeleteOptions {
         encode(&self.body())
     }
 
-    fn body(&self) -> Value {
+    fn body(&self) -> impl Serialize {
         let Self { propagation, uid, version, grace } = self;
-        let mut body = json!({ "apiVersion": "v1", "kind": "DeleteOptions" });
-        if let Some(propagation) = propagation {
-            body["propagationPolicy"] = json!(propagation.as_str());
+        let any = uid.is_some() || version.is_some();
+        DeleteBody {
+            api_version: "v1",
+            kind: "DeleteOptions",
+            propagation_policy: propagation.map(Propagation::as_str),
+            grace_period_seconds: *grace,
+            preconditions: any.then_some(Preconditions { uid: uid.as_ref(), resource_version: version.as_ref() }),
         }
-        if let Some(grace) = grace {
-            body["gracePeriodSeconds"] = json!(grace);
-        }
-        if let Some(uid) = uid {
-            body["preconditions"]["uid"] = json!(uid);
-        }
-        if let Some(version) = version {
-            body["preconditions"]["resourceVersion"] = json!(version);
-        }
-        body
     }
+}
+
+/// As it is sent.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct DeleteBody<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    propagation_policy: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    grace_period_seconds: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    preconditions: Option<Preconditions<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Preconditions<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uid: Option<&'a Uid>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resource_version: Option<&'a Version>,
 }
 
 fn current(metadata: &RawMetadata, after: Option<&Written>) -> Result<RawMetadata, ApiError> {
@@ -446,20 +463,6 @@ fn with(mut body: Value, field: &str, value: &impl Serialize) -> Result<Value, A
 
 fn encode(object: &impl Serialize) -> Result<Bytes, ApiError> {
     serde_json::to_vec(object).map(Bytes::from).map_err(|err| ApiError::unknown(format!("cannot encode: {err}")))
-}
-
-/// Percent-encodes a query value: everything but the unreserved characters of RFC 3986.
-pub(crate) fn urlencode(value: &str) -> String {
-    let mut encoded = String::with_capacity(value.len());
-    for byte in value.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => encoded.push(byte.into()),
-            _ => {
-                let _ = write!(encoded, "%{byte:02X}");
-            }
-        }
-    }
-    encoded
 }
 
 /// A request for a path of ours; the transport knows the server.
@@ -537,7 +540,7 @@ mod tests {
 
     #[test]
     fn delete_options_say_only_what_was_asked_for() {
-        let bare = DeleteOptions::default().body();
+        let bare = json!(DeleteOptions::default().body());
         assert_eq!(bare, json!({ "apiVersion": "v1", "kind": "DeleteOptions" }));
         let all = DeleteOptions {
             propagation: Some(Propagation::Foreground),
@@ -552,7 +555,7 @@ mod tests {
             "gracePeriodSeconds": 0,
             "preconditions": { "uid": "u", "resourceVersion": "7" },
         });
-        assert_eq!(all.body(), want);
+        assert_eq!(json!(all.body()), want);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use api::Version;
+use api::{Version, uri};
 
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
@@ -36,7 +36,7 @@ pub(super) fn list_query(version: &Version, paged: bool, next: &str) -> String {
         add_version(&mut query, version);
     } else {
         // The token knows the version; naming both is an error.
-        let _ = write!(query, "&continue={}", escaped(next));
+        let _ = write!(query, "&continue={}", uri::value(next));
     }
     query
 }
@@ -44,20 +44,6 @@ pub(super) fn list_query(version: &Version, paged: bool, next: &str) -> String {
 fn add_version(query: &mut String, version: &Version) {
     if !version.is_empty() {
         let separator = if query.is_empty() { "" } else { "&" };
-        let _ = write!(query, "{separator}resourceVersion={}", escaped(&version.to_string()));
+        let _ = write!(query, "{separator}resourceVersion={}", uri::value(&version.to_string()));
     }
-}
-
-/// Percent-encodes a query value: tokens and versions are opaque.
-fn escaped(value: &str) -> String {
-    let mut escaped = String::with_capacity(value.len());
-    for byte in value.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => escaped.push(byte.into()),
-            _ => {
-                let _ = write!(escaped, "%{byte:02X}");
-            }
-        }
-    }
-    escaped
 }
