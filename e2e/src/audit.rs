@@ -131,6 +131,18 @@ impl AuditEvent {
         self.is_write() && !apart && !self.is_review()
     }
 
+    /// By a controller with an account of its own.
+    #[must_use]
+    pub fn is_controllers(&self) -> bool {
+        self.user().starts_with("system:serviceaccount:kube-system:")
+    }
+
+    /// In a line: who did what, and the answer.
+    #[must_use]
+    pub fn told(&self) -> String {
+        format!("{}: {} {} {}", self.user(), self.verb, self.uri, self.code())
+    }
+
     /// The holder that a successful write of a Lease put there; empty after a release.
     #[must_use]
     pub fn lease_holder(&self) -> Option<&str> {

@@ -24,6 +24,7 @@ pub mod namespaces;
 pub mod objects;
 mod pki;
 mod playground;
+pub mod plays;
 mod process;
 mod prometheus;
 mod proxy;

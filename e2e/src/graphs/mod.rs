@@ -2,7 +2,8 @@
 //!
 //! `graphs/<topic>.yaml` holds them, `graphs/<topic>.recorded.json` what the upstream collector left behind, made
 //! comparable; see `graphs/README.md`. Reading order: [`Graph`] and [`Step`] (a script), [`Kind`] (what may be in it),
-//! [`Board`] (what has been seen), [`Player`] (plays a script by one propagation policy), `left` (what is compared).
+//! [`Board`] (what has been seen), [`Player`] (plays a script by one propagation policy), `left` (what is compared),
+//! [`plays`](crate::plays) (the files).
 
 mod board;
 mod kinds;

@@ -1,8 +1,10 @@
-use std::{collections::BTreeMap, path::Path};
+use std::collections::BTreeMap;
 
 use anyhow::Context;
 use serde::Deserialize;
 use serde_json::Value;
+
+use crate::plays;
 
 /// The graphs of one file.
 #[derive(Debug, Clone, Deserialize)]
@@ -156,25 +158,25 @@ impl Policy {
     }
 }
 
-impl Topic {
-    /// Reads a file.
-    ///
-    /// # Errors
-    /// If it cannot be understood.
-    pub fn read(path: &Path) -> anyhow::Result<Self> {
-        let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-        Self::parse(&text).with_context(|| path.display().to_string())
+impl Graph {
+    /// Its plays, of which it names the graph and the policy.
+    pub fn plays(&self, name: &str) -> impl Iterator<Item = (String, Policy)> {
+        self.policies.iter().map(move |it| (format!("{name}.{}", it.word()), *it))
     }
+}
 
-    fn parse(text: &str) -> anyhow::Result<Self> {
-        let value: Value = serde_saphyr::from_str(text)?;
-        Ok(serde_json::from_value(value)?)
+impl plays::Topic for Topic {
+    /// Of each graph one by each of its policies.
+    fn plays(&self) -> impl Iterator<Item = (String, Option<&str>)> {
+        let graphs = self.graphs.iter();
+        graphs.flat_map(|(name, graph)| graph.plays(name).map(|(play, _)| (play, graph.differs.as_deref())))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plays::Topic as _;
 
     #[test]
     fn a_graph_is_read_with_its_aliases_and_nothing_unknown_in_it() {

@@ -1,8 +1,9 @@
-use std::{collections::BTreeMap, path::Path};
+use std::collections::BTreeMap;
 
-use anyhow::Context;
 use serde::Deserialize;
 use serde_json::Value;
+
+use crate::plays;
 
 /// The workloads of one file.
 #[derive(Debug, Clone, Deserialize)]
@@ -214,25 +215,17 @@ fn one() -> usize {
     1
 }
 
-impl Topic {
-    /// Reads a file.
-    ///
-    /// # Errors
-    /// If it cannot be understood.
-    pub fn read(path: &Path) -> anyhow::Result<Self> {
-        let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-        Self::parse(&text).with_context(|| path.display().to_string())
-    }
-
-    fn parse(text: &str) -> anyhow::Result<Self> {
-        let value: Value = serde_saphyr::from_str(text)?;
-        Ok(serde_json::from_value(value)?)
+impl plays::Topic for Topic {
+    /// Of each workload one.
+    fn plays(&self) -> impl Iterator<Item = (String, Option<&str>)> {
+        self.workloads.iter().map(|(name, it)| (name.clone(), it.differs.as_deref()))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plays::Topic as _;
 
     #[test]
     fn a_script_is_read_with_its_aliases_and_nothing_unknown_in_it() {

@@ -9,18 +9,17 @@ use clock::Clock;
 use e2e::{
     AuditEvent, Flavour,
     graphs::{Board, Player, Stage},
+    plays::differences,
     say,
-    workloads::differences,
 };
 use futures::{StreamExt, stream};
 use serde_json::Value;
 use tasks::Scope;
-use tokio::sync::{Mutex, OnceCell};
 
 use crate::{
     scene::{self, Scene},
     sets::{self, Set},
-    support::On,
+    support::{On, Once},
 };
 
 /// Nothing more comes when nothing has come for so long.
@@ -44,19 +43,8 @@ pub(crate) struct Played {
 impl Played {
     /// Plays all, unless that was done. `None` where they cannot be played.
     pub(crate) async fn on(on: On) -> Option<&'static Self> {
-        static REAL: OnceCell<Option<Played>> = OnceCell::const_new();
-        static EMBEDDED: OnceCell<Option<Played>> = OnceCell::const_new();
-        // One after the other: both are busy.
-        static TURN: Mutex<()> = Mutex::const_new(());
-        let played = match on {
-            On::Real => &REAL,
-            On::Embedded => &EMBEDDED,
-        };
-        let play = async || {
-            let _turn = TURN.lock().await;
-            play_all(on).await
-        };
-        played.get_or_try_init(play).await.unwrap().as_ref()
+        static PLAYED: Once<Option<Played>> = Once::new();
+        PLAYED.on(on, async || play_all(on).await).await.unwrap().as_ref()
     }
 
     /// All plays of these graphs ended as recorded; those that cannot be played were told of.
@@ -117,7 +105,7 @@ impl Part<'_> {
 }
 
 async fn play_all(on: On) -> anyhow::Result<Option<Played>> {
-    let Some((server, flavour)) = scene::server(on, "owner graphs").await? else { return Ok(None) };
+    let Some((server, flavour)) = on.audited_manager("owner graphs").await? else { return Ok(None) };
     let record = std::env::var("RECORD").is_ok_and(|it| it == "1") && on == On::Real;
     scene::define_graphs(&server.admin().await?).await?;
     let scene = Scene::with(server, flavour).await?;
@@ -129,16 +117,15 @@ async fn play_all(on: On) -> anyhow::Result<Option<Played>> {
     let (all, results) = play_sets(&sets, &left_out, &stage, flavour, record).await;
     if record {
         for set in &mut sets {
-            for (play, left) in &results {
-                set.keep(play.clone(), left.clone(), flavour);
-            }
-            set.write()?;
+            set.record(&results, flavour)?;
         }
     }
     if all.values().any(|it| !it.is_empty()) {
         scene.manager.show_log();
     }
-    let refused = scene.server.audit().events()?.iter().filter(|it| is_refusal(it)).map(told).collect();
+    let mut audit = scene.server.audit();
+    let refused = audit.events()?.iter().filter(|it| it.is_controllers() && matches!(it.code(), 401 | 403));
+    let refused = refused.map(AuditEvent::told).collect();
     Ok(Some(Played { all, left_out, refused }))
 }
 
@@ -156,10 +143,9 @@ async fn play_sets(
     let graphs = graphs.filter(|(_, name, _)| !left_out.contains(*name));
     let mut parts = Vec::new();
     for (set, name, graph) in graphs {
-        for policy in &graph.policies {
-            let play = sets::play(name, *policy);
-            let expected = set.expected(&play, graph, flavour).filter(|_| !record);
-            parts.push(Part { name: play, player: Player::new(stage, name, graph, *policy), expected });
+        for (play, policy) in graph.plays(name) {
+            let expected = set.expected(&play, flavour).filter(|_| !record);
+            parts.push(Part { name: play, player: Player::new(stage, name, graph, policy), expected });
         }
     }
     let acts = parts.iter().map(|it| it.play(stage));
@@ -211,15 +197,6 @@ fn left_out(sets: &[Set], on: On) -> BTreeSet<String> {
         }
     }
     names
-}
-
-/// A collector that may not do what it should.
-fn is_refusal(event: &AuditEvent) -> bool {
-    event.user().starts_with("system:serviceaccount:kube-system:") && matches!(event.code(), 401 | 403)
-}
-
-fn told(event: &AuditEvent) -> String {
-    format!("{}: {} {} {}", event.user(), event.verb, event.uri, event.code())
 }
 
 #[test]

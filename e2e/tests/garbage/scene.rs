@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use e2e::{Flavour, Identity, Launch, Manager, Rest, Site, eventually, graphs, objects, say};
+use e2e::{Flavour, Identity, Launch, Manager, Rest, Site, eventually, graphs, objects};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ pub(crate) struct Scene {
 impl Scene {
     /// `None` after saying loudly that it does not run.
     pub(crate) async fn enter(on: On, name: &str) -> anyhow::Result<Option<Self>> {
-        let Some((server, flavour)) = server(on, name).await? else { return Ok(None) };
+        let Some((server, flavour)) = on.audited_manager(name).await? else { return Ok(None) };
         Self::with(server, flavour).await.map(Some)
     }
 
@@ -60,17 +60,6 @@ impl Scene {
         self.admin.create(&path, &object).await?;
         gone(&self.admin, &format!("{path}/{sign}")).await
     }
-}
-
-/// Which server and which manager, if both are there.
-pub(crate) async fn server(on: On, name: &str) -> anyhow::Result<Option<(Server, Flavour)>> {
-    let Some(server) = on.audited(name).await? else { return Ok(None) };
-    let flavour = Flavour::from_environment();
-    if flavour == Flavour::Go && !server.assets().is_ok_and(|it| it.binary("kube-controller-manager").is_some()) {
-        say("NOT RUN: no kube-controller-manager among the binaries");
-        return Ok(None);
-    }
-    Ok(Some((server, flavour)))
 }
 
 /// As kubeadm starts it: with its own user, and the collector with its account and upstream's own role.

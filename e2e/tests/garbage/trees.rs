@@ -136,7 +136,7 @@ async fn a_deployment_and_all_below_it_deleted_three_ways_by_kubectl(on: On) {
 
 async fn a_job_deleted_in_the_foreground_goes_after_its_pods(on: On) {
     let name = "a Job in the foreground, beside its controller";
-    let Some((server, flavour)) = scene::server(on, name).await.unwrap() else { return };
+    let Some((server, flavour)) = on.audited_manager(name).await.unwrap() else { return };
     let admin = server.admin().await.unwrap();
     let (scope, clock) = (Scope::new(), Clock::system());
     let environment = Environment { client: admin.client().clone(), clock: clock.clone(), spawner: scope.spawner() };

@@ -25,7 +25,8 @@ mod converting {
 const ERRORS: &str = "garbagecollector_controller_resources_sync_error_total";
 
 async fn acceptance_gc_044_a_dead_aggregated_api_stops_nothing_and_proves_nothing(on: On) {
-    let Some((server, flavour)) = scene::server(on, "a dead aggregated API beside the collector").await.unwrap() else {
+    let Some((server, flavour)) = on.audited_manager("a dead aggregated API beside the collector").await.unwrap()
+    else {
         return;
     };
     let admin = server.admin().await.unwrap();
@@ -67,7 +68,7 @@ fn tree(name: &str) -> Value {
 }
 
 async fn acceptance_gc_046_047_a_dead_conversion_webhook_stops_only_its_kind(on: On) {
-    let Some((server, flavour)) = scene::server(on, "a dead conversion webhook").await.unwrap() else { return };
+    let Some((server, flavour)) = on.audited_manager("a dead conversion webhook").await.unwrap() else { return };
     let admin = server.admin().await.unwrap();
     let name = "beside-the-broken";
     namespaces::create(&admin, name).await.unwrap();
@@ -148,7 +149,7 @@ fn relic(conversion: Value, stored: &str) -> Value {
 }
 
 async fn acceptance_gc_024_what_happened_while_nobody_collected_is_made_up_for(on: On) {
-    let Some((server, flavour)) = scene::server(on, "deleted while nobody collected").await.unwrap() else { return };
+    let Some((server, flavour)) = on.audited_manager("deleted while nobody collected").await.unwrap() else { return };
     let admin = server.admin().await.unwrap();
     let name = "made-up-for";
     namespaces::create(&admin, name).await.unwrap();

@@ -3,16 +3,17 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use e2e::{
-    Audit, AuditEvent, Flavour, say,
-    workloads::{Kind, Player, Stage, Workload, comparable, differences},
+    Audit, AuditEvent, Flavour,
+    plays::differences,
+    say,
+    workloads::{Kind, Player, Stage, Workload, comparable},
 };
 use futures::future::join_all;
 use serde_json::Value;
-use tokio::sync::{Mutex, OnceCell};
 
 use crate::{
     sets::{self, Set},
-    support::On,
+    support::{On, Once},
     theatre::Theatre,
 };
 
@@ -34,19 +35,8 @@ pub(crate) struct Played {
 impl Played {
     /// Plays all, unless that was done. `None` where they cannot be played.
     pub(crate) async fn on(on: On) -> Option<&'static Self> {
-        static REAL: OnceCell<Option<Played>> = OnceCell::const_new();
-        static EMBEDDED: OnceCell<Option<Played>> = OnceCell::const_new();
-        // One after the other: both are full of timers.
-        static TURN: Mutex<()> = Mutex::const_new(());
-        let played = match on {
-            On::Real => &REAL,
-            On::Embedded => &EMBEDDED,
-        };
-        let play = async || {
-            let _turn = TURN.lock().await;
-            play_all(on).await
-        };
-        played.get_or_try_init(play).await.unwrap().as_ref()
+        static PLAYED: Once<Option<Played>> = Once::new();
+        PLAYED.on(on, async || play_all(on).await).await.unwrap().as_ref()
     }
 
     /// These workloads were played, and ended as recorded; those that cannot be played were told of.
@@ -97,18 +87,15 @@ impl Part<'_> {
 }
 
 async fn play_all(on: On) -> anyhow::Result<Option<Played>> {
-    let Some(server) = on.audited("Jobs and CronJobs by script").await? else { return Ok(None) };
-    let flavour = Flavour::from_environment();
+    let Some((server, flavour)) = on.audited_manager("Jobs and CronJobs by script").await? else { return Ok(None) };
     let record = std::env::var("RECORD").is_ok_and(|it| it == "1") && on == On::Real;
-    if flavour == Flavour::Go && !server.assets().is_ok_and(|it| it.binary("kube-controller-manager").is_some()) {
-        say("NOT RUN: no kube-controller-manager among the binaries");
-        return Ok(None);
-    }
     let mut sets = sets::all()?;
     let theatre = Theatre::open(server, flavour).await?;
     let (all, results) = play_sets(&sets, &theatre, on, flavour, record).await;
     if record {
-        sets::write(&mut sets, results, flavour)?;
+        for set in &mut sets {
+            set.record(&results, flavour)?;
+        }
     }
     if all.values().any(|it| !it.is_empty()) {
         theatre.show_log();
@@ -126,7 +113,7 @@ async fn play_sets(sets: &[Set], theatre: &Theatre, on: On, flavour: Flavour, re
     let all = sets.iter().flat_map(|set| set.topic.workloads.iter().map(move |it| (set, it)));
     let parts = all
         .filter(|(_, (name, workload))| plays(theatre, on, name, workload))
-        .map(|(set, (name, workload))| Part { name, workload, expected: set.expected(name, workload, flavour) });
+        .map(|(set, (name, workload))| Part { name, workload, expected: set.expected(name, flavour) });
     let parts: Vec<Part<'_>> = parts.collect();
     let players: Vec<Player<'_>> = parts.iter().map(|it| Player::new(stage, it.name, it.workload)).collect();
     let acts = parts.iter().zip(&players).map(|(part, player)| part.play(player, stage, record));
@@ -167,8 +154,7 @@ fn plays(theatre: &Theatre, on: On, name: &str, workload: &Workload) -> bool {
 
 /// What the server would not have of controllers: their rights are upstream's, and what they say of Jobs is possible.
 fn refused(mut audit: Audit) -> anyhow::Result<Vec<String>> {
-    let by_controller = |it: &&AuditEvent| it.user().starts_with("system:serviceaccount:kube-system:");
     let is_refusal = |it: &&AuditEvent| matches!(it.code(), 401 | 403 | 422) && it.namespace() != OUT_OF_QUOTA;
-    let refused = audit.events()?.iter().filter(by_controller).filter(is_refusal);
-    Ok(refused.map(|it| format!("{}: {} {} {}", it.user(), it.verb, it.uri, it.code())).collect())
+    let refused = audit.events()?.iter().filter(|it| it.is_controllers()).filter(is_refusal);
+    Ok(refused.map(AuditEvent::told).collect())
 }

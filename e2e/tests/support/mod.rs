@@ -3,6 +3,7 @@
 #![allow(dead_code, unused_macros, unused_imports, reason = "each test binary uses its own part")]
 
 mod embedded;
+mod once;
 pub(crate) mod tls;
 
 use std::{ops::Deref, time::Duration};
@@ -11,6 +12,7 @@ use e2e::{ControlPlane, Flavour, Options, Site, assets_or_skip, eventually, obje
 use http::Method;
 
 use embedded::Embedded;
+pub(crate) use once::Once;
 
 /// Each scenario as two tests, `real::<name>` and `embedded::<name>`.
 macro_rules! on_both_servers {
@@ -82,6 +84,17 @@ impl On {
     /// A server with an audit log.
     pub(crate) async fn audited(self, scenario: &str) -> anyhow::Result<Option<Server>> {
         self.server(scenario, Options { audit: true, ..Options::default() }).await
+    }
+
+    /// A server with an audit log and the manager to run on it, if both are there.
+    pub(crate) async fn audited_manager(self, scenario: &str) -> anyhow::Result<Option<(Server, Flavour)>> {
+        let Some(server) = self.audited(scenario).await? else { return Ok(None) };
+        let flavour = Flavour::from_environment();
+        if flavour == Flavour::Go && !server.assets().is_ok_and(|it| it.binary("kube-controller-manager").is_some()) {
+            say("NOT RUN: no kube-controller-manager among the binaries");
+            return Ok(None);
+        }
+        Ok(Some((server, flavour)))
     }
 
     /// What a measured time may be: here the release build on a real server, there a debug build, and its server in the
