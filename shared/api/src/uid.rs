@@ -68,13 +68,10 @@ impl fmt::Display for Uid {
         match &self.0 {
             Repr::Text(text) => f.write_str(text),
             Repr::Canonical(bytes) => {
-                for (at, byte) in bytes.iter().enumerate() {
-                    if matches!(at, 4 | 6 | 8 | 10) {
-                        f.write_str("-")?;
-                    }
-                    write!(f, "{byte:02x}")?;
-                }
-                Ok(())
+                let all = u128::from_be_bytes(*bytes);
+                let group = |shift: u32| (all >> shift) & 0xffff;
+                let last = all & 0xffff_ffff_ffff;
+                write!(f, "{:08x}-{:04x}-{:04x}-{:04x}-{last:012x}", all >> 96, group(80), group(64), group(48))
             }
         }
     }

@@ -125,18 +125,19 @@ fn quote(to: &mut String, text: &str) {
         let code = u32::from(letter);
         // Writing into a string cannot fail.
         let _ = match letter {
-            '"' => write!(to, "\\\""),
-            '\\' => write!(to, "\\\\"),
-            '\u{7}' => write!(to, "\\a"),
-            '\u{8}' => write!(to, "\\b"),
-            '\u{c}' => write!(to, "\\f"),
-            '\n' => write!(to, "\\n"),
-            '\r' => write!(to, "\\r"),
-            '\t' => write!(to, "\\t"),
-            '\u{b}' => write!(to, "\\v"),
-            ' '..='~' => write!(to, "{letter}"),
+            '"' => to.write_str("\\\""),
+            '\\' => to.write_str("\\\\"),
+            // Most of what is ever said.
+            ' '..='~' => to.write_char(letter),
+            '\u{7}' => to.write_str("\\a"),
+            '\u{8}' => to.write_str("\\b"),
+            '\u{c}' => to.write_str("\\f"),
+            '\n' => to.write_str("\\n"),
+            '\r' => to.write_str("\\r"),
+            '\t' => to.write_str("\\t"),
+            '\u{b}' => to.write_str("\\v"),
             '\0'..='\u{7f}' => write!(to, "\\x{code:02x}"),
-            _ if is_printable(letter) => write!(to, "{letter}"),
+            _ if is_printable(letter) => to.write_char(letter),
             '\u{80}'..='\u{ffff}' => write!(to, "\\u{code:04x}"),
             _ => write!(to, "\\U{code:08x}"),
         };

@@ -14,6 +14,9 @@ pub const PENDING_LIMIT: usize = 1 << 20;
 const KEPT: usize = 1 << 16;
 /// A stream that would block is tried again after this.
 const TRY_AGAIN: Duration = Duration::from_millis(10);
+/// After a write the next one is so far off: the lines of who says much are written together, and nobody wakes the writer
+/// for each.
+const REST: Duration = Duration::from_millis(5);
 
 /// Whole lines on their way to somebody who may have stopped to read.
 #[derive(Debug, Clone)]
@@ -39,6 +42,8 @@ struct State {
     /// All that were dropped so far.
     dropped: u64,
     writing: bool,
+    /// The writer looks by itself a moment later.
+    resting: bool,
     /// What waits is written now.
     flush: bool,
     /// The process ends: what is said now is accepted whatever waits.
@@ -77,7 +82,8 @@ impl Stream {
             let first = state.pending.is_empty();
             state.pending.push_str(line);
             // Between the first and the one that is enough, the writer waits for time to pass.
-            if first || state.pending.len() > self.0.hold {
+            let enough = if state.resting { PENDING_LIMIT / 2 } else { self.0.hold };
+            if (first && !state.resting) || state.pending.len() > enough {
                 self.0.work.notify_one();
             }
         } else {
@@ -119,6 +125,10 @@ impl Shared {
                 state.flush = false;
                 self.idle.notify_all();
             }
+            state.resting = true;
+            let rests = |it: &mut State| it.pending.len() <= PENDING_LIMIT / 2 && !it.flush;
+            let _ = self.work.wait_while_for(&mut state, rests, REST);
+            state.resting = false;
         }
     }
 
