@@ -164,6 +164,8 @@ async fn let_go_last(ctx: &Ctx, item: &Item, owner: &Object) -> Result<Outcome, 
     ctx.proofs.orphaned.forget(&owner.coordinates.uid);
     // Asked first: a type that syncs in between may bring what blocks it.
     let unsynced = ctx.monitors.unsynced();
+    // Proofs take seconds: they are made while those that block it go.
+    ctx.monitors.prove_soon(&unsynced);
     match verdict::foreground(ctx.known.blocking(&owner.coordinates.uid)) {
         Foreground::LookAt(items) => {
             items.into_iter().for_each(|it| ctx.known.deletes.add(it));

@@ -90,7 +90,7 @@ const BACKOFF: Backoff =
 /// So many patches of dependents are under way at once when owners are orphaned, over all owners.
 const PATCHES: usize = 50;
 /// When whoever waits for monitors looks again.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
 /// What the user can choose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -149,8 +149,9 @@ impl Graph {
             self.due_orphan(id);
         }
         if now.foreground && !before.foreground {
-            self.due_dependents(id);
+            // First in the line: what it has to wait for besides is found out while they go.
             self.due_delete(id);
+            self.due_dependents(id);
         }
     }
 
