@@ -11,6 +11,8 @@ use crate::graph::{Coordinates, Item};
 
 /// What the bound is over, sliding.
 const MINUTE: Duration = Duration::from_secs(60);
+/// Whoever waits looks again after this, however many are ahead: they may have stepped aside.
+const LOOK_AGAIN: Duration = Duration::from_secs(600);
 /// So many of those that wait are named in the log.
 const EXAMPLES: usize = 3;
 
@@ -27,6 +29,8 @@ pub(crate) struct Breaker {
     /// Each waits for a slot of its own, by its number in the line.
     held: HashMap<Item, u64>,
     line: BTreeSet<u64>,
+    /// Those that could not be judged when they came for their slot: others go before them until they come again.
+    aside: HashMap<Item, u64>,
     numbers: u64,
     /// Some of them by name, since the last report.
     examples: Vec<String>,
@@ -49,6 +53,7 @@ impl Breaker {
             answered: VecDeque::new(),
             held: HashMap::new(),
             line: BTreeSet::new(),
+            aside: HashMap::new(),
             numbers: 0,
             examples: Vec::new(),
             reported: None,
@@ -61,6 +66,10 @@ impl Breaker {
         let Some(limit) = self.limit else { return Ok(()) };
         while self.answered.front().is_some_and(|it| *it + MINUTE <= now) {
             self.answered.pop_front();
+        }
+        if let Some(number) = self.aside.remove(item) {
+            self.held.insert(item.clone(), number);
+            self.line.insert(number);
         }
         let free = limit.saturating_sub(self.in_flight + self.answered.len());
         let number = self.held.get(item).copied();
@@ -90,8 +99,17 @@ impl Breaker {
         self.in_flight = self.in_flight.saturating_sub(1);
     }
 
+    /// This item does not come for its slot now. It keeps its place in the line for when it does.
+    pub(crate) fn steps_aside(&mut self, item: &Item) {
+        if let Some(number) = self.held.remove(item) {
+            self.line.remove(&number);
+            self.aside.insert(item.clone(), number);
+        }
+    }
+
     /// This item is not to be deleted any more, or not now.
     pub(crate) fn forget(&mut self, item: &Item) {
+        self.aside.remove(item);
         if let Some(number) = self.held.remove(item) {
             self.line.remove(&number);
         }
@@ -99,11 +117,11 @@ impl Breaker {
 
     /// How many wait for a slot.
     pub(crate) fn held(&self) -> usize {
-        self.held.len()
+        self.held.len() + self.aside.len()
     }
 
     pub(crate) fn holds(&self, item: &Item) -> bool {
-        self.held.contains_key(item)
+        self.held.contains_key(item) || self.aside.contains_key(item)
     }
 
     /// What is held back, if it is time to tell.
@@ -135,7 +153,8 @@ impl Breaker {
         // Slots of calls in flight come free after all others.
         let free_at = self.answered.get(place).map_or(now, |it| *it) + MINUTE;
         let rounds = MINUTE.saturating_mul(u32::try_from(rounds).unwrap_or(u32::MAX));
-        free_at.saturating_duration_since(now).saturating_add(rounds).max(Duration::from_millis(1))
+        let wait = free_at.saturating_duration_since(now).saturating_add(rounds);
+        wait.clamp(Duration::from_millis(1), LOOK_AGAIN)
     }
 }
 

@@ -27,6 +27,22 @@ const BLOCKS_UNSERVED: Duration = Duration::from_secs(300);
 /// Between two attempts, times their number.
 const PAUSE: Duration = Duration::from_millis(10);
 
+/// Says what is deleted, and on what that rests.
+macro_rules! tell {
+    ($level:ident, $doomed:expr, $message:literal) => {{
+        let doomed: &Doomed = $doomed;
+        let owners: Vec<String> = doomed.owners().iter().map(words).collect();
+        tracing::$level!(
+            object = %doomed.object().coordinates,
+            uid = %doomed.object().coordinates.uid,
+            reason = doomed.reason().as_str(),
+            owners = owners.join("; "),
+            policy = policy_name(doomed.policy()),
+            $message
+        );
+    }};
+}
+
 /// Why an attempt did not get to its end.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
@@ -68,8 +84,11 @@ pub(crate) enum Error {
 /// Looks at one item and does what is to be done about it.
 pub(crate) async fn collect(ctx: &Ctx, item: &Item) -> Result<Outcome, Error> {
     let outcome = match attempt(ctx, item).await {
-        // Nothing is known that was not known before: whoever waits for a slot keeps his place.
-        Err(Error::PutOff(wait)) => return Ok(Outcome::Parked(wait)),
+        // Nothing is known that was not known before: whoever waits for a slot keeps his place, but keeps nobody from one.
+        Err(Error::PutOff(wait)) => {
+            ctx.breaker.lock().steps_aside(item);
+            return Ok(Outcome::Parked(wait));
+        }
         outcome => outcome,
     };
     if !matches!(outcome, Ok(Outcome::After(_))) {
@@ -111,10 +130,17 @@ async fn look_for(ctx: &Ctx, item: &Item, claimed: Coordinates) -> Result<Outcom
         trouble(Why::UnknownKind);
         return Ok(no_longer_served(ctx, item, &claimed));
     };
-    let Ok(asked) = proofs::locate(&resource, Box::new(claimed.clone())) else {
-        // However often it is asked for: a cluster-scoped object named it.
-        trouble(Why::Misplaced);
-        return Ok(Outcome::Done);
+    let asked = match proofs::locate(&resource, Box::new(claimed.clone())) {
+        Ok(asked) => asked,
+        Err(nowhere) => {
+            trouble(Why::from(nowhere));
+            // One that was there went with its type, which has come back with another scope.
+            if ctx.known.holds_no_more(item.uid()) {
+                tracing::warn!(object = %claimed, "An owner waits no longer for an object that cannot be there any more");
+            }
+            // However often it was asked for.
+            return Ok(Outcome::Done);
+        }
     };
     match proofs::ask(ctx, &resource, &asked).await {
         Ok(Standing::Gone(gone) | Standing::Orphaned(gone)) => {
@@ -210,7 +236,7 @@ async fn judge(ctx: &Ctx, item: &Item, object: Object, dependents: Dependents) -
 fn put_off(ctx: &Ctx, item: &Item, object: &Coordinates, unjudged: Unjudged) -> Result<Outcome, Error> {
     let (owner, why) = match &unjudged {
         Unjudged::Unknown { owner, .. } => (owner, Why::UnknownKind),
-        Unjudged::Misplaced(owner) => (owner, Why::Misplaced),
+        Unjudged::Nowhere { owner, source } => (owner, Why::from(*source)),
         Unjudged::Unproved { owner, source } => (owner, Why::from(source)),
         Unjudged::PutOff(wait) => return Err(Error::PutOff(*wait)),
     };
@@ -218,7 +244,7 @@ fn put_off(ctx: &Ctx, item: &Item, object: &Coordinates, unjudged: Unjudged) -> 
     match why {
         Why::UnknownKind | Why::NotServed => Ok(ctx.later(item)),
         // No retry can heal it; a change of the object can.
-        Why::Misplaced => Ok(Outcome::Done),
+        Why::Misplaced | Why::Misnamed => Ok(Outcome::Done),
         Why::Failed => Err(Error::Unjudged { object: Box::new(object.clone()), source: unjudged }),
     }
 }
@@ -285,12 +311,17 @@ async fn delete(ctx: &Ctx, item: &Item, mut doomed: Doomed) -> Result<Outcome, E
         let err = match send(ctx, &doomed).await {
             Ok(()) => {
                 ctx.acted.remember(&object.uid, &shown, ctx.clock.now());
-                tell(ctx, &doomed);
+                ctx.meters.deleted(doomed.reason(), doomed.policy());
+                tell!(info, &doomed, "Deleted an object");
                 return Ok(Outcome::Done);
             }
             Err(err) => err,
         };
         if !matches!(err, ApiError::Conflict(_) | ApiError::NotFound(_)) {
+            if matches!(err, ApiError::Unknown { .. }) {
+                // If it is gone when it is looked at again nobody tells why.
+                tell!(warn, &doomed, "A deletion was not answered, so it may have been done");
+            }
             return Err(slot.failed(object, err));
         }
         let resource = doomed.object().resource.clone();
@@ -341,21 +372,6 @@ async fn send(ctx: &Ctx, doomed: &Doomed) -> Result<(), ApiError> {
         ..DeleteOptions::default()
     };
     ctx.api.delete(resource, &coordinates.namespace, &coordinates.name, &options).await
-}
-
-/// Says what was deleted, and on what that rests.
-fn tell(ctx: &Ctx, doomed: &Doomed) {
-    let (reason, policy) = (doomed.reason(), doomed.policy());
-    ctx.meters.deleted(reason, policy);
-    let owners: Vec<String> = doomed.owners().iter().map(words).collect();
-    tracing::info!(
-        object = %doomed.object().coordinates,
-        uid = %doomed.object().coordinates.uid,
-        reason = reason.as_str(),
-        owners = owners.join("; "),
-        policy = policy_name(policy),
-        "Deleted an object"
-    );
 }
 
 fn words(owner: &Needless) -> String {

@@ -113,6 +113,13 @@ impl Known {
         self.pour(&mut graph, Lane::Now);
     }
 
+    /// A live read found an owner at these coordinates.
+    pub(crate) fn lives(&self, at: &Coordinates) {
+        let mut graph = self.graph.lock();
+        graph.lives(at);
+        self.pour(&mut graph, Lane::Now);
+    }
+
     /// A write about this state of an object failed, as there is a newer one: it is looked at when that is shown.
     pub(crate) fn await_newer(&self, object: &Uid, than: &Version) {
         let mut graph = self.graph.lock();

@@ -90,7 +90,9 @@ const BACKOFF: Backoff =
 /// So many patches of dependents are under way at once when owners are orphaned, over all owners.
 const PATCHES: usize = 50;
 /// When whoever waits for monitors looks again.
-const LOOK_AGAIN: Duration = Duration::from_millis(250);
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// When whoever waits only for proofs, which take two seconds and come in the first minute of a term, does.
+const LOOK_SOON: Duration = Duration::from_millis(250);
 
 /// What the user can choose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -214,6 +216,7 @@ impl Ctx {
         let (now, began) = (self.clock.now(), self.known.began());
         let has_time = unsynced.iter().any(|it| it.has_time(waits::PATIENCE, began, now));
         match self.waits.ask(&owner.uid, finalizer, has_time, now) {
+            Patience::Lasts if unsynced.iter().all(Unsynced::is_proved_soon) => Some(LOOK_SOON),
             Patience::Lasts => Some(LOOK_AGAIN),
             Patience::Ends { is_news } => {
                 if is_news {

@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use crate::{
     evidence::{Standing, Unproved},
     graph::TypeName,
+    proofs::Nowhere,
     verdict::Reason,
 };
 
@@ -53,6 +54,8 @@ pub(crate) enum Why {
     NotServed,
     /// It is namespaced and its dependent is not.
     Misplaced,
+    /// No object can have its name.
+    Misnamed,
     /// The server did not say.
     Failed,
 }
@@ -71,6 +74,7 @@ impl Why {
             Self::UnknownKind => "unknown_kind",
             Self::NotServed => "not_served",
             Self::Misplaced => "misplaced",
+            Self::Misnamed => "misnamed",
             Self::Failed => "failed",
         }
     }
@@ -81,6 +85,15 @@ impl From<&Unproved> for Why {
         match unproved {
             Unproved::NotServed(_) => Self::NotServed,
             Unproved::Failed(_) | Unproved::Unrelated => Self::Failed,
+        }
+    }
+}
+
+impl From<Nowhere> for Why {
+    fn from(nowhere: Nowhere) -> Self {
+        match nowhere {
+            Nowhere::Misplaced => Self::Misplaced,
+            Nowhere::Misnamed => Self::Misnamed,
         }
     }
 }

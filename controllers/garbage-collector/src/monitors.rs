@@ -149,6 +149,7 @@ impl Monitors {
         let silent = state.memory.silent().map(|(of, since)| hole(Hole::Group(of.to_owned()), since));
         let types = state.running.iter().filter_map(|(of, it)| match term {
             _ if !it.has_synced() => Some(hole(Hole::Unsynced(of.clone()), it.since)),
+            _ if let Some(behind) = it.behind() => Some(hole(Hole::Behind(of.clone()), now - behind)),
             // Until it goes or shows again.
             _ if state.memory.doubts(of) => Some(Unsynced { hole: Hole::Doubted(of.clone()), since: None }),
             Some(term) if it.is_unproved(term) => Some(Unsynced { hole: Hole::Unproved(of.clone()), since: None }),
@@ -329,7 +330,7 @@ impl Monitors {
     fn name_unsynced(&self, named: &mut BTreeSet<Hole>) {
         let now = self.clock.now();
         let is_named =
-            |it: &Unsynced| matches!(it.hole, Hole::Unsynced(_) | Hole::Group(_)) && !it.has_time(PATIENCE, None, now);
+            |it: &Unsynced| matches!(it.hole, Hole::Unsynced(_) | Hole::Behind(_) | Hole::Group(_)) && !it.has_time(PATIENCE, None, now);
         let late: BTreeSet<Hole> = self.unsynced().into_iter().filter(is_named).map(|it| it.hole).collect();
         for hole in late.difference(named) {
             self.meters.sync_errors.inc();
@@ -337,6 +338,10 @@ impl Monitors {
                 Hole::Unsynced(of) => tracing::warn!(
                     resource = %of, version = &*of.version,
                     "A type does not sync, so its objects are not collected and may be overlooked as dependents"
+                ),
+                Hole::Behind(of) => tracing::warn!(
+                    resource = %of, version = &*of.version,
+                    "A type cannot be watched any more, so what has changed since is not collected and may be overlooked"
                 ),
                 Hole::Group(of) => tracing::warn!(
                     group_version = of.as_str(),
@@ -346,8 +351,8 @@ impl Monitors {
             }
         }
         for hole in named.difference(&late) {
-            if let Hole::Unsynced(of) = hole
-                && self.state.lock().running.get(of).is_some_and(Monitor::has_synced)
+            if let Hole::Unsynced(of) | Hole::Behind(of) = hole
+                && self.state.lock().running.get(of).is_some_and(|it| it.has_synced() && it.behind().is_none())
             {
                 tracing::info!(resource = %of, version = &*of.version, "A type has synced at last");
             }
@@ -422,6 +427,11 @@ impl Monitor {
             Some((_, Source::Shared(handler, _))) => handler.has_synced(),
             Some((_, Source::Own(own))) => own.watched.has_synced(),
         }
+    }
+
+    /// For how long it has shown nothing new as its lists or watches fail.
+    fn behind(&self) -> Option<Duration> {
+        self.source.as_ref().and_then(|(_, it)| it.watched())?.behind()
     }
 
     /// True if all that it has shown may be older than the term: also one that began later may have begun with an old set,

@@ -85,6 +85,7 @@ fn plainly(why: Why) -> &'static str {
         Why::UnknownKind => "it is not known where objects of its kind are",
         Why::NotServed => "the server does not serve it",
         Why::Misplaced => "it is namespaced, and its dependent is not",
+        Why::Misnamed => "no object can have its name",
         Why::Failed => "the server could not tell",
     }
 }

@@ -56,9 +56,13 @@ pub(crate) enum Unjudged {
         #[source]
         source: Unknown,
     },
-    /// A cluster-scoped object names a namespaced owner: it cannot be found, now or later.
-    #[error("its owner {0} is of a namespaced type, and the object itself is cluster-scoped")]
-    Misplaced(Box<Coordinates>),
+    /// There can be no such object, now or later.
+    #[error("its owner {owner} cannot be looked for")]
+    Nowhere {
+        owner: Box<Coordinates>,
+        #[source]
+        source: Nowhere,
+    },
     /// The server could not tell.
     #[error("its owner {owner} cannot be looked for")]
     Unproved {
@@ -69,6 +73,16 @@ pub(crate) enum Unjudged {
     /// Nobody was asked.
     #[error("owners of this type are being asked for by others")]
     PutOff(Duration),
+}
+
+/// Why an object that a reference names can be nowhere. That proves nothing: whoever wrote the reference meant something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Nowhere {
+    #[error("it is of a namespaced type, and who names it is cluster-scoped")]
+    Misplaced,
+    /// A server would take what is asked for for something else, such as a subresource.
+    #[error("no object can have its name")]
+    Misnamed,
 }
 
 /// Why there is no answer to a question.
@@ -95,9 +109,15 @@ async fn standing(ctx: &Ctx, namespace: &Atom, reference: &OwnerRef) -> Result<S
         None => {
             let resource = ctx.kinds.resource(&reference.api_version, &reference.kind);
             let resource = resource.map_err(|source| Unjudged::Unknown { owner: claimed(), source })?;
-            let asked = locate(&resource, claimed()).map_err(Unjudged::Misplaced)?;
+            let asked = locate(&resource, claimed());
+            let asked = asked.map_err(|source| Unjudged::Nowhere { owner: claimed(), source })?;
             match ask(ctx, &resource, &asked).await {
-                Ok(standing) => standing,
+                Ok(standing) => {
+                    if let Standing::Solid(_) = &standing {
+                        ctx.known.lives(&asked);
+                    }
+                    standing
+                }
                 Err(Unanswered::Unproved(source)) => return Err(Unjudged::Unproved { owner: asked, source }),
                 Err(Unanswered::PutOff(wait)) => return Err(Unjudged::PutOff(wait)),
             }
@@ -114,9 +134,13 @@ async fn standing(ctx: &Ctx, namespace: &Atom, reference: &OwnerRef) -> Result<S
 }
 
 /// Where what is claimed would be; an error where it cannot be anywhere.
-pub(crate) fn locate(resource: &Resource, claimed: Box<Coordinates>) -> Result<Box<Coordinates>, Box<Coordinates>> {
+pub(crate) fn locate(resource: &Resource, claimed: Box<Coordinates>) -> Result<Box<Coordinates>, Nowhere> {
+    // Of all types alike, as paths are: https://kubernetes.io/docs/concepts/overview/working-with-objects/names
+    if matches!(&*claimed.name, "" | "." | "..") || claimed.name.contains(['/', '%']) {
+        return Err(Nowhere::Misnamed);
+    }
     match (resource.namespaced, claimed.namespace.is_empty()) {
-        (true, true) => Err(claimed),
+        (true, true) => Err(Nowhere::Misplaced),
         (true, false) => Ok(claimed),
         (false, _) => Ok(Box::new(Coordinates { namespace: Atom::default(), ..*claimed })),
     }

@@ -70,7 +70,7 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
 
     async fn step(&mut self) -> Result<(), Stop> {
         let step = self.reflector.next(self.clock.now());
-        self.vitals.set_unanswered(self.reflector.unanswered());
+        self.vitals.set_trouble(self.reflector.unanswered(), self.reflector.behind());
         match step {
             Step::Open { query, within, set } => self.open(&query, within, set).await,
             Step::List { query, first } => self.list(&query, first).await,
@@ -214,7 +214,7 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
             Waited::Stopped => return Waited::Stopped,
         };
         self.reflector.asked(self.clock.now());
-        self.vitals.set_unanswered(self.reflector.unanswered());
+        self.vitals.set_trouble(self.reflector.unanswered(), self.reflector.behind());
         // On the heap: it is large, and most of the time nothing is asked.
         self.wait_for(Box::pin(send(token)), None).await
     }

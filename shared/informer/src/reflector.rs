@@ -68,6 +68,8 @@ pub(crate) struct Reflector {
     pages_always: bool,
     /// Since when an answer is due and has not come.
     unanswered: Option<Instant>,
+    /// Since the first thing that failed since a watch was open.
+    behind: Option<Instant>,
     /// A new leader waits for what is asked next.
     urgent: bool,
 }
@@ -116,6 +118,7 @@ impl Reflector {
             cut_sets: 0,
             pages_always: false,
             unanswered: None,
+            behind: None,
             urgent: false,
         };
         reflector.phase = Phase::OpenSet { seconds: reflector.long_time() };
@@ -130,6 +133,11 @@ impl Reflector {
     /// Since when an answer is due and has not come.
     pub(crate) fn unanswered(&self) -> Option<Instant> {
         self.unanswered
+    }
+
+    /// Since when it has tried in vain to see more; `None` while it watches, or is about to for the first time.
+    pub(crate) fn behind(&self) -> Option<Instant> {
+        self.behind
     }
 
     /// True when a new leader waits for what is to be asked now: it does not stand in a queue.
@@ -181,6 +189,7 @@ impl Reflector {
             }
             Phase::OpenWatch { seconds, .. } => {
                 self.urgent = false;
+                self.behind = None;
                 let ends = now + Duration::from_secs(seconds);
                 let replaying = starts_anywhere(&self.version);
                 self.phase = Phase::Watch(Stream { opened: now, heard: now, ends, frames: 0, long: false, replaying });
@@ -404,6 +413,7 @@ impl Reflector {
     fn set_complete(&mut self, version: Version) {
         self.version = version;
         self.lost_version = false;
+        self.behind = None;
         self.cut_sets = 0;
         self.urgent = false;
     }
@@ -445,6 +455,7 @@ impl Reflector {
     }
 
     fn wait(&mut self, at_least: Option<Duration>, then: Then, now: Instant) {
+        self.behind.get_or_insert(now);
         let delay = self.backoff.delay(now, &mut self.rng).max(at_least.unwrap_or_default());
         self.phase = Phase::Wait { until: now + delay, then };
     }

@@ -37,6 +37,12 @@ pub trait Watched: Send + Sync {
         None
     }
 
+    /// For how long it has tried in vain to see more: a list or a watch failed, and none has come since. `None` while it
+    /// watches.
+    fn behind(&self) -> Option<Duration> {
+        None
+    }
+
     /// How far the store is; `None` before the first set.
     fn store_version(&self) -> Option<Version>;
 
@@ -99,6 +105,7 @@ pub(crate) struct Vitals {
 struct Life {
     last_sign: Option<Instant>,
     unanswered: Option<Instant>,
+    behind: Option<Instant>,
 }
 
 impl Vitals {
@@ -136,8 +143,10 @@ impl Vitals {
         self.life.lock().last_sign = Some(now);
     }
 
-    pub(crate) fn set_unanswered(&self, since: Option<Instant>) {
-        self.life.lock().unanswered = since;
+    /// Since when an answer is due, and since when more is asked for in vain.
+    pub(crate) fn set_trouble(&self, unanswered: Option<Instant>, behind: Option<Instant>) {
+        let mut life = self.life.lock();
+        (life.unanswered, life.behind) = (unanswered, behind);
     }
 
     pub(crate) fn set_objects(&self, count: usize) {
@@ -189,6 +198,11 @@ impl Watched for Vitals {
 
     fn unanswered(&self) -> Option<Duration> {
         let since = self.life.lock().unanswered?;
+        Some(self.clock.now().saturating_duration_since(since))
+    }
+
+    fn behind(&self) -> Option<Duration> {
+        let since = self.life.lock().behind?;
         Some(self.clock.now().saturating_duration_since(since))
     }
 

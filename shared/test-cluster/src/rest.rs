@@ -50,7 +50,9 @@ pub(crate) struct Place {
 impl Route {
     /// Reads a path; a trailing slash and an empty namespace are tolerated.
     pub(crate) fn parse(path: &str) -> Self {
-        let mut parts: Vec<String> = path.split('/').skip(1).map(|it| decode(it, false)).collect();
+        // In this order, as a real server does: a slash that is encoded separates too.
+        let path = decode(path, false);
+        let mut parts: Vec<String> = path.split('/').skip(1).map(str::to_owned).collect();
         while parts.last().is_some_and(String::is_empty) {
             parts.pop();
         }

@@ -146,3 +146,24 @@ fn people_are_told_once_a_minute_what_is_held() {
     let examples = vec![named(6).to_string()];
     assert_eq!(breaker.report(now + 60 * SEC), Some(Report { held: 6, examples }));
 }
+
+#[test]
+fn who_steps_aside_keeps_nobody_from_a_slot_and_has_his_place_when_he_comes_again() {
+    let (mut breaker, now) = (Breaker::new(1), Clock::system().now());
+    assert_eq!(take(&mut breaker, 1, now), Ok(()));
+    breaker.answered(now);
+    for number in 2..5 {
+        assert!(take(&mut breaker, number, now).is_err());
+    }
+    breaker.steps_aside(&item(2));
+    breaker.steps_aside(&item(3));
+    breaker.steps_aside(&item(9));
+    assert_eq!((breaker.held(), breaker.holds(&item(2)), breaker.holds(&item(9))), (3, true, false));
+    assert_eq!(take(&mut breaker, 5, now + SEC), Err(119 * SEC), "behind one, and not behind three");
+    assert_eq!(take(&mut breaker, 4, now + 60 * SEC), Ok(()));
+    breaker.answered(now + 60 * SEC);
+    assert_eq!(take(&mut breaker, 2, now + 61 * SEC), Err(59 * SEC), "before the one that came later");
+    assert_eq!(take(&mut breaker, 5, now + 61 * SEC), Err(119 * SEC));
+    breaker.forget(&item(3));
+    assert_eq!(breaker.held(), 2);
+}

@@ -101,6 +101,24 @@ impl Graph {
         !matching.is_empty()
     }
 
+    /// A live read found it there, though no monitor shows it: nobody will tell of its end, so that it is looked for under
+    /// these coordinates until then. Whatever else is claimed of it may lead nowhere.
+    pub(crate) fn lives(&mut self, at: &Coordinates) {
+        let Some(id) = self.nodes.find(&at.uid) else { return };
+        match self.nodes.get(id).map(|it| &it.known) {
+            Some(Known::Claimed { coordinates }) if !is_claimed_at(coordinates, at) => {}
+            Some(Known::Gone) => {}
+            // It is told of, or looked for already.
+            Some(Known::Observed(_) | Known::Claimed { .. } | Known::Unwatched { .. }) | None => return,
+        }
+        self.drop_due(id);
+        self.spell_out(id);
+        if let Some(node) = self.nodes.get_mut(id) {
+            node.known = Known::Claimed { coordinates: Arc::new(at.clone()) };
+        }
+        self.due_delete_later(id);
+    }
+
     /// A monitor stops, which says nothing of its objects. Those that something depends on or that block an owner are looked
     /// for live from now on; the rest is forgotten.
     pub(crate) fn stop_monitor(&mut self, by: MonitorId) {
@@ -242,4 +260,10 @@ impl Graph {
             self.due_delete(*id);
         }
     }
+}
+
+/// True if what is claimed is what was found. Of a type without namespaces each claim has that of whoever made it.
+fn is_claimed_at(claim: &Coordinates, at: &Coordinates) -> bool {
+    let namespace = if at.namespace.is_empty() { &at.namespace } else { &claim.namespace };
+    *at == Coordinates { namespace: namespace.clone(), ..claim.clone() }
 }

@@ -19,7 +19,15 @@ impl Graph {
         let (refs, namespace) = (self.refs(observed), observed.namespace.clone());
         let Some(first) = refs.iter().find(|it| it.uid == *owner) else { return };
         let id = match self.nodes.find(owner) {
-            Some(id) => id,
+            Some(id) => {
+                // It was kept only as it blocks another: nobody has looked for it.
+                let is_new = |it: &Node| it.below.as_ref().is_none_or(|below| below.dependents.is_empty());
+                let unwatched = |it: &&Node| matches!(it.known, Known::Unwatched { .. });
+                if self.nodes.get(id).filter(unwatched).is_some_and(is_new) {
+                    self.due_delete(id);
+                }
+                id
+            }
             None => {
                 let coordinates = Arc::new(Coordinates::claimed(first, &namespace));
                 let id = self.nodes.insert(Node::new(owner.clone(), Known::Claimed { coordinates }));

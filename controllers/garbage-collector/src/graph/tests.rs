@@ -264,7 +264,7 @@ fn who_shows_an_object_first_keeps_it_while_it_is_watched_and_a_mirror_of_it_pro
     assert_eq!((world.due(), world.graph.held(mirror)), (vec![], 0));
     assert_eq!(&*world.graph.node(&observed("o")).unwrap().coordinates.kind, "Namespace");
     world.graph.observe(namespace, object("o").cluster_scoped().version(8).foreground().0);
-    assert_eq!(world.due(), ["delete a", "delete o"], "versions of the other do not count");
+    assert_eq!(world.due(), ["delete o", "delete a"], "versions of the other do not count");
     world.graph.stop_monitor(namespace);
     world.due();
     assert_eq!(world.graph.deleted(mirror, &Uid::new("o")), None);

@@ -14,6 +14,8 @@ pub(crate) enum Hole {
     Group(String),
     /// The first set of a type has not come.
     Unsynced(Resource),
+    /// It was watched, and its lists or watches fail.
+    Behind(Resource),
     /// An answer of discovery lacked a type that is watched.
     Doubted(Resource),
     /// A type was watched before the term began, and its watch may have died in silence.
@@ -32,7 +34,7 @@ impl Hole {
     /// Group, version and resource of what is watched or should be; `*` stands for all.
     pub(super) fn labels(&self) -> Option<[&str; 3]> {
         match self {
-            Self::Unsynced(of) | Self::Doubted(of) => Some([&of.group, &of.version, &of.plural]),
+            Self::Unsynced(of) | Self::Behind(of) | Self::Doubted(of) => Some([&of.group, &of.version, &of.plural]),
             Self::Group(of) => {
                 let (group, version) = of.split_once('/').unwrap_or(("", of));
                 Some([group, version, "*"])
@@ -44,6 +46,11 @@ impl Hole {
 }
 
 impl Unsynced {
+    /// Whether it is over as soon as whoever proves has an answer.
+    pub(crate) fn is_proved_soon(&self) -> bool {
+        matches!(self.hole, Hole::Unproved(_))
+    }
+
     /// Whether discovery has not answered since the process began.
     pub(crate) fn is_everything(&self) -> bool {
         matches!(self.hole, Hole::Everything)
@@ -63,6 +70,7 @@ impl fmt::Display for Unsynced {
             Hole::Everything => f.write_str("whatever discovery has not told yet"),
             Hole::Group(of) => write!(f, "whatever {of} serves"),
             Hole::Unsynced(of) => write!(f, "{of}"),
+            Hole::Behind(of) => write!(f, "{of} (cannot be watched any more)"),
             Hole::Doubted(of) => write!(f, "{of} (discovery lacks it)"),
             Hole::Unproved(of) => write!(f, "{of} (not proved since the term began)"),
         }

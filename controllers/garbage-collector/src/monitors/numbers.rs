@@ -25,8 +25,8 @@ pub(super) fn show(metrics: &Metrics, monitors: Weak<Monitors>) {
         monitors: metrics.gauges(&name("monitors"), "Types that are watched.", &["state"]),
         unsynced: metrics.gauges(
             &name("unsynced_monitor"),
-            "1 for each type whose first set has not come or which discovery lacks, and, as resource *, for each group \
-             version that never told its types.",
+            "1 for each type whose first set has not come, whose lists or watches fail, or which discovery lacks, and, \
+             as resource *, for each group version that never told its types.",
             &["group", "version", "resource"],
         ),
     };

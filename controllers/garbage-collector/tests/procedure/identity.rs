@@ -306,3 +306,20 @@ async fn a_cluster_scoped_owner_that_goes_unseen_takes_its_dependents_of_all_nam
     pass(10 * SEC).await;
     assert_eq!(children(), 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_nobody_watches_is_polled_though_who_named_it_wrongly_lingers() {
+    let world = World::new();
+    let secret = world.create("Secret", "parent", &[]);
+    world.spoil_lists("secrets");
+    let _manager = world.start().await;
+    world.create_held("ConfigMap", "bad", &[but(owner(&secret), "name", "another")]);
+    pass(60 * SEC).await;
+    assert!(world.is_deleting("configmaps", "bad"));
+    world.create("ConfigMap", "good", &[owner(&secret)]);
+    pass(60 * SEC).await;
+    assert!(!world.is_deleting("configmaps", "good"), "{:?}", world.lines());
+    world.cluster.remove("secrets", "n", "parent");
+    pass(1000 * SEC).await;
+    assert_eq!(world.names("configmaps"), ["bad"], "{:?}", world.lines());
+}

@@ -289,3 +289,32 @@ async fn acceptance_gc_041_dependents_come_and_go_while_orphaning_runs() {
     let named = |name: &String| world.owners("pods", name).contains(&"rc".to_owned());
     assert!(!world.names("pods").iter().any(named));
 }
+
+#[tokio::test(start_paused = true)]
+async fn nobody_is_orphaned_while_a_type_that_was_synced_cannot_be_watched_any_more() {
+    for heals in [true, false] {
+        let world = World::new();
+        let rc = world.create("ReplicationController", "rc", &[]);
+        world.create("Secret", "known", &[owner(&rc)]);
+        let manager = world.start().await;
+        pass(100 * SEC).await;
+        world.spoil_lists("secrets");
+        world.cluster.end_watches("secrets");
+        pass(5 * SEC).await;
+        let unknown = world.create("Secret", "unknown", &[owner(&rc)]);
+        world.delete("ReplicationController", "rc", Some(Orphan)).await;
+        pass(10 * SEC).await;
+        assert_eq!(world.finalizers("replicationcontrollers", "rc"), ["orphan"], "{:?}", world.lines());
+        let gauge = "unsynced_monitor{group=\"\",resource=\"secrets\",version=\"v1\"}";
+        assert_eq!(manager.ours(gauge), 1);
+        if heals {
+            world.cluster.stop_intercepting();
+        }
+        pass(60 * SEC).await;
+        assert!(!world.has("replicationcontrollers", "rc"));
+        assert_eq!(world.owners("secrets", "unknown").is_empty(), heals, "{unknown}: {:?}", world.lines());
+        assert_eq!(manager.ours(gauge), u64::from(!heals));
+        let named = world.logged("A type cannot be watched any more").len();
+        assert_eq!(named, usize::from(!heals), "{heals}");
+    }
+}

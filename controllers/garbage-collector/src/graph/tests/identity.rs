@@ -318,3 +318,37 @@ fn one_object_may_name_one_uid_twice() {
     world.pod(object("a").version(2).owned_by([to("o")]));
     assert_eq!(world.dependents("o"), ["a"]);
 }
+
+/// Nobody would tell of its end otherwise.
+#[test]
+fn an_owner_that_a_live_read_found_is_looked_for_by_what_it_was_found_by() {
+    let wrong = named("v1", "Pod", "another", "o");
+    let (right, by_right) = (claim(&to("o"), "ns"), "later v1/Pod ns/o o");
+    // Claimed wrongly first, and taken to be gone as nothing else was claimed.
+    for was_probed in [false, true] {
+        let mut world = World::new();
+        world.set(object("bad").owned_by([wrong.clone()]));
+        if was_probed {
+            assert!(world.graph.proved_absent(&claim(&wrong, "ns")));
+        }
+        world.set(object("good").owned_by([to("o")]));
+        world.due();
+        world.graph.lives(&right);
+        assert_eq!(world.due(), [by_right], "{was_probed}");
+        world.graph.lives(&right);
+        assert_eq!(world.due(), [""; 0], "{was_probed}: once");
+        assert!(world.graph.proved_absent(&right));
+        assert!(world.due().contains(&"delete good".to_owned()), "{was_probed}");
+    }
+    // By the right words, if without the namespace that such a type lacks; or known in another way.
+    let mut world = World::new();
+    let node = named("v1", "Node", "n", "n");
+    world.set(object("of-n").owned_by([node.clone()]));
+    world.pod(object("seen"));
+    world.due();
+    for found in [claim(&node, ""), claim(&named("v1", "Pod", "other", "seen"), "ns"), claim(&to("nobody's"), "ns")] {
+        world.graph.lives(&found);
+        assert_eq!(world.due(), [""; 0], "{found}");
+    }
+    assert!(!world.is_known("nobody's"));
+}

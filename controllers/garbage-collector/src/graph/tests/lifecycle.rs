@@ -146,7 +146,7 @@ fn a_cycle_is_seen_to_wait_for_itself() {
     }
     world.due();
     world.pod(object("a").version(2).owned_by([blocking("c")]).foreground());
-    assert_eq!(world.due(), ["delete b", "delete a"]);
+    assert_eq!(world.due(), ["delete a", "delete b"]);
     // The last of the cycle is told that one that depends on it waits: acceptance 21 rests on that.
     assert!(world.graph.node(&observed("c")).unwrap().a_dependent_deletes_its_own);
     assert!(!world.graph.node(&observed("b")).unwrap().a_dependent_deletes_its_own);
@@ -240,4 +240,19 @@ fn an_owner_waits_no_longer_for_one_of_whom_nobody_can_learn_anything() {
     assert!(world.graph.holds_no_more(&Uid::new("a")) && !world.graph.holds_no_more(&Uid::new("a")));
     assert_eq!((world.due(), world.is_known("a")), (vec!["delete o".to_owned()], false));
     assert_eq!(world.graph.blocking(&Uid::new("o")), []);
+}
+
+#[test]
+fn one_that_was_kept_as_it_blocks_another_is_looked_for_when_it_gets_a_dependent_itself() {
+    let mut world = World::new();
+    world.set(object("o"));
+    world.pod(object("x").owned_by([blocking("o")]));
+    world.graph.stop_monitor(world.pods);
+    assert_eq!((world.due(), world.is_known("x")), (vec![], true), "nobody needs to know");
+    world.node(object("d").owned_by([to("x")]));
+    assert_eq!(world.due(), ["look for v1/Pod ns/x x"]);
+    world.node(object("e").owned_by([to("x")]));
+    assert_eq!(world.due(), [""; 0], "it is looked for already");
+    assert!(world.graph.proved_absent(&claim(&to("x"), "ns")));
+    assert_eq!(world.due(), ["delete d", "delete e"]);
 }

@@ -281,6 +281,8 @@ impl Model {
             let first = meta.owners.iter().find(|it| it.uid == *owner).unwrap();
             self.known.insert(owner.clone(), Known::Claimed(Coordinates::claimed(first, &meta.namespace)));
             self.delete.insert(owner.clone());
+        } else if matches!(self.known[owner], Known::Unwatched(..)) && self.below(owner) == [uid.clone()] {
+            self.delete.insert(owner.clone());
         }
         self.examine(uid, owner);
     }

@@ -88,3 +88,33 @@ fn an_answer_is_due_from_the_first_request_that_brought_none() {
     rig.refused(Failure::Other);
     assert_eq!(rig.reflector.unanswered(), None, "a refusal is an answer");
 }
+
+#[test]
+fn it_is_behind_from_the_first_failure_until_a_watch_is_open_or_a_set_complete() {
+    let mut rig = typed().watching(5);
+    assert_eq!(rig.reflector.behind(), None);
+    rig.pass(SECOND).error(500);
+    let failed = rig.now;
+    assert_eq!(rig.reflector.behind(), Some(failed));
+    rig.waits();
+    rig.opens_set("5");
+    rig.refused(Failure::Other);
+    rig.lists("resourceVersion=5");
+    rig.not_listed(Failure::Other);
+    rig.waits();
+    assert_eq!(rig.reflector.behind(), Some(failed), "however often");
+    rig.opens_set("5");
+    rig.opened();
+    assert_eq!(rig.reflector.behind(), Some(failed), "nothing of it has come");
+    rig.set_end(9);
+    assert_eq!(rig.reflector.behind(), None);
+    rig.pass(SECOND).ended(End::Clean);
+    assert_eq!(rig.reflector.behind(), None, "it is about to be opened again");
+    rig.opens_watch(9);
+    rig.refused(Failure::Unreachable);
+    assert_eq!(rig.reflector.behind(), Some(rig.now));
+    rig.waits();
+    rig.opens_watch(9);
+    rig.opened();
+    assert_eq!(rig.reflector.behind(), None);
+}
