@@ -329,8 +329,9 @@ impl Monitors {
     /// Names whatever does not sync, once, and types once more when they do.
     fn name_unsynced(&self, named: &mut BTreeSet<Hole>) {
         let now = self.clock.now();
-        let is_named =
-            |it: &Unsynced| matches!(it.hole, Hole::Unsynced(_) | Hole::Behind(_) | Hole::Group(_)) && !it.has_time(PATIENCE, None, now);
+        let is_named = |it: &Unsynced| {
+            matches!(it.hole, Hole::Unsynced(_) | Hole::Behind(_) | Hole::Group(_)) && !it.has_time(PATIENCE, None, now)
+        };
         let late: BTreeSet<Hole> = self.unsynced().into_iter().filter(is_named).map(|it| it.hole).collect();
         for hole in late.difference(named) {
             self.meters.sync_errors.inc();

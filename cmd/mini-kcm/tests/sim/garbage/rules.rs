@@ -80,14 +80,20 @@ fn judge(book: &mut Book, write: &Write, now: Instant) -> Held {
     held.and_then(|()| breaker(book, write.by, now))
 }
 
-/// Whom a user gives other owners that one may close a circle which a collector had opened. It opens those that are closed
-/// when it comes to them, and it does not come before somebody waits.
+/// Whom a user gives other owners, or has wait himself, that one may close a circle which a collector had opened, or was about
+/// to. It opens those that are closed when it comes to them, and it does not come before somebody waits.
 fn closes_a_circle(book: &mut Book, write: &Write) {
     let (before, after) = (write.before().unwrap_or_default(), write.after().unwrap_or_default());
     let owners = |it: &Value| it["metadata"]["ownerReferences"].clone();
-    let somebody_waits = || book.objects.values().any(|it| it.stand() == Stand::Waits);
-    if write.by == "world" && write.before().is_some() && owners(&before) != owners(&after) && somebody_waits() {
-        book.closed.insert(after["metadata"]["uid"].as_str().unwrap_or_default().to_owned());
+    let waits = |it: &Value| {
+        let finalizers = it["metadata"]["finalizers"].as_array().into_iter().flatten();
+        !it["metadata"]["deletionTimestamp"].is_null() && finalizers.into_iter().any(|it| it == FOREGROUND)
+    };
+    let closes = owners(&before) != owners(&after) || (!waits(&before) && waits(&after));
+    let uid = after["metadata"]["uid"].as_str().unwrap_or_default();
+    let somebody_waits = || book.objects.values().any(|it| it.stand() == Stand::Waits && it.uid != uid);
+    if write.by == "world" && write.before().is_some() && closes && somebody_waits() {
+        book.closed.insert(uid.to_owned());
     }
 }
 
