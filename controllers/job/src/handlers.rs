@@ -158,6 +158,10 @@ impl Place<'_> {
 
     /// It is being deleted and may still run.
     fn deleting(&self, old: Option<&Entry<Pod>>) {
+        if let Some(old) = old {
+            // Both may be one event, where a watch was broken meanwhile.
+            self.keeps_owner(old);
+        }
         let Some(owner) = controlling_job(&self.meta) else { return self.orphan(old.is_none()) };
         self.ctx.memory.expectations.deletion_observed(&owner.uid, self.meta.uid);
         let resolved = resolve(self.ctx, self.meta.namespace, owner);
@@ -181,7 +185,8 @@ impl Place<'_> {
         self.observe(owner);
     }
 
-    fn changed(&self, old: &Entry<Pod>) {
+    /// Whether it still has the owner that it had. One that it lost is told.
+    fn keeps_owner(&self, old: &Entry<Pod>) -> bool {
         let (was, is) = (old.meta(), &self.meta);
         let (before, now) = (controlling_job(&was), controlling_job(is));
         let same_owner = before.map(|it| &it.uid) == now.map(|it| &it.uid);
@@ -195,6 +200,12 @@ impl Place<'_> {
                 wake(self.ctx, key, &before.uid, Haste::Progress);
             }
         }
+        same_owner
+    }
+
+    fn changed(&self, old: &Entry<Pod>) {
+        let (was, is) = (old.meta(), &self.meta);
+        let (now, same_owner) = (controlling_job(is), self.keeps_owner(old));
         let Some(now) = now else {
             let labels = |entry: &Entry<Pod>| readable(entry).map(|it| it.labels.clone());
             return self.orphan(was.controller().is_some() || labels(old) != labels(self.new));
