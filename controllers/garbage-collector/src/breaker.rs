@@ -28,9 +28,9 @@ pub(crate) struct Breaker {
     answered: VecDeque<Instant>,
     /// Each waits for a slot of its own, by its number in the line.
     held: HashMap<Item, u64>,
+    /// The numbers of those that come for their slot. Who could not be judged when he came is not among them until he comes
+    /// again: others go before him.
     line: BTreeSet<u64>,
-    /// Those that could not be judged when they came for their slot: others go before them until they come again.
-    aside: HashMap<Item, u64>,
     numbers: u64,
     /// Some of them by name, since the last report.
     examples: Vec<String>,
@@ -53,7 +53,6 @@ impl Breaker {
             answered: VecDeque::new(),
             held: HashMap::new(),
             line: BTreeSet::new(),
-            aside: HashMap::new(),
             numbers: 0,
             examples: Vec::new(),
             reported: None,
@@ -67,13 +66,10 @@ impl Breaker {
         while self.answered.front().is_some_and(|it| *it + MINUTE <= now) {
             self.answered.pop_front();
         }
-        if let Some(number) = self.aside.remove(item) {
-            self.held.insert(item.clone(), number);
-            self.line.insert(number);
-        }
         let free = limit.saturating_sub(self.in_flight + self.answered.len());
         let number = self.held.get(item).copied();
-        let others_first = if number.is_some() { 0 } else { self.held.len() };
+        self.line.extend(number);
+        let others_first = if number.is_some() { 0 } else { self.line.len() };
         if free > others_first {
             self.forget(item);
             self.in_flight += 1;
@@ -101,15 +97,13 @@ impl Breaker {
 
     /// This item does not come for its slot now. It keeps its place in the line for when it does.
     pub(crate) fn steps_aside(&mut self, item: &Item) {
-        if let Some(number) = self.held.remove(item) {
-            self.line.remove(&number);
-            self.aside.insert(item.clone(), number);
+        if let Some(number) = self.held.get(item) {
+            self.line.remove(number);
         }
     }
 
     /// This item is not to be deleted any more, or not now.
     pub(crate) fn forget(&mut self, item: &Item) {
-        self.aside.remove(item);
         if let Some(number) = self.held.remove(item) {
             self.line.remove(&number);
         }
@@ -117,11 +111,11 @@ impl Breaker {
 
     /// How many wait for a slot.
     pub(crate) fn held(&self) -> usize {
-        self.held.len() + self.aside.len()
+        self.held.len()
     }
 
     pub(crate) fn holds(&self, item: &Item) -> bool {
-        self.held.contains_key(item) || self.aside.contains_key(item)
+        self.held.contains_key(item)
     }
 
     /// What is held back, if it is time to tell.
@@ -136,7 +130,7 @@ impl Breaker {
 
     /// Puts an item at the end of the line. How many are ahead of it.
     fn line_up(&mut self, item: &Item, named: &Coordinates) -> usize {
-        let ahead = self.held.len();
+        let ahead = self.line.len();
         self.numbers += 1;
         self.held.insert(item.clone(), self.numbers);
         self.line.insert(self.numbers);

@@ -167,7 +167,7 @@ impl Monitors {
 
     /// Somebody waits for these. Proofs are only made then: most terms need none.
     pub(crate) fn prove_soon(&self, unsynced: &[Unsynced]) {
-        if unsynced.iter().any(|it| matches!(it.hole, Hole::Unproved(_))) {
+        if unsynced.iter().any(Unsynced::is_proved_soon) {
             self.proof_wanted.notify_one();
         }
     }
