@@ -1,7 +1,7 @@
 //! Two replicas, and what the API server's audit log says of the change from one to the other.
 //!
-//! `ROUNDS` (3 unless set) is how often a change is measured; `docs/benchmarks.md` has 20. The scenarios run one after
-//! the other: they measure milliseconds on a small machine.
+//! `ROUNDS` (3 unless set) is how often a change is measured; `docs/benchmarks.md` has 20. Two scenarios run at
+//! once: they mostly wait, but measure milliseconds on a small machine.
 
 #![expect(clippy::unwrap_used, reason = "scenarios are tests, called by the macro's")]
 
@@ -15,10 +15,7 @@ use e2e::{
     assets_or_skip, eventually, namespaces, objects, say,
 };
 use jiff::{SignedDuration, Timestamp};
-use tokio::{
-    sync::{Mutex, MutexGuard},
-    task::JoinHandle,
-};
+use tokio::{sync::Semaphore, task::JoinHandle};
 
 use support::{On, Server, on_both_servers};
 
@@ -36,10 +33,7 @@ const AFTER_RELEASE_WORST: Duration = Duration::from_millis(500);
 /// … and within this after the expiry of a lease that one of ours held.
 const AFTER_EXPIRY: Duration = Duration::from_millis(200);
 
-async fn one_at_a_time() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::const_new(());
-    TURN.lock().await
-}
+static PLACES: Semaphore = Semaphore::const_new(2);
 
 fn rounds() -> usize {
     std::env::var("ROUNDS").ok().and_then(|it| it.parse().ok()).unwrap_or(3)
@@ -186,7 +180,7 @@ on_both_servers! {
 }
 
 async fn acceptance_shell_036_a_terminated_leader_releases_and_the_standby_acts_at_once(on: On) {
-    let _turn = one_at_a_time().await;
+    let _place = PLACES.acquire().await;
     let Some(plane) = on.audited("SIGTERM of the leader").await.unwrap() else { return };
     let mut replicas = Replicas::start(plane, DEFAULTS).await.unwrap();
     let _work = Workload::start(replicas.admin.clone());
@@ -215,7 +209,7 @@ async fn acceptance_shell_036_a_terminated_leader_releases_and_the_standby_acts_
 }
 
 async fn acceptance_shell_034_a_killed_leader_is_followed_when_its_lease_expires(on: On) {
-    let _turn = one_at_a_time().await;
+    let _place = PLACES.acquire().await;
     let Some(plane) = on.audited("kill -9 of the leader").await.unwrap() else { return };
     let figures = kill_rounds(plane, SHORT, rounds()).await.unwrap();
     figures.tell("kill -9 of the leader, expiry to the successor's first write");
@@ -224,7 +218,7 @@ async fn acceptance_shell_034_a_killed_leader_is_followed_when_its_lease_expires
 }
 
 async fn acceptance_machinery_044_with_default_durations_a_killed_leader_is_followed_within_twenty_seconds(on: On) {
-    let _turn = one_at_a_time().await;
+    let _place = PLACES.acquire().await;
     let Some(plane) = on.audited("kill -9 of the leader with default durations").await.unwrap() else { return };
     let figures = kill_rounds(plane, DEFAULTS, 1).await.unwrap();
     figures.tell("kill -9 of the leader with default durations, expiry to the successor's first write");
@@ -261,7 +255,7 @@ async fn kill_rounds(plane: Server, durations: Durations, rounds: usize) -> anyh
 }
 
 async fn acceptance_machinery_056_a_leader_that_slept_through_its_term_writes_nothing_when_it_wakes(on: On) {
-    let _turn = one_at_a_time().await;
+    let _place = PLACES.acquire().await;
     let Some(plane) = on.audited("SIGSTOP of the leader").await.unwrap() else { return };
     let admin = plane.admin().await.unwrap();
     let mut audit = plane.audit();
@@ -298,7 +292,7 @@ async fn acceptance_machinery_056_a_leader_that_slept_through_its_term_writes_no
 }
 
 async fn five_seconds_without_the_api_server_cost_neither_work_nor_leadership(on: On) {
-    let _turn = one_at_a_time().await;
+    let _place = PLACES.acquire().await;
     let Some(plane) = on.audited("the API server away for 5 s").await.unwrap() else { return };
     let admin = plane.admin().await.unwrap();
     let mut audit = plane.audit();
@@ -334,7 +328,7 @@ async fn five_seconds_without_the_api_server_cost_neither_work_nor_leadership(on
 }
 
 async fn acceptance_shell_035_a_leader_that_cannot_renew_exits_before_a_new_leader_acts(on: On) {
-    let _turn = one_at_a_time().await;
+    let _place = PLACES.acquire().await;
     let Some(plane) = on.audited("the API server away for longer than the renew deadline").await.unwrap() else {
         return;
     };
@@ -368,7 +362,7 @@ async fn a_go_manager_and_ours_hand_one_lease_to_and_fro() {
     if assets.binary("kube-controller-manager").is_none() {
         return say(&format!("NOT RUN: no kube-controller-manager in {}", assets.folder().display()));
     }
-    let _turn = one_at_a_time().await;
+    let _place = PLACES.acquire().await;
     let plane = ControlPlane::start(assets, Options { audit: true, ..Options::default() }).await.unwrap();
     let admin = plane.admin().await.unwrap();
     let mut audit = plane.audit();

@@ -20,7 +20,6 @@ use e2e::{
 use futures::future::join_all;
 use informer::{Dynamic, Informer, Scope, Watched};
 use serde_json::{Value, json};
-use tokio::sync::{Mutex, MutexGuard};
 
 use support::{On, on_both_servers};
 
@@ -31,12 +30,6 @@ const FROZEN_IS_FOUND: Duration = Duration::from_secs(95);
 
 const RELISTS: &str = "mini_kcm_informer_relists_total";
 const FROZEN: &str = "mini_kcm_informer_frozen_watches_total";
-
-/// Two control planes on two cores are one too many.
-async fn one_at_a_time() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::const_new(());
-    TURN.lock().await
-}
 
 /// A view of five types: four typed, one as metadata.
 struct Watching {
@@ -191,7 +184,6 @@ on_both_servers! {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_of_the_api_server_and_a_compaction_leave_every_store_true() {
     let Some(assets) = assets_or_skip("informers: restart and compaction") else { return };
-    let _turn = one_at_a_time().await;
     let mut plane = ControlPlane::start(assets, Options::default()).await.unwrap();
     let proxy = Proxy::start(plane.port()).await.unwrap();
     let admin = plane.admin().await.unwrap();
@@ -223,7 +215,6 @@ async fn a_restart_of_the_api_server_and_a_compaction_leave_every_store_true() {
 }
 
 async fn watches_that_freeze_silently_are_found_and_healed(on: On) {
-    let _turn = one_at_a_time().await;
     let Some(plane) = on.server("informers: frozen watches", Options::default()).await.unwrap() else { return };
     let admin = plane.admin().await.unwrap();
     let mut churn = Churn::start(admin.clone(), 2).await.unwrap();
@@ -261,7 +252,6 @@ async fn watches_that_freeze_silently_are_found_and_healed(on: On) {
 }
 
 async fn storms_of_429_delay_and_lose_nothing(on: On) {
-    let _turn = one_at_a_time().await;
     let Some(plane) = on.server("informers: 429 storms", Options::default()).await.unwrap() else { return };
     let admin = plane.admin().await.unwrap();
     let mut churn = Churn::start(admin.clone(), 4).await.unwrap();
@@ -288,7 +278,6 @@ async fn storms_of_429_delay_and_lose_nothing(on: On) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn goaway_frames_lose_nothing() {
     let Some(assets) = assets_or_skip("informers: --goaway-chance") else { return };
-    let _turn = one_at_a_time().await;
     let flags = vec!["--goaway-chance=0.02".to_owned()];
     let plane = ControlPlane::start(assets, Options { apiserver_flags: flags, ..Options::default() }).await.unwrap();
     let admin = plane.admin().await.unwrap();
@@ -313,7 +302,6 @@ async fn goaway_frames_lose_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn more_watches_than_a_connection_may_carry_are_all_served() {
     let Some(assets) = assets_or_skip("informers: --http2-max-streams-per-connection") else { return };
-    let _turn = one_at_a_time().await;
     let flags = vec!["--http2-max-streams-per-connection=32".to_owned()];
     let plane = ControlPlane::start(assets, Options { apiserver_flags: flags, ..Options::default() }).await.unwrap();
     let admin = plane.admin().await.unwrap();
@@ -345,7 +333,6 @@ async fn more_watches_than_a_connection_may_carry_are_all_served() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_without_http2_is_served_as_well() {
     let Some(assets) = assets_or_skip("informers: --disable-http2-serving") else { return };
-    let _turn = one_at_a_time().await;
     let flags = vec!["--disable-http2-serving".to_owned()];
     let plane = ControlPlane::start(assets, Options { apiserver_flags: flags, ..Options::default() }).await.unwrap();
     let proxy = Proxy::start(plane.port()).await.unwrap();

@@ -1,6 +1,6 @@
 //! What is done once on each server for all the scenarios that look at it.
 
-use tokio::sync::{Mutex, OnceCell};
+use tokio::sync::OnceCell;
 
 use super::On;
 
@@ -8,13 +8,11 @@ use super::On;
 pub(crate) struct Once<T> {
     real: OnceCell<T>,
     embedded: OnceCell<T>,
-    /// One server after the other: both are busy.
-    turn: Mutex<()>,
 }
 
 impl<T> Once<T> {
     pub(crate) const fn new() -> Self {
-        Self { real: OnceCell::const_new(), embedded: OnceCell::const_new(), turn: Mutex::const_new(()) }
+        Self { real: OnceCell::const_new(), embedded: OnceCell::const_new() }
     }
 
     /// Does it, unless that was done.
@@ -23,10 +21,6 @@ impl<T> Once<T> {
             On::Real => &self.real,
             On::Embedded => &self.embedded,
         };
-        let act = async || {
-            let _turn = self.turn.lock().await;
-            act().await
-        };
-        done.get_or_try_init(act).await
+        done.get_or_try_init(async || act().await).await
     }
 }
