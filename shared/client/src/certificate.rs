@@ -3,7 +3,7 @@
 //! rustls wants to read one first, and reads none of version 1, such as `openssl x509 -req` makes and Go's managers and
 //! servers take. Whether it is any good is the server's business.
 
-use std::{path::Path, sync::Arc};
+use std::sync::Arc;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use kube::config::AuthInfo;
@@ -16,20 +16,39 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use secrecy::ExposeSecret;
 use x509_parser::{certificate::X509Certificate, prelude::FromDer};
 
-/// The certificate and key of a kubeconfig's user; `None` without them, or if they do not belong together.
-pub(crate) fn of(who: &AuthInfo) -> Option<Arc<dyn ResolvesClientCert>> {
-    let chain = content(who.client_certificate_data.as_deref(), who.client_certificate.as_deref())?;
-    let key = content(who.client_key_data.as_ref().map(ExposeSecret::expose_secret), who.client_key.as_deref())?;
-    let chain = CertificateDer::pem_slice_iter(&chain).collect::<Result<_, _>>().ok()?;
-    let key = certified(chain, PrivateKeyDer::from_pem_slice(&key).ok()?, &ring::default_provider()).ok()?;
-    Some(Arc::new(SingleCertAndKey::from(key)))
+/// The certificate and key of a kubeconfig's user; `None` without them.
+///
+/// # Errors
+/// Naming the field, and what is wrong with it. No value of it, as it may be a secret.
+pub(crate) fn of(who: &AuthInfo) -> Result<Option<Arc<dyn ResolvesClientCert>>, String> {
+    let chain = content(who.client_certificate_data.as_deref(), who.client_certificate.as_deref());
+    let key = content(who.client_key_data.as_ref().map(ExposeSecret::expose_secret), who.client_key.as_deref());
+    let (chain, key) = match (
+        chain.map_err(|err| format!("user.client-certificate: {err}"))?,
+        key.map_err(|err| format!("user.client-key: {err}"))?,
+    ) {
+        (None, None) => return Ok(None),
+        (Some(_), None) => return Err("user.client-key: is missing beside the certificate".to_owned()),
+        (None, Some(_)) => return Err("user.client-certificate: is missing beside the key".to_owned()),
+        (Some(chain), Some(key)) => (chain, key),
+    };
+    let chain = CertificateDer::pem_slice_iter(&chain)
+        .collect::<Result<_, _>>()
+        .map_err(|_| "user.client-certificate: is not PEM".to_owned())?;
+    let key =
+        PrivateKeyDer::from_pem_slice(&key).map_err(|_| "user.client-key: is not PEM of a private key".to_owned())?;
+    let key =
+        certified(chain, key, &ring::default_provider()).map_err(|err| format!("user.client-certificate: {err}"))?;
+    Ok(Some(Arc::new(SingleCertAndKey::from(key))))
 }
 
-/// Data go before a file, as in every kubeconfig.
-fn content(data: Option<&str>, file: Option<&str>) -> Option<Vec<u8>> {
-    match data {
-        Some(data) => BASE64_STANDARD.decode(data).ok(),
-        None => std::fs::read(Path::new(file?)).ok(),
+/// Data go before a file, as in every kubeconfig, and what is empty is not there.
+fn content(data: Option<&str>, file: Option<&str>) -> Result<Option<Vec<u8>>, String> {
+    let filled = |it: &&str| !it.is_empty();
+    match (data.filter(filled), file.filter(filled)) {
+        (Some(data), _) => BASE64_STANDARD.decode(data).map(Some).map_err(|_| "is not base64".to_owned()),
+        (None, Some(file)) => std::fs::read(file).map(Some).map_err(|err| format!("cannot be read: {err}")),
+        (None, None) => Ok(None),
     }
 }
 
@@ -94,7 +113,7 @@ pub(crate) mod tests {
             ..AuthInfo::default()
         };
         for who in [user(CERTIFICATE, KEY), files] {
-            assert!(of(&who).is_some_and(|it| it.has_certs()));
+            assert!(of(&who).unwrap().is_some_and(|it| it.has_certs()));
             let mut config = kube::Config::new("https://127.0.0.1:1".parse().unwrap());
             config.root_cert = Some(Vec::new());
             config.auth_info = who;
@@ -103,11 +122,22 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_does_not_belong_together_is_not() {
+    fn what_does_not_belong_together_is_named() {
         let other = rcgen::KeyPair::generate().unwrap().serialize_pem();
-        for (certificate, key) in [(CERTIFICATE, other.as_str()), (CERTIFICATE, ""), ("", KEY), (KEY, KEY)] {
-            assert!(of(&user(certificate, key)).is_none(), "{certificate} {key}");
+        for (certificate, key, words) in [
+            (CERTIFICATE, other.as_str(), "user.client-certificate: the certificate is not that of"),
+            (CERTIFICATE, "", "user.client-key: is missing"),
+            ("", KEY, "user.client-certificate: is missing"),
+            (KEY, KEY, "user.client-certificate: there is no certificate"),
+            (CERTIFICATE, CERTIFICATE, "user.client-key: is not PEM of a private key"),
+        ] {
+            let said = of(&user(certificate, key)).err().unwrap();
+            assert!(said.contains(words), "{said}");
         }
-        assert!(of(&AuthInfo::default()).is_none());
+        let odd = AuthInfo { client_certificate_data: Some("CANARY!".to_owned()), ..AuthInfo::default() };
+        assert_eq!(of(&odd).err().unwrap(), "user.client-certificate: is not base64");
+        let gone = AuthInfo { client_key: Some("/nowhere/key".to_owned()), ..AuthInfo::default() };
+        assert!(of(&gone).err().unwrap().starts_with("user.client-key: cannot be read: "));
+        assert!(of(&AuthInfo::default()).unwrap().is_none());
     }
 }

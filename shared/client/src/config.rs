@@ -40,7 +40,10 @@ pub enum ConfigError {
     /// The proxy of this host cannot be used.
     #[error("proxy-url {0:?}: only http, https and socks5 proxies are supported")]
     Proxy(String),
-    /// A certificate, key, token or plugin cannot be used.
+    /// A certificate, key or authority cannot be used.
+    #[error("client credentials: {0}")]
+    Tls(String),
+    /// Whom to impersonate cannot be sent.
     #[error("client credentials: {0}")]
     Credentials(#[source] Box<kube::Error>),
     /// In client-go's words. It has none any more, but for OIDC, which a controller manager has never had.

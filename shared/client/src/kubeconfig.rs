@@ -1,6 +1,11 @@
-use std::path::Path;
+use std::{fmt, path::Path};
 
 use kube::config::{Kubeconfig, KubeconfigError};
+use serde::{
+    Deserialize, Deserializer,
+    de::{MapAccess, SeqAccess, Visitor},
+};
+use serde_saphyr::{Location, Spanned};
 
 use crate::ConfigError;
 
@@ -29,7 +34,7 @@ fn refused(path: &Path, err: KubeconfigError) -> ConfigError {
                 Some(at) => format!("line {}, column {}", at.line(), at.column()),
                 None => "somewhere in it".to_owned(),
             };
-            wrong_field(&text).unwrap_or_else(|| format!("is no kubeconfig in YAML: {place}"))
+            wrong_field(&text, err).unwrap_or_else(|| format!("is no kubeconfig in YAML: {place}"))
         }
         // A name that is not there may be a value that slipped to another line.
         KubeconfigError::LoadContext(_) | KubeconfigError::LoadClusterOfContext(_) => {
@@ -112,25 +117,137 @@ fn known_part(path: &str) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join("."))
 }
 
-/// The first field that has not the form it should have; `None` where the text is not even YAML.
-fn wrong_field(text: &str) -> Option<String> {
-    let mut found = None;
-    let read = serde_saphyr::with_deserializer_from_str(text, |reader| {
-        serde_path_to_error::deserialize::<_, Kubeconfig>(reader).map(drop).map_err(|err| {
-            found = Some(err.path().to_string());
-            err.into_inner()
-        })
-    });
-    let words = read.err()?.without_snippet().to_string();
-    let at = known_part(&found?)?;
+/// The field that has not the form it should have; `None` where the text is not even YAML.
+fn wrong_field(text: &str, err: &serde_saphyr::Error) -> Option<String> {
+    let words = err.without_snippet().to_string();
+    let is_missing = words.starts_with("missing field");
+    let documents: Vec<Spanned<Node>> = serde_saphyr::from_multiple(text).ok()?;
+    let at = place(err.location()?);
+    let mut path = String::new();
+    let document = documents.iter().rev().find(|it| place(it.referenced) <= at)?;
+    document.value.path_to(at, is_missing, &mut path);
+    let at = known_part(&path)?;
     // What was found instead may be a secret; what was expected is not.
     let expected = words.split_once(", expected ").map(|it| it.1).or_else(|| words.strip_prefix("expected "));
     let wrong = match expected {
         Some(expected) => format!("expected {expected}"),
-        None if words.starts_with("missing field") => words,
+        None if is_missing => words,
         None => "is not valid".to_owned(),
     };
     Some(format!("{at}: {wrong}"))
+}
+
+fn place(at: Location) -> (u64, u64) {
+    (at.line(), at.column())
+}
+
+/// A document of which only the keys count, and where they are.
+///
+/// Not serde_path_to_error: with all that a kubeconfig may hold it was four hundred kilobytes of an idle manager's memory.
+enum Node {
+    Leaf,
+    List(Vec<Spanned<Node>>),
+    Map(Vec<(Spanned<String>, Node)>),
+}
+
+impl Node {
+    /// The path of the last thing that has begun by then. A field is missing in what begins there, not in the first thing of it.
+    fn path_to(&self, at: (u64, u64), is_missing: bool, path: &mut String) {
+        let has_begun =
+            |key: &Spanned<String>| place(key.referenced) < at || !is_missing && place(key.referenced) == at;
+        match self {
+            Self::Leaf => {}
+            Self::List(items) => {
+                if let Some((number, item)) = items.iter().enumerate().rfind(|(_, it)| place(it.referenced) <= at) {
+                    path.push_str(&format!("[{number}]"));
+                    item.value.path_to(at, is_missing, path);
+                }
+            }
+            Self::Map(entries) => {
+                if let Some((key, value)) = entries.iter().rfind(|(key, _)| has_begun(key)) {
+                    path.push_str(if path.is_empty() { "" } else { "." });
+                    path.push_str(&key.value);
+                    value.path_to(at, is_missing, path);
+                }
+            }
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(Nodes)
+    }
+}
+
+struct Nodes;
+
+impl<'de> Visitor<'de> for Nodes {
+    type Value = Node;
+
+    fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str("anything")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<Node, A::Error> {
+        let mut entries = Vec::new();
+        while let Some(entry) = from.next_entry()? {
+            entries.push(entry);
+        }
+        Ok(Node::Map(entries))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Node, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = from.next_element()? {
+            items.push(item);
+        }
+        Ok(Node::List(items))
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, from: D) -> Result<Node, D::Error> {
+        from.deserialize_any(self)
+    }
+
+    fn visit_none<E>(self) -> Result<Node, E> {
+        Ok(Node::Leaf)
+    }
+
+    fn visit_unit<E>(self) -> Result<Node, E> {
+        Ok(Node::Leaf)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Node, E> {
+        Ok(Node::Leaf)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Node, E> {
+        Ok(Node::Leaf)
+    }
+
+    fn visit_i128<E>(self, _: i128) -> Result<Node, E> {
+        Ok(Node::Leaf)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Node, E> {
+        Ok(Node::Leaf)
+    }
+
+    fn visit_u128<E>(self, _: u128) -> Result<Node, E> {
+        Ok(Node::Leaf)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Node, E> {
+        Ok(Node::Leaf)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Node, E> {
+        Ok(Node::Leaf)
+    }
+
+    fn visit_bytes<E>(self, _: &[u8]) -> Result<Node, E> {
+        Ok(Node::Leaf)
+    }
 }
 
 #[cfg(test)]
@@ -304,7 +421,11 @@ users:
             ("token: CANARY-TOKEN", "token: {a: CANARY}", "users[0].user.token: "),
             ("provideClusterInfo: true", "provideClusterInfo: CANARY", "users[1].user.exec.provideClusterInfo: "),
             ("interactiveMode: Never", "interactiveMode: CANARY", "users[1].user.exec.interactiveMode: "),
-            ("- name: u\n", "- nome: u\n", "missing field `name`"),
+            ("- name: u\n", "- nome: u\n", "users[0]: missing field `name`"),
+            ("- name: v\n  user:\n", "- user:\n", "users[1]: missing field `name`"),
+            ("as-groups: [a, b]", "as-groups: [a, {b: CANARY}]", "users[0].user.as-groups[1]: "),
+            ("env: [{name: A, value: CANARY-VALUE}]", "env: CANARY", "users[1].user.exec.env: "),
+            ("- name: there\n  context:\n", "- name: there\n  context: CANARY\n  x:\n", "contexts[1].context: "),
             ("clusters:\n", "clusters: CANARY\nxs:\n", "clusters: "),
             ("current-context: here", "current-context: nowhere", "current-context: "),
             ("server: https://10.0.0.1:6443/prefix", "server: 'https://a b'", "cluster.server: "),

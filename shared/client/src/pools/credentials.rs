@@ -1,15 +1,20 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use clock::{Clock, Instant};
-use kube::{client::ConfigExt, config::AuthInfo};
 use parking_lot::Mutex;
 use rustls::{
-    ClientConfig,
-    client::{ResolvesClientCert, Resumption},
+    ClientConfig, ConfigBuilder, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    client::{
+        ResolvesClientCert, Resumption, WantsClientCert,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    },
+    crypto::ring,
 };
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject};
+use rustls_platform_verifier::BuilderVerifierExt;
 
 use super::Unreachable;
-use crate::{ConfigError, certificate, error::chain, exec::Plugin};
+use crate::{ConfigError, certificate, exec::Plugin};
 
 /// Certificates are renewed in place, by kubeadm or a mounted secret.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
@@ -48,8 +53,7 @@ impl Credentials {
     ) -> Result<Self, ConfigError> {
         let files = files(&config);
         let contents = read(&files);
-        let built =
-            if tls { Some(build(&config).map_err(|err| ConfigError::Credentials(Box::new(err)))?) } else { None };
+        let built = if tls { Some(build(&config)?) } else { None };
         let state = Mutex::new(State { generation: 0, config: built, looked: clock.now(), contents, certificate: 0 });
         let plugin = plugin.filter(|_| tls);
         Ok(Self { config, tls, files, plugin, clock, state })
@@ -106,7 +110,7 @@ impl Credentials {
                 state.contents = contents;
                 state.generation += 1;
             }
-            Err(err) => tracing::warn!(err = %chain(&err), "changed certificates cannot be used yet"),
+            Err(err) => tracing::warn!(%err, "changed certificates cannot be used yet"),
         }
     }
 }
@@ -122,18 +126,82 @@ fn read(files: &[PathBuf]) -> Vec<Option<Vec<u8>>> {
     files.iter().map(|it| std::fs::read(it).ok()).collect()
 }
 
-pub(crate) fn build(config: &kube::Config) -> kube::Result<Arc<ClientConfig>> {
-    let mut built = config.rustls_client_config().or_else(|err| {
-        // Perhaps rustls only could not read the certificate.
-        let Some(certificate) = certificate::of(&config.auth_info) else { return Err(err) };
-        let mut nobody = config.clone();
-        nobody.auth_info = AuthInfo::default();
-        let mut built = nobody.rustls_client_config()?;
-        built.client_auth_cert_resolver = certificate;
-        Ok(built)
-    })?;
+/// What a configuration trusts, and what it shows of its own.
+///
+/// Not kube's `rustls_client_config`: that one reads no certificate of version 1, and brings plugins and providers of its own,
+/// with them a JSONPath and a regex engine.
+///
+/// # Errors
+/// Naming the field that cannot be used.
+pub(crate) fn build(config: &kube::Config) -> Result<Arc<ClientConfig>, ConfigError> {
+    let unusable = ConfigError::Tls;
+    let trusting = trusting(config).map_err(|err| unusable(format!("cluster.certificate-authority: {err}")))?;
+    let mut built = match certificate::of(&config.auth_info).map_err(unusable)? {
+        Some(certificate) => trusting.with_client_cert_resolver(certificate),
+        None => trusting.with_no_client_auth(),
+    };
     built.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(built))
+}
+
+/// The authority of the file, as it is now, or of the configuration; without any that of the system, as client-go.
+fn trusting(config: &kube::Config) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, String> {
+    let builder = ClientConfig::builder();
+    if config.accept_invalid_certs {
+        return Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(Unverified)));
+    }
+    let authorities = match (&config.root_cert_file, &config.root_cert) {
+        (Some(file), _) => {
+            let pem = std::fs::read(file).map_err(|err| format!("cannot be read: {err}"))?;
+            CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>().map_err(|_| "is not PEM".to_owned())?
+        }
+        (None, Some(given)) => given.iter().map(|it| CertificateDer::from(it.as_slice())).collect(),
+        (None, None) => return builder.with_platform_verifier().map_err(|err| err.to_string()),
+    };
+    let mut roots = RootCertStore::empty();
+    for authority in authorities {
+        roots.add(authority).map_err(|err| err.to_string())?;
+    }
+    Ok(builder.with_root_certificates(roots))
+}
+
+/// `insecure-skip-tls-verify`: whatever the server shows will do.
+#[derive(Debug)]
+struct Unverified;
+
+impl ServerCertVerifier for Unverified {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        ring::default_provider().signature_verification_algorithms.supported_schemes()
+    }
 }
 
 fn showing(config: &ClientConfig, certificate: Arc<dyn ResolvesClientCert>) -> Arc<ClientConfig> {
@@ -142,4 +210,41 @@ fn showing(config: &ClientConfig, certificate: Arc<dyn ResolvesClientCert>) -> A
     // A session that is resumed speaks as whoever began it.
     config.resumption = Resumption::in_memory_sessions(SESSIONS);
     Arc::new(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_authority_that_cannot_be_used_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            Some(path)
+        };
+        let good = rcgen::generate_simple_self_signed(vec!["kubernetes".to_owned()]).unwrap().cert;
+        let broken = "-----BEGIN CERTIFICATE-----\nCANARY\n";
+        let odd = "-----BEGIN CERTIFICATE-----\nQ0FOQVJZ\n-----END CERTIFICATE-----\n";
+        for (root_cert_file, root_cert, insecure, want) in [
+            (None, None, false, Ok(())),
+            (None, Some(vec![good.der().to_vec()]), false, Ok(())),
+            (file("good", &good.pem()), None, false, Ok(())),
+            (Some("/nowhere/ca".into()), None, false, Err("cluster.certificate-authority: cannot be read: ")),
+            (file("broken", broken), None, false, Err("cluster.certificate-authority: is not PEM")),
+            (file("odd", odd), None, false, Err("cluster.certificate-authority: ")),
+            (file("unread", broken), None, true, Ok(())),
+        ] {
+            let mut config = kube::Config::new("https://127.0.0.1:1".parse().unwrap());
+            (config.root_cert_file, config.root_cert, config.accept_invalid_certs) =
+                (root_cert_file.clone(), root_cert, insecure);
+            let got = build(&config).map(drop).map_err(|err| err.to_string());
+            match (&got, want) {
+                (Ok(()), Ok(())) => {}
+                (Err(said), Err(words)) if said.contains(words) && !said.contains("CANARY") => {}
+                _ => panic!("{root_cert_file:?}: {got:?}, not {want:?}"),
+            }
+        }
+    }
 }
