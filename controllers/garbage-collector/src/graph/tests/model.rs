@@ -479,8 +479,10 @@ fn play(steps: &[Step]) {
                 graph.observe(by, meta.clone());
                 model.observe(by, meta);
             }
-            Step::Again { uid } => {
+            Step::Again { uid, later } => {
+                let version = Version::from(model.version(NAMES[uid], later));
                 if let Some(Known::Observed(by, meta)) = model.known.get(&Uid::new(NAMES[uid])).cloned() {
+                    let meta = Meta { version, ..meta };
                     graph.observe(by, meta.clone());
                     model.observe(by, meta);
                 }

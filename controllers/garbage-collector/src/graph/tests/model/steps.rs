@@ -56,11 +56,12 @@ impl Claim {
     }
 }
 
-/// Versions are told by how far they are from the one that is known. `Again` shows what is known, as a relist does.
+/// Versions are told by how far they are from the one that is known. `Again` shows what is known,
+/// as a relist does, or one that looks so.
 #[derive(Debug, Clone)]
 pub(super) enum Step {
     Observe { uid: usize, other: bool, refs: Vec<Claim>, deleting: bool, finalizers: u8, age: u64 },
-    Again { uid: usize },
+    Again { uid: usize, later: i64 },
     Deleted { uid: usize, other: bool },
     Missing { uid: usize, other: bool },
     Absent { claim: Claim, namespace: &'static str, anywhere: bool },
@@ -104,7 +105,7 @@ pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
     let uid = || 0..NAMES.len();
     let step = prop_oneof![
         20 => observe,
-        3 => uid().prop_map(|uid| Step::Again { uid }),
+        6 => (uid(), 0i64..5).prop_map(|(uid, later)| Step::Again { uid, later }),
         4 => (0..UIDS, prop::bool::weighted(0.2)).prop_map(|(uid, other)| Step::Deleted { uid, other }),
         2 => (0..UIDS, prop::bool::weighted(0.2)).prop_map(|(uid, other)| Step::Missing { uid, other }),
         6 => (claims(), spaces(), proptest::bool::weighted(0.2))
