@@ -440,6 +440,8 @@ fn agree(graph: &Graph, model: &Model) {
         let holds = matches!(model.known.get(&uid), Some(Known::Unwatched(_, holds)) if !holds.is_empty());
         assert_eq!(graph.holds(&uid), holds, "{name}");
         assert_eq!(portrait.as_ref().is_some_and(|it| it.is_due), model.is_due(&uid), "{name}");
+        let counts = portrait.as_ref().map_or((0, 0), |it| (it.dependents, it.blocking));
+        assert_eq!(counts, (model.below(&uid).len(), model.blocking(&uid).len()), "{name}");
         let coordinates = model.coordinates(&uid);
         assert_eq!(portrait.as_ref().and_then(|it| it.coordinates.clone()), coordinates, "{name}");
         assert_eq!(portrait.and_then(|it| it.meta).as_ref(), model.meta(&uid), "{name}");

@@ -110,13 +110,13 @@ pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => (0..UIDS, prop::bool::weighted(0.2)).prop_map(|(uid, other)| Step::Missing { uid, other }),
         6 => (claims(), spaces(), proptest::bool::weighted(0.2))
             .prop_map(|(claim, namespace, anywhere)| Step::Absent { claim, namespace, anywhere }),
-        1 => (0..TYPES).prop_map(|of| Step::Restart { of }),
+        3 => (0..TYPES).prop_map(|of| Step::Restart { of }),
         8 => (uid(), versions(2, 8)).prop_map(|(uid, at)| Step::LetGo { uid, at }),
         4 => (uid(), versions(5, 1)).prop_map(|(uid, than)| Step::AwaitNewer { uid, than }),
         4 => (uid(), versions(5, 1), prop::collection::vec(uid(), 1..4))
             .prop_map(|(uid, from, owners)| Step::Detached { uid, from, owners }),
         4 => (claims(), spaces()).prop_map(|(claim, namespace)| Step::Lives { claim, namespace }),
-        3 => uid().prop_map(|uid| Step::HoldsNoMore { uid }),
+        6 => uid().prop_map(|uid| Step::HoldsNoMore { uid }),
         4 => Just(Step::Take),
     ];
     prop::collection::vec(step, 1..80)
