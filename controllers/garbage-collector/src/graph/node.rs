@@ -57,7 +57,7 @@ pub(super) enum Refs {
 pub(super) struct Rare {
     finalizers: Arc<[Atom]>,
     deletion: Option<i64>,
-    /// The version in which it bore no finalizer of ours, while only older ones are shown.
+    /// The last version in which it bore no finalizer of ours, while only older ones are shown.
     let_go: Option<Version>,
 }
 
@@ -90,11 +90,14 @@ impl Flags {
     pub(super) const DELETE: Self = Self(1);
     pub(super) const DELETE_LATER: Self = Self(2);
     pub(super) const ORPHAN: Self = Self(4);
+    /// In some line, so that somebody is to look at it: what is below is no such reason yet.
+    pub(super) const IN_A_LINE: Self = Self(Self::DELETE.0 | Self::DELETE_LATER.0 | Self::ORPHAN.0);
     /// It becomes due to be deleted once it is shown in a newer state.
     pub(super) const DELETE_NEWER: Self = Self(8);
     /// References were removed from it, and no monitor has shown that yet.
     pub(super) const DETACHED: Self = Self(16);
 
+    /// True of several if it has one of them.
     pub(super) fn has(self, flag: Self) -> bool {
         self.0 & flag.0 != 0
     }
@@ -193,14 +196,17 @@ impl Observed {
         Lifecycle { deleting: true, orphaning, foreground: !orphaning && has(FOREGROUND) }
     }
 
-    /// The version, not shown yet, in which it bore no finalizer of ours.
+    /// The last version, not shown yet, in which it bore no finalizer of ours.
     pub(super) fn let_go(&self) -> Option<&Version> {
         self.rare.as_ref()?.let_go.as_ref()
     }
 
-    /// What bears none of our finalizers needs no such mark: whichever it gets is new.
+    /// What bears none of our finalizers needs no such mark: whichever it gets is new. Workers may tell of two such versions
+    /// in any order: the last one counts.
     pub(super) fn mark_let_go(&mut self, at: Version) {
-        if let Some(rare) = &mut self.rare {
+        if let Some(rare) = &mut self.rare
+            && !rare.let_go.as_ref().is_some_and(|it| at.is_older_than(it))
+        {
             rare.let_go = Some(at);
         }
     }

@@ -111,6 +111,8 @@ impl Graph {
             return;
         }
         let is_another = known.name != meta.name || known.namespace != meta.namespace;
+        // A relist that began earlier shows the same state once more.
+        let is_newer = known.version != meta.version;
         let (before, old_refs) = (known.lifecycle(), self.refs(known));
         let let_go = known.let_go().cloned();
         if is_another {
@@ -132,10 +134,10 @@ impl Graph {
         if is_another {
             self.examine_dependents(id);
         }
-        if self.nodes.get_mut(id).is_some_and(|it| it.due.clear(Flags::DETACHED)) {
+        if is_newer && self.nodes.get_mut(id).is_some_and(|it| it.due.clear(Flags::DETACHED)) {
             self.examine_owners(id);
         }
-        if self.nodes.get_mut(id).is_some_and(|it| it.due.clear(Flags::DELETE_NEWER)) {
+        if is_newer && self.nodes.get_mut(id).is_some_and(|it| it.due.clear(Flags::DELETE_NEWER)) {
             self.due_delete(id);
         }
         // Between the two it was in no such state: what was lost of that is what a relist, or a merged event, leaves out.

@@ -76,7 +76,7 @@ impl Graph {
             deleting_dependents: foreground,
             dependents: node.below.as_deref().map_or(0, |it| it.dependents.len()),
             blocking: node.blocking() as usize,
-            is_due: node.due != Flags::NONE,
+            is_due: node.due.has(Flags::IN_A_LINE),
         })
     }
 

@@ -193,6 +193,54 @@ fn a_second_deletion_that_a_watch_shows_before_the_first_is_told_of_is_new() {
 }
 
 #[test]
+fn of_two_versions_in_which_it_was_let_go_the_last_counts_in_whichever_order_they_are_told() {
+    for told in [[5, 7], [7, 5]] {
+        let mut world = World::new();
+        world.pod(object("o").version(2).foreground());
+        world.due();
+        for at in told {
+            world.graph.let_go(&Uid::new("o"), &Version::from(at));
+        }
+        world.pod(object("o").version(6).foreground());
+        assert_eq!(world.due(), [""; 0], "{told:?}: that is over by the seventh");
+        world.pod(object("o").version(9).foreground());
+        assert_eq!(world.due(), ["delete o"], "{told:?}");
+    }
+}
+
+#[test]
+fn the_same_state_shown_again_is_not_the_newer_one_that_was_waited_for() {
+    let child = |version: u64| object("a").version(version).owned_by([to("o")]);
+    let told: [Telling; 2] = [
+        |world| world.graph.await_newer(&Uid::new("a"), &Version::from(2)),
+        |world| world.graph.detached(&Uid::new("a"), &Version::from(2), &[Uid::new("o")]),
+    ];
+    for tell in told {
+        let mut world = World::new();
+        world.pod(object("o").foreground());
+        world.pod(child(2));
+        world.due();
+        tell(&mut world);
+        world.pod(child(2));
+        assert_eq!(world.due(), [""; 0], "by a relist that began before the write");
+        world.pod(child(4));
+        assert_eq!(world.due(), ["delete a"]);
+    }
+}
+
+#[test]
+fn what_waits_for_a_newer_state_is_not_said_to_be_due() {
+    let mut world = World::new();
+    world.pod(object("a"));
+    let is_due = |world: &World| world.graph.portrait(&Uid::new("a")).unwrap().is_due;
+    world.graph.await_newer(&Uid::new("a"), &Version::from(1));
+    world.graph.detached(&Uid::new("a"), &Version::from(1), &[Uid::new("o")]);
+    assert!(!is_due(&world) && world.graph.nothing_is_due());
+    world.pod(object("a").version(2));
+    assert!(is_due(&world) && !world.graph.nothing_is_due());
+}
+
+#[test]
 fn one_that_was_to_be_written_in_an_older_state_is_looked_at_when_a_newer_one_is_shown() {
     let mut world = World::new();
     world.pod(object("a").version(2));
