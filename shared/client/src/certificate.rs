@@ -42,10 +42,9 @@ pub(crate) fn of(who: &AuthInfo) -> Result<Option<Arc<dyn ResolvesClientCert>>, 
     Ok(Some(Arc::new(SingleCertAndKey::from(key))))
 }
 
-/// Data go before a file, as in every kubeconfig, and what is empty is not there.
+/// Data go before a file, as in every kubeconfig.
 fn content(data: Option<&str>, file: Option<&str>) -> Result<Option<Vec<u8>>, String> {
-    let filled = |it: &&str| !it.is_empty();
-    match (data.filter(filled), file.filter(filled)) {
+    match (data, file) {
         (Some(data), _) => BASE64_STANDARD.decode(data).map(Some).map_err(|_| "is not base64".to_owned()),
         (None, Some(file)) => std::fs::read(file).map(Some).map_err(|err| format!("cannot be read: {err}")),
         (None, None) => Ok(None),
@@ -115,7 +114,7 @@ pub(crate) mod tests {
         for who in [user(CERTIFICATE, KEY), files] {
             assert!(of(&who).unwrap().is_some_and(|it| it.has_certs()));
             let mut config = kube::Config::new("https://127.0.0.1:1".parse().unwrap());
-            config.root_cert = Some(Vec::new());
+            config.accept_invalid_certs = true;
             config.auth_info = who;
             assert!(crate::pools::credentials::build(&config).unwrap().client_auth_cert_resolver.has_certs());
         }
@@ -126,15 +125,21 @@ pub(crate) mod tests {
         let other = rcgen::KeyPair::generate().unwrap().serialize_pem();
         for (certificate, key, words) in [
             (CERTIFICATE, other.as_str(), "user.client-certificate: the certificate is not that of"),
-            (CERTIFICATE, "", "user.client-key: is missing"),
-            ("", KEY, "user.client-certificate: is missing"),
+            (CERTIFICATE, "", "user.client-key: is not PEM of a private key"),
+            ("", KEY, "user.client-certificate: there is no certificate"),
             (KEY, KEY, "user.client-certificate: there is no certificate"),
             (CERTIFICATE, CERTIFICATE, "user.client-key: is not PEM of a private key"),
         ] {
             let said = of(&user(certificate, key)).err().unwrap();
             assert!(said.contains(words), "{said}");
         }
-        let odd = AuthInfo { client_certificate_data: Some("CANARY!".to_owned()), ..AuthInfo::default() };
+        let (without_key, without_certificate) = (
+            AuthInfo { client_key_data: None, ..user(CERTIFICATE, KEY) },
+            AuthInfo { client_certificate_data: None, ..user(CERTIFICATE, KEY) },
+        );
+        assert!(of(&without_key).err().unwrap().starts_with("user.client-key: is missing"));
+        assert!(of(&without_certificate).err().unwrap().starts_with("user.client-certificate: is missing"));
+        let odd = AuthInfo { client_certificate_data: Some("CANARY!".to_owned()), ..user(CERTIFICATE, KEY) };
         assert_eq!(of(&odd).err().unwrap(), "user.client-certificate: is not base64");
         let gone = AuthInfo { client_key: Some("/nowhere/key".to_owned()), ..AuthInfo::default() };
         assert!(of(&gone).err().unwrap().starts_with("user.client-key: cannot be read: "));

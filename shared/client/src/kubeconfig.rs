@@ -1,6 +1,7 @@
 use std::{fmt, path::Path};
 
 use kube::config::{Kubeconfig, KubeconfigError};
+use secrecy::{ExposeSecret, SecretString};
 use serde::{
     Deserialize, Deserializer,
     de::{MapAccess, SeqAccess, Visitor},
@@ -14,7 +15,41 @@ use crate::ConfigError;
 /// # Errors
 /// Naming the file and the field. No value of it is repeated, as it may be a secret.
 pub(crate) fn read(path: &Path) -> Result<Kubeconfig, ConfigError> {
-    Kubeconfig::read_from(path).map_err(|err| refused(path, err))
+    let bytes = std::fs::read(path).map_err(|err| wrong(path, format!("cannot be read: {err}")))?;
+    // Kube would read a pair of bytes beyond its end.
+    if matches!(bytes[..], [0xff, 0xfe, ..] | [0xfe, 0xff, ..]) && bytes.len() % 2 == 1 {
+        return Err(wrong(path, "is UTF-16 that was cut off".to_owned()));
+    }
+    let mut file = Kubeconfig::read_from(path).map_err(|err| refused(path, err))?;
+    unset_what_is_empty(&mut file, path.parent().unwrap_or(Path::new("")));
+    Ok(file)
+}
+
+/// What is empty is not set, as for client-go. Paths are the file's own by now: an empty one has become its folder.
+fn unset_what_is_empty(file: &mut Kubeconfig, folder: &Path) {
+    let no_text = |it: &mut Option<String>| drop(it.take_if(|it| it.is_empty()));
+    let no_path = |it: &mut Option<String>| drop(it.take_if(|it| it.is_empty() || Path::new(it) == folder));
+    let no_secret = |it: &mut Option<SecretString>| drop(it.take_if(|it| it.expose_secret().is_empty()));
+    for cluster in file.clusters.iter_mut().filter_map(|it| it.cluster.as_mut()) {
+        no_text(&mut cluster.certificate_authority_data);
+        no_path(&mut cluster.certificate_authority);
+        no_text(&mut cluster.tls_server_name);
+    }
+    for user in file.auth_infos.iter_mut().filter_map(|it| it.auth_info.as_mut()) {
+        no_text(&mut user.client_certificate_data);
+        no_path(&mut user.client_certificate);
+        no_secret(&mut user.client_key_data);
+        no_path(&mut user.client_key);
+        no_secret(&mut user.token);
+        no_path(&mut user.token_file);
+        no_text(&mut user.username);
+        no_secret(&mut user.password);
+        no_text(&mut user.impersonate);
+    }
+}
+
+fn wrong(path: &Path, reason: String) -> ConfigError {
+    ConfigError::Kubeconfig { path: path.to_owned(), reason }
 }
 
 /// Makes the configuration that the file's current context asks for.
@@ -42,7 +77,7 @@ fn refused(path: &Path, err: KubeconfigError) -> ConfigError {
         }
         other => format!("{}: {other}", field(other)),
     };
-    ConfigError::Kubeconfig { path: path.to_owned(), reason }
+    wrong(path, reason)
 }
 
 /// Where in a kubeconfig an error of its meaning lies.
@@ -110,13 +145,6 @@ const NAMES: &[&str] = &[
     "value",
 ];
 
-/// The beginning of a path as far as it is made of known names.
-fn known_part(path: &str) -> Option<String> {
-    let known = |it: &&str| NAMES.contains(&it.split('[').next().unwrap_or_default());
-    let parts: Vec<&str> = path.split('.').take_while(known).collect();
-    (!parts.is_empty()).then(|| parts.join("."))
-}
-
 /// The field that has not the form it should have; `None` where the text is not even YAML.
 fn wrong_field(text: &str, err: &serde_saphyr::Error) -> Option<String> {
     let words = err.without_snippet().to_string();
@@ -126,15 +154,17 @@ fn wrong_field(text: &str, err: &serde_saphyr::Error) -> Option<String> {
     let mut path = String::new();
     let document = documents.iter().rev().find(|it| place(it.referenced) <= at)?;
     document.value.path_to(at, is_missing, &mut path);
-    let at = known_part(&path)?;
+    if path.is_empty() {
+        return None;
+    }
     // What was found instead may be a secret; what was expected is not.
-    let expected = words.split_once(", expected ").map(|it| it.1).or_else(|| words.strip_prefix("expected "));
+    let expected = words.rsplit_once(", expected ").map(|it| it.1).or_else(|| words.strip_prefix("expected "));
     let wrong = match expected {
         Some(expected) => format!("expected {expected}"),
         None if is_missing => words,
         None => "is not valid".to_owned(),
     };
-    Some(format!("{at}: {wrong}"))
+    Some(format!("{path}: {wrong}"))
 }
 
 fn place(at: Location) -> (u64, u64) {
@@ -151,7 +181,8 @@ enum Node {
 }
 
 impl Node {
-    /// The path of the last thing that has begun by then. A field is missing in what begins there, not in the first thing of it.
+    /// The path of the last thing that has begun by then, as far as its names are known. A field is missing in what begins
+    /// there, not in the first thing of it.
     fn path_to(&self, at: (u64, u64), is_missing: bool, path: &mut String) {
         let has_begun =
             |key: &Spanned<String>| place(key.referenced) < at || !is_missing && place(key.referenced) == at;
@@ -164,7 +195,10 @@ impl Node {
                 }
             }
             Self::Map(entries) => {
-                if let Some((key, value)) = entries.iter().rfind(|(key, _)| has_begun(key)) {
+                // Others' entries, merged or by an alias, have the place of these.
+                let own = entries.iter().filter(|(key, _)| key.referenced == key.defined && has_begun(key));
+                let last = own.max_by_key(|(key, _)| place(key.referenced));
+                if let Some((key, value)) = last.filter(|(key, _)| NAMES.contains(&key.value.as_str())) {
                     path.push_str(if path.is_empty() { "" } else { "." });
                     path.push_str(&key.value);
                     value.path_to(at, is_missing, path);
@@ -415,6 +449,31 @@ users:
     }
 
     #[test]
+    fn what_is_empty_is_not_set() {
+        let (folder, path) = folder();
+        let empty = WHOLE
+            .replace("client-certificate-data: Q0FOQVJZ", "client-certificate-data: ''\n    client-certificate: ''")
+            .replace("client-key-data: CANARYKEY", "client-key-data: ''\n    client-key: ''\n    tokenFile: ''")
+            .replace("    server: https", "    certificate-authority-data: ''\n    server: https");
+        fs::write(&path, &empty).unwrap();
+        let config = load(Some(&path), None).unwrap();
+        let who = config.auth_info;
+        assert!(who.client_certificate.is_none() && who.client_certificate_data.is_none());
+        assert!(who.client_key.is_none() && who.client_key_data.is_none() && who.token_file.is_none());
+        assert!(who.token.is_some() && config.root_cert.is_some_and(|it| it.len() == 1));
+        assert_eq!(config.root_cert_file, Some(folder.path().join("ca.crt")));
+    }
+
+    #[test]
+    fn utf_16_that_was_cut_off_is_an_error() {
+        let (_folder, path) = folder();
+        for bytes in [&[0xff, 0xfe, 0x61][..], &[0xfe, 0xff, 0x00, 0x61, 0x00]] {
+            fs::write(&path, bytes).unwrap();
+            assert!(load(Some(&path), None).unwrap_err().to_string().contains("cut off"));
+        }
+    }
+
+    #[test]
     fn errors_name_the_field_and_repeat_no_value() {
         let (_folder, path) = folder();
         for (from, to, words) in [
@@ -423,6 +482,10 @@ users:
             ("interactiveMode: Never", "interactiveMode: CANARY", "users[1].user.exec.interactiveMode: "),
             ("- name: u\n", "- nome: u\n", "users[0]: missing field `name`"),
             ("- name: v\n  user:\n", "- user:\n", "users[1]: missing field `name`"),
+            ("token: CANARY-TOKEN", "token: {'x, expected CANARY': y}", "users[0].user.token: "),
+            ("token: CANARY-TOKEN", "token[CANARY: {}\n    username: []", "users[0].user.username: "),
+            ("    as: somebody\n", "    <<: {username: me}\n    as: {}\n", "users[0].user.as: "),
+            ("current-context: here", "x: &x {name: b}\ncurrent-context: *x", "current-context: "),
             ("as-groups: [a, b]", "as-groups: [a, {b: CANARY}]", "users[0].user.as-groups[1]: "),
             ("env: [{name: A, value: CANARY-VALUE}]", "env: CANARY", "users[1].user.exec.env: "),
             ("- name: there\n  context:\n", "- name: there\n  context: CANARY\n  x:\n", "contexts[1].context: "),

@@ -8,7 +8,6 @@ use rustls::{
         ResolvesClientCert, Resumption, WantsClientCert,
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     },
-    crypto::ring,
 };
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject};
 use rustls_platform_verifier::BuilderVerifierExt;
@@ -134,9 +133,8 @@ fn read(files: &[PathBuf]) -> Vec<Option<Vec<u8>>> {
 /// # Errors
 /// Naming the field that cannot be used.
 pub(crate) fn build(config: &kube::Config) -> Result<Arc<ClientConfig>, ConfigError> {
-    let unusable = ConfigError::Tls;
-    let trusting = trusting(config).map_err(|err| unusable(format!("cluster.certificate-authority: {err}")))?;
-    let mut built = match certificate::of(&config.auth_info).map_err(unusable)? {
+    let trusting = trusting(config).map_err(ConfigError::Tls)?;
+    let mut built = match certificate::of(&config.auth_info).map_err(ConfigError::Tls)? {
         Some(certificate) => trusting.with_client_cert_resolver(certificate),
         None => trusting.with_no_client_auth(),
     };
@@ -146,21 +144,31 @@ pub(crate) fn build(config: &kube::Config) -> Result<Arc<ClientConfig>, ConfigEr
 
 /// The authority of the file, as it is now, or of the configuration; without any that of the system, as client-go.
 fn trusting(config: &kube::Config) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, String> {
+    let unusable = |why: &str| format!("cluster.certificate-authority: {why}");
     let builder = ClientConfig::builder();
-    if config.accept_invalid_certs {
-        return Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(Unverified)));
-    }
-    let authorities = match (&config.root_cert_file, &config.root_cert) {
-        (Some(file), _) => {
-            let pem = std::fs::read(file).map_err(|err| format!("cannot be read: {err}"))?;
-            CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>().map_err(|_| "is not PEM".to_owned())?
+    let authorities: Vec<_> = match (&config.root_cert_file, &config.root_cert) {
+        // In client-go's sense: who names an authority does not want just anybody.
+        (Some(_), _) | (_, Some(_)) if config.accept_invalid_certs => {
+            return Err("cluster.insecure-skip-tls-verify: is not allowed beside a certificate-authority".to_owned());
         }
-        (None, Some(given)) => given.iter().map(|it| CertificateDer::from(it.as_slice())).collect(),
-        (None, None) => return builder.with_platform_verifier().map_err(|err| err.to_string()),
+        (None, None) if config.accept_invalid_certs => {
+            return Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(Unverified)));
+        }
+        (None, None) => return builder.with_platform_verifier().map_err(|err| unusable(&err.to_string())),
+        (Some(file), _) => {
+            let pem = std::fs::read(file).map_err(|err| unusable(&format!("cannot be read: {err}")))?;
+            CertificateDer::pem_slice_iter(&pem).collect::<Result<_, _>>().map_err(|_| unusable("is not PEM"))?
+        }
+        (None, Some(given)) => given.iter().map(|it| CertificateDer::from(it.as_slice()).into_owned()).collect(),
     };
+    // One that is odd does not keep the others out; without any nobody could be trusted.
     let mut roots = RootCertStore::empty();
-    for authority in authorities {
-        roots.add(authority).map_err(|err| err.to_string())?;
+    let (_, ignored) = roots.add_parsable_certificates(authorities);
+    if roots.is_empty() {
+        return Err(unusable("has no certificate that can be used"));
+    }
+    if ignored > 0 {
+        tracing::warn!(ignored, "Certificates of the cluster's authority cannot be used, others can");
     }
     Ok(builder.with_root_certificates(roots))
 }
@@ -200,7 +208,22 @@ impl ServerCertVerifier for Unverified {
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        ring::default_provider().signature_verification_algorithms.supported_schemes()
+        // All that a server may have: nothing is verified.
+        vec![
+            SignatureScheme::ECDSA_NISTP256_SHA256,
+            SignatureScheme::ECDSA_NISTP384_SHA384,
+            SignatureScheme::ECDSA_NISTP521_SHA512,
+            SignatureScheme::ED25519,
+            SignatureScheme::ED448,
+            SignatureScheme::RSA_PSS_SHA256,
+            SignatureScheme::RSA_PSS_SHA384,
+            SignatureScheme::RSA_PSS_SHA512,
+            SignatureScheme::RSA_PKCS1_SHA256,
+            SignatureScheme::RSA_PKCS1_SHA384,
+            SignatureScheme::RSA_PKCS1_SHA512,
+            SignatureScheme::RSA_PKCS1_SHA1,
+            SignatureScheme::ECDSA_SHA1_Legacy,
+        ]
     }
 }
 
@@ -227,22 +250,29 @@ mod tests {
         let good = rcgen::generate_simple_self_signed(vec!["kubernetes".to_owned()]).unwrap().cert;
         let broken = "-----BEGIN CERTIFICATE-----\nCANARY\n";
         let odd = "-----BEGIN CERTIFICATE-----\nQ0FOQVJZ\n-----END CERTIFICATE-----\n";
+        let both = format!("{odd}{}", good.pem());
+        let authority = |why: &str| Err(format!("cluster.certificate-authority: {why}"));
+        let unusable = "has no certificate that can be used";
         for (root_cert_file, root_cert, insecure, want) in [
-            (None, None, false, Ok(())),
+            (None, None, true, Ok(())),
             (None, Some(vec![good.der().to_vec()]), false, Ok(())),
+            (None, Some(Vec::new()), false, authority(unusable)),
             (file("good", &good.pem()), None, false, Ok(())),
-            (Some("/nowhere/ca".into()), None, false, Err("cluster.certificate-authority: cannot be read: ")),
-            (file("broken", broken), None, false, Err("cluster.certificate-authority: is not PEM")),
-            (file("odd", odd), None, false, Err("cluster.certificate-authority: ")),
-            (file("unread", broken), None, true, Ok(())),
+            (file("both", &both), None, false, Ok(())),
+            (Some("/nowhere/ca".into()), None, false, authority("cannot be read: ")),
+            (file("broken", broken), None, false, authority("is not PEM")),
+            (file("odd", odd), None, false, authority(unusable)),
+            (file("empty", ""), None, false, authority(unusable)),
+            (file("no-pem", "CANARY"), None, false, authority(unusable)),
+            (file("too", &good.pem()), None, true, Err("cluster.insecure-skip-tls-verify: is not allowed".to_owned())),
         ] {
             let mut config = kube::Config::new("https://127.0.0.1:1".parse().unwrap());
             (config.root_cert_file, config.root_cert, config.accept_invalid_certs) =
                 (root_cert_file.clone(), root_cert, insecure);
             let got = build(&config).map(drop).map_err(|err| err.to_string());
-            match (&got, want) {
+            match (&got, &want) {
                 (Ok(()), Ok(())) => {}
-                (Err(said), Err(words)) if said.contains(words) && !said.contains("CANARY") => {}
+                (Err(said), Err(words)) if said.contains(&**words) && !said.contains("CANARY") => {}
                 _ => panic!("{root_cert_file:?}: {got:?}, not {want:?}"),
             }
         }

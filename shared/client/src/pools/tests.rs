@@ -5,6 +5,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
+use base64::{Engine, prelude::BASE64_STANDARD};
 use clock::Clock;
 use futures::{FutureExt, future::join_all};
 use http::{Response, header};
@@ -406,6 +407,29 @@ async fn a_renewed_client_certificate_is_used_by_new_connections() {
     assert_eq!(read(&api).await.unwrap(), "1");
     let shown = [old, new].map(|it| Some(it.certificate.der().to_vec()));
     assert_eq!(server.certificates(), shown);
+}
+
+#[tokio::test]
+async fn an_authority_that_is_renewed_by_halves_leaves_the_old_one_in_force() {
+    let server = Server::start(HTTP2, echo).await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ca.crt");
+    let der = BASE64_STANDARD.encode(&server.authority.der);
+    let pem = format!("-----BEGIN CERTIFICATE-----\n{der}\n-----END CERTIFICATE-----\n");
+    std::fs::write(&file, &pem).unwrap();
+    let mut config = config(&server);
+    config.root_cert_file = Some(file.clone());
+    let manager = Manager::new(config);
+    let api = manager.api();
+    assert_eq!(read(&api).await.unwrap(), "0");
+    for half in ["", "-----BEGIN", "some text"] {
+        std::fs::write(&file, half).unwrap();
+        a_minute_later().await;
+        assert_eq!(read(&api).await.unwrap(), "0", "{half:?}");
+    }
+    std::fs::write(&file, format!("{pem}\n")).unwrap();
+    a_minute_later().await;
+    assert_eq!(read(&api).await.unwrap(), "1");
 }
 
 #[tokio::test]
