@@ -241,18 +241,20 @@ pub enum Build {
     Release,
 }
 
-/// Our binary: `MINI_KCM`, or what cargo builds, once for each run of a test binary.
+/// Our binary: `MINI_KCM`, for what is measured rather `MINI_KCM_RELEASE`, or what cargo builds, once for each run of a test
+/// binary.
 ///
 /// # Errors
 /// If it does not build; the message has the compiler's words.
 pub fn binary(build: Build) -> anyhow::Result<&'static Path> {
     static DEBUG: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     static RELEASE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let (once, flags): (_, &[&str]) = match build {
-        Build::Debug => (&DEBUG, &[]),
-        Build::Release => (&RELEASE, &["--release"]),
+    let given = || std::env::var_os("MINI_KCM");
+    let (once, given, flags): (_, _, &[&str]) = match build {
+        Build::Debug => (&DEBUG, given(), &[]),
+        Build::Release => (&RELEASE, std::env::var_os("MINI_KCM_RELEASE").or_else(given), &["--release"]),
     };
-    let found = once.get_or_init(|| match std::env::var_os("MINI_KCM") {
+    let found = once.get_or_init(|| match given {
         Some(path) => Ok(PathBuf::from(path)),
         None => cargo_build("mini-kcm", flags).map_err(|err| format!("{err:#}")),
     });
