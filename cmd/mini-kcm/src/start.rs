@@ -45,8 +45,8 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
         }
     };
     introduce(&config);
-    // Two workers: what controllers do is wait for the API server.
-    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+    // One worker: what controllers do is wait for the API server, and a second one costs CPU to wake.
+    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build() {
         Ok(runtime) => runtime,
         Err(err) => {
             log.end(|| tracing::error!(%err, "command failed"));
