@@ -39,6 +39,7 @@ use tasks::Spawner;
 use tokio::sync::watch;
 
 pub use self::{
+    answers::{SMALL_ANSWER, shortened},
     authentication::User,
     authorization::OpenPaths,
     layers::Gate,
