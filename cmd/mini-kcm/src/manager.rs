@@ -174,7 +174,13 @@ impl Manager {
         if let Some(serving) = &self.config.serving {
             let stand = (self.deps.seed, self.deps.scope.spawner());
             let (pages, reviewers) = (pages::router(self.sources()), self.deps.reviewers.clone());
-            self.served = Some(serve::serve(serving, pages, reviewers, &self.environment, stand).await?);
+            let served = serve::serve(serving, pages, reviewers, &self.environment, stand);
+            self.served = tokio::select! {
+                biased;
+                // The cluster may take long to say whose certificates count, and nothing is begun yet.
+                () = self.deps.stop.cancelled() => return Ok(()),
+                served = served => Some(served?),
+            };
         }
         self.health.watch_informers(self.informers.clone());
         let preflight = self.preflight.clone();

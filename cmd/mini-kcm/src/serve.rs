@@ -61,7 +61,8 @@ pub struct Served {
     _open: oneshot::Sender<()>,
 }
 
-/// Serves `pages` on a thread of its own: whoever keeps the port busy takes nothing from the workers that lead.
+/// Serves `pages` on a thread of its own: whoever keeps the port busy takes nothing from the workers that lead. The thread
+/// ends when this is given up.
 ///
 /// # Errors
 /// Why it cannot be served, naming the flag.
@@ -86,13 +87,18 @@ pub async fn serve(
     let options = serving.options.clone();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|err| format!("cannot serve: {err}"))?;
-    let (open, closed) = oneshot::channel();
+    let (open, mut closed) = oneshot::channel();
     let (tell, told) = oneshot::channel();
     let work = move || {
         runtime.block_on(async move {
-            let served = serving::serve(options, pages, deps).await;
+            // Nobody sends on `closed`, it ends with its sender: also while the port still starts.
+            let served = tokio::select! {
+                biased;
+                _ = &mut closed => return,
+                served = serving::serve(options, pages, deps) => served,
+            };
             let serves = served.is_ok();
-            // Nobody waits for the answer of a manager that is gone; nobody sends on `closed`, it ends with its sender.
+            // Nobody waits for the answer of a manager that is gone.
             let _ = tell.send(served);
             if serves {
                 let _ = closed.await;

@@ -9,6 +9,22 @@ use serde::Serialize;
 
 use crate::User;
 
+/// A whole answer of this size takes no place while it is sent: what all connections hold of such is bounded by their number.
+pub const SMALL_ANSWER: usize = 4 << 10;
+/// An answer repeats no more bytes of one text, escapes included: with all its texts it stays a [`SMALL_ANSWER`].
+const REPEATED: usize = 256;
+const ELLIPSIS: &str = "…";
+
+/// The beginning of `text`, as far as an answer repeats it: anyone may send a long one.
+#[must_use]
+pub fn shortened(text: &str) -> String {
+    if text.len() <= REPEATED {
+        return text.to_owned();
+    }
+    let end = text.floor_char_boundary(REPEATED - ELLIPSIS.len());
+    text.get(..end).unwrap_or_default().to_owned() + ELLIPSIS
+}
+
 #[derive(Serialize)]
 struct Status<'a> {
     kind: &'static str,
@@ -40,9 +56,9 @@ pub(crate) fn forbidden(
     query: Option<&str>,
 ) -> Response {
     let (verb, path) = asked;
-    let message = escaped(&format!("User {:?} cannot {verb} path {path:?}", user.name));
-    let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-    let message = format!("forbidden: {message}{reason}");
+    let (name, verb, path) = (quoted(&user.name), escaped(verb), quoted(path));
+    let reason = if reason.is_empty() { String::new() } else { format!(": {}", shortened(reason)) };
+    let message = format!("forbidden: User {name} cannot {verb} path {path}{reason}");
     let mut answer = status(StatusCode::FORBIDDEN, "Forbidden", &message, Some(Empty {}), pretty(headers, query));
     answer.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     answer
@@ -50,7 +66,7 @@ pub(crate) fn forbidden(
 
 /// 500: who may do this cannot be found out.
 pub(crate) fn undecided(path: &str, why: &str) -> Response {
-    text(StatusCode::INTERNAL_SERVER_ERROR, &format!("Internal Server Error: {}: {why}", escaped(&format!("{path:?}"))))
+    text(StatusCode::INTERNAL_SERVER_ERROR, &format!("Internal Server Error: {}: {}", quoted(path), shortened(why)))
 }
 
 /// Plain text, as Go's `http.Error`.
@@ -82,8 +98,14 @@ fn go_escaped(json: &str) -> String {
     json.replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e")
 }
 
+/// Shortened, as Go quotes it, and safe inside HTML.
+fn quoted(text: &str) -> String {
+    escaped(&format!("{:?}", shortened(text)))
+}
+
+/// Shortened before, as escapes cost time, and after, as they count.
 fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    shortened(&shortened(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;"))
 }
 
 /// People get line breaks, as upstream guesses who is one.
@@ -129,6 +151,33 @@ mod tests {
 
         let answer = body(forbidden(&anonymous, ("get", "/foo b<a>"), "", &from("curl/8"), None)).await;
         assert!(answer.contains(r#"path \"/foo b\u0026lt;a\u0026gt;\"""#), "{answer}");
+    }
+
+    #[tokio::test]
+    async fn whatever_is_repeated_a_refusal_stays_small() {
+        let pretty = from("curl/8");
+        for long in ["&", "<", "\"", "\\", "\u{1}", "\u{200b}", "é", "a"] {
+            let long = long.repeat(60_000);
+            let user = User { name: long.clone(), ..User::anonymous() };
+            let answer = body(forbidden(&user, (&long, &long), &long, &pretty, None)).await;
+            assert!(answer.len() <= SMALL_ANSWER && answer.contains('…'), "{} {answer}", answer.len());
+            let status: serde_json::Value = serde_json::from_str(&answer).unwrap();
+            assert!(status["message"].as_str().unwrap().starts_with("forbidden: User \""), "{status}");
+            let answer = body(undecided(&long, &long)).await;
+            assert!(answer.len() <= SMALL_ANSWER && answer.contains('…'), "{} {answer}", answer.len());
+        }
+    }
+
+    #[test]
+    fn only_what_is_long_is_shortened_and_no_character_is_cut() {
+        for (text, want) in [
+            (String::new(), String::new()),
+            ("a".repeat(256), "a".repeat(256)),
+            ("a".repeat(257), "a".repeat(253) + "…"),
+            ("é".repeat(129), "é".repeat(126) + "…"),
+        ] {
+            assert_eq!(shortened(&text), want);
+        }
     }
 
     #[tokio::test]

@@ -62,9 +62,6 @@ impl Truster {
             let (allowed, headers) = (options.proxy_names.clone(), options.proxy_headers.clone());
             (proxy_file, trust.proxies) = (Some(files), Some(Proxies { authorities: Some(bundle), allowed, headers }));
         }
-        if trust.any_client_is_a_proxy() {
-            return Err(ServeError::AnyProxy);
-        }
         let (clients, proxies) = (client_file.is_none(), proxy_file.is_none());
         let mut cluster = None;
         if options.looks_up() {
@@ -283,16 +280,24 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_common_authority_ends_the_start_where_flags_name_it_and_makes_no_proxies_where_the_cluster_does() {
+    async fn a_common_authority_makes_no_front_proxies_unless_they_are_named_by_flags_or_cluster() {
         let place = tempfile::tempdir().unwrap();
         let (path, authority) = (place.path().join("ca.crt"), Authority::new("common").pem());
         std::fs::write(&path, &authority).unwrap();
         let mut options = authentication();
         (options.client_authorities, options.proxy_authorities) = (Some(path.clone()), Some(path.clone()));
-        let err = Truster::open(&options, None, Clock::system()).await.err().unwrap().to_string();
-        assert!(err.contains("--requestheader-allowed-names") && err.contains("--client-ca-file"), "{err}");
+        let log = ::testing::listen();
+        let (_, trust) = Truster::open(&options, None, Clock::system()).await.unwrap();
+        assert!(trust.borrow().clients.is_some() && trust.borrow().proxies.is_none());
+        let told = log.lines();
+        assert!(
+            told.len() == 1 && told[0].contains("WARN") && told[0].contains("no front proxy is believed"),
+            "{told:?}"
+        );
         options.proxy_names = vec!["front".to_owned()];
-        assert!(Truster::open(&options, None, Clock::system()).await.is_ok());
+        let (_, trust) = Truster::open(&options, None, Clock::system()).await.unwrap();
+        assert!(trust.borrow().clients.is_some() && trust.borrow().proxies.is_some());
+        assert_eq!(log.lines(), told);
 
         let said = Arc::new(Mutex::new(json!({ "requestheader-client-ca-file": authority })));
         let server = said.clone();

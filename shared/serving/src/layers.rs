@@ -25,7 +25,8 @@ use rustls_pki_types::CertificateDer;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    User, answers,
+    User,
+    answers::{self, SMALL_ANSWER},
     authentication::Authentication,
     authorization::{Authorization, Decision},
     paths,
@@ -38,9 +39,6 @@ pub(crate) const REQUEST: Duration = Duration::from_secs(60);
 const BODY: usize = 64 << 10;
 /// Requests at once in each room.
 pub(crate) const MOST_REQUESTS: usize = 32;
-/// A whole answer of this size is handed over and takes no room until it is sent: what all connections hold of such is
-/// bounded by their number.
-const SMALL: u64 = 4 << 10;
 
 /// Who sent a request, as far as its connection tells.
 #[derive(Clone)]
@@ -168,13 +166,14 @@ async fn admitted(State(gate): State<Arc<Gate>>, request: Request, next: Next) -
         return crowded(head.version, peer.as_ref());
     }
     if let Some(refusal) = refusal(&gate, peer.as_ref(), &mut head).await {
+        // It is small, whatever was asked, and needs no room until it is sent.
         return refusal;
     }
     drop(asking);
     let room = if open { &gate.open_pages } else { &gate.pages };
     let Some(inside) = room.enter(address) else { return crowded(head.version, peer.as_ref()) };
     let answer = next.run(Request::from_parts(head, body)).await;
-    if answer.body().size_hint().exact().is_some_and(|it| it <= SMALL) {
+    if answer.body().size_hint().exact().is_some_and(|it| it <= SMALL_ANSWER as u64) {
         return answer;
     }
     answer.map(|inner| Body::new(Holding { inner, _held: inside }))

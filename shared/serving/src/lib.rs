@@ -39,6 +39,7 @@ use tasks::Spawner;
 use tokio::sync::watch;
 
 pub use self::{
+    answers::{SMALL_ANSWER, shortened},
     authentication::User,
     authorization::OpenPaths,
     layers::Gate,
@@ -145,12 +146,6 @@ pub enum ServeError {
     /// The system gives no random bytes for a key.
     #[error("the system gives no random bytes, without which nothing can be kept secret")]
     Randomness,
-    /// Whoever has a client certificate could speak for anybody.
-    #[error(
-        "--requestheader-client-ca-file and --client-ca-file have an authority in common: --requestheader-allowed-names \
-         must say which of its clients are front proxies"
-    )]
-    AnyProxy,
     /// A file cannot be used.
     #[error("{0}: {1}: {2}")]
     File(&'static str, String, String),

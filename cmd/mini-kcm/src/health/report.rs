@@ -1,5 +1,7 @@
 use std::{collections::BTreeSet, fmt::Write as _};
 
+use serving::{SMALL_ANSWER, shortened};
+
 use super::Query;
 
 /// One line of a probe's answer.
@@ -31,9 +33,15 @@ impl Report {
     pub(super) fn of(check: Check) -> Self {
         match check.failure {
             None => Self { healthy: true, text: "ok".to_owned() },
-            Some(failure) => Self { healthy: false, text: format!("internal server error: {failure}\n") },
+            Some(failure) => Self { healthy: false, text: small(format!("internal server error: {failure}"), "\n") },
         }
     }
+}
+
+/// As much of `text` as goes before `end` in an answer that takes no place while nobody reads it.
+fn small(mut text: String, end: &str) -> String {
+    text.truncate(text.floor_char_boundary(SMALL_ANSWER.saturating_sub(end.len())));
+    text + end
 }
 
 /// Whether a check begins to fail, or passes again, and was not so when it was asked last.
@@ -71,20 +79,20 @@ pub(super) fn report(probe: &str, checks: Vec<Check>, query: &Query, observe: im
             writeln!(text, "[+]{name} ok ({note})")
         };
     }
+    let mut end = String::new();
     if !unknown.is_empty() {
         let names: Vec<String> = unknown.iter().map(|it| format!("{it:?}")).collect();
-        let _ = writeln!(text, "warn: some health checks cannot be excluded: no matches for {}", names.join(", "));
+        let names = shortened(&names.join(", "));
+        let _ = writeln!(end, "warn: some health checks cannot be excluded: no matches for {names}");
     }
     let healthy = failures.is_empty();
+    let _ = writeln!(end, "{probe} check {}", if healthy { "passed" } else { "failed" });
     if !healthy {
         tracing::debug!(target: "v2", probe, failed = failures.join("; "), "Probe failed");
-        let _ = writeln!(text, "{probe} check failed");
-    } else if query.verbose {
-        let _ = writeln!(text, "{probe} check passed");
-    } else {
-        text = "ok".to_owned();
+    } else if !query.verbose {
+        return Report { healthy, text: "ok".to_owned() };
     }
-    Report { healthy, text }
+    Report { healthy, text: small(text, &end) }
 }
 
 #[cfg(test)]
@@ -117,6 +125,18 @@ mod tests {
             "[+]leaderElection excluded: ok\n[+]a ok\nwarn: some health checks cannot be excluded: no matches for \
              \"no\\\"pe\", \"nope\"\nhealthz check passed\n"
         );
+    }
+
+    #[test]
+    fn an_answer_stays_small_and_says_how_it_ends() {
+        let many =
+            || (0..200).map(|it| Check::new(&format!("informer-sync/kind-{it}"), Err("x".repeat(9_000)))).collect();
+        let text = report("readyz", many(), &Query::parse(&format!("exclude={}", "x".repeat(9_000))), |_| {}).text;
+        assert!(text.len() <= serving::SMALL_ANSWER, "{}", text.len());
+        assert!(text.starts_with("[-]informer-sync/kind-0 failed"), "{text}");
+        assert!(text.contains("no matches for \"xxx") && text.ends_with("x…\nreadyz check failed\n"), "{text}");
+        let one = Report::of(Check::new("a", Err("é".repeat(9_000)))).text;
+        assert!(one.len() <= serving::SMALL_ANSWER && one.starts_with("internal server error: é"), "{one}");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use axum::{
     http::Request,
 };
 use test_cluster::TestCluster;
+use tokio::sync::mpsc;
 use tower::ServiceExt;
 
 use super::*;
@@ -76,4 +77,27 @@ async fn acceptance_shell_024_025_a_leader_that_is_stuck_in_its_renewal_fails_it
     assert!(text.starts_with("[-]leaderElection failed: reason withheld\n"), "{text}");
     assert!(text.ends_with("healthz check failed\n"), "{text}");
     assert_eq!(leader.get("/healthz?exclude=leaderElection").await, (200, "ok".to_owned()));
+}
+
+#[tokio::test]
+async fn a_signal_while_the_port_starts_ends_the_manager_at_once() {
+    // The port waits for what the cluster says of client certificates; it does not come to listening.
+    let config = Config::new(typed(&["--controllers=namespace"])).unwrap();
+    let cluster = cluster();
+    let mut deps = Deps::in_memory(&config, cluster.service(), Clock::system(), "a");
+    let (ask, mut asked) = mpsc::unbounded_channel();
+    let silent = Transport::new(tower::service_fn(move |_: Request<client::Body>| {
+        ask.send(()).unwrap();
+        std::future::pending::<Result<axum::http::Response<client::Incoming>, client::BoxError>>()
+    }));
+    deps.reviewers.authentication = Some(Connection::in_memory(silent));
+    let stop = deps.stop.clone();
+    let running = tokio::spawn(run(config, deps));
+    asked.recv().await.unwrap();
+    stop.cancel();
+    let exit = tokio::time::timeout(Duration::from_secs(2), running).await.expect("at once").unwrap();
+    assert_eq!(exit, Exit::Clean);
+    // The thread of the port ends too: it gives back what it asked with.
+    let closed = tokio::time::timeout(Duration::from_secs(2), asked.recv()).await.expect("at once");
+    assert_eq!(closed, None);
 }

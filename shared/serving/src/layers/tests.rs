@@ -209,6 +209,22 @@ async fn small_answers_that_nobody_reads_take_no_room() {
     assert!(unread.iter().all(|it| it.status() == 200));
 }
 
+/// Anyone may send so many of these as there are streams, and read no answer.
+#[tokio::test]
+async fn refusals_of_long_paths_and_methods_are_small() {
+    let long = "&".repeat(60_000);
+    for server in [Server::Well, Server::Absent, Server::Down] {
+        let pages = gate(server, PROBES).0.protect(pages());
+        for method in ["GET", &long] {
+            let request = http::Request::builder().method(method).uri(format!("/{long}"));
+            let answer = pages.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+            let (code, size) = (answer.status(), text(answer).await.len());
+            assert_eq!(code, if server == Server::Down { 500 } else { 403 });
+            assert!(size <= SMALL_ANSWER, "{code} to {} bytes of method: {size}", method.len());
+        }
+    }
+}
+
 #[tokio::test]
 async fn who_is_refused_for_lack_of_room_loses_the_connection() {
     let pages = gate(Server::Well, &["/*"]).0.protect(pages());
