@@ -153,13 +153,12 @@ fn by_success_policy(snapshot: &Snapshot<'_>, tally: &Tally) -> Option<Ending> {
     })
 }
 
-/// Whether enough pods have succeeded and none is active any more.
-pub(crate) fn is_complete(job: &Job, succeeded: u32, active: usize) -> bool {
-    let enough = match job.spec.completions {
+/// Whether enough pods have succeeded: the Job is complete when none is active any more.
+pub(crate) fn is_complete(job: &Job, succeeded: u32) -> bool {
+    match job.spec.completions {
         Some(completions) => succeeded >= number(completions),
         None => succeeded > 0,
-    };
-    enough && active == 0
+    }
 }
 
 #[cfg(test)]

@@ -46,7 +46,8 @@ pub(crate) struct Plan {
 pub(crate) enum PodChange {
     /// Nothing.
     Keep,
-    /// The Job ends: all its active pods are deleted. They keep their finalizers until they are counted.
+    /// The Job ends, and its status says so: all its active pods are deleted. They keep their finalizers until they are
+    /// counted.
     End(Vec<usize>),
     /// The Job is suspended: all its active pods go, finalizer first, so that none of them is counted.
     Suspend(Vec<usize>),
@@ -100,13 +101,18 @@ pub(crate) fn plan(snapshot: &Snapshot<'_>) -> Plan {
         strands: false,
         again: if ending.is_none() { ending::deadline(snapshot) } else { None },
     };
-    if ending.is_some() {
-        plan.ending = ending;
+    if let Some(ending) = ending {
         if !snapshot.known.may_act {
             // It ends when all is seen.
             plan.waiting = Some(Waiting::Unseen);
         }
-        plan.pods = non_empty(all_active(snapshot), PodChange::End);
+        if ending.announced {
+            plan.pods = non_empty(all_active(snapshot), PodChange::End);
+        } else if snapshot.active > 0 {
+            // A pod that is deleted looks like a failure, and would tell of another end: this one is stored first.
+            plan.look_again(Duration::ZERO);
+        }
+        plan.ending = Some(ending);
     } else if snapshot.is_deleting() {
         // Its pods are the garbage collector's.
     } else if !snapshot.known.may_act {
@@ -195,6 +201,11 @@ fn fill(snapshot: &Snapshot<'_>, missing: usize, plan: &mut Plan) {
 }
 
 impl Plan {
+    /// Whether pods that it deletes lose the finalizer first.
+    pub(crate) fn frees(&self) -> bool {
+        matches!(self.pods, PodChange::Suspend(_) | PodChange::Delete(_))
+    }
+
     fn look_again(&mut self, after: Duration) {
         self.again = Some(self.again.map_or(after, |it| it.min(after)));
     }

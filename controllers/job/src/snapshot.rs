@@ -6,7 +6,10 @@ use api::{Job, Pod, PodPhase, PodReplacementPolicy, Uid, UncountedPods};
 
 use pod_control::{has_finalizer, is_ready};
 
-use crate::backoff::Backoff;
+use crate::{
+    backoff::Backoff,
+    ending::{FAILURE, SUCCESS},
+};
 
 /// What holds a pod until its Job has counted it.
 pub(crate) const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
@@ -67,6 +70,8 @@ pub(crate) struct Snapshot<'a> {
     pub(crate) known: Known,
     /// The pods that the status names as not yet counted.
     pub(crate) uncounted: Uncounted<'a>,
+    /// The status says how the Job ends.
+    pub(crate) announced: bool,
     /// Pods that neither ended nor are being deleted.
     pub(crate) active: usize,
     /// Active ones that are ready.
@@ -156,6 +161,7 @@ pub(crate) fn gather<'a>(
         workers,
         known,
         uncounted: job.status.uncounted.as_ref().map(Uncounted::from).unwrap_or_default(),
+        announced: [SUCCESS, FAILURE].into_iter().any(|it| job.status.holds(it)),
         active: 0,
         ready: 0,
         terminating: 0,
@@ -201,11 +207,12 @@ impl<'a> Snapshot<'a> {
         self.job.is_indexed() && self.job.spec.backoff_limit_per_index.is_some()
     }
 
-    /// Whether a pod counts as failed: it ended badly, or it is being deleted and need not end to be replaced.
+    /// Whether a pod counts as failed: it ended badly, or it is being deleted and need not end to be replaced. Once an end is
+    /// announced pods are deleted because of it.
     pub(crate) fn is_failed(&self, worker: &Worker<'_>) -> bool {
         match worker.state {
             State::Failed => true,
-            State::Terminating => !self.replaces_only_failed(),
+            State::Terminating => !self.replaces_only_failed() && !self.announced,
             State::Active { .. } | State::Succeeded => false,
         }
     }

@@ -160,7 +160,9 @@ impl Outcomes {
 
 /// Whether the index of this pod has failed for good with it.
 fn gives_up(snapshot: &Snapshot<'_>, worker: &Worker<'_>, limit: u32) -> bool {
-    if !snapshot.is_failed(worker) {
+    // What is deleted once an end is announced goes because of it, however it ends.
+    let goes_with_job = snapshot.announced && worker.pod.meta.deletion.is_some();
+    if goes_with_job || !snapshot.is_failed(worker) {
         return false;
     }
     let verdict = verdict(snapshot.job, worker.pod);

@@ -13,8 +13,8 @@ use api::{Atom, ConditionStatus, JobStatus, Uid};
 use crate::{
     backoff::Backoff,
     ending::{Ending, is_complete},
-    failure_policy::{Verdict, verdict},
-    plan::{Plan, PodChange},
+    failure_policy::verdict,
+    plan::Plan,
     snapshot::{Hold, Moment, Place, Snapshot, State, Worker},
     status,
     tally::{self, number},
@@ -52,6 +52,8 @@ pub(crate) struct Step {
     pub(crate) backoff: Backoff,
     /// How the Job ends, if it does.
     ending: Option<Ending>,
+    /// All that may work is deleted, and nothing is unseen.
+    quiet: bool,
     /// Pods of uids that the status names and that still carry the finalizer.
     held: HashSet<Uid>,
     /// More ended than one status takes: the Job is not at its end.
@@ -86,7 +88,10 @@ pub(crate) struct Finished {
 pub(crate) fn step(snapshot: &Snapshot<'_>, plan: &Plan, applied: &Applied) -> Option<Step> {
     let now = snapshot.known.now;
     let active = snapshot.active.saturating_sub(applied.gone.len()) + applied.created;
-    let ending = settled_ending(snapshot, plan, applied, active);
+    let quiet = active == 0 && snapshot.known.may_act;
+    let completes = || quiet && is_complete(snapshot.job, plan.tally.succeeded);
+    // Announced by the pass that decides it, whatever becomes of the pods; only its last condition waits.
+    let ending = plan.ending.clone().or_else(|| completes().then(Ending::completed));
 
     let mut next = snapshot.job.status.clone();
     status::count(&mut next, snapshot, applied);
@@ -108,6 +113,7 @@ pub(crate) fn step(snapshot: &Snapshot<'_>, plan: &Plan, applied: &Applied) -> O
         actions: Vec::new(),
         backoff: plan.tally.backoff,
         ending,
+        quiet,
         held,
         more: false,
     };
@@ -156,20 +162,6 @@ pub(crate) fn settle(snapshot: &Snapshot<'_>, step: Step, released: &[bool], now
     }
 }
 
-/// The Job's end, if nothing stands against it: all that may work is deleted, and none of its pods may be unseen.
-fn settled_ending(snapshot: &Snapshot<'_>, plan: &Plan, applied: &Applied, active: usize) -> Option<Ending> {
-    match &plan.ending {
-        Some(ending) => {
-            let is_quiet = applied.gone.len() >= snapshot.active && snapshot.known.may_act;
-            is_quiet.then(|| ending.clone())
-        }
-        None => {
-            let is_quiet = snapshot.known.may_act && is_complete(snapshot.job, plan.tally.succeeded, active);
-            is_quiet.then(Ending::completed)
-        }
-    }
-}
-
 /// The pods that the status names and that still carry the finalizer.
 fn held(snapshot: &Snapshot<'_>) -> HashSet<Uid> {
     let is_named = |it: &&Worker<'_>| it.hold == Hold::Held && snapshot.uncounted.names(&it.pod.meta.uid);
@@ -202,8 +194,11 @@ enum Count {
 impl Step {
     /// Counts what ended, and chooses whose finalizers go.
     fn count(&mut self, snapshot: &Snapshot<'_>, plan: &Plan, applied: &Applied) {
+        let deleted: HashSet<usize> = applied.gone.iter().copied().collect();
+        // The plan took the finalizers of these already.
+        let is_freed = |at: &usize| plan.frees() && deleted.contains(at);
         let mut candidates: Vec<usize> = (0..snapshot.workers.len())
-            .filter(|at| self.may_go(snapshot, plan, applied, *at) && !is_freed(plan, applied, *at))
+            .filter(|at| !is_freed(at) && self.may_go(snapshot, plan, applied, &deleted, *at))
             .collect();
         if snapshot.job.is_indexed() {
             // Completed indexes appear in their order.
@@ -241,23 +236,28 @@ impl Step {
     }
 
     /// Whether the finalizer of this pod may go, once the pod is counted.
-    fn may_go(&self, snapshot: &Snapshot<'_>, plan: &Plan, applied: &Applied, at: usize) -> bool {
+    fn may_go(
+        &self,
+        snapshot: &Snapshot<'_>,
+        plan: &Plan,
+        applied: &Applied,
+        deleted: &HashSet<usize>,
+        at: usize,
+    ) -> bool {
         let worker = &snapshot.workers[at];
         if worker.hold != Hold::Held {
             return false;
         }
-        if snapshot.is_deleting() || self.ending.is_some() || worker.state == State::Succeeded {
+        if snapshot.is_deleting() || worker.state == State::Succeeded {
             return true;
+        }
+        if self.ending.is_some() {
+            // Where it still works it is not known how it ends.
+            return !worker.is_active() || deleted.contains(&at);
         }
         // Who remembers for a successor that cannot come would hold its namespace for ever: pods go before Jobs there.
         let is_needed = !applied.closed && remembers(plan, worker, at);
-        snapshot.is_failed(worker) && !is_needed && !self.is_evidence(snapshot, plan, worker)
-    }
-
-    /// Whether the pod is why the Job fails, and the status does not say so yet: it has to be there still when it does.
-    fn is_evidence(&self, snapshot: &Snapshot<'_>, plan: &Plan, worker: &Worker<'_>) -> bool {
-        let is_open = self.ending.is_none() && plan.ending.is_some();
-        is_open && matches!(verdict(snapshot.job, worker.pod), Verdict::FailJob(_))
+        snapshot.is_failed(worker) && !is_needed
     }
 
     /// What this pod is counted as. Pods that the status names are counted.
@@ -274,12 +274,10 @@ impl Step {
                 (None, _) => Count::Success(uid.clone()),
             };
         }
-        // When the Job fails, whoever still worked failed with it; when it succeeds they are counted neither way, also if
-        // they lose the finalizer only when it is announced: it was we who deleted them.
+        // When the Job fails, whoever still worked failed with it; when it succeeds they are counted neither way: it was we
+        // who deleted them.
         let fails_with_job = self.ending.as_ref().is_some_and(|it| !it.succeeds());
-        let ends_by_success = self.ending.as_ref().is_some_and(|it| it.succeeds() && it.announced);
-        let left_over = ends_by_success && worker.state == State::Terminating;
-        if left_over || !snapshot.is_failed(worker) && !fails_with_job {
+        if !snapshot.is_failed(worker) && !fails_with_job {
             return Count::Nothing;
         }
         let verdict = verdict(snapshot.job, worker.pod);
@@ -289,7 +287,7 @@ impl Step {
 
     /// Whether the Job may be declared ended once all of this is done and nothing is uncounted.
     fn may_end(&self) -> bool {
-        self.ending.is_some() && !self.more && self.status.terminating.unwrap_or_default() == 0
+        self.ending.is_some() && self.quiet && !self.more && self.status.terminating.unwrap_or_default() == 0
     }
 
     /// Whether the last write follows without any other: what it announces stands already, and no pod waits for it.
@@ -303,11 +301,6 @@ impl Step {
 /// Whether the pod is the one that remembers for its index.
 fn remembers(plan: &Plan, worker: &Worker<'_>, at: usize) -> bool {
     plan.tally.indexes.as_ref().is_some_and(|it| it.delayed.holds(worker.index(), at))
-}
-
-/// Whether the plan took the finalizer of this pod already.
-fn is_freed(plan: &Plan, applied: &Applied, at: usize) -> bool {
-    matches!(plan.pods, PodChange::Suspend(_) | PodChange::Delete(_)) && applied.gone.contains(&at)
 }
 
 #[cfg(test)]

@@ -107,9 +107,14 @@ fn acceptance_job_057_nothing_is_suspended_while_something_is_unseen() {
 fn acceptance_job_028_all_that_is_active_goes_when_the_job_fails() {
     let mut all = running(99);
     all.push(pod("bad").failed(-1).build());
-    let plan = decide(json!({ "backoffLimit": 0, "parallelism": 100, "completions": 100 }), json!({}), &all, KNOWN);
+    let spec = || json!({ "backoffLimit": 0, "parallelism": 100, "completions": 100 });
+    let plan = decide(spec(), json!({}), &all, KNOWN);
+    assert!(plan.ending.is_some_and(|it| !it.announced) && plan.pods == PodChange::Keep && !plan.managed);
+    assert_eq!(plan.again, Some(Duration::ZERO), "it is announced first");
+    let announced = json!({ "conditions": [holds("FailureTarget", "BackoffLimitExceeded", "m")] });
+    let plan = decide(spec(), announced, &all, KNOWN);
     assert!(matches!(&plan.pods, PodChange::End(pods) if pods.len() == 99 && !pods.contains(&99)));
-    assert!(plan.ending.is_some() && !plan.managed);
+    assert!(plan.ending.is_some() && !plan.managed && plan.again.is_none());
 }
 
 #[test]

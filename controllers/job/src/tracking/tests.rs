@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    plan::plan,
+    plan::{PodChange, plan},
     snapshot::{Claimed, Known, gather},
     testing::{KNOWN, NOW, at, deleted, holds, job, pod, pods, see},
 };
@@ -46,6 +46,13 @@ fn counts(status: &JobStatus) -> (String, String, i32, i32) {
 
 fn counted(succeeded: &str, failed: &str, more: (i32, i32)) -> (String, String, i32, i32) {
     (succeeded.to_owned(), failed.to_owned(), more.0, more.1)
+}
+
+/// The Job once the status of this step is stored.
+fn with_status(job: &Job, step: &Step) -> Job {
+    let mut job = job.clone();
+    job.status = step.status.clone();
+    job
 }
 
 /// The last stage when all finalizers went.
@@ -248,10 +255,17 @@ fn acceptance_job_028_failed_is_said_only_when_no_pod_is_left_and_announced_befo
     let (snapshot, step) = pass(&job, &some, KNOWN);
     let step = step.unwrap();
     assert!(step.write && step.status.holds("FailureTarget") && !step.status.holds("Failed"));
-    assert_eq!(counts(&step.status), counted("", "a b c", (0, 0)), "who worked failed with the Job");
+    assert_eq!((counts(&step.status), step.status.active), (counted("", "a", (0, 0)), 2));
+    assert_eq!(names(&snapshot, &step.release), "a");
+    let stored = with_status(&job, &step);
+    assert!(settled(&snapshot, step).finished.is_none());
+
+    let (snapshot, step) = pass(&stored, &some[1..], KNOWN);
+    let step = step.unwrap();
+    assert_eq!(counts(&step.status), counted("", "b c", (0, 1)), "who worked failed with the Job");
     let JobStatus { active, ready, terminating, .. } = &step.status;
     assert_eq!((*active, *ready, *terminating), (0, Some(0), Some(2)));
-    assert_eq!(names(&snapshot, &step.release), "a b c");
+    assert_eq!(names(&snapshot, &step.release), "b c");
     assert!(settled(&snapshot, step).status.is_none());
 
     let announced = json!({ "failed": 3, "conditions": [holds("FailureTarget", "BackoffLimitExceeded", "m")] });
@@ -269,15 +283,37 @@ fn acceptance_job_028_failed_is_said_only_when_no_pod_is_left_and_announced_befo
 }
 
 #[test]
-fn an_end_is_put_off_when_a_pod_could_not_be_deleted_or_is_unseen() {
-    let job = job(json!({ "backoffLimit": 0 }), json!({ "active": 1 }));
-    let some = pods([pod("a").failed(-1), pod("b").ready()]);
-    let spoilt = |known, applied: fn(Applied) -> Applied| {
-        pass_with(see(&job, &some, known), applied).1.unwrap().status.holds("FailureTarget")
+fn an_end_is_announced_though_something_is_unseen_and_put_off_until_all_is_deleted_and_seen() {
+    let spec = || json!({ "backoffLimit": 0, "completionMode": "Indexed" });
+    let unseen = Known { may_act: false, ..KNOWN };
+    let fresh = job(spec(), json!({ "active": 1 }));
+    let some = pods([pod("a").index(0).failed(-1), pod("b").index(1).ready()]);
+    assert!(pass(&fresh, &some, unseen).1.unwrap().status.holds("FailureTarget"));
+
+    let announced = json!({ "active": 1, "failed": 1, "conditions": [holds("FailureTarget", "R", "m")] });
+    let job = self::job(spec(), announced);
+    let (snapshot, step) = pass_with(see(&job, &some[1..], KNOWN), |_| Applied::default());
+    assert!(step.is_none_or(|it| it.release.is_empty() && settled(&snapshot, it).finished.is_none()), "it works on");
+    let ends =
+        |known| pass(&job, &[], known).1.is_some_and(|it| settled(&see(&job, &[], known), it).finished.is_some());
+    assert!(ends(KNOWN) && !ends(unseen));
+}
+
+#[test]
+fn pods_that_go_with_the_job_fail_no_index_of_their_own() {
+    let announced = || {
+        json!({ "active": 2, "failedIndexes": "0",
+        "conditions": [holds("FailureTarget", "MaxFailedIndexesExceeded", "m")] })
     };
-    assert!(spoilt(KNOWN, |it| it));
-    assert!(!spoilt(KNOWN, |_| Applied::default()));
-    assert!(!spoilt(Known { may_act: false, ..KNOWN }, |it| it));
+    let job = job(json!({ "completionMode": "Indexed", "backoffLimitPerIndex": 0 }), announced());
+    let some = pods([
+        pod("a").index(1).failures(0).running().deleting(),
+        pod("b").index(2).failures(0).failed(-1).deleting(),
+        pod("c").index(3).failures(0).failed(-1),
+    ]);
+    let step = pass(&job, &some, KNOWN).1.unwrap();
+    assert_eq!(step.status.failed_indexes.as_deref(), Some("0,3"), "the last one was not deleted");
+    assert_eq!(counts(&step.status), counted("", "a b c", (0, 0)));
 }
 
 #[test]
@@ -285,11 +321,14 @@ fn acceptance_job_035_the_pod_that_fails_the_job_is_held_until_the_status_says_w
     let rules = json!([{ "action": "FailJob", "onExitCodes": { "operator": "In", "values": [1] } }]);
     let job = job(json!({ "podFailurePolicy": { "rules": rules } }), json!({}));
     let some = pods([pod("a").failed(-1), pod("b").ready()]);
-    let (snapshot, step) = pass_with(see(&job, &some, KNOWN), |_| Applied::default());
-    assert_eq!(names(&snapshot, &step.unwrap().release), "");
-    let (snapshot, step) = pass(&job, &some, KNOWN);
+    let (snapshot, step) = pass(&job, &some, Known { may_act: false, ..KNOWN });
     let step = step.unwrap();
-    assert_eq!((names(&snapshot, &step.release).as_str(), &*step.actions), ("a b", &["FailJob"][..]));
+    assert_eq!((names(&snapshot, &step.release).as_str(), &*step.actions), ("a", &["FailJob"][..]));
+    assert_eq!(
+        &*step.status.condition("FailureTarget").unwrap().reason,
+        "PodFailurePolicy",
+        "released once it is stored"
+    );
 }
 
 #[test]
@@ -338,7 +377,12 @@ fn acceptance_job_051_when_a_policy_is_fulfilled_who_works_is_counted_neither_wa
     let step = step.unwrap();
     assert_eq!(counts(&step.status), counted("", "c", (1, 0)));
     assert_eq!(&*step.status.condition("SuccessCriteriaMet").unwrap().reason, "SuccessPolicy");
-    assert_eq!(names(&snapshot, &step.release), "a b c");
+    assert_eq!(names(&snapshot, &step.release), "b c");
+    let stored = with_status(&job, &step);
+    assert!(settled(&snapshot, step).finished.is_none(), "one works");
+    let (snapshot, step) = pass(&stored, &some[..1], KNOWN);
+    let step = step.unwrap();
+    assert_eq!((counts(&step.status), names(&snapshot, &step.release)), (counted("", "", (1, 1)), "a".to_owned()));
     assert!(settled(&snapshot, step).finished.is_none(), "one is terminating");
 
     // The manager died before the finalizer of the one that worked went.

@@ -4,6 +4,7 @@
 
 mod world;
 
+mod announcements;
 mod basics;
 mod calls;
 mod endings;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     backoff::Backoff,
-    plan::plan,
+    plan::{PodChange, plan},
     snapshot::{FINALIZER, Known},
     testing::{KNOWN, NOW, job, pod, see},
 };

@@ -1,0 +1,159 @@
+//! An end that was decided is the one that comes, however its pods are deleted.
+
+use client::Limits;
+use serde_json::{Value, json};
+use test_cluster::Verdict;
+
+use crate::world::{MS, SEC, World, failure, pass};
+
+/// Three running pods of an Indexed Job that bears no failure, with these changes of its spec.
+async fn three(world: &World, changes: &[(&str, Value)]) -> Vec<String> {
+    let mut spec = json!({ "parallelism": 3, "completions": 3, "completionMode": "Indexed", "backoffLimit": 0 });
+    changes.iter().for_each(|(field, value)| spec[*field] = value.clone());
+    world.job("j", spec);
+    pass(3 * SEC).await;
+    let pods = world.active();
+    pods.iter().for_each(|it| world.run(it));
+    pass(2 * SEC).await;
+    pods
+}
+
+/// The first DELETE of this pod is refused.
+fn refuse_one_deletion(world: &World, pod: &str) {
+    let (words, mut first) = (format!("delete pods {pod}"), true);
+    world.spoil(move |line, _| {
+        let refused = line == words && std::mem::take(&mut first);
+        refused.then(|| failure(500, "InternalError")).flatten()
+    });
+}
+
+fn success_policy() -> (&'static str, Value) {
+    ("successPolicy", json!({ "rules": [{ "succeededIndexes": "0" }] }))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_that_is_met_stays_met_though_a_deletion_is_refused() {
+    let world = World::new();
+    let _manager = world.start().await;
+    let pods = three(&world, &[success_policy()]).await;
+    refuse_one_deletion(&world, &pods[2]);
+    world.succeed(&pods[0]);
+    pass(5 * SEC).await;
+    assert_eq!(world.conditions("j"), ["SuccessCriteriaMet=True SuccessPolicy"]);
+    pass(5 * SEC).await;
+    world.kill_terminating();
+    pass(5 * SEC).await;
+    assert_eq!(world.conditions("j").last().unwrap(), "Complete=True SuccessPolicy");
+    assert_eq!((world.count("j", "succeeded"), world.count("j", "failed"), world.held()), (1, 0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_stays_the_reason_and_fails_no_index_though_a_deletion_is_refused() {
+    let world = World::new();
+    let _manager = world.start().await;
+    let changes =
+        [("activeDeadlineSeconds", json!(10)), ("backoffLimitPerIndex", json!(0)), ("backoffLimit", json!(1))];
+    let pods = three(&world, &changes).await;
+    refuse_one_deletion(&world, &pods[2]);
+    pass(15 * SEC).await;
+    assert_eq!(world.conditions("j"), ["FailureTarget=True DeadlineExceeded"]);
+    world.kill_terminating();
+    pass(5 * SEC).await;
+    assert_eq!(world.conditions("j").last().unwrap(), "Failed=True DeadlineExceeded");
+    assert_eq!((world.status("j")["failedIndexes"].clone(), world.count("j", "failed")), (json!(""), 3));
+    assert_eq!(world.held(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_end_badly_as_the_job_is_failed_fail_no_index_of_their_own() {
+    let world = World::new();
+    let _manager = world.start().await;
+    let changes = [("maxFailedIndexes", json!(0)), ("backoffLimitPerIndex", json!(0)), ("backoffLimit", json!(9))];
+    let pods = three(&world, &changes).await;
+    let words = "patch pods";
+    world.spoil(move |line, _| line.starts_with(words).then(|| failure(500, "InternalError")).flatten());
+    world.fail(&pods[0]);
+    pass(5 * SEC).await;
+    assert_eq!(world.conditions("j"), ["FailureTarget=True MaxFailedIndexesExceeded"]);
+    // Their grace is over, and they are held yet.
+    pods[1..].iter().for_each(|it| world.fail(it));
+    pass(5 * SEC).await;
+    world.cluster.stop_intercepting();
+    pass(70 * SEC).await;
+    assert_eq!(world.conditions("j").last().unwrap(), "Failed=True MaxFailedIndexesExceeded");
+    assert_eq!((world.status("j")["failedIndexes"].clone(), world.count("j", "failed")), (json!("0"), 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_that_a_stop_interrupts_is_the_end_for_the_next_manager() {
+    let world = World::new();
+    let manager = world.start().await;
+    let pods = three(&world, &[success_policy(), ("parallelism", json!(80)), ("completions", json!(80))]).await;
+    // So many are not deleted at once: the manager is told to stop in the middle.
+    world.spoil(|line, _| line.starts_with("delete pods").then_some(Verdict::DelayAnswer(2 * SEC)));
+    world.succeed(&pods[0]);
+    while world.asked("delete pods") == 0 {
+        pass(20 * MS).await;
+    }
+    manager.stop();
+    pass(20 * SEC).await;
+    drop(manager);
+    world.cluster.stop_intercepting();
+    let _manager = world.start().await;
+    pass(5 * SEC).await;
+    world.kill_terminating();
+    pass(5 * SEC).await;
+    assert_eq!(world.conditions("j").last().unwrap(), "Complete=True SuccessPolicy");
+    assert_eq!((world.count("j", "failed"), world.held()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_is_stored_before_a_manager_dies_that_has_deleted_some() {
+    let world = World::new();
+    let manager = world.start().await;
+    let pods = three(&world, &[success_policy()]).await;
+    let mut left = 1;
+    world.spoil(move |line, _| {
+        let is_deletion = line.starts_with("delete pods");
+        left -= i32::from(is_deletion);
+        (is_deletion && left < 0).then_some(Verdict::Hang)
+    });
+    world.succeed(&pods[0]);
+    while world.asked("delete pods") < 2 {
+        pass(20 * MS).await;
+    }
+    drop(manager);
+    world.cluster.stop_intercepting();
+    let _manager = world.start().await;
+    pass(5 * SEC).await;
+    world.kill_terminating();
+    pass(5 * SEC).await;
+    assert_eq!(world.conditions("j").last().unwrap(), "Complete=True SuccessPolicy");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_job_that_has_to_give_way_in_the_middle_of_its_end_keeps_it() {
+    let world = World::new();
+    let manager = world.start().await;
+    let many = json!({ "parallelism": 300, "completions": 300, "completionMode": "Indexed", "backoffLimit": 6,
+        "successPolicy": { "rules": [{ "succeededIndexes": "0" }] } });
+    world.job("j", many);
+    pass(5 * SEC).await;
+    let pods = world.active();
+    pods.iter().for_each(|it| world.run(it));
+    pass(5 * SEC).await;
+    drop(manager);
+    let _manager = world.start_limited(job_controller::Options::default(), Limits { qps: 20.0, burst: 30 }).await;
+    pass(5 * SEC).await;
+    for other in 0..5 {
+        world.job(&format!("other-{other}"), json!({ "parallelism": 400, "completions": 400 }));
+    }
+    pass(SEC).await;
+    world.succeed(&pods[0]);
+    for _ in 0..60 {
+        pass(10 * SEC).await;
+        world.kill_terminating();
+    }
+    assert_eq!(world.conditions("j").last().unwrap(), "Complete=True SuccessPolicy");
+    assert_eq!(world.count("j", "failed"), 0);
+}
