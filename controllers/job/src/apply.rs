@@ -72,7 +72,7 @@ pub(crate) async fn apply(ctx: &Ctx, job: &Job, owner: &Owner, claimed: &Claimed
             // the next pass, which sees it.
             let places: Vec<usize> = places.iter().copied().filter(|at| !is_adopted(claimed, *at)).collect();
             let doomed = || places.iter().filter_map(|at| pods.get(*at));
-            ctx.memory.expectations.expect_deletions(&owner.uid, doomed().map(|it| it.meta.uid.clone()), now);
+            ctx.memory.expectations.add_deletions(&owner.uid, doomed().map(|it| it.meta.uid.clone()), now);
             if let PodChange::Delete(_) = change {
                 // Said before they go, as the news of it may be faster than the answer.
                 doomed().filter(|it| is_free(it)).for_each(|it| ctx.memory.loses(&it.meta.uid, now));
@@ -194,7 +194,11 @@ async fn create(ctx: &Ctx, job: &Job, owner: &Owner, creation: &Creation) -> Car
     let Tally { created, cut, failed, closed, outcomes, failure } = tally;
     match outcomes {
         Unclear { silent: true, .. } => ctx.memory.asks_at(&owner.uid, ctx.clock.now() + LONGEST_REQUEST),
-        Unclear { answered: true, .. } => doubt(ctx, job).await,
+        Unclear { answered: true, .. } => {
+            // Where the server does not say it now the next pass asks again.
+            ctx.memory.asks_at(&owner.uid, ctx.clock.now());
+            doubt(ctx, job).await;
+        }
         Unclear { .. } => {}
     }
     ctx.memory.proves(&owner.uid, if failed == 0 { created } else { 0 });

@@ -11,7 +11,7 @@ use clock::Instant;
 use expectations::Expectations;
 use parking_lot::Mutex;
 
-use crate::{backoff::Backoff, brake::Brake};
+use crate::{backoff::Backoff, brake::Brake, snapshot::Unseen};
 
 /// What happens within so long of a sync is looked at together, in the next one.
 pub(crate) const BATCH: Duration = Duration::from_secs(1);
@@ -281,20 +281,27 @@ impl Memory {
         asked.into_iter().chain(self.expectations.expires_at(job)).min()
     }
 
-    /// Whether a Job may create and delete: it has seen what it did, or what it does not see did not happen. Asked before
-    /// pods are listed.
-    pub(crate) fn may_act(&self, job: &Uid, passed: impl Fn(&Version) -> bool, now: Instant) -> bool {
-        let mut is_settled = false;
+    /// What is unseen of all that was done for a Job. Asked before pods are listed.
+    pub(crate) fn unseen(&self, job: &Uid, passed: impl Fn(&Version) -> bool, now: Instant) -> Unseen {
+        let (mut is_settled, mut is_doubted) = (false, false);
         self.with(job, |it| {
             is_settled = matches!(&it.doubt, Some(Doubt::Passed(version)) if passed(version));
             if is_settled {
                 it.doubt = None;
             }
+            is_doubted = it.doubt.is_some();
         });
         if is_settled {
-            self.expectations.delete(job);
+            // What the cache does not show did not happen.
+            self.expectations.drop_creations(job);
         }
-        self.expectations.satisfied(job, now)
+        if self.expectations.satisfied(job, now) {
+            // What is created from now on is not meant by it.
+            self.with(job, |it| it.doubt = None);
+            return Unseen::Nothing;
+        }
+        let is_safe = is_doubted && self.expectations.has_seen_deletions(job, now);
+        if is_safe { Unseen::Doubtful } else { Unseen::Writes }
     }
 
     /// Whether creations are held back. True when that is news.
@@ -380,10 +387,35 @@ mod tests {
         let (none, seven) = (|_: &Version| false, |it: &Version| *it == Version::new("7"));
         memory.expectations.expect_creations(&job, 3, now);
         memory.doubts(&job, Version::new("7"));
-        assert!(!memory.may_act(&job, none, now));
-        assert!(memory.may_act(&job, seven, now));
+        assert_eq!(memory.unseen(&job, none, now), Unseen::Doubtful);
+        assert_eq!(memory.unseen(&job, seven, now), Unseen::Nothing);
         memory.expectations.expect_creations(&job, 3, now);
-        assert!(!memory.may_act(&job, seven, now), "the doubt was about those before");
+        assert_eq!(memory.unseen(&job, seven, now), Unseen::Writes, "the doubt was about those before");
+    }
+
+    #[test]
+    fn what_is_deleted_beside_a_doubt_is_waited_for() {
+        let (memory, job, now) = memory();
+        let (none, seven) = (|_: &Version| false, |it: &Version| *it == Version::new("7"));
+        let pod = Uid::new("pod");
+        memory.expectations.expect_creations(&job, 1, now);
+        memory.doubts(&job, Version::new("7"));
+        memory.expectations.add_deletions(&job, [pod.clone()], now);
+        assert_eq!(memory.unseen(&job, none, now), Unseen::Writes);
+        assert_eq!(memory.unseen(&job, seven, now), Unseen::Writes, "only creations are settled");
+        memory.expectations.deletion_observed(&job, &pod);
+        assert_eq!(memory.unseen(&job, none, now), Unseen::Nothing);
+    }
+
+    #[test]
+    fn a_doubt_that_came_into_sight_says_nothing_of_what_is_created_after_it() {
+        let (memory, job, now) = memory();
+        memory.expectations.expect_creations(&job, 1, now);
+        memory.doubts(&job, Version::new("7"));
+        memory.expectations.creation_observed(&job);
+        assert_eq!(memory.unseen(&job, |_| false, now), Unseen::Nothing);
+        memory.expectations.expect_creations(&job, 1, now);
+        assert_eq!(memory.unseen(&job, |_| true, now), Unseen::Writes);
     }
 
     #[test]
@@ -396,9 +428,10 @@ mod tests {
         assert!(!memory.is_to_ask(&job, now + 89 * sec));
         assert!(memory.is_to_ask(&job, now + 90 * sec));
         assert!(!memory.is_to_ask(&job, now + 91 * sec) && memory.is_to_ask(&job, now + 100 * sec), "it got no answer");
-        assert!(!memory.may_act(&job, |_| true, now + 100 * sec), "nothing is known yet");
+        assert_eq!(memory.unseen(&job, |_| true, now + 100 * sec), Unseen::Doubtful, "nothing is known yet");
         memory.doubts(&job, Version::new("7"));
-        assert!(!memory.is_to_ask(&job, now + 200 * sec) && memory.may_act(&job, |_| true, now + 200 * sec));
+        assert!(!memory.is_to_ask(&job, now + 200 * sec));
+        assert_eq!(memory.unseen(&job, |_| true, now + 200 * sec), Unseen::Nothing);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::{
     delayed::Failures,
     ending::{self, Ending},
     indexes::Indexes,
-    snapshot::{Hold, Place, Snapshot, State, Worker},
+    snapshot::{Hold, Place, Snapshot, State, Unseen, Worker},
     tally::{Outcomes, Tally, number},
 };
 
@@ -102,7 +102,7 @@ pub(crate) fn plan(snapshot: &Snapshot<'_>) -> Plan {
         again: if ending.is_none() { ending::deadline(snapshot) } else { None },
     };
     if let Some(ending) = ending {
-        if !snapshot.known.may_act {
+        if snapshot.known.unseen != Unseen::Nothing {
             // It ends when all is seen.
             plan.waiting = Some(Waiting::Unseen);
         }
@@ -115,7 +115,7 @@ pub(crate) fn plan(snapshot: &Snapshot<'_>) -> Plan {
         plan.ending = Some(ending);
     } else if snapshot.is_deleting() {
         // Its pods are the garbage collector's.
-    } else if !snapshot.known.may_act {
+    } else if snapshot.known.unseen == Unseen::Writes {
         plan.waiting = Some(Waiting::Unseen);
     } else {
         plan.managed = true;
@@ -150,7 +150,9 @@ fn manage(snapshot: &Snapshot<'_>, plan: &mut Plan) {
     // More may be terminating than are missing.
     let held_back = if snapshot.replaces_only_failed() { snapshot.terminating } else { 0 };
     let create = missing.saturating_sub(held_back);
-    if create > 0 {
+    if create > 0 && snapshot.known.unseen != Unseen::Nothing {
+        plan.waiting = Some(Waiting::Unseen);
+    } else if create > 0 {
         fill(snapshot, create, plan);
     } else if missing > 0 {
         plan.waiting = Some(Waiting::Terminating);

@@ -49,14 +49,26 @@ pub(crate) struct Claimed<'a> {
 pub(crate) struct Known {
     /// The time.
     pub(crate) now: Moment,
-    /// Nothing that we created or deleted is still unseen. Asked before pods are listed.
-    pub(crate) may_act: bool,
+    /// What is unseen of all that was done for the Job. Asked before pods are listed.
+    pub(crate) unseen: Unseen,
     /// What failed since the last success, as last stored; `None` when this process has not recorded it yet.
     pub(crate) backoff: Option<Backoff>,
     /// How many more pods the brake lets this Job create.
     pub(crate) room: usize,
     /// In how long it lets it create one more though none ends.
     pub(crate) more_room: Option<Duration>,
+}
+
+/// What is unseen of all that was done for a Job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unseen {
+    /// Nothing.
+    Nothing,
+    /// Pods of which it is not known whether they were created. None may come before that is known, nor may the Job be at
+    /// its end; those that are seen may go.
+    Doubtful,
+    /// Pods that were created or deleted: none may come or go before all of it is seen.
+    Writes,
 }
 
 /// What one decision rests on.

@@ -15,7 +15,7 @@ use crate::{
     memory::{BATCH, Sight},
     metrics::Action,
     plan::{Plan, PodChange, Waiting, plan},
-    snapshot::{Claimed, FINALIZER, Known, Moment, gather},
+    snapshot::{Claimed, FINALIZER, Known, Moment, Unseen, gather},
     track::{self, TrackError},
     tracking,
 };
@@ -56,7 +56,7 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
     }
     // Both are asked before pods are listed: the other way round a pod can slip in between, and be created or counted twice.
     // And before the Job is read that all rests on: what the caches show and memory forgot by now, it has to show too.
-    let may_act = ctx.memory.may_act(uid, |it| ctx.pods.store().passed(it), now);
+    let unseen = ctx.memory.unseen(uid, |it| ctx.pods.store().passed(it), now);
     let sight = ctx.memory.sees(uid, job.spec.parallelism, now);
     let job = match ctx.jobs.store().get(&key.namespace, &key.name)? {
         Some(now) if now.meta.uid == *uid && !now.is_finished() && !sight.ended => now,
@@ -77,7 +77,7 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
         return Ok(Outcome::Done);
     }
     let mut action = Action::Reconciling;
-    let outcome = reconcile(ctx, &job, &owner, sight, may_act, &mut action).await;
+    let outcome = reconcile(ctx, &job, &owner, sight, unseen, &mut action).await;
     let took = ctx.clock.now().saturating_duration_since(now);
     ctx.meters.synced(&job, action, outcome.is_ok(), took);
     ctx.forget_if_gone(&job);
@@ -94,7 +94,7 @@ async fn reconcile(
     job: &Job,
     owner: &Owner,
     sight: Sight,
-    may_act: bool,
+    unseen: Unseen,
     action: &mut Action,
 ) -> Result<Outcome, SyncError> {
     let Sight { changes, backoff, ended: _, leaving, room, more_room } = sight;
@@ -109,7 +109,7 @@ async fn reconcile(
     let all = backoff.is_none() && failed();
     let claimed = claim(&ctx.control, owner, candidates(ctx, job, all)?, selects).await?;
     let pods = &claimed.pods;
-    let known = Known { now: Moment(ctx.clock.wall().as_millisecond()), may_act, backoff, room, more_room };
+    let known = Known { now: Moment(ctx.clock.wall().as_millisecond()), unseen, backoff, room, more_room };
     let seen = pods.iter().map(|pod| Claimed { pod, adopted: claimed.adopted.contains(&pod.meta.uid) });
     let snapshot = gather(job, seen, |pod| leaving.contains(pod), known);
 
@@ -131,7 +131,7 @@ async fn reconcile(
         track::settle(ctx, owner, &snapshot, recorded, released).await?;
     } else {
         ctx.memory.records(&job.meta.uid, plan.tally.backoff);
-        if plan.pods == PodChange::Keep && may_act {
+        if plan.pods == PodChange::Keep && unseen == Unseen::Nothing {
             let until = plan.again.map(|it| ctx.clock.now() + it);
             ctx.memory.rests(&job.meta.uid, job.meta.version.clone(), changes, until);
         }
@@ -142,7 +142,7 @@ async fn reconcile(
         // Behind the others that wait.
         return Ok(again(Some(Duration::ZERO)));
     }
-    Ok(again(soonest(ctx, job, &plan, released)))
+    Ok(again(soonest(ctx, job, &plan, unseen, released)))
 }
 
 /// The Job's own pods and orphans that may become its.
@@ -167,13 +167,13 @@ fn has_unknown_operator(selector: &Selector) -> bool {
 }
 
 /// When to look again though nothing happens.
-fn soonest(ctx: &Ctx, job: &Job, plan: &Plan, released: bool) -> Option<Duration> {
+fn soonest(ctx: &Ctx, job: &Job, plan: &Plan, unseen: Unseen, released: bool) -> Option<Duration> {
     // What went is moved to the counters by the next write.
     let settle = released.then_some(BATCH);
     // After a lost event nothing else would wake it.
-    let expiry = match plan.waiting {
-        Some(Waiting::Unseen) => ctx.memory.gives_up_at(&job.meta.uid),
-        _ => None,
+    let expiry = match unseen {
+        Unseen::Nothing => None,
+        Unseen::Doubtful | Unseen::Writes => ctx.memory.gives_up_at(&job.meta.uid),
     };
     let expiry = expiry.map(|it: Instant| it.saturating_duration_since(ctx.clock.now()));
     [plan.again, settle, expiry].into_iter().flatten().min()

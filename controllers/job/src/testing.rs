@@ -3,7 +3,7 @@
 use api::{Cached, Job, Pod};
 use serde_json::{Value, json};
 
-use crate::snapshot::{Claimed, Known, Moment, Snapshot, gather};
+use crate::snapshot::{Claimed, Known, Moment, Snapshot, Unseen, gather};
 
 /// The moment of all tables, in seconds: 2026-01-02T03:04:05Z.
 pub(crate) const NOW: i64 = 1_767_323_045;
@@ -136,7 +136,7 @@ impl From<PodBuilder> for Pod {
 /// Memory that knows of nothing, at [`NOW`].
 pub(crate) const KNOWN: Known = Known {
     now: Moment(NOW * 1_000),
-    may_act: true,
+    unseen: Unseen::Nothing,
     backoff: Some(crate::backoff::Backoff { failures: 0, last: 0 }),
     room: usize::MAX,
     more_room: None,

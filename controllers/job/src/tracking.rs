@@ -15,7 +15,7 @@ use crate::{
     ending::{Ending, is_complete},
     failure_policy::verdict,
     plan::Plan,
-    snapshot::{Hold, Moment, Place, Snapshot, State, Worker},
+    snapshot::{Hold, Moment, Place, Snapshot, State, Unseen, Worker},
     status,
     tally::{self, number},
 };
@@ -88,7 +88,7 @@ pub(crate) struct Finished {
 pub(crate) fn step(snapshot: &Snapshot<'_>, plan: &Plan, applied: &Applied) -> Option<Step> {
     let now = snapshot.known.now;
     let active = snapshot.active.saturating_sub(applied.gone.len()) + applied.created;
-    let quiet = active == 0 && snapshot.known.may_act;
+    let quiet = active == 0 && snapshot.known.unseen == Unseen::Nothing;
     let completes = || quiet && is_complete(snapshot.job, plan.tally.succeeded);
     // Announced by the pass that decides it, whatever becomes of the pods; only its last condition waits.
     let ending = plan.ending.clone().or_else(|| completes().then(Ending::completed));

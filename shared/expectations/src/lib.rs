@@ -42,6 +42,10 @@ impl Record {
     fn fulfilled(&self) -> bool {
         self.creations <= 0 && self.deletions <= 0
     }
+
+    fn has_expired(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.since) > TTL
+    }
 }
 
 impl Expectations {
@@ -54,8 +58,10 @@ impl Expectations {
     /// Replaces what is expected for `owner` by `creations` new pods and the deletion of exactly these `pods`.
     pub fn expect(&self, owner: &Uid, creations: usize, pods: impl IntoIterator<Item = Uid>, now: Instant) {
         let pods: HashSet<Uid> = pods.into_iter().collect();
-        let count = |it: usize| i64::try_from(it).unwrap_or(i64::MAX);
-        self.replace(owner, Record { creations: count(creations), deletions: count(pods.len()), pods, since: now });
+        let creations = i64::try_from(creations).unwrap_or(i64::MAX);
+        let record = Record { creations, deletions: size(&pods), pods, since: now };
+        let before = self.0.lock().insert(owner.clone(), record);
+        report_overwritten(owner, before);
     }
 
     /// Expects `creations` new pods and nothing else.
@@ -66,6 +72,24 @@ impl Expectations {
     /// Expects the deletion of exactly these pods and nothing else.
     pub fn expect_deletions(&self, owner: &Uid, pods: impl IntoIterator<Item = Uid>, now: Instant) {
         self.expect(owner, 0, pods, now);
+    }
+
+    /// Expects the deletion of exactly these pods, beside creations that are still unseen. The expiry starts anew.
+    pub fn add_deletions(&self, owner: &Uid, pods: impl IntoIterator<Item = Uid>, now: Instant) {
+        let pods: HashSet<Uid> = pods.into_iter().collect();
+        let mut records = self.0.lock();
+        let unseen = |it: &Record| if it.has_expired(now) { 0 } else { it.creations.max(0) };
+        let creations = records.get(owner).map_or(0, unseen);
+        let before = records.insert(owner.clone(), Record { creations, deletions: size(&pods), pods, since: now });
+        drop(records);
+        report_overwritten(owner, before);
+    }
+
+    /// Expects no creation any more: what was not seen did not happen.
+    pub fn drop_creations(&self, owner: &Uid) {
+        if let Some(record) = self.0.lock().get_mut(owner) {
+            record.creations = 0;
+        }
     }
 
     /// Expects more, if anything is on record. The expiry stays.
@@ -100,7 +124,14 @@ impl Expectations {
     #[must_use]
     pub fn satisfied(&self, owner: &Uid, now: Instant) -> bool {
         let records = self.0.lock();
-        records.get(owner).is_none_or(|it| it.fulfilled() || now.saturating_duration_since(it.since) > TTL)
+        records.get(owner).is_none_or(|it| it.fulfilled() || it.has_expired(now))
+    }
+
+    /// True when no deletion is unseen, whatever is of creations.
+    #[must_use]
+    pub fn has_seen_deletions(&self, owner: &Uid, now: Instant) -> bool {
+        let records = self.0.lock();
+        records.get(owner).is_none_or(|it| it.deletions <= 0 || it.has_expired(now))
     }
 
     /// When `owner` is satisfied even if nothing more is seen; `None` when there is nothing to wait for. A sync that must
@@ -116,16 +147,16 @@ impl Expectations {
     pub fn delete(&self, owner: &Uid) {
         self.0.lock().remove(owner);
     }
+}
 
-    fn replace(&self, owner: &Uid, record: Record) {
-        let before = self.0.lock().insert(owner.clone(), record);
-        if let Some(before) = before
-            && !before.pods.is_empty()
-            && !before.fulfilled()
-        {
-            // A sync that acted without being satisfied: after an expiry, or by mistake.
-            tracing::error!(%owner, unseen = before.deletions, "Expected deletions were overwritten before all were seen");
-        }
+fn size(pods: &HashSet<Uid>) -> i64 {
+    i64::try_from(pods.len()).unwrap_or(i64::MAX)
+}
+
+/// A sync that acted without being satisfied: after an expiry, or by mistake.
+fn report_overwritten(owner: &Uid, before: Option<Record>) {
+    if let Some(before) = before.filter(|it| !it.pods.is_empty() && !it.fulfilled()) {
+        tracing::error!(%owner, unseen = before.deletions, "Expected deletions were overwritten before all were seen");
     }
 }
 

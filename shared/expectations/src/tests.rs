@@ -145,3 +145,22 @@ fn owners_are_kept_apart() {
     expectations.expect_creations(&owner, 1, now);
     assert!(expectations.satisfied(&uid("a successor of the same name"), now));
 }
+
+#[test]
+fn deletions_are_expected_beside_creations_that_are_unseen() {
+    let (expectations, owner, now) = rig();
+    expectations.expect_creations(&owner, 3, now);
+    expectations.creation_observed(&owner);
+    assert!(expectations.has_seen_deletions(&owner, now));
+    expectations.add_deletions(&owner, [uid("a")], now);
+    assert_eq!(expectations.counters(&owner), Some((2, 1)));
+    expectations.drop_creations(&owner);
+    assert!(!expectations.satisfied(&owner, now) && !expectations.has_seen_deletions(&owner, now));
+    expectations.deletion_observed(&owner, &uid("a"));
+    assert!(expectations.satisfied(&owner, now) && expectations.has_seen_deletions(&owner, now));
+
+    expectations.expect_creations(&owner, 3, now);
+    let later = now + TTL + TICK;
+    expectations.add_deletions(&owner, [uid("b")], later);
+    assert_eq!(expectations.counters(&owner), Some((0, 1)), "what has expired is not waited for once more");
+}

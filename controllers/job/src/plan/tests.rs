@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     backoff::Backoff,
-    snapshot::Known,
+    snapshot::{Known, Unseen},
     testing::{KNOWN, NOW, PodBuilder, deleted, holds, job, pod, pods, see},
 };
 
@@ -88,7 +88,7 @@ fn acceptance_job_005_one_pass_creates_or_deletes_five_hundred_pods_at_most() {
 
 #[test]
 fn acceptance_job_007_with_something_unseen_no_pod_comes_or_goes() {
-    let unseen = Known { may_act: false, ..KNOWN };
+    let unseen = Known { unseen: Unseen::Writes, ..KNOWN };
     for (spec, pods) in
         [(json!({}), running(0)), (json!({ "parallelism": 0 }), running(2)), (json!({ "suspend": true }), running(2))]
     {
@@ -98,8 +98,24 @@ fn acceptance_job_007_with_something_unseen_no_pod_comes_or_goes() {
 }
 
 #[test]
+fn a_creation_in_doubt_holds_back_creations_alone() {
+    let doubtful = Known { unseen: Unseen::Doubtful, ..KNOWN };
+    let unseen = Some(Waiting::Unseen);
+    for (spec, active, want, waiting) in [
+        (json!({}), 0, "keep", unseen),
+        (json!({}), 2, "keep", None),
+        (json!({ "parallelism": 1 }), 2, "delete r0", None),
+        (json!({ "suspend": true }), 2, "suspend r0 r1", None),
+    ] {
+        let pods = running(active);
+        let plan = decide(spec.clone(), json!({}), &pods, doubtful);
+        assert_eq!((what(&plan, &pods).as_str(), plan.waiting, plan.managed), (want, waiting, true), "{spec}");
+    }
+}
+
+#[test]
 fn acceptance_job_057_nothing_is_suspended_while_something_is_unseen() {
-    let plan = decide(json!({ "suspend": true }), json!({}), &running(2), Known { may_act: false, ..KNOWN });
+    let plan = decide(json!({ "suspend": true }), json!({}), &running(2), Known { unseen: Unseen::Writes, ..KNOWN });
     assert!(plan.pods == PodChange::Keep && !plan.managed);
 }
 

@@ -232,7 +232,7 @@ fn acceptance_job_062_a_deleted_job_that_is_suspended_says_nothing_of_it() {
 fn acceptance_job_007_what_ended_is_counted_though_something_is_unseen() {
     let job = job(json!({}), json!({}));
     let some = pods([pod("a").succeeded(-1)]);
-    let (snapshot, step) = pass(&job, &some, Known { may_act: false, ..KNOWN });
+    let (snapshot, step) = pass(&job, &some, Known { unseen: Unseen::Writes, ..KNOWN });
     let step = step.unwrap();
     assert_eq!((counts(&step.status), names(&snapshot, &step.release)), (counted("a", "", (0, 0)), "a".to_owned()));
 }
@@ -285,7 +285,7 @@ fn acceptance_job_028_failed_is_said_only_when_no_pod_is_left_and_announced_befo
 #[test]
 fn an_end_is_announced_though_something_is_unseen_and_put_off_until_all_is_deleted_and_seen() {
     let spec = || json!({ "backoffLimit": 0, "completionMode": "Indexed" });
-    let unseen = Known { may_act: false, ..KNOWN };
+    let unseen = Known { unseen: Unseen::Writes, ..KNOWN };
     let fresh = job(spec(), json!({ "active": 1 }));
     let some = pods([pod("a").index(0).failed(-1), pod("b").index(1).ready()]);
     assert!(pass(&fresh, &some, unseen).1.unwrap().status.holds("FailureTarget"));
@@ -321,7 +321,7 @@ fn acceptance_job_035_the_pod_that_fails_the_job_is_held_until_the_status_says_w
     let rules = json!([{ "action": "FailJob", "onExitCodes": { "operator": "In", "values": [1] } }]);
     let job = job(json!({ "podFailurePolicy": { "rules": rules } }), json!({}));
     let some = pods([pod("a").failed(-1), pod("b").ready()]);
-    let (snapshot, step) = pass(&job, &some, Known { may_act: false, ..KNOWN });
+    let (snapshot, step) = pass(&job, &some, Known { unseen: Unseen::Writes, ..KNOWN });
     let step = step.unwrap();
     assert_eq!((names(&snapshot, &step.release).as_str(), &*step.actions), ("a", &["FailJob"][..]));
     assert_eq!(
@@ -355,7 +355,7 @@ fn acceptance_job_002_a_job_without_completions_completes_when_none_is_active() 
     let some = pods([pod("a").succeeded(-1), pod("b").running()]);
     assert!(!pass(&job, &some, KNOWN).1.unwrap().status.holds("SuccessCriteriaMet"));
     assert!(pass(&job, &some[..1], KNOWN).1.unwrap().status.holds("SuccessCriteriaMet"));
-    let unseen = Known { may_act: false, ..KNOWN };
+    let unseen = Known { unseen: Unseen::Writes, ..KNOWN };
     let step = pass(&job, &some[..1], unseen).1.unwrap();
     assert!(!step.status.holds("SuccessCriteriaMet"), "one that works may be there unseen");
 }

@@ -315,3 +315,79 @@ async fn a_manager_that_stops_begins_no_further_call() {
     pass(30 * SEC).await;
     assert!(world.asked("create pods") <= 3, "{}", world.asked("create pods"));
 }
+
+/// One of three creations is not answered.
+async fn lose_one_answer(world: &World) {
+    let mut creations = 0;
+    world.spoil(move |line, _| {
+        creations += i32::from(line == "create pods");
+        (line == "create pods" && creations == 3).then_some(Verdict::Fail)
+    });
+    world.job("j", json!({ "parallelism": 3, "completions": 9, "backoffLimit": 0 }));
+    pass(5 * SEC).await;
+    assert_eq!(world.active().len(), 2, "nobody knows of the third");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_to_a_creation_holds_back_no_suspension() {
+    let world = World::new();
+    let _manager = world.start().await;
+    lose_one_answer(&world).await;
+    world.edit("j", |spec| spec["suspend"] = json!(true));
+    pass(3 * SEC).await;
+    assert_eq!((world.active(), world.count("j", "active")), (vec![], 0));
+    assert_eq!(world.conditions("j"), ["Suspended=True JobSuspended"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_to_a_creation_holds_back_creations_and_not_a_smaller_size() {
+    let world = World::new();
+    let _manager = world.start().await;
+    lose_one_answer(&world).await;
+    world.edit("j", |spec| spec["parallelism"] = json!(1));
+    pass(3 * SEC).await;
+    assert_eq!((world.active().len(), world.count("j", "active")), (1, 1));
+    let created = world.asked("create pods");
+    world.edit("j", |spec| spec["parallelism"] = json!(4));
+    pass(60 * SEC).await;
+    assert_eq!(world.asked("create pods"), created, "one more may be there");
+    pass(60 * SEC).await;
+    assert_eq!(world.active().len(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_of_a_lost_answer_that_is_seen_late_goes_with_the_suspension() {
+    let world = World::new();
+    let _manager = world.start().await;
+    let mut creations = 0;
+    world.spoil(move |line, _| {
+        creations += i32::from(line == "create pods");
+        // Longer than the client waits for an answer, and served then.
+        (line == "create pods" && creations == 3).then_some(Verdict::Delay(40 * SEC))
+    });
+    world.job("j", json!({ "parallelism": 3, "completions": 9 }));
+    pass(5 * SEC).await;
+    world.edit("j", |spec| spec["suspend"] = json!(true));
+    pass(100 * SEC).await;
+    assert_eq!((world.active(), world.held(), world.count("j", "active")), (vec![], 0, 0));
+    assert_eq!(world.conditions("j"), ["Suspended=True JobSuspended"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_to_a_creation_holds_back_the_end_and_not_its_announcement() {
+    let world = World::new();
+    let _manager = world.start().await;
+    lose_one_answer(&world).await;
+    world.fail(&world.active()[0]);
+    pass(5 * SEC).await;
+    assert_eq!(
+        (world.active(), world.conditions("j")),
+        (vec![], vec!["FailureTarget=True BackoffLimitExceeded".into()])
+    );
+    world.kill_terminating();
+    pass(60 * SEC).await;
+    assert_eq!(world.conditions("j").len(), 1, "one more may be there");
+    pass(60 * SEC).await;
+    assert_eq!(world.conditions("j").last().unwrap(), "Failed=True BackoffLimitExceeded");
+    assert_eq!(world.count("j", "failed"), 2);
+}

@@ -7,7 +7,7 @@ use super::*;
 use crate::{
     backoff::Backoff,
     plan::{PodChange, plan},
-    snapshot::{FINALIZER, Known},
+    snapshot::{FINALIZER, Known, Unseen},
     testing::{KNOWN, NOW, job, pod, see},
 };
 
@@ -99,8 +99,12 @@ impl Life {
 
     fn pass(&mut self) {
         let (job, pods) = (self.job.clone(), self.pods.clone());
-        let may_act = !(self.troubled && self.rng.one_in(8));
-        let known = Known { now: Moment(self.now * 1_000), may_act, backoff: self.backoff, ..KNOWN };
+        let unseen = match if self.troubled { self.rng.below(8) } else { 7 } {
+            0 => Unseen::Writes,
+            1 => Unseen::Doubtful,
+            _ => Unseen::Nothing,
+        };
+        let known = Known { now: Moment(self.now * 1_000), unseen, backoff: self.backoff, ..KNOWN };
         let snapshot = see(&job, &pods, known);
         let plan = plan(&snapshot);
         let applied = self.apply(&plan);
