@@ -99,6 +99,8 @@ async fn delete(ctx: &Ctx, owner: &Owner, pods: &[Arc<Pod>], places: &[usize], f
         || ctx.is_over(turn),
         doomed.clone(),
         |(_, pod)| async move {
+            // Not asked between the two: a pod that has lost its finalizer and works on is counted nowhere.
+            stopping(ctx)?;
             if finalizer == Finalizer::Goes {
                 let_go(ctx, owner, pod).await?;
             }
@@ -139,7 +141,6 @@ fn is_adopted(claimed: &Claimed, at: usize) -> bool {
 
 /// Takes our finalizer off a pod that is deleted without being counted.
 async fn let_go(ctx: &Ctx, owner: &Owner, pod: &Pod) -> Result<(), ApiError> {
-    stopping(ctx)?;
     if is_free(pod) {
         return Ok(());
     }
@@ -153,7 +154,6 @@ async fn let_go(ctx: &Ctx, owner: &Owner, pod: &Pod) -> Result<(), ApiError> {
 }
 
 async fn delete_one(ctx: &Ctx, owner: &Owner, pod: &Pod) -> Result<(), ApiError> {
-    stopping(ctx)?;
     let outcome = ctx.control.delete(owner, pod).await;
     if outcome.as_ref().is_err_and(|err| is_gone(err, &pod.meta.name)) {
         // Its event has come or will not.

@@ -316,6 +316,25 @@ async fn a_manager_that_stops_begins_no_further_call() {
     assert!(world.asked("create pods") <= 3, "{}", world.asked("create pods"));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_manager_that_stops_between_a_finalizer_and_its_deletion_leaves_no_pod_unheld() {
+    for spec in [json!({ "suspend": true }), json!({ "parallelism": 1 })] {
+        let world = World::new();
+        let manager = world.start().await;
+        world.job("j", json!({ "parallelism": 3, "completions": 9 }));
+        pass(5 * SEC).await;
+        world.spoil(|line, _| line.starts_with("patch pods").then_some(Verdict::DelayAnswer(SEC)));
+        let changes = spec.clone();
+        world.edit("j", move |it| it.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone()));
+        pass(500 * MS).await;
+        manager.stop();
+        pass(30 * SEC).await;
+        assert!(world.asked("patch pods") > 0, "{spec}");
+        let unheld: Vec<String> = world.active().into_iter().filter(|it| !world.is_held(it)).collect();
+        assert_eq!(unheld, [""; 0], "{spec}: nobody counts these, and they work on");
+    }
+}
+
 /// One of three creations is not answered.
 async fn lose_one_answer(world: &World) {
     let mut creations = 0;
