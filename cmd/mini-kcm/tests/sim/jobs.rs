@@ -5,6 +5,7 @@ mod book;
 mod collector;
 mod counting;
 mod kubelet;
+mod outcome;
 mod promises;
 mod users;
 mod workload;

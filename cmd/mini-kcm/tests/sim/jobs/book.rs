@@ -63,6 +63,8 @@ pub(super) struct Pod {
     pub(super) released: bool,
     /// And it worked then: nobody will count it.
     pub(super) given_up: bool,
+    /// A manager deleted it while it worked.
+    pub(super) deleted_by_manager: bool,
 }
 
 /// One Job.
@@ -93,6 +95,12 @@ impl Pod {
 
     pub(super) fn is_active(&self) -> bool {
         self.works() && !self.deleting
+    }
+
+    /// It ended badly, or a user deleted it; unless a manager did so before.
+    pub(super) fn may_have_failed(&self) -> bool {
+        let ended = self.phase == Phase::Failed || self.deleting || self.gone;
+        ended && !self.deleted_by_manager
     }
 
     pub(super) fn is_of(&self, job: &str) -> bool {

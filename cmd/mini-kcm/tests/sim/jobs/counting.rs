@@ -6,6 +6,7 @@ use testing::sim::Write;
 
 use super::{
     book::{Book, Job, Phase, count, holds, indexes, is_finished, uncounted},
+    outcome,
     promises::by_manager,
 };
 
@@ -55,6 +56,7 @@ fn status(book: &mut Book, uid: &str, before: &Value, after: &Value, by: &str) -
         completed(book, job, before, after)?;
         failed(book, job, before, after)?;
     }
+    outcome::outcome(book, job, before, after)?;
     if is_finished(after) { finished(book, job, after, by) } else { Ok(()) }
 }
 
@@ -98,8 +100,8 @@ fn enters(book: &Book, uid: &str, after: &Value, pod: &str, as_failed: bool) -> 
     let ended = match known.phase {
         Phase::Succeeded => true,
         Phase::Failed => as_failed,
-        // One that is being deleted has failed, and all that work have where the Job has.
-        Phase::Works => as_failed && (known.deleting || known.gone || holds(after, "FailureTarget")),
+        // One that a user deletes has failed, and all that work have where the Job has.
+        Phase::Works => as_failed && (known.may_have_failed() || holds(after, "FailureTarget")),
     };
     if ended { Ok(()) } else { Err(format!("counts {name} as {}, and it is {:?}", word(as_failed), known.phase)) }
 }
@@ -155,9 +157,8 @@ fn failed(book: &Book, job: &Job, before: &Value, after: &Value) -> Held {
     let limit = job.spec("backoffLimitPerIndex").as_i64().unwrap_or(0);
     let strict = job.spec("podFailurePolicy").is_null();
     for index in new.iter().filter(|it| !old.contains(it)) {
-        let ended = |it: &&super::book::Pod| it.phase == Phase::Failed || it.deleting || it.gone;
         let pods = book.pods.values().filter(|it| it.of.contains(&job.uid) && it.index == Some(*index));
-        let failures = count(pods.filter(ended).count());
+        let failures = count(pods.filter(|it| it.may_have_failed()).count());
         if failures <= limit && strict {
             return Err(format!("index {index} has failed with {failures} failures, and may have {limit}"));
         }

@@ -50,6 +50,7 @@ fn pod(book: &mut Book, write: &Write, now: Instant) -> Held {
                 let lost = before.tracked && !next.tracked && !next.gone;
                 next.released |= lost && next.job == before.job && is_under_way(book, before.job.as_deref());
                 next.given_up |= lost && before.works();
+                next.deleted_by_manager |= before.is_active() && !next.is_active();
                 let held = if lost { let_go(book, &before, &next, now) } else { Ok(()) };
                 let adopted = before.job.is_none() && next.job.is_some();
                 held.and_then(|()| if adopted { adoption(book, &before, &next, now) } else { Ok(()) })

@@ -8,12 +8,12 @@ use super::{kubelet, users::HOME};
 
 /// Creates a Job of any kind under this name.
 pub(super) fn any(world: &World, name: &str, rng: &mut Rng) {
-    let (mut spec, mut notes) = match rng.u8(0..14) {
+    let (mut spec, mut notes) = match rng.u8(0..16) {
         0 | 1 => plain(rng),
         2 => queue(rng),
         3 => indexed(rng),
         4 | 5 => by_index(rng),
-        6 => successful(rng),
+        6 | 14 => successful(rng),
         7 | 8 => with_policy(rng),
         9 => elastic(rng),
         10 => by_hand(world, name, rng),
@@ -97,10 +97,13 @@ fn successful(rng: &mut Rng) -> Made {
         1 => json!({ "succeededCount": 2 }),
         _ => json!({ "succeededIndexes": "0-2", "succeededCount": 1 }),
     };
-    let spec = json!({
-        "completionMode": "Indexed", "completions": 4, "parallelism": rng.u8(2..5), "backoffLimit": 3,
+    let mut spec = json!({
+        "completionMode": "Indexed", "completions": 4, "parallelism": rng.u8(2..5), "backoffLimit": rng.u8(0..4),
         "successPolicy": { "rules": [rule] },
     });
+    if rng.bool() {
+        spec["backoffLimitPerIndex"] = rng.u8(0..2).into();
+    }
     (spec, fails(rng, 200))
 }
 
@@ -175,9 +178,14 @@ fn patient() -> Made {
 
 /// Has little time.
 fn short(rng: &mut Rng) -> Made {
-    let spec = json!({
+    let mut spec = json!({
         "completions": rng.u8(1..4), "parallelism": rng.u8(1..4), "activeDeadlineSeconds": rng.u8(2..30),
+        "backoffLimit": rng.u8(0..4),
     });
+    if rng.bool() {
+        spec["completionMode"] = "Indexed".into();
+        spec["backoffLimitPerIndex"] = rng.u8(0..2).into();
+    }
     (spec, json!({ kubelet::STAYS: if rng.bool() { "yes" } else { "" } }))
 }
 

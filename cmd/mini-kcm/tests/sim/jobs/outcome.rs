@@ -1,0 +1,70 @@
+//! How a Job ends: as its pods and its users have it, and not by what a controller did to end it.
+
+use serde_json::Value;
+
+use super::book::{Book, Job, count, indexes};
+
+type Held = Result<(), String>;
+
+/// Each announcement with what it becomes.
+const ENDS: [(&str, &str); 2] = [("FailureTarget", "Failed"), ("SuccessCriteriaMet", "Complete")];
+
+/// What a manager's status says of the end, beside what it said before.
+pub(super) fn outcome(book: &Book, job: &Job, before: &Value, after: &Value) -> Held {
+    for (announcement, end) in ENDS {
+        let (old, new) = (reason(before, announcement), reason(after, announcement));
+        match (&old, &new) {
+            (None, Some(new)) => announced(book, job, after, new)?,
+            (Some(old), new) if new.as_ref() != Some(old) => {
+                return Err(format!("{announcement} for {old}, and now for {new:?}"));
+            }
+            _ => {}
+        }
+        if let Some(ended) = reason(after, end).filter(|it| new.as_ref() != Some(it)) {
+            return Err(format!("{end} for {ended}, announced for {new:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// Why a condition is true.
+fn reason(job: &Value, condition: &str) -> Option<String> {
+    let all = job["status"]["conditions"].as_array();
+    let found = all.into_iter().flatten().find(|it| it["type"] == condition && it["status"] == "True");
+    found.map(|it| it["reason"].as_str().unwrap_or_default().to_owned())
+}
+
+fn announced(book: &Book, job: &Job, after: &Value, reason: &str) -> Held {
+    match reason {
+        "BackoffLimitExceeded" => failed_too_often(book, job),
+        "SuccessPolicy" => policy_is_met(job, after),
+        _ => Ok(()),
+    }
+}
+
+/// No pod has failed that a manager deleted while it worked.
+fn failed_too_often(book: &Book, job: &Job) -> Held {
+    let by_index = !job.spec("backoffLimitPerIndex").is_null();
+    let limit = job.spec("backoffLimit").as_i64().unwrap_or(if by_index { i64::MAX } else { 6 });
+    let own = book.pods.values().filter(|it| it.of.contains(&job.uid));
+    let failures = count(own.filter(|it| it.may_have_failed()).count());
+    if failures <= limit {
+        return Err(format!("fails by its back-off limit: {failures} of its pods have failed, and {limit} may"));
+    }
+    Ok(())
+}
+
+fn policy_is_met(job: &Job, after: &Value) -> Held {
+    let done = indexes(&after["status"]["completedIndexes"]);
+    let rules = job.spec("successPolicy")["rules"].as_array();
+    let is_met = |rule: &&Value| {
+        let wanted = rule["succeededIndexes"].as_str().map(|_| indexes(&rule["succeededIndexes"]));
+        let of_those = done.iter().filter(|it| wanted.as_ref().is_none_or(|wanted| wanted.contains(it)));
+        let all = wanted.as_ref().map_or(i64::MAX, |it| count(it.len()));
+        count(of_those.count()) >= rule["succeededCount"].as_i64().unwrap_or(all)
+    };
+    if rules.into_iter().flatten().any(|it| is_met(&it)) {
+        return Ok(());
+    }
+    Err(format!("succeeds by its policy, and {done:?} meet no rule of it"))
+}
