@@ -22,6 +22,8 @@ pub(crate) struct Findings {
     finalizers: BTreeMap<String, u64>,
     /// Seconds until looking again can bring something new; 0 when nothing is waited for.
     pub(crate) estimate: u64,
+    /// Something was not answered in time.
+    pub(crate) late: bool,
 }
 
 impl Findings {

@@ -15,12 +15,10 @@ use client::{Api, ListOptions};
 use clock::{Clock, Instant};
 use parking_lot::Mutex;
 
-/// A list that takes longer is answered by nobody.
+/// A list that takes longer has failed.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A kind that did not answer is not asked again so soon: each question costs its whole patience.
-const SILENT: Duration = Duration::from_secs(15);
-/// An error serves those that stand in line for the answer.
-const UNKNOWN: Duration = Duration::from_secs(1);
+/// A list that failed is asked for again after this many times as long as it took: it holds up all that wait for it.
+const PAUSE: u32 = 30;
 /// Objects that we are ready to read for each terminating namespace, which is less than its own calls would cost.
 const PER_NAMESPACE: usize = 50;
 /// Objects that we are ready to read at all.
@@ -33,8 +31,8 @@ pub(crate) enum Presence {
     Absent,
     /// There may be something: ask the namespace itself.
     Possible,
-    /// Nobody answers for this kind.
-    Silent,
+    /// The list of the cluster failed: ask the namespace itself, which may not answer either.
+    Unknown,
 }
 
 /// The last count of every kind. At most one is under way for each.
@@ -57,10 +55,8 @@ enum Holders {
     Only(BTreeSet<Atom>),
     /// There are too many objects to tell.
     Many,
-    /// The list failed.
+    /// The list failed, or did not come in time.
     Unknown,
-    /// The list got no answer.
-    Silent,
 }
 
 impl Count {
@@ -69,16 +65,15 @@ impl Count {
         match self.holders {
             // How long a proof lasts is for him to say who needs it.
             Holders::Only(_) | Holders::Many => self.asked >= since,
-            Holders::Unknown => self.asked >= since && age <= UNKNOWN,
-            Holders::Silent => age <= SILENT,
+            Holders::Unknown => age <= self.answered.saturating_duration_since(self.asked) * PAUSE,
         }
     }
 
     fn presence(&self, namespace: &Atom) -> Presence {
         match &self.holders {
             Holders::Only(holders) if !holders.contains(namespace) => Presence::Absent,
-            Holders::Only(_) | Holders::Many | Holders::Unknown => Presence::Possible,
-            Holders::Silent => Presence::Silent,
+            Holders::Only(_) | Holders::Many => Presence::Possible,
+            Holders::Unknown => Presence::Unknown,
         }
     }
 }
@@ -122,14 +117,13 @@ impl Emptiness {
 
 async fn ask(api: &Api, kind: &Resource, limit: u32) -> Holders {
     let options = ListOptions { limit, ..ListOptions::default() };
-    match tokio::time::timeout(PATIENCE, api.list_metadata(kind, None, &options)).await {
-        Ok(Ok(page)) => holders(&page),
-        Ok(Err(err)) => {
-            tracing::debug!(%err, %kind, "Cannot list the whole cluster: asking each namespace");
-            Holders::Unknown
-        }
-        Err(_) => Holders::Silent,
-    }
+    let why = match tokio::time::timeout(PATIENCE, api.list_metadata(kind, None, &options)).await {
+        Ok(Ok(page)) => return holders(&page),
+        Ok(Err(err)) => err.to_string(),
+        Err(_) => format!("no answer within {PATIENCE:?}"),
+    };
+    tracing::debug!(%why, %kind, "Cannot list the whole cluster: asking each namespace");
+    Holders::Unknown
 }
 
 /// What a page asked for without a start says. Only the one that is all of the list proves anything.
@@ -181,16 +175,17 @@ mod tests {
         let sec = Duration::from_secs(1);
         let only = || Holders::Only(BTreeSet::new());
         let cases = [
-            ("asked for in time", only(), at, at, true),
-            ("asked for too early", only(), at + sec, at + sec, false),
-            ("a proof, as old as may be", only(), at - sec, at + 1000 * sec, true),
-            ("an error for those in line", Holders::Unknown, at - sec, at - sec, true),
-            ("no error for those who come later", Holders::Unknown, at - sec, at + 2 * sec, false),
-            ("silence, also for those who come soon after", Holders::Silent, at + sec, at + 15 * sec, true),
-            ("silence is asked again", Holders::Silent, at - sec, at + 16 * sec, false),
+            ("asked for in time", only(), 0, at, at, true),
+            ("asked for too early", only(), 0, at + sec, at + sec, false),
+            ("a proof, as old as may be", only(), 0, at - sec, at + 1000 * sec, true),
+            ("a failure, for those in line", Holders::Unknown, 0, at - sec, at - sec, true),
+            ("a failure that cost nothing is asked again", Holders::Unknown, 0, at - sec, at + sec, false),
+            ("one that cost ten seconds serves for minutes", Holders::Unknown, 10, at + sec, at + 310 * sec, true),
+            ("and is asked again", Holders::Unknown, 10, at - sec, at + 311 * sec, false),
         ];
-        for (name, holders, since, came, want) in cases {
-            assert_eq!(count(holders, at).serves(since, came), want, "{name}");
+        for (name, holders, took, since, came, want) in cases {
+            let count = Count { asked: at, answered: at + took * sec, holders };
+            assert_eq!(count.serves(since, came), want, "{name}");
         }
     }
 

@@ -1,5 +1,7 @@
 //! One pass over the content of one namespace: pods first, then everything else, each kind on its own.
 
+use std::time::Duration;
+
 use api::{Atom, Meta, Resource, Uid};
 use client::{ApiError, DeleteOptions, ListOptions, NotSent, Propagation};
 use clock::Instant;
@@ -33,6 +35,9 @@ pub(crate) struct Sweep<'a> {
     pub(crate) since: Instant,
     /// What has not been answered by then failed.
     pub(crate) deadline: Instant,
+    /// How long a kind may take here whose list of the whole cluster failed: it may answer nowhere, and is not to hold a
+    /// worker for each namespace until the deadline.
+    pub(crate) patience: Duration,
 }
 
 /// What a pass found.
@@ -50,11 +55,17 @@ struct Left {
     /// Seconds until it may be gone.
     estimate: u64,
     error: Option<String>,
+    /// It was not answered in time.
+    late: bool,
 }
 
 impl Left {
     fn failed(error: String) -> Self {
         Self { error: Some(error), ..Self::default() }
+    }
+
+    fn late(kind: &Resource) -> Self {
+        Self { late: true, ..Self::failed(format!("{kind}: not answered in time")) }
     }
 }
 
@@ -109,13 +120,13 @@ impl Sweep<'_> {
         }
         let work = async {
             match self.presence(kind).await {
-                Presence::Absent => Left::default(),
-                Presence::Silent => Left::failed(format!("{}: lists of this kind are not answered", kind.resource)),
-                Presence::Possible => self.clear(kind).await,
+                Presence::Absent => Ok(Left::default()),
+                Presence::Possible => Ok(self.clear(kind).await),
+                Presence::Unknown => tokio::time::timeout(self.patience, self.clear(kind)).await,
             }
         };
-        let late = |_| Left::failed(format!("{}: not answered in time", kind.resource));
-        tokio::time::timeout_at(self.deadline, work).await.unwrap_or_else(late)
+        let in_time = tokio::time::timeout_at(self.deadline, work).await.flatten();
+        in_time.unwrap_or_else(|_| Left::late(&kind.resource))
     }
 
     /// Asked before each call that is one of many: a stop waits for what is under way, and for nothing else.
@@ -157,7 +168,7 @@ impl Sweep<'_> {
             (Ok(()), Ok(None)) => Left::default(),
             (Ok(()), Err(error)) => Left::failed(error),
             (Err(_), Ok(Some(remains))) if remains.count == 0 => self.judge(kind, remains),
-            (Err(error), Ok(Some(remains))) => Left { remains, estimate: 0, error: Some(error) },
+            (Err(error), Ok(Some(remains))) => Left { remains, ..Left::failed(error) },
             (Err(error), _) => Left::failed(error),
         }
     }
@@ -168,8 +179,8 @@ impl Sweep<'_> {
         let grace = if is_pods(&kind.resource) { grace::remaining(remains.latest_deletion, now) } else { 0 };
         match remains.judge(&kind.resource, self.namespace, grace) {
             Judgement::Gone => Left::default(),
-            Judgement::Goes(estimate) => Left { remains, estimate, error: None },
-            Judgement::Stuck(error) => Left { remains, estimate: 0, error: Some(error) },
+            Judgement::Goes(estimate) => Left { remains, estimate, ..Left::default() },
+            Judgement::Stuck(error) => Left { remains, ..Left::failed(error) },
         }
     }
 
@@ -249,8 +260,9 @@ impl Sweep<'_> {
 
 impl Left {
     fn tell(self, kind: &Resource, findings: &mut Findings) {
-        let Self { remains, estimate, error } = self;
+        let Self { remains, estimate, error, late } = self;
         findings.remain(kind, &remains);
+        findings.late |= late;
         findings.estimate = findings.estimate.max(estimate);
         findings.errors.extend(error);
     }

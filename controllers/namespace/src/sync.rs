@@ -22,6 +22,8 @@ const PASS: Duration = Duration::from_secs(30);
 /// And the pass of a namespace that needed longer the last time, of which only half of the workers serve some at a time:
 /// longer than a request takes at most, so that a large collection gets on.
 const SLOW_PASS: Duration = Duration::from_secs(75);
+/// How much of a usual pass a kind may take that may answer nowhere. A slow pass gives it all its time.
+const PATIENCE: Duration = Duration::from_secs(3);
 /// A write that conflicts so often has a rival that does not rest: the key backs off instead.
 const ATTEMPTS: u32 = 5;
 /// Before the second attempt; doubles with each further one, and half of it is random.
@@ -77,11 +79,12 @@ pub(crate) async fn sync(ctx: &Ctx, name: &Atom) -> Result<Outcome, SyncError> {
     ctx.memory.begins_pass(&uid);
     // Whether the namespace may go is settled before its content is asked for, never after.
     let (early, since) = (schedule.is_early(now), schedule.since(now));
-    let deadline = now + if turn.is_some() { SLOW_PASS } else { PASS };
-    let Swept { findings, pods_remain } = Sweep { ctx, namespace: name, uid: &uid, since, deadline }.run().await;
-    // Also true of a pass that was cut off at its deadline.
+    let (time, patience) = if turn.is_some() { (SLOW_PASS, SLOW_PASS) } else { (PASS, PATIENCE) };
+    let sweep = Sweep { ctx, namespace: name, uid: &uid, since, deadline: now + time, patience };
+    let Swept { findings, pods_remain } = sweep.run().await;
     let ended = ctx.clock.now();
-    ctx.memory.ends_pass(&uid, ended.saturating_duration_since(now) >= PASS, ended);
+    let slow = findings.late || ended.saturating_duration_since(now) >= PASS;
+    ctx.memory.ends_pass(&uid, slow, ended);
     // A pass that was cut short has nothing to tell; the next leader begins anew.
     if !ctx.memory.holds(&uid) || ctx.stopping.is_cancelled() {
         return Ok(Outcome::Done);

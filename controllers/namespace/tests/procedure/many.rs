@@ -154,3 +154,29 @@ async fn kinds_that_many_namespaces_hold_are_asked_for_in_each() {
     let lines: Vec<_> = world.lines("a").into_iter().filter(|it| it.contains("configmaps")).collect();
     assert_eq!(lines, ["deletecollection configmaps a", "list configmaps a", "list configmaps a"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_answers_nowhere_holds_each_worker_for_seconds_only() {
+    let world = World::new();
+    world.custom_kind("widgets", "Widget");
+    for number in 0..40 {
+        world.namespace(&name(number));
+        world.config_map(&name(number), "x");
+    }
+    let _manager = world.start().await;
+    world.spoil(|_, call| (call.group == "example.com").then_some(Verdict::Hang));
+    (0..40).for_each(|number| world.delete_namespace(&name(number)));
+    // Ten seconds for the list of the cluster, which all share, then three for each namespace, ten at a time.
+    pass(25 * SEC).await;
+    let left = (0..40).filter(|number| world.count("configmaps", &name(*number)) > 0).count();
+    assert_eq!(left, 0, "of 40");
+    pass(300 * SEC).await;
+    world.namespace("new");
+    world.config_map("new", "x");
+    world.delete_namespace("new");
+    pass(2 * SEC).await;
+    assert_eq!(world.count("configmaps", "new"), 0, "those that hang leave workers to the others");
+    world.spoil(|_, _| None);
+    pass(180 * SEC).await;
+    assert!((0..40).all(|number| !world.exists(&name(number))));
+}
