@@ -1,5 +1,6 @@
 //! What of discovery counts for a namespace.
 
+use api::Resource;
 use discovery::{Discovery, Served};
 
 /// What discovery knows of pods, whose end everything else waits for.
@@ -28,11 +29,14 @@ pub(crate) fn pods<'a>(discovery: &Discovery, kinds: &[&'a Served]) -> Pods<'a> 
     }
 }
 
+/// True for what shields pods: one that is let in late must not run without it.
+pub(crate) fn shields_pods(kind: &Resource) -> bool {
+    kind.plural.ends_with("networkpolicies")
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-
-    use api::Resource;
 
     use super::*;
 
@@ -70,6 +74,18 @@ mod tests {
         assert_eq!(pods(&with, &kinds(&with)), Pods::Served(&there));
         for (discovery, want) in [(silent, Pods::Unknown), (without, Pods::NotServed), (half, Pods::Unknown)] {
             assert_eq!(pods(&discovery, &kinds(&discovery)), want);
+        }
+    }
+
+    #[test]
+    fn network_policies_of_every_group_shield_pods() {
+        for (group, plural, want) in [
+            ("networking.k8s.io", "networkpolicies", true),
+            ("cilium.io", "ciliumnetworkpolicies", true),
+            ("policy", "poddisruptionbudgets", false),
+            ("", "configmaps", false),
+        ] {
+            assert_eq!(shields_pods(&Resource::namespaced(group, "v1", plural, "Any")), want, "{plural}");
         }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Promises: a namespace is let go only after everything in it was proved gone by lists taken at least five seconds after
 //! its deletion was seen, and at most half a minute before its last pass, with every API group answering. Pods go first:
-//! as long as one may live, nothing else is touched. A kind or group that fails delays only itself, and is named in the
+//! nothing else is touched while a list shows one, and network policies stay until a list taken after those five seconds
+//! shows none, for a pod may be let in meanwhile. A kind or group that fails delays only itself, and is named in the
 //! conditions. What is the same for all namespaces (which kinds there are, which of them are empty in the whole cluster) is
 //! asked once for all that wait for it.
 //!

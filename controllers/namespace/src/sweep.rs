@@ -33,6 +33,8 @@ pub(crate) struct Sweep<'a> {
     pub(crate) uid: &'a Uid,
     /// What was known before does not count.
     pub(crate) since: Instant,
+    /// API servers may still let pods in, whatever a list shows: what shields them stays.
+    pub(crate) early: bool,
     /// What has not been answered by then failed.
     pub(crate) deadline: Instant,
     /// How long a kind may take here whose list of the whole cluster failed: it may answer nowhere, and is not to hold a
@@ -71,7 +73,7 @@ impl Left {
 
 impl Sweep<'_> {
     /// Deletes what can be deleted and tells what is left. One failing kind never stops the others, but for pods: as long
-    /// as one may live, what protects it and what it uses stays.
+    /// as one lives, what protects it and what it uses stays.
     pub(crate) async fn run(&self) -> Swept {
         let asked = self.ctx.discoveries.since(&self.ctx.api, self.since);
         let Ok(discovery) = tokio::time::timeout_at(self.deadline, asked).await else {
@@ -145,6 +147,12 @@ impl Sweep<'_> {
     /// Has all objects of a kind deleted, and looks what is left.
     async fn clear(&self, kind: &Served) -> Left {
         let Ctx { memory, .. } = self.ctx;
+        if self.early && kinds::shields_pods(&kind.resource) {
+            return match self.look(kind).await {
+                Ok(remains) => Left { remains: remains.unwrap_or_default(), ..Left::default() },
+                Err(error) => Left::failed(error),
+            };
+        }
         if kind.offers("list") && memory.has_asked(self.uid, &kind.resource) {
             match self.look(kind).await {
                 // Nothing new, or nothing at all: to ask once more would change nothing.

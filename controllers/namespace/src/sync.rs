@@ -80,7 +80,7 @@ pub(crate) async fn sync(ctx: &Ctx, name: &Atom) -> Result<Outcome, SyncError> {
     // Whether the namespace may go is settled before its content is asked for, never after.
     let (early, since) = (schedule.is_early(now), schedule.since(now));
     let (time, patience) = if turn.is_some() { (SLOW_PASS, SLOW_PASS) } else { (PASS, PATIENCE) };
-    let sweep = Sweep { ctx, namespace: name, uid: &uid, since, deadline: now + time, patience };
+    let sweep = Sweep { ctx, namespace: name, uid: &uid, since, early, deadline: now + time, patience };
     let Swept { findings, pods_remain } = sweep.run().await;
     let ended = ctx.clock.now();
     let slow = findings.late || ended.saturating_duration_since(now) >= PASS;
@@ -130,8 +130,12 @@ fn verdict(findings: &Findings, until_ready: Option<Duration>) -> Verdict {
     match findings.failure() {
         _ if waits => Verdict::Wait(grace::look_again(findings.estimate)),
         Some(why) => Verdict::Failed(why),
-        None if findings.something_remains() => Verdict::Failed("something remains".to_owned()),
-        None => until_ready.map_or(Verdict::Finalize, Verdict::Wait),
+        None => match until_ready {
+            // What shields pods is still there.
+            Some(time) => Verdict::Wait(time),
+            None if findings.something_remains() => Verdict::Failed("something remains".to_owned()),
+            None => Verdict::Finalize,
+        },
     }
 }
 
@@ -264,12 +268,19 @@ mod tests {
     fn a_namespace_goes_only_when_nothing_is_left_nothing_failed_and_the_delay_is_over() {
         let failed = |why: &str| Verdict::Failed(why.to_owned());
         let secs = |secs| Verdict::Wait(Duration::from_secs(secs));
+        let kept = || {
+            let mut findings = findings(1, None, &[]);
+            findings.estimate = 0;
+            findings
+        };
         let cases = [
             ("empty", findings(0, None, &[]), NOW, Verdict::Finalize),
             ("empty, too early", findings(0, None, &[]), SOON, secs(3)),
             ("empty, the pass was too early", findings(0, None, &[]), Some(Duration::ZERO), secs(0)),
             ("pods use their grace", findings(30, None, &[]), NOW, secs(16)),
             ("finalizers hold", findings(15, None, &[]), SOON, secs(8)),
+            ("something is kept for the delay", kept(), SOON, secs(3)),
+            ("something is left after the delay", kept(), NOW, failed("something remains")),
             ("discovery has holes", findings(0, Some("g"), &[]), NOW, failed("g")),
             ("discovery has holes, too early", findings(0, Some("g"), &[]), SOON, failed("g")),
             ("discovery has holes while pods use their grace", findings(30, Some("g"), &[]), NOW, secs(16)),

@@ -196,3 +196,32 @@ async fn acceptance_namespace_025_a_recreated_namespace_is_empty() {
     assert_eq!(world.count("configmaps", "a"), 1, "what is new stays");
     assert_eq!(world.spec_finalizers("a"), ["kubernetes"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn network_policies_stay_until_a_list_from_after_the_delay_shows_no_pods() {
+    let world = World::new();
+    world.custom_kind("meshnetworkpolicies", "MeshNetworkPolicy");
+    world.namespace("a");
+    world.config_map("a", "x");
+    world.object("example.com/v1", "MeshNetworkPolicy", "a", "deny", &[]);
+    let _manager = world.start().await;
+    let policies = || world.count("meshnetworkpolicies.example.com", "a");
+    world.delete_namespace("a");
+    pass(3 * SEC).await;
+    assert_eq!((world.count("configmaps", "a"), policies()), (0, 1), "all else goes early");
+    assert_eq!(
+        world.condition("a", "NamespaceContentRemaining"),
+        "True SomeResourcesRemain: Some resources are remaining: \
+         meshnetworkpolicies.example.com has 1 resource instances"
+    );
+    assert_eq!(world.logged("Sync failed"), [""; 0], "to wait for the delay is no failure");
+    // A server that has not heard of the deletion lets a pod in.
+    world.pod("a", "late", 30, &[]);
+    pass(20 * SEC).await;
+    assert!(world.cluster.get("pods", "a", "late").unwrap()["metadata"]["deletionTimestamp"].is_string());
+    assert_eq!(policies(), 1, "the pod does not run without it");
+    world.cluster.delete("pods", "a", "late");
+    pass(SEC).await;
+    assert_eq!(policies(), 0);
+    assert!(!world.exists("a"));
+}
