@@ -13,15 +13,15 @@ pub(crate) struct Remains {
     pub(crate) count: u64,
     /// How many of them carry each finalizer; an object with two counts in both.
     pub(crate) finalizers: BTreeMap<Atom, u64>,
-    /// Those that nobody has asked to go.
-    pub(crate) unasked: Vec<Unasked>,
+    /// Those that a DELETE brings closer to their end.
+    pub(crate) to_delete: Vec<Target>,
     /// The latest deletionTimestamp: for pods the end of the longest grace period.
     pub(crate) latest_deletion: Option<i64>,
 }
 
-/// An object that nobody has asked to go.
+/// An object, whatever bears its name later.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Unasked {
+pub(crate) struct Target {
     pub(crate) name: Box<str>,
     pub(crate) uid: Uid,
 }
@@ -44,10 +44,12 @@ impl Remains {
         for finalizer in &*meta.finalizers {
             *self.finalizers.entry(finalizer.clone()).or_default() += 1;
         }
-        match meta.deletion {
-            None => self.unasked.push(Unasked { name: meta.name.clone(), uid: meta.uid.clone() }),
-            deletion => self.latest_deletion = self.latest_deletion.max(deletion),
+        // A DELETE in the background takes these two away, and what they wait for may never come.
+        let waits = meta.finalizers.iter().any(|it| matches!(&**it, "orphan" | "foregroundDeletion"));
+        if meta.deletion.is_none() || waits {
+            self.to_delete.push(Target { name: meta.name.clone(), uid: meta.uid.clone() });
         }
+        self.latest_deletion = self.latest_deletion.max(meta.deletion);
     }
 
     /// Judges what is left of `kind` in `namespace` when `grace` more seconds are granted.
@@ -85,9 +87,24 @@ mod tests {
     fn an_object_counts_under_each_of_its_finalizers() {
         let remains = of(&[object(&["a", "b"], Some(7)), object(&["b"], None), object(&[], Some(5))]);
         let finalizers = BTreeMap::from([("a".into(), 1), ("b".into(), 2)]);
-        let unasked = vec![Unasked { name: "a".into(), uid: Uid::new("uid-a") }];
-        let want = Remains { count: 3, finalizers, unasked, latest_deletion: Some(7) };
+        let to_delete = vec![Target { name: "a".into(), uid: Uid::new("uid-a") }];
+        let want = Remains { count: 3, finalizers, to_delete, latest_deletion: Some(7) };
         assert_eq!(remains, want);
+    }
+
+    #[test]
+    fn what_was_asked_to_go_is_asked_again_while_it_waits_for_the_garbage_collector() {
+        for (finalizers, deletion, want) in [
+            (&[][..], None, true),
+            (&["x"], None, true),
+            (&[], Some(7), false),
+            (&["x"], Some(7), false),
+            (&["x", "foregroundDeletion"], Some(7), true),
+            (&["orphan"], Some(7), true),
+        ] {
+            let remains = of(&[object(finalizers, deletion)]);
+            assert_eq!(!remains.to_delete.is_empty(), want, "{finalizers:?} {deletion:?}");
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::{
     emptiness::Presence,
     grace,
     kinds::{self, Pods},
-    remains::{Judgement, Remains, Unasked},
+    remains::{Judgement, Remains, Target},
 };
 
 /// API groups worked on at a time: a broken one delays its own kinds only.
@@ -155,8 +155,8 @@ impl Sweep<'_> {
         }
         if kind.offers("list") && memory.has_asked(self.uid, &kind.resource) {
             match self.look(kind).await {
-                // Nothing new, or nothing at all: to ask once more would change nothing.
-                Ok(Some(remains)) if remains.unasked.is_empty() => return self.judge(kind, remains),
+                // To ask once more would change nothing.
+                Ok(Some(remains)) if remains.to_delete.is_empty() => return self.judge(kind, remains),
                 Ok(_) => {}
                 Err(error) => return Left::failed(error),
             }
@@ -207,7 +207,7 @@ impl Sweep<'_> {
             }
         }
         let Some(remains) = self.look(kind).await? else { return Ok(()) };
-        for some in remains.unasked.chunks(OBJECTS) {
+        for some in remains.to_delete.chunks(OBJECTS) {
             self.goes_on().map_err(|err| err.to_string())?;
             // All of them to their end: none that was sent is left unanswered because another one failed.
             let answers = future::join_all(some.iter().map(|it| self.delete_one(&kind.resource, it))).await;
@@ -216,8 +216,8 @@ impl Sweep<'_> {
         Ok(())
     }
 
-    async fn delete_one(&self, kind: &Resource, object: &Unasked) -> Result<(), String> {
-        let Unasked { name, uid } = object;
+    async fn delete_one(&self, kind: &Resource, object: &Target) -> Result<(), String> {
+        let Target { name, uid } = object;
         let (propagation, uid) = (Some(Propagation::Background), Some(uid.clone()));
         let options = DeleteOptions { propagation, uid, ..DeleteOptions::default() };
         match self.ctx.api.delete(kind, self.namespace, name, &options).await {

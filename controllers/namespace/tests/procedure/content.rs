@@ -283,3 +283,39 @@ async fn a_list_of_many_pages_is_counted_to_its_end() {
     let pages = world.calls().into_iter().filter(|it| line(it) == "list secrets a").count();
     assert_eq!(pages, 3);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_in_the_foreground_is_asked_again_in_the_background() {
+    let world = World::new();
+    world.namespace("a");
+    // Its dependents cannot be told: it would wait for ever.
+    world.object("v1", "Secret", "a", "waits", &["foregroundDeletion"]);
+    world.object("apps/v1", "ReplicaSet", "a", "orphans", &["orphan"]);
+    world.cluster.delete("secrets", "a", "waits");
+    world.cluster.delete("replicasets", "a", "orphans");
+    let state = world.cluster.get("secrets", "a", "waits").unwrap();
+    assert_eq!(state["metadata"]["finalizers"], json!(["foregroundDeletion"]));
+    assert!(state["metadata"]["deletionTimestamp"].is_string());
+    let _manager = world.start().await;
+    world.spoil(|line, _| if line.starts_with("deletecollection ") { not_allowed() } else { None });
+    world.delete_namespace("a");
+    pass(SEC).await;
+    assert_eq!((world.count("secrets", "a"), world.count("replicasets", "a")), (0, 0));
+    pass(9 * SEC).await;
+    assert!(!world.exists("a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_told_later_to_wait_in_the_foreground_is_asked_again_in_the_background() {
+    let world = World::new();
+    world.namespace("a");
+    world.object("v1", "Secret", "a", "held", &["x.io/hold"]);
+    let _manager = world.start().await;
+    world.delete_namespace("a");
+    pass(SEC).await;
+    // A user deletes it once more, in the foreground, and what held it lets go.
+    let finalizers = json!(["foregroundDeletion"]);
+    world.cluster.update("secrets", "a", "held", |it| it["metadata"]["finalizers"] = finalizers);
+    pass(20 * SEC).await;
+    assert!(!world.exists("a"));
+}
