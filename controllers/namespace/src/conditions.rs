@@ -22,6 +22,8 @@ pub(crate) struct Findings {
     finalizers: BTreeMap<String, u64>,
     /// Seconds until looking again can bring something new; 0 when nothing is waited for.
     pub(crate) estimate: u64,
+    /// Some content could not be counted.
+    pub(crate) uncounted: bool,
     /// Something was not answered in time.
     pub(crate) late: bool,
 }
@@ -73,55 +75,64 @@ impl Findings {
             self.finalizers.iter().map(|(name, count)| format!("{name} in {count} resource instances")).collect();
         let finalizers = (!finalizers.is_empty())
             .then(|| format!("Some content in the namespace has finalizers remaining: {}", finalizers.join(", ")));
+        let counted = !self.uncounted && self.discovery.is_none() && self.unparsable.is_none();
         [
             Verdict {
                 type_: "NamespaceDeletionDiscoveryFailure",
                 reason: "DiscoveryFailed",
                 otherwise: ("ResourcesDiscovered", "All resources successfully discovered"),
                 message: self.discovery.clone(),
+                is_known: true,
             },
             Verdict {
                 type_: "NamespaceDeletionGroupVersionParsingFailure",
                 reason: "GroupVersionParsingFailed",
                 otherwise: ("ParsedGroupVersions", "All legacy kube types successfully parsed"),
                 message: self.unparsable.clone(),
+                is_known: true,
             },
             Verdict {
                 type_: "NamespaceDeletionContentFailure",
                 reason: "ContentDeletionFailed",
                 otherwise: ("ContentDeleted", "All content successfully deleted, may be waiting on finalization"),
                 message: content,
+                is_known: true,
             },
             Verdict {
                 type_: "NamespaceContentRemaining",
                 reason: "SomeResourcesRemain",
                 otherwise: ("ContentRemoved", "All content successfully removed"),
                 message: remaining,
+                is_known: counted,
             },
             Verdict {
                 type_: "NamespaceFinalizersRemaining",
                 reason: "SomeFinalizersRemain",
                 otherwise: ("ContentHasNoFinalizers", "All content-preserving finalizers finished"),
                 message: finalizers,
+                is_known: counted,
             },
         ]
     }
 }
 
-/// One condition: true for `reason` when there is a message, false with the reason and message of `otherwise` when not.
+/// One condition: true for `reason` when there is a message, false with the reason and message of `otherwise` when not,
+/// if that is known.
 struct Verdict {
     type_: &'static str,
     reason: &'static str,
     otherwise: (&'static str, &'static str),
     message: Option<String>,
+    is_known: bool,
 }
 
 impl Verdict {
     fn at(self, now: i64) -> Condition {
-        let Self { type_, reason, otherwise, message } = self;
+        let Self { type_, reason, otherwise, message, is_known } = self;
         let (status, reason, message) = match message {
             Some(message) => (ConditionStatus::True, reason, message),
-            None => (ConditionStatus::False, otherwise.0, otherwise.1.to_owned()),
+            None if is_known => (ConditionStatus::False, otherwise.0, otherwise.1.to_owned()),
+            None => (ConditionStatus::Unknown, "ContentNotCounted", "Some content could not be counted".to_owned()),
         };
         let (type_, reason) = (Atom::from(type_), Atom::from(reason));
         Condition { type_, status, reason, message: message.into(), last_transition: Some(now) }

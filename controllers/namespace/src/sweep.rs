@@ -57,13 +57,21 @@ struct Left {
     /// Seconds until it may be gone.
     estimate: u64,
     error: Option<String>,
+    /// It could not be counted.
+    uncounted: bool,
     /// It was not answered in time.
     late: bool,
 }
 
 impl Left {
+    /// What is left is not known.
     fn failed(error: String) -> Self {
-        Self { error: Some(error), ..Self::default() }
+        Self { error: Some(error), uncounted: true, ..Self::default() }
+    }
+
+    /// This is left, and should not be.
+    fn stuck(remains: Remains, error: String) -> Self {
+        Self { remains, error: Some(error), ..Self::default() }
     }
 
     fn late(kind: &Resource) -> Self {
@@ -176,7 +184,7 @@ impl Sweep<'_> {
             (Ok(()), Ok(None)) => Left::default(),
             (Ok(()), Err(error)) => Left::failed(error),
             (Err(_), Ok(Some(remains))) if remains.count == 0 => self.judge(kind, remains),
-            (Err(error), Ok(Some(remains))) => Left { remains, ..Left::failed(error) },
+            (Err(error), Ok(Some(remains))) => Left::stuck(remains, error),
             (Err(error), _) => Left::failed(error),
         }
     }
@@ -188,7 +196,7 @@ impl Sweep<'_> {
         match remains.judge(&kind.resource, self.namespace, grace) {
             Judgement::Gone => Left::default(),
             Judgement::Goes(estimate) => Left { remains, estimate, ..Left::default() },
-            Judgement::Stuck(error) => Left { remains, ..Left::failed(error) },
+            Judgement::Stuck(error) => Left::stuck(remains, error),
         }
     }
 
@@ -268,8 +276,9 @@ impl Sweep<'_> {
 
 impl Left {
     fn tell(self, kind: &Resource, findings: &mut Findings) {
-        let Self { remains, estimate, error, late } = self;
+        let Self { remains, estimate, error, uncounted, late } = self;
         findings.remain(kind, &remains);
+        findings.uncounted |= uncounted;
         findings.late |= late;
         findings.estimate = findings.estimate.max(estimate);
         findings.errors.extend(error);

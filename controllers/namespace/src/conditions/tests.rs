@@ -73,6 +73,22 @@ fn what_hangs_is_named_sorted_and_with_numbers() {
 }
 
 #[test]
+fn what_could_not_be_counted_is_not_told_to_be_gone() {
+    let why = || Some("no answer".to_owned());
+    let cases = [
+        ("all was counted", Findings::default(), ["False", "False"]),
+        ("a list failed", Findings { uncounted: true, ..Findings::default() }, ["Unknown", "Unknown"]),
+        ("discovery failed", Findings { discovery: why(), ..Findings::default() }, ["Unknown", "Unknown"]),
+        ("a group version is none", Findings { unparsable: why(), ..Findings::default() }, ["Unknown", "Unknown"]),
+        ("something is known to be left", Findings { uncounted: true, ..stuck() }, ["True", "True"]),
+    ];
+    for (name, findings, want) in cases {
+        let conditions = update(&[], &findings, NOW).unwrap();
+        assert_eq!([conditions[3].status.as_str(), conditions[4].status.as_str()], want, "{name}");
+    }
+}
+
+#[test]
 fn acceptance_namespace_020_the_same_findings_are_not_written_twice() {
     let written = update(&[], &failing(&["ant", "zebra"]), THEN).unwrap();
     assert_eq!(update(&written, &failing(&["zebra", "ant"]), NOW), None);

@@ -27,6 +27,10 @@ async fn acceptance_namespace_014_a_group_that_fails_discovery_is_named_and_hold
          server APIs: batch/v1: stale GroupVersion discovery: batch/v1 (see APIService v1.batch)"
     );
     assert_eq!(world.true_conditions("a"), ["NamespaceDeletionDiscoveryFailure"]);
+    assert_eq!(
+        world.condition("a", "NamespaceContentRemaining"),
+        "Unknown ContentNotCounted: Some content could not be counted"
+    );
     assert_eq!(world.times(FINALIZE, start).len(), 0);
     // Each pass ends in an error: the back-off grows from 5 ms.
     let looks = world.times("get namespaces a", start);
@@ -62,6 +66,7 @@ async fn discovery_that_fails_as_a_whole_destroys_nothing_and_is_retried() {
     pass(20 * SEC).await;
     assert_eq!(world.count("configmaps", "a"), 1);
     assert!(world.condition("a", "NamespaceDeletionDiscoveryFailure").contains("etcd is away"));
+    assert!(world.condition("a", "NamespaceContentRemaining").starts_with("Unknown ContentNotCounted"));
     assert!(world.lines("a").iter().all(|it| it.contains("namespaces")));
     world.spoil(|_, _| None);
     pass(61 * SEC).await;

@@ -106,6 +106,10 @@ async fn acceptance_namespace_030_a_failing_pod_step_stops_the_pass() {
     world.spoil(|line, _| if line.ends_with(" pods a") || line == "list pods *" { forbidden() } else { None });
     pass(60 * SEC).await;
     assert_eq!(world.count("configmaps", "a"), 1);
+    for kind in ["NamespaceContentRemaining", "NamespaceFinalizersRemaining"] {
+        let told = world.condition("a", kind);
+        assert_eq!(told, "Unknown ContentNotCounted: Some content could not be counted");
+    }
     world.spoil(|_, _| None);
     pass(61 * SEC).await;
     assert!(!world.exists("a"));
