@@ -112,10 +112,11 @@ impl Cached for Meta {
     type Index = NoIndex;
 
     fn accept(watch: bool) -> &'static str {
+        // Whole objects from aggregated servers that know no PartialObjectMetadata and would answer with 406.
         if watch {
-            "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+            "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
         } else {
-            "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+            "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
         }
     }
 

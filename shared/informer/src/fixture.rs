@@ -154,6 +154,7 @@ pub(crate) struct Server(mpsc::UnboundedReceiver<Call>);
 pub(crate) struct Call {
     pub(crate) path: String,
     pub(crate) query: BTreeMap<String, String>,
+    pub(crate) accept: String,
     answer: oneshot::Sender<Result<http::Response<Incoming>, BoxError>>,
 }
 
@@ -169,8 +170,10 @@ impl Server {
                 let query = request.uri().query().unwrap_or_default();
                 let query = query.split('&').filter_map(|pair| pair.split_once('='));
                 let query = query.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+                let accept = request.headers().get(http::header::ACCEPT).and_then(|it| it.to_str().ok());
+                let accept = accept.unwrap_or_default().to_owned();
                 let (answer, answered) = oneshot::channel();
-                let _ = send.send(Call { path: request.uri().path().to_owned(), query, answer });
+                let _ = send.send(Call { path: request.uri().path().to_owned(), query, accept, answer });
                 match answered.await {
                     Ok(answer) => answer,
                     Err(_) => std::future::pending().await,
@@ -211,7 +214,7 @@ impl Call {
     pub(crate) fn open(self) -> (Self, Stream) {
         let (send, frames) = stream::unbounded();
         let (answer, _) = oneshot::channel();
-        let call = Self { answer, path: self.path, query: self.query };
+        let call = Self { answer, path: self.path, query: self.query, accept: self.accept };
         let body = StreamBody::new(frames).boxed_unsync();
         let _ = self.answer.send(Ok(http::Response::new(body)));
         (call, Stream(send))

@@ -215,3 +215,26 @@ fn acceptance_machinery_018_managed_fields_are_in_no_stored_object() {
         assert_eq!(namespace.raw_metadata().get(), r#"{"name":"a","namespace":"b","uid":"u"}"#);
     }
 }
+
+#[test]
+fn metadata_is_asked_for_first_and_read_from_whole_objects_too() {
+    for watch in [true, false] {
+        let media_types: Vec<&str> = Meta::accept(watch).split(',').collect();
+        assert!(media_types.len() == 2 && media_types[0].contains(";as=PartialObjectMetadata"), "{media_types:?}");
+        assert_eq!(media_types[1], "application/json");
+    }
+    // What a server sends that knows no PartialObjectMetadata.
+    let pod = serde_json::json!({
+        "apiVersion": "metrics.example.com/v1", "kind": "Sample",
+        "spec": { "metadata": { "name": "not-this" }, "uid": "nor-this" },
+        "metadata": { "name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "7", "labels": { "x": "y" } },
+        "status": { "items": [1, { "metadata": null }] },
+    });
+    let want =
+        Meta { name: "a".into(), namespace: "ns".into(), uid: Uid::new("u"), version: 7.into(), ..Meta::default() };
+    let list = serde_json::json!({ "kind": "SampleList", "metadata": { "resourceVersion": "9" }, "items": [pod] });
+    let page = Meta::decode_page(list.to_string().as_bytes()).unwrap();
+    assert_eq!((page.items, page.version), (vec![Ok(want.clone())], 9.into()));
+    let frame = serde_json::json!({ "type": "ADDED", "object": pod });
+    assert_eq!(Meta::decode_frame(frame.to_string().as_bytes()), Frame::Object(crate::Event::Added, want));
+}

@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use super::*;
-use crate::fixture::{Thing, World, event, object, set_end, settle};
+use crate::fixture::{Thing, World, event, object, refusal, set_end, settle};
 
 fn widgets() -> Resource {
     Resource::namespaced("example.io", "v2", "widgets", "Widget")
@@ -170,4 +170,27 @@ async fn a_typed_informer_tells_of_metadata_whether_the_watch_or_a_relist_showed
     let want = ["Initial  -> a@3", "Initial  -> b@3", "Watch a@10 -> ", "Relist b@3 -> "];
     assert_eq!(*told.lock(), want);
     world.server.is_quiet_for(Duration::from_secs(30)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_knows_no_partial_metadata_is_read_from_whole_objects() {
+    let mut world = World::new();
+    let dynamic = world.informers.dynamic(widgets(), Scope::Cluster);
+    // Such a server answers with 406 unless plain JSON is taken too.
+    let takes_json = |accept: &str| accept.split(',').any(|it| it == "application/json");
+    let watch = world.server.next().await;
+    assert!(takes_json(&watch.accept), "{}", watch.accept);
+    watch.answer(422, &refusal(422, "Invalid"));
+    let list = world.server.next().await;
+    assert!(takes_json(&list.accept), "{}", list.accept);
+    list.list(9, &[object("a", 3, "red")]);
+    dynamic.watched().synced().await;
+    let (watch, stream) = world.server.watch().await;
+    assert!(takes_json(&watch.accept), "{}", watch.accept);
+    stream.added("b", 10);
+    settle().await;
+    for name in ["a", "b"] {
+        let meta = dynamic.store().get("ns", name).unwrap().unwrap();
+        assert_eq!((meta.uid.to_string(), meta.owners.len()), (format!("uid-{name}"), 1));
+    }
 }
