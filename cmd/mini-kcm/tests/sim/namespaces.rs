@@ -13,8 +13,10 @@ use crate::manager::manager;
 const SEC: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
 /// Where content may be.
-const KINDS: [&str; 6] =
-    ["pods", "configmaps", "secrets", "jobs.batch", "widgets.example.com", "gadgets.parts.example.com"];
+const KINDS: [&str; 7] =
+    ["pods", "configmaps", "secrets", "jobs.batch", "widgets.example.com", "gadgets.parts.example.com", POLICIES];
+/// What shields pods.
+const POLICIES: &str = "meshnetworkpolicies.net.example.com";
 /// By which managers are elected.
 const LEASE: &str = "kube-system/kube-controller-manager";
 /// A namespace that nobody deletes.
@@ -49,6 +51,9 @@ async fn play(world: World, size: Size) -> Result<(), String> {
     promises(&world);
     kind(&world, "example.com", "widgets", "Widget");
     kind(&world, "parts.example.com", "gadgets", "Gadget");
+    kind(&world, "net.example.com", "meshnetworkpolicies", "MeshNetworkPolicy");
+    // Of its own copy, so that what follows does not depend on it. A webhook hangs at a widget of some namespace.
+    let hangs = size.restless && rng.clone().u8(0..4) == 0;
     // Gadgets are served by somebody who does not delete collections.
     let told = world.clone();
     world.cluster().intercept(move |call| {
@@ -56,7 +61,12 @@ async fn play(world: World, size: Size) -> Result<(), String> {
             told.breaks(format!("what is deleted by name is meant by its uid: DELETE {} does not name it", call.path));
         }
         let refused = call.verb == "deletecollection" && call.resource == "gadgets";
-        if refused { Verdict::status(405, "MethodNotAllowed", "not supported") } else { Verdict::Pass }
+        let of_all = call.verb == "list" && call.resource == "widgets" && call.namespace.is_empty();
+        match (refused, hangs && of_all) {
+            (true, _) => Verdict::status(405, "MethodNotAllowed", "not supported"),
+            (_, true) => Verdict::Hang,
+            _ => Verdict::Pass,
+        }
     });
     let doomed: Vec<String> = (0..size.doomed).map(|it| format!("n{it}")).collect();
     for namespace in doomed.iter().map(String::as_str).chain([STAYS]) {
@@ -105,7 +115,9 @@ fn promises(world: &World) {
     world.always("pods go before everything else", |write| {
         let content = !write.namespace().is_empty() && !matches!(&*write.resource(), "pods" | "events");
         let other = content && by_manager(write) && is_deletion(write);
-        let early = other && !write.list("pods", write.namespace()).is_empty();
+        // What a server lets in late may come beside our DELETE; network policies wait for that too.
+        let counts = |pod: &Value| write.resource() == POLICIES || pod["metadata"]["name"] != "late";
+        let early = other && write.list("pods", write.namespace()).iter().any(counts);
         if early {
             Err(format!("{} deletes {} {} while pods live", write.by, write.resource(), write.name()))
         } else {
@@ -179,12 +191,7 @@ fn fill(world: &World, namespace: &str, objects: usize, rng: &mut Rng) {
     world.cluster().create(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } }));
     for number in 0..rng.usize(1..=objects) {
         let held: &[&str] = if rng.u8(0..4) == 0 { &["x.io/hold"] } else { &[] };
-        world.cluster().create(json!({
-            "apiVersion": "v1", "kind": "Pod",
-            "metadata": { "name": format!("p{number}"), "namespace": namespace, "finalizers": held },
-            "spec": { "nodeName": "node", "terminationGracePeriodSeconds": rng.u32(0..8), "containers": [] },
-            "status": { "phase": "Running" },
-        }));
+        pod(world, namespace, &format!("p{number}"), rng.u32(0..8), held);
     }
     let kinds = [
         ("v1", "ConfigMap"),
@@ -192,6 +199,7 @@ fn fill(world: &World, namespace: &str, objects: usize, rng: &mut Rng) {
         ("batch/v1", "Job"),
         ("example.com/v1", "Widget"),
         ("parts.example.com/v1", "Gadget"),
+        ("net.example.com/v1", "MeshNetworkPolicy"),
     ];
     for (api_version, kind) in kinds {
         for number in 0..rng.usize(0..=objects) {
@@ -199,6 +207,20 @@ fn fill(world: &World, namespace: &str, objects: usize, rng: &mut Rng) {
             object(world, api_version, kind, namespace, &format!("o{number}"), held);
         }
     }
+    // It waits for dependents that nobody can tell.
+    if rng.u8(0..4) == 0 {
+        object(world, "parts.example.com/v1", "Gadget", namespace, "waits", &["foregroundDeletion"]);
+        world.cluster().delete("gadgets.parts.example.com", namespace, "waits");
+    }
+}
+
+fn pod(world: &World, namespace: &str, name: &str, grace: u32, held: &[&str]) {
+    world.cluster().create(json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": { "name": name, "namespace": namespace, "finalizers": held },
+        "spec": { "nodeName": "node", "terminationGracePeriodSeconds": grace, "containers": [] },
+        "status": { "phase": "Running" },
+    }));
 }
 
 fn object(world: &World, api_version: &str, kind: &str, namespace: &str, name: &str, held: &[&str]) {
@@ -208,10 +230,19 @@ fn object(world: &World, api_version: &str, kind: &str, namespace: &str, name: &
 
 /// Another API server has not heard of the deletion yet, and lets something in.
 async fn late(world: World, namespace: String, after: Duration) {
+    let policies = || {
+        let all = world.cluster().list(POLICIES, &namespace);
+        all.iter().filter(|it| !terminates(Some(it))).count()
+    };
+    let before = policies();
     world.sleep(after).await;
     if world.cluster().get("namespaces", "", &namespace).is_none() {
         return world.breaks(format!("{namespace} is gone {after:?} after its deletion: it may still get content"));
     }
+    if policies() < before {
+        return world.breaks(format!("a pod comes into {namespace} without its network policies"));
+    }
+    pod(&world, &namespace, "late", 2, &[]);
     object(&world, "v1", "ConfigMap", &namespace, "late", &[]);
     object(&world, "example.com/v1", "Widget", &namespace, "late", &[]);
 }
@@ -235,7 +266,7 @@ fn release(world: &World) {
     for kind in KINDS {
         for object in world.cluster().list(kind, "") {
             let [namespace, name] = ["namespace", "name"].map(|it| object["metadata"][it].as_str().unwrap().to_owned());
-            if !object["metadata"]["finalizers"].is_null() {
+            if object["metadata"]["finalizers"] == json!(["x.io/hold"]) {
                 world.cluster().update(kind, &namespace, &name, |it| it["metadata"]["finalizers"] = json!([]));
             }
         }
