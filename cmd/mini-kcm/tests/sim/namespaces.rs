@@ -86,7 +86,7 @@ async fn play(world: World, size: Size) -> Result<(), String> {
     for namespace in &doomed {
         world.sleep(MS * rng.u32(0..2_500)).await;
         world.cluster().delete("namespaces", "", namespace);
-        world.spawn("late", late(world.clone(), namespace.clone(), MS * rng.u32(0..LATE)));
+        world.spawn("late", late(world.clone(), namespace.clone(), MS * rng.u32(0..LATE), rng.bool()));
     }
     let patience = if size.restless { rng.u32(2_000..45_000) } else { 12_000 };
     world.sleep(MS * patience).await;
@@ -228,8 +228,8 @@ fn object(world: &World, api_version: &str, kind: &str, namespace: &str, name: &
     world.cluster().create(json!({ "apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": {} }));
 }
 
-/// Another API server has not heard of the deletion yet, and lets something in.
-async fn late(world: World, namespace: String, after: Duration) {
+/// Another API server has not heard of the deletion yet, and lets something in; a pod too, if `with_pod`.
+async fn late(world: World, namespace: String, after: Duration, with_pod: bool) {
     let policies = || {
         let all = world.cluster().list(POLICIES, &namespace);
         all.iter().filter(|it| !terminates(Some(it))).count()
@@ -239,10 +239,12 @@ async fn late(world: World, namespace: String, after: Duration) {
     if world.cluster().get("namespaces", "", &namespace).is_none() {
         return world.breaks(format!("{namespace} is gone {after:?} after its deletion: it may still get content"));
     }
-    if policies() < before {
+    if with_pod && policies() < before {
         return world.breaks(format!("a pod comes into {namespace} without its network policies"));
     }
-    pod(&world, &namespace, "late", 2, &[]);
+    if with_pod {
+        pod(&world, &namespace, "late", 2, &[]);
+    }
     object(&world, "v1", "ConfigMap", &namespace, "late", &[]);
     object(&world, "example.com/v1", "Widget", &namespace, "late", &[]);
 }
