@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use api::{ActiveJob, CronJob, Job, Typed, Uid, Version};
-use client::{ApiError, DeleteOptions, Propagation, Written};
+use client::{Api, ApiError, DeleteOptions, Propagation, Written};
 use events::Type;
 use jiff::tz::TimeZone;
 
@@ -146,7 +146,9 @@ pub(crate) async fn begin(ctx: &Ctx, cron_job: &CronJob, at: i64, told_in: &Time
             Ok(Begun::There(Some(ActiveJob::new(&meta.namespace, &name, uid, version))))
         }
         Err(err) if err.is_namespace_terminating() => Ok(Begun::NamespaceGoes),
-        Err(err @ ApiError::AlreadyExists(_)) => found(ctx, cron_job, at).await?.ok_or(SyncError::Create(err)),
+        Err(err @ ApiError::AlreadyExists(_)) => {
+            found(ctx, &ctx.api, cron_job, at).await?.ok_or(SyncError::Create(err))
+        }
         Err(err) => {
             if let ApiError::Unknown { .. } = err {
                 ctx.memory.no_answer(&meta.uid, at);
@@ -162,9 +164,9 @@ pub(crate) async fn begin(ctx: &Ctx, cron_job: &CronJob, at: i64, told_in: &Time
 
 /// The Job that has the name of a time already: ours, of which the answer or the status was lost, or somebody else's; `None`
 /// where there is none.
-pub(crate) async fn found(ctx: &Ctx, cron_job: &CronJob, at: i64) -> Result<Option<Begun>, SyncError> {
+pub(crate) async fn found(ctx: &Ctx, api: &Api, cron_job: &CronJob, at: i64) -> Result<Option<Begun>, SyncError> {
     let name = job_name(cron_job, at);
-    let live = match ctx.api.get::<Job>(&Job::resource(), &cron_job.meta.namespace, &name).await {
+    let live = match api.get::<Job>(&Job::resource(), &cron_job.meta.namespace, &name).await {
         Ok(live) => live,
         Err(err) if err.is_absence_of(&name) => return Ok(None),
         Err(err) => return Err(SyncError::Read(err)),
@@ -178,7 +180,7 @@ pub(crate) async fn found(ctx: &Ctx, cron_job: &CronJob, at: i64) -> Result<Opti
 
 /// Writes the status with a change, if that says something new: to the status of the cache, and after a conflict to the
 /// one that the server has, but never to that of a successor.
-pub(crate) async fn write_status(ctx: &Ctx, cron_job: &CronJob, change: &Change) -> Result<(), SyncError> {
+pub(crate) async fn write_status(ctx: &Ctx, api: &Api, cron_job: &CronJob, change: &Change) -> Result<(), SyncError> {
     let uid = &cron_job.meta.uid;
     let mut fresh: Option<CronJob> = None;
     let mut attempts = 0;
@@ -192,7 +194,7 @@ pub(crate) async fn write_status(ctx: &Ctx, cron_job: &CronJob, change: &Change)
             }
             return Ok(());
         };
-        match ctx.api.put_status(target, None, &status).await {
+        match api.put_status(target, None, &status).await {
             Ok(Written { version, .. }) => {
                 ctx.gate.wrote(uid, &ctx.cron_jobs.watched(), &version);
                 return Ok(());
@@ -201,7 +203,7 @@ pub(crate) async fn write_status(ctx: &Ctx, cron_job: &CronJob, change: &Change)
             Err(ApiError::NotFound(_) | ApiError::Conflict(_)) if attempts < ATTEMPTS => {}
             Err(err) => return Err(SyncError::Status(err)),
         }
-        fresh = match read(ctx, cron_job).await? {
+        fresh = match read(ctx, api, cron_job).await? {
             Some(live) => Some(live),
             None => return Ok(()),
         };
@@ -210,9 +212,9 @@ pub(crate) async fn write_status(ctx: &Ctx, cron_job: &CronJob, change: &Change)
 
 /// The very CronJob, as the server has it; `None` where it is gone: the cache will say so too, and until then nothing more
 /// is done for it.
-pub(crate) async fn read(ctx: &Ctx, cron_job: &CronJob) -> Result<Option<CronJob>, SyncError> {
+pub(crate) async fn read(ctx: &Ctx, api: &Api, cron_job: &CronJob) -> Result<Option<CronJob>, SyncError> {
     let meta = cron_job.meta.as_ref();
-    match ctx.api.get::<CronJob>(&CronJob::resource(), meta.namespace, meta.name).await {
+    match api.get::<CronJob>(&CronJob::resource(), meta.namespace, meta.name).await {
         Ok(live) if live.meta.uid == *meta.uid => Ok(Some(live)),
         Err(err) if !err.is_absence_of(meta.name) => Err(SyncError::Read(err)),
         Ok(_) | Err(_) => {

@@ -3,14 +3,15 @@
 //! Promises: a time has one Job at most, whoever dies between two writes, as its name is that of the time; a missed time is
 //! made up for by the latest one alone, however many were missed; what exists on the clock of a zone is found, through every
 //! change of that clock. A Job is ours by the uid of its owner, and is deleted by its own uid. Waiting costs an entry of the
-//! queue: no time is looked for, and no Job, before it comes.
+//! queue: no time is looked for, and no Job, before it comes. What was started is in the status before the Lease is released.
 //!
-//! Reading order: `handlers` (who wakes), `sync` (one CronJob, top to bottom), `apply` (its writes); then what decides, which
-//! is pure: `snapshot` (what there is), `plan` (what follows from it), `due` (which time), `history` (what goes), `status`
+//! Reading order: `handlers` (who wakes), `sync` (one CronJob, top to bottom), `apply` (its writes), `flush` (the last ones
+//! of a term); then what decides, which is pure: `snapshot` (what there is), `plan` (what follows from it), `due` (which time), `history` (what goes), `status`
 //! (what is written), `job` (what is made), `notice` (what people are told); then the time itself: `schedule`, `timing`,
 //! `zones`; `memory` is what is remembered.
 
 mod apply;
+mod flush;
 mod handlers;
 mod sync;
 
@@ -108,6 +109,12 @@ pub fn start(builder: &mut Builder, options: Options) {
         queue: queue.clone(),
         cron_jobs: cron_jobs.clone(),
         jobs: jobs.clone(),
+    });
+    // What is left at the end of a term is little, and nothing waits behind it.
+    let (flushed, unlimited) = (ctx.clone(), builder.api(Factor { qps: 0.0, burst: 1 }));
+    builder.background("cronjob statuses", move |end| async move {
+        end.cancelled().await;
+        flush::flush(&flushed, &unlimited).await;
     });
     let fed = ctx.clone();
     builder.feed(&cron_jobs, move |change| handlers::forget(&fed, change));

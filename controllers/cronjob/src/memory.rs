@@ -79,6 +79,11 @@ impl Memory {
         kept
     }
 
+    /// Whether something has happened, or may have, of which the server was not told.
+    pub(crate) fn is_untold(&self, uid: &Uid) -> bool {
+        self.0.lock().get(uid).is_some_and(|it| it.unwritten.is_some() || it.asked.is_some())
+    }
+
     /// The time for which a Job was asked for without an answer.
     pub(crate) fn asked(&self, uid: &Uid) -> Option<i64> {
         self.0.lock().get(uid)?.asked
@@ -161,8 +166,9 @@ mod tests {
         let change = Change { last_schedule: Some(60), ..Change::default() };
         memory.keep(&uid, change.clone());
         assert!(memory.tell(&uid, Vec::new()).is_empty());
+        assert!(memory.is_untold(&uid) && !memory.is_untold(&Uid::new("v")));
         assert_eq!(memory.take(&uid), Some(change.clone()));
-        assert!(memory.take(&uid).is_none() && memory.0.lock().is_empty());
+        assert!(!memory.is_untold(&uid) && memory.take(&uid).is_none() && memory.0.lock().is_empty());
         memory.keep(&uid, change);
         memory.forget(&uid);
         assert!(memory.take(&uid).is_none());
@@ -174,6 +180,7 @@ mod tests {
         memory.no_answer(&uid, 60);
         assert!(memory.take(&uid).is_none());
         assert_eq!((memory.asked(&uid), memory.is_gone(&uid)), (Some(60), false));
+        assert!(memory.is_untold(&uid));
         memory.answered(&uid);
         assert!(memory.asked(&uid).is_none() && memory.0.lock().is_empty());
         memory.gone(&uid);

@@ -31,11 +31,6 @@ impl Change {
         self
     }
 
-    /// True where nothing happened but that a Job began: nobody but the next time asks for that.
-    pub(crate) fn is_a_beginning(&self) -> bool {
-        !self.begun.is_empty() && self.gone.is_empty() && self.last_successful.is_none()
-    }
-
     /// The status with the change; `None` where it says all of this already.
     pub(crate) fn of(&self, status: &CronJobStatus) -> Option<CronJobStatus> {
         let Self { gone: _, begun: _, last_schedule, wrong, last_successful } = self;
@@ -124,7 +119,6 @@ mod tests {
     fn changes_add_up() {
         let began = Change { begun: vec![active("a")], last_schedule: Some(60), ..Change::default() };
         let ended = Change { gone: [Uid::new("a")].into(), last_successful: Some(70), ..Change::default() };
-        assert!(began.is_a_beginning() && !ended.is_a_beginning());
         let next = Change { begun: vec![active("b")], last_schedule: Some(120), ..Change::default() };
         let all = began.then(ended).then(next);
         assert_eq!(all.of(&status(&[], None, None)), Some(status(&["b"], Some(120), Some(70))));

@@ -3,7 +3,7 @@
 use std::{borrow::Cow, collections::BTreeSet, sync::Arc, time::Duration};
 
 use api::{ActiveJob, CronJob, JobIndex, ObjectKey};
-use client::ApiError;
+use client::{Api, ApiError};
 use clock::Timestamp;
 use events::Type;
 use informer::StoreError;
@@ -67,20 +67,12 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
         }
         None => pass(ctx, &cron_job, kept.as_ref(), &children, &mut change).await,
     };
-    let written = if untold.is_none() && kept.is_none() && change.is_a_beginning() && !ctx.queue.is_empty() {
-        // Others wait, many of them for the same minute. First all of them begin, then it is told of each.
+    // Also after an error, and before another one begins: who is killed leaves one time untold for each worker at most.
+    let change = kept.unwrap_or_default().then(change);
+    let written = apply::write_status(ctx, &ctx.api, &cron_job, &change).await;
+    if written.is_err() {
         ctx.memory.keep(uid, change);
-        ctx.queue.add(look(key.clone()));
-        Ok(())
-    } else {
-        // Also after an error: what has happened is told.
-        let change = kept.unwrap_or_default().then(change);
-        let written = apply::write_status(ctx, &cron_job, &change).await;
-        if written.is_err() {
-            ctx.memory.keep(uid, change);
-        }
-        written
-    };
+    }
     // Should it have gone meanwhile, what was just remembered goes too: its event has come already.
     let is_here = |it: Arc<CronJob>| it.meta.uid == *uid;
     if !ctx.cron_jobs.store().get(&key.namespace, &key.name).ok().flatten().is_some_and(is_here) {
@@ -162,7 +154,7 @@ async fn pass(
     let Some(mut notices) = strangers(ctx, cron_job, &unexpected).await? else { return Ok(Outcome::Done) };
     // What cannot be asked for stays active, and keeps nothing else from its time.
     let missed = missing(ctx, cron_job, unknown, change).await;
-    unanswered(ctx, cron_job, children, change).await?;
+    unanswered(ctx, &ctx.api, cron_job, children, change).await?;
 
     let now = ctx.clock.wall();
     let base = base(ctx, cron_job, now.as_second());
@@ -199,8 +191,9 @@ async fn missing(ctx: &Ctx, cron_job: &CronJob, unknown: Vec<ActiveJob>, change:
 }
 
 /// A Job that was asked for without an answer: before anything else begins it is known whether it is there.
-async fn unanswered(
+pub(crate) async fn unanswered(
     ctx: &Ctx,
+    api: &Api,
     cron_job: &CronJob,
     children: &[Child<'_>],
     change: &mut Change,
@@ -209,10 +202,10 @@ async fn unanswered(
     let Some(at) = ctx.memory.asked(uid) else { return Ok(()) };
     let name = job_name(cron_job, at);
     if !children.iter().any(|it| *it.job.meta.name == *name)
-        && let Some(Begun::There(active)) = apply::found(ctx, cron_job, at).await?
+        && let Some(Begun::There(active)) = apply::found(ctx, api, cron_job, at).await?
     {
         change.begun.extend(active);
-        change.last_schedule = Some(at);
+        change.last_schedule = change.last_schedule.max(Some(at));
     }
     ctx.memory.answered(uid);
     Ok(())
@@ -229,7 +222,7 @@ async fn strangers(ctx: &Ctx, cron_job: &CronJob, unexpected: &[Child<'_>]) -> R
     let is_new = |it: &Notice| !ctx.memory.has_told(&cron_job.meta.uid, it);
     let mut notices: Vec<Notice> = unexpected.iter().map(notice).collect();
     if notices.iter().any(is_new) {
-        let Some(live) = apply::read(ctx, cron_job).await? else { return Ok(None) };
+        let Some(live) = apply::read(ctx, &ctx.api, cron_job).await? else { return Ok(None) };
         notices.retain(|it| match it {
             Notice::UnexpectedJob { uid, .. } => live.status.active.iter().all(|it| it.uid != *uid),
             _ => true,

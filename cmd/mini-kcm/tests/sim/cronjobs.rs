@@ -2,6 +2,7 @@
 //! are played by a stand-in: what becomes of them is another simulation.
 
 mod book;
+mod crowd;
 mod stand_in;
 mod users;
 
@@ -38,6 +39,11 @@ pub(crate) fn wild() -> Scenario {
 /// For a sweep: as little as shows every step.
 pub(crate) fn small() -> Scenario {
     Scenario::new("cronjobs, swept", swept)
+}
+
+/// For many seeds: many CronJobs of one minute, few calls, and a manager that stops or is killed among them.
+pub(crate) fn many() -> Scenario {
+    Scenario::new("cronjobs, many at once", crowd::many_at_once)
 }
 
 async fn random(world: World) -> Result<(), String> {

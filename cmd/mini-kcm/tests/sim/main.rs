@@ -41,6 +41,11 @@ fn cronjobs_random() {
 }
 
 #[test]
+fn cronjobs_crowd_random() {
+    sim::seeds(&cronjobs::many());
+}
+
+#[test]
 fn cronjobs_sweep() {
     sim::sweep(&cronjobs::small());
 }

@@ -11,4 +11,5 @@ mod once;
 mod policies;
 mod restarts;
 mod runs;
+mod stops;
 mod troubles;

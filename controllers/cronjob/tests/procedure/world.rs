@@ -8,9 +8,10 @@ use controller::Builder;
 use cronjob_controller::{Options, ProcessZone};
 use metrics::Metrics;
 use serde_json::{Value, json};
-use tasks::Scope;
+use tasks::{Scope, Task};
 use test_cluster::{Call, TestCluster, Verdict};
 use testing::Rig;
+use tokio_util::sync::CancellationToken;
 
 pub(crate) const SEC: Duration = Duration::from_secs(1);
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
@@ -30,9 +31,17 @@ pub(crate) struct World {
 pub(crate) struct Manager {
     _scope: Scope,
     metrics: Metrics,
+    stop: CancellationToken,
+    controller: Task,
 }
 
 impl Manager {
+    /// Stops in order, as before the Lease is released.
+    pub(crate) async fn stop(self) {
+        self.stop.cancel();
+        self.controller.ended().await;
+    }
+
     /// The lines of `/metrics` that begin with this.
     pub(crate) fn metrics(&self, prefix: &str) -> Vec<String> {
         let text = self.metrics.encode();
@@ -69,9 +78,11 @@ impl World {
         let mut builder = Builder::new(cronjob_controller::NAME, deps);
         cronjob_controller::start(&mut builder, Options { zone: ProcessZone::Named(zone), ..Options::default() });
         let controller = builder.build();
-        scope.spawner().spawn("controller", async move { controller.run(stop, std::future::ready(())).await });
+        let stopped = stop.clone();
+        let run = async move { controller.run(stopped, std::future::ready(())).await };
+        let controller = scope.spawner().spawn("controller", run);
         pass(SOON).await;
-        Manager { _scope: scope, metrics }
+        Manager { _scope: scope, metrics, stop, controller }
     }
 
     /// A CronJob with these fields of its spec.
@@ -175,6 +186,13 @@ impl World {
         let calls = self.cluster.requests().iter().filter(ours).map(line).collect();
         self.cluster.clear_requests();
         calls
+    }
+
+    /// The CronJobs that have a Job, and whose status names no time.
+    pub(crate) fn untold(&self) -> Vec<String> {
+        let owner = |it: &Value| text(&it["metadata"]["ownerReferences"][0]["name"]);
+        let owners = self.cluster.list("jobs", NS).iter().map(owner).collect::<Vec<_>>();
+        owners.into_iter().filter(|it| self.status(it, "lastScheduleTime").is_empty()).collect()
     }
 
     /// Lets the interceptor answer some calls of the controller, by their line.

@@ -113,6 +113,17 @@ impl Book {
         self.jobs.values().filter(move |it| it.cron.as_deref() == Some(cron) && !it.gone)
     }
 
+    /// The times that this process started and that no status tells of.
+    pub(super) fn untold(&self, by: &str) -> Vec<String> {
+        let mut untold = Vec::new();
+        for cron in self.crons.values().filter(|it| it.ends.is_none()) {
+            let last = seconds(&cron.object["status"]["lastScheduleTime"]);
+            let of_it = cron.started.iter().filter(|(time, (who, _))| who == by && last.is_none_or(|it| it < **time));
+            untold.extend(of_it.map(|(time, _)| format!("{time} of {}", cron.name)));
+        }
+        untold
+    }
+
     /// Takes in a write, and says what is wrong with it.
     pub(super) fn look(&mut self, write: &Write, now: Instant, wall: Timestamp) -> Held {
         let by_manager = write.by != "world";
