@@ -28,6 +28,7 @@ impl View {
             term: term.clone(),
             clock: clock.clone(),
             write_timeout: Duration::from_secs(30),
+            lease_attempt: Duration::from_secs(5),
             plugins: Plugins::new(&metrics),
         };
         let connection = Connection::open(client::load(Some(kubeconfig), None)?, options)?;

@@ -1,4 +1,4 @@
-use std::{sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
 use http::{HeaderValue, Uri};
@@ -6,6 +6,7 @@ use hyper_util::{
     client::{
         legacy::connect::{
             HttpConnector,
+            dns::{GaiResolver, Name},
             proxy::{SocksV5, Tunnel},
         },
         proxy::matcher::Matcher,
@@ -18,7 +19,7 @@ use tokio::{
     net::TcpStream,
 };
 use tokio_rustls::TlsConnector;
-use tower::{Service, ServiceExt};
+use tower::{Service, ServiceExt, util::BoxCloneSyncService};
 
 use super::{
     guard::{Guard, Guarded},
@@ -30,6 +31,9 @@ use crate::{BoxError, ConfigError, config::redacted};
 pub(super) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 pub(super) type BoxIo = Box<dyn Io>;
+
+/// Gives the addresses of a name.
+pub(super) type Resolver = BoxCloneSyncService<Name, std::vec::IntoIter<SocketAddr>, io::Error>;
 
 type ProxyDial = BoxFuture<'static, std::io::Result<TokioIo<BoxIo>>>;
 
@@ -48,6 +52,14 @@ pub(super) struct Connector {
     server_name: ServerName<'static>,
     proxy: Option<Proxy>,
     guard: Option<Guard>,
+    resolver: Resolver,
+    /// The addresses of a name share it.
+    tcp_timeout: Duration,
+}
+
+/// As the machine resolves names.
+pub(super) fn system_resolver() -> Resolver {
+    BoxCloneSyncService::new(GaiResolver::new().map_response(|it| it.collect::<Vec<_>>().into_iter()))
 }
 
 #[derive(Clone)]
@@ -60,11 +72,17 @@ struct Proxy {
 }
 
 impl Connector {
-    pub(super) fn new(config: &kube::Config, target: Arc<Target>, guard: Option<Guard>) -> Result<Self, ConfigError> {
+    pub(super) fn new(
+        config: &kube::Config,
+        target: Arc<Target>,
+        guard: Option<Guard>,
+        resolver: Resolver,
+        tcp_timeout: Duration,
+    ) -> Result<Self, ConfigError> {
         let address = target.address().map_err(|_| ConfigError::Server(redacted(&config.cluster_url.to_string())))?;
         let server_name = name(config.tls_server_name.as_deref().unwrap_or(target.host()))?;
         let proxy = config.proxy_url.as_ref().map(|it| Proxy::of(it, &address)).transpose()?;
-        Ok(Self { target, address, server_name, proxy, guard })
+        Ok(Self { target, address, server_name, proxy, guard, resolver, tcp_timeout })
     }
 
     /// A connection on which HTTP can begin. Bounded by the caller.
@@ -83,8 +101,10 @@ impl Connector {
     }
 
     async fn tcp(&self, address: Uri) -> Result<BoxIo, BoxError> {
-        let mut connector = HttpConnector::new();
+        let mut connector = HttpConnector::new_with_resolver(self.resolver.clone());
         connector.enforce_http(false);
+        // Without it an address that drops packets is waited for until the caller gives up, and tried first again.
+        connector.set_connect_timeout(Some(self.tcp_timeout));
         connector.set_nodelay(true);
         connector.set_tcp_user_timeout(self.guard.as_ref().map(|it| it.write_timeout));
         let tcp: TcpStream = connector.oneshot(address).await?.into_inner();

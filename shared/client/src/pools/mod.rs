@@ -25,7 +25,7 @@ use tokio::sync::Semaphore;
 use tower::util::BoxCloneSyncService;
 
 use self::{
-    connect::Connector,
+    connect::{Connector, Resolver, system_resolver},
     credentials::Credentials,
     guard::Guard,
     pool::{Policy, Pool},
@@ -50,6 +50,8 @@ pub struct PoolOptions {
     /// How long written bytes may stay unacknowledged: lease duration − renew deadline, so that nothing which left
     /// within the term arrives after the lease.
     pub write_timeout: Duration,
+    /// How long one request for the Lease may take: a connection for it is made within that time.
+    pub lease_attempt: Duration,
     /// Connections of one process share their exec plugins.
     pub plugins: Plugins,
 }
@@ -65,13 +67,25 @@ const WATCHES: usize = 64;
 const HTTP1_CONNECTIONS: usize = 8;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 const LEASE_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The addresses of one name share it. A new leader waits no longer than 10 s for a healthy server: the second of two
+/// addresses is asked well before.
+const TCP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The pools to the server of a configuration, whose exec plugin is apart. Nothing connects before the first request.
 ///
 /// # Errors
 /// When a certificate, key, name or address cannot be used.
 pub(crate) fn open(config: &kube::Config, plugin: Option<Plugin>, options: PoolOptions) -> Result<Pools, ConfigError> {
-    let PoolOptions { spawner, term, clock, write_timeout, plugins: _ } = options;
+    open_with(config, plugin, options, &system_resolver())
+}
+
+fn open_with(
+    config: &kube::Config,
+    plugin: Option<Plugin>,
+    options: PoolOptions,
+    resolver: &Resolver,
+) -> Result<Pools, ConfigError> {
+    let PoolOptions { spawner, term, clock, write_timeout, lease_attempt, plugins: _ } = options;
     let target = Arc::new(Target::of(&config.cluster_url)?);
     let credentials = Arc::new(Credentials::open(config.clone(), target.is_tls(), plugin, clock.clone())?);
     // The server believes a certificate rather than a token that comes on its connection.
@@ -79,7 +93,8 @@ pub(crate) fn open(config: &kube::Config, plugin: Option<Plugin>, options: PoolO
     anonymous.auth_info = kube::config::AuthInfo::default();
     let without = Arc::new(Credentials::open(anonymous, target.is_tls(), None, clock.clone())?);
     let pool = |policy: Policy, guard: Option<Guard>, credentials: &Arc<Credentials>| {
-        let connector = Connector::new(config, target.clone(), guard)?;
+        let tcp_timeout = policy.connect_timeout.min(TCP_TIMEOUT);
+        let connector = Connector::new(config, target.clone(), guard, resolver.clone(), tcp_timeout)?;
         let pool = Pool::new(policy, connector, credentials.clone(), spawner.clone(), clock.clone());
         Ok::<Transport, ConfigError>(BoxCloneSyncService::new(tower::service_fn(move |request| {
             let pool = pool.clone();
@@ -95,7 +110,11 @@ pub(crate) fn open(config: &kube::Config, plugin: Option<Plugin>, options: PoolO
             &credentials,
         )?,
         writes: pool(Policy { name: "writes", ..usual }, Some(guard.clone()), &credentials)?,
-        lease: pool(Policy { name: "lease", connect_timeout: LEASE_CONNECT_TIMEOUT, ..usual }, None, &credentials)?,
+        lease: pool(
+            Policy { name: "lease", connect_timeout: LEASE_CONNECT_TIMEOUT.min(lease_attempt), ..usual },
+            None,
+            &credentials,
+        )?,
         reads: pool(usual, None, &credentials)?,
         account_reads: pool(Policy { name: "account reads", ..usual }, None, &without)?,
         account_writes: pool(Policy { name: "account writes", ..usual }, Some(guard), &without)?,

@@ -24,6 +24,7 @@ use self::server::{HTTP1, HTTP2, Identity, Options, Received, Server, said};
 use super::*;
 use crate::{Api, ApiError, Clients, Connection, Environment, Incoming, Limits, NotSent, Patch, TermLimits};
 
+mod addresses;
 mod plugin;
 mod server;
 mod term;
@@ -46,13 +47,7 @@ impl Manager {
     fn with_term(config: kube::Config, term: impl FnOnce(Clock) -> Term) -> Self {
         let (scope, clock) = (Scope::new(), Clock::virtual_from(clock::Timestamp::UNIX_EPOCH));
         let (term, metrics) = (term(clock.clone()), Metrics::new());
-        let options = PoolOptions {
-            spawner: scope.spawner(),
-            term: term.clone(),
-            clock: clock.clone(),
-            write_timeout: Duration::from_secs(5),
-            plugins: Plugins::new(&metrics),
-        };
+        let options = options(&scope, &clock, &term, &metrics);
         let environment = Environment {
             clock: clock.clone(),
             metrics: metrics.clone(),
@@ -85,6 +80,17 @@ impl Manager {
 
     fn api(&self) -> Api {
         self.clients.controller("test", Limits::NONE)
+    }
+}
+
+fn options(scope: &Scope, clock: &Clock, term: &Term, metrics: &Metrics) -> PoolOptions {
+    PoolOptions {
+        spawner: scope.spawner(),
+        term: term.clone(),
+        clock: clock.clone(),
+        write_timeout: Duration::from_secs(5),
+        lease_attempt: Duration::from_secs(5),
+        plugins: Plugins::new(metrics),
     }
 }
 
