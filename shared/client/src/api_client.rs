@@ -511,10 +511,10 @@ async fn refusal(answer: Response<Incoming>) -> Result<(api::Status, Option<Dura
     Ok((status, retry_after))
 }
 
-/// `Retry-After` in seconds; the other form, a date, is not used by API servers.
+/// `Retry-After` in seconds, a minute at most; the other form, a date, is not used by API servers.
 pub(crate) fn retry_after<B>(answer: &Response<B>) -> Option<Duration> {
     let value = answer.headers().get(header::RETRY_AFTER)?.to_str().ok()?;
-    value.trim().parse().ok().map(Duration::from_secs)
+    value.trim().parse().ok().map(|it| Duration::from_secs(it).min(crate::error::LONGEST_RETRY_AFTER))
 }
 
 pub(crate) async fn collect(answer: Response<Incoming>) -> Result<Bytes, ApiError> {

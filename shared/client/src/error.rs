@@ -2,6 +2,9 @@ use std::time::Duration;
 
 use api::Status;
 
+/// A server that asks for more time than this is asked again all the same: a wrong value must not stop anything for hours.
+pub(crate) const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
+
 /// A request that did not succeed, cut by what a caller does next. The server's words are boxed: most results are none.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ApiError {
@@ -26,7 +29,7 @@ pub enum ApiError {
     /// 429, or a read's 503 with `Retry-After`: nothing happened, come later.
     #[error("server busy: {}", .status.message)]
     Busy {
-        /// What the server asked for.
+        /// What the server asked for, a minute at most.
         after: Option<Duration>,
         /// Its words.
         status: Box<Status>,
@@ -141,10 +144,11 @@ impl ApiError {
 
 /// When the server wants to be asked again: the header's word, or else the body's.
 fn come_later(status: &Status, retry_after: Option<Duration>) -> Option<Duration> {
-    retry_after.or_else(|| {
+    let wait = retry_after.or_else(|| {
         let secs = status.details.retry_after_seconds;
         (secs > 0).then(|| Duration::from_secs(secs.into()))
-    })
+    });
+    wait.map(|it| it.min(LONGEST_RETRY_AFTER))
 }
 
 /// An error with its causes: hyper's own words ("error sending request") name none.

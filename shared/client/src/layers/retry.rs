@@ -10,6 +10,8 @@ use crate::{ApiError, Incoming, NotSent};
 const MOST: u32 = 10;
 /// An answer up to this size is read to its end, so that its connection can be used again.
 const DISCARDED: usize = 64 * 1024;
+/// Well below the time after which a worker that does not move counts as stuck.
+const STEP: Duration = Duration::from_secs(60);
 
 /// Marks a request whose every answer is the caller's: an eviction's 429 is a budget's word, not overload.
 #[derive(Debug, Clone, Copy)]
@@ -30,13 +32,19 @@ pub(super) fn wait(repeated: u32, method: &Method, status: StatusCode, after: Op
     (safe && repeated < MOST).then_some(after)
 }
 
-/// Waits, or ends at once when the manager stops: nothing came of the request.
+/// Waits, or ends at once when the manager stops: nothing came of the request. The future wakes once a minute, so that a
+/// worker that waits does not look stuck.
 pub(super) async fn pause(wait: Duration, stop: &CancellationToken) -> Result<(), ApiError> {
-    tokio::select! {
-        biased;
-        () = stop.cancelled() => Err(ApiError::NotSent(NotSent::Stopping)),
-        () = tokio::time::sleep(wait) => Ok(()),
+    let mut left = wait;
+    while !left.is_zero() {
+        let step = left.min(STEP);
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return Err(ApiError::NotSent(NotSent::Stopping)),
+            () = tokio::time::sleep(step) => left -= step,
+        }
     }
+    Ok(())
 }
 
 /// Reads an answer that nobody wants.

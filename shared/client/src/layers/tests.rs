@@ -20,6 +20,7 @@ mod accounts;
 
 const LIMITS: Limits = Limits { qps: 20.0, burst: 30 };
 const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
 const TERM: TermLimits =
     TermLimits { renew_deadline: Duration::from_secs(10), lease_duration: Duration::from_secs(15) };
 
@@ -138,6 +139,38 @@ async fn a_request_is_repeated_ten_times_at_most() {
     let err = create(&bench.controller()).await.unwrap_err();
     assert!(matches!(&err, ApiError::Busy { after: Some(_), .. }), "{err}");
     assert_eq!(bench.seen().len(), 11);
+}
+
+#[tokio::test(start_paused = true)]
+async fn retry_after_beyond_a_minute_is_a_minute() {
+    const IN_THE_BODY: &str = r#"{"kind":"Status","details":{"retryAfterSeconds":4294967295}}"#;
+    const NO_TIME: &str = "18446744073709551615";
+    for (after, body) in [(Some("3600"), ""), (Some(NO_TIME), ""), (None, IN_THE_BODY), (Some(NO_TIME), IN_THE_BODY)] {
+        let answer = move || async move { Ok(response(429, after, body)) };
+        let err = Bench::new(Term::endless, move |_, _| answer()).watcher().list("/api/v1/pods", "*/*").await;
+        assert!(matches!(&err, Err(ApiError::Busy { after: Some(MINUTE), .. })), "{after:?} {body}: {err:?}");
+    }
+    let bench = Bench::scripted(&[(429, Some(NO_TIME), ""), (200, None, WRITTEN)]);
+    create(&bench.controller()).await.unwrap();
+    assert_eq!(bench.seen()[1].at, MINUTE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn request_that_waits_wakes_its_worker_each_minute() {
+    let bench = Bench::scripted(&[(200, None, WRITTEN)]);
+    let api = bench.clients.controller("slow", Limits { qps: 0.001, burst: 1 });
+    create(&api).await.unwrap();
+    let mut request = std::pin::pin!(create(&api));
+    let (mut moved, mut longest) = (bench.clock.now(), Duration::ZERO);
+    std::future::poll_fn(|cx| {
+        longest = longest.max(bench.clock.now() - moved);
+        moved = bench.clock.now();
+        request.as_mut().poll(cx)
+    })
+    .await
+    .unwrap();
+    assert!(longest <= MINUTE, "{longest:?}");
+    assert!(bench.seen()[1].at >= 16 * MINUTE);
 }
 
 #[tokio::test(start_paused = true)]

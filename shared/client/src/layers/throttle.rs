@@ -5,7 +5,8 @@ use http::Method;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::{ApiError, Limits, NotSent};
+use super::retry::pause;
+use crate::{ApiError, Limits};
 
 /// Waits longer than this are told, at most one in this time, as upstream.
 const LONG: Duration = Duration::from_secs(1);
@@ -50,11 +51,8 @@ impl Throttle {
             return Ok(wait);
         }
         let returns = Returns(Some(bucket));
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => return Err(ApiError::NotSent(NotSent::Stopping)),
-            () = tokio::time::sleep(wait) => returns.keep(),
-        }
+        pause(wait, stop).await?;
+        returns.keep();
         if wait > LONG && self.may_tell(clock.now()) {
             let (method, uri) = what;
             tracing::info!(client = %self.name, ?wait, %method, %uri, "Waited before sending request due to client-side throttling");
