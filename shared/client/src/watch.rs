@@ -10,6 +10,9 @@ use crate::{
     pools::Retire,
 };
 
+/// As client-go's decoder of streams. A line without an end would otherwise be kept until memory is.
+const LONGEST_LINE: usize = 16 << 20;
+
 /// What a reflector reads with: no retry layer, so that it sees every answer.
 #[derive(Clone)]
 pub struct Watcher {
@@ -119,7 +122,7 @@ impl Lines {
     /// `None` after the server's clean end. Safe to drop while waiting: nothing is lost.
     ///
     /// # Errors
-    /// `Unknown` when the stream breaks.
+    /// `Unknown` when the stream breaks, or a line is longer than 16 MiB.
     pub async fn next_batch(&mut self, most: usize) -> Option<Result<Vec<Bytes>, ApiError>> {
         // Never holds a line while it waits, so that nothing is lost with the future.
         let mut lines = Vec::new();
@@ -169,7 +172,13 @@ impl Lines {
     /// The next complete line: a slice of what came where it came in one piece. Each byte is looked at once.
     fn take_line(&mut self) -> Option<Bytes> {
         while !self.chunk.is_empty() {
-            let Some(end) = memchr::memchr(b'\n', &self.chunk) else {
+            let found = memchr::memchr(b'\n', &self.chunk);
+            if self.begun.len() + found.unwrap_or(self.chunk.len()) > LONGEST_LINE {
+                self.begun = BytesMut::new();
+                self.end = Some(Err(ApiError::unknown("watch broke off: a line is longer than 16 MiB")));
+                break;
+            }
+            let Some(end) = found else {
                 self.begun.extend_from_slice(&self.chunk);
                 break;
             };
@@ -254,6 +263,28 @@ mod tests {
         assert!(lines.next_batch(9).now_or_never().is_none());
         say(&sender, "un\n");
         assert_eq!(lines.next_batch(9).await.unwrap().unwrap(), ["begun"]);
+    }
+
+    #[tokio::test]
+    async fn line_beyond_the_limit_breaks_the_stream_after_the_lines_before_it() {
+        let whole = [Bytes::from_static(b"one\n"), Bytes::from(vec![b'x'; LONGEST_LINE]), Bytes::from_static(b"\n")];
+        let unended = [Bytes::from_static(b"one\n"), Bytes::from(vec![b'x'; LONGEST_LINE]), Bytes::from_static(b"x")];
+        let at_once = [b"one\n".to_vec(), vec![b'x'; LONGEST_LINE + 1], b"\nlater\n".to_vec()].concat();
+        for (chunks, breaks) in [(whole.to_vec(), false), (unended.to_vec(), true), (vec![at_once.into()], true)] {
+            let (sender, mut lines) = lines();
+            for chunk in chunks {
+                sender.unbounded_send(Ok(Frame::data(chunk))).unwrap();
+            }
+            assert_eq!(lines.next_batch(1).await.unwrap().unwrap(), ["one"]);
+            let second = lines.next_batch(9).now_or_never().expect("no wait for what is too long");
+            match second.unwrap() {
+                Ok(line) => assert!(!breaks && line[0].len() == LONGEST_LINE),
+                Err(err) => assert!(breaks && err.to_string().contains("16 MiB"), "{err}"),
+            }
+            if breaks {
+                assert!(lines.next_batch(9).now_or_never().expect("it has ended").is_none());
+            }
+        }
     }
 
     #[tokio::test]
