@@ -5,9 +5,9 @@ use std::{
 
 use http::Uri;
 use hyper_util::client::proxy::matcher::Matcher;
-use kube::config::{InClusterError, Kubeconfig};
+use kube::config::Kubeconfig;
 
-use crate::kubeconfig;
+use crate::{InClusterError, in_cluster, kubeconfig};
 
 /// Why no way to the API server can be configured.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +33,7 @@ pub enum ConfigError {
         "neither --kubeconfig nor --master was given, and the in-cluster configuration (KUBERNETES_SERVICE_HOST, \
          KUBERNETES_SERVICE_PORT and /var/run/secrets/kubernetes.io/serviceaccount) cannot be used: {0}"
     )]
-    InCluster(#[source] Box<InClusterError>),
+    InCluster(#[source] InClusterError),
     /// The server's address, as [`redacted`] shows it, is not complete.
     #[error("server {0:?} is no http or https address with a host")]
     Server(String),
@@ -79,7 +79,7 @@ impl ConfigError {
     /// True where nothing was to be found, as this is no pod; not where a pod's configuration is broken.
     #[must_use]
     pub fn is_no_pod(&self) -> bool {
-        matches!(self, Self::InCluster(why) if matches!(**why, InClusterError::ReadEnvironmentVariable(_)))
+        matches!(self, Self::InCluster(InClusterError::NoPod(_)))
     }
 }
 
@@ -91,7 +91,7 @@ pub fn load(kubeconfig: Option<&Path>, master: Option<&str>) -> Result<kube::Con
     let mut config = match (kubeconfig, master) {
         (Some(path), master) => from_kubeconfig(path, master)?,
         (None, Some(master)) => kube::Config::new(server(master, "http")?),
-        (None, None) => kube::Config::incluster().map_err(|err| ConfigError::InCluster(Box::new(err)))?,
+        (None, None) => in_cluster::load().map_err(ConfigError::InCluster)?,
     };
     if config.proxy_url.is_none() {
         config.proxy_url = ProxyVariables::read().proxy_for(&config.cluster_url);
@@ -311,10 +311,11 @@ users: [{name: u, user: {tokenFile: token}}]
 
     #[test]
     fn a_broken_pod_is_not_taken_for_none() {
-        let missing = InClusterError::ReadEnvironmentVariable(std::env::VarError::NotPresent);
-        let broken = InClusterError::ReadCertificateBundle(std::io::ErrorKind::NotFound.into());
+        let missing = InClusterError::NoPod("KUBERNETES_SERVICE_HOST");
+        let broken =
+            InClusterError::Token { path: PathBuf::from("token"), source: std::io::ErrorKind::NotFound.into() };
         for (err, want) in [(missing, true), (broken, false)] {
-            assert_eq!(ConfigError::InCluster(Box::new(err)).is_no_pod(), want);
+            assert_eq!(ConfigError::InCluster(err).is_no_pod(), want);
         }
         assert!(!ConfigError::Server(String::new()).is_no_pod());
     }

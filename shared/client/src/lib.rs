@@ -4,7 +4,7 @@
 //! top and hands out what the rest of the manager speaks with: [`Api`] (the only door for writes), [`Watcher`] for
 //! reflectors, the lease's own client. Nobody above this crate knows HTTP.
 //!
-//! Kube gives the configuration ([`load`]), TLS and authentication. Its `Client` is not used: its buffer is a detached
+//! Kube gives the kubeconfig ([`load`]) and the layer of extra headers. Its `Client` is not used: its buffer is a detached
 //! task for each client, and queues requests above the fence.
 //!
 //! Reading order: [`Api`] and [`ApiError`], then [`Term`] (the fence), [`Watcher`], [`Clients`], [`Accounts`] (identities of
@@ -18,6 +18,7 @@ mod config;
 mod error;
 mod exec;
 mod fence;
+mod in_cluster;
 mod kubeconfig;
 mod layers;
 mod ledger;
@@ -32,6 +33,7 @@ pub use config::{ConfigError, load, redacted};
 pub use error::{ApiError, NotSent};
 pub use exec::Plugins;
 pub use fence::{Term, TermLimits};
+pub use in_cluster::InClusterError;
 pub use ledger::{Ledger, Writes};
 pub use pools::{PoolOptions, Unreachable};
 pub use watch::{Lines, Token, Watcher};
