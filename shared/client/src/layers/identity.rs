@@ -2,7 +2,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use clock::{Clock, Instant};
-use http::{HeaderValue, Request, header};
+use http::{HeaderValue, Request, header::AUTHORIZATION};
 use kube::{client::ConfigExt, config::AuthInfo};
 use parking_lot::Mutex;
 use secrecy::ExposeSecret;
@@ -54,29 +54,38 @@ fn own(who: &AuthInfo, clock: &Clock) -> Result<Option<Authorize>, ConfigError> 
     if let Some(provider) = &who.auth_provider {
         return Err(ConfigError::Provider(provider.name.clone()));
     }
-    let text = match (&who.username, &who.password, &who.token, &who.token_file) {
-        (Some(user), Some(password), ..) => {
+    let static_header = match (&who.username, &who.password, &who.token) {
+        (Some(user), Some(password), _) => {
             let both = format!("{user}:{}", password.expose_secret());
-            format!("Basic {}", BASE64_STANDARD.encode(both))
+            return Ok(Some(always(header(format!("Basic {}", BASE64_STANDARD.encode(both)))?)));
         }
-        (_, _, Some(token), _) => format!("Bearer {}", token.expose_secret()),
-        (_, _, None, Some(path)) => return Ok(Some(TokenFile::open(path.into(), clock.clone())?.into_authorize())),
-        (_, _, None, None) => return Ok(None),
+        (_, _, Some(token)) => Some(header(format!("Bearer {}", token.expose_secret()))?),
+        (_, _, None) => None,
     };
+    // A token is renewed in its file: beside one the file is sent, as client-go does.
+    Ok(match &who.token_file {
+        Some(path) => Some(TokenFile::open(path.into(), static_header, clock.clone())?.into_authorize()),
+        None => static_header.map(always),
+    })
+}
+
+fn header(text: String) -> Result<HeaderValue, ConfigError> {
     let mut value = HeaderValue::try_from(text).map_err(|_| ConfigError::Unsendable)?;
     value.set_sensitive(true);
-    Ok(Some(Arc::new(move |inner| {
-        with_header(inner, {
-            let value = value.clone();
-            move || value.clone()
-        })
-    })))
+    Ok(value)
+}
+
+fn always(value: HeaderValue) -> Authorize {
+    Arc::new(move |inner| {
+        let value = value.clone();
+        with_header(inner, move || value.clone())
+    })
 }
 
 /// Each request says who we are.
 fn with_header(inner: Transport, value: impl Fn() -> HeaderValue + Clone + Send + Sync + 'static) -> Transport {
     BoxCloneSyncService::new(MapRequest::new(inner, move |mut request: Request<Body>| {
-        request.headers_mut().insert(header::AUTHORIZATION, value());
+        request.headers_mut().insert(AUTHORIZATION, value());
         request
     }))
 }
@@ -98,8 +107,12 @@ struct TokenFile {
 }
 
 impl TokenFile {
-    fn open(path: PathBuf, clock: Clock) -> Result<Arc<Self>, ConfigError> {
-        let token = read(&path).map_err(|source| ConfigError::TokenFile { path: path.clone(), source })?;
+    /// While the file could never be read, `otherwise` is sent.
+    fn open(path: PathBuf, otherwise: Option<HeaderValue>, clock: Clock) -> Result<Arc<Self>, ConfigError> {
+        let token = match (read(&path), otherwise) {
+            (Ok(token), _) | (Err(_), Some(token)) => token,
+            (Err(source), None) => return Err(ConfigError::TokenFile { path, source }),
+        };
         let token = Mutex::new((token, clock.now()));
         Ok(Arc::new(Self { path, clock, token }))
     }
@@ -147,7 +160,7 @@ mod tests {
         let seen = Arc::<Mutex<Option<HeaderValue>>>::default();
         let sees = seen.clone();
         let server: Transport = BoxCloneSyncService::new(tower::service_fn(move |request: Request<Body>| {
-            *sees.lock() = request.headers().get(header::AUTHORIZATION).cloned();
+            *sees.lock() = request.headers().get(AUTHORIZATION).cloned();
             async { Err("seen".into()) }
         }));
         let _ = authorize(server).oneshot(Request::new(Body::default())).await;
@@ -158,12 +171,15 @@ mod tests {
 
     #[tokio::test]
     async fn the_configuration_says_who_we_are() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "fresh\n").unwrap();
         let cases = [
             (json!({}), Ok(None)),
             (json!({ "username": "me" }), Ok(None)),
             (json!({ "username": "me", "password": "secret" }), Ok(Some("Basic bWU6c2VjcmV0"))),
             (json!({ "username": "me", "password": "secret", "token": "t" }), Ok(Some("Basic bWU6c2VjcmV0"))),
-            (json!({ "token": "t", "tokenFile": "/nowhere" }), Ok(Some("Bearer t"))),
+            (json!({ "token": "t" }), Ok(Some("Bearer t"))),
+            (json!({ "tokenFile": file.path() }), Ok(Some("Bearer fresh"))),
         ];
         for (who, want) in cases {
             assert_eq!(said(who.clone()).await, want.map(|it| it.map(str::to_owned)), "{who}");
@@ -174,6 +190,15 @@ mod tests {
         ] {
             let refused = said(who.clone()).await.unwrap_err();
             assert!(refused.contains(want) && !refused.contains("a\nb"), "{refused}");
+        }
+    }
+
+    #[tokio::test]
+    async fn token_file_wins_over_a_token_and_the_token_serves_while_there_is_no_file() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "fresh\n").unwrap();
+        for (path, want) in [(file.path().to_owned(), "Bearer fresh"), ("/nowhere".into(), "Bearer old")] {
+            assert_eq!(said(json!({ "token": "old", "tokenFile": path })).await, Ok(Some(want.to_owned())));
         }
     }
 }
