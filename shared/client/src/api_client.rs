@@ -175,7 +175,7 @@ impl Api {
         namespace: &str,
         object: &impl Serialize,
     ) -> Result<Written, ApiError> {
-        let path = resource.collection(Some(namespace));
+        let path = without_field_validation(resource, &resource.collection(Some(namespace)));
         let mut request = request(Method::POST, &path, METADATA, Some((JSON, encode(object)?)))?;
         let Some(hints) = self.hints.as_ref().filter(|it| it.wanted()) else {
             return self.written(resource, request).await;
@@ -345,7 +345,8 @@ impl Api {
         media_type: &str,
         body: Bytes,
     ) -> Result<Written, ApiError> {
-        self.written(resource, request(method, path, METADATA, Some((media_type, body)))?).await
+        let path = without_field_validation(resource, path);
+        self.written(resource, request(method, &path, METADATA, Some((media_type, body)))?).await
     }
 
     async fn written(&self, resource: &Resource, request: Request<crate::Body>) -> Result<Written, ApiError> {
@@ -465,6 +466,13 @@ fn encode(object: &impl Serialize) -> Result<Bytes, ApiError> {
     serde_json::to_vec(object).map(Bytes::from).map_err(|err| ApiError::unknown(format!("cannot encode: {err}")))
 }
 
+/// Has the server decode a write of a built-in kind once. Otherwise it does so strictly, to warn of unknown and doubled
+/// fields (`fieldValidation` in `apiserver/pkg/endpoints/handlers/rest.go`), which costs both sides and stores the same.
+fn without_field_validation(resource: &Resource, path: &str) -> String {
+    let built_in = !resource.group.contains('.') || resource.group.ends_with(".k8s.io");
+    if built_in { format!("{path}?fieldValidation=Ignore") } else { path.to_owned() }
+}
+
 /// A request for a path of ours; the transport knows the server.
 pub(crate) fn request(
     method: Method,
@@ -556,6 +564,14 @@ mod tests {
             "preconditions": { "uid": "u", "resourceVersion": "7" },
         });
         assert_eq!(json!(all.body()), want);
+    }
+
+    #[test]
+    fn only_writes_of_built_in_kinds_go_without_field_validation() {
+        for (group, without) in [("", true), ("batch", true), ("coordination.k8s.io", true), ("example.com", false)] {
+            let path = without_field_validation(&Resource::namespaced(group, "v1", "things", "Thing"), "/path");
+            assert_eq!(path, if without { "/path?fieldValidation=Ignore" } else { "/path" }, "{group}");
+        }
     }
 
     #[test]

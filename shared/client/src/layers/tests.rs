@@ -382,7 +382,7 @@ async fn creates_alone_tell_the_server_how_long_it_may_take() {
     let hinted: Vec<_> = bench.seen().iter().map(|it| it.uri.contains("timeout=")).collect();
     assert_eq!(hinted, [true, false, false, false, false]);
     // 15 s − 1 s − 2.5 s, in whole seconds.
-    assert_eq!(bench.seen()[0].uri, "/api/v1/namespaces/ns/pods?timeout=11s");
+    assert_eq!(bench.seen()[0].uri, "/api/v1/namespaces/ns/pods?fieldValidation=Ignore&timeout=11s");
     assert_eq!(bench.seen()[0].method, Method::POST);
     let endless = Bench::scripted(&[(200, None, WRITTEN)]);
     create(&endless.controller()).await.unwrap();
