@@ -1,5 +1,10 @@
 use std::{future::Future, sync::Arc, task::Poll, time::Duration};
 
+use futures::{
+    FutureExt, StreamExt,
+    channel::mpsc::{UnboundedSender, unbounded},
+    future::BoxFuture,
+};
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tasks::Spawner;
@@ -42,7 +47,11 @@ impl Multiplexed {
         generation: u64,
         most: Option<usize>,
     ) -> Result<Self, BoxError> {
-        let (sender, mut connection) = Builder::new(Tasks(spawner.clone()))
+        let (streams, begun) = unbounded();
+        let streams = Streams(streams);
+        // Ends with the connection, which holds the other end, and with the last of its streams.
+        spawner.spawn("http2 connection", begun.for_each_concurrent(None, |it: BoxFuture<'static, ()>| it));
+        let (sender, mut connection) = Builder::new(streams.clone())
             .timer(TokioTimer::new())
             // None before the settings came: that is how we see them come.
             .initial_max_send_streams(0)
@@ -65,7 +74,7 @@ impl Multiplexed {
             }
             tokio::time::sleep(LOOK_FOR_SETTINGS).await;
         };
-        spawner.spawn("http2 connection", async move {
+        hyper::rt::Executor::execute(&streams, async move {
             if let Err(err) = connection.await {
                 tracing::debug!(err = %crate::error::chain(&err), "Connection ended");
             }
@@ -110,12 +119,14 @@ impl Place for Stream {
     fn complete(self) {}
 }
 
-/// Hyper's own tasks belong to the manager's scope like all others.
+/// What hyper starts for a connection and its streams runs in one task of the manager's scope. A task for each request
+/// would cost a request its place in the scope's list.
 #[derive(Clone)]
-struct Tasks(Spawner);
+struct Streams(UnboundedSender<BoxFuture<'static, ()>>);
 
-impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Tasks {
+impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Streams {
     fn execute(&self, future: F) {
-        self.0.spawn("http2", future);
+        // Refused once the scope is gone: then nothing is to run.
+        let _ = self.0.unbounded_send(future.boxed());
     }
 }

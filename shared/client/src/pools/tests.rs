@@ -31,7 +31,7 @@ mod term;
 
 /// The manager's side.
 struct Manager {
-    _scope: Scope,
+    scope: Scope,
     clock: Clock,
     term: Term,
     metrics: Metrics,
@@ -58,7 +58,7 @@ impl Manager {
         let connection = Connection::open(config, options).unwrap();
         let pools = connection.pools.clone();
         let clients = Clients::new(connection, environment);
-        Self { _scope: scope, clock, term, metrics, pools, clients }
+        Self { scope, clock, term, metrics, pools, clients }
     }
 
     /// With a term that has just begun.
@@ -128,6 +128,36 @@ fn open_ended(line: &'static str) -> Response<Incoming> {
     let first = futures::stream::iter([Ok(http_body::Frame::data(bytes::Bytes::from_static(line.as_bytes())))]);
     let body = StreamBody::new(futures::StreamExt::chain(first, futures::stream::pending()));
     Response::new(body.boxed_unsync())
+}
+
+#[tokio::test]
+async fn requests_of_one_connection_share_one_task_that_ends_with_it() {
+    let all = Arc::new(Barrier::new(101));
+    let arrived = all.clone();
+    let server = Server::start(HTTP2, move |connection, _| {
+        let all = all.clone();
+        async move {
+            all.wait().await;
+            all.wait().await;
+            said(connection.to_string())
+        }
+    })
+    .await;
+    let manager = Manager::to(&server);
+    let api = manager.api();
+    let count = async {
+        arrived.wait().await;
+        let tasks = manager.scope.len();
+        arrived.wait().await;
+        tasks
+    };
+    let (tasks, answers) = tokio::join!(count, join_all((0..100).map(|_| read(&api))));
+    assert!(answers.into_iter().all(|it| it.unwrap() == "0"));
+    assert_eq!(tasks, 1);
+    server.go_away().await;
+    while !manager.scope.is_empty() {
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test]
