@@ -15,7 +15,7 @@ use hyper_util::{
 };
 use rustls::{ClientConfig, pki_types::ServerName};
 use tokio::{
-    io::{AsyncRead, AsyncWrite},
+    io::{AsyncRead, AsyncWrite, BufReader},
     net::TcpStream,
 };
 use tokio_rustls::TlsConnector;
@@ -23,6 +23,7 @@ use tower::{Service, ServiceExt, util::BoxCloneSyncService};
 
 use super::{
     guard::{Guard, Guarded},
+    pool::Policy,
     target::Target,
 };
 use crate::{BoxError, ConfigError, config::redacted};
@@ -31,6 +32,10 @@ use crate::{BoxError, ConfigError, config::redacted};
 pub(super) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 pub(super) type BoxIo = Box<dyn Io>;
+
+/// The addresses of one name share it. A new leader waits no longer than 10 s for a healthy server: the second of two
+/// addresses is asked well before.
+const TCP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Gives the addresses of a name.
 pub(super) type Resolver = BoxCloneSyncService<Name, std::vec::IntoIter<SocketAddr>, io::Error>;
@@ -55,6 +60,7 @@ pub(super) struct Connector {
     resolver: Resolver,
     /// The addresses of a name share it.
     tcp_timeout: Duration,
+    read_buffer: Option<usize>,
 }
 
 /// As the machine resolves names.
@@ -77,12 +83,13 @@ impl Connector {
         target: Arc<Target>,
         guard: Option<Guard>,
         resolver: Resolver,
-        tcp_timeout: Duration,
+        policy: &Policy,
     ) -> Result<Self, ConfigError> {
         let address = target.address().map_err(|_| ConfigError::Server(redacted(&config.cluster_url.to_string())))?;
         let server_name = name(config.tls_server_name.as_deref().unwrap_or(target.host()))?;
         let proxy = config.proxy_url.as_ref().map(|it| Proxy::of(it, &address)).transpose()?;
-        Ok(Self { target, address, server_name, proxy, guard, resolver, tcp_timeout })
+        let tcp_timeout = policy.connect_timeout.min(TCP_TIMEOUT);
+        Ok(Self { target, address, server_name, proxy, guard, resolver, tcp_timeout, read_buffer: policy.read_buffer })
     }
 
     /// A connection on which HTTP can begin. Bounded by the caller.
@@ -92,6 +99,10 @@ impl Connector {
             Some(proxy) => self.clone().through(proxy, tls.clone()).boxed().await?,
         };
         let Some(tls) = tls else { return Ok((io, Protocol::Http1)) };
+        let io: BoxIo = match self.read_buffer {
+            Some(size) => Box::new(BufReader::with_capacity(size, io)),
+            None => io,
+        };
         let tls = TlsConnector::from(tls).connect(self.server_name.clone(), io).await?;
         let protocol = match tls.get_ref().1.alpn_protocol() {
             Some(b"h2") => Protocol::Http2,

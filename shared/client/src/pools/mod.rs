@@ -67,9 +67,8 @@ const WATCHES: usize = 64;
 const HTTP1_CONNECTIONS: usize = 8;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 const LEASE_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The addresses of one name share it. A new leader waits no longer than 10 s for a healthy server: the second of two
-/// addresses is asked well before.
-const TCP_TIMEOUT: Duration = Duration::from_secs(5);
+/// Of a watch connection, beneath TLS: rustls reads 4 KiB at a time, each with a call of the kernel.
+const WATCH_READ_BUFFER: usize = 64 << 10;
 
 /// The pools to the server of a configuration, whose exec plugin is apart. Nothing connects before the first request.
 ///
@@ -93,8 +92,7 @@ fn open_with(
     anonymous.auth_info = kube::config::AuthInfo::default();
     let without = Arc::new(Credentials::open(anonymous, target.is_tls(), None, clock.clone())?);
     let pool = |policy: Policy, guard: Option<Guard>, credentials: &Arc<Credentials>| {
-        let tcp_timeout = policy.connect_timeout.min(TCP_TIMEOUT);
-        let connector = Connector::new(config, target.clone(), guard, resolver.clone(), tcp_timeout)?;
+        let connector = Connector::new(config, target.clone(), guard, resolver.clone(), &policy)?;
         let pool = Pool::new(policy, connector, credentials.clone(), spawner.clone(), clock.clone());
         Ok::<Transport, ConfigError>(BoxCloneSyncService::new(tower::service_fn(move |request| {
             let pool = pool.clone();
@@ -102,10 +100,22 @@ fn open_with(
         })))
     };
     let guard = Guard { term, write_timeout };
-    let usual = Policy { name: "reads", streams: None, http1: HTTP1_CONNECTIONS, connect_timeout: CONNECT_TIMEOUT };
+    let usual = Policy {
+        name: "reads",
+        streams: None,
+        http1: HTTP1_CONNECTIONS,
+        connect_timeout: CONNECT_TIMEOUT,
+        read_buffer: None,
+    };
     Ok(Pools {
         watches: pool(
-            Policy { name: "watches", streams: Some(WATCHES), http1: Semaphore::MAX_PERMITS, ..usual },
+            Policy {
+                name: "watches",
+                streams: Some(WATCHES),
+                http1: Semaphore::MAX_PERMITS,
+                read_buffer: Some(WATCH_READ_BUFFER),
+                ..usual
+            },
             None,
             &credentials,
         )?,

@@ -42,6 +42,8 @@ pub(super) struct Policy {
     /// Most connections where the server speaks HTTP/1.1 alone.
     pub(super) http1: usize,
     pub(super) connect_timeout: Duration,
+    /// Beneath TLS, for connections on which much is read.
+    pub(super) read_buffer: Option<usize>,
 }
 
 /// Connections for one kind of traffic, cheap to clone.
