@@ -41,7 +41,7 @@ pub enum InClusterError {
 /// # Errors
 /// When this is no pod, or its token cannot be read.
 pub(crate) fn load() -> Result<kube::Config, InClusterError> {
-    read(|name| std::env::var(name), Path::new(FOLDER))
+    read(std::env::var, Path::new(FOLDER))
 }
 
 fn read(
