@@ -36,7 +36,7 @@ pub use fence::{Term, TermLimits};
 pub use in_cluster::InClusterError;
 pub use ledger::{Ledger, Writes};
 pub use pools::{PoolOptions, Unreachable};
-pub use watch::{Lines, Token, Watcher};
+pub use watch::{Lines, LinesError, Token, Watcher};
 
 /// What travels with a request: bytes that can be sent again.
 pub type Body = http_body_util::Full<bytes::Bytes>;

@@ -93,6 +93,17 @@ impl Token {
     }
 }
 
+/// Why a watch brings no more lines.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LinesError {
+    /// The connection or the stream broke.
+    #[error("watch broke off: {0}")]
+    Broken(String),
+    /// A line is longer than 16 MiB. The watch brings it again from the same version: only a list can pass it.
+    #[error("a line of the watch is longer than 16 MiB")]
+    TooLong,
+}
+
 /// The frames of a watch, one JSON document a line.
 pub struct Lines {
     body: Incoming,
@@ -102,7 +113,7 @@ pub struct Lines {
     /// What came last and has not been handed out.
     chunk: Bytes,
     /// How the stream ended; an error is told once, after the lines that came before it.
-    end: Option<Result<(), ApiError>>,
+    end: Option<Result<(), LinesError>>,
 }
 
 impl Lines {
@@ -122,8 +133,8 @@ impl Lines {
     /// `None` after the server's clean end. Safe to drop while waiting: nothing is lost.
     ///
     /// # Errors
-    /// `Unknown` when the stream breaks, or a line is longer than 16 MiB.
-    pub async fn next_batch(&mut self, most: usize) -> Option<Result<Vec<Bytes>, ApiError>> {
+    /// When the stream breaks, or a line is longer than 16 MiB.
+    pub async fn next_batch(&mut self, most: usize) -> Option<Result<Vec<Bytes>, LinesError>> {
         // Never holds a line while it waits, so that nothing is lost with the future.
         let mut lines = Vec::new();
         std::future::poll_fn(|cx| {
@@ -149,8 +160,7 @@ impl Lines {
                         }
                     }
                     Poll::Ready(Some(Err(err))) => {
-                        let why = crate::error::chain(&*err);
-                        self.end = Some(Err(ApiError::unknown(format!("watch broke off: {why}"))));
+                        self.end = Some(Err(LinesError::Broken(crate::error::chain(&*err))));
                     }
                 }
             }
@@ -159,7 +169,7 @@ impl Lines {
     }
 
     /// What is left once the stream has ended: lines, then the error if it broke, then nothing.
-    fn last(&mut self, lines: Vec<Bytes>) -> Option<Result<Vec<Bytes>, ApiError>> {
+    fn last(&mut self, lines: Vec<Bytes>) -> Option<Result<Vec<Bytes>, LinesError>> {
         if !lines.is_empty() {
             return Some(Ok(lines));
         }
@@ -175,7 +185,7 @@ impl Lines {
             let found = memchr::memchr(b'\n', &self.chunk);
             if self.begun.len() + found.unwrap_or(self.chunk.len()) > LONGEST_LINE {
                 self.begun = BytesMut::new();
-                self.end = Some(Err(ApiError::unknown("watch broke off: a line is longer than 16 MiB")));
+                self.end = Some(Err(LinesError::TooLong));
                 break;
             }
             let Some(end) = found else {
@@ -186,7 +196,8 @@ impl Lines {
             line.truncate(end);
             if !self.begun.is_empty() {
                 self.begun.extend_from_slice(&line);
-                line = self.begun.split().freeze();
+                // Not `split`, which would leave the room for the next line.
+                line = std::mem::take(&mut self.begun).freeze();
             }
             if !line.is_empty() {
                 return Some(line);
@@ -246,6 +257,17 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_silent_watch_keeps_no_room_for_a_line_that_came_in_pieces() {
+        let (sender, mut lines) = lines();
+        for chunk in [&[b'x'; 100_000][..], b"end\n"] {
+            sender.unbounded_send(Ok(Frame::data(Bytes::copy_from_slice(chunk)))).unwrap();
+        }
+        assert_eq!(lines.next_batch(9).await.unwrap().unwrap()[0].len(), 100_003);
+        assert!(lines.next_batch(9).now_or_never().is_none());
+        assert_eq!(lines.begun.capacity(), 0);
+    }
+
+    #[tokio::test]
     async fn a_line_that_came_in_one_piece_is_not_copied() {
         let (sender, mut lines) = lines();
         let chunk = Bytes::from("one\ntwo\n");
@@ -279,7 +301,7 @@ mod tests {
             let second = lines.next_batch(9).now_or_never().expect("no wait for what is too long");
             match second.unwrap() {
                 Ok(line) => assert!(!breaks && line[0].len() == LONGEST_LINE),
-                Err(err) => assert!(breaks && err.to_string().contains("16 MiB"), "{err}"),
+                Err(err) => assert!(breaks && err == LinesError::TooLong, "{err}"),
             }
             if breaks {
                 assert!(lines.next_batch(9).now_or_never().expect("it has ended").is_none());
@@ -295,7 +317,7 @@ mod tests {
         drop(sender);
         assert_eq!(lines.next_batch(9).await.unwrap().unwrap(), ["whole"]);
         let broken = lines.next_batch(9).await.unwrap();
-        assert!(matches!(&broken, Err(ApiError::Unknown { message, .. }) if message.contains("reset")), "{broken:?}");
+        assert_eq!(broken, Err(LinesError::Broken("reset".to_owned())));
         assert!(lines.next_batch(9).await.is_none());
     }
 }

@@ -7,7 +7,7 @@ use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 
 use api::{Cached, Event, Frame, Version};
 use bytes::Bytes;
-use client::{ApiError, Lines, Token, Watcher};
+use client::{ApiError, Lines, LinesError, Token, Watcher};
 use clock::{BootInstant, Clock, Instant};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -188,9 +188,15 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
                     tokio::task::yield_now().await;
                 }
             }
-            Some(Err(err)) => {
-                tracing::debug!(%err, path = self.path, "Watch broke off");
+            Some(Err(err @ LinesError::Broken(_))) => {
+                tracing::debug!(%err, path = self.path, "Watch ended");
                 self.reflector.ended(End::Broken, now);
+            }
+            // The same version would bring the same line. What is stored stays trusted, as nothing of it was read.
+            Some(Err(err @ LinesError::TooLong)) => {
+                self.vitals.alive(now);
+                self.reflector.frame(&Seen::Garbage, now);
+                self.vitals.meter().failed("Watch cannot be read: listing again", &err);
             }
             None => {
                 self.vitals.alive(now);

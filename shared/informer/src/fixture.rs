@@ -247,8 +247,12 @@ impl Stream {
     }
 
     pub(crate) fn text(&self, text: &str) {
-        let frame = http_body::Frame::data(Bytes::from(text.to_owned()));
-        self.0.unbounded_send(Ok(frame)).unwrap();
+        assert!(self.send(Bytes::from(text.to_owned())));
+    }
+
+    /// False when the informer has closed it.
+    pub(crate) fn send(&self, bytes: Bytes) -> bool {
+        self.0.unbounded_send(Ok(http_body::Frame::data(bytes))).is_ok()
     }
 
     pub(crate) fn added(&self, name: &str, version: u64) {

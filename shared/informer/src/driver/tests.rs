@@ -3,6 +3,7 @@ mod freshness;
 use std::{sync::Arc, time::Duration};
 
 use api::Typed;
+use bytes::Bytes;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
@@ -380,6 +381,38 @@ async fn garbage_closes_the_stream_and_reads_are_errors_until_a_list_succeeds() 
     stream.say(&set_end(12));
     settle().await;
     assert!(informer.store().get("ns", "a").unwrap().is_none() && informer.store().get("ns", "c").unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn line_beyond_the_limit_is_listed_with_growing_delays() {
+    let chunk = Bytes::from(vec![b'x'; (16 << 20) / 8 + 1]);
+    for pause in [Duration::ZERO, SECOND / 2] {
+        let (mut world, informer, stream) = World::synced(&[object("a", 3, "red")], 9).await;
+        let (mut streams, mut version, began) = (vec![stream], 9, world.clock.now());
+        while world.clock.now() - began < 600 * SECOND {
+            // Each stream brings the line, that of a set too.
+            if let Some(stream) = streams.last() {
+                for _ in 0..8 {
+                    tokio::time::sleep(pause).await;
+                    stream.send(chunk.clone());
+                }
+            }
+            let call = world.server.next().await;
+            if call.of("watch") == "true" {
+                streams.push(call.open().1);
+                assert!(streams.len() < 100, "{pause:?}: opened without a pause");
+            } else {
+                version += 10;
+                call.list(version, &[object("a", version, "red")]);
+            }
+        }
+        settle().await;
+        assert!(informer.store().passed(&19.into()), "{pause:?}: {version}");
+        assert!(informer.store().get("ns", "a").is_ok(), "{pause:?}");
+        let series =
+            "mini_kcm_informer_failures_total{group=\"test.io\",resource=\"things\",version=\"v1\",view=\"typed\"}";
+        assert!(world.metric(series).unwrap() >= 10.0, "{pause:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -28,7 +28,7 @@ pub(crate) enum Step {
     Wait { until: Instant },
 }
 
-/// A frame without its object.
+/// A frame without its object. Garbage is what cannot be read: no frame, or a line that is too long.
 #[derive(Debug)]
 pub(crate) enum Seen<'a> {
     Object(Event, &'a Version),
