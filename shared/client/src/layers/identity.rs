@@ -1,4 +1,9 @@
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use clock::{Clock, Instant};
@@ -16,6 +21,10 @@ use crate::{Body, ConfigError, Transport, exec::Plugin};
 
 /// Kubelets renew a projected token well before it expires.
 const READ_AGAIN: Duration = Duration::from_secs(60);
+/// After a read that failed: the file may have been in the middle of its renewal.
+const RETRY_READ: Duration = Duration::from_secs(1);
+/// A file that stays away is warned of once in this time.
+const WARN_AGAIN: Duration = Duration::from_secs(60);
 
 /// Puts who we are on top of a transport.
 pub(crate) type Authorize = Arc<dyn Fn(Transport) -> Transport + Send + Sync>;
@@ -97,24 +106,33 @@ pub(crate) fn user_agent(manager: &str, name: &str) -> HeaderValue {
     HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("mini-kcm"))
 }
 
-/// A bearer token in a file, read again at most once a minute; the last good one serves while the file cannot be read.
+/// A bearer token in a file, read again a minute after it was read. The last token serves while the file cannot be read.
 ///
 /// Not kube's: that one keeps the newline which `echo` leaves in a file, and no header may contain it.
 struct TokenFile {
     path: PathBuf,
     clock: Clock,
-    token: Mutex<(HeaderValue, Instant)>,
+    held: Mutex<HeldToken>,
+}
+
+/// What is sent, and when the file is read next.
+struct HeldToken {
+    header: HeaderValue,
+    next_read: Instant,
+    next_warning: Instant,
 }
 
 impl TokenFile {
-    /// While the file could never be read, `otherwise` is sent.
+    /// Until the file was read once, `otherwise` is sent.
     fn open(path: PathBuf, otherwise: Option<HeaderValue>, clock: Clock) -> Result<Arc<Self>, ConfigError> {
-        let token = match (read(&path), otherwise) {
-            (Ok(token), _) | (Err(_), Some(token)) => token,
+        let now = clock.now();
+        let (header, read_in) = match (read(&path), otherwise) {
+            (Ok(header), _) => (header, READ_AGAIN),
+            (Err(_), Some(header)) => (header, RETRY_READ),
             (Err(source), None) => return Err(ConfigError::TokenFile { path, source }),
         };
-        let token = Mutex::new((token, clock.now()));
-        Ok(Arc::new(Self { path, clock, token }))
+        let held = Mutex::new(HeldToken { header, next_read: now + read_in, next_warning: now });
+        Ok(Arc::new(Self { path, clock, held }))
     }
 
     fn into_authorize(self: Arc<Self>) -> Authorize {
@@ -125,23 +143,47 @@ impl TokenFile {
     }
 
     fn value(&self) -> HeaderValue {
-        let now = self.clock.now();
-        let mut token = self.token.lock();
-        if now.saturating_duration_since(token.1) >= READ_AGAIN {
-            token.1 = now;
-            match read(&self.path) {
-                Ok(fresh) => token.0 = fresh,
-                Err(err) => tracing::warn!(%err, path = %self.path.display(), "Cannot read the token file again"),
-            }
+        let mut held = self.held.lock();
+        if let Some(err) = held.refresh(&self.path, self.clock.now()) {
+            tracing::warn!(%err, path = %self.path.display(), "Cannot read the token file: the last token is sent");
         }
-        token.0.clone()
+        held.header.clone()
     }
 }
 
-fn read(path: &std::path::Path) -> std::io::Result<HeaderValue> {
-    let token = std::fs::read_to_string(path)?;
-    let invalid = |err| std::io::Error::new(std::io::ErrorKind::InvalidData, err);
-    let mut value = HeaderValue::try_from(format!("Bearer {}", token.trim())).map_err(invalid)?;
+impl HeldToken {
+    /// Reads the file if it is time. Returns an error that is to be logged.
+    fn refresh(&mut self, path: &Path, now: Instant) -> Option<io::Error> {
+        if now < self.next_read {
+            return None;
+        }
+        match read(path) {
+            Ok(header) => {
+                self.header = header;
+                self.next_read = now + READ_AGAIN;
+                None
+            }
+            Err(err) => {
+                self.next_read = now + RETRY_READ;
+                let is_due = now >= self.next_warning;
+                if is_due {
+                    self.next_warning = now + WARN_AGAIN;
+                }
+                is_due.then_some(err)
+            }
+        }
+    }
+}
+
+/// An empty file holds no token (`fileTokenSource` in client-go).
+fn read(path: &Path) -> io::Result<HeaderValue> {
+    let text = std::fs::read_to_string(path)?;
+    let token = text.trim();
+    if token.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the file is empty"));
+    }
+    let invalid = |err| io::Error::new(io::ErrorKind::InvalidData, err);
+    let mut value = HeaderValue::try_from(format!("Bearer {token}")).map_err(invalid)?;
     value.set_sensitive(true);
     Ok(value)
 }
@@ -194,11 +236,51 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn token_file_wins_over_a_token_and_the_token_serves_while_there_is_no_file() {
-        let file = tempfile::NamedTempFile::new().unwrap();
+    async fn token_file_wins_over_a_token_which_serves_while_the_file_holds_none() {
+        let [file, empty] = [(); 2].map(|()| tempfile::NamedTempFile::new().unwrap());
         std::fs::write(file.path(), "fresh\n").unwrap();
-        for (path, want) in [(file.path().to_owned(), "Bearer fresh"), ("/nowhere".into(), "Bearer old")] {
-            assert_eq!(said(json!({ "token": "old", "tokenFile": path })).await, Ok(Some(want.to_owned())));
+        std::fs::write(empty.path(), " \n").unwrap();
+        let nowhere = Path::new("/nowhere");
+        for (path, want) in [(file.path(), "Bearer fresh"), (empty.path(), "Bearer old"), (nowhere, "Bearer old")] {
+            assert_eq!(said(json!({ "token": "old", "tokenFile": path })).await, Ok(Some(want.to_owned())), "{path:?}");
         }
+        let refused = said(json!({ "tokenFile": empty.path() })).await.unwrap_err();
+        assert!(refused.contains("empty"), "{refused}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn token_file_is_read_again_soon_after_it_failed_and_a_minute_after_it_was_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        let otherwise = header("Bearer old".to_owned()).unwrap();
+        let file = TokenFile::open(path.clone(), Some(otherwise), Clock::system()).unwrap();
+        let sent = || file.value().to_str().unwrap().to_owned();
+        for (name, after, content, want) in [
+            ("there is no file", 0, None, "Bearer old"),
+            ("it comes", 0, Some("one"), "Bearer old"),
+            ("a second later", 1, None, "Bearer one"),
+            ("it is renewed", 59, Some("two"), "Bearer one"),
+            ("a minute later", 1, None, "Bearer two"),
+            ("it is emptied", 0, Some("\n"), "Bearer two"),
+            ("another minute later", 60, None, "Bearer two"),
+            ("it is filled", 0, Some("three"), "Bearer two"),
+            ("a second later", 1, None, "Bearer three"),
+        ] {
+            if let Some(content) = content {
+                std::fs::write(&path, content).unwrap();
+            }
+            tokio::time::advance(Duration::from_secs(after)).await;
+            assert_eq!(sent(), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn token_file_that_stays_away_is_warned_of_once_a_minute() {
+        let now = Clock::system().now();
+        let header = HeaderValue::from_static("Bearer old");
+        let mut held = HeldToken { header, next_read: now, next_warning: now };
+        let warnings =
+            (0..180).filter(|it| held.refresh(Path::new("/nowhere"), now + Duration::from_secs(*it)).is_some());
+        assert_eq!(warnings.count(), 3);
     }
 }

@@ -468,6 +468,9 @@ async fn a_token_file_is_trimmed_and_read_again_after_a_minute() {
     std::fs::remove_file(file.path()).unwrap();
     tokio::time::advance(Duration::from_secs(60)).await;
     assert_eq!(said().await, "Bearer two", "the last good one");
+    std::fs::write(file.path(), "\n").unwrap();
+    tokio::time::advance(Duration::from_secs(60)).await;
+    assert_eq!(said().await, "Bearer two", "an empty file holds no token");
     config.auth_info.token_file = Some("/nowhere/token".to_owned());
     assert!(matches!(super::authorize(&config, None, &Clock::system()), Err(crate::ConfigError::TokenFile { .. })));
 }
