@@ -1,4 +1,9 @@
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::{FutureExt, future::BoxFuture};
 use http::{HeaderValue, Uri};
@@ -22,6 +27,7 @@ use tokio_rustls::TlsConnector;
 use tower::{Service, ServiceExt, util::BoxCloneSyncService};
 
 use super::{
+    addresses::FailedAddresses,
     guard::{Guard, Guarded},
     pool::Policy,
     target::Target,
@@ -32,10 +38,6 @@ use crate::{BoxError, ConfigError, config::redacted};
 pub(super) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 pub(super) type BoxIo = Box<dyn Io>;
-
-/// The addresses of one name share it. A new leader waits no longer than 10 s for a healthy server: the second of two
-/// addresses is asked well before.
-const TCP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Gives the addresses of a name.
 pub(super) type Resolver = BoxCloneSyncService<Name, std::vec::IntoIter<SocketAddr>, io::Error>;
@@ -58,8 +60,7 @@ pub(super) struct Connector {
     proxy: Option<Proxy>,
     guard: Option<Guard>,
     resolver: Resolver,
-    /// The addresses of a name share it.
-    tcp_timeout: Duration,
+    pub(super) failed: FailedAddresses,
     read_buffer: Option<usize>,
 }
 
@@ -82,21 +83,36 @@ impl Connector {
         config: &kube::Config,
         target: Arc<Target>,
         guard: Option<Guard>,
-        resolver: Resolver,
+        (resolver, failed): (Resolver, FailedAddresses),
         policy: &Policy,
     ) -> Result<Self, ConfigError> {
         let address = target.address().map_err(|_| ConfigError::Server(redacted(&config.cluster_url.to_string())))?;
         let server_name = name(config.tls_server_name.as_deref().unwrap_or(target.host()))?;
         let proxy = config.proxy_url.as_ref().map(|it| Proxy::of(it, &address)).transpose()?;
-        let tcp_timeout = policy.connect_timeout.min(TCP_TIMEOUT);
-        Ok(Self { target, address, server_name, proxy, guard, resolver, tcp_timeout, read_buffer: policy.read_buffer })
+        Ok(Self { target, address, server_name, proxy, guard, resolver, failed, read_buffer: policy.read_buffer })
     }
 
-    /// A connection on which HTTP can begin. Bounded by the caller.
-    pub(super) async fn connect(&self, tls: Option<Arc<ClientConfig>>) -> Result<(BoxIo, Protocol), BoxError> {
+    /// The addresses of the server, or of the proxy where there is one. Their ports mean nothing. Bounded by the caller.
+    pub(super) async fn addresses(&self) -> Result<Vec<SocketAddr>, BoxError> {
+        let address = self.proxy.as_ref().map_or(&self.address, |it| &it.address);
+        let host = address.host().unwrap_or_default().trim_matches(['[', ']']);
+        if let Ok(ip) = host.parse::<IpAddr>() {
+            return Ok(vec![SocketAddr::new(ip, 0)]);
+        }
+        let name: Name = host.parse()?;
+        let found = self.resolver.clone().oneshot(name).await.map_err(|err| format!("cannot resolve {host}: {err}"))?;
+        Ok(found.collect())
+    }
+
+    /// A connection with one of the addresses, on which HTTP can begin. Bounded by the caller.
+    pub(super) async fn connect(
+        &self,
+        addresses: Vec<SocketAddr>,
+        tls: Option<Arc<ClientConfig>>,
+    ) -> Result<(BoxIo, Protocol), BoxError> {
         let io = match self.proxy.clone() {
-            None => self.tcp(self.address.clone()).await?,
-            Some(proxy) => self.clone().through(proxy, tls.clone()).boxed().await?,
+            None => self.tcp(self.address.clone(), addresses).await?,
+            Some(proxy) => self.clone().through(proxy, addresses, tls.clone()).boxed().await?,
         };
         let Some(tls) = tls else { return Ok((io, Protocol::Http1)) };
         let io: BoxIo = match self.read_buffer {
@@ -111,11 +127,13 @@ impl Connector {
         Ok((Box::new(tls), protocol))
     }
 
-    async fn tcp(&self, address: Uri) -> Result<BoxIo, BoxError> {
-        let mut connector = HttpConnector::new_with_resolver(self.resolver.clone());
+    async fn tcp(&self, address: Uri, addresses: Vec<SocketAddr>) -> Result<BoxIo, BoxError> {
+        let addresses = tower::service_fn(move |_: Name| {
+            let addresses = addresses.clone();
+            async move { Ok::<_, io::Error>(addresses.into_iter()) }
+        });
+        let mut connector = HttpConnector::new_with_resolver(addresses);
         connector.enforce_http(false);
-        // Without it an address that drops packets is waited for until the caller gives up, and tried first again.
-        connector.set_connect_timeout(Some(self.tcp_timeout));
         connector.set_nodelay(true);
         connector.set_tcp_user_timeout(self.guard.as_ref().map(|it| it.write_timeout));
         let tcp: TcpStream = connector.oneshot(address).await?.into_inner();
@@ -125,14 +143,19 @@ impl Connector {
         Ok(Box::new(Guarded::new(tcp, guard.term.clone())))
     }
 
-    async fn through(self, proxy: Proxy, tls: Option<Arc<ClientConfig>>) -> Result<BoxIo, BoxError> {
+    async fn through(
+        self,
+        proxy: Proxy,
+        addresses: Vec<SocketAddr>,
+        tls: Option<Arc<ClientConfig>>,
+    ) -> Result<BoxIo, BoxError> {
         let Proxy { address, basic, raw, server_name } = proxy;
         let speaks_tls = address.scheme_str() == Some("https");
         let (this, server) = (self.clone(), self.address);
         let tls = tls.filter(|_| speaks_tls);
         // Boxed: the proxies' connectors are generic beyond what the compiler proves to be `Send`.
         let connector = tower::service_fn(move |address: Uri| -> ProxyDial {
-            this.clone().dial_proxy(address, tls.clone(), server_name.clone()).boxed()
+            this.clone().dial_proxy(address, addresses.clone(), tls.clone(), server_name.clone()).boxed()
         });
         let io = if matches!(address.scheme_str(), Some("socks5" | "socks5h")) {
             let mut socks = SocksV5::new(address, connector);
@@ -153,10 +176,11 @@ impl Connector {
     async fn dial_proxy(
         self,
         address: Uri,
+        addresses: Vec<SocketAddr>,
         tls: Option<Arc<ClientConfig>>,
         server_name: ServerName<'static>,
     ) -> std::io::Result<TokioIo<BoxIo>> {
-        let io = self.tcp(address).await.map_err(std::io::Error::other)?;
+        let io = self.tcp(address, addresses).await.map_err(std::io::Error::other)?;
         Ok(TokioIo::new(match tls {
             Some(tls) => Box::new(TlsConnector::from(for_proxy(&tls)).connect(server_name, io).await?),
             None => io,

@@ -5,9 +5,10 @@
 //!
 //! Own and small rather than hyper-util's `client::pool`: a connection here can be retired (by a frozen watch, a missed
 //! deadline, a renewed certificate) while its streams go on, a watch connection takes a bounded number of streams, and
-//! everybody who waits for the first connection waits for the same one. Reading order: `pool`, `connect`, `http2`,
-//! `http1`, `guard`.
+//! everybody who waits for the first connection waits for the same one. Reading order: `pool`, `connect`, `addresses`,
+//! `http2`, `http1`, `guard`.
 
+mod addresses;
 mod body;
 mod connect;
 pub(crate) mod credentials;
@@ -25,6 +26,7 @@ use tokio::sync::Semaphore;
 use tower::util::BoxCloneSyncService;
 
 use self::{
+    addresses::FailedAddresses,
     connect::{Connector, Resolver, system_resolver},
     credentials::Credentials,
     guard::Guard,
@@ -91,8 +93,10 @@ fn open_with(
     let mut anonymous = config.clone();
     anonymous.auth_info = kube::config::AuthInfo::default();
     let without = Arc::new(Credentials::open(anonymous, target.is_tls(), None, clock.clone())?);
+    let failed = FailedAddresses::default();
     let pool = |policy: Policy, guard: Option<Guard>, credentials: &Arc<Credentials>| {
-        let connector = Connector::new(config, target.clone(), guard, resolver.clone(), &policy)?;
+        let addresses = (resolver.clone(), failed.clone());
+        let connector = Connector::new(config, target.clone(), guard, addresses, &policy)?;
         let pool = Pool::new(policy, connector, credentials.clone(), spawner.clone(), clock.clone());
         Ok::<Transport, ConfigError>(BoxCloneSyncService::new(tower::service_fn(move |request| {
             let pool = pool.clone();

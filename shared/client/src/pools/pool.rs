@@ -1,5 +1,6 @@
 use std::{
     error::Error,
+    net::SocketAddr,
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
@@ -12,11 +13,13 @@ use futures::{
 use http::{Method, Request, Response};
 use hyper::client::conn::TrySendError;
 use parking_lot::Mutex;
+use rustls::ClientConfig;
 use tasks::Spawner;
 use tokio::sync::Semaphore;
 
 use super::{
     Unreachable,
+    addresses::{dialed_together, share},
     body::{Outgoing, Retire, held},
     connect::{Connector, Protocol},
     credentials::Credentials,
@@ -267,22 +270,57 @@ impl Pool {
         }
     }
 
+    /// Dials one address after the other, each for its share of the time and the last for the rest. An address that
+    /// accepts and stays silent must not be the first in the next dial too.
     async fn connect(&self) -> Result<Opened, Unreachable> {
-        let Inner { policy, connector, credentials, spawner, .. } = &*self.0;
-        let connecting = async {
+        let Inner { policy, connector, credentials, clock, .. } = &*self.0;
+        let until = clock.now() + policy.connect_timeout;
+        let preparing = async {
             let (tls, generation) = credentials.tls().await?;
-            let (io, protocol) = connector.connect(tls).await?;
-            tracing::debug!(target: "v2", pool = policy.name, ?protocol, "Connected to the API server");
-            Ok::<_, BoxError>(match protocol {
-                Protocol::Http2 => {
-                    Opened::Multiplexed(Multiplexed::open(io, spawner, generation, policy.streams).await?)
-                }
-                Protocol::Http1 => Opened::Single(Single::open(io, spawner, generation).await?),
-            })
+            Ok((tls, generation, connector.addresses().await?))
         };
-        match tokio::time::timeout(policy.connect_timeout, connecting).await {
+        let (tls, generation, mut addresses) = self.before(until, preparing).await?;
+        connector.failed.sort(&mut addresses, clock.now());
+        let mut outcome = Err(Unreachable("the name of the server has no address".to_owned()));
+        for (index, address) in addresses.iter().enumerate() {
+            let is_last = index + 1 == addresses.len();
+            let limit = if is_last { until } else { until.min(clock.now() + share(policy.connect_timeout)) };
+            outcome = self.before(limit, self.open_on(&addresses[index..], tls.clone(), generation)).await;
+            let Err(Unreachable(why)) = &mut outcome else { break };
+            *why = format!("{}: {why}", address.ip());
+            connector.failed.insert(address.ip(), clock.now());
+            if is_last || clock.now() >= until {
+                break;
+            }
+            tracing::debug!(why, pool = policy.name, "Cannot connect: dialing the next address");
+        }
+        outcome
+    }
+
+    async fn open_on(
+        &self,
+        addresses: &[SocketAddr],
+        tls: Option<Arc<ClientConfig>>,
+        generation: u64,
+    ) -> Result<Opened, BoxError> {
+        let Inner { policy, connector, spawner, .. } = &*self.0;
+        let (io, protocol) = connector.connect(dialed_together(addresses), tls).await?;
+        tracing::debug!(target: "v2", pool = policy.name, ?protocol, "Connected to the API server");
+        Ok(match protocol {
+            Protocol::Http2 => Opened::Multiplexed(Multiplexed::open(io, spawner, generation, policy.streams).await?),
+            Protocol::Http1 => Opened::Single(Single::open(io, spawner, generation).await?),
+        })
+    }
+
+    async fn before<T>(
+        &self,
+        until: Instant,
+        opening: impl Future<Output = Result<T, BoxError>>,
+    ) -> Result<T, Unreachable> {
+        let limit = until.saturating_duration_since(self.0.clock.now());
+        match tokio::time::timeout(limit, opening).await {
             Ok(opened) => opened.map_err(|err| Unreachable(chain(&*err))),
-            Err(_) => Err(Unreachable(format!("no connection within {:?}", policy.connect_timeout))),
+            Err(_) => Err(Unreachable(format!("no connection within {:.1} s", limit.as_secs_f64()))),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Real sockets on loopback, no waiting on real time: everything is told by a notification.
+//! Real sockets on loopback. Tests wait for notifications; where time must pass, they pause the clock and advance it.
 
 use std::sync::{
     Arc,

@@ -1,58 +1,82 @@
-//! One name, two addresses, the first of which drops packets.
+//! One name, two addresses, on the first of which no connection comes about.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use futures::future::join_all;
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tower::util::BoxCloneSyncService;
 
 use super::*;
+use crate::pools::addresses::share;
 
-/// A listener that drops what would connect, as its queue is full, and what fills the queue.
+/// A listener that nothing takes connections from: the kernel accepts them, or drops them once its queue is full.
 struct SilentAddress {
-    _listener: tokio::net::TcpListener,
-    _queued: Vec<TcpStream>,
+    listener: TcpListener,
+    queued: Vec<TcpStream>,
 }
 
 impl SilentAddress {
-    async fn at(address: SocketAddr) -> Self {
+    fn accepting(server: &Server, queue: u32) -> Self {
         let socket = TcpSocket::new_v4().unwrap();
-        socket.bind(address).unwrap();
-        let listener = socket.listen(1).unwrap();
-        let mut queued = Vec::new();
-        while let Ok(stream) = tokio::time::timeout(SECOND / 5, TcpStream::connect(address)).await {
-            queued.push(stream.unwrap());
+        socket.bind(first_address(server)).unwrap();
+        Self { listener: socket.listen(queue).unwrap(), queued: Vec::new() }
+    }
+
+    async fn dropping(server: &Server) -> Self {
+        let mut silent = Self::accepting(server, 1);
+        while let Ok(stream) = tokio::time::timeout(SECOND / 5, TcpStream::connect(first_address(server))).await {
+            silent.queued.push(stream.unwrap());
         }
-        Self { _listener: listener, _queued: queued }
+        silent
     }
 }
 
-/// What the pools answer, in the order Lease, reads, writes, watches; `None`: nothing within the time.
-async fn answers(lease_attempt: Duration, within: Duration) -> Vec<Option<u16>> {
-    let server = Server::start(HTTP2, echo).await;
-    let [silent, alive] = [2, 1].map(|it| SocketAddr::from((Ipv4Addr::new(127, 0, 0, it), server.port)));
-    let _silent = SilentAddress::at(silent).await;
+fn first_address(server: &Server) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::new(127, 0, 0, 2), server.port))
+}
+
+/// Ends the time of the address that is being dialed. Were it not dialed yet, its real time would pass.
+async fn end_share(connect_timeout: Duration) {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    tokio::time::pause();
+    tokio::time::advance(share(connect_timeout)).await;
+    tokio::time::resume();
+}
+
+/// The first address is dialed once, for the Lease, and by no pool afterwards.
+async fn check_first_address_is_skipped(server: &Server) {
+    let (first, second) = (first_address(server), SocketAddr::from((Ipv4Addr::LOCALHOST, server.port)));
     let resolver =
-        BoxCloneSyncService::new(tower::service_fn(move |_| async move { Ok(vec![silent, alive].into_iter()) }));
+        BoxCloneSyncService::new(tower::service_fn(move |_| async move { Ok(vec![first, second].into_iter()) }));
     let (scope, clock, metrics) = (Scope::new(), Clock::virtual_from(clock::Timestamp::UNIX_EPOCH), Metrics::new());
     let term = Term::endless(clock.clone());
-    let options = PoolOptions { lease_attempt, ..options(&scope, &clock, &term, &metrics) };
-    let mut config = config(&server);
+    let mut config = config(server);
     config.cluster_url = format!("https://two.example:{}/prefix/", server.port).parse().unwrap();
-    let pools = open_with(&config, None, options, &resolver).unwrap();
-    let asked = [pools.lease, pools.reads, pools.writes, pools.watches].map(|pool| async move {
-        let answer = pool.oneshot(http::Request::new(crate::Body::default()));
-        Some(tokio::time::timeout(within, answer).await.ok()?.ok()?.status().as_u16())
-    });
-    join_all(asked).await
+    let pools = open_with(&config, None, options(&scope, &clock, &term, &metrics), &resolver).unwrap();
+    let ask = |pool: &crate::Transport| {
+        let answer = pool.clone().oneshot(http::Request::new(crate::Body::default()));
+        async move { answer.await.unwrap().status().as_u16() }
+    };
+    // A lease is acquired and renewed in one attempt: the second address is dialed within it.
+    assert_eq!(tokio::join!(ask(&pools.lease), end_share(LEASE_CONNECT_TIMEOUT)).0, 200);
+    for pool in [&pools.reads, &pools.writes, &pools.watches] {
+        assert_eq!(ask(pool).await, 200);
+    }
 }
 
 #[tokio::test]
-async fn silent_first_address_is_skipped_before_the_lease_or_the_health_of_the_server_are_given_up() {
-    assert_eq!(answers(5 * SECOND, 4 * SECOND).await, [Some(200); 4]);
+async fn address_that_drops_packets_is_skipped_within_an_attempt_for_the_lease() {
+    let server = Server::start(HTTP2, echo).await;
+    let _silent = SilentAddress::dropping(&server).await;
+    check_first_address_is_skipped(&server).await;
 }
 
 #[tokio::test]
-async fn silent_first_address_is_skipped_within_a_short_attempt_for_the_lease() {
-    assert_eq!(answers(SECOND, SECOND).await[0], Some(200));
+async fn address_that_accepts_and_stays_silent_is_skipped_and_dialed_last_afterwards() {
+    let server = Server::start(HTTP2, echo).await;
+    let silent = SilentAddress::accepting(&server, 100);
+    check_first_address_is_skipped(&server).await;
+    let accepted = std::iter::from_fn(|| silent.listener.accept().now_or_never());
+    assert_eq!(accepted.count(), 1);
 }
