@@ -24,6 +24,7 @@ use tokio::{
     net::TcpStream,
 };
 use tokio_rustls::TlsConnector;
+use tokio_util::either::Either;
 use tower::{Service, ServiceExt, util::BoxCloneSyncService};
 
 use super::{
@@ -115,15 +116,15 @@ impl Connector {
             Some(proxy) => self.clone().through(proxy, addresses, tls.clone()).boxed().await?,
         };
         let Some(tls) = tls else { return Ok((io, Protocol::Http1)) };
-        let io: BoxIo = match self.read_buffer {
-            Some(size) => Box::new(BufReader::with_capacity(size, io)),
-            None => io,
-        };
-        let tls = TlsConnector::from(tls).connect(self.server_name.clone(), io).await?;
+        let mut tls = TlsConnector::from(tls).connect(self.server_name.clone(), Either::Left(io)).await?;
         let protocol = match tls.get_ref().1.alpn_protocol() {
             Some(b"h2") => Protocol::Http2,
             _ => Protocol::Http1,
         };
+        // HTTP/1.1 has a connection for each watch, and each buffer stays.
+        if let (Protocol::Http2, Some(size)) = (protocol, self.read_buffer) {
+            buffer_reads(tls.get_mut().0, size);
+        }
         Ok((Box::new(tls), protocol))
     }
 
@@ -203,6 +204,14 @@ impl Proxy {
             raw: found.raw_auth().map(|(user, password)| (user.to_owned(), password.to_owned())),
             server_name,
         })
+    }
+}
+
+/// Reads ahead from now on: rustls takes 4 KiB a call of the kernel.
+fn buffer_reads(io: &mut Either<BoxIo, BufReader<BoxIo>>, size: usize) {
+    if let Either::Left(plain) = io {
+        let plain: BoxIo = std::mem::replace(plain, Box::new(tokio::io::empty()));
+        *io = Either::Right(BufReader::with_capacity(size, plain));
     }
 }
 

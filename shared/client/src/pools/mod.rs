@@ -69,7 +69,7 @@ const WATCHES: usize = 64;
 const HTTP1_CONNECTIONS: usize = 8;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 const LEASE_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Of a watch connection, beneath TLS: rustls reads 4 KiB at a time, each with a call of the kernel.
+/// Of a watch connection that speaks HTTP/2, beneath TLS.
 const WATCH_READ_BUFFER: usize = 64 << 10;
 
 /// The pools to the server of a configuration, whose exec plugin is apart. Nothing connects before the first request.

@@ -45,7 +45,7 @@ pub(super) struct Policy {
     /// Most connections where the server speaks HTTP/1.1 alone.
     pub(super) http1: usize,
     pub(super) connect_timeout: Duration,
-    /// Beneath TLS, for connections on which much is read.
+    /// Beneath TLS and HTTP/2, for connections on which much is read.
     pub(super) read_buffer: Option<usize>,
 }
 
