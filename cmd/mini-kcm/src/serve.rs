@@ -37,21 +37,27 @@ impl Reviewers {
 }
 
 fn open(flag: &str, kubeconfig: Option<&Path>, options: &PoolOptions) -> Result<Option<Connection>, String> {
-    let config = match client::load(kubeconfig, None) {
-        Ok(config) => config,
-        Err(err) if err.is_no_pod() => return Ok(None),
-        // As upstream: without it the port still tells probes how we are.
-        Err(ConfigError::InCluster(err)) => {
-            tracing::warn!(
-                flag, %err,
-                "the configuration of the pod that this is cannot be used, so nobody is asked who may see the pages"
-            );
-            return Ok(None);
+    let opened = client::load(kubeconfig, None).and_then(|config| Connection::open(config, options.clone()));
+    optional(flag, kubeconfig, opened)
+}
+
+/// Only a kubeconfig that a flag names must be usable: without a connection the port still answers probes
+/// (`DelegatingAuthenticationOptions.getClient` of apiserver).
+fn optional<T>(flag: &str, kubeconfig: Option<&Path>, opened: Result<T, ConfigError>) -> Result<Option<T>, String> {
+    match (opened, kubeconfig) {
+        (Ok(connection), _) => Ok(Some(connection)),
+        (Err(err), None) => {
+            if !err.is_no_pod() {
+                tracing::warn!(
+                    flag, %err,
+                    "the configuration of this pod cannot be used, so no server is asked who may see the pages"
+                );
+            }
+            Ok(None)
         }
-        Err(ConfigError::Kubeconfig { path, reason }) => return Err(format!("{flag} {}: {reason}", path.display())),
-        Err(err) => return Err(format!("{flag}: {err}")),
-    };
-    Connection::open(config, options.clone()).map(Some).map_err(|err| format!("{flag}: {err}"))
+        (Err(ConfigError::Kubeconfig { path, reason }), Some(_)) => Err(format!("{flag} {}: {reason}", path.display())),
+        (Err(err), Some(_)) => Err(format!("{flag}: {err}")),
+    }
 }
 
 /// A served port; closed when dropped.
@@ -113,5 +119,30 @@ pub async fn serve(
         Ok(Ok(address)) => Ok(Served { address, _open: open }),
         Ok(Err(err)) => Err(err.to_string()),
         Err(_) => Err("cannot serve: the thread ended".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use client::InClusterError;
+
+    use super::*;
+
+    #[test]
+    fn only_a_kubeconfig_that_a_flag_names_must_be_usable() {
+        let no_pod = || ConfigError::InCluster(InClusterError::NoPod("KUBERNETES_SERVICE_HOST"));
+        let no_roots = || ConfigError::Tls("no roots".to_owned());
+        let unreadable = || ConfigError::Kubeconfig { path: "/k".into(), reason: "gone".to_owned() };
+        let named = Some(Path::new("/k"));
+        for (name, kubeconfig, opened, want) in [
+            ("usable", None, Ok(()), Ok(Some(()))),
+            ("no pod", None, Err(no_pod()), Ok(None)),
+            ("a pod without authorities", None, Err(no_roots()), Ok(None)),
+            ("usable kubeconfig", named, Ok(()), Ok(Some(()))),
+            ("kubeconfig without authorities", named, Err(no_roots()), Err("--flag: client credentials: no roots")),
+            ("no kubeconfig", named, Err(unreadable()), Err("--flag /k: gone")),
+        ] {
+            assert_eq!(optional("--flag", kubeconfig, opened), want.map_err(str::to_owned), "{name}");
+        }
     }
 }

@@ -11,7 +11,7 @@ use std::{
 
 use http::uri::InvalidUri;
 
-use crate::pools::credentials;
+use crate::{ConfigError, pools::credentials};
 
 const FOLDER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const HOST: &str = "KUBERNETES_SERVICE_HOST";
@@ -31,6 +31,16 @@ pub enum InClusterError {
         /// What is wrong.
         source: io::Error,
     },
+    /// Neither the pod's authority nor the system's can be used.
+    #[error("certificate authority {}: {reason}; the system's authorities cannot be used either: {system}", path.display())]
+    Authority {
+        /// Its path.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+        /// What is wrong with the system's.
+        system: String,
+    },
     /// Host and port give no address.
     #[error("{HOST} and {PORT}: {0}")]
     Address(#[source] InvalidUri),
@@ -39,14 +49,15 @@ pub enum InClusterError {
 /// The configuration of this pod.
 ///
 /// # Errors
-/// When this is no pod, or its token cannot be read.
+/// When this is no pod, its token cannot be read, or there is no authority to trust.
 pub(crate) fn load() -> Result<kube::Config, InClusterError> {
-    read(std::env::var, Path::new(FOLDER))
+    read(std::env::var, Path::new(FOLDER), |config| credentials::build(config).map(drop))
 }
 
 fn read(
     variable: impl Fn(&'static str) -> Result<String, VarError>,
     folder: &Path,
+    try_authority: impl Fn(&kube::Config) -> Result<(), ConfigError>,
 ) -> Result<kube::Config, InClusterError> {
     let value = |name| variable(name).ok().filter(|it| !it.is_empty()).ok_or(InClusterError::NoPod(name));
     let (host, port) = (value(HOST)?, value(PORT)?);
@@ -56,10 +67,16 @@ fn read(
     std::fs::read(&token).map_err(|source| InClusterError::Token { path: token.clone(), source })?;
     let mut config = kube::Config::new(server);
     config.auth_info.token_file = Some(token.display().to_string());
-    config.root_cert_file = Some(folder.join("ca.crt"));
-    if let Err(err) = credentials::build(&config) {
-        tracing::warn!(%err, "Cannot use the authority in {}: the system's authorities are trusted", folder.display());
+    let path = folder.join("ca.crt");
+    config.root_cert_file = Some(path.clone());
+    if let Err(err) = try_authority(&config) {
         config.root_cert_file = None;
+        try_authority(&config).map_err(|system| InClusterError::Authority {
+            path: path.clone(),
+            reason: err.to_string(),
+            system: system.to_string(),
+        })?;
+        tracing::warn!(%err, "Cannot use the authority {}: the system's authorities are trusted", path.display());
     }
     Ok(config)
 }
@@ -67,6 +84,13 @@ fn read(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn read(
+        variable: impl Fn(&'static str) -> Result<String, VarError>,
+        folder: &Path,
+    ) -> Result<kube::Config, InClusterError> {
+        super::read(variable, folder, |config| credentials::build(config).map(drop))
+    }
 
     fn pod(name: &str) -> Result<String, VarError> {
         Ok(if name == HOST { "10.0.0.1" } else { "6443" }.to_owned())
@@ -92,6 +116,20 @@ mod tests {
         assert_eq!(read(pod, folder.path()).unwrap().root_cert_file, None, "no file");
         std::fs::write(folder.path().join("ca.crt"), "no certificate").unwrap();
         assert_eq!(read(pod, folder.path()).unwrap().root_cert_file, None, "no PEM");
+    }
+
+    #[test]
+    fn pod_without_any_usable_authority_names_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("token"), "t").unwrap();
+        let no_roots = |config: &kube::Config| match config.root_cert_file {
+            Some(_) => credentials::build(config).map(drop),
+            None => Err(ConfigError::Tls("no roots".to_owned())),
+        };
+        let err = super::read(pod, folder.path(), no_roots).unwrap_err();
+        assert!(matches!(err, InClusterError::Authority { .. }), "{err}");
+        let (text, path) = (err.to_string(), folder.path().join("ca.crt"));
+        assert!(text.contains(&*path.to_string_lossy()) && text.contains("no roots"), "{text}");
     }
 
     #[test]
