@@ -466,11 +466,14 @@ fn encode(object: &impl Serialize) -> Result<Bytes, ApiError> {
     serde_json::to_vec(object).map(Bytes::from).map_err(|err| ApiError::unknown(format!("cannot encode: {err}")))
 }
 
-/// Has the server decode a write of a built-in kind once. Otherwise it does so strictly, to warn of unknown and doubled
-/// fields (`fieldValidation` in `apiserver/pkg/endpoints/handlers/rest.go`), which costs both sides and stores the same.
+/// Has the server decode a write once. Otherwise it decodes a second time, strictly, to warn of unknown and doubled fields
+/// (`fieldValidation` in `apiserver/pkg/endpoints/handlers/rest.go`), and stores the same.
+///
+/// Custom kinds of other groups keep the warning. Those of `*.k8s.io` (gateway.networking.k8s.io) lose it, which matters
+/// little: what is written to them is metadata.
 fn without_field_validation(resource: &Resource, path: &str) -> String {
-    let built_in = !resource.group.contains('.') || resource.group.ends_with(".k8s.io");
-    if built_in { format!("{path}?fieldValidation=Ignore") } else { path.to_owned() }
+    let is_kubernetes_own = !resource.group.contains('.') || resource.group.ends_with(".k8s.io");
+    if is_kubernetes_own { format!("{path}?fieldValidation=Ignore") } else { path.to_owned() }
 }
 
 /// A request for a path of ours; the transport knows the server.
@@ -567,8 +570,9 @@ mod tests {
     }
 
     #[test]
-    fn only_writes_of_built_in_kinds_go_without_field_validation() {
-        for (group, without) in [("", true), ("batch", true), ("coordination.k8s.io", true), ("example.com", false)] {
+    fn only_writes_to_groups_of_kubernetes_go_without_field_validation() {
+        let groups = ["", "batch", "coordination.k8s.io", "gateway.networking.k8s.io"];
+        for (group, without) in groups.map(|it| (it, true)).into_iter().chain([("example.com", false)]) {
             let path = without_field_validation(&Resource::namespaced(group, "v1", "things", "Thing"), "/path");
             assert_eq!(path, if without { "/path?fieldValidation=Ignore" } else { "/path" }, "{group}");
         }

@@ -390,6 +390,29 @@ async fn creates_alone_tell_the_server_how_long_it_may_take() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn writes_of_objects_go_without_field_validation_and_nothing_else_does() {
+    let bench = Bench::scripted(&[(200, None, WRITTEN)]);
+    let (api, pods) = (bench.controller(), pods());
+    let job: api::Job = api::Cached::decode_object(br#"{"metadata":{"namespace":"ns","name":"a"}}"#).unwrap();
+    api.create(&pods, "ns", &json!({})).await.unwrap();
+    api.replace(&pods, "ns", "a", &json!({})).await.unwrap();
+    api.patch(&pods, "ns", "a", Some("status"), &Patch::Merge(json!({}))).await.unwrap();
+    api.put_status(&job, None, &json!({})).await.unwrap();
+    api.finalize("ns", api::StatusOwner::raw_metadata(&job), None, None, &[]).await.unwrap();
+    let writes = bench.seen().len();
+    api.delete(&pods, "ns", "a", &DeleteOptions::default()).await.unwrap();
+    api.delete_collection(&pods, "ns", crate::Propagation::Background).await.unwrap();
+    api.evict("ns", "a", &DeleteOptions::default()).await.unwrap();
+    api.ask("/apis/authorization.k8s.io/v1/subjectaccessreviews", &json!({})).await.unwrap();
+    api.get::<api::Pod>(&pods, "ns", "a").await.unwrap();
+    let seen = bench.seen();
+    assert_eq!((writes, seen.len()), (5, 10));
+    for (index, it) in seen.iter().enumerate() {
+        assert_eq!(it.uri.ends_with("?fieldValidation=Ignore"), index < writes, "{} {}", it.method, it.uri);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_create_cut_for_nothing_stops_hints_of_that_client_for_a_minute() {
     const CUT: &str = r#"{"kind":"Status","reason":"Timeout","code":504}"#;
     let bench = Bench::new(Term::new, |number, _| async move {
