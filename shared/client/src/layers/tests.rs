@@ -150,6 +150,11 @@ async fn retry_after_beyond_a_minute_is_a_minute() {
         let err = Bench::new(Term::endless, move |_, _| answer()).watcher().list("/api/v1/pods", "*/*").await;
         assert!(matches!(&err, Err(ApiError::Busy { after: Some(MINUTE), .. })), "{after:?} {body}: {err:?}");
     }
+    for (after, body) in [(Some(NO_TIME), ""), (None, IN_THE_BODY)] {
+        let answer = move || async move { Ok(response(429, after, body)) };
+        let refused = Bench::new(Term::endless, move |_, _| answer()).watcher().watch("/watch", "*/*").await.err();
+        assert!(matches!(&refused, Some(ApiError::Busy { after: Some(MINUTE), .. })), "{after:?} {body}: {refused:?}");
+    }
     let bench = Bench::scripted(&[(429, Some(NO_TIME), ""), (200, None, WRITTEN)]);
     create(&bench.controller()).await.unwrap();
     assert_eq!(bench.seen()[1].at, MINUTE);

@@ -30,6 +30,14 @@ fn acceptance_machinery_007_refused_connections_and_429_are_retried_with_backoff
     assert_eq!(rig.error(429), Verdict::Stop { expired: false });
     rig.waits();
     rig.opens_watch(20);
+
+    // A minute at most.
+    let mut rig = typed().watching(20);
+    let mut endless = error(429);
+    endless.details.retry_after_seconds = u32::MAX;
+    assert_eq!(rig.frame(&Seen::Error(&endless)), Verdict::Stop { expired: false });
+    assert_eq!(rig.waits(), 60 * SECOND);
+    rig.opens_watch(20);
 }
 
 #[test]
