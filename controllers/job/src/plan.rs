@@ -176,7 +176,8 @@ fn fill(snapshot: &Snapshot<'_>, missing: usize, plan: &mut Plan) {
     let pods = match &plan.tally.indexes {
         Some(indexes) if snapshot.counts_per_index() => {
             let (pods, wait) = per_index(snapshot, indexes, missing.min(MOST));
-            if let Some(wait) = wait {
+            // Others may have taken all places: then the end of one of them is waited for.
+            if let Some(wait) = wait.filter(|_| pods.len() < missing) {
                 plan.waiting = Some(Waiting::Backoff(wait));
                 plan.look_again(wait.max(LEAST_WAIT));
             }
@@ -192,7 +193,7 @@ fn fill(snapshot: &Snapshot<'_>, missing: usize, plan: &mut Plan) {
             let wanted = missing.min(MOST);
             match indexes {
                 Some(indexes) => {
-                    let free = pending(snapshot, indexes, wanted);
+                    let free = taken(snapshot, indexes).lowest_free(snapshot.completions(), wanted);
                     free.into_iter().map(|it| NewPod { index: Some(it), failures: None }).collect()
                 }
                 None => vec![NewPod { index: None, failures: None }; wanted],
@@ -237,8 +238,8 @@ fn reason(snapshot: &Snapshot<'_>, tally: &Tally) -> &'static str {
     }
 }
 
-/// The lowest indexes that nobody works for and that are not settled.
-fn pending(snapshot: &Snapshot<'_>, indexes: &Outcomes, wanted: usize) -> Vec<u32> {
+/// The indexes that are settled, or that a pod works for: none of them gets a pod.
+fn taken(snapshot: &Snapshot<'_>, indexes: &Outcomes) -> Indexes {
     let mut taken = indexes.succeeded.union(&indexes.active);
     if let Some(failed) = &indexes.failed {
         taken = taken.union(failed);
@@ -249,21 +250,20 @@ fn pending(snapshot: &Snapshot<'_>, indexes: &Outcomes, wanted: usize) -> Vec<u3
         ending.sort_unstable();
         taken = taken.union(&Indexes::of(ending));
     }
-    taken.lowest_free(snapshot.completions(), wanted)
+    taken
 }
 
-/// The pods of those pending indexes that need not wait, and the shortest wait of the others.
+/// The pods of the lowest free indexes whose back-off is over, at most `wanted`, and the shortest wait of the other free ones.
 fn per_index(snapshot: &Snapshot<'_>, indexes: &Outcomes, wanted: usize) -> (Vec<NewPod>, Option<Duration>) {
-    let (mut pods, mut wait) = (Vec::new(), None);
-    for index in pending(snapshot, indexes, wanted) {
-        let remaining = indexes.delayed.remaining(snapshot, index);
-        if remaining.is_zero() {
-            pods.push(NewPod { index: Some(index), failures: Some(indexes.delayed.failures(snapshot, index)) });
-        } else {
-            wait = Some(wait.map_or(remaining, |it: Duration| it.min(remaining)));
-        }
-    }
-    (pods, wait)
+    let taken = taken(snapshot, indexes);
+    let waits: Vec<(u32, Duration)> =
+        indexes.delayed.waits(snapshot).filter(|(index, _)| !taken.contains(*index)).collect();
+    // An index in back-off must not block the indexes behind it.
+    let taken = taken.union(&Indexes::of(waits.iter().map(|(index, _)| *index)));
+    let free = taken.lowest_free(snapshot.completions(), wanted).into_iter();
+    let failures = |index| Some(indexes.delayed.failures(snapshot, index));
+    let pods = free.map(|it| NewPod { index: Some(it), failures: failures(it) }).collect();
+    (pods, waits.into_iter().map(|(_, wait)| wait).min())
 }
 
 /// The active pods that have to go: those that are of no use, and the least missed ones until `at_least` go.

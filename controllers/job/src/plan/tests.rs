@@ -244,6 +244,23 @@ fn acceptance_job_049_indexes_wait_each_for_itself() {
 }
 
 #[test]
+fn indexes_in_back_off_leave_their_places_to_the_ones_behind_them() {
+    let spec = || indexed(json!({ "backoffLimitPerIndex": 5, "parallelism": 2 }));
+    let failed = |index, at| pod("a").index(index).failures(0).failed(at);
+    let sec = Duration::from_secs;
+    for (name, completed, first, want, again) in [
+        ("free ones fill the places", "", -4, "create 2 3", None),
+        ("too few are free", "2", -4, "create 3", Some(sec(6))),
+        ("the back-off of one is over", "2-3", -12, "create 0", Some(sec(8))),
+        ("all wait", "2-3", -4, "keep", Some(sec(6))),
+    ] {
+        let all = pods([failed(0, first), failed(1, -2)]);
+        let plan = decide(spec(), json!({ "completedIndexes": completed }), &all, KNOWN);
+        assert_eq!((what(&plan, &all).as_str(), plan.again), (want, again), "{name}");
+    }
+}
+
+#[test]
 fn acceptance_job_047_the_replacement_of_a_deleted_pod_knows_of_its_failure() {
     let spec = indexed(json!({ "backoffLimitPerIndex": 5, "completions": 1 }));
     let deleted = pods([pod("a").index(0).failures(2).failed(-60).deleting()]);
