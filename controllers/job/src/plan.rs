@@ -8,6 +8,7 @@ use crate::{
     delayed::Failures,
     ending::{self, Ending},
     indexes::Indexes,
+    metrics::Action,
     snapshot::{Hold, Place, Snapshot, State, Unseen, Worker},
     tally::{Outcomes, Tally, number},
 };
@@ -32,6 +33,8 @@ pub(crate) struct Plan {
     pub(crate) tally: Tally,
     /// Pods were looked after: only then the status may say whether the Job is suspended.
     pub(crate) managed: bool,
+    /// What the metrics of this sync say it did: as upstream, also where nothing is left to do of it, or it has to wait.
+    pub(crate) action: Action,
     /// Why no pod, or not all that are missing, is created.
     pub(crate) waiting: Option<Waiting>,
     /// A pod that is being deleted remembers for an index that gets no pod now. Should its namespace go, it would hold it for
@@ -97,6 +100,7 @@ pub(crate) fn plan(snapshot: &Snapshot<'_>) -> Plan {
         ending: None,
         tally,
         managed: false,
+        action: Action::Reconciling,
         waiting: None,
         strands: false,
         again: if ending.is_none() { ending::deadline(snapshot) } else { None },
@@ -119,7 +123,7 @@ pub(crate) fn plan(snapshot: &Snapshot<'_>) -> Plan {
         plan.waiting = Some(Waiting::Unseen);
     } else {
         plan.managed = true;
-        manage(snapshot, &mut plan);
+        plan.action = manage(snapshot, &mut plan);
         plan.strands = plan.pods == PodChange::Keep && plan.waiting.is_none() && strands(snapshot, &plan.tally);
         if plan.strands {
             plan.look_again(ASK_AGAIN);
@@ -135,28 +139,32 @@ fn strands(snapshot: &Snapshot<'_>, tally: &Tally) -> bool {
     workers.any(|(at, it)| it.pod.meta.deletion.is_some() && indexes.delayed.holds(it.index(), at))
 }
 
-fn manage(snapshot: &Snapshot<'_>, plan: &mut Plan) {
+/// Decides about pods, and names what that is, as jobcontroller.manageJob does.
+fn manage(snapshot: &Snapshot<'_>, plan: &mut Plan) -> Action {
     if snapshot.job.spec.suspend {
         plan.pods = non_empty(all_active(snapshot), PodChange::Suspend);
-        return;
+        return Action::Deleted;
     }
     let wanted = wanted(snapshot, &plan.tally);
     let surplus = surplus(snapshot, snapshot.active.saturating_sub(wanted));
     if !surplus.is_empty() {
         plan.pods = PodChange::Delete(surplus);
-        return;
+        return Action::Deleted;
     }
     let missing = wanted.saturating_sub(snapshot.active);
     // More may be terminating than are missing.
     let held_back = if snapshot.replaces_only_failed() { snapshot.terminating } else { 0 };
     let create = missing.saturating_sub(held_back);
-    if create > 0 && snapshot.known.unseen != Unseen::Nothing {
-        plan.waiting = Some(Waiting::Unseen);
-    } else if create > 0 {
-        fill(snapshot, create, plan);
-    } else if missing > 0 {
-        plan.waiting = Some(Waiting::Terminating);
+    if create == 0 {
+        plan.waiting = (missing > 0).then_some(Waiting::Terminating);
+        return Action::Tracking;
     }
+    if snapshot.known.unseen != Unseen::Nothing {
+        plan.waiting = Some(Waiting::Unseen);
+        return Action::Reconciling;
+    }
+    fill(snapshot, create, plan);
+    Action::Created
 }
 
 /// How many pods should be active.

@@ -116,7 +116,7 @@ async fn reconcile(
     let plan = plan(&snapshot);
     tell_brake(ctx, job, owner, &plan);
     let Carried { mut applied, mut cut, failure } = apply(ctx, job, owner, &claimed, &plan.pods).await;
-    *action = named(&plan);
+    *action = plan.action;
     if plan.strands {
         applied.closed = is_closed(ctx, job, owner).await;
     }
@@ -181,15 +181,6 @@ fn soonest(ctx: &Ctx, job: &Job, plan: &Plan, unseen: Unseen, released: bool) ->
 
 fn again(after: Option<Duration>) -> Outcome {
     after.map_or(Outcome::Done, Outcome::After)
-}
-
-fn named(plan: &Plan) -> Action {
-    match &plan.pods {
-        PodChange::Create(_) => Action::Created,
-        PodChange::Suspend(_) | PodChange::Delete(_) => Action::Deleted,
-        PodChange::Keep if plan.managed => Action::Tracking,
-        PodChange::Keep | PodChange::End(_) => Action::Reconciling,
-    }
 }
 
 /// Tells the user once that creations are held back.

@@ -98,6 +98,33 @@ fn acceptance_job_007_with_something_unseen_no_pod_comes_or_goes() {
 }
 
 #[test]
+fn a_sync_is_named_after_what_it_is_about_though_it_waits_or_nothing_is_left() {
+    let pending = |unseen| Known { unseen, ..KNOWN };
+    let per_index = || indexed(json!({ "backoffLimitPerIndex": 0, "completions": 2, "parallelism": 2 }));
+    let failed = || pods([pod("a").failed(-3)]);
+    let of_index_1 = || pods([pod("a").index(1).ready()]);
+    let going = || pods([pod("a").running().deleting(), pod("b").running().deleting()]);
+    let ended = json!({ "conditions": [holds("FailureTarget", "BackoffLimitExceeded", "m")] });
+    let none = || json!({});
+    for (name, spec, status, pods, known, want) in [
+        ("all are there", none(), none(), running(2), KNOWN, Action::Tracking),
+        ("one is missing", none(), none(), running(1), KNOWN, Action::Created),
+        ("a back-off", none(), none(), failed(), KNOWN, Action::Created),
+        ("the brake", none(), none(), vec![], Known { room: 0, ..KNOWN }, Action::Created),
+        ("no index is free", per_index(), json!({ "failedIndexes": "0" }), of_index_1(), KNOWN, Action::Created),
+        ("pods are going", json!({ "podReplacementPolicy": "Failed" }), none(), going(), KNOWN, Action::Tracking),
+        ("too many", json!({ "parallelism": 0 }), none(), running(1), KNOWN, Action::Deleted),
+        ("suspended", json!({ "suspend": true }), none(), running(1), KNOWN, Action::Deleted),
+        ("suspended, all are gone", json!({ "suspend": true }), none(), vec![], KNOWN, Action::Deleted),
+        ("unseen", none(), none(), running(1), pending(Unseen::Writes), Action::Reconciling),
+        ("in doubt", none(), none(), running(1), pending(Unseen::Doubtful), Action::Reconciling),
+        ("it ends", none(), ended, running(1), KNOWN, Action::Reconciling),
+    ] {
+        assert_eq!(decide(spec, status, &pods, known).action, want, "{name}");
+    }
+}
+
+#[test]
 fn a_creation_in_doubt_holds_back_creations_alone() {
     let doubtful = Known { unseen: Unseen::Doubtful, ..KNOWN };
     let unseen = Some(Waiting::Unseen);
