@@ -109,7 +109,14 @@ async fn reconcile(
     let all = backoff.is_none() && failed();
     let claimed = claim(&ctx.control, owner, candidates(ctx, job, all)?, selects).await?;
     let pods = &claimed.pods;
-    let known = Known { now: Moment(ctx.clock.wall().as_millisecond()), unseen, backoff, room, more_room };
+    let known = Known {
+        now: Moment(ctx.clock.wall().as_millisecond()),
+        unseen,
+        backoff,
+        room,
+        more_room,
+        clears_start: ctx.clears_start,
+    };
     let seen = pods.iter().map(|pod| Claimed { pod, adopted: claimed.adopted.contains(&pod.meta.uid) });
     let snapshot = gather(job, seen, |pod| leaving.contains(pod), known);
 
