@@ -27,6 +27,8 @@ const ASK_AGAIN: Duration = Duration::from_secs(60);
 pub(crate) struct Plan {
     /// What happens to pods.
     pub(crate) pods: PodChange,
+    /// What happens to pods once the status is stored that this pass wants.
+    pub(crate) once_stored: PodChange,
     /// How the Job ends, if it does.
     pub(crate) ending: Option<Ending>,
     /// What it rests on, for the status.
@@ -97,6 +99,7 @@ pub(crate) fn plan(snapshot: &Snapshot<'_>) -> Plan {
     let ending = ending::ending(snapshot, &tally);
     let mut plan = Plan {
         pods: PodChange::Keep,
+        once_stored: PodChange::Keep,
         ending: None,
         tally,
         managed: false,
@@ -110,12 +113,9 @@ pub(crate) fn plan(snapshot: &Snapshot<'_>) -> Plan {
             // It ends when all is seen.
             plan.waiting = Some(Waiting::Unseen);
         }
-        if ending.announced {
-            plan.pods = non_empty(all_active(snapshot), PodChange::End);
-        } else if snapshot.active > 0 {
-            // A pod that is deleted looks like a failure, and would tell of another end: this one is stored first.
-            plan.look_again(Duration::ZERO);
-        }
+        // A pod that is deleted looks like a failure, and could change a decision that is not stored.
+        let pods = if ending.announced { &mut plan.pods } else { &mut plan.once_stored };
+        *pods = non_empty(all_active(snapshot), PodChange::End);
         plan.ending = Some(ending);
     } else if snapshot.is_deleting() {
         // Its pods are the garbage collector's.

@@ -122,7 +122,7 @@ async fn reconcile(
 
     let plan = plan(&snapshot);
     tell_brake(ctx, job, owner, &plan);
-    let Carried { mut applied, mut cut, failure } = apply(ctx, job, owner, &claimed, &plan.pods).await;
+    let Carried { mut applied, mut cut, mut failure } = apply(ctx, job, owner, &claimed, &plan.pods).await;
     *action = plan.action;
     if plan.strands {
         applied.closed = is_closed(ctx, job, owner).await;
@@ -133,6 +133,9 @@ async fn reconcile(
     let released = step.as_ref().is_some_and(|it| !it.release.is_empty());
     if let Some(step) = step {
         let recorded = track::record(ctx, owner, &snapshot, &plan, step).await?;
+        let rest = apply(ctx, job, owner, &claimed, &plan.once_stored).await;
+        cut |= rest.cut;
+        failure = failure.or(rest.failure);
         let released = track::release(ctx, owner, pods, &recorded).await;
         cut |= released.cut;
         track::settle(ctx, owner, &snapshot, recorded, released).await?;

@@ -153,11 +153,11 @@ fn acceptance_job_028_all_that_is_active_goes_when_the_job_fails() {
     let spec = || json!({ "backoffLimit": 0, "parallelism": 100, "completions": 100 });
     let plan = decide(spec(), json!({}), &all, KNOWN);
     assert!(plan.ending.is_some_and(|it| !it.announced) && plan.pods == PodChange::Keep && !plan.managed);
-    assert_eq!(plan.again, Some(Duration::ZERO), "it is announced first");
+    assert!(matches!(&plan.once_stored, PodChange::End(pods) if pods.len() == 99), "it is announced first");
     let announced = json!({ "conditions": [holds("FailureTarget", "BackoffLimitExceeded", "m")] });
     let plan = decide(spec(), announced, &all, KNOWN);
     assert!(matches!(&plan.pods, PodChange::End(pods) if pods.len() == 99 && !pods.contains(&99)));
-    assert!(plan.ending.is_some() && !plan.managed && plan.again.is_none());
+    assert!(plan.ending.is_some() && !plan.managed && plan.once_stored == PodChange::Keep);
 }
 
 #[test]
