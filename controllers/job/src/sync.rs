@@ -133,6 +133,7 @@ async fn reconcile(
     let released = step.as_ref().is_some_and(|it| !it.release.is_empty());
     if let Some(step) = step {
         let recorded = track::record(ctx, owner, &snapshot, &plan, step).await?;
+        // The next pass counts what this deletes.
         let rest = apply(ctx, job, owner, &claimed, &plan.once_stored).await;
         cut |= rest.cut;
         failure = failure.or(rest.failure);
