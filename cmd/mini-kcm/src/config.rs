@@ -131,6 +131,7 @@ impl Config {
             job: job_controller::Options {
                 workers: flags.workers("concurrent-job-syncs"),
                 reads_own_writes: gates.enabled("StaleControllerConsistencyJob"),
+                clears_start: gates.enabled("MutableSchedulingDirectivesForSuspendedJobs"),
             },
             namespace: namespace_controller::Options {
                 workers: flags.workers("concurrent-namespace-syncs"),
@@ -246,7 +247,14 @@ pub(crate) mod tests {
         assert_eq!(config.options.ttl_after_finished.workers, 5);
         assert_eq!(config.options.job.workers, 5);
         assert_eq!(config.options.garbage_collector, garbage_collector_controller::Options::default());
-        assert!(config.options.job.reads_own_writes);
+        assert_eq!(config.options.job, job_controller::Options::default());
+    }
+
+    #[test]
+    fn the_gates_of_the_job_controller_reach_it() {
+        let job = |gates: &str| config(&[&format!("--feature-gates={gates}")]).unwrap().options.job;
+        assert!(!job("StaleControllerConsistencyJob=false").reads_own_writes);
+        assert!(!job("MutableSchedulingDirectivesForSuspendedJobs=false").clears_start);
     }
 
     #[test]

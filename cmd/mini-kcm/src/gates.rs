@@ -80,8 +80,12 @@ const ACTING: &[&str] = &[
     "ComponentStatusz",
     "LoggingAlphaOptions",
     "LoggingBetaOptions",
+    "MutableSchedulingDirectivesForSuspendedJobs",
     "StaleControllerConsistencyJob",
 ];
+
+/// Gates of controllers of this binary that nothing here implements, and what is missing with each.
+const MISSING: &[(&str, &str)] = &[("WorkloadWithJob", "Jobs get neither Workloads nor PodGroups")];
 
 /// All gates as they are in this process.
 #[derive(Debug, Clone)]
@@ -117,7 +121,11 @@ impl Gates {
             set.get(name).copied().or_else(|| group(spec).filter(|_| !spec.locked)).unwrap_or(spec.on)
         };
         let all = known.iter().map(|it| (*it.0, (it.1.stage, on(it)))).collect();
-        let warnings = warnings(&set, &known);
+        let mut warnings = warnings(&set, &known);
+        let is_on = |name: &str| known.get_key_value(name).is_some_and(on);
+        for (name, what) in MISSING.iter().filter(|(name, _)| is_on(name)) {
+            warnings.push(format!("feature gate {name} is on, and nothing in this binary implements it: {what}"));
+        }
         Self { versions, all, warnings }
     }
 
@@ -206,7 +214,8 @@ fn warnings(set: &BTreeMap<&'static str, bool>, known: &BTreeMap<&'static str, S
     };
     let going = names(&|_, spec, _| matches!(spec.stage, Stage::Stable | Stage::Deprecated));
     let needed = |name: &str| KNOWN.iter().any(|it| it.gates().contains(&name));
-    let idle = names(&|name, spec, on| on != spec.on && !ACTING.contains(&name) && !needed(name));
+    let missing = |name: &str| MISSING.iter().any(|it| it.0 == name);
+    let idle = names(&|name, spec, on| on != spec.on && !ACTING.contains(&name) && !needed(name) && !missing(name));
     let mut warnings = Vec::new();
     if !going.is_empty() {
         warnings.push(format!("feature gates that a future release removes: {going}"));
@@ -238,7 +247,7 @@ mod tests {
                 assert!(!spec.locked || matches!(spec.stage, Stage::Stable | Stage::Deprecated), "{}", gate.name);
             }
         }
-        for name in ACTING {
+        for name in ACTING.iter().chain(MISSING.iter().map(|(name, _)| name)) {
             assert!(table::GATES.iter().any(|it| it.name == *name), "{name}");
         }
     }
@@ -337,5 +346,17 @@ mod tests {
         assert!(warnings("--feature-gates=AtomicFIFO=false").contains("change nothing in this binary"));
         assert!(warnings("--feature-gates=KMSv1=true").contains("a future release removes: KMSv1=true"));
         assert!(!warnings("--feature-gates=StorageVersionMigrator=true").contains("nothing"), "a controller needs it");
+    }
+
+    #[test]
+    fn a_gate_that_nothing_implements_is_told_however_it_is_switched_on() {
+        let want = "feature gate WorkloadWithJob is on, and nothing in this binary implements it: Jobs get neither \
+                    Workloads nor PodGroups";
+        for (args, is_told) in
+            [("WorkloadWithJob=true", true), ("AllAlpha=true", true), ("WorkloadWithJob=false", false)]
+        {
+            let gates = gates(&[&format!("--feature-gates={args}")]).unwrap();
+            assert_eq!(gates.warnings(), if is_told { vec![want.to_owned()] } else { vec![] }, "{args}");
+        }
     }
 }

@@ -84,11 +84,15 @@ impl Delayed {
         }
     }
 
-    /// How long the next pod of `index` has to wait; zero when it need not.
-    pub(crate) fn remaining(&self, snapshot: &Snapshot<'_>, index: u32) -> Duration {
-        let Some(replaced) = self.pod(snapshot, index) else { return Duration::ZERO };
-        let failures = Failures::of(replaced).total() + 1;
-        Backoff { failures, last: finish_time(replaced) }.remaining(snapshot.known.now)
+    /// The indexes whose next pod has to wait, in ascending order, and how long.
+    pub(crate) fn waits(&self, snapshot: &Snapshot<'_>) -> impl Iterator<Item = (u32, Duration)> {
+        let wait = |(index, at): (&u32, &usize)| {
+            let replaced = snapshot.workers.get(*at)?.pod;
+            let failures = Failures::of(replaced).total() + 1;
+            let wait = Backoff { failures, last: finish_time(replaced) }.remaining(snapshot.known.now);
+            (!wait.is_zero()).then_some((*index, wait))
+        };
+        self.0.iter().filter_map(wait)
     }
 
     fn pod<'a>(&self, snapshot: &Snapshot<'a>, index: u32) -> Option<&'a Pod> {

@@ -86,6 +86,10 @@ pub(crate) fn pod(ctx: &Ctx, change: &Change<'_, Pod>, lane: Lane) {
     }
     let Some(new) = new else { return };
     let place = Place { ctx, new, meta: new.meta(), lane, initial: change.cause == Cause::Initial };
+    if !is_held(&place.meta) {
+        // Whatever owns it now: the Job that let it go may have lost it meanwhile.
+        ctx.memory.left(place.meta.uid);
+    }
     if place.meta.deletion.is_some() || readable(place.new).is_some_and(is_terminal) {
         frees_slot(ctx, &place.meta, controlling_job(&place.meta));
     }
@@ -104,9 +108,9 @@ fn pod_gone(ctx: &Ctx, gone: &Entry<Pod>) {
     let meta = gone.meta();
     let owner = controlling_job(&meta);
     frees_slot(ctx, &meta, owner);
+    ctx.memory.left(meta.uid);
     let Some(owner) = owner else { return };
     ctx.memory.expectations.deletion_observed(&owner.uid, meta.uid);
-    ctx.memory.left(&owner.uid, meta.uid);
     if let Owner::Working(key) | Owner::Unknown(key) = resolve(ctx, meta.namespace, owner) {
         // A pod that had been counted leaves nothing to do.
         let counted = readable(gone).is_some_and(|it| is_terminal(it) && !is_held(&meta));
@@ -153,7 +157,6 @@ impl Place<'_> {
             Owner::Finished if is_held(&self.meta) => self.let_go(owner),
             _ => {}
         }
-        self.observe(owner);
     }
 
     /// It is being deleted and may still run.
@@ -182,7 +185,6 @@ impl Place<'_> {
             Owner::Finished | Owner::Missing if is_held(&self.meta) => self.let_go(owner),
             Owner::Finished | Owner::Missing => {}
         }
-        self.observe(owner);
     }
 
     /// Whether it still has the owner that it had. One that it lost is told.
@@ -191,10 +193,7 @@ impl Place<'_> {
         let (before, now) = (controlling_job(&was), controlling_job(is));
         let same_owner = before.map(|it| &it.uid) == now.map(|it| &it.uid);
         if let Some(before) = before.filter(|_| !same_owner) {
-            // It is lost, and not ended: its slot is not free. What was asked of its finalizer is settled where it is gone.
-            if !is_held(is) {
-                self.ctx.memory.left(&before.uid, is.uid);
-            }
+            // It is lost, and not ended: its slot is not free.
             self.ctx.memory.expectations.deletion_observed(&before.uid, is.uid);
             if let Owner::Working(key) | Owner::Unknown(key) = resolve(self.ctx, was.namespace, before) {
                 wake(self.ctx, key, &before.uid, Haste::Progress);
@@ -216,14 +215,6 @@ impl Place<'_> {
             }
             Owner::Finished if is_held(is) => self.let_go(now),
             Owner::Finished | Owner::Missing => {}
-        }
-        self.observe(now);
-    }
-
-    /// What its Job waits for. Only the pod as it is now counts: what lies between two looks is not told.
-    fn observe(&self, owner: &OwnerRef) {
-        if !is_held(&self.meta) {
-            self.ctx.memory.left(&owner.uid, self.meta.uid);
         }
     }
 

@@ -89,11 +89,13 @@ pub struct Options {
     pub workers: usize,
     /// The gate StaleControllerConsistencyJob: a Job waits until the caches show what was last written for it.
     pub reads_own_writes: bool,
+    /// The gate MutableSchedulingDirectivesForSuspendedJobs: a Job that is suspended loses its `startTime`.
+    pub clears_start: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { workers: 5, reads_own_writes: true }
+        Self { workers: 5, reads_own_writes: true, clears_start: true }
     }
 }
 
@@ -103,7 +105,7 @@ pub fn start(builder: &mut Builder, options: Options) {
 }
 
 fn wire(builder: &mut Builder, options: Options) -> Arc<Ctx> {
-    let Options { workers, reads_own_writes } = options;
+    let Options { workers, reads_own_writes, clears_start } = options;
     let jobs = builder.informer::<Job>(Proof::Needed);
     let pods = builder.informer::<Pod>(Proof::Needed);
     let api = builder.api(Factor::ONE);
@@ -125,6 +127,7 @@ fn wire(builder: &mut Builder, options: Options) -> Arc<Ctx> {
         memory,
         gate,
         reads_own_writes,
+        clears_start,
         queue: builder.queue("job", BACKOFF),
         orphans: builder.queue("job_orphan_pod", BACKOFF),
         meters: Meters::new(&metrics),
@@ -163,6 +166,7 @@ struct Ctx {
     memory: Arc<Memory>,
     gate: Arc<Gate>,
     reads_own_writes: bool,
+    clears_start: bool,
     meters: Meters,
     calls: Calls,
     clock: Clock,

@@ -30,14 +30,15 @@ pub(crate) struct Memory {
 #[derive(Default)]
 struct Inner {
     jobs: HashMap<Uid, Entry>,
+    /// Pods whose finalizer we asked to go, and which the cache may still show with it: they have been dealt with. With their
+    /// Job, as they may have another owner, or none, by the time they are seen without it.
+    leaving: HashMap<Uid, Uid>,
     /// Pods that we created and nobody has seen end.
     brake: Brake,
 }
 
 #[derive(Default)]
 struct Entry {
-    /// Pods whose finalizer we asked to go, and which the cache may still show with it: they have been dealt with.
-    leaving: HashSet<Uid>,
     /// What failed since the last success, once a status that counts it is stored.
     backoff: Option<Backoff>,
     /// The status that ends the Job is stored; the cache may not show it yet.
@@ -109,6 +110,7 @@ impl Memory {
     pub(crate) fn forget(&self, job: &Uid) {
         let mut inner = self.inner.lock();
         inner.jobs.remove(job);
+        inner.leaving.retain(|_, it| it != job);
         inner.brake.forget(job);
         drop(inner);
         self.expectations.delete(job);
@@ -119,7 +121,7 @@ impl Memory {
     pub(crate) fn ends(&self, job: &Uid) {
         let mut inner = self.inner.lock();
         if let Some(entry) = inner.jobs.get_mut(job) {
-            *entry = Entry { leaving: std::mem::take(&mut entry.leaving), ..Entry::default() };
+            *entry = Entry::default();
         }
         inner.brake.forget(job);
         drop(inner);
@@ -134,8 +136,8 @@ impl Memory {
     /// True where nothing is remembered of any Job, nor of its pods.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
-        let Inner { jobs, brake } = &*self.inner.lock();
-        jobs.is_empty() && brake.is_empty()
+        let Inner { jobs, leaving, brake } = &*self.inner.lock();
+        jobs.is_empty() && leaving.is_empty() && brake.is_empty()
     }
 
     /// How long a Job of this version has nothing to do; `None` when there may be something. Zero is for ever.
@@ -153,11 +155,12 @@ impl Memory {
     pub(crate) fn sees(&self, job: &Uid, parallelism: i32, now: Instant) -> Sight {
         let mut inner = self.inner.lock();
         let (room, more_room) = inner.brake.room(job, parallelism, now);
+        let leaving = inner.leaving.iter().filter(|(_, it)| *it == job).map(|(pod, _)| pod.clone()).collect();
         let entry = inner.jobs.entry(job.clone()).or_default();
         entry.synced = Some(now);
         entry.rest = None;
-        let Entry { leaving, backoff, ended, changes, .. } = entry;
-        Sight { changes: *changes, backoff: *backoff, ended: *ended, leaving: leaving.clone(), room, more_room }
+        let Entry { backoff, ended, changes, .. } = entry;
+        Sight { changes: *changes, backoff: *backoff, ended: *ended, leaving, room, more_room }
     }
 
     /// A sync found nothing to do, and nothing that happened since it began escaped it.
@@ -179,19 +182,20 @@ impl Memory {
 
     /// The finalizers of these pods are asked to go.
     pub(crate) fn asks_to_leave<'a>(&self, job: &Uid, pods: impl IntoIterator<Item = &'a Uid>) {
-        self.with(job, |it| it.leaving.extend(pods.into_iter().cloned()));
+        let Inner { jobs, leaving, .. } = &mut *self.inner.lock();
+        if jobs.contains_key(job) {
+            leaving.extend(pods.into_iter().map(|it| (it.clone(), job.clone())));
+        }
     }
 
     /// The finalizer of a pod is gone, or the pod is; or the request failed.
-    pub(crate) fn left(&self, job: &Uid, pod: &Uid) {
-        self.with(job, |it| {
-            it.leaving.remove(pod);
-        });
+    pub(crate) fn left(&self, pod: &Uid) {
+        self.inner.lock().leaving.remove(pod);
     }
 
     /// The finalizer of this pod was asked to go, and the cache does not show it gone.
-    pub(crate) fn is_leaving(&self, job: &Uid, pod: &Uid) -> bool {
-        self.inner.lock().jobs.get(job).is_some_and(|it| it.leaving.contains(pod))
+    pub(crate) fn is_leaving(&self, pod: &Uid) -> bool {
+        self.inner.lock().leaving.contains_key(pod)
     }
 
     /// What failed, once a status that counts it is stored.

@@ -66,7 +66,8 @@ pub(crate) enum OrphanError {
 /// Lets the pods of a key go, if they are to.
 pub(crate) async fn release(ctx: &Ctx, key: &OrphanKey) -> Result<Outcome, OrphanError> {
     let held = candidates(ctx, key)?.into_iter().filter(|it| is_stuck(ctx, it));
-    let (leaving, held): (Vec<Arc<Pod>>, Vec<Arc<Pod>>) = held.partition(|it| is_leaving(ctx, it));
+    let is_leaving = |pod: &Arc<Pod>| ctx.memory.is_leaving(&pod.meta.uid);
+    let (leaving, held): (Vec<Arc<Pod>>, Vec<Arc<Pod>>) = held.partition(is_leaving);
     // Their finalizers are on their way out, since before the Job ended: what does not go by itself is asked again.
     let outcome = if leaving.is_empty() { Outcome::Done } else { Outcome::After(LOOK_AGAIN) };
     if held.is_empty() {
@@ -93,11 +94,6 @@ pub(crate) async fn release(ctx: &Ctx, key: &OrphanKey) -> Result<Outcome, Orpha
         None => Ok(outcome),
         Some((pod, source)) => Err(OrphanError::Pods { count: 1 + failed.count(), pod: pod.meta.name.clone(), source }),
     }
-}
-
-fn is_leaving(ctx: &Ctx, pod: &Pod) -> bool {
-    let owner = pod.meta.as_ref().controller();
-    owner.is_some_and(|it| ctx.memory.is_leaving(&it.uid, &pod.meta.uid))
 }
 
 fn candidates(ctx: &Ctx, key: &OrphanKey) -> Result<Vec<Arc<Pod>>, StoreError> {

@@ -8,6 +8,7 @@ use crate::{
     delayed::Failures,
     ending::{self, Ending},
     indexes::Indexes,
+    metrics::Action,
     snapshot::{Hold, Place, Snapshot, State, Unseen, Worker},
     tally::{Outcomes, Tally, number},
 };
@@ -26,12 +27,16 @@ const ASK_AGAIN: Duration = Duration::from_secs(60);
 pub(crate) struct Plan {
     /// What happens to pods.
     pub(crate) pods: PodChange,
+    /// What happens to pods once the status is stored that this pass wants.
+    pub(crate) once_stored: PodChange,
     /// How the Job ends, if it does.
     pub(crate) ending: Option<Ending>,
     /// What it rests on, for the status.
     pub(crate) tally: Tally,
     /// Pods were looked after: only then the status may say whether the Job is suspended.
     pub(crate) managed: bool,
+    /// What the metrics of this sync say it did: as upstream, also where nothing is left to do of it, or it has to wait.
+    pub(crate) action: Action,
     /// Why no pod, or not all that are missing, is created.
     pub(crate) waiting: Option<Waiting>,
     /// A pod that is being deleted remembers for an index that gets no pod now. Should its namespace go, it would hold it for
@@ -94,9 +99,11 @@ pub(crate) fn plan(snapshot: &Snapshot<'_>) -> Plan {
     let ending = ending::ending(snapshot, &tally);
     let mut plan = Plan {
         pods: PodChange::Keep,
+        once_stored: PodChange::Keep,
         ending: None,
         tally,
         managed: false,
+        action: Action::Reconciling,
         waiting: None,
         strands: false,
         again: if ending.is_none() { ending::deadline(snapshot) } else { None },
@@ -106,12 +113,9 @@ pub(crate) fn plan(snapshot: &Snapshot<'_>) -> Plan {
             // It ends when all is seen.
             plan.waiting = Some(Waiting::Unseen);
         }
-        if ending.announced {
-            plan.pods = non_empty(all_active(snapshot), PodChange::End);
-        } else if snapshot.active > 0 {
-            // A pod that is deleted looks like a failure, and would tell of another end: this one is stored first.
-            plan.look_again(Duration::ZERO);
-        }
+        // A pod that is deleted looks like a failure, and could change a decision that is not stored.
+        let pods = if ending.announced { &mut plan.pods } else { &mut plan.once_stored };
+        *pods = non_empty(all_active(snapshot), PodChange::End);
         plan.ending = Some(ending);
     } else if snapshot.is_deleting() {
         // Its pods are the garbage collector's.
@@ -119,7 +123,7 @@ pub(crate) fn plan(snapshot: &Snapshot<'_>) -> Plan {
         plan.waiting = Some(Waiting::Unseen);
     } else {
         plan.managed = true;
-        manage(snapshot, &mut plan);
+        plan.action = manage(snapshot, &mut plan);
         plan.strands = plan.pods == PodChange::Keep && plan.waiting.is_none() && strands(snapshot, &plan.tally);
         if plan.strands {
             plan.look_again(ASK_AGAIN);
@@ -135,28 +139,32 @@ fn strands(snapshot: &Snapshot<'_>, tally: &Tally) -> bool {
     workers.any(|(at, it)| it.pod.meta.deletion.is_some() && indexes.delayed.holds(it.index(), at))
 }
 
-fn manage(snapshot: &Snapshot<'_>, plan: &mut Plan) {
+/// Decides about pods, and names what that is, as jobcontroller.manageJob does.
+fn manage(snapshot: &Snapshot<'_>, plan: &mut Plan) -> Action {
     if snapshot.job.spec.suspend {
         plan.pods = non_empty(all_active(snapshot), PodChange::Suspend);
-        return;
+        return Action::Deleted;
     }
     let wanted = wanted(snapshot, &plan.tally);
     let surplus = surplus(snapshot, snapshot.active.saturating_sub(wanted));
     if !surplus.is_empty() {
         plan.pods = PodChange::Delete(surplus);
-        return;
+        return Action::Deleted;
     }
     let missing = wanted.saturating_sub(snapshot.active);
     // More may be terminating than are missing.
     let held_back = if snapshot.replaces_only_failed() { snapshot.terminating } else { 0 };
     let create = missing.saturating_sub(held_back);
-    if create > 0 && snapshot.known.unseen != Unseen::Nothing {
-        plan.waiting = Some(Waiting::Unseen);
-    } else if create > 0 {
-        fill(snapshot, create, plan);
-    } else if missing > 0 {
-        plan.waiting = Some(Waiting::Terminating);
+    if create == 0 {
+        plan.waiting = (missing > 0).then_some(Waiting::Terminating);
+        return Action::Tracking;
     }
+    if snapshot.known.unseen != Unseen::Nothing {
+        plan.waiting = Some(Waiting::Unseen);
+        return Action::Reconciling;
+    }
+    fill(snapshot, create, plan);
+    Action::Created
 }
 
 /// How many pods should be active.
@@ -176,7 +184,8 @@ fn fill(snapshot: &Snapshot<'_>, missing: usize, plan: &mut Plan) {
     let pods = match &plan.tally.indexes {
         Some(indexes) if snapshot.counts_per_index() => {
             let (pods, wait) = per_index(snapshot, indexes, missing.min(MOST));
-            if let Some(wait) = wait {
+            // Others may have taken all places: then the end of one of them is waited for.
+            if let Some(wait) = wait.filter(|_| pods.len() < missing) {
                 plan.waiting = Some(Waiting::Backoff(wait));
                 plan.look_again(wait.max(LEAST_WAIT));
             }
@@ -192,7 +201,7 @@ fn fill(snapshot: &Snapshot<'_>, missing: usize, plan: &mut Plan) {
             let wanted = missing.min(MOST);
             match indexes {
                 Some(indexes) => {
-                    let free = pending(snapshot, indexes, wanted);
+                    let free = taken(snapshot, indexes).lowest_free(snapshot.completions(), wanted);
                     free.into_iter().map(|it| NewPod { index: Some(it), failures: None }).collect()
                 }
                 None => vec![NewPod { index: None, failures: None }; wanted],
@@ -237,8 +246,8 @@ fn reason(snapshot: &Snapshot<'_>, tally: &Tally) -> &'static str {
     }
 }
 
-/// The lowest indexes that nobody works for and that are not settled.
-fn pending(snapshot: &Snapshot<'_>, indexes: &Outcomes, wanted: usize) -> Vec<u32> {
+/// The indexes that are settled, or that a pod works for: none of them gets a pod.
+fn taken(snapshot: &Snapshot<'_>, indexes: &Outcomes) -> Indexes {
     let mut taken = indexes.succeeded.union(&indexes.active);
     if let Some(failed) = &indexes.failed {
         taken = taken.union(failed);
@@ -249,21 +258,20 @@ fn pending(snapshot: &Snapshot<'_>, indexes: &Outcomes, wanted: usize) -> Vec<u3
         ending.sort_unstable();
         taken = taken.union(&Indexes::of(ending));
     }
-    taken.lowest_free(snapshot.completions(), wanted)
+    taken
 }
 
-/// The pods of those pending indexes that need not wait, and the shortest wait of the others.
+/// The pods of the lowest free indexes whose back-off is over, at most `wanted`, and the shortest wait of the other free ones.
 fn per_index(snapshot: &Snapshot<'_>, indexes: &Outcomes, wanted: usize) -> (Vec<NewPod>, Option<Duration>) {
-    let (mut pods, mut wait) = (Vec::new(), None);
-    for index in pending(snapshot, indexes, wanted) {
-        let remaining = indexes.delayed.remaining(snapshot, index);
-        if remaining.is_zero() {
-            pods.push(NewPod { index: Some(index), failures: Some(indexes.delayed.failures(snapshot, index)) });
-        } else {
-            wait = Some(wait.map_or(remaining, |it: Duration| it.min(remaining)));
-        }
-    }
-    (pods, wait)
+    let taken = taken(snapshot, indexes);
+    let waits: Vec<(u32, Duration)> =
+        indexes.delayed.waits(snapshot).filter(|(index, _)| !taken.contains(*index)).collect();
+    // An index in back-off must not block the indexes behind it.
+    let taken = taken.union(&Indexes::of(waits.iter().map(|(index, _)| *index)));
+    let free = taken.lowest_free(snapshot.completions(), wanted).into_iter();
+    let failures = |index| Some(indexes.delayed.failures(snapshot, index));
+    let pods = free.map(|it| NewPod { index: Some(it), failures: failures(it) }).collect();
+    (pods, waits.into_iter().map(|(_, wait)| wait).min())
 }
 
 /// The active pods that have to go: those that are of no use, and the least missed ones until `at_least` go.

@@ -57,6 +57,8 @@ pub(crate) struct Known {
     pub(crate) room: usize,
     /// In how long it lets it create one more though none ends.
     pub(crate) more_room: Option<Duration>,
+    /// A Job that is suspended loses its start: see [`crate::Options`].
+    pub(crate) clears_start: bool,
 }
 
 /// What is unseen of all that was done for a Job.

@@ -24,7 +24,8 @@ pub(crate) fn count(status: &mut JobStatus, snapshot: &Snapshot<'_>, applied: &A
 
 /// Says whether the Job is suspended; `Some` when that is new. The time that it may be active starts anew with each
 /// resumption.
-pub(crate) fn suspend(status: &mut JobStatus, suspended: bool, now: Moment) -> Option<bool> {
+pub(crate) fn suspend(status: &mut JobStatus, snapshot: &Snapshot<'_>) -> Option<bool> {
+    let (suspended, now) = (snapshot.job.spec.suspend, snapshot.known.now);
     let is_new = if suspended {
         set(status, "Suspended", ConditionStatus::True, "JobSuspended", "Job suspended", now)
     } else {
@@ -32,8 +33,10 @@ pub(crate) fn suspend(status: &mut JobStatus, suspended: bool, now: Moment) -> O
         status.condition("Suspended").is_some()
             && set(status, "Suspended", ConditionStatus::False, "JobResumed", "Job resumed", now)
     };
-    if is_new {
-        status.start = (!suspended).then_some(now.seconds());
+    if is_new && !suspended {
+        status.start = Some(now.seconds());
+    } else if is_new && snapshot.known.clears_start {
+        status.start = None;
     }
     is_new.then_some(suspended)
 }

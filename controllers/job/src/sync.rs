@@ -109,14 +109,21 @@ async fn reconcile(
     let all = backoff.is_none() && failed();
     let claimed = claim(&ctx.control, owner, candidates(ctx, job, all)?, selects).await?;
     let pods = &claimed.pods;
-    let known = Known { now: Moment(ctx.clock.wall().as_millisecond()), unseen, backoff, room, more_room };
+    let known = Known {
+        now: Moment(ctx.clock.wall().as_millisecond()),
+        unseen,
+        backoff,
+        room,
+        more_room,
+        clears_start: ctx.clears_start,
+    };
     let seen = pods.iter().map(|pod| Claimed { pod, adopted: claimed.adopted.contains(&pod.meta.uid) });
     let snapshot = gather(job, seen, |pod| leaving.contains(pod), known);
 
     let plan = plan(&snapshot);
     tell_brake(ctx, job, owner, &plan);
-    let Carried { mut applied, mut cut, failure } = apply(ctx, job, owner, &claimed, &plan.pods).await;
-    *action = named(&plan);
+    let Carried { mut applied, mut cut, mut failure } = apply(ctx, job, owner, &claimed, &plan.pods).await;
+    *action = plan.action;
     if plan.strands {
         applied.closed = is_closed(ctx, job, owner).await;
     }
@@ -126,6 +133,10 @@ async fn reconcile(
     let released = step.as_ref().is_some_and(|it| !it.release.is_empty());
     if let Some(step) = step {
         let recorded = track::record(ctx, owner, &snapshot, &plan, step).await?;
+        // The next pass counts what this deletes.
+        let rest = apply(ctx, job, owner, &claimed, &plan.once_stored).await;
+        cut |= rest.cut;
+        failure = failure.or(rest.failure);
         let released = track::release(ctx, owner, pods, &recorded).await;
         cut |= released.cut;
         track::settle(ctx, owner, &snapshot, recorded, released).await?;
@@ -181,15 +192,6 @@ fn soonest(ctx: &Ctx, job: &Job, plan: &Plan, unseen: Unseen, released: bool) ->
 
 fn again(after: Option<Duration>) -> Outcome {
     after.map_or(Outcome::Done, Outcome::After)
-}
-
-fn named(plan: &Plan) -> Action {
-    match &plan.pods {
-        PodChange::Create(_) => Action::Created,
-        PodChange::Suspend(_) | PodChange::Delete(_) => Action::Deleted,
-        PodChange::Keep if plan.managed => Action::Tracking,
-        PodChange::Keep | PodChange::End(_) => Action::Reconciling,
-    }
 }
 
 /// Tells the user once that creations are held back.

@@ -140,6 +140,7 @@ pub(crate) const KNOWN: Known = Known {
     backoff: Some(crate::backoff::Backoff { failures: 0, last: 0 }),
     room: usize::MAX,
     more_room: None,
+    clears_start: true,
 };
 
 /// What a pass sees of these pods.

@@ -114,18 +114,18 @@ pub(crate) async fn release(ctx: &Ctx, owner: &Owner, pods: &[Arc<Pod>], recorde
         let Some(outcome) = outcome else {
             cut = true;
             went.push(false);
-            ctx.memory.left(&owner.uid, &pod.meta.uid);
+            ctx.memory.left(&pod.meta.uid);
             continue;
         };
         match outcome {
             Ok(()) => went.push(true),
             Err(err) if is_gone(&err, &pod.meta.name) => {
                 went.push(true);
-                ctx.saw_gone(owner, pod);
+                ctx.saw_gone(pod);
             }
             Err(err) => {
                 went.push(false);
-                ctx.memory.left(&owner.uid, &pod.meta.uid);
+                ctx.memory.left(&pod.meta.uid);
                 failed += 1;
                 first.get_or_insert(err);
             }
@@ -212,10 +212,10 @@ impl Ctx {
     }
 
     /// The server says that a pod is gone. While the cache shows it all the same, it stays dealt with.
-    fn saw_gone(&self, owner: &Owner, pod: &Pod) {
+    fn saw_gone(&self, pod: &Pod) {
         let cached = self.pods.store().get(&pod.meta.namespace, &pod.meta.name).ok().flatten();
         if cached.is_none_or(|it| it.meta.uid != pod.meta.uid) {
-            self.memory.left(&owner.uid, &pod.meta.uid);
+            self.memory.left(&pod.meta.uid);
         }
     }
 }

@@ -99,8 +99,7 @@ pub(crate) fn step(snapshot: &Snapshot<'_>, plan: &Plan, applied: &Applied) -> O
         next.start = Some(now.seconds());
     }
     let is_complete = ending.as_ref().is_some_and(|it| plan.ending.is_none() && it.succeeds());
-    let suspended =
-        if plan.managed && !is_complete { status::suspend(&mut next, snapshot.job.spec.suspend, now) } else { None };
+    let suspended = if plan.managed && !is_complete { status::suspend(&mut next, snapshot) } else { None };
 
     let held = held(snapshot);
     next.uncounted.get_or_insert_default();

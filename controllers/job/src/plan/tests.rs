@@ -98,6 +98,33 @@ fn acceptance_job_007_with_something_unseen_no_pod_comes_or_goes() {
 }
 
 #[test]
+fn a_sync_is_named_after_what_it_is_about_though_it_waits_or_nothing_is_left() {
+    let pending = |unseen| Known { unseen, ..KNOWN };
+    let per_index = || indexed(json!({ "backoffLimitPerIndex": 0, "completions": 2, "parallelism": 2 }));
+    let failed = || pods([pod("a").failed(-3)]);
+    let of_index_1 = || pods([pod("a").index(1).ready()]);
+    let going = || pods([pod("a").running().deleting(), pod("b").running().deleting()]);
+    let ended = json!({ "conditions": [holds("FailureTarget", "BackoffLimitExceeded", "m")] });
+    let none = || json!({});
+    for (name, spec, status, pods, known, want) in [
+        ("all are there", none(), none(), running(2), KNOWN, Action::Tracking),
+        ("one is missing", none(), none(), running(1), KNOWN, Action::Created),
+        ("a back-off", none(), none(), failed(), KNOWN, Action::Created),
+        ("the brake", none(), none(), vec![], Known { room: 0, ..KNOWN }, Action::Created),
+        ("no index is free", per_index(), json!({ "failedIndexes": "0" }), of_index_1(), KNOWN, Action::Created),
+        ("pods are going", json!({ "podReplacementPolicy": "Failed" }), none(), going(), KNOWN, Action::Tracking),
+        ("too many", json!({ "parallelism": 0 }), none(), running(1), KNOWN, Action::Deleted),
+        ("suspended", json!({ "suspend": true }), none(), running(1), KNOWN, Action::Deleted),
+        ("suspended, all are gone", json!({ "suspend": true }), none(), vec![], KNOWN, Action::Deleted),
+        ("unseen", none(), none(), running(1), pending(Unseen::Writes), Action::Reconciling),
+        ("in doubt", none(), none(), running(1), pending(Unseen::Doubtful), Action::Reconciling),
+        ("it ends", none(), ended, running(1), KNOWN, Action::Reconciling),
+    ] {
+        assert_eq!(decide(spec, status, &pods, known).action, want, "{name}");
+    }
+}
+
+#[test]
 fn a_creation_in_doubt_holds_back_creations_alone() {
     let doubtful = Known { unseen: Unseen::Doubtful, ..KNOWN };
     let unseen = Some(Waiting::Unseen);
@@ -126,11 +153,11 @@ fn acceptance_job_028_all_that_is_active_goes_when_the_job_fails() {
     let spec = || json!({ "backoffLimit": 0, "parallelism": 100, "completions": 100 });
     let plan = decide(spec(), json!({}), &all, KNOWN);
     assert!(plan.ending.is_some_and(|it| !it.announced) && plan.pods == PodChange::Keep && !plan.managed);
-    assert_eq!(plan.again, Some(Duration::ZERO), "it is announced first");
+    assert!(matches!(&plan.once_stored, PodChange::End(pods) if pods.len() == 99), "it is announced first");
     let announced = json!({ "conditions": [holds("FailureTarget", "BackoffLimitExceeded", "m")] });
     let plan = decide(spec(), announced, &all, KNOWN);
     assert!(matches!(&plan.pods, PodChange::End(pods) if pods.len() == 99 && !pods.contains(&99)));
-    assert!(plan.ending.is_some() && !plan.managed && plan.again.is_none());
+    assert!(plan.ending.is_some() && !plan.managed && plan.once_stored == PodChange::Keep);
 }
 
 #[test]
@@ -241,6 +268,23 @@ fn acceptance_job_049_indexes_wait_each_for_itself() {
     let all = pods([failed("a", 0, 0, -2), failed("b", 1, 1, -2), failed("c", 2, 2, -2)]);
     let plan = decide(spec(), json!({}), &all, KNOWN);
     assert_eq!((what(&plan, &all).as_str(), plan.again), ("keep", Some(Duration::from_secs(8))));
+}
+
+#[test]
+fn indexes_in_back_off_leave_their_places_to_the_ones_behind_them() {
+    let spec = || indexed(json!({ "backoffLimitPerIndex": 5, "parallelism": 2 }));
+    let failed = |index, at| pod("a").index(index).failures(0).failed(at);
+    let sec = Duration::from_secs;
+    for (name, completed, first, want, again) in [
+        ("free ones fill the places", "", -4, "create 2 3", None),
+        ("too few are free", "2", -4, "create 3", Some(sec(6))),
+        ("the back-off of one is over", "2-3", -12, "create 0", Some(sec(8))),
+        ("all wait", "2-3", -4, "keep", Some(sec(6))),
+    ] {
+        let all = pods([failed(0, first), failed(1, -2)]);
+        let plan = decide(spec(), json!({ "completedIndexes": completed }), &all, KNOWN);
+        assert_eq!((what(&plan, &all).as_str(), plan.again), (want, again), "{name}");
+    }
 }
 
 #[test]

@@ -65,6 +65,38 @@ async fn a_deadline_stays_the_reason_and_fails_no_index_though_a_deletion_is_ref
 }
 
 #[tokio::test(start_paused = true)]
+async fn pods_of_a_job_at_its_deadline_are_deleted_though_the_cache_does_not_show_the_announcement() {
+    let world = World::new();
+    let _manager = world.start().await;
+    three(&world, &[("activeDeadlineSeconds", json!(10))]).await;
+    world.cluster.freeze_watches("jobs.batch");
+    pass(10 * SEC).await;
+    assert_eq!(world.conditions("j"), ["FailureTarget=True DeadlineExceeded"]);
+    assert_eq!((world.active(), world.held()), (vec![], 3), "{:?}", world.lines());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_takes_no_more_status_writes_than_its_steps() {
+    // Announced, counted with what was deleted, moved to the counters, and ended; without pods to delete the first and last.
+    for (pods, want) in [(1, 2), (3, 4)] {
+        let world = World::new();
+        let _manager = world.start().await;
+        world.job("j", json!({ "parallelism": pods, "completions": pods, "backoffLimit": 0 }));
+        pass(3 * SEC).await;
+        let active = world.active();
+        active.iter().for_each(|it| world.run(it));
+        pass(5 * SEC).await;
+        let before = world.asked("update jobs/status j");
+        world.fail(&active[0]);
+        pass(5 * SEC).await;
+        world.kill_terminating();
+        pass(5 * SEC).await;
+        assert_eq!(world.conditions("j").last().unwrap(), "Failed=True BackoffLimitExceeded");
+        assert_eq!(world.asked("update jobs/status j") - before, want, "{pods} pods: {:?}", world.lines());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn pods_that_end_badly_as_the_job_is_failed_fail_no_index_of_their_own() {
     let world = World::new();
     let _manager = world.start().await;

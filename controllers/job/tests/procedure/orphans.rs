@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::world::{FINALIZER, SEC, World, failure, pass};
+use crate::world::{FINALIZER, MS, SEC, World, failure, pass};
 
 fn owner(kind: &str, api_version: &str, uid: &Value) -> Value {
     json!([{ "apiVersion": api_version, "kind": kind, "name": "j", "uid": uid, "controller": true, "blockOwnerDeletion": true }])
@@ -174,6 +174,33 @@ async fn a_pod_that_is_adopted_and_too_many_at_once_is_not_counted() {
         assert_eq!((world.pods(), world.count("j", "failed")), (vec![own], 0), "{held}");
         assert_eq!(world.conditions("j"), Vec::<String>::new());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_lost_its_owner_while_it_was_let_go_is_adopted_and_let_go_again() {
+    let world = World::new();
+    let selector = json!({ "matchLabels": { "app": "x" } });
+    world.job("j", json!({ "manualSelector": true, "selector": selector, "parallelism": 2, "completions": 2 }));
+    let _manager = world.start().await;
+    pass(5 * SEC).await;
+    let pods = world.active();
+    let patch = format!("patch pods {}", pods[0]);
+    let (words, mut first) = (patch.clone(), true);
+    world.spoil(move |line, _| {
+        let is_first = line == words && std::mem::take(&mut first);
+        is_first.then_some(test_cluster::Verdict::Delay(3 * SEC))
+    });
+    world.succeed(&pods[0]);
+    while world.asked(&patch) == 0 {
+        pass(20 * MS).await;
+    }
+    world.cluster.update("pods", "n", &pods[0], |it| it["metadata"]["ownerReferences"] = json!([]));
+    pass(10 * SEC).await;
+    assert_eq!((world.held(), world.count("j", "active")), (1, 1), "{:?}", world.lines());
+    world.succeed(&pods[1]);
+    pass(10 * SEC).await;
+    assert_eq!((world.count("j", "succeeded"), world.held()), (2, 0), "{:?}", world.lines());
+    assert_eq!(world.conditions("j").last().unwrap(), "Complete=True CompletionsReached");
 }
 
 #[tokio::test(start_paused = true)]

@@ -35,6 +35,24 @@ async fn acceptance_job_056_058_a_suspended_job_gives_up_its_pods_uncounted_and_
 }
 
 #[tokio::test(start_paused = true)]
+async fn without_the_gate_a_suspended_job_keeps_its_start_and_gets_a_new_one_when_it_is_resumed() {
+    let world = World::new();
+    let options = job_controller::Options { clears_start: false, ..Default::default() };
+    let _manager = world.start_with(options).await;
+    world.job("j", json!({ "activeDeadlineSeconds": 60 }));
+    pass(5 * SEC).await;
+    let start = world.status("j")["startTime"].clone();
+    world.edit("j", |spec| spec["suspend"] = json!(true));
+    pass(100 * SEC).await;
+    assert_eq!((world.status("j")["startTime"].clone(), world.active().len()), (start.clone(), 0));
+    assert_eq!(world.conditions("j"), ["Suspended=True JobSuspended"]);
+    world.edit("j", |spec| spec["suspend"] = json!(false));
+    pass(5 * SEC).await;
+    assert!(world.status("j")["startTime"].as_str() > start.as_str());
+    assert_eq!((world.conditions("j"), world.active().len()), (vec!["Suspended=False JobResumed".to_owned()], 1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn acceptance_job_057_what_is_unseen_holds_back_a_suspension() {
     let world = World::new();
     let options = job_controller::Options { reads_own_writes: false, ..Default::default() };

@@ -107,12 +107,14 @@ impl Life {
         let known = Known { now: Moment(self.now * 1_000), unseen, backoff: self.backoff, ..KNOWN };
         let snapshot = see(&job, &pods, known);
         let plan = plan(&snapshot);
-        let applied = self.apply(&plan);
+        let applied = self.apply(&plan.pods);
         let Some(step) = step(&snapshot, &plan, &applied) else { return };
         if step.write && !self.stores(&step.status) {
             return;
         }
         self.backoff = Some(plan.tally.backoff);
+        // Their counts are for the next pass.
+        self.apply(&plan.once_stored);
         if self.fails() {
             self.backoff = None; // The manager died, and with it what it knew.
             return;
@@ -124,9 +126,9 @@ impl Life {
         }
     }
 
-    fn apply(&mut self, plan: &Plan) -> Applied {
+    fn apply(&mut self, change: &PodChange) -> Applied {
         let mut applied = Applied::default();
-        match &plan.pods {
+        match change {
             PodChange::Keep => {}
             PodChange::End(places) => {
                 for at in places.iter().copied() {
