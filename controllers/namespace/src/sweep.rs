@@ -11,16 +11,17 @@ use futures::{StreamExt, future, stream};
 use crate::{
     Ctx,
     conditions::Findings,
-    emptiness::Presence,
     grace,
     kinds::{self, Pods},
     remains::{Judgement, Remains, Target},
 };
 
-/// API groups worked on at a time: a broken one delays its own kinds only.
-const GROUPS: usize = 8;
-/// Kinds of one group worked on at a time.
-const KINDS: usize = 4;
+/// Kinds asked at a time. Ten workers then wait for the controller's own budget (20 requests a second) for four seconds at
+/// most, and hang on fewer streams than an API server allows on a connection (100).
+const KINDS: usize = 8;
+/// How long a kind is waited for. One that took longer is asked after all others in the next pass, which gives it the rest
+/// of its time.
+const ANSWER: Duration = Duration::from_secs(10);
 /// Objects of one kind deleted at a time where the server cannot delete them all together.
 const OBJECTS: usize = 4;
 /// Objects on one page of a list that is read to its end.
@@ -37,9 +38,6 @@ pub(crate) struct Sweep<'a> {
     pub(crate) early: bool,
     /// What has not been answered by then failed.
     pub(crate) deadline: Instant,
-    /// How long a kind may take here whose list of the whole cluster failed: it may answer nowhere, and is not to hold a
-    /// worker for each namespace until the deadline.
-    pub(crate) patience: Duration,
 }
 
 /// What a pass found.
@@ -103,40 +101,47 @@ impl Sweep<'_> {
                 }
             }
         }
-        let groups = kinds.chunk_by(|a, b| a.resource.group == b.resource.group);
-        let groups: Vec<_> = groups.map(|it| self.empty_group(it)).collect();
-        let mut groups = stream::iter(groups).buffer_unordered(GROUPS);
-        while let Some(group) = groups.next().await {
-            for (kind, left) in group {
-                left.tell(&kind.resource, &mut findings);
-            }
+        let mut others: Vec<&Served> = kinds.iter().copied().filter(|it| !is_pods(&it.resource)).collect();
+        // Kinds that were late delay only each other. The one that has waited longest comes first.
+        others.sort_by_key(|it| self.ctx.memory.late_at(self.uid, &it.resource));
+        let all = others.iter().map(|kind| async move { (kind, self.empty(kind).await) });
+        let all: Vec<_> = all.collect();
+        let mut all = stream::iter(all).buffer_unordered(KINDS);
+        while let Some((kind, left)) = all.next().await {
+            left.tell(&kind.resource, &mut findings);
         }
         Swept { findings, pods_remain: false }
     }
 
-    async fn empty_group<'k>(&self, kinds: &[&'k Served]) -> Vec<(&'k Served, Left)> {
-        let others = kinds.iter().copied().filter(|it| !is_pods(&it.resource));
-        let all: Vec<_> = others.map(|kind| async move { (kind, self.empty(kind).await) }).collect();
-        stream::iter(all).buffer_unordered(KINDS).collect().await
-    }
-
     /// Empties the namespace of one kind, as far as that is not proved already.
     async fn empty(&self, kind: &Served) -> Left {
-        if self.ctx.memory.is_empty_since(self.uid, &kind.resource, self.since) {
+        let work = async { if self.is_absent(kind).await { Left::default() } else { self.clear(kind).await } };
+        self.in_time(kind, work).await
+    }
+
+    /// Bounds the `work` on one kind, and remembers whether it took too long.
+    async fn in_time(&self, kind: &Served, work: impl Future<Output = Left>) -> Left {
+        let Ctx { memory, clock, .. } = self.ctx;
+        let kind = &kind.resource;
+        let begun = clock.now();
+        if memory.is_empty_since(self.uid, kind, self.since) {
+            memory.record_late(self.uid, kind, false, begun);
             return Left::default();
         }
         if let Err(err) = self.goes_on() {
             return Left::failed(err.to_string());
         }
-        let work = async {
-            match self.presence(kind).await {
-                Presence::Absent => Ok(Left::default()),
-                Presence::Possible => Ok(self.clear(kind).await),
-                Presence::Unknown => tokio::time::timeout(self.patience, self.clear(kind)).await,
-            }
+        let limit = match memory.late_at(self.uid, kind) {
+            Some(_) => self.deadline,
+            None => self.deadline.min(begun + ANSWER),
         };
-        let in_time = tokio::time::timeout_at(self.deadline, work).await.flatten();
-        in_time.unwrap_or_else(|_| Left::late(&kind.resource))
+        if begun >= limit {
+            return Left::late(kind);
+        }
+        let left = tokio::time::timeout_at(limit, work).await;
+        let is_late = clock.now() >= begun + ANSWER;
+        memory.record_late(self.uid, kind, is_late, begun);
+        left.map_or_else(|_| Left::late(kind), |left| Left { late: is_late, ..left })
     }
 
     /// Asked before each call that is one of many: a stop waits for what is under way, and for nothing else.
@@ -144,12 +149,9 @@ impl Sweep<'_> {
         if self.ctx.stopping.is_cancelled() { Err(ApiError::NotSent(NotSent::Stopping)) } else { Ok(()) }
     }
 
-    async fn presence(&self, kind: &Served) -> Presence {
-        if !kind.offers("list") {
-            return Presence::Possible;
-        }
+    async fn is_absent(&self, kind: &Served) -> bool {
         let Ctx { api, memory, emptiness, .. } = self.ctx;
-        emptiness.of(api, &kind.resource, self.namespace, self.since, memory.len()).await
+        kind.offers("list") && emptiness.is_absent(api, &kind.resource, self.namespace, self.since, memory.len()).await
     }
 
     /// Has all objects of a kind deleted, and looks what is left.

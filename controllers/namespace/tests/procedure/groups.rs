@@ -148,7 +148,7 @@ async fn a_group_that_discovery_knows_but_that_does_not_answer_is_named_by_kind(
     let _manager = world.start().await;
     world.spoil(|_, call| (call.group == "example.com").then_some(Verdict::Hang));
     world.delete_namespace("a");
-    pass(14 * SEC).await;
+    pass(11 * SEC).await;
     assert_eq!(world.count("configmaps", "a"), 0);
     assert!(world.condition("a", "NamespaceDeletionContentFailure").contains("widgets.example.com: "));
     world.spoil(|_, _| None);
@@ -167,7 +167,7 @@ async fn a_kind_whose_list_of_the_cluster_hangs_is_asked_for_in_each_namespace()
     // A conversion webhook hangs at an object of a third namespace.
     world.spoil(|line, _| (line == "list widgets.example.com *").then_some(Verdict::Hang));
     ["a", "b", "held"].iter().for_each(|it| world.delete_namespace(it));
-    pass(12 * SEC).await;
+    pass(8 * SEC).await;
     assert!(!world.exists("a") && !world.exists("b"));
     // It is not waited for again soon, as long as namespaces terminate.
     world.namespace("c");
