@@ -267,7 +267,8 @@ impl Sweep<'_> {
         loop {
             self.goes_on()?;
             let page = self.ctx.api.list_metadata(kind, Some(self.namespace), &options).await?;
-            page.items.iter().for_each(|it| remains.note(meta_of(it)));
+            let now = self.ctx.clock.wall().as_second();
+            page.items.iter().for_each(|it| remains.note(meta_of(it), now));
             if page.next.is_empty() {
                 return Ok(remains);
             }
