@@ -96,6 +96,11 @@ impl Emptiness {
         Count { asked, retry, holders }
     }
 
+    /// Forgets kinds that are not `served` any more: custom ones may come and go for ever.
+    pub(crate) fn retain_kinds(&self, served: &BTreeSet<&Resource>) {
+        self.kinds.lock().retain(|kind, _| served.contains(kind));
+    }
+
     /// Gives the memory back while nobody needs it.
     pub(crate) fn forget(&self) {
         self.kinds.lock().clear();
@@ -155,6 +160,17 @@ mod tests {
         for (name, retry, since, now, want) in cases {
             assert_eq!(Count { asked: at, retry, holders: None }.serves(since, now), want, "{name}");
         }
+    }
+
+    #[test]
+    fn nothing_is_remembered_of_kinds_that_are_served_no_more() {
+        let emptiness = Emptiness::new(Clock::system());
+        let [pods, widgets] = ["pods", "widgets"].map(|it| Resource::namespaced("", "v1", it, "Any"));
+        for kind in [&pods, &widgets] {
+            emptiness.kinds.lock().entry(kind.clone()).or_default();
+        }
+        emptiness.retain_kinds(&BTreeSet::from([&pods]));
+        assert_eq!(emptiness.kinds.lock().keys().collect::<Vec<_>>(), [&pods]);
     }
 
     #[test]

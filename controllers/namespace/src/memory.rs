@@ -220,6 +220,15 @@ impl Memory {
         });
     }
 
+    /// Forgets what was remembered of kinds that are not `served` any more: custom ones may come and go for ever.
+    pub(crate) fn retain_kinds(&self, uid: &Uid, served: &BTreeSet<&Resource>) {
+        self.with(uid, |it| {
+            it.asked.retain(|kind| served.contains(kind));
+            it.emptied.retain(|kind, _| served.contains(kind));
+            it.late.retain(|kind, _| served.contains(kind));
+        });
+    }
+
     fn with(&self, uid: &Uid, change: impl FnOnce(&mut Terminating)) {
         if let Some(terminating) = self.0.lock().namespaces.get_mut(uid) {
             change(terminating);
@@ -347,6 +356,27 @@ mod tests {
         ] {
             memory.ends_pass(&uid(1), slow, now);
             assert_eq!(memory.rests_until(&uid(1)), want.map(|secs| now + secs * SEC));
+        }
+    }
+
+    #[test]
+    fn nothing_is_remembered_of_kinds_that_are_served_no_more() {
+        let (memory, now) = (Memory::default(), Clock::system().now());
+        let kinds = ["pods", "widgets"].map(|it| Resource::namespaced("", "v1", it, "Any"));
+        memory.observe(&uid(1), Sight::News, now);
+        for kind in &kinds {
+            memory.asks(&uid(1), kind);
+            memory.shows_empty(&uid(1), kind, now);
+            memory.record_late(&uid(1), kind, true, now);
+        }
+        memory.retain_kinds(&uid(1), &BTreeSet::from([&kinds[0]]));
+        for (kind, want) in kinds.iter().zip([true, false]) {
+            let known = [
+                memory.has_asked(&uid(1), kind),
+                memory.is_empty_since(&uid(1), kind, now),
+                memory.late_at(&uid(1), kind).is_some(),
+            ];
+            assert_eq!(known, [want; 3], "{kind}");
         }
     }
 

@@ -88,6 +88,11 @@ impl Sweep<'_> {
         };
         let mut findings = Findings::of(&discovery);
         let kinds = kinds::kinds(&discovery);
+        if discovery.is_whole() {
+            let served = kinds.iter().map(|it| &it.resource).collect();
+            self.ctx.memory.retain_kinds(self.uid, &served);
+            self.ctx.emptiness.retain_kinds(&served);
+        }
         match kinds::pods(&discovery, &kinds) {
             Pods::Unknown => return Swept { findings, pods_remain: false },
             Pods::NotServed => {}
