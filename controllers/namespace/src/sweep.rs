@@ -187,6 +187,8 @@ impl Sweep<'_> {
         // Also after a failure: the conditions say what is there.
         match (deleted, self.look(kind).await) {
             (Ok(()), Ok(Some(remains))) => self.judge(kind, remains),
+            // While a server starts its kinds are not found. Everything waits for pods, so that proves nothing of them.
+            (Ok(()), Ok(None)) if is_pods(&kind.resource) => Left::failed("pods: not found".to_owned()),
             // What can be neither listed nor deleted as a whole is trusted to be gone.
             (Ok(()), Ok(None)) => Left::default(),
             (Ok(()), Err(error)) => Left::failed(error),

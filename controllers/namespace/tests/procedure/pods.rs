@@ -1,6 +1,6 @@
 //! Pods go first, in their own time, and the namespace notices.
 
-use crate::world::{MS, SEC, World, forbidden, pass};
+use crate::world::{MS, SEC, World, forbidden, not_found, pass};
 use api::Pod;
 
 const GET: &str = "get namespaces a";
@@ -227,5 +227,22 @@ async fn network_policies_stay_until_a_list_from_after_the_delay_shows_no_pods()
     world.cluster.delete("pods", "a", "late");
     pass(SEC).await;
     assert_eq!(policies(), 0);
+    assert!(!world.exists("a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_are_not_found_at_all_are_not_gone() {
+    let world = World::new();
+    world.namespace("a");
+    world.pod("a", "p", 0, &[]);
+    world.config_map("a", "x");
+    let _manager = world.start().await;
+    world.spoil(|line, _| if line.ends_with(" pods a") || line == "list pods *" { not_found() } else { None });
+    world.delete_namespace("a");
+    pass(20 * SEC).await;
+    assert_eq!(world.count("configmaps", "a"), 1);
+    assert!(world.condition("a", "NamespaceDeletionContentFailure").ends_with("1 remaining: pods: not found"));
+    world.spoil(|_, _| None);
+    pass(61 * SEC).await;
     assert!(!world.exists("a"));
 }
