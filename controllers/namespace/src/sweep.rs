@@ -34,7 +34,7 @@ pub(crate) struct Sweep<'a> {
     pub(crate) uid: &'a Uid,
     /// What was known before does not count.
     pub(crate) since: Instant,
-    /// API servers may still let pods in, whatever a list shows: what shields them stays.
+    /// API servers may still let pods in, whatever a list shows: as long as something shields them, everything stays.
     pub(crate) early: bool,
     /// What has not been answered by then failed.
     pub(crate) deadline: Instant,
@@ -72,6 +72,11 @@ impl Left {
         Self { remains, error: Some(error), ..Self::default() }
     }
 
+    /// Something is left, or may be: what follows waits for it.
+    fn stops(&self) -> bool {
+        self.remains.count > 0 || self.error.is_some()
+    }
+
     fn late(kind: &Resource) -> Self {
         Self { late: true, ..Self::failed(format!("{kind}: not answered in time")) }
     }
@@ -99,12 +104,17 @@ impl Sweep<'_> {
             Pods::Served(pods) => {
                 let left = self.empty(pods).await;
                 let pods_remain = left.remains.count > 0;
-                let stops = pods_remain || left.error.is_some();
+                let stops = left.stops();
                 left.tell(&pods.resource, &mut findings);
                 if stops {
+                    findings.uncounted = true;
                     return Swept { findings, pods_remain };
                 }
             }
+        }
+        if self.early && self.pods_are_shielded(&kinds, &mut findings).await {
+            findings.uncounted = true;
+            return Swept { findings, pods_remain: false };
         }
         let mut others: Vec<&Served> = kinds.iter().copied().filter(|it| !is_pods(&it.resource)).collect();
         // Kinds that were late delay only each other. The one that has waited longest comes first.
@@ -116,6 +126,30 @@ impl Sweep<'_> {
             left.tell(&kind.resource, &mut findings);
         }
         Swept { findings, pods_remain: false }
+    }
+
+    /// True unless it is proved that nothing is left that shields pods. It may go with any owner of it, so everything stays
+    /// until no API server lets pods in any more.
+    async fn pods_are_shielded(&self, kinds: &[&Served], findings: &mut Findings) -> bool {
+        let shields = kinds.iter().filter(|it| kinds::shields_pods(&it.resource));
+        let all = shields.map(|kind| async move { (kind, self.in_time(kind, self.count(kind)).await) });
+        let mut shielded = false;
+        for (kind, left) in future::join_all(all).await {
+            shielded |= left.stops();
+            left.tell(&kind.resource, findings);
+        }
+        shielded
+    }
+
+    /// Counts what is left of a kind, and deletes nothing.
+    async fn count(&self, kind: &Served) -> Left {
+        if self.is_absent(kind).await {
+            return Left::default();
+        }
+        match self.look(kind).await {
+            Ok(remains) => Left { remains: remains.unwrap_or_default(), ..Left::default() },
+            Err(error) => Left::failed(error),
+        }
     }
 
     /// Empties the namespace of one kind, as far as that is not proved already.
@@ -162,12 +196,6 @@ impl Sweep<'_> {
     /// Has all objects of a kind deleted, and looks what is left.
     async fn clear(&self, kind: &Served) -> Left {
         let Ctx { memory, .. } = self.ctx;
-        if self.early && kinds::shields_pods(&kind.resource) {
-            return match self.look(kind).await {
-                Ok(remains) => Left { remains: remains.unwrap_or_default(), ..Left::default() },
-                Err(error) => Left::failed(error),
-            };
-        }
         if kind.offers("list") && memory.has_asked(self.uid, &kind.resource) {
             match self.look(kind).await {
                 // To ask once more would change nothing.

@@ -129,7 +129,7 @@ fn verdict(findings: &Findings, until_ready: Option<Duration>) -> Verdict {
         _ if waits => Verdict::Wait(grace::look_again(findings.estimate)),
         Some(why) => Verdict::Failed(why),
         None => match until_ready {
-            // What shields pods is still there.
+            // Network policies are left, and everything stays with them.
             Some(time) => Verdict::Wait(time),
             None if findings.something_remains() => Verdict::Failed("something remains".to_owned()),
             None => Verdict::Finalize,
