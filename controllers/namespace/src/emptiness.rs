@@ -15,25 +15,14 @@ use client::{Api, ListOptions};
 use clock::{Clock, Instant};
 use parking_lot::Mutex;
 
-/// A list that takes longer has failed.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// A list that failed is asked for again after this many times as long as it took: it holds up all that wait for it.
-const PAUSE: u32 = 30;
+/// A list that takes longer hangs. Half of what a kind is waited for, so that the namespace itself can be asked too.
+const ANSWER: Duration = Duration::from_secs(5);
+/// A list that hung is not asked for again for so long: it delays every namespace that waits for it.
+const RETRY: Duration = Duration::from_secs(300);
 /// Objects that we are ready to read for each terminating namespace, which is less than its own calls would cost.
 const PER_NAMESPACE: usize = 50;
 /// Objects that we are ready to read at all.
 const MOST: usize = 500;
-
-/// What is known of one kind in one namespace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Presence {
-    /// There is nothing.
-    Absent,
-    /// There may be something: ask the namespace itself.
-    Possible,
-    /// The list of the cluster failed: ask the namespace itself, which may not answer either.
-    Unknown,
-}
 
 /// The last count of every kind. At most one is under way for each.
 pub(crate) struct Emptiness {
@@ -46,35 +35,19 @@ type Seat = Arc<tokio::sync::Mutex<Option<Count>>>;
 struct Count {
     /// When it was asked for.
     asked: Instant,
-    answered: Instant,
-    holders: Holders,
-}
-
-enum Holders {
-    /// All namespaces that hold objects.
-    Only(BTreeSet<Atom>),
-    /// There are too many objects to tell.
-    Many,
-    /// The list failed, or did not come in time.
-    Unknown,
+    /// Of a list that hung: it is not asked for again before.
+    retry: Option<Instant>,
+    /// All namespaces that hold objects; `None` when the list failed or was too long.
+    holders: Option<BTreeSet<Atom>>,
 }
 
 impl Count {
-    fn serves(&self, since: Instant, came: Instant) -> bool {
-        let age = came.saturating_duration_since(self.answered);
-        match self.holders {
-            // How long a proof lasts is for him to say who needs it.
-            Holders::Only(_) | Holders::Many => self.asked >= since,
-            Holders::Unknown => age <= self.answered.saturating_duration_since(self.asked) * PAUSE,
-        }
+    fn serves(&self, since: Instant, now: Instant) -> bool {
+        self.asked >= since || self.retry.is_some_and(|it| now < it)
     }
 
-    fn presence(&self, namespace: &Atom) -> Presence {
-        match &self.holders {
-            Holders::Only(holders) if !holders.contains(namespace) => Presence::Absent,
-            Holders::Only(_) | Holders::Many => Presence::Possible,
-            Holders::Unknown => Presence::Unknown,
-        }
+    fn proves_absent(&self, namespace: &Atom) -> bool {
+        self.holders.as_ref().is_some_and(|it| !it.contains(namespace))
     }
 }
 
@@ -83,30 +56,49 @@ impl Emptiness {
         Self { clock, kinds: Mutex::default() }
     }
 
-    /// Whether `namespace` holds objects of `kind`, by a list that was asked for at `since` or later. `namespaces` is how
-    /// many may want to know.
-    pub(crate) async fn of(
+    /// True when a list that was asked for at `since` or later proves that `namespace` holds no objects of `kind`.
+    /// Otherwise the namespace itself is to be asked. `namespaces` is how many may want to know.
+    pub(crate) async fn is_absent(
         &self,
         api: &Api,
         kind: &Resource,
         namespace: &Atom,
         since: Instant,
         namespaces: usize,
-    ) -> Presence {
-        let came = self.clock.now();
+    ) -> bool {
         let seat = self.kinds.lock().entry(kind.clone()).or_default().clone();
         let mut last = seat.lock().await;
         if let Some(count) = &*last
-            && count.serves(since, came)
+            && count.serves(since, self.clock.now())
         {
-            return count.presence(namespace);
+            return count.proves_absent(namespace);
         }
+        let count = self.count(api, kind, page_size(namespaces)).await;
+        last.insert(count).proves_absent(namespace)
+    }
+
+    async fn count(&self, api: &Api, kind: &Resource, limit: u32) -> Count {
         let asked = self.clock.now();
-        let holders = ask(api, kind, page_size(namespaces)).await;
-        let count = Count { asked, answered: self.clock.now(), holders };
-        let presence = count.presence(namespace);
-        *last = Some(count);
-        presence
+        let options = ListOptions { limit, ..ListOptions::default() };
+        let answer = tokio::time::timeout(ANSWER, api.list_metadata(kind, None, &options)).await;
+        let retry = answer.is_err().then(|| self.clock.now() + RETRY);
+        let holders = match answer {
+            Ok(Ok(page)) => holders(&page),
+            Ok(Err(err)) => {
+                tracing::debug!(%err, %kind, "Cannot list the whole cluster: asking each namespace");
+                None
+            }
+            Err(_) => {
+                tracing::debug!(%kind, "The list of the whole cluster hangs: asking each namespace");
+                None
+            }
+        };
+        Count { asked, retry, holders }
+    }
+
+    /// Forgets kinds that are not `served` any more: custom ones may come and go for ever.
+    pub(crate) fn retain_kinds(&self, served: &BTreeSet<&Resource>) {
+        self.kinds.lock().retain(|kind, _| served.contains(kind));
     }
 
     /// Gives the memory back while nobody needs it.
@@ -115,27 +107,13 @@ impl Emptiness {
     }
 }
 
-async fn ask(api: &Api, kind: &Resource, limit: u32) -> Holders {
-    let options = ListOptions { limit, ..ListOptions::default() };
-    let why = match tokio::time::timeout(PATIENCE, api.list_metadata(kind, None, &options)).await {
-        Ok(Ok(page)) => return holders(&page),
-        Ok(Err(err)) => err.to_string(),
-        Err(_) => format!("no answer within {PATIENCE:?}"),
-    };
-    tracing::debug!(%why, %kind, "Cannot list the whole cluster: asking each namespace");
-    Holders::Unknown
-}
-
-/// What a page asked for without a start says. Only the one that is all of the list proves anything.
-fn holders(page: &Page<api::Meta>) -> Holders {
-    if !page.next.is_empty() {
-        return Holders::Many;
-    }
+/// The namespaces on a page that was asked for without a start; `None` where it is not the whole list, which proves nothing.
+fn holders(page: &Page<api::Meta>) -> Option<BTreeSet<Atom>> {
     let meta = page.items.iter().map(|it| match it {
         Ok(meta) => meta,
         Err((meta, _)) => meta,
     });
-    Holders::Only(meta.map(|it| it.namespace.clone()).collect())
+    page.next.is_empty().then(|| meta.map(|it| it.namespace.clone()).collect())
 }
 
 fn page_size(namespaces: usize) -> u32 {
@@ -154,39 +132,45 @@ mod tests {
         Page { items, version: Version::from(7), next: next.to_owned(), remaining: None }
     }
 
-    fn count(holders: Holders, at: Instant) -> Count {
-        Count { asked: at, answered: at, holders }
-    }
-
     #[test]
     fn only_a_page_that_is_the_whole_list_proves_anything() {
         let now = Clock::system().now();
-        let of = |page: &Page<Meta>, namespace: &str| count(holders(page), now).presence(&namespace.into());
+        let absent = |page: &Page<Meta>, namespace: &str| {
+            Count { asked: now, retry: None, holders: holders(page) }.proves_absent(&namespace.into())
+        };
         let whole = page(&["a", "b", "a"], "");
-        assert_eq!((of(&whole, "a"), of(&whole, "c")), (Presence::Possible, Presence::Absent));
-        assert_eq!(of(&page(&[], ""), "a"), Presence::Absent);
+        assert!(!absent(&whole, "a") && absent(&whole, "c"));
+        assert!(absent(&page(&[], ""), "a"));
         let part = page(&["a", "b"], "token");
-        assert_eq!((of(&part, "a"), of(&part, "c")), (Presence::Possible, Presence::Possible));
+        assert!(!absent(&part, "a") && !absent(&part, "c"));
     }
 
     #[test]
-    fn an_answer_serves_whoever_it_is_new_enough_for() {
+    fn an_answer_serves_as_long_as_it_is_new_enough_and_a_hang_for_minutes() {
         let at = Clock::system().now() + Duration::from_secs(1000);
         let sec = Duration::from_secs(1);
-        let only = || Holders::Only(BTreeSet::new());
+        let hung = Some(at + 300 * sec);
         let cases = [
-            ("asked for in time", only(), 0, at, at, true),
-            ("asked for too early", only(), 0, at + sec, at + sec, false),
-            ("a proof, as old as may be", only(), 0, at - sec, at + 1000 * sec, true),
-            ("a failure, for those in line", Holders::Unknown, 0, at - sec, at - sec, true),
-            ("a failure that cost nothing is asked again", Holders::Unknown, 0, at - sec, at + sec, false),
-            ("one that cost ten seconds serves for minutes", Holders::Unknown, 10, at + sec, at + 310 * sec, true),
-            ("and is asked again", Holders::Unknown, 10, at - sec, at + 311 * sec, false),
+            ("asked for in time", None, at, at, true),
+            ("asked for too early", None, at + sec, at + sec, false),
+            ("as old as may be", None, at - sec, at + 1000 * sec, true),
+            ("a list that hung is not asked for again soon", hung, at + sec, at + 299 * sec, true),
+            ("and then it is", hung, at + sec, at + 300 * sec, false),
         ];
-        for (name, holders, took, since, came, want) in cases {
-            let count = Count { asked: at, answered: at + took * sec, holders };
-            assert_eq!(count.serves(since, came), want, "{name}");
+        for (name, retry, since, now, want) in cases {
+            assert_eq!(Count { asked: at, retry, holders: None }.serves(since, now), want, "{name}");
         }
+    }
+
+    #[test]
+    fn nothing_is_remembered_of_kinds_that_are_served_no_more() {
+        let emptiness = Emptiness::new(Clock::system());
+        let [pods, widgets] = ["pods", "widgets"].map(|it| Resource::namespaced("", "v1", it, "Any"));
+        for kind in [&pods, &widgets] {
+            emptiness.kinds.lock().entry(kind.clone()).or_default();
+        }
+        emptiness.retain_kinds(&BTreeSet::from([&pods]));
+        assert_eq!(emptiness.kinds.lock().keys().collect::<Vec<_>>(), [&pods]);
     }
 
     #[test]

@@ -2,9 +2,9 @@
 //!
 //! Promises: a namespace is let go only after everything in it was proved gone by lists taken at least five seconds after
 //! its deletion was seen, and at most half a minute before its last pass, with every API group answering. Pods go first:
-//! nothing else is touched while a list shows one, and network policies stay until a list taken after those five seconds
-//! shows none, for a pod may be let in meanwhile. A kind or group that fails delays only itself, and is named in the
-//! conditions. What is the same for all namespaces (which kinds there are, which of them are empty in the whole cluster) is
+//! nothing else is touched while a list shows one. Where there are network policies, nothing else is touched either until a
+//! list taken after those five seconds shows no pods: one may be let in meanwhile, and a policy goes with what owns it. A kind
+//! or group that fails delays only itself, and is named in the conditions. What is the same for all namespaces (which kinds there are, which of them are empty in the whole cluster) is
 //! asked once for all that wait for it.
 //!
 //! The course of one namespace: it is seen terminating, and its content is deleted at once. What is left is looked at again

@@ -53,8 +53,17 @@ struct Terminating {
     asked: BTreeSet<Resource>,
     /// Kinds of which a list begun at that instant showed nothing.
     emptied: BTreeMap<Resource, Instant>,
+    /// Kinds that took too long when they were asked last, and when that was.
+    late: BTreeMap<Resource, Instant>,
     passes: u32,
     slow: Option<Slow>,
+}
+
+impl Terminating {
+    fn new(schedule: Schedule) -> Self {
+        let (asked, emptied, late) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
+        Self { schedule, asked, emptied, late, passes: 0, slow: None }
+    }
 }
 
 /// The last pass did not get its answers in time.
@@ -118,9 +127,7 @@ impl Memory {
             Sight::Present => inner.set = Some(schedule),
             Sight::News => inner.last_begin = Some(schedule.begin),
         }
-        let terminating =
-            Terminating { schedule, asked: BTreeSet::new(), emptied: BTreeMap::new(), passes: 0, slow: None };
-        inner.namespaces.insert(uid.clone(), terminating);
+        inner.namespaces.insert(uid.clone(), Terminating::new(schedule));
     }
 
     /// The namespace is gone. True when no other is left.
@@ -163,6 +170,11 @@ impl Memory {
         emptied.is_some_and(|at| *at >= since)
     }
 
+    /// When this kind was asked last, if it took too long then.
+    pub(crate) fn late_at(&self, uid: &Uid, kind: &Resource) -> Option<Instant> {
+        self.0.lock().namespaces.get(uid).and_then(|it| it.late.get(kind).copied())
+    }
+
     /// What to tell of it.
     pub(crate) fn story(&self, uid: &Uid) -> Story {
         let inner = self.0.lock();
@@ -194,6 +206,26 @@ impl Memory {
     pub(crate) fn shows_empty(&self, uid: &Uid, kind: &Resource, at: Instant) {
         self.with(uid, |it| {
             it.emptied.insert(kind.clone(), at);
+        });
+    }
+
+    /// This kind was asked `at` that instant, and took too long if it `is_late`.
+    pub(crate) fn record_late(&self, uid: &Uid, kind: &Resource, is_late: bool, at: Instant) {
+        self.with(uid, |it| {
+            if is_late {
+                it.late.insert(kind.clone(), at);
+            } else {
+                it.late.remove(kind);
+            }
+        });
+    }
+
+    /// Forgets what was remembered of kinds that are not `served` any more: custom ones may come and go for ever.
+    pub(crate) fn retain_kinds(&self, uid: &Uid, served: &BTreeSet<&Resource>) {
+        self.with(uid, |it| {
+            it.asked.retain(|kind| served.contains(kind));
+            it.emptied.retain(|kind, _| served.contains(kind));
+            it.late.retain(|kind, _| served.contains(kind));
         });
     }
 
@@ -328,6 +360,27 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_remembered_of_kinds_that_are_served_no_more() {
+        let (memory, now) = (Memory::default(), Clock::system().now());
+        let kinds = ["pods", "widgets"].map(|it| Resource::namespaced("", "v1", it, "Any"));
+        memory.observe(&uid(1), Sight::News, now);
+        for kind in &kinds {
+            memory.asks(&uid(1), kind);
+            memory.shows_empty(&uid(1), kind, now);
+            memory.record_late(&uid(1), kind, true, now);
+        }
+        memory.retain_kinds(&uid(1), &BTreeSet::from([&kinds[0]]));
+        for (kind, want) in kinds.iter().zip([true, false]) {
+            let known = [
+                memory.has_asked(&uid(1), kind),
+                memory.is_empty_since(&uid(1), kind, now),
+                memory.late_at(&uid(1), kind).is_some(),
+            ];
+            assert_eq!(known, [want; 3], "{kind}");
+        }
+    }
+
+    #[test]
     fn nothing_is_remembered_of_what_is_gone() {
         let (memory, now) = (Memory::default(), Clock::system().now());
         let pods = Resource::namespaced("", "v1", "pods", "Pod");
@@ -336,13 +389,15 @@ mod tests {
         memory.asks(&uid(1), &pods);
         memory.shows_empty(&uid(1), &pods, now);
         memory.ends_pass(&uid(1), true, now);
+        memory.record_late(&uid(1), &pods, true, now);
         assert!(memory.has_asked(&uid(1), &pods) && memory.rests_until(&uid(1)).is_some());
+        assert_eq!(memory.late_at(&uid(1), &pods), Some(now));
         assert!(memory.is_empty_since(&uid(1), &pods, now) && !memory.is_empty_since(&uid(1), &pods, now + MS));
 
         assert!(!memory.forget(&uid(1)), "another one is left");
         memory.asks(&uid(1), &pods);
         assert!(!memory.holds(&uid(1)) && !memory.has_asked(&uid(1), &pods));
-        assert_eq!(memory.rests_until(&uid(1)), None);
+        assert_eq!((memory.rests_until(&uid(1)), memory.late_at(&uid(1), &pods)), (None, None));
         assert!(memory.forget(&uid(2)));
         assert!(!memory.forget(&uid(2)), "nor is it told twice");
     }

@@ -38,15 +38,17 @@ pub(crate) enum Judgement {
 }
 
 impl Remains {
-    /// Counts one object.
-    pub(crate) fn note(&mut self, meta: &Meta) {
+    /// Counts one object at the wall time `now`.
+    pub(crate) fn note(&mut self, meta: &Meta, now: i64) {
         self.count += 1;
         for finalizer in &*meta.finalizers {
             *self.finalizers.entry(finalizer.clone()).or_default() += 1;
         }
         // A DELETE in the background takes these two away, and what they wait for may never come.
         let waits = meta.finalizers.iter().any(|it| matches!(&**it, "orphan" | "foregroundDeletion"));
-        if meta.deletion.is_none() || waits {
+        // The server marks and removes in two steps; another DELETE takes the second one (`rest.BeforeDelete`).
+        let overdue = meta.finalizers.is_empty() && meta.deletion.is_some_and(|it| it <= now);
+        if meta.deletion.is_none() || waits || overdue {
             self.to_delete.push(Target { name: meta.name.clone(), uid: meta.uid.clone() });
         }
         self.latest_deletion = self.latest_deletion.max(meta.deletion);
@@ -72,6 +74,8 @@ impl Remains {
 mod tests {
     use super::*;
 
+    const NOW: i64 = 5;
+
     fn object(finalizers: &[&str], deletion: Option<i64>) -> Meta {
         let finalizers = finalizers.iter().map(|it| Atom::from(*it)).collect();
         Meta { name: "a".into(), uid: Uid::new("uid-a"), finalizers, deletion, ..Meta::default() }
@@ -79,13 +83,13 @@ mod tests {
 
     fn of(objects: &[Meta]) -> Remains {
         let mut remains = Remains::default();
-        objects.iter().for_each(|it| remains.note(it));
+        objects.iter().for_each(|it| remains.note(it, NOW));
         remains
     }
 
     #[test]
     fn an_object_counts_under_each_of_its_finalizers() {
-        let remains = of(&[object(&["a", "b"], Some(7)), object(&["b"], None), object(&[], Some(5))]);
+        let remains = of(&[object(&["a", "b"], Some(7)), object(&["b"], None), object(&[], Some(6))]);
         let finalizers = BTreeMap::from([("a".into(), 1), ("b".into(), 2)]);
         let to_delete = vec![Target { name: "a".into(), uid: Uid::new("uid-a") }];
         let want = Remains { count: 3, finalizers, to_delete, latest_deletion: Some(7) };
@@ -93,11 +97,13 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_to_go_is_asked_again_while_it_waits_for_the_garbage_collector() {
+    fn what_was_asked_to_go_is_asked_again_while_it_waits_for_the_garbage_collector_or_is_overdue() {
         for (finalizers, deletion, want) in [
             (&[][..], None, true),
             (&["x"], None, true),
-            (&[], Some(7), false),
+            (&[], Some(NOW + 1), false),
+            (&[], Some(NOW), true),
+            (&["x"], Some(NOW), false),
             (&["x"], Some(7), false),
             (&["x", "foregroundDeletion"], Some(7), true),
             (&["orphan"], Some(7), true),

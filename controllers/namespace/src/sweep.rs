@@ -11,16 +11,17 @@ use futures::{StreamExt, future, stream};
 use crate::{
     Ctx,
     conditions::Findings,
-    emptiness::Presence,
     grace,
     kinds::{self, Pods},
     remains::{Judgement, Remains, Target},
 };
 
-/// API groups worked on at a time: a broken one delays its own kinds only.
-const GROUPS: usize = 8;
-/// Kinds of one group worked on at a time.
-const KINDS: usize = 4;
+/// Kinds asked at a time. Ten workers then wait for the controller's own budget (20 requests a second) for four seconds at
+/// most, and hang on fewer streams than an API server allows on a connection (100).
+const KINDS: usize = 8;
+/// How long a kind is waited for. One that took longer is asked after all others in the next pass, which gives it the rest
+/// of its time.
+const ANSWER: Duration = Duration::from_secs(10);
 /// Objects of one kind deleted at a time where the server cannot delete them all together.
 const OBJECTS: usize = 4;
 /// Objects on one page of a list that is read to its end.
@@ -33,13 +34,10 @@ pub(crate) struct Sweep<'a> {
     pub(crate) uid: &'a Uid,
     /// What was known before does not count.
     pub(crate) since: Instant,
-    /// API servers may still let pods in, whatever a list shows: what shields them stays.
+    /// API servers may still let pods in, whatever a list shows: as long as something shields them, everything stays.
     pub(crate) early: bool,
     /// What has not been answered by then failed.
     pub(crate) deadline: Instant,
-    /// How long a kind may take here whose list of the whole cluster failed: it may answer nowhere, and is not to hold a
-    /// worker for each namespace until the deadline.
-    pub(crate) patience: Duration,
 }
 
 /// What a pass found.
@@ -74,6 +72,11 @@ impl Left {
         Self { remains, error: Some(error), ..Self::default() }
     }
 
+    /// Something is left, or may be: what follows waits for it.
+    fn stops(&self) -> bool {
+        self.remains.count > 0 || self.error.is_some()
+    }
+
     fn late(kind: &Resource) -> Self {
         Self { late: true, ..Self::failed(format!("{kind}: not answered in time")) }
     }
@@ -90,53 +93,94 @@ impl Sweep<'_> {
         };
         let mut findings = Findings::of(&discovery);
         let kinds = kinds::kinds(&discovery);
+        if discovery.is_whole() {
+            let served = kinds.iter().map(|it| &it.resource).collect();
+            self.ctx.memory.retain_kinds(self.uid, &served);
+            self.ctx.emptiness.retain_kinds(&served);
+        }
         match kinds::pods(&discovery, &kinds) {
             Pods::Unknown => return Swept { findings, pods_remain: false },
             Pods::NotServed => {}
             Pods::Served(pods) => {
                 let left = self.empty(pods).await;
                 let pods_remain = left.remains.count > 0;
-                let stops = pods_remain || left.error.is_some();
+                let stops = left.stops();
                 left.tell(&pods.resource, &mut findings);
                 if stops {
+                    findings.uncounted = true;
                     return Swept { findings, pods_remain };
                 }
             }
         }
-        let groups = kinds.chunk_by(|a, b| a.resource.group == b.resource.group);
-        let groups: Vec<_> = groups.map(|it| self.empty_group(it)).collect();
-        let mut groups = stream::iter(groups).buffer_unordered(GROUPS);
-        while let Some(group) = groups.next().await {
-            for (kind, left) in group {
-                left.tell(&kind.resource, &mut findings);
-            }
+        if self.early && self.pods_are_shielded(&kinds, &mut findings).await {
+            findings.uncounted = true;
+            return Swept { findings, pods_remain: false };
+        }
+        let mut others: Vec<&Served> = kinds.iter().copied().filter(|it| !is_pods(&it.resource)).collect();
+        // Kinds that were late delay only each other. The one that has waited longest comes first.
+        others.sort_by_key(|it| self.ctx.memory.late_at(self.uid, &it.resource));
+        let all = others.iter().map(|kind| async move { (kind, self.empty(kind).await) });
+        let all: Vec<_> = all.collect();
+        let mut all = stream::iter(all).buffer_unordered(KINDS);
+        while let Some((kind, left)) = all.next().await {
+            left.tell(&kind.resource, &mut findings);
         }
         Swept { findings, pods_remain: false }
     }
 
-    async fn empty_group<'k>(&self, kinds: &[&'k Served]) -> Vec<(&'k Served, Left)> {
-        let others = kinds.iter().copied().filter(|it| !is_pods(&it.resource));
-        let all: Vec<_> = others.map(|kind| async move { (kind, self.empty(kind).await) }).collect();
-        stream::iter(all).buffer_unordered(KINDS).collect().await
+    /// True unless it is proved that nothing is left that shields pods. It may go with any owner of it, so everything stays
+    /// until no API server lets pods in any more.
+    async fn pods_are_shielded(&self, kinds: &[&Served], findings: &mut Findings) -> bool {
+        let shields = kinds.iter().filter(|it| kinds::shields_pods(&it.resource));
+        let all = shields.map(|kind| async move { (kind, self.in_time(kind, self.count(kind)).await) });
+        let mut shielded = false;
+        for (kind, left) in future::join_all(all).await {
+            shielded |= left.stops();
+            left.tell(&kind.resource, findings);
+        }
+        shielded
+    }
+
+    /// Counts what is left of a kind, and deletes nothing.
+    async fn count(&self, kind: &Served) -> Left {
+        if self.is_absent(kind).await {
+            return Left::default();
+        }
+        match self.look(kind).await {
+            Ok(remains) => Left { remains: remains.unwrap_or_default(), ..Left::default() },
+            Err(error) => Left::failed(error),
+        }
     }
 
     /// Empties the namespace of one kind, as far as that is not proved already.
     async fn empty(&self, kind: &Served) -> Left {
-        if self.ctx.memory.is_empty_since(self.uid, &kind.resource, self.since) {
+        let work = async { if self.is_absent(kind).await { Left::default() } else { self.clear(kind).await } };
+        self.in_time(kind, work).await
+    }
+
+    /// Bounds the `work` on one kind, and remembers whether it took too long.
+    async fn in_time(&self, kind: &Served, work: impl Future<Output = Left>) -> Left {
+        let Ctx { memory, clock, .. } = self.ctx;
+        let kind = &kind.resource;
+        let begun = clock.now();
+        if memory.is_empty_since(self.uid, kind, self.since) {
+            memory.record_late(self.uid, kind, false, begun);
             return Left::default();
         }
         if let Err(err) = self.goes_on() {
             return Left::failed(err.to_string());
         }
-        let work = async {
-            match self.presence(kind).await {
-                Presence::Absent => Ok(Left::default()),
-                Presence::Possible => Ok(self.clear(kind).await),
-                Presence::Unknown => tokio::time::timeout(self.patience, self.clear(kind)).await,
-            }
+        let limit = match memory.late_at(self.uid, kind) {
+            Some(_) => self.deadline,
+            None => self.deadline.min(begun + ANSWER),
         };
-        let in_time = tokio::time::timeout_at(self.deadline, work).await.flatten();
-        in_time.unwrap_or_else(|_| Left::late(&kind.resource))
+        if begun >= limit {
+            return Left::late(kind);
+        }
+        let left = tokio::time::timeout_at(limit, work).await;
+        let is_late = clock.now() >= begun + ANSWER;
+        memory.record_late(self.uid, kind, is_late, begun);
+        left.map_or_else(|_| Left::late(kind), |left| Left { late: is_late, ..left })
     }
 
     /// Asked before each call that is one of many: a stop waits for what is under way, and for nothing else.
@@ -144,23 +188,14 @@ impl Sweep<'_> {
         if self.ctx.stopping.is_cancelled() { Err(ApiError::NotSent(NotSent::Stopping)) } else { Ok(()) }
     }
 
-    async fn presence(&self, kind: &Served) -> Presence {
-        if !kind.offers("list") {
-            return Presence::Possible;
-        }
+    async fn is_absent(&self, kind: &Served) -> bool {
         let Ctx { api, memory, emptiness, .. } = self.ctx;
-        emptiness.of(api, &kind.resource, self.namespace, self.since, memory.len()).await
+        kind.offers("list") && emptiness.is_absent(api, &kind.resource, self.namespace, self.since, memory.len()).await
     }
 
     /// Has all objects of a kind deleted, and looks what is left.
     async fn clear(&self, kind: &Served) -> Left {
         let Ctx { memory, .. } = self.ctx;
-        if self.early && kinds::shields_pods(&kind.resource) {
-            return match self.look(kind).await {
-                Ok(remains) => Left { remains: remains.unwrap_or_default(), ..Left::default() },
-                Err(error) => Left::failed(error),
-            };
-        }
         if kind.offers("list") && memory.has_asked(self.uid, &kind.resource) {
             match self.look(kind).await {
                 // To ask once more would change nothing.
@@ -180,6 +215,8 @@ impl Sweep<'_> {
         // Also after a failure: the conditions say what is there.
         match (deleted, self.look(kind).await) {
             (Ok(()), Ok(Some(remains))) => self.judge(kind, remains),
+            // While a server starts its kinds are not found. Everything waits for pods, so that proves nothing of them.
+            (Ok(()), Ok(None)) if is_pods(&kind.resource) => Left::failed("pods: not found".to_owned()),
             // What can be neither listed nor deleted as a whole is trusted to be gone.
             (Ok(()), Ok(None)) => Left::default(),
             (Ok(()), Err(error)) => Left::failed(error),
@@ -265,7 +302,8 @@ impl Sweep<'_> {
         loop {
             self.goes_on()?;
             let page = self.ctx.api.list_metadata(kind, Some(self.namespace), &options).await?;
-            page.items.iter().for_each(|it| remains.note(meta_of(it)));
+            let now = self.ctx.clock.wall().as_second();
+            page.items.iter().for_each(|it| remains.note(meta_of(it), now));
             if page.next.is_empty() {
                 return Ok(remains);
             }

@@ -22,8 +22,6 @@ const PASS: Duration = Duration::from_secs(30);
 /// And the pass of a namespace that needed longer the last time, of which only half of the workers serve some at a time:
 /// longer than a request takes at most, so that a large collection gets on.
 const SLOW_PASS: Duration = Duration::from_secs(75);
-/// How much of a usual pass a kind may take that may answer nowhere. A slow pass gives it all its time.
-const PATIENCE: Duration = Duration::from_secs(3);
 /// A write that conflicts so often has a rival that does not rest: the key backs off instead.
 const ATTEMPTS: u32 = 5;
 /// Before the second attempt; doubles with each further one, and half of it is random.
@@ -79,8 +77,8 @@ pub(crate) async fn sync(ctx: &Ctx, name: &Atom) -> Result<Outcome, SyncError> {
     ctx.memory.begins_pass(&uid);
     // Whether the namespace may go is settled before its content is asked for, never after.
     let (early, since) = (schedule.is_early(now), schedule.since(now));
-    let (time, patience) = if turn.is_some() { (SLOW_PASS, SLOW_PASS) } else { (PASS, PATIENCE) };
-    let sweep = Sweep { ctx, namespace: name, uid: &uid, since, early, deadline: now + time, patience };
+    let deadline = now + if turn.is_some() { SLOW_PASS } else { PASS };
+    let sweep = Sweep { ctx, namespace: name, uid: &uid, since, early, deadline };
     let Swept { findings, pods_remain } = sweep.run().await;
     let ended = ctx.clock.now();
     let slow = findings.late || ended.saturating_duration_since(now) >= PASS;
@@ -131,7 +129,7 @@ fn verdict(findings: &Findings, until_ready: Option<Duration>) -> Verdict {
         _ if waits => Verdict::Wait(grace::look_again(findings.estimate)),
         Some(why) => Verdict::Failed(why),
         None => match until_ready {
-            // What shields pods is still there.
+            // Network policies are left, and everything stays with them.
             Some(time) => Verdict::Wait(time),
             None if findings.something_remains() => Verdict::Failed("something remains".to_owned()),
             None => Verdict::Finalize,

@@ -17,6 +17,8 @@ const KINDS: [&str; 7] =
     ["pods", "configmaps", "secrets", "jobs.batch", "widgets.example.com", "gadgets.parts.example.com", POLICIES];
 /// What shields pods.
 const POLICIES: &str = "meshnetworkpolicies.net.example.com";
+/// The ConfigMap that owns a network policy.
+const OWNER: &str = "owner";
 /// By which managers are elected.
 const LEASE: &str = "kube-system/kube-controller-manager";
 /// A namespace that nobody deletes.
@@ -78,6 +80,7 @@ async fn play(world: World, size: Size) -> Result<(), String> {
     flags.extend(own.then_some("--use-service-account-credentials"));
     world.run_elected("a", LEASE, manager(&flags));
     world.spawn("kubelet", kubelet(world.clone()));
+    world.spawn("collector", collector(world.clone()));
     if size.restless {
         world.spawn("trouble", trouble(world.clone(), rng.fork()));
     }
@@ -207,6 +210,10 @@ fn fill(world: &World, namespace: &str, objects: usize, rng: &mut Rng) {
             object(world, api_version, kind, namespace, &format!("o{number}"), held);
         }
     }
+    // Of a copy of the generator, so that what follows does not depend on it.
+    if rng.clone().bool() {
+        owned_policy(world, namespace);
+    }
     // It waits for dependents that nobody can tell.
     if rng.u8(0..4) == 0 {
         object(world, "parts.example.com/v1", "Gadget", namespace, "waits", &["foregroundDeletion"]);
@@ -226,6 +233,32 @@ fn pod(world: &World, namespace: &str, name: &str, grace: u32, held: &[&str]) {
 fn object(world: &World, api_version: &str, kind: &str, namespace: &str, name: &str, held: &[&str]) {
     let metadata = json!({ "name": name, "namespace": namespace, "finalizers": held });
     world.cluster().create(json!({ "apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": {} }));
+}
+
+/// A network policy that goes with the ConfigMap that owns it.
+fn owned_policy(world: &World, namespace: &str) {
+    object(world, "v1", "ConfigMap", namespace, OWNER, &[]);
+    let owner = world.cluster().get("configmaps", namespace, OWNER).unwrap();
+    world.cluster().create(json!({
+        "apiVersion": "net.example.com/v1", "kind": "MeshNetworkPolicy", "spec": {},
+        "metadata": { "name": "owned", "namespace": namespace, "ownerReferences": [{
+            "apiVersion": "v1", "kind": "ConfigMap", "name": OWNER, "uid": owner["metadata"]["uid"],
+        }] },
+    }));
+}
+
+/// Deletes network policies whose owner is gone, as the garbage collector does.
+async fn collector(world: World) {
+    loop {
+        world.sleep(SEC / 2).await;
+        for policy in world.cluster().list(POLICIES, "") {
+            let [namespace, name] = ["namespace", "name"].map(|it| policy["metadata"][it].as_str().unwrap().to_owned());
+            let is_owned = policy["metadata"]["ownerReferences"].is_array();
+            if is_owned && world.cluster().get("configmaps", &namespace, OWNER).is_none() {
+                world.cluster().delete(POLICIES, &namespace, &name);
+            }
+        }
+    }
 }
 
 /// Another API server has not heard of the deletion yet, and lets something in; a pod too, if `with_pod`.

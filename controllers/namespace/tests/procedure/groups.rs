@@ -148,9 +148,11 @@ async fn a_group_that_discovery_knows_but_that_does_not_answer_is_named_by_kind(
     let _manager = world.start().await;
     world.spoil(|_, call| (call.group == "example.com").then_some(Verdict::Hang));
     world.delete_namespace("a");
-    pass(14 * SEC).await;
+    pass(11 * SEC).await;
     assert_eq!(world.count("configmaps", "a"), 0);
-    assert!(world.condition("a", "NamespaceDeletionContentFailure").contains("widgets.example.com: "));
+    assert!(
+        world.condition("a", "NamespaceDeletionContentFailure").contains("widgets.example.com: not answered in time")
+    );
     world.spoil(|_, _| None);
     pass(100 * SEC).await;
     assert!(!world.exists("a"));
@@ -167,11 +169,55 @@ async fn a_kind_whose_list_of_the_cluster_hangs_is_asked_for_in_each_namespace()
     // A conversion webhook hangs at an object of a third namespace.
     world.spoil(|line, _| (line == "list widgets.example.com *").then_some(Verdict::Hang));
     ["a", "b", "held"].iter().for_each(|it| world.delete_namespace(it));
-    pass(12 * SEC).await;
+    pass(8 * SEC).await;
     assert!(!world.exists("a") && !world.exists("b"));
     // It is not waited for again soon, as long as namespaces terminate.
     world.namespace("c");
     world.delete_namespace("c");
     pass(6 * SEC).await;
     assert!(!world.exists("c"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_discovery_that_hangs_or_is_empty_is_told() {
+    type Answer = fn(&str) -> Verdict;
+    fn hangs(_: &str) -> Verdict {
+        Verdict::Hang
+    }
+    fn is_empty(_: &str) -> Verdict {
+        let body = json!({ "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "items": [] });
+        Verdict::Answer { status: 200, headers: Vec::new(), body }
+    }
+    // It is not aggregated, and all of its groups hang, some at a time.
+    fn hangs_by_group(line: &str) -> Verdict {
+        let group = |number| {
+            let name = format!("g{number}.io");
+            json!({ "name": name, "versions": [{ "groupVersion": format!("{name}/v1") }] })
+        };
+        let body = match line {
+            "GET /api" => json!({ "kind": "APIVersions", "versions": ["v1"] }),
+            "GET /apis" => json!({ "kind": "APIGroupList", "groups": (0..99).map(group).collect::<Vec<_>>() }),
+            _ => return Verdict::Hang,
+        };
+        Verdict::Answer { status: 200, headers: Vec::new(), body }
+    }
+    let cases: [(Answer, &str); 3] = [
+        (hangs, "/api: no answer within 10 s; /apis: no answer within 10 s"),
+        (hangs_by_group, "discovery was not answered in time"),
+        (is_empty, "the server lists no resources at all"),
+    ];
+    for (answer, want) in cases {
+        let world = World::new();
+        world.namespace("a");
+        world.config_map("a", "x");
+        let _manager = world.start().await;
+        world.spoil(move |line, _| line.starts_with("GET /api").then(|| answer(line)));
+        world.delete_namespace("a");
+        pass(32 * SEC).await;
+        assert_eq!(world.condition("a", "NamespaceDeletionDiscoveryFailure"), format!("True DiscoveryFailed: {want}"));
+        assert_eq!(world.count("configmaps", "a"), 1);
+        world.spoil(|_, _| None);
+        pass(200 * SEC).await;
+        assert!(!world.exists("a"), "{want}");
+    }
 }

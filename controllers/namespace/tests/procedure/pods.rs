@@ -1,6 +1,6 @@
 //! Pods go first, in their own time, and the namespace notices.
 
-use crate::world::{MS, SEC, World, forbidden, pass};
+use crate::world::{MS, SEC, World, forbidden, not_found, pass};
 use api::Pod;
 
 const GET: &str = "get namespaces a";
@@ -202,30 +202,86 @@ async fn acceptance_namespace_025_a_recreated_namespace_is_empty() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn network_policies_stay_until_a_list_from_after_the_delay_shows_no_pods() {
+async fn what_owns_network_policies_stays_with_them_until_a_list_from_after_the_delay_shows_no_pods() {
     let world = World::new();
     world.custom_kind("meshnetworkpolicies", "MeshNetworkPolicy");
     world.namespace("a");
-    world.config_map("a", "x");
+    world.config_map("a", "owner");
     world.object("example.com/v1", "MeshNetworkPolicy", "a", "deny", &[]);
     let _manager = world.start().await;
-    let policies = || world.count("meshnetworkpolicies.example.com", "a");
+    let left = || (world.count("configmaps", "a"), world.count("meshnetworkpolicies.example.com", "a"));
     world.delete_namespace("a");
     pass(3 * SEC).await;
-    assert_eq!((world.count("configmaps", "a"), policies()), (0, 1), "all else goes early");
+    assert_eq!(left(), (1, 1), "a policy goes with the ConfigMap that owns it");
     assert_eq!(
         world.condition("a", "NamespaceContentRemaining"),
         "True SomeResourcesRemain: Some resources are remaining: \
          meshnetworkpolicies.example.com has 1 resource instances"
+    );
+    assert_eq!(
+        world.condition("a", "NamespaceFinalizersRemaining"),
+        "Unknown ContentNotCounted: Some content could not be counted"
     );
     assert_eq!(world.logged("Sync failed"), [""; 0], "to wait for the delay is no failure");
     // A server that has not heard of the deletion lets a pod in.
     world.pod("a", "late", 30, &[]);
     pass(20 * SEC).await;
     assert!(world.cluster.get("pods", "a", "late").unwrap()["metadata"]["deletionTimestamp"].is_string());
-    assert_eq!(policies(), 1, "the pod does not run without it");
+    assert_eq!(left(), (1, 1), "the pod does not run without it");
     world.cluster.delete("pods", "a", "late");
     pass(SEC).await;
-    assert_eq!(policies(), 0);
+    assert_eq!(left(), (0, 0));
+    assert!(!world.exists("a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn network_policies_that_cannot_be_counted_hold_the_rest_for_the_delay_and_no_longer() {
+    let world = World::new();
+    world.custom_kind("meshnetworkpolicies", "MeshNetworkPolicy");
+    world.namespace("a");
+    world.config_map("a", "x");
+    let _manager = world.start().await;
+    world.spoil(|line, _| if line.contains("meshnetworkpolicies") { forbidden() } else { None });
+    world.delete_namespace("a");
+    pass(4 * SEC).await;
+    assert_eq!(world.count("configmaps", "a"), 1);
+    pass(8 * SEC).await;
+    assert_eq!(world.count("configmaps", "a"), 0);
+    assert!(world.condition("a", "NamespaceDeletionContentFailure").contains("not you"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn finalizers_of_content_that_is_not_counted_beside_pods_are_not_told_to_be_finished() {
+    let world = World::new();
+    world.namespace("a");
+    world.object("v1", "Secret", "a", "held", &["x.io/hold"]);
+    let _manager = world.start().await;
+    world.delete_namespace("a");
+    pass(10 * SEC).await;
+    assert!(world.condition("a", "NamespaceFinalizersRemaining").starts_with("True "));
+    // A pod comes late, and everything else waits for it. It is found when the proof that there is none is too old.
+    world.pod("a", "late", 300, &[]);
+    pass(40 * SEC).await;
+    assert!(world.condition("a", "NamespaceContentRemaining").contains("pods. has 1 resource instances"));
+    assert_eq!(
+        world.condition("a", "NamespaceFinalizersRemaining"),
+        "Unknown ContentNotCounted: Some content could not be counted"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_are_not_found_at_all_are_not_gone() {
+    let world = World::new();
+    world.namespace("a");
+    world.pod("a", "p", 0, &[]);
+    world.config_map("a", "x");
+    let _manager = world.start().await;
+    world.spoil(|line, _| if line.ends_with(" pods a") || line == "list pods *" { not_found() } else { None });
+    world.delete_namespace("a");
+    pass(20 * SEC).await;
+    assert_eq!(world.count("configmaps", "a"), 1);
+    assert!(world.condition("a", "NamespaceDeletionContentFailure").ends_with("1 remaining: pods: not found"));
+    world.spoil(|_, _| None);
+    pass(61 * SEC).await;
     assert!(!world.exists("a"));
 }
