@@ -6,7 +6,7 @@ use api::{Meta, OwnerRef, Uid, Version};
 use super::{
     Graph, MonitorId,
     ids::Id,
-    node::{Flags, Known, Lifecycle, Node, Observed, blocks, names, owners_of},
+    node::{Absences, Flags, Known, Lifecycle, Node, Observed, blocks, names, owners_of},
 };
 
 impl Graph {
@@ -18,7 +18,7 @@ impl Graph {
         }
         match self.nodes.find(&meta.uid) {
             None => {
-                let id = self.nodes.insert(Node::new(meta.uid.clone(), Known::Gone));
+                let id = self.nodes.insert(Node::new(meta.uid.clone(), Known::Gone { absent: Absences::default() }));
                 self.appears(id, by, meta);
             }
             Some(id) if self.nodes.get(id).is_some_and(|it| it.observed().is_some()) => self.changes(id, by, meta),

@@ -3,7 +3,7 @@ use informer::Cause;
 
 use super::*;
 use crate::{
-    graph::Item,
+    graph::{Coordinates, Item},
     monitors::tests::{Standby, standby},
 };
 
@@ -62,7 +62,7 @@ impl Fed {
 
     /// That it is gone is proved.
     fn proved_gone(&self, name: &str) -> bool {
-        self.world.known.absent().of(&reference(name), &Atom::from(NAMESPACE)).is_some()
+        self.world.known.gone(&Coordinates::claimed(&reference(name), &Atom::from(NAMESPACE))).is_some()
     }
 }
 
