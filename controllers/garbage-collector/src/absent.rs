@@ -40,6 +40,11 @@ impl Absent {
     pub(crate) fn remember(&self, gone: Gone) {
         self.0.lock().insert(gone.owner().clone(), gone);
     }
+
+    /// It is there after all.
+    pub(crate) fn forget(&self, shown: &Coordinates) {
+        self.0.lock().remove(shown);
+    }
 }
 
 /// Owners whose dependents this process orphaned: one that shows up late was to stay as well.

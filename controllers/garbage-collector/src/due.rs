@@ -184,9 +184,24 @@ impl Telling<'_> {
         self.graph.stop_monitor(id);
     }
 
-    /// An object is there, in this state.
+    /// An object is there, in this state, unless a newer one was told.
     pub(crate) fn observe(&mut self, by: MonitorId, meta: Meta) {
-        self.graph.observe(by, meta);
+        self.take_shown(meta.uid.clone(), |graph| graph.observe(by, meta));
+    }
+
+    /// An object is there, in this state, as a whole set or a store that was compared with one tells: it counts, however old
+    /// its version.
+    pub(crate) fn observe_any(&mut self, by: MonitorId, meta: Meta) {
+        self.take_shown(meta.uid.clone(), |graph| graph.observe_any(by, meta));
+    }
+
+    fn take_shown(&mut self, uid: Uid, take: impl FnOnce(&mut Graph)) {
+        let was_shown = self.graph.is_shown(&uid);
+        take(self.graph);
+        if !was_shown && let Some(shown) = self.graph.shown_as(&uid) {
+            // It may have been proved gone before etcd was restored.
+            self.absent.forget(&shown);
+        }
     }
 
     /// A watch told of an object's end: the server's own word, and a proof.

@@ -62,6 +62,17 @@ impl Graph {
         self.nodes.get(self.nodes.find(&claim.uid)?)?.absent()?.of(claim).cloned()
     }
 
+    /// True of what a monitor shows.
+    pub(crate) fn is_shown(&self, uid: &Uid) -> bool {
+        self.nodes.find(uid).and_then(|id| self.nodes.get(id)).is_some_and(|it| it.observed().is_some())
+    }
+
+    /// Under which coordinates a monitor shows an object.
+    pub(crate) fn shown_as(&self, uid: &Uid) -> Option<Coordinates> {
+        let node = self.nodes.get(self.nodes.find(uid)?)?;
+        node.observed().and_then(|_| self.coordinates(node))
+    }
+
     /// True of one that nobody watches and that blocks an owner.
     pub(crate) fn holds(&self, uid: &Uid) -> bool {
         self.nodes.find(uid).and_then(|id| self.nodes.get(id)).is_some_and(|it| !it.holds().is_empty())

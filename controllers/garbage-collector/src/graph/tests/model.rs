@@ -183,14 +183,18 @@ impl Model {
         }
     }
 
-    fn observe(&mut self, by: MonitorId, meta: Meta) {
+    fn observe(&mut self, by: MonitorId, meta: Meta, any: bool) {
         let uid = meta.uid.clone();
         let old = self.meta(&uid).cloned();
         if matches!(self.known.get(&uid), Some(Known::Observed(of, _)) if *of != by) {
             return;
         }
-        if old.as_ref().is_some_and(|it| meta.version.is_older_than(&it.version)) {
+        let is_older = old.as_ref().is_some_and(|it| meta.version.is_older_than(&it.version));
+        if is_older && !any {
             return;
+        }
+        if is_older {
+            self.let_go.retain(|(it, _)| *it != uid);
         }
         self.absent.remove(&uid);
         let (waiting, identity) = (self.waiting(), self.coordinates(&uid).filter(|_| old.is_some()));
@@ -217,7 +221,7 @@ impl Model {
         if old.as_ref().is_some_and(|it| it.version != meta.version) {
             self.is_newer(&uid, &meta);
         }
-        let same_deletion = old.filter(|_| !self.was_let_go(&uid, &meta));
+        let same_deletion = old.filter(|_| !self.was_let_go(&uid, &meta) && !is_older);
         self.react(&uid, &meta, same_deletion.as_ref());
         self.unblocked(&waiting);
     }
@@ -508,7 +512,7 @@ fn play(steps: &[Step]) {
     model.types = monitors.iter().enumerate().map(|(of, id)| (*id, TypeName::from(&resource(of)))).collect();
     for (now, step) in (30u64..).zip(steps) {
         match step.clone() {
-            Step::Observe { uid, other, refs, deleting, finalizers, age } => {
+            Step::Observe { uid, other, refs, deleting, finalizers, age, any } => {
                 let words = ["foregroundDeletion", "orphan", "example.com/mine"].iter().enumerate();
                 let finalizers: Vec<&str> =
                     words.filter(|(at, _)| finalizers >> at & 1 == 1).map(|(_, it)| *it).collect();
@@ -518,15 +522,19 @@ fn play(steps: &[Step]) {
                 meta.version = Version::from(now - age);
                 meta.deletion = deleting.then_some(7);
                 let by = monitors[shown_by(uid, other)];
-                graph.observe(by, meta.clone());
-                model.observe(by, meta);
+                if any {
+                    graph.observe_any(by, meta.clone());
+                } else {
+                    graph.observe(by, meta.clone());
+                }
+                model.observe(by, meta, any);
             }
             Step::Again { uid, later } => {
                 let version = Version::from(model.version(NAMES[uid], later));
                 if let Some(Known::Observed(by, meta)) = model.known.get(&Uid::new(NAMES[uid])).cloned() {
                     let meta = Meta { version, ..meta };
                     graph.observe(by, meta.clone());
-                    model.observe(by, meta);
+                    model.observe(by, meta, false);
                 }
             }
             Step::Deleted { uid, other } => {
