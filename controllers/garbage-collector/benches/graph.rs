@@ -13,14 +13,20 @@
     reason = "nobody outside of its crate sees the graph, and this plays with a part of it"
 )]
 mod src {
+    pub(crate) mod evidence;
     pub(crate) mod graph;
+    pub(crate) mod verdict;
 }
 
 use std::time::{Duration, Instant};
 
 use api::{Cached, Meta, Resource, Uid};
 
-use crate::src::graph::{Graph, Item, MonitorId};
+use crate::src::{
+    evidence,
+    graph::{self, Graph, Item, MonitorId},
+    verdict,
+};
 
 const OBJECTS: usize = 100_000;
 

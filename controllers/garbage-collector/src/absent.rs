@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use api::{Atom, OwnerRef, Uid};
+use api::{Atom, Uid};
 use parking_lot::Mutex;
 
 use crate::{evidence::Gone, graph::Coordinates};
@@ -17,7 +17,8 @@ const ABSENT: usize = 500;
 const ORPHANED: usize = 10_000;
 
 /// Owners that were proved gone, by all that names them: references of equal uid and wrong kind, name or namespace say
-/// nothing about the right ones. Nothing expires: the server never gives a uid twice.
+/// nothing about the right ones. Nothing expires: the server never gives a uid twice. What dependents name that the graph
+/// shows is kept there; here it is for those that are not shown yet, or come later.
 pub(crate) struct Absent(Mutex<Lru<Coordinates, Gone>>);
 
 impl Default for Absent {
@@ -27,23 +28,22 @@ impl Default for Absent {
 }
 
 impl Absent {
-    /// The proof that what `reference` names is gone, be it cluster-scoped or of `namespace`, where its object lives.
-    pub(crate) fn of(&self, reference: &OwnerRef, namespace: &Atom) -> Option<Gone> {
+    /// The proof that what is claimed is gone, be it cluster-scoped or of the namespace where its dependent lives.
+    pub(crate) fn of(&self, claim: &Coordinates) -> Option<Gone> {
         let mut lru = self.0.lock();
-        let found = lru.get(&Coordinates::claimed(reference, &Atom::default())).cloned();
-        if found.is_some() || namespace.is_empty() {
-            return found;
+        if let Some(gone) = lru.get(claim) {
+            return Some(gone.clone());
         }
-        lru.get(&Coordinates::claimed(reference, namespace)).cloned()
-    }
-
-    /// The proof that the object of exactly these coordinates is gone.
-    pub(crate) fn at(&self, owner: &Coordinates) -> Option<Gone> {
-        self.0.lock().get(owner).cloned()
+        lru.get(&Coordinates { namespace: Atom::default(), ..claim.clone() }).cloned()
     }
 
     pub(crate) fn remember(&self, gone: Gone) {
         self.0.lock().insert(gone.owner().clone(), gone);
+    }
+
+    /// It is there after all.
+    pub(crate) fn forget(&self, shown: &Coordinates) {
+        self.0.lock().remove(shown);
     }
 }
 
@@ -118,6 +118,8 @@ impl<K: Eq + Hash, V> Lru<K, V> {
 
 #[cfg(test)]
 mod tests {
+    use api::OwnerRef;
+
     use super::*;
 
     fn reference(name: &str, kind: &str) -> OwnerRef {
@@ -154,7 +156,10 @@ mod tests {
             absent.remember(gone(&format!("owner-{number}"), "a"));
         }
         let namespace = Atom::from("a");
-        let known = |number: usize| absent.of(&reference(&format!("owner-{number}"), "Pod"), &namespace).is_some();
+        let known = |number: usize| {
+            let claim = Coordinates::claimed(&reference(&format!("owner-{number}"), "Pod"), &namespace);
+            absent.of(&claim).is_some()
+        };
         assert!(!known(0) && known(1));
         absent.remember(gone("one-more", "a"));
         assert!(known(1) && !known(2), "to be asked for is a use");
@@ -165,8 +170,9 @@ mod tests {
         let absent = Absent::default();
         absent.remember(gone("x", "a"));
         absent.remember(gone("cluster", ""));
-        let known =
-            |name: &str, kind: &str, namespace: &str| absent.of(&reference(name, kind), &namespace.into()).is_some();
+        let known = |name: &str, kind: &str, namespace: &str| {
+            absent.of(&Coordinates::claimed(&reference(name, kind), &namespace.into())).is_some()
+        };
         assert!(known("x", "Pod", "a"));
         assert!(!known("x", "Pod", "b"), "another namespace");
         assert!(!known("x", "Pod", ""), "no namespace");

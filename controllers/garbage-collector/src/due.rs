@@ -95,21 +95,21 @@ impl Known {
         self.graph.lock().blocking(owner)
     }
 
-    pub(crate) fn absent(&self) -> &Absent {
-        &self.absent
+    /// The proof that what is claimed is gone, be it cluster-scoped or of the namespace where its dependent lives.
+    pub(crate) fn gone(&self, claim: &Coordinates) -> Option<Gone> {
+        self.graph.lock().gone(claim).or_else(|| self.absent.of(claim))
+    }
+
+    /// Remembers a proof for those that will ask, as long as there is room.
+    pub(crate) fn remember(&self, gone: Gone) {
+        self.absent.remember(gone);
     }
 
     /// An object that was asked for by these coordinates, as the graph has them, is gone: its dependents are looked at.
     pub(crate) fn proved_absent(&self, probed: &Coordinates, gone: Gone) {
-        // It was asked for where its type is, whoever claimed it.
-        let anywhere = gone.owner().namespace.is_empty();
-        self.absent.remember(gone);
+        self.absent.remember(gone.clone());
         let mut graph = self.graph.lock();
-        if anywhere {
-            graph.proved_absent_anywhere(probed);
-        } else {
-            graph.proved_absent(probed);
-        }
+        graph.proved_absent(probed, gone);
         self.pour(&mut graph, Lane::Now);
     }
 
@@ -161,7 +161,8 @@ impl Known {
             self.deletes.add_to(item, lane);
         }
         for item in delete_later {
-            self.deletes.add_rate_limited(item);
+            // No failure: those that fail do not wait behind it.
+            self.deletes.add_backed_off(item);
         }
         for owner in orphan {
             self.orphans.add_to(owner, lane);
@@ -183,15 +184,30 @@ impl Telling<'_> {
         self.graph.stop_monitor(id);
     }
 
-    /// An object is there, in this state.
+    /// An object is there, in this state, unless a newer one was told.
     pub(crate) fn observe(&mut self, by: MonitorId, meta: Meta) {
-        self.graph.observe(by, meta);
+        self.take_shown(meta.uid.clone(), |graph| graph.observe(by, meta));
+    }
+
+    /// An object is there, in this state, as a whole set or a store that was compared with one tells: it counts, however old
+    /// its version.
+    pub(crate) fn observe_any(&mut self, by: MonitorId, meta: Meta) {
+        self.take_shown(meta.uid.clone(), |graph| graph.observe_any(by, meta));
+    }
+
+    fn take_shown(&mut self, uid: Uid, take: impl FnOnce(&mut Graph)) {
+        let was_shown = self.graph.is_shown(&uid);
+        take(self.graph);
+        if !was_shown && let Some(shown) = self.graph.shown_as(&uid) {
+            // It may have been proved gone before etcd was restored.
+            self.absent.forget(&shown);
+        }
     }
 
     /// A watch told of an object's end: the server's own word, and a proof.
     pub(crate) fn deleted(&mut self, by: MonitorId, uid: &Uid) {
-        if let Some(owner) = self.graph.deleted(by, uid) {
-            self.absent.remember(Gone::told(owner));
+        if let Some(gone) = self.graph.deleted(by, uid) {
+            self.absent.remember(gone);
         }
     }
 

@@ -8,7 +8,7 @@ use controller::{Builder, Query, Shown};
 
 use crate::{
     Ctx, dump,
-    graph::{Item, Portrait, Seen},
+    graph::{Coordinates, Item, Portrait, Seen},
     metrics::Why,
     why::{self, Facts, Proof},
 };
@@ -70,7 +70,7 @@ fn item(uid: &Uid, portrait: &Portrait) -> Item {
 /// What was found out of owners, as far as it is remembered.
 fn owners(ctx: &Ctx, meta: &Meta) -> Vec<(Uid, Proof)> {
     let found = meta.owners.iter().filter_map(|owner| {
-        if ctx.known.absent().of(owner, &meta.namespace).is_some() {
+        if ctx.known.gone(&Coordinates::claimed(owner, &meta.namespace)).is_some() {
             let proof = if ctx.proofs.orphaned.has(&owner.uid) { Proof::Orphaned } else { Proof::Gone };
             return Some((owner.uid.clone(), proof));
         }

@@ -104,7 +104,7 @@ pub(crate) async fn judge(ctx: &Ctx, object: Object) -> Result<Option<Judged>, U
 
 async fn standing(ctx: &Ctx, namespace: &Atom, reference: &OwnerRef) -> Result<Standing, Unjudged> {
     let claimed = || Box::new(Coordinates::claimed(reference, namespace));
-    let found = match ctx.known.absent().of(reference, namespace) {
+    let found = match ctx.known.gone(&claimed()) {
         Some(gone) => Standing::Gone(gone),
         None => {
             let resource = ctx.kinds.resource(&reference.api_version, &reference.kind);
@@ -148,7 +148,7 @@ pub(crate) fn locate(resource: &Resource, claimed: Box<Coordinates>) -> Result<B
 
 /// What the server says of these coordinates, or has said if that was the last word.
 pub(crate) async fn ask(ctx: &Ctx, resource: &Resource, asked: &Coordinates) -> Result<Standing, Unanswered> {
-    if let Some(gone) = ctx.known.absent().at(asked) {
+    if let Some(gone) = ctx.known.gone(asked) {
         return Ok(Standing::Gone(gone));
     }
     let came = ctx.clock.now();
@@ -181,7 +181,7 @@ async fn inquire(
     let standing = evidence::weigh(resource, asked, live);
     ctx.meters.asked(&standing);
     if let Ok(Standing::Gone(gone)) = &standing {
-        ctx.known.absent().remember(gone.clone());
+        ctx.known.remember(gone.clone());
     }
     *last = Some(Answer { sent, at: ctx.clock.now(), standing: standing.clone() });
     drop(last);

@@ -1,6 +1,10 @@
 //! What goes, and what was never there.
 
-use std::sync::Arc;
+use std::{
+    collections::BTreeSet,
+    ops::Bound::{Excluded, Unbounded},
+    sync::Arc,
+};
 
 use api::{Atom, OwnerRef, Uid};
 
@@ -9,6 +13,7 @@ use super::{
     ids::Id,
     node::{Known, Node, blocks, names, owners_of, refs_to},
 };
+use crate::evidence::Gone;
 
 /// What was looked for and not found.
 struct Probe<'a> {
@@ -32,24 +37,28 @@ impl Probe<'_> {
 }
 
 impl Graph {
-    /// A watch says that an object was deleted: the server's own word. Returns what is to be remembered as absent: who went,
-    /// if anything names it.
-    pub(crate) fn deleted(&mut self, by: MonitorId, uid: &Uid) -> Option<Coordinates> {
+    /// A watch says that an object was deleted: the server's own word. Returns the proof of that, if anything names it.
+    pub(crate) fn deleted(&mut self, by: MonitorId, uid: &Uid) -> Option<Gone> {
         if !self.monitors.contains_key(&by) {
             return None;
         }
         let id = self.nodes.find(uid)?;
         let node = self.nodes.get(id)?;
-        // Of one that nobody observed only claims are known, and those may be wrong.
-        let named = node.observed().filter(|_| node.has_dependents()).and_then(|_| self.coordinates(node));
         match &node.known {
             // A live read outran the watch.
-            Known::Gone => None,
+            Known::Gone { .. } => None,
             // Another type mirrors it under its uid: what goes there goes there only.
             Known::Observed(observed) if observed.by != by => None,
-            Known::Observed(_) | Known::Claimed { .. } => {
-                self.goes(id);
-                named
+            Known::Observed(_) => {
+                let named = if node.has_dependents() { self.coordinates(node) } else { None };
+                let told = named.map(Gone::told);
+                self.goes(id, told.clone());
+                told
+            }
+            // Only claims are known of it, and those may be wrong.
+            Known::Claimed { .. } => {
+                self.goes(id, None);
+                None
             }
             Known::Unwatched { .. } => {
                 self.due_delete(id);
@@ -63,38 +72,31 @@ impl Graph {
     pub(crate) fn missing(&mut self, by: MonitorId, uid: &Uid) {
         let Some(id) = self.nodes.find(uid) else { return };
         if self.nodes.get(id).and_then(Node::observed).is_some_and(|it| it.by == by) {
-            self.goes(id);
+            self.goes(id, None);
         }
     }
 
-    /// A live read found that there is no such object. It says nothing of the same uid under other coordinates. True if
-    /// somebody names exactly this, so that it is worth remembering.
-    pub(crate) fn proved_absent(&mut self, probed: &Coordinates) -> bool {
-        self.probed(&Probe { claim: probed, anywhere: probed.namespace.is_empty() })
-    }
-
-    /// The same of a type without namespaces: whoever claims it, from whichever namespace, means this object.
-    pub(crate) fn proved_absent_anywhere(&mut self, probed: &Coordinates) -> bool {
-        self.probed(&Probe { claim: probed, anywhere: true })
-    }
-
-    fn probed(&mut self, probe: &Probe<'_>) -> bool {
-        let Some(id) = self.nodes.find(&probe.claim.uid) else { return false };
+    /// A live read found that there is no such object. It says nothing of the same uid under other coordinates; of a type
+    /// without namespaces whoever claims it, from whichever namespace, means this object. True if somebody names exactly this.
+    pub(crate) fn proved_absent(&mut self, probed: &Coordinates, gone: Gone) -> bool {
+        let probe = &Probe { claim: probed, anywhere: gone.owner().namespace.is_empty() };
+        let Some(id) = self.nodes.find(&probed.uid) else { return false };
         let Some(node) = self.nodes.get(id) else { return false };
-        let (matching, others) = self.split(id, probe);
+        let (matching, is_claimed_otherwise) = self.split(id, probe);
         match &node.known {
-            Known::Gone => {}
+            Known::Gone { .. } => drop(self.keep(id, gone)),
             // The read outran the watch.
             Known::Observed(_) | Known::Unwatched { .. } if self.coordinates(node).is_some_and(|it| probe.is(&it)) => {
-                self.goes(id);
+                self.goes(id, Some(gone));
             }
-            Known::Claimed { .. } if others.is_empty() => self.goes(id),
+            Known::Claimed { .. } if !is_claimed_otherwise => self.goes(id, Some(gone)),
             Known::Observed(_) | Known::Unwatched { .. } => self.due_all(&matching),
-            Known::Claimed { coordinates } => {
+            Known::Claimed { coordinates, .. } => {
                 let was_probed = probe.is(coordinates);
                 self.due_all(&matching);
+                let claims = self.keep(id, gone);
                 if was_probed {
-                    self.claim_otherwise(id, probe, &others);
+                    self.claim_otherwise(id, probed, &claims);
                 }
             }
         }
@@ -106,17 +108,13 @@ impl Graph {
     pub(crate) fn lives(&mut self, at: &Coordinates) {
         let Some(id) = self.nodes.find(&at.uid) else { return };
         match self.nodes.get(id).map(|it| &it.known) {
-            Some(Known::Claimed { coordinates }) if !is_claimed_at(coordinates, at) => {}
-            Some(Known::Gone) => {}
+            // Its end was proved while the answer was on its way.
+            Some(Known::Claimed { absent, .. } | Known::Gone { absent }) if absent.of(at).is_some() => {}
+            Some(Known::Claimed { coordinates, .. }) if is_claimed_at(coordinates, at) => {}
+            Some(Known::Claimed { .. } | Known::Gone { .. }) => self.claim(id, at.clone()),
             // It is told of, or looked for already.
-            Some(Known::Observed(_) | Known::Claimed { .. } | Known::Unwatched { .. }) | None => return,
+            Some(Known::Observed(_) | Known::Unwatched { .. }) | None => {}
         }
-        self.drop_due(id);
-        self.spell_out(id);
-        if let Some(node) = self.nodes.get_mut(id) {
-            node.known = Known::Claimed { coordinates: Arc::new(at.clone()) };
-        }
-        self.due_delete_later(id);
     }
 
     /// A monitor stops, which says nothing of its objects. Those that something depends on or that block an owner are looked
@@ -186,9 +184,9 @@ impl Graph {
         }
     }
 
-    /// It is gone: everything that depends on it is looked at, and owners that waited for it may go. What nothing depends on
-    /// is forgotten.
-    fn goes(&mut self, id: Id) {
+    /// It is gone, which may be proved: everything that depends on it is looked at, and owners that waited for it may go. What
+    /// nothing depends on is forgotten.
+    fn goes(&mut self, id: Id, proof: Option<Gone>) {
         let Some(node) = self.nodes.get(id) else { return };
         let (by, owners) = (node.observed().map(|it| it.by), self.edges(node));
         // Of one that it names itself it is no longer a dependent either.
@@ -201,7 +199,9 @@ impl Graph {
         self.drop_due(id);
         self.spell_out(id);
         let Some(node) = self.nodes.get_mut(id) else { return };
-        node.known = Known::Gone;
+        let mut absent = node.take_absent();
+        proof.into_iter().for_each(|it| absent.insert(it));
+        node.known = Known::Gone { absent };
         if node.has_dependents() {
             self.due_dependents(id);
         } else {
@@ -209,9 +209,9 @@ impl Graph {
         }
     }
 
-    /// The dependents that name exactly this object, and those that name it otherwise; some do both.
-    fn split(&self, owner: Id, probe: &Probe<'_>) -> (Vec<Id>, Vec<Id>) {
-        let (mut matching, mut others) = (Vec::new(), Vec::new());
+    /// The dependents that name exactly this object, and whether one names it otherwise; some do both.
+    fn split(&self, owner: Id, probe: &Probe<'_>) -> (Vec<Id>, bool) {
+        let (mut matching, mut is_claimed_otherwise) = (Vec::new(), false);
         for dependent in self.dependents_of(owner) {
             let Some(observed) = self.nodes.get(dependent).and_then(Node::observed) else { continue };
             let fits = probe.fits(&observed.namespace);
@@ -220,39 +220,47 @@ impl Graph {
             if refs_to(&refs, &probe.claim.uid).any(is_match) {
                 matching.push(dependent);
             }
-            if refs_to(&refs, &probe.claim.uid).any(|it| !is_match(it)) {
-                others.push(dependent);
-            }
+            is_claimed_otherwise |= refs_to(&refs, &probe.claim.uid).any(|it| !is_match(it));
         }
-        (matching, others)
+        (matching, is_claimed_otherwise)
     }
 
-    /// Has the owner looked for under the next of the other claims, in their order and from the first again after the last.
-    /// An item that was queued keeps the claim that it was queued with.
-    fn claim_otherwise(&mut self, owner: Id, probe: &Probe<'_>, others: &[Id]) {
-        let absent = probe.claim;
-        let mut first: Option<Coordinates> = None;
-        let mut next: Option<Coordinates> = None;
-        for observed in others.iter().filter_map(|id| self.nodes.get(*id)?.observed()) {
-            for claim in refs_to(&self.refs(observed), &absent.uid) {
-                let mut claim = Coordinates::claimed(claim, &observed.namespace);
-                // Its objects have no namespace, whoever names them.
-                if probe.anywhere && claim.kind == absent.kind && claim.api_version == absent.api_version {
-                    claim.namespace = absent.namespace.clone();
-                }
-                let best = if claim > *absent { &mut next } else { &mut first };
-                if claim != *absent && best.as_ref().is_none_or(|it| claim < *it) {
-                    *best = Some(claim);
-                }
-            }
+    /// Keeps what is proved of the claims that dependents of this owner make, and returns these.
+    fn keep(&mut self, owner: Id, gone: Gone) -> BTreeSet<Coordinates> {
+        let mut claims = BTreeSet::new();
+        for observed in self.dependents_of(owner).iter().filter_map(|id| self.nodes.get(*id)?.observed()) {
+            let refs = self.refs(observed);
+            let of_it = refs_to(&refs, &gone.owner().uid);
+            claims.extend(of_it.map(|it| Coordinates::claimed(it, &observed.namespace)));
         }
-        let Some(claim) = next.or(first) else { return };
-        self.drop_due(owner);
-        self.spell_out(owner);
-        if let Some(node) = self.nodes.get_mut(owner) {
-            node.known = Known::Claimed { coordinates: Arc::new(claim) };
+        if let Some(Node { known: Known::Claimed { absent, .. } | Known::Gone { absent }, .. }) =
+            self.nodes.get_mut(owner)
+        {
+            absent.insert(gone);
+            absent.retain(&claims);
         }
-        self.due_delete_later(owner);
+        claims
+    }
+
+    /// Has the owner looked for under the next claim that is not proved absent, in their order and from the first again after
+    /// the last; without one it is gone. An item that was queued keeps the claim that it was queued with.
+    fn claim_otherwise(&mut self, owner: Id, probed: &Coordinates, claims: &BTreeSet<Coordinates>) {
+        let Some(absent) = self.nodes.get(owner).and_then(Node::absent) else { return };
+        let mut in_order = claims.range((Excluded(probed), Unbounded)).chain(claims);
+        match in_order.find(|it| absent.of(it).is_none()) {
+            Some(next) => self.claim(owner, next.clone()),
+            None => self.goes(owner, None),
+        }
+    }
+
+    /// Has what no monitor shows looked for under these coordinates from now on.
+    fn claim(&mut self, id: Id, coordinates: Coordinates) {
+        self.drop_due(id);
+        self.spell_out(id);
+        if let Some(node) = self.nodes.get_mut(id) {
+            node.known = Known::Claimed { coordinates: Arc::new(coordinates), absent: node.take_absent() };
+        }
+        self.due_delete_later(id);
     }
 
     fn due_all(&mut self, ids: &[Id]) {

@@ -6,6 +6,7 @@ use super::{
     Coordinates, Dependent, Graph, Item, MonitorId, NodeView,
     node::{Known, Node, names},
 };
+use crate::evidence::Gone;
 
 impl Graph {
     /// What a pass needs of its item. `None`: there is nothing to do for it, as it is not there, or was observed since.
@@ -56,6 +57,22 @@ impl Graph {
         blocking.map(|it| (item(it), it.lifecycle().foreground)).collect()
     }
 
+    /// The proof that what is claimed is gone, if the graph holds it: as long as something names that.
+    pub(crate) fn gone(&self, claim: &Coordinates) -> Option<Gone> {
+        self.nodes.get(self.nodes.find(&claim.uid)?)?.absent()?.of(claim).cloned()
+    }
+
+    /// True of what a monitor shows.
+    pub(crate) fn is_shown(&self, uid: &Uid) -> bool {
+        self.nodes.find(uid).and_then(|id| self.nodes.get(id)).is_some_and(|it| it.observed().is_some())
+    }
+
+    /// Under which coordinates a monitor shows an object.
+    pub(crate) fn shown_as(&self, uid: &Uid) -> Option<Coordinates> {
+        let node = self.nodes.get(self.nodes.find(uid)?)?;
+        node.observed().and_then(|_| self.coordinates(node))
+    }
+
     /// True of one that nobody watches and that blocks an owner.
     pub(crate) fn holds(&self, uid: &Uid) -> bool {
         self.nodes.find(uid).and_then(|id| self.nodes.get(id)).is_some_and(|it| !it.holds().is_empty())
@@ -91,10 +108,10 @@ impl Graph {
                     uid: node.uid.clone(),
                 })
             }
-            Known::Claimed { coordinates } | Known::Unwatched { coordinates, .. } => {
+            Known::Claimed { coordinates, .. } | Known::Unwatched { coordinates, .. } => {
                 Some(Coordinates::clone(coordinates))
             }
-            Known::Gone => None,
+            Known::Gone { .. } => None,
         }
     }
 

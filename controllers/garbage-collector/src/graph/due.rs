@@ -98,10 +98,10 @@ impl Graph {
         let node = self.nodes.get(id)?;
         match &node.known {
             Known::Observed(_) => Some(Item::Observed(node.uid.clone())),
-            Known::Claimed { coordinates } | Known::Unwatched { coordinates, .. } => {
+            Known::Claimed { coordinates, .. } | Known::Unwatched { coordinates, .. } => {
                 Some(Item::Virtual(coordinates.clone()))
             }
-            Known::Gone => None,
+            Known::Gone { .. } => None,
         }
     }
 

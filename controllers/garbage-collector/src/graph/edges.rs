@@ -8,7 +8,7 @@ use api::{OwnerRef, Uid};
 use super::{
     Coordinates, Graph,
     ids::Id,
-    node::{Known, Node, Refs, blocks, names, owners_of, refs_to, same_claims},
+    node::{Absences, Known, Node, Refs, blocks, names, owners_of, refs_to, same_claims},
 };
 
 impl Graph {
@@ -30,7 +30,8 @@ impl Graph {
             }
             None => {
                 let coordinates = Arc::new(Coordinates::claimed(first, &namespace));
-                let id = self.nodes.insert(Node::new(owner.clone(), Known::Claimed { coordinates }));
+                let claimed = Known::Claimed { coordinates, absent: Absences::default() };
+                let id = self.nodes.insert(Node::new(owner.clone(), claimed));
                 self.due_delete(id);
                 id
             }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use api::{Atom, Meta, OwnerRef, Resource, Uid, Version};
 
 use super::{Coordinates, Due, Graph, Item, MonitorId};
+use crate::evidence::Gone;
 
 /// An object of namespace `ns` whose uid is its name.
 pub(crate) fn object(name: &str) -> Object {
@@ -117,7 +118,18 @@ impl World {
     }
 
     pub(crate) fn pod_deleted(&mut self, uid: &str) -> Option<Coordinates> {
-        self.graph.deleted(self.pods, &Uid::new(uid))
+        self.graph.deleted(self.pods, &Uid::new(uid)).map(|it| it.owner().clone())
+    }
+
+    /// A live read by this claim found nothing.
+    pub(crate) fn absent(&mut self, claim: &Coordinates) -> bool {
+        self.graph.proved_absent(claim, Gone::told(claim.clone()))
+    }
+
+    /// The same of a type without namespaces.
+    pub(crate) fn absent_anywhere(&mut self, claim: &Coordinates) -> bool {
+        let asked = Coordinates { namespace: Atom::default(), ..claim.clone() };
+        self.graph.proved_absent(claim, Gone::told(asked))
     }
 
     /// Takes what is due, in words.

@@ -8,6 +8,7 @@ use super::{
     Coordinates, MonitorId,
     ids::{Id, Ids},
 };
+use crate::evidence::Gone;
 
 /// As the API names them.
 const FOREGROUND: &str = "foregroundDeletion";
@@ -27,13 +28,43 @@ pub(super) enum Known {
     /// A monitor shows it.
     Observed(Observed),
     /// Only references tell of it. It is looked for live, under these coordinates.
-    Claimed { coordinates: Arc<Coordinates> },
+    Claimed { coordinates: Arc<Coordinates>, absent: Absences },
     /// A monitor showed it that has stopped, which says nothing of the object: it is looked for live too, and until it is
     /// proved gone the owners whose deletion it blocks wait for it.
     Unwatched { coordinates: Arc<Coordinates>, holds: Arc<[OwnerRef]> },
     /// It went; what depends on it was made due then. Kept, so that dependents that are seen later are made due too, and
     /// linked again should it show up after all.
-    Gone,
+    Gone { absent: Absences },
+}
+
+/// What is proved of one uid: by which of the coordinates that dependents claim nothing is there. Sorted by them.
+#[derive(Default)]
+pub(super) struct Absences(Vec<Gone>);
+
+impl Absences {
+    /// The proof that what is claimed is gone, be its type with namespaces or without.
+    pub(super) fn of(&self, claim: &Coordinates) -> Option<&Gone> {
+        let at = |it: &Coordinates| self.0.binary_search_by(|gone| gone.owner().cmp(it)).ok();
+        let found = at(claim).or_else(|| at(&Coordinates { namespace: Atom::default(), ..claim.clone() }));
+        self.0.get(found?)
+    }
+
+    pub(super) fn insert(&mut self, gone: Gone) {
+        if let Err(place) = self.0.binary_search_by(|it| it.owner().cmp(gone.owner())) {
+            // As a rule it is the only one.
+            self.0.reserve_exact(usize::from(self.0.is_empty()));
+            self.0.insert(place, gone);
+        }
+    }
+
+    /// Keeps what one of these claims rests on.
+    pub(super) fn retain<'a>(&mut self, claims: impl IntoIterator<Item = &'a Coordinates>) {
+        let mut kept = Self::default();
+        for gone in claims.into_iter().filter_map(|it| self.of(it)) {
+            kept.insert(gone.clone());
+        }
+        *self = kept;
+    }
 }
 
 pub(super) struct Observed {
@@ -125,15 +156,15 @@ impl Node {
     pub(super) fn observed(&self) -> Option<&Observed> {
         match &self.known {
             Known::Observed(observed) => Some(observed),
-            Known::Claimed { .. } | Known::Unwatched { .. } | Known::Gone => None,
+            Known::Claimed { .. } | Known::Unwatched { .. } | Known::Gone { .. } => None,
         }
     }
 
     /// Under which coordinates it is looked for live.
     pub(super) fn looked_for(&self) -> Option<&Arc<Coordinates>> {
         match &self.known {
-            Known::Claimed { coordinates } | Known::Unwatched { coordinates, .. } => Some(coordinates),
-            Known::Observed(_) | Known::Gone => None,
+            Known::Claimed { coordinates, .. } | Known::Unwatched { coordinates, .. } => Some(coordinates),
+            Known::Observed(_) | Known::Gone { .. } => None,
         }
     }
 
@@ -141,7 +172,23 @@ impl Node {
     pub(super) fn holds(&self) -> &[OwnerRef] {
         match &self.known {
             Known::Unwatched { holds, .. } => holds,
-            Known::Observed(_) | Known::Claimed { .. } | Known::Gone => &[],
+            Known::Observed(_) | Known::Claimed { .. } | Known::Gone { .. } => &[],
+        }
+    }
+
+    /// What is proved of it while no monitor shows it.
+    pub(super) fn absent(&self) -> Option<&Absences> {
+        match &self.known {
+            Known::Claimed { absent, .. } | Known::Gone { absent } => Some(absent),
+            Known::Observed(_) | Known::Unwatched { .. } => None,
+        }
+    }
+
+    /// Takes that away from it.
+    pub(super) fn take_absent(&mut self) -> Absences {
+        match &mut self.known {
+            Known::Claimed { absent, .. } | Known::Gone { absent } => std::mem::take(absent),
+            Known::Observed(_) | Known::Unwatched { .. } => Absences::default(),
         }
     }
 

@@ -6,19 +6,33 @@ use api::{Meta, OwnerRef, Uid, Version};
 use super::{
     Graph, MonitorId,
     ids::Id,
-    node::{Flags, Known, Lifecycle, Node, Observed, blocks, names, owners_of},
+    node::{Absences, Flags, Known, Lifecycle, Node, Observed, blocks, names, owners_of},
 };
 
 impl Graph {
-    /// An object as a monitor shows it now, whether added or changed.
+    /// An object as a monitor shows it now, whether added or changed. One that is older than what is known came late.
     pub(crate) fn observe(&mut self, by: MonitorId, meta: Meta) {
+        if !self.shows_newer(by, &meta) {
+            self.observe_any(by, meta);
+        }
+    }
+
+    /// True if this monitor has shown a newer state of this object.
+    pub(crate) fn shows_newer(&self, by: MonitorId, than: &Meta) -> bool {
+        let known = self.nodes.find(&than.uid).and_then(|id| self.nodes.get(id)?.observed());
+        known.is_some_and(|it| it.by == by && than.version.is_older_than(&it.version))
+    }
+
+    /// An object of a whole set that takes the place of all that this monitor has shown: it counts, however old its version.
+    /// After etcd was restored, versions begin again where they were then.
+    pub(crate) fn observe_any(&mut self, by: MonitorId, meta: Meta) {
         // Without a uid nobody can refer to it, and nothing could be deleted by it.
         if meta.uid.is_empty() || !self.monitors.contains_key(&by) {
             return;
         }
         match self.nodes.find(&meta.uid) {
             None => {
-                let id = self.nodes.insert(Node::new(meta.uid.clone(), Known::Gone));
+                let id = self.nodes.insert(Node::new(meta.uid.clone(), Known::Gone { absent: Absences::default() }));
                 self.appears(id, by, meta);
             }
             Some(id) if self.nodes.get(id).is_some_and(|it| it.observed().is_some()) => self.changes(id, by, meta),
@@ -105,16 +119,17 @@ impl Graph {
 
     fn changes(&mut self, id: Id, by: MonitorId, meta: Meta) {
         let Some(known) = self.nodes.get(id).and_then(Node::observed) else { return };
-        // What came late tells nothing. Nor does a type that mirrors what another shows, under its uid but in versions of its
-        // own: the first keeps it while it is watched.
-        if known.by != by || meta.version.is_older_than(&known.version) {
+        // A type mirrors what another shows, under its uid but in versions of its own: the first keeps it while it is watched.
+        if known.by != by {
             return;
         }
+        let is_older = meta.version.is_older_than(&known.version);
         let is_another = known.name != meta.name || known.namespace != meta.namespace;
         // A relist that began earlier shows the same state once more.
         let is_newer = known.version != meta.version;
         let (before, old_refs) = (known.lifecycle(), self.refs(known));
-        let let_go = known.let_go().cloned();
+        // In what it was let go there is no more.
+        let let_go = known.let_go().filter(|_| !is_older).cloned();
         if is_another {
             self.spell_out(id);
         }
@@ -141,7 +156,7 @@ impl Graph {
             self.due_delete(id);
         }
         // Between the two it was in no such state: what was lost of that is what a relist, or a merged event, leaves out.
-        self.react(id, if was_let_go { Lifecycle::default() } else { before });
+        self.react(id, if was_let_go || is_older { Lifecycle::default() } else { before });
     }
 
     /// Whatever is in a state that is new is processed. Orphaning comes first: it makes waiting for dependents needless.

@@ -114,6 +114,6 @@ fn seen(node: &Node) -> Seen {
         Known::Observed(_) => Seen::Observed,
         Known::Claimed { .. } => Seen::Virtual,
         Known::Unwatched { .. } => Seen::Unwatched,
-        Known::Gone => Seen::Gone,
+        Known::Gone { .. } => Seen::Gone,
     }
 }

@@ -66,8 +66,8 @@ impl Graph {
                     && it.kind == by.kind
                     && it.api_version == by.api_version
             }),
-            Known::Claimed { coordinates } | Known::Unwatched { coordinates, .. } => coordinates.match_ref(by),
-            Known::Gone => false,
+            Known::Claimed { coordinates, .. } | Known::Unwatched { coordinates, .. } => coordinates.match_ref(by),
+            Known::Gone { .. } => false,
         }
     }
 
@@ -78,10 +78,10 @@ impl Graph {
                 let of = &self.monitors.get(&observed.by)?.type_name;
                 (of.api_version.clone(), of.kind.clone(), &observed.name)
             }
-            Known::Claimed { coordinates: it } | Known::Unwatched { coordinates: it, .. } => {
+            Known::Claimed { coordinates: it, .. } | Known::Unwatched { coordinates: it, .. } => {
                 (it.api_version.clone(), it.kind.clone(), &it.name)
             }
-            Known::Gone => return None,
+            Known::Gone { .. } => return None,
         };
         let (name, uid) = (Atom::from(&**name), node.uid.clone());
         Some(OwnerRef { api_version, kind, name, uid, controller: false, block_owner_deletion: false })

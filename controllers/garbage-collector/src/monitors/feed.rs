@@ -2,9 +2,12 @@
 //!
 //! The server's own word that an object was deleted (`DELETED` on a watch) is told apart from everything else that lacks it:
 //! only the former proves anything. Nothing is held here but, while a set arrives that is to be compared with what is known,
-//! the uids in it.
+//! the uids in it, and what is older in it than what is known: that counts only if the set becomes whole.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
 
 use api::{Event, Meta, Uid};
 use informer::{Cause, MetaChange, Sink};
@@ -28,8 +31,8 @@ pub(super) enum Arriving {
     Nothing,
     /// Nothing was known before, so that nothing can be missed.
     First,
-    /// What is in it.
-    Again(HashSet<Uid>),
+    /// What is in it, and what of that is older than what is known.
+    Again(HashSet<Uid>, BTreeMap<Uid, Meta>),
 }
 
 impl Feed {
@@ -48,7 +51,8 @@ impl Feed {
                 None => {}
             }
             if let Some(new) = new {
-                graph.observe(self.by, new.to_meta());
+                // The store has decided which state is the newest.
+                graph.observe_any(self.by, new.to_meta());
             }
         });
         if *cause != Cause::Initial {
@@ -66,37 +70,50 @@ impl Feed {
 impl Sink for Feed {
     type Set = Arriving;
 
-    /// The graph takes it at once: what is newer stays as it is there.
+    /// The graph takes it at once, but for what is newer there.
     fn collect(&self, set: &mut Arriving, object: Meta) {
         if let Arriving::Nothing = set {
             let held = self.held();
-            *set = if held == 0 { Arriving::First } else { Arriving::Again(HashSet::with_capacity(held)) };
+            *set = match held {
+                0 => Arriving::First,
+                _ => Arriving::Again(HashSet::with_capacity(held), BTreeMap::new()),
+            };
         }
-        if let Arriving::Again(uids) = set {
+        if let Arriving::Again(uids, older) = set {
             uids.insert(object.uid.clone());
+            older.remove(&object.uid);
+            if self.known.ask(|graph| graph.shows_newer(self.by, &object)) {
+                older.insert(object.uid.clone(), object);
+                return;
+            }
         }
         self.known.tell(|graph| graph.observe(self.by, object));
     }
 
     fn discard(&self, set: &mut Arriving, object: Meta) {
-        if let Arriving::Again(uids) = set {
+        if let Arriving::Again(uids, older) = set {
             uids.remove(&object.uid);
+            older.remove(&object.uid);
         }
         self.known.tell(|graph| graph.deleted(self.by, &object.uid));
     }
 
+    /// The informer asks for none that is older than what it has shown, but for the most recent: whatever is in it counts.
     fn replace(&self, set: Arriving) {
-        let there = match set {
+        let (there, older) = match set {
             Arriving::First => return,
             Arriving::Nothing if self.held() == 0 => return,
-            Arriving::Nothing => HashSet::new(),
-            Arriving::Again(uids) => uids,
+            Arriving::Nothing => Default::default(),
+            Arriving::Again(uids, older) => (uids, older),
         };
         self.known.tell(|graph| {
             let known = graph.graph().observed_by(self.by);
             let missing: Vec<Uid> = known.filter(|uid| !there.contains(*uid)).cloned().collect();
             for uid in &missing {
                 graph.missing(self.by, uid);
+            }
+            for object in older.into_values() {
+                graph.observe_any(self.by, object);
             }
         });
         self.tell();

@@ -353,3 +353,24 @@ async fn finalizers_of_the_dependent_say_what_becomes_of_its_own() {
     assert!(policies.contains(&("orphans".to_owned(), json!("Orphan"))), "{policies:?}");
     assert!(policies.contains(&("last".to_owned(), json!("Foreground"))), "{policies:?}");
 }
+
+/// Issue 16, 18: what is proved absent of every claim is looked for no more, whatever holds those that claim it.
+#[tokio::test(start_paused = true)]
+async fn an_owner_proved_absent_by_each_of_its_names_is_looked_for_no_more() {
+    let world = World::new();
+    let manager = world.start().await;
+    let never = nobody("v1", "ReplicationController", "never");
+    for namespace in ["n", "m"] {
+        let held = json!({ "namespace": namespace, "name": "child", "ownerReferences": [never],
+                           "finalizers": ["example.com/hold"] });
+        world.create_with("ConfigMap", held);
+    }
+    pass(60 * SEC).await;
+    assert!(world.is_deleting("configmaps", "child") && world.cluster.get("configmaps", "m", "child").is_some());
+    assert_eq!(world.asked("get replicationcontrollers"), 2, "once in each namespace: {:?}", world.lines());
+    let taken = || manager.metric("workqueue_adds_total{name=\"garbage_collector_attempt_to_delete\"}");
+    let before = taken();
+    assert!(before > 0);
+    pass(600 * SEC).await;
+    assert_eq!(taken(), before, "nothing is to be done until somebody lets them go");
+}

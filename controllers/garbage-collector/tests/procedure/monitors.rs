@@ -4,7 +4,7 @@ use client::Propagation::{Background, Foreground, Orphan};
 use serde_json::json;
 use test_cluster::{DiscoveryFault, Verdict};
 
-use crate::world::{SEC, World, blocking, nobody, owner, pass};
+use crate::world::{SEC, World, blocking, failure, nobody, owner, pass};
 
 const GOES_WITHOUT: &str = "An owner loses its finalizer though not all types are synced";
 
@@ -29,6 +29,27 @@ async fn acceptance_gc_048_a_definition_goes_with_its_instances_and_what_they_ow
         assert!(!world.has("configmaps", "other"), "{life}: {:?}", world.lines());
     }
     assert_eq!(world.logged(GOES_WITHOUT), [""; 0]);
+}
+
+/// Issue 16, 11: more of them than the table of proofs has places, and the type answers no more.
+#[tokio::test(start_paused = true)]
+async fn what_many_owners_of_a_definition_that_goes_leave_behind_goes_however_late_it_can() {
+    const OWNERS: usize = 520;
+    let world = World::with_widgets();
+    for number in 0..OWNERS {
+        let widget = world.create("Widget", &format!("w-{number}"), &[]);
+        world.create("ConfigMap", &format!("c-{number}"), &[owner(&widget)]);
+    }
+    let _manager = world.start().await;
+    world.spoil(|line, _| line.starts_with("delete configmaps").then(|| failure(500, "InternalError")).flatten());
+    world.cluster.delete("customresourcedefinitions", "", "widgets.example.com");
+    pass(60 * SEC).await;
+    assert!(!world.cluster.serves("widgets"));
+    assert_eq!(world.names("configmaps").len(), OWNERS);
+    world.spoil(|_, _| None);
+    pass(3600 * SEC).await;
+    assert_eq!(world.names("configmaps"), [""; 0], "a watch told that their owners were deleted");
+    assert_eq!(world.asked("get widgets"), 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use api::Uid;
 
-use super::super::fixture::*;
+use super::super::{Coordinates, fixture::*};
 
 type Telling = fn(&mut World);
 
@@ -35,7 +35,7 @@ fn acceptance_gc_026_a_child_of_another_namespace_is_looked_at_and_users_are_tol
     }
     // Whoever asked live for the name in the child's own namespace proves nothing of the owner.
     let (mut world, _) = told(&all);
-    assert!(world.graph.proved_absent(&claim(&to("o"), "ns1")));
+    assert!(world.absent(&claim(&to("o"), "ns1")));
     assert_eq!(world.due(), ["delete bad"]);
     assert!(world.graph.node(&observed("o")).is_some());
 }
@@ -109,7 +109,7 @@ fn acceptance_gc_032_one_absent_owner_named_by_two_versions_is_proved_for_each_a
             world.pod(object(name).owned_by([owner.clone()]));
         }
         assert!(world.due().iter().any(|it| it.starts_with("look for")));
-        assert!(world.graph.proved_absent(&claim(&served, "ns")));
+        assert!(world.absent(&claim(&served, "ns")));
         let due = world.due();
         assert_eq!(due.first().map(String::as_str), Some("delete served"));
         assert!(!due.contains(&"delete unserved".to_owned()));
@@ -133,40 +133,96 @@ fn an_owner_without_namespace_is_one_claim_from_whichever_namespace_it_is_made()
     }
     world.pod(object("other").owned_by([named("v1", "Pod", "n", "n")]));
     world.due();
-    assert!(world.graph.proved_absent_anywhere(&claim(&owner, "a000")));
+    assert!(world.absent_anywhere(&claim(&owner, "a000")));
     let mut due = world.due();
     assert_eq!(due.pop().as_deref(), Some("later v1/Pod ns/n n"), "another type is another claim");
     assert_eq!(due.len(), 1_000);
     // Of a type with namespaces nothing is said but of the one that was asked.
-    assert!(world.graph.proved_absent(&claim(&owner, "a001")));
+    assert!(world.absent(&claim(&owner, "a001")));
     assert_eq!(world.due(), ["delete a001"]);
     // The watch may have shown it while it was asked for, and not told of its end yet.
     let mut world = World::new();
     world.pod(object("a").owned_by([owner.clone()]));
     world.node(object("n").cluster_scoped());
     world.due();
-    assert!(world.graph.proved_absent_anywhere(&claim(&owner, "ns")));
+    assert!(world.absent_anywhere(&claim(&owner, "ns")));
     assert_eq!((world.due(), world.graph.node(&observed("n"))), (vec!["delete a".to_owned()], None));
 }
 
 #[test]
-fn claims_are_tried_in_their_order_and_from_the_first_again() {
-    let claims = ["A", "B", "C"].map(|kind| named("v1", kind, "o", "o"));
+fn claims_are_tried_in_their_order_and_from_the_first_again_until_each_is_proved_absent() {
+    let claims = ["A", "B", "C", "D"].map(|kind| named("v1", kind, "o", "o"));
     let mut world = World::new();
     for (name, owner) in ["x", "y", "z"].iter().zip([&claims[1], &claims[2], &claims[0]]) {
         world.pod(object(name).owned_by([owner.clone()]));
     }
     world.due();
-    for (probed, dependent, next) in [(1, "x", 2), (2, "y", 0), (0, "z", 1)] {
-        world.graph.proved_absent(&claim(&claims[probed], "ns"));
+    for (probed, dependent, next) in [(1, "x", 2), (2, "y", 0)] {
+        world.absent(&claim(&claims[probed], "ns"));
         let kind = &claims[next].kind;
         assert_eq!(world.due(), [format!("delete {dependent}"), format!("later v1/{kind} ns/o o")]);
     }
     // An item that was queued with another claim still asks for that one, and a proof of it moves nothing on.
-    let old = looked_for(&claims[0], "ns");
-    assert_eq!(world.graph.node(&old).unwrap().coordinates, claim(&claims[0], "ns"));
-    world.graph.proved_absent(&claim(&claims[0], "ns"));
-    assert_eq!(world.due(), ["delete z"]);
+    let old = looked_for(&claims[1], "ns");
+    assert_eq!(world.graph.node(&old).unwrap().coordinates, claim(&claims[1], "ns"));
+    world.absent(&claim(&claims[1], "ns"));
+    assert_eq!(world.due(), ["delete x"]);
+    world.absent(&claim(&claims[0], "ns"));
+    let due: BTreeSet<String> = world.due().into_iter().collect();
+    assert_eq!(due, set_of(["delete x", "delete y", "delete z"]), "nothing more is to be looked for");
+    assert_eq!(world.graph.node(&looked_for(&claims[0], "ns")), None);
+    // One that claims it otherwise may be right.
+    world.pod(object("late").owned_by([claims[3].clone()]));
+    assert_eq!(world.due(), ["delete late"]);
+    for proved in &claims[..3] {
+        world.graph.lives(&claim(proved, "ns"));
+        assert_eq!(world.due(), [""; 0], "an answer that came late");
+    }
+    world.graph.lives(&claim(&claims[3], "ns"));
+    assert_eq!(world.due(), ["later v1/D ns/o o"]);
+    world.absent(&claim(&claims[3], "ns"));
+    assert_eq!(world.due().len(), 4, "as the others are proved");
+}
+
+#[test]
+fn a_proof_stays_as_long_as_something_makes_the_claim() {
+    let (here, beta) = (claim(&to("o"), "ns"), claim(&named("v1beta1", "Pod", "o", "o"), "ns"));
+    let proved = |world: &World, claim: &Coordinates| world.graph.gone(claim).is_some();
+    for told in [true, false] {
+        let mut world = World::new();
+        world.pod(object("o"));
+        for name in ["a", "b"] {
+            world.pod(object(name).owned_by([to("o")]));
+        }
+        world.pod(object("c").owned_by([named("v1beta1", "Pod", "o", "o")]));
+        if told {
+            world.pod_deleted("o");
+        } else {
+            world.absent(&here);
+        }
+        assert!(proved(&world, &here), "told {told}");
+        for other in [claim(&to("o"), "ns2"), claim(&named("v1", "Secret", "o", "o"), "ns"), beta.clone()] {
+            assert!(!proved(&world, &other), "told {told}: {other}");
+        }
+        world.absent(&beta);
+        world.pod_deleted("a");
+        assert!(proved(&world, &here) && proved(&world, &beta), "told {told}");
+        world.pod(object("b").version(2));
+        world.absent(&beta);
+        assert!(!proved(&world, &here) && proved(&world, &beta), "told {told}");
+        world.pod_deleted("c");
+        assert!(!world.is_known("o"));
+    }
+    // What a list lacks proves nothing, and what is shown again is not gone.
+    let mut world = World::new();
+    world.pod(object("o"));
+    world.pod(object("a").owned_by([to("o")]));
+    world.graph.missing(world.pods, &Uid::new("o"));
+    assert!(!proved(&world, &here));
+    world.absent(&here);
+    assert!(proved(&world, &here));
+    world.pod(object("o"));
+    assert!(!proved(&world, &here));
 }
 
 #[test]
@@ -179,7 +235,7 @@ fn acceptance_gc_033_only_the_bad_child_is_looked_at_and_the_good_parent_stays()
     for order in orders(&all) {
         let (mut world, due) = told(&order);
         assert!(due.contains("delete bad"), "{due:?}");
-        assert!(world.graph.proved_absent(&claim(&named("v1", "Secret", "o", "o"), "ns")));
+        assert!(world.absent(&claim(&named("v1", "Secret", "o", "o"), "ns")));
         assert_eq!(world.due(), ["delete bad"]);
         assert!(world.graph.node(&observed("o")).is_some());
         assert_eq!(world.dependents("o"), ["bad", "good"]);
@@ -194,7 +250,7 @@ fn acceptance_gc_033_whenever_the_wrong_name_is_proved_absent_good_ones_are_not_
         ("good", |world| world.pod(object("good").owned_by([to("o")]))),
         ("bad", |world| world.pod(object("bad").owned_by([named("v1", "Secret", "o", "o")]))),
         ("proof", |world| {
-            world.graph.proved_absent(&claim(&named("v1", "Secret", "o", "o"), "ns"));
+            world.absent(&claim(&named("v1", "Secret", "o", "o"), "ns"));
         }),
     ];
     let mut played = 0;
@@ -235,7 +291,7 @@ fn acceptance_gc_040_a_reference_that_says_another_name_is_another_claim() {
     ];
     for order in orders(&all) {
         let (mut world, _) = told(&order);
-        assert!(world.graph.proved_absent(&claim(&wrong, "ns")));
+        assert!(world.absent(&claim(&wrong, "ns")));
         let due = world.due();
         assert!(due.contains(&"delete bad".to_owned()) && !due.contains(&"delete good".to_owned()), "{due:?}");
         // The right name is looked for until it shows.
@@ -259,7 +315,7 @@ fn acceptance_gc_033_while_the_parent_is_not_observed_the_proof_is_of_the_bad_na
     ];
     for order in orders(&all) {
         let (mut world, _) = told(&order);
-        assert!(world.graph.proved_absent(&claim(&named("v1", "Secret", "o", "o"), "ns")));
+        assert!(world.absent(&claim(&named("v1", "Secret", "o", "o"), "ns")));
         let due = world.due();
         assert!(due.contains(&"delete bad".to_owned()) && !due.contains(&"delete good".to_owned()), "{due:?}");
         assert!(world.is_known("o"));
@@ -279,7 +335,7 @@ fn acceptance_gc_034_a_good_child_is_judged_by_its_own_namespace_whatever_a_clus
         // Whichever came second is suspicious.
         assert!(due.iter().any(|it| it.starts_with("delete")), "{due:?}");
         // Missing: a live read in the good one's namespace proves it for that one alone.
-        assert!(world.graph.proved_absent(&claim(&to("o"), "ns")));
+        assert!(world.absent(&claim(&to("o"), "ns")));
         let due = world.due();
         assert!(due.contains(&"delete good".to_owned()) && !due.contains(&"delete bad".to_owned()), "{due:?}");
         world.pod_deleted("good");
@@ -313,7 +369,7 @@ fn one_object_may_name_one_uid_twice() {
     let mut world = World::new();
     world.pod(object("a").owned_by([to("o"), named("v1", "Secret", "o", "o")]));
     assert_eq!(world.due(), ["look for v1/Pod ns/o o", "delete a"]);
-    assert!(world.graph.proved_absent(&claim(&to("o"), "ns")));
+    assert!(world.absent(&claim(&to("o"), "ns")));
     assert_eq!(world.due(), ["delete a", "later v1/Secret ns/o o"]);
     world.pod(object("a").version(2).owned_by([to("o")]));
     assert_eq!(world.dependents("o"), ["a"]);
@@ -329,7 +385,7 @@ fn an_owner_that_a_live_read_found_is_looked_for_by_what_it_was_found_by() {
         let mut world = World::new();
         world.set(object("bad").owned_by([wrong.clone()]));
         if was_probed {
-            assert!(world.graph.proved_absent(&claim(&wrong, "ns")));
+            assert!(world.absent(&claim(&wrong, "ns")));
         }
         world.set(object("good").owned_by([to("o")]));
         world.due();
@@ -337,7 +393,7 @@ fn an_owner_that_a_live_read_found_is_looked_for_by_what_it_was_found_by() {
         assert_eq!(world.due(), [by_right], "{was_probed}");
         world.graph.lives(&right);
         assert_eq!(world.due(), [""; 0], "{was_probed}: once");
-        assert!(world.graph.proved_absent(&right));
+        assert!(world.absent(&right));
         assert!(world.due().contains(&"delete good".to_owned()), "{was_probed}");
     }
     // By the right words, if without the namespace that such a type lacks; or known in another way.

@@ -301,6 +301,26 @@ fn one_that_was_kept_as_it_blocks_another_is_looked_for_when_it_gets_a_dependent
     assert_eq!(world.due(), ["look for v1/Pod ns/x x"]);
     world.node(object("e").owned_by([to("x")]));
     assert_eq!(world.due(), [""; 0], "it is looked for already");
-    assert!(world.graph.proved_absent(&claim(&to("x"), "ns")));
+    assert!(world.absent(&claim(&to("x"), "ns")));
     assert_eq!(world.due(), ["delete d", "delete e"]);
+}
+
+/// Issue 16, 15: after etcd was restored what is shown is what was there then.
+#[test]
+fn an_older_state_of_a_whole_set_counts_and_is_as_new() {
+    let mut world = World::new();
+    world.pod(object("o").version(20));
+    world.pod(object("a").version(50).foreground());
+    world.graph.let_go(&Uid::new("a"), &Version::from(60));
+    world.due();
+    world.graph.await_newer(&Uid::new("a"), &Version::from(50));
+    let older = object("a").version(10).owned_by([to("o")]).foreground();
+    world.pod(older.clone());
+    assert_eq!((world.due(), world.dependents("o")), (vec![], vec![]), "it came late");
+    world.graph.observe_any(world.pods, older.0);
+    assert_eq!((world.due(), world.dependents("o")), (vec!["delete a".to_owned()], vec!["a".to_owned()]));
+    world.pod(object("a").version(11).owned_by([to("o")]).foreground());
+    assert_eq!(world.due(), [""; 0], "that it was let go is of no account any more");
+    world.pod(object("a").version(61).owned_by([to("o")]).foreground());
+    assert_eq!(world.due(), [""; 0]);
 }

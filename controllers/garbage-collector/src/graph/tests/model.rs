@@ -2,13 +2,17 @@
 
 mod steps;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Bound::{Excluded, Unbounded},
+};
 
 use api::{Atom, Meta, OwnerRef, Uid, Version};
 use proptest::test_runner::{Config, RngSeed, TestRunner};
 
 use self::steps::{Claim, NAMES, Step, TYPES, namespace, resource, shown_by, steps};
 use super::super::{Coordinates, Graph, Item, MonitorId, Seen, TypeName, fixture};
+use crate::evidence::Gone;
 
 #[derive(Debug, Clone, PartialEq)]
 enum Known {
@@ -33,6 +37,8 @@ struct Model {
     detached: BTreeSet<Uid>,
     /// Each version, not shown yet, in which an object bore no finalizer of ours.
     let_go: BTreeSet<(Uid, u64)>,
+    /// What is proved of those that no monitor shows, and that something names.
+    absent: BTreeMap<Uid, BTreeSet<Coordinates>>,
 }
 
 fn has(meta: &Meta, finalizer: &str) -> bool {
@@ -43,6 +49,11 @@ fn has(meta: &Meta, finalizer: &str) -> bool {
 fn claims_of(meta: &Meta, owner: &Uid) -> Vec<(Atom, Atom, Atom)> {
     let refs = meta.owners.iter().filter(|it| it.uid == *owner);
     refs.map(|it| (it.api_version.clone(), it.kind.clone(), it.name.clone())).collect()
+}
+
+fn claimed(meta: &Meta, owner: &Uid) -> Vec<Coordinates> {
+    let refs = meta.owners.iter().filter(|it| it.uid == *owner);
+    refs.map(|it| Coordinates::claimed(it, &meta.namespace)).collect()
 }
 
 fn bears_nothing(meta: &Meta) -> bool {
@@ -128,8 +139,29 @@ impl Model {
         let needless: Vec<Uid> = self.known.keys().filter(needless).cloned().collect();
         for uid in needless {
             self.known.remove(&uid);
+            self.absent.remove(&uid);
             self.drop_due(&uid);
         }
+    }
+
+    /// The proof that what is claimed is gone.
+    fn proof(&self, claim: &Coordinates) -> Option<Coordinates> {
+        let anywhere = Coordinates { namespace: Atom::default(), ..claim.clone() };
+        let proofs = self.absent.get(&claim.uid)?;
+        [claim.clone(), anywhere].into_iter().find(|it| proofs.contains(it))
+    }
+
+    /// All that dependents claim of an owner.
+    fn claims(&self, owner: &Uid) -> BTreeSet<Coordinates> {
+        let dependents = self.dependents(owner).into_iter().filter_map(|it| self.meta(&it).cloned());
+        dependents.flat_map(|it| claimed(&it, owner)).collect()
+    }
+
+    /// Keeps a proof, and of the others those that something needs.
+    fn keep(&mut self, proof: &Coordinates) {
+        self.absent.entry(proof.uid.clone()).or_default().insert(proof.clone());
+        let kept = self.claims(&proof.uid).iter().filter_map(|it| self.proof(it)).collect();
+        self.absent.insert(proof.uid.clone(), kept);
     }
 
     fn examine(&mut self, dependent: &Uid, owner: &Uid) {
@@ -151,15 +183,20 @@ impl Model {
         }
     }
 
-    fn observe(&mut self, by: MonitorId, meta: Meta) {
+    fn observe(&mut self, by: MonitorId, meta: Meta, any: bool) {
         let uid = meta.uid.clone();
         let old = self.meta(&uid).cloned();
         if matches!(self.known.get(&uid), Some(Known::Observed(of, _)) if *of != by) {
             return;
         }
-        if old.as_ref().is_some_and(|it| meta.version.is_older_than(&it.version)) {
+        let is_older = old.as_ref().is_some_and(|it| meta.version.is_older_than(&it.version));
+        if is_older && !any {
             return;
         }
+        if is_older {
+            self.let_go.retain(|(it, _)| *it != uid);
+        }
+        self.absent.remove(&uid);
         let (waiting, identity) = (self.waiting(), self.coordinates(&uid).filter(|_| old.is_some()));
         if old.is_none() {
             self.drop_due(&uid);
@@ -184,7 +221,7 @@ impl Model {
         if old.as_ref().is_some_and(|it| it.version != meta.version) {
             self.is_newer(&uid, &meta);
         }
-        let same_deletion = old.filter(|_| !self.was_let_go(&uid, &meta));
+        let same_deletion = old.filter(|_| !self.was_let_go(&uid, &meta) && !is_older);
         self.react(&uid, &meta, same_deletion.as_ref());
         self.unblocked(&waiting);
     }
@@ -259,6 +296,7 @@ impl Model {
         let alone = old.is_some_and(|it| !claims(it).is_empty()) && self.below(owner) == [uid.clone()];
         if alone && self.meta(owner).is_none() && self.refs(owner).is_empty() {
             self.known.remove(owner);
+            self.absent.remove(owner);
             self.drop_due(owner);
         }
         if !self.known.contains_key(owner) {
@@ -288,7 +326,8 @@ impl Model {
         self.unblocked(&waiting);
     }
 
-    fn goes(&mut self, uid: &Uid) {
+    fn goes(&mut self, uid: &Uid, proof: Option<Coordinates>) {
+        self.absent.entry(uid.clone()).or_default().extend(proof);
         self.retire(uid, Known::Gone);
         self.delete.extend(self.below(uid));
     }
@@ -324,43 +363,40 @@ impl Model {
             let namespace = if anywhere { &probed.namespace } else { &it.namespace };
             Coordinates { namespace: namespace.clone(), ..it.clone() } == *probed
         };
-        let (mut matching, mut others, mut claims) = (Vec::new(), 0, BTreeSet::new());
+        let namespace = if anywhere { Atom::default() } else { probed.namespace.clone() };
+        let proof = Coordinates { namespace, ..probed.clone() };
+        let (mut matching, mut others) = (Vec::new(), 0);
         for dependent in self.dependents(&probed.uid) {
             let meta = self.meta(&dependent).unwrap();
             let fits = anywhere || probed.namespace == meta.namespace;
             let of_it = || meta.owners.iter().filter(|it| it.uid == probed.uid);
-            if of_it().any(|it| !(fits && probed.match_ref(it))) {
-                others += 1;
-                for named in of_it() {
-                    let mut claim = Coordinates::claimed(named, &meta.namespace);
-                    if anywhere && (&claim.kind, &claim.api_version) == (&probed.kind, &probed.api_version) {
-                        claim.namespace = probed.namespace.clone();
-                    }
-                    claims.insert(claim);
-                }
-            }
+            others += usize::from(of_it().any(|it| !(fits && probed.match_ref(it))));
             if of_it().any(|it| fits && probed.match_ref(it)) {
                 matching.push(dependent);
             }
         }
-        claims.remove(probed);
         let is_known = matching.len();
         match self.known.get(&probed.uid).cloned() {
-            None | Some(Known::Gone) => {}
+            None => {}
+            Some(Known::Gone) => self.keep(&proof),
             Some(Known::Observed(..) | Known::Unwatched(..))
                 if self.coordinates(&probed.uid).is_some_and(|it| is_probed(&it)) =>
             {
-                self.goes(&probed.uid)
+                self.goes(&probed.uid, Some(proof));
             }
-            Some(Known::Claimed(..)) if others == 0 => self.goes(&probed.uid),
+            Some(Known::Claimed(..)) if others == 0 => self.goes(&probed.uid, Some(proof)),
             Some(Known::Observed(..) | Known::Unwatched(..)) => self.delete.extend(matching),
             Some(Known::Claimed(claimed)) => {
                 self.delete.extend(matching);
-                let after = claims.range(probed..).next().or_else(|| claims.first()).cloned();
-                if let Some(next) = after.filter(|_| is_probed(&claimed)) {
-                    self.drop_due(&probed.uid);
-                    self.known.insert(probed.uid.clone(), Known::Claimed(next));
-                    self.later.insert(probed.uid.clone());
+                self.keep(&proof);
+                if is_probed(&claimed) {
+                    let claims = self.claims(&probed.uid);
+                    let mut in_order = claims.range((Excluded(probed), Unbounded)).chain(&claims);
+                    let next = in_order.find(|it| self.proof(it).is_none()).cloned();
+                    match next {
+                        Some(next) => self.claim(next),
+                        None => self.goes(&probed.uid, None),
+                    }
                 }
             }
         }
@@ -378,11 +414,15 @@ impl Model {
             Some(Known::Claimed(claimed)) => is_found(claimed),
             Some(Known::Gone) => false,
         };
-        if !is_looked_for {
-            self.drop_due(&at.uid);
-            self.known.insert(at.uid.clone(), Known::Claimed(at.clone()));
-            self.later.insert(at.uid.clone());
+        if !is_looked_for && self.proof(at).is_none() {
+            self.claim(at.clone());
         }
+    }
+
+    fn claim(&mut self, at: Coordinates) {
+        self.drop_due(&at.uid);
+        self.later.insert(at.uid.clone());
+        self.known.insert(at.uid.clone(), Known::Claimed(at));
     }
 
     /// True if it held somebody.
@@ -446,6 +486,10 @@ fn agree(graph: &Graph, model: &Model) {
         assert_eq!(portrait.as_ref().and_then(|it| it.coordinates.clone()), coordinates, "{name}");
         assert_eq!(portrait.and_then(|it| it.meta).as_ref(), model.meta(&uid), "{name}");
 
+        for claim in model.claims(&uid) {
+            let proof = graph.gone(&claim).map(|it| it.owner().clone());
+            assert_eq!(proof, model.proof(&claim), "{claim}");
+        }
         let mut dependents: Vec<Uid> = graph.dependents(&uid).into_iter().map(|it| it.coordinates.uid).collect();
         dependents.sort();
         assert_eq!(dependents, model.dependents(&uid), "{name}");
@@ -468,7 +512,7 @@ fn play(steps: &[Step]) {
     model.types = monitors.iter().enumerate().map(|(of, id)| (*id, TypeName::from(&resource(of)))).collect();
     for (now, step) in (30u64..).zip(steps) {
         match step.clone() {
-            Step::Observe { uid, other, refs, deleting, finalizers, age } => {
+            Step::Observe { uid, other, refs, deleting, finalizers, age, any } => {
                 let words = ["foregroundDeletion", "orphan", "example.com/mine"].iter().enumerate();
                 let finalizers: Vec<&str> =
                     words.filter(|(at, _)| finalizers >> at & 1 == 1).map(|(_, it)| *it).collect();
@@ -478,15 +522,19 @@ fn play(steps: &[Step]) {
                 meta.version = Version::from(now - age);
                 meta.deletion = deleting.then_some(7);
                 let by = monitors[shown_by(uid, other)];
-                graph.observe(by, meta.clone());
-                model.observe(by, meta);
+                if any {
+                    graph.observe_any(by, meta.clone());
+                } else {
+                    graph.observe(by, meta.clone());
+                }
+                model.observe(by, meta, any);
             }
             Step::Again { uid, later } => {
                 let version = Version::from(model.version(NAMES[uid], later));
                 if let Some(Known::Observed(by, meta)) = model.known.get(&Uid::new(NAMES[uid])).cloned() {
                     let meta = Meta { version, ..meta };
                     graph.observe(by, meta.clone());
-                    model.observe(by, meta);
+                    model.observe(by, meta, false);
                 }
             }
             Step::Deleted { uid, other } => {
@@ -494,11 +542,12 @@ fn play(steps: &[Step]) {
                 let by = monitors[shown_by(uid, other)];
                 let shown = matches!(model.known.get(&uid_of), Some(Known::Observed(of, _)) if *of == by);
                 let named = model.coordinates(&uid_of).filter(|_| shown && !model.below(&uid_of).is_empty());
-                assert_eq!(graph.deleted(by, &uid_of), named);
+                let told = graph.deleted(by, &uid_of).map(|it| it.owner().clone());
+                assert_eq!(told, named);
                 match model.known.get(&uid_of) {
                     Some(Known::Unwatched(..)) => drop(model.delete.insert(uid_of)),
-                    Some(Known::Claimed(_)) => model.goes(&uid_of),
-                    Some(Known::Observed(..)) if shown => model.goes(&uid_of),
+                    Some(Known::Claimed(_)) => model.goes(&uid_of, None),
+                    Some(Known::Observed(..)) if shown => model.goes(&uid_of, told),
                     None | Some(Known::Observed(..) | Known::Gone) => {}
                 }
             }
@@ -506,12 +555,16 @@ fn play(steps: &[Step]) {
                 let (by, uid) = (monitors[shown_by(uid, other)], Uid::new(NAMES[uid]));
                 graph.missing(by, &uid);
                 if matches!(model.known.get(&uid), Some(Known::Observed(of, _)) if *of == by) {
-                    model.goes(&uid);
+                    model.goes(&uid, None);
                 }
             }
             Step::Absent { claim, namespace, anywhere } => {
                 let probed = fixture::claim(&claim.owner_ref(), namespace);
-                let known = if anywhere { graph.proved_absent_anywhere(&probed) } else { graph.proved_absent(&probed) };
+                let mut asked = probed.clone();
+                if anywhere {
+                    asked.namespace = Atom::default();
+                }
+                let known = graph.proved_absent(&probed, Gone::told(asked));
                 assert_eq!(known, model.absent(&probed, anywhere));
             }
             Step::Restart { of } => {

@@ -60,17 +60,56 @@ impl Claim {
 /// as a relist does, or one that looks so.
 #[derive(Debug, Clone)]
 pub(super) enum Step {
-    Observe { uid: usize, other: bool, refs: Vec<Claim>, deleting: bool, finalizers: u8, age: u64 },
-    Again { uid: usize, later: i64 },
-    Deleted { uid: usize, other: bool },
-    Missing { uid: usize, other: bool },
-    Absent { claim: Claim, namespace: &'static str, anywhere: bool },
-    Restart { of: usize },
-    LetGo { uid: usize, at: i64 },
-    AwaitNewer { uid: usize, than: i64 },
-    Detached { uid: usize, from: i64, owners: Vec<usize> },
-    Lives { claim: Claim, namespace: &'static str },
-    HoldsNoMore { uid: usize },
+    /// `any`: in a whole set, so that it counts though it is older.
+    Observe {
+        uid: usize,
+        other: bool,
+        refs: Vec<Claim>,
+        deleting: bool,
+        finalizers: u8,
+        age: u64,
+        any: bool,
+    },
+    Again {
+        uid: usize,
+        later: i64,
+    },
+    Deleted {
+        uid: usize,
+        other: bool,
+    },
+    Missing {
+        uid: usize,
+        other: bool,
+    },
+    Absent {
+        claim: Claim,
+        namespace: &'static str,
+        anywhere: bool,
+    },
+    Restart {
+        of: usize,
+    },
+    LetGo {
+        uid: usize,
+        at: i64,
+    },
+    AwaitNewer {
+        uid: usize,
+        than: i64,
+    },
+    Detached {
+        uid: usize,
+        from: i64,
+        owners: Vec<usize>,
+    },
+    Lives {
+        claim: Claim,
+        namespace: &'static str,
+    },
+    HoldsNoMore {
+        uid: usize,
+    },
     Take,
 }
 
@@ -91,14 +130,17 @@ fn versions(same: u32, newer: u32) -> impl Strategy<Value = i64> {
 pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
     let other = prop::bool::weighted(0.2);
     let age = prop_oneof![4 => Just(0u64), 1 => 1u64..20];
-    let observe = (0..UIDS, other, prop::collection::vec(claims(), 0..4), prop::bool::weighted(0.3), 0u8..8, age);
-    let observe = observe.prop_map(|(uid, other, refs, deleting, finalizers, age)| Step::Observe {
+    let (refs, deleting, any) =
+        (prop::collection::vec(claims(), 0..4), prop::bool::weighted(0.3), prop::bool::weighted(0.3));
+    let observe = (0..UIDS, other, refs, deleting, 0u8..8, age, any);
+    let observe = observe.prop_map(|(uid, other, refs, deleting, finalizers, age, any)| Step::Observe {
         uid,
         other,
         refs,
         deleting,
         finalizers,
         age,
+        any,
     });
     let spaces = || prop_oneof![Just(""), Just("ns1"), Just("ns2")];
     // Now and then one that no monitor ever shows.
