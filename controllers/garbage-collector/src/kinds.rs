@@ -1,15 +1,12 @@
 //! Which resource an apiVersion and kind mean.
 //!
 //! References name owners by any version that is served, preferred or not. What is known is the last word of discovery on
-//! each group version: one that did not answer is known as before, and one that answers lack is known until they did so for
-//! half a minute, as monitors stay: a server that has just begun tells of some types late. A kind that is not known is an error and never a proof
-//! that an owner is gone: the next look at discovery may show it. So is one that two resources of a group version have: at
-//! the wrong one of them an owner is not found though it lives.
+//! each group version: one that did not answer is known as before, and one that answers lack is known until `monitors::plan`
+//! says that it is served no more. A kind that is not known is an error and never a proof that an owner is gone: the next
+//! look at discovery may show it. So is one that two resources of a group version have: at the wrong one of them an owner is
+//! not found though it lives.
 
-use std::{
-    collections::{BTreeMap, btree_map::Entry},
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
 
 use api::{Atom, Resource};
 use clock::Instant;
@@ -18,9 +15,6 @@ use parking_lot::RwLock;
 
 use crate::graph::TypeName;
 
-/// A type that answers lack is forgotten after they did so for this long.
-const LACKED: Duration = Duration::from_secs(30);
-
 /// What is served, by the names that references use.
 #[derive(Default)]
 pub(crate) struct Kinds(RwLock<Inner>);
@@ -28,9 +22,7 @@ pub(crate) struct Kinds(RwLock<Inner>);
 #[derive(Default)]
 struct Inner {
     known: BTreeMap<TypeName, Vec<Resource>>,
-    /// What is known and lacked, and since when each answer has lacked it.
-    lacked: BTreeMap<TypeName, Instant>,
-    /// Since when what was served is served no more, by answers that are believed.
+    /// Since when what was served is known no more.
     gone: BTreeMap<TypeName, Instant>,
 }
 
@@ -65,23 +57,27 @@ impl Kinds {
         self.0.read().gone.get(name).copied()
     }
 
+    /// All resources that are known.
+    pub(crate) fn resources(&self) -> BTreeSet<Resource> {
+        self.0.read().known.values().flatten().cloned().collect()
+    }
+
     /// Forgets types of which the server itself says that it has no such resource.
     pub(crate) fn forget(&self, resources: &[Resource], now: Instant) {
         let mut inner = self.0.write();
-        let Inner { known, lacked, gone } = &mut *inner;
+        let Inner { known, gone } = &mut *inner;
         for name in resources.iter().map(TypeName::from) {
             let Some(of) = known.get_mut(&name) else { continue };
             of.retain(|it| !resources.contains(it));
             if of.is_empty() {
                 known.remove(&name);
-                let since = lacked.remove(&name).unwrap_or(now);
-                gone.insert(name, since);
+                gone.insert(name, now);
             }
         }
     }
 
-    /// Takes in a new answer. Where it is not believed, it may add and change but takes nothing away.
-    pub(crate) fn learn(&self, discovery: &Discovery, believed: bool, now: Instant) {
+    /// Takes in a new answer. What it lacks stays known unless it is served no more.
+    pub(crate) fn learn(&self, discovery: &Discovery, unserved: &BTreeSet<Resource>, now: Instant) {
         let mut learned: BTreeMap<TypeName, Vec<Resource>> = BTreeMap::new();
         for served in discovery.served.iter().filter(|it| !it.resource.kind.is_empty()) {
             let name = TypeName::from(&served.resource);
@@ -94,23 +90,14 @@ impl Kinds {
             }
         }
         let mut inner = self.0.write();
-        let Inner { known, lacked, gone } = &mut *inner;
-        lacked.retain(|name, _| !learned.contains_key(name));
-        let stays = |of: &[Resource]| !believed || !of.iter().any(|it| discovery.tells_of(it));
-        for (name, of) in std::mem::take(known) {
+        let Inner { known, gone } = &mut *inner;
+        for (name, mut of) in std::mem::take(known) {
             let Entry::Vacant(place) = learned.entry(name) else { continue };
-            if stays(&of) {
-                // Neither lacked nor shown: the doubt begins anew.
-                lacked.remove(place.key());
-                place.insert(of);
-                continue;
-            }
-            let since = *lacked.entry(place.key().clone()).or_insert(now);
-            if now.saturating_duration_since(since) < LACKED {
-                place.insert(of);
+            of.retain(|it| !unserved.contains(it));
+            if of.is_empty() {
+                gone.insert(place.into_key(), now);
             } else {
-                lacked.remove(place.key());
-                gone.insert(place.into_key(), since);
+                place.insert(of);
             }
         }
         gone.retain(|name, _| !learned.contains_key(name));

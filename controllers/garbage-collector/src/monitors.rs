@@ -150,8 +150,7 @@ impl Monitors {
         let types = state.running.iter().filter_map(|(of, it)| match term {
             _ if !it.has_synced() => Some(hole(Hole::Unsynced(of.clone()), it.since)),
             _ if let Some(behind) = it.behind() => Some(hole(Hole::Behind(of.clone()), now - behind)),
-            // Until it goes or shows again.
-            _ if state.memory.doubts(of) => Some(Unsynced { hole: Hole::Doubted(of.clone()), since: None }),
+            _ if let Some(since) = state.memory.lacked_since(of) => Some(hole(Hole::Doubted(of.clone()), since)),
             Some(term) if it.is_unproved(term) => Some(Unsynced { hole: Hole::Unproved(of.clone()), since: None }),
             Some(_) | None => None,
         });
@@ -254,15 +253,16 @@ impl Monitors {
     /// Acts on one answer. True if monitors began or ended.
     async fn pass(&self, reads: &Api, answer: &Discovery, pass: &mut Pass) -> bool {
         self.name_unsynced(&mut pass.named);
-        let (Plan { start, stop, doubted, fault }, ended) = {
+        let known = self.kinds.resources();
+        let (Plan { start, stop, doubted, unserved, fault }, ended) = {
             let mut state = self.state.lock();
             let State { running, memory } = &mut *state;
             let states = running.iter().map(|(of, it)| (of.clone(), it.has_synced())).collect();
-            let plan = plan::plan(answer, &states, memory, self.clock.now());
+            let plan = plan::plan(answer, &states, &known, memory, self.clock.now());
             let ended = state.replace(&plan.stop, &plan.start, self.clock.now());
             (plan, ended)
         };
-        self.kinds.learn(answer, !matches!(fault, Some(Fault::Doubtful { .. })), self.clock.now());
+        self.kinds.learn(answer, &unserved, self.clock.now());
         pass.tell(answer, fault.as_ref());
         if fault.is_some() {
             self.meters.sync_errors.inc();

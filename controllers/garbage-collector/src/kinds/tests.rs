@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use discovery::Served;
 
 use super::*;
@@ -39,7 +41,7 @@ fn without_things() -> Vec<Served> {
 fn every_served_version_is_known_and_nothing_else() {
     let kinds = Kinds::default();
     assert_eq!(plural(&kinds, "v1", "Pod"), None, "before the first answer");
-    kinds.learn(&discovery(all(), &[]), true, now());
+    kinds.learn(&discovery(all(), &[]), &none(), now());
     for (api_version, kind, want) in [
         ("v1", "Pod", Some("/api/v1/pods")),
         ("apps/v1", "Deployment", Some("/apis/apps/v1/deployments")),
@@ -56,72 +58,43 @@ fn every_served_version_is_known_and_nothing_else() {
     assert_eq!(unknown.to_string(), "unable to get REST mapping for a.io/v3/Thing: no such kind is known to be served");
 }
 
-#[test]
-fn what_did_not_answer_is_known_as_before_and_what_went_is_known_no_more() {
-    let one_root = BTreeMap::from([("/apis", "no answer".to_owned())]);
-    let answers = [
-        ("nothing", Discovery::default(), true, [true, true]),
-        ("one version failed", discovery(without_things(), &["a.io/v1"]), true, [false, true]),
-        ("a root failed", Discovery { broken: one_root, ..discovery(without_things(), &[]) }, true, [true, true]),
-        ("an answer that is not believed", discovery(without_things(), &[]), false, [true, true]),
-        ("they are gone", discovery(without_things(), &[]), true, [false, false]),
-    ];
-    for (name, answer, believed, want) in answers {
-        let (kinds, start) = (Kinds::default(), now());
-        kinds.learn(&discovery(all(), &[]), true, start);
-        kinds.learn(&answer, believed, start);
-        kinds.learn(&answer, believed, start + LACKED);
-        let known = ["a.io/v2", "a.io/v1"].map(|it| plural(&kinds, it, "Thing").is_some());
-        assert_eq!(known, want, "{name}");
-        assert!(plural(&kinds, "v1", "Pod").is_some(), "{name}");
-    }
+fn things() -> BTreeSet<Resource> {
+    ["v1", "v2"].map(|it| Resource::namespaced("a.io", it, "things", "Thing")).into()
+}
+
+fn none() -> BTreeSet<Resource> {
+    BTreeSet::new()
 }
 
 #[test]
-fn what_answers_lack_is_forgotten_after_two_looks_half_a_minute_apart_or_by_the_servers_own_word() {
-    type Look = fn() -> (Discovery, bool);
-    let with: Look = || (discovery(all(), &[]), true);
-    let without: Look = || (discovery(without_things(), &[]), true);
-    let silent: Look = || (discovery(without_things(), &["a.io/v1", "a.io/v2"]), true);
-    let doubtful: Look = || (discovery(without_things(), &[]), false);
-    // The answers, and whether it is known after the last of them.
-    type Story<'a> = (&'a str, &'a [(u64, Look)], bool);
-    let stories: [Story<'_>; 7] = [
-        ("one look", &[(0, without)], true),
-        ("two in a hurry", &[(0, without), (29, without)], true),
-        ("two looks", &[(0, without), (30, without)], false),
-        ("it comes back and goes", &[(0, without), (15, with), (30, without)], true),
-        ("its group fails in between", &[(0, without), (15, silent), (30, without)], true),
-        ("an answer that is not believed in between", &[(0, without), (15, doubtful), (30, without)], true),
-        ("and lacks it as long again", &[(0, without), (15, silent), (20, without), (50, without)], false),
-    ];
-    for (name, looks, is_known) in stories {
-        let (kinds, start) = (Kinds::default(), now());
-        kinds.learn(&with().0, true, start);
-        for (at, look) in looks {
-            let (answer, believed) = look();
-            kinds.learn(&answer, believed, start + Duration::from_secs(*at));
-        }
-        assert_eq!(plural(&kinds, "a.io/v2", "Thing").is_some(), is_known, "{name}");
-        assert!(plural(&kinds, "v1", "Pod").is_some(), "{name}");
-    }
+fn what_an_answer_lacks_is_known_until_it_is_served_no_more() {
     let (kinds, start) = (Kinds::default(), now());
-    kinds.learn(&with().0, true, start);
-    kinds.learn(&without().0, true, start);
+    let known = || ["a.io/v2", "a.io/v1"].map(|it| plural(&kinds, it, "Thing").is_some());
     let [first, second] = ["v1", "v2"].map(|it| Resource::namespaced("a.io", it, "things", "Thing"));
-    kinds.forget(std::slice::from_ref(&second), start + Duration::from_secs(1));
-    assert_eq!(["a.io/v2", "a.io/v1"].map(|it| plural(&kinds, it, "Thing").is_some()), [false, true]);
     let gone = |of: &Resource| kinds.gone_since(&TypeName::from(of));
-    assert_eq!((gone(&second), gone(&first)), (Some(start), None));
+    kinds.learn(&discovery(all(), &[]), &none(), start);
+    assert!(kinds.resources().is_superset(&things()), "{:?}", kinds.resources());
+    for answer in [Discovery::default(), discovery(without_things(), &["a.io/v1"]), discovery(without_things(), &[])] {
+        kinds.learn(&answer, &none(), start);
+        assert_eq!(known(), [true, true]);
+    }
+    let later = start + Duration::from_secs(30);
+    kinds.learn(&discovery(without_things(), &[]), &BTreeSet::from([first.clone()]), later);
+    assert_eq!((known(), gone(&first), gone(&second)), ([true, false], Some(later), None));
+    kinds.forget(std::slice::from_ref(&second), later);
+    assert_eq!((known(), gone(&second)), ([false, false], Some(later)), "by the server's own word");
+    assert!(plural(&kinds, "v1", "Pod").is_some());
+    kinds.learn(&discovery(all(), &[]), &none(), later);
+    assert_eq!((known(), gone(&first), gone(&second)), ([true, true], None, None), "they are again");
 }
 
 #[test]
 fn a_kind_of_two_resources_that_can_be_read_leads_to_neither_of_them() {
     let twice = || served("a.io", "v1", "allthings", "Thing", &["get"]);
     let kinds = Kinds::default();
-    kinds.learn(&discovery(all(), &[]), true, now());
+    kinds.learn(&discovery(all(), &[]), &none(), now());
     // One more is no answer that takes something away.
-    kinds.learn(&discovery(all().into_iter().chain([twice()]).collect(), &[]), false, now());
+    kinds.learn(&discovery(all().into_iter().chain([twice()]).collect(), &[]), &none(), now());
     assert_eq!(plural(&kinds, "a.io/v1", "Thing"), None);
     assert_eq!(plural(&kinds, "a.io/v2", "Thing").as_deref(), Some("/apis/a.io/v2/things"));
     let unknown = kinds.resource(&"a.io/v1".into(), &"Thing".into()).unwrap_err();
@@ -129,35 +102,16 @@ fn a_kind_of_two_resources_that_can_be_read_leads_to_neither_of_them() {
     assert_eq!(unknown.to_string(), want);
     // Told of twice, it is one all the same.
     let again = all().into_iter().chain(all());
-    kinds.learn(&discovery(again.collect(), &[]), true, now());
+    kinds.learn(&discovery(again.collect(), &[]), &none(), now());
     assert_eq!(plural(&kinds, "a.io/v1", "Thing").as_deref(), Some("/apis/a.io/v1/things"));
 }
 
 #[test]
 fn a_type_that_moved_is_where_it_is_told_now() {
     let kinds = Kinds::default();
-    kinds.learn(&discovery(all(), &[]), true, now());
+    kinds.learn(&discovery(all(), &[]), &none(), now());
     let cluster = Served::new(Resource::cluster("a.io", "v2", "allthings", "Thing"), true, ["get"]);
-    kinds.learn(&discovery(vec![cluster], &["a.io/v1"]), false, now());
+    kinds.learn(&discovery(vec![cluster], &["a.io/v1"]), &none(), now());
     assert_eq!(plural(&kinds, "a.io/v2", "Thing").as_deref(), Some("/apis/a.io/v2/allthings"));
     assert_eq!(plural(&kinds, "a.io/v1", "Thing").as_deref(), Some("/apis/a.io/v1/things"));
-}
-
-#[test]
-fn it_is_known_since_when_a_type_is_served_no_more() {
-    let thing = TypeName { api_version: "a.io/v2".into(), kind: "Thing".into() };
-    let (kinds, first) = (Kinds::default(), now());
-    let later = first + std::time::Duration::from_secs(30);
-    kinds.learn(&discovery(without_things(), &[]), true, first);
-    assert_eq!(kinds.gone_since(&thing), None, "it never was");
-    kinds.learn(&discovery(all(), &[]), true, first);
-    kinds.learn(&discovery(without_things(), &[]), false, first);
-    assert_eq!(kinds.gone_since(&thing), None, "that is not believed");
-    kinds.learn(&discovery(without_things(), &[]), true, first);
-    assert_eq!(kinds.gone_since(&thing), None, "nor is one answer");
-    kinds.learn(&discovery(without_things(), &[]), true, later);
-    kinds.learn(&discovery(without_things(), &[]), true, later + LACKED);
-    assert_eq!(kinds.gone_since(&thing), Some(first));
-    kinds.learn(&discovery(all(), &[]), true, later);
-    assert_eq!(kinds.gone_since(&thing), None, "it is again");
 }

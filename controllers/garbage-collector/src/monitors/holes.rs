@@ -16,7 +16,7 @@ pub(crate) enum Hole {
     Unsynced(Resource),
     /// It was watched, and its lists or watches fail.
     Behind(Resource),
-    /// An answer of discovery lacked a type that is watched.
+    /// The last answer of discovery lacked a type that is watched.
     Doubted(Resource),
     /// A type was watched before the term began, and its watch may have died in silence.
     Unproved(Resource),
@@ -26,7 +26,7 @@ pub(crate) enum Hole {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Unsynced {
     pub(crate) hole: Hole,
-    /// It has its time from then on. `None`: as long as it lasts, as that has a bound of its own.
+    /// It has its time from then on. `None`: as long as it lasts, which is as long as proofs count in a new term.
     pub(crate) since: Option<Instant>,
 }
 

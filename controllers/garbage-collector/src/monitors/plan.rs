@@ -14,7 +14,8 @@ use api::Resource;
 use clock::Instant;
 use discovery::{Discovery, Served};
 
-/// A type that answers lack is left after they did so for this long: its objects could be overlooked as dependents.
+/// A type that answers lack is left and forgotten after they did so for this long: its objects could be overlooked as
+/// dependents.
 const LACKED: Duration = Duration::from_secs(30);
 /// An answer that takes most monitors away is believed after it said so for this long.
 const BELIEVED_AFTER: Duration = Duration::from_secs(300);
@@ -33,6 +34,8 @@ pub(crate) struct Plan {
     pub(crate) stop: Vec<Resource>,
     /// Stays watched though the answer lacks it: whether the server still serves it can be asked for.
     pub(crate) doubted: Vec<Resource>,
+    /// Served no more, in this very version.
+    pub(crate) unserved: BTreeSet<Resource>,
     pub(crate) fault: Option<Fault>,
 }
 
@@ -48,7 +51,8 @@ pub(crate) enum Fault {
 /// What is remembered from answer to answer.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Memory {
-    /// Types that are watched and were lacked, and since when each answer that tells of them has lacked them.
+    /// Types that are watched or known, and since when each answer has lacked them. An answer that does not tell of a type
+    /// ends the doubt: the type stays watched, and a group can be stale for days.
     lacked: BTreeMap<Resource, Instant>,
     /// Most types, lacked at once.
     most: Option<(Instant, BTreeSet<Resource>)>,
@@ -58,8 +62,14 @@ pub(crate) struct Memory {
     silent: BTreeMap<String, Instant>,
 }
 
-/// What `answer` means for the monitors that run; each with whether it has synced.
-pub(crate) fn plan(answer: &Discovery, running: &BTreeMap<Resource, bool>, memory: &mut Memory, now: Instant) -> Plan {
+/// What `answer` means for the monitors that run, each with whether it has synced, and for the types that are known.
+pub(crate) fn plan(
+    answer: &Discovery,
+    running: &BTreeMap<Resource, bool>,
+    known: &BTreeSet<Resource>,
+    memory: &mut Memory,
+    now: Instant,
+) -> Plan {
     let wanted: BTreeSet<&Resource> =
         answer.served.iter().filter(|it| is_monitored(it)).map(|it| &it.resource).collect();
     let goes = |(of, synced): (&Resource, &bool)| !wanted.contains(of) && may_go(answer, of, *synced);
@@ -67,20 +77,28 @@ pub(crate) fn plan(answer: &Discovery, running: &BTreeMap<Resource, bool>, memor
     if answer.served.is_empty() {
         gone.clear();
     }
-    memory.look(answer, running, &gone, now);
+    let readable: BTreeSet<&Resource> =
+        answer.served.iter().filter(|it| it.offers("get")).map(|it| &it.resource).collect();
+    let unreadable: Vec<&Resource> = known.iter().filter(|of| !readable.contains(of)).collect();
+    let lacked = gone.iter().chain(unreadable.iter().copied()).filter(|of| answer.tells_of(of)).cloned().collect();
+    memory.update_lacked(lacked, now);
     if answer.served.is_empty() {
+        memory.most = None;
         let why = answer.failure().unwrap_or_default();
         return Plan { fault: Some(Fault::Unanswered(why)), ..Plan::default() };
     }
-    memory.listen(answer, &gone, now);
-    let (believed, fault) = if answer.broken.is_empty() {
-        memory.believe(gone, running.len(), now)
+    let types = running.keys().chain(known).map(Resource::api_version).collect();
+    memory.listen(answer, &gone, &types, now);
+    let (is_believed, fault) = if answer.broken.is_empty() {
+        let doubtful = memory.doubt_most(&gone, running.len(), now);
+        (doubtful.is_none(), doubtful)
     } else {
         memory.most = None;
         // The other root's own word is taken, as far as that is no reason for doubts.
-        let believed = if is_doubtful(gone.len(), running.len()) { BTreeSet::new() } else { gone };
-        (believed, Some(Fault::Unanswered(answer.failure().unwrap_or_default())))
+        let fault = Fault::Unanswered(answer.failure().unwrap_or_default());
+        (!is_doubtful(gone.len(), running.len()), Some(fault))
     };
+    let believed = if is_believed { gone } else { BTreeSet::new() };
     let types: BTreeSet<_> = wanted.iter().map(|it| type_of(it)).collect();
     // One that is watched in another version from now on is not lost. Of one that never synced nothing was known, and
     // its group, which fails, is waited for from now on.
@@ -90,13 +108,14 @@ pub(crate) fn plan(answer: &Discovery, running: &BTreeMap<Resource, bool>, memor
     // A type whose preferred version did not answer shows in another one: it is watched already.
     let stays: BTreeSet<_> = running.keys().filter(|it| !stop.contains(*it)).map(type_of).collect();
     let start = wanted.into_iter().filter(|it| !stays.contains(&type_of(it))).cloned().collect();
-    Plan { start, stop: stop.into_iter().collect(), doubted: doubted.into_iter().collect(), fault }
+    let unserved = unreadable.into_iter().filter(|of| is_believed && memory.has_lacked(of, now)).cloned().collect();
+    Plan { start, stop: stop.into_iter().collect(), doubted: doubted.into_iter().collect(), unserved, fault }
 }
 
 impl Memory {
-    /// True for a type that the last answer which told of it lacked.
-    pub(crate) fn doubts(&self, of: &Resource) -> bool {
-        self.lacked.contains_key(of)
+    /// Since when all answers have lacked this type; `None` where the last one did not.
+    pub(crate) fn lacked_since(&self, of: &Resource) -> Option<Instant> {
+        self.lacked.get(of).copied()
     }
 
     /// Group versions that have not told which types they have, and since when.
@@ -104,37 +123,20 @@ impl Memory {
         self.silent.iter().map(|(of, since)| (of.as_str(), *since))
     }
 
-    /// What is lacked, and since when without a break.
-    fn look(
-        &mut self,
-        answer: &Discovery,
-        running: &BTreeMap<Resource, bool>,
-        gone: &BTreeSet<Resource>,
-        now: Instant,
-    ) {
-        self.lacked.retain(|of, since| {
-            let is_told = answer.tells_of(of);
-            if !is_told {
-                // Neither lacked nor shown: the doubt stays, and begins anew.
-                *since = now;
-            }
-            running.contains_key(of) && (gone.contains(of) || !is_told)
-        });
-        for of in gone.iter().filter(|of| answer.tells_of(of)) {
-            self.lacked.entry(of.clone()).or_insert(now);
-        }
-        if answer.served.is_empty() {
-            self.most = None;
+    fn update_lacked(&mut self, lacked: BTreeSet<Resource>, now: Instant) {
+        self.lacked.retain(|of, _| lacked.contains(of));
+        for of in lacked {
+            self.lacked.entry(of).or_insert(now);
         }
     }
 
-    /// Who told of its types, and who has not.
-    fn listen(&mut self, answer: &Discovery, gone: &BTreeSet<Resource>, now: Instant) {
+    /// Which group versions told of their types, and which have not. `known`: those of which types are known.
+    fn listen(&mut self, answer: &Discovery, gone: &BTreeSet<Resource>, known: &BTreeSet<String>, now: Instant) {
         let telling: BTreeSet<String> = answer.served.iter().map(|it| it.resource.api_version()).collect();
         // While a root is silent nobody knows which groups there are.
         let stays = |of: &String| !answer.broken.is_empty() || answer.failed.contains_key(of);
         self.silent.retain(|of, _| stays(of) && !telling.contains(of));
-        self.told.retain(stays);
+        self.told.retain(|of| stays(of) || known.contains(of));
         self.told.extend(telling);
         for of in gone.iter().filter(|of| !answer.tells_of(of)) {
             // It was known, and is not watched any more.
@@ -145,27 +147,22 @@ impl Memory {
         }
     }
 
-    /// What is to be taken at its word of what is gone by this answer.
-    fn believe(&mut self, gone: BTreeSet<Resource>, of: usize, now: Instant) -> (BTreeSet<Resource>, Option<Fault>) {
+    /// What is wrong with an answer that lacks most of what is watched and has not said so for long.
+    fn doubt_most(&mut self, gone: &BTreeSet<Resource>, of: usize, now: Instant) -> Option<Fault> {
         let lacks = gone.len();
-        if !is_doubtful(lacks, of) {
-            self.most = None;
-            return (gone, None);
-        }
-        let since = match &self.most {
-            Some((since, same)) if *same == gone => *since,
+        let since = match self.most.take() {
+            Some((since, same)) if same == *gone => since,
             _ => now,
         };
-        if now.saturating_duration_since(since) >= BELIEVED_AFTER {
-            self.most = None;
-            return (gone, None);
+        if !is_doubtful(lacks, of) || now.saturating_duration_since(since) >= BELIEVED_AFTER {
+            return None;
         }
-        self.most = Some((since, gone));
-        (BTreeSet::new(), Some(Fault::Doubtful { lacks, of }))
+        self.most = Some((since, gone.clone()));
+        Some(Fault::Doubtful { lacks, of })
     }
 
     fn has_lacked(&self, of: &Resource, now: Instant) -> bool {
-        self.lacked.get(of).is_some_and(|since| now.saturating_duration_since(*since) >= LACKED)
+        self.lacked_since(of).is_some_and(|since| now.saturating_duration_since(since) >= LACKED)
     }
 }
 

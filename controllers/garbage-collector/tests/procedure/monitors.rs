@@ -169,6 +169,23 @@ async fn nobody_is_orphaned_while_a_type_is_in_doubt_or_its_group_has_not_told_i
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_type_that_was_lacked_before_its_group_went_stale_delays_no_owner() {
+    for policy in [Orphan, Foreground] {
+        let world = World::new();
+        let _manager = world.start().await;
+        world.cluster.fail_discovery("apps", DiscoveryFault::Missing);
+        pass(31 * SEC).await;
+        world.cluster.fail_discovery("apps", DiscoveryFault::Stale);
+        pass(600 * SEC).await;
+        world.create("ReplicationController", "rc", &[]);
+        world.delete("ReplicationController", "rc", Some(policy)).await;
+        pass(2 * SEC).await;
+        assert!(!world.has("replicationcontrollers", "rc"), "{policy:?}: {:?}", world.lines());
+        assert_eq!(world.logged(GOES_WITHOUT), [""; 0], "{policy:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn nobody_is_let_go_before_discovery_has_answered_once() {
     for (policy, finalizer) in [(Orphan, "orphan"), (Foreground, "foregroundDeletion")] {
         let world = World::new();

@@ -42,7 +42,7 @@ fn paths(resources: &[Resource]) -> Vec<String> {
 #[track_caller]
 fn check(name: &str, answer: &Discovery, runs: &[&str], start: &[&str], stop: &[&str], has_fault: bool) {
     let now = Clock::system().now();
-    let plan = plan(answer, &running(runs), &mut Memory::default(), now);
+    let plan = plan(answer, &running(runs), &BTreeSet::new(), &mut Memory::default(), now);
     assert_eq!(
         (paths(&plan.start).as_slice(), paths(&plan.stop).as_slice()),
         (&words(start)[..], &words(stop)[..]),
@@ -81,17 +81,21 @@ fn acceptance_gc_043_discovery_that_fails_entirely_leaves_monitors_as_they_are()
 }
 
 /// What stops of those that run, and what is doubted in the end, by what was answered after so many seconds. Who
-/// stopped is not watched again.
+/// stopped is not watched again. What is watched is known, and forgotten as it stops.
 fn lived_through(runs: &[&str], looks: &[(u64, Discovery)]) -> (Vec<String>, Vec<String>) {
     let (mut memory, start) = (Memory::default(), Clock::system().now());
     let (mut runs, mut stopped) = (running(runs), Vec::new());
+    let mut known: BTreeSet<Resource> = runs.keys().cloned().collect();
     for (at, answer) in looks {
-        let plan = plan(answer, &runs, &mut memory, start + Duration::from_secs(*at));
-        assert!(plan.doubted.iter().all(|it| memory.doubts(it)), "after {at} s");
+        let plan = plan(answer, &runs, &known, &mut memory, start + Duration::from_secs(*at));
+        assert!(plan.doubted.iter().all(|it| memory.lacked_since(it).is_some()), "after {at} s");
         runs.retain(|it, _| !plan.stop.contains(it));
+        known.retain(|it| !plan.unserved.contains(it));
+        let is_served = |it: &Resource| answer.served.iter().any(|served| served.resource == *it);
+        assert!(plan.stop.iter().all(|it| is_served(it) != plan.unserved.contains(it)), "after {at} s");
         stopped.extend(plan.stop);
     }
-    let doubted: Vec<Resource> = runs.into_keys().filter(|it| memory.doubts(it)).collect();
+    let doubted: Vec<Resource> = runs.into_keys().filter(|it| memory.lacked_since(it).is_some()).collect();
     (paths(&stopped), paths(&doubted))
 }
 
@@ -114,9 +118,12 @@ fn a_type_that_answers_lack_is_left_after_two_looks_half_a_minute_apart_and_doub
         ("it comes back and goes", &[(0, without()), (10, with()), (30, without())], false, true),
         ("and goes for good", &[(0, without()), (10, with()), (30, without()), (60, without())], true, false),
         ("its group fails in between", &[(0, without()), (15, silent()), (30, without())], false, true),
-        ("and lacks it as long again", &[(0, without()), (15, silent()), (45, without())], true, false),
+        ("and then half a minute passes", &[(0, without()), (15, silent()), (45, without())], false, true),
+        ("and lacks it as long again", &[(15, silent()), (20, without()), (50, without())], true, false),
         ("the answer is silent in between", &[(0, without()), (15, no_answer()), (30, without())], false, true),
-        ("and for ever", &[(0, without()), (30, no_answer()), (600, no_answer())], false, true),
+        ("and for ever", &[(0, without()), (30, no_answer()), (600, no_answer())], false, false),
+        ("its group fails for days", &[(0, without()), (30, silent()), (172_800, silent())], false, false),
+        ("and is doubted anew when it tells", &[(0, without()), (30, silent()), (172_800, without())], false, true),
         ("its root is silent in between", &[(0, without()), (15, half()), (30, without())], false, true),
         ("its group fails, then tells", &[(0, without()), (15, silent()), (20, with())], false, false),
     ];
@@ -131,7 +138,7 @@ fn a_type_that_answers_lack_is_left_after_two_looks_half_a_minute_apart_and_doub
 fn whether_a_type_in_doubt_is_served_can_be_asked_for_but_not_of_most_types_at_once() {
     let now = Clock::system().now();
     let doubted = |served: &[&str], runs: &[&str]| {
-        let plan = plan(&answer(served, &[]), &running(runs), &mut Memory::default(), now);
+        let plan = plan(&answer(served, &[]), &running(runs), &BTreeSet::new(), &mut Memory::default(), now);
         paths(&plan.doubted)
     };
     assert_eq!(doubted(&["v1/pods"], &["a.io/v1/things", "v1/pods"]), ["a.io/v1/things"]);
@@ -156,6 +163,7 @@ fn a_group_version_that_fails_is_counted_as_long_as_it_has_not_told_its_types() 
         ("until it tells", &[], &[(0, fails()), (30, whole())], None),
         ("until it is no more", &[], &[(0, fails()), (30, lacks())], None),
         ("not what is known", thing, &[(0, whole()), (30, fails())], None),
+        ("nor what was lacked once", thing, &[(0, whole()), (30, lacks()), (60, fails())], None),
         ("nor what was known and never synced, before it fails", unsynced, &[(0, whole())], None),
         ("but what stops because of it", unsynced, &[(0, whole()), (30, fails()), (60, fails())], Some(30)),
         ("also when nobody answers", &[], &[(0, fails()), (30, Discovery::default())], Some(0)),
@@ -166,7 +174,7 @@ fn a_group_version_that_fails_is_counted_as_long_as_it_has_not_told_its_types() 
     for (name, runs, looks, since) in stories {
         let (mut memory, mut runs, start) = (Memory::default(), running(runs), Clock::system().now());
         for (at, answer) in *looks {
-            let plan = plan(answer, &runs, &mut memory, start + Duration::from_secs(*at));
+            let plan = plan(answer, &runs, &BTreeSet::new(), &mut memory, start + Duration::from_secs(*at));
             runs.retain(|it, _| !plan.stop.contains(it));
         }
         let silent: Vec<(&str, Instant)> = memory.silent().collect();
@@ -220,6 +228,7 @@ fn an_answer_that_suddenly_lacks_most_types_is_believed_after_it_said_so_for_fiv
     let all = of_twelve(12);
     let all: Vec<&str> = all.iter().map(String::as_str).collect();
     let runs = running(&all);
+    let known: BTreeSet<Resource> = runs.keys().cloned().collect();
     let secs = Duration::from_secs;
     let start = Clock::system().now();
     let whole = |count: usize| answer(&all[..count], &[]);
@@ -244,13 +253,14 @@ fn an_answer_that_suddenly_lacks_most_types_is_believed_after_it_said_so_for_fiv
     for (name, story) in stories {
         let mut memory = Memory::default();
         for (at, answer, stops) in *story {
-            let plan = plan(answer, &runs, &mut memory, start + secs(*at));
+            let plan = plan(answer, &runs, &known, &mut memory, start + secs(*at));
             assert_eq!((plan.stop.len(), plan.start.len()), (*stops, 0), "{name}, after {at} s");
+            assert_eq!(plan.unserved.len(), *stops, "{name}, after {at} s: kinds are believed as monitors are");
         }
     }
     let (few, mut memory) = (running(&all[..9]), Memory::default());
-    plan(&whole(1), &few, &mut memory, start);
-    let plan = plan(&whole(1), &few, &mut memory, start + secs(30));
+    plan(&whole(1), &few, &known, &mut memory, start);
+    let plan = plan(&whole(1), &few, &known, &mut memory, start + secs(30));
     assert_eq!((plan.stop.len(), plan.fault), (8, None), "of few types most may go");
 }
 
@@ -260,7 +270,31 @@ fn a_doubtful_answer_still_adds_types_and_is_told_in_numbers() {
     let all: Vec<&str> = all.iter().map(String::as_str).collect();
     let mut news = all[..5].to_vec();
     news.extend(["b.io/v1/new", "a.io/v2/type11"]);
-    let plan = plan(&answer(&news, &[]), &running(&all), &mut Memory::default(), Clock::system().now());
+    let now = Clock::system().now();
+    let plan = plan(&answer(&news, &[]), &running(&all), &BTreeSet::new(), &mut Memory::default(), now);
     assert_eq!((paths(&plan.start), plan.stop.len()), (words(&["b.io/v1/new"]), 0));
     assert_eq!(plan.fault, Some(Fault::Doubtful { lacks: 7, of: 12 }));
+}
+
+#[test]
+fn a_type_that_is_known_and_not_watched_is_forgotten_by_the_same_rule() {
+    let known: BTreeSet<Resource> = ["a.io/v1/things", "a.io/v2/things", "v1/pods"].map(resource).into();
+    let (mut memory, start) = (Memory::default(), Clock::system().now());
+    let mut unserved = |answer: &Discovery, at: u64| {
+        let runs = running(&["a.io/v2/things", "v1/pods"]);
+        let plan = plan(answer, &runs, &known, &mut memory, start + Duration::from_secs(at));
+        assert!(plan.doubted.is_empty() && plan.stop.is_empty() && plan.fault.is_none(), "after {at} s");
+        paths(&plan.unserved.into_iter().collect::<Vec<_>>())
+    };
+    let lacks = || answer(&["a.io/v2/things", "v1/pods"], &[]);
+    let write_only = || {
+        let mut answer = lacks();
+        answer.served.push(Served::new(resource("a.io/v1/things"), false, ["create"]));
+        answer
+    };
+    assert_eq!(unserved(&lacks(), 0), [""; 0]);
+    assert_eq!(unserved(&answer(&["a.io/v2/things", "v1/pods"], &["a.io/v1"]), 20), [""; 0], "its version is stale");
+    assert_eq!(unserved(&lacks(), 30), [""; 0], "doubted anew");
+    assert_eq!(unserved(&write_only(), 45), [""; 0]);
+    assert_eq!(unserved(&write_only(), 60), ["a.io/v1/things"], "what cannot be read is no place to look for owners");
 }
