@@ -7,7 +7,14 @@
 //! What cannot be compared blocks nobody: a version that is empty or no number, be it of a write or of a store. A store
 //! before its first set shows nothing yet; workers start when their caches have synced, so no key is parked for that.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use api::{Uid, Version};
 use informer::Watched;
@@ -30,6 +37,8 @@ pub struct Gate {
 struct Wrote {
     cache: Arc<dyn Watched>,
     version: Version,
+    /// The cache holds a wake for this owner and this version.
+    is_awaited: Arc<AtomicBool>,
 }
 
 impl Gate {
@@ -53,9 +62,9 @@ impl Gate {
         let mut records = self.records.lock();
         let record = records.entry(owner.clone()).or_default();
         match record.iter_mut().find(|it| it.cache.resource() == cache.resource()) {
-            Some(known) if known.version.is_older_than(version) => known.version = version.clone(),
+            Some(known) if known.version.is_older_than(version) => *known = Wrote::new(cache, version),
             Some(_) => {}
-            None => record.push(Wrote { cache: cache.clone(), version: version.clone() }),
+            None => record.push(Wrote::new(cache, version)),
         }
     }
 
@@ -66,7 +75,7 @@ impl Gate {
         let record = self.records.lock().get(owner).cloned()?;
         let wake = Arc::new(Mutex::new(Some(wake)));
         let late = record.iter().find(|it| !it.wake_when_passed(&wake));
-        let Some(Wrote { cache, version: _ }) = late else {
+        let Some(Wrote { cache, .. }) = late else {
             self.forget(owner);
             return None;
         };
@@ -82,17 +91,30 @@ impl Gate {
 }
 
 impl Wrote {
-    /// True when the cache shows it, and `wake` is still there for another. Otherwise word is left with the cache, which
-    /// decides both under one lock.
+    fn new(cache: &Arc<dyn Watched>, version: &Version) -> Self {
+        Self { cache: cache.clone(), version: version.clone(), is_awaited: Arc::default() }
+    }
+
+    /// True when the cache shows it, and `wake` is still there for another. Otherwise the cache holds `wake`, or the one
+    /// of an earlier look; it decides both under one lock.
     fn wake_when_passed(&self, wake: &Arc<Mutex<Option<impl FnOnce() + Send + 'static>>>) -> bool {
-        let wake = wake.clone();
+        // A key is looked at again and again while its cache is late: each look would leave one more wake.
+        if self.is_awaited.swap(true, Ordering::AcqRel) {
+            return self.cache.passed(&self.version);
+        }
+        let (wake, is_awaited) = (wake.clone(), self.is_awaited.clone());
         let call = move || {
+            is_awaited.store(false, Ordering::Release);
             let wake = wake.lock().take();
             if let Some(wake) = wake {
                 wake();
             }
         };
-        self.cache.when_passed(self.version.clone(), Box::new(call))
+        let has_passed = self.cache.when_passed(self.version.clone(), Box::new(call));
+        if has_passed {
+            self.is_awaited.store(false, Ordering::Release);
+        }
+        has_passed
     }
 }
 

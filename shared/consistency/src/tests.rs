@@ -259,6 +259,32 @@ async fn every_type_must_have_caught_up() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_key_that_is_parked_again_and_again_leaves_one_wake_for_each_version() {
+    let rig = rig();
+    let pods = rig.pods_at(99).await;
+    rig.wrote("a", &pods, "100");
+    for _ in 0..100 {
+        assert_eq!(rig.behind("a"), Some(PARKED));
+    }
+    assert_eq!(rig.skips("pods").as_deref(), Some("100"), "each look is counted");
+    rig.wrote("a", &pods, "101");
+    rig.wrote("a", &pods, "101");
+    for _ in 0..100 {
+        assert_eq!(rig.behind("a"), Some(PARKED));
+    }
+    rig.write_up_to(101);
+    rig.thaw("pods").await;
+    assert_eq!((rig.woken(), rig.behind("a")), (2, None), "one for 100 and one for 101");
+
+    rig.cluster.freeze_watches("pods");
+    rig.wrote("a", &pods, "102");
+    assert_eq!(rig.behind("a"), Some(PARKED));
+    rig.write_up_to(102);
+    rig.thaw("pods").await;
+    assert_eq!((rig.woken(), rig.behind("a")), (3, None), "a later write is waited for anew");
+}
+
+#[tokio::test(start_paused = true)]
 async fn acceptance_machinery_024_a_key_behind_its_own_write_is_parked_writes_nothing_and_wakes_with_the_store() {
     let rig = rig();
     let pods = rig.cache::<Pod>().await;

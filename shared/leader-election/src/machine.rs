@@ -175,7 +175,9 @@ impl Machine {
         match (answer, body) {
             (Answer::Read(lease), _) => {
                 self.learn(*lease, now);
-                self.decide(now);
+                if self.phase != Phase::Over {
+                    self.decide(now);
+                }
             }
             (Answer::Absent, _) => self.decide_absent(now),
             (Answer::Stored(written), Some(body)) => {
@@ -336,8 +338,8 @@ impl Machine {
             self.out.push_back(Action::SlowPath);
             self.stage = Stage::Due(Step::Write);
         } else if self.is_leading() {
-            // Whoever holds it, or has held and released it: another one has led, or may lead right now. Our term is not
-            // continued upon that. A read that shows us again would be; until then each try fails.
+            // It was released or has expired: another one has led, or may lead right now. Our term is not continued upon
+            // that. A read that shows us again would be; until then each try fails.
             let why = if holder.is_empty() {
                 "nobody holds the lease".to_owned()
             } else {
@@ -371,6 +373,10 @@ impl Machine {
         if !overtaken {
             self.learn(lease, sent);
         }
+        if !self.is_ours() {
+            // Another holder has replaced our write already.
+            return self.decide(now);
+        }
         if now >= sent + self.config.renew_deadline {
             // Stored, but the answer slept too long to write by it.
             return self.fail_for("the answer to a write came too late to lead by it".to_owned(), now);
@@ -390,6 +396,10 @@ impl Machine {
         match &mut self.known {
             Some(known) if known.lease.record == lease.record && !known.gone => known.lease = lease,
             known => *known = Some(Known { lease, since: now, gone: false, told_ahead: false }),
+        }
+        if self.is_leading() && self.is_held_by_other(now) {
+            // Both would write until our deadline; leaderelection.tryAcquireOrRenew retries until then.
+            return self.lose(format!("{holder} holds the lease"));
         }
         if holder != self.reported {
             self.reported.clone_from(&holder);

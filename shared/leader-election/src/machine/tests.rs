@@ -222,26 +222,59 @@ fn acceptance_machinery_056_after_a_pause_the_old_term_is_not_renewed() {
 }
 
 #[test]
-fn acceptance_machinery_049_a_leader_that_was_overwritten_stops_and_overwrites_nobody() {
-    for (name, other) in [("held by another", lease("b", 1, 5)), ("emptied by somebody", lease("", 0, 5))] {
+fn acceptance_machinery_049_a_leader_whose_lease_is_held_by_another_ends_its_term_at_once() {
+    let cases: [(&str, Vec<Row<'_>>); 3] = [
+        ("seen by the watch", vec![(1.0, Seen(lease("b", 1, 5)), &["lost: b holds the lease"])]),
+        (
+            "read after a conflict",
+            vec![
+                (2.0, Tick, &["update us t0 @1"]),
+                (2.01, Failed, &["failed", "get"]),
+                (2.02, Read(lease("b", 1, 5)), &["lost: b holds the lease"]),
+            ],
+        ),
+        (
+            "seen by the watch while a renewal is in flight",
+            vec![(2.0, Tick, &["update us t0 @1"]), (2.01, Seen(lease("b", 1, 5)), &["lost: b holds the lease"])],
+        ),
+    ];
+    for (name, rows) in cases {
         let mut machine = leader();
-        let leads: &[&str] = if other.record.holder().is_empty() { &[] } else { &["leader b"] };
-        let mut told = leads.to_vec();
-        told.push("failed");
-        let rows: Vec<Row<'_>> = vec![
-            (1.0, Seen(other.clone()), leads),
-            (2.0, Tick, &["get"]),
-            (2.01, Read(other.clone()), &["failed"]),
-            (4.01, Tick, &["get"]),
-            (4.02, Read(other.clone()), &["failed"]),
-            (9.9, Tick, &["get"]),
-        ];
         run(&mut machine, name, rows);
-        let last = (10.0, Tick);
-        let why = if other.record.holder().is_empty() { "nobody" } else { "b" };
-        let lost = format!("lost: no renewal succeeded for 10.0s: {why} holds the lease");
-        run(&mut machine, name, vec![(last.0, last.1, &[lost.as_str()])]);
+        // Over is over, even when the other one releases the Lease.
+        let after: Vec<Row<'_>> = vec![(3.0, Failed, &[]), (4.0, Seen(lease("", 1, 9)), &[]), (30.0, Tick, &[])];
+        run(&mut machine, name, after);
+        assert!(machine.is_over(), "{name}");
     }
+}
+
+#[test]
+fn acceptance_machinery_049_a_leader_whose_lease_was_emptied_stops_at_its_deadline_and_does_not_write_it_back() {
+    let mut machine = leader();
+    let emptied = || lease("", 0, 5);
+    let rows: Vec<Row<'_>> = vec![
+        (1.0, Seen(emptied()), &[]),
+        (2.0, Tick, &["get"]),
+        (2.01, Read(emptied()), &["failed"]),
+        (4.01, Tick, &["get"]),
+        (4.02, Read(emptied()), &["failed"]),
+        (9.9, Tick, &["get"]),
+        (10.0, Tick, &["lost: no renewal succeeded for 10.0s: nobody holds the lease"]),
+    ];
+    run(&mut machine, "emptied by a user", rows);
+}
+
+#[test]
+fn no_term_begins_by_a_write_that_another_holder_has_replaced_already() {
+    let rows: Vec<Row<'_>> = vec![
+        (0.0, Tick, &["get"]),
+        (0.0, Read(lease("", 4, 1)), &["update us t5 @1"]),
+        // Our write is version 2; its answer comes later than the watch shows version 3.
+        (0.01, Seen(lease("b", 6, 3)), &["leader b"]),
+        (0.02, Stored(2), &[]),
+        (4.5, Tick, &["get"]),
+    ];
+    check("replaced", rows);
 }
 
 #[test]
