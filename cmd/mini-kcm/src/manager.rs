@@ -239,7 +239,7 @@ impl Manager {
             };
             match signal {
                 Signal::NewLeader(identity) => tracing::info!(%identity, "New leader elected"),
-                Signal::ProveAhead { .. } => view.prove_ahead(),
+                Signal::ProveAhead { last_write } => view.prove_ahead(last_write),
                 Signal::Acquired(takeover) => break takeover,
                 Signal::Lost(reason) => return Err(format!("leader election ended: {reason}")),
             }

@@ -54,20 +54,23 @@ impl View {
         Self { caches, api, clock, spawner, proofs: BTreeMap::new() }
     }
 
-    /// Proves everything now: the last leader, one of ours, can write no more though its Lease still stands.
-    pub fn prove_ahead(&mut self) {
-        for (resource, cache) in self.caches.clone() {
-            // The last leader's fence closed before this signal: a set asked for from now on needs no further proof.
-            let begun = self.clock.boot();
-            let proof = prove(cache.watched, self.api.clone(), self.clock.clone(), begun);
-            self.begin(resource, begun, proof);
+    /// Proves everything while the Lease of the last leader, one of ours, still stands: now, as it sends no more, and
+    /// once more when the server stores no more of it, at `last_write`.
+    pub fn prove_ahead(&mut self, last_write: BootInstant) {
+        for (resource, Cache { watched, .. }) in self.caches.clone() {
+            let (begun, api, clock) = (self.clock.boot(), self.api.clone(), self.clock.clone());
+            self.begin(resource, begun, async move {
+                // A cache that is far behind catches up in the meantime.
+                prove(watched.clone(), api.clone(), clock.clone(), begun).await;
+                prove(watched, api, clock, last_write).await;
+            });
         }
     }
 
     /// Decides what must still be shown before anything is written.
     pub fn take_over(&mut self, takeover: Takeover) {
         for (resource, cache) in self.caches.clone() {
-            // What was proved after the last sign of the last leader, and so after its fence, stays proved.
+            // What is proved as of the last write after the last sign of the last leader stays proved.
             let ahead = match takeover {
                 Takeover::CrashOfOurs { last_change } => {
                     self.proofs.get(&resource).is_some_and(|it| it.begun > last_change)

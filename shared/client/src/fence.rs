@@ -9,6 +9,9 @@ const LEAST_REST: Duration = Duration::from_millis(300);
 /// Kept between the end of a server-side timeout and the end of the lease.
 const LEASE_MARGIN: Duration = Duration::from_secs(1);
 
+/// The shortest server-side timeout: its parameter counts whole seconds, and 0 means the server's default.
+pub(crate) const LEAST_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// The time in which this process may write, as a value that controllers and their recorders carry.
 ///
 /// Valid until (the instant at which the last successful renewal was *sent* + renew deadline) on the boot-time clock,
@@ -36,6 +39,16 @@ pub struct TermLimits {
     pub renew_deadline: Duration,
     /// Others may take over this long after they saw a renewal.
     pub lease_duration: Duration,
+}
+
+impl TermLimits {
+    /// How long after a renewal was sent its leader's creates may still be stored: the server works on them beyond the
+    /// end of the term. See [`Term::server_timeout`].
+    #[must_use]
+    pub fn last_write(&self) -> Duration {
+        let of_the_last_one = self.renew_deadline.saturating_sub(LEAST_REST) + LEAST_TIMEOUT;
+        self.lease_duration.saturating_sub(LEASE_MARGIN).max(of_the_last_one)
+    }
 }
 
 impl Term {
@@ -155,6 +168,16 @@ mod tests {
         assert!(term.renewed(sent, LIMITS));
         assert_eq!(term.rest(), Some(Duration::from_secs(6)));
         assert_eq!(term.server_timeout(), Some(Duration::from_secs(10)));
+    }
+
+    #[test]
+    fn the_last_create_is_stored_or_given_up_a_second_before_the_lease_ends_or_a_second_after_it_was_sent() {
+        let of = |renew_deadline, lease_duration| {
+            let of = Duration::from_millis;
+            TermLimits { renew_deadline: of(renew_deadline), lease_duration: of(lease_duration) }.last_write()
+        };
+        assert_eq!(of(10_000, 15_000), Duration::from_secs(14));
+        assert_eq!(of(10_000, 11_000), Duration::from_millis(10_700));
     }
 
     #[tokio::test(start_paused = true)]

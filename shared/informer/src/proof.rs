@@ -13,6 +13,9 @@ use crate::Watched;
 const REOPENED: Duration = Duration::from_secs(5);
 /// So often it is tried before the type is listed.
 const TRIES: u32 = 2;
+/// A watch that is reopened this long before the end of the old term tells soon after it how far it has shown everything:
+/// its bookmark comes after a second at least.
+const AHEAD: Duration = Duration::from_millis(500);
 /// Between two looks whether the list has come.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -29,8 +32,9 @@ pub enum Proved {
     ByList,
 }
 
-/// Returns once the informer shows everything that was written before this call. `old_term_ended`: when nobody else
-/// could write any more, if it is known; a set asked for since then needs no further proof.
+/// Returns once the informer shows everything that was written before this call. `old_term_ended`: when the last write
+/// of the old term was stored, if it is known; a set asked for since then needs no further proof. If that is still to
+/// come, it is waited for: what is written until then is shown too.
 ///
 /// `reads` must not stand in a queue: it is to have no token bucket.
 ///
@@ -43,6 +47,13 @@ pub async fn prove(
     old_term_ended: Option<BootInstant>,
 ) -> Result<Proved, ApiError> {
     watched.synced().await;
+    let to_come = old_term_ended.map_or(Duration::ZERO, |ended| ended.saturating_since(clock.boot()));
+    let mut is_reopened = !to_come.is_zero();
+    if is_reopened {
+        time::sleep(to_come.saturating_sub(AHEAD)).await;
+        watched.reopen_for_proof();
+        time::sleep(to_come.min(AHEAD)).await;
+    }
     if old_term_ended.is_some_and(|ended| watched.first_set_was_consistent_after(ended)) {
         return Ok(Proved::BySet);
     }
@@ -54,7 +65,9 @@ pub async fn prove(
             return Ok(Proved::AtOnce);
         }
         for _ in 0..TRIES {
-            watched.reopen_for_proof();
+            if !std::mem::take(&mut is_reopened) {
+                watched.reopen_for_proof();
+            }
             if passes(watched, &target, REOPENED).await {
                 return Ok(Proved::ByWatch);
             }

@@ -1,7 +1,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 use api::Uid;
-use client::Written;
+use client::{TermLimits, Written};
 use clock::{BootInstant, Timestamp};
 use fastrand::Rng;
 
@@ -142,8 +142,8 @@ impl Machine {
         if self.phase == Phase::Over {
             return None;
         }
-        if let Some(until) = self.prove_ahead_at(now) {
-            return Some(Action::Tell(Signal::ProveAhead { until }));
+        if let Some(last_write) = self.prove_ahead_at(now) {
+            return Some(Action::Tell(Signal::ProveAhead { last_write }));
         }
         if self.try_at().is_some_and(|at| at <= now) {
             let quick = self.is_ours() && !self.has_expired(now);
@@ -279,13 +279,15 @@ impl Machine {
         (fence < known.lease.record.duration()).then(|| known.since + fence)
     }
 
+    /// The last write of a holder of ours whose fence has ended, if that is still to be told.
     fn prove_ahead_at(&mut self, now: BootInstant) -> Option<BootInstant> {
         self.fence_ends_at().filter(|&at| at <= now)?;
-        let until = self.expires_at()?;
-        if let Some(known) = &mut self.known {
-            known.told_ahead = true;
-        }
-        (now < until).then_some(until)
+        let has_expired = self.has_expired(now);
+        let known = self.known.as_mut()?;
+        known.told_ahead = true;
+        let limits = TermLimits { renew_deadline: known.lease.fence()?, lease_duration: known.lease.record.duration() };
+        // Its renewal was sent before we saw it.
+        (!has_expired).then(|| known.since + limits.last_write())
     }
 
     fn begin(&mut self, step: Step, now: BootInstant) {

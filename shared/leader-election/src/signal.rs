@@ -5,11 +5,11 @@ use crate::Notes;
 /// What the manager is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Signal {
-    /// Another leader of ours has stopped renewing, and what it noted says that it writes no more: what is read from now
-    /// on holds when we lead. Void as soon as the leader renews after all; then it may come again.
+    /// Another leader of ours has stopped renewing, and its fence has ended: it sends no more writes. What is read from
+    /// `last_write` on holds when we lead. Void as soon as the leader renews after all; then it may come again.
     ProveAhead {
-        /// When its lease ends and we take it.
-        until: BootInstant,
+        /// From this instant on the server stores nothing more of that leader: until then it may work on a create.
+        last_write: BootInstant,
     },
     /// We lead, and the term has begun.
     Acquired(Takeover),

@@ -1,7 +1,7 @@
 use http::{Request, Uri, uri::PathAndQuery};
 use tower::{ServiceExt, util::BoxCloneSyncService};
 
-use crate::{ApiError, Body, BoxError, NotSent, Term, Transport, pools::Unreachable};
+use crate::{ApiError, Body, BoxError, NotSent, Term, Transport, fence::LEAST_TIMEOUT, pools::Unreachable};
 
 /// Marks the create of an object, which carries a server-side timeout inside a term.
 #[derive(Debug, Clone, Copy)]
@@ -55,7 +55,7 @@ fn limited(create: &Uri, term: &Term) -> Option<Uri> {
     let path = create.path_and_query().map_or("/", PathAndQuery::as_str);
     let mark = if path.contains('?') { '&' } else { '?' };
     // A path that was valid stays valid with digits behind it.
-    format!("{path}{mark}timeout={}s", rest.as_secs().max(1)).parse().ok()
+    format!("{path}{mark}timeout={}s", rest.max(LEAST_TIMEOUT).as_secs()).parse().ok()
 }
 
 fn meaning(err: BoxError) -> ApiError {

@@ -50,7 +50,8 @@ async fn a_first_set_begun_after_the_old_term_needs_no_question() {
 #[tokio::test(start_paused = true)]
 async fn a_version_behind_is_proved_by_the_own_watch_reopened() {
     let (mut world, informer, stream) = World::synced(&[], 9).await;
-    let proving = Proving::of(&world, informer.watched(), Some(world.clock.boot() + Duration::from_secs(1)));
+    tokio::time::advance(Duration::from_secs(1)).await;
+    let proving = Proving::of(&world, informer.watched(), Some(world.clock.boot()));
     tell_version(world.server.next().await, 50);
     let (call, proof) = world.server.watch().await;
     assert!(stream.is_closed(), "never a second one beside it");
@@ -65,6 +66,24 @@ async fn a_version_behind_is_proved_by_the_own_watch_reopened() {
     drop(proof);
     let (call, _stream) = world.server.watch().await;
     assert!(!call.is_set() && call.of("timeoutSeconds") != "3", "then it goes on as before");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_term_that_has_not_ended_is_waited_for_and_its_watch_is_reopened_just_before() {
+    let (mut world, informer, stream) = World::synced(&[], 9).await;
+    let begun = world.clock.boot();
+    let after = |millis| begun + Duration::from_millis(millis);
+    let proving = Proving::of(&world, informer.watched(), Some(after(4_000)));
+    let (call, proof) = world.server.watch().await;
+    assert_eq!((world.clock.boot(), call.of("timeoutSeconds")), (after(3_500), "3"));
+    assert!(stream.is_closed());
+    let question = world.server.next().await;
+    assert_eq!(world.clock.boot(), after(4_000), "what is written until then counts");
+    tell_version(question, 50);
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    proof.say(&bookmark(50));
+    assert_eq!(proving.done().await.unwrap(), Proved::ByWatch);
+    assert_eq!(world.clock.boot(), after(4_700), "the watch is not reopened once more");
 }
 
 #[tokio::test(start_paused = true)]

@@ -72,8 +72,8 @@ fn word(action: &Action) -> String {
         Action::Renewed(_) => "renewed".to_owned(),
         Action::SlowPath => "slow path".to_owned(),
         Action::Failed(_) => "failed".to_owned(),
-        Action::Tell(Signal::ProveAhead { until }) => {
-            format!("prove until {}", until.saturating_since(at(0.0)).as_secs_f64())
+        Action::Tell(Signal::ProveAhead { last_write }) => {
+            format!("prove as of {}", last_write.saturating_since(at(0.0)).as_secs_f64())
         }
         Action::Tell(Signal::Acquired(Takeover::CrashOfOurs { last_change })) => {
             format!("acquired from a crash of ours at {}", last_change.saturating_since(at(0.0)).as_secs_f64())
@@ -382,11 +382,11 @@ fn a_crash_of_ours_is_proved_ahead_once_its_fence_is_over() {
         (4.5, Failed, &["failed"]),
         (9.0, Tick, &["get"]),
         (11.99, Tick, &[]),
-        (12.0, Tick, &["prove until 17"]),
+        (12.0, Tick, &["prove as of 16"]),
         (12.1, Failed, &["failed"]),
         // It lives after all: the proof is void, and the wait begins anew.
         (12.2, Seen(of_ours("a", 4, 3)), &[]),
-        (22.2, Tick, &["prove until 27.2", "get"]),
+        (22.2, Tick, &["prove as of 26.2", "get"]),
         (22.3, Read(of_ours("a", 4, 3)), &[]),
         (26.9, Tick, &["get"]),
         (26.9, Read(of_ours("a", 4, 3)), &[]),

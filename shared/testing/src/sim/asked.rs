@@ -135,6 +135,11 @@ impl Asked {
         version.parse().ok().filter(|_| free)
     }
 
+    /// For how many seconds the server may work on it.
+    pub(crate) fn server_timeout(&self) -> Option<u64> {
+        self.query.split('&').find_map(|it| it.strip_prefix("timeout="))?.strip_suffix('s')?.parse().ok()
+    }
+
     fn has(&self, parameter: &str) -> bool {
         self.query.split('&').any(|it| it == parameter)
     }

@@ -129,6 +129,14 @@ async fn meet(world: &World, from: &Arc<Incarnation>, asked: &Asked, request: Re
             from.kill();
             std::future::pending().await
         }
+        Fate::CrashMeanwhile(time) => {
+            world.spawn("request of a process that crashed", async move {
+                tokio::time::sleep(time).await;
+                let _ = served.await;
+            });
+            from.kill();
+            std::future::pending().await
+        }
         Fate::Paused(time) => {
             from.pause(world, time);
             served.await
@@ -213,7 +221,11 @@ impl Fate {
     /// How long until nobody waits for it any more.
     fn lasts(self) -> Duration {
         match self {
-            Self::Slow(time) | Self::OnItsWay(time) | Self::AnswerLate(time) | Self::Paused(time) => time + BACK,
+            Self::Slow(time)
+            | Self::OnItsWay(time)
+            | Self::AnswerLate(time)
+            | Self::CrashMeanwhile(time)
+            | Self::Paused(time) => time + BACK,
             Self::Hung => GIVEN_UP,
             Self::Served => Duration::ZERO,
             Self::Refused

@@ -39,6 +39,8 @@ pub(crate) enum Fate {
     Raced,
     CrashBefore,
     CrashAfter,
+    /// The process crashes, and what it sent is served after this time.
+    CrashMeanwhile(Duration),
     /// The process stands still before its next await, with this request sent.
     Paused(Duration),
     /// The process is asked to stop.
@@ -140,7 +142,7 @@ impl Plan {
         match self {
             Self::Calm => Fate::Served,
             Self::Random(it) => it.outage(asked, now).unwrap_or_else(|| it.request(asked)),
-            Self::Script(it) => it.request(asked, number),
+            Self::Script(it) => it.request(asked, number, now),
         }
     }
 
@@ -258,7 +260,8 @@ impl Random {
             16 => Fate::ServedBut(Trouble::Timeout),
             17..=19 if asked.is_raceable() => Fate::Raced,
             17..=19 => Fate::Served,
-            20 => Fate::CrashBefore,
+            20 if rng.bool() => Fate::CrashBefore,
+            20 => Fate::CrashMeanwhile(within(rng, on_its_way(asked))),
             21 => Fate::CrashAfter,
             22 => Fate::Paused(SEC * rng.u32(1..30)),
             _ => Fate::Stopped,
@@ -292,11 +295,12 @@ impl Traffic {
     }
 }
 
-/// For how long the network may hold a request, whoever waits.
+/// For how long the network or the server may hold a request, though its sender has gone.
 fn on_its_way(asked: &Asked) -> u64 {
     match asked.is_write() {
         true if asked.is_lease() => 12_000,
-        true => WRITE_ON_ITS_WAY,
+        // A server works on a create, in a slow webhook, for as long as the request allows.
+        true => asked.server_timeout().map_or(WRITE_ON_ITS_WAY, |seconds| seconds * 1_000),
         false => 40_000,
     }
 }

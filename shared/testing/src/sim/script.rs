@@ -9,6 +9,8 @@ use super::{
 
 /// For how long an API server is behind after everything was killed: until after another one leads.
 const BEHIND: Duration = LONG_PAUSE;
+/// For how long watches are behind a create that its sender did not live to see: until another one leads.
+const HELD_UNSEEN: Duration = Duration::from_secs(5);
 
 /// One fault, at one place.
 #[derive(Debug, Clone, Copy)]
@@ -21,8 +23,8 @@ pub(crate) struct Script {
     refuse_watch: bool,
     go_back: bool,
     crashed: bool,
-    /// Until when the server that showed the past has nothing newer to show.
-    behind: Option<Instant>,
+    /// From when and until when the server shows nothing new.
+    behind: Option<[Instant; 2]>,
 }
 
 /// Which one of the requests, events or versions of a run, and which version is shown where that is to be said too.
@@ -37,6 +39,7 @@ pub(crate) struct At {
 pub(crate) enum Kind {
     CrashBefore,
     CrashAfter,
+    CrashHeld,
     LoseAnswer,
     FailRequest,
     ErrorAfter,
@@ -64,9 +67,10 @@ pub(crate) enum Place {
 }
 
 /// Every kind, by the name under which `SWEEP` knows it.
-pub(crate) const KINDS: [(&str, Kind, Place); 15] = [
+pub(crate) const KINDS: [(&str, Kind, Place); 16] = [
     ("crash-before-request", Kind::CrashBefore, Place::Request),
     ("crash-after-request", Kind::CrashAfter, Place::Request),
+    ("crash-at-held-create", Kind::CrashHeld, Place::Request),
     ("lose-answer", Kind::LoseAnswer, Place::Request),
     ("fail-request", Kind::FailRequest, Place::Request),
     ("error-after-request", Kind::ErrorAfter, Place::Request),
@@ -112,7 +116,10 @@ impl Kind {
     /// Until its fault a run is the one without faults, in which the place was: so it is made. The others need something
     /// that not every place has: an object that can be changed, a process that was not yet asked to stop, an older state.
     pub(crate) fn always_strikes(self) -> bool {
-        !matches!(self, Self::Race | Self::Stop | Self::RelistOld | Self::FirstView | Self::RestartInPast)
+        !matches!(
+            self,
+            Self::CrashHeld | Self::Race | Self::Stop | Self::RelistOld | Self::FirstView | Self::RestartInPast
+        )
     }
 }
 
@@ -121,7 +128,7 @@ impl Script {
         Self { kind, at, struck: false, refuse_watch: false, go_back: false, crashed: false, behind: None }
     }
 
-    pub(crate) fn request(&mut self, asked: &Asked, number: u64) -> Fate {
+    pub(crate) fn request(&mut self, asked: &Asked, number: u64, now: Instant) -> Fate {
         if asked.is_set() && (self.kind == Kind::FirstView || self.crashed) {
             return Fate::Answered(Trouble::NoStream);
         }
@@ -136,13 +143,20 @@ impl Script {
         let fate = match self.kind {
             Kind::CrashBefore => Fate::CrashBefore,
             Kind::CrashAfter => Fate::CrashAfter,
+            Kind::CrashHeld if let Some(allowed) = asked.server_timeout() => {
+                // Stored in the last second that its sender allowed, and shown late.
+                let held = Duration::from_millis(allowed * 1_000 - 500);
+                self.behind = Some([now + held, now + held + HELD_UNSEEN]);
+                Fate::CrashMeanwhile(held)
+            }
             Kind::LoseAnswer => Fate::AnswerLost,
             Kind::FailRequest => Fate::Reset,
             Kind::ErrorAfter => Fate::ServedBut(Trouble::Timeout),
             Kind::Race if asked.is_raceable() => Fate::Raced,
             Kind::Pause => Fate::Paused(LONG_PAUSE),
             Kind::Stop => Fate::Stopped,
-            Kind::Race
+            Kind::CrashHeld
+            | Kind::Race
             | Kind::DelayEvent
             | Kind::DropEvent
             | Kind::ExpireEvent
@@ -156,8 +170,8 @@ impl Script {
     }
 
     pub(crate) fn event(&mut self, number: u64, now: Instant) -> Shown {
-        if let Some(behind) = self.behind.filter(|it| *it > now) {
-            return Shown::Late(behind.saturating_duration_since(now));
+        if let Some([_, until]) = self.behind.filter(|[from, until]| (*from..*until).contains(&now)) {
+            return Shown::Late(until.saturating_duration_since(now));
         }
         if number != self.at.number {
             return Shown::Now;
@@ -174,6 +188,7 @@ impl Script {
             }
             Kind::CrashBefore
             | Kind::CrashAfter
+            | Kind::CrashHeld
             | Kind::LoseAnswer
             | Kind::FailRequest
             | Kind::ErrorAfter
@@ -198,7 +213,7 @@ impl Script {
     pub(crate) fn showed_the_past(&mut self, now: Instant) {
         self.struck = true;
         if self.kind == Kind::RestartInPast {
-            self.behind.get_or_insert(now + BEHIND);
+            self.behind.get_or_insert([now, now + BEHIND]);
         }
     }
 
