@@ -14,6 +14,7 @@ use crate::{
     evidence::{FOREGROUND, Gone, Standing, Unproved, weigh},
     finalizer::{self, Removed},
     graph::{Coordinates, Item, TypeName},
+    kinds::Unknown,
     metrics::{Detached, Why, policy_name},
     patch::{self, Patched},
     proofs::{self, Unanswered, Unjudged},
@@ -22,8 +23,6 @@ use crate::{
 
 /// An object that is written all the time is deleted in the end, or backs off.
 const ATTEMPTS: u32 = 4;
-/// So long does an object block its owner whose type is served no more.
-const BLOCKS_UNSERVED: Duration = Duration::from_secs(300);
 /// Between two attempts, times their number.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -126,9 +125,15 @@ async fn attempt(ctx: &Ctx, item: &Item) -> Result<Outcome, Error> {
 /// Nobody has seen it, or nobody watches it any more: is it there?
 async fn look_for(ctx: &Ctx, item: &Item, claimed: Coordinates) -> Result<Outcome, Error> {
     let trouble = |why| troubled(ctx, item, &claimed, &claimed, why);
-    let Ok(resource) = ctx.kinds.resource(&claimed.api_version, &claimed.kind) else {
-        trouble(Why::UnknownKind);
-        return Ok(no_longer_served(ctx, item, &claimed));
+    let resource = match ctx.kinds.resource(&claimed.api_version, &claimed.kind) {
+        Ok(resource) => resource,
+        Err(unknown) => {
+            trouble(Why::UnknownKind);
+            return Ok(match unknown {
+                Unknown::Unserved { .. } => no_longer_served(ctx, item, &claimed),
+                Unknown::Ambiguous { .. } => ctx.later(item),
+            });
+        }
     };
     let asked = match proofs::locate(&resource, Box::new(claimed.clone())) {
         Ok(asked) => asked,
@@ -169,11 +174,12 @@ async fn look_for(ctx: &Ctx, item: &Item, claimed: Coordinates) -> Result<Outcom
 /// Its type is not known. One that went with its type may be gone too, and nobody will ever tell: owners that it blocks wait
 /// for it only so long.
 fn no_longer_served(ctx: &Ctx, item: &Item, claimed: &Coordinates) -> Outcome {
-    let of = TypeName { api_version: claimed.api_version.clone(), kind: claimed.kind.clone() };
-    let Some(since) = ctx.kinds.gone_since(&of).filter(|_| ctx.known.ask(|graph| graph.holds(item.uid()))) else {
+    // Only what a monitor has shown can block an owner: its type was served once.
+    if !ctx.known.ask(|graph| graph.holds(item.uid())) {
         return ctx.later(item);
-    };
-    let left = (since + BLOCKS_UNSERVED).saturating_duration_since(ctx.clock.now());
+    }
+    let of = TypeName { api_version: claimed.api_version.clone(), kind: claimed.kind.clone() };
+    let left = ctx.kinds.blocks_for(&of, ctx.clock.now());
     if !left.is_zero() {
         return Outcome::After(left);
     }

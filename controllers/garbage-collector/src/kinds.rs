@@ -6,7 +6,10 @@
 //! look at discovery may show it. So is one that two resources of a group version have: at the wrong one of them an owner is
 //! not found though it lives.
 
-use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
+use std::{
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
+    time::Duration,
+};
 
 use api::{Atom, Resource};
 use clock::Instant;
@@ -15,6 +18,9 @@ use parking_lot::RwLock;
 
 use crate::graph::TypeName;
 
+/// An object whose type is served no more blocks its owners for so long.
+pub(crate) const BLOCKS_UNSERVED: Duration = Duration::from_secs(300);
+
 /// What is served, by the names that references use.
 #[derive(Default)]
 pub(crate) struct Kinds(RwLock<Inner>);
@@ -22,8 +28,10 @@ pub(crate) struct Kinds(RwLock<Inner>);
 #[derive(Default)]
 struct Inner {
     known: BTreeMap<TypeName, Vec<Resource>>,
-    /// Since when what was served is known no more.
+    /// Since when what was served is known no more: for [`BLOCKS_UNSERVED`] after that.
     gone: BTreeMap<TypeName, Instant>,
+    /// Resources that answered 415 to a strategic merge patch, such as custom ones: as long as they are known.
+    merge_only: BTreeSet<Resource>,
 }
 
 /// Nobody can tell where objects of this name are.
@@ -52,9 +60,19 @@ impl Kinds {
         }
     }
 
-    /// Since when a type that was served is served no more.
-    pub(crate) fn gone_since(&self, name: &TypeName) -> Option<Instant> {
-        self.0.read().gone.get(name).copied()
+    /// For how long objects of this type, which was served once and is not known, block their owners yet.
+    pub(crate) fn blocks_for(&self, name: &TypeName, now: Instant) -> Duration {
+        let since = self.0.read().gone.get(name).copied();
+        since.map_or(Duration::ZERO, |it| BLOCKS_UNSERVED.saturating_sub(now.saturating_duration_since(it)))
+    }
+
+    /// True for a resource that takes merge patches and no strategic ones.
+    pub(crate) fn is_merge_only(&self, resource: &Resource) -> bool {
+        self.0.read().merge_only.contains(resource)
+    }
+
+    pub(crate) fn mark_merge_only(&self, resource: &Resource) {
+        self.0.write().merge_only.insert(resource.clone());
     }
 
     /// All resources that are known.
@@ -65,7 +83,7 @@ impl Kinds {
     /// Forgets types of which the server itself says that it has no such resource.
     pub(crate) fn forget(&self, resources: &[Resource], now: Instant) {
         let mut inner = self.0.write();
-        let Inner { known, gone } = &mut *inner;
+        let Inner { known, gone, merge_only: _ } = &mut *inner;
         for name in resources.iter().map(TypeName::from) {
             let Some(of) = known.get_mut(&name) else { continue };
             of.retain(|it| !resources.contains(it));
@@ -90,7 +108,7 @@ impl Kinds {
             }
         }
         let mut inner = self.0.write();
-        let Inner { known, gone } = &mut *inner;
+        let Inner { known, gone, merge_only } = &mut *inner;
         for (name, mut of) in std::mem::take(known) {
             let Entry::Vacant(place) = learned.entry(name) else { continue };
             of.retain(|it| !unserved.contains(it));
@@ -100,7 +118,9 @@ impl Kinds {
                 place.insert(of);
             }
         }
-        gone.retain(|name, _| !learned.contains_key(name));
+        let is_recent = |since: Instant| now.saturating_duration_since(since) < BLOCKS_UNSERVED;
+        gone.retain(|name, since| !learned.contains_key(name) && is_recent(*since));
+        merge_only.retain(|it| learned.get(&TypeName::from(it)).is_some_and(|of| of.contains(it)));
         *known = learned;
     }
 }

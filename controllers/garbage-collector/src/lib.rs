@@ -61,7 +61,6 @@ use crate::{
     kinds::Kinds,
     metrics::Meters,
     monitors::{Monitors, Unsynced},
-    patch::MergeOnly,
     proofs::Proofs,
     waits::{Patience, Waits},
 };
@@ -130,18 +129,11 @@ pub fn start(builder: &mut Builder, options: Options) {
         monitors,
         proofs: Proofs::new(concurrent_syncs, clock.clone()),
         acted: Acted::default(),
-        merge_only: MergeOnly::default(),
         waits: Waits::default(),
         failed: Failed::default(),
         patches: Semaphore::new(PATCHES),
         breaker: Mutex::new(Breaker::new(max_deletes_per_minute)),
         meters,
-    });
-    let (pruned, asked) = (Arc::downgrade(&ctx.meters), Arc::downgrade(&known));
-    builder.deps().metrics.before_encode(move || {
-        if let (Some(meters), Some(known)) = (pruned.upgrade(), asked.upgrade()) {
-            meters.prune(|object, of| known.names(object, of));
-        }
     });
     pages::declare(builder, &ctx);
     builder.with_the_term(move || known.begin(clock.now()));
@@ -169,7 +161,6 @@ struct Ctx {
     monitors: Arc<Monitors>,
     proofs: Proofs,
     acted: Acted,
-    merge_only: MergeOnly,
     waits: Waits,
     failed: Failed,
     /// Turns of patches by which owners are orphaned.

@@ -60,7 +60,7 @@ pub(crate) enum Why {
     Failed,
 }
 
-/// Objects whose owners cannot be looked for.
+/// Objects whose owners cannot be looked for: as long as they are in the graph and name those owners.
 #[derive(Default)]
 struct Troubles {
     of: HashMap<Uid, (TypeName, Why)>,
@@ -169,7 +169,8 @@ impl Meters {
         self.solve(&mut self.troubles.lock(), object);
     }
 
-    /// Forgets objects that are in trouble no more, as they are gone or name that owner no more.
+    /// Forgets objects that are in trouble no more, as they are gone or name that owner no more. To be called again and
+    /// again: of some that go no further pass tells.
     pub(crate) fn prune(&self, is_still: impl Fn(&Uid, &TypeName) -> bool) {
         let mut troubles = self.troubles.lock();
         let over: Vec<Uid> =

@@ -252,6 +252,7 @@ impl Monitors {
 
     /// Acts on one answer. True if monitors began or ended.
     async fn pass(&self, reads: &Api, answer: &Discovery, pass: &mut Pass) -> bool {
+        self.meters.prune(|object, of| self.known.names(object, of));
         self.name_unsynced(&mut pass.named);
         let known = self.kinds.resources();
         let (Plan { start, stop, doubted, unserved, fault }, ended) = {

@@ -1,10 +1,7 @@
 //! Takes owner references from objects, in the way that each resource understands.
 
-use std::collections::HashSet;
-
 use api::{Resource, Uid, Version};
 use client::{ApiError, Patch};
-use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::{
@@ -15,26 +12,12 @@ use crate::{
     verdict::Object,
 };
 
-/// Resources that answered 415 to a strategic merge patch: custom ones. They are not asked again.
-#[derive(Default)]
-pub(crate) struct MergeOnly(Mutex<HashSet<Resource>>);
-
 /// What became of an object that was to be patched.
 pub(crate) enum Patched {
     /// It is as wanted, in this version.
     Done(Version),
     /// It is not there any more.
     Gone(Gone),
-}
-
-impl MergeOnly {
-    fn has(&self, resource: &Resource) -> bool {
-        self.0.lock().contains(resource)
-    }
-
-    fn remember(&self, resource: &Resource) {
-        self.0.lock().insert(resource.clone());
-    }
 }
 
 /// Lets the object of these coordinates name these owners no more, whatever else it is by now.
@@ -66,10 +49,10 @@ async fn detach_in(
     owners: &[Uid],
     judged: Option<&Version>,
 ) -> Result<Patched, ApiError> {
-    if !ctx.merge_only.has(resource) {
+    if !ctx.kinds.is_merge_only(resource) {
         let body = Patch::Strategic(refs::detach(&object.uid, owners, judged));
         match send(ctx, resource, object, &body).await {
-            Err(err) if is_unsupported(&err) => ctx.merge_only.remember(resource),
+            Err(err) if is_unsupported(&err) => ctx.kinds.mark_merge_only(resource),
             done => return done,
         }
     }
@@ -94,9 +77,9 @@ async fn detach_in(
 /// As [`ApiError`]; `Conflict` where it is in another state by now.
 pub(crate) async fn unblock(ctx: &Ctx, object: &Object) -> Result<Patched, ApiError> {
     let Object { coordinates, resource, meta } = object;
-    if !ctx.merge_only.has(resource) {
+    if !ctx.kinds.is_merge_only(resource) {
         match send(ctx, resource, coordinates, &Patch::Strategic(refs::unblock(meta))).await {
-            Err(err) if is_unsupported(&err) => ctx.merge_only.remember(resource),
+            Err(err) if is_unsupported(&err) => ctx.kinds.mark_merge_only(resource),
             done => return done,
         }
     }

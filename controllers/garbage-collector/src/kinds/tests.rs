@@ -71,7 +71,7 @@ fn what_an_answer_lacks_is_known_until_it_is_served_no_more() {
     let (kinds, start) = (Kinds::default(), now());
     let known = || ["a.io/v2", "a.io/v1"].map(|it| plural(&kinds, it, "Thing").is_some());
     let [first, second] = ["v1", "v2"].map(|it| Resource::namespaced("a.io", it, "things", "Thing"));
-    let gone = |of: &Resource| kinds.gone_since(&TypeName::from(of));
+    let gone = |of: &Resource| kinds.0.read().gone.get(&TypeName::from(of)).copied();
     kinds.learn(&discovery(all(), &[]), &none(), start);
     assert!(kinds.resources().is_superset(&things()), "{:?}", kinds.resources());
     for answer in [Discovery::default(), discovery(without_things(), &["a.io/v1"]), discovery(without_things(), &[])] {
@@ -114,4 +114,23 @@ fn a_type_that_moved_is_where_it_is_told_now() {
     kinds.learn(&discovery(vec![cluster], &["a.io/v1"]), &none(), now());
     assert_eq!(plural(&kinds, "a.io/v2", "Thing").as_deref(), Some("/apis/a.io/v2/allthings"));
     assert_eq!(plural(&kinds, "a.io/v1", "Thing").as_deref(), Some("/apis/a.io/v1/things"));
+}
+
+#[test]
+fn types_of_random_names_that_come_and_go_leave_nothing_behind() {
+    let (kinds, start) = (Kinds::default(), now());
+    let name = |number: u32| served("a.io", "v1", &format!("r{number}"), &format!("R{number}"), &["get"]);
+    let at = |number: u32| start + Duration::from_secs(30) * number;
+    for number in 0..1_000_u32 {
+        let before = number.checked_sub(1).map(|it| name(it).resource);
+        kinds.learn(&discovery(vec![name(number)], &[]), &before.into_iter().collect(), at(number));
+        kinds.mark_merge_only(&name(number).resource);
+    }
+    let inner = kinds.0.read();
+    assert_eq!((inner.known.len(), inner.gone.len(), inner.merge_only.len()), (1, 10, 1));
+    drop(inner);
+    let of = |number: u32| TypeName::from(&name(number).resource);
+    let left = [998, 990, 989, 0].map(|it| kinds.blocks_for(&of(it), at(999)).as_secs());
+    assert_eq!(left, [300, 60, 30, 0], "what is forgotten blocks no owner any more");
+    assert!(kinds.is_merge_only(&name(999).resource) && !kinds.is_merge_only(&name(0).resource));
 }

@@ -74,7 +74,22 @@ async fn acceptance_gc_027_a_cluster_scoped_object_cannot_have_a_namespaced_owne
     });
     pass(5 * SEC).await;
     assert_eq!(world.cluster.list("ClusterRole", "").len(), 1);
+    pass(30 * SEC).await;
     assert_eq!(manager.ours("unresolvable_objects{why=\"misplaced\"}"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_in_trouble_that_goes_is_forgotten_though_no_metrics_are_read() {
+    let world = World::new();
+    let map = world.create("ConfigMap", "own", &[]);
+    let _manager = world.start().await;
+    for told in 1..=2 {
+        world.create("ClusterRole", "child", &[owner(&map)]);
+        pass(SEC).await;
+        assert_eq!(world.logged("An owner cannot be looked for: what depends on it stays").len(), told, "it is news");
+        world.cluster.remove("ClusterRole", "", "child");
+        pass(31 * SEC).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
