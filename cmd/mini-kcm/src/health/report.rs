@@ -44,6 +44,26 @@ fn small(mut text: String, end: &str) -> String {
     text + end
 }
 
+/// One line of the verbose answer.
+struct Line {
+    passes: bool,
+    text: String,
+}
+
+/// The lines in their order, before `end`. Where they have no room in a small answer, the last of those that pass are left
+/// out: with a hundred CRDs the one that fails would be cut off.
+fn fitting(mut lines: Vec<Line>, end: &str) -> String {
+    let size = |lines: &[Line], rest: &str| lines.iter().map(|it| it.text.len()).sum::<usize>() + rest.len();
+    let (all, mut rest) = (lines.len(), end.to_owned());
+    while size(&lines, &rest) > SMALL_ANSWER
+        && let Some(last) = lines.iter().rposition(|it| it.passes)
+    {
+        lines.remove(last);
+        rest = format!("{} more checks pass\n{end}", all - lines.len());
+    }
+    small(lines.into_iter().map(|it| it.text).collect(), &rest)
+}
+
 /// Whether a check begins to fail, or passes again, and was not so when it was asked last.
 pub(super) fn turns(failing: &mut BTreeSet<String>, check: &Check) -> bool {
     match check.failure {
@@ -58,7 +78,7 @@ pub(super) fn turns(failing: &mut BTreeSet<String>, check: &Check) -> bool {
 /// which only those see who want to see much.
 pub(super) fn report(probe: &str, checks: Vec<Check>, query: &Query, observe: impl Fn(&Check)) -> Report {
     let mut unknown: BTreeSet<&str> = query.exclude.iter().map(String::as_str).collect();
-    let mut text = String::new();
+    let mut lines = Vec::new();
     let mut failures = Vec::new();
     for check in checks {
         let excluded = query.exclude.contains(&check.name);
@@ -67,22 +87,24 @@ pub(super) fn report(probe: &str, checks: Vec<Check>, query: &Query, observe: im
             observe(&check);
         }
         let Check { name, failure, note } = check;
-        // Writing into a string cannot fail.
-        let _ = if excluded {
-            writeln!(text, "[+]{name} excluded: ok")
+        let passes = excluded || failure.is_none();
+        let text = if excluded {
+            format!("[+]{name} excluded: ok\n")
         } else if let Some(failure) = failure {
             failures.push(format!("{name}: {failure}"));
-            writeln!(text, "[-]{name} failed: reason withheld")
+            format!("[-]{name} failed: reason withheld\n")
         } else if note.is_empty() {
-            writeln!(text, "[+]{name} ok")
+            format!("[+]{name} ok\n")
         } else {
-            writeln!(text, "[+]{name} ok ({note})")
+            format!("[+]{name} ok ({note})\n")
         };
+        lines.push(Line { passes, text });
     }
     let mut end = String::new();
     if !unknown.is_empty() {
         let names: Vec<String> = unknown.iter().map(|it| format!("{it:?}")).collect();
         let names = shortened(&names.join(", "));
+        // Writing into a string cannot fail.
         let _ = writeln!(end, "warn: some health checks cannot be excluded: no matches for {names}");
     }
     let healthy = failures.is_empty();
@@ -92,7 +114,7 @@ pub(super) fn report(probe: &str, checks: Vec<Check>, query: &Query, observe: im
     } else if !query.verbose {
         return Report { healthy, text: "ok".to_owned() };
     }
-    Report { healthy, text: small(text, &end) }
+    Report { healthy, text: fitting(lines, &end) }
 }
 
 #[cfg(test)]
@@ -137,6 +159,20 @@ mod tests {
         assert!(text.contains("no matches for \"xxx") && text.ends_with("x…\nreadyz check failed\n"), "{text}");
         let one = Report::of(Check::new("a", Err("é".repeat(9_000)))).text;
         assert!(one.len() <= serving::SMALL_ANSWER && one.starts_with("internal server error: é"), "{one}");
+    }
+
+    #[test]
+    fn a_check_that_fails_is_told_though_not_all_that_pass_have_room() {
+        let mut checks: Vec<Check> =
+            (0..200).map(|it| Check::new(&format!("informer-sync/kind-{it}"), Ok(()))).collect();
+        checks.insert(150, Check::new("informer-sync/widgets", Err("not synced".to_owned())));
+        let text = report("readyz", checks, &Query::default(), |_| {}).text;
+        assert!(text.len() <= serving::SMALL_ANSWER, "{}", text.len());
+        assert!(text.starts_with("[+]informer-sync/kind-0 ok\n"), "{text}");
+        let lines: Vec<&str> = text.lines().rev().take(3).collect();
+        let passed = text.lines().filter(|it| it.starts_with("[+]")).count();
+        let left_out = format!("{} more checks pass", 200 - passed);
+        assert_eq!(lines, ["readyz check failed", &left_out, "[-]informer-sync/widgets failed: reason withheld"]);
     }
 
     #[test]
