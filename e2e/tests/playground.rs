@@ -142,6 +142,24 @@ async fn a_pod_is_watched_described_and_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_job_made_by_hand_completes_and_what_is_not_served_says_so() {
+    let Some(newcomer) = Newcomer::arrives("a job by hand, logs and explain on the playground").await else { return };
+    newcomer.says("create job pi -n playground --image=perl", "job.batch/pi created");
+    newcomer.says("create cronjob tick -n playground --image=perl --schedule=@daily", "cronjob.batch/tick created");
+    newcomer.says("create job tock -n playground --from=cronjob/tick", "job.batch/tock created");
+    for job in ["pi", "tock"] {
+        newcomer.says(&format!("wait --for=condition=Complete job/{job} -n playground --timeout=60s"), "condition met");
+    }
+    for (line, words) in [
+        ("logs job/pi -n playground", "pods/log is not served by this test cluster: no container runs here"),
+        ("explain job.spec", "kubectl explain is not served by this test cluster: no field is described here"),
+    ] {
+        let said = format!("{:#}", newcomer.kubectl.run(line).unwrap_err());
+        assert!(said.contains(words), "kubectl {line} does not say {words:?}:\n{said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_deployment_goes_with_what_it_owns_or_without() {
     let Some(newcomer) = Newcomer::arrives("deletion three ways on the playground").await else { return };
     for way in ["background", "foreground", "orphan"] {

@@ -27,6 +27,8 @@ use crate::{
 
 /// Nodes of a server in this process are there at once.
 const REGISTRATION: Duration = Duration::from_secs(30);
+/// A pod that users make without a script, such as that of a Job, ends well after this, unless it is always restarted.
+const UNSCRIPTED: Duration = Duration::from_secs(3);
 /// Screens are drawn no more often.
 const FRAME: Duration = Duration::from_millis(80);
 /// How much of the log is told when something broke.
@@ -302,8 +304,13 @@ fn hints(place: &Place) -> Vec<String> {
 }
 
 fn start_nodes(place: &Place, seed: u64, clock: &Clock, spawner: &Spawner) -> Fleet {
-    let options =
-        fake_nodes::Options { nodes: place.nodes.clone(), schedulers: place.schedulers.clone(), seed, events: true };
+    let options = fake_nodes::Options {
+        nodes: place.nodes.clone(),
+        schedulers: place.schedulers.clone(),
+        seed,
+        events: true,
+        unscripted: Some(UNSCRIPTED),
+    };
     let environment = Environment { client: place.client.clone(), clock: clock.clone(), spawner: spawner.clone() };
     Fleet::start(options, environment)
 }

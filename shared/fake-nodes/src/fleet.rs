@@ -1,6 +1,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
 
 use clock::Clock;
@@ -34,6 +35,9 @@ pub struct Options {
     pub seed: u64,
     /// Kubelets and scheduler write events, which cost a call each.
     pub events: bool,
+    /// After how long the containers of a pod without a script end with 0, where they are not always restarted; `None` lets
+    /// them run for ever.
+    pub unscripted: Option<Duration>,
 }
 
 impl Options {
@@ -45,6 +49,7 @@ impl Options {
             schedulers: vec!["default-scheduler".to_owned()],
             seed: 0,
             events: false,
+            unscripted: None,
         }
     }
 }
@@ -73,7 +78,7 @@ impl Fleet {
     /// Starts the nodes. They register in their own time, see [`Fleet::registered`].
     #[must_use]
     pub fn start(options: Options, environment: Environment) -> Self {
-        let Options { nodes, schedulers, seed, events } = options;
+        let Options { nodes, schedulers, seed, events, unscripted } = options;
         let Environment { client, clock, spawner } = environment;
         let names: Vec<String> = nodes.iter().map(|it| it.name.clone()).collect();
         let board = Arc::new(Board::new(names.clone()));
@@ -86,7 +91,7 @@ impl Fleet {
         for (number, spec) in nodes.into_iter().enumerate() {
             let agent = Agent {
                 node: spec.name.clone(),
-                kubelet: Kubelet::new(pod_network(number), host_ip(number)),
+                kubelet: Kubelet::new(pod_network(number), host_ip(number), unscripted),
                 board: board.clone(),
                 client: client.clone(),
                 clock: clock.clone(),

@@ -24,6 +24,8 @@ pub(crate) struct Kubelet {
     /// The first three numbers of the addresses of its pods, and its own address.
     network: String,
     host: String,
+    /// As [`crate::Options::unscripted`].
+    unscripted: Option<Duration>,
     pods: BTreeMap<String, Held>,
     /// Pods that had ended before we came, once they must go.
     ended: BTreeMap<String, Leaving>,
@@ -66,8 +68,8 @@ pub(crate) enum Todo {
 }
 
 impl Kubelet {
-    pub(crate) fn new(network: String, host: String) -> Self {
-        Self { network, host, pods: BTreeMap::new(), ended: BTreeMap::new(), taken: BTreeSet::new() }
+    pub(crate) fn new(network: String, host: String, unscripted: Option<Duration>) -> Self {
+        Self { network, host, unscripted, pods: BTreeMap::new(), ended: BTreeMap::new(), taken: BTreeSet::new() }
     }
 
     /// What is to be done now, the pods of the node being these.
@@ -138,7 +140,7 @@ impl Kubelet {
         self.taken.insert(number);
         let addresses = Addresses { host: self.host.clone(), pod: format!("{}.{number}", self.network) };
         let known = pod.status.as_ref().is_some_and(|it| it.start_time.is_some());
-        let script = Script::of(&pod.metadata);
+        let script = Script::of_pod(pod, self.unscripted);
         let written = script.as_ref().err().map(|error| status::rejected(pod, "BadScript", &error.to_string(), now));
         let sandbox = script.as_ref().ok().map(|script| {
             if known { Sandbox::recovered(pod, script.clone(), now) } else { Sandbox::new(pod, script.clone(), now) }

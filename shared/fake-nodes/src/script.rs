@@ -1,7 +1,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use jiff::SignedDuration;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 
 /// Begins the keys of a script.
 pub const PREFIX: &str = "fake-nodes.mini-kcm.dev/";
@@ -19,7 +19,7 @@ const BACKOFF: Duration = Duration::from_secs(10);
 /// | key | meaning | when missing |
 /// |---|---|---|
 /// | `start-after` | how long a container is being created | no time |
-/// | `run-for` | how long a container runs before it ends | for ever |
+/// | `run-for` | how long a container runs before it ends | for ever, or as [`crate::Options::unscripted`] says |
 /// | `ready-after` | when a running container becomes ready | at once |
 /// | `exit-code` | how it ends | 0 |
 /// | `crashes` | how often it ends with 1 before it ends as said | never |
@@ -126,6 +126,17 @@ impl Script {
         // What is no number is in no list.
         if index.and_then(|(_, it)| it.parse().ok()).is_some_and(|it| script.failing_indexes.contains(&it)) {
             script.all.exit_code = Some(1);
+        }
+        Ok(script)
+    }
+
+    /// Reads the script of a pod. Without one a pod that is not always restarted ends well after `unscripted`, so that a Job
+    /// made by hand completes.
+    pub(crate) fn of_pod(pod: &Pod, unscripted: Option<Duration>) -> Result<Self, ScriptError> {
+        let mut script = Self::of(&pod.metadata)?;
+        let policy = pod.spec.as_ref().and_then(|it| it.restart_policy.as_deref());
+        if script == Self::default() && matches!(policy, Some("Never" | "OnFailure")) {
+            script.all.run_for = unscripted;
         }
         Ok(script)
     }
@@ -244,6 +255,29 @@ mod tests {
         for (name, lines, role, want) in rows {
             assert_eq!(script(lines).unwrap().acting("main", role), want, "{name}");
         }
+    }
+
+    #[test]
+    fn a_pod_without_a_script_ends_where_it_is_not_always_restarted() {
+        let run_for = |policy: &str, lines: &[&str], unscripted| {
+            let annotations = lines.iter().map(|key| (format!("{PREFIX}{key}"), "1s".to_owned())).collect();
+            let mut pod = Pod::default();
+            pod.metadata.annotations = Some(annotations);
+            pod.spec.get_or_insert_default().restart_policy = Some(policy.to_owned());
+            Script::of_pod(&pod, unscripted).unwrap().acting("main", Role::Main).run_for
+        };
+        let three = Some(SECOND * 3);
+        for (policy, lines, unscripted, want) in [
+            ("Never", &[][..], three, three),
+            ("OnFailure", &[], three, three),
+            ("Always", &[], three, None),
+            ("Never", &[], None, None),
+            ("Never", &["run-for"], three, Some(SECOND)),
+            ("Never", &["start-after"], three, None),
+        ] {
+            assert_eq!(run_for(policy, lines, unscripted), want, "{policy} {lines:?} {unscripted:?}");
+        }
+        assert_eq!(Script::of_pod(&Pod::default(), three).unwrap(), Script::default());
     }
 
     #[test]

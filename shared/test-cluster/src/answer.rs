@@ -142,6 +142,16 @@ impl Failure {
         Self::new(501, "NotImplemented", format!("{what} is not served by this test cluster"), Some(json!({})))
     }
 
+    /// The same with a reason for people.
+    pub(crate) fn because(mut self, why: &str) -> Self {
+        if let Self::Status { body, .. } = &mut self
+            && let Some(message) = body["message"].as_str()
+        {
+            body["message"] = format!("{message}: {why}").into();
+        }
+        self
+    }
+
     pub(crate) fn unavailable() -> Self {
         Self::Text { code: 503, text: "service unavailable\n" }
     }

@@ -34,6 +34,7 @@ pub(crate) fn serve(shared: &Shared, exchange: &Exchange) -> Result<Response<Res
             need_get(exchange)?;
             return Ok(answer::json_answer(200, &version()));
         }
+        ["openapi", ..] if exchange.header(openapi::COMMAND) == "kubectl explain" => return Err(openapi::no_fields()),
         ["openapi", "v3"] | ["openapi", "v3", ..] => return openapi(shared, exchange, path),
         ["openapi", "v2"] => return Ok(openapi::second(exchange.header(header::ACCEPT))),
         [] | ["metrics" | ".well-known", ..] => return Err(Failure::not_served(&exchange.path)),

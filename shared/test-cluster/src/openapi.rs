@@ -1,14 +1,22 @@
 //! OpenAPI version 3, as far as kubectl looks: which kinds are there, and that their PATCH checks fields on the server.
 
 use bytes::Bytes;
-use http::Response;
+use http::{HeaderName, Response};
 use serde_json::{Map, Value, json};
 
 use crate::{Failure, ResponseBody, answer, discovery::Catalogue, kinds::Kind};
 
+/// In which kubectl names its command.
+pub(crate) const COMMAND: HeaderName = HeaderName::from_static("kubectl-command");
 /// How kubectl asks for protobuf, and how the answer must call it: a media type has no `@`.
 const ASKED: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+
+/// The answer to `kubectl explain`, which of a document without schemas would only say that the kind is not in it. It shows
+/// text, and no Status.
+pub(crate) fn no_fields() -> Failure {
+    Failure::Text { code: 501, text: "kubectl explain is not served by this test cluster: no field is described here" }
+}
 
 /// Version 2, a document that describes nothing: kubectl reads it for files of kind `List`, which version 3 does not
 /// know, and leaves alone what it does not find there. In protobuf that is a message of no bytes.
@@ -52,7 +60,7 @@ pub(crate) fn document(catalogue: &Catalogue, group: &str, version: &str) -> Res
         let namespace = if kind.namespaced { "/namespaces/{namespace}" } else { "" };
         paths.insert(format!("/{base}{namespace}/{}/{{name}}", kind.plural), json!({ "patch": patch(kind, version) }));
     }
-    // No schemas: `kubectl explain` says so instead of stumbling over the missing map.
+    // No schemas: a client that explains says so instead of stumbling over the missing map.
     Ok(json!({
         "openapi": "3.0.0", "info": { "title": "Kubernetes", "version": "v1.36.2" }, "paths": paths,
         "components": { "schemas": {} },

@@ -353,7 +353,9 @@ fn resolve(shared: &Shared, place: &Place) -> Result<Target, Failure> {
         Some(sub) if place.deeper && !kind.custom && sub != "proxy" => return Err(Failure::no_route()),
         Some(sub) if kind.rules.subresources.contains(&sub) => {}
         Some(sub) if kind.rules.unserved.contains(&sub) => {
-            return Err(Failure::not_served(&format!("{}/{sub}", kind.qualified())));
+            let failure = Failure::not_served(&format!("{}/{sub}", kind.qualified()));
+            let of_a_container = matches!(sub, "attach" | "exec" | "log" | "portforward");
+            return Err(if of_a_container { failure.because("no container runs here") } else { failure });
         }
         Some(_) if kind.custom => return Err(Failure::not_found(&kind, &name)),
         Some(_) => return Err(Failure::no_route()),

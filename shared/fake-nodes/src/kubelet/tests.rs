@@ -31,7 +31,7 @@ fn deleted(pod: &Arc<Pod>, grace: i64) -> Arc<Pod> {
 }
 
 fn kubelet() -> Kubelet {
-    Kubelet::new("10.64.1".into(), "10.128.0.1".into())
+    Kubelet::new("10.64.1".into(), "10.128.0.1".into(), None)
 }
 
 /// What is to be done, events aside, one word each; every write is taken as done.

@@ -193,6 +193,23 @@ async fn open_api_as_far_as_kubectl_looks() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_kubectl_explains_and_logs_is_not_served_and_says_why() {
+    let server = Server::new();
+    for path in ["/openapi/v3", "/openapi/v3/apis/apps/v1", "/openapi/v2"] {
+        let answer = server.send("GET", path, &[("kubectl-command", "kubectl explain")], "").await;
+        let text = "kubectl explain is not served by this test cluster: no field is described here";
+        assert_eq!((answer.code, answer.header("content-type")), (501, "text/plain; charset=utf-8"));
+        assert_eq!(answer.text, text);
+        assert_eq!(server.send("GET", path, &[("kubectl-command", "kubectl apply")], "").await.code, 200);
+    }
+    for (sub, why) in [("log", ": no container runs here"), ("proxy", "")] {
+        let answer = server.get(&format!("/api/v1/namespaces/default/pods/p/{sub}")).await;
+        let message = answer.refused(501, "NotImplemented", "is not served")["message"].clone();
+        assert_eq!(message, format!("pods/{sub} is not served by this test cluster{why}"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_the_documents_accept() {
     let server = Server::new();
     for accept in ["text/html", "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"] {
