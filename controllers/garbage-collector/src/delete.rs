@@ -17,7 +17,8 @@ use crate::{
     kinds::Unknown,
     metrics::{Detached, Why, policy_name},
     patch::{self, Patched},
-    proofs::{self, Unanswered, Unjudged},
+    proofs::{self, Unjudged},
+    requests,
     verdict::{self, Dependents, Detach, Doomed, Foreground, Needless, Object, Step, Verdict},
 };
 
@@ -45,9 +46,6 @@ macro_rules! tell {
 /// Why an attempt did not get to its end.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// Nobody was asked.
-    #[error("owners of this type are being asked for by others")]
-    PutOff(Duration),
     #[error("cannot tell what is to become of {object}")]
     Unjudged {
         object: Box<Coordinates>,
@@ -82,14 +80,14 @@ pub(crate) enum Error {
 
 /// Looks at one item and does what is to be done about it.
 pub(crate) async fn collect(ctx: &Ctx, item: &Item) -> Result<Outcome, Error> {
-    let outcome = match attempt(ctx, item).await {
-        // Nothing is known that was not known before: whoever waits for a slot keeps his place, but keeps nobody from one.
-        Err(Error::PutOff(wait)) => {
-            ctx.breaker.lock().steps_aside(item);
-            return Ok(Outcome::Parked(wait));
-        }
-        outcome => outcome,
-    };
+    let outcome = attempt(ctx, item).await;
+    if let Err(err) = &outcome
+        && let Some(wait) = requests::put_off(err)
+    {
+        // Nothing is known that was not known before: an item that waits for a slot keeps its place and lets others pass.
+        ctx.breaker.lock().steps_aside(item);
+        return Ok(Outcome::Parked(wait));
+    }
     if !matches!(outcome, Ok(Outcome::After(_))) {
         ctx.breaker.lock().forget(item);
         ctx.show_held();
@@ -159,8 +157,10 @@ async fn look_for(ctx: &Ctx, item: &Item, claimed: Coordinates) -> Result<Outcom
             tracing::debug!(object = %claimed, "An owner is there that no watch has shown");
             Ok(ctx.later(item))
         }
-        Err(Unanswered::PutOff(wait)) => Err(Error::PutOff(wait)),
-        Err(Unanswered::Unproved(source)) => {
+        Err(source) if requests::put_off(&source).is_some() => {
+            Err(Error::Unproved { object: Box::new(claimed), source })
+        }
+        Err(source) => {
             let why = Why::from(&source);
             trouble(why);
             match why {
@@ -244,8 +244,10 @@ fn put_off(ctx: &Ctx, item: &Item, object: &Coordinates, unjudged: Unjudged) -> 
         Unjudged::Unknown { owner, .. } => (owner, Why::UnknownKind),
         Unjudged::Nowhere { owner, source } => (owner, Why::from(*source)),
         Unjudged::Unproved { owner, source } => (owner, Why::from(source)),
-        Unjudged::PutOff(wait) => return Err(Error::PutOff(*wait)),
     };
+    if requests::put_off(&unjudged).is_some() {
+        return Err(Error::Unjudged { object: Box::new(object.clone()), source: unjudged });
+    }
     troubled(ctx, item, object, owner, why);
     match why {
         Why::UnknownKind | Why::NotServed => Ok(ctx.later(item)),
@@ -331,7 +333,7 @@ async fn delete(ctx: &Ctx, item: &Item, mut doomed: Doomed) -> Result<Outcome, E
             return Err(slot.failed(object, err));
         }
         let resource = doomed.object().resource.clone();
-        let live = ctx.api.get_metadata(&resource, &object.namespace, &object.name).await;
+        let live = ctx.requests.get_metadata(&resource, &object.namespace, &object.name).await;
         match still(&mut doomed, &object, live) {
             Still::Gone(gone) => return Ok(slot.was_for_nothing(ctx, &object, gone)),
             // It is there: what was not found is something else.
@@ -377,7 +379,7 @@ async fn send(ctx: &Ctx, doomed: &Doomed) -> Result<(), ApiError> {
         version: Some(meta.version.clone()),
         ..DeleteOptions::default()
     };
-    ctx.api.delete(resource, &coordinates.namespace, &coordinates.name, &options).await
+    ctx.requests.delete(resource, &coordinates.namespace, &coordinates.name, &options).await
 }
 
 fn words(owner: &Needless) -> String {

@@ -66,7 +66,7 @@ pub(crate) async fn remove(ctx: &Ctx, owner: &Object, finalizer: &str) -> Result
         }
         let left = meta.finalizers.iter().map(|it| &**it).filter(|it| *it != finalizer);
         let body = Patch::Merge(refs::finalizers(&meta, left));
-        match ctx.api.patch(resource, &coordinates.namespace, &coordinates.name, None, &body).await {
+        match ctx.requests.patch(resource, &coordinates.namespace, &coordinates.name, &body).await {
             Ok(written) => return Ok(Removed::Now(written.version)),
             // Another version; or another object, whose uid cannot be changed into the one we meant; or none, or what else
             // the server did not find.
@@ -86,7 +86,7 @@ fn pauses(ctx: &Ctx) -> impl Iterator<Item = Duration> {
 /// The owner as it is now. One of another uid is not the owner: its finalizers are none of our business.
 pub(crate) async fn read(ctx: &Ctx, owner: &Object) -> Result<Result<Meta, Gone>, Error> {
     let Object { coordinates, resource, meta: _ } = owner;
-    let meta = match ctx.api.get_metadata(resource, &coordinates.namespace, &coordinates.name).await {
+    let meta = match ctx.requests.get_metadata(resource, &coordinates.namespace, &coordinates.name).await {
         Ok(meta) => meta,
         Err(err) => return Gone::not_found(resource, coordinates, &err).map(Err).ok_or(Error::Read(err)),
     };

@@ -6,8 +6,9 @@
 //!
 //! Reading order: `graph` (what is known of objects and their owners, and what is due because of it), `due` (how monitors
 //! tell it and workers ask); then one attempt, top to bottom, `delete` and `orphan`, with what they stand on: `evidence` (what
-//! proves that an owner is gone) and `verdict` (what follows), both pure; `proofs`, `turns` and `absent` (a proof serves all who
-//! need it), `acted` (what we wrote and no watch has shown), `patch`, `refs` and `finalizer` (the writes that are no DELETE),
+//! proves that an owner is gone) and `verdict` (what follows), both pure; `proofs` and `absent` (a proof serves all who need
+//! it), `requests` and `late_types` (a type that answers late holds only some of the workers), `acted` (what we wrote and no
+//! watch has shown), `patch`, `refs` and `finalizer` (the writes that are no DELETE),
 //! `waits` and `breaker` (what holds back); `monitors` and `kinds` (where it all comes from); `metrics`, `pages`, `dump`,
 //! `why` and `failed` (what people are told of it).
 
@@ -23,7 +24,9 @@ mod verdict;
 mod absent;
 mod acted;
 mod proofs;
-mod turns;
+
+mod late_types;
+mod requests;
 
 mod finalizer;
 mod patch;
@@ -44,7 +47,6 @@ mod why;
 use std::{sync::Arc, time::Duration};
 
 use api::Uid;
-use client::Api;
 use clock::Clock;
 use controller::{Builder, Factor, Profile, Right};
 use parking_lot::Mutex;
@@ -62,6 +64,7 @@ use crate::{
     metrics::Meters,
     monitors::{Monitors, Unsynced},
     proofs::Proofs,
+    requests::Requests,
     waits::{Patience, Waits},
 };
 
@@ -121,13 +124,13 @@ pub fn start(builder: &mut Builder, options: Options) {
     let (kinds, monitors) = monitors::declare(builder, &api, &known, &meters);
     let clock = builder.deps().clock.clone();
     let ctx = Arc::new(Ctx {
-        api,
+        requests: Requests::new(api, concurrent_syncs, clock.clone()),
         clock: clock.clone(),
         rng: Mutex::new(builder.rng("finalizers")),
         known: known.clone(),
         kinds,
         monitors,
-        proofs: Proofs::new(concurrent_syncs, clock.clone()),
+        proofs: Proofs::default(),
         acted: Acted::default(),
         waits: Waits::default(),
         failed: Failed::default(),
@@ -153,7 +156,7 @@ pub fn start(builder: &mut Builder, options: Options) {
 
 /// What all attempts share.
 struct Ctx {
-    api: Api,
+    requests: Requests,
     clock: Clock,
     rng: Mutex<fastrand::Rng>,
     known: Arc<Known>,

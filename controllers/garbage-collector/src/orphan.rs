@@ -1,6 +1,9 @@
 //! One attempt to orphan: every dependent loses its reference to the owner, then the owner loses its finalizer and goes.
 
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use api::{Meta, OwnerRef, Uid, Version};
 use client::ApiError;
@@ -14,6 +17,7 @@ use crate::{
     graph::{Coordinates, Dependent, Item},
     metrics::Detached,
     patch::{self, Patched},
+    requests,
     verdict::Object,
 };
 
@@ -44,6 +48,11 @@ pub(crate) enum Error {
 /// Leaves behind the dependents of an owner that is deleted so, and lets it go.
 pub(crate) async fn orphan(ctx: &Ctx, owner: &Uid) -> Result<Outcome, Error> {
     let outcome = attempt(ctx, owner).await;
+    if let Err(err) = &outcome
+        && let Some(wait) = requests::put_off(err)
+    {
+        return Ok(Outcome::Parked(wait));
+    }
     if matches!(outcome, Ok(Outcome::Done)) {
         ctx.waits.over(owner, ORPHAN);
     }
@@ -136,8 +145,13 @@ async fn free(
     bound: Vec<Dependent>,
     freed: &mut HashMap<Uid, Version>,
 ) -> Result<(), Error> {
-    let mut done = stream::iter(bound).map(|it| free_one(ctx, &owner.coordinates.uid, it)).buffer_unordered(PATCHES);
+    // What is put off is not followed by further ones, each of which would put off the next pass.
+    let is_put_off = AtomicBool::new(false);
+    let going_on = |_: &Dependent| std::future::ready(!is_put_off.load(Ordering::Relaxed));
+    let bound = stream::iter(bound).take_while(going_on);
+    let mut done = bound.map(|it| free_one(ctx, &owner.coordinates.uid, it)).buffer_unordered(PATCHES);
     let mut failures: Option<(Coordinates, usize, ApiError)> = None;
+    let mut put_off: Option<(Coordinates, usize, ApiError)> = None;
     while let Some((dependent, patched)) = done.next().await {
         match patched {
             Ok(Patched::Done(version)) => {
@@ -146,13 +160,17 @@ async fn free(
                 freed.insert(dependent.uid, version);
             }
             Ok(Patched::Gone(gone)) => ctx.known.proved_absent(&dependent, gone),
+            Err(err) if requests::put_off(&err).is_some() => {
+                is_put_off.store(true, Ordering::Relaxed);
+                put_off.get_or_insert((dependent, 1, err));
+            }
             Err(err) => match &mut failures {
                 Some((_, count, _)) => *count += 1,
                 None => failures = Some((dependent, 1, err)),
             },
         }
     }
-    let Some((dependent, failed, source)) = failures else { return Ok(()) };
+    let Some((dependent, failed, source)) = failures.or(put_off) else { return Ok(()) };
     let (owner, dependent) = (Box::new(owner.coordinates.clone()), Box::new(dependent));
     Err(Error::Dependent { owner, dependent, failed, source })
 }

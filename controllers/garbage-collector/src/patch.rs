@@ -100,7 +100,7 @@ pub(crate) async fn send(
     object: &Coordinates,
     patch: &Patch,
 ) -> Result<Patched, ApiError> {
-    match ctx.api.patch(resource, &object.namespace, &object.name, None, patch).await {
+    match ctx.requests.patch(resource, &object.namespace, &object.name, patch).await {
         Ok(written) => Ok(Patched::Done(written.version)),
         // A successor's uid cannot be changed to that of the one we meant: 422, or 409 by some. And a 404 may tell of
         // something else that is missing.
@@ -113,7 +113,7 @@ pub(crate) async fn send(
 
 /// Whether an object is gone by now; `None` also where that cannot be told.
 async fn gone(ctx: &Ctx, resource: &Resource, object: &Coordinates) -> Option<Gone> {
-    let live = ctx.api.get_metadata(resource, &object.namespace, &object.name).await;
+    let live = ctx.requests.get_metadata(resource, &object.namespace, &object.name).await;
     match weigh(resource, object, live) {
         Ok(Standing::Gone(gone)) => Some(gone),
         _ => None,
@@ -122,11 +122,11 @@ async fn gone(ctx: &Ctx, resource: &Resource, object: &Coordinates) -> Option<Go
 
 /// The object's metadata as the server has it, every field of it.
 async fn live(ctx: &Ctx, resource: &Resource, object: &Coordinates) -> Result<Result<Value, Gone>, ApiError> {
-    let bytes = match ctx.api.get_raw_metadata(resource, &object.namespace, &object.name).await {
+    let bytes = match ctx.requests.get_raw_metadata(resource, &object.namespace, &object.name).await {
         Ok(bytes) => bytes,
         Err(err) => return Gone::not_found(resource, object, &err).map(Err).ok_or(err),
     };
-    let live: Value = serde_json::from_slice(&bytes)
+    let live: Value = serde_json::from_slice(bytes.as_ref())
         .map_err(|err| ApiError::unknown(format!("{object}: the answer does not decode: {err}")))?;
     let uid = Uid::new(live["metadata"]["uid"].as_str().unwrap_or_default());
     match Gone::replaced(object, &uid) {

@@ -2,13 +2,13 @@
 //!
 //! An owner that is gone is gone for ever, so that one proof serves all its dependents. One that waits may change its mind:
 //! that proof serves for a second, and not beyond a newer state that a monitor shows. That an owner lives is no proof that
-//! is kept: each pass that rests on it has asked, or has got the answer to a question that was sent after it began. Whoever
-//! asks or waits takes a turn of the owner's type, so that one that does not answer keeps no worker from the others.
+//! is kept: each pass that rests on it has asked, or has got the answer to a question that was sent after it began. To wait
+//! for the answer to another pass is limited as a request is: a type that answers late holds only some of the workers.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use api::{Atom, OwnerRef, Resource};
-use clock::{Clock, Instant};
+use clock::Instant;
 use parking_lot::Mutex;
 
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
     evidence::{self, Judged, Standing, Unproved},
     graph::Coordinates,
     kinds::Unknown,
-    turns::Turns,
+    requests,
     verdict::Object,
 };
 
@@ -27,9 +27,9 @@ const WAITING: Duration = Duration::from_secs(1);
 const QUESTIONS: usize = 64;
 
 /// What is being asked, and was asked a moment ago.
+#[derive(Default)]
 pub(crate) struct Proofs {
     questions: Mutex<HashMap<Coordinates, Question>>,
-    turns: Turns,
     /// Owners whose dependents this process orphaned.
     pub(crate) orphaned: Orphaned,
 }
@@ -70,9 +70,6 @@ pub(crate) enum Unjudged {
         #[source]
         source: Unproved,
     },
-    /// Nobody was asked.
-    #[error("owners of this type are being asked for by others")]
-    PutOff(Duration),
 }
 
 /// Why an object that a reference names can be nowhere. That proves nothing: whoever wrote the reference meant something.
@@ -83,14 +80,6 @@ pub(crate) enum Nowhere {
     /// A server would take what is asked for for something else, such as a subresource.
     #[error("no object can have its name")]
     Misnamed,
-}
-
-/// Why there is no answer to a question.
-#[derive(Debug)]
-pub(crate) enum Unanswered {
-    Unproved(Unproved),
-    /// The server takes its time for this type: to be asked after this.
-    PutOff(Duration),
 }
 
 /// Finds out what stands of each owner of an object, in the order of its references. The first that cannot be told ends it.
@@ -118,8 +107,7 @@ async fn standing(ctx: &Ctx, namespace: &Atom, reference: &OwnerRef) -> Result<S
                     }
                     standing
                 }
-                Err(Unanswered::Unproved(source)) => return Err(Unjudged::Unproved { owner: asked, source }),
-                Err(Unanswered::PutOff(wait)) => return Err(Unjudged::PutOff(wait)),
+                Err(source) => return Err(Unjudged::Unproved { owner: asked, source }),
             }
         }
     };
@@ -147,38 +135,30 @@ pub(crate) fn locate(resource: &Resource, claimed: Box<Coordinates>) -> Result<B
 }
 
 /// What the server says of these coordinates, or has said if that was the last word.
-pub(crate) async fn ask(ctx: &Ctx, resource: &Resource, asked: &Coordinates) -> Result<Standing, Unanswered> {
+pub(crate) async fn ask(ctx: &Ctx, resource: &Resource, asked: &Coordinates) -> Result<Standing, Unproved> {
     if let Some(gone) = ctx.known.absent().at(asked) {
         return Ok(Standing::Gone(gone));
     }
     let came = ctx.clock.now();
     let question = ctx.proofs.question(asked, came);
-    if let Ok(last) = question.try_lock()
-        && let Some(answer) = last.as_ref().filter(|it| still_waits(ctx, asked, it))
-    {
-        return answer.standing.clone().map_err(Unanswered::Unproved);
-    }
-    let answer = ctx.proofs.turns.ask(resource, inquire(ctx, resource, asked, came, &question)).await;
-    answer.map_err(Unanswered::PutOff)?.map_err(Unanswered::Unproved)
-}
-
-/// Asks the server, or waits for whoever does. It may be given up at any await.
-async fn inquire(
-    ctx: &Ctx,
-    resource: &Resource,
-    asked: &Coordinates,
-    came: Instant,
-    question: &Question,
-) -> Result<Standing, Unproved> {
-    let mut last = question.lock().await;
+    let mut last = match question.try_lock() {
+        Ok(last) => last,
+        Err(_) => ctx.requests.read(resource, question.lock()).await.map_err(Unproved::Failed)?,
+    };
     if let Some(answer) = &*last
         && (answer.serves(came) || still_waits(ctx, asked, answer))
     {
         return answer.standing.clone();
     }
     let sent = ctx.clock.now();
-    let live = ctx.api.get_metadata(resource, &asked.namespace, &asked.name).await;
+    let live = ctx.requests.get_metadata(resource, &asked.namespace, &asked.name).await;
     let standing = evidence::weigh(resource, asked, live);
+    if let Err(unproved) = &standing
+        && requests::put_off(unproved).is_some()
+    {
+        // Nothing was asked. The next in line asks, if it may.
+        return standing;
+    }
     ctx.meters.asked(&standing);
     if let Ok(Standing::Gone(gone)) = &standing {
         ctx.known.absent().remember(gone.clone());
@@ -186,7 +166,7 @@ async fn inquire(
     *last = Some(Answer { sent, at: ctx.clock.now(), standing: standing.clone() });
     drop(last);
     if !matches!(standing, Ok(Standing::Waiting(_))) {
-        ctx.proofs.close(asked, question);
+        ctx.proofs.close(asked, &question);
     }
     standing
 }
@@ -215,11 +195,6 @@ impl Answer {
 }
 
 impl Proofs {
-    /// For so many workers.
-    pub(crate) fn new(workers: usize, clock: Clock) -> Self {
-        Self { questions: Mutex::default(), turns: Turns::new(workers, clock), orphaned: Orphaned::default() }
-    }
-
     /// The question about these coordinates: the one that is under way, or a new one.
     fn question(&self, asked: &Coordinates, now: Instant) -> Question {
         let mut questions = self.questions.lock();

@@ -4,7 +4,7 @@ use api::{
     Atom, Cached, Meta, Namespace, ObjectKey, Page, Pod, RawMetadata, Resource, StatusOwner, Typed, Uid, Version, uri,
 };
 use bytes::Bytes;
-use clock::Timestamp;
+use clock::{Instant, Timestamp};
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ use tower::ServiceExt;
 
 use crate::{
     ApiError, Incoming, Ledger, Stack,
-    layers::{Create, CreateHints, Once},
+    layers::{Create, CreateHints, Once, Throttle},
 };
 
 /// Answers to writes are asked for as metadata: decoding a Pod back costs more than sending it.
@@ -31,6 +31,7 @@ pub struct Api {
     pub(crate) hints: Option<Arc<CreateHints>>,
     /// What a leader tells its successor; only for clients whose writes the term guards.
     pub(crate) ledger: Option<Ledger>,
+    pub(crate) budget: Arc<Throttle>,
 }
 
 /// What the server stored.
@@ -103,6 +104,12 @@ pub struct ListOptions {
 }
 
 impl Api {
+    /// How long a request that is sent now waits for the budget: no server is to blame for that.
+    #[must_use]
+    pub fn budget_wait(&self, now: Instant) -> Duration {
+        self.budget.backlog(now)
+    }
+
     /// Reads one object from the server, not from a cache.
     ///
     /// # Errors

@@ -180,6 +180,7 @@ impl Clients {
             writes: Layers::new(common, writes, write).into_stack(),
             hints: Some(CreateHints::new(name, clock.clone(), term.clone(), metrics)),
             ledger: Some(self.ledger.clone()),
+            budget,
         }
     }
 
@@ -188,7 +189,7 @@ impl Clients {
     pub fn unfenced(&self, name: &str, limits: Limits) -> Api {
         let budget = Arc::new(Throttle::new(name, limits));
         let reads = self.stack(&self.pools.reads, self.recipe(name, &budget));
-        Api { reads: reads.clone(), writes: reads, hints: None, ledger: None }
+        Api { reads: reads.clone(), writes: reads, hints: None, ledger: None, budget }
     }
 
     /// For reflectors, which share one budget; opening a watch is charged too. Nothing is repeated.
@@ -212,7 +213,7 @@ impl Clients {
         let budget = Arc::new(Throttle::new(LEADER_ELECTION, Limits::NONE));
         let recipe = Recipe { patience: Patience::Whole(attempt), ..self.recipe(LEADER_ELECTION, &budget) };
         let lease = self.stack(&self.pools.lease, recipe);
-        Api { reads: lease.clone(), writes: lease, hints: None, ledger: None }
+        Api { reads: lease.clone(), writes: lease, hints: None, ledger: None, budget }
     }
 
     fn recipe(&self, name: &str, budget: &Arc<Throttle>) -> Recipe {

@@ -1,6 +1,8 @@
 //! What is wrong with one type is no matter of the others.
 
-use client::Propagation::Background;
+use client::Limits;
+use client::Propagation::{Background, Foreground, Orphan};
+use garbage_collector_controller::Options;
 use test_cluster::Verdict;
 
 use crate::world::{SEC, World, nobody, owner, pass};
@@ -92,7 +94,8 @@ async fn a_type_whose_reads_hang_keeps_no_workers_from_the_others() {
         world.delete("ReplicationController", "rc", Some(Background)).await;
         pass(3 * SEC).await;
         assert_eq!(world.names("pods"), [""; 0], "one owner: {one_owner}");
-        assert!(world.asked("get widgets") <= 5, "one owner: {one_owner}: {:?}", world.lines());
+        // Each worker once, and then as many as have a permit.
+        assert!(world.asked("get widgets") <= 30, "one owner: {one_owner}: {:?}", world.lines());
         assert_eq!(world.names("configmaps").len(), 100, "one owner: {one_owner}");
         // Nor does anybody look all the time whether it answers.
         let queued = || manager.metric("workqueue_adds_total{name=\"garbage_collector_attempt_to_delete\"}");
@@ -113,7 +116,10 @@ async fn a_type_whose_reads_hang_keeps_no_workers_from_the_others() {
 #[tokio::test(start_paused = true)]
 async fn many_types_whose_reads_hang_leave_workers_to_the_others() {
     let types = [("v1", "Secret", "secrets"), ("apps/v1", "ReplicaSet", "replicasets"), ("batch/v1", "Job", "jobs")];
-    let types: Vec<_> = types.into_iter().chain([("batch/v1", "CronJob", "cronjobs"), ("v1", "Pod", "pods")]).collect();
+    let types: Vec<_> = types
+        .into_iter()
+        .chain([("batch/v1", "CronJob", "cronjobs"), ("apps/v1", "Deployment", "deployments")])
+        .collect();
     let world = World::new();
     let mut number = 0;
     for (api_version, kind, _) in &types {
@@ -154,4 +160,94 @@ async fn many_types_whose_reads_hang_leave_workers_to_the_others() {
     world.cluster.stop_intercepting();
     pass(200 * SEC).await;
     assert_eq!(world.names("configmaps"), [""; 0]);
+}
+
+/// What is written to widgets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Write {
+    Delete,
+    Detach,
+    Orphan,
+    Finish,
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_type_whose_writes_hang_keeps_no_workers_from_the_others() {
+    for write in [Write::Delete, Write::Detach, Write::Orphan, Write::Finish] {
+        let world = World::with_widgets();
+        let create_rc = |name: &str| owner(&world.create("ReplicationController", name, &[]));
+        let lives = create_rc("lives");
+        for number in 0..100 {
+            let mut gone = nobody_else("v1", number);
+            gone["kind"] = serde_json::json!("ReplicationController");
+            let owners = match write {
+                Write::Delete => vec![gone],
+                Write::Detach => vec![gone, lives.clone()],
+                Write::Orphan => vec![create_rc(&format!("rc-{number}"))],
+                Write::Finish => vec![],
+            };
+            world.create("Widget", &format!("w-{number}"), &owners);
+        }
+        let (pods_go, pod_stays) = (create_rc("pods-go"), create_rc("pod-stays"));
+        for number in 0..50 {
+            world.create("Pod", &format!("pod-{number}"), std::slice::from_ref(&pods_go));
+        }
+        world.create("Secret", "stays", &[pod_stays]);
+        world.spoil(|line, _| {
+            let hangs = line.starts_with("delete widgets") || line.starts_with("patch widgets");
+            hangs.then_some(Verdict::Hang)
+        });
+        let _manager = world.start().await;
+        for number in 0..100 {
+            match write {
+                Write::Delete | Write::Detach => {}
+                Write::Orphan => world.delete("ReplicationController", &format!("rc-{number}"), Some(Orphan)).await,
+                Write::Finish => world.delete("Widget", &format!("w-{number}"), Some(Foreground)).await,
+            }
+        }
+        pass(3 * SEC).await;
+        world.delete("ReplicationController", "pods-go", Some(Background)).await;
+        world.delete("ReplicationController", "pod-stays", Some(Orphan)).await;
+        pass(3 * SEC).await;
+        assert_eq!(world.names("pods"), [""; 0], "{write:?}");
+        assert!(!world.has("replicationcontrollers", "pod-stays"), "{write:?}: {:?}", world.lines());
+        assert!(world.owners("secrets", "stays").is_empty(), "{write:?}");
+        let sent = world.asked("delete widgets") + world.asked("patch widgets");
+        assert!((5..=25).contains(&sent), "{write:?}: {sent}");
+        assert_eq!(world.names("widgets").len(), 100, "{write:?}");
+        world.cluster.stop_intercepting();
+        pass(400 * SEC).await;
+        let left = world.names("widgets");
+        match write {
+            Write::Delete | Write::Finish => assert_eq!(left, [""; 0], "{write:?}"),
+            Write::Detach => assert!(left.iter().all(|it| world.owners("widgets", it) == ["lives"])),
+            Write::Orphan => assert!(left.iter().all(|it| world.owners("widgets", it).is_empty())),
+        }
+        assert_eq!(left.len(), if matches!(write, Write::Delete | Write::Finish) { 0 } else { 100 }, "{write:?}");
+        assert!(world.names("replicationcontrollers").len() <= 1, "{write:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_type_that_answers_late_is_collected_all_the_same() {
+    let world = World::with_widgets();
+    let rc = world.create("ReplicationController", "rc", &[]);
+    (0..30).for_each(|it| drop(world.create("Widget", &format!("w-{it}"), &[owner(&rc)])));
+    world.spoil(|line, _| line.starts_with("delete widgets").then_some(Verdict::Delay(2 * SEC)));
+    let _manager = world.start().await;
+    world.delete("ReplicationController", "rc", Some(Background)).await;
+    pass(60 * SEC).await;
+    assert_eq!(world.names("widgets"), [""; 0], "{:?}", world.lines());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_wait_for_our_own_budget_makes_no_type_late() {
+    let world = World::new();
+    let rc = world.create("ReplicationController", "rc", &[]);
+    (0..60).for_each(|it| drop(world.create("Pod", &format!("pod-{it}"), &[owner(&rc)])));
+    let _manager = world.start_limited(Options::default(), Limits { qps: 2.0, burst: 1 }).await;
+    world.delete("ReplicationController", "rc", Some(Background)).await;
+    pass(60 * SEC).await;
+    assert_eq!(world.names("pods"), [""; 0], "{:?}", world.lines());
+    assert_eq!((world.asked("delete pods"), world.logged("A deletion was not answered").len()), (60, 0));
 }

@@ -38,6 +38,11 @@ impl Throttle {
         Self { name: name.into(), bucket, told: Mutex::new(None) }
     }
 
+    /// How long a request that comes now waits.
+    pub(crate) fn backlog(&self, now: Instant) -> Duration {
+        self.bucket.as_ref().map_or(Duration::ZERO, |it| it.lock().backlog(now))
+    }
+
     /// Takes a token and waits until it is due. Returns how long that was. `what` it is for is told when that was long.
     pub(super) async fn wait(
         &self,
@@ -73,11 +78,18 @@ impl Throttle {
 impl Bucket {
     /// Takes a token and says after which time it may be used.
     fn take(&mut self, now: Instant) -> Duration {
+        let wait = self.backlog(now);
+        self.tokens -= 1.0;
+        wait
+    }
+
+    /// After which time the next token may be used.
+    fn backlog(&mut self, now: Instant) -> Duration {
         let since = self.at.map_or(Duration::ZERO, |it| now.saturating_duration_since(it));
         self.at = Some(now);
-        self.tokens = (self.tokens + since.as_secs_f64() * self.rate).min(self.burst) - 1.0;
+        self.tokens = (self.tokens + since.as_secs_f64() * self.rate).min(self.burst);
         // The smallest rate that a flag can carry gives a wait beyond what a duration holds.
-        Duration::try_from_secs_f64((-self.tokens).max(0.0) / self.rate).unwrap_or(Duration::MAX)
+        Duration::try_from_secs_f64((1.0 - self.tokens).max(0.0) / self.rate).unwrap_or(Duration::MAX)
     }
 }
 
@@ -125,6 +137,17 @@ mod tests {
         assert_eq!([(); 3].map(|()| bucket.take(clock.now()).as_millis()), [0, 0, 50]);
         tokio::time::advance(Duration::from_secs(3_600)).await;
         assert_eq!([(); 4].map(|()| bucket.take(clock.now()).as_millis()), [0, 0, 0, 50]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_backlog_is_what_the_next_request_waits() {
+        let clock = Clock::system();
+        let mut bucket = bucket(20.0, 3.0);
+        for want in [0, 0, 0, 50, 100] {
+            let seen = [bucket.backlog(clock.now()), bucket.backlog(clock.now()), bucket.take(clock.now())];
+            assert_eq!(seen.map(|it| it.as_millis()), [want; 3]);
+        }
+        assert_eq!(Throttle::new("none", Limits::NONE).backlog(clock.now()), Duration::ZERO);
     }
 
     #[tokio::test(start_paused = true)]

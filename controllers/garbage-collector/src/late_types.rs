@@ -1,0 +1,277 @@
+//! Limits how many requests wait for types that answer late, such as one whose webhook hangs.
+//!
+//! A request that has no answer after a moment needs a permit: each type has a quarter as many as there are workers, and all
+//! types together half as many. Without one the request is given up, and its worker does something else. The type is late
+//! from then on: requests about it need a permit from the start, until none has been late for a while.
+
+use std::{collections::BTreeMap, pin::pin, time::Duration};
+
+use api::Resource;
+use clock::{Clock, Instant};
+use parking_lot::Mutex;
+
+/// One type has this part of the workers.
+const SHARE: usize = 4;
+/// All types together have this part.
+const SHARE_OF_ALL: usize = 2;
+/// A request without an answer after this time, beside its wait for our own budget, is late.
+pub(crate) const MOMENT: Duration = Duration::from_secs(1);
+/// A type is late for so long after the last late request.
+const CALM: Duration = Duration::from_secs(10);
+/// What is put off comes again after this time, and after what was put off before.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Between two that were put off: to look for a permit must not cost more than what it is for.
+const APART: Duration = Duration::from_millis(5);
+
+pub(crate) struct LateTypes {
+    of_each: usize,
+    of_all: usize,
+    clock: Clock,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    permits: usize,
+    /// Types that are late, or that something is put off for.
+    types: BTreeMap<Resource, LateType>,
+}
+
+struct LateType {
+    permits: usize,
+    /// Requests that are late now.
+    late: usize,
+    /// It is late until then.
+    until: Instant,
+    /// The last that was put off comes again then.
+    next: Instant,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PutOff {
+    /// Nothing was sent. To be tried again after this time.
+    NotSent(Duration),
+    /// It was sent and not answered in time.
+    GivenUp(Duration),
+}
+
+impl LateTypes {
+    pub(crate) fn new(workers: usize, clock: Clock) -> Self {
+        let (of_each, of_all) = ((workers / SHARE).max(1), (workers / SHARE_OF_ALL).max(1));
+        Self { of_each, of_all, clock, state: Mutex::default() }
+    }
+
+    /// The answer to a request about this type, which is late after `moment`.
+    pub(crate) async fn limit<T>(
+        &self,
+        of: &Resource,
+        moment: Duration,
+        answer: impl Future<Output = T>,
+    ) -> Result<T, PutOff> {
+        let early = if self.is_late(of) { Some(self.permit(of).map_err(PutOff::NotSent)?) } else { None };
+        let mut answer = pin!(answer);
+        if let Ok(answer) = tokio::time::timeout(moment, answer.as_mut()).await {
+            return Ok(answer);
+        }
+        let _late = self.mark_late(of);
+        let _permit = match early {
+            Some(permit) => permit,
+            None => self.permit(of).map_err(PutOff::GivenUp)?,
+        };
+        Ok(answer.await)
+    }
+
+    fn is_late(&self, of: &Resource) -> bool {
+        let state = self.state.lock();
+        state.types.get(of).is_some_and(|it| it.late > 0 || self.clock.now() < it.until)
+    }
+
+    fn permit<'a>(&'a self, of: &'a Resource) -> Result<Permit<'a>, Duration> {
+        let now = self.clock.now();
+        let mut state = self.state.lock();
+        let is_free = state.permits < self.of_all;
+        let late = state.late_type(of, now);
+        if is_free && late.permits < self.of_each {
+            late.permits += 1;
+            state.permits += 1;
+            return Ok(Permit { types: self, of });
+        }
+        late.next = (late.next + APART).max(now + PAUSE);
+        Err(late.next.saturating_duration_since(now))
+    }
+
+    fn mark_late<'a>(&'a self, of: &'a Resource) -> LateRequest<'a> {
+        self.state.lock().late_type(of, self.clock.now()).late += 1;
+        LateRequest { types: self, of }
+    }
+}
+
+impl State {
+    fn late_type(&mut self, of: &Resource, now: Instant) -> &mut LateType {
+        if !self.types.contains_key(of) {
+            self.types.retain(|_, it| it.permits > 0 || it.late > 0 || now < it.until || now < it.next);
+        }
+        self.types.entry(of.clone()).or_insert(LateType { permits: 0, late: 0, until: now, next: now })
+    }
+}
+
+/// Held while a request waits for an answer.
+struct Permit<'a> {
+    types: &'a LateTypes,
+    of: &'a Resource,
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        let mut state = self.types.state.lock();
+        state.permits = state.permits.saturating_sub(1);
+        if let Some(late) = state.types.get_mut(self.of) {
+            late.permits = late.permits.saturating_sub(1);
+        }
+    }
+}
+
+/// A request that is late, until it has an answer or is given up.
+struct LateRequest<'a> {
+    types: &'a LateTypes,
+    of: &'a Resource,
+}
+
+impl Drop for LateRequest<'_> {
+    fn drop(&mut self) {
+        let until = self.types.clock.now() + CALM;
+        if let Some(late) = self.types.state.lock().types.get_mut(self.of) {
+            late.late = late.late.saturating_sub(1);
+            late.until = until;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{future::pending, sync::Arc};
+
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn resource(number: usize) -> Resource {
+        Resource::namespaced("example.com", "v1", &format!("r{number}"), "R")
+    }
+
+    struct Bench {
+        types: Arc<LateTypes>,
+        clock: Clock,
+        hung: Vec<tokio::task::JoinHandle<()>>,
+    }
+
+    impl Bench {
+        fn new(workers: usize) -> Self {
+            let clock = Clock::virtual_from(clock::Timestamp::UNIX_EPOCH);
+            Self { types: Arc::new(LateTypes::new(workers, clock.clone())), clock, hung: Vec::new() }
+        }
+
+        /// So many requests for each of so many types, of which none is ever answered.
+        fn hang(&mut self, types: usize, of_each: usize) {
+            for number in 0..types * of_each {
+                let types_ = self.types.clone();
+                let of = resource(number % types);
+                self.hung.push(tokio::spawn(async move {
+                    let _ = types_.limit(&of, MOMENT, pending::<()>()).await;
+                }));
+            }
+        }
+
+        fn waiting(&self) -> usize {
+            self.hung.iter().filter(|it| !it.is_finished()).count()
+        }
+
+        async fn end(&mut self) {
+            self.hung.drain(..).for_each(|it| it.abort());
+            tokio::task::yield_now().await;
+        }
+
+        async fn ask(&self, number: usize, takes: Duration) -> (Result<(), PutOff>, Duration) {
+            let came = self.clock.now();
+            let answer = self.types.limit(&resource(number), MOMENT, tokio::time::sleep(takes)).await;
+            (answer, self.clock.now() - came)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_type_that_answers_in_time_has_no_limit() {
+        let bench = Bench::new(4);
+        let all = (0..100).map(|_| bench.ask(0, MOMENT - MS));
+        let all = futures::future::join_all(all).await;
+        assert!(all.iter().all(|it| *it == (Ok(()), MOMENT - MS)), "{all:?}");
+        assert!(bench.types.state.lock().types.is_empty(), "and leaves no trace");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_late_type_holds_a_quarter_of_the_workers_and_all_together_half() {
+        for (workers, types, of_each, waiting) in
+            [(20, 1, 20, 5), (20, 2, 20, 10), (20, 4, 5, 10), (20, 20, 1, 10), (7, 1, 7, 1), (1, 1, 1, 1)]
+        {
+            let mut bench = Bench::new(workers);
+            bench.hang(types, of_each);
+            tokio::time::sleep(MOMENT + MS).await;
+            assert_eq!(bench.waiting(), waiting, "{workers} workers, {types} types");
+            let (answer, took) = bench.ask(0, Duration::ZERO).await;
+            if bench.types.permit(&resource(0)).is_err() {
+                assert!(matches!(answer, Err(PutOff::NotSent(_))) && took.is_zero(), "{answer:?}");
+            }
+            assert_eq!(bench.ask(99, MS).await, (Ok(()), MS), "others are not held up");
+            bench.end().await;
+            assert_eq!(bench.types.state.lock().permits, 0);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_put_off_comes_again_one_after_the_other() {
+        let mut bench = Bench::new(4);
+        bench.hang(1, 1);
+        tokio::time::sleep(2 * MOMENT).await;
+        for late in 0..4 {
+            let wait = PAUSE + late * APART;
+            assert_eq!(bench.ask(0, Duration::ZERO).await, (Err(PutOff::NotSent(wait)), Duration::ZERO));
+        }
+        tokio::time::sleep(5 * PAUSE).await;
+        assert_eq!(bench.ask(0, Duration::ZERO).await.0, Err(PutOff::NotSent(PAUSE)), "nothing is before it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_type_is_late_until_no_request_has_been_late_for_a_while() {
+        let mut bench = Bench::new(4);
+        let is_late = |bench: &Bench| bench.types.is_late(&resource(0));
+        assert_eq!(bench.ask(0, 3 * MOMENT).await, (Ok(()), 3 * MOMENT), "there is a permit");
+        tokio::time::sleep(CALM - MS).await;
+        assert!(is_late(&bench));
+        assert_eq!(bench.ask(0, MS).await, (Ok(()), MS));
+        assert!(!is_late(&bench));
+        bench.hang(1, 2);
+        tokio::time::sleep(6 * CALM).await;
+        assert!(is_late(&bench), "as long as one is late");
+        bench.end().await;
+        assert!(is_late(&bench));
+        tokio::time::sleep(CALM).await;
+        assert!(!is_late(&bench));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_was_sent_and_has_no_permit_is_given_up() {
+        let mut bench = Bench::new(1);
+        bench.hang(1, 1);
+        tokio::time::sleep(MS).await;
+        assert_eq!(bench.ask(0, 2 * MOMENT).await, (Err(PutOff::GivenUp(PAUSE)), MOMENT));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn types_of_random_names_leave_nothing_behind() {
+        let bench = Bench::new(20);
+        for number in 0..100 {
+            assert!(bench.ask(number, 2 * MOMENT).await.0.is_ok());
+        }
+        assert!(bench.types.state.lock().types.len() <= 6, "those of the last seconds");
+    }
+}

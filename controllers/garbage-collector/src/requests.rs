@@ -1,0 +1,97 @@
+//! The requests of workers about objects. Types that answer late hold only a part of the workers, whatever is asked of them.
+
+use std::{error::Error, time::Duration};
+
+use api::{Meta, Resource, Status};
+use client::{Api, ApiError, DeleteOptions, Patch, Written};
+use clock::Clock;
+
+use crate::late_types::{LateTypes, MOMENT, PutOff};
+
+/// Marks an error of this file among those of the server.
+const ANSWERS_LATE: &str = "AnswersLate";
+
+pub(crate) struct Requests {
+    api: Api,
+    clock: Clock,
+    late: LateTypes,
+}
+
+impl Requests {
+    pub(crate) fn new(api: Api, workers: usize, clock: Clock) -> Self {
+        Self { api, late: LateTypes::new(workers, clock.clone()), clock }
+    }
+
+    pub(crate) async fn get_metadata(&self, of: &Resource, namespace: &str, name: &str) -> Result<Meta, ApiError> {
+        self.read(of, self.api.get_metadata(of, namespace, name)).await?
+    }
+
+    pub(crate) async fn get_raw_metadata(
+        &self,
+        of: &Resource,
+        namespace: &str,
+        name: &str,
+    ) -> Result<impl AsRef<[u8]> + use<>, ApiError> {
+        self.read(of, self.api.get_raw_metadata(of, namespace, name)).await?
+    }
+
+    pub(crate) async fn patch(
+        &self,
+        of: &Resource,
+        namespace: &str,
+        name: &str,
+        patch: &Patch,
+    ) -> Result<Written, ApiError> {
+        self.write(of, self.api.patch(of, namespace, name, None, patch)).await?
+    }
+
+    pub(crate) async fn delete(
+        &self,
+        of: &Resource,
+        namespace: &str,
+        name: &str,
+        options: &DeleteOptions,
+    ) -> Result<(), ApiError> {
+        self.write(of, self.api.delete(of, namespace, name, options)).await?
+    }
+
+    /// Waits for what another worker reads. It may be given up.
+    pub(crate) async fn read<T>(&self, of: &Resource, answer: impl Future<Output = T>) -> Result<T, ApiError> {
+        let limited = self.late.limit(of, self.moment(), answer).await;
+        limited.map_err(|(PutOff::NotSent(wait) | PutOff::GivenUp(wait))| put_off_for(of, wait))
+    }
+
+    async fn write<T>(&self, of: &Resource, answer: impl Future<Output = T>) -> Result<T, ApiError> {
+        self.late.limit(of, self.moment(), answer).await.map_err(|put_off| match put_off {
+            PutOff::NotSent(wait) => put_off_for(of, wait),
+            PutOff::GivenUp(_) => {
+                ApiError::unknown(format!("no answer within {MOMENT:?}, and enough workers wait for {of}"))
+            }
+        })
+    }
+
+    /// The wait for our own budget says nothing of a type.
+    fn moment(&self) -> Duration {
+        MOMENT.saturating_add(self.api.budget_wait(self.clock.now()))
+    }
+}
+
+fn put_off_for(of: &Resource, wait: Duration) -> ApiError {
+    let message = format!("{of} answers late, and enough workers wait for it");
+    let status = Status { code: 429, reason: ANSWERS_LATE.to_owned(), message, ..Status::default() };
+    ApiError::Busy { after: Some(wait), status: Box::new(status) }
+}
+
+/// After which time to try again what failed only because its type answers late.
+pub(crate) fn put_off(err: &(dyn Error + 'static)) -> Option<Duration> {
+    let mut cause = Some(err);
+    while let Some(err) = cause {
+        if let Some(ApiError::Busy { after, status }) = err.downcast_ref()
+            && status.reason == ANSWERS_LATE
+        {
+            return *after;
+        }
+        cause = err.source();
+    }
+    None
+}
