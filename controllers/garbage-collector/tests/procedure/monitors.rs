@@ -333,3 +333,28 @@ async fn a_new_term_asks_for_no_proofs_where_nobody_waits_for_them() {
     let watches = world.cluster.requests().iter().filter(|it| matches!(it.verb, "list" | "watch")).count();
     assert_eq!(watches, 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_waits_five_minutes_for_an_object_whose_type_is_served_no_more() {
+    let world = World::new();
+    for name in ["early", "late"] {
+        let rc = world.create("ReplicationController", name, &[]);
+        world.create_held("ReplicaSet", name, &[blocking(&rc)]);
+    }
+    let _manager = world.start().await;
+    world.delete("ReplicationController", "early", Some(Foreground)).await;
+    // Two looks lack it.
+    world.cluster.fail_discovery("apps", DiscoveryFault::Missing);
+    pass(95 * SEC).await;
+    assert!(world.is_deleting("ReplicaSet", "early"), "{:?}", world.lines());
+    pass(220 * SEC).await;
+    assert!(world.has("ReplicationController", "early"), "{:?}", world.lines());
+    pass(60 * SEC).await;
+    assert!(!world.has("ReplicationController", "early"), "{:?}", world.lines());
+    // When its type went is not remembered for ever.
+    pass(900 * SEC).await;
+    world.delete("ReplicationController", "late", Some(Foreground)).await;
+    pass(5 * SEC).await;
+    assert!(!world.has("ReplicationController", "late"), "{:?}", world.lines());
+    assert_eq!(world.logged("An owner waits no longer for an object whose type is served no more").len(), 2);
+}
