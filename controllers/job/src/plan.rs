@@ -217,6 +217,11 @@ impl Plan {
         matches!(self.pods, PodChange::Suspend(_) | PodChange::Delete(_))
     }
 
+    /// The pods that are deleted once the status is stored.
+    pub(crate) fn deletes_once_stored(&self) -> &[usize] {
+        if let PodChange::End(places) = &self.once_stored { places } else { &[] }
+    }
+
     fn look_again(&mut self, after: Duration) {
         self.again = Some(self.again.map_or(after, |it| it.min(after)));
     }

@@ -231,6 +231,16 @@ impl<'a> Snapshot<'a> {
         }
     }
 
+    /// Whether the pod was deleted because the Job has succeeded: how it exits counts for nothing.
+    pub(crate) fn is_deleted_by_success(&self, worker: &Worker<'_>) -> bool {
+        self.job.status.holds(SUCCESS) && worker.pod.meta.deletion.is_some()
+    }
+
+    /// Whether the pod was counted before as what it was when the Job's end deleted it.
+    pub(crate) fn is_counted_with_end(&self, worker: &Worker<'_>) -> bool {
+        self.announced && worker.hold == Hold::Leaving && worker.pod.meta.deletion.is_some()
+    }
+
     /// Pods that the status does not know yet: held, not named there, and of use.
     pub(crate) fn news(&self) -> impl Iterator<Item = &Worker<'a>> {
         let is_new = |it: &&Worker<'_>| {

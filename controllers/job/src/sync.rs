@@ -130,13 +130,14 @@ async fn reconcile(
 
     // Pods are released only after the status that names them is stored.
     let step = tracking::step(&snapshot, &plan, &applied);
-    let released = step.as_ref().is_some_and(|it| !it.release.is_empty());
+    let mut has_released = false;
     if let Some(step) = step {
-        let recorded = track::record(ctx, owner, &snapshot, &plan, step).await?;
-        // The next pass counts what this deletes.
+        let mut recorded = track::record(ctx, owner, &snapshot, &plan, step).await?;
         let rest = apply(ctx, job, owner, &claimed, &plan.once_stored).await;
         cut |= rest.cut;
         failure = failure.or(rest.failure);
+        recorded.release_deleted(&rest.applied.gone);
+        has_released = recorded.has_releases();
         let released = track::release(ctx, owner, pods, &recorded).await;
         cut |= released.cut;
         track::settle(ctx, owner, &snapshot, recorded, released).await?;
@@ -153,7 +154,7 @@ async fn reconcile(
         // Behind the others that wait.
         return Ok(again(Some(Duration::ZERO)));
     }
-    Ok(again(soonest(ctx, job, &plan, unseen, released)))
+    Ok(again(soonest(ctx, job, &plan, unseen, has_released)))
 }
 
 /// The Job's own pods and orphans that may become its.

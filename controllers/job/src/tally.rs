@@ -134,6 +134,7 @@ impl Outcomes {
             match worker.state {
                 // Whoever works unheld is not counted, and deleted.
                 _ if worker.hold == Hold::Free => {}
+                _ if snapshot.is_deleted_by_success(worker) || snapshot.is_counted_with_end(worker) => {}
                 State::Active { .. } => active.push(index),
                 // A pod that the status calls failed stays failed, whatever it says now.
                 State::Succeeded if !snapshot.uncounted.failed.contains(&worker.pod.meta.uid) => done.push(index),

@@ -56,6 +56,18 @@ pub(crate) struct Released {
     failure: Option<TrackError>,
 }
 
+impl Recorded {
+    /// Has the finalizers go of the counted pods that are deleted since.
+    pub(crate) fn release_deleted(&mut self, deleted: &[usize]) {
+        self.step.release_deleted(deleted);
+    }
+
+    /// Whether finalizers are to go.
+    pub(crate) fn has_releases(&self) -> bool {
+        !self.step.release.is_empty()
+    }
+}
+
 /// Stores what ended. What memory keeps of it, and what is told of it, follows only then.
 pub(crate) async fn record(
     ctx: &Ctx,

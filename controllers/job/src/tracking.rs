@@ -44,6 +44,8 @@ pub(crate) struct Step {
     pub(crate) write: bool,
     /// The pods, by place, whose finalizers go once it is.
     pub(crate) release: Vec<usize>,
+    /// The pods that go with the Job: counted by this status as they are now, released once they are deleted as well.
+    pub(crate) release_deleted: Vec<usize>,
     /// The Job is suspended, or resumed, with this.
     pub(crate) suspended: Option<bool>,
     /// How often each action of the failure policy decided.
@@ -108,6 +110,7 @@ pub(crate) fn step(snapshot: &Snapshot<'_>, plan: &Plan, applied: &Applied) -> O
         status: next,
         write: false,
         release: Vec::new(),
+        release_deleted: Vec::new(),
         suspended,
         actions: Vec::new(),
         backoff: plan.tally.backoff,
@@ -191,9 +194,17 @@ enum Count {
 }
 
 impl Step {
+    /// Has the finalizers go of the pods that go with the Job and are deleted now.
+    pub(crate) fn release_deleted(&mut self, deleted: &[usize]) {
+        let deleted: HashSet<usize> = deleted.iter().copied().collect();
+        self.release.extend(self.release_deleted.drain(..).filter(|at| deleted.contains(at)));
+    }
+
     /// Counts what ended, and chooses whose finalizers go.
     fn count(&mut self, snapshot: &Snapshot<'_>, plan: &Plan, applied: &Applied) {
-        let deleted: HashSet<usize> = applied.gone.iter().copied().collect();
+        // How a pod exits after our DELETE must not count (jobcontroller.trackJobStatusAndRemoveFinalizers).
+        let to_delete: HashSet<usize> = plan.deletes_once_stored().iter().copied().collect();
+        let deleted: HashSet<usize> = applied.gone.iter().chain(&to_delete).copied().collect();
         // The plan took the finalizers of these already.
         let is_freed = |at: &usize| plan.frees() && deleted.contains(at);
         let mut candidates: Vec<usize> = (0..snapshot.workers.len())
@@ -214,7 +225,8 @@ impl Step {
                 self.actions.truncate(actions);
                 continue;
             }
-            self.release.push(at);
+            let list = if to_delete.contains(&at) { &mut self.release_deleted } else { &mut self.release };
+            list.push(at);
             match count {
                 Count::Nothing => {}
                 Count::Index => new_indexes += 1,
@@ -263,7 +275,7 @@ impl Step {
     fn what(&mut self, snapshot: &Snapshot<'_>, plan: &Plan, at: usize) -> Count {
         let worker = &snapshot.workers[at];
         let uid = &worker.pod.meta.uid;
-        if worker.place == Place::Stray || snapshot.uncounted.names(uid) {
+        if worker.place == Place::Stray || snapshot.uncounted.names(uid) || snapshot.is_deleted_by_success(worker) {
             return Count::Nothing;
         }
         if worker.state == State::Succeeded {

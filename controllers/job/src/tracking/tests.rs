@@ -255,14 +255,15 @@ fn acceptance_job_028_failed_is_said_only_when_no_pod_is_left_and_announced_befo
     let (snapshot, step) = pass(&job, &some, KNOWN);
     let step = step.unwrap();
     assert!(step.write && step.status.holds("FailureTarget") && !step.status.holds("Failed"));
-    assert_eq!((counts(&step.status), step.status.active), (counted("", "a", (0, 0)), 2));
-    assert_eq!(names(&snapshot, &step.release), "a");
+    assert_eq!((counts(&step.status), step.status.active), (counted("", "a b c", (0, 0)), 2), "all fail with the Job");
+    assert_eq!((names(&snapshot, &step.release), names(&snapshot, &step.release_deleted)), ("a".into(), "b c".into()));
     let stored = with_status(&job, &step);
     assert!(settled(&snapshot, step).finished.is_none());
 
+    // Their deletion was refused.
     let (snapshot, step) = pass(&stored, &some[1..], KNOWN);
     let step = step.unwrap();
-    assert_eq!(counts(&step.status), counted("", "b c", (0, 1)), "who worked failed with the Job");
+    assert_eq!(counts(&step.status), counted("", "b c", (0, 1)), "counted once");
     let JobStatus { active, ready, terminating, .. } = &step.status;
     assert_eq!((*active, *ready, *terminating), (0, Some(0), Some(2)));
     assert_eq!(names(&snapshot, &step.release), "b c");

@@ -97,6 +97,9 @@ fn enters(book: &Book, uid: &str, after: &Value, pod: &str, as_failed: bool) -> 
     if known.released && known.is_of(uid) {
         return Err(format!("counts {name} after it let it go"));
     }
+    if known.deleted_by_manager && holds(after, "SuccessCriteriaMet") {
+        return Err(format!("counts {name}, which went with the success of its Job"));
+    }
     let ended = match known.phase {
         Phase::Succeeded => true,
         Phase::Failed => as_failed,
@@ -139,7 +142,8 @@ fn completed(book: &Book, job: &Job, before: &Value, after: &Value) -> Held {
     }
     let succeeds = |index: i64| {
         let mut pods = book.pods.values().filter(|it| it.of.contains(&job.uid));
-        pods.any(|it| it.index == Some(index) && it.phase == Phase::Succeeded)
+        let is_neutral = |it: &super::book::Pod| it.deleted_by_manager && holds(after, "SuccessCriteriaMet");
+        pods.any(|it| it.index == Some(index) && it.phase == Phase::Succeeded && !is_neutral(it))
     };
     match new.iter().find(|it| !succeeds(**it)) {
         Some(index) => Err(format!("index {index} is complete, and no pod of it has succeeded")),
