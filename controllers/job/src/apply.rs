@@ -4,7 +4,7 @@ use std::{ops::Range, sync::Arc, time::Duration};
 
 use api::{Job, Pod, Typed};
 use client::{ApiError, ListOptions, NotSent, Written};
-use pod_control::{Claimed, Extra, Owner, PodTemplate, SlowStart, Stamp, TemplateError, is_gone};
+use pod_control::{Claimed, Extra, Owner, PodControl, PodTemplate, SlowStart, Stamp, TemplateError, is_gone};
 use serde_json::value::RawValue;
 
 use crate::{
@@ -101,10 +101,15 @@ async fn delete(ctx: &Ctx, owner: &Owner, pods: &[Arc<Pod>], places: &[usize], f
         |(_, pod)| async move {
             // Not asked between the two: a pod that has lost its finalizer and works on is counted nowhere.
             stopping(ctx)?;
-            if finalizer == Finalizer::Goes {
-                let_go(ctx, owner, pod).await?;
+            if finalizer == Finalizer::Stays {
+                return delete_one(ctx, &ctx.control, owner, pod).await;
             }
-            delete_one(ctx, owner, pod).await
+            let_go(ctx, owner, pod).await?;
+            match delete_one(ctx, &ctx.control, owner, pod).await {
+                // The stop came while it waited for its turn under the client's rate limit.
+                Err(ApiError::NotSent(NotSent::Stopping)) => delete_one(ctx, &ctx.unlimited, owner, pod).await,
+                outcome => outcome,
+            }
         },
     );
     let (mut gone, mut cut, mut failed, mut first) = (Vec::new(), false, 0, None);
@@ -153,8 +158,8 @@ async fn let_go(ctx: &Ctx, owner: &Owner, pod: &Pod) -> Result<(), ApiError> {
     outcome.map(drop).or_else(|err| unless_gone(pod, err))
 }
 
-async fn delete_one(ctx: &Ctx, owner: &Owner, pod: &Pod) -> Result<(), ApiError> {
-    let outcome = ctx.control.delete(owner, pod).await;
+async fn delete_one(ctx: &Ctx, control: &PodControl, owner: &Owner, pod: &Pod) -> Result<(), ApiError> {
+    let outcome = control.delete(owner, pod).await;
     if outcome.as_ref().is_err_and(|err| is_gone(err, &pod.meta.name)) {
         // Its event has come or will not.
         ctx.memory.expectations.deletion_observed(&owner.uid, &pod.meta.uid);

@@ -122,6 +122,8 @@ fn wire(builder: &mut Builder, options: Options) -> Arc<Ctx> {
         }
     });
     let ctx = Arc::new(Ctx {
+        // Waits for no token: at a stop such waits end, and nothing is sent.
+        unlimited: control.through(builder.api(Factor { qps: 0.0, burst: 1 })),
         control,
         recorder,
         memory,
@@ -158,6 +160,8 @@ fn wire(builder: &mut Builder, options: Options) -> Arc<Ctx> {
 /// What all syncs share.
 struct Ctx {
     control: PodControl,
+    /// The same without a rate limit, for what must be finished at a stop.
+    unlimited: PodControl,
     recorder: Recorder,
     jobs: Informer<Job>,
     pods: Informer<Pod>,

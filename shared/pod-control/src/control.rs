@@ -26,6 +26,12 @@ impl PodControl {
         Self { api, recorder, wrote: Arc::new(wrote) }
     }
 
+    /// The same through another client.
+    #[must_use]
+    pub fn through(&self, api: Api) -> Self {
+        Self { api, ..self.clone() }
+    }
+
     /// Through which it speaks.
     #[must_use]
     pub fn api(&self) -> &Api {

@@ -1,5 +1,6 @@
 //! Jobs that are suspended, resumed, or somebody else's.
 
+use client::Limits;
 use serde_json::{Value, json};
 
 use crate::world::{MS, SEC, World, pass};
@@ -32,6 +33,27 @@ async fn acceptance_job_056_058_a_suspended_job_gives_up_its_pods_uncounted_and_
         assert_eq!(events.iter().filter(|it| **it == event).count(), 1, "{event}");
     }
     assert_eq!(events.iter().filter(|it| it.starts_with("Normal SuccessfulDelete: Deleted pod: j-")).count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_under_the_rate_limit_leaves_no_active_pod_without_finalizer() {
+    let world = World::new();
+    let manager = world.start().await;
+    world.job("j", json!({ "parallelism": 100, "completions": 100 }));
+    pass(5 * SEC).await;
+    world.active().iter().for_each(|it| world.run(it));
+    pass(5 * SEC).await;
+    drop(manager);
+    let manager = world.start_limited(job_controller::Options::default(), Limits { qps: 20.0, burst: 30 }).await;
+    pass(5 * SEC).await;
+    world.edit("j", |spec| spec["suspend"] = json!(true));
+    pass(3 * SEC).await;
+    manager.stop();
+    pass(20 * SEC).await;
+    let (released, active) = (world.pods().len() - world.held(), world.active());
+    let unheld: Vec<&String> = active.iter().filter(|it| !world.is_held(it)).collect();
+    assert!(released > 0 && !active.is_empty(), "{released} of 100 released: stopped in the middle");
+    assert!(unheld.is_empty(), "{} of {released}", unheld.len());
 }
 
 #[tokio::test(start_paused = true)]
