@@ -122,6 +122,11 @@ impl<K: Eq + Hash + Clone> Core<K> {
         }
     }
 
+    /// Drops the time at which `key` was to be added, back-off included. It stays queued if it is.
+    pub fn cancel_delay(&mut self, key: &K) {
+        self.delayed.remove(key);
+    }
+
     /// Counts a failure of `key` and adds it after its back-off, which is returned.
     pub fn add_rate_limited(&mut self, key: K, now: Instant) -> Duration {
         let delay = self.limiter.failed(&key, now);

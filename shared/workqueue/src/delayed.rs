@@ -45,6 +45,13 @@ impl<K: Eq + Hash + Clone> Delayed<K> {
         }
     }
 
+    /// Drops `key` and its deadline.
+    pub(crate) fn remove(&mut self, key: &K) {
+        if self.deadlines.remove(key).is_some() {
+            self.drop_dead();
+        }
+    }
+
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.heap.peek().map(|Reverse(it)| it.at)
     }
@@ -56,15 +63,20 @@ impl<K: Eq + Hash + Clone> Delayed<K> {
         }
         let Reverse(due) = self.heap.pop()?;
         self.deadlines.remove(&due.key);
-        while self.heap.peek().is_some_and(|Reverse(it)| !lives(&self.deadlines, it)) {
-            self.heap.pop();
-        }
+        self.drop_dead();
         Some(due.key)
     }
 
     pub(crate) fn clear(&mut self) {
         self.heap.clear();
         self.deadlines.clear();
+    }
+
+    /// Makes the top of the heap a living entry again.
+    fn drop_dead(&mut self) {
+        while self.heap.peek().is_some_and(|Reverse(it)| !lives(&self.deadlines, it)) {
+            self.heap.pop();
+        }
     }
 }
 

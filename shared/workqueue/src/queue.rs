@@ -83,6 +83,12 @@ impl<K: Clone + Eq + Hash + Send + fmt::Debug + 'static> Queue<K> {
         }
     }
 
+    /// Drops the time at which work on a key was to be asked for, back-off included. It stays queued if it is.
+    pub fn cancel_delay(&self, key: &K) {
+        // A getter that waits for this time wakes then, finds nothing, and waits for the next one.
+        self.0.core.lock().cancel_delay(key);
+    }
+
     /// Counts a failure of the key and asks for work on it after its back-off, which is returned.
     pub fn add_rate_limited(&self, key: K) -> Duration {
         let now = self.0.clock.now();

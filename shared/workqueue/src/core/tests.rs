@@ -59,6 +59,22 @@ fn acceptance_machinery_032_the_earliest_of_two_delays_fires_once() {
 }
 
 #[test]
+fn a_cancelled_delay_does_not_fire_and_a_later_one_counts() {
+    let (mut core, now) = core();
+    core.add_after(1, now + secs(1));
+    core.add_after(2, now + secs(3));
+    core.cancel_delay(&1);
+    assert_eq!(core.next_deadline(), Some(now + secs(3)));
+    core.add_after(1, now + secs(5));
+    core.cancel_delay(&3);
+    assert_eq!((core.due(now + secs(4)), core.due(now + secs(5))), (1, 1));
+    assert_eq!(take_all(&mut core, now), [2, 1]);
+    core.add(4, Lane::Now, now);
+    core.cancel_delay(&4);
+    assert_eq!(take_all(&mut core, now), [4], "what is queued stays");
+}
+
+#[test]
 fn an_immediate_add_leaves_a_later_one_in_place() {
     let (mut core, now) = core();
     core.add_after(1, now + secs(10));
@@ -237,6 +253,7 @@ impl Model {
 enum Step {
     Add(u8, Lane),
     AddAfter(u8, u64),
+    CancelDelay(u8),
     Get,
     /// Gives back one of the keys in work, by its place.
     Done(usize),
@@ -250,6 +267,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         60 => (0u8..12, lane).prop_map(|(key, lane)| Step::Add(key, lane)),
         30 => (0u8..12, 0u64..20).prop_map(|(key, delay)| Step::AddAfter(key, delay)),
+        10 => (0u8..12).prop_map(Step::CancelDelay),
         60 => Just(Step::Get),
         50 => (0usize..12).prop_map(Step::Done),
         20 => (0u64..8).prop_map(Step::Wait),
@@ -274,6 +292,10 @@ fn behaves_as_the_naive_model_under_random_operations() {
                 Step::AddAfter(key, delay) => {
                     core.add_after(key, now + secs(delay));
                     model.add_after(key, now + secs(delay));
+                }
+                Step::CancelDelay(key) => {
+                    core.cancel_delay(&key);
+                    model.delayed.retain(|it| it.1 != key);
                 }
                 Step::Get => {
                     core.due(now);
