@@ -1,6 +1,6 @@
 //! Which time is due, and when to look again.
 
-use crate::schedule::Schedule;
+use crate::{plan::Base, schedule::Schedule};
 
 /// Of more missed times than these the user is warned.
 pub(crate) const MANY: usize = 100;
@@ -29,17 +29,20 @@ pub(crate) struct Latest {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Never;
 
-/// What is due `now`, which is cut to seconds, of the times after `base`. A run may begin less than `deadline` seconds late.
+/// What is due `now`, which is cut to seconds, of the times that count. A run may begin less than `deadline` seconds late.
 ///
 /// All times are looked at, however many were missed and however uneven they are; at most the latest one runs.
-pub(crate) fn due(schedule: &Schedule, base: i64, deadline: Option<i64>, now: i64) -> Result<Due, Never> {
-    let next = schedule.next_from(base, now);
-    let Some(at) = schedule.last(base, now) else {
+pub(crate) fn due(schedule: &Schedule, base: Base, deadline: Option<i64>, now: i64) -> Result<Due, Never> {
+    let Base { from, ahead: _, after, waiting } = base;
+    let next = schedule.next_from(from, now);
+    let waiting = waiting.filter(|it| schedule.last(from, *it) == Some(*it));
+    let Some(at) = schedule.last(from, now).filter(|it| *it > after).or(waiting) else {
         return if next.is_some() { Ok(Due { latest: None, next }) } else { Err(Never) };
     };
+    let after = after.min(at - 1);
     // A deadline may be as long as 64 bits hold.
-    let allowed_after = deadline.map_or(base, |it| now.saturating_sub(it).max(base));
-    let missed = schedule.count(base, allowed_after, now, MANY + 1);
+    let allowed_after = deadline.map_or(after, |it| now.saturating_sub(it).max(after));
+    let missed = schedule.count(from, allowed_after, at, MANY + 1);
     let latest = Latest { at, too_late: at <= allowed_after, missed };
     Ok(Due { latest: Some(latest), next })
 }
@@ -48,6 +51,11 @@ pub(crate) fn due(schedule: &Schedule, base: i64, deadline: Option<i64>, now: i6
 mod tests {
     use super::*;
     use crate::schedule::tests::{at, schedule};
+
+    /// The last time that ran.
+    fn from(last: i64) -> Base {
+        Base::of(Some(last), None, last, |it| it)
+    }
 
     struct Row {
         schedule: &'static str,
@@ -64,7 +72,7 @@ mod tests {
     fn check(row: &Row) {
         let Row { schedule: text, base, now, deadline, runs, missed, next } = *row;
         let day = |it: &str| at(&format!("2026-{it}Z"));
-        let found = due(&schedule(text).unwrap(), day(base), deadline, day(now)).unwrap();
+        let found = due(&schedule(text).unwrap(), from(day(base)), deadline, day(now)).unwrap();
         let what = format!("{text} from {base} at {now}");
         let run = found.latest.filter(|it| !it.too_late);
         assert_eq!(run.map(|it| it.at), runs.map(day), "{what}");
@@ -106,14 +114,14 @@ mod tests {
         ] {
             check(&row);
         }
-        let never = due(&schedule("59 23 31 2 *").unwrap(), at("2026-05-19T10:00:10Z"), None, at("2026-05-19T11:00:00Z"));
+        let never = due(&schedule("59 23 31 2 *").unwrap(), from(at("2026-05-19T10:00:10Z")), None, at("2026-05-19T11:00:00Z"));
         assert_eq!(never, Err(Never));
     }
 
     #[test]
     fn acceptance_cronjob_016_only_what_the_deadline_allows_counts_as_missed() {
         let week = |deadline| {
-            due(&schedule("0 * * * *").unwrap(), at("2026-05-19T10:00:00Z"), deadline, at("2026-05-26T10:30:00Z"))
+            due(&schedule("0 * * * *").unwrap(), from(at("2026-05-19T10:00:00Z")), deadline, at("2026-05-26T10:30:00Z"))
         };
         let missed = |deadline| week(deadline).unwrap().latest.unwrap().missed;
         assert_eq!([missed(Some(7200)), missed(Some(1801)), missed(Some(i64::MAX)), missed(None)], [2, 1, 101, 101]);
@@ -123,11 +131,12 @@ mod tests {
     fn acceptance_cronjob_017_what_is_older_than_the_deadline_does_not_begin() {
         let hourly = schedule("0 * * * *").unwrap();
         let late = |deadline| {
-            let found = due(&hourly, at("2026-05-19T10:00:00Z"), Some(deadline), at("2026-05-19T11:00:30Z")).unwrap();
+            let found =
+                due(&hourly, from(at("2026-05-19T10:00:00Z")), Some(deadline), at("2026-05-19T11:00:30Z")).unwrap();
             (found.latest.unwrap().too_late, found.next == Some(at("2026-05-19T12:00:00Z")))
         };
         assert_eq!([late(0), late(29), late(30), late(31)], [(true, true), (true, true), (true, true), (false, true)]);
-        let period = due(&schedule("@every 1h").unwrap(), 0, Some(100), 3600 * 5 + 100).unwrap();
+        let period = due(&schedule("@every 1h").unwrap(), from(0), Some(100), 3600 * 5 + 100).unwrap();
         assert_eq!(period.latest, Some(Latest { at: 3600 * 5, too_late: true, missed: 0 }));
         assert_eq!(period.next, Some(3600 * 6));
     }
@@ -138,7 +147,7 @@ mod tests {
             let schedule = schedule(text).unwrap();
             for base in (0..40).map(|it| at("2026-10-24T00:00:00Z") + it * 4_321) {
                 for now in (0..40).map(|it| base - 7_000 + it * 1_783) {
-                    let next = due(&schedule, base, None, now).unwrap().next.unwrap();
+                    let next = due(&schedule, from(base), None, now).unwrap().next.unwrap();
                     assert!(next > now, "{text} from {base} at {now}: {next}");
                 }
             }
@@ -148,8 +157,49 @@ mod tests {
     #[test]
     fn a_last_time_that_has_come_runs_though_no_other_follows() {
         let leap = schedule("0 0 29 2 *").unwrap();
-        let found = due(&leap, at("2095-01-01T00:00:00Z"), None, at("2096-02-29T00:00:05Z")).unwrap();
+        let found = due(&leap, from(at("2095-01-01T00:00:00Z")), None, at("2096-02-29T00:00:05Z")).unwrap();
         assert_eq!(found.latest.map(|it| it.at), Some(at("2096-02-29T00:00:00Z")));
         assert_eq!(found.next, None);
+    }
+
+    #[test]
+    #[rustfmt::skip]
+    fn a_time_before_the_edit_of_the_schedule_runs_only_if_it_waited_already() {
+        const WEEK: i64 = 7 * 86_400;
+        // From when it ran last, to the second edit of two: was, is, last run, earlier edit, edit, deadline, now, runs, missed.
+        let (noon, two) = ("0 12 * * *", "0 14 * * *");
+        for (was, is, last, earlier, edit, deadline, now, runs, missed) in [
+            (noon, two, "19T12:00:00", None, "19T15:00:00", None, "19T15:00:01", None, 0),
+            // Of k/k#130838: the old time comes.
+            (noon, two, "19T12:00:00", None, "19T15:00:00", None, "20T12:00:00", None, 0),
+            (noon, two, "19T12:00:00", None, "19T15:00:00", Some(WEEK), "20T12:00:00", None, 0),
+            (noon, two, "19T12:00:00", None, "19T15:00:00", None, "20T14:00:00", Some("20T14:00:00"), 1),
+            (noon, two, "19T12:00:00", None, "19T15:00:00", Some(WEEK), "22T14:00:00", Some("22T14:00:00"), 3),
+            (noon, two, "19T12:00:00", None, "19T14:00:00", None, "19T14:00:01", None, 0),
+            (noon, two, "19T12:00:00", None, "19T13:59:59", None, "19T14:00:00", Some("19T14:00:00"), 1),
+            // Noon has come, and its Job was not made yet.
+            (noon, "0 12 * * 1-5", "18T12:00:00", None, "19T12:00:05", None, "19T12:00:06", Some("19T12:00:00"), 1),
+            (noon, "0 12,14 * * *", "18T12:00:00", None, "19T15:00:00", None, "19T15:00:01", Some("19T12:00:00"), 1),
+            (noon, "0 12 * * 1-5", "18T12:00:00", None, "19T15:00:00", Some(60), "19T15:00:01", None, 0),
+            (noon, "0 11 * * *", "18T12:00:00", None, "19T12:00:05", None, "19T12:00:06", None, 0),
+            ("59 23 31 2 *", noon, "18T12:00:00", None, "19T15:00:00", None, "19T15:00:01", None, 0),
+            ("nonsense", noon, "18T12:00:00", None, "19T15:00:00", None, "19T15:00:01", None, 0),
+            // The schedule before that had no noon.
+            (noon, "0 12,14 * * *", "18T12:00:00", Some("19T13:00:00"), "19T15:00:00", None, "19T15:00:01", None, 0),
+            (noon, "0 12,14 * * *", "18T12:00:00", Some("19T11:00:00"), "19T15:00:00", None, "19T15:00:01", Some("19T12:00:00"), 1),
+            // Misses count from the edit, and a period has its phase from the last run.
+            (noon, "* * * * *", "18T12:00:00", None, "19T11:00:00", None, "19T11:03:30", Some("19T11:03:00"), 3),
+            ("@every 1h", "@every 10m", "19T10:01:00", None, "19T10:30:00", None, "19T10:40:59", Some("19T10:31:00"), 1),
+            ("@every 1h", "@every 10m", "19T10:01:00", None, "19T10:32:00", None, "19T10:40:59", None, 0),
+            ("@every 10m", "@every 5m", "19T10:01:00", None, "19T10:17:00", None, "19T10:17:01", Some("19T10:11:00"), 1),
+        ] {
+            let day = |it: &str| at(&format!("2026-05-{it}Z"));
+            let base = from(day(last)).edited(earlier.map_or(i64::MIN, day), day(edit), schedule(was).ok().as_ref());
+            let found = due(&schedule(is).unwrap(), base, deadline, day(now)).unwrap();
+            let what = format!("{was} edited at {edit} to {is}, at {now}");
+            let run = found.latest.filter(|it| !it.too_late);
+            assert_eq!((run.map(|it| it.at), found.latest.map_or(0, |it| it.missed)), (runs.map(day), missed), "{what}");
+            assert_eq!(found.next, schedule(is).unwrap().next_from(day(last), day(now)), "{what}");
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! A change of a CronJob or a Job → the key to wake. Constant work per event.
 
+use std::sync::Arc;
+
 use api::{CronJob, Entry, Job, MetaRef, ObjectKey};
 use clock::Drift;
 use controller::TimedKey;
@@ -11,8 +13,9 @@ use crate::{
     snapshot::{End, is_child},
 };
 
-/// Drops what is remembered of a CronJob that is gone, or has a successor; and that one is gone of which there is news.
-pub(crate) fn forget(ctx: &Ctx, change: &Change<'_, CronJob>) {
+/// Drops what is remembered of a CronJob that is gone, or has a successor, and that one is gone of which there is news.
+/// Remembers when a schedule was edited, also while another manager leads.
+pub(crate) fn remember(ctx: &Ctx, change: &Change<'_, CronJob>) {
     let (old, new) = (change.old.map(Entry::meta), change.new.map(Entry::meta));
     if let Some(gone) = old.filter(|old| new.is_none_or(|new| new.uid != old.uid)) {
         ctx.forget(gone.uid);
@@ -20,27 +23,29 @@ pub(crate) fn forget(ctx: &Ctx, change: &Change<'_, CronJob>) {
     if let Some(new) = new.filter(|_| change.cause != Cause::Resync) {
         ctx.memory.may_be_there(new.uid);
     }
+    if let Some(was) = edited(change) {
+        ctx.memory.on_edit(was.clone(), ctx.clock.wall().as_second());
+    }
 }
 
-/// Wakes a CronJob: at its next time where its schedule was edited, else at once.
+/// Wakes a CronJob.
 pub(crate) fn wake(ctx: &Ctx, change: &Change<'_, CronJob>, lane: Lane) {
     let Some(object) = change.new.or(change.old).map(Entry::meta) else { return };
     if change.old.is_none() {
         ctx.queue.add_after(TimedKey::Clock, Drift::EVERY);
     }
     let key = object.key();
-    ctx.queue.add_to(if is_edited(change) { TimedKey::Object(Wake::Edited(key)) } else { look(key) }, lane);
+    ctx.queue.add_to(if edited(change).is_some() { TimedKey::Object(Wake::Edited(key)) } else { look(key) }, lane);
 }
 
-/// True where its schedule is what changed of a CronJob.
-fn is_edited(change: &Change<'_, CronJob>) -> bool {
+/// What a CronJob was before its schedule was edited, where that is the change.
+fn edited<'a>(change: &Change<'a, CronJob>) -> Option<&'a Arc<CronJob>> {
     if change.cause == Cause::Resync {
-        return false;
+        return None;
     }
-    let (old, new) = (change.old.and_then(Entry::readable), change.new.and_then(Entry::readable));
-    let (Some(old), Some(new)) = (old, new) else { return false };
+    let (old, new) = (change.old.and_then(Entry::readable)?, change.new.and_then(Entry::readable)?);
     let same = old.spec.schedule == new.spec.schedule && old.spec.time_zone == new.spec.time_zone;
-    !same && old.meta.uid == new.meta.uid
+    (!same && old.meta.uid == new.meta.uid).then_some(old)
 }
 
 /// Wakes the CronJobs whose Job this is and was, where the change concerns them.

@@ -117,7 +117,7 @@ pub fn start(builder: &mut Builder, options: Options) {
         flush::flush(&flushed, &unlimited).await;
     });
     let fed = ctx.clone();
-    builder.feed(&cron_jobs, move |change| handlers::forget(&fed, change));
+    builder.feed(&cron_jobs, move |change| handlers::remember(&fed, change));
     let woken = ctx.clone();
     builder.on_change(&cron_jobs, None, move |change, lane| handlers::wake(&woken, change, lane));
     let woken = ctx.clone();
@@ -142,7 +142,7 @@ type Key = TimedKey<Wake>;
 enum Wake {
     /// Something may be to do.
     Look(ObjectKey),
-    /// It has another schedule: when that asks for a look is to be found out.
+    /// It has another schedule, which may be none.
     Edited(ObjectKey),
 }
 

@@ -1,8 +1,8 @@
 //! What is known of a CronJob beyond what the server stores. By uid, and dropped with it; a new process begins without.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
-use api::Uid;
+use api::{CronJob, Uid};
 use parking_lot::Mutex;
 
 use crate::{notice::Notice, status::Change};
@@ -23,6 +23,19 @@ struct Known {
     asked: Option<i64>,
     /// The server has it no more, though the cache still does.
     gone: bool,
+    /// Its schedule was edited, and no time has run since.
+    edit: Option<Edit>,
+}
+
+/// An edit of a schedule or of its zone.
+#[derive(Debug, Clone)]
+pub(crate) struct Edit {
+    /// When the edit before this one was seen, or the beginning of time; in seconds since the epoch.
+    pub(crate) earlier: i64,
+    /// When it was seen.
+    pub(crate) at: i64,
+    /// The CronJob before it.
+    pub(crate) was: Arc<CronJob>,
 }
 
 impl Memory {
@@ -122,6 +135,29 @@ impl Memory {
         }
     }
 
+    /// Remembers that the schedule of the CronJob was edited `now`, and what the CronJob `was` before.
+    pub(crate) fn on_edit(&self, was: Arc<CronJob>, now: i64) {
+        let mut all = self.0.lock();
+        let edit = &mut all.entry(was.meta.uid.clone()).or_default().edit;
+        let earlier = edit.take().map_or(i64::MIN, |it| it.at.min(now));
+        *edit = Some(Edit { earlier, at: now, was });
+    }
+
+    /// The last edit, unless it was before `from`, the last time that ran: then it is forgotten.
+    pub(crate) fn edit_after(&self, uid: &Uid, from: i64, now: i64) -> Option<Edit> {
+        let mut all = self.0.lock();
+        let edit = &mut all.get_mut(uid)?.edit;
+        *edit = edit.take().filter(|it| it.at > from);
+        if let Some(edit) = edit {
+            // Should the clock have gone back since, so does the edit.
+            edit.at = edit.at.min(now);
+            edit.earlier = edit.earlier.min(now);
+        }
+        let edit = edit.clone();
+        drop_if_empty(&mut all, uid);
+        edit
+    }
+
     /// The cache says that the CronJob is gone.
     pub(crate) fn forget(&self, uid: &Uid) {
         self.0.lock().remove(uid);
@@ -130,8 +166,9 @@ impl Memory {
 
 fn drop_if_empty(all: &mut HashMap<Uid, Known>, uid: &Uid) {
     let is_empty = |it: &Known| {
-        let Known { told, ahead, unwritten, asked, gone } = it;
-        told.is_empty() && ahead.is_none() && unwritten.is_none() && asked.is_none() && !gone
+        let Known { told, ahead, unwritten, asked, gone, edit } = it;
+        let nothing_happened = unwritten.is_none() && asked.is_none() && edit.is_none();
+        told.is_empty() && ahead.is_none() && nothing_happened && !gone
     };
     if all.get(uid).is_some_and(is_empty) {
         all.remove(uid);
@@ -143,6 +180,7 @@ mod tests {
     use std::slice::from_ref;
 
     use super::*;
+    use crate::snapshot::tests::cron_job;
 
     #[test]
     fn a_notice_is_told_when_it_begins_to_hold() {
@@ -202,5 +240,23 @@ mod tests {
         assert_eq!(memory.counts_from(&uid, 600, 50), 50, "another time");
         memory.is_not_ahead(&uid);
         assert!(memory.0.lock().is_empty());
+    }
+
+    #[test]
+    fn an_edit_is_remembered_until_a_later_time_has_run() {
+        let (memory, was) = (Memory::default(), Arc::new(cron_job(serde_json::json!({}))));
+        let uid = &was.meta.uid;
+        let edit = |from, now| memory.edit_after(uid, from, now).map(|it| (it.earlier, it.at));
+        assert_eq!(edit(0, 100), None);
+        memory.on_edit(was.clone(), 100);
+        assert_eq!((edit(60, 160), edit(100, 160)), (Some((i64::MIN, 100)), None));
+        assert!(memory.0.lock().is_empty());
+        memory.on_edit(was.clone(), 200);
+        memory.on_edit(was.clone(), 300);
+        assert_eq!(edit(60, 300), Some((200, 300)));
+        assert_eq!(edit(60, 250), Some((200, 250)), "the clock was set back");
+        assert_eq!(edit(60, 100), Some((100, 100)));
+        memory.forget(uid);
+        assert_eq!(edit(60, 300), None);
     }
 }

@@ -8,6 +8,7 @@ use jiff::tz::TimeZone;
 use crate::{
     due::{Due, Latest, MANY, Never, due},
     notice::Notice,
+    schedule::Schedule,
     snapshot::{Child, End, job_name, made_for},
     status::Change,
     timing::Timing,
@@ -104,16 +105,28 @@ pub(crate) struct Base {
     pub(crate) from: i64,
     /// The time in the status, where that is to come by more than a little.
     pub(crate) ahead: Option<i64>,
+    /// Only times after this one run: `from`, or the moment of a later edit of the schedule (k/k#130838).
+    pub(crate) after: i64,
+    /// The latest time of the schedule before the edit, where it had come by then and had not run. It runs if it is a time
+    /// of the present schedule too.
+    pub(crate) waiting: Option<i64>,
 }
 
 impl Base {
     /// From the time that the status names. Somebody whose clock is ahead of ours may have run times that are to come for
     /// us: by [`AHEAD`] at most, more than that is an error of a clock, and times count from `since`, when it was seen.
     pub(crate) fn of(last: Option<i64>, creation: Option<i64>, now: i64, since: impl FnOnce(i64) -> i64) -> Self {
-        match last {
-            Some(last) if last > now + AHEAD => Self { from: since(last), ahead: Some(last) },
-            _ => Self { from: last.or(creation).unwrap_or(now), ahead: last.filter(|it| *it > now + A_LITTLE) },
-        }
+        let (from, ahead) = match last {
+            Some(last) if last > now + AHEAD => (since(last), Some(last)),
+            _ => (last.or(creation).unwrap_or(now), last.filter(|it| *it > now + A_LITTLE)),
+        };
+        Self { from, ahead, after: from, waiting: None }
+    }
+
+    /// The same when the schedule was edited at `at`, and before that at `earlier`; `was` is the schedule in between.
+    pub(crate) fn edited(self, earlier: i64, at: i64, was: Option<&Schedule>) -> Self {
+        let waiting = was.and_then(|it| it.last(self.from, at)).filter(|it| *it > earlier);
+        Self { after: self.from.max(at), waiting, ..self }
     }
 
     /// The time in the status that does not count.
@@ -147,7 +160,7 @@ pub(crate) fn plan<'a>(
     }
     plan.notices.extend(unsupported);
     plan.notices.extend(base.ahead.map(|at| Notice::LastScheduleInFuture { at, counts: base.wrong().is_none() }));
-    let found = match schedule.map(|it| due(&it, base.from, cron_job.spec.starting_deadline, now)) {
+    let found = match schedule.map(|it| due(&it, base, cron_job.spec.starting_deadline, now)) {
         Ok(Ok(found)) => found,
         Ok(Err(Never)) => {
             plan.notices.push(Notice::InvalidSchedule { schedule: cron_job.spec.schedule.clone() });

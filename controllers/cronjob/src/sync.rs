@@ -13,6 +13,7 @@ use crate::{
     Ctx,
     apply::{self, Begun},
     look,
+    memory::Edit,
     notice::Notice,
     plan::{Base, Plan, Run, Settled, as_active, plan, settle},
     snapshot::{Child, children, job_name, untold},
@@ -42,6 +43,8 @@ pub(crate) enum SyncError {
 
 /// Brings one CronJob up to its time.
 pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncError> {
+    // This sync says when to look again. A timer of an earlier one may be for a schedule that was edited since.
+    ctx.queue.cancel_delay(&look(key.clone()));
     let Some(cron_job) = ctx.cron_jobs.store().get(&key.namespace, &key.name)? else { return Ok(Outcome::Done) };
     let uid = &cron_job.meta.uid;
     if ctx.memory.is_gone(uid) {
@@ -88,29 +91,16 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
     outcome
 }
 
-/// A CronJob with another schedule is looked at when that says so. What it would have run before now is not run for that.
+/// A CronJob with another schedule is looked at, unless that is none: then people are told. No time before the edit runs.
 ///
 /// No handler does this: zones may have to be read from files.
 pub(crate) fn edited(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncError> {
     let Some(cron_job) = ctx.cron_jobs.store().get(&key.namespace, &key.name)? else { return Ok(Outcome::Done) };
-    let now = ctx.clock.wall();
-    let at = match timing(&cron_job.spec, &ctx.zones) {
-        // The sync says what is wrong.
-        Timing::UnknownZone(_) => None,
-        Timing::Read { schedule: Ok(schedule), .. } => {
-            let second = now.as_second();
-            let from = cron_job.status.last_schedule.or(cron_job.creation).unwrap_or(second).min(second);
-            schedule.next_from(from, second)
-        }
-        Timing::Read { schedule: Err(_), .. } => {
-            let message = format!("unparseable schedule for cronjob: {}", cron_job.spec.schedule);
-            ctx.tell(&cron_job, Type::Warning, "UnParseableCronJobSchedule", message);
-            return Ok(Outcome::Done);
-        }
-    };
-    match at.and_then(|it| until(it, now)) {
-        Some(wait) => ctx.queue.add_after(look(key.clone()), wait),
-        None => ctx.queue.add(look(key.clone())),
+    if let Timing::Read { schedule: Err(_), .. } = timing(&cron_job.spec, &ctx.zones) {
+        let message = format!("unparseable schedule for cronjob: {}", cron_job.spec.schedule);
+        ctx.tell(&cron_job, Type::Warning, "UnParseableCronJobSchedule", message);
+    } else {
+        ctx.queue.add(look(key.clone()));
     }
     Ok(Outcome::Done)
 }
@@ -239,7 +229,12 @@ fn base(ctx: &Ctx, cron_job: &CronJob, now: i64) -> Base {
     if base.wrong().is_none() {
         ctx.memory.is_not_ahead(uid);
     }
-    base
+    let Some(Edit { earlier, at, was }) = ctx.memory.edit_after(uid, base.from, now) else { return base };
+    let was = match timing(&was.spec, &ctx.zones) {
+        Timing::Read { schedule, .. } => schedule.ok(),
+        Timing::UnknownZone(_) => None,
+    };
+    base.edited(earlier, at, was.as_ref())
 }
 
 /// Makes a run happen, and says in the change what became of it.

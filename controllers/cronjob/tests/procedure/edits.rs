@@ -151,3 +151,90 @@ async fn acceptance_cronjob_042_another_zone_is_another_time() {
     world.until("2026-05-19T10:00:00Z").await;
     assert_eq!(world.times(), ["2026-05-19T12:00:00+02:00"]);
 }
+
+/// Of k/k#130838: the time of the new schedule lies between the last run and the edit.
+#[tokio::test(start_paused = true)]
+async fn a_time_before_the_edit_does_not_run_when_the_old_time_comes() {
+    let world = World::at("2026-05-19T11:59:30Z");
+    let manager = world.start().await;
+    world.cron_job("c", json!({ "schedule": "0 12 * * *" }));
+    world.until("2026-05-19T15:00:00Z").await;
+    assert_eq!(world.times(), ["2026-05-19T12:00:00Z"]);
+    world.edit("c", "schedule", json!("0 14 * * *"));
+    world.until("2026-05-20T11:00:00Z").await;
+    let before = manager.woken();
+    pass(MINUTE).await;
+    let of_a_minute = manager.woken() - before;
+    world.until("2026-05-20T11:59:30Z").await;
+    let before = manager.woken();
+    pass(MINUTE).await;
+    assert_eq!(manager.woken() - before, of_a_minute, "the old timer does not fire");
+    assert_eq!(world.times(), ["2026-05-19T12:00:00Z"]);
+    world.until("2026-05-20T14:00:00Z").await;
+    assert_eq!(world.times(), ["2026-05-19T12:00:00Z", "2026-05-20T14:00:00Z"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_time_before_the_edit_does_not_run_whatever_wakes_the_cron_job() {
+    for (what, value) in
+        [("suspend", json!(true)), ("startingDeadlineSeconds", json!(7200)), ("timeZone", json!("UTC"))]
+    {
+        let world = World::at("2026-05-19T11:59:30Z");
+        let _manager = world.start().await;
+        world.cron_job("c", json!({ "schedule": "0 12 * * *" }));
+        world.until("2026-05-19T15:00:00Z").await;
+        world.edit("c", "schedule", json!("0 14 * * *"));
+        pass(SEC).await;
+        world.edit("c", what, value);
+        pass(SEC).await;
+        world.edit("c", what, json!(null));
+        world.until("2026-05-20T13:59:59Z").await;
+        assert_eq!(world.times(), ["2026-05-19T12:00:00Z"], "{what}");
+        world.until("2026-05-20T14:00:00Z").await;
+        assert_eq!(world.times().len(), 2, "{what}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_zone_whose_time_is_past_runs_nothing_of_today() {
+    let world = World::at("2026-05-19T09:59:30Z");
+    let _manager = world.start().await;
+    world.cron_job("c", json!({ "schedule": "0 12 * * *", "timeZone": "Europe/Berlin" }));
+    // It is noon in London at eleven.
+    world.until("2026-05-19T11:30:00Z").await;
+    world.edit("c", "timeZone", json!("Europe/London"));
+    world.until("2026-05-20T10:59:50Z").await;
+    assert_eq!(world.times(), ["2026-05-19T12:00:00+02:00"]);
+    world.until("2026-05-20T11:00:00Z").await;
+    assert_eq!(world.times()[1..], ["2026-05-20T12:00:00+01:00"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_time_of_both_schedules_that_was_due_at_the_edit_still_runs() {
+    for (schedule, runs) in [("0 12 * * 1-5", 2), ("0 12,13 * * *", 2), ("0 13 * * *", 1)] {
+        let world = World::at("2026-05-18T11:59:30Z");
+        let _manager = world.start().await;
+        world.cron_job("c", json!({ "schedule": "0 12 * * *", "concurrencyPolicy": "Forbid" }));
+        world.until("2026-05-19T12:10:00Z").await;
+        assert_eq!(world.times(), ["2026-05-18T12:00:00Z"], "the first one runs for a day");
+        world.edit("c", "schedule", json!(schedule));
+        pass(MINUTE).await;
+        world.end("c-29651760", "Complete");
+        pass(SEC).await;
+        assert_eq!(world.times().len(), runs, "{schedule}");
+    }
+}
+
+/// The moment of the edit is not known then: the latest time that was missed runs, as after any restart.
+#[tokio::test(start_paused = true)]
+async fn a_manager_that_did_not_see_the_edit_runs_the_latest_time() {
+    let world = World::at("2026-05-19T11:59:30Z");
+    let manager = world.start().await;
+    world.cron_job("c", json!({ "schedule": "0 12 * * *" }));
+    world.until("2026-05-19T15:00:00Z").await;
+    world.edit("c", "schedule", json!("0 14 * * *"));
+    pass(SEC).await;
+    drop(manager);
+    let _manager = world.start().await;
+    assert_eq!(world.times(), ["2026-05-19T12:00:00Z", "2026-05-19T14:00:00Z"]);
+}

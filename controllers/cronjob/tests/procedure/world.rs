@@ -42,6 +42,12 @@ impl Manager {
         self.controller.ended().await;
     }
 
+    /// How many keys its queue was given until now.
+    pub(crate) fn woken(&self) -> u64 {
+        let lines = self.metrics("workqueue_adds_total{name=\"cronjob\"");
+        lines[0].rsplit(' ').next().unwrap().parse().unwrap()
+    }
+
     /// The lines of `/metrics` that begin with this.
     pub(crate) fn metrics(&self, prefix: &str) -> Vec<String> {
         let text = self.metrics.encode();
