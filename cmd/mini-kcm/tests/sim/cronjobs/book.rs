@@ -40,6 +40,8 @@ pub(super) struct Cron {
     pub(super) started: BTreeMap<i64, (String, String)>,
     /// Since when it had which schedule, suspension and limits.
     specs: Vec<(Instant, Value)>,
+    /// Since when which process knows it, by its first write for it.
+    known: BTreeMap<String, Instant>,
 }
 
 /// One Job.
@@ -79,13 +81,29 @@ impl Job {
 }
 
 impl Cron {
-    /// Specs that a controller may still go by.
-    fn specs(&self, now: Instant) -> impl Iterator<Item = &Value> {
+    /// Specs that a controller may still go by, with since when each is stored.
+    fn stored(&self, now: Instant) -> impl Iterator<Item = (Instant, &Value)> {
         let seen = self.specs.iter().enumerate().filter(move |(at, _)| {
             let until = self.specs.get(at + 1).map(|it| it.0);
             until.is_none_or(|it| it + LAG > now)
         });
-        seen.map(|it| &it.1.1)
+        seen.map(|it| (it.1.0, &it.1.1))
+    }
+
+    /// Specs that a controller may still go by.
+    fn specs(&self, now: Instant) -> impl Iterator<Item = &Value> {
+        self.stored(now).map(|it| it.1)
+    }
+
+    /// True where `by` knew the CronJob before it got a schedule with this time, and that was after the time (k/k#130838).
+    fn is_before_edit(&self, by: &str, time: i64, now: Instant, wall: i64) -> bool {
+        let Some(then) = now.checked_sub(seconds_long(wall - time)) else { return false };
+        let fitting = |it: &(Instant, &Value)| fits(it.1["schedule"].as_str().unwrap_or_default(), time);
+        // A process may have gone by these when the time came, whatever its clock.
+        let mut when_it_came = self.stored(then).filter(|it| it.0 <= then + seconds_long(CLOCKS_DIFFER));
+        let edit = self.specs.iter().map(|it| (it.0, &it.1)).filter(|it| it.0 > then).find(fitting);
+        let knew = edit.is_some_and(|edit| self.known.get(by).is_some_and(|it| *it < edit.0));
+        knew && !when_it_came.any(|it| fitting(&it))
     }
 
     pub(super) fn limit(&self, finished: &str) -> usize {
@@ -149,6 +167,9 @@ impl Book {
             cron.specs.push((now, object["spec"].clone()));
         }
         cron.object = object;
+        if by_manager {
+            cron.known.entry(write.by.to_owned()).or_insert(now);
+        }
         let Some(after) = after.filter(|_| by_manager) else {
             return if by_manager { Err("removes it".to_owned()) } else { Ok(()) };
         };
@@ -208,6 +229,7 @@ impl Book {
         let time = seconds(&job["metadata"]["annotations"][TIME]).ok_or("a Job without its time")?;
         let cron = self.crons.get_mut(uid).ok_or("a Job of a CronJob that never was")?;
         let earlier = cron.started.insert(time, (by.to_owned(), text(job, "uid")));
+        cron.known.entry(by.to_owned()).or_insert(now);
         let cron = self.crons.get(uid).ok_or("a Job of a CronJob that never was")?;
         // Where the one that began it died before it wrote that down, and somebody took the Job away or its time to live
         // did, nobody can know.
@@ -229,6 +251,9 @@ impl Book {
         }
         if !cron.specs(now).any(|it| fits(it["schedule"].as_str().unwrap_or_default(), time)) {
             return Err(format!("{time} is no time of {}", cron.object["spec"]["schedule"]));
+        }
+        if cron.is_before_edit(by, time, now, wall) {
+            return Err(format!("{time} was past when {} became its schedule", cron.object["spec"]["schedule"]));
         }
         let made = seconds(&cron.object["metadata"]["creationTimestamp"]).unwrap_or(0);
         if time <= made || time > wall + CLOCKS_DIFFER {
@@ -276,6 +301,10 @@ impl Book {
     }
 }
 
+fn seconds_long(seconds: i64) -> Duration {
+    Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
+}
+
 /// Whether a time is one of the schedules that are used here.
 fn fits(schedule: &str, time: i64) -> bool {
     match schedule {
@@ -283,7 +312,10 @@ fn fits(schedule: &str, time: i64) -> bool {
         "*/2 * * * *" => time.rem_euclid(120) == 0,
         "1-59/2 * * * *" => time.rem_euclid(120) == 60,
         "@every 90s" => true,
-        // That it is the right one is what the scenario of daylight saving is for.
-        _ => time.rem_euclid(900) == 0,
+        _ => match schedule.strip_suffix(" * * * *").and_then(|it| it.parse::<i64>().ok()) {
+            Some(minute) => time.rem_euclid(3600) == minute * 60,
+            // That it is the right one is what the scenario of daylight saving is for.
+            None => time.rem_euclid(900) == 0,
+        },
     }
 }

@@ -93,7 +93,7 @@ pub(super) async fn meddle(world: World, mut rng: Rng) {
         let set = |change: &dyn Fn(&mut Value)| {
             cluster.update(CRONS, HOME, &name, change);
         };
-        match rng.u8(0..14) {
+        match rng.u8(0..16) {
             0 | 1 => set(&|it| it["spec"]["suspend"] = (it["spec"]["suspend"] != true).into()),
             2 => {
                 let to = SCHEDULES[rng.usize(..4)];
@@ -118,6 +118,11 @@ pub(super) async fn meddle(world: World, mut rng: Rng) {
             }
             7 => job(&world, &format!("once-{}", rng.u8(..3)), None, Some(TIMES_TO_LIVE[rng.usize(..4)]), &mut rng),
             8 => cluster.compact(),
+            // A time of this hour that is past: the next one is to come in an hour.
+            9 | 10 => {
+                let minute = (world.clock().wall().as_second() / 60 - rng.i64(1..4)).rem_euclid(60);
+                set(&|it| it["spec"]["schedule"] = format!("{minute} * * * *").into());
+            }
             _ => disturb(&world, &mut rng),
         }
     }
