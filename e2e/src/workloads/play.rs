@@ -21,8 +21,6 @@ use crate::{Rest, namespaces};
 
 /// Longer than a back-off after two failures.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// Upstream's CronJob controller misses an edit now and then that follows another one at once.
-const NUDGED: Duration = Duration::from_secs(10);
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const JSON: &str = "application/json";
 
@@ -156,9 +154,8 @@ impl<'a> Player<'a> {
                 }
                 Ok(())
             }
-            Step::Until(until) => self.until(until, PATIENCE).await,
-            Step::Nudge(until) => self.nudge(until).await,
-            Step::WithOurs(until) if self.stage.ours => self.until(until, PATIENCE).await,
+            Step::Until(until) => self.until(until).await,
+            Step::WithOurs(until) if self.stage.ours => self.until(until).await,
             Step::WithOurs(_) => Ok(()),
             Step::Edit(patch) => admin.merge(&self.path(), &self.stage.zero.fill(patch)).await.map(drop),
             Step::Status(status) => {
@@ -259,27 +256,13 @@ impl<'a> Player<'a> {
     ///
     /// # Errors
     /// If that does not come; the message says what is there.
-    pub async fn until(&self, until: &Until, within: Duration) -> anyhow::Result<()> {
+    pub async fn until(&self, until: &Until) -> anyhow::Result<()> {
         let status = until.status.as_ref().map(|it| self.stage.zero.fill(it));
         let look = |folder: &Folder| {
             let own = folder.find(self.kind(), &self.name);
             self.holds(until, status.as_ref(), own.as_ref(), folder).map(Some)
         };
-        when(&self.folder, &self.stage.clock, "that", within, look).await
-    }
-
-    /// Changes something that means nothing, so that the controller looks, until it has seen what it should.
-    async fn nudge(&self, until: &Until) -> anyhow::Result<()> {
-        for number in 1.. {
-            let annotation = json!({ "metadata": { "annotations": { "nudged": number.to_string() } } });
-            self.stage.admin.merge(&self.path(), &annotation).await?;
-            match self.until(until, NUDGED).await {
-                Err(err) if NUDGED * number >= PATIENCE => return Err(err),
-                Err(_) => {}
-                Ok(()) => break,
-            }
-        }
-        Ok(())
+        self.when("that", look).await
     }
 
     fn holds(&self, until: &Until, status: Option<&Value>, own: Option<&Value>, folder: &Folder) -> anyhow::Result<()> {
@@ -328,30 +311,19 @@ impl<'a> Player<'a> {
 
     /// Waits for something, looking whenever anything happens.
     async fn when<T>(&self, what: &str, look: impl Fn(&Folder) -> anyhow::Result<Option<T>>) -> anyhow::Result<T> {
-        when(&self.folder, &self.stage.clock, what, PATIENCE, look).await
-    }
-}
-
-/// Looks whenever anything happens, until there is an answer.
-pub(super) async fn when<T>(
-    folder: &Folder,
-    clock: &Clock,
-    what: &str,
-    within: Duration,
-    look: impl Fn(&Folder) -> anyhow::Result<Option<T>>,
-) -> anyhow::Result<T> {
-    let deadline = clock.now() + within;
-    let mut news = folder.listen();
-    loop {
-        let seen = match look(folder) {
-            Ok(Some(found)) => return Ok(found),
-            Ok(None) => "not yet".to_owned(),
-            Err(err) => format!("{err:#}"),
-        };
-        match tokio::time::timeout_at(deadline, news.changed()).await {
-            Ok(Ok(())) => {}
-            Ok(Err(_)) => bail!("nobody looks any more"),
-            Err(_) => bail!("waited {within:?} for {what}: {seen}"),
+        let deadline = self.stage.clock.now() + PATIENCE;
+        let mut news = self.folder.listen();
+        loop {
+            let seen = match look(&self.folder) {
+                Ok(Some(found)) => return Ok(found),
+                Ok(None) => "not yet".to_owned(),
+                Err(err) => format!("{err:#}"),
+            };
+            match tokio::time::timeout_at(deadline, news.changed()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => bail!("nobody looks any more"),
+                Err(_) => bail!("waited {PATIENCE:?} for {what}: {seen}"),
+            }
         }
     }
 }

@@ -56,8 +56,6 @@ pub enum Step {
     Mark(Mark),
     /// Waits.
     Until(Until),
-    /// Waits, and changes something that means nothing now and then, so that the controller looks.
-    Nudge(Until),
     /// Waits for what upstream does not do.
     WithOurs(Until),
     /// Merges into the object.
