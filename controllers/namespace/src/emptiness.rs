@@ -17,8 +17,9 @@ use parking_lot::Mutex;
 
 /// A list that takes longer hangs. Half of what a kind is waited for, so that the namespace itself can be asked too.
 const ANSWER: Duration = Duration::from_secs(5);
-/// A list that hung is not asked for again for so long: it delays every namespace that waits for it.
-const RETRY: Duration = Duration::from_secs(300);
+/// A list that hung is not asked for again for so long: it delays every namespace that waits for it. It may also have waited
+/// for an overloaded server (429), which then is asked once for each namespace instead of once for all.
+const RETRY: Duration = Duration::from_secs(60);
 /// Objects that we are ready to read for each terminating namespace, which is less than its own calls would cost.
 const PER_NAMESPACE: usize = 50;
 /// Objects that we are ready to read at all.
@@ -146,16 +147,16 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_serves_as_long_as_it_is_new_enough_and_a_hang_for_minutes() {
+    fn an_answer_serves_as_long_as_it_is_new_enough_and_a_hang_for_a_minute() {
         let at = Clock::system().now() + Duration::from_secs(1000);
         let sec = Duration::from_secs(1);
-        let hung = Some(at + 300 * sec);
+        let hung = Some(at + 60 * sec);
         let cases = [
             ("asked for in time", None, at, at, true),
             ("asked for too early", None, at + sec, at + sec, false),
             ("as old as may be", None, at - sec, at + 1000 * sec, true),
-            ("a list that hung is not asked for again soon", hung, at + sec, at + 299 * sec, true),
-            ("and then it is", hung, at + sec, at + 300 * sec, false),
+            ("a list that hung is not asked for again soon", hung, at + sec, at + 59 * sec, true),
+            ("and then it is", hung, at + sec, at + 60 * sec, false),
         ];
         for (name, retry, since, now, want) in cases {
             assert_eq!(Count { asked: at, retry, holders: None }.serves(since, now), want, "{name}");

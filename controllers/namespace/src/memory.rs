@@ -53,17 +53,25 @@ struct Terminating {
     asked: BTreeSet<Resource>,
     /// Kinds of which a list begun at that instant showed nothing.
     emptied: BTreeMap<Resource, Instant>,
-    /// Kinds that took too long when they were asked last, and when that was.
-    late: BTreeMap<Resource, Instant>,
+    /// How each kind was asked last.
+    turns: BTreeMap<Resource, Turn>,
     passes: u32,
     slow: Option<Slow>,
 }
 
 impl Terminating {
     fn new(schedule: Schedule) -> Self {
-        let (asked, emptied, late) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
-        Self { schedule, asked, emptied, late, passes: 0, slow: None }
+        let (asked, emptied, turns) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
+        Self { schedule, asked, emptied, turns, passes: 0, slow: None }
     }
+}
+
+/// How a kind was asked. The order is that of the next pass: kinds that were late come last, the oldest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Turn {
+    /// The answer took too long.
+    pub(crate) late: bool,
+    pub(crate) begun: Instant,
 }
 
 /// The last pass did not get its answers in time.
@@ -170,9 +178,9 @@ impl Memory {
         emptied.is_some_and(|at| *at >= since)
     }
 
-    /// When this kind was asked last, if it took too long then.
-    pub(crate) fn late_at(&self, uid: &Uid, kind: &Resource) -> Option<Instant> {
-        self.0.lock().namespaces.get(uid).and_then(|it| it.late.get(kind).copied())
+    /// How this kind was asked last.
+    pub(crate) fn last_turn(&self, uid: &Uid, kind: &Resource) -> Option<Turn> {
+        self.0.lock().namespaces.get(uid).and_then(|it| it.turns.get(kind).copied())
     }
 
     /// What to tell of it.
@@ -209,14 +217,10 @@ impl Memory {
         });
     }
 
-    /// This kind was asked `at` that instant, and took too long if it `is_late`.
-    pub(crate) fn record_late(&self, uid: &Uid, kind: &Resource, is_late: bool, at: Instant) {
+    /// Remembers how this kind was asked.
+    pub(crate) fn record_turn(&self, uid: &Uid, kind: &Resource, turn: Turn) {
         self.with(uid, |it| {
-            if is_late {
-                it.late.insert(kind.clone(), at);
-            } else {
-                it.late.remove(kind);
-            }
+            it.turns.insert(kind.clone(), turn);
         });
     }
 
@@ -225,7 +229,7 @@ impl Memory {
         self.with(uid, |it| {
             it.asked.retain(|kind| served.contains(kind));
             it.emptied.retain(|kind, _| served.contains(kind));
-            it.late.retain(|kind, _| served.contains(kind));
+            it.turns.retain(|kind, _| served.contains(kind));
         });
     }
 
@@ -367,14 +371,14 @@ mod tests {
         for kind in &kinds {
             memory.asks(&uid(1), kind);
             memory.shows_empty(&uid(1), kind, now);
-            memory.record_late(&uid(1), kind, true, now);
+            memory.record_turn(&uid(1), kind, Turn { late: true, begun: now });
         }
         memory.retain_kinds(&uid(1), &BTreeSet::from([&kinds[0]]));
         for (kind, want) in kinds.iter().zip([true, false]) {
             let known = [
                 memory.has_asked(&uid(1), kind),
                 memory.is_empty_since(&uid(1), kind, now),
-                memory.late_at(&uid(1), kind).is_some(),
+                memory.last_turn(&uid(1), kind).is_some(),
             ];
             assert_eq!(known, [want; 3], "{kind}");
         }
@@ -389,15 +393,15 @@ mod tests {
         memory.asks(&uid(1), &pods);
         memory.shows_empty(&uid(1), &pods, now);
         memory.ends_pass(&uid(1), true, now);
-        memory.record_late(&uid(1), &pods, true, now);
+        memory.record_turn(&uid(1), &pods, Turn { late: true, begun: now });
         assert!(memory.has_asked(&uid(1), &pods) && memory.rests_until(&uid(1)).is_some());
-        assert_eq!(memory.late_at(&uid(1), &pods), Some(now));
+        assert_eq!(memory.last_turn(&uid(1), &pods), Some(Turn { late: true, begun: now }));
         assert!(memory.is_empty_since(&uid(1), &pods, now) && !memory.is_empty_since(&uid(1), &pods, now + MS));
 
         assert!(!memory.forget(&uid(1)), "another one is left");
         memory.asks(&uid(1), &pods);
         assert!(!memory.holds(&uid(1)) && !memory.has_asked(&uid(1), &pods));
-        assert_eq!((memory.rests_until(&uid(1)), memory.late_at(&uid(1), &pods)), (None, None));
+        assert_eq!((memory.rests_until(&uid(1)), memory.last_turn(&uid(1), &pods)), (None, None));
         assert!(memory.forget(&uid(2)));
         assert!(!memory.forget(&uid(2)), "nor is it told twice");
     }

@@ -13,11 +13,11 @@ use crate::{
     conditions::Findings,
     grace,
     kinds::{self, Pods},
+    memory::Turn,
     remains::{Judgement, Remains, Target},
 };
 
-/// Kinds asked at a time. Ten workers then wait for the controller's own budget (20 requests a second) for four seconds at
-/// most, and hang on fewer streams than an API server allows on a connection (100).
+/// Kinds asked at a time. Ten workers then use fewer streams than an API server allows on a connection (100).
 const KINDS: usize = 8;
 /// How long a kind is waited for. One that took longer is asked after all others in the next pass, which gives it the rest
 /// of its time.
@@ -112,13 +112,16 @@ impl Sweep<'_> {
                 }
             }
         }
-        if self.early && self.pods_are_shielded(&kinds, &mut findings).await {
+        if self.early && (!discovery.is_whole() || self.pods_are_shielded(&kinds, &mut findings).await) {
             findings.uncounted = true;
             return Swept { findings, pods_remain: false };
         }
-        let mut others: Vec<&Served> = kinds.iter().copied().filter(|it| !is_pods(&it.resource)).collect();
-        // Kinds that were late delay only each other. The one that has waited longest comes first.
-        others.sort_by_key(|it| self.ctx.memory.late_at(self.uid, &it.resource));
+        // An early pass deletes nothing that shields pods, also what came since it was counted.
+        let follows = |it: &&&Served| !is_pods(&it.resource) && !(self.early && kinds::shields_pods(&it.resource));
+        let mut others: Vec<&Served> = kinds.iter().filter(follows).copied().collect();
+        // Kinds that were late come last and so delay only each other. Before that the kind that was asked longest ago comes
+        // first, as a slow pass may end before it has asked all.
+        others.sort_by_key(|it| self.ctx.memory.last_turn(self.uid, &it.resource));
         let all = others.iter().map(|kind| async move { (kind, self.empty(kind).await) });
         let all: Vec<_> = all.collect();
         let mut all = stream::iter(all).buffer_unordered(KINDS);
@@ -147,7 +150,9 @@ impl Sweep<'_> {
             return Left::default();
         }
         match self.look(kind).await {
-            Ok(remains) => Left { remains: remains.unwrap_or_default(), ..Left::default() },
+            Ok(Some(remains)) => Left { remains, ..Left::default() },
+            // Another API server may serve the kind already.
+            Ok(None) => Left::failed(format!("{}: not found", kind.resource)),
             Err(error) => Left::failed(error),
         }
     }
@@ -164,23 +169,21 @@ impl Sweep<'_> {
         let kind = &kind.resource;
         let begun = clock.now();
         if memory.is_empty_since(self.uid, kind, self.since) {
-            memory.record_late(self.uid, kind, false, begun);
+            memory.record_turn(self.uid, kind, Turn { late: false, begun });
             return Left::default();
         }
         if let Err(err) = self.goes_on() {
             return Left::failed(err.to_string());
         }
-        let limit = match memory.late_at(self.uid, kind) {
-            Some(_) => self.deadline,
-            None => self.deadline.min(begun + ANSWER),
-        };
+        let was_late = memory.last_turn(self.uid, kind).is_some_and(|it| it.late);
+        let limit = if was_late { self.deadline } else { self.deadline.min(begun + ANSWER) };
         if begun >= limit {
             return Left::late(kind);
         }
         let left = tokio::time::timeout_at(limit, work).await;
-        let is_late = clock.now() >= begun + ANSWER;
-        memory.record_late(self.uid, kind, is_late, begun);
-        left.map_or_else(|_| Left::late(kind), |left| Left { late: is_late, ..left })
+        let late = clock.now() >= begun + ANSWER;
+        memory.record_turn(self.uid, kind, Turn { late, begun });
+        left.map_or_else(|_| Left::late(kind), |left| Left { late, ..left })
     }
 
     /// Asked before each call that is one of many: a stop waits for what is under way, and for nothing else.

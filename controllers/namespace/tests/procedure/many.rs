@@ -229,6 +229,20 @@ async fn a_kind_that_needs_longer_than_a_usual_pass_waits_for_is_emptied_in_a_sl
 }
 
 #[tokio::test(start_paused = true)]
+async fn kinds_that_are_slow_but_in_time_do_not_keep_the_last_ones_from_being_asked() {
+    let world = World::new();
+    hung_kinds(&world, 99);
+    world.namespace("a");
+    world.object("example.com/v1", "Hung98", "a", "x", &[]);
+    let _manager = world.start().await;
+    // A pass that asks each kind twice ends before it has asked all of them.
+    world.spoil(|_, call| call.resource.starts_with("hung").then_some(Verdict::Delay(4 * SEC)));
+    world.delete_namespace("a");
+    pass(400 * SEC).await;
+    assert_eq!(world.count("hung98s.example.com", "a"), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn kinds_whose_list_of_the_cluster_hangs_hold_no_namespace_however_many_they_are() {
     let world = World::new();
     hung_kinds(&world, 99);

@@ -251,6 +251,22 @@ async fn network_policies_that_cannot_be_counted_hold_the_rest_for_the_delay_and
 }
 
 #[tokio::test(start_paused = true)]
+async fn network_policies_that_one_api_server_does_not_serve_yet_hold_the_rest_for_the_delay() {
+    let world = World::new();
+    world.custom_kind("meshnetworkpolicies", "MeshNetworkPolicy");
+    world.namespace("a");
+    world.config_map("a", "x");
+    world.object("example.com/v1", "MeshNetworkPolicy", "a", "deny", &[]);
+    let _manager = world.start().await;
+    world.spoil(|line, _| if line.starts_with("list meshnetworkpolicies") { not_found() } else { None });
+    world.delete_namespace("a");
+    pass(4 * SEC).await;
+    assert_eq!((world.count("configmaps", "a"), world.count("meshnetworkpolicies.example.com", "a")), (1, 1));
+    pass(8 * SEC).await;
+    assert!(!world.exists("a"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn finalizers_of_content_that_is_not_counted_beside_pods_are_not_told_to_be_finished() {
     let world = World::new();
     world.namespace("a");
