@@ -90,9 +90,12 @@ impl LateTypes {
     fn permit<'a>(&'a self, of: &'a Resource) -> Result<Permit<'a>, Duration> {
         let now = self.clock.now();
         let mut state = self.state.lock();
+        // A type without a permit comes first: it may only be slow, and the others may hang.
+        let is_another_first = state.types.iter().any(|(it, late)| it != of && late.comes_first(now));
         let is_free = state.permits < self.of_all;
         let late = state.late_type(of, now);
-        if is_free && late.permits < self.of_each {
+        let comes_first = late.permits == 0 || !is_another_first;
+        if is_free && comes_first && late.permits < self.of_each {
             late.permits += 1;
             state.permits += 1;
             return Ok(Permit { types: self, of });
@@ -104,6 +107,13 @@ impl LateTypes {
     fn mark_late<'a>(&'a self, of: &'a Resource) -> LateRequest<'a> {
         self.state.lock().late_type(of, self.clock.now()).late += 1;
         LateRequest { types: self, of }
+    }
+}
+
+impl LateType {
+    /// True for a type without a permit that something was put off for, until shortly after that comes again.
+    fn comes_first(&self, now: Instant) -> bool {
+        self.permits == 0 && now < self.next + PAUSE
     }
 }
 
@@ -264,6 +274,21 @@ mod tests {
         bench.hang(1, 1);
         tokio::time::sleep(MS).await;
         assert_eq!(bench.ask(0, 2 * MOMENT).await, (Err(PutOff::GivenUp(PAUSE)), MOMENT));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_type_that_is_only_slow_is_asked_beside_types_that_hang() {
+        let mut bench = Bench::new(20);
+        bench.hang(2, 5);
+        tokio::time::sleep(2 * MOMENT).await;
+        assert_eq!(bench.ask(7, 2 * MOMENT).await.0, Err(PutOff::GivenUp(PAUSE)));
+        bench.hung[0].abort();
+        tokio::task::yield_now().await;
+        assert!(matches!(bench.ask(0, MS).await.0, Err(PutOff::NotSent(_))), "it has four permits");
+        tokio::time::sleep(PAUSE).await;
+        assert_eq!(bench.ask(7, 2 * MOMENT).await.0, Ok(()), "it has none");
+        assert_eq!(bench.ask(0, MS).await.0, Ok(()), "and now it needs none");
+        bench.end().await;
     }
 
     #[tokio::test(start_paused = true)]

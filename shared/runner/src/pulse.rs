@@ -10,8 +10,8 @@ use clock::{Clock, Instant};
 use parking_lot::Mutex;
 use workqueue::Queue;
 
-/// Nothing happens to a key for so long only if it is stuck: a call ends after 70 s at most, and a wait for the budget
-/// or a pause that the server asked for wakes once a minute. The rest is room for a machine that has other things to do.
+/// Nothing happens to a key for so long only if it is stuck: a call ends after 70 s, or after 190 s where the server asked
+/// for repeats of it, and a wait for the budget wakes once a minute. The rest is for a machine that is busy otherwise.
 pub const STALL: Duration = Duration::from_secs(300);
 
 /// Shared by the workers of one queue and whoever asks for them; cheap to clone.

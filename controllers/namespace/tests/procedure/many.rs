@@ -231,15 +231,15 @@ async fn a_kind_that_needs_longer_than_a_usual_pass_waits_for_is_emptied_in_a_sl
 #[tokio::test(start_paused = true)]
 async fn kinds_that_are_slow_but_in_time_do_not_keep_the_last_ones_from_being_asked() {
     let world = World::new();
-    hung_kinds(&world, 99);
+    hung_kinds(&world, 140);
     world.namespace("a");
-    world.object("example.com/v1", "Hung98", "a", "x", &[]);
+    world.object("example.com/v1", "Hung99", "a", "x", &[]);
     let _manager = world.start().await;
-    // A pass that asks each kind twice ends before it has asked all of them.
-    world.spoil(|_, call| call.resource.starts_with("hung").then_some(Verdict::Delay(4 * SEC)));
+    // A slow pass (75 s) ends before it has asked all of them.
+    world.spoil(|_, call| call.resource.starts_with("hung").then_some(Verdict::Delay(4_900 * MS)));
     world.delete_namespace("a");
     pass(400 * SEC).await;
-    assert_eq!(world.count("hung98s.example.com", "a"), 0);
+    assert_eq!(world.count("hung99s.example.com", "a"), 0);
 }
 
 #[tokio::test(start_paused = true)]

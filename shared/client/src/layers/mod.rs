@@ -107,11 +107,13 @@ impl Layers {
         if !self.0.retries || request.extensions().get::<Once>().is_some() {
             return self.identified(request).await;
         }
+        let begun = self.0.clock.now();
         let mut repeated = 0;
         loop {
             let answer = self.identified(request.clone()).await?;
             let after = api_client::retry_after(&answer);
-            let Some(wait) = retry::wait(repeated, request.method(), answer.status(), after) else {
+            let elapsed = self.0.clock.now().saturating_duration_since(begun);
+            let Some(wait) = retry::wait(repeated, elapsed, request.method(), answer.status(), after) else {
                 return Ok(answer);
             };
             repeated += 1;

@@ -12,6 +12,9 @@ const MOST: u32 = 10;
 const DISCARDED: usize = 64 * 1024;
 /// Well below the time after which a worker that does not move counts as stuck.
 const STEP: Duration = Duration::from_secs(60);
+/// A request is not repeated when that would end later than this after its begin. With its last attempt (70 s) it then ends
+/// well before a worker that waits for it counts as stuck (`runner::STALL`).
+const LONGEST: Duration = Duration::from_secs(120);
 
 /// Marks a request whose every answer is the caller's: an eviction's 429 is a budget's word, not overload.
 #[derive(Debug, Clone, Copy)]
@@ -22,14 +25,20 @@ pub(crate) struct Once;
 /// Only a server that says when is asked again. 429 says that nothing happened. After 503 with `Retry-After` a write by
 /// name may be repeated: it lands on the same object. A create may not, nor any write after another 5xx: it could
 /// happen twice.
-pub(super) fn wait(repeated: u32, method: &Method, status: StatusCode, after: Option<Duration>) -> Option<Duration> {
+pub(super) fn wait(
+    repeated: u32,
+    elapsed: Duration,
+    method: &Method,
+    status: StatusCode,
+    after: Option<Duration>,
+) -> Option<Duration> {
     let after = after?;
     let safe = match status {
         StatusCode::TOO_MANY_REQUESTS => true,
         StatusCode::SERVICE_UNAVAILABLE => method != Method::POST,
         _ => status.is_server_error() && (method == Method::GET || method == Method::HEAD),
     };
-    (safe && repeated < MOST).then_some(after)
+    (safe && repeated < MOST && elapsed.saturating_add(after) <= LONGEST).then_some(after)
 }
 
 /// Waits, or ends at once when the manager stops: nothing came of the request. The future wakes once a minute, so that a
@@ -81,8 +90,19 @@ mod tests {
             ("the eleventh time", Method::GET, 429, second, 10, false),
         ];
         for (name, method, status, after, repeated, want) in cases {
-            let wait = wait(repeated, &method, StatusCode::from_u16(status).unwrap(), after);
+            let status = StatusCode::from_u16(status).unwrap();
+            let wait = wait(repeated, Duration::ZERO, &method, status, after);
             assert_eq!(wait.is_some(), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_request_is_not_repeated_for_longer_than_two_minutes() {
+        for (elapsed, after, want) in [(0, 60, true), (60, 60, true), (61, 60, false), (119, 1, true), (120, 1, false)]
+        {
+            let [elapsed, after] = [elapsed, after].map(Duration::from_secs);
+            let wait = wait(1, elapsed, &Method::GET, StatusCode::TOO_MANY_REQUESTS, Some(after));
+            assert_eq!(wait.is_some(), want, "{elapsed:?}, {after:?}");
         }
     }
 }
