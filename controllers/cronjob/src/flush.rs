@@ -2,45 +2,48 @@
 
 use std::time::Duration;
 
-use api::CronJob;
+use api::{CronJob, Entry};
 use client::Api;
+use futures::{StreamExt, stream};
 
 use crate::{
-    Ctx, apply,
-    sync::{SyncError, unanswered},
+    Ctx,
+    sync::{unanswered, write_or_keep},
 };
 
-/// A server that is busy is asked again so often: with the pauses that is less than controllers may take to stop.
+/// A server that is busy is asked again so often. Where it is slow, `--controller-shutdown-timeout` ends this.
 const ATTEMPTS: u32 = 5;
 const PAUSE: Duration = Duration::from_secs(1);
+/// Statuses written at a time.
+const WRITES: usize = 16;
 
 /// Writes every status that is still in memory. The workers have ended, and the Lease is released after this: a successor
 /// would run a time again whose Job is gone by then.
 pub(crate) async fn flush(ctx: &Ctx, api: &Api) {
     for attempt in 1..=ATTEMPTS {
-        let mut failed = 0;
-        for entry in ctx.cron_jobs.store().entries() {
-            let Some(cron_job) = entry.readable().filter(|it| ctx.memory.is_untold(&it.meta.uid)) else { continue };
-            if let Err(err) = write(ctx, api, cron_job).await {
-                failed += 1;
-                let (key, err) = (entry.meta().key(), runner::error_chain(&err));
-                tracing::warn!(%key, attempt, err, "Cannot write the last status of a term");
+        let entries = ctx.cron_jobs.store().entries();
+        let mut writes = Vec::new();
+        for cron_job in entries.iter().filter_map(Entry::readable) {
+            if ctx.memory.is_untold(&cron_job.meta.uid) {
+                writes.push(write(ctx, api, cron_job, attempt));
             }
         }
-        if failed == 0 || attempt == ATTEMPTS {
+        let written: Vec<bool> = stream::iter(writes).buffer_unordered(WRITES).collect().await;
+        if !written.contains(&false) || attempt == ATTEMPTS {
             return;
         }
         tokio::time::sleep(PAUSE).await;
     }
 }
 
-async fn write(ctx: &Ctx, api: &Api, cron_job: &CronJob) -> Result<(), SyncError> {
+/// True if the server was told everything.
+async fn write(ctx: &Ctx, api: &Api, cron_job: &CronJob, attempt: u32) -> bool {
     let uid = &cron_job.meta.uid;
-    let mut change = ctx.memory.take(uid).unwrap_or_default();
+    let mut change = ctx.memory.unwritten(uid).unwrap_or_default();
     let answered = unanswered(ctx, api, cron_job, &[], &mut change).await;
-    let written = apply::write_status(ctx, api, cron_job, &change).await;
-    if written.is_err() {
-        ctx.memory.keep(uid, change);
-    }
-    written.and(answered)
+    let written = write_or_keep(ctx, api, cron_job, change).await;
+    let Err(err) = written.and(answered) else { return true };
+    let (key, err) = (cron_job.meta.as_ref().key(), runner::error_chain(&err));
+    tracing::warn!(%key, attempt, err, "Cannot write the last status of a term");
+    false
 }

@@ -1,7 +1,5 @@
 //! A change of a CronJob or a Job → the key to wake. Constant work per event.
 
-use std::sync::Arc;
-
 use api::{CronJob, Entry, Job, MetaRef, ObjectKey};
 use clock::Drift;
 use controller::TimedKey;
@@ -14,7 +12,8 @@ use crate::{
 };
 
 /// Drops what is remembered of a CronJob that is gone, or has a successor, and that one is gone of which there is news.
-/// Remembers when a schedule was edited, also while another manager leads.
+/// Remembers when a schedule was edited, also while another manager leads. No sync runs between the change of the store and
+/// this: both are on one thread, and nothing awaits in between.
 pub(crate) fn remember(ctx: &Ctx, change: &Change<'_, CronJob>) {
     let (old, new) = (change.old.map(Entry::meta), change.new.map(Entry::meta));
     if let Some(gone) = old.filter(|old| new.is_none_or(|new| new.uid != old.uid)) {
@@ -24,7 +23,7 @@ pub(crate) fn remember(ctx: &Ctx, change: &Change<'_, CronJob>) {
         ctx.memory.may_be_there(new.uid);
     }
     if let Some(was) = edited(change) {
-        ctx.memory.on_edit(was.clone(), ctx.clock.wall().as_second());
+        ctx.memory.on_edit(was, ctx.clock.wall().as_second());
     }
 }
 
@@ -39,7 +38,7 @@ pub(crate) fn wake(ctx: &Ctx, change: &Change<'_, CronJob>, lane: Lane) {
 }
 
 /// What a CronJob was before its schedule was edited, where that is the change.
-fn edited<'a>(change: &Change<'a, CronJob>) -> Option<&'a Arc<CronJob>> {
+fn edited<'a>(change: &Change<'a, CronJob>) -> Option<&'a CronJob> {
     if change.cause == Cause::Resync {
         return None;
     }

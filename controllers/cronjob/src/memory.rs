@@ -1,6 +1,6 @@
 //! What is known of a CronJob beyond what the server stores. By uid, and dropped with it; a new process begins without.
 
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
 
 use api::{CronJob, Uid};
 use parking_lot::Mutex;
@@ -34,8 +34,10 @@ pub(crate) struct Edit {
     pub(crate) earlier: i64,
     /// When it was seen.
     pub(crate) at: i64,
-    /// The CronJob before it.
-    pub(crate) was: Arc<CronJob>,
+    /// The schedule before it.
+    pub(crate) schedule: Box<str>,
+    /// The zone before it.
+    pub(crate) zone: Option<Box<str>>,
 }
 
 impl Memory {
@@ -84,12 +86,18 @@ impl Memory {
         self.0.lock().entry(uid.clone()).or_default().unwritten = Some(change);
     }
 
-    /// Hands out what was kept.
-    pub(crate) fn take(&self, uid: &Uid) -> Option<Change> {
+    /// What was kept.
+    pub(crate) fn unwritten(&self, uid: &Uid) -> Option<Change> {
+        self.0.lock().get(uid)?.unwritten.clone()
+    }
+
+    /// Drops what was kept: it is stored.
+    pub(crate) fn on_written(&self, uid: &Uid) {
         let mut all = self.0.lock();
-        let kept = all.get_mut(uid)?.unwritten.take();
-        drop_if_empty(&mut all, uid);
-        kept
+        if let Some(known) = all.get_mut(uid) {
+            known.unwritten = None;
+            drop_if_empty(&mut all, uid);
+        }
     }
 
     /// Whether something has happened, or may have, of which the server was not told.
@@ -136,11 +144,12 @@ impl Memory {
     }
 
     /// Remembers that the schedule of the CronJob was edited `now`, and what the CronJob `was` before.
-    pub(crate) fn on_edit(&self, was: Arc<CronJob>, now: i64) {
+    pub(crate) fn on_edit(&self, was: &CronJob, now: i64) {
         let mut all = self.0.lock();
         let edit = &mut all.entry(was.meta.uid.clone()).or_default().edit;
         let earlier = edit.take().map_or(i64::MIN, |it| it.at.min(now));
-        *edit = Some(Edit { earlier, at: now, was });
+        let (schedule, zone) = (was.spec.schedule.clone(), was.spec.time_zone.clone());
+        *edit = Some(Edit { earlier, at: now, schedule, zone });
     }
 
     /// The last edit, unless it was before `from`, the last time that ran: then it is forgotten.
@@ -199,24 +208,26 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_is_handed_out_once() {
+    fn what_was_kept_is_known_until_it_is_written() {
         let (memory, uid) = (Memory::default(), Uid::new("u"));
         let change = Change { last_schedule: Some(60), ..Change::default() };
         memory.keep(&uid, change.clone());
         assert!(memory.tell(&uid, Vec::new()).is_empty());
         assert!(memory.is_untold(&uid) && !memory.is_untold(&Uid::new("v")));
-        assert_eq!(memory.take(&uid), Some(change.clone()));
-        assert!(!memory.is_untold(&uid) && memory.take(&uid).is_none() && memory.0.lock().is_empty());
+        assert_eq!(memory.unwritten(&uid), Some(change.clone()));
+        assert!(memory.is_untold(&uid));
+        memory.on_written(&uid);
+        assert!(!memory.is_untold(&uid) && memory.unwritten(&uid).is_none() && memory.0.lock().is_empty());
         memory.keep(&uid, change);
         memory.forget(&uid);
-        assert!(memory.take(&uid).is_none());
+        assert!(memory.unwritten(&uid).is_none());
     }
 
     #[test]
     fn what_was_asked_for_is_known_until_it_is_answered_and_what_is_gone_until_the_cache_shows_it() {
         let (memory, uid) = (Memory::default(), Uid::new("u"));
         memory.no_answer(&uid, 60);
-        assert!(memory.take(&uid).is_none());
+        assert!(memory.unwritten(&uid).is_none());
         assert_eq!((memory.asked(&uid), memory.is_gone(&uid)), (Some(60), false));
         assert!(memory.is_untold(&uid));
         memory.answered(&uid);
@@ -244,15 +255,15 @@ mod tests {
 
     #[test]
     fn an_edit_is_remembered_until_a_later_time_has_run() {
-        let (memory, was) = (Memory::default(), Arc::new(cron_job(serde_json::json!({}))));
+        let (memory, was) = (Memory::default(), cron_job(serde_json::json!({})));
         let uid = &was.meta.uid;
         let edit = |from, now| memory.edit_after(uid, from, now).map(|it| (it.earlier, it.at));
         assert_eq!(edit(0, 100), None);
-        memory.on_edit(was.clone(), 100);
+        memory.on_edit(&was, 100);
         assert_eq!((edit(60, 160), edit(100, 160)), (Some((i64::MIN, 100)), None));
         assert!(memory.0.lock().is_empty());
-        memory.on_edit(was.clone(), 200);
-        memory.on_edit(was.clone(), 300);
+        memory.on_edit(&was, 200);
+        memory.on_edit(&was, 300);
         assert_eq!(edit(60, 300), Some((200, 300)));
         assert_eq!(edit(60, 250), Some((200, 250)), "the clock was set back");
         assert_eq!(edit(60, 100), Some((100, 100)));

@@ -43,9 +43,10 @@ pub(crate) enum SyncError {
 
 /// Brings one CronJob up to its time.
 pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncError> {
-    // This sync says when to look again. A timer of an earlier one may be for a schedule that was edited since.
-    ctx.queue.cancel_delay(&look(key.clone()));
-    let Some(cron_job) = ctx.cron_jobs.store().get(&key.namespace, &key.name)? else { return Ok(Outcome::Done) };
+    let Some(cron_job) = ctx.cron_jobs.store().get(&key.namespace, &key.name)? else {
+        ctx.queue.cancel_delay(&look(key.clone()));
+        return Ok(Outcome::Done);
+    };
     let uid = &cron_job.meta.uid;
     if ctx.memory.is_gone(uid) {
         return Ok(Outcome::Done);
@@ -55,7 +56,7 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
         return Ok(Outcome::Parked(wait));
     }
     let jobs = ctx.jobs.store().by_index(&JobIndex::Owner(uid.clone()))?;
-    let kept = ctx.memory.take(uid);
+    let kept = ctx.memory.unwritten(uid);
     let mut change = Change::default();
     let children = children(&cron_job, &jobs);
     let known = present(&cron_job, kept.as_ref());
@@ -70,18 +71,19 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
         }
         None => pass(ctx, &cron_job, kept.as_ref(), &children, &mut change).await,
     };
-    // Also after an error, and before another one begins: who is killed leaves one time untold for each worker at most.
+    // Also after an error, and before another CronJob begins: as long as the server stores statuses, a process that is killed
+    // leaves one time untold for each worker at most.
     let change = kept.unwrap_or_default().then(change);
-    let written = apply::write_status(ctx, &ctx.api, &cron_job, &change).await;
-    if written.is_err() {
-        ctx.memory.keep(uid, change);
-    }
-    // Should it have gone meanwhile, what was just remembered goes too: its event has come already.
-    let is_here = |it: Arc<CronJob>| it.meta.uid == *uid;
-    if !ctx.cron_jobs.store().get(&key.namespace, &key.name).ok().flatten().is_some_and(is_here) {
-        ctx.forget(uid);
-    }
+    let written = write_or_keep(ctx, &ctx.api, &cron_job, change).await;
+    // This sync says when to look again. A timer of an earlier one may be for a schedule that was edited since.
+    ctx.queue.cancel_delay(&look(key.clone()));
     let outcome = written.and(outcome);
+    // Should it have gone meanwhile, what was just remembered goes too: its event has come already.
+    let is_gone = |it: Option<Arc<CronJob>>| it.is_none_or(|it| it.meta.uid != *uid);
+    if ctx.cron_jobs.store().get(&key.namespace, &key.name).is_ok_and(is_gone) {
+        ctx.forget(uid);
+        return outcome;
+    }
     if outcome.is_err()
         && let Some(wait) = next(ctx, &cron_job)
     {
@@ -91,12 +93,22 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
     outcome
 }
 
+/// Writes the status, or keeps in memory what it lacks.
+pub(crate) async fn write_or_keep(ctx: &Ctx, api: &Api, cron_job: &CronJob, change: Change) -> Result<(), SyncError> {
+    let written = apply::write_status(ctx, api, cron_job, &change).await;
+    match &written {
+        Ok(()) => ctx.memory.on_written(&cron_job.meta.uid),
+        Err(_) => ctx.memory.keep(&cron_job.meta.uid, change),
+    }
+    written
+}
+
 /// A CronJob with another schedule is looked at, unless that is none: then people are told. No time before the edit runs.
 ///
 /// No handler does this: zones may have to be read from files.
 pub(crate) fn edited(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncError> {
     let Some(cron_job) = ctx.cron_jobs.store().get(&key.namespace, &key.name)? else { return Ok(Outcome::Done) };
-    if let Timing::Read { schedule: Err(_), .. } = timing(&cron_job.spec, &ctx.zones) {
+    if let Timing::Read { schedule: Err(_), .. } = Timing::of(&cron_job.spec, &ctx.zones) {
         let message = format!("unparseable schedule for cronjob: {}", cron_job.spec.schedule);
         ctx.tell(&cron_job, Type::Warning, "UnParseableCronJobSchedule", message);
     } else {
@@ -107,7 +119,7 @@ pub(crate) fn edited(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncError> {
 
 /// How long it is until the next time, whatever else there is to do.
 fn next(ctx: &Ctx, cron_job: &CronJob) -> Option<Duration> {
-    let Timing::Read { schedule: Ok(schedule), .. } = timing(&cron_job.spec, &ctx.zones) else { return None };
+    let Timing::Read { schedule: Ok(schedule), .. } = Timing::of(&cron_job.spec, &ctx.zones) else { return None };
     let now = ctx.clock.wall();
     let from = base(ctx, cron_job, now.as_second()).from;
     until(schedule.next_from(from, now.as_second())?, now)
@@ -149,7 +161,7 @@ async fn pass(
     let now = ctx.clock.wall();
     let base = base(ctx, cron_job, now.as_second());
     let active = change.active(&cron_job.status);
-    let timing = timing(&cron_job.spec, &ctx.zones);
+    let timing = Timing::of(&cron_job.spec, &ctx.zones);
     let Plan { run, notices: more, next } = plan(cron_job, children, &active, timing, base, now.as_second());
     notices.extend(more);
     let result = carry_out(ctx, cron_job, run, &mut notices, change).await;
@@ -229,8 +241,9 @@ fn base(ctx: &Ctx, cron_job: &CronJob, now: i64) -> Base {
     if base.wrong().is_none() {
         ctx.memory.is_not_ahead(uid);
     }
-    let Some(Edit { earlier, at, was }) = ctx.memory.edit_after(uid, base.from, now) else { return base };
-    let was = match timing(&was.spec, &ctx.zones) {
+    let Some(edit) = ctx.memory.edit_after(uid, base.from, now) else { return base };
+    let Edit { earlier, at, schedule, zone } = edit;
+    let was = match timing(&schedule, zone.as_deref(), &ctx.zones) {
         Timing::Read { schedule, .. } => schedule.ok(),
         Timing::UnknownZone(_) => None,
     };

@@ -23,21 +23,27 @@ pub(crate) enum Timing {
     },
 }
 
-/// Reads the schedule of a CronJob.
-pub(crate) fn timing(spec: &CronJobSpec, zones: &impl ZoneNames) -> Timing {
-    let told_in = match &spec.time_zone {
+impl Timing {
+    /// Reads the schedule of a CronJob.
+    pub(crate) fn of(spec: &CronJobSpec, zones: &impl ZoneNames) -> Self {
+        timing(&spec.schedule, spec.time_zone.as_deref(), zones)
+    }
+}
+
+/// Reads the text of a schedule and the name of its zone.
+pub(crate) fn timing(text: &str, zone: Option<&str>, zones: &impl ZoneNames) -> Timing {
+    let told_in = match zone {
         None => TimeZone::UTC,
         Some(name) => match zones.named(name) {
             Ok(zone) => zone,
-            Err(why) => return Timing::UnknownZone(Notice::UnknownTimeZone { zone: name.clone(), why }),
+            Err(why) => return Timing::UnknownZone(Notice::UnknownTimeZone { zone: name.into(), why }),
         },
     };
-    let text = &spec.schedule;
-    let unsupported = text.contains("TZ").then(|| Notice::UnsupportedSchedule { schedule: text.clone() });
-    let schedule = match &spec.time_zone {
+    let unsupported = text.contains("TZ").then(|| Notice::UnsupportedSchedule { schedule: text.into() });
+    let schedule = match zone {
         Some(name) if unsupported.is_none() => Schedule::parse(&format!("TZ={name} {text}"), zones),
         _ => Schedule::parse(text, zones),
     };
-    let schedule = schedule.map_err(|why| Notice::UnparseableSchedule { schedule: text.clone(), why: why.to_string() });
+    let schedule = schedule.map_err(|why| Notice::UnparseableSchedule { schedule: text.into(), why: why.to_string() });
     Timing::Read { schedule, told_in, unsupported }
 }

@@ -116,7 +116,7 @@ fn check(cron_job: &CronJob, jobs: &Jobs, now: i64, want: (&str, &[&str], Option
     let children = jobs.children();
     let change = settle(cron_job, &children, &BTreeSet::new()).change;
     let base = Base::of(cron_job.status.last_schedule, cron_job.creation, now, |_| now);
-    let timing = timing(&cron_job.spec, &zones(ProcessZone::Named("UTC")));
+    let timing = Timing::of(&cron_job.spec, &zones(ProcessZone::Named("UTC")));
     let Plan { run, notices, next } = plan(cron_job, &children, &change.active(&cron_job.status), timing, base, now);
     let run = match run {
         Run::Nothing => "-".to_owned(),
@@ -288,7 +288,7 @@ fn acceptance_cronjob_008_a_zone_within_the_text_is_used_and_told() {
 #[test]
 fn a_last_time_that_is_to_come_silences_nobody() {
     let c = minutely(json!({ "status": { "lastScheduleTime": rfc3339(DAY + 1_000_000) } }));
-    let timing = timing(&c.spec, &zones(ProcessZone::Named("UTC")));
+    let timing = Timing::of(&c.spec, &zones(ProcessZone::Named("UTC")));
     let base = Base::of(c.status.last_schedule, c.creation, DAY + 60, |_| DAY + 30);
     assert_eq!(base.wrong(), Some(DAY + 1_000_000));
     let Plan { run, notices, next } = plan(&c, &[], &[], timing, base, DAY + 60);

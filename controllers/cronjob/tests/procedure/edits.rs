@@ -225,6 +225,24 @@ async fn a_time_of_both_schedules_that_was_due_at_the_edit_still_runs() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_edit_that_a_standby_saw_counts_when_it_leads() {
+    let world = World::at("2026-05-19T11:59:30Z");
+    let manager = world.start().await;
+    world.cron_job("c", json!({ "schedule": "0 12 * * *" }));
+    world.until("2026-05-19T12:30:00Z").await;
+    let standby = world.stand_by();
+    world.until("2026-05-19T15:00:00Z").await;
+    world.edit("c", "schedule", json!("0 14 * * *"));
+    pass(SEC).await;
+    manager.stop().await;
+    let _manager = standby.lead().await;
+    world.until("2026-05-20T13:59:59Z").await;
+    assert_eq!(world.times(), ["2026-05-19T12:00:00Z"]);
+    world.until("2026-05-20T14:00:00Z").await;
+    assert_eq!(world.times(), ["2026-05-19T12:00:00Z", "2026-05-20T14:00:00Z"]);
+}
+
 /// The moment of the edit is not known then: the latest time that was missed runs, as after any restart.
 #[tokio::test(start_paused = true)]
 async fn a_manager_that_did_not_see_the_edit_runs_the_latest_time() {

@@ -106,3 +106,21 @@ async fn a_server_that_stores_no_status_does_not_keep_the_manager_from_stopping(
     manager.stop().await;
     assert!(world.clock.now().saturating_duration_since(asked) < SEC * 8);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_stores_slowly_is_told_many_last_statuses_at_a_time() {
+    let world = World::at("2026-05-19T09:59:30Z");
+    let manager = world.start().await;
+    for number in 0..32 {
+        world.cron_job(&format!("c{number}"), json!({ "schedule": "0 10 * * *" }));
+    }
+    let is_status = |line: &str| line.starts_with("update cronjobs/status");
+    world.spoil(move |line| if is_status(line) { broken() } else { None });
+    world.until("2026-05-19T10:02:00Z").await;
+    assert_eq!(world.untold().len(), 32);
+    world.spoil(move |line| is_status(line).then_some(Verdict::Delay(SEC)));
+    let asked = world.clock.now();
+    manager.stop().await;
+    assert!(world.untold().is_empty());
+    assert!(world.clock.now().saturating_duration_since(asked) < SEC * 4);
+}

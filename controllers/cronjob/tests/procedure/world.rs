@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use client::Limits;
 use clock::{Clock, Timestamp};
-use controller::Builder;
+use controller::{Builder, Controller};
 use cronjob_controller::{Options, ProcessZone};
 use metrics::Metrics;
 use serde_json::{Value, json};
@@ -33,6 +33,26 @@ pub(crate) struct Manager {
     metrics: Metrics,
     stop: CancellationToken,
     controller: Task,
+}
+
+/// One process that does not lead yet.
+pub(crate) struct Standby {
+    scope: Scope,
+    metrics: Metrics,
+    stop: CancellationToken,
+    controller: Controller,
+}
+
+impl Standby {
+    /// Begins its term and waits until it works.
+    pub(crate) async fn lead(self) -> Manager {
+        let Self { scope, metrics, stop, controller } = self;
+        let stopped = stop.clone();
+        let run = async move { controller.run(stopped, std::future::ready(())).await };
+        let controller = scope.spawner().spawn("controller", run);
+        pass(SOON).await;
+        Manager { _scope: scope, metrics, stop, controller }
+    }
 }
 
 impl Manager {
@@ -77,18 +97,24 @@ impl World {
 
     /// The same with this resync period.
     pub(crate) async fn start_with(&self, zone: &'static str, resync: Duration) -> Manager {
+        self.declare(zone, resync).lead().await
+    }
+
+    /// A manager in UTC that watches, as another one leads.
+    pub(crate) fn stand_by(&self) -> Standby {
+        let mut standby = self.declare("UTC", Duration::ZERO);
+        standby.controller.begin();
+        standby
+    }
+
+    fn declare(&self, zone: &'static str, resync: Duration) -> Standby {
         let limits = Limits { qps: 20.0, burst: 30 };
         let Rig { mut deps, scope, stop } = Rig::new(self.cluster.service(), self.clock.clone(), limits);
         deps.resync = resync;
         let metrics = deps.metrics.clone();
         let mut builder = Builder::new(cronjob_controller::NAME, deps);
         cronjob_controller::start(&mut builder, Options { zone: ProcessZone::Named(zone), ..Options::default() });
-        let controller = builder.build();
-        let stopped = stop.clone();
-        let run = async move { controller.run(stopped, std::future::ready(())).await };
-        let controller = scope.spawner().spawn("controller", run);
-        pass(SOON).await;
-        Manager { _scope: scope, metrics, stop, controller }
+        Standby { scope, metrics, stop, controller: builder.build() }
     }
 
     /// A CronJob with these fields of its spec.
