@@ -9,6 +9,10 @@ const LEAST_REST: Duration = Duration::from_millis(300);
 /// Kept between the end of a server-side timeout and the end of the lease.
 const LEASE_MARGIN: Duration = Duration::from_secs(1);
 
+/// The server counts a timeout from when the request has reached it, and storing takes a moment too. Half of
+/// [`LEASE_MARGIN`]: the other half is left to a successor for its proof.
+const DELAY: Duration = Duration::from_millis(500);
+
 /// The shortest server-side timeout: its parameter counts whole seconds, and 0 means the server's default.
 pub(crate) const LEAST_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -44,10 +48,14 @@ pub struct TermLimits {
 impl TermLimits {
     /// How long after a renewal was sent its leader's creates may still be stored: the server works on them beyond the
     /// end of the term. See [`Term::server_timeout`].
+    ///
+    /// Does not bound a create that was sent while timeouts are suspended, see `CreateHints`: only the server's own limit,
+    /// which is longer than any lease, ends its work on that.
     #[must_use]
     pub fn last_write(&self) -> Duration {
-        let of_the_last_one = self.renew_deadline.saturating_sub(LEAST_REST) + LEAST_TIMEOUT;
-        self.lease_duration.saturating_sub(LEASE_MARGIN).max(of_the_last_one)
+        // Bytes of the last create may leave until the term is over, and its timeout is a second at least.
+        let of_the_last_one = self.renew_deadline + LEAST_TIMEOUT;
+        self.lease_duration.saturating_sub(LEASE_MARGIN).max(of_the_last_one) + DELAY
     }
 }
 
@@ -171,13 +179,43 @@ mod tests {
     }
 
     #[test]
-    fn the_last_create_is_stored_or_given_up_a_second_before_the_lease_ends_or_a_second_after_it_was_sent() {
-        let of = |renew_deadline, lease_duration| {
-            let of = Duration::from_millis;
-            TermLimits { renew_deadline: of(renew_deadline), lease_duration: of(lease_duration) }.last_write()
-        };
-        assert_eq!(of(10_000, 15_000), Duration::from_secs(14));
-        assert_eq!(of(10_000, 11_000), Duration::from_millis(10_700));
+    fn the_last_write_is_that_of_the_lease_or_that_of_the_last_bytes_and_half_a_second_more() {
+        let cases = [
+            ("the defaults: a second before the lease ends", 10_000, 15_000, 14_500),
+            ("the last bytes leave late in the lease", 10_000, 11_000, 11_500),
+            ("both end together", 10_000, 12_000, 11_500),
+            ("a lease shorter than its margin", 400, 500, 1_900),
+        ];
+        for (name, renew_deadline, lease_duration, want) in cases {
+            let [renew_deadline, lease_duration, want] =
+                [renew_deadline, lease_duration, want].map(Duration::from_millis);
+            assert_eq!(TermLimits { renew_deadline, lease_duration }.last_write(), want, "{name}");
+        }
+    }
+
+    /// A create that takes its whole timeout, and is half a second late.
+    #[tokio::test(start_paused = true)]
+    async fn no_create_is_stored_after_the_last_write() {
+        for (renew_deadline, lease_duration) in [(10_000, 15_000), (10_000, 11_000), (2_000, 4_000), (1_300, 1_500)] {
+            let [renew_deadline, lease_duration] = [renew_deadline, lease_duration].map(Duration::from_millis);
+            let limits = TermLimits { renew_deadline, lease_duration };
+            let (clock, term) = term();
+            let sent = clock.boot();
+            assert!(term.renewed(sent, limits));
+            while term.may_start_write() {
+                let timeout = term.server_timeout().unwrap().max(LEAST_TIMEOUT);
+                let arrives = clock.boot() + Duration::from_millis(500);
+                let stored = (arrives + timeout).saturating_since(sent);
+                assert!(stored <= limits.last_write(), "{limits:?}: {stored:?}");
+                tokio::time::advance(Duration::from_millis(50)).await;
+            }
+            // What was let through just now may leave until here.
+            while term.is_valid() {
+                let stored = (clock.boot() + LEAST_TIMEOUT).saturating_since(sent);
+                assert!(stored <= limits.last_write(), "{limits:?}: {stored:?}");
+                tokio::time::advance(Duration::from_millis(50)).await;
+            }
+        }
     }
 
     #[tokio::test(start_paused = true)]

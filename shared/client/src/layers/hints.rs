@@ -12,7 +12,8 @@ const PAUSE: Duration = Duration::from_secs(60);
 /// Whether one client's creates tell the server how long it may take.
 ///
 /// A create that the server cut inside a living term was cut for nothing: a slow webhook, or a clock that runs ahead.
-/// Trying again with the same hint would fail for ever.
+/// Trying again with the same hint would fail for ever. Without one the server may store a create after a successor has
+/// proved its caches, as upstream, whose creates never carry one.
 pub(crate) struct CreateHints {
     name: Box<str>,
     clock: Clock,

@@ -382,11 +382,11 @@ fn a_crash_of_ours_is_proved_ahead_once_its_fence_is_over() {
         (4.5, Failed, &["failed"]),
         (9.0, Tick, &["get"]),
         (11.99, Tick, &[]),
-        (12.0, Tick, &["prove as of 16"]),
+        (12.0, Tick, &["prove as of 16.5"]),
         (12.1, Failed, &["failed"]),
         // It lives after all: the proof is void, and the wait begins anew.
         (12.2, Seen(of_ours("a", 4, 3)), &[]),
-        (22.2, Tick, &["prove as of 26.2", "get"]),
+        (22.2, Tick, &["prove as of 26.7", "get"]),
         (22.3, Read(of_ours("a", 4, 3)), &[]),
         (26.9, Tick, &["get"]),
         (26.9, Read(of_ours("a", 4, 3)), &[]),
