@@ -211,6 +211,27 @@ async fn a_create_that_is_stored_between_the_end_of_the_fence_and_the_last_write
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_first_proof_that_gets_no_answer_does_not_delay_the_second() {
+    let world = World::new(Proof::Needed).await;
+    world.create("a").await;
+    let mut hung = 0;
+    world.cluster.intercept(move |call| {
+        let first = call.verb == "list" && call.resource == "namespaces" && hung == 0;
+        hung += i32::from(first);
+        if first { test_cluster::Verdict::Hang } else { test_cluster::Verdict::Pass }
+    });
+    let mut view = world.view();
+    let last_change = world.clock.boot() - Duration::from_secs(10);
+    view.prove_ahead(world.clock.boot() + Duration::from_secs(4));
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    view.take_over(Takeover::CrashOfOurs { last_change });
+    let begin = world.clock.now();
+    world.proved(&view).await;
+    let waited = world.clock.now() - begin;
+    assert!(waited <= Duration::from_secs(1), "{waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_was_proved_ahead_of_another_end_or_before_a_later_renewal_does_not_count() {
     for crash in [false, true] {
         let world = World::new(Proof::Needed).await;

@@ -23,7 +23,7 @@ mod watched;
 pub use dynamic::{Dynamic, Scope, Sink};
 pub use handlers::{Cause, Change, MetaChange, Registration};
 pub use informer::Informer;
-pub use proof::{Proved, prove};
+pub use proof::{AHEAD, Proved, prove};
 pub use registry::{Environment, Informers};
 pub use store::{Store, StoreError};
 pub use watched::Watched;

@@ -13,9 +13,9 @@ use crate::Watched;
 const REOPENED: Duration = Duration::from_secs(5);
 /// So often it is tried before the type is listed.
 const TRIES: u32 = 2;
-/// A watch that is reopened this long before the end of the old term tells soon after it how far it has shown everything:
+/// A watch that [`prove`] reopens this long before the end of the old term tells soon after it how far it has shown everything:
 /// its bookmark comes after a second at least.
-const AHEAD: Duration = Duration::from_millis(500);
+pub const AHEAD: Duration = Duration::from_millis(500);
 /// Between two looks whether the list has come.
 const LOOK: Duration = Duration::from_millis(50);
 
