@@ -60,7 +60,8 @@ pub struct Gate {
     asking: Arc<Room>,
     /// Pages at work, and answers that are not small until they are sent.
     pages: Arc<Room>,
-    /// The same for what everybody may see, so that nothing else keeps probes out.
+    /// Large answers that everybody may see, until they are sent, and requests for such pages that bring a body. A probe is
+    /// neither, so that slow readers of an open page do not keep it out.
     open_pages: Arc<Room>,
     strangers: Sparing,
     undecided: Sparing,
@@ -170,13 +171,20 @@ async fn admitted(State(gate): State<Arc<Gate>>, request: Request, next: Next) -
         return refusal;
     }
     drop(asking);
+    let version = head.version;
     let room = if open { &gate.open_pages } else { &gate.pages };
-    let Some(inside) = room.enter(address) else { return crowded(head.version, peer.as_ref()) };
+    // A body is held before the answer is known.
+    let needs_place = !open || !body.is_end_stream();
+    let place = if needs_place { room.enter(address) } else { None };
+    if needs_place && place.is_none() {
+        return crowded(version, peer.as_ref());
+    }
     let answer = next.run(Request::from_parts(head, body)).await;
     if answer.body().size_hint().exact().is_some_and(|it| it <= SMALL_ANSWER as u64) {
         return answer;
     }
-    answer.map(|inner| Body::new(Holding { inner, _held: inside }))
+    let Some(place) = place.or_else(|| room.enter(address)) else { return crowded(version, peer.as_ref()) };
+    answer.map(|inner| Body::new(Holding { inner, _held: place }))
 }
 
 /// Finds out who asks and whether they may; the answer where they may not.
@@ -220,7 +228,8 @@ async fn forbidden(gate: &Gate, user: &User, head: &Parts) -> Option<Response> {
         }
         Err(why) => {
             if let Some(withheld) = gate.undecided.tell() {
-                tracing::warn!(user = user.name, verb, path, why, withheld, "cannot find out who may see a page");
+                let (user, verb, path) = (&*user.name, answers::shortened(&verb), answers::shortened(&path));
+                tracing::warn!(user, verb, path, why, withheld, "cannot find out who may see a page");
             }
             Some(answers::undecided(&path, &why))
         }

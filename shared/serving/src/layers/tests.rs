@@ -200,6 +200,43 @@ async fn who_keeps_every_place_busy_does_not_keep_probes_out() {
 }
 
 #[tokio::test]
+async fn large_open_answers_that_are_read_slowly_keep_no_probe_out() {
+    let pages = gate(Server::Well, &["/healthz", "/large"]).0.protect(pages());
+    let open = async |path, host| pages.clone().oneshot(from(host, request(path, None))).await.unwrap();
+    let mut unread = Vec::new();
+    for host in [1, 2] {
+        for _ in 0..MOST_REQUESTS / 2 {
+            unread.push(open("/large", host).await);
+        }
+    }
+    assert!(unread.iter().all(|it| it.status() == 200));
+    assert_eq!(open("/large", 3).await.status(), 429);
+    for host in [1, 3] {
+        assert_eq!(open("/healthz", host).await.status(), 200, "host {host}");
+    }
+    drop(unread);
+    assert_eq!(open("/large", 3).await.status(), 200);
+}
+
+#[tokio::test]
+async fn bodies_for_open_pages_take_room_and_keep_no_probe_out() {
+    let pages = gate(Server::Well, &["/healthz", "/echo"]).0.protect(pages());
+    let put = |host| {
+        let endless = futures::stream::pending::<Result<Bytes, std::convert::Infallible>>();
+        let request = http::Request::put("/echo").body(Body::from_stream(endless)).unwrap();
+        Box::pin(pages.clone().oneshot(from(host, request)))
+    };
+    let mut sent = Vec::new();
+    for number in 0..MOST_REQUESTS {
+        let mut put = put(u8::try_from(number % 2).unwrap());
+        assert!(futures::poll!(put.as_mut()).is_pending());
+        sent.push(put);
+    }
+    assert_eq!(put(3).await.unwrap().status(), 429);
+    assert_eq!(code(&pages, "/healthz", None).await, 200);
+}
+
+#[tokio::test]
 async fn small_answers_that_nobody_reads_take_no_room() {
     let pages = gate(Server::Well, PROBES).0.protect(pages());
     let mut unread = Vec::new();
@@ -223,6 +260,17 @@ async fn refusals_of_long_paths_and_methods_are_small() {
             assert!(size <= SMALL_ANSWER, "{code} to {} bytes of method: {size}", method.len());
         }
     }
+}
+
+#[tokio::test]
+async fn an_undecided_request_is_logged_without_the_whole_of_a_long_path_or_method() {
+    let log = ::testing::listen();
+    let pages = gate(Server::Down, PROBES).0.protect(pages());
+    let long = "A".repeat(10_000);
+    let request = http::Request::builder().method(&*long).uri(format!("/{long}")).body(Body::empty()).unwrap();
+    assert_eq!(pages.oneshot(request).await.unwrap().status(), 500);
+    let lines: Vec<_> = log.lines().into_iter().filter(|it| it.contains("cannot find out who may see")).collect();
+    assert!(lines.len() == 1 && lines[0].len() < 1_000, "{:?}", lines.iter().map(String::len).collect::<Vec<_>>());
 }
 
 #[tokio::test]
