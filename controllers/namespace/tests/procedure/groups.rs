@@ -221,3 +221,30 @@ async fn a_discovery_that_hangs_or_is_empty_is_told() {
         assert!(!world.exists("a"), "{want}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn that_deletion_was_asked_for_is_forgotten_with_a_kind_but_not_where_discovery_fails() {
+    let cases = [
+        (DiscoveryFault::Stale, "list widgets.example.com a"),
+        (DiscoveryFault::Missing, "deletecollection widgets.example.com a"),
+    ];
+    for (fault, want) in cases {
+        let world = World::new();
+        world.custom_kind("widgets", "Widget");
+        world.namespace("a");
+        world.object("example.com/v1", "Widget", "a", "x", &["x.io/hold"]);
+        world.object("v1", "Secret", "a", "x", &["x.io/hold"]);
+        let _manager = world.start().await;
+        world.delete_namespace("a");
+        pass(10 * SEC).await;
+        assert!(world.lines("a").contains(&"deletecollection widgets.example.com a".to_owned()));
+        world.cluster.fail_discovery("example.com", fault);
+        pass(100 * SEC).await;
+        let before = world.lines("a").len();
+        world.cluster.mend_group("example.com");
+        pass(100 * SEC).await;
+        let lines = world.lines("a").split_off(before);
+        let of_the_kind = lines.iter().find(|it| it.ends_with(" widgets.example.com a"));
+        assert_eq!(of_the_kind.map(String::as_str), Some(want), "{fault:?}");
+    }
+}
