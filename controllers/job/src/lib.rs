@@ -11,7 +11,7 @@
 //! (what a decision rests on), `plan` (what is to be done), with `tally`, `ending`, `backoff`, `delayed`,
 //! `failure_policy`, `success_policy`, `indexes` and `brake`; `tracking` and `status` (what is told). Then what acts:
 //! `apply` (pods), `track` (status and finalizers), `orphans` (pods that nobody counts any more). Last what is shared:
-//! `memory`, `calls`, `metrics`.
+//! `memory` (with `leaving`), `calls`, `metrics`.
 
 mod handlers;
 mod sync;
@@ -21,6 +21,7 @@ mod orphans;
 mod track;
 
 mod calls;
+mod leaving;
 mod memory;
 mod metrics;
 

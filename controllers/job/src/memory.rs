@@ -11,7 +11,7 @@ use clock::Instant;
 use expectations::Expectations;
 use parking_lot::Mutex;
 
-use crate::{backoff::Backoff, brake::Brake, snapshot::Unseen};
+use crate::{backoff::Backoff, brake::Brake, leaving::LeavingPods, snapshot::Unseen};
 
 /// What happens within so long of a sync is looked at together, in the next one.
 pub(crate) const BATCH: Duration = Duration::from_secs(1);
@@ -30,9 +30,7 @@ pub(crate) struct Memory {
 #[derive(Default)]
 struct Inner {
     jobs: HashMap<Uid, Entry>,
-    /// Pods whose finalizer we asked to go, and which the cache may still show with it: they have been dealt with. With their
-    /// Job, as they may have another owner, or none, by the time they are seen without it.
-    leaving: HashMap<Uid, Uid>,
+    leaving: LeavingPods,
     /// Pods that we created and nobody has seen end.
     brake: Brake,
 }
@@ -110,7 +108,7 @@ impl Memory {
     pub(crate) fn forget(&self, job: &Uid) {
         let mut inner = self.inner.lock();
         inner.jobs.remove(job);
-        inner.leaving.retain(|_, it| it != job);
+        inner.leaving.remove_all_of(job);
         inner.brake.forget(job);
         drop(inner);
         self.expectations.delete(job);
@@ -155,7 +153,7 @@ impl Memory {
     pub(crate) fn sees(&self, job: &Uid, parallelism: i32, now: Instant) -> Sight {
         let mut inner = self.inner.lock();
         let (room, more_room) = inner.brake.room(job, parallelism, now);
-        let leaving = inner.leaving.iter().filter(|(_, it)| *it == job).map(|(pod, _)| pod.clone()).collect();
+        let leaving = inner.leaving.of(job);
         let entry = inner.jobs.entry(job.clone()).or_default();
         entry.synced = Some(now);
         entry.rest = None;
@@ -184,7 +182,7 @@ impl Memory {
     pub(crate) fn asks_to_leave<'a>(&self, job: &Uid, pods: impl IntoIterator<Item = &'a Uid>) {
         let Inner { jobs, leaving, .. } = &mut *self.inner.lock();
         if jobs.contains_key(job) {
-            leaving.extend(pods.into_iter().map(|it| (it.clone(), job.clone())));
+            pods.into_iter().for_each(|it| leaving.add(job, it));
         }
     }
 
@@ -195,7 +193,7 @@ impl Memory {
 
     /// The finalizer of this pod was asked to go, and the cache does not show it gone.
     pub(crate) fn is_leaving(&self, pod: &Uid) -> bool {
-        self.inner.lock().leaving.contains_key(pod)
+        self.inner.lock().leaving.contains(pod)
     }
 
     /// What failed, once a status that counts it is stored.

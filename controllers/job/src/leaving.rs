@@ -1,0 +1,78 @@
+use std::collections::{HashMap, HashSet};
+
+use api::Uid;
+
+/// Pods whose finalizer we asked to go, and which the cache may still show with it: they have been dealt with. With their
+/// Job, as they may have another owner, or none, by the time they are seen without it.
+#[derive(Default)]
+pub(crate) struct LeavingPods {
+    /// By Job, so that a Job's sync costs no more when others have many. None is empty.
+    pods: HashMap<Uid, HashSet<Uid>>,
+    /// By pod.
+    jobs: HashMap<Uid, Uid>,
+}
+
+impl LeavingPods {
+    /// The pods of this Job.
+    pub(crate) fn of(&self, job: &Uid) -> HashSet<Uid> {
+        self.pods.get(job).cloned().unwrap_or_default()
+    }
+
+    pub(crate) fn contains(&self, pod: &Uid) -> bool {
+        self.jobs.contains_key(pod)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pods.is_empty() && self.jobs.is_empty()
+    }
+
+    /// Adds a pod. Where another Job asked before, only the last one counts.
+    pub(crate) fn add(&mut self, job: &Uid, pod: &Uid) {
+        self.remove(pod);
+        self.jobs.insert(pod.clone(), job.clone());
+        self.pods.entry(job.clone()).or_default().insert(pod.clone());
+    }
+
+    pub(crate) fn remove(&mut self, pod: &Uid) {
+        let Some(job) = self.jobs.remove(pod) else { return };
+        if let Some(pods) = self.pods.get_mut(&job) {
+            pods.remove(pod);
+            if pods.is_empty() {
+                self.pods.remove(&job);
+            }
+        }
+    }
+
+    /// Drops the pods of this Job.
+    pub(crate) fn remove_all_of(&mut self, job: &Uid) {
+        for pod in self.pods.remove(job).into_iter().flatten() {
+            self.jobs.remove(&pod);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_job_knows_its_own_pods_until_they_or_it_are_gone() {
+        let [a, b] = ["job-a", "job-b"].map(Uid::new);
+        let [one, two, three] = ["one", "two", "three"].map(Uid::new);
+        let mut leaving = LeavingPods::default();
+        for (job, pod) in [(&a, &one), (&a, &two), (&b, &three), (&b, &three)] {
+            leaving.add(job, pod);
+        }
+        assert_eq!((leaving.of(&a), leaving.of(&b)), ([one.clone(), two.clone()].into(), [three.clone()].into()));
+        leaving.add(&b, &two);
+        assert_eq!((leaving.of(&a), leaving.of(&b)), ([one.clone()].into(), [two.clone(), three.clone()].into()));
+        leaving.remove(&three);
+        leaving.remove(&three);
+        assert!(!leaving.contains(&three) && leaving.contains(&two));
+        leaving.remove_all_of(&b);
+        assert!(!leaving.contains(&two) && leaving.contains(&one) && leaving.of(&b).is_empty());
+        leaving.remove(&one);
+        assert!(leaving.is_empty());
+    }
+}
