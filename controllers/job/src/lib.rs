@@ -123,8 +123,7 @@ fn wire(builder: &mut Builder, options: Options) -> Arc<Ctx> {
         }
     });
     let ctx = Arc::new(Ctx {
-        // Waits for no token: at a stop such waits end, and nothing is sent.
-        unlimited: control.through(builder.api(Factor { qps: 0.0, burst: 1 })),
+        unlimited: control.through(builder.unlimited_api()),
         control,
         recorder,
         memory,

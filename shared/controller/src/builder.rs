@@ -104,7 +104,17 @@ impl Builder {
     #[must_use]
     pub fn api(&self, factor: Factor) -> Api {
         let Limits { qps, burst } = self.deps.limits;
-        let limits = Limits { qps: qps * factor.qps, burst: burst.saturating_mul(factor.burst) };
+        self.api_within(Limits { qps: qps * factor.qps, burst: burst.saturating_mul(factor.burst) })
+    }
+
+    /// A client without limits, fenced by the term, for the writes that end a term: a wait for a limit would end with the
+    /// stop, and nothing be sent.
+    #[must_use]
+    pub fn unlimited_api(&self) -> Api {
+        self.api_within(Limits::NONE)
+    }
+
+    fn api_within(&self, limits: Limits) -> Api {
         match &self.account {
             Some(account) => self.deps.clients.controller_as(account, self.client, limits),
             None => self.deps.clients.controller(self.client, limits),
