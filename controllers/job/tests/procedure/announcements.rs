@@ -60,50 +60,54 @@ fn answer_deletions_late(world: &World) {
     world.spoil(|line, _| line.starts_with("delete pods").then_some(Verdict::DelayAnswer(SEC / 2)));
 }
 
-#[tokio::test(start_paused = true)]
-async fn pods_deleted_for_a_success_policy_are_not_counted_however_fast_they_end() {
-    for dies in [false, true] {
-        let world = World::new();
-        let mut manager = world.start().await;
-        let pods = three(&world, &[success_policy()]).await;
-        answer_deletions_late(&world);
-        world.succeed(&pods[0]);
-        end_before_the_answers(&world, &pods[1..]).await;
-        if dies {
-            drop(manager);
-            manager = world.start().await;
-        }
-        pass(5 * SEC).await;
-        world.kill_terminating();
-        pass(5 * SEC).await;
-        assert_eq!(world.conditions("j").last().unwrap(), "Complete=True SuccessPolicy");
-        let counts = (world.count("j", "succeeded"), world.count("j", "failed"), world.held());
-        assert_eq!((counts, world.status("j")["completedIndexes"].clone()), ((1, 0, 0), json!("0")), "dies: {dies}");
-        drop(manager);
-    }
+/// An end for which pods are deleted, and how it counts them.
+struct End {
+    change: (&'static str, Value),
+    /// The first pod brings the end about.
+    first: fn(&World, &str),
+    condition: &'static str,
+    /// Succeeded, failed, and the completed indexes.
+    counts: (i64, i64, Option<&'static str>),
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_deleted_for_a_failed_job_are_counted_as_failed_however_fast_they_end() {
+async fn pods_deleted_for_an_end_are_counted_by_that_end_however_fast_they_end() {
     let ignores = json!({ "rules": [{ "action": "Ignore", "onExitCodes": { "operator": "In", "values": [143] } }] });
-    for dies in [false, true] {
-        let world = World::new();
-        let mut manager = world.start().await;
-        let pods = three(&world, &[("podFailurePolicy", ignores.clone())]).await;
-        answer_deletions_late(&world);
-        world.fail(&pods[0]);
-        end_before_the_answers(&world, &pods[1..]).await;
-        if dies {
+    let ends = [
+        End {
+            change: success_policy(),
+            first: World::succeed,
+            condition: "Complete=True SuccessPolicy",
+            counts: (1, 0, Some("0")),
+        },
+        End {
+            change: ("podFailurePolicy", ignores),
+            first: World::fail,
+            condition: "Failed=True BackoffLimitExceeded",
+            counts: (0, 3, None),
+        },
+    ];
+    for End { change, first, condition, counts } in ends {
+        for dies in [false, true] {
+            let world = World::new();
+            let mut manager = world.start().await;
+            let pods = three(&world, std::slice::from_ref(&change)).await;
+            answer_deletions_late(&world);
+            first(&world, &pods[0]);
+            end_before_the_answers(&world, &pods[1..]).await;
+            if dies {
+                drop(manager);
+                manager = world.start().await;
+            }
+            pass(5 * SEC).await;
+            world.kill_terminating();
+            pass(5 * SEC).await;
+            let status = world.status("j");
+            let got = (world.count("j", "succeeded"), world.count("j", "failed"), status["completedIndexes"].as_str());
+            assert_eq!((got, world.held()), (counts, 0), "{condition}, dies: {dies}");
+            assert_eq!(world.conditions("j").last().unwrap(), condition, "dies: {dies}");
             drop(manager);
-            manager = world.start().await;
         }
-        pass(5 * SEC).await;
-        world.kill_terminating();
-        pass(5 * SEC).await;
-        assert_eq!(world.conditions("j").last().unwrap(), "Failed=True BackoffLimitExceeded");
-        let counts = (world.count("j", "succeeded"), world.count("j", "failed"), world.held());
-        assert_eq!((counts, world.status("j")["completedIndexes"].as_str()), ((0, 3, 0), None), "dies: {dies}");
-        drop(manager);
     }
 }
 
