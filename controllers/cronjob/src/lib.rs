@@ -110,8 +110,7 @@ pub fn start(builder: &mut Builder, options: Options) {
         cron_jobs: cron_jobs.clone(),
         jobs: jobs.clone(),
     });
-    // What is left at the end of a term is little, and nothing waits behind it.
-    let (flushed, unlimited) = (ctx.clone(), builder.api(Factor { qps: 0.0, burst: 1 }));
+    let (flushed, unlimited) = (ctx.clone(), builder.unlimited_api());
     builder.background("cronjob statuses", move |end| async move {
         end.cancelled().await;
         flush::flush(&flushed, &unlimited).await;
