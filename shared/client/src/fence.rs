@@ -49,8 +49,8 @@ impl TermLimits {
     /// How long after a renewal was sent its leader's creates may still be stored: the server works on them beyond the
     /// end of the term. See [`Term::server_timeout`].
     ///
-    /// Does not bound a create that was sent while timeouts are suspended, see `CreateHints`: only the server's own limit,
-    /// which is longer than any lease, ends its work on that.
+    /// Does not bound a create that was sent while timeouts are suspended, see `CreateHints`: the server's own limit, which is
+    /// a minute by default, ends its work on that.
     #[must_use]
     pub fn last_write(&self) -> Duration {
         // Bytes of the last create may leave until the term is over, and its timeout is a second at least.
