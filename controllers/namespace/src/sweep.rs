@@ -117,7 +117,7 @@ impl Sweep<'_> {
             return Swept { findings, pods_remain: false };
         }
         // An early pass deletes nothing that shields pods, also what came since it was counted.
-        let follows = |it: &&&Served| !is_pods(&it.resource) && !(self.early && kinds::shields_pods(&it.resource));
+        let follows = |it: &&&Served| !(is_pods(&it.resource) || self.early && kinds::shields_pods(&it.resource));
         let mut others: Vec<&Served> = kinds.iter().filter(follows).copied().collect();
         // Kinds that were late come last and so delay only each other. Before that the kind that was asked longest ago comes
         // first, as a slow pass may end before it has asked all.
