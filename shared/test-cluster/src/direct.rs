@@ -1,4 +1,4 @@
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use clock::{Clock, Timestamp};
 use parking_lot::{Mutex, MutexGuard};
@@ -13,7 +13,7 @@ use crate::{
     faults::{Call, DiscoveryFault, Faults, Recorded, Verdict},
     kinds::{self, Kind},
     meta, namespace,
-    store::{State, storage_key},
+    store::{Objects, State, storage_key},
     versions,
     write::{self, Target},
 };
@@ -37,6 +37,13 @@ impl Default for Options {
     fn default() -> Self {
         Self { seed: 0, managed_fields: false, history: 50_000 }
     }
+}
+
+/// All that was stored at one time.
+#[derive(Clone)]
+pub struct Snapshot {
+    objects: BTreeMap<String, Objects>,
+    version: u64,
 }
 
 /// A cluster without nodes or controllers: an API server and what it stores. Clones are handles to the same cluster.
@@ -283,6 +290,28 @@ impl TestCluster {
     /// Versions before now are too old to start a watch from or to list.
     pub fn compact(&self) {
         self.shared.state.lock().compact();
+    }
+
+    /// All that is stored now, for [`TestCluster::restore`].
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        let state = self.state();
+        let objects = state.tables.iter().map(|(name, table)| (name.clone(), table.objects.clone())).collect();
+        Snapshot { objects, version: state.version }
+    }
+
+    /// Etcd is restored from a snapshot, as with `etcdutl snapshot restore --bump-revision --mark-compacted`: objects are as
+    /// they were then, in the versions of then, and what is written next is newer than all that there was. Watches are too old.
+    pub fn restore(&self, snapshot: &Snapshot) {
+        let mut state = self.shared.state.lock();
+        let version = state.version + 1_000;
+        state.restore(&snapshot.objects, version);
+    }
+
+    /// The same without these options: versions begin again where they were then, and watches wait for what is newer than
+    /// all that they have shown.
+    pub fn restore_versions_too(&self, snapshot: &Snapshot) {
+        self.shared.state.lock().restore(&snapshot.objects, snapshot.version);
     }
 
     /// Every watch that allows bookmarks gets one now, except where the version is the one it started at.

@@ -73,7 +73,7 @@ use http_body_util::{Full, combinators::UnsyncBoxBody};
 use tower::util::BoxCloneSyncService;
 
 pub(crate) use answer::Failure;
-pub use direct::{Options, TestCluster};
+pub use direct::{Options, Snapshot, TestCluster};
 pub use faults::{Call, DiscoveryFault, Recorded, Verdict};
 pub use observe::Written;
 pub use serve::Served;

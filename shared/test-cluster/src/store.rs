@@ -282,6 +282,20 @@ impl State {
             table.floor = self.version;
         }
     }
+
+    /// Makes these the objects of each type that is served still, in the versions that they bear, without a word to any watch.
+    /// Nothing before `version` is remembered, and the next write comes after it.
+    pub(crate) fn restore(&mut self, objects: &BTreeMap<String, Objects>, version: u64) {
+        self.version = version;
+        for (name, table) in &mut self.tables {
+            table.objects = objects.get(name).cloned().unwrap_or_default();
+            table.events.clear();
+            table.floor = version;
+            table.forgotten = version;
+            table.signal.send(version);
+        }
+        self.progress.send(version);
+    }
 }
 
 /// Ends a dry run however it ends: one that panics must not make dry runs of all that follow.

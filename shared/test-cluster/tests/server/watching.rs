@@ -26,6 +26,34 @@ async fn from_a_version_only_later_changes_come() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_restored_state_bears_its_old_versions_and_no_watch_tells_of_it() {
+    let server = Server::new();
+    let a = server.cluster.create(map("a"));
+    let snapshot = server.cluster.snapshot();
+    server.cluster.remove("configmaps", "default", "a");
+    let b = server.cluster.create(map("b"));
+    let from = |object: &Value| format!("{MAPS}?watch=1&resourceVersion={}", version(object));
+    let mut watch = server.watch(&from(&b)).await;
+    server.cluster.restore(&snapshot);
+    let stored = |name: &str| server.cluster.get("configmaps", "default", name);
+    assert_eq!((stored("a").map(|it| version(&it)), stored("b")), (Some(version(&a)), None));
+    let (word, object) = watch.next().await.unwrap();
+    assert_eq!((word.as_str(), &object["code"]), ("ERROR", &json!(410)));
+    let c = server.cluster.create(map("c"));
+    assert!(version(&c) > version(&b));
+    // The other way versions begin again, and a watch waits for what is to come.
+    let mut watch = server.watch(&from(&c)).await;
+    server.cluster.restore_versions_too(&snapshot);
+    assert_eq!(version(&server.cluster.create(map("d"))), version(&a) + 1);
+    assert!(watch.is_silent().await);
+    let mut watch = server.watch(&from(&c)).await;
+    assert!(watch.is_silent().await);
+    let mut set = server.watch(&format!("{}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", from(&c))).await;
+    let (word, object) = set.next().await.unwrap();
+    assert_eq!((word.as_str(), &object["code"]), ("ERROR", &json!(504)));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_streamed_first_set_ends_with_its_bookmark() {
     let server = Server::new();
     server.cluster.create(map("a"));
