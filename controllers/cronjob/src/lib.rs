@@ -102,7 +102,7 @@ pub fn start(builder: &mut Builder, options: Options) {
         api,
         zones: Zones::new(zone, clock.clone()),
         memory: Memory::default(),
-        gate: Gate::new("cronjob_controller", "CronJob", &metrics),
+        gate: Gate::new("cronjob_controller", "CronJob", &metrics, clock.clone()),
         numbers: Numbers::new(&metrics),
         drift: Mutex::new(Drift::new(clock.wall(), clock.now())),
         clock,

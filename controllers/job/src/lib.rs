@@ -113,7 +113,7 @@ fn wire(builder: &mut Builder, options: Options) -> Arc<Ctx> {
     let recorder = builder.recorder(api.clone());
     let metrics = builder.deps().metrics.clone();
     let memory = Arc::new(Memory::default());
-    let gate = Arc::new(Gate::new("job_controller", "Job", &metrics));
+    let gate = Arc::new(Gate::new("job_controller", "Job", &metrics, builder.deps().clock.clone()));
     let control = PodControl::new(api, recorder.clone(), {
         let (memory, gate, cache) = (memory.clone(), gate.clone(), pods.watched());
         move |job, version| {

@@ -4,6 +4,9 @@
 //! that owner the controller asks [`Gate::behind`]: either the caches show all of it, or the key is parked and woken by
 //! the informer that was late. Only versions that our own writes returned are waited for.
 //!
+//! After etcd was restored to an older state the caches may never show those versions. So what is written counts as shown too
+//! once a cache took a whole set, read as the most recent state and asked for after the write.
+//!
 //! What cannot be compared blocks nobody: a version that is empty or no number, be it of a write or of a store. A store
 //! before its first set shows nothing yet; workers start when their caches have synced, so no key is parked for that.
 
@@ -17,6 +20,7 @@ use std::{
 };
 
 use api::{Uid, Version};
+use clock::{BootInstant, Clock};
 use informer::Watched;
 use metrics::{IntCounterVec, Metrics};
 use parking_lot::Mutex;
@@ -29,6 +33,7 @@ const PARKED: Duration = Duration::from_secs(30);
 /// The check and the writes of one owner never run at once, as a key has one worker.
 pub struct Gate {
     records: Mutex<HashMap<Uid, Vec<Wrote>>>,
+    clock: Clock,
     skips: IntCounterVec,
 }
 
@@ -37,6 +42,8 @@ pub struct Gate {
 struct Wrote {
     cache: Arc<dyn Watched>,
     version: Version,
+    /// When the last of them was answered.
+    at: BootInstant,
     /// The cache holds a wake for this owner and this version.
     is_awaited: Arc<AtomicBool>,
 }
@@ -45,11 +52,11 @@ impl Gate {
     /// A gate whose skips are counted as upstream does: `subsystem` such as `daemonset_controller`, `kind` such as
     /// `DaemonSet`.
     #[must_use]
-    pub fn new(subsystem: &str, kind: &str, metrics: &Metrics) -> Self {
+    pub fn new(subsystem: &str, kind: &str, metrics: &Metrics, clock: Clock) -> Self {
         let name = format!("{subsystem}_stale_sync_skips_total");
         let help = format!("[ALPHA] Total number of {kind} syncs skipped due to a stale watch cache.");
         let skips = metrics.counters(&name, &help, &["group", "resource"]);
-        Self { records: Mutex::default(), skips }
+        Self { records: Mutex::default(), clock, skips }
     }
 
     /// Remembers that a write for `owner` was stored at `version`, as `client::Written` tells it, which `cache`, the
@@ -59,12 +66,14 @@ impl Gate {
         if version.number().is_none() {
             return;
         }
+        let at = self.clock.boot();
         let mut records = self.records.lock();
         let record = records.entry(owner.clone()).or_default();
         match record.iter_mut().find(|it| it.cache.resource() == cache.resource()) {
-            Some(known) if known.version.is_older_than(version) => *known = Wrote::new(cache, version),
-            Some(_) => {}
-            None => record.push(Wrote::new(cache, version)),
+            Some(known) if known.version.is_older_than(version) => *known = Wrote::new(cache, version, at),
+            // A set that was asked for before this write may lack it.
+            Some(known) => known.at = at,
+            None => record.push(Wrote::new(cache, version, at)),
         }
     }
 
@@ -91,13 +100,17 @@ impl Gate {
 }
 
 impl Wrote {
-    fn new(cache: &Arc<dyn Watched>, version: &Version) -> Self {
-        Self { cache: cache.clone(), version: version.clone(), is_awaited: Arc::default() }
+    fn new(cache: &Arc<dyn Watched>, version: &Version, at: BootInstant) -> Self {
+        Self { cache: cache.clone(), version: version.clone(), at, is_awaited: Arc::default() }
     }
 
     /// True when the cache shows it, and `wake` is still there for another. Otherwise the cache holds `wake`, or the one
     /// of an earlier look; it decides both under one lock.
     fn wake_when_passed(&self, wake: &Arc<Mutex<Option<impl FnOnce() + Send + 'static>>>) -> bool {
+        // Later than the write, not at one time with it.
+        if self.cache.first_set_was_consistent_after(self.at + Duration::from_nanos(1)) {
+            return true;
+        }
         // A key is looked at again and again while its cache is late: each look would leave one more wake.
         if self.is_awaited.swap(true, Ordering::AcqRel) {
             return self.cache.passed(&self.version);

@@ -50,7 +50,7 @@ fn rig() -> Rig {
         spawner: scope.spawner(),
         rng_seed: 1,
     });
-    let gate = Arc::new(Gate::new("daemonset_controller", "DaemonSet", &metrics));
+    let gate = Arc::new(Gate::new("daemonset_controller", "DaemonSet", &metrics, clock.clone()));
     Rig { cluster, clients, informers, gate, clock, metrics, scope, woken: Arc::default() }
 }
 
@@ -329,4 +329,60 @@ async fn acceptance_machinery_024_a_key_behind_its_own_write_is_parked_writes_no
 
     rig.thaw("pods").await;
     assert_eq!(writes(), [0, 41], "woken at once");
+}
+
+/// As after etcd was restored to an older state: versions begin again where they were then.
+#[tokio::test(start_paused = true)]
+async fn a_write_that_the_cache_will_never_show_is_waited_for_until_a_whole_set_that_was_asked_for_later() {
+    let rig = rig();
+    let pods = rig.pods_at(99).await;
+    let snapshot = rig.cluster.snapshot();
+    rig.cluster.thaw("pods");
+    rig.write_up_to(500);
+    sleep(SECOND).await;
+    rig.cluster.freeze_watches("pods");
+    rig.write_up_to(501);
+    rig.wrote("a", &pods, "501");
+    assert_eq!(rig.behind("a"), Some(PARKED));
+    rig.cluster.restore_versions_too(&snapshot);
+    rig.thaw("pods").await;
+    assert_eq!((rig.woken(), rig.behind("a")), (0, Some(PARKED)));
+    rig.cluster.end_watches("pods");
+    // The server takes a watch from what is to come, so that nothing tells of the restored state yet.
+    let mut is_first = true;
+    rig.cluster.intercept(move |call| {
+        let is_watch = call.parameter("watch") == "true" || call.parameter("watch") == "1";
+        if is_watch && std::mem::replace(&mut is_first, false) {
+            return Verdict::status(410, "Expired", "too old");
+        }
+        Verdict::Pass
+    });
+    sleep(60 * SECOND).await;
+    assert_eq!(pods.store_version(), Some(99.into()));
+    assert_eq!((rig.woken(), rig.behind("a")), (1, None), "woken, and passed");
+    // What is written from now on is waited for as ever.
+    rig.cluster.freeze_watches("pods");
+    rig.write_up_to(100);
+    rig.wrote("a", &pods, "100");
+    assert_eq!(rig.behind("a"), Some(PARKED));
+    rig.thaw("pods").await;
+    assert_eq!((rig.woken(), rig.behind("a")), (2, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_that_was_asked_for_before_a_write_does_not_show_it() {
+    let rig = rig();
+    let pods = rig.pods_at(99).await;
+    rig.wrote("a", &pods, "200");
+    sleep(SECOND / 100).await;
+    // On its way for a second, while more is written.
+    rig.cluster.intercept(|_| Verdict::Delay(SECOND));
+    pods.relist_consistently();
+    sleep(SECOND / 2).await;
+    rig.wrote("a", &pods, "150");
+    sleep(SECOND).await;
+    assert_eq!(rig.behind("a"), Some(PARKED));
+    pods.relist_consistently();
+    sleep(2 * SECOND).await;
+    assert_eq!(rig.behind("a"), None);
 }

@@ -132,8 +132,8 @@ impl<T: Cached> Store<T> {
         self.0.progress.passed(version)
     }
 
-    /// True when `version` is passed already, and `wake` is dropped. Else `wake` is called once it is, in the informer's
-    /// task: it must be quick.
+    /// True when `version` is passed already, and `wake` is dropped. Else `wake` is called once it is, or when the store went
+    /// back to an older version, in the informer's task: it must be quick.
     pub fn when_passed(&self, version: Version, wake: Wake) -> bool {
         self.0.progress.when_passed(&version, wake)
     }

@@ -43,7 +43,7 @@ pub trait Watched: Send + Sync {
         None
     }
 
-    /// How far the store is; `None` before the first set.
+    /// How far the store is; `None` before the first set. While a set or an event is handled it is as before.
     fn store_version(&self) -> Option<Version>;
 
     /// The version of the newest event that was applied and handled, or of the newest object in a set: unlike a bookmark

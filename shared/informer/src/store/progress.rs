@@ -37,13 +37,15 @@ impl Progress {
         false
     }
 
-    /// The store is at `version` now: wakes whom it passed.
+    /// The store is at `version` now: wakes whom it passed. If that is older than before, as after etcd was restored, it wakes
+    /// all of them: what they wait for may never come.
     pub(crate) fn reached(&self, version: Version) {
         let awake = {
             let mut state = self.0.lock();
+            let went_back = state.version.as_ref().is_some_and(|it| version.is_older_than(it));
             let later = match version.number() {
-                Some(number) => state.waiting.split_off(&(number.saturating_add(1))),
-                None => BTreeMap::new(),
+                Some(number) if !went_back => state.waiting.split_off(&(number.saturating_add(1))),
+                Some(_) | None => BTreeMap::new(),
             };
             state.version = Some(version);
             std::mem::replace(&mut state.waiting, later)
@@ -95,6 +97,23 @@ mod tests {
         assert!(progress.when_passed(&Version::new("no-number"), wake()), "incomparable: nobody waits");
         progress.reached(Version::from(12));
         assert_eq!(woken.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn whoever_waits_for_what_may_never_come_is_woken() {
+        let progress = Progress::default();
+        progress.reached(Version::from(10));
+        let woken = Arc::new(AtomicU32::new(0));
+        let count = woken.clone();
+        let wake = Box::new(move || {
+            count.fetch_add(1, Ordering::SeqCst);
+        });
+        assert!(!progress.when_passed(&Version::from(12), wake));
+        progress.reached(Version::from(10));
+        assert_eq!(woken.load(Ordering::SeqCst), 0);
+        progress.reached(Version::from(4));
+        assert_eq!(woken.load(Ordering::SeqCst), 1);
+        assert!(!progress.passed(&Version::from(12)), "it is not shown all the same");
     }
 
     #[test]
