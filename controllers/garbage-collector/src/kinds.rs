@@ -109,13 +109,20 @@ impl Kinds {
         }
         let mut inner = self.0.write();
         let Inner { known, gone, merge_only } = &mut *inner;
-        for (name, mut of) in std::mem::take(known) {
-            let Entry::Vacant(place) = learned.entry(name) else { continue };
-            of.retain(|it| !unserved.contains(it));
-            if of.is_empty() {
-                gone.insert(place.into_key(), now);
-            } else {
-                place.insert(of);
+        for (name, of) in std::mem::take(known) {
+            let mut kept = of.into_iter().filter(|it| !unserved.contains(it)).peekable();
+            match learned.entry(name) {
+                Entry::Vacant(place) if kept.peek().is_none() => drop(gone.insert(place.into_key(), now)),
+                Entry::Vacant(place) => drop(place.insert(kept.collect())),
+                // Until then nobody can tell where an object of the kind is.
+                Entry::Occupied(mut place) => {
+                    let new = place.get_mut();
+                    for it in kept {
+                        if !new.contains(&it) {
+                            new.push(it);
+                        }
+                    }
+                }
             }
         }
         let is_recent = |since: Instant| now.saturating_duration_since(since) < BLOCKS_UNSERVED;

@@ -102,18 +102,29 @@ fn a_kind_of_two_resources_that_can_be_read_leads_to_neither_of_them() {
     assert_eq!(unknown.to_string(), want);
     // Told of twice, it is one all the same.
     let again = all().into_iter().chain(all());
-    kinds.learn(&discovery(again.collect(), &[]), &none(), now());
+    kinds.learn(&discovery(again.collect(), &[]), &BTreeSet::from([twice().resource]), now());
     assert_eq!(plural(&kinds, "a.io/v1", "Thing").as_deref(), Some("/apis/a.io/v1/things"));
 }
 
 #[test]
-fn a_type_that_moved_is_where_it_is_told_now() {
-    let kinds = Kinds::default();
-    kinds.learn(&discovery(all(), &[]), &none(), now());
-    let cluster = Served::new(Resource::cluster("a.io", "v2", "allthings", "Thing"), true, ["get"]);
-    kinds.learn(&discovery(vec![cluster], &["a.io/v1"]), &none(), now());
-    assert_eq!(plural(&kinds, "a.io/v2", "Thing").as_deref(), Some("/apis/a.io/v2/allthings"));
-    assert_eq!(plural(&kinds, "a.io/v1", "Thing").as_deref(), Some("/apis/a.io/v1/things"));
+fn a_type_that_moved_is_nowhere_until_it_is_served_no_more_where_it_was() {
+    let cluster = |plural: &str| Served::new(Resource::cluster("a.io", "v2", plural, "Thing"), true, ["get"]);
+    let old = || served("a.io", "v2", "things", "Thing", &["get"]);
+    for (moved, to) in [
+        (cluster("allthings"), "/apis/a.io/v2/allthings"),
+        (cluster("things"), "/apis/a.io/v2/things"),
+        (served("a.io", "v2", "newthings", "Thing", &["get"]), "/apis/a.io/v2/newthings"),
+    ] {
+        let kinds = Kinds::default();
+        kinds.learn(&discovery(all(), &[]), &none(), now());
+        for _ in 0..2 {
+            kinds.learn(&discovery(vec![moved.clone()], &["a.io/v1"]), &none(), now());
+            assert_eq!(plural(&kinds, "a.io/v2", "Thing"), None, "{to}: one answer may lack what is served");
+            assert_eq!(plural(&kinds, "a.io/v1", "Thing").as_deref(), Some("/apis/a.io/v1/things"));
+        }
+        kinds.learn(&discovery(vec![moved], &["a.io/v1"]), &BTreeSet::from([old().resource]), now());
+        assert_eq!(plural(&kinds, "a.io/v2", "Thing").as_deref(), Some(to));
+    }
 }
 
 #[test]
