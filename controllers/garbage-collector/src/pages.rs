@@ -17,18 +17,29 @@ use crate::{
 const GRAPHVIZ: &str = "text/vnd.graphviz";
 const TEXT: &str = "text/plain; charset=utf-8";
 const UID: &str = "uid";
+/// Each takes some 700 bytes of the page, which is held until it was sent.
+const MOST_DRAWN: usize = 10_000;
 
 pub(crate) fn declare(builder: &mut Builder, ctx: &Arc<Ctx>) {
     let (drawn, explained) = (ctx.clone(), ctx.clone());
-    builder.page("graph", move |query| Ok(graph(&drawn, query)));
+    builder.page("graph", move |query| graph(&drawn, query));
     builder.page("why", move |query| explain(&explained, query));
 }
 
 /// All of it, or what is connected with the objects that are asked for.
-fn graph(ctx: &Ctx, query: &Query) -> Shown {
+fn graph(ctx: &Ctx, query: &Query) -> Result<Shown, String> {
     let uids = dump::asked(query.all(UID));
-    let vertices = ctx.known.ask(|graph| graph.vertices(&uids));
-    Shown { content_type: GRAPHVIZ, text: dump::dot(&vertices) }
+    let vertices = ctx.known.ask(|graph| graph.vertices(&uids, MOST_DRAWN));
+    let vertices = vertices.map_err(|found| too_many(found, uids.is_empty()))?;
+    Ok(Shown { content_type: GRAPHVIZ, text: dump::dot(&vertices) })
+}
+
+fn too_many(found: usize, is_whole: bool) -> String {
+    let what = if is_whole { "the graph has" } else { "connected with what was asked for are" };
+    let instead = if is_whole { "a part of it" } else { "another part" };
+    format!(
+        "{what} {found} objects, and no more than {MOST_DRAWN} are drawn: ask for {instead} as ?uid=<uid of an object>"
+    )
 }
 
 fn explain(ctx: &Ctx, query: &Query) -> Result<Shown, String> {
@@ -87,5 +98,19 @@ fn plainly(why: Why) -> &'static str {
         Why::Misplaced => "it is namespaced, and its dependent is not",
         Why::Misnamed => "no object can have its name",
         Why::Failed => "the server could not tell",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_for_too_much_is_told_how_to_ask_for_less() {
+        assert_eq!(
+            too_many(10_001, true),
+            "the graph has 10001 objects, and no more than 10000 are drawn: ask for a part of it as ?uid=<uid of an object>"
+        );
+        assert!(too_many(10_001, false).starts_with("connected with what was asked for are 10001 objects, and "));
     }
 }

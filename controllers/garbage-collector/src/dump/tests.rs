@@ -35,7 +35,18 @@ fn pod(uid: &str, state: &str) -> String {
 }
 
 fn drawn(world: &World, uids: &[&str]) -> String {
-    dot(&world.graph.vertices(&asked(uids.iter().copied())))
+    dot(&world.graph.vertices(&asked(uids.iter().copied()), usize::MAX).unwrap())
+}
+
+#[test]
+fn of_a_large_graph_only_a_part_is_drawn_that_is_not_too_large() {
+    let mut world = World::new();
+    for (dependent, owner) in [("a", "o"), ("b", "o"), ("c", "p")] {
+        world.pod(object(dependent).owned_by([to(owner)]));
+    }
+    let drawn = |uids: &[&str], most| world.graph.vertices(&asked(uids.iter().copied()), most).map(|it| it.len());
+    assert_eq!([drawn(&[], 5), drawn(&[], 4)], [Ok(5), Err(5)]);
+    assert_eq!([drawn(&["c"], 2), drawn(&["o"], 2)], [Ok(2), Err(3)]);
 }
 
 #[test]

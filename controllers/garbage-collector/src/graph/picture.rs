@@ -53,13 +53,21 @@ pub(crate) struct Portrait {
 
 impl Graph {
     /// Everything that has owners or dependents; with `uids` only what is connected with one of them.
-    pub(crate) fn vertices(&self, uids: &[Uid]) -> Vec<Vertex> {
+    ///
+    /// # Errors
+    /// How many they are, if they are more than `most`.
+    pub(crate) fn vertices(&self, uids: &[Uid], most: usize) -> Result<Vec<Vertex>, usize> {
         let connected = |it: &&Node| it.is_needed() || it.observed().is_some_and(Observed::names_somebody);
-        if uids.is_empty() {
-            return self.nodes.iter().filter(connected).map(|it| self.vertex(it)).collect();
+        let nodes: Vec<&Node> = if uids.is_empty() {
+            self.nodes.iter().filter(connected).collect()
+        } else {
+            let component = self.component(uids).into_iter();
+            component.filter_map(|id| self.nodes.get(id)).filter(connected).collect()
+        };
+        if nodes.len() > most {
+            return Err(nodes.len());
         }
-        let nodes = self.component(uids).into_iter().filter_map(|id| self.nodes.get(id));
-        nodes.filter(connected).map(|it| self.vertex(it)).collect()
+        Ok(nodes.into_iter().map(|it| self.vertex(it)).collect())
     }
 
     /// What is known of one object.
