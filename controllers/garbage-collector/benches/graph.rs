@@ -13,6 +13,7 @@
     reason = "nobody outside of its crate sees the graph, and this plays with a part of it"
 )]
 mod src {
+    pub(crate) mod absent;
     pub(crate) mod evidence;
     pub(crate) mod graph;
     pub(crate) mod verdict;
@@ -23,7 +24,7 @@ use std::time::{Duration, Instant};
 use api::{Cached, Meta, Resource, Uid};
 
 use crate::src::{
-    evidence,
+    absent, evidence,
     graph::{self, Graph, Item, MonitorId},
     verdict,
 };

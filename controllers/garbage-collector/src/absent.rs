@@ -16,10 +16,14 @@ const ABSENT: usize = 500;
 /// Late dependents come within minutes; ten thousand uids are a few hundred kilobytes, and only after as many orphanings.
 const ORPHANED: usize = 10_000;
 
-/// Owners that were proved gone, by all that names them: references of equal uid and wrong kind, name or namespace say
-/// nothing about the right ones. Nothing expires: the server never gives a uid twice. What dependents name that the graph
-/// shows is kept there; here it is for those that are not shown yet, or come later.
-pub(crate) struct Absent(Mutex<Lru<Coordinates, Gone>>);
+/// Proofs of one uid: with more claims of it than that, those before the last are asked for anew.
+const CLAIMS: usize = 16;
+
+/// Owners that were proved gone, by uid, and of each the coordinates by which it was: references of equal uid and wrong kind,
+/// name or namespace say nothing about the right ones. What dependents name that the graph shows is kept there; here it is
+/// for those that are not shown yet, or come later. Nothing expires: the server never gives a uid twice. Only where etcd was
+/// restored one may be there again: all that is proved of a uid is forgotten when it is seen.
+pub(crate) struct Absent(Mutex<Lru<Uid, Absences>>);
 
 impl Default for Absent {
     fn default() -> Self {
@@ -30,20 +34,61 @@ impl Default for Absent {
 impl Absent {
     /// The proof that what is claimed is gone, be it cluster-scoped or of the namespace where its dependent lives.
     pub(crate) fn of(&self, claim: &Coordinates) -> Option<Gone> {
-        let mut lru = self.0.lock();
-        if let Some(gone) = lru.get(claim) {
-            return Some(gone.clone());
-        }
-        lru.get(&Coordinates { namespace: Atom::default(), ..claim.clone() }).cloned()
+        self.0.lock().get(&claim.uid)?.of(claim).cloned()
+    }
+
+    /// The same by what a watch told of it in another version of its group.
+    pub(crate) fn told(&self, claim: &Coordinates) -> Option<Gone> {
+        self.0.lock().get(&claim.uid)?.0.iter().find_map(|it| it.told_as(claim))
     }
 
     pub(crate) fn remember(&self, gone: Gone) {
-        self.0.lock().insert(gone.owner().clone(), gone);
+        let uid = gone.owner().uid.clone();
+        let mut lru = self.0.lock();
+        match lru.get_mut(&uid) {
+            Some(absences) if absences.0.len() < CLAIMS => absences.insert(gone),
+            _ => lru.insert(uid, Absences(vec![gone])),
+        }
     }
 
-    /// It is there after all.
-    pub(crate) fn forget(&self, shown: &Coordinates) {
+    /// It is there after all, whatever names it.
+    pub(crate) fn forget(&self, shown: &Uid) {
         self.0.lock().remove(shown);
+    }
+
+    /// All of them may be there again.
+    pub(crate) fn clear(&self) {
+        *self.0.lock() = Lru::new(ABSENT);
+    }
+}
+
+/// What is proved of one uid: by which of the coordinates that dependents claim nothing is there. Sorted by them.
+#[derive(Default)]
+pub(crate) struct Absences(Vec<Gone>);
+
+impl Absences {
+    /// The proof that what is claimed is gone, be its type with namespaces or without.
+    pub(crate) fn of(&self, claim: &Coordinates) -> Option<&Gone> {
+        let at = |it: &Coordinates| self.0.binary_search_by(|gone| gone.owner().cmp(it)).ok();
+        let found = at(claim).or_else(|| at(&Coordinates { namespace: Atom::default(), ..claim.clone() }));
+        self.0.get(found?)
+    }
+
+    pub(crate) fn insert(&mut self, gone: Gone) {
+        if let Err(place) = self.0.binary_search_by(|it| it.owner().cmp(gone.owner())) {
+            // As a rule it is the only one.
+            self.0.reserve_exact(usize::from(self.0.is_empty()));
+            self.0.insert(place, gone);
+        }
+    }
+
+    /// Keeps what one of these claims rests on.
+    pub(crate) fn retain<'a>(&mut self, claims: impl IntoIterator<Item = &'a Coordinates>) {
+        let mut kept = Self::default();
+        for gone in claims.into_iter().filter_map(|it| self.of(it)) {
+            kept.insert(gone.clone());
+        }
+        *self = kept;
     }
 }
 
@@ -87,6 +132,10 @@ impl<K: Eq + Hash, V> Lru<K, V> {
 
     /// The value of `key`, used just now.
     fn get(&mut self, key: &K) -> Option<&V> {
+        self.get_mut(key).map(|it| &*it)
+    }
+
+    fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         let (used, value) = self.entries.get_mut(key)?;
         if let Some(key) = self.by_use.remove(used) {
             self.now += 1;
@@ -179,5 +228,64 @@ mod tests {
         assert!(!known("x", "Secret", "a"), "another kind");
         assert!(known("cluster", "Pod", "a"), "cluster-scoped, for objects of any namespace");
         assert!(known("cluster", "Pod", ""));
+    }
+
+    #[test]
+    fn what_is_seen_is_gone_by_none_of_its_names() {
+        let absent = Absent::default();
+        let claims = [("v1", "x", "a"), ("v1beta1", "x", "a"), ("v1", "wrong", "a"), ("v1", "x", "")];
+        let claims = claims.map(|(version, name, namespace)| {
+            let by = OwnerRef { api_version: version.into(), uid: Uid::new("x"), ..reference(name, "Pod") };
+            Coordinates::claimed(&by, &namespace.into())
+        });
+        claims.iter().for_each(|it| absent.remember(Gone::told(it.clone())));
+        absent.remember(gone("y", "a"));
+        assert!(claims.iter().all(|it| absent.of(it).is_some()));
+        absent.forget(&Uid::new("x"));
+        assert!(claims.iter().all(|it| absent.of(it).is_none() && absent.told(it).is_none()));
+        assert!(absent.of(gone("y", "a").owner()).is_some(), "another uid");
+        absent.clear();
+        assert!(absent.of(gone("y", "a").owner()).is_none());
+    }
+
+    #[test]
+    fn an_owner_that_is_claimed_in_countless_ways_takes_no_more_room_than_others() {
+        let absent = Absent::default();
+        let claim = |number: usize| {
+            let by = OwnerRef { uid: Uid::new("x"), ..reference(&format!("name-{number}"), "Pod") };
+            Coordinates::claimed(&by, &"a".into())
+        };
+        for number in 0..10 * CLAIMS + 3 {
+            absent.remember(Gone::told(claim(number)));
+            assert!(absent.of(&claim(number)).is_some());
+            assert!(absent.0.lock().get(&Uid::new("x")).unwrap().0.len() <= CLAIMS);
+        }
+    }
+
+    #[test]
+    fn what_a_watch_told_of_an_owner_holds_for_each_version_of_its_group() {
+        let absent = Absent::default();
+        let owner = |api_version: &str, kind: &str, namespace: &str, name: &str| {
+            let by = OwnerRef { api_version: api_version.into(), uid: Uid::new("x"), ..reference(name, kind) };
+            Coordinates::claimed(&by, &namespace.into())
+        };
+        absent.remember(Gone::told(owner("apps/v1", "ReplicaSet", "a", "x")));
+        let beta = owner("apps/v1beta1", "ReplicaSet", "a", "x");
+        assert_eq!(absent.told(&beta).map(|it| it.owner().clone()), Some(beta.clone()));
+        assert!(absent.of(&beta).is_none(), "only where it is known to be served");
+        for (other, why) in [
+            (owner("v1", "ReplicaSet", "a", "x"), "another group"),
+            (owner("batch/v1", "ReplicaSet", "a", "x"), "another group"),
+            (owner("apps/v1beta1", "Deployment", "a", "x"), "another kind"),
+            (owner("apps/v1beta1", "ReplicaSet", "b", "x"), "another namespace"),
+            (owner("apps/v1beta1", "ReplicaSet", "", "x"), "no namespace"),
+            (owner("apps/v1beta1", "ReplicaSet", "a", "y"), "another name"),
+        ] {
+            assert!(absent.told(&other).is_none(), "{why}");
+        }
+        absent.forget(&Uid::new("x"));
+        let other = Gone::replaced(&owner("apps/v1", "ReplicaSet", "a", "x"), &Uid::new("other")).unwrap();
+        absent.remember(other);
+        assert!(absent.told(&beta).is_none(), "an answer to a question is of what was asked for");
     }
 }

@@ -226,11 +226,16 @@ async fn let_go_last(ctx: &Ctx, item: &Item, owner: &Object) -> Result<Outcome, 
 /// An object lives by its owners.
 async fn judge(ctx: &Ctx, item: &Item, object: Object, dependents: Dependents) -> Result<Outcome, Error> {
     let coordinates = object.coordinates.clone();
+    let restores = ctx.known.restores();
     let judged = match proofs::judge(ctx, object).await {
         Ok(judged) => judged,
         Err(unjudged) => return put_off(ctx, item, &coordinates, unjudged),
     };
     ctx.meters.untroubled(item.uid());
+    if ctx.known.restores() != restores {
+        // What was proved first may not hold any more.
+        return Ok(ctx.later(item));
+    }
     match judged.map(|it| verdict::verdict(it, dependents)) {
         None | Some(Verdict::Keep) => Ok(Outcome::Done),
         Some(Verdict::DropRefs(surplus)) => detach(ctx, item, surplus).await,

@@ -4,7 +4,10 @@
 //! What is due is part of the graph, so a standby gathers it without acting. From the beginning of the term on it is poured
 //! into the queues after each change.
 
-use std::sync::OnceLock;
+use std::sync::{
+    OnceLock,
+    atomic::{AtomicU64, Ordering},
+};
 
 use api::{Meta, Resource, Uid, Version};
 use clock::Instant;
@@ -29,23 +32,37 @@ pub(crate) struct Known {
     recorder: Recorder,
     /// When the term began: nothing goes into the queues before.
     began: OnceLock<Instant>,
+    /// Changed under the lock of the graph.
+    restores: AtomicU64,
 }
+
+/// How often etcd was seen to be restored to an older state. What was proved before the last time holds no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Restores(u64);
 
 /// What a monitor tells, one object after the other.
 pub(crate) struct Telling<'a> {
     graph: &'a mut Graph,
-    absent: &'a Absent,
+    known: &'a Known,
 }
 
 impl Known {
     pub(crate) fn new(graph: Graph, deletes: Queue<Item>, orphans: Queue<Uid>, recorder: Recorder) -> Self {
-        Self { graph: Mutex::new(graph), absent: Absent::default(), deletes, orphans, recorder, began: OnceLock::new() }
+        Self {
+            graph: Mutex::new(graph),
+            absent: Absent::default(),
+            deletes,
+            orphans,
+            recorder,
+            began: OnceLock::new(),
+            restores: AtomicU64::new(0),
+        }
     }
 
     /// Lets a monitor tell what it saw, all of it before anybody looks; what is due because of that is queued.
     pub(crate) fn tell<R>(&self, telling: impl FnOnce(&mut Telling<'_>) -> R) -> R {
         let mut graph = self.graph.lock();
-        let told = telling(&mut Telling { graph: &mut graph, absent: &self.absent });
+        let told = telling(&mut Telling { graph: &mut graph, known: self });
         self.pour(&mut graph, Lane::Now);
         told
     }
@@ -100,9 +117,22 @@ impl Known {
         self.graph.lock().gone(claim).or_else(|| self.absent.of(claim))
     }
 
-    /// Remembers a proof for those that will ask, as long as there is room.
-    pub(crate) fn remember(&self, gone: Gone) {
-        self.absent.remember(gone);
+    /// The proof that what is claimed is gone, by what a watch told of it in another version of its group. That of the claim
+    /// must be served.
+    pub(crate) fn told(&self, claim: &Coordinates) -> Option<Gone> {
+        self.absent.told(claim)
+    }
+
+    pub(crate) fn restores(&self) -> Restores {
+        Restores(self.restores.load(Ordering::Acquire))
+    }
+
+    /// Remembers a proof for those that will ask, as long as there is room, unless etcd was restored since it was asked for.
+    pub(crate) fn remember(&self, gone: Gone, asked: Restores) {
+        let _graph = self.graph.lock();
+        if self.restores() == asked {
+            self.absent.remember(gone);
+        }
     }
 
     /// An object that was asked for by these coordinates, as the graph has them, is gone: its dependents are looked at.
@@ -111,6 +141,13 @@ impl Known {
         let mut graph = self.graph.lock();
         graph.proved_absent(probed, gone);
         self.pour(&mut graph, Lane::Now);
+    }
+
+    /// A live read found an object of this uid: nothing that was proved of it holds, whatever names it.
+    pub(crate) fn found(&self, uid: &Uid) {
+        let mut graph = self.graph.lock();
+        self.absent.forget(uid);
+        graph.forget_proofs_of(uid);
     }
 
     /// A live read found an owner at these coordinates.
@@ -186,28 +223,33 @@ impl Telling<'_> {
 
     /// An object is there, in this state, unless a newer one was told.
     pub(crate) fn observe(&mut self, by: MonitorId, meta: Meta) {
-        self.take_shown(meta.uid.clone(), |graph| graph.observe(by, meta));
+        let uid = meta.uid.clone();
+        let was_shown = self.graph.is_shown(&uid);
+        self.graph.observe(by, meta);
+        if !was_shown && self.graph.is_shown(&uid) {
+            // It may have been proved gone before etcd was restored.
+            self.known.absent.forget(&uid);
+        }
     }
 
     /// An object is there, in this state, as a whole set or a store that was compared with one tells: it counts, however old
     /// its version.
     pub(crate) fn observe_any(&mut self, by: MonitorId, meta: Meta) {
-        self.take_shown(meta.uid.clone(), |graph| graph.observe_any(by, meta));
+        self.known.absent.forget(&meta.uid);
+        self.graph.observe_any(by, meta);
     }
 
-    fn take_shown(&mut self, uid: Uid, take: impl FnOnce(&mut Graph)) {
-        let was_shown = self.graph.is_shown(&uid);
-        take(self.graph);
-        if !was_shown && let Some(shown) = self.graph.shown_as(&uid) {
-            // It may have been proved gone before etcd was restored.
-            self.absent.forget(&shown);
-        }
+    /// Etcd was restored to an older state: no proof from before serves any more.
+    pub(crate) fn restored(&mut self) {
+        self.known.restores.fetch_add(1, Ordering::AcqRel);
+        self.known.absent.clear();
+        self.graph.forget_proofs();
     }
 
     /// A watch told of an object's end: the server's own word, and a proof.
     pub(crate) fn deleted(&mut self, by: MonitorId, uid: &Uid) {
         if let Some(gone) = self.graph.deleted(by, uid) {
-            self.absent.remember(gone);
+            self.known.absent.remember(gone);
         }
     }
 

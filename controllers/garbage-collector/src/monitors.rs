@@ -300,14 +300,14 @@ impl Monitors {
         let id = self.known.tell(|graph| graph.monitor(&of));
         let tells = BRING_TYPES.contains(&(&*of.group, &*of.plural)).then(|| self.types_change.clone());
         let feed = Arc::new(Feed::new(self.known.clone(), id, tells));
+        let shared = self.informers.all().into_iter().find(|it| *it.resource() == of);
+        shared.iter().for_each(|it| feed.set_informer(it.clone()));
         let heard = feed.clone();
         let source = match self.informers.existing_metadata(&of, crate::NAME, move |change| heard.hear(&change)) {
-            Some(registration) => {
-                let watched = self.informers.all().into_iter().find(|it| *it.resource() == of);
-                Source::Shared(Arc::new(registration), watched)
-            }
+            Some(registration) => Source::Shared(Arc::new(registration), shared),
             None => {
-                let informer = self.informers.dynamic_into(of.clone(), Scope::Cluster, feed);
+                let informer = self.informers.dynamic_into(of.clone(), Scope::Cluster, feed.clone());
+                feed.set_informer(informer.watched());
                 Source::Own(Arc::new(Owned { watched: informer.watched(), informer: Mutex::new(Some(informer)) }))
             }
         };

@@ -1,6 +1,6 @@
 //! Asks the server what stands of owners, once for all that ask at the same time.
 //!
-//! An owner that is gone is gone for ever, so that one proof serves all its dependents. One that waits may change its mind:
+//! An owner that is gone is gone for ever, so that one proof serves all its dependents until etcd is restored. One that waits may change its mind:
 //! that proof serves for a second, and not beyond a newer state that a monitor shows. That an owner lives is no proof that
 //! is kept: each pass that rests on it has asked, or has got the answer to a question that was sent after it began. To wait
 //! for the answer to another pass is limited as a request is: a type that answers late holds only some of the workers.
@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use crate::{
     Ctx,
     absent::Orphaned,
+    due::Restores,
     evidence::{self, Judged, Standing, Unproved},
     graph::Coordinates,
     kinds::Unknown,
@@ -43,6 +44,8 @@ struct Answer {
     sent: Instant,
     /// When it came.
     at: Instant,
+    /// How often etcd had been restored when it was asked for.
+    restores: Restores,
     standing: Result<Standing, Unproved>,
 }
 
@@ -136,7 +139,7 @@ pub(crate) fn locate(resource: &Resource, claimed: Box<Coordinates>) -> Result<B
 
 /// What the server says of these coordinates, or has said if that was the last word.
 pub(crate) async fn ask(ctx: &Ctx, resource: &Resource, asked: &Coordinates) -> Result<Standing, Unproved> {
-    if let Some(gone) = ctx.known.gone(asked) {
+    if let Some(gone) = ctx.known.gone(asked).or_else(|| ctx.known.told(asked)) {
         return Ok(Standing::Gone(gone));
     }
     let came = ctx.clock.now();
@@ -146,12 +149,19 @@ pub(crate) async fn ask(ctx: &Ctx, resource: &Resource, asked: &Coordinates) -> 
         Err(_) => ctx.requests.read(resource, question.lock()).await.map_err(Unproved::Failed)?,
     };
     if let Some(answer) = &*last
+        && answer.restores == ctx.known.restores()
         && (answer.serves(came) || still_waits(ctx, asked, answer))
     {
         return answer.standing.clone();
     }
-    let sent = ctx.clock.now();
-    let live = ctx.requests.get_metadata(resource, &asked.namespace, &asked.name).await;
+    let (sent, restores, live) = loop {
+        let (sent, restores) = (ctx.clock.now(), ctx.known.restores());
+        let live = ctx.requests.get_metadata(resource, &asked.namespace, &asked.name).await;
+        // An answer from before etcd was restored tells nothing of what is there now.
+        if restores == ctx.known.restores() {
+            break (sent, restores, live);
+        }
+    };
     let standing = evidence::weigh(resource, asked, live);
     if let Err(unproved) = &standing
         && requests::put_off(unproved).is_some()
@@ -160,10 +170,12 @@ pub(crate) async fn ask(ctx: &Ctx, resource: &Resource, asked: &Coordinates) -> 
         return standing;
     }
     ctx.meters.asked(&standing);
-    if let Ok(Standing::Gone(gone)) = &standing {
-        ctx.known.remember(gone.clone());
+    match &standing {
+        Ok(Standing::Gone(gone) | Standing::Orphaned(gone)) => ctx.known.remember(gone.clone(), restores),
+        Ok(Standing::Waiting(_) | Standing::Solid(_)) => ctx.known.found(&asked.uid),
+        Err(_) => {}
     }
-    *last = Some(Answer { sent, at: ctx.clock.now(), standing: standing.clone() });
+    *last = Some(Answer { sent, at: ctx.clock.now(), restores, standing: standing.clone() });
     drop(last);
     if !matches!(standing, Ok(Standing::Waiting(_))) {
         ctx.proofs.close(asked, &question);
@@ -183,7 +195,7 @@ impl Answer {
     /// True if it is an answer to somebody who had a reason to ask at `came`.
     fn serves(&self, came: Instant) -> bool {
         match &self.standing {
-            // For ever.
+            // For ever, unless etcd is restored.
             Ok(Standing::Gone(_) | Standing::Orphaned(_)) => true,
             // It may have been served before what is the reason to ask, though it arrived later; and who takes it may not
             // ask again.

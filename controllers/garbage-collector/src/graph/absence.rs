@@ -117,6 +117,20 @@ impl Graph {
         }
     }
 
+    /// It is there: what was proved of it was proved of other names, or before etcd was restored.
+    pub(crate) fn forget_proofs_of(&mut self, uid: &Uid) {
+        if let Some(node) = self.nodes.find(uid).and_then(|id| self.nodes.get_mut(id)) {
+            drop(node.take_absent());
+        }
+    }
+
+    /// Etcd was restored to an older state: whatever was proved gone may be there again.
+    pub(crate) fn forget_proofs(&mut self) {
+        for node in self.nodes.iter_mut() {
+            drop(node.take_absent());
+        }
+    }
+
     /// A monitor stops, which says nothing of its objects. Those that something depends on or that block an owner are looked
     /// for live from now on; the rest is forgotten.
     pub(crate) fn stop_monitor(&mut self, by: MonitorId) {

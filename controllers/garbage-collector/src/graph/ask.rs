@@ -1,6 +1,6 @@
 //! What workers ask. Everything is copied out, so that the lock is short.
 
-use api::{Resource, Uid};
+use api::{Resource, Uid, Version};
 
 use super::{
     Coordinates, Dependent, Graph, Item, MonitorId, NodeView,
@@ -67,10 +67,10 @@ impl Graph {
         self.nodes.find(uid).and_then(|id| self.nodes.get(id)).is_some_and(|it| it.observed().is_some())
     }
 
-    /// Under which coordinates a monitor shows an object.
-    pub(crate) fn shown_as(&self, uid: &Uid) -> Option<Coordinates> {
-        let node = self.nodes.get(self.nodes.find(uid)?)?;
-        node.observed().and_then(|_| self.coordinates(node))
+    /// True if this monitor has shown this state of an object, or if another one shows the object.
+    pub(crate) fn is_shown_so(&self, by: MonitorId, uid: &Uid, version: &Version) -> bool {
+        let known = self.nodes.find(uid).and_then(|id| self.nodes.get(id)?.observed());
+        known.is_some_and(|it| it.by != by || it.version == *version)
     }
 
     /// True of one that nobody watches and that blocks an owner.

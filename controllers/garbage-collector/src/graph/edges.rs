@@ -8,8 +8,9 @@ use api::{OwnerRef, Uid};
 use super::{
     Coordinates, Graph,
     ids::Id,
-    node::{Absences, Known, Node, Refs, blocks, names, owners_of, refs_to, same_claims},
+    node::{Known, Node, Refs, blocks, names, owners_of, refs_to, same_claims},
 };
+use crate::absent::Absences;
 
 impl Graph {
     /// Links an observed dependent to one of its owners, and makes due what is new of that: the owner if it was never heard

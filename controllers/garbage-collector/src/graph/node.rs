@@ -8,7 +8,7 @@ use super::{
     Coordinates, MonitorId,
     ids::{Id, Ids},
 };
-use crate::evidence::Gone;
+use crate::absent::Absences;
 
 /// As the API names them.
 const FOREGROUND: &str = "foregroundDeletion";
@@ -35,36 +35,6 @@ pub(super) enum Known {
     /// It went; what depends on it was made due then. Kept, so that dependents that are seen later are made due too, and
     /// linked again should it show up after all.
     Gone { absent: Absences },
-}
-
-/// What is proved of one uid: by which of the coordinates that dependents claim nothing is there. Sorted by them.
-#[derive(Default)]
-pub(super) struct Absences(Vec<Gone>);
-
-impl Absences {
-    /// The proof that what is claimed is gone, be its type with namespaces or without.
-    pub(super) fn of(&self, claim: &Coordinates) -> Option<&Gone> {
-        let at = |it: &Coordinates| self.0.binary_search_by(|gone| gone.owner().cmp(it)).ok();
-        let found = at(claim).or_else(|| at(&Coordinates { namespace: Atom::default(), ..claim.clone() }));
-        self.0.get(found?)
-    }
-
-    pub(super) fn insert(&mut self, gone: Gone) {
-        if let Err(place) = self.0.binary_search_by(|it| it.owner().cmp(gone.owner())) {
-            // As a rule it is the only one.
-            self.0.reserve_exact(usize::from(self.0.is_empty()));
-            self.0.insert(place, gone);
-        }
-    }
-
-    /// Keeps what one of these claims rests on.
-    pub(super) fn retain<'a>(&mut self, claims: impl IntoIterator<Item = &'a Coordinates>) {
-        let mut kept = Self::default();
-        for gone in claims.into_iter().filter_map(|it| self.of(it)) {
-            kept.insert(gone.clone());
-        }
-        *self = kept;
-    }
 }
 
 pub(super) struct Observed {

@@ -6,8 +6,9 @@ use api::{Meta, OwnerRef, Uid, Version};
 use super::{
     Graph, MonitorId,
     ids::Id,
-    node::{Absences, Flags, Known, Lifecycle, Node, Observed, blocks, names, owners_of},
+    node::{Flags, Known, Lifecycle, Node, Observed, blocks, names, owners_of},
 };
+use crate::absent::Absences;
 
 impl Graph {
     /// An object as a monitor shows it now, whether added or changed. One that is older than what is known came late.

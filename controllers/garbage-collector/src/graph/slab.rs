@@ -66,6 +66,10 @@ impl Slab {
         self.pages.iter().flat_map(|it| it.nodes.iter().flatten())
     }
 
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Node> {
+        self.pages.iter_mut().flat_map(|it| it.nodes.iter_mut().flatten())
+    }
+
     /// Adds a node, of whose uid there is none.
     pub(super) fn insert(&mut self, node: Node) -> Id {
         let hash = self.hasher.hash_one(&node.uid);

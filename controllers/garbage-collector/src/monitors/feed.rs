@@ -3,17 +3,25 @@
 //! The server's own word that an object was deleted (`DELETED` on a watch) is told apart from everything else that lacks it:
 //! only the former proves anything. Nothing is held here but, while a set arrives that is to be compared with what is known,
 //! the uids in it, and what is older in it than what is known: that counts only if the set becomes whole.
+//!
+//! A whole set may also show that etcd was restored to an older state: it has an object in a state as old as what was shown
+//! before, and no such state was shown. Then no proof of before holds any more. The graph is told first.
 
 use std::{
+    cmp::Ordering,
     collections::{BTreeMap, HashSet},
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
-use api::{Event, Meta, Uid};
-use informer::{Cause, MetaChange, Sink};
+use api::{Event, Meta, Uid, Version};
+use informer::{Cause, MetaChange, Sink, Watched};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::{due::Known, graph::MonitorId};
+use crate::{
+    due::{Known, Telling},
+    graph::MonitorId,
+};
 
 /// Feeds the graph with the objects of one type.
 pub(super) struct Feed {
@@ -21,6 +29,9 @@ pub(super) struct Feed {
     by: MonitorId,
     /// Told of every change, where that may mean that other types come or go.
     tells: Option<Arc<Notify>>,
+    informer: OnceLock<Arc<dyn Watched>>,
+    /// How far the informer was when a set showed last that etcd was restored: a set has many objects that show it.
+    restored_at: Mutex<Version>,
 }
 
 /// A whole set on its way.
@@ -37,13 +48,24 @@ pub(super) enum Arriving {
 
 impl Feed {
     pub(super) fn new(known: Arc<Known>, by: MonitorId, tells: Option<Arc<Notify>>) -> Self {
-        Self { known, by, tells }
+        Self { known, by, tells, informer: OnceLock::new(), restored_at: Mutex::default() }
+    }
+
+    /// Names the informer that feeds it. What comes before that is a first set, which shows nothing of etcd.
+    pub(super) fn set_informer(&self, informer: Arc<dyn Watched>) {
+        // It is named once.
+        let _ = self.informer.set(informer);
     }
 
     /// Takes a change that a typed informer tells of.
     pub(super) fn hear(&self, change: &MetaChange<'_>) {
         let MetaChange { old, new, cause } = change;
         self.known.tell(|graph| {
+            if let Some(new) = new
+                && *cause == Cause::Relist
+            {
+                self.look_for_restore(graph, new.uid, new.version);
+            }
             let gone = old.filter(|old| new.is_none_or(|new| new.uid != old.uid));
             match gone {
                 Some(gone) if new.is_none() && *cause == Cause::Watch => graph.deleted(self.by, gone.uid),
@@ -57,6 +79,25 @@ impl Feed {
         });
         if *cause != Cause::Initial {
             self.tell();
+        }
+    }
+
+    /// Tells the graph if an object of a whole set shows that etcd was restored.
+    fn look_for_restore(&self, graph: &mut Telling<'_>, uid: &Uid, version: &Version) {
+        // It moves on when the set was taken.
+        let Some(shown) = self.informer.get().and_then(|it| it.store_version()) else { return };
+        let is_newer = !version.compare(&shown).is_some_and(Ordering::is_le);
+        if is_newer || uid.is_empty() || graph.graph().is_shown_so(self.by, uid, version) {
+            return;
+        }
+        let before = std::mem::replace(&mut *self.restored_at.lock(), shown.clone());
+        if before != shown {
+            let informer = self.informer.get().map(|it| it.resource().to_string());
+            tracing::warn!(
+                resource = informer,
+                "A list brought older objects than it may, as when etcd was restored: no owner is taken for gone any more"
+            );
+            graph.restored();
         }
     }
 
@@ -82,12 +123,16 @@ impl Sink for Feed {
         if let Arriving::Again(uids, older) = set {
             uids.insert(object.uid.clone());
             older.remove(&object.uid);
-            if self.known.ask(|graph| graph.shows_newer(self.by, &object)) {
-                older.insert(object.uid.clone(), object);
-                return;
-            }
         }
-        self.known.tell(|graph| graph.observe(self.by, object));
+        self.known.tell(|graph| {
+            self.look_for_restore(graph, &object.uid, &object.version);
+            match set {
+                Arriving::Again(_, older) if graph.graph().shows_newer(self.by, &object) => {
+                    older.insert(object.uid.clone(), object);
+                }
+                _ => graph.observe(self.by, object),
+            }
+        });
     }
 
     fn discard(&self, set: &mut Arriving, object: Meta) {

@@ -11,7 +11,10 @@ use test_cluster::{Call, DiscoveryFault, TestCluster, Verdict};
 use testing::Rig;
 
 use super::*;
-use crate::graph::{Graph, Item};
+use crate::{
+    evidence::Gone,
+    graph::{Coordinates, Graph, Item},
+};
 
 const SEC: Duration = Duration::from_secs(1);
 
@@ -159,6 +162,67 @@ async fn what_another_controller_has_in_its_cache_is_not_watched_twice() {
     standby.cluster.remove("pods", "default", "a");
     pass(SEC).await;
     assert!(!known(&standby));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_that_shows_that_etcd_was_restored_ends_all_proofs() {
+    let pod = || {
+        json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "pod", "namespace": "default" },
+                "spec": { "containers": [{ "name": "a", "image": "a" }] } })
+    };
+    let owner = Coordinates {
+        kind: "Secret".into(),
+        api_version: "v1".into(),
+        namespace: "default".into(),
+        name: "gone".into(),
+        uid: Uid::new("gone"),
+    };
+    // What a set shows: an object that was deleted, one in an older state, or nothing of that.
+    type Change = fn(&TestCluster);
+    let changes: [(&str, Change, bool); 3] = [
+        ("deleted since", |it| it.remove("pods", "default", "pod"), true),
+        (
+            "changed since",
+            |it| drop(it.update("pods", "default", "pod", |pod| pod["metadata"]["labels"] = json!({ "a": "b" }))),
+            true,
+        ),
+        ("as it is", |_| {}, false),
+    ];
+    for (name, change, shows) in changes {
+        for (is_shared, with_versions) in [(true, true), (true, false), (false, true), (false, false)] {
+            let mut standby = standby();
+            let _pods = is_shared.then(|| standby.rig.deps.informers.typed::<Pod>());
+            standby.cluster.create(pod());
+            standby.begin().await;
+            let pods = {
+                let state = standby.monitors.state.lock();
+                let found = state.running.iter().find(|(of, _)| of.to_string() == "pods").unwrap();
+                found.1.source.as_ref().unwrap().1.watched().unwrap().clone()
+            };
+            let snapshot = standby.cluster.snapshot();
+            change(&standby.cluster);
+            pass(SEC).await;
+            let restores = standby.known.restores();
+            standby.known.remember(Gone::told(owner.clone()), restores);
+            if with_versions {
+                standby.cluster.restore_versions_too(&snapshot);
+            } else {
+                standby.cluster.restore(&snapshot);
+            }
+            pods.relist_consistently();
+            pass(SEC).await;
+            let what = format!("{name}, shared {is_shared}, with versions {with_versions}");
+            assert_eq!(standby.known.gone(&owner).is_none(), shows, "{what}");
+            assert_eq!(standby.known.restores() != restores, shows, "{what}");
+            // A question that was under way says no more than the proofs that there were.
+            standby.known.remember(Gone::told(owner.clone()), restores);
+            assert_eq!(standby.known.gone(&owner).is_none(), shows, "{what}");
+            let restores = standby.known.restores();
+            pods.relist_consistently();
+            pass(SEC).await;
+            assert_eq!(standby.known.restores(), restores, "{what}: a set like the one before shows nothing");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

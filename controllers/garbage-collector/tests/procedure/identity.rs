@@ -256,7 +256,8 @@ async fn acceptance_gc_040_an_owner_is_polled_by_the_name_that_is_its_own_until_
         }
         pass(600 * SEC).await;
         assert_eq!(world.names("configmaps"), ["good"], "{order:?}");
-        assert_eq!(world.asked("get secrets another"), 1, "{order:?}: proved once");
+        // Once more where the owner was found since: then nothing is taken for proved of it.
+        assert!((1..=2).contains(&world.asked("get secrets another")), "{order:?}: {:?}", world.lines());
         let pauses = world.pauses("get secrets parent");
         assert!((10..40).contains(&pauses.len()), "{order:?}: {pauses:?}");
         assert!(*pauses.last().unwrap() > 100 * SEC, "{order:?}: less and less often: {pauses:?}");

@@ -16,3 +16,4 @@ mod orphaning;
 mod pages;
 mod questions;
 mod refusals;
+mod restore;

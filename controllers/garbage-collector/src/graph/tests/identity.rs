@@ -223,6 +223,20 @@ fn a_proof_stays_as_long_as_something_makes_the_claim() {
     assert!(proved(&world, &here));
     world.pod(object("o"));
     assert!(!proved(&world, &here));
+    // Nor is what may have come back.
+    world.pod_deleted("o");
+    world.pod(object("b").owned_by([named("v1", "Pod", "o", "p"), named("v1", "Secret", "o", "p")]));
+    let wrong = claim(&named("v1", "Secret", "o", "p"), "ns");
+    world.absent(&wrong);
+    assert!(proved(&world, &here) && proved(&world, &wrong));
+    world.due();
+    world.graph.forget_proofs_of(&Uid::new("o"));
+    assert!(!proved(&world, &here) && proved(&world, &wrong));
+    world.absent(&here);
+    world.due();
+    world.graph.forget_proofs();
+    assert!(!proved(&world, &here) && !proved(&world, &wrong));
+    assert!(world.graph.nothing_is_due());
 }
 
 #[test]

@@ -3,6 +3,7 @@ use informer::Cause;
 
 use super::*;
 use crate::{
+    evidence::Gone,
     graph::{Coordinates, Item},
     monitors::tests::{Standby, standby},
 };
@@ -204,4 +205,34 @@ async fn an_owner_that_is_shown_again_is_proved_gone_no_more() {
     assert!(fed.proved_gone("owner"));
     fed.feed.apply(vec![(Event::Added, object("owner", 5))]);
     assert!(!fed.proved_gone("owner"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_is_shown_is_gone_by_none_of_its_names_any_more() {
+    let beta =
+        Coordinates::claimed(&OwnerRef { api_version: "v1beta1".into(), ..reference("owner") }, &NAMESPACE.into());
+    let at = |version: u64| object("owner", version);
+    type Shown = fn(&Feed, Meta);
+    let cases: [(&str, bool, Shown, bool); 5] = [
+        ("a watch shows it again", false, |feed, it| feed.apply(vec![(Event::Added, it)]), false),
+        ("a set shows it again", false, |feed, it| feed.collect(&mut Arriving::default(), it), false),
+        ("a typed informer shows it again", false, |feed, it| hear(feed, &it), false),
+        ("a typed informer shows it once more", true, |feed, it| hear(feed, &it), false),
+        // As on each change of it: by a wrong name it stays proved gone.
+        ("a watch shows it once more", true, |feed, it| feed.apply(vec![(Event::Modified, it)]), true),
+    ];
+    for (name, was_shown, show, proved) in cases {
+        let fed = fed();
+        if was_shown {
+            fed.feed.apply(vec![(Event::Added, at(5))]);
+        }
+        fed.world.known.remember(Gone::told(beta.clone()), fed.world.known.restores());
+        assert!(fed.world.known.gone(&beta).is_some());
+        show(&fed.feed, at(6));
+        assert_eq!(fed.world.known.gone(&beta).is_some(), proved, "{name}");
+    }
+}
+
+fn hear(feed: &Feed, it: &Meta) {
+    feed.hear(&MetaChange { old: None, new: Some(it.as_ref()), cause: Cause::Relist });
 }
