@@ -2,25 +2,25 @@ use std::{collections::HashMap, hash::Hash, time::Duration};
 
 use clock::Instant;
 
-/// How long a failed key waits: per key an exponential, and for all keys of the queue together a token bucket.
+/// The back-off of failed keys: an exponential delay for each key, and one token bucket for all keys of the queue.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Backoff {
-    /// The wait after a first failure; doubles with each further one.
+    /// The delay after the first failure. Each further failure doubles it.
     pub base: Duration,
-    /// No wait of one key is longer.
+    /// The longest delay of one key, without the token bucket.
     pub cap: Duration,
-    /// Retries a second and at once, over all keys; `None` or a rate of zero for no such limit.
+    /// Retries per second and burst, over all keys. `None` or a rate of zero means no such limit.
     pub bucket: Option<(f64, u32)>,
 }
 
 impl Backoff {
-    /// An exponential per key, no limit over all.
+    /// An exponential delay for each key, without a limit over all keys.
     #[must_use]
     pub const fn per_key(base: Duration, cap: Duration) -> Self {
         Self { base, cap, bucket: None }
     }
 
-    /// The wait after the failure that follows `failures` others.
+    /// The delay after one more failure, when the key has failed `failures` times before.
     #[must_use]
     pub fn delay(&self, failures: u32) -> Duration {
         let factor = 1u32.checked_shl(failures).unwrap_or(u32::MAX);
@@ -29,14 +29,15 @@ impl Backoff {
     }
 }
 
-/// What upstream's controllers use: 5 ms to 1,000 s per key, 10 retries a second and 100 at once over all.
+/// The rate limiter of the upstream controllers (`DefaultTypedControllerRateLimiter`): 5 ms to 1,000 s for each key,
+/// and 10 retries per second with a burst of 100 over all keys.
 impl Default for Backoff {
     fn default() -> Self {
         Self { base: Duration::from_millis(5), cap: Duration::from_secs(1000), bucket: Some((10.0, 100)) }
     }
 }
 
-/// Failures by key, and the bucket.
+/// The failures of each key, and the token bucket.
 pub(crate) struct Limiter<K> {
     backoff: Backoff,
     bucket: Option<Bucket>,
@@ -49,15 +50,16 @@ impl<K: Eq + Hash + Clone> Limiter<K> {
         Self { backoff, bucket, failures: HashMap::new() }
     }
 
-    /// Counts one more failure of `key` and says how long it waits. Charges the bucket even where the key waits longer.
+    /// Counts one more failure of `key` and returns its delay. Takes a token of the bucket even when the key's own
+    /// delay is longer.
     pub(crate) fn failed(&mut self, key: &K, now: Instant) -> Duration {
         let own = self.in_vain(key);
         let shared = self.bucket.as_mut().map_or(Duration::ZERO, |it| it.reserve(now));
         own.max(shared)
     }
 
-    /// Counts one more attempt that led nowhere and says how long `key` waits, whatever the others do: the bucket is not
-    /// charged.
+    /// Counts one more attempt without progress and returns the delay of `key`. It takes no token of the bucket, so it
+    /// does not delay other keys.
     pub(crate) fn in_vain(&mut self, key: &K) -> Duration {
         match self.failures.get_mut(key) {
             Some(failures) => {
@@ -85,13 +87,13 @@ impl<K: Eq + Hash + Clone> Limiter<K> {
     }
 }
 
-/// A token bucket that hands out tokens of the future: it never refuses, it says how long to wait.
+/// A token bucket that reserves future tokens: it never refuses, it returns the delay until the reserved token exists.
 struct Bucket {
-    /// One token comes back in this time.
+    /// The time in which one token is refilled.
     interval: Duration,
-    /// A full bucket comes back in this time.
+    /// The time in which an empty bucket is refilled completely.
     whole: Duration,
-    /// When the bucket is full again.
+    /// When the bucket will be full.
     full_at: Option<Instant>,
 }
 
@@ -103,7 +105,7 @@ impl Bucket {
 
     fn reserve(&mut self, now: Instant) -> Duration {
         let full_at = self.full_at.map_or(now, |it| it.max(now));
-        // A rate so low that the sum overflows keeps the last instant that time can express.
+        // With a very low rate the sum overflows; the last instant that can be represented stays.
         let full_at = full_at.checked_add(self.interval).unwrap_or(full_at);
         self.full_at = Some(full_at);
         full_at.saturating_duration_since(now).saturating_sub(self.whole)
@@ -124,7 +126,7 @@ mod tests {
         let mut limiter = Limiter::new(Backoff { bucket: None, ..Backoff::default() });
         let waits: Vec<_> = (0..4).map(|_| limiter.failed(&"a", now)).collect();
         assert_eq!(waits, [5 * MS, 10 * MS, 20 * MS, 40 * MS]);
-        assert_eq!(limiter.failed(&"b", now), 5 * MS, "keys fail apart");
+        assert_eq!(limiter.failed(&"b", now), 5 * MS, "each key has its own count");
         for _ in 4..200 {
             assert!(limiter.failed(&"a", now) <= Duration::from_secs(1000));
         }
@@ -145,7 +147,7 @@ mod tests {
         for (at, wait) in waits[100..].iter().enumerate() {
             assert_eq!(*wait, 100 * MS * (u32::try_from(at).unwrap() + 1), "retry {at} after the burst");
         }
-        // 200 tokens take 20 s to come back; then the burst is whole again.
+        // After 20 s all 200 tokens are refilled; then the whole burst is available again.
         let later = now + Duration::from_secs(20);
         assert!((200..300).all(|key| limiter.failed(&key, later) == 5 * MS));
         assert_eq!(limiter.failed(&300, later), 100 * MS);
@@ -158,8 +160,8 @@ mod tests {
         assert!((0..5_000).all(|key| limiter.in_vain(&key) == 5 * MS));
         assert_eq!((limiter.in_vain(&0), limiter.in_vain(&0), limiter.failures(&0)), (10 * MS, 20 * MS, 3));
         assert_eq!(limiter.failed(&5_000, now), 5 * MS);
-        assert_eq!(limiter.failed(&0, now), 40 * MS, "both count");
-        // And the other way round: whose own wait is over need not wait for tokens.
+        assert_eq!(limiter.failed(&0, now), 40 * MS, "both kinds of attempt count");
+        // The reverse holds too: failed keys have reserved all tokens, and this key still waits for its own delay only.
         assert!((0..1_000).any(|key| limiter.failed(&key, now) > 60_000 * MS));
         assert_eq!(limiter.in_vain(&5_001), 5 * MS);
     }

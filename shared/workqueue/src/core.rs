@@ -11,54 +11,55 @@ use crate::{
     delayed::Delayed,
 };
 
-/// While both lanes wait, one of this many gets goes to the slow one.
+/// While both lanes have keys, one of this many gets is served from the slow lane.
 const SLOW_SHARE: u32 = 8;
 
-/// Which of two queues a key waits in.
+/// The lane (internal queue) in which a key waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lane {
-    /// What changed now. Goes first.
+    /// For keys whose object changed now. Served first.
     Now,
-    /// The initial list and resyncs: late is fine, never is not.
+    /// For keys of the initial list and of resyncs. They may be late, but they are never lost.
     Slow,
 }
 
-/// What an add changed.
+/// The effect of an add.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Added {
-    /// The key can be taken now.
+    /// The key is queued now.
     Queued,
-    /// A worker has the key; it comes again after `done`.
+    /// A worker has the key; it is queued after `done`.
     Later,
-    /// The key was waiting already, or the queue is shut down.
+    /// The key was queued already, or the queue is shut down.
     Nothing,
 }
 
-/// A key in the hands of a worker.
+/// A key that a worker has taken.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Taken<K> {
-    /// The key. Hand it back with `done`.
+    /// The key. The worker must call `done` with it.
     pub key: K,
-    /// How long it waited.
+    /// How long the key was queued.
     pub waited: Duration,
 }
 
-/// The queue without tasks or time: every decision is a function of what it was told, and when.
+/// The work queue without tasks and without a clock: each result depends only on the calls and the times passed to
+/// them.
 ///
-/// FIFO within a lane, by first add. The order of the hash tables never escapes: they are asked by key, summed up, or
-/// searched for their oldest.
+/// FIFO within a lane, by first add. The iteration order of the hash tables has no effect: they are only looked up by
+/// key, summed, or searched for their oldest entry.
 pub struct Core<K> {
-    /// Each place has a ticket; a key that moved to another lane leaves a place without meaning behind.
+    /// Each entry has a ticket. When a key moves to the other lane, its old entry stays in the lane and is ignored.
     lanes: [VecDeque<(u64, K)>; 2],
-    /// How many places of each lane have a meaning.
+    /// How many entries of each lane are valid.
     queued: [usize; 2],
-    /// Keys that need work, queued or waiting for their worker to finish.
+    /// Keys that must be processed: queued, or waiting until their worker calls `done`.
     dirty: HashMap<K, Waiting>,
-    /// Keys that workers have, and since when.
+    /// Keys that workers have, with the time of the get.
     processing: HashMap<K, Instant>,
     delayed: Delayed<K>,
     limiter: Limiter<K>,
-    /// Gets from the first lane since the slow one, waiting too, had one.
+    /// How many gets in a row the first lane has served while the slow lane had keys too.
     passed_over: u32,
     tickets: u64,
     shut_down: bool,
@@ -67,7 +68,7 @@ pub struct Core<K> {
 struct Waiting {
     since: Instant,
     lane: Lane,
-    /// The place in the lane; `None` while a worker has the key.
+    /// The ticket of the valid entry in the lane; `None` while a worker has the key.
     ticket: Option<u64>,
 }
 
@@ -88,7 +89,7 @@ impl<K: Eq + Hash + Clone> Core<K> {
         }
     }
 
-    /// Asks for work on `key`. One that waits in the slow lane moves up when it is added to the other.
+    /// Adds `key`. A key that waits in the slow lane moves to the first lane when it is added with [`Lane::Now`].
     pub fn add(&mut self, key: K, lane: Lane, now: Instant) -> Added {
         if self.shut_down {
             return Added::Nothing;
@@ -114,41 +115,42 @@ impl<K: Eq + Hash + Clone> Core<K> {
         }
     }
 
-    /// Adds `key` at `at`, in the first lane. Of several such times for one key the earliest counts; an immediate add in
-    /// between leaves it in place.
+    /// Adds `key` to the first lane at the time `at`. If the key has several such times, only the earliest counts. An
+    /// immediate add does not remove this time.
     pub fn add_after(&mut self, key: K, at: Instant) {
         if !self.shut_down {
             self.delayed.insert(key, at);
         }
     }
 
-    /// Drops the time at which `key` was to be added, back-off included. It stays queued if it is.
+    /// Removes the time at which `key` would be added, also a back-off. A key that is queued stays queued.
     pub fn cancel_delay(&mut self, key: &K) {
         self.delayed.remove(key);
     }
 
-    /// Counts a failure of `key` and adds it after its back-off, which is returned.
+    /// Counts a failure of `key`, schedules its add after the back-off, and returns the back-off.
     pub fn add_rate_limited(&mut self, key: K, now: Instant) -> Duration {
         let delay = self.limiter.failed(&key, now);
         self.add_after(key, far(now, delay));
         delay
     }
 
-    /// Counts an attempt at `key` that led nowhere, though nothing failed, and adds it after its own back-off, which is
-    /// returned. Those who fail do not wait for it, nor it for them.
+    /// Counts an attempt at `key` that made no progress but did not fail, schedules its add after its own back-off, and
+    /// returns the back-off. It takes no token of the shared bucket, so it does not delay failed keys, and failed keys
+    /// do not delay it.
     pub fn add_backed_off(&mut self, key: K, now: Instant) -> Duration {
         let delay = self.limiter.in_vain(&key);
         self.add_after(key, far(now, delay));
         delay
     }
 
-    /// When [`Core::due`] has something to do.
+    /// The earliest time at which [`Core::due`] will have something to do.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         self.delayed.next_deadline()
     }
 
-    /// Queues the delayed keys whose time has come; returns how many of them were not waiting already.
+    /// Queues the delayed keys whose time has come. Returns how many of them were not queued before.
     pub fn due(&mut self, now: Instant) -> usize {
         let mut added = 0;
         while let Some(key) = self.delayed.pop(now) {
@@ -159,7 +161,7 @@ impl<K: Eq + Hash + Clone> Core<K> {
         added
     }
 
-    /// Gives a key to a worker. Until [`Core::done`] nobody else gets it.
+    /// Returns the next key for a worker. No other worker gets this key before [`Core::done`].
     pub fn get(&mut self, now: Instant) -> Option<Taken<K>> {
         let lane = self.next_lane()?;
         while let Some((ticket, key)) = self.lanes[lane as usize].pop_front() {
@@ -176,31 +178,32 @@ impl<K: Eq + Hash + Clone> Core<K> {
         None
     }
 
-    /// Takes a key back from its worker; returns how long that had it. Queues the key if it was added meanwhile.
+    /// Ends the work on a key and returns how long the worker had it. If the key was added in the meantime, it is
+    /// queued again.
     pub fn done(&mut self, key: &K, now: Instant) -> Option<Duration> {
         let since = self.processing.remove(key)?;
         self.queue_again(key);
         Some(now.saturating_duration_since(since))
     }
 
-    /// Forgets the failures of `key`.
+    /// Resets the failure count of `key`.
     pub fn forget(&mut self, key: &K) {
         self.limiter.forget(key);
     }
 
-    /// How often `key` failed since it was last forgotten.
+    /// How often `key` failed since the last [`Core::forget`].
     #[must_use]
     pub fn failures(&self, key: &K) -> u32 {
         self.limiter.failures(key)
     }
 
-    /// Takes no more keys and drops the delayed ones. What is queued still comes out.
+    /// Accepts no more keys and removes the delayed ones. Queued keys can still be taken.
     pub fn shut_down(&mut self) {
         self.shut_down = true;
         self.delayed.clear();
     }
 
-    /// Shuts down and drops what is queued, so that workers find nothing more to take.
+    /// Shuts down and removes the queued keys too, so that workers get no further key.
     pub fn close(&mut self) {
         self.shut_down();
         self.lanes.iter_mut().for_each(VecDeque::clear);
@@ -215,25 +218,25 @@ impl<K: Eq + Hash + Clone> Core<K> {
         self.shut_down
     }
 
-    /// True after a shutdown once nothing is queued and no worker has a key.
+    /// True after a shutdown, once no key is queued and no worker has a key.
     #[must_use]
     pub fn is_drained(&self) -> bool {
         self.shut_down && self.is_empty() && self.processing.is_empty()
     }
 
-    /// How many keys can be taken now: without delayed ones and those with workers.
+    /// How many keys are queued. Delayed keys and keys that workers have do not count.
     #[must_use]
     pub fn len(&self) -> usize {
         self.queued.iter().sum()
     }
 
-    /// True when no key can be taken now.
+    /// True when no key is queued.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Since when the first key has been waiting, of the lane whose first key waits longer.
+    /// When the longest waiting key of both lanes was added.
     #[must_use]
     pub fn oldest(&self) -> Option<Instant> {
         let firsts = self.lanes.iter().filter_map(|lane| {
@@ -246,12 +249,12 @@ impl<K: Eq + Hash + Clone> Core<K> {
         firsts.min()
     }
 
-    /// Since when workers have had their keys, in no order.
+    /// When each key that a worker has now was taken, in no order.
     pub fn running(&self) -> impl Iterator<Item = Instant> {
         self.processing.values().copied()
     }
 
-    /// The next place in `lane`.
+    /// Adds an entry at the end of `lane` and returns its ticket.
     fn place(&mut self, key: K, lane: Lane) -> u64 {
         self.tickets += 1;
         self.lanes[lane as usize].push_back((self.tickets, key));
@@ -259,7 +262,7 @@ impl<K: Eq + Hash + Clone> Core<K> {
         self.tickets
     }
 
-    /// Gives a key that needs work, and is in no worker's hands, a place at the end of its lane.
+    /// Adds a new entry for a key that must be processed and that no worker has.
     fn queue_again(&mut self, key: &K) {
         let Some(lane) = self.dirty.get(key).map(|it| it.lane) else { return };
         let ticket = self.place(key.clone(), lane);
@@ -283,7 +286,7 @@ impl<K: Eq + Hash + Clone> Core<K> {
     }
 }
 
-/// `now + delay`, or a time that nobody lives to see.
+/// `now + delay`, at most 30 years from now, so that the sum cannot overflow.
 pub(crate) fn far(now: Instant, delay: Duration) -> Instant {
     const YEARS: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
     now + delay.min(YEARS)

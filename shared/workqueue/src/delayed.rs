@@ -6,12 +6,13 @@ use std::{
 
 use clock::Instant;
 
-/// More dead entries than this, and than living ones, are swept out of the heap.
+/// Removed entries are cleaned out of the heap when there are more of them than this, and more than valid ones.
 const FEW: usize = 64;
 
-/// Keys with a deadline each, of which the earliest given counts.
+/// Keys with one deadline each. If a key was inserted with several deadlines, the earliest counts.
 ///
-/// A heap with lazy deletion: an entry lives as long as the table names its ticket. The top of the heap always lives.
+/// A heap with lazy deletion: an entry is valid as long as the table has its ticket. The entry at the top of the heap
+/// is always valid.
 pub(crate) struct Delayed<K> {
     heap: BinaryHeap<Reverse<Entry<K>>>,
     deadlines: HashMap<K, (Instant, u64)>,
@@ -20,7 +21,7 @@ pub(crate) struct Delayed<K> {
 
 struct Entry<K> {
     at: Instant,
-    /// Keeps keys of one instant in the order in which they were given.
+    /// Keys with the same deadline keep the order in which they were inserted.
     ticket: u64,
     key: K,
 }
@@ -30,14 +31,14 @@ impl<K: Eq + Hash + Clone> Delayed<K> {
         Self { heap: BinaryHeap::new(), deadlines: HashMap::new(), tickets: 0 }
     }
 
-    /// Keeps `key` until `at`, unless it comes earlier anyway.
+    /// Delays `key` until `at`, unless it has an earlier deadline.
     pub(crate) fn insert(&mut self, key: K, at: Instant) {
         if self.deadlines.get(&key).is_some_and(|(known, _)| *known <= at) {
             return;
         }
         self.tickets += 1;
         self.deadlines.insert(key.clone(), (at, self.tickets));
-        // An entry that this one replaces is later, so the top stays alive.
+        // The entry that this one replaces has a later deadline, so the top of the heap stays valid.
         self.heap.push(Reverse(Entry { at, ticket: self.tickets, key }));
         if self.heap.len() > 2 * self.deadlines.len() + FEW {
             let deadlines = &self.deadlines;
@@ -45,7 +46,7 @@ impl<K: Eq + Hash + Clone> Delayed<K> {
         }
     }
 
-    /// Drops `key` and its deadline.
+    /// Removes `key` and its deadline.
     pub(crate) fn remove(&mut self, key: &K) {
         if self.deadlines.remove(key).is_some() {
             self.drop_dead();
@@ -56,7 +57,7 @@ impl<K: Eq + Hash + Clone> Delayed<K> {
         self.heap.peek().map(|Reverse(it)| it.at)
     }
 
-    /// Takes the next key whose time has come.
+    /// Removes and returns the next key whose deadline has passed.
     pub(crate) fn pop(&mut self, now: Instant) -> Option<K> {
         if self.next_deadline()? > now {
             return None;
@@ -72,7 +73,7 @@ impl<K: Eq + Hash + Clone> Delayed<K> {
         self.deadlines.clear();
     }
 
-    /// Makes the top of the heap a living entry again.
+    /// Removes invalid entries from the top of the heap.
     fn drop_dead(&mut self) {
         while self.heap.peek().is_some_and(|Reverse(it)| !lives(&self.deadlines, it)) {
             self.heap.pop();

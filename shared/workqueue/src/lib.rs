@@ -1,10 +1,10 @@
-//! Keys waiting for a worker.
+//! The work queue: keys that wait for a worker.
 //!
-//! A key that is added many times is worked on once; one that is added while a worker has it comes out once more, after
-//! `done`. No key is ever with two workers at once, and no wake-up is lost.
+//! A key that is added several times is processed once. A key that is added while a worker has it is queued again after
+//! `done`. Two workers never have the same key at once, and no add is lost.
 //!
-//! Reading order: [`Core`] decides everything and knows neither tasks nor clocks; its delayed keys are in `delayed`, its
-//! back-off in [`Backoff`]. [`Queue`] is the front that workers await, and `meters` is what it tells Prometheus.
+//! Reading order: [`Core`] makes all decisions and uses no task and no clock; its delayed keys are in `delayed`, its
+//! back-off is in [`Backoff`]. [`Queue`] is the async interface for workers, and `meters` has its Prometheus metrics.
 
 mod backoff;
 mod core;

@@ -3,12 +3,12 @@ use std::sync::Weak;
 use metrics::{Collector, Gauge, Histogram, IntCounter, IntGauge, Metrics};
 use prometheus::{Opts, core::Desc, proto::MetricFamily};
 
-/// 10 ns to 10 s, as upstream.
+/// 10 ns to 10 s, the buckets of `k8s.io/component-base/metrics/prometheus/workqueue`.
 const BUCKETS: [f64; 10] = [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0];
 
 const NAME: &str = "name";
 
-/// What is counted as it happens.
+/// Metrics that are updated with each event.
 pub(crate) struct Meters {
     pub(crate) adds: IntCounter,
     pub(crate) retries: IntCounter,
@@ -35,7 +35,7 @@ impl Meters {
     }
 }
 
-/// What a queue tells when it is asked.
+/// The state of a queue at one scrape.
 pub(crate) struct Reading {
     pub(crate) depth: usize,
     pub(crate) unfinished_seconds: f64,
@@ -47,9 +47,9 @@ pub(crate) trait Readable: Send + Sync {
     fn read(&self) -> Reading;
 }
 
-/// What is read off at each scrape: exact at that moment, and free in between.
+/// Metrics that are computed at each scrape, so that they are exact and cost nothing between scrapes.
 pub(crate) struct Gauges {
-    /// Weak: a registry does not keep a queue alive.
+    /// Weak, so that the registry does not keep a dropped queue in memory.
     queue: Weak<dyn Readable>,
     depth: IntGauge,
     unfinished: Gauge,
@@ -58,7 +58,7 @@ pub(crate) struct Gauges {
 
 impl Gauges {
     pub(crate) fn register(queue: Weak<dyn Readable>, name: &'static str, metrics: &Metrics) {
-        // Each queue brings its own gauges; the registry joins those of one name into one family.
+        // Each queue registers its own gauges; the registry merges gauges of one name into one family.
         let opts = |family: &str, help: &str| Opts::new(family, help).const_label(NAME, name);
         let depth = IntGauge::with_opts(opts("workqueue_depth", "[BETA] Current depth of workqueue"));
         let unfinished = Gauge::with_opts(opts(
@@ -71,7 +71,7 @@ impl Gauges {
             "workqueue_longest_running_processor_seconds",
             "[BETA] How many seconds has the longest running processor for workqueue been running.",
         ));
-        // Names and labels are constants of ours, and valid.
+        // Names and labels are constants of this file and are valid.
         if let (Ok(depth), Ok(unfinished), Ok(longest)) = (depth, unfinished, longest) {
             metrics.register(Box::new(Self { queue, depth, unfinished, longest }));
         }

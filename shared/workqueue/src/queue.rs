@@ -11,20 +11,21 @@ use crate::{
     meters::{Gauges, Meters, Readable, Reading},
 };
 
-/// A work queue, cheap to clone. It has no task of its own: waiting getters watch the next deadline.
+/// A work queue, cheap to clone. It has no task of its own: each waiting `get` also waits for the next deadline.
 pub struct Queue<K>(Arc<Inner<K>>);
 
 struct Inner<K> {
     name: &'static str,
     clock: Clock,
     core: Mutex<Core<K>>,
-    /// One call per key that can be taken; all are called when a deadline moves forward or the queue shuts down.
+    /// One notification for each queued key. All waiting `get` calls are notified when the next deadline becomes
+    /// earlier and when the queue shuts down.
     wake: Notify,
     drained: Notify,
     meters: Meters,
 }
 
-/// What a getter finds.
+/// What `get` finds in the queue.
 enum Look<K> {
     Key(K),
     End,
@@ -32,10 +33,10 @@ enum Look<K> {
 }
 
 impl<K: Clone + Eq + Hash + Send + fmt::Debug + 'static> Queue<K> {
-    /// An empty queue that reports as `name`.
+    /// An empty queue whose metrics have the label `name`.
     ///
     /// # Panics
-    /// If `metrics` already knows a queue of this name: a programming error.
+    /// If `metrics` already has a queue of this name: a programming error.
     #[must_use]
     pub fn new(name: &'static str, backoff: Backoff, clock: Clock, metrics: &Metrics) -> Self {
         let inner = Arc::new(Inner {
@@ -51,24 +52,24 @@ impl<K: Clone + Eq + Hash + Send + fmt::Debug + 'static> Queue<K> {
         Self(inner)
     }
 
-    /// The name it reports as.
+    /// The name in its metrics.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.0.name
     }
 
-    /// Asks for work on a key that changed now.
+    /// Adds a key whose object changed now.
     pub fn add(&self, key: K) {
         self.add_to(key, Lane::Now);
     }
 
-    /// Asks for work on a key, in the lane that suits the reason.
+    /// Adds a key to the given lane.
     pub fn add_to(&self, key: K, lane: Lane) {
         let added = self.0.core.lock().add(key, lane, self.0.clock.now());
         self.added(added);
     }
 
-    /// Asks for work on a key in `delay`, or earlier if that was asked before.
+    /// Adds a key after `delay`, or earlier if an earlier time is already set.
     pub fn add_after(&self, key: K, delay: Duration) {
         let now = self.0.clock.now();
         if delay.is_zero() {
@@ -83,56 +84,56 @@ impl<K: Clone + Eq + Hash + Send + fmt::Debug + 'static> Queue<K> {
         }
     }
 
-    /// Drops the time at which work on a key was to be asked for, back-off included. It stays queued if it is.
+    /// Removes the time at which the key would be added, also a back-off. A key that is queued stays queued.
     pub fn cancel_delay(&self, key: &K) {
-        // A getter that waits for this time wakes then, finds nothing, and waits for the next one.
+        // A `get` that waits for this time wakes up then, finds nothing, and waits for the next deadline.
         self.0.core.lock().cancel_delay(key);
     }
 
-    /// Counts a failure of the key and asks for work on it after its back-off, which is returned.
+    /// Counts a failure of the key, schedules its add after the back-off, and returns the back-off.
     pub fn add_rate_limited(&self, key: K) -> Duration {
         let now = self.0.clock.now();
         self.delay(|core| core.add_rate_limited(key, now))
     }
 
-    /// Counts an attempt at the key that led nowhere, though nothing failed, and asks for work on it after its own
-    /// back-off, which is returned: however many such keys there are, those that fail do not wait for them.
+    /// Counts an attempt at the key that made no progress but did not fail, schedules its add after its own back-off,
+    /// and returns the back-off. Such keys take no token of the shared bucket, so they never delay failed keys.
     pub fn add_backed_off(&self, key: K) -> Duration {
         let now = self.0.clock.now();
         self.delay(|core| core.add_backed_off(key, now))
     }
 
-    /// Forgets the failures of a key, as each success must.
+    /// Resets the failure count of a key. Call it after each success.
     pub fn forget(&self, key: &K) {
         self.0.core.lock().forget(key);
     }
 
-    /// How often a key failed since it was last forgotten.
+    /// How often a key failed since the last [`Queue::forget`].
     #[must_use]
     pub fn failures(&self, key: &K) -> u32 {
         self.0.core.lock().failures(key)
     }
 
-    /// Waits for a key, which is then the caller's until [`Queue::done`]; `None` once the queue is shut down and empty.
+    /// Waits for a key. The caller has it until [`Queue::done`]. `None` once the queue is shut down and empty.
     ///
-    /// Dropping the future loses no key and no wake-up.
+    /// Dropping the future loses no key and no notification.
     pub async fn get(&self) -> Option<K> {
         loop {
-            // Enlisted before the look: what is added between look and wait must find us. And each waiting getter knows
-            // the earliest deadline, so that none can take another's timer away by leaving.
+            // Register for a notification before looking, so that an add between look and wait is not missed. Each
+            // waiting `get` uses the earliest deadline, so a dropped `get` does not remove the timer of another.
             let mut woken = pin!(self.0.wake.notified());
             woken.as_mut().enable();
             match self.look() {
                 Look::Key(key) => return Some(key),
                 Look::End => return None,
                 Look::Nothing { until: None } => woken.await,
-                // Which of the two it was does not matter: the next look tells.
+                // Notification or deadline: the next look handles both.
                 Look::Nothing { until: Some(deadline) } => drop(tokio::time::timeout_at(deadline, woken).await),
             }
         }
     }
 
-    /// Gives a key back. Every key from [`Queue::get`] must come back.
+    /// Ends the work on a key. Call it for every key from [`Queue::get`].
     pub fn done(&self, key: &K) {
         let mut core = self.0.core.lock();
         let worked = core.done(key, self.0.clock.now());
@@ -149,19 +150,19 @@ impl<K: Clone + Eq + Hash + Send + fmt::Debug + 'static> Queue<K> {
         }
     }
 
-    /// Takes no more keys and drops the delayed ones; what is queued still comes out.
+    /// Accepts no more keys and removes the delayed ones. Queued keys can still be taken.
     pub fn shut_down(&self) {
         self.0.core.lock().shut_down();
         self.ended();
     }
 
-    /// Shuts down and drops what is queued: workers take no further key.
+    /// Shuts down and removes the queued keys too: workers get no further key.
     pub fn close(&self) {
         self.0.core.lock().close();
         self.ended();
     }
 
-    /// Shuts down and waits until every key that was queued has been worked on and given back.
+    /// Shuts down and waits until every queued key has been processed and `done` was called for it.
     pub async fn drain(&self) {
         self.shut_down();
         loop {
@@ -174,11 +175,11 @@ impl<K: Clone + Eq + Hash + Send + fmt::Debug + 'static> Queue<K> {
         }
     }
 
-    /// How many keys can be taken now: without delayed ones and those with workers.
+    /// How many keys are queued. Delayed keys and keys that workers have do not count.
     #[must_use]
     pub fn len(&self) -> usize {
         let mut core = self.0.core.lock();
-        // With all workers busy nobody else looks whose time has come.
+        // While all workers are busy, no `get` queues the delayed keys that are due.
         let due = core.due(self.0.clock.now());
         let len = core.len();
         drop(core);
@@ -186,7 +187,7 @@ impl<K: Clone + Eq + Hash + Send + fmt::Debug + 'static> Queue<K> {
         len
     }
 
-    /// How long the first key has been waiting, of the lane whose first key waits longer.
+    /// How long the longest waiting key of both lanes has been queued.
     #[must_use]
     pub fn oldest(&self) -> Option<Duration> {
         let now = self.0.clock.now();
@@ -194,7 +195,7 @@ impl<K: Clone + Eq + Hash + Send + fmt::Debug + 'static> Queue<K> {
         since.map(|it| now.saturating_duration_since(it))
     }
 
-    /// True when no key can be taken now.
+    /// True when no key is queued.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -218,7 +219,7 @@ impl<K: Clone + Eq + Hash + Send + fmt::Debug + 'static> Queue<K> {
         }
     }
 
-    /// Lets `change` delay a key, and tells waiting getters when that is the new earliest deadline.
+    /// Applies `change`, which delays a key, and notifies waiting `get` calls when the next deadline becomes earlier.
     fn delay<T>(&self, change: impl FnOnce(&mut Core<K>) -> T) -> T {
         let mut core = self.0.core.lock();
         let counts = !core.is_shut_down();
@@ -258,7 +259,7 @@ impl<K: Clone + Eq + Hash + Send> Readable for Inner<K> {
     fn read(&self) -> Reading {
         let now = self.clock.now();
         let mut core = self.core.lock();
-        // While every worker is busy nobody else queues what is due. Getters that wait have their timer.
+        // While all workers are busy, no `get` queues the delayed keys that are due. A waiting `get` has its own timer.
         let due = core.due(now);
         let (depth, mut unfinished, mut longest) = (core.len(), Duration::ZERO, Duration::ZERO);
         for since in core.running() {

@@ -14,7 +14,7 @@ fn core() -> (Core<u8>, Instant) {
     (Core::new(Backoff::default()), Clock::system().now())
 }
 
-/// Takes everything there is, without giving anything back.
+/// Takes all queued keys, without calling `done`.
 fn take_all(core: &mut Core<u8>, now: Instant) -> Vec<u8> {
     std::iter::from_fn(|| core.get(now).map(|it| it.key)).collect()
 }
@@ -39,10 +39,10 @@ fn acceptance_machinery_027_028_a_key_in_work_comes_again_only_after_done() {
     assert_eq!(core.add(1, Lane::Now, now), Added::Nothing);
     assert_eq!((core.get(now), core.len()), (None, 0), "a second worker gets nothing");
     assert_eq!(core.done(&1, now + secs(2)), Some(secs(2)));
-    assert_eq!(take_all(&mut core, now), [1], "exactly once more");
+    assert_eq!(take_all(&mut core, now), [1], "the key comes exactly once more");
     core.done(&1, now);
     assert_eq!(take_all(&mut core, now), []);
-    assert_eq!(core.done(&1, now), None, "done twice is of no effect");
+    assert_eq!(core.done(&1, now), None, "a second done has no effect");
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn acceptance_machinery_033_shutdown_lets_queued_keys_out_drops_delayed_ones_and
     core.add_after(5, now + secs(1));
     assert_eq!((core.due(now + secs(9)), core.next_deadline()), (0, None));
     assert_eq!(take_all(&mut core, now), [1, 2]);
-    assert!(!core.is_drained(), "workers still have both");
+    assert!(!core.is_drained(), "workers still have both keys");
     core.done(&1, now);
     core.done(&2, now);
     assert!(core.is_drained());
@@ -113,7 +113,7 @@ fn a_closed_queue_has_nothing_more_to_give() {
     core.close();
     assert_eq!(core.get(now), None);
     core.done(&taken, now);
-    assert_eq!(core.get(now), None, "not even what was added while in work");
+    assert_eq!(core.get(now), None, "a key that was added while a worker had it is removed too");
     assert!(core.is_drained());
 }
 
@@ -138,8 +138,12 @@ fn a_slow_key_that_changes_now_moves_up() {
     }
     assert_eq!(core.add(3, Lane::Now, now + secs(1)), Added::Nothing);
     assert_eq!(core.len(), 3);
-    assert_eq!(core.get(now + secs(2)), Some(Taken { key: 3, waited: secs(2) }), "it has waited since the first add");
-    // Its old place in the slow lane must not let it pass 1 and 2 later.
+    assert_eq!(
+        core.get(now + secs(2)),
+        Some(Taken { key: 3, waited: secs(2) }),
+        "the waiting time begins at the first add"
+    );
+    // Its old entry in the slow lane must not let it pass 1 and 2 later.
     core.done(&3, now);
     core.add(3, Lane::Slow, now);
     assert_eq!(take_all(&mut core, now), [1, 2, 3]);
@@ -164,13 +168,13 @@ fn a_delay_beyond_all_time_does_no_harm() {
     assert_eq!(core.due(now + secs(1)), 0);
 }
 
-/// The queue in the plainest words, slow and obvious.
+/// A simple and slow model of the queue.
 #[derive(Default)]
 struct Model {
-    /// Every key that needs work: key, lane; the order of a lane is the order of the vector.
+    /// Every queued key with its lane; the order within a lane is the order of the vector.
     waiting: Vec<(u8, Lane)>,
     processing: Vec<u8>,
-    /// Added while in work.
+    /// Keys that were added while a worker had them.
     again: Vec<(u8, Lane)>,
     delayed: Vec<(Instant, u8)>,
     passed_over: u32,
@@ -255,7 +259,7 @@ enum Step {
     AddAfter(u8, u64),
     CancelDelay(u8),
     Get,
-    /// Gives back one of the keys in work, by its place.
+    /// Calls `done` for one of the keys that workers have, by its index.
     Done(usize),
     Wait(u64),
     ShutDown,
@@ -340,9 +344,9 @@ fn the_oldest_key_is_the_first_of_the_lane_that_waits_longer() {
     core.add(NOW, Lane::Now, begin + secs(2));
     assert_eq!(core.oldest(), Some(begin + secs(1)));
     core.add(SLOW, Lane::Now, begin + secs(3));
-    assert_eq!(core.oldest(), Some(begin + secs(2)), "the place that it left has no meaning");
+    assert_eq!(core.oldest(), Some(begin + secs(2)), "its old entry is ignored");
     assert_eq!(core.get(begin + secs(4)).map(|it| it.key), Some(NOW));
-    assert_eq!(core.oldest(), Some(begin + secs(1)), "it waits since its first add");
+    assert_eq!(core.oldest(), Some(begin + secs(1)), "the waiting time begins at the first add");
     core.get(begin + secs(4));
     assert_eq!(core.oldest(), None);
 }

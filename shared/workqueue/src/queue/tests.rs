@@ -14,7 +14,7 @@ fn queue(backoff: Backoff) -> (Queue<u32>, Clock, Metrics) {
     (Queue::new("test", backoff, clock.clone(), &metrics), clock, metrics)
 }
 
-/// Lets every task that can run do so, without letting time pass.
+/// Runs every task that can run, without advancing time.
 async fn settle() {
     for _ in 0..100 {
         yield_now().await;
@@ -45,7 +45,7 @@ async fn a_timer_survives_the_getter_that_took_another_key() {
     let getters: Vec<_> = (0..3)
         .map(|_| {
             let (queue, clock) = (queue.clone(), clock.clone());
-            tokio::spawn(async move { (queue.get().await, clock.now()) }) // Takes one key and never comes back.
+            tokio::spawn(async move { (queue.get().await, clock.now()) }) // Takes one key and ends.
         })
         .collect();
     settle().await;
@@ -71,7 +71,7 @@ async fn a_dropped_getter_takes_no_wake_up_with_it() {
         async move { queue.get().await }
     });
     tokio::select! { biased; _ = &mut first => panic!("nothing to get"), () = settle() => {} }
-    queue.add(1); // Tells the first in line.
+    queue.add(1); // Notifies the getter that has waited longest.
     drop(first);
     assert_eq!(second.await.unwrap(), Some(1));
 }
@@ -87,7 +87,7 @@ async fn a_key_given_back_for_more_work_wakes_another_getter() {
         async move { queue.get().await }
     });
     settle().await;
-    queue.done(&1); // And this worker does not come back.
+    queue.done(&1); // This worker takes no further key.
     assert_eq!(tokio::time::timeout(Duration::from_secs(9), other).await.unwrap().unwrap(), Some(1));
 }
 
@@ -152,7 +152,8 @@ async fn shutdown_ends_every_waiting_getter_and_close_leaves_them_nothing() {
     queue.drain().await;
 }
 
-/// Many getters on several threads, keys added from outside, by timers and while in work: each add is followed by work.
+/// Many getters on several threads. Keys are added from outside, by timers, and while a worker has them. Each add must
+/// be followed by a sync.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn no_wake_up_is_lost_and_no_key_is_with_two_workers() {
     const KEYS: u32 = 64;
@@ -189,13 +190,13 @@ async fn no_wake_up_is_lost_and_no_key_is_with_two_workers() {
             yield_now().await;
         }
     }
-    // A lost wake-up would leave a key unworked for ever: this ends by itself when there is none.
+    // A lost notification would leave a key unprocessed for ever. Without one, this loop ends by itself.
     let settled = async {
         while (0..KEYS as usize).any(|key| seen[key].load(Ordering::SeqCst) != ROUNDS) {
             yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), settled).await.expect("every add is followed by work");
+    tokio::time::timeout(Duration::from_secs(60), settled).await.expect("every add must be followed by a sync");
     queue.drain().await;
     for worker in workers {
         worker.await.unwrap();
@@ -215,7 +216,7 @@ async fn acceptance_machinery_035_a_named_queue_has_seven_series_and_an_idle_one
     has("workqueue_depth{name=\"test\"} 2");
     assert_eq!((queue.get().await, queue.get().await), (Some(1), Some(2)));
     sleep(1_500 * MS).await;
-    has("workqueue_depth{name=\"test\"} 1"); // The third is due, and nobody waits for it.
+    has("workqueue_depth{name=\"test\"} 1"); // The third key is due, and no getter waits for it.
     has("workqueue_unfinished_work_seconds{name=\"test\"} 3");
     has("workqueue_longest_running_processor_seconds{name=\"test\"} 1.5");
     queue.done(&1);
