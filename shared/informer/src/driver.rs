@@ -1,4 +1,4 @@
-//! Carries out what the reflector says: the only place here that reads from the network.
+//! Executes the steps of the reflector. Only this file reads from the network.
 
 #[cfg(test)]
 mod tests;
@@ -18,11 +18,11 @@ use crate::{
     watched::{Command, Vitals, Watched},
 };
 
-/// One informer's task.
+/// The task of one informer.
 pub(crate) struct Driver<T: Cached, F: Feed<T>> {
     pub(crate) watcher: Watcher,
     pub(crate) clock: Clock,
-    /// The collection's URL path.
+    /// The URL path of the collection.
     pub(crate) path: String,
     pub(crate) feed: Arc<F>,
     pub(crate) vitals: Arc<Vitals>,
@@ -32,38 +32,38 @@ pub(crate) struct Driver<T: Cached, F: Feed<T>> {
     pub(crate) reading: Reading<T, F>,
 }
 
-/// What is being read.
+/// What the driver is reading now.
 pub(crate) struct Reading<T: Cached, F: Feed<T>> {
     /// The open watch.
     lines: Option<Lines>,
-    /// The set that is on its way.
+    /// The set that is being received.
     set: Option<Arriving<F::Set>>,
-    /// When it was asked for.
+    /// When this set was requested.
     asked: BootInstant,
 }
 
-/// A set on its way.
+/// A set that is being received.
 struct Arriving<S> {
     set: S,
-    /// The newest version of what it brought.
+    /// The newest resourceVersion of its objects.
     newest: Option<Version>,
 }
 
-/// How waiting for something ended.
+/// How a wait ended.
 enum Waited<O> {
     Done(O),
-    /// Not in time.
+    /// The time limit passed.
     Late,
-    /// The reflector has changed its mind.
+    /// A command changed the state of the reflector.
     Overtaken,
     Stopped,
 }
 
-/// The informer is to end.
+/// The informer must stop.
 struct Stop;
 
 impl<T: Cached, F: Feed<T>> Driver<T, F> {
-    /// Runs until stopped. Nothing is stored and no handler called afterwards.
+    /// Runs until the informer is stopped. After it returns, nothing is stored and no handler is called.
     pub(crate) async fn run(mut self) {
         while !matches!(self.step().await, Err(Stop)) {}
     }
@@ -86,7 +86,8 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
     }
 
     async fn open(&mut self, query: &str, within: Option<Duration>, set: bool) -> Result<(), Stop> {
-        // Its place is free for the new one. If that is not answered, the client retires the connection it was on.
+        // Close the old watch before opening the new one. If the request is not answered, the client closes its
+        // connection.
         self.reading.lines = None;
         self.reading.set = None;
         self.reading.asked = self.clock.boot();
@@ -120,7 +121,7 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
     }
 
     async fn list(&mut self, query: &str, first: bool) -> Result<(), Stop> {
-        // The stream that should have brought the set is of no more use.
+        // The stream that should have brought the set is closed.
         self.reading.lines = None;
         if first {
             self.reading.asked = self.clock.boot();
@@ -162,7 +163,8 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
     }
 
     async fn read(&mut self, until: Instant, most: usize) -> Result<(), Stop> {
-        // Taken out, so that commands can be obeyed meanwhile; one that overtakes the stream closes it thereby.
+        // Taken out, so that commands can be handled meanwhile. A command that changes the reflector also closes this
+        // stream.
         let Some(mut lines) = self.reading.lines.take() else {
             self.reflector.ended(End::Broken, self.clock.now());
             return Ok(());
@@ -184,7 +186,7 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
                 let is_full = batch.len() >= most;
                 self.take(batch, now);
                 if is_full {
-                    // More is there already: let others have a turn.
+                    // More frames are available; let other tasks run first.
                     tokio::task::yield_now().await;
                 }
             }
@@ -192,7 +194,8 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
                 tracing::debug!(%err, path = self.path, "Watch ended");
                 self.reflector.ended(End::Broken, now);
             }
-            // The same version would bring the same line. What is stored stays trusted, as nothing of it was read.
+            // A watch from the same version would bring the same line again. The store stays trusted, because nothing
+            // of the line was read.
             Some(Err(err @ LinesError::TooLong)) => {
                 self.vitals.alive(now);
                 self.reflector.frame(&Seen::Garbage, now);
@@ -206,7 +209,8 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
         Ok(())
     }
 
-    /// Waits for a token of the budget, then asks. Nobody owes an answer before that; the client limits the time after it.
+    /// Waits for a token of the rate limiter, then sends the request. A response is due only from then on; the client
+    /// limits the time after that.
     async fn ask<O, A>(&mut self, path: &str, send: impl FnOnce(Token) -> A) -> Waited<Result<O, ApiError>>
     where
         A: Future<Output = Result<O, ApiError>>,
@@ -221,11 +225,11 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
         };
         self.reflector.asked(self.clock.now());
         self.vitals.set_trouble(self.reflector.unanswered(), self.reflector.behind());
-        // On the heap: it is large, and most of the time nothing is asked.
+        // Boxed, because it is large and is rarely needed.
         self.wait_for(Box::pin(send(token)), None).await
     }
 
-    /// Waits for `what` until then, and obeys commands meanwhile. Looks after handlers when their time has come.
+    /// Waits for `what`, at most until `until`. Handles commands and due resyncs meanwhile.
     async fn wait_for<O>(&mut self, what: impl Future<Output = O>, until: Option<Instant>) -> Waited<O> {
         let mut what = pin!(what);
         loop {
@@ -245,7 +249,7 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
         }
     }
 
-    /// Returns true when the reflector wants something else now.
+    /// Returns true when the command changed the next step of the reflector.
     fn obey(&mut self, command: Command) -> bool {
         match command {
             Command::Tend => {
@@ -260,7 +264,7 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
         true
     }
 
-    /// Takes frames as they came, each dropped before the next is decoded.
+    /// Decodes and handles frames in order. Each is dropped before the next is decoded.
     fn take(&mut self, lines: Vec<Bytes>, now: Instant) {
         let mut batch = Vec::new();
         for line in lines {
@@ -271,7 +275,7 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
         self.apply(batch);
     }
 
-    /// Returns true when the stream is of no more use.
+    /// Returns true when the stream must not be read further.
     fn take_frame(&mut self, frame: Frame<T>, batch: &mut Vec<(Event, Decoded<T>)>, now: Instant) -> bool {
         let (event, object): (Event, Decoded<T>) = match frame {
             Frame::Object(event, object) => (event, Ok(object)),
@@ -320,7 +324,7 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
         }
     }
 
-    /// Events and progress since the last batch go to the store, and to whom it may concern.
+    /// Applies the collected events and the new version to the store and calls the handlers.
     fn apply(&mut self, batch: Vec<(Event, Decoded<T>)>) {
         let version = self.reflector.version().clone();
         let nothing_new = self.vitals.store_version().is_none_or(|at| at == version);
@@ -339,7 +343,7 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
         self.account(events, began, &version);
     }
 
-    /// The set is whole.
+    /// Handles the end of a set: it becomes the content of the store.
     fn complete(&mut self, consistent: bool) {
         let Some(Arriving { set, newest }) = self.reading.set.take() else { return };
         let began = self.clock.now();
@@ -379,7 +383,7 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
         if self.reflector.is_urgent() { self.watcher.urgent() } else { self.watcher.clone() }
     }
 
-    /// Counts and names a failure, and says what it means to the reflector.
+    /// Logs and counts a failure, and returns its meaning for the reflector.
     fn failed(&self, what: &'static str, err: &ApiError) -> Failure {
         let failure = Failure::of(err);
         if failure == Failure::Expired {

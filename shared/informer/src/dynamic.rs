@@ -9,12 +9,12 @@ use crate::{
     hub::{Decoded, Feed},
 };
 
-/// How much of a resource is watched.
+/// Which objects of a resource are watched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
-    /// All of it.
+    /// All objects.
     Cluster,
-    /// One namespace.
+    /// The objects of one namespace.
     Namespace(Atom),
 }
 
@@ -27,34 +27,34 @@ impl Scope {
     }
 }
 
-/// A consumer's own store of metadata: it keeps what it wants, so that nothing is held twice.
+/// A metadata store of the caller, so that objects are not stored twice.
 ///
-/// All methods are called in the informer's task, one at a time and in order, and are to be quick.
+/// All methods are called in the informer's task, one at a time and in order. They must be fast.
 pub trait Sink: Send + Sync + 'static {
-    /// What it keeps of a whole set while that arrives. The comparison with what it has is its own.
+    /// What the sink collects of a set until it is complete. The sink itself compares it with its present content.
     type Set: Default + Send;
 
-    /// Adds an object to a set that is arriving; a later one of the same name takes its place.
+    /// Adds an object to a set that is being received. It replaces an earlier object of the same name.
     fn collect(&self, set: &mut Self::Set, object: Meta);
 
-    /// Takes an object out of a set that is arriving: it was deleted meanwhile.
+    /// Removes an object from a set that is being received, because it was deleted meanwhile.
     fn discard(&self, set: &mut Self::Set, object: Meta);
 
-    /// The set is whole: what is not in it is gone. Readers must not see this half done.
+    /// The set is complete: objects that are not in it no longer exist. Readers must not see a partial replacement.
     fn replace(&self, set: Self::Set);
 
-    /// What the watch brought, in order. Whether an object is new is for the sink to know: the event's word need not
-    /// tell. Of a deletion the object is the last state.
+    /// Events of the watch, in order. The sink must decide from its own content whether an object is new; the event
+    /// type may be wrong. For a deletion, the object has the last state.
     fn apply(&self, batch: Vec<(Event, Meta)>);
 
-    /// Something came that cannot be read; a whole set follows when it can.
+    /// An event could not be decoded, so an object may be missing. A complete set follows.
     fn distrust(&self, _why: &str) {}
 
-    /// How many objects it holds of this informer.
+    /// How many objects of this informer the sink stores.
     fn held(&self) -> usize;
 }
 
-/// Feeds a sink.
+/// Adapts a [`Sink`] to a [`Feed`].
 pub(crate) struct Handed<S>(pub(crate) Arc<S>);
 
 impl<S: Sink> Feed<Meta> for Handed<S> {
@@ -73,7 +73,7 @@ impl<S: Sink> Feed<Meta> for Handed<S> {
 
     fn replace(&self, set: S::Set) -> bool {
         self.0.replace(set);
-        // The comparison is the sink's own.
+        // The sink compares the content itself, so a deletion must be assumed.
         true
     }
 
@@ -90,12 +90,12 @@ impl<S: Sink> Feed<Meta> for Handed<S> {
     }
 }
 
-/// Metadata is all that is asked for: where it decodes, nothing is missing.
+/// Only metadata is requested, so an object whose metadata decodes is complete.
 fn known(object: Decoded<Meta>) -> Meta {
     object.unwrap_or_else(|(meta, _)| meta)
 }
 
-/// A running informer of a resource that is known by its description only. It ends when this is dropped.
+/// A running informer of a resource that is described at run time. It stops when this is dropped.
 pub struct Dynamic<F> {
     fed: F,
     watched: Arc<dyn Watched>,
@@ -108,7 +108,7 @@ impl<F> Dynamic<F> {
         Self { fed, watched, stop, task: Some(task) }
     }
 
-    /// What it feeds: an [`Informer`] with its store and handlers, or the sink that was handed in.
+    /// What it writes to: an [`Informer`] with store and handlers, or the sink of the caller.
     #[must_use]
     pub fn fed(&self) -> &F {
         &self.fed
@@ -120,7 +120,7 @@ impl<F> Dynamic<F> {
         self.watched.clone()
     }
 
-    /// Ends it: the stream is closed, and nothing is fed and no handler called when this returns.
+    /// Stops it and closes the stream. After this returns, nothing is stored and no handler is called.
     pub async fn stop(mut self) {
         self.stop.cancel();
         if let Some(task) = self.task.take() {
@@ -130,13 +130,13 @@ impl<F> Dynamic<F> {
 }
 
 impl Dynamic<Informer<Meta>> {
-    /// As [`Informer::store`].
+    /// See [`Informer::store`].
     #[must_use]
     pub fn store(&self) -> &Store<Meta> {
         self.fed.store()
     }
 
-    /// As [`Informer::add_handler`].
+    /// See [`Informer::add_handler`].
     pub fn add_handler(
         &self,
         name: &'static str,

@@ -1,4 +1,4 @@
-//! A kind, a server whose every answer the test gives, and informers between them.
+//! A kind, a server whose responses the test writes, and informers connected to it.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -29,7 +29,7 @@ pub(crate) enum ThingIndex {
     Color(String),
 }
 
-/// What a thing says of itself; `color: 7` is not decodable.
+/// A thing as JSON; `color: 7` does not decode.
 pub(crate) fn object(name: &str, version: u64, color: impl Into<Value>) -> Value {
     owned(name, version, color, "owner")
 }
@@ -44,7 +44,7 @@ pub(crate) fn owned(name: &str, version: u64, color: impl Into<Value>, owner: &s
     })
 }
 
-/// The same name, another object.
+/// An object of the same name with another uid.
 pub(crate) fn successor(name: &str, version: u64) -> Value {
     let mut object = object(name, version, "red");
     object["metadata"]["uid"] = json!(format!("uid-{name}-2"));
@@ -148,7 +148,7 @@ pub(crate) fn set_end(version: u64) -> Value {
     event("BOOKMARK", &json!({ "metadata": { "resourceVersion": version.to_string(), "annotations": annotations } }))
 }
 
-/// Requests arrive here, and wait for the test's answer.
+/// Requests arrive here and wait for the response of the test.
 pub(crate) struct Server(mpsc::UnboundedReceiver<Call>);
 
 pub(crate) struct Call {
@@ -158,7 +158,7 @@ pub(crate) struct Call {
     answer: oneshot::Sender<Result<http::Response<Incoming>, BoxError>>,
 }
 
-/// An open watch, seen from the server.
+/// The server's end of an open watch.
 pub(crate) struct Stream(stream::UnboundedSender<Result<http_body::Frame<Bytes>, BoxError>>);
 
 impl Server {
@@ -194,7 +194,7 @@ impl Server {
         call.open()
     }
 
-    /// Nobody asks for anything for this long.
+    /// Asserts that no request arrives for this long.
     pub(crate) async fn is_quiet_for(&mut self, time: Duration) {
         if let Ok(call) = tokio::time::timeout(time, self.0.recv()).await {
             panic!("unexpected {call:?}");
@@ -229,7 +229,7 @@ impl Call {
         self.answer(200, &json!({ "metadata": { "resourceVersion": version.to_string() }, "items": items }));
     }
 
-    /// No connection.
+    /// The connection fails.
     pub(crate) fn fail(self) {
         let _ = self.answer.send(Err("connection refused".into()));
     }
@@ -250,7 +250,7 @@ impl Stream {
         assert!(self.send(Bytes::from(text.to_owned())));
     }
 
-    /// False when the informer has closed it.
+    /// False when the informer has closed the stream.
     pub(crate) fn send(&self, bytes: Bytes) -> bool {
         self.0.unbounded_send(Ok(http_body::Frame::data(bytes))).is_ok()
     }
@@ -259,13 +259,13 @@ impl Stream {
         self.say(&event("ADDED", &object(name, version, "red")));
     }
 
-    /// The informer has closed it.
+    /// True when the informer has closed the stream.
     pub(crate) fn is_closed(&self) -> bool {
         self.0.is_closed()
     }
 }
 
-/// A manager's informers and the server that they talk to.
+/// The informers of a manager and their server.
 pub(crate) struct World {
     pub(crate) server: Server,
     pub(crate) informers: Informers,
@@ -280,7 +280,7 @@ impl World {
         Self::limited(Limits::NONE)
     }
 
-    /// With a budget for all informers together.
+    /// With a rate limit for all informers together.
     pub(crate) fn limited(limits: Limits) -> Self {
         let (server, transport) = Server::new();
         let clock = Clock::virtual_from(clock::Timestamp::UNIX_EPOCH);
@@ -304,7 +304,7 @@ impl World {
         Self { server, informers, clients, clock, metrics, scope }
     }
 
-    /// A synced informer of things with this first set, and its stream.
+    /// A synced informer with this first set, and its stream.
     pub(crate) async fn synced(set: &[Value], version: u64) -> (Self, Informer<Thing>, Stream) {
         let mut world = Self::new();
         let informer = world.informers.typed::<Thing>();
@@ -324,7 +324,7 @@ impl World {
     }
 }
 
-/// Writes down what a handler is told.
+/// Records the calls of a handler.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -338,7 +338,7 @@ impl Log {
         std::mem::take(&mut self.0.lock())
     }
 
-    /// Waits until so many calls were made, and takes them.
+    /// Waits for this many calls and returns them.
     pub(crate) async fn next(&self, count: usize) -> Vec<String> {
         for _ in 0..10_000 {
             if self.0.lock().len() >= count {
@@ -368,7 +368,7 @@ fn line(change: &Change<'_, Thing>) -> String {
     format!("{cause:?} {} -> {}{note}", side(old), side(new))
 }
 
-/// Lets every task do what it can without time passing.
+/// Runs every task that can run, without advancing time.
 pub(crate) async fn settle() {
     for _ in 0..200 {
         tokio::task::yield_now().await;

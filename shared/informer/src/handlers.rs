@@ -1,4 +1,4 @@
-//! Who is told of changes, and how.
+//! The event handlers and their calls.
 
 use std::{
     sync::{
@@ -16,44 +16,46 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{metrics::Meter, store::Delta};
 
-/// A handler is to observe and to add keys; a call that takes longer is counted against its name.
+/// Handlers should only record state and enqueue keys. A call that takes longer is counted under the handler's name.
 pub(crate) const SLOW: Duration = Duration::from_millis(1);
-/// Resync periods below this are raised to it.
+/// Shorter resync periods are raised to this.
 const LEAST_RESYNC: Duration = Duration::from_secs(1);
 
-/// One change, as a handler sees it. The store shows it already, and perhaps later ones too.
+/// One change, as a handler gets it. The store already has it, and may have later changes too.
 pub struct Change<'a, T> {
-    /// Before; `None` for an addition. Of a deletion, the last known state.
+    /// The state before; `None` for an addition. For a deletion it is the last known state.
     pub old: Option<&'a Entry<T>>,
-    /// Now; `None` for a deletion. Where it differs from `old` in uid, one object went and a successor came.
+    /// The state after; `None` for a deletion. If its uid differs from that of `old`, one object was deleted and
+    /// another of the same name was created.
     pub new: Option<&'a Entry<T>>,
-    /// Why the handler is told.
+    /// Why the handler is called.
     pub cause: Cause,
-    /// A deletion known only from a relist: `old` may be older than what was deleted.
+    /// A deletion that is known only from a relist: `old` may be older than the state that was deleted (client-go's
+    /// `DeletedFinalStateUnknown`).
     pub stale: bool,
 }
 
-/// Why a handler is told.
+/// Why a handler is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
-    /// It belongs to the first set of this handler.
+    /// The object belongs to the first set that this handler gets.
     Initial,
-    /// The watch told it.
+    /// An event of the watch.
     Watch,
-    /// A list differed from the store.
+    /// A relist differed from the store.
     Relist,
-    /// The handler's own timer: nothing has changed.
+    /// The handler's resync timer; nothing has changed.
     Resync,
 }
 
-/// A [`Change`] as those see it who want of an object what every object has.
+/// A [`Change`] reduced to object metadata.
 #[derive(Debug, Clone, Copy)]
 pub struct MetaChange<'a> {
-    /// As [`Change::old`].
+    /// See [`Change::old`].
     pub old: Option<MetaRef<'a>>,
-    /// As [`Change::new`].
+    /// See [`Change::new`].
     pub new: Option<MetaRef<'a>>,
-    /// As [`Change::cause`].
+    /// See [`Change::cause`].
     pub cause: Cause,
 }
 
@@ -84,23 +86,23 @@ impl<T: std::fmt::Debug> std::fmt::Debug for Change<'_, T> {
     }
 }
 
-/// A handler that was added. Dropping this leaves it there.
+/// A handler that was added. Dropping this does not remove the handler.
 pub struct Registration(Arc<Ticket>);
 
 impl Registration {
-    /// True once the whole first set was delivered to this handler and handled.
+    /// True once this handler was called for its whole first set.
     #[must_use]
     pub fn has_synced(&self) -> bool {
         self.0.has_synced()
     }
 
-    /// Waits for that; for ever if the informer is stopped before.
+    /// Waits until [`Registration::has_synced`]. Waits for ever if the informer is stopped before.
     pub async fn synced(&self) {
         wait_for(&self.0.synced, |synced| *synced).await;
     }
 
-    /// Takes the handler away: no call begins after this returned. Waits for a running call, so it must not be called
-    /// under a lock that the handler takes; from within the handler itself it may be.
+    /// Removes the handler: no call begins after this returned. It waits for a running call, so do not call it under a
+    /// lock that the handler takes. The handler itself may call it.
     pub fn remove(&self) {
         let _no_call_runs = self.0.gate.lock();
         self.0.removed.store(true, Ordering::Release);
@@ -113,15 +115,15 @@ impl std::fmt::Debug for Registration {
     }
 }
 
-/// Waits until a watched value is as wanted; for ever if it never is.
+/// Waits until the value of the channel fulfils `wanted`. Waits for ever if it never does.
 pub(crate) async fn wait_for<V>(value: &watch::Sender<V>, wanted: impl FnMut(&V) -> bool) {
-    // The sender is borrowed for as long as we wait, so the channel cannot close.
+    // The sender is borrowed while we wait, so the channel cannot close.
     let _ = value.subscribe().wait_for(wanted).await;
 }
 
-/// What a registration and its handler share.
+/// State that a registration and its handler share.
 struct Ticket {
-    /// Held while the handler runs.
+    /// Locked while the handler runs.
     gate: ReentrantMutex<()>,
     removed: AtomicBool,
     synced: watch::Sender<bool>,
@@ -144,15 +146,15 @@ struct Handler<T> {
     ticket: Arc<Ticket>,
     call: Call<T>,
     resync: Option<Duration>,
-    /// When it is due; `None` before the first set.
+    /// When its resync is due; `None` before the first set.
     next_resync: Mutex<Option<Instant>>,
 }
 
-/// The handlers of one informer. All calls are made in the informer's task, without a lock of ours but the handler's own.
+/// The handlers of one informer. All calls run in the informer's task, and only the handler's own lock is held.
 pub(crate) struct Handlers<T> {
-    /// In the order in which they came, which is that of the calls.
+    /// The active handlers, in the order in which they were added and are called.
     joined: Mutex<Vec<Arc<Handler<T>>>>,
-    /// Added since the informer's task last looked.
+    /// Handlers that were added since the informer's task last looked.
     joining: Mutex<Vec<Arc<Handler<T>>>>,
     clock: Clock,
     stop: CancellationToken,
@@ -164,7 +166,7 @@ impl<T: Cached> Handlers<T> {
         Self { joined: Mutex::default(), joining: Mutex::default(), clock, stop, meter }
     }
 
-    /// Takes a handler, which joins in the informer's task.
+    /// Adds a handler. It becomes active in the informer's task.
     pub(crate) fn add(&self, name: &'static str, resync: Option<Duration>, call: Call<T>) -> Registration {
         let synced = watch::Sender::new(false);
         let ticket = Arc::new(Ticket { gate: ReentrantMutex::new(()), removed: AtomicBool::new(false), synced });
@@ -174,7 +176,8 @@ impl<T: Cached> Handlers<T> {
         Registration(ticket)
     }
 
-    /// Lets added handlers join. `present` is the set that is there, once there is one: they get it and have then synced.
+    /// Activates added handlers. `present` is the content of the store once it is synced: they are called with it and
+    /// have then synced.
     pub(crate) fn join(&self, present: impl Fn() -> Option<Vec<Entry<T>>>) {
         let joining = std::mem::take(&mut *self.joining.lock());
         for handler in joining {
@@ -188,12 +191,12 @@ impl<T: Cached> Handlers<T> {
         }
     }
 
-    /// Tells everybody of what the watch brought.
+    /// Calls all handlers with the events of the watch.
     pub(crate) fn tell(&self, deltas: &[Delta<T>]) {
         self.deliver(deltas, Cause::Watch);
     }
 
-    /// Tells everybody of what a whole set changed; those for whom it was the first have then synced.
+    /// Calls all handlers with the changes of a new set. Handlers for which it was the first set have then synced.
     pub(crate) fn tell_of_set(&self, deltas: &[Delta<T>]) {
         self.deliver(deltas, Cause::Relist);
         for handler in self.present() {
@@ -203,12 +206,12 @@ impl<T: Cached> Handlers<T> {
         }
     }
 
-    /// When the first resync is due.
+    /// When the next resync is due.
     pub(crate) fn next_resync(&self) -> Option<Instant> {
         self.joined.lock().iter().filter_map(|it| *it.next_resync.lock()).min()
     }
 
-    /// Tells those whose resync is due of everything that is there.
+    /// Calls each handler whose resync is due with every object of the store.
     pub(crate) fn resync(&self, now: Instant, present: impl Fn() -> Vec<Entry<T>>) {
         for handler in self.present() {
             let due = handler.next_resync.lock().is_some_and(|at| at <= now);
@@ -249,14 +252,14 @@ impl<T: Cached> Handlers<T> {
 
     fn has_synced(&self, handler: &Handler<T>) {
         if self.stop.is_cancelled() {
-            // Its calls were left out: it has not seen its set.
+            // The informer was stopped and calls were skipped, so the handler has not seen its whole set.
             return;
         }
         *handler.next_resync.lock() = handler.resync.map(|period| self.clock.now() + period);
         handler.ticket.synced.send_replace(true);
     }
 
-    /// Those who are there now, so that no lock is held while they are called.
+    /// A copy of the list, so that no lock is held during the calls.
     fn present(&self) -> Vec<Arc<Handler<T>>> {
         let mut joined = self.joined.lock();
         joined.retain(|it| !it.ticket.is_removed());

@@ -1,4 +1,4 @@
-//! Where a driver puts what it read: a store with its handlers, or a consumer's own.
+//! What a driver writes to: a store with its handlers, or a sink of the caller.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,35 +12,35 @@ use crate::{
     store::{Delta, Slots},
 };
 
-/// An object, or its metadata and why there is no more.
+/// An object, or only its metadata and the decoding error.
 pub(crate) type Decoded<T> = Result<T, (Meta, String)>;
 
-/// What a driver feeds. Every method is called in the informer's task only.
+/// What a driver writes to. Every method is called in the informer's task only.
 pub(crate) trait Feed<T>: Send + Sync + 'static {
-    /// A whole set on its way.
+    /// A set that is being received.
     type Set: Send;
 
     fn begin(&self) -> Self::Set;
-    /// Part of the set that is on its way.
+    /// Adds one event to a set that is being received.
     fn collect(&self, set: &mut Self::Set, event: Event, object: Decoded<T>);
-    /// The set is whole: it is the content from now on. True when something that was there may be gone.
+    /// The set is complete and becomes the content. True when an object that existed before may have been deleted.
     fn replace(&self, set: Self::Set) -> bool;
-    /// What the watch brought, in order.
+    /// Applies events of the watch, in order.
     fn apply(&self, batch: Vec<(Event, Decoded<T>)>);
-    /// Something came that cannot be read: until the next `replace` nothing here is to be trusted.
+    /// An event could not be decoded: until the next `replace` the content must not be trusted.
     fn distrust(&self, why: &str);
-    /// How many objects are held, and how many of them are unreadable.
+    /// How many objects are stored, and how many of them do not decode.
     fn held(&self) -> (usize, usize);
 
-    /// Somebody joined, or [`Feed::next_turn`] has come.
+    /// A handler was added, or [`Feed::next_turn`] is due.
     fn turn(&self, _now: Instant) {}
-    /// When something of the feed's own is due.
+    /// When [`Feed::turn`] must be called next.
     fn next_turn(&self) -> Option<Instant> {
         None
     }
 }
 
-/// A store and those who are told of its changes.
+/// A store and the handlers of its changes.
 pub(crate) struct Hub<T: Cached> {
     pub(crate) store: Store<T>,
     handlers: Handlers<T>,
@@ -61,7 +61,7 @@ impl<T: Cached> Hub<T> {
         self.handlers.add(name, resync, Box::new(handler))
     }
 
-    /// What the store is to hold. An unreadable object is named once a state.
+    /// The entry for the store. An object that does not decode is logged once per state.
     fn entry(&self, object: Decoded<T>) -> Entry<T> {
         match object {
             Ok(object) => Entry::Readable(Arc::new(object)),
@@ -92,7 +92,7 @@ impl<T: Cached> Feed<T> for Hub<T> {
             let meta = entry.meta();
             set.remove(meta.namespace, meta.name);
         } else {
-            // What has not changed keeps its `Arc`: a relist costs slots, not objects.
+            // An unchanged object keeps its `Arc`, so a relist does not copy objects.
             set.upsert(self.store.same(&entry).unwrap_or(entry));
         }
     }

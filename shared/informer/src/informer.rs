@@ -8,7 +8,7 @@ use crate::{
     watched::{Command, Vitals},
 };
 
-/// One type's store and the handlers that are told of its changes. Cheap to clone; all clones are one informer.
+/// The store of one type and the handlers of its changes. Cheap to clone; all clones are one informer.
 pub struct Informer<T: Cached> {
     hub: Arc<Hub<T>>,
     vitals: Arc<Vitals>,
@@ -19,17 +19,17 @@ impl<T: Cached> Informer<T> {
         Self { hub, vitals }
     }
 
-    /// The objects.
+    /// The store with the objects.
     #[must_use]
     pub fn store(&self) -> &Store<T> {
         &self.hub.store
     }
 
-    /// Has `handler` called for every change from now on, in order and without gap or duplicate. It first gets the set
-    /// that is there, or the first one that comes, as [`crate::Cause::Initial`].
+    /// Calls `handler` for every change from now on, in order, without gaps and duplicates. The first calls are for the
+    /// present set, or for the first set once it arrives, with [`crate::Cause::Initial`].
     ///
-    /// A handler runs in the informer's task and holds everybody up: it observes and adds keys. With `resync` it is also
-    /// called with every object, old and new the same, at that period.
+    /// A handler runs in the informer's task and delays all other handlers, so it should only record state and enqueue
+    /// keys. With `resync` it is also called with every object at that period, with equal old and new state.
     pub fn add_handler(
         &self,
         name: &'static str,
@@ -41,7 +41,7 @@ impl<T: Cached> Informer<T> {
         registration
     }
 
-    /// What it watches.
+    /// The resource that it watches.
     #[must_use]
     pub fn resource(&self) -> &Resource {
         self.hub.store.resource()
@@ -54,13 +54,13 @@ impl<T: Cached> Informer<T> {
     }
 }
 
-/// An informer for those who do not know its type.
+/// An informer without its type parameter, as a source of metadata changes.
 pub(crate) trait Hearable: Send + Sync {
-    /// Adds a handler of metadata.
+    /// Adds a handler for metadata.
     fn hear(&self, name: &'static str, handler: MetaHandler) -> Registration;
 }
 
-/// Is told of metadata only.
+/// A handler for metadata.
 pub(crate) type MetaHandler = Box<dyn Fn(MetaChange<'_>) + Send + Sync>;
 
 impl<T: Cached> Hearable for Informer<T> {

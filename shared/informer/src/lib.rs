@@ -1,12 +1,15 @@
-//! The manager's view of the cluster: list and watch, store, indexes and handler delivery.
+//! The manager's cache of the cluster: list and watch, store, indexes and event handlers.
 //!
-//! [`Informers`] is the registry: one per manager, at most one [`Informer`] a type. An informer is one task. In it a
-//! reflector, a state machine without I/O, says what to read; a driver reads it; what came is put into the [`Store`] all
-//! at once, and then the handlers are told of each [`Change`], inline. [`Dynamic`] informers watch metadata of any
-//! resource, can be stopped, and may feed a [`Sink`] of the consumer's own.
+//! [`Informers`] is the registry: one per manager, with at most one [`Informer`] per type. Each informer is one task.
+//! In this task a reflector (a state machine without I/O) decides what to read, and a driver reads it. Each batch is
+//! applied to the [`Store`] at once, and then the handlers are called with each [`Change`], in the same task.
+//! [`Dynamic`] informers watch the metadata of any resource, can be stopped, and may write to a [`Sink`] of the caller.
 //!
-//! Reading order: `reflector` (what is read, and when), `store` (what readers see), `handlers` (who is told), `hub` (store
-//! and handlers as one), `driver` (the I/O), then the surface: `informer`, `registry`, `dynamic`, `watched`, `proof`.
+//! A "set" is the complete list of objects. It comes as a stream (WatchList), in pages, or as one list.
+//!
+//! Reading order: `reflector` (what is read, and when), `store` (what readers get), `handlers` (event handlers), `hub`
+//! (store and handlers together), `driver` (the I/O), then the public interface: `informer`, `registry`, `dynamic`,
+//! `watched`, `proof`.
 
 mod driver;
 mod dynamic;
@@ -28,7 +31,7 @@ pub use registry::{Environment, Informers};
 pub use store::{Store, StoreError};
 pub use watched::Watched;
 
-/// What is called when a store has passed a version.
+/// A callback for the moment when a store has passed a version.
 pub type Wake = Box<dyn FnOnce() + Send>;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! What the informers of one manager export.
+//! The metrics of a manager's informers.
 //!
-//! Upstream's `informer_queued_items` has no place here: nothing queues between reflector and store. The latency has
-//! upstream's words; ours is the time to apply an event and to tell the handlers.
+//! Upstream's `informer_queued_items` is absent, because there is no queue between reflector and store. The latency
+//! metric has upstream's name and help; here it is the time to apply an event and to call the handlers.
 
 use std::{
     collections::BTreeMap,
@@ -20,19 +20,19 @@ use crate::reflector::Pace;
 
 /// The name under which upstream's manager registers its informers.
 const FACTORY: &str = "kube-controller-manager";
-/// A gauge of doubles holds this many decimal digits exactly.
+/// A gauge is a 64-bit float and represents this many decimal digits exactly.
 const EXACT: u64 = 1_000_000_000_000_000;
 
 const UPSTREAM: &[&str] = &["name", "group", "version", "resource"];
 const OURS: &[&str] = &["view", "group", "version", "resource"];
 
-/// `typed` or `metadata`, then group, version, plural. Informers of one resource in several namespaces share them.
+/// `typed` or `metadata`, then group, version, plural. Informers of one resource in several namespaces share one value.
 type Labels = [String; 4];
 
-/// The families, declared once a manager. There may be hundreds of informers, most of them idle, and a series takes a
-/// kilobyte: those of informers are there only while somebody reads them.
+/// The metric families, declared once per manager. There may be hundreds of informers, most of them idle, and a series
+/// takes about a kilobyte. So the series of informers exist only during a scrape.
 pub(crate) struct Families {
-    /// The numbers of the informers that live, by the labels of their series.
+    /// The counts of the running informers, by the labels of their series.
     users: Mutex<BTreeMap<Labels, Weak<Counts>>>,
     store_version: IntGaugeVec,
     latency: HistogramVec,
@@ -45,7 +45,7 @@ pub(crate) struct Families {
     slow_calls: IntCounterVec,
 }
 
-/// What informers of equal labels count.
+/// The counts of all informers with equal labels.
 #[derive(Default)]
 struct Counts {
     frozen: AtomicU64,
@@ -55,12 +55,12 @@ struct Counts {
     unreadable: AtomicI64,
 }
 
-/// The series of one informer.
+/// The metrics of one informer.
 pub(crate) struct Meter {
     resource: Resource,
     labels: Labels,
     counts: Arc<Counts>,
-    /// Upstream's; only typed informers have them, at most one a type.
+    /// Upstream's metrics. Only typed informers have them, so there is at most one per type.
     upstream: Option<(metrics::IntGauge, Histogram)>,
     families: Arc<Families>,
 }
@@ -115,7 +115,8 @@ impl Families {
         }
     }
 
-    /// Makes the series of all informers, which had a sign of life from the server so long ago.
+    /// Creates the series of all informers. `silences` has, for each, the time since the server last gave a sign of
+    /// life.
     pub(crate) fn show<'a>(&self, silences: impl Iterator<Item = (&'a Meter, Duration)>) {
         let mut longest = BTreeMap::<&Labels, Duration>::new();
         for (meter, silence) in silences {
@@ -130,14 +131,14 @@ impl Families {
         {
             let numbers = [&counts.frozen, &counts.relists, &counts.reopened, &counts.failures];
             for (family, number) in [frozen, relists, reopened, failures].into_iter().zip(numbers) {
-                // Counters that exist from the start show their first increment.
+                // Counters are created before their first increment, so that `rate()` shows it.
                 family.with_label_values(&labels).inc_by(number.load(Relaxed));
             }
             self.unreadable.with_label_values(&labels).set(counts.unreadable.load(Relaxed));
         }
     }
 
-    /// Lets them go.
+    /// Removes the series of all informers.
     pub(crate) fn hide(&self) {
         let Self { silence, unreadable, frozen, relists, reopened, failures, .. } = self;
         [frozen, relists, reopened, failures].into_iter().for_each(IntCounterVec::reset);
@@ -145,7 +146,7 @@ impl Families {
         silence.reset();
     }
 
-    /// The numbers of these labels: those of others that live, or new ones.
+    /// The counts for these labels: those of a running informer, or new ones.
     fn counts(&self, labels: &Labels) -> Arc<Counts> {
         let mut users = self.users.lock();
         let known = users.get(labels).and_then(Weak::upgrade);
@@ -178,7 +179,8 @@ impl Meter {
         Self { resource: resource.clone(), labels, counts, upstream, families }
     }
 
-    /// The store has applied `events` in `took` and is at `version`; so many of its objects are unreadable.
+    /// Records that the store has applied `events` in `took`, is at `version`, and has `unreadable` objects that do not
+    /// decode.
     pub(crate) fn applied(&self, events: usize, took: Duration, version: &Version, unreadable: usize) {
         let unreadable = i64::try_from(unreadable).unwrap_or(i64::MAX);
         self.counts.unreadable.store(unreadable, Relaxed);
@@ -194,29 +196,29 @@ impl Meter {
         }
     }
 
-    /// A watch was silent beyond its time.
+    /// Counts a watch that was silent for longer than its timeout.
     pub(crate) fn frozen(&self) {
         self.counts.frozen.fetch_add(1, Relaxed);
         tracing::warn!(resource = %self.resource, "Watch frozen: reopening from its last version on another connection");
     }
 
-    /// A whole set was fetched again.
+    /// Counts a relist.
     pub(crate) fn relisted(&self) {
         self.counts.relists.fetch_add(1, Relaxed);
     }
 
-    /// A watch is open from the last version.
+    /// Counts a watch that was opened from the last version.
     pub(crate) fn reopened(&self) {
         self.counts.reopened.fetch_add(1, Relaxed);
     }
 
-    /// Something failed. `what` begins the line.
+    /// Counts and logs a failure. `what` begins the log line.
     pub(crate) fn failed(&self, what: &'static str, why: &dyn std::fmt::Display) {
         self.counts.failures.fetch_add(1, Relaxed);
         tracing::warn!(err = %why, resource = %self.resource, "{what}");
     }
 
-    /// A handler took its time.
+    /// Counts a slow call of a handler.
     pub(crate) fn slow_call(&self, handler: &'static str, took: Duration) {
         self.families.slow_calls.with_label_values(&[handler]).inc();
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);

@@ -1,4 +1,5 @@
-//! A new leader acts on nothing older than the old leader's last write.
+//! Proves that a cache is fresh enough for a new leader: it must not act on a state older than the last write of the
+//! old leader.
 
 use std::time::Duration;
 
@@ -9,37 +10,37 @@ use tokio::{sync::oneshot, time};
 
 use crate::Watched;
 
-/// A watch reopened for three seconds tells within this how far it has shown everything, or will not.
+/// A watch that is reopened for three seconds ends within this time, with a bookmark for its version.
 const REOPENED: Duration = Duration::from_secs(5);
-/// So often it is tried before the type is listed.
+/// How often a reopened watch is tried before the type is listed.
 const TRIES: u32 = 2;
-/// A watch that [`prove`] reopens this long before the end of the old term tells soon after it how far it has shown everything:
-/// its bookmark comes after a second at least.
+/// How long before the end of the old term [`prove`] reopens the watch. Its bookmark comes after one second at the earliest,
+/// so after the end of the old term.
 pub const AHEAD: Duration = Duration::from_millis(500);
-/// Between two looks whether the list has come.
+/// The interval between two checks whether the list has arrived.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// By what an informer was proved.
+/// How an informer was proved fresh.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proved {
-    /// A whole set read as the most recent state since the old term.
+    /// By a consistent list that was requested after the old term had ended.
     BySet,
-    /// Its version, as it was.
+    /// By the version that the cache already had.
     AtOnce,
-    /// Its own watch, reopened.
+    /// By its own watch, which was reopened.
     ByWatch,
-    /// Another list, as the watch had not come so far.
+    /// By a new list, because the watch did not reach the version in time.
     ByList,
 }
 
-/// Returns once the informer shows everything that was written before this call. `old_term_ended`: when the last write
-/// of the old term was stored, if it is known; a set asked for since then needs no further proof. If that is still to
-/// come, it is waited for: what is written until then is shown too.
+/// Returns once the informer shows everything that was written before this call. `old_term_ended` is when the last
+/// write of the old term was stored, if it is known; a set that was requested after it needs no further proof. If this
+/// time is in the future, it is waited for, and writes until then are covered too.
 ///
-/// `reads` must not stand in a queue: it is to have no token bucket.
+/// `reads` must have no rate limit, so that the request does not wait for a token.
 ///
 /// # Errors
-/// If the server does not say how far it is: nothing is proved then, and the call may be repeated.
+/// If the server does not return its version. Nothing is proved then, and the call may be repeated.
 pub async fn prove(
     watched: &dyn Watched,
     reads: &Api,
@@ -85,7 +86,7 @@ pub async fn prove(
 async fn passes(watched: &dyn Watched, target: &Version, within: Duration) -> bool {
     let (tell, told) = oneshot::channel();
     let wake = Box::new(move || {
-        // Nobody listens any more once the time is up.
+        // The receiver is gone once the time is over.
         let _ = tell.send(());
     });
     watched.when_passed(target.clone(), wake) || time::timeout(within, told).await.is_ok_and(|told| told.is_ok())

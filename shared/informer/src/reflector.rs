@@ -1,7 +1,7 @@
 //! The list and watch loop as a state machine without I/O.
 //!
-//! [`Reflector::next`] says what to do; what came of it is told by the other methods. Versions, paging, fall-backs,
-//! back-off, timeouts and the question whether a silent stream is frozen are settled here, and nowhere else.
+//! [`Reflector::next`] returns the next step; the other methods report its result. Only this module decides about
+//! versions, paging, fallbacks, back-off, timeouts, and whether a silent stream is frozen.
 
 mod backoff;
 mod failure;
@@ -25,31 +25,32 @@ pub(crate) use self::{
     words::{End, Listed, Pace, Seen, Silence, Step, Verdict},
 };
 
-/// Most frames taken at once; a first set is taken in smaller bites, so that its JSON never piles up.
+/// The most frames that are read at once. A set is read in smaller batches, so that not too much JSON is in memory.
 const BATCH: usize = 1_000;
 const SET_BATCH: usize = 64;
-/// A streamed first set that brings no frame for this long is not coming: old aggregated servers ignore the parameter
-/// and leave the stream open.
+/// A streamed set without a frame for this long will not arrive: old aggregated servers ignore `sendInitialEvents` and
+/// keep the stream open.
 const SET_SILENCE: Duration = Duration::from_secs(30);
-/// A streamed first set that is not complete by then is not coming either, however much else arrives.
+/// A streamed set that is not complete after this time is given up, even if frames still arrive.
 const SET_LIMIT: Duration = Duration::from_secs(300);
-/// For how long a type is listed the classic way after its stream brought no first set.
+/// For how long a type is listed in pages after a stream brought no set.
 const CLASSIC: Duration = Duration::from_secs(600);
-/// Streams of a first set that may end before it is complete, in a row, before the type is listed the classic way.
+/// After this many streams in a row that end before their set is complete, the type is listed in pages.
 const CUT_SETS: u32 = 2;
-/// For the answer to a watch whose stream before was silent already: together they stay below the 90 s within which a
-/// frozen connection is healed. Elsewhere the client's own time will do.
+/// The limit for the response to a watch request when the stream before was silent. Together with that silence it is
+/// below the 90 s within which a frozen connection must be replaced. Otherwise the client's own limit applies.
 const OPENING_AFTER_SILENCE: Duration = Duration::from_secs(10);
-/// A stream silent for this long beyond its time is frozen.
+/// A stream is frozen when it is silent for this long after its timeout.
 const GRACE: Duration = Duration::from_secs(10);
-/// The long stream that a typed first set came on is reopened, with the short time of typed watches, at this silence.
+/// After this silence the long stream of a typed set is replaced by a watch with the short timeout of typed watches.
 const QUIET: Duration = Duration::from_secs(75);
-/// A watch that ends sooner without a frame is an error, so that nobody spins.
+/// A watch that ends sooner and without a frame is an error and backs off, so that the loop does not spin (client-go's
+/// `VeryShortWatchError`).
 const VERY_SHORT: Duration = Duration::from_secs(1);
-/// `timeoutSeconds` of the watch that proves a new leader's view.
+/// `timeoutSeconds` of the watch that proves the cache of a new leader.
 const PROOF_SECONDS: u64 = 3;
 
-/// The loop's state.
+/// The state of the loop.
 #[derive(Debug)]
 pub(crate) struct Reflector {
     pace: Pace,
@@ -58,19 +59,19 @@ pub(crate) struct Reflector {
     phase: Phase,
     /// The last version seen; empty before the first set.
     version: Version,
-    /// The server has refused that version: the next set is asked for without one, as the most recent.
+    /// The server has refused this version: the next set is requested without one, so as the most recent state.
     lost_version: bool,
-    /// Until then the first set is listed, not streamed.
+    /// Until then a set is listed in pages and not streamed.
     classic_until: Option<Instant>,
-    /// Streams that ended before their set was complete, in a row.
+    /// How many streams in a row ended before their set was complete.
     cut_sets: u32,
-    /// A list of any cached state came in pages: the server has no watch cache, so paging is honoured always.
+    /// A list with resourceVersion 0 came in pages, so the server has no watch cache. Then every list may be paged.
     pages_always: bool,
-    /// Since when an answer is due and has not come.
+    /// Since when a response has been due.
     unanswered: Option<Instant>,
-    /// Since the first thing that failed since a watch was open.
+    /// When the first request failed after the last watch was open.
     behind: Option<Instant>,
-    /// A new leader waits for what is asked next.
+    /// A new leader waits for the next request.
     urgent: bool,
 }
 
@@ -88,14 +89,15 @@ enum Phase {
 #[derive(Debug)]
 struct Stream {
     opened: Instant,
-    /// When the last frame came, or the stream opened.
+    /// When the last frame came, or the stream was opened.
     heard: Instant,
-    /// When the server is to end it.
+    /// When the server should end the stream.
     ends: Instant,
     frames: u64,
-    /// It brought a typed first set.
+    /// It is the stream that brought a typed set.
     long: bool,
-    /// It was opened without a version and replays what is there: those versions are in no order, and prove nothing.
+    /// It was opened without a version, so it replays existing objects. Their versions are in no order and do not move
+    /// `version`.
     replaying: bool,
 }
 
@@ -130,22 +132,22 @@ impl Reflector {
         &self.version
     }
 
-    /// Since when an answer is due and has not come.
+    /// Since when a response has been due.
     pub(crate) fn unanswered(&self) -> Option<Instant> {
         self.unanswered
     }
 
-    /// Since when it has tried in vain to see more; `None` while it watches, or is about to for the first time.
+    /// Since when no request has succeeded. `None` while a watch is open, and before the first failure.
     pub(crate) fn behind(&self) -> Option<Instant> {
         self.behind
     }
 
-    /// True when a new leader waits for what is to be asked now: it does not stand in a queue.
+    /// True when a new leader waits for the next request: it must not wait for the rate limiter.
     pub(crate) fn is_urgent(&self) -> bool {
         self.urgent
     }
 
-    /// What to do now.
+    /// The next step.
     pub(crate) fn next(&mut self, now: Instant) -> Step {
         if let Phase::Wait { until, then } = self.phase
             && until <= now
@@ -174,12 +176,13 @@ impl Reflector {
         }
     }
 
-    /// What [`Reflector::next`] said is being asked: an answer is due. Until then no server is to blame for a wait.
+    /// The request of the present step has been sent, so a response is due from now on. A wait for the rate limiter
+    /// before does not count as a missing response.
     pub(crate) fn asked(&mut self, now: Instant) {
         self.unanswered.get_or_insert(now);
     }
 
-    /// The watch that was to be opened is open.
+    /// The requested watch is open.
     pub(crate) fn opened(&mut self, now: Instant) {
         self.unanswered = None;
         match self.phase {
@@ -198,8 +201,8 @@ impl Reflector {
         }
     }
 
-    /// The watch that was to be opened is not. True when that shows the stream before to have been frozen: it had been
-    /// silent, and so was the server when it was asked for another.
+    /// The requested watch could not be opened. Returns true when this shows that the stream before was frozen: it was
+    /// silent, and the server did not answer the new request either.
     pub(crate) fn not_opened(&mut self, failure: Failure, now: Instant) -> bool {
         let frozen = self.is_silent_again(failure, now);
         self.answered_by(failure);
@@ -208,7 +211,8 @@ impl Reflector {
             Phase::OpenWatch { .. } => match failure {
                 Failure::Unreachable => self.wait(None, Then::Watch, now),
                 Failure::Busy(after) => self.wait(after, Then::Watch, now),
-                // The next set is asked for as not older than the last version; only its refusal means "most recent".
+                // The next set is requested as not older than the last version. Only when the server refuses that, the
+                // most recent one is requested.
                 Failure::Expired | Failure::TooLarge | Failure::Other => self.wait(None, Then::Set, now),
             },
             _ => {}
@@ -252,7 +256,7 @@ impl Reflector {
                 match end {
                     _ if !very_short => self.open_watch(None),
                     End::Clean => self.wait(None, Then::Set, now),
-                    // Cut, not ended: the version is as good as before.
+                    // Cut and not ended by the server: the version is still valid.
                     End::Broken => self.wait(None, Then::Watch, now),
                 }
             }
@@ -260,7 +264,7 @@ impl Reflector {
         }
     }
 
-    /// Nothing came until the time that [`Step::Read`] named.
+    /// No frame came until the time in [`Step::Read`].
     pub(crate) fn silent(&mut self, now: Instant) -> Silence {
         match &self.phase {
             Phase::Watch(stream) if stream.long && now < stream.overdue() => {
@@ -281,11 +285,11 @@ impl Reflector {
         }
     }
 
-    /// A page came: the list's version and the token of the next page.
+    /// A page came, with the list's version and the continue token.
     pub(crate) fn listed(&mut self, page: &Version, token: String) -> Listed {
         self.unanswered = None;
         let Phase::List { asked, next, version, .. } = &mut self.phase else { return Listed::More };
-        // All pages show the state of the first.
+        // All pages show the state of the first page.
         let version = version.get_or_insert_with(|| page.clone());
         if !token.is_empty() {
             self.pages_always |= asked.to_string() == "0";
@@ -299,13 +303,13 @@ impl Reflector {
         Listed::Complete { consistent }
     }
 
-    /// A page did not come.
+    /// A page could not be read.
     pub(crate) fn not_listed(&mut self, failure: Failure, now: Instant) {
         self.answered_by(failure);
         let Phase::List { asked, version, .. } = &self.phase else { return };
         let in_the_middle = version.is_some();
         match failure {
-            // The token died of age: once more and in one piece, which cannot die half-way.
+            // The continue token has expired: list again without pages, which cannot expire halfway.
             Failure::Expired if in_the_middle => {
                 let asked = asked.clone();
                 self.phase = Phase::List { asked, paged: false, next: String::new(), version: None };
@@ -321,8 +325,8 @@ impl Reflector {
         }
     }
 
-    /// Reopens the watch for a moment, so that the server tells soon how far it has shown everything. False, and without
-    /// effect, where no watch is or will be open from the last version.
+    /// Reopens the watch for a short time, so that the server soon sends a bookmark. Returns false and does nothing
+    /// when no watch is open or will be opened from the last version.
     pub(crate) fn reopen_for_proof(&mut self) -> bool {
         let watches =
             matches!(self.phase, Phase::OpenWatch { .. } | Phase::Watch(_) | Phase::Wait { then: Then::Watch, .. });
@@ -333,7 +337,7 @@ impl Reflector {
         watches
     }
 
-    /// Asks at once for the most recent set.
+    /// Requests the most recent set now.
     pub(crate) fn relist_consistently(&mut self, now: Instant) {
         self.lost_version = true;
         self.urgent = true;
@@ -396,7 +400,7 @@ impl Reflector {
         }
     }
 
-    /// A streamed set was refused, when it was opened or on the way.
+    /// A streamed set was refused, when it was opened or later.
     fn set_refused(&mut self, failure: Failure, now: Instant) {
         match failure {
             Failure::Unreachable => self.wait(None, Then::Set, now),
@@ -405,7 +409,7 @@ impl Reflector {
                 self.lost_version = true;
                 self.start_set(now);
             }
-            // For this attempt only: the server may learn.
+            // For this attempt only, because the server may be upgraded.
             Failure::Expired | Failure::TooLarge | Failure::Other => self.start_list(),
         }
     }
@@ -428,11 +432,12 @@ impl Reflector {
 
     fn start_list(&mut self) {
         let asked = match self.set_version() {
-            // Any cached state will do for the first set.
+            // For the first set any cached state is good enough.
             none if none.is_empty() && !self.lost_version => Version::new("0"),
             known => known,
         };
-        // A version between these makes the watch cache ignore the limit, and a server without one refuse old versions.
+        // With any other version the watch cache ignores `limit`, and a server without a watch cache may answer that
+        // the version is too old.
         let paged = starts_anywhere(&asked) || self.pages_always;
         self.phase = Phase::List { asked, paged, next: String::new(), version: None };
     }
@@ -445,7 +450,7 @@ impl Reflector {
         self.phase = Phase::OpenWatch { seconds, within };
     }
 
-    /// The version from which a set may be, empty for the most recent.
+    /// The oldest version that the next set may have; empty for the most recent state.
     fn set_version(&self) -> Version {
         if self.lost_version { Version::default() } else { self.version.clone() }
     }
@@ -460,7 +465,7 @@ impl Reflector {
         self.phase = Phase::Wait { until: now + delay, then };
     }
 
-    /// True after a silence that the server, asked for another watch, did not break in time.
+    /// True when the stream before was silent and the server did not answer the new watch request in time.
     fn is_silent_again(&self, failure: Failure, now: Instant) -> bool {
         let Phase::OpenWatch { within: Some(within), .. } = self.phase else { return false };
         let asked_in_vain = self.unanswered.is_some_and(|asked| now.saturating_duration_since(asked) >= within);
@@ -475,7 +480,7 @@ impl Reflector {
 }
 
 impl Stream {
-    /// When it is silent beyond its time.
+    /// When the stream counts as frozen.
     fn overdue(&self) -> Instant {
         self.ends.max(self.heard) + GRACE
     }

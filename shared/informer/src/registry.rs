@@ -26,22 +26,22 @@ use crate::{
     watched::Vitals,
 };
 
-/// What informers need of the manager.
+/// What informers get from the manager.
 #[derive(Clone)]
 pub struct Environment {
-    /// What reflectors read with.
+    /// The client for list and watch.
     pub watcher: Watcher,
-    /// Time.
+    /// The clock.
     pub clock: Clock,
-    /// The manager's registry.
+    /// The metrics registry of the manager.
     pub metrics: Metrics,
-    /// Where the informers' tasks start.
+    /// Where the informers' tasks are started.
     pub spawner: Spawner,
-    /// Every random choice begins here: timeouts, jitter, hashing.
+    /// The seed of all random choices: timeouts, jitter, hashing.
     pub rng_seed: u64,
 }
 
-/// The informers of one manager: each exists when the first who needs it asks, at most once a type. Cheap to clone.
+/// The informers of one manager: each is started at its first use, at most one per type. Cheap to clone.
 #[derive(Clone)]
 pub struct Informers(Arc<Inner>);
 
@@ -49,9 +49,9 @@ struct Inner {
     environment: Environment,
     families: Arc<Families>,
     rng: Mutex<Rng>,
-    /// In the order of their beginning.
+    /// In the order of their start.
     typed: Mutex<Vec<Known>>,
-    /// Of all informers that live, for the metrics.
+    /// The state of all running informers, for the metrics.
     vitals: Mutex<Vec<Weak<Vitals>>>,
     stop: CancellationToken,
     tasks: TaskTracker,
@@ -62,7 +62,7 @@ struct Known {
     of: TypeId,
     /// The `Informer<T>`.
     informer: Box<dyn Any + Send + Sync>,
-    /// The same, its type forgotten.
+    /// The same informer without its type parameter.
     hearable: Arc<dyn Hearable>,
     watched: Arc<dyn Watched>,
 }
@@ -97,7 +97,7 @@ impl Informers {
         Self(inner)
     }
 
-    /// The one informer of `T`, started now if nobody has asked before.
+    /// The informer of `T`, started now if it is the first use.
     #[must_use]
     pub fn typed<T: Typed>(&self) -> Informer<T> {
         let mut typed = self.0.typed.lock();
@@ -114,14 +114,15 @@ impl Informers {
         informer
     }
 
-    /// The informer of `T`, if somebody has asked for it before.
+    /// The informer of `T`, if it was started before.
     #[must_use]
     pub fn existing<T: Typed>(&self) -> Option<Informer<T>> {
         find(&self.0.typed.lock())
     }
 
-    /// Has `handler` told of the metadata of a resource whose typed informer somebody has asked for before, as
-    /// [`Informer::add_handler`] does: nothing is watched or held twice. `None` where there is none of this very version.
+    /// Adds a metadata handler to the typed informer of a resource, if it was started before, like
+    /// [`Informer::add_handler`]. So nothing is watched or stored twice. `None` if there is no typed informer of
+    /// exactly this version.
     pub fn existing_metadata(
         &self,
         of: &Resource,
@@ -132,7 +133,8 @@ impl Informers {
         Some(hearable.hear(name, Box::new(handler)))
     }
 
-    /// A new informer of a resource's metadata with a store of its own. Not shared; ends with its handle.
+    /// A new informer of a resource's metadata with a store of its own. It is not shared and stops when its handle is
+    /// dropped.
     #[must_use]
     pub fn dynamic(&self, resource: Resource, scope: Scope) -> Dynamic<Informer<Meta>> {
         let (informer, task, stop) = self.0.start_hub::<Meta>(resource, scope.namespace(), Pace::Dynamic);
@@ -140,7 +142,8 @@ impl Informers {
         Dynamic::new(informer, vitals, task, stop)
     }
 
-    /// A new informer of a resource's metadata that feeds `sink` and keeps nothing. Ends with its handle.
+    /// A new informer of a resource's metadata that writes to `sink` and stores nothing. It stops when its handle is
+    /// dropped.
     #[must_use]
     pub fn dynamic_into<S: Sink>(&self, resource: Resource, scope: Scope, sink: Arc<S>) -> Dynamic<Arc<S>> {
         let feed = Arc::new(Handed(sink.clone()));
@@ -151,13 +154,13 @@ impl Informers {
         Dynamic::new(sink, vitals, task, stop)
     }
 
-    /// The freshness of all typed informers, in the order of their beginning.
+    /// The freshness of all typed informers, in the order of their start.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<dyn Watched>> {
         self.0.typed.lock().iter().map(|it| it.watched.clone()).collect()
     }
 
-    /// Ends all informers: no callback begins after the call, and those that run have ended when this returns.
+    /// Stops all informers: no handler call begins after this call, and running ones have ended when this returns.
     pub async fn shut_down(&self) {
         self.0.stop.cancel();
         self.0.tasks.close();
@@ -170,7 +173,7 @@ fn find<T: Typed>(typed: &[Known]) -> Option<Informer<T>> {
     known.informer.downcast_ref::<Informer<T>>().cloned()
 }
 
-/// What a new informer is to be.
+/// The parameters of a new informer.
 struct Start {
     resource: Resource,
     namespace: Option<api::Atom>,
@@ -198,7 +201,7 @@ impl Inner {
         (Informer::new(hub, vitals), task, stop)
     }
 
-    /// Starts the task that feeds `feed`.
+    /// Starts the task that writes to `feed`.
     fn start<T: Cached, F: Feed<T>>(&self, start: Start, feed: Arc<F>, progress: Arc<Progress>) -> (Arc<Vitals>, Task) {
         let Start { resource, namespace, pace, stop, meter } = start;
         let Environment { watcher, clock, spawner, .. } = &self.environment;

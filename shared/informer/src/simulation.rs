@@ -1,4 +1,4 @@
-//! A real informer of pods against the cluster in miniature, with everything going wrong that may.
+//! A real informer of pods against the test cluster, with random faults.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -65,7 +65,7 @@ impl Sim {
         self.cluster.get("pods", "default", name).is_some()
     }
 
-    /// Something happens to one of a few names.
+    /// Creates, changes or deletes one of a few objects.
     fn change(&self, rng: &mut Rng) {
         let name = format!("p{}", rng.u8(0..8));
         match (self.exists(&name), rng.u8(0..3)) {
@@ -78,7 +78,7 @@ impl Sim {
         }
     }
 
-    /// Something goes wrong.
+    /// Injects a random fault.
     fn fault(&self, rng: &mut Rng) {
         match rng.u8(0..8) {
             0 => self.cluster.break_watches("pods"),
@@ -86,7 +86,7 @@ impl Sim {
             2 => self.cluster.freeze_watches("pods"),
             3 => self.cluster.compact(),
             4 => {
-                // What was missed cannot be resumed.
+                // The events in between are lost and cannot be resumed.
                 self.cluster.break_watches("pods");
                 self.cluster.intercept(|_| Verdict::Fail);
             }
@@ -99,7 +99,7 @@ impl Sim {
         }
     }
 
-    /// What is true, by name: version and node.
+    /// The version and node of each existing object, by name.
     fn truth(&self) -> BTreeMap<String, (String, String)> {
         let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
         let pods = self.cluster.list("pods", "default").into_iter();
@@ -115,7 +115,7 @@ fn known(pod: &Pod) -> (String, (String, String)) {
     (pod.meta.name.to_string(), (pod.meta.version.to_string(), pod.node.to_string()))
 }
 
-/// Keeps what handlers are told, and holds them to it: every `old` is what was told before.
+/// Records the changes that a handler gets, and asserts that every `old` is the state that it got before.
 fn follow(informer: &Informer<Pod>) -> Arc<Mutex<BTreeMap<String, (String, String)>>> {
     let told: Arc<Mutex<BTreeMap<_, _>>> = Arc::default();
     let keep = told.clone();
@@ -127,8 +127,8 @@ fn follow(informer: &Informer<Pod>) -> Arc<Mutex<BTreeMap<String, (String, Strin
                 let before = told.insert(name, new);
                 assert_eq!(before, old.map(|(_, old)| old), "{:?}", change.cause);
             }
-            (Some((name, _)), None) => assert!(told.remove(&name).is_some(), "deleted without having been told"),
-            (None, None) => panic!("a change of nothing"),
+            (Some((name, _)), None) => assert!(told.remove(&name).is_some(), "deleted without having been added"),
+            (None, None) => panic!("a change without objects"),
         }
         assert!(change.cause != Cause::Resync || change.old.is_some());
     });
@@ -155,7 +155,7 @@ async fn whatever_goes_wrong_store_indexes_and_handlers_come_to_agree_with_the_c
         }
         sim.cluster.stop_intercepting();
         sim.cluster.thaw("pods");
-        // Back-off, and the time in which a frozen watch is healed.
+        // Long enough for the back-off and for the time in which a frozen watch is replaced.
         tokio::time::sleep(180 * SECOND).await;
         sim.change(&mut rng);
         tokio::time::sleep(SECOND).await;
@@ -198,7 +198,7 @@ async fn a_new_leader_proves_its_view_by_watch() {
     let informer = sim.informers.typed::<Pod>();
     informer.watched().synced().await;
     tokio::time::sleep(SECOND).await;
-    // Other types move the version that a list answers.
+    // Objects of other types move the version that a list returns.
     let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "other" } });
     sim.cluster.create(namespace);
     let reads = sim.clients.unfenced("proof", Limits::NONE);

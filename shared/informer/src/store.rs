@@ -1,4 +1,4 @@
-//! The store: what the cluster looks like to readers.
+//! The store: the cached objects of one type.
 
 mod progress;
 mod slots;
@@ -13,8 +13,8 @@ use parking_lot::RwLock;
 pub(crate) use self::{progress::Progress, slots::Slots};
 use crate::Wake;
 
-/// The objects of one type by key and by the indexes that the type declares. Cheap to clone; readers get `Arc`s, never
-/// see half a batch or half a relist, and are told when they would overlook something.
+/// The objects of one type, by key and by the indexes that the type declares. Cheap to clone. Readers get `Arc`s and
+/// never see a partial batch or relist. A read that might miss an object returns an error.
 pub struct Store<T: Cached>(Arc<Inner<T>>);
 
 struct Inner<T: Cached> {
@@ -30,38 +30,38 @@ struct Content<T: Cached> {
 }
 
 enum Trust {
-    /// No first set yet: absence means nothing.
+    /// No set has arrived yet: a missing object does not mean that it does not exist.
     NotSynced,
     Synced,
-    /// Something came that not even metadata could be read of: until the next list, absence means nothing again.
+    /// An event came of which not even the metadata decodes: until the next list, a missing object may exist.
     Broken(Arc<str>),
 }
 
-/// A read that cannot be answered without overlooking something.
+/// A read that might miss an object.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// The first set has not come.
+    /// The first set has not arrived.
     #[error("the cache of {resource} has not synced")]
     NotSynced {
-        /// The type.
+        /// The resource.
         resource: Resource,
     },
-    /// An object is there but does not decode.
+    /// An object exists but does not decode.
     #[error("{resource} {key} does not decode: {why}")]
     Unreadable {
-        /// The type.
+        /// The resource.
         resource: Resource,
         /// Namespace and name.
         key: ObjectKey,
-        /// The decoder's words, naming the field.
+        /// The decoder's message, with the field.
         why: String,
     },
-    /// The stream brought something of which not even metadata decodes; the type is being listed again.
+    /// An event came of which not even the metadata decodes; the type is being listed again.
     #[error("the cache of {resource} is not to be trusted until it is listed again: {why}")]
     Broken {
-        /// The type.
+        /// The resource.
         resource: Resource,
-        /// What came.
+        /// The decoding error.
         why: Arc<str>,
     },
 }
@@ -78,27 +78,28 @@ impl<T: Cached> Store<T> {
         Self(Arc::new(Inner { resource, progress, seed, content }))
     }
 
-    /// The object under a key, if there is one.
+    /// The object of a key, if it exists.
     ///
     /// # Errors
-    /// If it is there but does not decode, or the store cannot know.
+    /// If the object exists but does not decode, or the store is not trusted.
     pub fn get(&self, namespace: &str, name: &str) -> Result<Option<Arc<T>>, StoreError> {
         let content = self.0.content.read();
         self.trusted(&content)?;
         content.slots.get(namespace, name).map(|entry| self.readable(entry)).transpose()
     }
 
-    /// All objects under an index value, in no promised order.
+    /// All objects with an index value, in no particular order.
     ///
     /// # Errors
-    /// If one of them does not decode, as far as metadata tell that it belongs here, or the store cannot know.
+    /// If one of them does not decode, as far as its metadata shows that it belongs to the index value, or if the store
+    /// is not trusted.
     pub fn by_index(&self, value: &T::Index) -> Result<Vec<Arc<T>>, StoreError> {
         let content = self.0.content.read();
         self.trusted(&content)?;
         content.slots.by_index(value).map(|entry| self.readable(entry)).collect()
     }
 
-    /// Everything, readable or not, as far as it is known.
+    /// All known entries, decoded or not.
     #[must_use]
     pub fn entries(&self) -> Vec<Entry<T>> {
         let content = self.0.content.read();
@@ -107,33 +108,34 @@ impl<T: Cached> Store<T> {
         entries
     }
 
-    /// How many objects there are, readable or not.
+    /// How many objects there are, decoded or not.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.content.read().slots.len()
     }
 
-    /// True when there are none.
+    /// True when there are no objects.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How far the store is; `None` before the first set.
+    /// The version of the store; `None` before the first set.
     #[must_use]
     pub fn version(&self) -> Option<Version> {
         self.0.progress.version()
     }
 
-    /// True once an event, a bookmark or a list at or above `version`, which must be of this type, was applied and
-    /// handled. A version that is no number cannot be waited for, and counts as passed.
+    /// True once an event, a bookmark or a list at or above `version` was applied and the handlers were called.
+    /// `version` must be of this type. A version that is not a number cannot be compared and counts as passed.
     #[must_use]
     pub fn passed(&self, version: &Version) -> bool {
         self.0.progress.passed(version)
     }
 
-    /// True when `version` is passed already, and `wake` is dropped. Else `wake` is called once it is, or when the store went
-    /// back to an older version, in the informer's task: it must be quick.
+    /// Returns true when `version` has been passed already; then `wake` is dropped. Otherwise `wake` is called once it
+    /// has been passed, or when the store went back to an older version. It is called in the informer's task, so it must
+    /// be fast.
     pub fn when_passed(&self, version: Version, wake: Wake) -> bool {
         self.0.progress.when_passed(&version, wake)
     }
@@ -150,7 +152,7 @@ impl<T: Cached> Store<T> {
         &self.0.resource
     }
 
-    /// The entry that is the very same object in the very same state as `like`.
+    /// The stored entry, if it has the uid and version of `like`.
     pub(crate) fn same(&self, like: &Entry<T>) -> Option<Entry<T>> {
         let meta = like.meta();
         let content = self.0.content.read();
@@ -161,8 +163,8 @@ impl<T: Cached> Store<T> {
         Slots::new(self.0.seed)
     }
 
-    /// Applies events in order, all at once for readers. Presence decides what an event is, not its word; one that
-    /// brings nothing new is silent.
+    /// Applies events in order; readers see all of them at once. Whether an event adds or updates depends on the
+    /// content and not on the event type. An event without a change has no delta.
     pub(crate) fn apply(&self, batch: Vec<(Event, Entry<T>)>) -> Vec<Delta<T>> {
         let mut deltas = Vec::with_capacity(batch.len());
         let mut content = self.0.content.write();
@@ -170,7 +172,7 @@ impl<T: Cached> Store<T> {
             let MetaRef { namespace, name, .. } = entry.meta();
             if event == Event::Deleted {
                 content.slots.remove(namespace, name);
-                // The event's object is the last state, with the version of the deletion.
+                // The object of a DELETED event has the last state, with the version of the deletion.
                 deltas.push(Delta { old: Some(entry), new: None });
             } else if content.slots.get(namespace, name).is_none_or(|known| !are_same(known, &entry)) {
                 let old = content.slots.upsert(entry.clone());
@@ -180,9 +182,10 @@ impl<T: Cached> Store<T> {
         deltas
     }
 
-    /// Makes `set` the content, all at once for readers. Deletions come first, then updates and additions.
+    /// Replaces the content by `set`; readers see it at once. The deltas have deletions first, then updates and
+    /// additions.
     pub(crate) fn replace(&self, set: Slots<T>) -> Vec<Delta<T>> {
-        // Only the informer's task writes, so nothing changes between the comparison and the exchange.
+        // Only the informer's task writes, so nothing changes between the comparison and the replacement.
         let deltas = self.compare(&set);
         let old = {
             let mut content = self.0.content.write();
@@ -193,7 +196,7 @@ impl<T: Cached> Store<T> {
         deltas
     }
 
-    /// Reads are errors from now on, until the next [`Store::replace`].
+    /// From now on reads return errors, until the next [`Store::replace`].
     pub(crate) fn distrust(&self, why: &str) {
         let mut content = self.0.content.write();
         if !matches!(content.trust, Trust::NotSynced) {
@@ -250,7 +253,7 @@ impl<T: Cached> Clone for Store<T> {
     }
 }
 
-/// True when two entries of one key are one object in one state. An empty version tells nothing.
+/// True when two entries of one key have the same uid and version. An empty version is never equal.
 fn are_same<T: Cached>(a: &Entry<T>, b: &Entry<T>) -> bool {
     let alike =
         matches!((a, b), (Entry::Readable(_), Entry::Readable(_)) | (Entry::Unreadable(_), Entry::Unreadable(_)));

@@ -1,4 +1,4 @@
-//! An informer as those see it who ask how fresh it is, without knowing its type.
+//! The freshness of an informer, independent of its type.
 
 use std::{
     sync::{
@@ -16,84 +16,84 @@ use tokio::sync::{mpsc, watch};
 
 use crate::{Wake, handlers::wait_for, metrics::Meter, store::Progress};
 
-/// An informer's freshness: for readiness, for the consistency gate and for a new leader's proof.
+/// The freshness of an informer: for readiness, for the consistency gate and for the proof of a new leader.
 pub trait Watched: Send + Sync {
-    /// What it watches.
+    /// The resource that it watches.
     fn resource(&self) -> &Resource;
 
-    /// True once the first set is in the store and all handlers of that time have handled it.
+    /// True once the first set is in the store and all handlers of that time were called with it.
     fn has_synced(&self) -> bool;
 
-    /// Waits for that; for ever if the informer is stopped before.
+    /// Waits until [`Watched::has_synced`]. Waits for ever if the informer is stopped before.
     fn synced(&self) -> BoxFuture<'_, ()>;
 
-    /// How long ago the server gave a sign of life: a frame, an answer, the clean end of a stream. A healthy watch of
-    /// an idle type is silent for up to 75 s.
+    /// The time since the last sign of life of the server: a frame, a response, or the normal end of a stream. A
+    /// healthy watch of an idle type is silent for up to 75 s.
     fn last_sign_of_life(&self) -> Option<Duration>;
 
-    /// For how long an answer has been due: a request that nothing came back for, again and again, or a stream silent
-    /// beyond its time. `None` while nothing is due, and while our own budget keeps us from asking.
+    /// For how long a response has been due: requests without a response, or a stream that is silent after its timeout.
+    /// `None` while no response is due, and while the rate limiter delays our request.
     fn unanswered(&self) -> Option<Duration> {
         None
     }
 
-    /// For how long it has tried in vain to see more: a list or a watch failed, and none has come since. `None` while it
-    /// watches.
+    /// For how long no list or watch has succeeded since the first failure. `None` while a watch is open.
     fn behind(&self) -> Option<Duration> {
         None
     }
 
-    /// How far the store is; `None` before the first set. While a set or an event is handled it is as before.
+    /// The version of the store; `None` before the first set. While a set or an event is handled it is the version before it.
     fn store_version(&self) -> Option<Version>;
 
-    /// The version of the newest event that was applied and handled, or of the newest object in a set: unlike a bookmark
-    /// or the version of a list, another informer of this type reaches it even if nothing else happens. After a relist
-    /// that showed a deletion, whose version nobody knows, it is the list's own. `None` before anything was seen.
+    /// The version of the newest event that was applied and handled, or of the newest object in a set. Other than the
+    /// version of a bookmark or list, another informer of this type reaches it even if nothing else happens. After a
+    /// relist that showed a deletion it is the version of the list, because the version of the deletion is not known.
+    /// `None` before the first object.
     fn last_event_version(&self) -> Option<Version>;
 
-    /// As [`crate::Store::passed`].
+    /// See [`crate::Store::passed`].
     fn passed(&self, version: &Version) -> bool;
 
-    /// As [`crate::Store::when_passed`].
+    /// See [`crate::Store::when_passed`].
     fn when_passed(&self, version: Version, wake: Wake) -> bool;
 
-    /// True when a whole set, the first or a later one, was read as the most recent state and asked for at `instant`
-    /// or later.
+    /// True when a set, the first or a later one, was read as the most recent state and was requested at `instant` or
+    /// later.
     fn first_set_was_consistent_after(&self, instant: BootInstant) -> bool;
 
-    /// Closes the informer's own watch and reopens it from its version for three seconds, near the end of which the
-    /// server tells how far it has shown everything. Without effect while a set is being fetched.
+    /// Closes the informer's own watch and reopens it from its version for three seconds. Near their end the server
+    /// sends a bookmark. Has no effect while a set is being read.
     fn reopen_for_proof(&self);
 
-    /// Fetches the most recent set at once.
+    /// Requests the most recent set now.
     fn relist_consistently(&self);
 
-    /// How many objects are held.
+    /// How many objects are stored.
     fn len(&self) -> usize;
 
-    /// True when none is.
+    /// True when no object is stored.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// What others may ask of an informer's task.
+/// Commands to the informer's task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Command {
-    /// Look after the handlers: somebody joined.
+    /// A handler was added.
     Tend,
     ReopenForProof,
     RelistConsistently,
 }
 
-/// The signs of life of one informer, written by its task and read by everybody.
+/// The state of one informer, written by its task and read by other tasks.
 pub(crate) struct Vitals {
     resource: Resource,
     clock: Clock,
     commands: mpsc::UnboundedSender<Command>,
     progress: Arc<Progress>,
     synced: watch::Sender<bool>,
-    /// When the last consistent set was asked for.
+    /// When the last consistent set was requested.
     consistent: Mutex<Option<BootInstant>>,
     last_event: Mutex<Option<Version>>,
     life: Mutex<Life>,
@@ -131,7 +131,7 @@ impl Vitals {
     }
 
     pub(crate) fn command(&self, command: Command) {
-        // A stopped informer obeys no more.
+        // A stopped informer ignores commands.
         let _ = self.commands.send(command);
     }
 
@@ -143,7 +143,7 @@ impl Vitals {
         self.life.lock().last_sign = Some(now);
     }
 
-    /// Since when an answer is due, and since when more is asked for in vain.
+    /// Records since when a response has been due, and since when no request has succeeded.
     pub(crate) fn set_trouble(&self, unanswered: Option<Instant>, behind: Option<Instant>) {
         let mut life = self.life.lock();
         (life.unanswered, life.behind) = (unanswered, behind);
@@ -153,7 +153,7 @@ impl Vitals {
         self.objects.store(count, Ordering::Relaxed);
     }
 
-    /// Something of this version was applied and handled. Told before the progress that it means.
+    /// Records that an event or object of this version was applied and handled. Call it before [`Vitals::reached`].
     pub(crate) fn showed(&self, version: Version) {
         let mut last = self.last_event.lock();
         if last.as_ref().is_none_or(|it| !version.is_older_than(it)) {
@@ -161,7 +161,8 @@ impl Vitals {
         }
     }
 
-    /// A whole set was applied and handled; `consistent` says when it was asked for, if it was the most recent then.
+    /// Records that a set was applied and handled. `consistent` is when it was requested, if it was the most recent
+    /// state then.
     pub(crate) fn set_came(&self, version: Version, consistent: Option<BootInstant>) {
         if consistent.is_some() {
             *self.consistent.lock() = consistent;
@@ -172,7 +173,7 @@ impl Vitals {
         }
     }
 
-    /// Everything up to `version` was applied and handled.
+    /// Records that everything up to `version` was applied and handled.
     pub(crate) fn reached(&self, version: Version) {
         self.progress.reached(version);
     }

@@ -60,7 +60,7 @@ async fn acceptance_machinery_003_a_refused_stream_is_listed_in_pages() {
     page.answer(200, &json!({ "metadata": { "resourceVersion": "9", "continue": "more" }, "items": items }));
     let page = world.server.next().await;
     assert_eq!((page.of("limit"), page.of("resourceVersion"), page.of("continue")), ("500", "", "more"));
-    assert!(!informer.watched().has_synced(), "half a list is none");
+    assert!(!informer.watched().has_synced(), "one page is not the whole list");
     page.list(9, &[object("b", 4, "red")]);
     informer.watched().synced().await;
     assert_eq!(informer.store().len(), 2);
@@ -113,7 +113,7 @@ async fn acceptance_machinery_006_011_012_017_a_relist_tells_what_was_missed_and
         stream.say(&event("ADDED", &object));
     }
     settle().await;
-    assert_eq!(informer.store().len(), 4, "readers see the old set until the new one is whole");
+    assert_eq!(informer.store().len(), 4, "readers see the old set until the new one is complete");
     assert!(informer.store().get("ns", "new").unwrap().is_none());
     stream.say(&set_end(30));
     let told = log.next(4).await;
@@ -121,7 +121,7 @@ async fn acceptance_machinery_006_011_012_017_a_relist_tells_what_was_missed_and
     assert_eq!(told[1..], ["Relist replaced@3 -> replaced@20", "Relist changed@4 -> changed@21", "Relist  -> new@22"]);
     assert!(Arc::ptr_eq(&same, &informer.store().get("ns", "same").unwrap().unwrap()));
 
-    // Once more, with nothing changed: silence. This time the version itself is refused.
+    // The same once more without a change: no handler is called. This time the server refuses the version itself.
     stream.say(&event("ERROR", &refusal(410, "Expired")));
     let (call, stream) = world.server.watch().await;
     assert_eq!(call.of("resourceVersion"), "30");
@@ -183,7 +183,7 @@ async fn acceptance_machinery_022_shut_down_ends_streams_and_calls() {
     stream.added("a", 10);
     world.informers.shut_down().await;
     settle().await;
-    assert!(log.take().is_empty(), "no call begins after the call of shut_down");
+    assert!(log.take().is_empty(), "no handler is called after shut_down began");
     assert!(stream.is_closed() && world.scope.is_empty());
     let late = informer.add_handler("late", None, log.handler());
     settle().await;
@@ -204,7 +204,7 @@ async fn acceptance_machinery_022_shut_down_waits_for_the_running_call_and_no_fu
         keep.lock().push(name);
     });
     registration.synced().await;
-    // One batch: the second call would follow the first at once.
+    // Both frames are in one batch, so the second call would follow the first at once.
     let frame = |name| event("ADDED", &object(name, 10, "red"));
     stream.text(&format!("{}\n{}\n", frame("a"), frame("b")));
     assert_eq!(begun.recv().await.as_deref(), Some("a"));
@@ -215,7 +215,7 @@ async fn acceptance_machinery_022_shut_down_waits_for_the_running_call_and_no_fu
         tokio::task::yield_now().await;
     }
     assert!(returned.lock().is_empty());
-    // Enough for both calls, if the second came.
+    // Two permits, enough for both calls if there were a second one.
     release.send(()).unwrap();
     release.send(()).unwrap();
     shut_down.await;
@@ -234,7 +234,7 @@ async fn acceptance_machinery_023_a_forbidden_type_never_syncs_and_is_asked_for_
     while world.clock.now() - began < 600 * SECOND {
         for is_set in [true, false] {
             let call = world.server.next().await;
-            assert_eq!(call.is_set(), is_set, "a stream, then a list, each attempt");
+            assert_eq!(call.is_set(), is_set, "each attempt is a stream, then a list");
             call.answer(403, &refusal(403, "Forbidden"));
         }
         requests += 2;
@@ -261,7 +261,7 @@ async fn acceptance_machinery_025_ten_thousand_events_for_one_key_are_all_told_i
             want.push(format!("Watch a@{} -> a@{version}", version - 1));
         }
     }
-    // Cut without regard to lines.
+    // The chunks do not end at line ends.
     for chunk in text.as_bytes().chunks(70_001) {
         stream.text(std::str::from_utf8(chunk).unwrap());
     }
@@ -271,7 +271,7 @@ async fn acceptance_machinery_025_ten_thousand_events_for_one_key_are_all_told_i
 #[tokio::test(start_paused = true)]
 async fn a_watch_frozen_on_a_living_connection_is_healed_within_90_s_without_list() {
     let (mut world, informer, _stream) = World::synced(&[object("a", 3, "red")], 9).await;
-    // The stream of the first set falls silent, and the connection takes no new one.
+    // The stream of the first set becomes silent, and the connection accepts no new stream.
     let silent_since = world.clock.now();
     let unanswered = world.server.next().await;
     assert!(!unanswered.is_set());
@@ -327,7 +327,7 @@ async fn a_dead_server_is_an_answer_overdue_until_it_is_back() {
         world.server.next().await.fail();
     }
     let call = world.server.next().await;
-    assert!(!call.is_set(), "a server that is not there has lost no version");
+    assert!(!call.is_set(), "without an answer the version is not lost");
     let watched = informer.watched();
     assert!(watched.unanswered().unwrap() >= 100 * SECOND && watched.last_sign_of_life().unwrap() >= 100 * SECOND);
     let (_, _stream) = call.open();
@@ -390,7 +390,7 @@ async fn line_beyond_the_limit_is_listed_with_growing_delays() {
         let (mut world, informer, stream) = World::synced(&[object("a", 3, "red")], 9).await;
         let (mut streams, mut version, began) = (vec![stream], 9, world.clock.now());
         while world.clock.now() - began < 600 * SECOND {
-            // Each stream brings the line, that of a set too.
+            // Each stream brings the line, the stream of a set too.
             if let Some(stream) = streams.last() {
                 for _ in 0..8 {
                     tokio::time::sleep(pause).await;

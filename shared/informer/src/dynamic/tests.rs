@@ -21,7 +21,7 @@ async fn a_dynamic_informer_can_be_stopped_and_is_then_really_gone() {
     stream.say(&set_end(9));
     dynamic.watched().synced().await;
     assert_eq!(dynamic.store().get("ns", "a").unwrap().unwrap().version, 3.into());
-    assert!(world.informers.all().is_empty(), "nobody's readiness depends on it");
+    assert!(world.informers.all().is_empty(), "readiness does not depend on it");
     assert!(world.metrics.encode().contains("widgets"));
     let watched = Arc::downgrade(&dynamic.watched());
     dynamic.stop().await;
@@ -65,17 +65,17 @@ async fn informers_of_one_resource_share_their_series_to_the_last() {
     streams[1].text("no JSON at all\n");
     let (_, green) = world.server.watch().await;
     settle().await;
-    assert!(series(&world, "silence_seconds").unwrap() >= 20.0, "the longest, not the last");
+    assert!(series(&world, "silence_seconds").unwrap() >= 20.0, "the longest silence, not the latest");
     assert_eq!(series(&world, "failures_total"), Some(1.0));
     dynamic.remove(0).stop().await;
-    assert_eq!(series(&world, "failures_total"), Some(1.0), "the other one goes on");
+    assert_eq!(series(&world, "failures_total"), Some(1.0), "the counter of the other informer continues");
     assert!(series(&world, "silence_seconds").unwrap() < 20.0);
     drop((dynamic, green));
     settle().await;
     assert!(!world.metrics.encode().contains("widgets"), "{}", world.metrics.encode());
 }
 
-/// Keeps versions by name.
+/// Stores versions by name.
 #[derive(Default)]
 struct Versions(Mutex<BTreeMap<String, String>>);
 
@@ -176,7 +176,7 @@ async fn a_typed_informer_tells_of_metadata_whether_the_watch_or_a_relist_showed
 async fn a_server_that_knows_no_partial_metadata_is_read_from_whole_objects() {
     let mut world = World::new();
     let dynamic = world.informers.dynamic(widgets(), Scope::Cluster);
-    // Such a server answers with 406 unless plain JSON is taken too.
+    // A server without partial metadata answers 406 unless the Accept header has plain JSON too.
     let takes_json = |accept: &str| accept.split(',').any(|it| it == "application/json");
     let watch = world.server.next().await;
     assert!(takes_json(&watch.accept), "{}", watch.accept);

@@ -18,7 +18,7 @@ async fn acceptance_machinery_014_a_late_handler_gets_the_present_set_and_joins_
     let (_world, informer, stream) = World::synced(&[object("a", 3, "red")], 9).await;
     stream.added("b", 10);
     settle().await;
-    // While it joins, events are under way already.
+    // Events already arrive while the handler is added.
     stream.added("c", 11);
     let log = Log::default();
     let registration = informer.add_handler("late", None, log.handler());
@@ -52,7 +52,7 @@ async fn acceptance_machinery_014_a_handler_has_synced_only_when_its_last_initia
 #[tokio::test(start_paused = true)]
 async fn acceptance_machinery_015_a_handler_cannot_await_and_a_slow_call_is_counted_by_name() {
     let (world, informer, stream) = World::synced(&[object("a", 3, "red"), object("b", 4, "red")], 9).await;
-    // The first poll moves the paused clock: so long does the call take.
+    // The first poll advances the paused clock by the duration of the call.
     let taking = |time: Duration| {
         move |_: Change<'_, _>| {
             let _moved = tokio::time::advance(time).now_or_never();

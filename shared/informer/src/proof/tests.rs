@@ -19,7 +19,7 @@ impl Proving {
     }
 }
 
-/// The question how far the server is.
+/// Answers the request for the server's present version.
 fn tell_version(call: Call, version: u64) {
     assert_eq!((call.of("limit"), call.of("resourceVersion"), call.of("watch")), ("1", "", ""));
     call.answer(200, &json!({ "metadata": { "resourceVersion": version.to_string() }, "items": [] }));
@@ -54,7 +54,7 @@ async fn a_version_behind_is_proved_by_the_own_watch_reopened() {
     let proving = Proving::of(&world, informer.watched(), Some(world.clock.boot()));
     tell_version(world.server.next().await, 50);
     let (call, proof) = world.server.watch().await;
-    assert!(stream.is_closed(), "never a second one beside it");
+    assert!(stream.is_closed(), "there is never a second watch at the same time");
     assert_eq!((call.is_set(), call.of("resourceVersion"), call.of("timeoutSeconds")), (false, "9", "3"));
     tokio::time::sleep(Duration::from_millis(1_200)).await;
     proof.say(&bookmark(49));
@@ -65,7 +65,7 @@ async fn a_version_behind_is_proved_by_the_own_watch_reopened() {
     tokio::time::sleep(Duration::from_millis(1_800)).await;
     drop(proof);
     let (call, _stream) = world.server.watch().await;
-    assert!(!call.is_set() && call.of("timeoutSeconds") != "3", "then it goes on as before");
+    assert!(!call.is_set() && call.of("timeoutSeconds") != "3", "then the watch continues with its usual timeout");
 }
 
 #[tokio::test(start_paused = true)]
@@ -78,12 +78,12 @@ async fn an_old_term_that_has_not_ended_is_waited_for_and_its_watch_is_reopened_
     assert_eq!((world.clock.boot(), call.of("timeoutSeconds")), (after(3_500), "3"));
     assert!(stream.is_closed());
     let question = world.server.next().await;
-    assert_eq!(world.clock.boot(), after(4_000), "what is written until then counts");
+    assert_eq!(world.clock.boot(), after(4_000), "writes until then are covered");
     tell_version(question, 50);
     tokio::time::sleep(Duration::from_millis(700)).await;
     proof.say(&bookmark(50));
     assert_eq!(proving.done().await.unwrap(), Proved::ByWatch);
-    assert_eq!(world.clock.boot(), after(4_700), "the watch is not reopened once more");
+    assert_eq!(world.clock.boot(), after(4_700), "the watch is not reopened a second time");
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,14 +3,14 @@ use std::time::Duration;
 use clock::Instant;
 use fastrand::Rng;
 
-/// First delay after a failure; client-go's, as are the others.
+/// First delay after a failure. All values are those of client-go's reflector.
 const FIRST: Duration = Duration::from_millis(800);
-/// Delays double up to here, before jitter.
+/// Delays double up to this, before jitter.
 const CAP: Duration = Duration::from_secs(30);
-/// A failure after this much quiet begins anew.
+/// After this long without a failure the delay starts again from the first.
 const RESET: Duration = Duration::from_secs(120);
 
-/// Delays between failing attempts: 0.8 s, doubling to 30 s, each stretched by up to its own length.
+/// Delays between failing attempts: from 0.8 s, doubling to 30 s, each extended by a random part of its own length.
 #[derive(Debug)]
 pub(super) struct Backoff {
     next: Duration,
@@ -22,7 +22,7 @@ impl Backoff {
         Self { next: FIRST, asked: None }
     }
 
-    /// How long to wait after an attempt that failed at `now`.
+    /// The delay after an attempt that failed at `now`.
     pub(super) fn delay(&mut self, now: Instant, rng: &mut Rng) -> Duration {
         let quiet = self.asked.is_none_or(|asked| now.saturating_duration_since(asked) >= RESET);
         let base = if quiet { FIRST } else { self.next };

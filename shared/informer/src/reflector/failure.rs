@@ -3,18 +3,18 @@ use std::time::Duration;
 use api::Status;
 use client::ApiError;
 
-/// Why something was not answered as hoped, cut by what the reflector does next.
+/// Why a request failed, by what the reflector does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// No answer came. The server has not said that our version is lost, so nothing is listed because of it.
+    /// No response came. The server has not refused our version, so this is no reason to list.
     Unreachable,
-    /// The server asks for patience.
+    /// The server asks us to retry later.
     Busy(Option<Duration>),
-    /// The version, or the continue token, is too old.
+    /// The version or the continue token is too old.
     Expired,
-    /// The server is behind the version.
+    /// The version is newer than the server's.
     TooLarge,
-    /// It will not.
+    /// Any other refusal.
     Other,
 }
 
@@ -29,7 +29,7 @@ impl Failure {
         }
     }
 
-    /// Of the status in an ERROR frame, whose code a proxy may have left out.
+    /// From the status of an ERROR frame. A proxy may have removed its code.
     pub(super) fn of_status(status: &Status) -> Self {
         match &*status.reason {
             "Expired" | "Gone" => Self::Expired,

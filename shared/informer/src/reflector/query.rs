@@ -1,13 +1,13 @@
-//! What is asked of the server, word for word.
+//! The query strings of list and watch requests.
 
 use std::fmt::Write as _;
 
 use api::{Version, uri};
 
-/// Objects in one page of a list.
+/// Objects per page of a list.
 const PAGE: u32 = 500;
 
-/// True for the versions that mean "whatever there is", by which a server replays its state instead of resuming.
+/// True for the versions that mean "any state": from these the server replays its objects instead of resuming.
 pub(super) fn starts_anywhere(version: &Version) -> bool {
     version.is_empty() || *version == Version::new("0")
 }
@@ -35,7 +35,7 @@ pub(super) fn list_query(version: &Version, paged: bool, next: &str) -> String {
     if next.is_empty() {
         add_version(&mut query, version);
     } else {
-        // The token knows the version; naming both is an error.
+        // The continue token contains the version; sending both is an error.
         let _ = write!(query, "&continue={}", uri::value(next));
     }
     query

@@ -12,7 +12,7 @@ use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A reflector and its time.
+/// A reflector with its clock.
 struct Rig {
     reflector: Reflector,
     now: Instant,
@@ -34,7 +34,7 @@ fn error(code: u16) -> Status {
     Status { code, ..Status::default() }
 }
 
-/// A query as `key=value` pairs; the one that is random apart.
+/// A query as `key=value` pairs; the timeout, which is random, is returned separately.
 fn pairs(query: &str) -> (BTreeMap<&str, &str>, Option<u64>) {
     let mut pairs: BTreeMap<_, _> = query.split('&').map(|pair| pair.split_once('=').unwrap()).collect();
     let seconds = pairs.remove("timeoutSeconds").map(|it| it.parse().unwrap());
@@ -52,7 +52,7 @@ fn set_of<'a>(extra: &[(&'a str, &'a str)]) -> BTreeMap<&'a str, &'a str> {
 }
 
 impl Rig {
-    /// What is to be done, and asks at once where that is to ask.
+    /// Returns the next step and reports a request as sent.
     fn next(&mut self) -> Step {
         let step = self.reflector.next(self.now);
         if matches!(step, Step::Open { .. } | Step::List { .. }) {
@@ -66,7 +66,7 @@ impl Rig {
         self
     }
 
-    /// Asserts that a set is streamed next, at once, from this version; returns its time.
+    /// Asserts that a set is streamed next, without a delay, from this version. Returns its timeout.
     fn opens_set(&mut self, from: &str) -> u64 {
         let Step::Open { query, set: true, .. } = self.next() else { panic!("{:?}", self.next()) };
         let (pairs, seconds) = pairs(&query);
@@ -75,7 +75,7 @@ impl Rig {
         seconds.unwrap()
     }
 
-    /// Asserts that a watch is opened next, at once, from this version; returns its time.
+    /// Asserts that a watch is opened next, without a delay, from this version. Returns its timeout.
     fn opens_watch(&mut self, from: u64) -> u64 {
         let Step::Open { query, set: false, .. } = self.next() else { panic!("{:?}", self.next()) };
         let from = from.to_string();
@@ -85,13 +85,13 @@ impl Rig {
         seconds.unwrap()
     }
 
-    /// Asserts that a page with this query is listed next, at once.
+    /// Asserts that a page with this query is listed next, without a delay.
     fn lists(&mut self, want: &str) {
         let Step::List { query, .. } = self.next() else { panic!("{:?}", self.next()) };
         assert_eq!(query, want);
     }
 
-    /// Asserts that there is a wait, and lets it pass.
+    /// Asserts that the next step is a wait, and advances the clock to its end.
     fn waits(&mut self) -> Duration {
         let Step::Wait { until } = self.next() else { panic!("{:?}", self.next()) };
         let delay = until - self.now;
@@ -99,7 +99,7 @@ impl Rig {
         delay
     }
 
-    /// The time until which frames are awaited.
+    /// For how long frames are awaited.
     fn reads_for(&mut self) -> Duration {
         let Step::Read { until, .. } = self.next() else { panic!("{:?}", self.next()) };
         until - self.now
@@ -145,7 +145,7 @@ impl Rig {
         self
     }
 
-    /// Through the streamed first set, with its stream open.
+    /// Completes the streamed first set; its stream stays open.
     fn synced(mut self, at: u64) -> Self {
         self.next();
         self.opened();
@@ -153,7 +153,7 @@ impl Rig {
         self
     }
 
-    /// Through the first set and the end of its stream, with a short watch open.
+    /// Completes the first set, ends its stream, and opens a short watch.
     fn watching(self, at: u64) -> Self {
         let mut rig = self.synced(at);
         rig.pass(2 * SECOND).ended(End::Clean);

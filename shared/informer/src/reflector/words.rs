@@ -1,34 +1,34 @@
-//! What a reflector and its driver say to each other.
+//! The types that a reflector and its driver exchange.
 
 use std::time::Duration;
 
 use api::{Event, Status, Version};
 use clock::Instant;
 
-/// How long watches are asked to last.
+/// Which timeout watches are requested with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pace {
-    /// 60 to 75 s: a frozen watch is found soon.
+    /// 60 to 75 s, so that a frozen watch is found soon.
     Typed,
-    /// 5 to 10 min: there are many, and no write rests on them alone.
+    /// 5 to 10 min: there are many of them, and no write depends on their freshness alone.
     Dynamic,
 }
 
-/// What to do next.
+/// The next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Open a watch with this query; no answer within this time, or else the client's own, is a failure. `set` tells that
-    /// it brings a whole set.
+    /// Open a watch with this query. No response within `within`, or else within the client's limit, is a failure.
+    /// `set` means that it brings a whole set.
     Open { query: String, within: Option<Duration>, set: bool },
-    /// List a page with this query. `first` tells that a set begins.
+    /// List a page with this query. `first` means that it is the first page of a set.
     List { query: String, first: bool },
-    /// Read frames, at most so many at once; nothing until then is silence.
+    /// Read frames, at most `most` at once. No frame until `until` is silence.
     Read { until: Instant, most: usize },
-    /// Do nothing until then.
+    /// Wait until this time.
     Wait { until: Instant },
 }
 
-/// A frame without its object. Garbage is what cannot be read: no frame, or a line that is too long.
+/// A frame without its object. Garbage is what cannot be decoded as a frame, or a line that is too long.
 #[derive(Debug)]
 pub(crate) enum Seen<'a> {
     Object(Event, &'a Version),
@@ -37,46 +37,46 @@ pub(crate) enum Seen<'a> {
     Garbage,
 }
 
-/// What a frame means.
+/// How the driver must handle a frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Its object belongs to the set that is arriving.
+    /// Add its object to the set that is being received.
     Collect,
-    /// The set is complete; `consistent` tells that it was the most recent state when it was asked for.
+    /// The set is complete. `consistent` means that it was the most recent state when it was requested.
     Complete { consistent: bool },
-    /// Its object goes to the store.
+    /// Apply its object to the store.
     Apply,
-    /// Nothing but progress.
+    /// Only the version has changed.
     Progress,
-    /// The stream is of no more use. An expired version is everyday life, all else worth a warning.
+    /// Close the stream. An expired version is normal; anything else is logged as a warning.
     Stop { expired: bool },
 }
 
-/// What a page means.
+/// How the driver must handle a page.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Listed {
-    /// Another page follows.
+    /// Request another page.
     More,
-    /// As [`Verdict::Complete`].
+    /// See [`Verdict::Complete`].
     Complete { consistent: bool },
 }
 
 /// How a stream ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
-    /// By the server's will.
+    /// The server ended it between two frames.
     Clean,
-    /// In the middle of something.
+    /// It was cut.
     Broken,
 }
 
-/// What a silence means.
+/// What a silent stream means.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Silence {
-    /// The set does not come by stream: it is listed instead.
+    /// The server does not stream the set: it is listed instead.
     NoSet,
-    /// The long stream of a first set gives way to a short one.
+    /// The long stream of a typed set is replaced by a watch with a short timeout.
     Quiet,
-    /// The connection is alive and brings nothing.
+    /// The connection works but the watch brings nothing.
     Frozen,
 }

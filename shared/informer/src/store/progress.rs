@@ -5,11 +5,11 @@ use parking_lot::Mutex;
 
 use crate::Wake;
 
-/// How far a store is, and who waits for it to be farther.
+/// The version of a store, and the callbacks that wait for a later version.
 ///
-/// A store has *passed* a version when an event, a bookmark or a list at or above it was applied, and the handlers have
-/// seen it: before the first set it has passed nothing. A version that is no number cannot be compared, and counts as
-/// passed at all times.
+/// A store has *passed* a version when an event, a bookmark or a list at or above it was applied and the handlers were
+/// called. Before the first set it has passed nothing. A version that is not a number cannot be compared and always
+/// counts as passed.
 #[derive(Default)]
 pub(crate) struct Progress(Mutex<State>);
 
@@ -29,7 +29,8 @@ impl Progress {
         self.0.lock().passed(version)
     }
 
-    /// True: passed already, and `wake` is dropped. Else `wake` is called once it is. Nothing slips in between.
+    /// Returns true when `version` has been passed already; then `wake` is dropped. Otherwise `wake` is called once it
+    /// has been passed. Check and registration are one step, so no version is missed.
     pub(crate) fn when_passed(&self, version: &Version, wake: Wake) -> bool {
         let mut state = self.0.lock();
         let Some(awaited) = version.number().filter(|_| !state.passed(version)) else { return true };
@@ -37,8 +38,8 @@ impl Progress {
         false
     }
 
-    /// The store is at `version` now: wakes whom it passed. If that is older than before, as after etcd was restored, it wakes
-    /// all of them: what they wait for may never come.
+    /// Sets the version of the store and calls the callbacks of all versions that are now passed. When the version is older
+    /// than before, as after a restore of etcd, it calls all callbacks: their versions may never come.
     pub(crate) fn reached(&self, version: Version) {
         let awake = {
             let mut state = self.0.lock();
@@ -93,8 +94,11 @@ mod tests {
         progress.reached(Version::from(10));
         progress.reached(Version::from(11));
         assert_eq!(woken.load(Ordering::SeqCst), 1);
-        assert!(progress.when_passed(&Version::from(11), wake()), "already there: told, not kept");
-        assert!(progress.when_passed(&Version::new("no-number"), wake()), "incomparable: nobody waits");
+        assert!(progress.when_passed(&Version::from(11), wake()), "already passed: the callback is dropped");
+        assert!(
+            progress.when_passed(&Version::new("no-number"), wake()),
+            "versions that cannot be compared are not waited for"
+        );
         progress.reached(Version::from(12));
         assert_eq!(woken.load(Ordering::SeqCst), 1);
     }
@@ -135,15 +139,15 @@ mod tests {
                 let wake = Box::new(move || {
                     count.fetch_add(1, Ordering::SeqCst);
                 });
-                // Both go off at once, and no later version covers up what this one missed.
+                // Both threads start the round at once. No later version follows that would hide a missed callback.
                 turn.store(round, Ordering::SeqCst);
                 (0..round % 64).for_each(|_| std::hint::spin_loop());
                 told += u32::from(progress.when_passed(&Version::from(u64::from(round)), wake));
                 wait_for(&done, round);
                 if told + woken.load(Ordering::SeqCst) != round {
-                    // The other thread goes through its rounds alone.
+                    // The other thread runs its remaining rounds without waiting.
                     turn.store(ROUNDS, Ordering::SeqCst);
-                    panic!("nobody told round {round}");
+                    panic!("round {round} was neither passed nor woken");
                 }
             }
         });

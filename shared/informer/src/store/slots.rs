@@ -4,9 +4,10 @@ use api::{Cached, Entry, MetaRef};
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashTable};
 
-/// A slab of objects with a key table and the indexes that the type declares. No lock, no time: a plain value.
+/// A slab of objects with a key table and the indexes that the type declares. It is a plain value without locks or
+/// time.
 ///
-/// Tables hold slots, not keys: about 60 bytes an object all told.
+/// The tables store slot numbers and not keys: about 60 bytes per object in total.
 pub(crate) struct Slots<T: Cached> {
     entries: Vec<Option<Entry<T>>>,
     free: Vec<u32>,
@@ -14,7 +15,7 @@ pub(crate) struct Slots<T: Cached> {
     indexes: HashMap<T::Index, Bucket, FixedState>,
     unreadable: usize,
     hasher: FixedState,
-    /// Index values of the object that goes and of the one that comes, kept for their memory.
+    /// Buffers for the index values of the old and the new object, kept to avoid allocations.
     scratch: (Vec<T::Index>, Vec<T::Index>),
 }
 
@@ -26,7 +27,7 @@ enum Bucket {
 }
 
 impl<T: Cached> Slots<T> {
-    /// Empty. Equal seeds hash alike, so that equal runs are equal.
+    /// An empty slab. Equal seeds give equal hashes, so that equal runs have equal results.
     pub(crate) fn new(seed: u64) -> Self {
         let hasher = FixedState::with_seed(seed);
         Self {
@@ -44,7 +45,7 @@ impl<T: Cached> Slots<T> {
         self.keys.len()
     }
 
-    /// How many entries are metadata only.
+    /// How many entries have metadata only.
     pub(crate) fn unreadable(&self) -> usize {
         self.unreadable
     }
@@ -54,7 +55,7 @@ impl<T: Cached> Slots<T> {
         self.at(slot)
     }
 
-    /// Everything under one index value.
+    /// All entries with one index value.
     pub(crate) fn by_index(&self, value: &T::Index) -> impl Iterator<Item = &Entry<T>> {
         let slots = self.indexes.get(value).map_or(&[][..], Bucket::slots);
         slots.iter().filter_map(|&slot| self.at(slot))
@@ -64,7 +65,7 @@ impl<T: Cached> Slots<T> {
         self.entries.iter().flatten()
     }
 
-    /// Puts an object under its key and returns the one that was there.
+    /// Stores an entry under its key and returns the previous one.
     pub(crate) fn upsert(&mut self, entry: Entry<T>) -> Option<Entry<T>> {
         let MetaRef { namespace, name, .. } = entry.meta();
         let hash = self.hash(namespace, name);
@@ -82,7 +83,7 @@ impl<T: Cached> Slots<T> {
         old
     }
 
-    /// Takes away what is under a key.
+    /// Removes the entry of a key.
     pub(crate) fn remove(&mut self, namespace: &str, name: &str) -> Option<Entry<T>> {
         let hash = self.hash(namespace, name);
         let entries = &self.entries;
@@ -109,7 +110,7 @@ impl<T: Cached> Slots<T> {
     fn take_slot(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
             self.entries.push(None);
-            // A slab of 2³² objects would not fit any machine.
+            // A slab of 2³² objects would not fit into memory.
             u32::try_from(self.entries.len() - 1).unwrap_or(u32::MAX)
         })
     }
@@ -120,7 +121,7 @@ impl<T: Cached> Slots<T> {
         let (mut gone, mut come) = std::mem::take(&mut self.scratch);
         index_values(old, &mut gone);
         index_values(new, &mut come);
-        // Most updates move nothing between buckets.
+        // Most updates do not change the index values.
         if gone != come {
             for value in gone.iter().filter(|it| !come.contains(it)) {
                 self.leave(value, slot);
@@ -148,7 +149,7 @@ impl<T: Cached> Slots<T> {
     }
 }
 
-/// What an object is found by: all of its indexes, or those that metadata alone tell.
+/// The index values of an entry: all of them, or those that the metadata alone determines.
 fn index_values<T: Cached>(entry: Option<&Entry<T>>, values: &mut Vec<T::Index>) {
     let mut add = |value| values.push(value);
     match entry {
@@ -173,7 +174,7 @@ fn hash_at<T: Cached>(entries: &[Option<Entry<T>>], hasher: &FixedState, slot: u
 fn hash_key(hasher: &FixedState, namespace: &str, name: &str) -> u64 {
     let mut hasher = hasher.build_hasher();
     hasher.write(namespace.as_bytes());
-    // Neither part can hold it.
+    // A separator: no namespace and no name contains this byte.
     hasher.write_u8(0xff);
     hasher.write(name.as_bytes());
     hasher.finish()
@@ -199,7 +200,7 @@ impl Bucket {
         }
     }
 
-    /// Returns true when nothing is left.
+    /// Returns true when the bucket is empty now.
     fn leave(&mut self, slot: u32) -> bool {
         match self {
             Self::One(one) => *one == slot,

@@ -73,7 +73,8 @@ fn acceptance_machinery_019_readers_see_an_object_move_in_bucket_and_content_at_
         });
         while !writer.is_finished() {
             for word in ["red", "blue"] {
-                // The two change places: each bucket holds one of them at every moment, and it is of that colour.
+                // The two objects swap their colours: at every moment each bucket has exactly one object, and it has
+                // that colour.
                 let found = store.by_index(&color(word)).unwrap();
                 assert_eq!(found.iter().map(|it| &*it.color).collect::<Vec<_>>(), [word]);
             }
@@ -145,7 +146,10 @@ fn an_object_that_does_not_decode_is_overlooked_by_no_read_that_it_belongs_to() 
     let store = synced([entry("a", 1, "red", "o"), entry("b", 2, "red", "p")]);
     store.apply(vec![(Event::Modified, unreadable("a", 3, "o"))]);
     let is_unreadable = |err: &StoreError| matches!(err, StoreError::Unreadable { key, .. } if &*key.name == "a");
-    assert!(store.get("ns", "a").is_err_and(|err| is_unreadable(&err)), "the old object never looks current");
+    assert!(
+        store.get("ns", "a").is_err_and(|err| is_unreadable(&err)),
+        "the old object must not be returned as current"
+    );
     assert!(store.by_index(&owner("o")).is_err_and(|err| is_unreadable(&err)));
     assert_eq!(names(store.by_index(&owner("p"))), ["b"]);
     assert_eq!(names(store.by_index(&color("red"))), ["b"], "other indexes leave it out");
@@ -158,7 +162,7 @@ fn an_object_that_does_not_decode_is_overlooked_by_no_read_that_it_belongs_to() 
 fn reads_are_errors_before_the_first_set_and_while_the_stream_was_garbage() {
     let store = store();
     assert!(matches!(store.get("ns", "a"), Err(StoreError::NotSynced { .. })));
-    store.distrust("not synced yet anyway");
+    store.distrust("not synced yet");
     assert!(matches!(store.by_index(&color("red")), Err(StoreError::NotSynced { .. })));
     store.replace(store.empty_set());
     assert_eq!(store.get("ns", "a"), Ok(None));
@@ -198,7 +202,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the store must agree with: a map, searched from end to end.
+/// The model: a map that is searched completely for each query.
 type Model = BTreeMap<String, Entry<Thing>>;
 
 fn agree(store: &Store<Thing>, model: &Model) {

@@ -1,4 +1,4 @@
-//! How fresh an informer says it is.
+//! The freshness that an informer reports.
 
 use api::Resource;
 use client::Limits;
@@ -20,7 +20,7 @@ async fn waiting_for_the_shared_budget_is_nobodys_silence() {
         world.informers.dynamic(Resource::namespaced("example.io", "v1", &plural, "Widget"), Scope::Cluster)
     };
     let _dynamic: Vec<_> = (0..50).map(start).collect();
-    // At 75 s the typed watch is to be reopened, behind all of these.
+    // At 75 s the typed watch must be reopened, and its request waits behind all of these.
     let healthy = |world: &World| {
         for family in ["frozen_watches", "failures"] {
             let labels = "{group=\"test.io\",resource=\"things\",version=\"v1\",view=\"typed\"}";
@@ -53,10 +53,10 @@ async fn the_last_event_is_the_newest_that_was_shown_and_no_bookmark() {
     stream.added("a", 5);
     stream.added("b", 4);
     settle().await;
-    assert_eq!(last(), None, "half a set is none");
+    assert_eq!(last(), None, "an incomplete set does not count");
     stream.say(&set_end(9));
     watched.synced().await;
-    assert_eq!(last(), Some(5.into()), "the newest object, wherever it stood");
+    assert_eq!(last(), Some(5.into()), "the newest object, at any position");
     stream.say(&bookmark(70));
     settle().await;
     assert_eq!((last(), watched.store_version()), (Some(5.into()), Some(70.into())));
@@ -66,7 +66,8 @@ async fn the_last_event_is_the_newest_that_was_shown_and_no_bookmark() {
     settle().await;
     assert_eq!(last(), Some(72.into()), "a deletion is an event");
 
-    // Of a relist the newest object, unless something is gone: nobody knows when.
+    // After a relist it is the newest object. After a relist that shows a deletion it is the list's version, because
+    // the version of the deletion is not known.
     stream.say(&event("ERROR", &refusal(410, "Expired")));
     let (_, stream) = world.server.watch().await;
     stream.added("a", 80);

@@ -1,4 +1,4 @@
-//! What is refused, cut or spoilt, and how long it is waited for then.
+//! Requests that are refused, cut or answered with garbage, and the delays after them.
 
 use client::ApiError;
 
@@ -21,7 +21,7 @@ fn acceptance_machinery_007_refused_connections_and_429_are_retried_with_backoff
             assert!(rig.waits() >= Duration::from_millis(800));
         }
     }
-    // The server's own wish is honoured where it is longer; a 429 in the stream is no reason to list either.
+    // The server's Retry-After counts when it is longer. A 429 in the stream is no reason to list either.
     let mut rig = typed();
     rig.next();
     rig.refused(Failure::Busy(Some(45 * SECOND)));
@@ -31,7 +31,7 @@ fn acceptance_machinery_007_refused_connections_and_429_are_retried_with_backoff
     rig.waits();
     rig.opens_watch(20);
 
-    // A minute at most.
+    // At most one minute.
     let mut rig = typed().watching(20);
     let mut endless = error(429);
     endless.details.retry_after_seconds = u32::MAX;
@@ -54,7 +54,7 @@ fn acceptance_machinery_008_delays_double_to_30_s_with_jitter_and_begin_anew_aft
         assert!((base..base * 2.0).contains(&delay), "{delay} is not {base} and up to as much again");
         jitter.insert((delay / base * 1e6) as u64, ());
     }
-    assert!(jitter.len() >= 8, "the same jitter twice is chance, always the same is none");
+    assert!(jitter.len() >= 8, "two equal values may be chance, but the jitter must not be constant");
     rig.pass(120 * SECOND);
     assert!(fail(&mut rig).as_secs_f64() < 1.6);
 }
@@ -66,13 +66,13 @@ fn acceptance_machinery_009_a_watch_that_ends_within_a_second_without_a_frame_ba
     rig.waits();
     rig.opens_set("20");
 
-    // Cut off so soon, it backs off too, but nothing says that the version is lost.
+    // A watch that is cut within a second backs off too, but its version is not lost.
     let mut rig = typed().watching(20);
     rig.pass(SECOND / 2).ended(End::Broken);
     rig.waits();
     rig.opens_watch(20);
 
-    // With a frame it is no error.
+    // With a frame it is not an error.
     let mut rig = typed().watching(20);
     rig.bookmark(21);
     rig.pass(SECOND / 2).ended(End::Clean);

@@ -1,4 +1,4 @@
-//! How a set comes: streamed, in pages, in one piece.
+//! How a set is read: streamed, in pages, in one list.
 
 use super::*;
 
@@ -37,7 +37,7 @@ fn acceptance_machinery_004_an_expired_version_on_opening_a_set_is_left_out_at_o
         rig.opens_set("20");
         rig.refused(failure);
         rig.opens_set("");
-        // Refused even so: nothing is left but the classic way.
+        // Refused without a version too: only the paged list is left.
         rig.refused(failure);
         rig.lists("limit=500");
     }
@@ -99,7 +99,7 @@ fn a_stream_without_a_first_set_gives_way_to_lists_for_ten_minutes() {
     assert_eq!(rig.reads_for(), 30 * SECOND);
     rig.pass(20 * SECOND);
     rig.added(3);
-    assert_eq!(rig.reads_for(), 30 * SECOND, "a frame is a sign that more may come");
+    assert_eq!(rig.reads_for(), 30 * SECOND, "after a frame, more frames may come");
     rig.pass(30 * SECOND);
     assert_eq!(rig.reflector.silent(rig.now), Silence::NoSet);
     rig.lists("limit=500&resourceVersion=0");

@@ -1,4 +1,4 @@
-//! A stream that says nothing, and a server that does not answer.
+//! Streams without frames, and servers that do not answer.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn a_stream_silent_ten_seconds_beyond_its_time_is_frozen_and_reopened_without_li
     rig.opens_watch(20);
     rig.opened();
     assert_eq!(rig.reflector.unanswered(), None);
-    // One that outlives its time but still speaks is not frozen.
+    // A stream that still brings frames after its timeout is not frozen.
     rig.pass(200 * SECOND);
     rig.added(21);
     assert_eq!(rig.reads_for(), 10 * SECOND);
@@ -33,7 +33,7 @@ fn the_long_stream_of_a_typed_first_set_gives_way_at_its_first_75_s_of_silence()
     assert!(matches!(rig.next(), Step::Open { within: Some(it), .. } if it == 10 * SECOND), "healed within 90 s");
     let seconds = rig.opens_watch(21);
     assert!((60..75).contains(&seconds));
-    // A dynamic one keeps its stream to the end.
+    // A dynamic informer keeps its stream to the end.
     let mut rig = rig_synced_dynamic();
     assert!(rig.reads_for() > 300 * SECOND);
 }
@@ -52,11 +52,11 @@ fn a_server_silent_to_a_stream_and_to_the_request_for_another_has_a_frozen_watch
     };
     for (name, failure, wait, want) in [
         ("no answer in time", Failure::Unreachable, 10, true),
-        ("no connection, told at once", Failure::Unreachable, 1, false),
-        ("an answer at last", Failure::Busy(None), 10, false),
+        ("a connection error without delay", Failure::Unreachable, 1, false),
+        ("a late response", Failure::Busy(None), 10, false),
     ] {
         let mut rig = quiet();
-        // The budget lets us wait for a minute; nobody was asked yet.
+        // The rate limiter delays the request by a minute; no request was sent yet.
         assert!(matches!(rig.reflector.next(rig.now), Step::Open { .. }));
         rig.pass(60 * SECOND);
         assert_eq!(rig.reflector.unanswered(), None, "{name}");
@@ -69,7 +69,7 @@ fn a_server_silent_to_a_stream_and_to_the_request_for_another_has_a_frozen_watch
     rig.pass(60 * SECOND).ended(End::Clean);
     assert!(matches!(rig.next(), Step::Open { within: None, .. }));
     rig.pass(30 * SECOND);
-    assert!(!rig.reflector.not_opened(Failure::Unreachable, rig.now), "the stream before ended as it should");
+    assert!(!rig.reflector.not_opened(Failure::Unreachable, rig.now), "the stream before ended normally");
 }
 
 #[test]
@@ -102,10 +102,10 @@ fn it_is_behind_from_the_first_failure_until_a_watch_is_open_or_a_set_complete()
     rig.lists("resourceVersion=5");
     rig.not_listed(Failure::Other);
     rig.waits();
-    assert_eq!(rig.reflector.behind(), Some(failed), "however often");
+    assert_eq!(rig.reflector.behind(), Some(failed), "further failures do not change it");
     rig.opens_set("5");
     rig.opened();
-    assert_eq!(rig.reflector.behind(), Some(failed), "nothing of it has come");
+    assert_eq!(rig.reflector.behind(), Some(failed), "no object of the set has come");
     rig.set_end(9);
     assert_eq!(rig.reflector.behind(), None);
     rig.pass(SECOND).ended(End::Clean);

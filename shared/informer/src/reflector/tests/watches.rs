@@ -1,4 +1,4 @@
-//! How a watch goes on, and from which version.
+//! How a watch is resumed, and from which version.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn acceptance_machinery_005_a_watch_that_ends_in_time_is_reopened_without_list_o
     rig.added(25);
     rig.pass(60 * SECOND).ended(End::Clean);
     rig.opens_watch(25);
-    // A quiet one too, and one that was cut.
+    // Also after a watch without events, and after one that was cut.
     rig.opened().pass(60 * SECOND).ended(End::Clean);
     rig.opens_watch(25);
     rig.opened().pass(60 * SECOND).ended(End::Broken);
@@ -33,7 +33,7 @@ fn acceptance_machinery_006_after_410_the_set_is_asked_for_from_the_last_version
         rig.opens_set("");
         rig.opened();
         assert_eq!(rig.set_end(90), Verdict::Complete { consistent: true });
-        // The loss is forgotten with the new set.
+        // After the new set the refusal has no effect any more.
         rig.error(410);
         rig.waits();
         rig.opens_set("90");
@@ -95,7 +95,7 @@ fn a_proof_reopens_the_watch_for_three_seconds_and_then_goes_on_as_before() {
     rig.bookmark(40);
     rig.pass(3 * SECOND).ended(End::Clean);
     assert!(rig.opens_watch(40) >= 60);
-    // It cuts a back-off short, but nothing that fetches a set.
+    // It ends a back-off early, but does not interrupt the reading of a set.
     rig.refused(Failure::Unreachable);
     assert!(rig.reflector.reopen_for_proof());
     rig.opens_watch(40);
