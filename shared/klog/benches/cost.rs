@@ -1,7 +1,7 @@
-//! What a line costs that is not written, one that is, and the span that every key is worked on in.
-#![expect(clippy::print_stdout, reason = "a bench tells what it measured")]
+//! The cost of a line that is not written, of a line that is written, and of the span around each sync.
+#![expect(clippy::print_stdout, reason = "a bench prints what it measured")]
 #![expect(clippy::disallowed_methods, reason = "it measures real time")]
-#![expect(clippy::expect_used, reason = "a bench ends where something is not there")]
+#![expect(clippy::expect_used, reason = "a bench may end at the first error")]
 
 use std::{hint::black_box, io, time::Instant};
 
@@ -13,7 +13,7 @@ const ROUNDS: u32 = 1_000_000;
 fn main() {
     let (subscriber, _handle) =
         klog::subscriber(Options::default(), Clock::system(), io::sink(), io::sink()).expect("a thread can be started");
-    tracing::subscriber::set_global_default(subscriber).expect("nobody else listens");
+    tracing::subscriber::set_global_default(subscriber).expect("no other subscriber is set");
     measure("a line that is not written", || tracing::debug!(key = black_box("ns/name"), "synced"));
     measure("a span of a key", || {
         let span = tracing::info_span!("sync", controller = "job-controller", key = %black_box("ns/name"));

@@ -3,11 +3,11 @@ use tracing_subscriber::layer::{Context, Layer};
 
 use crate::{Verbosity, Vmodule};
 
-/// Target of the lines that tell the flags at start: verbosity 1, and their text stands as it is, without quotes.
+/// The target of the lines that log the flags at start: verbosity 1, and the text is written without quotes.
 pub const FLAG: &str = "FLAG";
 
-/// The crates that are heard at every verbosity: those of this workspace, and this crate's own test and bench. A place is
-/// known by its crate and not by its file, whose path is what the flags of a build make of it.
+/// The crates that log at every verbosity: those of this workspace, and the test and the bench of this crate. A
+/// callsite is identified by its crate and not by its file, because the path of the file depends on the build flags.
 pub const OURS: &[&str] = &[
     "api",
     "client",
@@ -41,7 +41,7 @@ pub const OURS: &[&str] = &[
     "workqueue",
 ];
 
-/// Which lines are written. Asked once for each place in the code, and again when it changes.
+/// Decides which lines are written. It is evaluated once for each callsite, and again after each change.
 #[derive(Debug)]
 pub(crate) struct Filter {
     pub(crate) verbosity: Verbosity,
@@ -72,12 +72,12 @@ impl<S: Subscriber> Layer<S> for Filter {
     }
 }
 
-/// The verbosity at which a place speaks; `None` if it never does.
+/// The verbosity from which on a callsite logs; `None` if it never does.
 pub(crate) fn needed(place: &Metadata<'_>) -> Option<Verbosity> {
     if !is_ours(place) {
         return (place.is_event() && *place.level() <= Level::WARN).then_some(0);
     }
-    // A span is no line: its fields belong to lines of any verbosity inside it.
+    // A span is not a line: its fields belong to the lines inside it, at any verbosity.
     if place.is_span() {
         return Some(0);
     }

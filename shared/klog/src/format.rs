@@ -1,4 +1,5 @@
-//! A line's text. The header and the quoting are klog's textlogger; the object is that of component-base's JSON logger.
+//! The text of a line. Header and quoting are those of klog's textlogger; the JSON object is that of component-base's
+//! logger.
 
 use std::{fmt::Write as _, sync::Arc};
 
@@ -12,17 +13,17 @@ use crate::{
     values::{Pair, Value, once},
 };
 
-/// Turns what was said into a line, with the time of now.
+/// Formats a line, with the present time.
 #[derive(Debug, Clone)]
 pub(crate) struct Formatter {
     format: Format,
     clock: Clock,
-    /// Where people read the clock; text only.
+    /// The local time zone; used by the text format only.
     zone: Arc<TimeZone>,
     process: u32,
 }
 
-/// Where and how loud something was said.
+/// The callsite and the severity of a line.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place<'a> {
     pub(crate) severity: Level,
@@ -30,7 +31,7 @@ pub(crate) struct Place<'a> {
     /// A path with `/`.
     pub(crate) file: &'a str,
     pub(crate) line: u32,
-    /// The message stands as it is, without quotes.
+    /// The message is written without quotes.
     pub(crate) bare: bool,
 }
 
@@ -60,7 +61,7 @@ impl Formatter {
         self.format
     }
 
-    /// Appends one line with its end: what the place says, within `context`, root first.
+    /// Appends one line with its line end. `context` has the fields of the spans, outermost first.
     pub(crate) fn write(&self, line: &mut String, place: Place<'_>, context: &[Pair], message: &str, pairs: &[Pair]) {
         let at = self.clock.wall();
         match self.format {
@@ -107,7 +108,7 @@ impl Formatter {
     }
 }
 
-/// Several lines: each behind a tab, the end on a line of its own.
+/// A value of several lines: each line after a tab, the end mark on a line of its own.
 fn indent(to: &mut String, text: &str) {
     to.push_str("<\n");
     for line in text.strip_suffix('\n').unwrap_or(text).split('\n') {
@@ -118,7 +119,7 @@ fn indent(to: &mut String, text: &str) {
     to.push_str(" >");
 }
 
-/// As Go's `strconv.Quote`.
+/// Quotes like Go's `strconv.Quote`.
 fn quote(to: &mut String, text: &str) {
     to.push('"');
     for letter in text.chars() {
@@ -127,7 +128,7 @@ fn quote(to: &mut String, text: &str) {
         let _ = match letter {
             '"' => to.write_str("\\\""),
             '\\' => to.write_str("\\\\"),
-            // Most of what is ever said.
+            // The most frequent case.
             ' '..='~' => to.write_char(letter),
             '\u{7}' => to.write_str("\\a"),
             '\u{8}' => to.write_str("\\b"),
@@ -145,7 +146,8 @@ fn quote(to: &mut String, text: &str) {
     to.push('"');
 }
 
-/// Beyond ASCII. Behind another letter, so that what combines with one is not taken for a letter without.
+/// For characters beyond ASCII. The character is tested behind another letter, so that a combining character is not
+/// taken for a printable one.
 fn is_printable(letter: char) -> bool {
     let mut bytes = [b'a', 0, 0, 0, 0];
     letter.encode_utf8(&mut bytes[1..]);
@@ -154,8 +156,8 @@ fn is_printable(letter: char) -> bool {
 }
 
 fn json(to: &mut String, at: Timestamp, place: Place<'_>, context: &[Pair], message: &str, pairs: &[Pair]) {
-    // Milliseconds with a fraction, as upstream: what 53 bits hold of it.
-    #[expect(clippy::cast_precision_loss, reason = "as upstream")]
+    // Milliseconds with a fraction, as in component-base's JSON logger, with the precision of a 64-bit float.
+    #[expect(clippy::cast_precision_loss, reason = "component-base's JSON logger writes a float too")]
     let millis = at.as_nanosecond() as f64 / 1e6;
     let _ = write!(to, "{{\"ts\":{millis},\"caller\":");
     string(to, &format!("{}:{}", caller(place.file), place.line));
@@ -202,7 +204,7 @@ fn string(to: &mut String, text: &str) {
     to.push('"');
 }
 
-/// The file as klog has it; where many are called alike, with what it is in.
+/// The file name as klog writes it. For file names that many crates have, the folder or crate is added.
 fn named(file: &str) -> String {
     match file.rsplit('/').next().unwrap_or_default() {
         "lib.rs" | "main.rs" | "mod.rs" => caller(file),
@@ -210,7 +212,7 @@ fn named(file: &str) -> String {
     }
 }
 
-/// The file and what it is in, as upstream; that every crate has its code in `src` tells nothing.
+/// The file with its folder, as the `caller` of upstream. `src` is omitted, because every crate has it.
 fn caller(file: &str) -> String {
     let parts: Vec<&str> = file.split('/').filter(|it| *it != "src").collect();
     parts[parts.len().saturating_sub(2)..].join("/")

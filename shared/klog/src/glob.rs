@@ -1,10 +1,10 @@
-/// Whether all of `text` matches a pattern in the syntax of Go's `filepath.Match`: `*`, `?`, `[a-z]`, `[^a]`, `\c`, of
-/// which none stands for a `/`. A malformed pattern matches nothing.
+/// True when the whole of `text` matches a pattern in the syntax of Go's `filepath.Match`: `*`, `?`, `[a-z]`, `[^a]`,
+/// `\c`, of which none matches a `/`. A malformed pattern matches nothing.
 pub(crate) fn matches(pattern: &str, text: &str) -> bool {
     let pattern: Vec<char> = pattern.chars().collect();
     let text: Vec<char> = text.chars().collect();
     let (mut at, mut read) = (0, 0);
-    // Where the last star stood, and up to where it reaches so far.
+    // The position after the last star, and the end of the text that it matches so far.
     let mut star: Option<(usize, usize)> = None;
     loop {
         if pattern.get(at) == Some(&'*') {
@@ -22,7 +22,7 @@ pub(crate) fn matches(pattern: &str, text: &str) -> bool {
                 at += length;
                 read += 1;
             }
-            // The last star takes one letter more. An earlier one need not: it has found its place.
+            // The last star matches one more character. Earlier stars need no change.
             (None, Some((after, reaches))) if text.get(reaches).is_some_and(|it| *it != '/') => {
                 star = Some((after, reaches + 1));
                 (at, read) = (after, reaches + 1);
@@ -32,7 +32,7 @@ pub(crate) fn matches(pattern: &str, text: &str) -> bool {
     }
 }
 
-/// Matches one letter against the front of a pattern; its length if it fits.
+/// Matches one character against the beginning of a pattern. Returns the length of the pattern's part that matches.
 fn one(pattern: &[char], letter: char) -> Option<usize> {
     match pattern {
         ['?', ..] => (letter != '/').then_some(1),
@@ -44,7 +44,7 @@ fn one(pattern: &[char], letter: char) -> Option<usize> {
     }
 }
 
-/// Matches one letter against what stands behind a `[`; the length up to the `]` if it fits.
+/// Matches one character against the class after a `[`. Returns the length up to the `]` if it matches.
 fn class(rest: &[char], letter: char) -> Option<usize> {
     let negated = rest.first() == Some(&'^');
     let mut at = usize::from(negated);
@@ -64,7 +64,7 @@ fn class(rest: &[char], letter: char) -> Option<usize> {
     }
 }
 
-/// One end of a range, and where it ends.
+/// One bound of a range, and the position after it.
 fn bound(rest: &[char], at: usize) -> Option<(char, usize)> {
     match rest.get(at)? {
         '-' | ']' => None,

@@ -11,7 +11,7 @@ use tracing_subscriber::{Registry, reload};
 
 use crate::{Verbosity, filter::Filter, stream::Stream};
 
-/// How long the end of the process waits for a reader that is stuck.
+/// At process exit, how long to wait for a reader that does not read.
 const LAST_WAIT: Duration = Duration::from_secs(2);
 
 /// What can be changed while the process runs. Cheap to clone.
@@ -20,10 +20,10 @@ pub struct Handle(Arc<Inner>);
 
 struct Inner {
     verbosity: AtomicU32,
-    /// None where there is no log.
+    /// `None` for a detached handle.
     filter: Option<reload::Handle<Filter, Registry>>,
     streams: Vec<Stream>,
-    /// How many dropped lines were asked for.
+    /// How many dropped lines [`Handle::newly_dropped`] has returned so far.
     told: AtomicU64,
 }
 
@@ -37,7 +37,7 @@ impl Handle {
         }))
     }
 
-    /// For a manager without a log of its own, as in a simulation: it remembers what it is told.
+    /// A handle without a log, for a manager in a simulation. It only stores the verbosity.
     #[must_use]
     pub fn detached() -> Self {
         Self(Arc::new(Inner {
@@ -48,22 +48,22 @@ impl Handle {
         }))
     }
 
-    /// `-v`, as it is now.
+    /// The present `-v`.
     #[must_use]
     pub fn verbosity(&self) -> Verbosity {
         self.0.verbosity.load(Ordering::SeqCst)
     }
 
-    /// Changes `-v` for every line from now on. (`--vmodule` stays as it was, as upstream.)
+    /// Changes `-v` for every line from now on. (`--vmodule` does not change, as in upstream's `/debug/flags/v`.)
     pub fn set_verbosity(&self, verbosity: Verbosity) {
         self.0.verbosity.store(verbosity, Ordering::SeqCst);
         if let Some(filter) = &self.0.filter {
-            // Fails when the subscriber is gone: then nothing is written at any verbosity.
+            // Fails when the subscriber is dropped: then nothing is written at any verbosity.
             let _ = filter.modify(|it| it.verbosity = verbosity);
         }
     }
 
-    /// How many lines were dropped, because nobody took them, since this was asked last.
+    /// How many lines were dropped since the last call, because the reader did not read them in time.
     #[must_use]
     pub fn newly_dropped(&self) -> u64 {
         let dropped = self.0.streams.iter().map(Stream::dropped).sum();
@@ -71,8 +71,8 @@ impl Handle {
         u64::saturating_sub(dropped, told)
     }
 
-    /// Lets `last` say the last words of the process and waits until all is written, at most two seconds: for a reader that
-    /// is stuck there is no more that can be done.
+    /// Calls `last` to log the last lines of the process and waits until all lines are written, at most two seconds. A
+    /// reader that does not read must not block the exit for longer.
     pub fn end(&self, last: impl FnOnce()) {
         self.0.streams.iter().for_each(Stream::end);
         last();

@@ -14,16 +14,17 @@ use crate::{
     values::{Fields, Pair},
 };
 
-/// Turns events into lines, with the fields of the spans around them.
+/// Formats events as lines, with the fields of the spans around them.
 pub(crate) struct Lines {
     pub(crate) formatter: Formatter,
-    /// None: all goes to `errors`.
+    /// `None`: all lines go to `errors`.
     pub(crate) infos: Option<Stream>,
     pub(crate) errors: Stream,
 }
 
 impl Lines {
-    /// Upstream's text logger knows infos and the rest, its JSON logger errors and the rest.
+    /// When streams are split, upstream's text logger writes only infos to stdout, and its JSON logger writes only
+    /// errors to stderr.
     fn stream(&self, severity: Level) -> &Stream {
         let error = match self.formatter.format() {
             Format::Text => severity <= Level::WARN,

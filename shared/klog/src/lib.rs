@@ -1,7 +1,8 @@
 //! Log lines as kube-controller-manager writes them.
 //!
-//! Code says `tracing::info!(controller, %key, "What was decided")`; this crate decides which lines are written
-//! ([`Verbosity`] and `--vmodule`), how they look ([`Format`]), and that a reader who stops reading stops nobody here.
+//! Code calls `tracing::info!(controller, %key, "What was decided")`. This crate decides which lines are written
+//! ([`Verbosity`] and `--vmodule`), formats them ([`Format`]), and ensures that a reader that stops reading does not
+//! block the process.
 //!
 //! # What a line's level means
 //! | written as | `-v` | for |
@@ -13,17 +14,17 @@
 //! | `trace!` | 6 | each request |
 //! | target [`FLAG`] | 1 | the flags at start |
 //!
-//! Any `target: "vN"` stands for verbosity N. Everything from 7 on is what 6 is. Other people's crates are heard only when
-//! they warn, however high the verbosity ([`OURS`]): we do not know what they would say of tokens and keys.
+//! Any `target: "vN"` means verbosity N. Levels above 6 add nothing. Crates that are not ours ([`OURS`]) log only
+//! warnings and errors, at every verbosity, because their lines might contain tokens or keys.
 //!
 //! # Fields
-//! Those of the spans around a line come out with it (`controller` and `key` of whoever works), each name once. A field
-//! `err` comes first, as in klog. Strings are quoted as Go quotes them, a value of several lines is indented by a tab.
+//! A line also has the fields of the spans around it (`controller` and `key` of a sync), each name once. The field
+//! `err` comes first, as in klog. Strings are quoted as in Go; a value of several lines is indented by a tab.
 //!
-//! # A reader that is stuck
-//! klog's writes block, so a full pipe stops the renewal of the lease. Here a thread of its own writes, and what waits for
-//! it is bounded ([`PENDING_LIMIT`]): beyond that lines are dropped, counted, and the number is told in a line as soon as
-//! the reader takes some. [`Handle::end`] waits for the last line.
+//! # A reader that does not read
+//! klog's writes block, so a full pipe stops the renewal of the lease. Here a separate thread writes, and the lines
+//! that wait for it are bounded ([`PENDING_LIMIT`]). Beyond that, lines are dropped and counted, and a line with their
+//! number is written as soon as the reader reads again. [`Handle::end`] waits for the last line.
 
 mod filter;
 mod format;
@@ -48,17 +49,17 @@ pub use crate::{
     stream::PENDING_LIMIT,
 };
 
-/// How much is said: `-v`. klog knows no upper bound; beyond 6 nothing more is said here.
+/// How much is logged: `-v`. klog has no upper bound; here levels above 6 add nothing.
 pub type Verbosity = u32;
 
-/// Makes this process log to its standard streams, panics included, from now on.
+/// From now on this process logs to its standard streams, also panics.
 ///
 /// # Errors
-/// When the process has a log already, or no thread for it.
+/// When the process has a log already, or the writer thread cannot be started.
 pub fn install(options: Options, clock: Clock) -> io::Result<Handle> {
     let (subscriber, handle) = subscriber(options, clock, io::stdout(), io::stderr())?;
     tracing::subscriber::set_global_default(subscriber).map_err(io::Error::other)?;
-    // The default hook prints lines of another shape.
+    // The default panic hook prints lines in another format.
     std::panic::set_hook(Box::new(|panic| {
         let message = panic.payload_as_str().unwrap_or("not a text");
         let at = panic.location().map(ToString::to_string);
@@ -67,10 +68,10 @@ pub fn install(options: Options, clock: Clock) -> io::Result<Handle> {
     Ok(handle)
 }
 
-/// A log that writes to these two: `info` is used only where streams are split.
+/// A log that writes to these two streams. `info` is used only when streams are split.
 ///
 /// # Errors
-/// When no thread can be started for it.
+/// When the writer thread cannot be started.
 pub fn subscriber(
     options: Options,
     clock: Clock,

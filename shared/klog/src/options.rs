@@ -4,7 +4,7 @@ use tracing::Metadata;
 
 use crate::{Verbosity, glob};
 
-/// What the flags say.
+/// The values of the logging flags.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// `--logging-format`
@@ -15,9 +15,10 @@ pub struct Options {
     pub vmodule: Vmodule,
     /// `--log-text-split-stream`, `--log-json-split-stream`: errors to stderr, all else to stdout.
     pub split_stream: bool,
-    /// `--log-text-info-buffer-size`, `--log-json-info-buffer-size`: bytes that wait before stdout is written; 0: none.
+    /// `--log-text-info-buffer-size`, `--log-json-info-buffer-size`: how many bytes are buffered before stdout is
+    /// written; 0: none.
     pub info_buffer: usize,
-    /// `--log-flush-frequency`: the longest that they wait.
+    /// `--log-flush-frequency`: the longest time for which they are buffered.
     pub flush_every: Duration,
 }
 
@@ -34,32 +35,33 @@ impl Default for Options {
     }
 }
 
-/// The shape of lines.
+/// The format of lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// klog's: severity, date, process, file, message, `key="value"`.
+    /// klog's format: severity, date, process, file, message, `key="value"`.
     Text,
-    /// component-base's: one JSON object a line.
+    /// component-base's format: one JSON object per line.
     Json,
 }
 
-/// Verbosity of single files: `pattern=N,...`, the first that matches counts.
+/// Verbosity of single files: `pattern=N,...`. The first pattern that matches counts.
 ///
-/// A pattern is Go's `filepath.Match` against a file's name without its ending, as upstream, or against the crate's name or
-/// the whole module (`namespace_controller::sync`), since many Rust files are called alike.
+/// A pattern is matched like Go's `filepath.Match` against the file name without its extension, as upstream, and also
+/// against the crate name and the full module path (`namespace_controller::sync`), because many Rust files have the
+/// same name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Vmodule(Vec<(String, Verbosity)>);
 
-/// Why a text is no `--vmodule`.
+/// Why a text is not a valid `--vmodule`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VmoduleError {
     /// Not `pattern=N`.
     #[error("{0:?} does not have the pattern=N format")]
     Malformed(String),
-    /// N is no number, negative, or above 2147483647.
+    /// N is not a number, is negative, or is above 2147483647.
     #[error("parsing verbosity in {part:?}: strconv.ParseUint: parsing {number:?}: {why}")]
     Verbosity {
-        /// All of it.
+        /// The part `pattern=N`.
         part: String,
         /// N.
         number: String,
@@ -69,10 +71,10 @@ pub enum VmoduleError {
 }
 
 impl Vmodule {
-    /// Reads `pattern=N,...`; empty parts are ignored.
+    /// Parses `pattern=N,...`; empty parts are ignored.
     ///
     /// # Errors
-    /// As [`VmoduleError`], naming the part.
+    /// A [`VmoduleError`] that names the invalid part.
     pub fn parse(text: &str) -> Result<Self, VmoduleError> {
         let parts = text.split(',').filter(|it| !it.is_empty()).map(|part| {
             let malformed = || VmoduleError::Malformed(part.to_owned());
@@ -95,7 +97,7 @@ impl Vmodule {
         self.0.is_empty()
     }
 
-    /// Of the place where a line is written; 0 without a pattern for it.
+    /// The verbosity for a callsite; 0 when no pattern matches.
     pub(crate) fn verbosity(&self, place: &Metadata<'_>) -> Verbosity {
         if self.0.is_empty() {
             return 0;
@@ -120,7 +122,7 @@ impl fmt::Display for Vmodule {
     }
 }
 
-/// As upstream: decimal digits only, at most what a signed number of 32 bits holds.
+/// Like Go's `strconv.ParseUint`: decimal digits only, at most the maximum of a signed 32-bit number.
 fn parse_verbosity(text: &str) -> Result<Verbosity, &'static str> {
     if text.is_empty() || !text.bytes().all(|it| it.is_ascii_digit()) {
         return Err("invalid syntax");

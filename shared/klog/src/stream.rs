@@ -8,28 +8,28 @@ use crate::{
     values::Value,
 };
 
-/// How many bytes wait for a reader at most, for each of the two streams: some 5,000 lines.
+/// How many bytes may wait for each of the two streams: some 5,000 lines.
 pub const PENDING_LIMIT: usize = 1 << 20;
-/// A buffer that has grown is given back down to this.
+/// After a large batch the buffer is shrunk to this size.
 const KEPT: usize = 1 << 16;
-/// A stream that would block is tried again after this.
+/// A stream that would block is tried again after this time.
 const TRY_AGAIN: Duration = Duration::from_millis(10);
-/// After a write the next one is so far off: the lines of who says much are written together, and nobody wakes the writer
-/// for each.
+/// The pause after a write. The lines of this pause are written together, so that the writer is not woken for each
+/// line.
 const REST: Duration = Duration::from_millis(5);
 
-/// Whole lines on their way to somebody who may have stopped to read.
+/// Whole lines that wait for a reader, which may have stopped reading.
 #[derive(Debug, Clone)]
 pub(crate) struct Stream(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// There is something to do for the writer.
+    /// The writer has something to do.
     work: Condvar,
     /// Everything has been written.
     idle: Condvar,
-    /// That many bytes may wait for `every`.
+    /// This many bytes may wait for at most `every`.
     hold: usize,
     every: Duration,
 }
@@ -37,21 +37,21 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     pending: String,
-    /// Lines that found no place since the writer last told of some.
+    /// Lines that were dropped since the writer last reported dropped lines.
     untold: u64,
-    /// All that were dropped so far.
+    /// All lines that were dropped so far.
     dropped: u64,
     writing: bool,
-    /// The writer looks by itself a moment later.
+    /// The writer is in its pause and will look for lines by itself.
     resting: bool,
-    /// What waits is written now.
+    /// The writer must write the waiting lines now.
     flush: bool,
-    /// The process ends: what is said now is accepted whatever waits.
+    /// The process ends: lines are accepted whatever the size of the buffer.
     ending: bool,
 }
 
 impl Stream {
-    /// Starts the thread that writes to `to`. Up to `hold` bytes wait, at most for `every`.
+    /// Starts the thread that writes to `to`. Up to `hold` bytes may wait, for at most `every`.
     pub(crate) fn start(
         name: &'static str,
         to: impl io::Write + Send + 'static,
@@ -67,21 +67,22 @@ impl Stream {
             every,
         });
         let stream = Self(shared.clone());
-        // It allocates nothing on its stack.
+        // A small stack is enough: its buffers are on the heap.
         let thread = thread::Builder::new().name(name.to_owned()).stack_size(KEPT * 2);
         thread.spawn(move || shared.write_for_ever(to, &formatter))?;
         Ok(stream)
     }
 
-    /// Takes a line; never waits for the reader.
+    /// Adds a line. Never waits for the reader.
     pub(crate) fn push(&self, line: &str) {
         let mut state = self.0.state.lock();
         let fits = state.pending.len() + line.len() <= PENDING_LIMIT;
-        // While some are untold nothing may overtake them: they are told where they are missing.
+        // After a dropped line, later lines are dropped too until the loss is reported, so that the report is at the
+        // place of the loss.
         if (fits && state.untold == 0) || state.ending {
             let first = state.pending.is_empty();
             state.pending.push_str(line);
-            // Between the first and the one that is enough, the writer waits for time to pass.
+            // The first line starts the timer. Until enough bytes wait, no further line wakes the writer.
             let enough = if state.resting { PENDING_LIMIT / 2 } else { self.0.hold };
             if (first && !state.resting) || state.pending.len() > enough {
                 self.0.work.notify_one();
@@ -132,7 +133,7 @@ impl Shared {
         }
     }
 
-    /// Waits until there is something to write and takes it all.
+    /// Waits until there is something to write, and takes all of it.
     fn take(&self, batch: &mut String, formatter: &Formatter) {
         let mut state = self.state.lock();
         self.work.wait_while(&mut state, |it| it.pending.is_empty() && !it.flush);
@@ -148,21 +149,21 @@ impl Shared {
     }
 }
 
-/// The lines that are missing behind what stands in `batch`.
+/// Appends to `batch` a line with the number of lines that were dropped after it.
 fn tell_of(dropped: u64, batch: &mut String, formatter: &Formatter) {
     let place = Place { severity: Level::WARN, verbosity: 0, file: file!(), line: line!(), bare: false };
     let lines = [("lines", Value::Plain(dropped.to_string()))];
     formatter.write(batch, place, &[], "Log lines were dropped, as nobody took them in time", &lines);
 }
 
-/// What cannot be written is lost: there is nobody to tell.
+/// An error of the stream cannot be reported anywhere, so the bytes are lost.
 fn write_all(to: &mut impl io::Write, mut bytes: &[u8]) {
     while !bytes.is_empty() {
         match to.write(bytes) {
             Ok(0) => return,
             Ok(written) => bytes = &bytes[written..],
             Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
-            // Somebody shares the stream with us and made it so.
+            // Another process shares the stream and has made it non-blocking.
             Err(err) if err.kind() == io::ErrorKind::WouldBlock => thread::park_timeout(TRY_AGAIN),
             Err(_) => return,
         }

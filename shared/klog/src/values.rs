@@ -2,19 +2,19 @@ use std::{error::Error, fmt};
 
 use tracing::field::{Field, Visit};
 
-/// What a field holds.
+/// The value of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Value {
-    /// To be quoted.
+    /// Written with quotes.
     Text(String),
-    /// A number or a boolean: the same in both formats.
+    /// A number or a boolean: written without quotes in both formats.
     Plain(String),
 }
 
 /// A field's name and value.
 pub(crate) type Pair = (&'static str, Value);
 
-/// The fields of a span, or of a line.
+/// The fields of a span or of a line.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Fields {
     pub(crate) message: String,
@@ -75,13 +75,14 @@ impl Visit for Fields {
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
-        // JSON has no other numbers.
+        // JSON has no NaN and no infinity.
         let value = if value.is_finite() { Value::Plain(value.to_string()) } else { Value::Text(value.to_string()) };
         self.add(field, value);
     }
 }
 
-/// Each name once, as klog has it: a pair told again as it was stands where it stood, a changed one where it changed.
+/// Each name once, as in klog: a pair that repeats unchanged keeps its first position, a changed one has the position
+/// of its last change.
 pub(crate) fn once<'a>(pairs: impl IntoIterator<Item = &'a Pair>) -> Vec<&'a Pair> {
     let mut kept: Vec<&Pair> = Vec::new();
     for pair in pairs {

@@ -1,4 +1,4 @@
-//! What is said, from `tracing` to the bytes: levels, `--vmodule`, spans, and a change while it runs.
+//! The whole path from `tracing` to the bytes: levels, `--vmodule`, spans, and changes at run time.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -27,13 +27,13 @@ impl Written {
         String::from_utf8(self.0.lock().clone()).unwrap().lines().map(str::to_owned).collect()
     }
 
-    /// What stands behind the header.
+    /// The text after the header.
     fn said(&self) -> Vec<String> {
         self.lines().iter().map(|it| it.split_once("] ").map_or(it.clone(), |it| it.1.to_owned())).collect()
     }
 }
 
-/// What `say` writes to stdout and stderr.
+/// What `say` writes to stdout and to stderr.
 fn log(options: Options, say: impl FnOnce(&Handle)) -> (Written, Written) {
     let (info, error) = (Written::default(), Written::default());
     let (subscriber, handle) = klog::subscriber(options, Clock::system(), info.clone(), error.clone()).unwrap();

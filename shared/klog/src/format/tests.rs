@@ -5,7 +5,7 @@ use super::*;
 const PLACE: Place<'_> =
     Place { severity: Level::INFO, verbosity: 0, file: "controllers/job/src/sync.rs", line: 37, bare: false };
 
-/// A line of somebody whose clock is two hours ahead of Greenwich.
+/// A line in the time zone UTC+2.
 fn line(format: Format, place: Place<'_>, context: &[Pair], message: &str, pairs: &[Pair]) -> String {
     let epoch: Timestamp = "2026-11-21T21:14:05.123456789Z".parse().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
@@ -39,7 +39,7 @@ fn the_header_is_klogs_in_local_time() {
     }
 }
 
-/// The rows with one value each come from klog's own tests of what they quote.
+/// The rows with one value each are taken from klog's own tests of its quoting.
 #[test]
 fn values_are_quoted_as_klog_quotes_them() {
     for (pair, want) in [
@@ -77,8 +77,8 @@ fn the_error_comes_first_and_each_name_once() {
     assert!(whole.ends_with("] \"m\" err=\"gone\" controller=\"job-controller\" n=1 key=\"ns/new\"\n"), "{whole}");
 }
 
-/// Beside a line of the real kube-controller-manager 1.36.2:
-/// `{"ts":1795303130150.2139,"caller":"record/event.go:389","msg":"Event occurred","v":0,"type":"Normal"}`, and of an
+/// Compared with a line of the real kube-controller-manager 1.36.2:
+/// `{"ts":1795303130150.2139,"caller":"record/event.go:389","msg":"Event occurred","v":0,"type":"Normal"}`, and with an
 /// error: `{"ts":..,"logger":..,"caller":"cli/run.go:72","msg":"command failed","err":"stat .."}`.
 #[test]
 fn acceptance_shell_050_a_json_line_is_one_object_in_upstreams_order() {

@@ -5,10 +5,10 @@ use clock::Clock;
 use super::*;
 use crate::Format;
 
-/// Long enough for any machine; no test waits for it unless it fails.
+/// Long enough for any machine. A test waits for it only when it fails.
 const LONG: Duration = Duration::from_secs(60);
 
-/// A reader that takes one write for each permit.
+/// A reader that accepts one write for each permit.
 struct Reader {
     permits: Receiver<()>,
     taken: Sender<String>,
@@ -35,8 +35,8 @@ fn stream(hold: usize, every: Duration) -> (Stream, Sender<()>, Receiver<String>
     (stream, permit, reads)
 }
 
-/// The promise: nobody waits for a reader that is stuck, memory stays bounded, what is missing is told where it is missing,
-/// and the last line is written.
+/// A reader that does not read blocks no caller, the memory stays bounded, the loss is reported at its place, and the
+/// last line is written.
 #[test]
 fn a_stuck_reader_stops_nobody_and_learns_what_it_missed() {
     let (stream, permit, reads) = stream(0, LONG);
@@ -47,16 +47,20 @@ fn a_stuck_reader_stops_nobody_and_learns_what_it_missed() {
     }
     assert!(stream.0.state.lock().pending.len() <= PENDING_LIMIT);
     let dropped = stream.dropped();
-    assert!(dropped > 0, "five megabytes cannot all have waited");
+    assert!(dropped > 0, "five megabytes exceed the limit");
     stream.end();
-    stream.push("the last words\n");
+    stream.push("the last line\n");
     for _ in 0..10 {
         permit.send(()).unwrap();
     }
     stream.flush(LONG);
     let all: String = reads.try_iter().collect();
-    assert!(all.contains("the last words\n"), "{}", &all[all.len() - 300..]);
-    assert_eq!(all.matches(&line).count() as u64 + dropped, pushed, "every line is written or counted");
+    assert!(all.contains("the last line\n"), "{}", &all[all.len() - 300..]);
+    assert_eq!(
+        all.matches(&line).count() as u64 + dropped,
+        pushed,
+        "every line is either written or counted as dropped"
+    );
     let told = all.lines().filter(|it| it.contains("Log lines were dropped"));
     let told: Vec<serde_json::Value> = told.map(|it| serde_json::from_str(it).unwrap()).collect();
     assert_eq!(told.iter().map(|it| it["lines"].as_u64().unwrap()).sum::<u64>(), dropped);
@@ -67,9 +71,9 @@ fn a_stuck_reader_stops_nobody_and_learns_what_it_missed() {
 fn a_reader_that_has_gone_stops_nobody() {
     let (stream, permit, _reads) = stream(0, LONG);
     drop(permit);
-    stream.push("nobody reads\n");
+    stream.push("first\n");
     stream.flush(LONG);
-    stream.push("still nobody\n");
+    stream.push("second\n");
     stream.flush(LONG);
     assert_eq!(stream.dropped(), 0);
 }
