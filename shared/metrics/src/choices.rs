@@ -1,13 +1,13 @@
-//! What the operator wants to see less of: `--disabled-metrics`, `--allow-metric-labels` and its manifest.
+//! What the operator disables: `--disabled-metrics`, `--allow-metric-labels` and `--allow-metric-labels-manifest`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use prometheus::proto::{Bucket, Counter, Gauge, Histogram, Metric, MetricFamily, MetricType};
 
-/// What a label's value becomes when it is not on the list.
+/// Replaces a label value that is not in the allow-list.
 const UNEXPECTED: &str = "unexpected";
 
-/// Which families and which label values are shown.
+/// Which families and which label values are exported.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Choices {
     disabled: BTreeSet<String>,
@@ -16,10 +16,10 @@ pub struct Choices {
 }
 
 impl Choices {
-    /// Leaves a family out.
+    /// Disables a family.
     ///
     /// # Errors
-    /// If this is not a name of a family.
+    /// If `name` is not a valid name of a family.
     pub fn disable(&mut self, name: &str) -> Result<(), String> {
         if !is_name(name, true) {
             return Err(format!(
@@ -30,7 +30,8 @@ impl Choices {
         Ok(())
     }
 
-    /// Shows of a label only these values, a comma list; `key` is `family,label`. What was allowed before is replaced.
+    /// Allows only these values of a label, as a comma-separated list; `key` is `family,label`. Replaces the values
+    /// that were allowed before.
     ///
     /// # Errors
     /// If the key has another form.
@@ -47,13 +48,14 @@ impl Choices {
         Ok(())
     }
 
-    /// True when the family is left out.
+    /// True when the family is disabled.
     #[must_use]
     pub fn disables(&self, name: &str) -> bool {
         self.disabled.contains(name)
     }
 
-    /// What may be shown of these families. `told` learns of each series that was renamed; returns how many are new.
+    /// Removes disabled families and replaces label values that are not allowed. `told` collects each series that was
+    /// changed; returns how many of them are new.
     pub(crate) fn apply(&self, families: &mut Vec<MetricFamily>, told: &mut BTreeSet<Vec<String>>) -> u64 {
         families.retain(|it| !self.disables(it.name()));
         let mut new = 0;
@@ -77,7 +79,8 @@ impl Choices {
     }
 }
 
-/// Replaces the values that are not allowed; true when there were some and `is_new` says so of the labels as they were.
+/// Replaces the values that are not allowed. True when it replaced one and `is_new` returns true for the original
+/// labels.
 fn constrain(
     metric: &mut Metric,
     labels: &BTreeMap<String, BTreeSet<String>>,
@@ -103,7 +106,7 @@ fn with_name(name: &str, pairs: Vec<(String, String)>) -> Vec<String> {
     [name.to_owned()].into_iter().chain(pairs).collect()
 }
 
-/// Two series that now have the same labels are one.
+/// Merges two series that have the same labels after the replacement.
 fn add(known: &mut Metric, other: &Metric, kind: MetricType) {
     match kind {
         MetricType::COUNTER => {
@@ -123,7 +126,7 @@ fn add(known: &mut Metric, other: &Metric, kind: MetricType) {
     }
 }
 
-/// Series of one family have the same buckets.
+/// Merges two histograms. Series of one family have the same buckets.
 fn together(one: &Histogram, other: &Histogram) -> Histogram {
     let buckets = one.get_bucket().iter().zip(other.get_bucket()).map(|(one, other)| {
         let mut bucket = Bucket::default();
@@ -138,7 +141,7 @@ fn together(one: &Histogram, other: &Histogram) -> Histogram {
     sum
 }
 
-/// Letters, digits and `_`, no digit first; a family's name may have colons.
+/// Letters, digits and `_`, without a leading digit; the name of a family may have colons.
 fn is_name(text: &str, colons: bool) -> bool {
     let may = |it: char| it.is_ascii_alphanumeric() || it == '_' || (colons && it == ':');
     text.chars().all(may) && text.starts_with(|it: char| !it.is_ascii_digit())

@@ -1,10 +1,10 @@
-//! The registry of one manager.
+//! The metrics registry of one manager.
 //!
-//! Families are declared beside their use, with upstream's names, labels, buckets and help. Several queues or clients
-//! share one family: declaring it again returns what is there. Nothing uses prometheus' default registry, so two
-//! managers in one process do not know of each other.
+//! Families are declared where they are used, with the names, labels, buckets and help of upstream. Several queues or
+//! clients share one family: a second declaration returns the first. Nothing uses the default registry of the
+//! prometheus crate, so two managers in one process do not share metrics.
 //!
-//! What the operator does not want to see ([`Choices`]) is left out when the page is written.
+//! What the operator disabled ([`Choices`]) is removed when the page is written.
 
 mod choices;
 pub mod process;
@@ -29,19 +29,19 @@ pub struct Metrics(Arc<Inner>);
 struct Inner {
     registry: Registry,
     choices: Choices,
-    /// What a manager's registry tells of itself.
+    /// Metrics of the registry itself, for a manager.
     own: Option<Own>,
     /// Names that were declared.
     names: Mutex<BTreeSet<String>>,
-    /// Series whose labels were not allowed: each counts once.
+    /// Series whose labels were not allowed. Each series counts once.
     unexpected: Mutex<BTreeSet<Vec<String>>>,
-    /// Families by name, so that a second declaration finds the first.
+    /// Families by name, so that a second declaration returns the first.
     families: Mutex<BTreeMap<String, Box<dyn Any + Send>>>,
-    /// Bring gauges that tell an age up to date before anybody reads them.
+    /// Called before each scrape. They update gauges of an age.
     refreshers: Mutex<Vec<Refresher>>,
-    /// Let series go that are only there to be read.
+    /// Called after each scrape. They remove series that exist only during a scrape.
     clearers: Mutex<Vec<Refresher>>,
-    /// One reads at a time.
+    /// Only one scrape runs at a time.
     reading: Mutex<()>,
 }
 
@@ -60,7 +60,7 @@ impl Metrics {
         Self::default()
     }
 
-    /// A registry that leaves out what the operator does not want, and tells how much there is.
+    /// A registry without what the operator disabled, and with metrics about the registry itself.
     #[must_use]
     pub fn with(choices: Choices) -> Self {
         let registry = Registry::new();
@@ -68,32 +68,33 @@ impl Metrics {
         Self(Arc::new(Inner { registry, choices, own, ..Inner::default() }))
     }
 
-    /// A counter family; `help` carries upstream's `[BETA]` or `[STABLE]` prefix. Without one it is `[ALPHA]`.
+    /// Declares a counter family. `help` has upstream's prefix `[BETA]` or `[STABLE]`; without a prefix `[ALPHA]` is
+    /// added.
     ///
     /// # Panics
-    /// If the name is already taken by another kind of family or the name or labels are not valid: a programming error.
+    /// If the name is taken by another kind of family, or the name or the labels are not valid: a programming error.
     pub fn counters(&self, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
         self.family(name, || IntCounterVec::new(Opts::new(name, stated(help)), labels))
     }
 
-    /// A gauge family of whole numbers. Panics as [`Metrics::counters`].
+    /// Declares a gauge family of whole numbers. Panics like [`Metrics::counters`].
     pub fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
         self.family(name, || IntGaugeVec::new(Opts::new(name, stated(help)), labels))
     }
 
-    /// A gauge family of seconds and the like. Panics as [`Metrics::counters`].
+    /// Declares a gauge family of seconds and other fractions. Panics like [`Metrics::counters`].
     pub fn float_gauges(&self, name: &str, help: &str, labels: &[&str]) -> GaugeVec {
         self.family(name, || GaugeVec::new(Opts::new(name, stated(help)), labels))
     }
 
-    /// A histogram family. Panics as [`Metrics::counters`].
+    /// Declares a histogram family. Panics like [`Metrics::counters`].
     pub fn histograms(&self, name: &str, help: &str, labels: &[&str], buckets: &[f64]) -> HistogramVec {
         self.family(name, || {
             HistogramVec::new(HistogramOpts::new(name, stated(help)).buckets(buckets.to_vec()), labels)
         })
     }
 
-    /// Adds a collector of its own kind, such as the process metrics.
+    /// Registers a collector that is no family, such as the process metrics.
     ///
     /// # Panics
     /// If one of its names is taken.
@@ -105,17 +106,17 @@ impl Metrics {
         self.0.registry.register(collector).expect("metric names are unique");
     }
 
-    /// Has `refresh` called before each [`Metrics::encode`]: for gauges that grow while nothing happens.
+    /// Calls `refresh` before each [`Metrics::encode`]: for gauges that grow without an event.
     pub fn before_encode(&self, refresh: impl Fn() + Send + Sync + 'static) {
         held(&self.0.refreshers).push(Arc::new(refresh));
     }
 
-    /// Has `clear` called after each [`Metrics::encode`]: for series that [`Metrics::before_encode`] made to be read once.
+    /// Calls `clear` after each [`Metrics::encode`]: for series that [`Metrics::before_encode`] created for one scrape.
     pub fn after_encode(&self, clear: impl Fn() + Send + Sync + 'static) {
         held(&self.0.clearers).push(Arc::new(clear));
     }
 
-    /// Everything in the Prometheus text format.
+    /// All metrics in the Prometheus text format.
     #[must_use]
     pub fn encode(&self) -> String {
         let reading = held(&self.0.reading);
@@ -126,16 +127,16 @@ impl Metrics {
         drop(reading);
         let unexpected = self.0.choices.apply(&mut families, &mut held(&self.0.unexpected));
         if let Some(own) = &self.0.own {
-            // Told with the next page: this one is gathered.
+            // This page is gathered already, so the next page shows the new value.
             own.unexpected.inc_by(unexpected);
         }
         let mut text = String::new();
-        // Writing into a string fails only for families without a name or samples, which a registry never gathers.
+        // Writing into a string fails only for families without a name or samples, and a registry never gathers those.
         let _ = TextEncoder::new().encode_utf8(&families, &mut text);
         text
     }
 
-    /// Counts a name when it is declared first.
+    /// Counts a name at its first declaration.
     fn declared(&self, name: &str, help: &str) {
         let Some(own) = &self.0.own else { return };
         if !held(&self.0.names).insert(name.to_owned()) {
@@ -181,7 +182,7 @@ impl Own {
         };
         registry.register(Box::new(registered.clone()))?;
         let disabled = counter("disabled_metrics_total", "[BETA] The count of disabled metrics.")?;
-        // Nothing of ours is deprecated, so nothing is hidden.
+        // No metric of ours is deprecated, so none is hidden.
         counter("hidden_metrics_total", "[BETA] The count of hidden metrics.")?;
         let unexpected = counter(
             "cardinality_enforcement_unexpected_categorizations_total",
@@ -191,12 +192,12 @@ impl Own {
     }
 }
 
-/// A panic while a lock was held spoils no counter.
+/// A panic while the lock was held does not corrupt a counter.
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Families whose stability nobody states are alpha, as upstream.
+/// Adds `[ALPHA]` to a help text without a stability level, as component-base's `StabilityLevel` defaults to it.
 fn stated(help: &str) -> String {
     if help.starts_with('[') { help.to_owned() } else { format!("[ALPHA] {help}") }
 }

@@ -1,4 +1,4 @@
-//! `process_*`: what the kernel says of this process, with the names and help of Prometheus' client libraries.
+//! `process_*`: what the kernel reports about this process, with the names and help of the Prometheus client libraries.
 
 use std::{collections::HashMap, fs};
 
@@ -27,16 +27,16 @@ const FAMILIES: [(&str, MetricType, &str); 9] = [
     ("process_virtual_memory_max_bytes", MetricType::GAUGE, "Maximum amount of virtual memory available in bytes."),
 ];
 
-/// Reads `/proc` at each scrape. What the kernel does not tell has no sample.
+/// Reads `/proc` at each scrape. A value that the kernel does not report has no sample.
 pub struct Process {
     descs: Vec<Desc>,
 }
 
 impl Process {
-    /// Of this process.
+    /// The collector for this process.
     #[must_use]
     pub fn this() -> Self {
-        // Names and help are constants of ours, and valid.
+        // Names and help are constants of this file and are valid.
         let descs = FAMILIES.iter().filter_map(|(name, _, help)| {
             Desc::new((*name).to_owned(), (*help).to_owned(), Vec::new(), HashMap::new()).ok()
         });
@@ -73,7 +73,7 @@ impl Collector for Process {
     }
 }
 
-/// Since when this process runs, in seconds since the epoch.
+/// When this process started, in seconds since the epoch.
 #[must_use]
 pub fn start_time() -> Option<f64> {
     let stat = Stat::parse(&read("/proc/self/stat"))?;
@@ -91,7 +91,7 @@ fn values() -> [Option<f64>; 9] {
         limit(&limits, "Max open files"),
         octets(&net, "InOctets"),
         octets(&net, "OutOctets"),
-        // One is that of the look itself.
+        // One file descriptor is that of this read itself.
         open.map(|it| it - 1.0),
         stat.as_ref().map(|it| it.resident_pages * rustix::param::page_size() as f64),
         start_time(),
@@ -108,7 +108,7 @@ fn ticks() -> f64 {
     rustix::param::clock_ticks_per_second() as f64
 }
 
-/// The fields of `/proc/self/stat` that we tell of.
+/// The fields of `/proc/self/stat` that are exported.
 #[derive(Debug, PartialEq)]
 struct Stat {
     cpu_ticks: f64,
@@ -119,7 +119,7 @@ struct Stat {
 
 impl Stat {
     fn parse(text: &str) -> Option<Self> {
-        // The program's name stands in brackets and may have any character.
+        // The program's name is in parentheses and may contain any character.
         let (_, fields) = text.rsplit_once(')')?;
         let fields: Vec<&str> = fields.split_whitespace().collect();
         let number = |index: usize| fields.get(index).and_then(|it| it.parse::<f64>().ok());
@@ -132,7 +132,7 @@ impl Stat {
     }
 }
 
-/// The soft limit; what is unlimited is the largest number.
+/// The soft limit. `unlimited` becomes the largest number.
 fn limit(limits: &str, name: &str) -> Option<f64> {
     let line = limits.lines().find_map(|it| it.strip_prefix(name))?;
     match line.split_whitespace().next()? {
@@ -141,7 +141,7 @@ fn limit(limits: &str, name: &str) -> Option<f64> {
     }
 }
 
-/// `/proc/self/net/netstat` has a line of names and one of numbers.
+/// `/proc/self/net/netstat` has a line of names and then a line of numbers.
 fn octets(netstat: &str, name: &str) -> Option<f64> {
     let mut lines = netstat.lines().filter(|it| it.starts_with("IpExt:"));
     let (names, numbers) = (lines.next()?, lines.next()?);
