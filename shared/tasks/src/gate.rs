@@ -6,15 +6,15 @@ use std::{
 
 use parking_lot::Mutex;
 
-/// Holds tasks where they stand while it is closed: how a simulation stops a process (as SIGSTOP does) while the world
-/// goes on. A scope without a gate knows nothing of it.
+/// While it is closed, a gate suspends all tasks behind it at their next await. A simulation uses it to stop a process
+/// (like SIGSTOP) while everything else continues. A scope without a gate is not affected.
 #[derive(Clone, Default)]
 pub struct Gate(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
     closed: bool,
-    /// Who came while it was closed.
+    /// Wakers of the tasks that were polled while the gate was closed.
     waiting: Vec<Waker>,
 }
 
@@ -25,12 +25,12 @@ impl Gate {
         Self::default()
     }
 
-    /// Nothing behind it runs from now on; what runs at this moment goes on to its next await.
+    /// Suspends all tasks behind the gate. A task that runs at this moment continues until its next await.
     pub fn close(&self) {
         self.0.lock().closed = true;
     }
 
-    /// Everything behind it goes on.
+    /// Lets all tasks behind the gate continue.
     pub fn open(&self) {
         let waiting = {
             let mut state = self.0.lock();
@@ -40,7 +40,7 @@ impl Gate {
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// The same future behind the gate.
+    /// Wraps `future` so that it runs only while the gate is open.
     pub fn hold<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
         let gate = self.clone();
         let mut future = Box::pin(future);
@@ -73,9 +73,9 @@ mod tests {
         let task = scope.spawner().spawn("sleeper", sleep(SEC));
         gate.close();
         sleep(SEC * 20).await;
-        assert_eq!(scope.len(), 1, "its time is over, but it does not run");
+        assert_eq!(scope.len(), 1, "its sleep is over, but the gate is closed");
         gate.open();
-        timeout(SEC, task.ended()).await.expect("it goes on at once");
+        timeout(SEC, task.ended()).await.expect("the task continues at once");
         assert!(scope.is_empty());
     }
 
@@ -87,6 +87,6 @@ mod tests {
         gate.close();
         sleep(SEC * 2).await;
         drop(scope);
-        timeout(SEC, task.ended()).await.expect("dropped where it stood");
+        timeout(SEC, task.ended()).await.expect("the task was dropped while suspended");
     }
 }

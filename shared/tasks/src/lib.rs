@@ -1,9 +1,9 @@
-//! Every task of a manager starts here.
+//! Starts and owns all tasks of a manager.
 //!
-//! A [`Scope`] owns tasks: dropping it ends all of them at their next await, which is how a simulation crashes a manager
-//! and how a test leaves nothing behind. A panic in a task outside a key's sync means that an invariant broke; it is
-//! never lost: [`Scope::panicked`] tells the manager, which ends the process. Behind a [`Gate`] all tasks of a scope can be
-//! held where they stand, which is how a simulation stops a process for a while.
+//! A [`Scope`] owns tasks: dropping it ends all of them at their next await. A simulation uses this to crash a manager,
+//! and a test uses it to leave no task behind. A panic in a task outside of a sync means that an invariant of ours is
+//! broken. It is never lost: [`Scope::panicked`] returns it to the manager, which ends the process. All tasks of a
+//! scope can be suspended by a [`Gate`]; a simulation uses this to stop a process for a while.
 
 mod gate;
 
@@ -29,17 +29,17 @@ pub struct Scope(Arc<Inner>);
 struct Inner {
     running: Mutex<Running>,
     panicked: watch::Sender<Option<String>>,
-    /// None but in a simulation.
+    /// `None` outside of simulations.
     gate: Option<Gate>,
 }
 
 #[derive(Default)]
 struct Running {
     next: u64,
-    /// By number, which is the order in which they end with the scope: a simulation repeats. `None` between the start of a
-    /// task and the knowledge of its handle.
+    /// By number, so that the tasks of a dropped scope end in the order of their start and a simulation is repeatable.
+    /// `None` between the start of a task and the moment its handle is stored.
     tasks: BTreeMap<u64, Option<AbortHandle>>,
-    /// The scope is gone: nothing starts any more.
+    /// The scope is dropped: no further task starts.
     closed: bool,
 }
 
@@ -57,31 +57,31 @@ impl Scope {
         Self(Arc::new(Inner { running: Mutex::default(), panicked: watch::Sender::new(None), gate: None }))
     }
 
-    /// The same, every task of it behind `gate`.
+    /// A scope whose tasks are all behind `gate`.
     #[must_use]
     pub fn behind(gate: Gate) -> Self {
         Self(Arc::new(Inner { running: Mutex::default(), panicked: watch::Sender::new(None), gate: Some(gate) }))
     }
 
-    /// Starts tasks here.
+    /// Starts tasks in this scope.
     #[must_use]
     pub fn spawner(&self) -> Spawner {
         Spawner(Arc::downgrade(&self.0))
     }
 
-    /// How many tasks live.
+    /// How many tasks have not ended.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.running.lock().tasks.len()
     }
 
-    /// True when no task lives.
+    /// True when all tasks have ended.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Waits until a task has panicked and returns its name and message; for ever if none does.
+    /// Waits until a task has panicked and returns its name and message. Waits for ever if none does.
     pub async fn panicked(&self) -> String {
         let mut seen = self.0.panicked.subscribe();
         loop {
@@ -125,14 +125,14 @@ impl Drop for Scope {
 }
 
 impl Spawner {
-    /// Starts a task; without effect once the scope is gone. `name` says in a log line what panicked.
+    /// Starts a task. Has no effect once the scope is dropped. `name` identifies the task in the log when it panics.
     pub fn spawn(&self, name: &'static str, future: impl Future<Output = ()> + Send + 'static) -> Task {
         let Some(scope) = self.0.upgrade() else { return Task(None) };
         let weak = self.0.clone();
         let Some(id) = scope.reserve() else { return Task(None) };
-        // Leaves the list however the task ends: finished, panicked or aborted.
+        // Removes the task from the list when it ends, whether it finished, panicked or was aborted.
         let leaves = Leaves { scope: weak.clone(), id };
-        // What a block captures and then awaits has its place twice.
+        // Boxed, because a variable that an async block captures and awaits takes its space twice.
         let future = Box::pin(future);
         let work = async move {
             let _leaves = leaves;
@@ -148,7 +148,8 @@ impl Spawner {
             None => tokio::spawn(work),
             Some(gate) => tokio::spawn(gate.hold(work)),
         };
-        // Not under the lock above: a runtime that shuts down drops the task, and its place, within `spawn`.
+        // Not under the lock above: a runtime that shuts down drops the task inside `spawn`, and that drop takes the
+        // lock too.
         let mut running = scope.running.lock();
         if let Some(place) = running.tasks.get_mut(&id) {
             *place = Some(task.abort_handle());
@@ -160,7 +161,7 @@ impl Spawner {
         Task(Some(task))
     }
 
-    /// How many tasks of the scope live, on whichever runtime; none once it is gone.
+    /// How many tasks of the scope have not ended, on all runtimes. Zero once the scope is dropped.
     #[must_use]
     pub fn alive(&self) -> usize {
         self.0.upgrade().map_or(0, |scope| scope.running.lock().tasks.len())
@@ -194,16 +195,16 @@ impl Task {
         }
     }
 
-    /// Waits until the task has ended, however it did.
+    /// Waits until the task has ended: finished, panicked or aborted.
     pub async fn ended(self) {
         if let Some(task) = self.0 {
-            // Aborted is as ended as finished; panics were reported where they happened.
+            // An aborted task has ended too. Panics were reported where they happened.
             let _ = task.await;
         }
     }
 }
 
-/// The text of a panic, where it has one.
+/// The message of a panic, if it has one.
 #[must_use]
 pub fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|it| (*it).to_owned());
