@@ -1,4 +1,4 @@
-//! The kubelet of one node, at the edge: it hears of its pods and makes the calls that [`Kubelet`] asks for.
+//! The kubelet of one node, with its I/O: it observes its pods and makes the calls that [`Kubelet`] decides.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,7 +18,7 @@ use crate::{
     status::digest,
 };
 
-/// One node's kubelet.
+/// The kubelet of one node.
 pub(crate) struct Agent {
     pub(crate) node: String,
     pub(crate) kubelet: Kubelet,
@@ -26,7 +26,7 @@ pub(crate) struct Agent {
     pub(crate) client: Client,
     pub(crate) clock: Clock,
     pub(crate) spawner: Spawner,
-    /// Tells what happens in events, which `kubectl describe` shows.
+    /// Writes events, which `kubectl describe` shows.
     pub(crate) events: bool,
 }
 
@@ -38,7 +38,7 @@ impl Agent {
             if !self.board.is_silent(&self.node) && self.board.knows_pods() {
                 while self.pass().await {}
             }
-            // A silent node goes on by itself and tells when it is back, so it needs no timer.
+            // A silent node writes nothing, and is notified when it is restored, so it needs no timer.
             let now = self.clock.wall();
             let next = self.kubelet.next_deadline(now).filter(|_| !self.board.is_silent(&self.node));
             tokio::select! {
@@ -49,7 +49,7 @@ impl Agent {
         }
     }
 
-    /// Does what is to be done now; false when that was nothing.
+    /// Carries out what is due now. Returns false when nothing was due.
     async fn pass(&mut self) -> bool {
         let pods = self.board.pods_of(&self.node);
         let todo = self.kubelet.decide(&pods, self.clock.wall());
@@ -89,7 +89,7 @@ impl Agent {
 
     fn refused(&mut self, pod: &Pod, err: &CallError, what: &str) {
         if !err.is_moot() {
-            tracing::warn!(%err, node = self.node, pod = name(pod), what, "the server did not take it");
+            tracing::warn!(%err, node = self.node, pod = name(pod), what, "the server refused a write");
         }
         self.kubelet.refused(pod, self.clock.wall());
     }
@@ -100,14 +100,14 @@ impl Agent {
         }
         let event = event(pod, &self.node, happening, self.clock.wall());
         let events: Api<Event> = Api::namespaced(self.client.clone(), namespace(pod));
-        // Events are a courtesy: a namespace that ends takes none, and nobody waits for one.
+        // Events are best effort: a terminating namespace accepts none, and no test depends on one.
         if let Err(err) = patiently(events.create(&PostParams::default(), &event)).await {
             tracing::debug!(%err, node = self.node, pod = name(pod), "an event is lost");
         }
     }
 
     fn fall_silent(&self, back_after: Option<Duration>) {
-        tracing::info!(node = self.node, ?back_after, "the node falls silent, as a pod's script says");
+        tracing::info!(node = self.node, ?back_after, "a pod's script makes the node silent");
         self.board.set_silent(&self.node, true);
         if let Some(after) = back_after {
             let (board, node) = (self.board.clone(), self.node.clone());
@@ -123,10 +123,10 @@ impl Agent {
     }
 }
 
-/// Waits until a time of the wall clock, `now` being now; without one for ever.
+/// Waits until the wall time `next`, where `now` is the present time. Without `next` it waits for ever.
 async fn until(next: Option<Timestamp>, now: Timestamp) {
     match next {
-        // Timers count whole milliseconds: a little later, so that it is not too early.
+        // Timers have a resolution of one millisecond; wait slightly longer, so that it is not too early.
         Some(at) => {
             let wait: Duration = at.duration_since(now).try_into().unwrap_or_default();
             tokio::time::sleep(wait + Duration::from_millis(1)).await;
@@ -152,7 +152,7 @@ pub(crate) fn event_on(
     now: Timestamp,
 ) -> Event {
     let meta = &pod.metadata;
-    // Recorders take the time alone; in virtual time much happens at once.
+    // Other recorders make the name unique by the time alone; in virtual time many events have the same time.
     let told = now.as_nanosecond().to_be_bytes().into_iter().chain(reason.bytes()).chain(message.bytes());
     let unique = digest(told.chain(component.bytes()).chain(field_path.iter().flat_map(|it| it.bytes())));
     Event {

@@ -11,12 +11,12 @@ use crate::{follow::Change, kubelet::is_terminal, quantity::Room, schedule};
 
 type Key = (String, String);
 
-/// What the fleet knows of the cluster, and which of its nodes are silent. Who waits is woken for what concerns it.
+/// The fleet's cache of the cluster, and which of its nodes are silent. It notifies the tasks that a change concerns.
 pub(crate) struct Board {
     known: Mutex<Known>,
-    /// By node of the fleet: its pods, its silence.
+    /// One channel for each node of the fleet: its pods or its silence changed.
     nodes: BTreeMap<String, watch::Sender<u64>>,
-    /// Everything that a scheduler looks at.
+    /// The channel of the scheduler.
     scheduler: watch::Sender<u64>,
 }
 
@@ -27,12 +27,12 @@ struct Known {
     waiting: BTreeSet<Key>,
     nodes: BTreeMap<String, Arc<Node>>,
     silent: BTreeSet<String>,
-    /// Neither pods nor nodes are known before both were listed.
+    /// Until both were listed, pods and nodes are unknown.
     pods_listed: bool,
     nodes_listed: bool,
 }
 
-/// What a scheduler decides on.
+/// The input of a scheduling decision.
 pub(crate) struct Scene {
     pub(crate) waiting: Vec<Arc<Pod>>,
     pub(crate) nodes: Vec<Arc<Node>>,
@@ -100,8 +100,8 @@ impl Board {
         self.known.lock().nodes.get(name).cloned()
     }
 
-    /// What is known now; `None` before everything was listed. `bound` names the nodes of pods whose binding is not seen
-    /// yet.
+    /// The present state; `None` before everything was listed. `bound` has the nodes of pods that were bound but are
+    /// not yet seen as bound.
     pub(crate) fn scene(&self, bound: &mut BTreeMap<String, (Key, String)>) -> Option<Scene> {
         let known = self.known.lock();
         if !(known.pods_listed && known.nodes_listed) {
@@ -149,7 +149,7 @@ impl Board {
         self.known.lock().silent.clone()
     }
 
-    /// Hears of a node of the fleet; of another never.
+    /// Notifications about a node of the fleet. For other nodes none ever comes.
     pub(crate) fn listen_to(&self, node: &str) -> watch::Receiver<u64> {
         self.nodes.get(node).map_or_else(|| watch::Sender::new(0).subscribe(), watch::Sender::subscribe)
     }
@@ -166,7 +166,7 @@ impl Board {
 }
 
 impl Known {
-    /// Returns the nodes that it concerns.
+    /// Returns the nodes that the change concerns.
     fn put(&mut self, pod: Pod) -> BTreeSet<String> {
         let key = key(&pod);
         let mut touched: BTreeSet<String> = self.forget(&key).into_iter().collect();
@@ -180,7 +180,7 @@ impl Known {
         touched
     }
 
-    /// Returns the node that it was on.
+    /// Returns the node that the pod was on.
     fn forget(&mut self, key: &Key) -> Option<String> {
         let gone = self.pods.remove(key)?;
         self.waiting.remove(key);

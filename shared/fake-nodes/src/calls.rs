@@ -13,12 +13,12 @@ use tower::{Service, ServiceExt};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A call without an answer is given up after this time.
+/// The time limit of a call.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A client for an API server in this process: any tower service that answers requests.
+/// A client for an API server in this process, given as any tower service that answers requests.
 ///
-/// Kube's client runs a task of its own outside our scopes, which ends with the last clone of the client.
+/// kube's client starts a task of its own outside our scopes. It ends with the last clone of the client.
 #[must_use]
 pub fn in_memory<S, B>(service: S) -> Client
 where
@@ -39,7 +39,7 @@ where
     Client::new(service, "default")
 }
 
-/// Makes a call, with patience that ends.
+/// Makes a call with a time limit.
 pub(crate) async fn patiently<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, CallError> {
     match tokio::time::timeout(PATIENCE, call).await {
         Ok(Ok(answer)) => Ok(answer),
@@ -49,22 +49,22 @@ pub(crate) async fn patiently<T>(call: impl Future<Output = kube::Result<T>>) ->
     }
 }
 
-/// Why a call did not do what it was for.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CallError {
-    /// The server says no.
+    /// The server refused it.
     #[error("{code} {message}")]
     Refused { code: u16, message: String },
-    /// There is no answer.
+    /// There was no answer.
     #[error("no answer for {} s", PATIENCE.as_secs())]
     Silent,
-    /// There may be no server.
+    /// The call failed without an answer of the server.
     #[error("{0}")]
     Broken(#[source] Box<kube::Error>),
 }
 
 impl CallError {
-    /// What was to be changed is not there any more, or another has its name: nothing is left to do.
+    /// The object does not exist any more, or another one has its name: nothing is left to do.
     pub(crate) fn is_moot(&self) -> bool {
         matches!(self, Self::Refused { code: 404 | 409, .. })
     }
@@ -78,14 +78,14 @@ impl CallError {
     }
 }
 
-/// Changes the status of one object and of no successor: the patch carries its uid.
+/// A status patch for one object and no successor of the same name: it contains the uid.
 pub(crate) fn of_status(uid: &str, status: &impl serde::Serialize) -> Result<(PatchParams, Patch<Value>), kube::Error> {
     let status = serde_json::to_value(status).map_err(kube::Error::SerdeError)?;
     let patch = serde_json::json!({ "metadata": { "uid": uid }, "status": status });
     Ok((PatchParams::default(), Patch::Strategic(patch)))
 }
 
-/// The last word of a kubelet on a pod.
+/// The delete with which a kubelet removes a pod that has ended.
 pub(crate) fn at_once(uid: &str) -> DeleteParams {
     let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
     DeleteParams::default().grace_period(0).preconditions(preconditions)

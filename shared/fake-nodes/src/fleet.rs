@@ -24,19 +24,19 @@ use crate::{
     scheduler::Scheduler,
 };
 
-/// What a fleet is made of.
+/// The parameters of a fleet.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The nodes.
     pub nodes: Vec<NodeSpec>,
-    /// The names that pods ask their scheduler by. None: nothing is bound, pods come with a node.
+    /// The scheduler names that are served. Empty: nothing is bound, and pods must be created with a node.
     pub schedulers: Vec<String>,
-    /// Of everything random.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// Kubelets and scheduler write events, which cost a call each.
+    /// Kubelets and scheduler write events, which cost one call each.
     pub events: bool,
-    /// After how long the containers of a pod without a script end with 0, where they are not always restarted; `None` lets
-    /// them run for ever.
+    /// After this time the containers of a pod without a script exit with 0, unless the pod is always restarted. `None`
+    /// lets them run for ever.
     pub unscripted: Option<Duration>,
 }
 
@@ -54,18 +54,18 @@ impl Options {
     }
 }
 
-/// What a fleet stands on.
+/// What a fleet uses.
 #[derive(Clone)]
 pub struct Environment {
-    /// Where its calls go.
+    /// The client for its calls.
     pub client: Client,
-    /// Time.
+    /// The clock.
     pub clock: Clock,
     /// Owns every task of the fleet.
     pub spawner: Spawner,
 }
 
-/// Nodes that act. Dropping it leaves them acting until their scope ends.
+/// A fleet of fake nodes. Dropping it does not stop it; it runs until its scope ends.
 pub struct Fleet {
     board: Arc<Board>,
     names: Vec<String>,
@@ -75,7 +75,7 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Starts the nodes. They register in their own time, see [`Fleet::registered`].
+    /// Starts the nodes. They register in the background, see [`Fleet::registered`].
     #[must_use]
     pub fn start(options: Options, environment: Environment) -> Self {
         let Options { nodes, schedulers, seed, events, unscripted } = options;
@@ -127,7 +127,7 @@ impl Fleet {
     /// Waits until every node is registered and has its Lease.
     pub async fn registered(&self) {
         let mut registered = self.registered.clone();
-        // No sender is left only when the scope is gone: then nobody will ever register.
+        // All senders are dropped only with the scope: then no node will register any more.
         if registered.wait_for(|it| *it >= self.names.len()).await.is_err() {
             std::future::pending::<()>().await;
         }
@@ -139,13 +139,13 @@ impl Fleet {
         &self.names
     }
 
-    /// The node falls silent: it renews nothing, hears nothing and writes nothing, while its containers go on.
+    /// Makes the node silent: it renews nothing, observes nothing and writes nothing, while its containers continue.
     /// Returns false when there is no such node.
     pub fn lose(&self, node: &str) -> bool {
         self.board.set_silent(node, true)
     }
 
-    /// A silent node is back: it tells how its pods are, and ends those that were deleted meanwhile.
+    /// Ends the silence of a node: it reports the state of its pods and stops those that were deleted meanwhile.
     /// Returns false when there is no such node.
     pub fn restore(&self, node: &str) -> bool {
         self.board.set_silent(node, false)
@@ -157,7 +157,7 @@ impl Fleet {
         self.board.silent()
     }
 
-    /// Stops acting, at once and without a word to the server.
+    /// Stops at once, without a write to the server.
     pub async fn stop(self) {
         for task in &self.tasks {
             task.stop();
@@ -167,7 +167,7 @@ impl Fleet {
         }
     }
 
-    /// Stops acting and removes the nodes and their Leases from the cluster. Returns what could not be removed.
+    /// Stops, and removes the nodes and their Leases from the cluster. Returns what could not be removed.
     pub async fn remove(self) -> Vec<String> {
         let (client, names) = (self.client.clone(), self.names.clone());
         self.stop().await;

@@ -7,29 +7,29 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 
-/// After something went wrong.
+/// The delay after a failure.
 const PAUSE: Duration = Duration::from_millis(500);
-/// A list that takes longer is asked for again.
+/// The time limit of a list.
 const LIST_PATIENCE: Duration = Duration::from_secs(30);
 /// The server ends a watch after this many seconds.
 const WATCH_SECONDS: u32 = 240;
-/// A watch that is silent for longer, its end included, is dead.
+/// A watch that is silent for longer than this is taken as broken.
 const WATCH_PATIENCE: Duration = Duration::from_secs(300);
 
-/// What has become of the objects that are followed.
+/// A change of the objects that are followed.
 #[derive(Debug, Clone)]
 pub enum Change<K> {
-    /// These are all.
+    /// These are all objects.
     All(Vec<K>),
-    /// This one is new or has changed.
+    /// This object is new or has changed.
     Put(K),
-    /// This one is gone.
+    /// This object was deleted.
     Gone(K),
 }
 
-/// Tells of every object of `api`, now and from now on: list, watch, and list again when the server says that the past
-/// is forgotten. Never returns; whatever goes wrong is tried again. Without randomness, so that equal seeds give equal
-/// runs.
+/// Calls `tell` for every object of `api`, now and from now on: list, watch, and list again when the server answers
+/// that the version has expired. Never returns; every failure is retried. It uses no randomness, so that equal seeds
+/// give equal runs.
 pub async fn follow<K>(api: Api<K>, mut tell: impl FnMut(Change<K>))
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
@@ -51,7 +51,7 @@ where
     }
 }
 
-/// Watches from `version` on, again and again, until only a list helps.
+/// Watches from `version` on, again and again, until a list is needed.
 async fn watch<K>(api: &Api<K>, mut version: String, tell: &mut impl FnMut(Change<K>))
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
@@ -88,7 +88,7 @@ where
                 }
             }
         }
-        // Ended by the server, broken or dead: the next one goes on where this one stopped.
+        // Ended by the server, broken or silent: the next watch resumes from the last version.
         tokio::time::sleep(PAUSE / 5).await;
     }
 }

@@ -1,4 +1,4 @@
-//! What keeps a node alive for the rest of the cluster: its registration, its Lease, its status.
+//! The heartbeat of a node: its registration, its Lease and its status.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,16 +17,16 @@ use crate::{
     node::NodeSpec,
 };
 
-/// As a kubelet renews its Lease.
+/// The interval at which a kubelet renews its Lease.
 const RENEW_EVERY: Duration = Duration::from_secs(10);
-/// As a kubelet writes a status in which nothing has changed.
+/// The interval at which a kubelet writes an unchanged status.
 const STATUS_EVERY: Duration = Duration::from_secs(300);
-/// After a failure.
+/// The delay after a failure.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Where the Leases of nodes live.
+/// The namespace of node Leases.
 pub(crate) const LEASES: &str = "kube-node-lease";
 
-/// One node's heart.
+/// The heartbeat of one node.
 pub(crate) struct Heartbeat {
     pub(crate) spec: NodeSpec,
     pub(crate) number: usize,
@@ -34,11 +34,11 @@ pub(crate) struct Heartbeat {
     pub(crate) board: Arc<Board>,
     pub(crate) client: Client,
     pub(crate) clock: Clock,
-    /// Raised once the node is registered and has its Lease.
+    /// Counts the nodes that are registered and have their Lease.
     pub(crate) registered: watch::Sender<usize>,
 }
 
-/// What the server has from us.
+/// What the server has stored for this node.
 struct Beaten {
     uid: String,
     lease: Option<Lease>,
@@ -59,7 +59,7 @@ impl Heartbeat {
         };
         let mut beaten = Beaten { uid, lease: None, status: self.clock.now() };
         let mut told = false;
-        // A first pause of its own, so that the nodes of a fleet do not all beat at once.
+        // A random first delay, so that the nodes of a fleet do not all write at the same time.
         let mut rng = fastrand::Rng::with_seed(self.seed ^ self.number as u64);
         let mut pause = RENEW_EVERY.mul_f64(rng.f64());
         let mut was_silent = false;
@@ -85,7 +85,7 @@ impl Heartbeat {
         }
     }
 
-    /// Waits; shorter when the node falls silent.
+    /// Waits for `wait`, or until the node becomes silent.
     async fn rest(&self, wait: Duration, news: &mut watch::Receiver<u64>) {
         let silence = async {
             while !self.board.is_silent(&self.spec.name) {
@@ -101,7 +101,7 @@ impl Heartbeat {
         }
     }
 
-    /// Returns the uid of the node.
+    /// Registers the node and returns its uid.
     async fn register(&self) -> Result<String, CallError> {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let mut wanted = self.spec.object(self.number, self.seed, self.clock.wall());
@@ -111,7 +111,7 @@ impl Heartbeat {
             Err(err) if err.is_conflict() => {}
             Err(err) => return Err(err),
         }
-        // It was here before: labels and status are the kubelet's, taints belong to the cluster by now.
+        // The node exists already. The kubelet owns its labels and its status; its taints are left to the controllers.
         let labels = Patch::Merge(json!({ "metadata": { "labels": wanted.metadata.labels } }));
         let params = PatchParams::default();
         let uid = uid(patiently(nodes.patch(&self.spec.name, &params, &labels)).await?);
@@ -157,9 +157,9 @@ impl Heartbeat {
 
     async fn write_status(&self, beaten: &Beaten) -> Result<(), CallError> {
         let nodes: Api<Node> = Api::all(self.client.clone());
-        // Read anew: somebody may have said that we are lost, and when.
+        // Read it again: a controller may have written that the node is lost, and when.
         let node = match patiently(nodes.get(&self.spec.name)).await {
-            // As a kubelet: a node that somebody deleted is not registered again.
+            // As a kubelet: a node that was deleted is not registered again.
             Err(err) if err.is_not_found() => return Ok(()),
             node => node?,
         };
@@ -171,7 +171,7 @@ impl Heartbeat {
         patiently(write).await.map(drop)
     }
 
-    /// False where somebody else has written that the node is not ready.
+    /// False when a controller has written that the node is not ready.
     fn seems_ready(&self) -> bool {
         let node = self.board.node(&self.spec.name);
         let status = node.as_ref().and_then(|it| it.status.as_ref());

@@ -1,4 +1,4 @@
-//! What one node does about its pods: a machine told of the pods and the time; its answers are calls to be made.
+//! The pods of one node, as a state machine: its inputs are the pods and the time, its outputs are calls to make.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,7 +15,7 @@ use crate::{
     status::{self, Addresses},
 };
 
-/// A call that failed is made again so much later.
+/// The delay before a failed call is repeated.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// The pods of a node, by uid: a successor of the same name inherits nothing.
@@ -24,37 +24,37 @@ pub(crate) struct Kubelet {
     /// The first three numbers of the addresses of its pods, and its own address.
     network: String,
     host: String,
-    /// As [`crate::Options::unscripted`].
+    /// See [`crate::Options::unscripted`].
     unscripted: Option<Duration>,
     pods: BTreeMap<String, Held>,
-    /// Pods that had ended before we came, once they must go.
+    /// Pods that had ended before the fleet started, once they are being deleted.
     ended: BTreeMap<String, Leaving>,
     taken: BTreeSet<u8>,
 }
 
 #[derive(Debug)]
 struct Held {
-    /// `None` where the script cannot be read.
+    /// `None` if the script is invalid.
     sandbox: Option<Sandbox>,
     script: Script,
     addresses: Addresses,
     number: u8,
-    /// What the server has from us.
+    /// The status that the server has stored.
     written: Option<PodStatus>,
-    /// Versions of the pod that call for no word of ours: the one that we wrote on, those that our writes made, and the
-    /// one that was found to say what we say.
+    /// Versions of the pod that need no write: the one that the last write was based on, those that our writes created,
+    /// and the one whose status was found to be equal to ours.
     settled: Vec<Option<String>>,
     leaving: Leaving,
-    /// The node fell silent for it already.
+    /// Its script has made the node silent already.
     lost: bool,
 }
 
-/// How far the way of a pod out of the server is.
+/// The state of the removal of a pod from the server.
 #[derive(Debug, Default)]
 struct Leaving {
-    /// Nothing is asked for before.
+    /// The next attempt is not before this time.
     again: Option<Timestamp>,
-    /// The server has heard that all is over.
+    /// The server has accepted the delete.
     removed: bool,
 }
 
@@ -72,10 +72,10 @@ impl Kubelet {
         Self { network, host, unscripted, pods: BTreeMap::new(), ended: BTreeMap::new(), taken: BTreeSet::new() }
     }
 
-    /// What is to be done now, the pods of the node being these.
+    /// Returns what must be done now, for the present pods of the node.
     pub(crate) fn decide(&mut self, pods: &[Arc<Pod>], now: Timestamp) -> Vec<Todo> {
         let there: BTreeSet<&str> = pods.iter().map(|it| uid(it)).collect();
-        // Whoever is gone has been deleted without grace: its containers are killed and nobody is told.
+        // A pod that no longer exists was deleted without grace: its containers are killed, and nothing is written.
         let gone: Vec<String> = self.pods.keys().filter(|it| !there.contains(it.as_str())).cloned().collect();
         for held in gone.iter().filter_map(|it| self.pods.remove(it)) {
             self.taken.remove(&held.number);
@@ -86,7 +86,7 @@ impl Kubelet {
             self.take(pod, now);
             match self.pods.get_mut(uid(pod)) {
                 Some(held) => held.decide(pod, now, &mut todo),
-                // It ended before we came.
+                // It had ended before the fleet started.
                 None if must_go(pod) => {
                     let leaving = self.ended.entry(uid(pod).to_owned()).or_default();
                     todo.extend(leaving.decide(pod, now));
@@ -97,13 +97,13 @@ impl Kubelet {
         todo
     }
 
-    /// When there is something to do even if nothing is heard.
+    /// When something is due even without a change of the pods.
     pub(crate) fn next_deadline(&self, now: Timestamp) -> Option<Timestamp> {
         let held = self.pods.values().filter_map(|it| it.next_deadline(now));
         held.chain(self.ended.values().filter_map(|it| it.next_deadline(now))).min()
     }
 
-    /// The server has this status, which made this version of the pod.
+    /// The server has stored this status, as this version of the pod.
     pub(crate) fn written(&mut self, pod: &Pod, status: PodStatus, version: Option<String>) {
         if let Some(held) = self.pods.get_mut(uid(pod)) {
             held.written = Some(status);
@@ -111,14 +111,14 @@ impl Kubelet {
         }
     }
 
-    /// The server has let the pod go, but for its finalizers.
+    /// The server has accepted the delete. The pod may still have finalizers.
     pub(crate) fn removed(&mut self, pod: &Pod) {
         if let Some(leaving) = self.leaving(pod) {
             leaving.removed = true;
         }
     }
 
-    /// The server did not do what was asked.
+    /// The server refused a call.
     pub(crate) fn refused(&mut self, pod: &Pod, now: Timestamp) {
         if let Some(leaving) = self.leaving(pod) {
             leaving.again = now.checked_add(AGAIN).ok();
@@ -130,12 +130,12 @@ impl Kubelet {
         self.pods.get_mut(uid).map(|it| &mut it.leaving).or_else(|| self.ended.get_mut(uid))
     }
 
-    /// Takes in a pod seen for the first time, unless it has ended already.
+    /// Adds a pod that is seen for the first time, unless it has ended already.
     fn take(&mut self, pod: &Pod, now: Timestamp) {
         if self.pods.contains_key(uid(pod)) || is_terminal(pod) {
             return;
         }
-        // More pods than numbers share the last one: nobody connects to them.
+        // When all numbers are used, the remaining pods share the last one: no test connects to them.
         let number = (2..=254).find(|it| !self.taken.contains(it)).unwrap_or(255);
         self.taken.insert(number);
         let addresses = Addresses { host: self.host.clone(), pod: format!("{}.{number}", self.network) };
@@ -194,7 +194,7 @@ impl Held {
         }
     }
 
-    /// Versions before one of ours will not come again.
+    /// Removes versions older than ours from the list, because they will not be seen again.
     fn hear(&mut self, pod: &Pod) {
         if let Some(at) = self.settled.iter().position(|it| *it == pod.metadata.resource_version) {
             self.settled.drain(..at);
@@ -205,8 +205,9 @@ impl Held {
         self.settled.contains(&pod.metadata.resource_version)
     }
 
-    /// As a kubelet: what others wrote over our part of the status is put right, but for an end that they declared. Asked
-    /// once for each version, so that a server which stores it a little differently is not told for ever.
+    /// As a kubelet does: a status that another client changed is written again, unless it says that the pod has ended.
+    /// It is checked once per version, so that a server that stores it slightly differently does not cause endless
+    /// writes.
     fn is_contradicted(&mut self, pod: &Pod, ours: &PodStatus) -> bool {
         if self.is_settled(pod) || is_terminal(pod) {
             return false;
@@ -231,7 +232,7 @@ impl Held {
 }
 
 impl Leaving {
-    /// Asks the server to let the pod go, once.
+    /// Sends the delete to the server once.
     fn decide(&self, pod: &Arc<Pod>, now: Timestamp) -> Option<Todo> {
         (self.is_due(now) && !self.removed).then(|| Todo::Remove { pod: pod.clone() })
     }
@@ -254,7 +255,7 @@ pub(crate) fn is_terminal(pod: &Pod) -> bool {
     matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// Deleted with grace, so that the kubelet has the last word.
+/// True when the pod is deleted with grace, so that the kubelet must remove it.
 fn must_go(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_some() && pod.metadata.deletion_grace_period_seconds != Some(0)
 }

@@ -1,13 +1,13 @@
 //! Nodes without machines: kubelets and a scheduler that act by script, on any API server; never part of mini-kcm.
 //!
-//! A [`Fleet`] registers nodes, renews their Leases, binds pods and drives them through their phases as a kubelet writes
-//! them. What a pod's containers do is said by its annotations or labels, see [`Script`]. The same code works on the
-//! embedded API server ([`in_memory`]) and on a real one: it is built on kube's client and typed objects, on purpose not
-//! on this project's own client and informers, which it helps to test.
+//! A [`Fleet`] registers nodes, renews their Leases, binds pods and moves them through their phases with the status
+//! writes of a kubelet. Annotations or labels of a pod set the behaviour of its containers, see [`Script`]. The same
+//! code works on the embedded API server ([`in_memory`]) and on a real one. It uses kube's client and typed objects and
+//! not this project's own client and informers, because it is used to test them.
 //!
-//! Decisions are values: [`sandbox`](self) says what containers do and when, `status` how a kubelet tells it, `schedule`
-//! where pods go, `node` how a node describes itself. I/O is at the edge: `follow` (list and watch), `agent`,
-//! `heartbeat`, `scheduler`. Time comes from the clock handed in, timers are tokio's, randomness comes from a seed: in
+//! Decisions are values: [`sandbox`](self) decides what containers do and when, `status` builds the kubelet's status,
+//! `schedule` chooses nodes, `node` builds the node object. I/O is separate: `follow` (list and watch), `agent`,
+//! `heartbeat`, `scheduler`. Time comes from a given clock, timers are tokio's, randomness comes from a seed: in
 //! virtual time the same seed gives the same run.
 
 mod quantity;

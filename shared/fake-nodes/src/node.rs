@@ -1,4 +1,4 @@
-//! How a node describes itself.
+//! The node object and its Lease.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -17,9 +17,9 @@ use k8s_openapi::{
     },
 };
 
-/// How long a Lease holds, as kubelets ask for.
+/// The duration of a node Lease, as kubelets set it.
 const LEASE: Duration = Duration::from_secs(40);
-/// What the system keeps for itself.
+/// The memory that is reserved for the system.
 const RESERVED_MEMORY_KI: u64 = 100 * 1024;
 
 /// A node to be registered.
@@ -27,17 +27,17 @@ const RESERVED_MEMORY_KI: u64 = 100 * 1024;
 pub struct NodeSpec {
     /// Its name and its host name.
     pub name: String,
-    /// Further labels.
+    /// Additional labels.
     pub labels: BTreeMap<String, String>,
-    /// What it is registered with.
+    /// The taints that it is registered with.
     pub taints: Vec<Taint>,
     /// Cores.
     pub cpu: u32,
-    /// In GiB.
+    /// Memory in GiB.
     pub memory: u32,
-    /// How many it takes.
+    /// The highest number of pods.
     pub pods: u32,
-    /// What it runs, as `v1.36.2`.
+    /// The kubelet version, such as `v1.36.2`.
     pub version: String,
 }
 
@@ -56,14 +56,14 @@ impl NodeSpec {
         }
     }
 
-    /// With a further label.
+    /// Adds a label.
     #[must_use]
     pub fn label(mut self, key: &str, value: &str) -> Self {
         self.labels.insert(key.to_owned(), value.to_owned());
         self
     }
 
-    /// With a further taint; an empty value is none.
+    /// Adds a taint; an empty value means none.
     #[must_use]
     pub fn taint(mut self, key: &str, value: &str, effect: &str) -> Self {
         let value = Some(value.to_owned()).filter(|it| !it.is_empty());
@@ -71,21 +71,21 @@ impl NodeSpec {
         self
     }
 
-    /// With so many cores.
+    /// Sets the number of cores.
     #[must_use]
     pub fn cpu(mut self, cores: u32) -> Self {
         self.cpu = cores;
         self
     }
 
-    /// Taking at most so many pods.
+    /// Sets the highest number of pods.
     #[must_use]
     pub fn pods(mut self, pods: u32) -> Self {
         self.pods = pods;
         self
     }
 
-    /// What is registered. `number` tells the addresses of nodes apart.
+    /// The object that is registered. `number` makes the addresses of nodes different.
     pub(crate) fn object(&self, number: usize, seed: u64, now: Timestamp) -> Node {
         let mut labels = BTreeMap::from(
             [
@@ -109,7 +109,7 @@ impl NodeSpec {
         }
     }
 
-    /// What is written from then on. A condition that stays keeps its time.
+    /// The status for later writes. A condition that does not change keeps its time.
     pub(crate) fn status(&self, number: usize, seed: u64, before: Option<&NodeStatus>, now: Timestamp) -> NodeStatus {
         let memory_ki = u64::from(self.memory) * 1024 * 1024;
         let offered = |memory_ki: u64| {
@@ -132,7 +132,7 @@ impl NodeSpec {
         }
     }
 
-    /// The Lease of the node. `held` is the one that is there.
+    /// The Lease of the node. `held` is the existing one.
     pub(crate) fn lease(&self, node_uid: &str, held: Option<&Lease>, now: Timestamp) -> Lease {
         let owner = OwnerReference {
             api_version: "v1".to_owned(),
@@ -177,7 +177,7 @@ pub(crate) fn host_ip(number: usize) -> String {
     format!("10.{}.{}.{}", 128 + (number >> 16 & 63), number >> 8 & 255, number & 255)
 }
 
-/// What the addresses of its pods begin with.
+/// The first three numbers of the addresses of its pods.
 pub(crate) fn pod_network(number: usize) -> String {
     let number = number + 1;
     format!("10.{}.{}", 64 + (number >> 8 & 63), number & 255)

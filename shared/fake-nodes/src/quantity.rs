@@ -8,24 +8,25 @@ use k8s_openapi::{
     apimachinery::pkg::api::resource::Quantity,
 };
 
-/// What a pod asks for, or what a node has: thousandths of a core, thousandths of a byte, pods.
+/// The resources that a pod needs or a node has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Room {
     /// Thousandths of a core.
     pub cpu: i128,
     /// Thousandths of a byte.
     pub memory: i128,
-    /// How many.
+    /// How many pods.
     pub pods: i128,
 }
 
 impl Room {
-    /// What a node offers.
+    /// What a node offers to pods.
     pub(crate) fn offered(allocatable: &BTreeMap<String, Quantity>) -> Self {
         Self { pods: thousandths(allocatable, "pods") / 1000, ..Self::of(allocatable) }
     }
 
-    /// What a pod needs at any one time: its containers together, or its hungriest init container, and the overhead.
+    /// The most that a pod needs at one time: all its containers together or its largest init container, plus the
+    /// overhead.
     pub(crate) fn needed(pod: &PodSpec) -> Self {
         let requests = |container: &Container| {
             let requests = container.resources.as_ref().and_then(|it| it.requests.as_ref());
@@ -71,7 +72,7 @@ impl SubAssign for Room {
     }
 }
 
-/// What is missing, or no number, counts as nothing: the API server let no such quantity in.
+/// A missing or invalid quantity counts as zero; the API server does not accept invalid ones.
 fn thousandths(quantities: &BTreeMap<String, Quantity>, name: &str) -> i128 {
     quantities.get(name).and_then(|it| parse(&it.0)).unwrap_or(0)
 }
@@ -89,7 +90,7 @@ fn parse(text: &str) -> Option<i128> {
     Some(scaled.div_euclid(divisor) + i128::from(scaled.rem_euclid(divisor) != 0))
 }
 
-/// What a suffix multiplies and divides by.
+/// The factor and the divisor of a suffix.
 fn factor(suffix: &str) -> Option<(i128, i128)> {
     if let Some(exponent) = suffix.strip_prefix(['e', 'E']).filter(|it| !it.is_empty()) {
         let exponent: i32 = exponent.parse().ok()?;
@@ -168,6 +169,6 @@ mod tests {
             assert_eq!(cpu(spec), want, "{name}");
         }
         let spec = json!({ "containers": [container("100m")], "overhead": { "cpu": "50m" } });
-        assert_eq!(cpu(spec), 150, "the overhead comes on top");
+        assert_eq!(cpu(spec), 150, "the overhead is added");
     }
 }

@@ -1,4 +1,4 @@
-//! What the containers of one pod do, and when: a machine told of the pod and the time.
+//! The containers of one pod, as a state machine: its inputs are the pod and the time.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 
 use crate::script::{Acting, Role, Script};
 
-/// As a kubelet: no wait of a crash loop is longer.
+/// The longest back-off of a crash loop, as in the kubelet.
 const MAX_BACKOFF: Duration = Duration::from_secs(300);
-/// No wait after the first is shorter, whatever the script says.
+/// The shortest back-off after the first, whatever the script says.
 const MIN_BACKOFF: Duration = Duration::from_millis(100);
-/// A container that ran so long begins its crash loop anew.
+/// After a run of this length the back-off starts again from the first.
 const FORGIVEN: Duration = Duration::from_secs(600);
-/// What a pod gets that does not say: the API server's default.
+/// The grace period of a pod without one: the API server's default.
 const GRACE: Duration = Duration::from_secs(30);
 const SIGTERM: i32 = 143;
 const SIGKILL: i32 = 137;
@@ -21,17 +21,17 @@ const SIGKILL: i32 = 137;
 /// One pod on its node.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Sandbox {
-    /// When the node took it.
+    /// When the node accepted the pod.
     pub(crate) accepted: Timestamp,
     policy: Policy,
-    /// Of the pod, by its spec.
+    /// From the `activeDeadlineSeconds` of the pod.
     deadline: Option<Timestamp>,
     grace: Duration,
     script: Script,
     /// Init containers in order, then the others.
     pub(crate) containers: Vec<Container>,
     pub(crate) ending: Option<Ending>,
-    /// For events; taken by whoever tells them.
+    /// For events; the agent takes them.
     pub(crate) happened: Vec<Happening>,
 }
 
@@ -48,18 +48,18 @@ pub(crate) struct Container {
     pub(crate) role: Role,
     pub(crate) acting: Acting,
     pub(crate) state: State,
-    /// The run before this one.
+    /// The previous run.
     pub(crate) last: Option<Exit>,
     pub(crate) restarts: u32,
-    /// How often in a row it had to wait.
+    /// How many times in a row it had to back off.
     waits: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum State {
-    /// Its turn has not come.
+    /// Its init containers have not finished.
     Idle,
-    /// Starts then; after a crash with the length of the whole wait.
+    /// Starts at this time. After a crash it has the length of the whole back-off.
     Waiting {
         until: Timestamp,
         backoff: Option<Duration>,
@@ -75,11 +75,11 @@ pub(crate) struct Exit {
     pub(crate) code: i32,
     pub(crate) started: Timestamp,
     pub(crate) finished: Timestamp,
-    /// Nobody saw it run.
+    /// The run was not observed.
     pub(crate) unknown: bool,
 }
 
-/// All that still runs is being ended.
+/// All containers that still run are being stopped.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Ending {
     pub(crate) why: Why,
@@ -89,13 +89,13 @@ pub(crate) struct Ending {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Why {
-    /// Nothing is left to do; sidecars are ended.
+    /// Nothing is left to do; sidecars are stopped.
     Finished,
     Deadline,
     Deleted,
 }
 
-/// What a kubelet tells in an event.
+/// What a kubelet reports as an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Happening {
     Started { container: String },
@@ -113,14 +113,14 @@ enum Due {
 }
 
 impl Sandbox {
-    /// Takes a pod that has never run.
+    /// A pod that has never run.
     pub(crate) fn new(pod: &Pod, script: Script, now: Timestamp) -> Self {
         let mut sandbox = Self::idle(pod, script, now);
         sandbox.begin_next(now);
         sandbox
     }
 
-    /// No container has begun.
+    /// No container has started.
     fn idle(pod: &Pod, script: Script, now: Timestamp) -> Self {
         let spec = pod.spec.as_ref();
         let inits = spec.iter().flat_map(|it| it.init_containers.iter().flatten()).map(|it| {
@@ -154,7 +154,7 @@ impl Sandbox {
         }
     }
 
-    /// Takes a pod that ran here before we forgot it: its status says how far it is.
+    /// A pod that ran before the fleet was restarted: its state is taken from its status.
     pub(crate) fn recovered(pod: &Pod, script: Script, now: Timestamp) -> Self {
         let Some(status) = &pod.status else { return Self::new(pod, script, now) };
         let mut sandbox = Self::idle(pod, script, now);
@@ -173,7 +173,8 @@ impl Sandbox {
         sandbox
     }
 
-    /// Hears what the pod says now. Steps that are due come first, so that a node which was silent has gone on by itself.
+    /// Observes the present pod. Steps that are due are executed first, because containers continue while the node is
+    /// silent.
     pub(crate) fn observe(&mut self, pod: &Pod, now: Timestamp) {
         let deadline = pod.spec.as_ref().and_then(|it| it.active_deadline_seconds);
         self.deadline = deadline.and_then(|it| self.accepted.checked_add(seconds(it)).ok());
@@ -185,7 +186,7 @@ impl Sandbox {
         }
     }
 
-    /// Does all that is due, in order, each at its time.
+    /// Executes all steps that are due, in order, each at its own time.
     pub(crate) fn advance(&mut self, now: Timestamp) {
         while let Some((at, due)) = self.next_due().filter(|(at, _)| *at <= now) {
             match due {
@@ -199,18 +200,18 @@ impl Sandbox {
         }
     }
 
-    /// When something changes next, readiness included.
+    /// When something changes next, including readiness.
     pub(crate) fn next_deadline(&self, now: Timestamp) -> Option<Timestamp> {
         let readiness = self.containers.iter().filter_map(Container::ready_at).filter(|it| *it > now);
         self.next_due().map(|(at, _)| at).into_iter().chain(readiness).min()
     }
 
-    /// Nothing runs, and nothing will.
+    /// Nothing runs, and nothing will run.
     pub(crate) fn is_over(&self) -> bool {
         self.ending.is_some() && !self.containers.iter().any(Container::runs)
     }
 
-    /// Every init container has done its part.
+    /// Every init container has finished its part.
     pub(crate) fn is_initialized(&self) -> bool {
         self.containers.iter().all(|it| match it.role {
             Role::Init => matches!(it.state, State::Ended(exit) if exit.code == 0),
@@ -219,7 +220,7 @@ impl Sandbox {
         })
     }
 
-    /// The phase as a kubelet works it out.
+    /// The phase as a kubelet computes it.
     pub(crate) fn phase(&self) -> &'static str {
         let mains = || self.containers.iter().filter(|it| it.role == Role::Main);
         if self.is_over() {
@@ -242,11 +243,12 @@ impl Sandbox {
             State::Idle | State::Waiting { .. } | State::Ended(_) => None,
         });
         let deadline = self.deadline.filter(|_| self.ending.is_none()).map(|at| (at, Due::Deadline));
-        // The first of equals: a container that ends just at the deadline has ended.
+        // `min_by_key` returns the first of equal ones: a container that ends exactly at the deadline has ended by
+        // itself.
         containers.chain(deadline).min_by_key(|(at, _)| *at)
     }
 
-    /// When and how a running container ends, as things stand.
+    /// When and how a running container will end.
     fn exit_of(&self, container: &Container, since: Timestamp) -> Option<(Timestamp, i32)> {
         let Acting { run_for, exit_code, crashes, stop_after, .. } = container.acting;
         let code = if container.restarts < crashes { 1 } else { exit_code };
@@ -293,7 +295,7 @@ impl Sandbox {
         }
     }
 
-    /// The next init container is created, or all others when there is none.
+    /// Creates the next init container, or all other containers when there is none.
     fn begin_next(&mut self, at: Timestamp) {
         let until = at.checked_add(self.script.start_after).unwrap_or(at);
         let waiting = State::Waiting { until, backoff: None };
@@ -307,7 +309,7 @@ impl Sandbox {
         }
     }
 
-    /// Every init container that has begun has done its part.
+    /// Every init container that has started has finished its part.
     fn way_is_open(&self) -> bool {
         self.containers.iter().filter(|it| it.state != State::Idle).all(|it| match it.role {
             Role::Init => matches!(it.state, State::Ended(exit) if exit.code == 0),
@@ -316,14 +318,14 @@ impl Sandbox {
         })
     }
 
-    /// An init container failed for good, or every other has ended for good.
+    /// An init container has failed for good, or all other containers have ended for good.
     fn nothing_left(&self) -> bool {
         let failed = |it: &Container| it.role == Role::Init && matches!(it.state, State::Ended(exit) if exit.code != 0);
         let ended = |it: &Container| it.role != Role::Main || matches!(it.state, State::Ended(_));
         self.containers.iter().any(failed) || self.containers.iter().all(ended)
     }
 
-    /// Ends what runs; asked again, the earlier end counts.
+    /// Stops what runs. When called again, the earlier end counts.
     fn end(&mut self, at: Timestamp, why: Why, grace: Duration) {
         let kill = at.checked_add(grace).unwrap_or(at);
         if let Some(ending) = &mut self.ending {
@@ -339,7 +341,7 @@ impl Sandbox {
             if let State::Waiting { .. } = container.state {
                 container.state = match container.last.take() {
                     Some(exit) => State::Ended(exit),
-                    // As a kubelet: whatever should have run and was never seen counts as failed.
+                    // As in the kubelet: a container that should have run but was never observed counts as failed.
                     None if initialized => {
                         State::Ended(Exit { code: SIGKILL, started: at, finished: at, unknown: true })
                     }
@@ -351,7 +353,7 @@ impl Sandbox {
 }
 
 impl Policy {
-    /// Whether a container that ended by itself is started again.
+    /// True when a container that ended by itself is started again.
     fn restarts(self, role: Role, code: i32) -> bool {
         match role {
             Role::Sidecar => true,
@@ -366,19 +368,19 @@ impl Container {
         matches!(self.state, State::Running { .. })
     }
 
-    /// When a running container is ready.
+    /// When a running container becomes ready.
     fn ready_at(&self) -> Option<Timestamp> {
         let State::Running { since } = self.state else { return None };
         since.checked_add(self.acting.ready_after?).ok()
     }
 
-    /// An init container that has done its work is ready too.
+    /// An init container that has finished is ready too.
     pub(crate) fn is_ready(&self, now: Timestamp) -> bool {
         let done = self.role == Role::Init && matches!(self.state, State::Ended(exit) if exit.code == 0);
         done || (self.role != Role::Init && self.ready_at().is_some_and(|it| it <= now))
     }
 
-    /// The first restart is at once, as a kubelet does it; returns the wait of every later one.
+    /// The first restart is immediate, as in the kubelet. Returns the back-off of each later one.
     fn wait(&mut self, exit: Exit, first: Duration) -> Option<Duration> {
         if ran(exit) >= FORGIVEN {
             self.waits = 0;
@@ -413,7 +415,7 @@ impl Container {
         } else if let Some(running) = running {
             self.state = State::Running { since: running.started_at.as_ref().map_or(now, |it| it.0) };
         } else if let Some(exit) = self.last {
-            // It waits to be restarted. One that never ran is begun when its turn comes.
+            // It waits for its restart. A container that never ran is created later.
             self.wait(exit, backoff);
         }
     }

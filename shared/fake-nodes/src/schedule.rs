@@ -1,4 +1,4 @@
-//! Where a pod goes: a trivial scheduler as a function of values.
+//! A trivial scheduler as a function of values.
 
 use std::collections::BTreeMap;
 
@@ -8,17 +8,17 @@ use k8s_openapi::api::core::v1::{
 
 use crate::quantity::Room;
 
-/// What was found for a pod.
+/// The decision for a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Placement {
     /// The node of this name.
     On(String),
-    /// Nowhere, as the kube-scheduler says it.
+    /// No node fits; the message of the kube-scheduler.
     Nowhere(String),
 }
 
-/// Places pods one after another, the most important and then the oldest first. `used` is what the pods on each node
-/// need already; it grows by what is placed.
+/// Places pods one after another: first by priority, then the oldest first. `used` has the resources of pods that are
+/// already on each node; placed pods are added to it.
 pub(crate) fn place<'a>(
     pods: impl IntoIterator<Item = &'a Pod>,
     nodes: &[&Node],
@@ -36,7 +36,7 @@ pub(crate) fn place<'a>(
     placed.collect()
 }
 
-/// A pod that waits for a scheduler: nobody holds it back, and it has no node.
+/// A pod that waits for a scheduler: it has no scheduling gates and no node.
 pub(crate) fn is_waiting(pod: &Pod) -> bool {
     let Some(spec) = &pod.spec else { return false };
     spec.node_name.is_none()
@@ -71,7 +71,7 @@ fn place_one(pod: &Pod, nodes: &[&Node], used: &BTreeMap<String, Room>) -> Place
     }
 }
 
-/// The words of the kube-scheduler, which people search for.
+/// The message of the kube-scheduler, because users search for it.
 fn explain(nodes: usize, reasons: &BTreeMap<String, u32>) -> String {
     if nodes == 0 {
         return "no nodes available to schedule pods".to_owned();
@@ -80,7 +80,7 @@ fn explain(nodes: usize, reasons: &BTreeMap<String, u32>) -> String {
     format!("0/{nodes} nodes are available: {}.", told.join(", "))
 }
 
-/// Why a node does not take a pod; nothing when it does.
+/// Why a node does not fit a pod; empty if it fits.
 fn refusals(pod: &Pod, node: &Node, taken: Room) -> Vec<String> {
     let (nothing, unspecified) = (PodSpec::default(), k8s_openapi::api::core::v1::NodeSpec::default());
     let spec = pod.spec.as_ref().unwrap_or(&nothing);
@@ -116,8 +116,8 @@ fn refusals(pod: &Pod, node: &Node, taken: Room) -> Vec<String> {
     refusals
 }
 
-/// The API server taints every new node as not ready, and a node controller lifts that when the node is. Where none runs
-/// nobody would: what the node says of itself counts more.
+/// The API server taints every new node as not ready, and the node lifecycle controller removes the taint once the node
+/// is ready. Where no such controller runs, the Ready condition counts more than the taint.
 fn is_outdated(taint: &Taint, node: &Node) -> bool {
     let conditions = || node.status.iter().flat_map(|it| it.conditions.iter().flatten());
     let ready = || conditions().any(|it| it.type_ == "Ready" && it.status == "True");
@@ -149,7 +149,7 @@ fn any_term(selector: &NodeSelector, node: &Node, labels: &BTreeMap<String, Stri
     selector.node_selector_terms.iter().any(|NodeSelectorTerm { match_expressions, match_fields }| {
         let expressions = match_expressions.as_deref().unwrap_or_default();
         let on_fields = match_fields.as_deref().unwrap_or_default();
-        // A term that asks for nothing matches nothing.
+        // A term without requirements matches nothing.
         !(expressions.is_empty() && on_fields.is_empty())
             && expressions.iter().all(|it| holds(it, labels))
             && on_fields.iter().all(|it| holds(it, &fields))

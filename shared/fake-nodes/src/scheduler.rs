@@ -1,4 +1,4 @@
-//! The scheduler at the edge: binds what [`schedule`] places, and says of the rest why it waits.
+//! The scheduler, with its I/O: binds the pods that [`schedule`] places, and writes to the others why they wait.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -18,17 +18,17 @@ use crate::{
     schedule::{self, Placement},
 };
 
-/// After a call that failed.
+/// The delay after a failed call.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Binds the pods that ask for one of its names.
+/// Binds the pods that name one of its schedulers.
 pub(crate) struct Scheduler {
     pub(crate) names: Vec<String>,
     pub(crate) board: Arc<Board>,
     pub(crate) client: Client,
     pub(crate) clock: Clock,
     pub(crate) events: bool,
-    /// By uid: what was bound and is not seen yet.
+    /// By uid: pods that were bound but are not yet seen as bound.
     pub(crate) bound: BTreeMap<String, ((String, String), String)>,
 }
 
@@ -47,7 +47,7 @@ impl Scheduler {
         }
     }
 
-    /// Places all that waits; false when a call failed.
+    /// Places all waiting pods. Returns false when a call failed.
     async fn pass(&mut self) -> bool {
         let Some(mut scene) = self.board.scene(&mut self.bound) else { return true };
         scene.waiting.retain(|it| self.is_ours(it));
@@ -127,7 +127,7 @@ impl Scheduler {
         }
         let event = event_on(pod, kind, reason, message, None, ("default-scheduler", None), self.clock.wall());
         let events: Api<Event> = Api::namespaced(self.client.clone(), namespace(pod));
-        // Events are a courtesy, see the agent.
+        // Events are best effort, see the agent.
         if let Err(err) = patiently(events.create(&PostParams::default(), &event)).await {
             tracing::debug!(%err, pod = name(pod), "an event is lost");
         }

@@ -3,35 +3,35 @@ use std::{collections::BTreeMap, time::Duration};
 use jiff::SignedDuration;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 
-/// Begins the keys of a script.
+/// The prefix of the keys of a script.
 pub const PREFIX: &str = "fake-nodes.mini-kcm.dev/";
 
-/// Where a Job says which of its indexes a pod is for.
+/// The annotation with the completion index of a Job's pod.
 const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
-/// A container whose exit is scripted but not its length runs so long.
+/// The running time of a container whose script has an exit code but no `run-for`.
 const SHORT: Duration = Duration::from_secs(1);
-/// As a kubelet waits before it restarts a container for the second time; doubled each time.
+/// The kubelet's back-off before the second restart; doubled each time.
 const BACKOFF: Duration = Duration::from_secs(10);
 
-/// What becomes of a pod, read from its annotations and labels (annotations win), each key after [`PREFIX`]:
+/// The behaviour of a pod, from its annotations and labels (annotations win). Each key comes after [`PREFIX`]:
 ///
 /// | key | meaning | when missing |
 /// |---|---|---|
-/// | `start-after` | how long a container is being created | no time |
+/// | `start-after` | how long the creation of a container takes | no time |
 /// | `run-for` | how long a container runs before it ends | for ever, or as [`crate::Options::unscripted`] says |
 /// | `ready-after` | when a running container becomes ready | at once |
-/// | `exit-code` | how it ends | 0 |
-/// | `crashes` | how often it ends with 1 before it ends as said | never |
+/// | `exit-code` | its exit code | 0 |
+/// | `crashes` | how many times it exits with 1 before that | never |
 /// | `failing-indexes` | such as `1,3`: the containers of a Job's pod with one of these completion indexes end with 1 | none |
-/// | `hang` | `true`: never ready, never ends, heeds no SIGTERM | |
+/// | `hang` | `true`: never ready, never ends, ignores SIGTERM | |
 /// | `stop-after` | how long it takes to end after SIGTERM, if the grace period allows | no time |
-/// | `backoff` | the first wait of its crash loop | 10s |
-/// | `node-lost-after` | the pod's node falls silent when the pod has been there so long | never |
-/// | `node-back-after` | and comes back after that | never |
+/// | `backoff` | the first back-off of its crash loop | 10s |
+/// | `node-lost-after` | the node becomes silent when the pod has been there for this long | never |
+/// | `node-back-after` | the silence of the node ends after this | never |
 ///
-/// `<container>.<key>` is for one container; without a name a key is for the containers, not for init containers, which
-/// end well at once, nor for sidecars, which run for ever. With `exit-code` or `crashes` alone a run takes a second.
+/// `<container>.<key>` is for one container. A key without a name is for the main containers only: init containers exit
+/// with 0 at once, and sidecars run for ever. With only `exit-code` or `crashes` a run takes one second.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Script {
     /// `start-after`
@@ -47,22 +47,22 @@ pub struct Script {
     failing_indexes: Vec<u32>,
 }
 
-/// What one container does.
+/// The behaviour of one container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Acting {
     /// `None` runs for ever.
     pub run_for: Option<Duration>,
     /// `None` is never ready.
     pub ready_after: Option<Duration>,
-    /// How it ends by itself.
+    /// The exit code when it ends by itself.
     pub exit_code: i32,
-    /// How often it ends with 1 before.
+    /// How many times it exits with 1 before.
     pub crashes: u32,
-    /// How long it takes to end after SIGTERM; `None` does not heed it.
+    /// How long it takes to end after SIGTERM; `None` ignores it.
     pub stop_after: Option<Duration>,
 }
 
-/// What a container is in its pod.
+/// The role of a container in its pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Init,
@@ -71,13 +71,13 @@ pub(crate) enum Role {
     Main,
 }
 
-/// A line that nobody can act by.
+/// An invalid line of a script.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{PREFIX}{key}: {value:?} {wrong}")]
 pub struct ScriptError {
-    /// After the prefix.
+    /// The key without the prefix.
     pub key: String,
-    /// As given.
+    /// The value.
     pub value: String,
     /// What is wrong with it.
     pub wrong: &'static str,
@@ -109,10 +109,10 @@ impl Default for Script {
 }
 
 impl Script {
-    /// Reads the script of a pod.
+    /// Parses the script of a pod.
     ///
     /// # Errors
-    /// The first line that cannot be understood.
+    /// The first invalid line.
     pub fn of(pod: &ObjectMeta) -> Result<Self, ScriptError> {
         let mut script = Self::default();
         let labels = pod.labels.iter().flatten();
@@ -123,15 +123,15 @@ impl Script {
             }
         }
         let index = pod.annotations.iter().flatten().find(|(key, _)| *key == COMPLETION_INDEX);
-        // What is no number is in no list.
+        // An annotation that is not a number matches no index.
         if index.and_then(|(_, it)| it.parse().ok()).is_some_and(|it| script.failing_indexes.contains(&it)) {
             script.all.exit_code = Some(1);
         }
         Ok(script)
     }
 
-    /// Reads the script of a pod. Without one a pod that is not always restarted ends well after `unscripted`, so that a Job
-    /// made by hand completes.
+    /// Parses the script of a pod. Without a script, the containers of a pod that is not always restarted exit with 0
+    /// after `unscripted`, so that a Job without a script completes.
     pub(crate) fn of_pod(pod: &Pod, unscripted: Option<Duration>) -> Result<Self, ScriptError> {
         let mut script = Self::of(&pod.metadata)?;
         let policy = pod.spec.as_ref().and_then(|it| it.restart_policy.as_deref());
@@ -163,7 +163,7 @@ impl Script {
         Ok(())
     }
 
-    /// What one container does.
+    /// The behaviour of one container.
     pub(crate) fn acting(&self, container: &str, role: Role) -> Acting {
         let nothing = Lines::default();
         let own = self.each.get(container).unwrap_or(&nothing);
@@ -217,9 +217,9 @@ mod tests {
     fn a_container_does_what_its_lines_say() {
         type Row<'a> = (&'a str, &'a [(&'a str, &'a str)], Role, Acting);
         let rows: [Row<'_>; 9] = [
-            ("nothing said", &[], Role::Main, FOR_EVER),
+            ("without a script", &[], Role::Main, FOR_EVER),
             ("init containers end at once", &[], Role::Init, Acting { run_for: Some(Duration::ZERO), ..FOR_EVER }),
-            ("sidecars stay", &[("run-for", "1s")], Role::Sidecar, FOR_EVER),
+            ("sidecars run for ever", &[("run-for", "1s")], Role::Sidecar, FOR_EVER),
             ("a length", &[("run-for", "1s")], Role::Main, Acting { run_for: Some(SECOND), ..FOR_EVER }),
             (
                 "an exit code alone is a short run",
@@ -234,7 +234,7 @@ mod tests {
                 Acting { run_for: Some(SECOND / 2), crashes: 2, ..FOR_EVER },
             ),
             (
-                "hanging beats all",
+                "hang overrides all other lines",
                 &[("hang", "true"), ("run-for", "1s"), ("stop-after", "1s")],
                 Role::Main,
                 Acting { ready_after: None, stop_after: None, ..FOR_EVER },

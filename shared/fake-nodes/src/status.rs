@@ -1,4 +1,4 @@
-//! How a kubelet tells what a pod's containers do.
+//! The pod status as a kubelet writes it.
 
 use clock::Timestamp;
 use k8s_openapi::{
@@ -15,15 +15,15 @@ use crate::{
     script::Role,
 };
 
-/// Where a pod runs.
+/// The addresses of a pod and its node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Addresses {
     pub(crate) host: String,
     pub(crate) pod: String,
 }
 
-/// The whole status that belongs to the kubelet. `before` is what it wrote last, or what the pod came with: a condition
-/// that stays keeps its time.
+/// The whole part of the status that the kubelet owns. `before` is the last status it wrote, or that of the new pod: a
+/// condition that does not change keeps its time.
 pub(crate) fn status(
     pod: &Pod,
     sandbox: &Sandbox,
@@ -58,7 +58,7 @@ pub(crate) fn status(
     }
 }
 
-/// What a kubelet writes on a pod that it cannot run.
+/// The status that a kubelet writes for a pod that it rejects.
 pub(crate) fn rejected(pod: &Pod, reason: &str, message: &str, now: Timestamp) -> PodStatus {
     PodStatus {
         observed_generation: pod.metadata.generation,
@@ -70,17 +70,17 @@ pub(crate) fn rejected(pod: &Pod, reason: &str, message: &str, now: Timestamp) -
     }
 }
 
-/// True when `theirs` says all that `ours` does. Compared as it is written: the server keeps times to the second.
+/// True when `theirs` contains all of `ours`. Compared as JSON, because the server stores times in seconds.
 pub(crate) fn says(theirs: &PodStatus, ours: &PodStatus) -> bool {
     let [mut theirs, mut ours] = [theirs, ours].map(|it| serde_json::to_value(it).unwrap_or_default());
-    // Taken out, none stays behind on either side.
+    // Remove the conditions, so that only the rest is compared here.
     let [all, wanted] = [&mut theirs, &mut ours].map(|it| it["conditions"].take());
-    // Conditions of others stand between ours.
+    // There may be conditions of other clients between ours.
     let is_there = |it: &Value| all.as_array().is_some_and(|all| all.iter().any(|one| contains(one, it)));
     wanted.as_array().is_none_or(|wanted| wanted.iter().all(is_there)) && contains(&theirs, &ours)
 }
 
-/// The server fills in what nobody said, such as an empty last state.
+/// The server adds defaults, such as an empty last state.
 fn contains(theirs: &Value, ours: &Value) -> bool {
     match (theirs, ours) {
         (Value::Object(theirs), Value::Object(ours)) => {
@@ -140,14 +140,14 @@ fn conditions(
     conditions.collect()
 }
 
-/// When a condition got the status that it has again.
+/// When a condition got its present status.
 fn since(before: Option<&PodStatus>, name: &str, status: &str) -> Option<Time> {
     let conditions = before?.conditions.as_ref()?;
     let same = conditions.iter().find(|it| it.type_ == name && it.status == status)?;
     same.last_transition_time.clone()
 }
 
-/// Conditions that others must set before the pod is ready.
+/// Conditions that other clients must set before the pod is ready.
 fn missing_gates(pod: &Pod) -> Option<(&'static str, String)> {
     let gates = pod.spec.as_ref()?.readiness_gates.as_ref()?;
     let conditions = || pod.status.iter().flat_map(|it| it.conditions.iter().flatten());
@@ -190,7 +190,7 @@ fn container(pod: &Pod, spec: &PodSpec, it: &Container, sandbox: &Sandbox, now: 
     }
 }
 
-/// The number of the run before the current one.
+/// The number of the previous run.
 fn last_run(it: &Container) -> u32 {
     if matches!(it.state, State::Waiting { .. }) { it.restarts } else { it.restarts.saturating_sub(1) }
 }
@@ -246,7 +246,7 @@ fn ended(pod: &Pod, it: &Container, exit: Exit, run: u32) -> ContainerState {
     }
 }
 
-/// An id as a container runtime gives it, the same for the same run of the same container.
+/// An id like those of a container runtime, the same for the same run of the same container.
 fn id(pod: &Pod, container: &str, run: u32) -> String {
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
     let seed = digest(uid.bytes().chain(container.bytes()).chain(run.to_be_bytes()));
@@ -255,7 +255,7 @@ fn id(pod: &Pod, container: &str, run: u32) -> String {
     format!("containerd://{words}")
 }
 
-/// FNV-1a: spelled out here, it is the same on every machine.
+/// FNV-1a. It is implemented here so that it is the same on every machine.
 pub(crate) fn digest(bytes: impl Iterator<Item = u8>) -> u64 {
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -34,7 +34,7 @@ fn kubelet() -> Kubelet {
     Kubelet::new("10.64.1".into(), "10.128.0.1".into(), None)
 }
 
-/// What is to be done, events aside, one word each; every write is taken as done.
+/// What is due, without events, one text each. Every write is taken as successful.
 fn does(kubelet: &mut Kubelet, pods: &[&Arc<Pod>], second: i64) -> Vec<String> {
     let pods: Vec<Arc<Pod>> = pods.iter().map(|it| (*it).clone()).collect();
     let mut words = Vec::new();
@@ -75,7 +75,7 @@ fn a_deleted_pod_is_removed_after_its_last_status() {
     assert!(does(&mut kubelet, &[&gone], 10).is_empty());
     assert_eq!(does(&mut kubelet, &[&gone], 13), ["a Failed 10.64.1.2"]);
     assert_eq!(does(&mut kubelet, &[&gone], 13), ["a remove"]);
-    assert!(does(&mut kubelet, &[&gone], 14).is_empty(), "a finalizer may hold it: asked once");
+    assert!(does(&mut kubelet, &[&gone], 14).is_empty(), "a finalizer may hold it: only one delete is sent");
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn a_pod_deleted_without_grace_is_told_of_but_not_removed() {
 fn a_successor_of_the_same_name_begins_anew() {
     let (mut kubelet, first, second) = (kubelet(), pod("a", &[("run-for", "5s")]), pod("b", &[("run-for", "5s")]));
     does(&mut kubelet, &[&first], 0);
-    assert_eq!(does(&mut kubelet, &[&second], 9), ["b Running 10.64.1.2"], "with the address that became free");
+    assert_eq!(does(&mut kubelet, &[&second], 9), ["b Running 10.64.1.2"], "it gets the address that is free again");
     assert_eq!(kubelet.next_deadline(at(9)), Some(at(14)));
 }
 
@@ -125,14 +125,18 @@ fn a_pod_that_ended_before_we_came_is_left_alone_until_it_must_go() {
     assert_eq!(kubelet.decide(std::slice::from_ref(&gone), at(0)).len(), 1);
     kubelet.refused(&gone, at(0));
     assert_eq!(does(&mut kubelet, &[&gone], 0), nothing);
-    assert_eq!(kubelet.next_deadline(at(0)), Some(at(1)), "a refusal is not answered with the next request");
+    assert_eq!(kubelet.next_deadline(at(0)), Some(at(1)), "a refused call is not repeated at once");
     assert_eq!(does(&mut kubelet, &[&gone], 1), ["a remove"]);
-    assert_eq!(does(&mut kubelet, &[&gone], 2), nothing, "asked once, though the watch still shows it");
+    assert_eq!(
+        does(&mut kubelet, &[&gone], 2),
+        nothing,
+        "only one delete is sent, though the watch still shows the pod"
+    );
     does(&mut kubelet, &[], 3);
     assert!(kubelet.ended.is_empty());
 }
 
-/// The pod as the server has it: a version, and a status.
+/// The pod as the server has stored it, with a version and a status.
 fn stored(pod: &Arc<Pod>, version: &str, status: &PodStatus, change: impl FnOnce(&mut Value)) -> Arc<Pod> {
     with(pod, |it| {
         it["metadata"]["resourceVersion"] = json!(version);
@@ -155,18 +159,18 @@ fn what_others_write_over_our_part_of_a_status_is_put_right() {
             conditions.iter_mut().filter(|it| it["type"] == "Ready").for_each(|it| it["status"] = json!(status));
         }
     };
-    assert_eq!(does(&mut kubelet, &[&first], 1), nothing, "our own write is on its way");
+    assert_eq!(does(&mut kubelet, &[&first], 1), nothing, "our own write is not yet seen");
     assert_eq!(does(&mut kubelet, &[&stored(&pod, "3", status, |_| {})], 1), nothing);
     let spoiled = stored(&pod, "4", status, ready("False"));
     assert_eq!(does(&mut kubelet, &[&spoiled], 2), ["a Running 10.64.1.2"]);
-    assert_eq!(does(&mut kubelet, &[&spoiled], 2), nothing, "once for each version");
+    assert_eq!(does(&mut kubelet, &[&spoiled], 2), nothing, "it is checked once per version");
     let foreign = stored(&pod, "5", status, |it| {
         let condition = json!({ "type": "DisruptionTarget", "status": "True" });
         it["status"]["conditions"].as_array_mut().unwrap().insert(0, condition);
     });
-    assert_eq!(does(&mut kubelet, &[&foreign], 3), nothing, "a condition of others is theirs");
+    assert_eq!(does(&mut kubelet, &[&foreign], 3), nothing, "a condition of another client is left alone");
     let failed = stored(&pod, "6", status, |it| it["status"]["phase"] = json!("Failed"));
-    assert_eq!(does(&mut kubelet, &[&failed], 4), nothing, "no pod comes back from its end");
+    assert_eq!(does(&mut kubelet, &[&failed], 4), nothing, "a pod that has ended is never changed back");
 }
 
 #[test]

@@ -30,7 +30,7 @@ fn deleted(pod: &Pod, grace: i64) -> Pod {
     pod
 }
 
-/// One word for each container: `i` idle, `w` waiting, `r` running, an exit code, and the restarts behind it.
+/// One word for each container: `i` idle, `w` waiting, `r` running, or an exit code; then the number of restarts.
 fn picture(sandbox: &Sandbox) -> String {
     let one = |it: &Container| {
         let state = match it.state {
@@ -45,7 +45,7 @@ fn picture(sandbox: &Sandbox) -> String {
     sandbox.containers.iter().map(one).collect::<Vec<_>>().join(" ")
 }
 
-/// Lets a pod live: at each second its containers and its phase are these. Nothing changes between two deadlines.
+/// Asserts the containers and the phase of a pod at each given second. Nothing may change between two deadlines.
 #[track_caller]
 fn lives(name: &str, pod: &Pod, story: &[(f64, &str, &str)]) -> Sandbox {
     let mut sandbox = begin(pod);
@@ -64,12 +64,12 @@ fn a_pod_lives_as_its_policy_and_script_say() {
     type Row<'a> = (&'a str, Value, &'a [(&'a str, &'a str)], &'a [(f64, &'a str, &'a str)]);
     let two = json!({ "restartPolicy": "Never", "containers": [{ "name": "a" }, { "name": "b" }] });
     let rows: Vec<Row<'_>> = vec![
-        ("nothing said runs for ever", json!({}), &[], &[(0.0, "r", "Running"), (9e6, "r", "Running")]),
+        ("without a script it runs for ever", json!({}), &[], &[(0.0, "r", "Running"), (9e6, "r", "Running")]),
         ("creating takes time", json!({}), &[("start-after", "2s")], &[(1.9, "w", "Pending"), (2.0, "r", "Running")]),
         ("ends well", NEVER(), &[("run-for", "3s")], &[(2.9, "r", "Running"), (3.0, "0", "Succeeded")]),
         ("ends badly", NEVER(), &[("exit-code", "3")], &[(0.9, "r", "Running"), (1.0, "3", "Failed")]),
         (
-            "on failure a good end is the end",
+            "OnFailure does not restart after exit code 0",
             ON_FAILURE(),
             &[("run-for", "1s")],
             &[(1.0, "0", "Succeeded"), (99.0, "0", "Succeeded")],
@@ -89,7 +89,7 @@ fn a_pod_lives_as_its_policy_and_script_say() {
             ],
         ),
         (
-            "always restarts a good end too",
+            "Always restarts after exit code 0 too",
             json!({}),
             &[("run-for", "1s")],
             &[(1.0, "r*1", "Running"), (2.0, "w*1", "Running")],
@@ -101,13 +101,13 @@ fn a_pod_lives_as_its_policy_and_script_say() {
             &[(2.0, "w*1", "Running"), (3.0, "r*2", "Running"), (4.0, "w*2", "Running"), (6.0, "r*3", "Running")],
         ),
         (
-            "all containers must end well",
+            "all containers must exit with 0",
             two.clone(),
             &[("a.run-for", "1s"), ("b.run-for", "2s"), ("b.exit-code", "1")],
             &[(1.0, "0 r", "Running"), (2.0, "0 1", "Failed")],
         ),
         (
-            "one that hangs keeps the pod",
+            "a container that hangs keeps the pod running",
             two,
             &[("a.run-for", "1s"), ("b.hang", "true")],
             &[(1.0, "0 r", "Running"), (9e5, "0 r", "Running")],
@@ -160,10 +160,10 @@ fn a_sidecar_opens_the_way_stays_and_ends_with_the_rest() {
 fn a_deleted_pod_ends_within_its_grace() {
     type Row<'a> = (&'a str, Value, &'a [(&'a str, &'a str)], i64, &'a [(f64, &'a str)]);
     let rows: Vec<Row<'_>> = vec![
-        ("heeds SIGTERM at once", json!({}), &[], 30, &[(10.0, "143")]),
-        ("takes its time", json!({}), &[("stop-after", "2s")], 30, &[(11.9, "r"), (12.0, "143")]),
+        ("ends at SIGTERM at once", json!({}), &[], 30, &[(10.0, "143")]),
+        ("needs two seconds after SIGTERM", json!({}), &[("stop-after", "2s")], 30, &[(11.9, "r"), (12.0, "143")]),
         ("is killed when the time is over", json!({}), &[("stop-after", "99s")], 5, &[(14.9, "r"), (15.0, "137")]),
-        ("does not heed it", json!({}), &[("hang", "true")], 5, &[(14.9, "r"), (15.0, "137")]),
+        ("ignores SIGTERM", json!({}), &[("hang", "true")], 5, &[(14.9, "r"), (15.0, "137")]),
         ("ends by itself meanwhile", NEVER(), &[("run-for", "12s"), ("stop-after", "9s")], 30, &[(12.0, "0")]),
         ("is killed at once without grace", json!({}), &[("stop-after", "9s")], 0, &[(10.0, "137")]),
         ("was not even created", json!({}), &[("start-after", "60s")], 30, &[(10.0, "?")]),
@@ -265,8 +265,8 @@ fn a_pod_with_init_containers_that_was_forgotten_goes_on_too() {
     let initializing = json!({ "waiting": { "reason": "PodInitializing" } });
     let loops = json!({ "waiting": { "reason": "CrashLoopBackOff" } });
     let never = || json!({});
-    // Of each container, two of them init containers: its state, its last state, its restarts. Then what is seen at
-    // second 25, when the node is back, and later.
+    // For each container (two are init containers): its state, its last state, its restarts. Then the picture at second
+    // 25, when the node is back, and later.
     type Told = (Value, Value, i32);
     type Row<'a> = (&'a str, [Told; 3], &'a str, (f64, &'a str));
     let rows: Vec<Row<'_>> = vec![

@@ -45,9 +45,9 @@ fn a_pod_goes_where_it_asks_to_be() {
         ("Gt is not Ge", expression("zone", "Gt", &["5"]), false),
         ("Lt", expression("zone", "Lt", &["6"]), true),
         ("by name", terms(std::slice::from_ref(&field)), true),
-        ("any term will do", terms(&[json!({}), field]), true),
-        ("a term without words matches nothing", terms(&[json!({})]), false),
-        ("an operator that nobody knows", expression("zone", "Near", &["5"]), false),
+        ("one matching term is enough", terms(&[json!({}), field]), true),
+        ("a term without requirements matches nothing", terms(&[json!({})]), false),
+        ("an unknown operator", expression("zone", "Near", &["5"]), false),
     ] {
         let want = if on_b {
             Placement::On("b".to_owned())
@@ -84,7 +84,7 @@ fn a_taint_keeps_away_whoever_does_not_tolerate_it() {
         assert_eq!(placement, want, "{name}");
     }
     let preferred = [node(NodeSpec::new("a").taint("gpu", "yes", "PreferNoSchedule"))];
-    assert_eq!(placed(json!({}), &preferred), Placement::On("a".into()), "a preference is none of ours");
+    assert_eq!(placed(json!({}), &preferred), Placement::On("a".into()), "PreferNoSchedule is ignored");
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn the_taint_of_a_node_that_has_become_ready_keeps_nobody_away() {
     let why = "0/1 nodes are available: 1 node(s) had untolerated taint {node.kubernetes.io/not-ready: }.";
     assert_eq!(placed(json!({}), &[new]), Placement::Nowhere(why.into()));
     let ended = node(NodeSpec::new("a").taint("node.kubernetes.io/not-ready", "", "NoExecute"));
-    assert_ne!(placed(json!({}), &[ended]), Placement::On("a".into()), "a node controller put it there");
+    assert_ne!(placed(json!({}), &[ended]), Placement::On("a".into()), "the node is not ready, so the taint counts");
 }
 
 #[test]

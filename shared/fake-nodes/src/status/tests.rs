@@ -21,7 +21,7 @@ fn pod(policy: &str, lines: &[(&str, &str)]) -> Pod {
     .unwrap()
 }
 
-/// The status at a second, as JSON: what the server gets.
+/// The status at a second, as the JSON that the server gets.
 fn told(pod: &Pod, second: i64) -> Value {
     let mut sandbox = Sandbox::new(pod, Script::of(&pod.metadata).unwrap(), at(0));
     sandbox.observe(pod, at(0));

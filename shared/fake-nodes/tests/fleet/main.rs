@@ -1,4 +1,4 @@
-//! Whole lives on the embedded API server, in virtual time.
+//! Whole pod lifecycles on the embedded API server, in virtual time.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests may fail like tests")]
 

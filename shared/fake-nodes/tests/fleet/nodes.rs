@@ -71,10 +71,10 @@ async fn a_silent_node_renews_nothing_and_tells_when_it_is_back() {
     pass(1).await;
     let node = world.cluster.get("nodes", "", "node-1").unwrap();
     assert_eq!(condition(&node, "Ready")["status"], "True");
-    assert_eq!(world.phase("p"), "Succeeded", "it went on by itself");
+    assert_eq!(world.phase("p"), "Succeeded", "its containers continued while the node was silent");
     let finished = world.pod("p").unwrap()["status"]["containerStatuses"][0]["state"]["terminated"].clone();
     assert_eq!(finished["finishedAt"], "2027-01-15T08:00:20Z");
-    assert_eq!(world.phase("doomed"), "Running", "it is asked to end only now");
+    assert_eq!(world.phase("doomed"), "Running", "its containers are stopped only now");
     pass(2).await;
     assert_eq!(world.phase("doomed"), "gone");
 }

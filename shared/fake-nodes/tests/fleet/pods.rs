@@ -62,7 +62,7 @@ async fn a_deleted_pod_ends_within_its_grace_and_goes() {
             format!("{} {}", it.name, terminated["exitCode"])
         })
         .collect();
-    assert_eq!(exit_codes, ["gentle 143", "stubborn 137"], "the last word before the deletion");
+    assert_eq!(exit_codes, ["gentle 143", "stubborn 137"], "the last status before the removal");
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tasks::Scope;
 use test_cluster::TestCluster;
 
-/// A cluster with a fleet that is registered. Dropping it is the end of both.
+/// A cluster with a registered fleet. Dropping it ends both.
 pub(crate) struct World {
     pub(crate) cluster: TestCluster,
     pub(crate) fleet: Fleet,
@@ -25,7 +25,7 @@ impl World {
         Self { cluster, fleet, clock, _scope: scope }
     }
 
-    /// Stores a pod as the API server would have it.
+    /// Stores a pod as the API server would store it.
     pub(crate) fn create(&self, name: &str, spec: Value, lines: &[(&str, &str)]) {
         let annotations: serde_json::Map<String, Value> =
             lines.iter().map(|(key, value)| (format!("{PREFIX}{key}"), json!(value))).collect();
@@ -48,7 +48,7 @@ impl World {
         self.pod(name).map_or("gone".to_owned(), |it| it["status"]["phase"].as_str().unwrap().to_owned())
     }
 
-    /// Marks a pod as deleted with grace, as a DELETE does on a pod with a node.
+    /// Marks a pod as deleted with grace, like a DELETE of a pod with a node.
     pub(crate) fn mark_deleted(&self, name: &str, grace: u32) {
         let now = self.clock.wall().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         self.cluster.update("pods", "default", name, |pod| {
@@ -58,7 +58,7 @@ impl World {
     }
 }
 
-/// Lets virtual time pass, and half a step more, so that what is due just then is done.
+/// Advances virtual time, and half a step more, so that everything that is due at the end is done.
 pub(crate) async fn pass(seconds: u64) {
     tokio::time::sleep(Duration::from_secs(seconds) + Duration::from_millis(20)).await;
 }
