@@ -1,4 +1,4 @@
-//! What tests of several crates need; never part of mini-kcm.
+//! Helpers for the tests of several crates; never part of mini-kcm.
 
 mod log;
 mod rig;

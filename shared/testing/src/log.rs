@@ -4,19 +4,19 @@ thread_local! {
     static LOG: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// One subscriber for all tests of a process, there before the first of them logs: a subscriber of one thread alone may
-/// miss what another thread logged first, as places that log remember whether anybody listens.
+/// One global subscriber for all tests of a process, set before the first of them logs. A thread-local subscriber would
+/// miss lines, because a callsite caches whether any subscriber is interested in it.
 static LISTENING: Once = Once::new();
 
-/// What is logged in this thread from now on, which is one test on one thread. Every test that may log before such a one
-/// calls [`listen`] too.
+/// The lines that are logged in this thread from now on, that is, by one test. Every test that may log before such a
+/// test must call [`listen`] too.
 pub struct Log(());
 
-/// Listens to everything that is logged at INFO or above.
+/// Captures everything that is logged at INFO or above.
 pub fn listen() -> Log {
     LISTENING.call_once(|| {
         let subscriber = tracing_subscriber::fmt().with_writer(|| Sink).without_time().with_ansi(false).finish();
-        // Somebody else listens already: then nothing is captured, and the test that looks says so.
+        // If another subscriber is set already, nothing is captured, and the test that reads the lines fails.
         let _ = tracing::subscriber::set_global_default(subscriber);
     });
     LOG.take();
@@ -24,7 +24,7 @@ pub fn listen() -> Log {
 }
 
 impl Log {
-    /// What has been logged so far, a line each, without times.
+    /// The lines logged so far, without times.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let text = LOG.with_borrow(|it| String::from_utf8_lossy(it).into_owned());
@@ -60,6 +60,6 @@ mod tests {
         assert_eq!(other.join().unwrap().len(), 1);
         tracing::error!(number = 1, "ours");
         assert_eq!(log.lines(), ["ERROR testing::log::tests: ours number=1"]);
-        assert!(listen().lines().is_empty(), "a new listener begins anew");
+        assert!(listen().lines().is_empty(), "a new log starts empty");
     }
 }

@@ -8,24 +8,24 @@ use metrics::Metrics;
 use tasks::Scope;
 use tokio_util::sync::CancellationToken;
 
-/// What a manager hands to its controllers, on a server in memory: a term without end, no resync, fixed seeds.
+/// What a manager gives to its controllers, for a server in memory: a term without end, no resync, fixed seeds.
 pub struct Rig {
     /// For the builders of controllers.
     pub deps: Deps,
-    /// Owns every task; dropping it is a crash.
+    /// Owns every task. Dropping it simulates a crash.
     pub scope: Scope,
-    /// What a manager that stops cancels.
+    /// Cancelled when the manager stops.
     pub stop: CancellationToken,
 }
 
 impl Rig {
-    /// Everything that asks `server` has these limits.
+    /// All requests to `server` have these limits.
     #[must_use]
     pub fn new(server: Transport, clock: Clock, limits: Limits) -> Self {
         Self::within(Scope::new(), CancellationToken::new(), server, clock, limits, 7)
     }
 
-    /// The same in a scope that is there already, with a seed of its own.
+    /// The same in an existing scope, with its own seed.
     #[must_use]
     pub fn within(
         scope: Scope,

@@ -1,4 +1,4 @@
-//! Clients that shake hands with whoever is there.
+//! TLS clients that accept every server.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use rustls::{
     pki_types::{CertificateDer, ServerName, UnixTime},
 };
 
-/// Believes every server, to see what it shows and says.
+/// Accepts every certificate, so that a test can look at what a server presents.
 #[must_use]
 pub fn anyone() -> Arc<dyn ServerCertVerifier> {
     Arc::new(Anyone)

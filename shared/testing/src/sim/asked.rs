@@ -6,27 +6,27 @@ use http::{Method, Request, header};
 use http_body_util::BodyExt;
 use serde_json::Value;
 
-/// A request as the network sees it.
+/// A request as the simulated network sees it.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
     pub(crate) method: Method,
     pub(crate) path: String,
     pub(crate) query: String,
     user_agent: String,
-    /// `pods`, or `widgets.example.com`; empty off the resources.
+    /// `pods`, or `widgets.example.com`; empty for paths without a resource.
     pub(crate) resource: String,
     pub(crate) namespace: String,
     /// Empty for collections.
     pub(crate) name: String,
     pub(crate) subresource: String,
-    /// The object that a creation makes, or what a deletion asks for; nothing for everything else.
+    /// The object of a create, or the options of a delete; null for all other requests.
     body: Value,
-    /// Of the Lease by which its sender is elected.
+    /// True for the Lease of the sender's leader election.
     of_election: bool,
 }
 
 impl Asked {
-    /// `lease` is the Lease by which its sender is elected, as `namespace/name`.
+    /// `lease` is the Lease of the sender's leader election, as `namespace/name`.
     pub(crate) fn of(request: &Request<Body>, lease: Option<&str>) -> Self {
         let path = request.uri().path().to_owned();
         let agent = request.headers().get(header::USER_AGENT).and_then(|it| it.to_str().ok()).unwrap_or_default();
@@ -49,7 +49,7 @@ impl Asked {
             _ => ("", [].as_slice()),
         };
         let (namespace, rest) = match rest {
-            // A namespace itself, and its subresources, are no content of it.
+            // A namespace itself and its subresources are not content of the namespace.
             ["namespaces", namespace, resource, rest @ ..] if !matches!(*resource, "finalize" | "status") => {
                 (*namespace, [&[*resource], rest].concat())
             }
@@ -76,7 +76,7 @@ impl Asked {
         asked
     }
 
-    /// The object that it makes.
+    /// The object that a create request would create.
     pub(crate) fn made(&self) -> Option<&Value> {
         let makes = self.method == Method::POST && self.name.is_empty() && self.body["metadata"].is_object();
         makes.then_some(&self.body)
@@ -86,7 +86,7 @@ impl Asked {
         self.method != Method::GET
     }
 
-    /// A change of an object that is there, which another one may come before.
+    /// True for a change of an existing object, which another change may precede.
     pub(crate) fn is_update(&self) -> bool {
         matches!(self.method, Method::PUT | Method::PATCH) && !self.name.is_empty()
     }
@@ -95,14 +95,14 @@ impl Asked {
         self.has("watch=true")
     }
 
-    /// Somebody else may do something to the same object just before, and it would matter. Nobody else makes our Lease in our
-    /// name.
+    /// True when another client may change the same object just before, with an effect on the result. A create of the
+    /// sender's own election Lease is not such a request, because no other client uses that name.
     pub(crate) fn is_raceable(&self) -> bool {
         let careful = self.method == Method::DELETE && !self.name.is_empty() && self.body["preconditions"].is_object();
         self.is_update() || careful || (self.made().is_some() && !self.of_election)
     }
 
-    /// A watch that shows what is there first.
+    /// A watch that first sends the existing objects.
     pub(crate) fn is_set(&self) -> bool {
         self.is_watch() && self.has("sendInitialEvents=true")
     }
@@ -111,31 +111,31 @@ impl Asked {
         self.method == Method::GET && !self.resource.is_empty() && self.name.is_empty() && !self.is_watch()
     }
 
-    /// By which its sender is elected, and no other Lease.
+    /// True for the Lease of the sender's leader election.
     pub(crate) fn is_lease(&self) -> bool {
         self.of_election
     }
 
-    /// Only who leads may send this. The Lease itself, and what is said of it, stand beside the term; so do reviews and
+    /// True when only the leader may send this. The election Lease and its events need no term; neither do reviews and
     /// tokens.
     pub(crate) fn needs_term(&self) -> bool {
         let of_leadership = self.resource.starts_with("events") && self.user_agent.ends_with("/leader-election");
         let of_access = self.resource.ends_with(".authentication.k8s.io")
             || self.resource.ends_with(".authorization.k8s.io")
             || self.subresource == "token";
-        // The accounts of controllers are made by a standby too, so that it has its tokens ready.
+        // A standby creates the service accounts of controllers too, so that it has their tokens ready.
         let of_identity = self.resource == "serviceaccounts" && self.user_agent.ends_with("/service-account-tokens");
         self.is_write() && !self.is_lease() && !of_leadership && !of_access && !of_identity
     }
 
-    /// The oldest state that may be shown, where not only the newest will do.
+    /// The oldest state that the answer may show, for requests that accept an older state than the newest.
     pub(crate) fn not_older_than(&self) -> Option<u64> {
         let free = (self.is_list() || self.is_set()) && !self.has("resourceVersionMatch=Exact");
         let version = self.query.split('&').find_map(|it| it.strip_prefix("resourceVersion="))?;
         version.parse().ok().filter(|_| free)
     }
 
-    /// For how many seconds the server may work on it.
+    /// For how many seconds the server may process it.
     pub(crate) fn server_timeout(&self) -> Option<u64> {
         self.query.split('&').find_map(|it| it.strip_prefix("timeout="))?.strip_suffix('s')?.parse().ok()
     }
@@ -145,9 +145,9 @@ impl Asked {
     }
 }
 
-/// The body, as JSON.
+/// The body as JSON.
 pub(crate) fn read(request: &Request<Body>) -> Value {
-    // A body of bytes is there at once.
+    // A body from bytes is available at once.
     let Some(Ok(body)) = request.body().clone().collect().now_or_never() else { return Value::Null };
     serde_json::from_slice(&body.to_bytes()).unwrap_or_default()
 }

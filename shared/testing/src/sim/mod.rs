@@ -1,8 +1,8 @@
 //! Deterministic simulation: real processes against the test cluster, in virtual time, with faults from a seed.
 //!
-//! How to write one stands in `docs/simulation.md`. Reading order: [`Scenario`] and [`seeds`], [`sweep`] in `run`;
-//! [`World`] is what a scenario acts on, `process` what runs in it, `plan` (and `script`, for sweeps) who decides what goes wrong, `network` and
-//! `stream` where it goes wrong.
+//! `docs/simulation.md` says how to write one. Reading order: [`Scenario`] and [`seeds`], [`sweep`] in `run`; [`World`]
+//! is the interface of a scenario; `process` runs processes; `plan` (and `script`, for sweeps) decides which faults
+//! happen; `network` and `stream` carry them out.
 
 mod asked;
 mod network;

@@ -16,16 +16,16 @@ use super::{
     world::{Seen, Writer},
 };
 
-/// Requests that no run needs.
+/// No run needs this many requests.
 const ENDLESS: u64 = 100_000;
-/// A call without an answer is given up after a minute; what it leads to takes a moment.
+/// The client gives up a call without an answer after a minute; this adds time for its consequences.
 const GIVEN_UP: Duration = Duration::from_secs(75);
-/// Until a process that ended is there again.
+/// The time until a process that ended has been started again.
 const BACK: Duration = Duration::from_secs(5);
 
 type Answer = Result<Response<Incoming>, BoxError>;
 
-/// The way between one process and the cluster: every fault of the network and of a server in trouble is made here.
+/// The transport between one process and the cluster. All faults of the network and of the server are injected here.
 pub(crate) fn transport(world: World, from: Arc<Incarnation>) -> Transport {
     let service = tower::service_fn(move |request| carry(world.clone(), from.clone(), request));
     Transport::new(service)
@@ -36,7 +36,7 @@ async fn carry(world: World, from: Arc<Incarnation>, request: Request<Body>) -> 
         world.breaks(format!("{} still asks for {}, though all of it was dropped", from.name, request.uri()));
     }
     if from.is_dying() {
-        // Killed within the present poll.
+        // The process was killed during the present poll.
         return std::future::pending().await;
     }
     let asked = Asked::of(&request, from.lease);
@@ -45,7 +45,7 @@ async fn carry(world: World, from: Arc<Incarnation>, request: Request<Body>) -> 
         world.breaks(wrong);
     }
     let number = world.request();
-    // What never waits would not let anybody else see that it is broken.
+    // A process that never waits would prevent the check for a broken run, so it is stopped here.
     if number >= ENDLESS {
         world.breaks(format!("{number} requests, and no end: the last is {} > {asked}", from.name));
         return std::future::pending().await;
@@ -80,7 +80,7 @@ async fn carry(world: World, from: Arc<Incarnation>, request: Request<Body>) -> 
     Ok(answer)
 }
 
-/// Passes a list on, and tells of it.
+/// Passes a list on to the process and reports it to the scenario's `seen` callback.
 async fn looked_at(world: &World, from: &Incarnation, asked: &Asked, answer: Response<Incoming>) -> Answer {
     let (head, body) = answer.into_parts();
     let text = body.collect().await?.to_bytes();
@@ -88,7 +88,7 @@ async fn looked_at(world: &World, from: &Incarnation, asked: &Asked, answer: Res
     Ok(Response::from_parts(head, Full::from(text).map_err(|never| match never {}).boxed_unsync()))
 }
 
-/// Lets a request meet its fate.
+/// Executes a request with the planned fault.
 async fn meet(world: &World, from: &Arc<Incarnation>, asked: &Asked, request: Request<Body>, fate: Fate) -> Answer {
     let served = served(world.clone(), from.clone(), asked.clone(), request);
     world.ails(fate.lasts());
@@ -124,7 +124,7 @@ async fn meet(world: &World, from: &Arc<Incarnation>, asked: &Asked, request: Re
             std::future::pending().await
         }
         Fate::CrashAfter => {
-            // Dropped with its answer.
+            // The answer is dropped with the process.
             let _ = served.await;
             from.kill();
             std::future::pending().await
@@ -151,8 +151,8 @@ async fn meet(world: &World, from: &Arc<Incarnation>, asked: &Asked, request: Re
     }
 }
 
-/// Serves a request after `time` on its way, which goes on while its sender stands still. It ends with its sender's
-/// patience, or not even then.
+/// Serves a request after `time`, even when its sender is paused. With `ends_with_sender` the request is dropped when
+/// its sender gives up; otherwise it is served anyway.
 async fn travels(
     world: &World,
     served: impl Future<Output = Answer> + Send + 'static,
@@ -166,13 +166,13 @@ async fn travels(
             () = tell.closed(), if ends_with_sender => return,
             () = tokio::time::sleep(time) => {}
         }
-        // Nobody waits any more, but served it is.
+        // The sender may have given up, but the request is served.
         let _ = tell.send(served.await);
     });
     told.await.unwrap_or_else(|_| Err("the world has ended".into()))
 }
 
-/// Has the cluster serve a request, from a state of the past where that is allowed and planned.
+/// Lets the cluster serve a request, from an older state when that is allowed and planned.
 async fn served(world: World, from: Arc<Incarnation>, asked: Asked, request: Request<Body>) -> Answer {
     if asked.is_set() || asked.not_older_than() == Some(0) {
         world.counts().first_view(world.cluster().version());
@@ -191,7 +191,8 @@ async fn served(world: World, from: Arc<Incarnation>, asked: Asked, request: Req
             world.trace(|| format!("{}   !! shown the state of {version}", from.name));
             return Ok(answer);
         }
-        // Compacted away, or the type was not served then: no server shows it. Whoever takes any state is shown this one.
+        // The state is compacted, or the type was not served then, so no server could show it. A request that accepts
+        // any state gets the newest one instead.
         if asked.not_older_than() != Some(0) {
             return Ok(Trouble::Unavailable.answer());
         }
@@ -199,7 +200,7 @@ async fn served(world: World, from: Arc<Incarnation>, asked: Asked, request: Req
     as_writer(&world, &from, &asked, world.cluster().service().oneshot(request)).await
 }
 
-/// Whatever is stored while this runs was written by `from`.
+/// Attributes all writes that are stored while `work` runs to `from`.
 async fn as_writer<F: Future>(world: &World, from: &Arc<Incarnation>, asked: &Asked, work: F) -> F::Output {
     let mut work = pin!(work);
     std::future::poll_fn(|cx| {
@@ -211,14 +212,14 @@ async fn as_writer<F: Future>(world: &World, from: &Arc<Incarnation>, asked: &As
     .await
 }
 
-/// True for a Lease without a holder.
+/// True for an update that removes the holder of a Lease.
 fn gives_back(request: &Request<Body>) -> bool {
     request.method() == Method::PUT
         && asked::read(request)["spec"]["holderIdentity"].as_str().unwrap_or_default().is_empty()
 }
 
 impl Fate {
-    /// How long until nobody waits for it any more.
+    /// The time after which this fault has no effect any more.
     fn lasts(self) -> Duration {
         match self {
             Self::Slow(time)
@@ -275,5 +276,5 @@ impl Trouble {
     }
 }
 
-/// The longest that the network holds anything; liveness bounds must leave room for it.
+/// The longest time for which the network delays anything. Time limits for liveness must allow for it.
 pub const LONGEST_DELAY: Duration = Duration::from_secs(40);

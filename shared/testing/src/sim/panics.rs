@@ -1,13 +1,13 @@
 use std::{cell::RefCell, panic, sync::Once};
 
 thread_local! {
-    /// Panics of this thread since it began to listen.
+    /// The panics of this thread since it began to record them.
     static PANICS: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
 }
 
 static HOOK: Once = Once::new();
 
-/// Keeps what panics on this thread, wherever it is caught, in place of printing it.
+/// Records panics of this thread instead of printing them, also those that are caught.
 pub(crate) fn listen() {
     HOOK.call_once(|| {
         let before = panic::take_hook();
@@ -21,7 +21,7 @@ pub(crate) fn listen() {
     PANICS.set(Some(Vec::new()));
 }
 
-/// What has panicked; nothing is kept from now on.
+/// Returns the recorded panics and stops recording.
 pub(crate) fn heard() -> Vec<String> {
     PANICS.take().unwrap_or_default()
 }

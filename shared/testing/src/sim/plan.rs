@@ -7,80 +7,80 @@ use super::{asked::Asked, script::Script};
 
 const MS: Duration = Duration::from_millis(1);
 const SEC: Duration = Duration::from_secs(1);
-/// Longer than a lease lasts.
+/// Longer than the duration of the election Lease.
 pub(crate) const LONG_PAUSE: Duration = Duration::from_secs(25);
-/// A request that the network holds longer than this, beyond the end of its sender's term, would be applied in the term
-/// of another one: against that no fence helps, and no real network is known to do it behind a connection that lives.
+/// The longest delay of a write in milliseconds. With a longer one a write could be applied in the term of the next
+/// leader. No fence helps against that, and a real network with a working connection does not do it.
 const WRITE_ON_ITS_WAY: u64 = 4_000;
 
-/// What becomes of one request. Everything here is what a healthy client must expect of a real API server.
+/// What happens to one request. A healthy client must expect all of this from a real API server.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Fate {
     Served,
     /// Served after this time, unless the client gives up before.
     Slow(Duration),
-    /// Served after this time, whoever still waits for it.
+    /// Served after this time, even if the client has given up.
     OnItsWay(Duration),
-    /// No connection.
+    /// The connection is refused.
     Refused,
-    /// The connection breaks before it is served.
+    /// The connection breaks before the request is served.
     Reset,
     /// Served, but the connection breaks before the answer.
     AnswerLost,
     /// Served, and answered after this time.
     AnswerLate(Duration),
-    /// Not served, not answered.
+    /// Not served and not answered.
     Hung,
-    /// Not served, but answered so.
+    /// Not served, but answered with this error.
     Answered(Trouble),
-    /// Served, but answered so.
+    /// Served, but answered with this error.
     ServedBut(Trouble),
-    /// Somebody else changes the same object, or makes it, just before.
+    /// Another client changes or creates the same object just before.
     Raced,
     CrashBefore,
     CrashAfter,
-    /// The process crashes, and what it sent is served after this time.
+    /// The process crashes, and the request is served after this time.
     CrashMeanwhile(Duration),
-    /// The process stands still before its next await, with this request sent.
+    /// The process is paused at its next await, after this request was sent.
     Paused(Duration),
-    /// The process is asked to stop.
+    /// The process gets SIGTERM.
     Stopped,
 }
 
-/// Answers of a server in trouble.
+/// Error responses of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trouble {
     /// 429 in plain text, with `Retry-After`.
     Busy,
-    /// 500 of a storage that did not answer.
+    /// 500, because the storage did not answer.
     Storage,
     /// 503 in plain text.
     Unavailable,
-    /// 504: not within its time.
+    /// 504: not served in time.
     Timeout,
-    /// 422 of a server that streams no first sets.
+    /// 422 of a server that does not stream sets.
     NoStream,
 }
 
-/// What becomes of one event of a watch.
+/// What happens to one event of a watch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Shown {
     Now,
-    /// After this time; what follows comes after it.
+    /// Sent after this time; later events come after it.
     Late(Duration),
     /// The connection breaks before it.
     Reset,
-    /// The watch ends before it, as after its time.
+    /// The watch ends before it, as at its timeout.
     End,
-    /// The connection breaks, and what was shown is too old to go on from.
+    /// The connection breaks, and the last version is too old to resume from.
     Expired,
-    /// Silent from here on, but open.
+    /// The watch stays open but sends nothing from here on.
     Frozen,
-    /// The connection breaks; the next try is refused, and the set that follows shows no more than the watch had.
+    /// The connection breaks; the next watch is refused, and the set that follows is not newer than the broken watch.
     Refused,
 }
 
-/// What happens to a whole process out of the blue.
+/// What happens to a whole process, independent of its requests.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Blow {
     Crash,
@@ -88,35 +88,35 @@ pub(crate) enum Blow {
     Stop,
 }
 
-/// Who decides what goes wrong.
+/// Decides which faults happen.
 pub(crate) enum Plan {
     Calm,
     Random(Random),
     Script(Script),
 }
 
-/// How wild a seed is, drawn from it.
+/// How frequent faults are, drawn from the seed.
 pub(crate) struct Random {
     rng: Rng,
-    /// Of a thousand.
+    /// Faults per thousand requests.
     requests: u32,
     events: u32,
     latency: u64,
     blows: Option<Duration>,
     stale: bool,
     streams: bool,
-    /// Of ten thousand requests, how many begin an outage.
+    /// Outages per ten thousand requests.
     outages: u32,
     outage: Option<Outage>,
 }
 
-/// One connection is in trouble for a while, and the others are not: each kind of traffic has its own.
+/// A failure of one connection for a while. Each kind of traffic has its own connection; the others keep working.
 struct Outage {
     of: Traffic,
     until: Instant,
 }
 
-/// What shares a connection.
+/// The kinds of traffic; each shares one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Traffic {
     Watches,
@@ -137,7 +137,7 @@ impl Plan {
         Self::Random(Random { rng, requests, events, latency, blows, stale, streams, outages, outage: None })
     }
 
-    /// What becomes of a request; the first has number 0.
+    /// What happens to a request; the first has number 0.
     pub(crate) fn request(&mut self, asked: &Asked, number: u64, now: Instant) -> Fate {
         match self {
             Self::Calm => Fate::Served,
@@ -154,7 +154,7 @@ impl Plan {
         }
     }
 
-    /// Which state to show, between the oldest allowed and the newest.
+    /// Which version to show, between the oldest that is allowed and the newest.
     pub(crate) fn state(&mut self, oldest: u64, newest: u64) -> Option<u64> {
         match self {
             Self::Calm => None,
@@ -163,27 +163,27 @@ impl Plan {
         }
     }
 
-    /// A state of the past was shown, as `state` had planned.
+    /// An older state was shown, as `state` had planned.
     pub(crate) fn showed_the_past(&mut self, now: Instant) {
         if let Self::Script(it) = self {
             it.showed_the_past(now);
         }
     }
 
-    /// What was planned last could not be done: there was nothing that it could harm.
+    /// The last planned fault could not be carried out, because it would have had no effect.
     pub(crate) fn missed(&mut self) {
         if let Self::Script(it) = self {
             it.struck = false;
         }
     }
 
-    /// Whether every process crashes now that this version is stored.
+    /// Returns true when every process crashes now that this version is stored.
     pub(crate) fn all_crash_at(&mut self, version: u64) -> bool {
         let Self::Script(it) = self else { return false };
         it.all_crash_at(version)
     }
 
-    /// How long until the next blow, for how long the one that was struck keeps a process down, and which it is.
+    /// Returns the next event of a whole process with the time until then.
     pub(crate) fn next_blow(&mut self) -> Option<(Duration, Blow)> {
         let Self::Random(it) = self else { return None };
         let mean = it.blows?;
@@ -197,7 +197,7 @@ impl Plan {
         Some((wait, blow))
     }
 
-    /// A choice that belongs to the plan.
+    /// A random choice of the plan.
     pub(crate) fn below(&mut self, count: usize) -> usize {
         match self {
             Self::Random(it) => it.rng.usize(..count),
@@ -205,7 +205,7 @@ impl Plan {
         }
     }
 
-    /// When a process that has ended starts again.
+    /// After which time a process that has ended starts again.
     pub(crate) fn restart(&mut self) -> Duration {
         match self {
             Self::Random(it) => MS * it.rng.u32(100..4_000),
@@ -215,7 +215,7 @@ impl Plan {
 }
 
 impl Random {
-    /// What an outage does to this request, if there is one.
+    /// What a present outage does to this request.
     fn outage(&mut self, asked: &Asked, now: Instant) -> Option<Fate> {
         let rng = &mut self.rng;
         let of = Traffic::of(asked);
@@ -241,7 +241,7 @@ impl Random {
         }
         if rng.u32(..1_000) >= self.requests {
             let latency = if self.latency == 0 { 0 } else { rng.u64(..self.latency) };
-            // Most requests are quick on any network.
+            // Most requests are fast on any network.
             return if latency == 0 || rng.u8(..3) > 0 { Fate::Served } else { Fate::Slow(MS * latency as u32) };
         }
         let within = |rng: &mut Rng, most: u64| Duration::from_millis(rng.u64(..most));
@@ -295,11 +295,11 @@ impl Traffic {
     }
 }
 
-/// For how long the network or the server may hold a request, though its sender has gone.
+/// For how long the network or the server may delay a request whose sender has given up.
 fn on_its_way(asked: &Asked) -> u64 {
     match asked.is_write() {
         true if asked.is_lease() => 12_000,
-        // A server works on a create, in a slow webhook, for as long as the request allows.
+        // A server may process a create, for example in a slow webhook, for as long as the request's `timeout` allows.
         true => asked.server_timeout().map_or(WRITE_ON_ITS_WAY, |seconds| seconds * 1_000),
         false => 40_000,
     }

@@ -18,23 +18,23 @@ use tokio_util::sync::CancellationToken;
 use super::{World, asked::Asked, network};
 use crate::Rig;
 
-/// `--leader-elect-renew-deadline`: nobody may send a write that long after he sent his last renewal.
+/// `--leader-elect-renew-deadline`: a process must not send a write this long after it sent its last renewal.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
-/// What the wall clocks of two machines may differ by.
+/// The largest difference between the wall clocks of two machines.
 const CLOCKS_DIFFER: i64 = 30;
-/// Longer than whatever a process may take to stop.
+/// No process needs this long to stop.
 const STOPS_WITHIN: Duration = Duration::from_secs(200);
 
-/// What a process of the simulation is given at its start. Whatever it starts belongs into `scope`, whatever it asks the
-/// time goes through `clock`, whatever it sends through `transport`, and whatever is random begins at `seed`.
+/// What a process of the simulation gets at its start. It must start its tasks in `scope`, read the time from `clock`,
+/// send requests through `transport`, and derive randomness from `seed`.
 pub struct Process {
-    /// Unlike that of any other process: `a#1` is the first start of `a`.
+    /// Unique among all processes: `a#1` is the first start of `a`.
     pub name: String,
-    /// The way to the API server, with faults on it.
+    /// The transport to the API server, with injected faults.
     pub transport: Transport,
     /// Its own clock: processes differ in wall time.
     pub clock: Clock,
-    /// Owns its tasks.
+    /// Owns the tasks of the process.
     pub scope: Scope,
     /// SIGTERM.
     pub stop: CancellationToken,
@@ -42,10 +42,10 @@ pub struct Process {
     pub seed: u64,
 }
 
-/// What a process does from its start to its end.
+/// The main function of a process.
 pub(crate) type Main = Arc<dyn Fn(Process) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
 
-/// A process that runs one controller without leader election: what `start` declares, until it is asked to stop.
+/// A process that runs one controller without leader election, as declared by `start`, until it is stopped.
 pub fn controller(
     name: &'static str,
     start: impl Fn(&mut Builder) + Send + Sync + 'static,
@@ -69,12 +69,12 @@ pub fn controller(
     }
 }
 
-/// One place at which a process runs, again and again until it is stopped for good.
+/// A process that is started again each time it ends, until it is stopped for good.
 pub(crate) struct Slot {
     pub(crate) name: &'static str,
     lease: Option<&'static str>,
     main: Main,
-    /// How it ended last; a crash says nothing.
+    /// The result of the last run; `Ok` after a crash.
     exit: Mutex<Result<(), String>>,
     current: Mutex<Option<Arc<Incarnation>>>,
     stopped: AtomicBool,
@@ -87,22 +87,22 @@ pub(crate) struct Incarnation {
     pub(crate) name: String,
     gate: Gate,
     pub(crate) stop: CancellationToken,
-    /// Killed: nothing of it counts any more.
+    /// It was killed: from now on it has no effect.
     dying: AtomicBool,
     killed: Notify,
-    /// Everything of it is gone: whatever still acts was detached.
+    /// All its tasks are dropped. What still runs was detached.
     gone: AtomicBool,
-    /// The Lease by which it is elected: without it no write of it is right.
+    /// The Lease of its leader election. It must not write without holding it.
     pub(crate) lease: Option<&'static str>,
     leads: Mutex<Leading>,
-    /// Until when it stands still.
+    /// Until when it is paused.
     paused: Mutex<Option<Instant>>,
 }
 
-/// What the world knows of a term.
+/// What the simulation knows of a term.
 #[derive(Default)]
 struct Leading {
-    /// When the last renewal was sent that it knows to be stored.
+    /// When the last renewal was sent that the process knows to be stored.
     renewed: Option<Instant>,
     released: bool,
 }
@@ -122,7 +122,7 @@ impl Incarnation {
         }
     }
 
-    /// As `kill -9`: not one further instruction.
+    /// Like `kill -9`: it executes nothing more.
     pub(crate) fn kill(&self) {
         self.dying.store(true, Ordering::Relaxed);
         self.gate.close();
@@ -137,14 +137,14 @@ impl Incarnation {
         self.gone.load(Ordering::Relaxed)
     }
 
-    /// As `kill -STOP` and, after a while, `kill -CONT`.
+    /// Like `kill -STOP` and later `kill -CONT`.
     pub(crate) fn pause(self: &Arc<Self>, world: &World, pause: Duration) {
         world.trace(|| format!("!! {} stands still for {pause:?}", self.name));
         self.gate.close();
         world.ails(pause);
         let until = world.now() + pause;
         {
-            // Of two pauses the later end counts.
+            // With two overlapping pauses the later end counts.
             let mut paused = self.paused.lock();
             *paused = (*paused).max(Some(until));
         }
@@ -164,7 +164,7 @@ impl Incarnation {
         }
     }
 
-    /// Says what is wrong with sending this now.
+    /// Returns an error when the process must not send this now.
     pub(crate) fn sends(&self, asked: &Asked, now: Instant) -> Result<(), String> {
         if self.lease.is_none() || !asked.needs_term() {
             return Ok(());
@@ -181,12 +181,12 @@ impl Incarnation {
         }
     }
 
-    /// Something of it about the Lease was stored, and it has been told.
+    /// A renewal of the Lease was stored and answered.
     pub(crate) fn renewed(&self, sent: Instant) {
         self.leads.lock().renewed = Some(sent);
     }
 
-    /// It has sent a Lease without a holder.
+    /// The process has sent an update that removes the holder of the Lease.
     pub(crate) fn releases(&self) {
         self.leads.lock().released = true;
     }
@@ -210,7 +210,7 @@ impl Slot {
         self.current.lock().clone().filter(|it| !it.is_dying())
     }
 
-    /// Asks it to stop, and starts it no more.
+    /// Stops the process and does not start it again.
     pub(crate) fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
         if let Some(it) = self.current() {
@@ -228,12 +228,12 @@ impl Slot {
         true
     }
 
-    /// How it ended.
+    /// How the last run ended.
     pub(crate) fn exit(&self) -> Result<(), String> {
         self.exit.lock().clone()
     }
 
-    /// Starts it, and starts it again whenever it has ended.
+    /// Starts the process, and starts it again each time it ends.
     pub(crate) async fn supervise(self: Arc<Self>, world: World) {
         for start in 1_u64.. {
             let it = Arc::new(Incarnation::new(format!("{}#{start}", self.name), self.lease));
@@ -264,7 +264,7 @@ impl Slot {
             seed,
         };
         world.trace(|| format!("== {} starts", it.name));
-        // A task of its own: what it panics with is told, and what it holds can be dropped where it stands.
+        // A separate task: its panic is reported, and it can be dropped while it is suspended.
         let mut root = tokio::spawn(it.gate.hold((self.main)(process)));
         let exit = tokio::select! {
             biased;
@@ -278,17 +278,17 @@ impl Slot {
         match exit {
             None => {
                 root.abort();
-                // Dropped, as was asked.
+                // The task was aborted on purpose.
                 let _ = root.await;
                 world.trace(|| format!("== {} crashed", it.name));
             }
             Some(Ok(Ok(()))) => world.trace(|| format!("== {} ended", it.name)),
             Some(Ok(Err(why))) => world.trace(|| format!("== {} failed: {why}", it.name)),
-            // The hook has noted it.
+            // The panic hook has recorded it.
             Some(Err(_)) => world.trace(|| format!("== {} panicked", it.name)),
         }
         it.dying.store(true, Ordering::Relaxed);
-        // Its tasks are dropped when the runtime comes to them.
+        // The runtime drops its tasks at the next opportunity.
         for _ in 0..3 {
             tokio::task::yield_now().await;
         }

@@ -18,13 +18,13 @@ use super::{
     script::{At, KINDS, Kind, Place, Script},
 };
 
-/// When every run begins that does not say otherwise: 2027-01-15T08:00:00Z.
+/// The default begin of a run: 2027-01-15T08:00:00Z.
 const EPOCH: i64 = 1_800_000_000;
-/// Seeds that are tried where `SEEDS` does not say.
+/// How many seeds are run without `SEEDS`.
 const SEEDS: u64 = 20;
-/// Lines of the trace that a failure shows.
+/// How many lines of the trace a failure shows.
 const SHOWN: usize = 80;
-/// Virtual time that no run needs.
+/// No run needs this much virtual time.
 const ENDLESS: Duration = Duration::from_secs(24 * 3600);
 
 /// What happens in a cluster, and what must hold: see `docs/simulation.md`.
@@ -37,7 +37,7 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// A scenario is played once for each seed, and once for each place of a sweep.
+    /// `body` is run once for each seed, and once for each place of a sweep.
     #[must_use]
     pub fn new<F, Fut>(name: &'static str, body: F) -> Self
     where
@@ -47,14 +47,14 @@ impl Scenario {
         Self { name, epoch: EPOCH, body: Arc::new(move |world| body(world).boxed()) }
     }
 
-    /// The same at another time of the calendar, in seconds since the epoch, such as the night in which clocks change.
+    /// Sets the begin in seconds since the epoch, for example to the night of a clock change.
     #[must_use]
     pub fn beginning(self, epoch: i64) -> Self {
         Self { epoch, ..self }
     }
 }
 
-/// One run to be made.
+/// One run.
 #[derive(Debug, Clone, Copy)]
 enum Run {
     Seed(u64),
@@ -76,7 +76,7 @@ impl Run {
         }
     }
 
-    /// What makes this run, and only it, once more.
+    /// The environment variable that repeats exactly this run.
     fn variable(self) -> String {
         match self {
             Self::Seed(seed) => format!("SEED={seed}"),
@@ -85,10 +85,10 @@ impl Run {
     }
 }
 
-/// Plays a scenario with faults from seeds: `SEEDS` of them, or the one that is called `SEED`.
+/// Runs a scenario with faults from seeds: `SEEDS` many, or only `SEED`.
 ///
 /// # Panics
-/// When it fails, with a command that makes it fail again.
+/// When a run fails, with a command that repeats it.
 pub fn seeds(scenario: &Scenario) {
     let runs = match (number("SEED"), std::env::var("SWEEP")) {
         (_, Ok(_)) => return,
@@ -98,10 +98,10 @@ pub fn seeds(scenario: &Scenario) {
     play(scenario, &runs);
 }
 
-/// Plays a scenario once for each place where one fault can be, or at the one place that is called `SWEEP`.
+/// Runs a scenario once for each place of one fault, or only for the place in `SWEEP`.
 ///
 /// # Panics
-/// As [`seeds`].
+/// Like [`seeds`].
 pub fn sweep(scenario: &Scenario) {
     let runs = match (number("SEED"), std::env::var("SWEEP")) {
         (Some(_), _) => return,
@@ -133,9 +133,9 @@ struct Played {
     result: Result<(), String>,
     trace: Vec<String>,
     counts: [u64; 3],
-    /// When the first process was started, the newest that a first list was asked at, and the last.
+    /// The versions at the start of the first process, at the newest first list, and at the end.
     versions: [u64; 3],
-    /// False for the fault of a sweep that could not be made.
+    /// False when the fault of a sweep could not be carried out.
     struck: bool,
 }
 
@@ -159,7 +159,8 @@ fn places(scenario: &Scenario) -> Vec<Run> {
     KINDS.into_iter().flat_map(of).collect()
 }
 
-/// What is seen after everything was killed at a version: the one before, one in the middle, and that of the first start.
+/// The versions that are shown after all processes were killed at a version: the one before, one in the middle, and
+/// that of the first start.
 fn restarts(started: u64, number: u64) -> impl Iterator<Item = At> {
     let mut views = vec![number - 1, started.midpoint(number), started];
     views.dedup();
@@ -182,12 +183,12 @@ fn number(variable: &str) -> Option<u64> {
     Some(number)
 }
 
-/// Plays runs on all cores, each run on one thread. Ends at the first that fails.
+/// Runs on all cores, each run on one thread. Stops at the first failure.
 fn play(scenario: &Scenario, runs: &[Run]) {
     let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
     let failed = Mutex::new(Vec::new());
     let totals = Mutex::new([0; 3]);
-    // By the kind of fault: places that it did not strike, and those that it did.
+    // For each kind of fault: at how many places it had no effect, and at how many it had one.
     let strikes: Mutex<BTreeMap<&str, [u64; 2]>> = Mutex::default();
     let cores = std::thread::available_parallelism().map_or(1, usize::from).min(runs.len().max(1));
     std::thread::scope(|threads| {
@@ -215,7 +216,7 @@ fn play(scenario: &Scenario, runs: &[Run]) {
             });
         }
     });
-    // Of those that were under way together, the first.
+    // Report the first of the runs that failed at the same time.
     if let Some((_, run, why)) = failed.lock().iter().min_by_key(|it| it.0) {
         panic!("{}", report(scenario, *run, why));
     }
@@ -232,7 +233,7 @@ fn play(scenario: &Scenario, runs: &[Run]) {
     }
 }
 
-/// What a failure says: why, how it came to that, and how to see it again.
+/// The report of a failure: the reason, the trace, and the command that repeats it.
 fn report(scenario: &Scenario, run: Run, why: &str) -> String {
     let again = once(scenario, run, true);
     let differs = match &again.result {
@@ -244,7 +245,7 @@ fn report(scenario: &Scenario, run: Run, why: &str) -> String {
     format!("{name}: {why}{differs}\n\n{}\n\n{variable} fails; the same again:\n\n    {command}\n", tail(&again.trace))
 }
 
-/// The last lines before the end.
+/// The last lines of a trace.
 fn tail(trace: &[String]) -> String {
     let first = trace.len().saturating_sub(SHOWN);
     format!(
@@ -255,7 +256,7 @@ fn tail(trace: &[String]) -> String {
     )
 }
 
-/// The command that plays one run of the present test.
+/// The command that repeats one run of the present test.
 fn command(variable: &str) -> String {
     let package = std::env::var("CARGO_PKG_NAME").unwrap_or_else(|_| "PACKAGE".to_owned());
     let program = std::env::current_exe().ok();
@@ -267,7 +268,7 @@ fn command(variable: &str) -> String {
     format!("{variable} cargo test -p {package} {target} {test} -- --exact --nocapture")
 }
 
-/// Plays one run to its end, on this thread.
+/// Executes one run on this thread.
 fn once(scenario: &Scenario, run: Run, traced: bool) -> Played {
     let played = play_plan(scenario, run.plan(), run.seed(), traced);
     let missed = matches!(run, Run::Place(_, kind, _) if kind.always_strikes()) && !played.struck;
@@ -299,7 +300,7 @@ fn play_plan(scenario: &Scenario, plan: Plan, seed: u64, traced: bool) -> Played
     }
 }
 
-/// A whole run. The world is left behind however it ends.
+/// Executes a run to its end. The world is returned in any case.
 fn live_and_die(
     scenario: &Scenario,
     plan: Plan,
@@ -316,7 +317,7 @@ fn live_and_die(
         let result = tokio::select! {
             biased;
             why = world.broken() => Err(why),
-            // What panics in the scenario itself is told with its seed as everything else.
+            // A panic of the scenario itself is reported with its seed too.
             done = AssertUnwindSafe(done).catch_unwind() => match done {
                 Ok(Ok(done)) => done,
                 Ok(Err(_)) => Err("the scenario does not end".to_owned()),
@@ -344,7 +345,7 @@ async fn lives(world: &World, scenario: &Scenario) -> Result<(), String> {
     world.end().await
 }
 
-#[expect(clippy::print_stdout, reason = "a test tells what it did, and cargo shows it on demand")]
+#[expect(clippy::print_stdout, reason = "a test prints a summary, which cargo shows with --nocapture")]
 fn say(text: &str) {
     println!("{text}");
 }

@@ -7,34 +7,35 @@ use super::{
     plan::{Fate, LONG_PAUSE, Shown, Trouble},
 };
 
-/// For how long an API server is behind after everything was killed: until after another one leads.
+/// For how long the API server shows no newer state after all processes were killed: until another process is the
+/// leader.
 const BEHIND: Duration = LONG_PAUSE;
-/// For how long watches are behind a create that its sender did not live to see: until another one leads.
+/// For how long watches do not show a create whose sender has crashed: until another process is the leader.
 const HELD_UNSEEN: Duration = Duration::from_secs(5);
 
-/// One fault, at one place.
+/// One fault at one place.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Script {
     kind: Kind,
     at: At,
-    /// The fault was made, and there was something that it could harm.
+    /// The fault was carried out and had an effect.
     pub(crate) struck: bool,
-    /// What follows from a fault that takes two steps.
+    /// The state of faults with two steps.
     refuse_watch: bool,
     go_back: bool,
     crashed: bool,
-    /// From when and until when the server shows nothing new.
+    /// From when and until when the server shows no newer state.
     behind: Option<[Instant; 2]>,
 }
 
-/// Which one of the requests, events or versions of a run, and which version is shown where that is to be said too.
+/// The number of the request, event or version of a run, and for some kinds the version that is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct At {
     pub(crate) number: u64,
     pub(crate) view: Option<u64>,
 }
 
-/// What an exhaustive sweep does at each place.
+/// The faults of an exhaustive sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     CrashBefore,
@@ -55,18 +56,18 @@ pub(crate) enum Kind {
     RestartInPast,
 }
 
-/// Where a fault can be.
+/// What the number of a place counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     Request,
     Event,
     /// A version that a first list may show.
     View,
-    /// A version after which everything is killed, and an earlier one that is seen after it.
+    /// A version at which all processes are killed, and the earlier one that is shown after it.
     Restart,
 }
 
-/// Every kind, by the name under which `SWEEP` knows it.
+/// Every kind with its name in `SWEEP`.
 pub(crate) const KINDS: [(&str, Kind, Place); 16] = [
     ("crash-before-request", Kind::CrashBefore, Place::Request),
     ("crash-after-request", Kind::CrashAfter, Place::Request),
@@ -113,8 +114,8 @@ impl FromStr for At {
 }
 
 impl Kind {
-    /// Until its fault a run is the one without faults, in which the place was: so it is made. The others need something
-    /// that not every place has: an object that can be changed, a process that was not yet asked to stop, an older state.
+    /// True for kinds that can happen at every place: up to the fault the run equals the one without faults. The other
+    /// kinds need an object that can be changed, a process that was not stopped yet, or an older state.
     pub(crate) fn always_strikes(self) -> bool {
         !matches!(
             self,
@@ -183,7 +184,7 @@ impl Script {
             Kind::FreezeEvent => Shown::Frozen,
             Kind::RelistOld => {
                 self.refuse_watch = true;
-                // It strikes with the list that shows less than this event.
+                // The fault counts once a list shows less than this event.
                 return Shown::Refused;
             }
             Kind::CrashBefore

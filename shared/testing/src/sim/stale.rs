@@ -11,8 +11,8 @@ use super::asked::Asked;
 
 type Answer = Result<Response<Incoming>, BoxError>;
 
-/// Answers a list, or the first set of a watch, from the state of `version`, as an API server behind the others does.
-/// `None` where that state is not to be had any more.
+/// Answers a list, or the first set of a watch, from the state at `version`, like an API server whose watch cache is
+/// behind. `None` if that state is no longer available.
 pub(crate) async fn rewrite<F: Future<Output = Answer>>(
     asked: &Asked,
     request: &Request<Body>,
@@ -48,7 +48,7 @@ fn list(asked: &Asked, request: &Request<Body>, version: u64) -> Result<Request<
     again(asked, &query, &accept)
 }
 
-/// The watch that goes on from there.
+/// The watch that continues from this version.
 fn watch(asked: &Asked, request: &Request<Body>, version: u64) -> Result<Request<Body>, BoxError> {
     let query = format!("{}&watch=true&allowWatchBookmarks=true&resourceVersion={version}", kept(asked));
     let accept = request.headers().get(header::ACCEPT).and_then(|it| it.to_str().ok()).unwrap_or("application/json");
@@ -64,7 +64,7 @@ fn again(asked: &Asked, query: &str, accept: &str) -> Result<Request<Body>, BoxE
     Ok(request)
 }
 
-/// The parameters that do not say which state, or how much of it.
+/// The parameters that select neither a version nor a page.
 fn kept(asked: &Asked) -> String {
     const REPLACED: [&str; 6] =
         ["watch=", "sendInitialEvents=", "resourceVersionMatch=", "resourceVersion=", "allowWatchBookmarks=", "limit="];
@@ -72,7 +72,7 @@ fn kept(asked: &Asked) -> String {
     kept.fold(String::new(), |query, it| format!("{query}&{it}"))
 }
 
-/// A list as the events that begin a watch.
+/// A list as the first events of a watch.
 fn frames(page: &Value) -> VecDeque<Bytes> {
     let kind = page["kind"].as_str().unwrap_or_default().trim_end_matches("List");
     let line = |event: Value| Bytes::from(format!("{event}\n"));

@@ -14,16 +14,16 @@ use tokio::time::Sleep;
 
 use super::{World, plan::Shown, world::Seen};
 
-/// A watch, with what happens to it on its way. Events of one watch stay in their order; those of two watches do not, as
-/// each is held back by itself.
+/// A watch with its faults. Events of one watch stay in order. Each watch is delayed separately, so the order between
+/// two watches may change.
 pub(crate) struct Stream {
     inner: Incoming,
     world: World,
-    /// Who watches, and by which request.
+    /// The process and its request.
     whose: String,
     number: u64,
     resource: String,
-    /// Lines that came together.
+    /// Lines that arrived together.
     lines: VecDeque<Bytes>,
     held: Option<(Bytes, Pin<Box<Sleep>>)>,
     state: State,
@@ -43,7 +43,7 @@ impl Stream {
         stream.boxed_unsync()
     }
 
-    /// The next line that the server has sent.
+    /// The next line from the server.
     fn poll_line(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BoxError>>> {
         loop {
             if let Some(line) = self.lines.pop_front() {
@@ -138,7 +138,7 @@ impl Body for Stream {
     }
 }
 
-/// `MODIFIED Namespace a @17`.
+/// For example `MODIFIED Namespace a @17`.
 fn summary(line: &[u8]) -> String {
     #[derive(Deserialize, Default)]
     struct Event {

@@ -3,7 +3,8 @@ use std::fmt::Write as _;
 use clock::{Clock, Instant};
 use parking_lot::Mutex;
 
-/// What happened, a line each, with virtual time. Costs nothing while it is off: runs are repeated to be told.
+/// The trace of a run with virtual time, one line per step. It costs nothing while it is off: a failed run is repeated
+/// with the trace on.
 pub(crate) struct Trace {
     lines: Option<Mutex<Vec<String>>>,
     clock: Clock,

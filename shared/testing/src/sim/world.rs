@@ -25,14 +25,16 @@ use super::{
     trace::Trace,
 };
 
-/// Between two looks whether the goal is reached.
+/// The interval between two checks of a goal.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Requests while the clock stands still. Where there are more, processes wake each other for ever.
+/// The limit of requests without a change of the clock. More of them mean that processes wake each other in an endless
+/// loop.
 const AT_ONE_INSTANT: u32 = 10_000;
-/// Within which a process stops when nothing goes wrong: what controllers are given, and a moment to give the Lease back.
+/// The limit for the stop of a process without faults: the time that controllers have, plus the time to release the
+/// Lease.
 const STOPS_AT_ONCE: Duration = Duration::from_secs(12);
-/// Namespaces that are there, whether or not they are stored.
+/// Namespaces that always exist, even when they are not stored.
 const SYSTEM: [&str; 2] = ["default", "kube-system"];
 
 /// One run: a cluster, processes, and a network between them, on one thread, in virtual time. Clones are handles.
@@ -46,17 +48,17 @@ struct Inner {
     trace: Trace,
     plan: Mutex<Plan>,
     counts: Counts,
-    /// When the last request came, and how many came together with it.
+    /// When the last request came, and how many came at the same time.
     rush: Mutex<(Instant, u32)>,
     rng: Mutex<Rng>,
-    /// Of the world's own tasks.
+    /// Owns the tasks of the world itself.
     scope: Mutex<Option<Scope>>,
     slots: Mutex<Vec<Arc<Slot>>>,
     writer: Mutex<Option<Writer>>,
     calm: AtomicBool,
-    /// By Lease, as `namespace/name`: who wrote the holder that it has now.
+    /// For each Lease, as `namespace/name`: the process that wrote its present holder.
     holders: Mutex<BTreeMap<String, Option<Arc<Incarnation>>>>,
-    /// When whatever went wrong so far has found its end.
+    /// The time at which the last fault so far has ended.
     ails: Mutex<Option<Instant>>,
     invariants: Mutex<Vec<Invariant>>,
     looker: Mutex<Option<Looker>>,
@@ -67,23 +69,23 @@ type Invariant = (&'static str, Box<dyn FnMut(&Write) -> Result<(), String> + Se
 
 type Looker = Box<dyn FnMut(&Seen) + Send>;
 
-/// What a process is shown of a resource: one line of a watch, or one list.
+/// What a process gets of a resource: one line of a watch, or one list.
 pub struct Seen<'a> {
     /// The process, such as `a#1`.
     pub by: &'a str,
     /// Such as `pods` or `jobs.batch`.
     pub resource: &'a str,
-    /// As it is sent.
+    /// The JSON that is sent.
     pub text: &'a [u8],
 }
 
-/// In whose name the cluster stores something now.
+/// The process whose request the cluster handles now.
 pub(crate) struct Writer {
     pub(crate) process: Arc<Incarnation>,
     pub(crate) needs_term: bool,
 }
 
-/// How much there was, which is where a sweep puts its faults.
+/// How many requests, events and writes there were. A sweep takes its places from these.
 #[derive(Default)]
 pub(crate) struct Counts {
     requests: AtomicU64,
@@ -91,13 +93,13 @@ pub(crate) struct Counts {
     writes: AtomicU64,
     /// The version at which the first process was started.
     started: AtomicU64,
-    /// The newest version that a first list, or a set, was asked at.
+    /// The newest version at which a first list or a set was requested.
     first_view: AtomicU64,
 }
 
-/// A stored write, with the objects before and after it, and the rest of the cluster as it is then.
+/// A stored write, with the object before and after it, and the rest of the cluster at that time.
 pub struct Write<'a> {
-    /// The process that wrote, such as `a#1`; `world` for everybody else.
+    /// The process that wrote, such as `a#1`; `world` for all other writers.
     pub by: &'a str,
     written: &'a Written<'a>,
 }
@@ -123,20 +125,20 @@ impl Counts {
         self.first_view.fetch_max(version, Ordering::Relaxed);
     }
 
-    /// The version at which the first process was started, and the newest that a first list was asked at.
+    /// The version at which the first process was started, and the newest at which a first list was requested.
     pub(crate) fn views(&self) -> [u64; 2] {
         [&self.started, &self.first_view].map(|it| it.load(Ordering::Relaxed))
     }
 
-    /// Requests, events, writes so far.
+    /// Requests, events and writes so far.
     pub(crate) fn all(&self) -> [u64; 3] {
         [&self.requests, &self.events, &self.writes].map(|it| it.load(Ordering::Relaxed))
     }
 }
 
-/// What a scenario does.
+/// The interface for scenarios.
 impl World {
-    /// The cluster behind the network: what the scenario arranges and inspects without faults.
+    /// The cluster itself. The scenario reads and changes it without faults.
     #[must_use]
     pub fn cluster(&self) -> &TestCluster {
         &self.0.cluster
@@ -148,13 +150,13 @@ impl World {
         &self.0.clock
     }
 
-    /// A generator for the scenario's own choices.
+    /// A random generator for the choices of the scenario.
     #[must_use]
     pub fn rng(&self) -> Rng {
         self.0.rng.lock().fork()
     }
 
-    /// Starts a process, and starts it again whenever it has ended or crashed. `main` is called for each start.
+    /// Starts a process, and starts it again each time it ended or crashed. `main` is called for each start.
     pub fn run<F>(&self, name: &'static str, main: F)
     where
         F: Fn(Process) -> BoxFuture<'static, Result<(), String>> + Send + Sync + 'static,
@@ -162,7 +164,7 @@ impl World {
         self.start(name, None, Arc::new(main));
     }
 
-    /// The same for a process that may write only while it holds this Lease, named as `namespace/name`.
+    /// The same for a process that may write only while it holds this Lease, given as `namespace/name`.
     pub fn run_elected<F>(&self, name: &'static str, lease: &'static str, main: F)
     where
         F: Fn(Process) -> BoxFuture<'static, Result<(), String>> + Send + Sync + 'static,
@@ -184,20 +186,20 @@ impl World {
         }
     }
 
-    /// Something that happens beside, until the run ends.
+    /// Runs a task of the scenario until the run ends.
     pub fn spawn(&self, name: &'static str, work: impl Future<Output = ()> + Send + 'static) {
         if let Some(scope) = &*self.0.scope.lock() {
             scope.spawner().spawn(name, work);
         }
     }
 
-    /// Lets time pass.
+    /// Waits in virtual time.
     pub async fn sleep(&self, time: Duration) {
         tokio::time::sleep(time).await;
     }
 
-    /// From now on nothing is drawn that goes wrong. What went wrong already stays: a frozen watch is frozen, what is late
-    /// comes late. The one fault of a sweep may still come: its place may be behind this.
+    /// Stops drawing new faults. The effects of earlier faults stay: a frozen watch stays frozen, a late event comes
+    /// late. In a sweep, the one fault may still happen after this.
     pub fn calm(&self) {
         if self.0.calm.swap(true, Ordering::Relaxed) {
             return;
@@ -214,16 +216,16 @@ impl World {
         }
     }
 
-    /// Whether nothing is drawn any more that goes wrong: what happens beside should not go wrong either.
+    /// True once no new faults are drawn. The scenario's own tasks should stop their faults too.
     #[must_use]
     pub fn is_calm(&self) -> bool {
         self.0.calm.load(Ordering::Relaxed)
     }
 
-    /// Waits until something is so, and stays so until everything that was on its way has come.
+    /// Waits until `so` is true, and checks that it stays true until everything that was delayed has arrived.
     ///
     /// # Errors
-    /// When it is not so `within` this time, or not any more a little later.
+    /// When it is not true `within` this time, or is false again a little later.
     pub async fn eventually(&self, within: Duration, what: &str, so: impl Fn() -> bool) -> Result<(), String> {
         let until = self.now() + within;
         while !so() {
@@ -243,13 +245,13 @@ impl World {
         Ok(())
     }
 
-    /// Has `holds` asked after every stored write from now on. What it remembers belongs to this run.
+    /// Checks `holds` after every stored write from now on. The state of the closure belongs to this run.
     pub fn always(&self, what: &'static str, holds: impl FnMut(&Write) -> Result<(), String> + Send + 'static) {
         self.0.invariants.lock().push((what, Box::new(holds)));
     }
 
-    /// Tells `look` of everything that processes are shown by watches and lists from now on, in the moment in which it
-    /// reaches them: what nobody was shown nobody can know. It may not keep the world.
+    /// Calls `look` with everything that processes get from watches and lists from now on, at the moment at which they
+    /// get it. A process cannot know what it has not been shown. The closure must not own the world.
     pub fn seen(&self, look: impl FnMut(&Seen) + Send + 'static) {
         *self.0.looker.lock() = Some(Box::new(look));
     }
@@ -311,7 +313,7 @@ impl World {
         &self.0.counts
     }
 
-    /// Counts a request, and ends a run in which no time passes any more.
+    /// Counts a request, and fails a run whose clock does not advance any more.
     pub(crate) fn request(&self) -> u64 {
         let now = self.now();
         let together = {
@@ -347,7 +349,7 @@ impl World {
         *self.0.writer.lock() = writer;
     }
 
-    /// The wall time now, on a clock that differs by so many seconds.
+    /// The present wall time on a clock with this difference in seconds.
     pub(crate) fn epoch(&self, skew: i64) -> Timestamp {
         let wall = self.0.clock.wall();
         Timestamp::from_second(wall.as_second() + skew).unwrap_or(wall)
@@ -355,12 +357,12 @@ impl World {
 
     pub(crate) fn seed_of(&self, name: &str, start: u64) -> u64 {
         name.bytes().fold(self.0.seed ^ start.rotate_left(32), |hash, byte| {
-            // FNV-1a's step: any cheap mixing will do.
+            // The step of FNV-1a; any cheap hash would do.
             (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
         })
     }
 
-    /// Something goes wrong whose end comes after this time.
+    /// Records a fault that has an effect for this time.
     pub(crate) fn ails(&self, time: Duration) {
         if !time.is_zero() {
             let end = self.now() + time;
@@ -369,12 +371,12 @@ impl World {
         }
     }
 
-    /// Somebody else comes first: makes the object that is to be made, or changes the one that is to be changed, in a way
-    /// that nobody cares for. False where neither can be.
+    /// Plays a second client that is faster: creates the object that the request would create, or changes the object
+    /// that the request would change, in an irrelevant annotation. False where neither is possible.
     pub(crate) fn race(&self, asked: &Asked) -> bool {
         let cluster = self.cluster();
         let Asked { resource, namespace, name, .. } = asked;
-        // A custom kind may have gone while somebody still asks for it.
+        // A custom kind may have been removed while a process still requests it.
         if !cluster.serves(resource) {
             return false;
         }
@@ -403,7 +405,7 @@ impl World {
         true
     }
 
-    /// Waits until something is broken.
+    /// Waits until the run has failed.
     pub(crate) async fn broken(&self) -> String {
         let mut broken = self.0.broken.subscribe();
         loop {
@@ -416,11 +418,11 @@ impl World {
         }
     }
 
-    /// Stops every process in order; afterwards nothing runs any more.
+    /// Stops every process in order; afterwards no process runs any more.
     pub(crate) async fn end(&self) -> Result<(), String> {
         self.calm();
         loop {
-            // What has not found its end may keep processes from stopping.
+            // The effects of earlier faults may delay the stop of processes.
             let ails = self.0.ails.lock().take();
             let Some(end) = ails else { break };
             tokio::time::sleep_until(end).await;
@@ -434,7 +436,7 @@ impl World {
                 return Err(format!("{} does not stop", slot.name));
             }
             if self.0.ails.lock().is_some() {
-                // The fault of a sweep came into it.
+                // The fault of a sweep happened during the stop.
                 continue;
             }
             let took = self.now().saturating_duration_since(asked);
@@ -450,12 +452,12 @@ impl World {
     pub(crate) fn drop_all(&self) {
         drop(self.0.scope.lock().take());
         self.0.holders.lock().clear();
-        // A judge or a witness that knows this world would keep it for ever.
+        // A callback that owns this world would keep it alive for ever.
         self.cluster().stop_intercepting();
         self.cluster().witness(|_| {});
     }
 
-    /// Looks at a stored write.
+    /// Checks a stored write.
     fn stored(&self, written: &Written) {
         self.0.counts.writes.fetch_add(1, Ordering::Relaxed);
         let writer = self.0.writer.lock();
@@ -473,7 +475,8 @@ impl World {
         if written.kind() == "Lease" {
             self.lease_stored(written, process.as_ref());
         }
-        // An event tells of what was: it harms nobody where it comes after its sender has gone. It is sent within the term.
+        // An Event describes the past, so it may be stored after the term of its sender. It must still be sent within
+        // the term.
         let tells = written.kind() == "Event";
         if let Some((process, lease)) =
             process.as_ref().filter(|_| needs_term && !tells).and_then(|it| Some((it, it.lease?)))
@@ -512,7 +515,7 @@ impl World {
         }
     }
 
-    /// Strikes whole processes as long as the plan says so.
+    /// Crashes, pauses and stops processes as long as the plan says so.
     async fn strike(self) {
         loop {
             let Some((wait, blow)) = self.plan().next_blow() else { return };

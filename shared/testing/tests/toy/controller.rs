@@ -1,4 +1,4 @@
-//! The toy: each node has a pod of the same name, as a very small DaemonSet.
+//! The toy: each node has a pod of the same name, like a very small DaemonSet.
 
 use std::time::Duration;
 
@@ -42,12 +42,12 @@ async fn sync(api: &Api, nodes: &Informer<Node>, pods: &Informer<Pod>, name: &st
             let spec = json!({ "containers": [{ "name": "c", "image": "i" }] });
             let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name }, "spec": spec });
             match api.create(&Pod::resource(), NAMESPACE, &pod).await {
-                // The cache is behind: the pod wakes us when it comes.
+                // The cache is behind: the pod's event enqueues the key again.
                 Ok(_) | Err(ApiError::AlreadyExists(_)) => Ok(Outcome::Done),
                 Err(err) => Err(err),
             }
         }
-        // A cache may be older than the other one: whether the node is really gone is asked live.
+        // One cache may be older than the other, so a live read checks that the node no longer exists.
         (None, Some(pod)) if is_gone(api, name).await? => {
             let options = DeleteOptions { uid: Some(pod.meta().uid.clone()), ..DeleteOptions::default() };
             match api.delete(&Pod::resource(), NAMESPACE, name, &options).await {

@@ -9,7 +9,7 @@ use serde_json::json;
 use test_cluster::{Change, TestCluster};
 use testing::sim::{self, Scenario, World};
 
-/// Nodes come and go; each gets its pod, and no pod is deleted whose node lives.
+/// Nodes are created and deleted; each gets its pod, and no pod is deleted whose node exists.
 async fn nodes_come_and_go(world: World) -> Result<(), String> {
     world.always("a pod goes only after its node", |write| {
         let deleted = write.resource() == "pods" && write.change() == Change::Removed;
@@ -25,7 +25,7 @@ async fn nodes_come_and_go(world: World) -> Result<(), String> {
         let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": format!("n{number}") } });
         world.cluster().create(node);
         if rng.bool() {
-            // A name is never used twice: what was deleted stays deleted.
+            // A name is never used again: a deleted node stays deleted.
             world.cluster().remove("nodes", "", &format!("n{}", rng.u8(0..=number)));
         }
     }

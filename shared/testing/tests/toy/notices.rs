@@ -1,4 +1,4 @@
-//! What the simulation notices by itself: each scenario here does one thing that no process may do.
+//! What every simulation checks: each scenario here does one thing that no process may do.
 
 use std::{
     future::Future,
@@ -117,7 +117,7 @@ fn a_lease_that_is_no_election_gives_no_term() {
     assert!(why.contains("before its term"), "{why}");
 }
 
-/// One process that runs for a while and is then asked to stop.
+/// A process that runs for a while and is then stopped.
 fn process<F, Fut>(lease: Option<&'static str>, main: F) -> Scenario
 where
     F: Fn(Process) -> Fut + Clone + Send + Sync + 'static,
