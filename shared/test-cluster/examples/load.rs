@@ -1,5 +1,5 @@
-//! What the cluster costs: `cargo run --release -p test-cluster --example load [clusters|writes|pods]`.
-#![expect(clippy::print_stdout, reason = "it tells what it measured")]
+//! Measures the cost of the test cluster: `cargo run --release -p test-cluster --example load [clusters|writes|pods]`.
+#![expect(clippy::print_stdout, reason = "it prints what it measured")]
 #![expect(clippy::disallowed_methods, reason = "it measures real time")]
 
 use std::{
@@ -20,14 +20,14 @@ use tower::ServiceExt;
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const WATCHERS: usize = 10;
-/// Stands for the name in a body.
+/// Placeholder for the name in a body.
 const NAME: &str = "name-of-the-pod-0";
 
 type Outcome<T> = Result<T, BoxError>;
 
 fn main() -> Outcome<()> {
     let wanted = std::env::args().nth(1).unwrap_or_default();
-    // One thread, as in a simulation: everything that is measured happens on it.
+    // One thread, as in a simulation, so that all work is measured.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     if matches!(&*wanted, "" | "clusters") {
         clusters()?;
@@ -41,7 +41,7 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// How long it takes to make a cluster.
+/// Measures how long it takes to create a cluster.
 fn clusters() -> Outcome<()> {
     let clock = Clock::virtual_from(Timestamp::from_second(1_767_323_045)?);
     drop(TestCluster::new(clock.clone()));
@@ -53,7 +53,7 @@ fn clusters() -> Outcome<()> {
     Ok(())
 }
 
-/// Creates, updates of the status and deletions in equal parts, with ten watches that are read to the end.
+/// Measures creates, status updates and deletes in equal parts, with ten watches that are read to the end.
 async fn writes(count: usize) -> Outcome<()> {
     let cluster = TestCluster::new(Clock::system());
     cluster.set_recording(false);
@@ -64,12 +64,12 @@ async fn writes(count: usize) -> Outcome<()> {
         let seen = seen.clone();
         tokio::spawn(async move {
             while let Some(Ok(frame)) = body.frame().await {
-                // A frame is an event: lines are never cut.
+                // One frame is one event, because lines are never split.
                 seen.fetch_add(frame.data_ref().map_or(0, |it| usize::from(!it.is_empty())), Ordering::Relaxed);
             }
         });
     }
-    // Bodies are text with a gap for the name: the client's part of the work is not what is measured.
+    // Bodies are prepared as text with a placeholder for the name, so that the client's work is not measured.
     let new = pod(NAME).to_string();
     let mut running = pod(NAME);
     running["status"] = status();
@@ -94,7 +94,8 @@ async fn writes(count: usize) -> Outcome<()> {
     Ok(())
 }
 
-/// Resident bytes for each of many pods that were created, bound and set running; and what a list of all costs.
+/// Measures the resident memory per pod for many pods that were created, bound and set running, and the cost of a list
+/// of all of them.
 async fn pods(count: usize) -> Outcome<()> {
     let cluster = TestCluster::new(Clock::system());
     cluster.set_recording(false);
@@ -142,7 +143,7 @@ async fn ask(service: &Service, method: &str, path: &str, body: Option<String>) 
     Ok(answer.into_body())
 }
 
-/// A pod of a Job as the job controller makes it and the API server stores it.
+/// A pod of a Job, as the job controller creates it and the API server stores it.
 fn pod(name: &str) -> Value {
     let index = name.rsplit('-').next().unwrap_or_default();
     let probe = |path: &str| {
@@ -210,14 +211,14 @@ fn status() -> Value {
     })
 }
 
-/// Resident bytes of this process.
+/// Resident memory of this process in bytes.
 fn resident() -> Outcome<usize> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|it| it.strip_prefix("VmRSS:")).unwrap_or_default();
     Ok(line.trim().trim_end_matches(" kB").parse::<usize>()? * 1024)
 }
 
-/// Seconds of CPU that this process has used, in ticks of 10 ms.
+/// CPU time of this process in seconds, with a resolution of 10 ms.
 fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();

@@ -1,4 +1,4 @@
-//! Admission: what a request adds to an object on its way in, and why it may be refused there.
+//! Admission: what the server adds to an object of a request, and why it may refuse it.
 
 use serde_json::{Value, json};
 
@@ -9,14 +9,14 @@ use crate::{
     store::State,
 };
 
-/// Classes of priority that are always there: name and value.
+/// Priority classes that always exist: name and value.
 const SYSTEM_CLASSES: [(&str, i64); 2] =
     [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
 
 /// Admits a new object.
 ///
 /// # Errors
-/// 403 for a class of priority that is not there or that the pod contradicts.
+/// 403 for a priority class that does not exist or that contradicts the pod's priority.
 pub(crate) fn create(state: &State, kind: &Kind, object: &mut Value) -> Result<(), Failure> {
     match kind.table.as_str() {
         kinds::PODS => {
@@ -46,7 +46,7 @@ pub(crate) fn update(kind: &Kind, current: &Value, next: &mut Value) {
     }
 }
 
-/// A pod stays five minutes on a node that is not ready or cannot be reached, unless it says how long.
+/// By default a pod tolerates a node that is not ready or unreachable for five minutes (DefaultTolerationSeconds).
 fn tolerate_outages(pod: &mut Value) {
     for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
         let covers = |it: &Value| {
@@ -64,13 +64,13 @@ fn tolerate_outages(pod: &mut Value) {
     }
 }
 
-/// A pod that is born on a node is where the node is.
+/// A pod that is created with a node name gets the topology labels of the node.
 fn topology_labels(state: &State, pod: &mut Value) {
     let node = pod["spec"]["nodeName"].as_str().unwrap_or_default().to_owned();
     copy_topology(state, &node, pod);
 }
 
-/// Copies the labels that say where a node is to a pod that comes to it.
+/// Copies the topology labels of a node to a pod that is bound to it.
 pub(crate) fn copy_topology(state: &State, node: &str, pod: &mut Value) {
     let Some(node) = state.stored(kinds::NODES, node) else { return };
     for label in ["topology.kubernetes.io/zone", "topology.kubernetes.io/region"] {
@@ -81,7 +81,7 @@ pub(crate) fn copy_topology(state: &State, node: &str, pod: &mut Value) {
     }
 }
 
-/// Turns the name of a class into its value.
+/// Replaces the name of a priority class by its value.
 fn priority(state: &State, kind: &Kind, pod: &mut Value) -> Result<(), Failure> {
     let refused = |pod: &Value, why: String| Err(Failure::forbidden(kind, meta::name(pod), &why));
     let name = pod["spec"]["priorityClassName"].as_str().unwrap_or_default().to_owned();
@@ -111,9 +111,9 @@ fn priority(state: &State, kind: &Kind, pod: &mut Value) -> Result<(), Failure> 
     Ok(())
 }
 
-/// What a class of priority gives to a pod.
+/// What a priority class sets in a pod.
 struct Class {
-    /// Empty for a pod without one.
+    /// Empty for a pod without a class.
     name: String,
     value: i64,
     preemption: String,
@@ -139,10 +139,10 @@ fn class(state: &State, name: &str) -> Option<Class> {
     Some(Class { name: name.into(), value, preemption: PREEMPTS.into() })
 }
 
-/// The class of pods that name none: the default one of the lowest value, if there is one.
+/// The class of pods without one: the default class with the lowest value, if any.
 fn default_class(state: &State) -> Class {
     let classes = state.tables.get(kinds::PRIORITY_CLASSES).into_iter().flat_map(|it| it.objects.values());
-    // Looked for in the bytes first: hardly any class is a default, and this is asked for every new pod.
+    // Searched in the bytes first, because few classes are a default, and this runs for every new pod.
     const DEFAULT: &[u8] = b"\"globalDefault\":true";
     let may_be = classes.filter(|it| it.object().windows(DEFAULT.len()).any(|it| it == DEFAULT));
     let defaults = may_be.map(|it| it.decode()).filter(|it| it["globalDefault"] == true);
@@ -150,7 +150,7 @@ fn default_class(state: &State) -> Class {
     lowest.unwrap_or_else(|| Class { name: String::new(), value: 0, preemption: PREEMPTS.into() })
 }
 
-/// A new node takes no pods until somebody finds it ready.
+/// A new node accepts no pods until a controller finds it ready.
 fn taint(node: &mut Value) {
     const KEY: &str = "node.kubernetes.io/not-ready";
     let taints = meta::map(node, "spec").entry("taints").or_insert_with(|| json!([]));

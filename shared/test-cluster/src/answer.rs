@@ -11,17 +11,17 @@ use crate::{
     versions,
 };
 
-/// Why a request fails, in the form in which the server says so.
+/// Why a request fails, with the response of the API server.
 #[derive(Debug, Clone)]
 pub(crate) enum Failure {
     /// A `Status` body.
     Status { code: u16, body: Box<Value> },
-    /// Plain text: unknown groups, unavailable ones.
+    /// Plain text: for unknown or unavailable groups.
     Text { code: u16, text: &'static str },
 }
 
 impl Failure {
-    /// A Status with a reason; an empty reason is left out, as unclassified errors do.
+    /// A Status with a reason. An empty reason is omitted, as for unclassified errors.
     pub(crate) fn new(code: u16, reason: &str, message: impl Into<String>, details: Option<Value>) -> Self {
         let mut body = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
@@ -45,7 +45,7 @@ impl Failure {
         Self::new(404, "NotFound", message, Some(kind.details(name)))
     }
 
-    /// The route, not the object, is missing.
+    /// The path does not exist (not only the object).
     pub(crate) fn no_route() -> Self {
         Self::new(404, "NotFound", "the server could not find the requested resource", Some(json!({})))
     }
@@ -86,17 +86,17 @@ impl Failure {
         Self::invalid_as(&kind.kind, kind.stored_group(), name, faults)
     }
 
-    /// Options of a request are invalid: they are objects of group `meta.k8s.io` without a name.
+    /// The options of a request are invalid. They are objects of group `meta.k8s.io` without a name.
     pub(crate) fn invalid_options(options: &str, fault: Fault) -> Self {
         Self::invalid_query(options, &[fault])
     }
 
-    /// The same, for several mistakes.
+    /// The same with several faults.
     pub(crate) fn invalid_query(options: &str, faults: &[Fault]) -> Self {
         Self::invalid_as(options, "meta.k8s.io", "", faults)
     }
 
-    /// What a patch made does not decode: the failure names neither kind nor object.
+    /// The result of a patch does not decode: the failure names neither kind nor object.
     pub(crate) fn invalid_patch(fault: &Fault) -> Self {
         let message = format!(" \"\" is invalid: {}: {}", fault.field, fault.message);
         let cause = json!({ "reason": fault.reason, "message": fault.message, "field": fault.field });
@@ -119,7 +119,7 @@ impl Failure {
         Self::new(422, "Invalid", format!("{qualified} {name:?} is invalid: {all}"), Some(details))
     }
 
-    /// An unclassified error: a message, no reason.
+    /// An unclassified error: a message without a reason.
     pub(crate) fn internal(message: impl Into<String>) -> Self {
         Self::new(500, "", message, None)
     }
@@ -137,12 +137,12 @@ impl Failure {
         Self::new(410, "Expired", message, None)
     }
 
-    /// The honest answer to what a real server does and this one does not.
+    /// The response for features of a real server that this one does not implement.
     pub(crate) fn not_served(what: &str) -> Self {
         Self::new(501, "NotImplemented", format!("{what} is not served by this test cluster"), Some(json!({})))
     }
 
-    /// The same with a reason for people.
+    /// The same with an explanation for the user.
     pub(crate) fn because(mut self, why: &str) -> Self {
         if let Self::Status { body, .. } = &mut self
             && let Some(message) = body["message"].as_str()
@@ -156,7 +156,7 @@ impl Failure {
         Self::Text { code: 503, text: "service unavailable\n" }
     }
 
-    /// The Status as it goes into an ERROR frame of a watch.
+    /// The Status for the ERROR frame of a watch.
     pub(crate) fn into_status(self) -> Value {
         match self {
             Self::Status { body, .. } => *body,
@@ -181,7 +181,7 @@ pub(crate) struct Fault {
 }
 
 impl Fault {
-    /// A fault of any reason, its message in full.
+    /// A fault with any reason and its full message.
     pub(crate) fn of(reason: &'static str, field: impl Into<String>, message: impl Into<String>) -> Self {
         Self { reason, field: field.into(), message: message.into() }
     }
@@ -196,7 +196,7 @@ impl Fault {
         Self { reason: "FieldValueInvalid", field: field.into(), message }
     }
 
-    /// The value in the form in which the message shall show it.
+    /// With the value in the form that the message must show.
     pub(crate) fn invalid_shown(field: impl Into<String>, shown: &str, detail: &str) -> Self {
         let message = format!("Invalid value: {shown}: {detail}");
         Self { reason: "FieldValueInvalid", field: field.into(), message }
@@ -240,12 +240,12 @@ impl From<Failure> for Response<ResponseBody> {
     }
 }
 
-/// An answer of these bytes.
+/// A response with these bytes.
 pub(crate) fn respond(code: u16, content_type: &str, body: Bytes) -> Response<ResponseBody> {
     respond_with(code, content_type, Full::new(body).map_err(|never| -> BoxError { match never {} }).boxed_unsync())
 }
 
-/// An answer whose body may still be coming.
+/// A response whose body may be a stream.
 pub(crate) fn respond_with(code: u16, content_type: &str, body: ResponseBody) -> Response<ResponseBody> {
     let mut answer = Response::new(body);
     *answer.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -257,12 +257,12 @@ pub(crate) fn respond_with(code: u16, content_type: &str, body: ResponseBody) ->
     answer
 }
 
-/// An answer of this JSON.
+/// A response with this JSON.
 pub(crate) fn json_answer(code: u16, body: &Value) -> Response<ResponseBody> {
     respond(code, "application/json", encode(body))
 }
 
-/// Adds what the client should hear beside the answer.
+/// Adds `Warning` headers to a response.
 pub(crate) fn warn(mut answer: Response<ResponseBody>, warnings: &[String]) -> Response<ResponseBody> {
     for warning in warnings {
         let escaped = warning.replace('\\', "\\\\").replace('"', "\\\"");
@@ -273,24 +273,24 @@ pub(crate) fn warn(mut answer: Response<ResponseBody>, warnings: &[String]) -> R
     answer
 }
 
-/// JSON bytes. Values always encode: they have text keys and finite numbers.
+/// Encodes JSON. A `Value` always encodes, because its keys are text and its numbers are finite.
 pub(crate) fn encode(value: &impl serde::Serialize) -> Bytes {
     serde_json::to_vec(value).map(Bytes::from).unwrap_or_default()
 }
 
-/// Success of a DELETE whose kind answers with a Status.
+/// The success of a DELETE of a kind that returns a Status.
 pub(crate) fn deleted(kind: &Kind, object: &Value) -> Value {
     let mut details = kind.details(meta::name(object));
     details["uid"] = json!(meta::uid(object));
     json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details })
 }
 
-/// Success of a POST that makes no object of its own.
+/// The success of a POST that creates no object.
 pub(crate) fn created() -> Value {
     json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201 })
 }
 
-/// How the client wants objects to look.
+/// The form in which the client wants objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     /// The whole object.
@@ -303,7 +303,8 @@ pub(crate) enum Form {
     Table(Look),
 }
 
-/// One object in the wanted form. A mismatch between form and object shows only here, after the deed, as on a real server.
+/// One object in the wanted form. As on a real server, a form that does not fit the object is refused only after the
+/// request was carried out.
 pub(crate) fn one(code: u16, kind: &Kind, api_version: &str, object: &Value, form: Form) -> Response<ResponseBody> {
     match form {
         Form::Full => respond(code, "application/json", encode(&Shown { object, api_version, typed: true })),
@@ -372,7 +373,7 @@ struct List<'a, T> {
     items: Vec<T>,
 }
 
-/// An object as metadata only.
+/// An object with only its metadata.
 #[derive(serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct MetadataOnly<'a> {
@@ -385,7 +386,7 @@ pub(crate) fn metadata_of(object: &Value) -> MetadataOnly<'_> {
     MetadataOnly { kind: "PartialObjectMetadata", api_version: META_VERSION, metadata: &object["metadata"] }
 }
 
-/// An object in the version that was asked for; items of built-in lists go without kind and version.
+/// An object in the requested version. Items of built-in lists have no kind and version.
 pub(crate) struct Shown<'a> {
     pub(crate) object: &'a Value,
     pub(crate) api_version: &'a str,

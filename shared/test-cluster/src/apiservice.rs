@@ -1,4 +1,4 @@
-//! APIServices: one object for each group-version that is served, and those whose server nobody can reach.
+//! APIServices: one object for each served group-version, and those whose server does not exist.
 
 use clock::Timestamp;
 use serde_json::{Value, json};
@@ -12,10 +12,10 @@ use crate::{
     store::State,
 };
 
-/// Label of the objects that the server keeps itself.
+/// The label of objects that the server itself maintains.
 const MANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
 
-/// Priorities of group and version, highest first. The group of APIServices itself has none.
+/// Priorities of group and version, highest first. The group of APIServices itself is not in the table.
 const BUILTIN: [(&str, &str, i64, i64); 15] = [
     ("", "v1", 18_000, 1),
     ("apps", "v1", 17_800, 15),
@@ -34,22 +34,22 @@ const BUILTIN: [(&str, &str, i64, i64); 15] = [
     ("discovery.k8s.io", "v1", 16_200, 15),
 ];
 
-/// Priorities of what definitions serve.
+/// Priorities of the groups of CustomResourceDefinitions.
 const CUSTOM: (i64, i64) = (1000, 100);
 
-/// One group-version as discovery shows it.
+/// One group-version in discovery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Shown {
     pub(crate) group: String,
     pub(crate) version: String,
-    /// Its server answers.
+    /// Its server responds.
     pub(crate) available: bool,
 }
 
 /// Stores the objects of the built-in groups.
 ///
 /// # Errors
-/// None: the kind is always served.
+/// None, because the kind is always served.
 pub(crate) fn begin(state: &mut State, now: Timestamp) -> Result<(), Failure> {
     for (group, version, group_priority, version_priority) in BUILTIN {
         add(state, group, version, (group_priority, version_priority), "onstart", now)?;
@@ -98,7 +98,7 @@ fn condition(status: &str, reason: &str, message: &str, now: Timestamp) -> Value
     })
 }
 
-/// Makes the objects of a custom group those of the versions that are served now.
+/// Updates the objects of a custom group to the versions that are served now.
 pub(crate) fn follow(state: &mut State, group: &str, now: Timestamp) -> Result<(), Failure> {
     let custom = state.tables.values().map(|it| &it.kind).filter(|it| it.custom && it.group == group);
     let served: Vec<String> = custom.flat_map(|it| it.versions.clone()).collect();
@@ -133,14 +133,14 @@ pub(crate) fn check(object: &Value, faults: &mut Vec<Fault>) {
     }
 }
 
-/// What the server adds to a new object.
+/// Sets the fields of a new object that the server sets.
 pub(crate) fn complete(object: &mut Value) {
     if object["spec"]["service"].is_object() {
         meta::default_at(object, "spec.service.port", 443.into());
     }
 }
 
-/// Says at once whether the server of a new or changed object answers: nobody here does but ourselves.
+/// Sets the condition of a new or changed object. Only the server itself is available; no other server exists here.
 pub(crate) fn after_write(state: &mut State, kind: &Kind, stored: &Value, now: Timestamp) -> Result<(), Failure> {
     if !kind.is(kinds::API_SERVICES) {
         return Ok(());
@@ -168,7 +168,7 @@ pub(crate) fn after_write(state: &mut State, kind: &Kind, stored: &Value, now: T
 
 /// All group-versions in the order of discovery: by priority of the group, then of the version.
 pub(crate) fn shown(state: &State) -> Vec<Shown> {
-    // The server of APIServices serves its own group, whatever objects there are.
+    // The group of APIServices is served whatever objects exist.
     let own = ("apiregistration.k8s.io".to_owned(), "v1".to_owned(), 17_900, 15, true);
     let mut all = vec![own];
     for object in objects(state) {
@@ -188,7 +188,7 @@ pub(crate) fn shown(state: &State) -> Vec<Shown> {
     ordered.into_iter().map(|(group, version, .., available)| Shown { group, version, available }).collect()
 }
 
-/// Whether requests of this group-version go to a server that does not answer.
+/// True when requests for this group-version go to a server that does not exist.
 pub(crate) fn is_unavailable(state: &State, group: &str, version: &str) -> bool {
     let found = state.stored(kinds::API_SERVICES, &name_of(group, version));
     found.is_some_and(|it| it.decode()["spec"]["service"].is_object())

@@ -1,4 +1,4 @@
-//! Binding a pod to a node, which is what a scheduler does.
+//! Binding a pod to a node, as a scheduler does.
 
 use clock::Timestamp;
 use http::Response;
@@ -17,7 +17,7 @@ use crate::{
     write::{self, Target},
 };
 
-/// Answers a POST to `pods/<name>/binding`, or to `bindings`, where the body alone names the pod.
+/// Serves a POST to `pods/<name>/binding`, or to `bindings`, where only the body names the pod.
 pub(crate) fn serve(shared: &Shared, exchange: &Exchange, target: &Target) -> Result<Response<ResponseBody>, Failure> {
     exchange.check_body()?;
     let options = WriteOptions::parse(Verb::Create, &exchange.query)?;
@@ -55,7 +55,7 @@ fn bind(state: &mut State, target: &Target, binding: &Value, now: Timestamp) -> 
     state.put(&target.table, &target.key(), next).map(drop)
 }
 
-/// The pod that is meant: by the URL, which the body must agree to, or by the body.
+/// The pod of the binding: the one in the URL, which the body must agree with, or the one in the body.
 fn pod_named(target: &Target, name: &str) -> Result<Target, Failure> {
     if target.kind.is(kinds::PODS) {
         let same = target.name == name;
@@ -82,7 +82,7 @@ fn node_of(binding: &Value) -> Result<&str, Failure> {
     }
 }
 
-/// Uid and version, as far as the binding names them, are the pod's.
+/// If the binding has a uid or a version, it must be the pod's.
 fn check_preconditions(kind: &Kind, pod: &Value, binding: &Value) -> Result<(), Failure> {
     let parts =
         [("UID", meta::uid(binding), meta::uid(pod)), ("ResourceVersion", meta::version(binding), meta::version(pod))];

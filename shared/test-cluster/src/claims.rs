@@ -1,4 +1,4 @@
-//! What Services have been given: each address and each port of the nodes has one owner at a time.
+//! Cluster IPs and node ports of Services: each belongs to one Service at a time.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +12,11 @@ use crate::{
     store::{State, storage_key},
 };
 
-/// How many ports of the nodes there are, from [`FIRST_PORT`] on.
+/// How many node ports exist, from [`FIRST_PORT`] on.
 pub(crate) const PORTS: u32 = 2768;
 pub(crate) const FIRST_PORT: u32 = 30_000;
 
-/// Owners by what they have, and what they have by owner; an owner is a storage key.
+/// Owners by address or port, and addresses and ports by owner. An owner is a storage key.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
     owners: BTreeMap<String, String>,
@@ -24,7 +24,7 @@ pub(crate) struct Claims {
 }
 
 impl Claims {
-    /// Follows a write of a Service, or its removal.
+    /// Records a write of a Service, or its removal.
     pub(crate) fn follow(&mut self, key: &str, service: Option<&Value>) {
         for thing in self.owned.remove(key).unwrap_or_default() {
             if !self.is_anothers(&thing, key) {
@@ -39,7 +39,7 @@ impl Claims {
         self.owned.insert(key.to_owned(), things);
     }
 
-    /// Nobody has it.
+    /// True when no Service has it.
     pub(crate) fn is_free(&self, thing: &str) -> bool {
         !self.owners.contains_key(thing)
     }
@@ -61,10 +61,10 @@ fn ports(service: &Value) -> impl Iterator<Item = String> {
     service["spec"]["ports"].as_array().into_iter().flatten().filter_map(node_port)
 }
 
-/// Refuses a Service that asks for what another has, or for which there is nothing left.
+/// Refuses a Service that requests an address or port of another one, or a port when none is left.
 ///
 /// # Errors
-/// 422 that names the field, 500 when all ports are given.
+/// 422 that names the field, 500 when all ports are in use.
 pub(crate) fn check(state: &State, kind: &Kind, service: &Value) -> Result<(), Failure> {
     if !kind.is(kinds::SERVICES) {
         return Ok(());

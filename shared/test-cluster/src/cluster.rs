@@ -21,7 +21,7 @@ use crate::{
     tokens,
 };
 
-/// What all handles to one cluster share.
+/// What all handles of one cluster share.
 pub(crate) struct Shared {
     pub(crate) state: Mutex<State>,
     pub(crate) faults: Faults,
@@ -29,7 +29,7 @@ pub(crate) struct Shared {
     pub(crate) clock: Clock,
 }
 
-/// The cluster as a tower service, always ready.
+/// The cluster as a tower service. It is always ready.
 #[derive(Clone)]
 pub(crate) struct Door(pub(crate) Arc<Shared>);
 
@@ -55,7 +55,7 @@ impl tower::Service<Request<Full<Bytes>>> for Door {
     }
 }
 
-/// Takes one request through recording, faults and the server proper.
+/// Handles one request: recording, injected faults, and then the server itself.
 async fn receive(
     shared: &Arc<Shared>,
     head: http::request::Parts,
@@ -90,7 +90,7 @@ async fn receive(
     Ok(served)
 }
 
-/// Serves a request; what it writes is written in the name of its sender.
+/// Serves a request. Its writes are recorded with the sender's user agent.
 async fn serve(shared: &Arc<Shared>, exchange: &Exchange) -> Response<ResponseBody> {
     if let Err(refused) = admit(shared, exchange) {
         return refused.into();
@@ -99,7 +99,7 @@ async fn serve(shared: &Arc<Shared>, exchange: &Exchange) -> Response<ResponseBo
     USER_AGENT.scope(user_agent, rest::serve(shared, exchange)).await
 }
 
-/// Brings the cluster up to now, and looks at who asks.
+/// Expires what is due, and checks the token of the sender.
 fn admit(shared: &Shared, exchange: &Exchange) -> Result<(), Failure> {
     let mut state = shared.state.lock();
     state.expire();
@@ -130,7 +130,7 @@ fn call(shared: &Shared, exchange: &Exchange, query: &str) -> Call {
     }
 }
 
-/// The answer that a test has prepared.
+/// The response of an injected fault.
 fn canned(status: u16, headers: Vec<(&'static str, String)>, body: &Value) -> Response<ResponseBody> {
     let mut answer = match body {
         Value::String(text) => {

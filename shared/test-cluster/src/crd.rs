@@ -17,7 +17,7 @@ use crate::{
     table::custom::{self, PrinterColumn},
 };
 
-/// What a definition says of one version.
+/// What a definition declares for one version.
 #[derive(Debug, Clone)]
 pub(crate) struct Declared {
     pub(crate) version: String,
@@ -31,7 +31,7 @@ pub(crate) struct Declared {
     pub(crate) fields: Vec<String>,
 }
 
-/// Where a custom object keeps what its scale shows: dotted paths without the leading dot.
+/// Where a custom object has the fields of its scale: dotted paths without the leading dot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ScalePaths {
     pub(crate) spec: String,
@@ -58,7 +58,7 @@ impl Declared {
         }
     }
 
-    /// The rules of the kind as this version declares it.
+    /// The rules of the kind in this version.
     fn rules(&self) -> Rules {
         Rules {
             status: if self.status { StatusRule::Apart("") } else { StatusRule::Data },
@@ -77,7 +77,7 @@ impl Declared {
 
 const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// What the server adds to a new definition.
+/// Sets the fields of a new definition that the server sets.
 pub(crate) fn complete(object: &mut Value) {
     let names = &object["spec"]["names"];
     let kind = names["kind"].as_str().unwrap_or_default().to_owned();
@@ -93,10 +93,10 @@ pub(crate) fn complete(object: &mut Value) {
     meta::as_map(object).insert("status".into(), status);
 }
 
-/// Versions are never converted by others: every version shows the same fields.
+/// Refuses webhook conversion. All versions show the same fields.
 ///
 /// # Errors
-/// 501 for a definition that asks for it.
+/// 501 for a definition with conversion by webhook.
 pub(crate) fn check_served(object: &Value) -> Result<(), Failure> {
     match object["spec"]["conversion"]["strategy"].as_str() {
         None | Some("None") => Ok(()),
@@ -104,7 +104,7 @@ pub(crate) fn check_served(object: &Value) -> Result<(), Failure> {
     }
 }
 
-/// Validates a changed definition: what it is called, and where its objects are, stays.
+/// Validates a changed definition: its names and its scope are immutable.
 pub(crate) fn check_update(current: &Value, next: &Value, faults: &mut Vec<Fault>) {
     check_spec(next, faults);
     let established = condition(current, "Established") == "True";
@@ -152,7 +152,7 @@ fn check_spec(object: &Value, faults: &mut Vec<Fault>) {
     }
 }
 
-/// Nothing new comes under a definition that is going.
+/// Refuses new objects of a definition that is being deleted.
 pub(crate) fn admit_create(state: &State, kind: &Kind, name: &str) -> Result<(), Failure> {
     let definition = kind.custom.then(|| state.stored(kinds::CRDS, &kind.qualified())).flatten();
     if definition.is_some_and(|it| it.is_deleting()) {
@@ -162,7 +162,7 @@ pub(crate) fn admit_create(state: &State, kind: &Kind, name: &str) -> Result<(),
     Ok(())
 }
 
-/// Establishes a new definition at once: names accepted, then served.
+/// Establishes a new definition at once: its names are accepted, then it is served.
 pub(crate) fn after_create(state: &mut State, kind: &Kind, stored: &Arc<Value>, now: Timestamp) -> Result<(), Failure> {
     if !kind.is(kinds::CRDS) {
         return Ok(());
@@ -172,7 +172,7 @@ pub(crate) fn after_create(state: &mut State, kind: &Kind, stored: &Arc<Value>, 
     apiservice::follow(state, group, now)
 }
 
-/// A changed definition may ask for other names and serve other versions.
+/// A changed definition may have other names and versions.
 pub(crate) fn after_update(state: &mut State, kind: &Kind, stored: &Arc<Value>, now: Timestamp) -> Result<(), Failure> {
     if !kind.is(kinds::CRDS) {
         return Ok(());
@@ -187,7 +187,7 @@ pub(crate) fn after_update(state: &mut State, kind: &Kind, stored: &Arc<Value>, 
     apiservice::follow(state, &group, now)
 }
 
-/// What an update adds: every version that was ever the stored one is remembered.
+/// Adds the storage version to `status.storedVersions`.
 pub(crate) fn on_update(object: &mut Value) {
     let Some(stored) = versions(object).iter().find(|it| it["storage"] == true).map(|it| it["name"].clone()) else {
         return;
@@ -200,7 +200,7 @@ pub(crate) fn on_update(object: &mut Value) {
     }
 }
 
-/// Judges the names of a definition and serves it when all are accepted: each step is a write of its own.
+/// Checks the names of a definition and serves it when all are accepted. Each step is a separate write.
 fn settle(state: &mut State, key: &str, now: Timestamp) -> Result<(), Failure> {
     let Some(definition) = state.object(kinds::CRDS, key) else { return Ok(()) };
     let others = in_group(state, &definition["spec"]["group"], key);
@@ -233,7 +233,7 @@ fn settle(state: &mut State, key: &str, now: Timestamp) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The other definitions of a group, in the order of names.
+/// The other definitions of a group, ordered by name.
 fn in_group(state: &State, group: &Value, key: &str) -> Vec<Value> {
     let all = state.tables.get(kinds::CRDS).into_iter().flat_map(|it| it.objects.values());
     let others = all.filter(|it| *it.key != *key).map(|it| it.decode());
@@ -245,7 +245,7 @@ fn condition<'a>(definition: &'a Value, of: &str) -> &'a str {
     conditions.into_iter().find(|it| it["type"] == of).and_then(|it| it["status"].as_str()).unwrap_or_default()
 }
 
-/// Sets a condition in its place; the time is that of the last change of its status.
+/// Sets a condition at its position. Its time is that of the last change of its status.
 fn set_condition(definition: &mut Value, of: &str, status: &str, reason: &str, message: &str, now: Timestamp) {
     let conditions = meta::map(definition, "status").entry("conditions").or_insert_with(|| json!([]));
     if !conditions.is_array() {
@@ -266,7 +266,7 @@ fn set_condition(definition: &mut Value, of: &str, status: &str, reason: &str, m
     }
 }
 
-/// Marks a definition, deletes its instances, and removes it when the last of them is gone.
+/// Marks a definition as deleted, deletes its instances, and removes it when the last instance is removed.
 pub(crate) fn delete(
     state: &mut State,
     current: &Arc<Value>,
@@ -299,7 +299,8 @@ pub(crate) fn delete(
     Ok(Deleted::Remains(marked))
 }
 
-/// Follows a removal: the table of a removed definition goes, and a definition goes with its last instance.
+/// After a removal: the table of a removed definition is removed too, and a deleted definition is removed after its
+/// last instance.
 pub(crate) fn after_removal(state: &mut State, table: &str, last: &Value, now: Timestamp) -> Result<(), Failure> {
     if table != kinds::CRDS {
         return finish(state, table, now);
@@ -310,14 +311,14 @@ pub(crate) fn after_removal(state: &mut State, table: &str, last: &Value, now: T
     }
     let group = &last["spec"]["group"];
     apiservice::follow(state, group.as_str().unwrap_or_default(), now)?;
-    // Names are free again.
+    // The names are free now.
     for other in in_group(state, group, meta::name(last)) {
         settle(state, meta::name(&other), now)?;
     }
     apiservice::follow(state, group.as_str().unwrap_or_default(), now)
 }
 
-/// Takes the clean-up finalizer off a definition that is going and has no instance left.
+/// Removes the clean-up finalizer of a definition that is being deleted and has no instances.
 fn finish(state: &mut State, table: &str, now: Timestamp) -> Result<(), Failure> {
     let Some(found) = state.tables.get(table).filter(|it| it.kind.custom && it.objects.is_empty()) else {
         return Ok(());
@@ -339,10 +340,10 @@ fn versions(definition: &Value) -> &[Value] {
     definition["spec"]["versions"].as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-/// The kind that a definition describes; `None` when it lacks the essentials or serves nothing.
+/// The kind of a definition; `None` when required fields are missing or no version is served.
 pub(crate) fn kind_of(definition: &Value) -> Option<Kind> {
     let spec = &definition["spec"];
-    // Names that others have are asked for in vain.
+    // Only accepted names are served.
     let accepted = &definition["status"]["acceptedNames"];
     let names = if accepted["plural"] == spec["names"]["plural"] { accepted } else { &spec["names"] };
     let text = |value: &Value| value.as_str().map(str::to_owned);
@@ -373,7 +374,7 @@ pub(crate) fn kind_of(definition: &Value) -> Option<Kind> {
     })
 }
 
-/// The kind as one of its versions declares it: each has subresources of its own.
+/// The kind in one of its versions, because each version has its own subresources.
 pub(crate) fn in_version(kind: &Arc<Kind>, version: &str) -> Arc<Kind> {
     let Some(declared) = kind.declared(version) else { return kind.clone() };
     let stored = kind.declared(&kind.stored);
@@ -383,7 +384,7 @@ pub(crate) fn in_version(kind: &Arc<Kind>, version: &str) -> Arc<Kind> {
     Arc::new(Kind { rules: declared.rules(), ..Kind::clone(kind) })
 }
 
-/// Order of versions: `v2` before `v1` before `v1beta2` before `v1alpha1`; anything else last.
+/// The order of versions: `v2` before `v1` before `v1beta2` before `v1alpha1`; anything else last.
 pub(crate) fn priority(version: &str) -> (u8, u32, u32) {
     let Some(rest) = version.strip_prefix('v') else { return (0, 0, 0) };
     let digits = rest.find(|it: char| !it.is_ascii_digit()).unwrap_or(rest.len());

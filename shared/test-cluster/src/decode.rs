@@ -10,7 +10,7 @@ use crate::{
     schema::{self, Type},
 };
 
-/// What is asked of fields that are unknown or come twice.
+/// How to handle unknown and duplicate fields (`fieldValidation`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Strictness {
     Ignore,
@@ -19,19 +19,19 @@ pub(crate) enum Strictness {
     Strict,
 }
 
-/// An object in its shortest form: nothing empty in it, texts as the server prints them. What is printed although empty
-/// is added when it is complete, see [`schema::pad`].
+/// An object in its shortest form: without empty fields, with texts in the server's canonical form. Fields that are
+/// printed even when empty are added later, see [`schema::pad`].
 #[derive(Debug)]
 pub(crate) struct Decoded {
     pub(crate) object: Value,
-    /// To be sent along with the answer.
+    /// Warnings for the response.
     pub(crate) warnings: Vec<String>,
 }
 
-/// Reads the body of a POST or PUT.
+/// Decodes the body of a POST or PUT.
 ///
 /// # Errors
-/// 400 for what is no JSON object of this kind, or not strictly.
+/// 400 for a body that is not a JSON object of this kind, or that strict validation refuses.
 pub(crate) fn body(kind: &Kind, api_version: &str, body: &[u8], strictness: Strictness) -> Result<Decoded, Failure> {
     let it = type_of(kind, api_version)?;
     let mut json = serde_json::Deserializer::from_slice(body);
@@ -47,10 +47,10 @@ pub(crate) fn body(kind: &Kind, api_version: &str, body: &[u8], strictness: Stri
     }
 }
 
-/// Reads what a patch has made of an object, in the version of the URL.
+/// Decodes the result of a patch, in the version of the URL.
 ///
 /// # Errors
-/// Why it is no longer an object of this kind, or not strictly.
+/// Why it is not an object of this kind any more, or why strict validation refuses it.
 pub(crate) fn value(kind: &Kind, api_version: &str, next: &Value, strictness: Strictness) -> Result<Decoded, String> {
     let Some(it) = schema::of(kind, api_version) else { return Err("unrecognized type".into()) };
     let (read, notes) = reader::read(it, next);
@@ -61,12 +61,12 @@ pub(crate) fn value(kind: &Kind, api_version: &str, next: &Value, strictness: St
     }
 }
 
-/// Reads an object that a test stores past all checks: one that does not fit stays as it is.
+/// Decodes an object that a test stores without checks. An object that does not fit is kept unchanged.
 pub(crate) fn direct(kind: &Kind, api_version: &str, object: Value) -> Value {
     schema::of(kind, api_version).and_then(|it| reader::read(it, &object).0.ok()).unwrap_or(object)
 }
 
-/// Adds what is printed although empty.
+/// Adds the fields that are printed even when empty.
 pub(crate) fn complete(kind: &Kind, object: &mut Value) {
     if let Some(it) = schema::of(kind, &kind.api_version()) {
         schema::pad(it, object);
@@ -77,7 +77,8 @@ fn type_of(kind: &Kind, api_version: &str) -> Result<&'static Type, Failure> {
     schema::of(kind, api_version).ok_or_else(|| Failure::not_served(&format!("the schema of {}", kind.qualified())))
 }
 
-/// `found` says when owners are looked at. Unknown and duplicate fields are an error, warnings or nothing.
+/// Removes duplicate owner references and handles unknown and duplicate fields. `found` says, for the warning, when the
+/// owners were checked.
 fn finish(mut object: Value, notes: Notes, strictness: Strictness, found: &str) -> Result<Decoded, String> {
     let mut warnings = Vec::new();
     match strictness {
@@ -91,7 +92,7 @@ fn finish(mut object: Value, notes: Notes, strictness: Strictness, found: &str) 
     Ok(Decoded { object, warnings })
 }
 
-/// Owner references that say the same are one.
+/// Merges equal owner references.
 fn merge_owners(object: &mut Value, found: &str, warnings: &mut Vec<String>) {
     let Some(Value::Array(owners)) = object["metadata"].get_mut("ownerReferences") else { return };
     let mut kept: Vec<Value> = Vec::with_capacity(owners.len());
@@ -123,7 +124,8 @@ fn unhandled(kind: &Kind, api_version: &str, why: &str) -> Failure {
     Failure::bad_request(format!("{0} in version {version:?} cannot be handled as a {0}: {why}", kind.kind))
 }
 
-/// Why a body could not be read. Its kind is looked at first: a body of another kind is that, whatever is in it.
+/// Why a body could not be decoded. Its kind is checked first: for a body of another kind that is the error, whatever
+/// its fields are.
 fn why_not(kind: &Kind, api_version: &str, body: &[u8], notes: Notes, err: &serde_json::Error) -> Failure {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -151,7 +153,7 @@ fn why_not(kind: &Kind, api_version: &str, body: &[u8], notes: Notes, err: &serd
     }
 }
 
-/// The first bytes of a body: as text if it may be an object, else in hex.
+/// The first bytes of a body: as text if it may be an object, otherwise in hex.
 fn beginning(body: &[u8]) -> String {
     let (start, more) = if body.len() > 30 { (&body[..30], " ...") } else { (body, "") };
     match start.first() {
@@ -161,7 +163,7 @@ fn beginning(body: &[u8]) -> String {
     }
 }
 
-/// Kind and version of the body are those of the URL, as far as they are given.
+/// Checks that kind and version of the body, if present, are those of the URL.
 fn check_kind(kind: &Kind, api_version: &str, object: &Value, body: &[u8]) -> Result<(), Failure> {
     let said = |field: &str, otherwise: &'static str| match object[field].as_str() {
         None | Some("") => otherwise.to_owned(),
@@ -193,7 +195,7 @@ fn check_kind(kind: &Kind, api_version: &str, object: &Value, body: &[u8]) -> Re
     if sent_kind == kind.kind {
         return Err(other_version(&sent_version, api_version));
     }
-    // It is read as what it says it is, and only then found to be the wrong thing.
+    // It is decoded as the kind that it claims, and refused after that.
     let (read, notes) = reader::read(it, &mut serde_json::Deserializer::from_slice(body));
     if let (Err(_), Some(Wrong::Inside(why))) = (read, notes.wrong) {
         return Err(unhandled(&why));
@@ -203,7 +205,7 @@ fn check_kind(kind: &Kind, api_version: &str, object: &Value, body: &[u8]) -> Re
     Err(unhandled(&why))
 }
 
-/// Custom resources must say what they are.
+/// Custom resources must have kind and version.
 fn check_custom_kind(kind: &Kind, object: &Value, body: &[u8]) -> Result<(), Failure> {
     match object["kind"].as_str().unwrap_or_default() {
         "" => {

@@ -19,7 +19,7 @@ use crate::{
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 
-/// How and under which conditions to delete.
+/// The options of a DELETE.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DeleteOptions {
     pub(crate) grace: Option<i64>,
@@ -30,20 +30,20 @@ pub(crate) struct DeleteOptions {
     pub(crate) dry_run: bool,
 }
 
-/// What became of the object.
+/// The result of a delete.
 #[derive(Debug, Clone)]
 pub(crate) enum Deleted {
-    /// Its last state, with the version of the removal.
+    /// It was removed: its last state, with the version of the removal.
     Gone(Arc<Value>),
-    /// It waits for its grace period or its finalizers.
+    /// It remains until its grace period ends or its finalizers are removed.
     Remains(Arc<Value>),
 }
 
 impl DeleteOptions {
-    /// From the body, or from the query when there is no body.
+    /// From the body, or from the query if there is no body.
     ///
     /// # Errors
-    /// 400 and 422 as a real server says.
+    /// 400 and 422, as a real server returns them.
     pub(crate) fn parse(body: &[u8], query: &Query) -> Result<Self, Failure> {
         if body.is_empty() {
             return Self::from_query(query)?.checked();
@@ -68,10 +68,10 @@ impl DeleteOptions {
         Self::from_object(&body)
     }
 
-    /// From an object, perhaps none, of whatever kind it says it is.
+    /// From an object of any kind, or from null.
     ///
     /// # Errors
-    /// 400 and 422 as a real server says.
+    /// 400 and 422, as a real server returns them.
     pub(crate) fn from_object(object: &Value) -> Result<Self, Failure> {
         let read = schema::named("meta.DeleteOptions").map(|it| reader::read(it, object));
         let object = match read {
@@ -119,7 +119,7 @@ impl DeleteOptions {
         Ok(self)
     }
 
-    /// What the client should hear when it deletes objects of this kind so.
+    /// Warnings for a delete of this kind with these options.
     pub(crate) fn warnings(&self, kind: &Kind) -> Vec<String> {
         if !kind.is(kinds::JOBS) || self.propagation.is_some() || self.orphan.is_some() {
             return Vec::new();
@@ -181,7 +181,7 @@ pub(crate) fn delete(
     }
     let goes = finalizers.is_empty() && grace == 0;
     let key = target.key();
-    // A pod is marked even when it goes at once: watchers see both steps.
+    // A pod is marked as deleted even when it is removed at once, so that watches see both steps.
     if (!goes || kind.is(kinds::PODS)) && next != *current {
         let stored = state.put(&target.table, &key, next)?;
         if !goes {
@@ -220,7 +220,7 @@ pub(crate) fn check_preconditions(kind: &Kind, current: &Value, options: &Delete
     Ok(())
 }
 
-/// The stored finalizers, those of the garbage collector swapped as the options decide.
+/// The stored finalizers, with those of the garbage collector changed by the options.
 pub(crate) fn finalizers_after(kind: &Kind, current: &Value, options: &DeleteOptions) -> Vec<String> {
     let stored = meta::finalizers(current);
     let wanted = if kind.is(kinds::EVENTS) {
@@ -237,7 +237,7 @@ pub(crate) fn finalizers_after(kind: &Kind, current: &Value, options: &DeleteOpt
             None => kind.rules.orphans_by_default.then_some(ORPHAN),
         }
     };
-    // In place where it stands already: repeating a request changes nothing.
+    // A finalizer that is already there keeps its position, so that a repeated request changes nothing.
     let mut finalizers: Vec<String> = stored
         .iter()
         .filter(|it| !matches!(**it, ORPHAN | FOREGROUND) || Some(**it) == wanted)
@@ -249,20 +249,21 @@ pub(crate) fn finalizers_after(kind: &Kind, current: &Value, options: &DeleteOpt
     finalizers
 }
 
-/// deletionTimestamp and grace of a pod after this DELETE; `None` when it changes nothing, not even finalizers.
+/// The deletionTimestamp and grace period of a pod after this DELETE; `None` when nothing changes, not even finalizers.
 fn pod_deadline(current: &Value, options: &DeleteOptions, now: Timestamp) -> Option<(String, i64)> {
     let metadata = &current["metadata"];
     let stored = metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
     let deadline = metadata["deletionTimestamp"].as_str();
     let at = |second: i64| meta::stamp(Timestamp::from_second(second).unwrap_or(now));
-    // Counted in nanoseconds of 64 bits, as a real server does: what does not fit comes out anywhere in 584 years.
+    // Calculated in nanoseconds of 64 bits with overflow, as on a real server, so too long grace periods end anywhere
+    // within 584 years.
     let span = |grace: i64| grace.wrapping_mul(1_000_000_000).div_euclid(1_000_000_000);
     match deadline {
         Some(deadline) if stored > 0 => {
             let asked = options.grace.filter(|it| *it < stored)?;
             let asked = if asked < 0 { 1 } else { asked };
             let end = meta::seconds(deadline)?.saturating_sub(span(stored)).saturating_add(span(asked));
-            // Never into the past: what should have ended already ends now, or in a second's grace.
+            // Never in the past: a deadline that has passed becomes now, with a grace period of at most one second.
             if end < now.as_second() { Some((at(now.as_second()), asked.min(1))) } else { Some((at(end), asked)) }
         }
         Some(deadline) => Some((deadline.to_owned(), 0)),
@@ -281,7 +282,8 @@ fn pod_deadline(current: &Value, options: &DeleteOptions, now: Timestamp) -> Opt
     }
 }
 
-/// Deletes the given objects one after the other. Those that went meanwhile are no error; the first other error ends it.
+/// Deletes the given objects one after another. An object that was removed meanwhile is not an error; the first other
+/// error ends the call.
 pub(crate) fn delete_all(
     state: &mut State,
     target: &Target,

@@ -18,18 +18,18 @@ use crate::{
     write::{self, Target},
 };
 
-/// What a test may settle about a new object that a creation by request may not.
+/// Fields that a test may set in a new object although a create request may not.
 const GIVEN: [&str; 6] =
     ["uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields"];
 
-/// How a cluster begins.
+/// The parameters of a cluster.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// Of uids, generated names and random timeouts.
+    /// The seed of uids, generated names and random timeouts.
     pub seed: u64,
-    /// Every object carries a `managedFields` entry, as on a real server, for those who must strip it.
+    /// Every object has a `managedFields` entry, as on a real server, for clients that must remove it.
     pub managed_fields: bool,
-    /// How many changes of each resource are remembered for watches and past states.
+    /// How many changes of each resource are kept for watches and lists of older states.
     pub history: usize,
 }
 
@@ -39,29 +39,29 @@ impl Default for Options {
     }
 }
 
-/// All that was stored at one time.
+/// The objects of a cluster at one time.
 #[derive(Clone)]
 pub struct Snapshot {
     objects: BTreeMap<String, Objects>,
     version: u64,
 }
 
-/// A cluster without nodes or controllers: an API server and what it stores. Clones are handles to the same cluster.
+/// A cluster without nodes or controllers: an API server and its objects. Clones are handles to the same cluster.
 ///
-/// Resources are named by plural (`pods`), by plural and group (`foos.example.com`) or by kind (`Pod`).
+/// A resource is given by plural (`pods`), by plural and group (`foos.example.com`) or by kind (`Pod`).
 #[derive(Clone)]
 pub struct TestCluster {
     pub(crate) shared: Arc<Shared>,
 }
 
 impl TestCluster {
-    /// A cluster with the four namespaces that are always there.
+    /// A cluster with the four namespaces that always exist.
     #[must_use]
     pub fn new(clock: Clock) -> Self {
         Self::with_options(clock, Options::default())
     }
 
-    /// The same with this seed for all randomness.
+    /// The same with this seed for all random values.
     #[must_use]
     pub fn with_seed(clock: Clock, seed: u64) -> Self {
         Self::with_options(clock, Options { seed, ..Options::default() })
@@ -72,7 +72,7 @@ impl TestCluster {
     pub fn with_options(clock: Clock, options: Options) -> Self {
         let Options { seed, managed_fields, history } = options;
         let mut state = State::new(seed, history, managed_fields, clock.clone());
-        // The kind is built in, so there is no failure.
+        // The kind is built in, so this cannot fail.
         let _ = apiservice::begin(&mut state, clock.wall());
         let state = Mutex::new(state);
         let cluster = Self {
@@ -84,7 +84,7 @@ impl TestCluster {
         cluster
     }
 
-    /// The cluster as a transport: what a client takes in place of connections.
+    /// The cluster as a tower service, which a client uses instead of connections.
     #[must_use]
     pub fn service(&self) -> Service {
         Service::new(Door(self.shared.clone()))
@@ -97,20 +97,20 @@ impl TestCluster {
     }
 }
 
-/// Direct access: what a test arranges and inspects without a request.
+/// Direct access without a request, for tests.
 impl TestCluster {
-    /// The state as of now: what was due by now is gone.
+    /// The present state, after the removal of expired objects.
     fn state(&self) -> MutexGuard<'_, State> {
         let mut state = self.shared.state.lock();
         state.expire();
         state
     }
 
-    /// Stores a new object as given, filled in as a creation does, but neither admitted nor validated: status, uid, times,
-    /// generation and deletion stay as they are given.
+    /// Stores a new object. Defaults are set as by a create request, but there is no admission and no validation:
+    /// status, uid, times, generation and deletionTimestamp stay as given.
     ///
     /// # Panics
-    /// If the kind is not served, the object has no name, or one of its name exists.
+    /// If the kind is not served, the object has no name, or it exists already.
     #[track_caller]
     #[expect(clippy::needless_pass_by_value, reason = "tests hand over a json!() literal")]
     pub fn create(&self, object: Value) -> Value {
@@ -146,7 +146,7 @@ impl TestCluster {
         }
     }
 
-    /// An object as it is stored now.
+    /// The object as it is stored now.
     #[must_use]
     #[track_caller]
     pub fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
@@ -155,11 +155,11 @@ impl TestCluster {
         state.stored(&kind.table(), &storage_key(&kind, namespace, name)).map(|it| it.decode())
     }
 
-    /// Changes an object, status and all, as `change` says: nobody checks. The generation counts unless `change` sets it.
-    /// An object that was only waiting for its last finalizer goes when `change` takes it.
+    /// Changes an object, including its status, without any check. The generation is increased unless `change` sets it.
+    /// An object that is being deleted is removed when `change` removes its last finalizer.
     ///
     /// # Panics
-    /// If there is no such object.
+    /// If the object does not exist.
     #[track_caller]
     pub fn update(&self, resource: &str, namespace: &str, name: &str, change: impl FnOnce(&mut Value)) -> Value {
         let mut state = self.state();
@@ -188,8 +188,8 @@ impl TestCluster {
         }
     }
 
-    /// Deletes an object as a DELETE without options does; a pod as the kubelet does, without grace. Finalizers hold.
-    /// What is not there is no error.
+    /// Deletes an object like a DELETE without options; a pod is deleted without grace, as its kubelet does it. An
+    /// object with finalizers remains. A missing object is not an error.
     #[track_caller]
     pub fn delete(&self, resource: &str, namespace: &str, name: &str) {
         self.delete_with(resource, namespace, name, None);
@@ -198,7 +198,7 @@ impl TestCluster {
     /// The same with a propagation policy: `Background`, `Foreground` or `Orphan`.
     ///
     /// # Panics
-    /// If there is no such policy or resource.
+    /// If the policy or the resource does not exist.
     #[track_caller]
     pub fn delete_as(&self, resource: &str, namespace: &str, name: &str, policy: &str) {
         assert!(matches!(policy, "Background" | "Foreground" | "Orphan"), "no policy: {policy}");
@@ -223,13 +223,13 @@ impl TestCluster {
         }
     }
 
-    /// Whether there is such a resource now: those of custom kinds come and go with their definitions.
+    /// True when the resource is served now. Custom resources appear and disappear with their definitions.
     #[must_use]
     pub fn serves(&self, resource: &str) -> bool {
         self.shared.state.lock().find(resource).is_some()
     }
 
-    /// Removes an object at once, finalizers or not. What is not there is no error.
+    /// Removes an object at once, even with finalizers. A missing object is not an error.
     #[track_caller]
     pub fn remove(&self, resource: &str, namespace: &str, name: &str) {
         let mut state = self.state();
@@ -241,7 +241,7 @@ impl TestCluster {
         }
     }
 
-    /// All objects of a namespace, or of the cluster where `namespace` is empty, in the order of lists.
+    /// All objects of a namespace, or of the cluster if `namespace` is empty, in the order of lists.
     #[must_use]
     #[track_caller]
     pub fn list(&self, resource: &str, namespace: &str) -> Vec<Value> {
@@ -252,7 +252,7 @@ impl TestCluster {
     }
 }
 
-/// Faults and inspection.
+/// Injected faults, and inspection.
 impl TestCluster {
     /// Every request so far, in the order of arrival.
     #[must_use]
@@ -260,39 +260,39 @@ impl TestCluster {
         self.shared.faults.calls()
     }
 
-    /// Forgets the requests so far.
+    /// Deletes the recorded requests.
     pub fn clear_requests(&self) {
         self.shared.faults.clear_calls();
     }
 
-    /// Whether requests are recorded; load tests switch it off.
+    /// Switches the recording of requests on or off; load tests switch it off.
     pub fn set_recording(&self, on: bool) {
         self.shared.faults.set_recording(on);
     }
 
-    /// Tells `witness` of every request from now on when its answer begins, in place of any earlier one: an audit log. It
-    /// may not call this.
+    /// Calls `witness` for every request from now on, when its response begins. It replaces an earlier callback. It
+    /// works like an audit log, and must not call this method.
     pub fn witness(&self, witness: impl FnMut(&Recorded) + Send + 'static) {
         self.shared.faults.set_witness(Box::new(witness));
     }
 
-    /// Lets `judge` decide about every request from now on, in place of any earlier one. It may use the cluster, but
-    /// neither this call nor [`TestCluster::stop_intercepting`].
+    /// Calls `judge` to decide about every request from now on. It replaces an earlier callback. It may use the
+    /// cluster, except this method and [`TestCluster::stop_intercepting`].
     pub fn intercept(&self, judge: impl FnMut(&Call) -> Verdict + Send + 'static) {
         self.shared.faults.set_interceptor(Some(Box::new(judge)));
     }
 
-    /// Every request passes again.
+    /// Removes the callback, so that every request is served.
     pub fn stop_intercepting(&self) {
         self.shared.faults.set_interceptor(None);
     }
 
-    /// Versions before now are too old to start a watch from or to list.
+    /// Makes all earlier versions too old for watches and lists.
     pub fn compact(&self) {
         self.shared.state.lock().compact();
     }
 
-    /// All that is stored now, for [`TestCluster::restore`].
+    /// Returns the present objects, for [`TestCluster::restore`].
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let state = self.state();
@@ -300,21 +300,21 @@ impl TestCluster {
         Snapshot { objects, version: state.version }
     }
 
-    /// Etcd is restored from a snapshot, as with `etcdutl snapshot restore --bump-revision --mark-compacted`: objects are as
-    /// they were then, in the versions of then, and what is written next is newer than all that there was. Watches are too old.
+    /// Restores the objects of a snapshot with their versions, as `etcdutl snapshot restore --bump-revision
+    /// --mark-compacted` does: the next write gets a version that is newer than all before, and watches expire.
     pub fn restore(&self, snapshot: &Snapshot) {
         let mut state = self.shared.state.lock();
         let version = state.version + 1_000;
         state.restore(&snapshot.objects, version);
     }
 
-    /// The same without these options: versions begin again where they were then, and watches wait for what is newer than
-    /// all that they have shown.
+    /// The same without these options: versions continue from that of the snapshot, and a watch sends nothing until they
+    /// pass the version that it has sent.
     pub fn restore_versions_too(&self, snapshot: &Snapshot) {
         self.shared.state.lock().restore(&snapshot.objects, snapshot.version);
     }
 
-    /// Every watch that allows bookmarks gets one now, except where the version is the one it started at.
+    /// Sends a bookmark now on every watch that allows bookmarks, unless it started at the present version.
     pub fn send_bookmarks(&self) {
         let mut state = self.shared.state.lock();
         state.bookmark_calls += 1;
@@ -324,25 +324,25 @@ impl TestCluster {
         }
     }
 
-    /// The watches of a resource that are open now fall silent: no event, no bookmark, no end. Later ones work.
+    /// The open watches of a resource become silent: no event, no bookmark, no end. Later watches work.
     #[track_caller]
     pub fn freeze_watches(&self, resource: &str) {
         self.afflict(resource, |it| it.frozen_below = it.next);
     }
 
-    /// Frozen watches go on where they stopped.
+    /// Frozen watches continue where they stopped.
     #[track_caller]
     pub fn thaw(&self, resource: &str) {
         self.afflict(resource, |it| it.frozen_below = 0);
     }
 
-    /// The watches of a resource that are open now break off with an error.
+    /// The open watches of a resource break with an error.
     #[track_caller]
     pub fn break_watches(&self, resource: &str) {
         self.afflict(resource, |it| it.broken_below = it.next);
     }
 
-    /// The watches of a resource that are open now end cleanly, as after their timeout.
+    /// The open watches of a resource end normally, as after their timeout.
     #[track_caller]
     pub fn end_watches(&self, resource: &str) {
         self.afflict(resource, |it| it.ended_below = it.next);
@@ -358,14 +358,14 @@ impl TestCluster {
         }
     }
 
-    /// Discovery of one API group fails; its resources are served as ever.
+    /// Discovery of one API group fails; its resources are still served.
     pub fn fail_discovery(&self, group: &str, fault: DiscoveryFault) {
         self.shared.faults.change_groups(|it| {
             it.discovery.insert(group.to_owned(), fault);
         });
     }
 
-    /// Every request of one API group answers 503 in plain text, as if its aggregated server were down.
+    /// Every request for one API group gets 503 in plain text, as if its aggregated server were not running.
     pub fn break_group(&self, group: &str) {
         self.shared.faults.change_groups(|it| {
             it.broken.insert(group.to_owned());

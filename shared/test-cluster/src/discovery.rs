@@ -22,7 +22,7 @@ use crate::{
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// Answers what is no resource: discovery, OpenAPI, version, health.
+/// Serves paths that are not resources: discovery, OpenAPI, version, health.
 pub(crate) fn serve(shared: &Shared, exchange: &Exchange) -> Result<Response<ResponseBody>, Failure> {
     let path = exchange.path.trim_end_matches('/');
     let parts: Vec<&str> = path.split('/').skip(1).collect();
@@ -41,12 +41,12 @@ pub(crate) fn serve(shared: &Shared, exchange: &Exchange) -> Result<Response<Res
         ["api"] | ["api", _] | ["apis"] | ["apis", _] | ["apis", _, _] => {}
         _ => return Err(Failure::no_group()),
     }
-    // The root documents only without a slash behind.
+    // The root documents are served only without a trailing slash.
     let aggregated = matches!(exchange.path.as_str(), "/api" | "/apis");
     let aggregated = aggregated && wants_aggregated(exchange.header(header::ACCEPT));
     let document = shared.documents.get(shared, path, aggregated)?;
     match parts[..] {
-        // Documents of groups go out whatever the method.
+        // Documents of groups are served for every method.
         ["apis"] | ["apis", _] => {}
         _ => need_get(exchange)?,
     }
@@ -80,7 +80,7 @@ fn wants_aggregated(accept: &str) -> bool {
     })
 }
 
-/// The legacy documents know no conversions.
+/// The legacy documents have no conversions.
 fn accepts_json(accept: &str) -> Result<(), Failure> {
     let json = |element: &str| {
         let mut parts = element.split(';').map(str::trim);
@@ -103,7 +103,7 @@ fn version() -> Value {
     })
 }
 
-/// Documents as they were last sent, as long as nothing has changed: managers read them often.
+/// The last documents, cached while nothing changes, because managers request them often.
 #[derive(Default)]
 pub(crate) struct Documents(Mutex<Kept>);
 
@@ -148,7 +148,7 @@ impl Document {
         Self { bytes, tag: format!("\"{hash:016X}\"") }
     }
 
-    /// An aggregated document: cacheable by its tag.
+    /// An aggregated document with its ETag.
     fn tagged(self, exchange: &Exchange) -> Response<ResponseBody> {
         let fresh = exchange.header(header::IF_NONE_MATCH) == self.tag;
         let mut answer = answer::respond(200, AGGREGATED, if fresh { Bytes::new() } else { self.bytes });
@@ -211,7 +211,7 @@ impl Catalogue {
         self.faults.discovery_fault(group)
     }
 
-    /// Groups that documents mention, in order; the core group stands in a document of its own.
+    /// The groups of a document, in order. The core group has its own document.
     fn groups(&self, core: bool) -> Vec<&str> {
         let mut seen = BTreeSet::new();
         let wanted = self.shown.iter().map(|it| it.group.as_str()).filter(|it| it.is_empty() == core);
@@ -219,7 +219,7 @@ impl Catalogue {
         there.filter(|it| seen.insert(*it)).collect()
     }
 
-    /// Every group-version that is there, available or not.
+    /// Every group-version, available or not.
     pub(crate) fn versions(&self) -> impl Iterator<Item = &Shown> {
         self.shown.iter().filter(|it| self.fault(&it.group) != Some(DiscoveryFault::Missing))
     }
@@ -279,10 +279,10 @@ impl Catalogue {
         Ok(document)
     }
 
-    /// The available kinds of a group-version.
+    /// Checks that a group-version is available.
     ///
     /// # Errors
-    /// 404 when it is not there, 503 when its server does not answer.
+    /// 404 when it does not exist, 503 when its server does not respond.
     pub(crate) fn available(&self, group: &str, version: &str) -> Result<(), Failure> {
         let versions = self.versions_of(group);
         let found = versions.iter().find(|it| it.version == version);
@@ -305,15 +305,15 @@ impl Catalogue {
     }
 }
 
-/// What a subresource is and can.
+/// A subresource with its verbs.
 struct Sub {
     name: &'static str,
-    /// Group, version and kind of what it speaks, where that is another than its parent's.
+    /// Group, version and kind of its objects, if they differ from its parent's.
     kind: Option<(&'static str, &'static str, &'static str)>,
     verbs: &'static [&'static str],
 }
 
-/// The subresources of a kind as a version shows them: in the order of names, or of their declaration.
+/// The subresources of a kind in one version: ordered by name, or in the order of declaration.
 fn subresources(kind: &Kind, version: &str) -> Vec<Sub> {
     let mut names: Vec<&'static str> = kind.rules.subresources.to_vec();
     if let Some(declared) = kind.declared(version) {
@@ -338,7 +338,7 @@ fn sub(name: &'static str) -> Sub {
     Sub { name, kind, verbs }
 }
 
-/// Verbs in the order in which each server lists them.
+/// The verbs in the order in which each server lists them.
 fn verbs(kind: &Kind) -> Vec<&'static str> {
     if kind.custom {
         return vec!["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
@@ -347,7 +347,7 @@ fn verbs(kind: &Kind) -> Vec<&'static str> {
 }
 
 fn aggregated_resource(kind: &Kind, version: &str) -> Value {
-    // Built-in groups leave out what equals their own.
+    // Built-in groups omit what equals their own group and version.
     let own = if kind.custom { (kind.group.as_str(), version) } else { ("", "") };
     let response = json!({ "group": own.0, "version": own.1, "kind": kind.kind });
     let mut resource = json!({

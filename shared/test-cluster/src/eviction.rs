@@ -1,4 +1,4 @@
-//! Evicting a pod: a deletion that asks the disruption budgets first.
+//! Evicting a pod: a delete that checks the PodDisruptionBudgets first.
 
 use std::{
     ops::Bound,
@@ -25,14 +25,14 @@ use crate::{
 
 const VERSION: &str = "policy/v1";
 const OLD_VERSION: &str = "policy/v1beta1";
-/// Seconds after which to ask again while the controller has not looked at a budget.
+/// `Retry-After` in seconds while the disruption controller has not processed a budget.
 const RETRY: u64 = 10;
-/// More pods than this are never under way at once under one budget.
+/// One budget never has more disrupted pods than this at once.
 const MOST_DISRUPTED: usize = 2000;
 
 static EVICTION: LazyLock<Kind> = LazyLock::new(|| kinds::of_subresource("policy", "Eviction"));
 
-/// Answers a POST to `pods/<name>/eviction`.
+/// Serves a POST to `pods/<name>/eviction`.
 pub(crate) fn serve(shared: &Shared, exchange: &Exchange, target: &Target) -> Result<Response<ResponseBody>, Failure> {
     exchange.check_body()?;
     let options = WriteOptions::parse(Verb::Create, &exchange.query)?;
@@ -48,7 +48,7 @@ pub(crate) fn serve(shared: &Shared, exchange: &Exchange, target: &Target) -> Re
     Ok(answer::warn(answer::json_answer(201, &answer::created()), &sent.warnings))
 }
 
-/// The old version of an eviction has the same form.
+/// The old version of an Eviction has the same fields.
 fn modern(body: &[u8]) -> Vec<u8> {
     match serde_json::from_slice::<Value>(body) {
         Ok(mut eviction) if eviction["apiVersion"] == OLD_VERSION => {
@@ -71,17 +71,17 @@ fn evict(state: &mut State, target: &Target, mut options: DeleteOptions, now: Ti
     if marked != *pod {
         state.put(&target.table, &target.key(), marked)?;
     }
-    // It held before this very eviction changed the pod.
+    // The precondition was checked before this eviction changed the pod.
     options.version = None;
     delete::delete(state, target, &options, now).map(drop)
 }
 
-/// A pod that does not run, or goes anyway, disturbs nobody.
+/// A pod that is not running, or is being deleted, needs no budget.
 fn asks_budgets(pod: &Value) -> bool {
     !matches!(pod["status"]["phase"].as_str(), Some("Pending" | "Succeeded" | "Failed")) && !meta::is_deleting(pod)
 }
 
-/// Takes one disruption from the budget of the pod, if there is one and it must.
+/// Uses one disruption of the pod's budget, if it has one and needs it.
 fn spend(state: &mut State, pod: &Value, now: Timestamp) -> Result<(), Failure> {
     let budgets = budgets_of(state, pod);
     let budget = match &budgets[..] {
@@ -111,14 +111,14 @@ fn budgets_of(state: &State, pod: &Value) -> Vec<Arc<Value>> {
     here.map(|it| Arc::new(it.decode())).filter(|it| chosen(it)).collect()
 }
 
-/// Whether pods that are not ready may go without a charge.
+/// True when unready pods may be evicted without using the budget.
 fn lets_unready_go(budget: &Value) -> bool {
     let count = |field: &str| budget["status"][field].as_i64().unwrap_or(0);
     let (healthy, desired) = (count("currentHealthy"), count("desiredHealthy"));
     budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow" || (healthy >= desired && desired > 0)
 }
 
-/// The budget with one disruption less, and the pod named in it.
+/// The budget with one disruption less and with this pod in its status.
 fn charged(budget: &Value, pod: &str, now: Timestamp) -> Result<Value, Failure> {
     let name = meta::name(budget);
     let count = |field: &str| budget["status"][field].as_i64().unwrap_or(0);

@@ -1,7 +1,7 @@
-//! Events vanish an hour after they were written last.
+//! Events are removed one hour after their last write.
 //!
-//! Nothing runs for this: whoever takes up the state looks at what is due, and an open watch of Events sleeps no longer
-//! than until the next one is.
+//! There is no background task: each access to the state removes what is due, and an open watch of Events sleeps at
+//! most until the next expiry.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::{kinds, store::State};
 
 const LIFE: Duration = Duration::from_secs(3600);
 
-/// What was written when, in the order of time. What was written again is in here again.
+/// Writes in the order of time. An object that was written again has a second entry.
 #[derive(Default)]
 pub(crate) struct Expiry(VecDeque<Due>);
 
@@ -22,7 +22,7 @@ struct Due {
 }
 
 impl State {
-    /// Notes that an object was written.
+    /// Records the write of an object.
     pub(crate) fn note_expiry(&mut self, table: &str, key: &Arc<str>, version: u64) {
         if table == kinds::EVENTS {
             let due = Due { at: self.clock.now() + LIFE, key: key.clone(), version: version.to_string() };
@@ -30,12 +30,12 @@ impl State {
         }
     }
 
-    /// When the next Event is due.
+    /// When the next Event expires.
     pub(crate) fn next_expiry(&self) -> Option<Instant> {
         self.expiry.0.front().map(|it| it.at)
     }
 
-    /// Removes what is due. Watches are told as of any removal.
+    /// Removes expired Events. Watches get these removals too.
     pub(crate) fn expire(&mut self) {
         if self.expiry.0.is_empty() {
             return;
@@ -44,7 +44,7 @@ impl State {
         while let Some(due) = self.expiry.0.pop_front_if(|it| it.at <= now) {
             let present = self.stored(kinds::EVENTS, &due.key).is_some_and(|it| it.version() == due.version);
             if present {
-                // It is there, so there is no failure.
+                // The object exists, so this cannot fail.
                 let _ = self.remove(kinds::EVENTS, &due.key, wall);
             }
         }

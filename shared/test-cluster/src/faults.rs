@@ -9,7 +9,7 @@ use http::Method;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-/// One request as the server got it, and the code it was answered with.
+/// One request as the server received it, with the status code of its response.
 #[derive(Debug, Clone)]
 pub struct Call {
     /// HTTP method.
@@ -20,27 +20,28 @@ pub struct Call {
     pub query: String,
     /// Header `User-Agent`; empty when missing.
     pub user_agent: String,
-    /// What the `Authorization` header bears; empty when missing.
+    /// The bearer token of the `Authorization` header; empty when missing.
     pub token: String,
-    /// The ServiceAccount of that token, as a user; empty where the token is none of this server's.
+    /// The ServiceAccount of that token, as a user name; empty if the token is not from this server.
     pub user: String,
     /// The whole body.
     pub body: Bytes,
-    /// When it came, on the monotonic clock.
+    /// The time of arrival, on the monotonic clock.
     pub at: Instant,
-    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete` or `deletecollection`; empty off the resources.
+    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete` or `deletecollection`; empty for paths that are
+    /// not resources.
     pub verb: &'static str,
     /// API group; empty for core.
     pub group: String,
-    /// Plural name of the resource; empty off the resources.
+    /// Plural name of the resource; empty for paths that are not resources.
     pub resource: String,
-    /// Such as `status`; mostly empty.
+    /// Such as `status`; usually empty.
     pub subresource: String,
     /// Namespace of the URL; empty for cluster scope.
     pub namespace: String,
     /// Name of the URL; empty for collections.
     pub name: String,
-    /// Code of the answer; 0 while there is none, and when none reached the client.
+    /// Status code of the response; 0 while there is none, and when none reached the client.
     pub status: u16,
 }
 
@@ -54,54 +55,54 @@ impl Call {
         crate::rest::Query::parse(&self.query).get(key).to_owned()
     }
 
-    /// The body as JSON; null when it is none.
+    /// The body as JSON; null if it is not JSON.
     #[must_use]
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_default()
     }
 }
 
-/// What becomes of a request.
+/// What happens to a request.
 #[derive(Debug, Clone)]
 pub enum Verdict {
     /// It is served.
     Pass,
-    /// It is answered with this and not served. A text body goes out as plain text.
+    /// It is not served; the client gets this response. A text body is sent as plain text.
     Answer {
-        /// HTTP code.
+        /// HTTP status code.
         status: u16,
-        /// Further headers, such as `Retry-After`.
+        /// Additional headers, such as `Retry-After`.
         headers: Vec<(&'static str, String)>,
         /// The body.
         body: Value,
     },
-    /// It is served, but the connection breaks before the answer.
+    /// It is served, but the connection breaks before the response.
     LoseAnswer,
     /// The connection breaks before it is served.
     Fail,
-    /// Nothing ever happens.
+    /// It is never served or answered.
     Hang,
     /// It is served after this time.
     Delay(Duration),
-    /// It is served at once and answered after this time.
+    /// It is served at once, and the response is sent after this time.
     DelayAnswer(Duration),
 }
 
 impl Verdict {
-    /// A failure as Status; an empty reason is left out.
+    /// A failure as a Status; an empty reason is omitted.
     #[must_use]
     pub fn status(code: u16, reason: &str, message: &str) -> Self {
         let body = crate::Failure::new(code, reason, message, Some(json!({}))).into_status();
         Self::Answer { status: code, headers: Vec::new(), body }
     }
 
-    /// A failure in plain text, as overload and unavailable groups answer.
+    /// A failure in plain text, as from an overloaded server or an unavailable group.
     #[must_use]
     pub fn text(code: u16, text: &str) -> Self {
         Self::Answer { status: code, headers: Vec::new(), body: text.into() }
     }
 
-    /// The same answer with `Retry-After`, in seconds; other verdicts stay as they are.
+    /// Adds `Retry-After` in seconds to a response; other verdicts stay unchanged.
     #[must_use]
     pub fn retry_after(self, seconds: u32) -> Self {
         match self {
@@ -120,20 +121,20 @@ impl Verdict {
 /// How discovery of one group fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiscoveryFault {
-    /// Aggregated discovery calls its versions stale and shows no resources; the legacy document answers 503.
+    /// Aggregated discovery marks its versions as stale and has no resources; the legacy document is 503.
     Stale,
-    /// No document mentions it.
+    /// No discovery document contains it.
     Missing,
 }
 
 type Interceptor = Box<dyn FnMut(&Call) -> Verdict + Send>;
 type Witness = Box<dyn FnMut(&Call) + Send>;
 
-/// What the test wants to see and to spoil.
+/// Recorded requests and injected faults of a test.
 #[derive(Default)]
 pub(crate) struct Faults {
     recorded: Mutex<Recorder>,
-    /// Apart from the rest: an interceptor may look at what was recorded.
+    /// In a lock of its own, because an interceptor may read the recorded requests.
     interceptor: Mutex<Option<Interceptor>>,
     groups: Mutex<Groups>,
     witness: Mutex<Option<Witness>>,
@@ -142,12 +143,12 @@ pub(crate) struct Faults {
 #[derive(Default)]
 struct Recorder {
     off: bool,
-    /// How many were cleared away.
+    /// How many recorded requests were deleted.
     cleared: usize,
     calls: Vec<Call>,
 }
 
-/// Trouble by API group.
+/// Faults by API group.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Groups {
     pub(crate) broken: BTreeSet<String>,
@@ -155,14 +156,14 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    /// How discovery of this group fails now, if it does.
+    /// The discovery fault of this group, if any.
     pub(crate) fn discovery_fault(&self, group: &str) -> Option<DiscoveryFault> {
         if self.broken.contains(group) { Some(DiscoveryFault::Stale) } else { self.discovery.get(group).copied() }
     }
 }
 
 impl Faults {
-    /// Records a call and returns its number.
+    /// Records a request and returns its number.
     pub(crate) fn record(&self, call: &Call) -> Option<usize> {
         let mut recorder = self.recorded.lock();
         if recorder.off {
@@ -180,7 +181,7 @@ impl Faults {
         }
     }
 
-    /// Tells the witness of an answered call.
+    /// Calls the witness with an answered request.
     pub(crate) fn tell(&self, mut call: Call, status: u16) {
         if let Some(witness) = self.witness.lock().as_mut() {
             call.status = status;

@@ -2,16 +2,18 @@ use serde_json::{Value, json};
 
 use crate::Failure;
 
-/// More operations than this in one patch are refused.
+/// The limit of operations in one patch.
 const MOST: usize = 10_000;
-/// All that the copies of one patch add, in bytes of JSON: else a small patch makes an object of any size.
+/// The limit of bytes that the copies of one patch add, because a small patch could create an object of any size.
 const MOST_COPIED: usize = 3 * 1024 * 1024;
 
-/// Applies a JSON patch (RFC 6902) with the liberties of a real server's library: negative indexes count from the end,
-/// `replace` of a missing member adds it, a missing value is null, and what is before the first `/` of a path is ignored.
+/// Applies a JSON patch (RFC 6902) with the deviations of a real server's library: negative indexes count from the end,
+/// `replace` of a missing member adds it, a missing value is null, and the part before the first `/` of a path is
+/// ignored.
 ///
 /// # Errors
-/// 400 for what is no patch, 413 for too many operations, 422 for one that cannot be done and for copies beyond measure.
+/// 400 for an invalid patch, 413 for too many operations, 422 for an operation that cannot be carried out and for too
+/// large copies.
 pub(crate) fn apply(document: &mut Value, patch: &Value) -> Result<(), Failure> {
     let operations = match patch {
         Value::Null => &Vec::new(),
@@ -50,7 +52,7 @@ fn undecodable(word: &str, place: &str) -> Failure {
     Failure::bad_request(format!("error decoding patch: json: cannot unmarshal {word} into {place}"))
 }
 
-/// What a real server calls the type of a JSON value.
+/// The Go name of the type of a JSON value.
 pub(crate) fn word(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -66,7 +68,7 @@ fn rejected() -> Failure {
     Failure::new(422, "Invalid", "the server rejected our request due to an error in our request", Some(json!({})))
 }
 
-/// Carries out one operation; `None` when it cannot be done. Copies are taken off what is `left` to be copied.
+/// Carries out one operation; `None` when that is impossible. `left` is how many bytes may still be copied.
 fn operate(document: &mut Value, operation: &Value, left: &mut usize) -> Option<()> {
     let path = operation["path"].as_str()?;
     let value = || operation["value"].clone();
@@ -89,14 +91,14 @@ fn operate(document: &mut Value, operation: &Value, left: &mut usize) -> Option<
     }
 }
 
-/// The names on the way to a member, and its own.
+/// The names of the parents of a member, and its own name.
 fn split(path: &str) -> Option<(Vec<String>, String)> {
     let mut names: Vec<String> = path.split('/').skip(1).map(|it| it.replace("~1", "/").replace("~0", "~")).collect();
     let own = names.pop()?;
     Some((names, own))
 }
 
-/// The member, null where a map has none.
+/// The member; null if a map does not have it.
 fn get<'a>(document: &'a Value, path: &str) -> Option<&'a Value> {
     let (parents, name) = split(path)?;
     let parent = parents.iter().try_fold(document, |value, name| member(value, name))?;
@@ -114,7 +116,7 @@ fn member<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {
     }
 }
 
-/// The map or list that holds the member, and the member's name.
+/// The map or list that contains the member, and the member's name.
 fn parent<'a>(document: &'a mut Value, path: &str) -> Option<(&'a mut Value, String)> {
     let (parents, name) = split(path)?;
     let parent = parents.iter().try_fold(document, |value, name| match value {
@@ -128,7 +130,7 @@ fn parent<'a>(document: &'a mut Value, path: &str) -> Option<(&'a mut Value, Str
     Some((parent?, name))
 }
 
-/// A place in a list of `len` elements; negative ones count from the end.
+/// An index in a list of `len` elements; negative ones count from the end.
 fn index(name: &str, len: usize) -> Option<usize> {
     let at: i64 = name.parse().ok()?;
     let len = i64::try_from(len).ok()?;
@@ -143,7 +145,7 @@ fn add(document: &mut Value, path: &str, value: Value) -> Option<()> {
         }
         Value::Array(list) if name == "-" => list.push(value),
         Value::Array(list) => {
-            // Counted as if the new element were there already: -1 appends.
+            // Counted with the new element included: -1 appends.
             let at = index(&name, list.len() + 1)?;
             if at > list.len() {
                 return None;

@@ -1,10 +1,10 @@
-//! Selectors as objects carry them: `matchLabels` and `matchExpressions`.
+//! Label selectors in objects: `matchLabels` and `matchExpressions`.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// Whether a selector of an object chooses these labels. An empty selector chooses all, none at all chooses none.
+/// True when the selector of an object matches these labels. An empty selector matches all, a missing one matches none.
 pub(crate) fn matches(selector: &Value, labels: &Value) -> bool {
     let Value::Object(_) = selector else { return false };
     let equal = |(key, value): (&String, &Value)| labels.get(key) == Some(value);
@@ -23,7 +23,7 @@ pub(crate) fn matches(selector: &Value, labels: &Value) -> bool {
         && selector["matchExpressions"].as_array().is_none_or(|it| it.iter().all(holds))
 }
 
-/// A selector in the form of a query, sorted by its keys.
+/// A selector in the syntax of a query, sorted by its keys.
 pub(crate) fn text(selector: &Value) -> String {
     let mut terms = plain_terms(&selector["matchLabels"]);
     for expression in selector["matchExpressions"].as_array().into_iter().flatten() {
@@ -41,7 +41,7 @@ pub(crate) fn text(selector: &Value) -> String {
     join(terms)
 }
 
-/// A plain map of labels in the form of a query.
+/// A map of labels in the syntax of a query.
 pub(crate) fn text_of_labels(labels: &Value) -> String {
     join(plain_terms(labels))
 }

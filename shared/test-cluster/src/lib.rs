@@ -1,16 +1,19 @@
-//! An API server in miniature: in memory for tests, on loopback for end-to-end runs; never part of mini-kcm.
+//! A small API server: in memory for tests, on loopback for end-to-end runs; never part of mini-kcm.
 //!
-//! It answers as a kube-apiserver 1.36 does, as far as it goes; what a real server has and this one does not is answered
-//! with 501, never guessed. Tests speak to it through [`TestCluster::service`] (the seam beneath the client's layers) or
-//! [`TestCluster::serve`] (HTTPS on loopback), look behind it with the direct calls of [`TestCluster`], and spoil it with
-//! [`TestCluster::intercept`] and its neighbours. Time comes from the clock handed in, randomness from a seed.
+//! It responds like kube-apiserver 1.36 as far as it is implemented; other features of a real server get 501. Tests
+//! send requests through [`TestCluster::service`] (below the client's layers) or [`TestCluster::serve`] (HTTPS on
+//! loopback), read and change objects with the direct methods of [`TestCluster`], and inject faults with
+//! [`TestCluster::intercept`] and the methods next to it. Time comes from a given clock, randomness from a seed.
 //!
-//! Some objects are kept and shown, and have no effect: LimitRanges and ResourceQuotas limit nothing, roles and their
-//! bindings allow and forbid nothing, and the schemas of custom resources are not held against their objects.
+//! Some objects are stored without an effect: LimitRanges and ResourceQuotas limit nothing, roles and their bindings
+//! allow and forbid nothing, and custom objects are not validated against their schemas.
 //!
-//! Reading order: `kinds` (what is served, as a table), `store` (objects, versions, history) and `stored` (one object as bytes), `rest` (routes and verbs),
-//! then one file per concern: `read`, `list`, `watch`, `write`, `validate`, `patch`, `json_patch`, `strategic`, `delete`, `namespace`, `scale`, `binding`, `eviction`, `expiry`,
-//! `tokens`, `claims`, `crd`, `apiservice`, `discovery`, `openapi`, `protobuf`, `table` (what kubectl prints); `direct` and `serve` are the other doors, `observe` tells of writes; `answer` is how all of them speak, `cluster` the way of a request through `faults`.
+//! Reading order: `kinds` (what is served, as a table), `store` (objects, versions, history) and `stored` (one object
+//! as bytes), `rest` (routes and verbs), then one file per topic: `read`, `list`, `watch`, `write`, `validate`,
+//! `patch`, `json_patch`, `strategic`, `delete`, `namespace`, `scale`, `binding`, `eviction`, `expiry`, `tokens`,
+//! `claims`, `crd`, `apiservice`, `discovery`, `openapi`, `protobuf`, `table` (what kubectl prints). `direct` is the
+//! access without requests, `serve` is HTTPS, `observe` reports writes, `answer` builds responses, and `cluster` passes
+//! each request through `faults`.
 
 mod admission;
 mod defaults;
@@ -79,9 +82,9 @@ pub use observe::Written;
 pub use serve::Served;
 pub use stored::Change;
 
-/// Whatever goes wrong on the way to or from the cluster.
+/// Any error on the way to or from the cluster.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
-/// What comes back: a stream of bytes.
+/// The body of a response: a stream of bytes.
 pub type ResponseBody = UnsyncBoxBody<Bytes, BoxError>;
-/// The cluster as a tower service: what the client calls its transport.
+/// The cluster as a tower service, which the client uses as its transport.
 pub type Service = BoxCloneSyncService<Request<Full<Bytes>>, Response<ResponseBody>, BoxError>;

@@ -21,12 +21,12 @@ use crate::{
     write::Target,
 };
 
-/// A list as asked for, checked.
+/// The parsed options of a list.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) selectors: Selectors,
     limit: usize,
-    /// Wait until this version is there.
+    /// Wait until the cluster has reached this version.
     pub(crate) not_before: u64,
     from: From,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Request {
 enum From {
     Present,
     Past(u64),
-    /// Where the page before ended.
+    /// After the previous page.
     Next(token::Place),
 }
 
@@ -54,7 +54,7 @@ impl Page {
 }
 
 impl Request {
-    /// Reads the query of a list; the matrix of versions, matches and limits is the real server's.
+    /// Parses the query of a list, with a real server's rules for versions, matches and limits.
     pub(crate) fn parse(kind: &Kind, query: &Query) -> Result<Self, Failure> {
         let selectors = Selectors::parse(kind, query.get("labelSelector"), query.get("fieldSelector"))?;
         let limit = usize::try_from(query.number("limit")?.unwrap_or(0)).unwrap_or(0);
@@ -99,7 +99,7 @@ impl Request {
             let from = From::Next(token::decode(token)?);
             return Ok(Self { selectors, limit, not_before: 0, from });
         }
-        // The cache of a real server ignores the limit for "0"; events have no cache.
+        // The watch cache of a real server ignores the limit for version "0"; Events have no watch cache.
         let limit = if version == "0" && !kind.is(kinds::EVENTS) { 0 } else { limit };
         let exact = wanted == "Exact" || (wanted.is_empty() && number != 0 && limit > 0);
         let from = if exact { From::Past(number) } else { From::Present };
@@ -107,7 +107,7 @@ impl Request {
     }
 }
 
-/// Answers a list.
+/// Serves a list.
 pub(crate) async fn list(
     shared: &Shared,
     target: &Target,
@@ -120,7 +120,7 @@ pub(crate) async fn list(
     Ok(render(target, page, form))
 }
 
-/// The page that the request asks for.
+/// The requested page.
 pub(crate) fn page(state: &State, target: &Target, request: &Request) -> Result<Page, Failure> {
     let table = state.table(&target.table)?;
     let prefix = prefix(target);
@@ -145,7 +145,7 @@ pub(crate) fn page(state: &State, target: &Target, request: &Request) -> Result<
             break;
         }
     }
-    // Only lists without selectors say how many are behind; that counting is of keys alone.
+    // Only lists without selectors return the number of remaining objects, for which counting keys is enough.
     let behind = if request.selectors.is_empty() { rest.count() } else { usize::from(rest.next().is_some()) };
     let mut metadata = Map::new();
     metadata.insert("resourceVersion".into(), version.to_string().into());
@@ -158,7 +158,7 @@ pub(crate) fn page(state: &State, target: &Target, request: &Request) -> Result<
     Ok(Page { items, metadata })
 }
 
-/// What the keys of the target's namespace begin with.
+/// The prefix of the keys in the target's namespace.
 pub(crate) fn prefix(target: &Target) -> String {
     if target.namespace.is_empty() { String::new() } else { format!("{}/", target.namespace) }
 }

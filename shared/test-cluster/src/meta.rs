@@ -1,7 +1,7 @@
 use clock::Timestamp;
 use serde_json::{Map, Value};
 
-/// A text of `metadata`; empty when it is missing.
+/// A text of `metadata`; empty when missing.
 pub(crate) fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object["metadata"][field].as_str().unwrap_or_default()
 }
@@ -26,7 +26,7 @@ pub(crate) fn is_deleting(object: &Value) -> bool {
     object["metadata"]["deletionTimestamp"].is_string()
 }
 
-/// A list of texts under `parent`, such as the finalizers in `metadata`; empty when it is missing.
+/// A list of texts under `parent`, such as the finalizers in `metadata`; empty when missing.
 pub(crate) fn texts<'a>(parent: &'a Value, field: &str) -> Vec<&'a str> {
     parent[field].as_array().map(|list| list.iter().filter_map(Value::as_str).collect()).unwrap_or_default()
 }
@@ -35,13 +35,13 @@ pub(crate) fn finalizers(object: &Value) -> Vec<&str> {
     texts(&object["metadata"], "finalizers")
 }
 
-/// The field as a map, made one if it was not.
+/// The field as a map; replaced by an empty map if it is something else.
 pub(crate) fn map<'a>(object: &'a mut Value, field: &str) -> &'a mut Map<String, Value> {
     let value = as_map(object).entry(field).or_insert_with(|| Value::Object(Map::new()));
     as_map(value)
 }
 
-/// The value as a map, made an empty one if it was not.
+/// The value as a map; replaced by an empty map if it is something else.
 pub(crate) fn as_map(value: &mut Value) -> &mut Map<String, Value> {
     if !value.is_object() {
         *value = Value::Object(Map::new());
@@ -67,7 +67,7 @@ pub(crate) fn annotate(object: &mut Value, key: &str, value: impl Into<Value>) {
     as_map(annotations).insert(key.into(), value.into());
 }
 
-/// Copies a field of `metadata`, its absence included.
+/// Copies a field of `metadata`, also its absence.
 pub(crate) fn keep(next: &mut Value, current: &Value, field: &str) {
     match current["metadata"].get(field) {
         Some(value) => set(next, field, value.clone()),
@@ -83,7 +83,7 @@ pub(crate) fn set_finalizers(object: &mut Value, finalizers: &[&str]) {
     }
 }
 
-/// Drops what a real server would not print: nulls and empty collections in `metadata`.
+/// Removes what a real server does not print: nulls and empty collections in `metadata`.
 pub(crate) fn tidy(object: &mut Value) {
     let metadata = map(object, "metadata");
     metadata.remove("selfLink");
@@ -103,7 +103,7 @@ pub(crate) fn tidy(object: &mut Value) {
     }
 }
 
-/// A time as objects carry it: whole seconds, UTC.
+/// A time as in objects: whole seconds, UTC.
 pub(crate) fn stamp(time: Timestamp) -> String {
     Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
 }
@@ -113,19 +113,19 @@ pub(crate) fn seconds(stamp: &str) -> Option<i64> {
     stamp.parse::<Timestamp>().ok().map(Timestamp::as_second)
 }
 
-/// A value by dotted path.
+/// The value at a dotted path.
 pub(crate) fn at<'a>(object: &'a Value, path: &str) -> &'a Value {
     path.split('.').fold(object, |value, field| &value[field])
 }
 
-/// Sets a value by dotted path unless there is one.
+/// Sets the value at a dotted path if there is none.
 pub(crate) fn default_at(object: &mut Value, path: &str, value: Value) {
     if at(object, path).is_null() {
         set_at(object, path, value);
     }
 }
 
-/// Sets a value by dotted path.
+/// Sets the value at a dotted path.
 pub(crate) fn set_at(object: &mut Value, path: &str, value: Value) {
     let mut parent = object;
     let mut fields = path.split('.').peekable();
@@ -138,7 +138,7 @@ pub(crate) fn set_at(object: &mut Value, path: &str, value: Value) {
     }
 }
 
-/// A random uid in the form of version 4.
+/// A random uid, version 4.
 pub(crate) fn new_uid(rng: &mut fastrand::Rng) -> String {
     let bits = rng.u128(..) & !(0xf << 76) & !(0b11 << 62) | (4 << 76) | (0b10 << 62);
     let hex = format!("{bits:032x}");

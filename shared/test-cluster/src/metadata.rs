@@ -1,4 +1,4 @@
-//! What must hold of the metadata of every object, whatever its kind.
+//! Validates the metadata of objects of all kinds.
 
 use serde_json::{Value, json};
 
@@ -20,17 +20,17 @@ const QUALIFIED: &str = "must consist of alphanumeric characters, '-', '_' or '.
 const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or \
     '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex \
     used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
-/// All keys and values of the annotations together.
+/// The limit of all keys and values of the annotations together.
 const MOST_ANNOTATIONS: usize = 256 * 1024;
 
-/// Checks the name of a new object, and the prefix that it was made from.
+/// Checks the name of a new object, and the prefix that it was generated from.
 pub(crate) fn names(kind: &Kind, object: &Value, faults: &mut Vec<Fault>) {
     let prefix = meta::text(object, "generateName");
     if !prefix.is_empty() {
-        // A dash at its end will stand in the middle of the name.
+        // A dash at its end will be in the middle of the name.
         let whole = prefix.strip_suffix('-').map_or_else(|| prefix.to_owned(), |it| format!("{it}a"));
         for why in name_faults(kind, object, &whole) {
-            // The name will be cut to what is allowed.
+            // A generated name is cut to the allowed length.
             if !why.starts_with("must be no more than") {
                 faults.push(Fault::invalid("metadata.generateName", &json!(prefix), &why));
             }
@@ -42,7 +42,7 @@ pub(crate) fn names(kind: &Kind, object: &Value, faults: &mut Vec<Fault>) {
     }
 }
 
-/// Checks everything but names.
+/// Checks everything except names.
 pub(crate) fn check(kind: &Kind, object: &Value, faults: &mut Vec<Fault>) {
     let metadata = &object["metadata"];
     if let Some(generation) = metadata["generation"].as_i64().filter(|it| *it < 0) {
@@ -57,7 +57,7 @@ pub(crate) fn check(kind: &Kind, object: &Value, faults: &mut Vec<Fault>) {
 
 fn name_faults(kind: &Kind, object: &Value, name: &str) -> Vec<String> {
     if kind.is(kinds::EVENTS) && object["eventTime"].is_null() {
-        // Events of the old kind are named as they like.
+        // Events of core/v1 may have any name that is a path segment.
         return segment_faults(name);
     }
     let mut whys = Vec::new();
@@ -78,7 +78,7 @@ fn name_faults(kind: &Kind, object: &Value, name: &str) -> Vec<String> {
     whys
 }
 
-/// What can stand in a path.
+/// Faults of a name that must be a path segment.
 fn segment_faults(name: &str) -> Vec<String> {
     let mut whys = Vec::new();
     if matches!(name, "." | "..") {
@@ -111,7 +111,7 @@ fn is_word(name: &str) -> bool {
     end(bytes.first()) && end(bytes.last()) && bytes.iter().all(inside)
 }
 
-/// What is wrong with a key such as `example.com/my-name`.
+/// Faults of a key such as `example.com/my-name`.
 fn key_faults(key: &str) -> Vec<String> {
     let mut whys = Vec::new();
     let name = match key.split('/').collect::<Vec<_>>()[..] {
@@ -161,7 +161,7 @@ fn labels(metadata: &Value, faults: &mut Vec<Fault>) {
 fn annotations(metadata: &Value, faults: &mut Vec<Fault>) {
     let mut size = 0;
     for (key, value) in metadata["annotations"].as_object().into_iter().flatten() {
-        // Capitals are allowed in the prefix too.
+        // The prefix may have capital letters too.
         for why in key_faults(&key.to_ascii_lowercase()) {
             faults.push(Fault::invalid("metadata.annotations", &json!(key), &why));
         }
@@ -206,7 +206,7 @@ fn owners(metadata: &Value, faults: &mut Vec<Fault>) {
     }
 }
 
-/// An owner reference with its fields in the order in which the real server prints them.
+/// An owner reference with its fields in the order of a real server's messages.
 fn shown(owner: &Value) -> String {
     let order = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
     let given = order.iter().filter(|it| !owner[**it].is_null());
@@ -232,7 +232,7 @@ fn finalizers(kind: &Kind, object: &Value, faults: &mut Vec<Fault>) {
     }
 }
 
-/// Whether finalizers other than the server's own need a domain in front.
+/// True when finalizers other than the server's own must have a domain.
 fn demands_domains(kind: &Kind) -> bool {
     let table = kind.table();
     !kind.custom

@@ -13,12 +13,12 @@ use crate::{
     write,
 };
 
-/// Namespaces that are always there.
+/// Namespaces that always exist.
 pub(crate) const ALWAYS: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
-/// Only what is deleted needs no namespace any more.
+/// Refuses an update in a namespace that does not exist.
 pub(crate) fn admit_update(state: &State, namespace: &str) -> Result<(), Failure> {
     match state.stored(kinds::NAMESPACES, namespace) {
         Some(_) => Ok(()),
@@ -31,7 +31,7 @@ fn missing(namespace: &str) -> Failure {
     Failure::new(404, "NotFound", message, Some(json!({ "name": namespace, "kind": "namespaces" })))
 }
 
-/// A creation needs a namespace that is there and stays.
+/// Refuses a create in a namespace that does not exist or is being deleted.
 pub(crate) fn admit_create(state: &State, kind: &Kind, namespace: &str, name: &str) -> Result<(), Failure> {
     let Some(found) = state.stored(kinds::NAMESPACES, namespace) else {
         return Err(missing(namespace));
@@ -52,7 +52,7 @@ pub(crate) fn admit_create(state: &State, kind: &Kind, namespace: &str, name: &s
     Err(Failure::new(403, "Forbidden", message, Some(details)))
 }
 
-/// What every new namespace gets.
+/// Sets the fields of a new namespace.
 pub(crate) fn on_create(object: &mut Value) {
     let mut finalizers: Vec<String> =
         meta::texts(&object["spec"], "finalizers").into_iter().map(str::to_owned).collect();
@@ -63,7 +63,7 @@ pub(crate) fn on_create(object: &mut Value) {
     on_update(object);
 }
 
-/// What is wrong with `spec.finalizers`; the finalize subresource numbers them.
+/// Faults of `spec.finalizers`. The messages of the finalize subresource have the index.
 pub(crate) fn check_finalizers(object: &Value, numbered: bool) -> Vec<Fault> {
     let mut faults = Vec::new();
     for (at, finalizer) in meta::texts(&object["spec"], "finalizers").into_iter().enumerate() {
@@ -76,7 +76,7 @@ pub(crate) fn check_finalizers(object: &Value, numbered: bool) -> Vec<Fault> {
     faults
 }
 
-/// The label with the name is forced on every write.
+/// The label with the name is set again at every write.
 pub(crate) fn on_update(object: &mut Value) {
     let name = meta::name(object).to_owned();
     let mut labels = object["metadata"]["labels"].take();
@@ -84,7 +84,7 @@ pub(crate) fn on_update(object: &mut Value) {
     meta::set(object, "labels", labels);
 }
 
-/// The first DELETE marks, later ones remove what nothing holds any more.
+/// The first DELETE marks the namespace; a later one removes it when it has no finalizers.
 pub(crate) fn delete(
     state: &mut State,
     kind: &Kind,
@@ -116,7 +116,7 @@ pub(crate) fn delete(
     let finalizers = finalizers_after(kind, current, options);
     meta::set_finalizers(&mut next, &finalizers.iter().map(String::as_str).collect::<Vec<_>>());
     if meta::is_deleting(current) {
-        // With nothing left in its spec it is deleted as any other object.
+        // Without spec.finalizers it is deleted like any other object.
         meta::set(&mut next, "deletionGracePeriodSeconds", 0);
         if write::may_go(kind, &next) {
             return Ok(Deleted::Gone(state.remove(kinds::NAMESPACES, &name, now)?));

@@ -4,11 +4,11 @@ use crate::{Failure, answer::Form, table::Look};
 
 const MEDIA_TYPES: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
-/// Chooses among the elements of an Accept header: highest `q` first, then in order. Of the three media types only JSON
-/// is spoken here; the others are passed over as if the client had not named them.
+/// Chooses an element of an Accept header: highest `q` first, then in order. Only JSON is supported; elements with the
+/// other media types are ignored.
 ///
 /// # Errors
-/// 406 when none can be met.
+/// 406 when no element is supported.
 pub(crate) fn negotiate(accept: &str, streams: bool) -> Result<Form, Failure> {
     if accept.trim().is_empty() {
         return Ok(Form::Full);
@@ -40,7 +40,7 @@ struct Element<'a> {
 }
 
 impl<'a> Element<'a> {
-    /// `None` for what is no media type.
+    /// `None` for an invalid media type.
     fn read(text: &'a str) -> Option<Self> {
         let mut parts = text.split(';').map(str::trim);
         let media_type = parts.next().filter(|it| it.contains('/'))?;
@@ -63,10 +63,10 @@ impl<'a> Element<'a> {
         self.parameters.iter().find(|it| it.0 == name).map(|it| it.1)
     }
 
-    /// What the element asks for; `None` when that cannot be had.
+    /// The requested form; `None` when it is not supported.
     fn form(&self) -> Option<Form> {
         let Some(wanted) = self.parameter("as") else {
-            // Half a conversion is none.
+            // Group and version are valid only together with `as`.
             let asks = self.parameter("g").or(self.parameter("v")).is_some();
             return (!asks).then_some(Form::Full);
         };

@@ -1,4 +1,4 @@
-//! The one way in which the server prints texts that can be written in several ways.
+//! The canonical form of texts that can be written in several ways.
 
 use base64::{
     DecodeError, Engine, alphabet,
@@ -9,24 +9,24 @@ use base64::{
 };
 use clock::Timestamp;
 
-/// A quantity in its shortest form: whole numbers with the largest suffix of the kind that was written.
+/// A quantity in its shortest form: a whole number with the largest suffix of the kind that was given.
 ///
 /// # Errors
-/// What a real server says about a text that is none.
+/// A real server's message for an invalid text.
 pub(crate) fn quantity(text: &str) -> Result<String, &'static str> {
     let (negative, amount, scale) = read(text)?;
     let sign = if negative && amount > 0 { "-" } else { "" };
     Ok(format!("{sign}{}", print(amount, scale)))
 }
 
-/// A quantity as a number to compare by, in billionths; `None` for a text that is none.
+/// A quantity as a number for comparisons, in billionths; `None` for an invalid text.
 pub(crate) fn amount(text: &str) -> Option<i128> {
     let (negative, amount, _) = read(text).ok()?;
     let amount = i128::try_from(amount).ok()?;
     Some(if negative { -amount } else { amount })
 }
 
-/// Whether a quantity is negative, its amount in billionths, and how it was written.
+/// The sign of a quantity, its amount in billionths, and its notation.
 fn read(text: &str) -> Result<(bool, u128, Scale), &'static str> {
     const NONE: &str = "quantities must match the regular expression \
         '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
@@ -45,12 +45,12 @@ fn read(text: &str) -> Result<(bool, u128, Scale), &'static str> {
     Ok((text.starts_with('-'), amount, scale))
 }
 
-/// What a suffix means.
+/// The notation of a suffix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Scale {
-    /// A power of ten, to be printed with a letter.
+    /// A power of ten, printed with a letter.
     Decimal(i32),
-    /// A power of ten, to be printed as an exponent.
+    /// A power of ten, printed as an exponent.
     Exponent(i32),
     /// A power of 1024.
     Binary(u32),
@@ -73,7 +73,7 @@ impl Scale {
     }
 }
 
-/// The amount in billionths, what is smaller rounded up; `None` when it is beyond all reason.
+/// The amount in billionths, rounded up; `None` when it is too large.
 fn nano(whole: &str, fraction: &str, scale: Scale) -> Option<u128> {
     let fraction = fraction.trim_end_matches('0');
     let digits = format!("{whole}{fraction}");
@@ -102,7 +102,7 @@ fn print(amount: u128, scale: Scale) -> String {
         return "0".into();
     }
     match scale {
-        // Below one Ki a binary suffix has nothing to say.
+        // Below one Ki a binary suffix is not used.
         Scale::Binary(_) if amount >= 1024 * NANO => {
             let (mut number, mut power) = (amount.div_ceil(NANO), 0);
             while number.is_multiple_of(1024) && power + 1 < BINARY.len() {
@@ -130,7 +130,7 @@ fn print(amount: u128, scale: Scale) -> String {
 /// A time in whole seconds of UTC.
 ///
 /// # Errors
-/// What a real server says about a text that is none.
+/// A real server's message for an invalid text.
 pub(crate) fn time(text: &str) -> Result<String, String> {
     let parsed = if text.get(10..11) == Some("T") { text.parse::<Timestamp>().ok() } else { None };
     match parsed {
@@ -142,10 +142,10 @@ pub(crate) fn time(text: &str) -> Result<String, String> {
     }
 }
 
-/// A time in UTC with six digits of a second, which must be given too.
+/// A time in UTC with six digits of a second, which the input must have too.
 ///
 /// # Errors
-/// What a real server says about a text that is none.
+/// A real server's message for an invalid text.
 pub(crate) fn micro_time(text: &str) -> Result<String, String> {
     let parsed = if text.get(10..11) == Some("T") { text.parse::<Timestamp>().ok() } else { None };
     let wrong = |rest: &str, wanted: &str| {
@@ -163,15 +163,15 @@ pub(crate) fn micro_time(text: &str) -> Result<String, String> {
     }
 }
 
-/// The second in which a time lies.
+/// The time rounded down to a whole second.
 fn floor(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_nanosecond().div_euclid(1_000_000_000).try_into().unwrap_or(0)).unwrap_or(time)
 }
 
-/// Base64 with padding, as the server prints it: without line breaks, and with no bits in the last letter that mean nothing.
+/// Base64 with padding in the server's canonical form: without line breaks, and with unused bits set to zero.
 ///
 /// # Errors
-/// What a real server says about a text that is none.
+/// A real server's message for an invalid text.
 pub(crate) fn base64(text: &str) -> Result<String, String> {
     let letters: Vec<u8> = text.bytes().filter(|it| !matches!(it, b'\r' | b'\n')).collect();
     let illegal = |at: usize| format!("illegal base64 data at input byte {at}");
@@ -182,10 +182,10 @@ pub(crate) fn base64(text: &str) -> Result<String, String> {
     Ok(STANDARD.encode(bytes))
 }
 
-/// Padded; bits of the last letter that mean nothing may stand there.
+/// With padding; unused bits in the last letter may be set.
 const LAX: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, PAD.with_decode_allow_trailing_bits(true));
 
-/// How many bytes a text of base64 stands for.
+/// How many bytes a base64 text decodes to.
 pub(crate) fn decoded_len(text: &str) -> usize {
     let padding = text.bytes().rev().take_while(|it| *it == b'=').count();
     (text.len() / 4 * 3).saturating_sub(padding)

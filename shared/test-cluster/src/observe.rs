@@ -9,7 +9,7 @@ use crate::{
 
 type Observer = Box<dyn FnMut(&Written) + Send>;
 
-/// Who is told of every write.
+/// The callbacks for every write.
 #[derive(Default)]
 pub(crate) struct Observers(Vec<Observer>);
 
@@ -18,7 +18,7 @@ tokio::task_local! {
     pub(crate) static USER_AGENT: Option<HeaderValue>;
 }
 
-/// One stored write, in the moment in which it was stored.
+/// One stored write.
 pub struct Written<'a> {
     state: &'a State,
     event: &'a Event,
@@ -26,15 +26,15 @@ pub struct Written<'a> {
 }
 
 impl TestCluster {
-    /// Tells `observer` of every write from now on, in the order of versions, before the write is answered. It looks at the
-    /// cluster through [`Written`] alone: the cluster itself is locked meanwhile.
+    /// Calls `observer` for every write from now on, in the order of versions, before the response is sent. The
+    /// observer must use only [`Written`], because the cluster is locked during the call.
     pub fn observe(&self, observer: impl FnMut(&Written) + Send + 'static) {
         self.shared.state.lock().observers.0.push(Box::new(observer));
     }
 }
 
 impl State {
-    /// Tells the observers, if there are any.
+    /// Calls the observers.
     pub(crate) fn tell(&mut self, event: &Event) {
         if self.observers.0.is_empty() {
             return;
@@ -57,7 +57,7 @@ impl Written<'_> {
         self.event.version
     }
 
-    /// Whether the object is new, changed or gone.
+    /// Whether the object was added, changed or removed.
     #[must_use]
     pub fn change(&self) -> Change {
         self.event.change
@@ -81,38 +81,38 @@ impl Written<'_> {
         self.event.object.namespace()
     }
 
-    /// Of the object.
+    /// The name of the object.
     #[must_use]
     pub fn name(&self) -> &str {
         self.event.object.name()
     }
 
-    /// The state before; none for a new object.
+    /// The state before; `None` for a new object.
     #[must_use]
     pub fn before(&self) -> Option<Value> {
         self.event.previous.as_deref().map(Stored::decode)
     }
 
-    /// The state after; none for a removed object.
+    /// The state after; `None` for a removed object.
     #[must_use]
     pub fn after(&self) -> Option<Value> {
         (self.event.change != Change::Removed).then(|| self.event.object.decode())
     }
 
-    /// The `User-Agent` of the request that wrote, empty when it had none; `None` for direct access.
+    /// The `User-Agent` of the request, empty if it had none; `None` for direct access.
     #[must_use]
     pub fn user_agent(&self) -> Option<&str> {
         self.user_agent.as_deref()
     }
 
-    /// Another object as it is after this write; the resource is named as in [`TestCluster::get`].
+    /// Another object after this write; the resource is named as in [`TestCluster::get`].
     #[must_use]
     pub fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
         let kind = self.state.find(resource)?;
         self.state.stored(&kind.table(), &storage_key(&kind, namespace, name)).map(|it| it.decode())
     }
 
-    /// All objects of a namespace, or of the cluster where `namespace` is empty, as they are after this write.
+    /// All objects of a namespace, or of the cluster if `namespace` is empty, after this write.
     #[must_use]
     pub fn list(&self, resource: &str, namespace: &str) -> Vec<Value> {
         let Some(kind) = self.state.find(resource) else { return Vec::new() };

@@ -2,25 +2,25 @@ use serde_json::Value;
 
 use crate::{Failure, answer::Fault, decode::Strictness, rest::Query};
 
-/// What the query of a write asks for beside the deed itself.
+/// The options in the query of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct WriteOptions {
-    /// Everything is checked and answered, nothing is stored.
+    /// Everything is checked and answered, but nothing is stored.
     pub(crate) dry_run: bool,
     pub(crate) strictness: Strictness,
 }
 
-/// The verbs that have options, as the options are named.
+/// The verbs whose options have a name in messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verb {
     Create,
     Update,
-    /// Of a language that is not server-side apply.
+    /// Any patch except server-side apply.
     Patch,
 }
 
 impl WriteOptions {
-    /// Reads the query of a write.
+    /// Parses the query of a write.
     ///
     /// # Errors
     /// 422 that names the options of the verb.
@@ -55,7 +55,7 @@ impl WriteOptions {
     }
 }
 
-/// Whether values of `dryRun` ask for one; the only value there is, is `All`.
+/// True when `dryRun` is set. The only valid value is `All`.
 pub(crate) fn dry_run(values: &[&str], faults: &mut Vec<Fault>) -> bool {
     if values.iter().any(|it| *it != "All") {
         faults.push(Fault::unsupported_list("dryRun", values, r#""All""#));

@@ -15,7 +15,7 @@ use crate::{
     write::{self, Part, Target},
 };
 
-/// The languages in which a patch can be written.
+/// The types of patches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Language {
     Json,
@@ -27,7 +27,7 @@ impl Language {
     /// Chooses by media type.
     ///
     /// # Errors
-    /// 415 for unknown ones, for strategic merge on custom resources, and for server-side apply.
+    /// 415 for unknown types, for strategic merge on custom resources, and for server-side apply.
     pub(crate) fn of(content_type: &str, custom: bool) -> Result<Self, Failure> {
         let unsupported = |message: &str| Failure::new(415, "UnsupportedMediaType", message, None);
         match content_type.split(';').next().unwrap_or_default().trim() {
@@ -50,7 +50,7 @@ impl Language {
     }
 }
 
-/// Applies a patch to the object as it is now, and stores the result like a PUT.
+/// Applies a patch to the present object, and stores the result like a PUT.
 pub(crate) fn patch(
     state: &mut State,
     target: &Target,
@@ -71,7 +71,7 @@ pub(crate) fn patch(
 }
 
 impl Language {
-    /// Reads the body of a request.
+    /// Decodes the body of a request.
     pub(crate) fn decode(self, body: &[u8]) -> Result<Value, Failure> {
         let prefix = if self == Self::Strategic { "" } else { "error decoding patch: " };
         let undecodable = |why: String| Failure::bad_request(format!("{prefix}{why}"));
@@ -87,10 +87,10 @@ impl Language {
         }
     }
 
-    /// An object after a patch, read again as what it was.
+    /// An object after a patch, decoded again.
     ///
     /// # Errors
-    /// Those of the patch, and 422 for what is no longer an object of this kind.
+    /// Those of the patch, and 422 for a result that is not an object of this kind.
     pub(crate) fn patched(
         self,
         kind: &Kind,
@@ -102,7 +102,7 @@ impl Language {
         let mut next = object.clone();
         self.apply(kind, &mut next, patch)?;
         if self == Self::Strategic {
-            // It works on members, not on the text of the object: kind and version are beyond its reach.
+            // A strategic merge works on decoded fields, so it cannot remove kind and version.
             meta::default_at(&mut next, "apiVersion", api_version.into());
         }
         if kind.custom {
@@ -112,7 +112,7 @@ impl Language {
             .map_err(|why| no_longer_decodes(self, patch, &next, &why))
     }
 
-    /// A custom resource must say itself what it is.
+    /// A custom resource must keep its kind and version.
     fn check_custom(self, kind: &Kind, api_version: &str, patch: &Value, next: &Value) -> Result<(), Failure> {
         let said = |field: &str| next[field].as_str().unwrap_or_default();
         if said("kind").is_empty() {
@@ -133,7 +133,7 @@ impl Language {
         Ok(())
     }
 
-    /// Changes an object as a patch says.
+    /// Applies the patch to an object.
     fn apply(self, kind: &Kind, object: &mut Value, patch: &Value) -> Result<(), Failure> {
         match (self, patch) {
             (Self::Json, patch) => json_patch::apply(object, patch),
@@ -152,14 +152,14 @@ impl Language {
     }
 }
 
-/// The result is still an object of its kind; a kind or version that the patch took away is filled in again.
+/// Decodes the result. A kind or version that the patch removed is set again.
 fn check_result(kind: &Kind, api_version: &str, next: &mut Value, strictness: Strictness) -> Result<Decoded, String> {
     if !next.is_object() {
         return Err("the object provided is unrecognized".into());
     }
     meta::default_at(next, "kind", kind.kind.clone().into());
     if next["apiVersion"].as_str().unwrap_or_default().is_empty() && !kind.custom {
-        // A real server reads it in no version at all, and so finds nothing in it.
+        // A real server decodes it without a version, and so ignores all its fields.
         *next = json!({ "kind": kind.kind, "apiVersion": api_version });
     }
     if next["kind"] != kind.kind || next["apiVersion"] != api_version {
@@ -175,7 +175,7 @@ fn no_longer_decodes(language: Language, patch: &Value, next: &Value, why: &str)
     Failure::invalid_patch(&fault)
 }
 
-/// RFC 7386, and as a real server's library does it: nulls go from the elements of new lists too.
+/// RFC 7386, with the deviation of a real server's library: nulls are removed from the elements of new lists too.
 pub(crate) fn merge(target: &mut Value, patch: Map<String, Value>) {
     let fields = meta::as_map(target);
     for (field, value) in patch {
@@ -193,7 +193,7 @@ pub(crate) fn merge(target: &mut Value, patch: Map<String, Value>) {
     }
 }
 
-/// Takes the members that are null out of a value, and of the elements of lists in it.
+/// Removes members that are null from a value and from the elements of its lists.
 fn prune(value: &mut Value) {
     match value {
         Value::Object(map) => {

@@ -1,17 +1,17 @@
-//! Conditions of pods, as far as the server itself writes them.
+//! Pod conditions that the server itself writes.
 
 use clock::Timestamp;
 use serde_json::{Value, json};
 
 use crate::meta;
 
-/// Whether the pod says that it is ready.
+/// True when the pod has a true Ready condition.
 pub(crate) fn is_ready(pod: &Value) -> bool {
     let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
     conditions.any(|it| it["type"] == "Ready" && it["status"] == "True")
 }
 
-/// Makes a condition true, now unless it is already; an empty reason or message is none.
+/// Sets a condition to true, with the present time if it was not true. An empty reason or message is omitted.
 pub(crate) fn set_condition(pod: &mut Value, name: &str, reason: &str, message: &str, now: Timestamp) {
     let mut condition = json!({
         "type": name, "status": "True", "lastProbeTime": null, "lastTransitionTime": meta::stamp(now),

@@ -1,6 +1,7 @@
-//! Bodies in protobuf, of the kinds that kubectl's own commands create: `kubectl create deployment`, `drain` and their
-//! like speak nothing else. A body becomes JSON at the door; of kinds that are not in the table it stays what it is, and
-//! is refused like any unknown format. A field that is not in the table is named, not dropped.
+//! Protobuf bodies of the kinds that kubectl's own commands create: `kubectl create deployment`, `drain` and similar
+//! ones send only protobuf. A body is converted to JSON at the beginning of a request. A kind that is not in the table
+//! is not converted, and so is refused like any unknown format. A field that is not in the table is reported in an
+//! error and not ignored.
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
@@ -9,13 +10,14 @@ use serde_json::{Map, Value, json};
 
 use crate::Failure;
 
-/// What every encoded object begins with.
+/// The first bytes of every encoded object.
 const MAGIC: &[u8] = b"k8s\0";
 
-/// Messages by name: number and name of each field, and its type.
+/// Messages by name: number, name and type of each field.
 ///
-/// `s` text, `i` number, `b` truth (capital: kept when zero, for it was given), `y` bytes, `t` time, `x` number or text,
-/// `q` quantity, `-` not read, for the server writes it itself, `0` to be empty. `[..]` is a list, `{..}` a map from texts.
+/// `s` text, `i` number, `b` boolean (capital: kept when zero, because it was set), `y` bytes, `t` time, `x` number or
+/// text, `q` quantity, `-` ignored, because the server sets it, `0` must be empty. `[..]` is a list, `{..}` a map with
+/// text keys.
 const MESSAGES: &str = "
 ObjectMeta: 1 name s, 2 generateName s, 3 namespace s, 4 selfLink s, 5 uid s, 6 resourceVersion s, 7 generation i, 8 creationTimestamp t, 9 deletionTimestamp t, 10 deletionGracePeriodSeconds I, 11 labels {s}, 12 annotations {s}, 13 ownerReferences [OwnerReference], 14 finalizers [s], 17 managedFields -
 OwnerReference: 1 kind s, 3 name s, 4 uid s, 5 apiVersion s, 6 controller B, 7 blockOwnerDeletion B
@@ -83,10 +85,10 @@ fn field(text: &'static str) -> Option<(u64, (&'static str, &'static str))> {
     Some((number, (words.next()?, words.next()?)))
 }
 
-/// The object as JSON; `None` for what is no such object, or of a kind that is not in the table.
+/// The object as JSON; `None` if it is not such an object, or its kind is not in the table.
 ///
 /// # Errors
-/// 501 for a field that is not in the table, 400 for what breaks off.
+/// 501 for a field that is not in the table, 400 for an incomplete message.
 pub(crate) fn to_json(body: &[u8]) -> Option<Result<Value, Failure>> {
     let envelope = fields(body.strip_prefix(MAGIC)?).ok()?;
     let bytes = |number: u64| envelope.iter().find(|it| it.0 == number).and_then(|it| it.1.bytes());
@@ -104,7 +106,7 @@ pub(crate) fn to_json(body: &[u8]) -> Option<Result<Value, Failure>> {
     }))
 }
 
-/// A field as it is on the wire.
+/// A field in its encoded form.
 #[derive(Clone, Copy)]
 enum Wire<'a> {
     Number(u64),
@@ -124,7 +126,7 @@ fn broken() -> Failure {
     Failure::bad_request("unexpected EOF")
 }
 
-/// Takes a message apart.
+/// Splits a message into fields.
 fn fields(mut rest: &[u8]) -> Result<Vec<(u64, Wire<'_>)>, Failure> {
     let mut found = Vec::new();
     while !rest.is_empty() {
@@ -144,7 +146,7 @@ fn fields(mut rest: &[u8]) -> Result<Vec<(u64, Wire<'_>)>, Failure> {
     Ok(found)
 }
 
-/// Seven bits a byte, the lowest first.
+/// Seven bits per byte, the lowest first.
 fn number(rest: &mut &[u8]) -> Result<u64, Failure> {
     let mut value = 0_u64;
     for shift in (0..64).step_by(7) {
@@ -182,7 +184,7 @@ fn message(name: &str, bytes: &[u8]) -> Result<Map<String, Value>, Failure> {
     Ok(object)
 }
 
-/// Key and value of a map are a message of their own.
+/// An entry of a map is a message with key and value.
 fn entry(of: &str, wire: Wire<'_>) -> Result<(String, Value), Failure> {
     let (mut key, mut found) = (String::new(), None);
     for (number, wire) in fields(wire.bytes().ok_or_else(broken)?)? {
@@ -194,7 +196,7 @@ fn entry(of: &str, wire: Wire<'_>) -> Result<(String, Value), Failure> {
     Ok((key, found.unwrap_or_else(|| "".into())))
 }
 
-/// A value; `None` where JSON would leave it out.
+/// A value; `None` where JSON omits it.
 fn value(of: &str, wire: Wire<'_>) -> Result<Option<Value>, Failure> {
     let value = match (of, wire) {
         ("-", _) => None,
@@ -203,7 +205,7 @@ fn value(of: &str, wire: Wire<'_>) -> Result<Option<Value>, Failure> {
         ("s", Wire::Bytes(bytes)) => {
             Some(String::from_utf8_lossy(bytes).into_owned()).filter(|it| !it.is_empty()).map(Value::from)
         }
-        // Negative numbers come as their two's complement.
+        // Negative numbers are encoded as two's complement.
         ("i", Wire::Number(number)) => Some(number.cast_signed()).filter(|it| *it != 0).map(Value::from),
         ("I", Wire::Number(number)) => Some(number.cast_signed().into()),
         ("b", Wire::Number(number)) => Some(Value::from(true)).filter(|_| number != 0),
@@ -218,7 +220,7 @@ fn value(of: &str, wire: Wire<'_>) -> Result<Option<Value>, Failure> {
     Ok(value)
 }
 
-/// A message that says nothing: zeros, and messages that say nothing.
+/// True for a message without content: only zeros, and messages without content.
 fn is_blank(bytes: &[u8]) -> bool {
     let says_nothing = |wire: &Wire<'_>| match wire {
         Wire::Number(number) => *number == 0,
@@ -268,13 +270,13 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_said() {
-        assert!(to_json(b"{}").is_none(), "no protobuf");
+        assert!(to_json(b"{}").is_none(), "not protobuf");
         let other = [b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09Xxxxxxxxx".as_slice(), &MAP[21..]].concat();
-        assert!(to_json(&other).is_none(), "no such kind");
+        assert!(to_json(&other).is_none(), "the kind is not in the table");
         let unknown = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x02\x78\x01";
         let failure = to_json(unknown).unwrap().unwrap_err().into_status();
         assert!(failure["message"].as_str().unwrap().contains("field 15 of ConfigMap"), "{failure}");
-        assert_eq!(to_json(&MAP[..30]).map(|it| it.is_err()), None, "an envelope that breaks off is no object");
+        assert_eq!(to_json(&MAP[..30]).map(|it| it.is_err()), None, "an incomplete envelope is not an object");
         let broken = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x02\x0a\x09";
         assert_eq!(to_json(broken).unwrap().unwrap_err().into_status()["code"], 400);
     }

@@ -1,4 +1,4 @@
-//! What keys and values of labels look like, and what is said of those that do not.
+//! Validates keys and values of labels, with a real server's messages.
 
 const NAME: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric \
     character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
@@ -13,7 +13,7 @@ const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower ca
 const LONGEST: usize = 63;
 const LONGEST_PREFIX: usize = 253;
 
-/// What is wrong with a key `[prefix/]name`; nothing, mostly.
+/// The faults of a key `[prefix/]name`.
 pub(crate) fn faults_of_key(key: &str) -> Vec<String> {
     let mut faults = Vec::new();
     let mut parts = key.split('/');
@@ -49,7 +49,7 @@ pub(crate) fn faults_of_key(key: &str) -> Vec<String> {
     faults
 }
 
-/// What is wrong with the value of a label; nothing, mostly.
+/// The faults of a label value.
 pub(crate) fn faults_of_value(value: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if value.len() > LONGEST {

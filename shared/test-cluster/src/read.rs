@@ -12,10 +12,10 @@ use crate::{
     write::Target,
 };
 
-/// How long a read waits for a version that is not there yet.
+/// How long a read waits for a version that does not exist yet.
 pub(crate) const WAIT: Duration = Duration::from_secs(3);
 
-/// Answers a GET of one object.
+/// Serves a GET of one object.
 pub(crate) async fn get(
     shared: &Shared,
     target: &Target,
@@ -31,7 +31,7 @@ pub(crate) async fn get(
     Ok(answer::one(200, &target.kind, &target.api_version, &stored.decode(), form))
 }
 
-/// The version that a GET or a watch names; 0 for none.
+/// The version in the query of a GET or a watch; 0 for none.
 pub(crate) fn version(query: &Query) -> Result<u64, Failure> {
     match query.get("resourceVersion") {
         "" => Ok(0),
@@ -42,8 +42,8 @@ pub(crate) fn version(query: &Query) -> Result<u64, Failure> {
     }
 }
 
-/// Waits, 3 s at most, until the cluster has reached a version. Events have no cache that could catch up: a real server
-/// refuses them at once.
+/// Waits, at most 3 s, until the cluster has reached a version. Events have no watch cache, so a real server refuses a
+/// later version at once.
 pub(crate) async fn wait_for(shared: &Shared, kind: &Kind, version: u64) -> Result<(), Failure> {
     let (progress, current) = {
         let state = shared.state.lock();
@@ -52,7 +52,7 @@ pub(crate) async fn wait_for(shared: &Shared, kind: &Kind, version: u64) -> Resu
     if version > current && kind.table() == kinds::EVENTS {
         return Err(without_retry(Failure::too_large_version(version, current)));
     }
-    // The sender lives in the cluster, which this request holds.
+    // The sender belongs to the cluster, which this request keeps alive.
     let reached = tokio::time::timeout(WAIT, progress.reaches(version)).await;
     match reached {
         Ok(()) => Ok(()),

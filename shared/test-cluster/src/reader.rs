@@ -8,33 +8,33 @@ use crate::{
     schema::{self, Field, Form, Type},
 };
 
-/// Reads a value of a known form into its shortest one: texts as the server prints them, nothing that is empty.
+/// Decodes a value of a known schema into its shortest form: texts in canonical form, without empty fields.
 ///
-/// It walks the schema rather than Rust types of every kind, so one reader serves all kinds, bodies and patched objects
-/// alike, and knows at every point where it is.
+/// It follows the schema at run time, so one decoder is enough for all kinds, for bodies and for patched objects, and
+/// it always knows the path of the present field.
 pub(crate) struct Reader<'a> {
     form: &'a Form,
     notes: &'a mut Notes,
 }
 
-/// What there is to say about what was read.
+/// What was found while decoding.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
-    /// Unknown and duplicate fields, in the order in which they came.
+    /// Unknown and duplicate fields, in their order.
     pub(crate) remarks: Vec<String>,
-    /// Why the value is not of its form.
+    /// Why the value does not match its schema.
     pub(crate) wrong: Option<Wrong>,
-    /// Duplicates count in free data too: custom resources.
+    /// Report duplicate keys in free-form data too, for custom resources.
     watch_free_data: bool,
     path: Vec<Step>,
 }
 
-/// Why a value is not of its form.
+/// Why a value does not match its schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Wrong {
-    /// The body as a whole is no object but this.
+    /// The body is not an object but this.
     NoObject(&'static str),
-    /// Something in it is wrong.
+    /// A field is wrong.
     Inside(String),
 }
 
@@ -44,19 +44,19 @@ enum Step {
         of: &'static str,
         name: &'static str,
     },
-    /// A field that the schema does not know, or a key of a map.
+    /// A field that is not in the schema, or a key of a map.
     Key(String),
     Index(usize),
 }
 
-/// Reads an object of this type.
+/// Decodes an object of this type.
 pub(crate) fn read<'de, D: Deserializer<'de>>(it: &'static Type, from: D) -> (Result<Value, D::Error>, Notes) {
     let mut notes = Notes { watch_free_data: it.open, ..Notes::default() };
     let read = from.deserialize_any(Whole { it, notes: &mut notes });
     (read, notes)
 }
 
-/// The object as a whole, as against a value in it.
+/// The whole object, in contrast to a value inside it.
 struct Whole<'a> {
     it: &'static Type,
     notes: &'a mut Notes,
@@ -118,7 +118,7 @@ impl<'de> DeserializeSeed<'de> for Reader<'_> {
 }
 
 impl Reader<'_> {
-    /// The value is a `word`, and that is no value of the form.
+    /// A value of the JSON type `word` does not match the schema.
     fn unfit<E: Error>(self, word: &str) -> Result<Value, E> {
         let why = format!("json: cannot unmarshal {word} into {} of type {}", self.notes.place(), self.form.go_name());
         self.notes.fail(why)
@@ -279,7 +279,7 @@ fn read_fields<'de, A: MapAccess<'de>>(it: &'static Type, notes: &mut Notes, mut
     Ok(Value::Object(object))
 }
 
-/// Later values of one name win, but members of objects add up.
+/// The last of several values of one name is used, but objects are merged.
 fn insert(object: &mut Map<String, Value>, name: &str, value: Value) {
     match (object.get_mut(name), value) {
         (Some(Value::Object(before)), Value::Object(members)) => {
@@ -293,7 +293,7 @@ fn insert(object: &mut Map<String, Value>, name: &str, value: Value) {
     }
 }
 
-/// Whether the value says more than its absence does.
+/// True when the value differs from its absence.
 fn is_said(field: &Field, value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -306,7 +306,7 @@ fn is_said(field: &Field, value: &Value) -> bool {
     }
 }
 
-/// Reads the name of a field: its place in the type, or the name itself when the type has none of that name.
+/// Decodes the name of a field: its index in the type, or the name if the type does not have it.
 struct Key(&'static Type);
 
 impl<'de> DeserializeSeed<'de> for Key {
@@ -338,7 +338,7 @@ impl Notes {
     fn remark(&mut self, what: &str, name: &str) {
         let mut path = String::new();
         for step in &self.path {
-            // Writing into a text cannot fail.
+            // Writing into a string cannot fail.
             let _ = match step {
                 Step::Index(at) => write!(path, "[{at}]"),
                 Step::Field { name, .. } => write!(path, "{}{name}", if path.is_empty() { "" } else { "." }),
@@ -352,7 +352,7 @@ impl Notes {
         }
     }
 
-    /// Where we are, as Go says it: the innermost type, and the fields on the way there.
+    /// The present position as in Go's messages: the innermost type, and the path of fields.
     fn place(&self) -> String {
         let fields = self.path.iter().filter_map(|it| match it {
             Step::Field { of, name } => Some((*of, *name)),

@@ -21,20 +21,20 @@ use crate::{
     write::{self, Part, Target},
 };
 
-/// Bodies above this are refused.
+/// The limit for the size of a body.
 const MAX_BODY: usize = 3 * 1024 * 1024;
 
-/// Where a path leads.
+/// What a path refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Route {
-    /// Off the resources: discovery, version, health; or nothing.
+    /// Not a resource: discovery, version, health, or an unknown path.
     Other,
     /// The deprecated form of watches: of a list or of one object.
     Watch(Place),
     Resource(Place),
 }
 
-/// A resource, or one object of it, or one of its subresources.
+/// A resource, one object of it, or a subresource.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Place {
     pub(crate) group: String,
@@ -43,14 +43,14 @@ pub(crate) struct Place {
     pub(crate) resource: String,
     pub(crate) name: Option<String>,
     pub(crate) sub: Option<String>,
-    /// The path goes on behind that.
+    /// There are more path segments after that.
     pub(crate) deeper: bool,
 }
 
 impl Route {
-    /// Reads a path; a trailing slash and an empty namespace are tolerated.
+    /// Parses a path. A trailing slash and an empty namespace are accepted.
     pub(crate) fn parse(path: &str) -> Self {
-        // In this order, as a real server does: a slash that is encoded separates too.
+        // In this order, as on a real server: an encoded slash is a separator too.
         let path = decode(path, false);
         let mut parts: Vec<String> = path.split('/').skip(1).map(str::to_owned).collect();
         while parts.last().is_some_and(String::is_empty) {
@@ -122,7 +122,7 @@ impl Query {
         self.0.iter().any(|it| it.0 == key)
     }
 
-    /// True for every value but `0` and `false`, as the real server reads booleans.
+    /// True for every value except `0` and `false`, as the real server parses booleans.
     pub(crate) fn flag(&self, key: &str) -> bool {
         self.has(key) && !matches!(self.get(key).to_ascii_lowercase().as_str(), "0" | "false")
     }
@@ -159,7 +159,7 @@ fn decode(text: &str, plus_is_space: bool) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The verb of a request, as RBAC names it; empty off the resources.
+/// The verb of a request, as in RBAC; empty for paths that are not resources.
 pub(crate) fn verb(method: &Method, route: &Route, query: &Query) -> &'static str {
     let place = match route {
         Route::Resource(place) => place,
@@ -179,7 +179,7 @@ pub(crate) fn verb(method: &Method, route: &Route, query: &Query) -> &'static st
     }
 }
 
-/// A request, taken apart.
+/// A parsed request.
 #[derive(Clone)]
 pub(crate) struct Exchange {
     pub(crate) method: Method,
@@ -195,7 +195,7 @@ impl Exchange {
         self.headers.get(name).and_then(|it| it.to_str().ok()).unwrap_or_default()
     }
 
-    /// Bodies are JSON; without a type they count as that.
+    /// Bodies must be JSON; a missing content type means JSON.
     pub(crate) fn check_body(&self) -> Result<(), Failure> {
         let media_type = self.header(header::CONTENT_TYPE).split(';').next().unwrap_or_default().trim();
         match media_type.to_ascii_lowercase().as_str() {
@@ -213,10 +213,10 @@ impl Exchange {
         }
     }
 
-    /// A body in protobuf as JSON, where it is of a kind that we read.
+    /// The request with a protobuf body converted to JSON, if its kind is supported.
     ///
     /// # Errors
-    /// 413 for one that is too large, 400 and 501 for one that cannot be read.
+    /// 413 for a body that is too large, 400 and 501 for one that cannot be decoded.
     fn readable(&self) -> Result<Cow<'_, Self>, Failure> {
         if self.header(header::CONTENT_TYPE) != "application/vnd.kubernetes.protobuf" {
             return Ok(Cow::Borrowed(self));
@@ -238,7 +238,7 @@ impl Exchange {
     }
 }
 
-/// Answers a request as a real server does.
+/// Serves a request like a real server.
 pub(crate) async fn serve(shared: &Arc<Shared>, exchange: &Exchange) -> Response<ResponseBody> {
     let answer = match &exchange.route {
         Route::Other => discovery::serve(shared, exchange),
@@ -292,7 +292,8 @@ async fn serve_resource(
     };
     let answer =
         if target.kind.is(kinds::ENDPOINTS) { answer.map(|it| answer::warn(it, &[deprecated()])) } else { answer };
-    // Shows only where there is something to convert, after the deed.
+    // As on a real server, this is reported only when there is something to convert, and after the request was carried
+    // out.
     answer.and_then(|it| if it.status().is_success() { unknown.map_or(Ok(it), Err) } else { Ok(it) })
 }
 
@@ -300,7 +301,7 @@ fn deprecated() -> String {
     "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".into()
 }
 
-/// Bodies and answers are of another kind than the resource that the path names.
+/// True when the bodies have another kind than the resource in the path.
 fn has_own_form(target: &Target, place: &Place) -> bool {
     matches!(place.sub.as_deref(), Some("scale" | "binding" | "eviction" | "token")) || target.kind.is(kinds::BINDINGS)
 }
@@ -313,7 +314,7 @@ async fn subresource(
     form: Form,
 ) -> Result<Response<ResponseBody>, Failure> {
     match (exchange.method.as_str(), place.sub.as_deref()) {
-        // Bindings have no other path than that of their creation.
+        // Bindings have no path except the one to create them.
         (_, None) if place.name.is_some() || place.namespace.is_none() => Err(Failure::no_route()),
         ("GET" | "PUT" | "PATCH", Some("scale")) => scale::serve(shared, exchange, target, form).await,
         ("POST", Some("binding") | None) => binding::serve(shared, exchange, target),
@@ -323,7 +324,7 @@ async fn subresource(
     }
 }
 
-/// Finds what the path names.
+/// Finds the target of a path.
 fn resolve(shared: &Shared, place: &Place) -> Result<Target, Failure> {
     let state = shared.state.lock();
     let table = kinds::table_key(&place.group, &place.resource);
@@ -349,7 +350,7 @@ fn resolve(shared: &Shared, place: &Place) -> Result<Target, Failure> {
     let name = place.name.clone().unwrap_or_default();
     match place.sub.as_deref() {
         None => {}
-        // Only proxies lead further; the paths of custom resources are read no further than this.
+        // Only proxies have longer paths; longer paths of custom resources are ignored.
         Some(sub) if place.deeper && !kind.custom && sub != "proxy" => return Err(Failure::no_route()),
         Some(sub) if kind.rules.subresources.contains(&sub) => {}
         Some(sub) if kind.rules.unserved.contains(&sub) => {
@@ -427,7 +428,7 @@ fn apply_patch(
     Ok(answer::warn(answer, &warnings))
 }
 
-/// Carries out a write and shows what was written: the bytes as they are stored, where just they are asked for.
+/// Carries out a write and returns the object. If no conversion is needed, the stored bytes are sent.
 fn written(
     shared: &Shared,
     target: &Target,

@@ -1,4 +1,4 @@
-//! Reviews of access and tokens: answered as by a server that allows everything, and stored nowhere.
+//! Access and token reviews: everything is allowed, and nothing is stored.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::{Failure, kinds::Kind, meta};
 /// Answers the POST of a kind that stores nothing.
 ///
 /// # Errors
-/// 501 for what is no review.
+/// 501 for a kind that is not a review.
 pub(crate) fn answer(kind: &Kind, namespace: &str, mut body: Value) -> Result<Value, Failure> {
     let status = match kind.kind.as_str() {
         "TokenReview" => json!({

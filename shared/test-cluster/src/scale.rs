@@ -1,4 +1,4 @@
-//! The scale subresource: how many replicas an object wants and has, in one form for every kind that can be scaled.
+//! The scale subresource: the wanted and the present number of replicas, in one form for all scalable kinds.
 
 use std::sync::{Arc, LazyLock};
 
@@ -23,10 +23,10 @@ use crate::{
 
 const VERSION: &str = "autoscaling/v1";
 
-/// What bodies and answers are.
+/// The kind of its bodies.
 static SCALE: LazyLock<Kind> = LazyLock::new(|| kinds::of_subresource("autoscaling", "Scale"));
 
-/// Where the kind keeps what a scale shows.
+/// The fields of a kind that its scale shows.
 struct Paths {
     replicas: String,
     ready: String,
@@ -42,7 +42,7 @@ enum Selector {
     Text(Option<String>),
 }
 
-/// Answers GET, PUT and PATCH of a scale.
+/// Serves GET, PUT and PATCH of a scale.
 pub(crate) async fn serve(
     shared: &Arc<Shared>,
     exchange: &Exchange,
@@ -94,7 +94,7 @@ fn patch(shared: &Shared, exchange: &Exchange, target: &Target, paths: &Paths) -
     })
 }
 
-/// Stores the replicas that a scale wants, and nothing else of it.
+/// Stores only the wanted replicas of a scale.
 fn store(
     state: &mut State,
     target: &Target,
@@ -130,7 +130,7 @@ fn negative(target: &Target, paths: &Paths, replicas: i64) -> Failure {
     Failure::invalid(&SCALE, &target.name, &[fault])
 }
 
-/// A custom resource that wants no number has no scale to read.
+/// A custom resource without a number of replicas has no scale.
 fn may_be_shown(target: &Target, paths: &Paths, object: &Value) -> Result<(), Failure> {
     if !target.kind.custom || !meta::at(object, &paths.replicas).is_null() {
         return Ok(());

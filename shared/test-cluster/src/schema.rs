@@ -4,10 +4,11 @@ use serde_json::{Map, Value};
 
 use crate::kinds::Kind;
 
-/// The fields of built-in kinds as the API's published schema names them. In `schema.txt` a line at the margin begins a
-/// type, an indented one is a field: its name and its form. Forms: `string`, `bool`, `int32`, `int64`, `quantity`,
-/// `time`, `microtime`, `intstr`, `bytes`, `any`, or a type; in front `[]` makes a list, `{}` a map of texts, `*` a value
-/// that may be absent (so that zero is something else); a `!` behind means that the field is printed although empty.
+/// The fields of built-in kinds, from the API's published schema. In `schema.txt` a line without indentation begins a
+/// type; an indented line is a field with its name and form. Forms: `string`, `bool`, `int32`, `int64`, `quantity`,
+/// `time`, `microtime`, `intstr`, `bytes`, `any`, or a type. A prefix `[]` means a list, `{}` a map with text keys, `*`
+/// a value that may be absent (so that zero is a value of its own). A suffix `!` means that the field is printed even
+/// when it is empty.
 static TABLE: LazyLock<Table> = LazyLock::new(|| Table::read(include_str!("schema.txt")));
 
 struct Table {
@@ -22,9 +23,9 @@ pub(crate) struct Type {
     pub(crate) name: &'static str,
     /// Sorted by name.
     pub(crate) fields: Vec<Field>,
-    /// Fields that are not named here are data, not mistakes: custom resources.
+    /// Unknown fields are data and not errors: for custom resources.
     pub(crate) open: bool,
-    /// Something in it is printed although empty.
+    /// A field inside it is printed even when empty.
     padded: bool,
 }
 
@@ -33,13 +34,13 @@ pub(crate) struct Type {
 pub(crate) struct Field {
     pub(crate) name: &'static str,
     pub(crate) form: Form,
-    /// It may be absent, so that zero is a value of its own.
+    /// It may be absent, so zero is a value of its own.
     pub(crate) optional: bool,
-    /// It is printed although empty.
+    /// It is printed even when empty.
     pub(crate) always: bool,
 }
 
-/// What a value looks like.
+/// The form of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Form {
     Text,
@@ -57,7 +58,7 @@ pub(crate) enum Form {
     Map(Box<Form>),
 }
 
-/// The type of a kind in one version; `None` when the table does not know it.
+/// The type of a kind in one version; `None` if the table does not have it.
 pub(crate) fn of(kind: &Kind, api_version: &str) -> Option<&'static Type> {
     if kind.custom {
         return named("custom.Resource");
@@ -78,12 +79,12 @@ pub(crate) fn named(name: &str) -> Option<&'static Type> {
     TABLE.by_name.get(name).map(|it| &TABLE.types[*it])
 }
 
-/// The type behind a [`Form::Struct`].
+/// The type of a [`Form::Struct`].
 pub(crate) fn structure(id: usize) -> &'static Type {
     &TABLE.types[id]
 }
 
-/// Adds to a value in its shortest form what is printed although empty.
+/// Adds the fields that are printed even when empty.
 pub(crate) fn pad(it: &Type, value: &mut Value) {
     let Value::Object(fields) = value else { return };
     if it.padded {
@@ -127,7 +128,7 @@ fn pad_form(form: &Form, value: &mut Value) {
     }
 }
 
-/// What stands for nothing where a field is printed although empty.
+/// The empty value of a form.
 pub(crate) fn empty(form: &Form) -> Value {
     match form {
         Form::Text => Value::String(String::new()),
@@ -144,7 +145,7 @@ impl Type {
         self.position(name).map(|it| &self.fields[it])
     }
 
-    /// The place of a field among its fellows.
+    /// The index of a field in its type.
     pub(crate) fn position(&self, name: &str) -> Option<usize> {
         self.fields.binary_search_by(|it| it.name.cmp(name)).ok()
     }
@@ -164,7 +165,7 @@ impl Form {
         }
     }
 
-    /// As Go names the type in messages.
+    /// The type name in Go's messages.
     pub(crate) fn go_name(&self) -> String {
         match self {
             Self::Text | Self::Time | Self::MicroTime => "string".into(),
@@ -203,7 +204,7 @@ impl Table {
         table
     }
 
-    /// A type that holds a padded one is padded too; tells whether there was anything to do.
+    /// Marks types that contain a padded type as padded. Returns true when there was a change.
     fn spread_padding(&mut self) -> bool {
         let now: Vec<bool> = self.types.iter().map(|it| it.padded).collect();
         let mut changed = false;
@@ -246,7 +247,7 @@ impl Form {
         }
     }
 
-    /// The type at the bottom of lists and maps.
+    /// The element type of nested lists and maps.
     fn structure(&self) -> Option<usize> {
         match self {
             Self::Struct(id) => Some(*id),

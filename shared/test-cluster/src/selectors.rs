@@ -8,7 +8,7 @@ use crate::{
     stored::Stored,
 };
 
-/// Which objects a request speaks of: every requirement must hold.
+/// The selectors of a request: every requirement must hold.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Selectors {
     labels: Vec<Requirement>,
@@ -26,17 +26,17 @@ impl Selectors {
     /// Parses `labelSelector` and `fieldSelector` of a request for `kind`.
     ///
     /// # Errors
-    /// 400 in the words of a real server.
+    /// 400 with a real server's message.
     pub(crate) fn parse(kind: &Kind, labels: &str, fields: &str) -> Result<Self, Failure> {
         let labels = labels::parse(labels).map_err(Failure::bad_request)?;
         let fields = fields_of(kind, fields)?;
         Ok(Self { labels, fields })
     }
 
-    /// The same for one object alone, which a field selector may name too, and no other.
+    /// The same for one object. A field selector may name this object, but no other.
     ///
     /// # Errors
-    /// 400 when there is a field selector that names another one or none.
+    /// 400 when a field selector does not name this object.
     pub(crate) fn of_one(mut self, name: &str) -> Result<Self, Failure> {
         let named = FieldTest { path: "metadata.name".to_owned(), value: name.to_owned(), equal: true };
         if self.fields.is_empty() {
@@ -51,7 +51,7 @@ impl Selectors {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// Whether the object meets every requirement.
+    /// True when the object meets every requirement.
     pub(crate) fn matches(&self, object: &Stored) -> bool {
         self.labels.iter().all(|it| it.matches(object)) && self.fields.iter().all(|it| it.matches(object))
     }
@@ -63,7 +63,7 @@ impl FieldTest {
     }
 }
 
-/// Reads a whole field selector. Its terms are split first, then compared with what the kind knows.
+/// Parses a whole field selector. The terms are split first and then compared with the fields of the kind.
 fn fields_of(kind: &Kind, text: &str) -> Result<Vec<FieldTest>, Failure> {
     let terms = terms(text).into_iter().filter(|it| !it.is_empty());
     let split = terms.map(|term| {
@@ -79,7 +79,7 @@ fn fields_of(kind: &Kind, text: &str) -> Result<Vec<FieldTest>, Failure> {
     tests.collect()
 }
 
-/// Parts between commas that no backslash escapes.
+/// Splits at commas that are not escaped by a backslash.
 fn terms(text: &str) -> Vec<&str> {
     let (mut terms, mut start, mut escaped) = (Vec::new(), 0, false);
     for (at, letter) in text.char_indices() {
@@ -93,7 +93,7 @@ fn terms(text: &str) -> Vec<&str> {
     terms
 }
 
-/// Label, whether the values must be equal, and the value, as the first operator parts them.
+/// The label, whether the values must be equal, and the value, split at the first operator.
 fn operator(term: &str) -> Option<(&str, bool, &str)> {
     let (label, value) = term.split_once('=')?;
     match label.strip_suffix('!') {
@@ -123,8 +123,8 @@ fn unescaped(value: &str) -> Result<String, String> {
     Ok(plain)
 }
 
-/// Where the value behind a label stands, or what a real server says: kinds with labels of their own say it in one way, all
-/// others in another.
+/// The path of the value of a field label, or a real server's error. Kinds with labels of their own have another
+/// message than the other kinds.
 fn path_of(kind: &Kind, label: &str) -> Result<String, String> {
     let own = kind.rules.fields;
     if label == "metadata.name" || (label == "metadata.namespace" && (kind.namespaced || own.is_empty())) {

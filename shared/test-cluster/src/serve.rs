@@ -18,9 +18,9 @@ use crate::{BoxError, TestCluster, cluster::Door};
 
 type PlainBody = UnsyncBoxBody<Bytes, io::Error>;
 
-/// A cluster on loopback. Dropping it closes the port and every connection.
+/// A cluster on a loopback port. Dropping it closes the port and every connection.
 pub struct Served {
-    /// Where it listens.
+    /// The address of the port.
     pub addr: SocketAddr,
     /// The certificate authority of its certificate.
     pub ca_pem: String,
@@ -28,10 +28,11 @@ pub struct Served {
 }
 
 impl TestCluster {
-    /// Serves the cluster by HTTPS on a free loopback port, HTTP/1.1 and HTTP/2 as ALPN agrees. Tokens are ignored.
+    /// Serves the cluster by HTTPS on a free loopback port, with HTTP/1.1 or HTTP/2 as ALPN negotiates. Tokens are
+    /// ignored.
     ///
     /// # Errors
-    /// If there is no port or no certificate can be made.
+    /// If no port is free or the certificate cannot be created.
     pub async fn serve(&self) -> io::Result<Served> {
         let (config, ca_pem) = tls().map_err(io::Error::other)?;
         let acceptor = TlsAcceptor::from(Arc::new(config));
@@ -63,7 +64,7 @@ impl Served {
     /// Closes the port and every connection, and waits until that is done.
     pub async fn close(mut self) {
         self.task.abort();
-        // The only outcome is the cancellation just asked for.
+        // The task can end only by this cancellation.
         let _ = (&mut self.task).await;
     }
 }
@@ -75,7 +76,7 @@ impl Drop for Served {
 }
 
 async fn accept(listener: TcpListener, acceptor: TlsAcceptor, door: Door) {
-    // Connections live in the set, so they go with the listener.
+    // The set owns the connections, so they end with the listener.
     let mut connections = tokio::task::JoinSet::new();
     loop {
         tokio::select! {
@@ -106,7 +107,8 @@ async fn connection(socket: tokio::net::TcpStream, acceptor: TlsAcceptor, door: 
     auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await
 }
 
-/// One request. Boxed and with a named error type: hyper's bounds are not met by `BoxError` in a spawned task.
+/// Serves one request. Boxed and with a concrete error type, because in a spawned task `BoxError` does not meet hyper's
+/// bounds.
 fn answer(door: Door, request: Request<Incoming>) -> BoxFuture<'static, io::Result<Response<PlainBody>>> {
     Box::pin(async move {
         let (head, body) = request.into_parts();

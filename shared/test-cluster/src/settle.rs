@@ -1,4 +1,4 @@
-//! What the server itself settles about an object: at its creation, and with every change.
+//! The fields that the server itself sets, at creation and at every change.
 
 use clock::Timestamp;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use crate::{
 
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
-/// Completes a new object. Its uid and its initial status are set.
+/// Sets the fields of a new object. Its uid and its initial status are set already.
 pub(crate) fn create(state: &mut State, kind: &Kind, object: &mut Value, now: Timestamp) {
     if kind.is(kinds::JOBS) {
         generate_selector(object);
@@ -30,14 +30,14 @@ pub(crate) fn create(state: &mut State, kind: &Kind, object: &mut Value, now: Ti
     }
 }
 
-/// Completes a changed object; what the door does not let through is already as it was.
+/// Sets the fields of a changed object. Fields that this request must not change are restored already.
 pub(crate) fn update(state: &mut State, kind: &Kind, current: &Value, next: &mut Value, part: Part, now: Timestamp) {
     match (kind.table.as_str(), part) {
         (kinds::VOLUMES, Part::Status) => phase_time(current, next, now),
         (kinds::SERVICES, Part::Main) => keep_addresses(current, next),
         _ => {}
     }
-    // These two get the labels of their template back, whichever door took them away.
+    // These two kinds get the labels of their template again, even after a status update that removed them.
     if part == Part::Main || kind.is(kinds::JOBS) || kind.is(kinds::REPLICATION_CONTROLLERS) {
         defaults::fill(kind, next);
     }
@@ -52,7 +52,7 @@ pub(crate) fn update(state: &mut State, kind: &Kind, current: &Value, next: &mut
     }
 }
 
-/// Unless the user selects by hand, a Job selects its pods by its uid, which its template then carries.
+/// Unless `manualSelector` is set, a Job selects its pods by its uid, which its template gets as a label.
 fn generate_selector(job: &mut Value) {
     const UID: &str = "batch.kubernetes.io/controller-uid";
     if job["spec"]["manualSelector"] == true {
@@ -63,7 +63,7 @@ fn generate_selector(job: &mut Value) {
     let template = spec.entry("template").or_insert_with(|| json!({}));
     let metadata = meta::map(template, "metadata");
     let labels = meta::as_map(metadata.entry("labels").or_insert_with(|| json!({})));
-    // What the user has set stays: validation names the conflict.
+    // What the user has set stays; validation reports the conflict.
     for (label, value) in
         [(UID, &uid), ("controller-uid", &uid), ("batch.kubernetes.io/job-name", &name), ("job-name", &name)]
     {
@@ -89,7 +89,7 @@ fn pod_status(pod: &mut Value, now: Timestamp) {
     }
 }
 
-/// The class of service that requests and limits of cpu and memory give.
+/// The QoS class from requests and limits of cpu and memory.
 fn quality(spec: &Value) -> &'static str {
     let amount = |of: &Value, resource: &str| {
         let amount = of[resource].as_str().filter(|it| it.bytes().any(|it| (b'1'..=b'9').contains(&it)));
@@ -112,7 +112,7 @@ fn quality(spec: &Value) -> &'static str {
     }
 }
 
-/// The annotation counts changes of the template; nobody else writes it.
+/// Counts changes of the template in an annotation, which only the server writes.
 fn count_template(current: &Value, next: &mut Value) {
     let count = current["metadata"]["annotations"][TEMPLATE_GENERATION].as_str();
     let count: i64 = count.and_then(|it| it.parse().ok()).unwrap_or(0);
@@ -128,7 +128,7 @@ fn phase_time(current: &Value, next: &mut Value, now: Timestamp) {
     }
 }
 
-/// What a Service was given once it keeps, unless the change says otherwise.
+/// A Service keeps the addresses that it was given, unless the change sets others.
 fn keep_addresses(current: &Value, next: &mut Value) {
     if next["spec"]["type"] == "ExternalName" || current["spec"]["type"] == "ExternalName" {
         return;
@@ -160,7 +160,7 @@ fn copy(from: &Value, into: &mut serde_json::Map<String, Value>, field: &str) {
     }
 }
 
-/// The next port that no Service has, nor is among its `own`; `None` when all are given.
+/// The next port that no Service has and that is not in `own`; `None` when all are in use.
 fn free_port(state: &mut State, own: &[i64]) -> Option<u32> {
     for _ in 0..claims::PORTS {
         let port = claims::FIRST_PORT + state.next_address() % claims::PORTS;
@@ -182,7 +182,7 @@ fn free_address(state: &mut State) -> String {
     }
 }
 
-/// Gives a Service the addresses that it lacks: counted up, and none that another has.
+/// Allocates the addresses and ports that a Service lacks: increasing, and none of another Service.
 fn allocate(state: &mut State, service: &mut Value) {
     let selects = service["spec"]["selector"].as_object().is_some_and(|it| !it.is_empty());
     let spec = meta::map(service, "spec");
@@ -199,7 +199,7 @@ fn allocate(state: &mut State, service: &mut Value) {
                     port["nodePort"] = free.into();
                     own.push(free.into());
                 }
-                // Found out when the whole is checked.
+                // The validation reports it.
                 None => drop(meta::as_map(port).remove("nodePort")),
             }
         }

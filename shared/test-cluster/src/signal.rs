@@ -8,8 +8,8 @@ use std::{
 
 use tokio::sync::Notify;
 
-/// Tells everybody who waits of a new version, in the order in which they began to wait: a simulation must repeat, and
-/// tokio's own watch channel wakes in an order of chance.
+/// Notifies waiting tasks of a new version, in the order in which they began to wait. A simulation must be repeatable,
+/// and tokio's watch channel wakes tasks in random order.
 pub(crate) struct Sender(Arc<Shared>);
 
 /// Waits for versions.
@@ -20,7 +20,7 @@ pub(crate) struct Receiver {
 
 struct Shared {
     version: AtomicU64,
-    /// How often something was sent.
+    /// How many times `send` was called.
     sent: AtomicU64,
     woken: Notify,
 }
@@ -36,7 +36,7 @@ impl Sender {
         self.0.woken.notify_waiters();
     }
 
-    /// Somebody may still wait.
+    /// True when there may be receivers.
     pub(crate) fn has_receivers(&self) -> bool {
         Arc::strong_count(&self.0) > 1
     }
@@ -46,7 +46,7 @@ impl Sender {
     }
 }
 
-/// The last news: nothing comes any more.
+/// The last notification: no version comes any more.
 impl Drop for Sender {
     fn drop(&mut self) {
         self.0.sent.fetch_add(1, Ordering::SeqCst);
@@ -55,19 +55,19 @@ impl Drop for Sender {
 }
 
 impl Receiver {
-    /// Only what is sent from now on is news.
+    /// Marks everything sent so far as seen.
     pub(crate) fn mark_unchanged(&mut self) {
         self.seen = self.shared.sent.load(Ordering::SeqCst);
     }
 
-    /// Waits for news.
+    /// Waits for the next notification.
     pub(crate) async fn changed(&mut self) {
         let shared = self.shared.clone();
         let seen = self.seen;
         self.seen = wait(&shared, |it| Some(it.sent.load(Ordering::SeqCst)).filter(|sent| *sent != seen)).await;
     }
 
-    /// Waits until a version is there.
+    /// Waits until a version is reached.
     pub(crate) async fn reaches(&self, version: u64) {
         wait(&self.shared, |it| (it.version.load(Ordering::SeqCst) >= version).then_some(())).await;
     }
@@ -75,7 +75,7 @@ impl Receiver {
 
 async fn wait<T>(shared: &Shared, look: impl Fn(&Shared) -> Option<T>) -> T {
     loop {
-        // Enlisted before the look: what comes between look and wait must find us.
+        // Register for a notification before looking, so that a version between look and wait is not missed.
         let mut woken = pin!(shared.woken.notified());
         woken.as_mut().enable();
         if let Some(found) = look(shared) {

@@ -22,27 +22,27 @@ use crate::{
     tokens::Tokens,
 };
 
-/// Everything that the cluster holds, behind one lock: one counter, one table per resource.
+/// The whole state of the cluster, behind one lock: one version counter, one table per resource.
 pub(crate) struct State {
     /// The version of the last write.
     pub(crate) version: u64,
     pub(crate) tables: BTreeMap<String, Table>,
     pub(crate) rng: fastrand::Rng,
-    /// How many changes a table remembers.
+    /// How many changes a table keeps.
     pub(crate) history: usize,
-    /// Every object carries a `managedFields` entry.
+    /// Every object gets a `managedFields` entry.
     pub(crate) managed_fields: bool,
-    /// The request at hand only tries: nothing is stored, nobody is told.
+    /// The present request is a dry run: nothing is stored, and observers are not called.
     pub(crate) dry_run: bool,
-    /// Raised by every write that may change what discovery shows.
+    /// Increased by every write that may change discovery.
     pub(crate) served: u64,
-    /// Raised to ask every watch for a bookmark.
+    /// Increased to send a bookmark on every watch.
     pub(crate) bookmark_calls: u64,
     pub(crate) observers: Observers,
     recent: Recent,
-    /// Tables whose definition is gone, for the watches that have not shown their last changes yet.
+    /// Tables whose definition was removed, for watches that have not sent their last changes yet.
     retired: Vec<Table>,
-    /// Tells reads that wait for a version.
+    /// Notifies reads that wait for a version.
     pub(crate) progress: signal::Sender,
     next_table: u64,
     next_address: u32,
@@ -50,30 +50,30 @@ pub(crate) struct State {
     pub(crate) clock: Clock,
     /// Addresses and ports of Services.
     pub(crate) claims: Claims,
-    /// Of ServiceAccounts.
+    /// Tokens of ServiceAccounts.
     pub(crate) tokens: Tokens,
 }
 
-/// The objects of one resource and how they came to be.
+/// The objects of one resource with their latest changes.
 pub(crate) struct Table {
     pub(crate) kind: Arc<Kind>,
-    /// Tells apart a table from its predecessor under the same key.
+    /// Distinguishes a table from an earlier one with the same key.
     pub(crate) id: u64,
     pub(crate) objects: Objects,
     pub(crate) events: VecDeque<Arc<Event>>,
-    /// The oldest version from which a watch may start and a past state be listed.
+    /// The oldest version from which a watch may start and that may be listed.
     pub(crate) floor: u64,
-    /// The version of the youngest change that is no longer remembered.
+    /// The version of the newest change that is not kept any more.
     pub(crate) forgotten: u64,
     /// Wakes the watches of this table.
     pub(crate) signal: signal::Sender,
     pub(crate) watches: WatchFaults,
 }
 
-/// By storage key: `namespace/name`, or the name alone; so in the order of lists.
+/// By storage key: `namespace/name`, or only the name, so in the order of lists.
 pub(crate) type Objects = BTreeMap<Arc<str>, Arc<Stored>>;
 
-/// Watches are numbered; those below a number are afflicted.
+/// Faults of watches. Watches have increasing numbers; those below a limit have the fault.
 #[derive(Debug, Default)]
 pub(crate) struct WatchFaults {
     pub(crate) next: u64,
@@ -92,7 +92,7 @@ pub(crate) struct Event {
     pub(crate) previous: Option<Arc<Stored>>,
 }
 
-/// What a dry run answers: a new object has no version, a changed one the version before the change.
+/// The response of a dry run: a new object has no version, a changed one has the version before the change.
 fn tried(mut object: Value, previous: Option<&Stored>) -> Value {
     match previous {
         Some(previous) => meta::set(&mut object, "resourceVersion", previous.version()),
@@ -134,13 +134,13 @@ impl State {
         state
     }
 
-    /// A number that no address was made of yet.
+    /// A number for an address that was not used yet.
     pub(crate) fn next_address(&mut self) -> u32 {
         self.next_address += 1;
         self.next_address
     }
 
-    /// Begins to serve a kind; watches start at `floor` or later.
+    /// Starts serving a kind; watches start at `floor` or later.
     pub(crate) fn open_table(&mut self, kind: impl Into<Arc<Kind>>, floor: u64) {
         let kind = kind.into();
         self.next_table += 1;
@@ -157,9 +157,9 @@ impl State {
         self.tables.insert(table.kind.table(), table);
     }
 
-    /// Ends a kind: its watches show what they have not shown yet, and end.
+    /// Stops serving a kind: its watches send their last changes and end.
     pub(crate) fn retire_table(&mut self, table: &str) {
-        // Those that nobody watches any more have nobody to show anything to.
+        // Retired tables without watches are not needed.
         self.retired.retain(|it| it.signal.has_receivers());
         if let Some(table) = self.tables.remove(table) {
             table.signal.send(self.version);
@@ -167,7 +167,7 @@ impl State {
         }
     }
 
-    /// The table that a watch was opened on, and whether it is retired.
+    /// The table of a watch, and whether it is retired.
     pub(crate) fn watched(&self, table: &str, id: u64) -> Option<(&Table, bool)> {
         let present = self.tables.get(table).filter(|it| it.id == id).map(|it| (it, false));
         present.or_else(|| self.retired.iter().find(|it| it.id == id).map(|it| (it, true)))
@@ -177,24 +177,24 @@ impl State {
         self.tables.get(table).ok_or_else(Failure::no_group)
     }
 
-    /// A kind by plural (`pods`), by plural and group (`foos.example.com`) or by its own name (`Pod`).
+    /// A kind by plural (`pods`), by plural and group (`foos.example.com`) or by its kind name (`Pod`).
     pub(crate) fn find(&self, resource: &str) -> Option<Arc<Kind>> {
         let matches = |it: &&Arc<Kind>| it.plural == resource || it.kind == resource || it.qualified() == resource;
         self.tables.values().map(|it| &it.kind).find(matches).cloned()
     }
 
-    /// An object as it is stored: bytes, and what selectors ask.
+    /// An object as it is stored: its bytes and the values for selectors.
     pub(crate) fn stored(&self, table: &str, key: &str) -> Option<&Arc<Stored>> {
         self.tables.get(table)?.objects.get(key)
     }
 
-    /// An object as a value, decoded: for those who go on to change it.
+    /// An object decoded, for a change.
     pub(crate) fn object(&self, table: &str, key: &str) -> Option<Arc<Value>> {
         let stored = self.stored(table, key)?;
         Some(self.recent.get(stored).unwrap_or_else(|| Arc::new(stored.decode())))
     }
 
-    /// Lets a request work on the state; in a dry run it only tries.
+    /// Runs a request on the state, possibly as a dry run.
     ///
     /// # Errors
     /// Those of `act`.
@@ -208,7 +208,7 @@ impl State {
         act(&mut *trying.0)
     }
 
-    /// Stores an object, new or changed, under the next version; in a dry run it comes back with the version it had.
+    /// Stores a new or changed object under the next version. In a dry run it is returned with its old version.
     pub(crate) fn put(&mut self, table: &str, key: &str, mut object: Value) -> Result<Arc<Value>, Failure> {
         self.note_served(table);
         let version = self.version + 1;
@@ -269,14 +269,14 @@ impl State {
         self.tell(event);
     }
 
-    /// What discovery shows follows from these two kinds, changed under the same lock as they are.
+    /// Discovery depends on these two kinds, so the counter is increased under the same lock.
     fn note_served(&mut self, table: &str) {
         if matches!(table, kinds::CRDS | kinds::API_SERVICES) {
             self.served += 1;
         }
     }
 
-    /// Makes every version before now too old to start from.
+    /// Makes every earlier version too old to start from.
     pub(crate) fn compact(&mut self) {
         for table in self.tables.values_mut() {
             table.floor = self.version;
@@ -298,7 +298,7 @@ impl State {
     }
 }
 
-/// Ends a dry run however it ends: one that panics must not make dry runs of all that follow.
+/// Ends a dry run in any case, so that after a panic later requests are not dry runs too.
 struct Trying<'a>(&'a mut State);
 
 impl Drop for Trying<'_> {
@@ -321,30 +321,30 @@ impl Table {
         event
     }
 
-    /// The state as it was at `version`, which must not lie before the floor.
+    /// The state at `version`, which must not be older than the floor.
     pub(crate) fn at(&self, version: u64) -> Snapshot<'_> {
         let later = self.events.partition_point(|it| it.version <= version);
         let mut changed = BTreeMap::new();
-        // Backwards: what was there before the first of the later changes wins.
+        // Backwards, so that the state before the first of the later changes is used.
         for event in self.events.range(later..).rev() {
             changed.insert(&*event.object.key, event.previous.as_ref());
         }
         Snapshot { now: &self.objects, changed }
     }
 
-    /// Changes after `version`, in order, at most `most`.
+    /// At most `most` changes after `version`, in order.
     pub(crate) fn since(&self, version: u64, most: usize) -> impl Iterator<Item = &Arc<Event>> {
         let first = self.events.partition_point(|it| it.version <= version);
         self.events.range(first..).take(most)
     }
 }
 
-/// What was written last, as values: who writes an object often writes it again soon, and need not decode it.
+/// The last written objects, decoded: a client often writes an object again soon, and then it need not be decoded.
 #[derive(Default)]
 struct Recent(VecDeque<(Arc<Stored>, Arc<Value>)>);
 
 impl Recent {
-    /// Enough for the writers at work at one time; a value is several times as large as its bytes.
+    /// Enough for the clients that write at one time. A decoded value is several times larger than its bytes.
     const MOST: usize = 32;
 
     fn add(&mut self, stored: &Arc<Stored>, value: &Arc<Value>) {
@@ -362,7 +362,7 @@ impl Recent {
     }
 }
 
-/// A state of a table, present or past: what is there now, except where it has changed since.
+/// The state of a table at a version: the present objects, except those that have changed since.
 pub(crate) struct Snapshot<'a> {
     now: &'a Objects,
     changed: BTreeMap<&'a str, Option<&'a Arc<Stored>>>,
@@ -378,7 +378,7 @@ impl Snapshot<'_> {
     }
 }
 
-/// Two sequences in order, as one in order.
+/// Merges two sorted sequences.
 struct Merged<L: Iterator, R: Iterator> {
     left: Peekable<L>,
     right: Peekable<R>,

@@ -5,19 +5,19 @@ use serde_json::Value;
 
 use crate::{kinds::Kind, meta};
 
-/// What happened to an object.
+/// The type of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// It is new.
+    /// The object was created.
     Added,
-    /// It was there and is another now.
+    /// The object was changed.
     Modified,
-    /// It is gone.
+    /// The object was removed.
     Removed,
 }
 
 impl Change {
-    /// How a watch calls it.
+    /// The event type of a watch.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -28,12 +28,12 @@ impl Change {
     }
 }
 
-/// One state of one object, encoded once: as the line that a watch sends for it. The object, its metadata and the item of
-/// a list are parts of that line, so nobody encodes again; who changes an object decodes it.
+/// One state of one object, encoded once, as the line that a watch sends. The object, its metadata and the item of a
+/// list are parts of that line, so none of them is encoded again. To change an object it must be decoded.
 #[derive(Debug)]
 pub(crate) struct Stored {
     pub(crate) kind: Arc<Kind>,
-    /// `namespace/name`, or the name alone.
+    /// `namespace/name`, or only the name.
     pub(crate) key: Arc<str>,
     /// `{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{..},..}}` and a line feed.
     line: Bytes,
@@ -41,11 +41,11 @@ pub(crate) struct Stored {
     facts: Arc<Facts>,
 }
 
-/// Where the parts of a line begin and end. A body has 3 MiB at most.
+/// The positions of the parts of a line. 32 bits are enough, because a body has at most 3 MiB.
 #[derive(Debug, Clone, Copy, Default)]
 struct Places {
     object: u32,
-    /// Behind kind and apiVersion: metadata, and then the rest.
+    /// After kind and apiVersion: the metadata, and then the other fields.
     members: u32,
     metadata_end: u32,
     /// The digits of the resourceVersion.
@@ -53,7 +53,7 @@ struct Places {
     version_end: u32,
 }
 
-/// What selectors ask of an object. States of an object share it while it stays the same.
+/// The values for selectors. Several states of an object share them while they do not change.
 #[derive(Debug, PartialEq, Eq)]
 struct Facts {
     labels: Box<[(Box<str>, Box<str>)]>,
@@ -62,11 +62,11 @@ struct Facts {
     deleting: bool,
 }
 
-/// What a line ends with behind its object.
+/// The end of a line after its object.
 const END: &[u8] = b"}\n";
 
 impl Stored {
-    /// Encodes an object; `previous` is its last state, to share what did not change.
+    /// Encodes an object. `previous` is its last state, whose unchanged values are shared.
     pub(crate) fn new(
         kind: &Arc<Kind>,
         key: Arc<str>,
@@ -81,7 +81,7 @@ impl Stored {
         Self { kind: kind.clone(), key, line, places, facts }
     }
 
-    /// The same state under another version, as a removal shows it.
+    /// The same state with another version, for a removal.
     pub(crate) fn renumbered(&self, change: Change, version: u64) -> Self {
         let number = version.to_string();
         let mut line = begin(change);
@@ -105,16 +105,16 @@ impl Stored {
 
     /// The object as a value.
     pub(crate) fn decode(&self) -> Value {
-        // Our own encoding of a value decodes.
+        // The bytes were encoded here, so they decode.
         serde_json::from_slice(self.object()).unwrap_or_default()
     }
 
-    /// The line of a watch, as it was encoded for the change that made this state.
+    /// The line of a watch for the change that created this state.
     pub(crate) fn line(&self) -> Bytes {
         self.line.clone()
     }
 
-    /// The whole object, sharing the bytes.
+    /// The whole object, without copying.
     pub(crate) fn body(&self) -> Bytes {
         self.line.slice(self.places.object as usize..self.line.len() - END.len())
     }
@@ -124,7 +124,7 @@ impl Stored {
         &self.line[self.places.object as usize..self.line.len() - END.len()]
     }
 
-    /// `"metadata":{..},..}`: the object behind its kind and apiVersion, to the end.
+    /// `"metadata":{..},..}`: the object without its kind and apiVersion, to the end.
     pub(crate) fn members(&self) -> &[u8] {
         &self.line[self.places.members as usize..self.line.len() - END.len()]
     }
@@ -134,7 +134,7 @@ impl Stored {
         &self.line[self.places.members as usize..self.places.metadata_end as usize]
     }
 
-    /// Empty for cluster-scoped objects.
+    /// The digits of the resourceVersion.
     pub(crate) fn version(&self) -> &str {
         let digits = self.places.version as usize..self.places.version_end as usize;
         std::str::from_utf8(&self.line[digits]).unwrap_or_default()
@@ -156,7 +156,7 @@ impl Stored {
         self.facts.deleting
     }
 
-    /// The value behind a field selector, by its path.
+    /// The value of a field selector, by its path.
     pub(crate) fn field(&self, path: &str) -> Cow<'_, str> {
         let known = match path {
             "metadata.name" => Some(self.name()),
@@ -166,7 +166,7 @@ impl Stored {
                 at.and_then(|it| self.facts.fields.get(it)).map(|it| &**it)
             }
         };
-        // The kind may have learnt the field after this object was stored.
+        // The kind may have got this field after the object was stored.
         known.map_or_else(|| text(&self.decode(), path, "").into(), Cow::Borrowed)
     }
 }
@@ -206,7 +206,7 @@ fn encode(kind: &Kind, change: Change, object: &Value) -> (Bytes, Places) {
         }
         append(&mut line, field);
         line.push(b':');
-        // Behind and before its quotes.
+        // After the opening quote and before the closing one.
         let start = line.len() + 1;
         append(&mut line, value);
         if field == "resourceVersion" {
@@ -225,7 +225,7 @@ fn encode(kind: &Kind, change: Change, object: &Value) -> (Bytes, Places) {
     }
     line.push(b'}');
     line.extend_from_slice(END);
-    // Copied: what is kept is as long as it must be.
+    // Copied into a buffer of the exact size.
     (Bytes::copy_from_slice(&line), places)
 }
 
@@ -238,7 +238,7 @@ fn begin(change: Change) -> Vec<u8> {
     line
 }
 
-/// How an object of this kind begins: up to and with the comma before its metadata.
+/// The beginning of an object of this kind, up to and including the comma before its metadata.
 pub(crate) fn head(kind: &str, api_version: &str) -> Vec<u8> {
     let mut head = Vec::with_capacity(96);
     head.extend_from_slice(b"{\"kind\":");
@@ -249,7 +249,7 @@ pub(crate) fn head(kind: &str, api_version: &str) -> Vec<u8> {
     head
 }
 
-/// The line of a watch for an object that begins with `head` and goes on with `rest`.
+/// The line of a watch for an object that consists of `head` and `rest`.
 pub(crate) fn line_of(word: &str, head: &[u8], rest: &[u8]) -> Bytes {
     let mut line = Vec::with_capacity(word.len() + head.len() + rest.len() + 32);
     line.extend_from_slice(b"{\"type\":\"");
@@ -262,7 +262,7 @@ pub(crate) fn line_of(word: &str, head: &[u8], rest: &[u8]) -> Bytes {
 }
 
 fn append<T: serde::Serialize + ?Sized>(line: &mut Vec<u8>, value: &T) {
-    // Values always encode, and a vector takes everything.
+    // Values always encode, and writing into a vector cannot fail.
     let _ = serde_json::to_writer(line, value);
 }
 

@@ -1,5 +1,5 @@
-//! Answers as tables: what `kubectl get` prints. One file per family of kinds turns an object and the time of day into
-//! cells; here they are put together.
+//! Responses as tables, for `kubectl get`. Each of the other files converts the objects of some kinds and the present
+//! time into cells; this file builds the tables.
 
 mod autoscaling;
 mod core;
@@ -28,7 +28,7 @@ use crate::{
     meta,
 };
 
-/// How the client wants a table to look, and what time it is.
+/// The options of a table, and the present time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Look {
     /// `meta.k8s.io/v1` or `v1beta1`.
@@ -37,7 +37,7 @@ pub(crate) struct Look {
     now: Timestamp,
 }
 
-/// What stands in each row beside the cells.
+/// What each row contains in addition to the cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Include {
     Nothing,
@@ -46,7 +46,7 @@ enum Include {
 }
 
 impl Look {
-    /// A table in the version that the Accept header names; `None` when there is no such version.
+    /// A table in the version of the Accept header; `None` when there is no such version.
     pub(crate) fn of_version(version: &str) -> Option<Self> {
         let api_version = match version {
             "v1" => "meta.k8s.io/v1",
@@ -56,10 +56,10 @@ impl Look {
         Some(Self { api_version, include: Include::Metadata, now: Timestamp::UNIX_EPOCH })
     }
 
-    /// The same with what the query wants in each row.
+    /// The same with the query's `includeObject`.
     ///
     /// # Errors
-    /// 400 for a word that is not known.
+    /// 400 for an unknown value.
     fn including(self, word: &str) -> Result<Self, Failure> {
         let include = match word {
             "" | "Metadata" => Include::Metadata,
@@ -75,19 +75,19 @@ impl Look {
         Ok(Self { include, ..self })
     }
 
-    /// The same at another time: ages are those of the moment in which a row is printed.
+    /// The same at another time: the ages are computed when a row is printed.
     pub(crate) fn at(self, now: Timestamp) -> Self {
         Self { now, ..self }
     }
 
-    /// A bookmark carries its annotations whatever the client wants in a row.
+    /// For a bookmark, which has its annotations for every `includeObject`.
     pub(crate) fn of_bookmark(self) -> Self {
         if self.include == Include::Nothing { Self { include: Include::Metadata, ..self } } else { self }
     }
 }
 
-/// The form with what the query wants beside the cells; a failure when it wants what nobody knows, which shows only
-/// where something is converted.
+/// The form with the query's `includeObject`, and a failure if the value is unknown. A real server reports it only when
+/// something is converted.
 pub(crate) fn asked(form: Form, include: &str, now: Timestamp) -> (Form, Option<Failure>) {
     match form {
         Form::Table(look) => match look.including(include) {
@@ -104,7 +104,7 @@ pub(crate) struct Column {
     name: Cow<'static, str>,
     of: Cow<'static, str>,
     format: Cow<'static, str>,
-    /// Only of columns that a definition asks for: kubectl shows none.
+    /// Only for columns of a CustomResourceDefinition; kubectl does not show it.
     description: Cow<'static, str>,
     priority: i64,
 }
@@ -184,7 +184,7 @@ fn printer(kind: &Kind) -> Printer {
     found.unwrap_or(Printer { columns: PLAIN, cells: plain })
 }
 
-/// What a built-in kind without columns of its own shows.
+/// For built-in kinds without columns of their own.
 const PLAIN: &[Column] = &[NAME, column("Created At", "date", "", 0)];
 
 fn plain(object: &Value, _: Timestamp) -> Vec<Value> {
@@ -196,7 +196,7 @@ fn columns(kind: &Kind, api_version: &str) -> Cow<'static, [Column]> {
     if kind.custom { custom::columns(kind, api_version).into() } else { printer(kind).columns.into() }
 }
 
-/// One table, ready to be written.
+/// One table.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Table<'a> {
@@ -246,7 +246,7 @@ pub(crate) fn of_list<'a>(
     }
 }
 
-/// The table of one object; in a watch only the first one tells the columns.
+/// The table of one object. In a watch only the first table has the columns.
 pub(crate) fn of_one<'a>(
     kind: &Kind,
     api_version: &'a str,
@@ -286,17 +286,17 @@ fn row<'a>(kind: &Kind, api_version: &'a str, object: &'a Value, look: Look) -> 
     Row { cells, conditions, object: beside }
 }
 
-/// The name as a cell; empty where there is none, as in a bookmark.
+/// The name as a cell; empty if there is none, as in a bookmark.
 fn name(object: &Value) -> Value {
     meta::name(object).into()
 }
 
-/// The text at a dotted path; empty when it is missing.
+/// The text at a dotted path; empty when missing.
 fn text_at<'a>(object: &'a Value, path: &str) -> &'a str {
     meta::at(object, path).as_str().unwrap_or_default()
 }
 
-/// The number at a dotted path; 0 when it is missing.
+/// The number at a dotted path; 0 when missing.
 fn number_at(object: &Value, path: &str) -> i64 {
     meta::at(object, path).as_i64().unwrap_or(0)
 }
@@ -306,14 +306,14 @@ fn list_at<'a>(object: &'a Value, path: &str) -> &'a [Value] {
     meta::at(object, path).as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-/// The text, or the word for a missing one.
+/// The text, or `missing` if it is empty.
 fn or<'a>(text: &'a str, missing: &'a str) -> &'a str {
     if text.is_empty() { missing } else { text }
 }
 
 const NONE: &str = "<none>";
 
-/// Words with commas between.
+/// Words with commas between them.
 fn joined<'a>(words: impl Iterator<Item = &'a str>) -> String {
     words.collect::<Vec<_>>().join(",")
 }
@@ -324,7 +324,7 @@ fn containers(spec: &Value) -> [Value; 2] {
     [of("name"), of("image")]
 }
 
-/// A label selector as text: requirements by key; none is `<none>`.
+/// A label selector as text, by key; an empty one is `<none>`.
 fn selector(selector: &Value) -> String {
     let mut parts = Vec::<(&str, String)>::new();
     for (key, value) in selector["matchLabels"].as_object().into_iter().flatten() {
@@ -349,7 +349,7 @@ fn selector(selector: &Value) -> String {
     or(&joined(parts.iter().map(|it| it.1.as_str())), NONE).to_owned()
 }
 
-/// A map of texts as `k=v` in the order of keys; none is `<none>`.
+/// A map of texts as `k=v` in the order of keys; an empty one is `<none>`.
 fn pairs(map: &Value) -> String {
     let pairs = map.as_object().into_iter().flatten();
     let pairs: Vec<String> =
@@ -362,7 +362,7 @@ fn age(object: &Value, now: Timestamp) -> Value {
     times::since(&object["metadata"]["creationTimestamp"], now).into()
 }
 
-/// A text, or a number as text: quantities and ports come as either.
+/// A text, or a number as text: quantities and ports may be either.
 fn scalar(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -371,7 +371,7 @@ fn scalar(value: &Value) -> String {
     }
 }
 
-/// The status of a condition; empty when it is not there.
+/// The status of a condition; empty when missing.
 fn condition<'a>(object: &'a Value, of: &str) -> &'a str {
     let found = list_at(object, "status.conditions").iter().find(|it| it["type"] == of);
     found.map(|it| text_at(it, "status")).unwrap_or_default()
@@ -383,7 +383,7 @@ fn at_most(words: &[String], most: usize, between: &str) -> String {
     if words.len() > most { format!("{shown} + {} more...", words.len() - most) } else { shown }
 }
 
-/// Cells from whatever makes them.
+/// Cells from values of different types.
 macro_rules! cells {
     ($($cell:expr),* $(,)?) => { vec![$(serde_json::Value::from($cell)),*] };
 }

@@ -1,6 +1,6 @@
-//! Tokens of ServiceAccounts: they name their account, end at their time, and are worth nothing once it is gone.
+//! Tokens of ServiceAccounts: each names its account, expires, and is invalid once the account is deleted.
 //!
-//! Any other token is believed without a look, as tests and playgrounds want it.
+//! Any other token is accepted without a check, because tests and the playground need that.
 
 use std::{collections::BTreeMap, sync::LazyLock, time::Duration};
 
@@ -22,18 +22,18 @@ use crate::{
 };
 
 const VERSION: &str = "authentication.k8s.io/v1";
-/// Whom tokens are for unless their request says so.
+/// The audience of tokens whose request has none.
 const AUDIENCE: &str = "https://kubernetes.default.svc";
 /// Seconds.
 const SHORTEST: i64 = 600;
 const LONGEST: i64 = 1 << 32;
 const USUAL: i64 = 3_600;
-/// How tokens of this server begin.
+/// The prefix of tokens of this server.
 const PREFIX: &str = "system:serviceaccount:";
 
 static TOKEN_REQUEST: LazyLock<Kind> = LazyLock::new(|| kinds::of_subresource("authentication.k8s.io", "TokenRequest"));
 
-/// What was issued, by the token.
+/// The issued tokens.
 #[derive(Debug, Default)]
 pub(crate) struct Tokens(BTreeMap<String, Issued>);
 
@@ -41,12 +41,12 @@ pub(crate) struct Tokens(BTreeMap<String, Issued>);
 struct Issued {
     namespace: String,
     name: String,
-    /// Of the account: one of the same name that was made anew is another.
+    /// The uid of the account: a new account of the same name is another account.
     uid: String,
     ends: Timestamp,
 }
 
-/// Answers a POST to `serviceaccounts/<name>/token`.
+/// Serves a POST to `serviceaccounts/<name>/token`.
 pub(crate) fn serve(shared: &Shared, exchange: &Exchange, target: &Target) -> Result<Response<ResponseBody>, Failure> {
     exchange.check_body()?;
     let options = WriteOptions::parse(Verb::Create, &exchange.query)?;
@@ -93,22 +93,22 @@ fn check_life(seconds: i64) -> Result<(), Failure> {
     Err(Failure::invalid(&TOKEN_REQUEST, "", &[Fault::invalid("spec.expirationSeconds", &json!(seconds), wrong)]))
 }
 
-/// Whole seconds, as the API shows times.
+/// In whole seconds, as times in the API.
 fn text(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// What the `Authorization` header bears; empty when missing.
+/// The bearer token of the `Authorization` header; empty when missing.
 pub(crate) fn of(exchange: &Exchange) -> &str {
     exchange.header(header::AUTHORIZATION).trim_start_matches("Bearer ")
 }
 
-/// The account that a token names, as the API names it as a user; empty for tokens that are none of ours.
+/// The account of a token as a user name; empty for tokens that are not from this server.
 pub(crate) fn user(token: &str) -> &str {
     if token.starts_with(PREFIX) { token.split('/').next().unwrap_or_default() } else { "" }
 }
 
-/// Refuses a token of ours that is worth nothing any more.
+/// Refuses a token of this server that is not valid any more.
 ///
 /// # Errors
 /// 401.

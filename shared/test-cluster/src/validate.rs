@@ -7,7 +7,7 @@ use crate::{
 /// Checks a new object.
 ///
 /// # Errors
-/// 422 naming every fault.
+/// 422 that names every fault.
 pub(crate) fn created(kind: &Kind, object: &Value) -> Result<(), Failure> {
     let mut faults = Vec::new();
     metadata::names(kind, object, &mut faults);
@@ -26,7 +26,7 @@ pub(crate) fn created(kind: &Kind, object: &Value) -> Result<(), Failure> {
 /// Checks a changed object.
 ///
 /// # Errors
-/// 422 naming every fault.
+/// 422 that names every fault.
 pub(crate) fn updated(kind: &Kind, current: &Value, next: &Value, part: Part) -> Result<(), Failure> {
     let mut faults = Vec::new();
     for field in ["uid", "deletionTimestamp", "deletionGracePeriodSeconds"] {
@@ -83,7 +83,7 @@ fn event(object: &Value, faults: &mut Vec<Fault>) {
     }
 }
 
-/// What a ConfigMap or a Secret holds is at most a mebibyte.
+/// The data of a ConfigMap or a Secret has at most one mebibyte.
 fn size(object: &Value, field: &str, faults: &mut Vec<Fault>) {
     const MOST: usize = 1024 * 1024;
     let encoded = field == "data";
@@ -120,7 +120,7 @@ fn phase(namespace: &Value, faults: &mut Vec<Fault>) {
     }
 }
 
-/// Eight draws from `generateName` were all taken.
+/// Eight names from `generateName` were all in use.
 pub(crate) fn clash(kind: &Kind, name: &str) -> Failure {
     let mut details = kind.details(name);
     details["retryAfterSeconds"] = json!(1);
@@ -131,7 +131,7 @@ pub(crate) fn clash(kind: &Kind, name: &str) -> Failure {
     Failure::new(409, "AlreadyExists", message, Some(details))
 }
 
-/// Invalid in the form that names the resource rather than the kind.
+/// Invalid, in the form that names the resource and not the kind.
 pub(crate) fn invalid_resource(kind: &Kind, name: &str, fault: &Fault) -> Failure {
     let named = Kind { kind: kind.plural.clone(), ..kind.clone() };
     Failure::invalid(&named, name, std::slice::from_ref(fault))

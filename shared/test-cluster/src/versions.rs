@@ -1,4 +1,4 @@
-//! One stored object, several forms: Events in two groups, HorizontalPodAutoscalers in two versions.
+//! Objects that are served in several forms: Events in two groups, HorizontalPodAutoscalers in two versions.
 
 use std::borrow::Cow;
 
@@ -20,8 +20,8 @@ const EVENT_FIELDS: [(&str, &str); 7] = [
     ("reportingComponent", "reportingController"),
 ];
 
-/// The stored object in the form of `api_version`. Where the forms differ by no more than the version, the object
-/// itself: who prints it names the version.
+/// The stored object in the form of `api_version`. If the forms differ only in the version, it is the object itself,
+/// and the caller prints the version.
 pub(crate) fn shown<'a>(object: &'a Value, api_version: &str) -> Cow<'a, Value> {
     match (api_version, object["kind"].as_str()) {
         (EVENTS_V1, Some("Event")) => Cow::Owned(event_shown(object)),
@@ -30,7 +30,7 @@ pub(crate) fn shown<'a>(object: &'a Value, api_version: &str) -> Cow<'a, Value> 
     }
 }
 
-/// The stored form of an object that came in the form of `api_version`; what is in the stored form stays as it is.
+/// The stored form of an object in the form of `api_version`. An object in the stored form stays unchanged.
 pub(crate) fn stored(kind: &Kind, api_version: &str, object: Value) -> Value {
     let stored = kind.api_version();
     if api_version == stored || object["apiVersion"] == stored.as_str() {
@@ -49,7 +49,7 @@ fn event_shown(object: &Value) -> Value {
     let mut shown = Map::new();
     for (field, value) in object.as_object().into_iter().flatten() {
         let renamed = EVENT_FIELDS.iter().find(|it| it.0 == field).map_or(field.as_str(), |it| it.1);
-        // Optional here, always printed there.
+        // Optional in the stored form, always printed in the other one.
         if matches!(renamed, "reportingController" | "reportingInstance") && value == "" {
             continue;
         }
@@ -74,7 +74,7 @@ fn event_stored(object: Value) -> Value {
     Value::Object(stored)
 }
 
-/// Of the metrics only the utilization of the cpu has a field in `autoscaling/v1`.
+/// In `autoscaling/v1` only the cpu utilization has a field.
 fn is_cpu(metric: &Value) -> bool {
     metric["type"] == "Resource" && metric["resource"]["name"] == "cpu"
 }
@@ -105,7 +105,7 @@ fn autoscaler_shown(object: &Value) -> Value {
     if let Some(current) = percent(list(&object["status"]["currentMetrics"]), "current") {
         status.insert("currentCPUUtilizationPercentage".into(), current);
     }
-    // What has no field travels in annotations.
+    // Metrics without a field are in annotations.
     for (annotation, value) in [
         ("behavior", object["spec"]["behavior"].clone()),
         ("conditions", object["status"]["conditions"].clone()),
@@ -123,7 +123,7 @@ fn autoscaler_shown(object: &Value) -> Value {
 
 const ANNOTATION: &str = "autoscaling.alpha.kubernetes.io/";
 
-/// Metrics other than the cpu's.
+/// Metrics except that of the cpu.
 fn others(metrics: &Value) -> Value {
     list(metrics).iter().filter(|it| !is_cpu(it)).cloned().collect()
 }

@@ -26,31 +26,31 @@ use crate::{
     write::Target,
 };
 
-/// How many changes a watch takes at once.
+/// How many changes a watch reads at once.
 const BATCH: usize = 256;
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
-/// A last bookmark comes this long before the end.
+/// The last bookmark is sent this long before the end.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// Who asks for more gets this: no clock counts further than it can.
+/// The longest timeout; a longer one might overflow the clock.
 const LONGEST: u64 = 10 * 365 * 24 * 3600;
 
-/// One open watch, pulled by its reader: nothing runs between two reads.
+/// One open watch. The reader polls it; there is no task.
 struct Watching {
     shared: Arc<Shared>,
     view: View,
     table: u64,
     number: u64,
     signal: Receiver,
-    /// Frames that are ready to go.
+    /// Frames that are ready to be sent.
     ready: VecDeque<Bytes>,
-    /// The first set, encoded only as it is read.
+    /// The initial objects, encoded only when they are read.
     initial: std::vec::IntoIter<Arc<Stored>>,
-    /// The bookmark that closes the first set.
+    /// The version of the bookmark after the initial objects.
     initial_end: Option<u64>,
-    /// Changes up to here are shown.
+    /// Changes up to this version have been sent.
     cursor: u64,
     start: u64,
-    /// Of `sendInitialEvents`: this version must be there before anything is shown.
+    /// With `sendInitialEvents`: the version that must be reached before anything is sent.
     awaited: Option<u64>,
     bookmarks: bool,
     bookmark_calls: u64,
@@ -60,11 +60,11 @@ struct Watching {
     ended: bool,
 }
 
-/// What the table has for a watch.
+/// What the watch found in its table.
 enum Found {
     Events(Vec<Arc<Event>>),
     Bookmark(u64),
-    /// The remembered changes begin later than the watch's place.
+    /// Changes after the watch's version are not kept any more.
     Lost(u64),
     Frozen,
     Broken,
@@ -72,7 +72,7 @@ enum Found {
     Nothing,
 }
 
-/// Opens a watch. The head goes out at once; everything else is in the stream.
+/// Opens a watch. The head is sent at once; everything else is in the stream.
 pub(crate) fn watch(
     shared: &Arc<Shared>,
     target: &Target,
@@ -95,7 +95,7 @@ pub(crate) fn watch(
 fn open(shared: &Arc<Shared>, view: View, start: &Start, bookmarks: bool, timeout: u64) -> Result<Watching, Failure> {
     let now = shared.clock.now();
     let mut state = shared.state.lock();
-    // As a real server: 30 to 60 minutes where the client does not say.
+    // As on a real server: 30 to 60 minutes when the client does not set a timeout.
     let timeout = if timeout == 0 { 1800 + state.rng.u64(..1800) } else { timeout.min(LONGEST) };
     let deadline = now + Duration::from_secs(timeout);
     let (version, bookmark_calls) = (state.version, state.bookmark_calls);
@@ -141,12 +141,13 @@ fn too_old(kind: &kinds::Kind, asked: u64, oldest: u64) -> Failure {
     Failure::expired(format!("too old resource version: {asked} ({oldest})"))
 }
 
-/// The next frame, and the watch that follows it; nothing at the clean end.
+/// The next frame with the watch after it; `None` at the normal end.
 async fn next(mut it: Watching) -> Option<(Result<Frame<Bytes>, BoxError>, Watching)> {
     loop {
         if let Some(frame) = it.next_ready() {
             if it.view.form == Form::MetadataList && !it.ended {
-                // No object can be shown as a list: a real server finds out at the first, and ends.
+                // An object cannot be shown as a list; a real server notices this at the first object and ends the
+                // watch.
                 return None;
             }
             return Some((Ok(Frame::data(frame)), it));
@@ -183,7 +184,7 @@ async fn next(mut it: Watching) -> Option<(Result<Frame<Bytes>, BoxError>, Watch
             }
             Found::Ended => return None,
             Found::Frozen => {
-                // Neither the deadline nor a bookmark gets through.
+                // A frozen watch sends no bookmark and does not end at its deadline.
                 it.signal.changed().await;
             }
             Found::Nothing => {
@@ -208,7 +209,7 @@ impl Watching {
         self.bookmarks.then(|| self.view.bookmark(version, true, self.shared.clock.wall()))
     }
 
-    /// Shows the objects of now first.
+    /// Sends the present objects first.
     fn show_present(&mut self, table: &Table, version: u64) {
         let first = (Bound::Included(self.view.prefix.as_str()), Bound::Unbounded);
         let shown: Vec<Arc<Stored>> = table
@@ -233,9 +234,9 @@ impl Watching {
         }
     }
 
-    /// What there is, in one look under the lock.
+    /// Reads everything that is new, with one lock.
     fn look(&mut self) -> Found {
-        // Marked as seen before looking: what comes later wakes again.
+        // Marked as seen before looking, so that later changes wake it again.
         self.signal.mark_unchanged();
         let mut state = self.shared.state.lock();
         state.expire();
@@ -262,7 +263,7 @@ impl Watching {
         let called = state.bookmark_calls > self.bookmark_calls;
         self.bookmark_calls = state.bookmark_calls;
         let due = std::mem::take(&mut self.bookmark_due);
-        // A watch that starts in the future knows nothing to tell before.
+        // A watch from a future version sends nothing before that version.
         if self.bookmarks && (called || due) && state.version >= self.start {
             return Found::Bookmark(state.version);
         }
@@ -280,7 +281,7 @@ impl Watching {
         }
     }
 
-    /// Waits for a change, the next bookmark, the end of an Event or its own.
+    /// Waits for a change, the next bookmark, the expiry of an Event, or the end of the watch.
     async fn wait(&mut self) {
         let mut until = if self.bookmarks { self.next_bookmark.min(self.deadline) } else { self.deadline };
         if self.view.target.kind.is(kinds::EVENTS)

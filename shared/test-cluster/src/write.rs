@@ -13,7 +13,7 @@ use crate::{
     validate, versions,
 };
 
-/// What a request speaks of.
+/// The target of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     pub(crate) table: String,
@@ -37,7 +37,7 @@ impl Target {
     }
 }
 
-/// Through which door an update comes, which settles what it may change.
+/// Which resource or subresource an update uses. It determines what may change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     Main,
@@ -45,7 +45,7 @@ pub(crate) enum Part {
     Finalize,
 }
 
-/// Creates an object as a POST does: admission, validation, existence, in this order.
+/// Creates an object like a POST: admission, validation, check for existence, in this order.
 pub(crate) fn create(state: &mut State, target: &Target, body: Value, now: Timestamp) -> Result<Arc<Value>, Failure> {
     let kind = &target.kind;
     let body = versions::stored(kind, &target.api_version, body);
@@ -55,7 +55,7 @@ pub(crate) fn create(state: &mut State, target: &Target, body: Value, now: Times
     check_namespace(target, &body)?;
     let (name, generated) = name_for(state, target, &body);
     if kind.namespaced {
-        // Names are generated later.
+        // A generated name is created later.
         let named = if generated { meta::text(&body, "generateName") } else { &name };
         namespace::admit_create(state, kind, &target.namespace, named)?;
     }
@@ -83,7 +83,7 @@ pub(crate) fn create(state: &mut State, target: &Target, body: Value, now: Times
     Ok(stored)
 }
 
-/// The name asked for, or a free one made from `generateName`; empty when neither is given.
+/// The requested name, or a free one from `generateName`; empty when neither is given.
 fn name_for(state: &mut State, target: &Target, body: &Value) -> (String, bool) {
     let (name, prefix) = (meta::name(body), meta::text(body, "generateName"));
     if !name.is_empty() || prefix.is_empty() {
@@ -100,7 +100,7 @@ fn name_for(state: &mut State, target: &Target, body: &Value) -> (String, bool) 
     (drawn, true)
 }
 
-/// What the server fills in or wipes before it stores a new object.
+/// Sets or clears fields before a new object is stored.
 pub(crate) fn prepare(
     state: &mut State,
     kind: &Kind,
@@ -145,7 +145,7 @@ pub(crate) fn prepare(
     object
 }
 
-/// An entry such as a real server keeps, to be stripped by those who do not want it.
+/// A `managedFields` entry as on a real server, which clients may remove.
 fn managed_fields(kind: &Kind, now: Timestamp) -> Value {
     json!([{
         "manager": "test-cluster", "operation": "Update", "apiVersion": kind.api_version(), "time": meta::stamp(now),
@@ -153,8 +153,8 @@ fn managed_fields(kind: &Kind, now: Timestamp) -> Value {
     }])
 }
 
-/// Stores `next` in place of `current`, as far as `part` may change it: nothing is written when nothing changes, and
-/// the object goes when its deletion was only waiting for the finalizers that `next` no longer has.
+/// Stores `next` instead of `current`, as far as `part` may change it. Nothing is written when nothing changes. An
+/// object that is being deleted is removed when `next` has no finalizers any more.
 pub(crate) fn update(
     state: &mut State,
     target: &Target,
@@ -218,7 +218,8 @@ pub(crate) fn update(
     Ok(stored)
 }
 
-/// A PUT: as an update of what is there, with the uid as a precondition; some kinds are created by it.
+/// A PUT: an update of the existing object, with its uid as a precondition. Some kinds are created if they do not
+/// exist.
 pub(crate) fn replace(
     state: &mut State,
     target: &Target,
@@ -251,7 +252,7 @@ pub(crate) fn uid_conflict(kind: &Kind, name: &str, sent: &str, stored: &str) ->
     storage_conflict(kind, name, "UID", sent, stored)
 }
 
-/// The store itself refuses, because a part of the metadata is not what was asked for.
+/// The storage refuses the write, because a part of the metadata differs from the precondition.
 pub(crate) fn storage_conflict(kind: &Kind, name: &str, part: &str, sent: &str, stored: &str) -> Failure {
     let why = format!(
         "StorageError: invalid object, Code: 4, Key: /registry/{}/{name}, ResourceVersion: 0, AdditionalErrorMsg: \
@@ -261,7 +262,7 @@ pub(crate) fn storage_conflict(kind: &Kind, name: &str, part: &str, sent: &str, 
     Failure::conflict(kind, name, &why)
 }
 
-/// Name and namespace of the body are those of the URL.
+/// Checks that name and namespace of the body are those of the URL.
 pub(crate) fn check_identity(target: &Target, body: &Value) -> Result<(), Failure> {
     let (name, wanted) = (meta::name(body), &target.name);
     if name.is_empty() {
@@ -275,7 +276,7 @@ pub(crate) fn check_identity(target: &Target, body: &Value) -> Result<(), Failur
     check_namespace(target, body)
 }
 
-/// The namespace of the body is that of the URL, or none.
+/// Checks that the namespace of the body is that of the URL, or is missing.
 pub(crate) fn check_namespace(target: &Target, body: &Value) -> Result<(), Failure> {
     let sent = meta::namespace(body);
     if target.kind.namespaced && !sent.is_empty() && sent != target.namespace {
@@ -285,7 +286,7 @@ pub(crate) fn check_namespace(target: &Target, body: &Value) -> Result<(), Failu
     Ok(())
 }
 
-/// What an update never changes, whatever is sent.
+/// Restores the metadata that an update never changes.
 fn keep_metadata(kind: &Kind, current: &Value, next: &mut Value) {
     if meta::uid(next).is_empty() {
         meta::keep(next, current, "uid");
@@ -296,7 +297,7 @@ fn keep_metadata(kind: &Kind, current: &Value, next: &mut Value) {
     if meta::is_deleting(current) {
         meta::keep(next, current, "deletionTimestamp");
     }
-    // Another value than the stored one is a mistake that validation names; none at all is fine.
+    // A wrong value is reported by validation; a missing one is restored.
     if next["metadata"]["deletionGracePeriodSeconds"].is_null() {
         meta::keep(next, current, "deletionGracePeriodSeconds");
     }
@@ -305,7 +306,7 @@ fn keep_metadata(kind: &Kind, current: &Value, next: &mut Value) {
     fields.insert("apiVersion".into(), kind.api_version().into());
 }
 
-/// Takes from `next` what the door lets through, and the rest from `current`.
+/// Takes from `next` what `part` may change, and the rest from `current`.
 fn combine(kind: &Kind, current: &Value, mut next: Value, part: Part) -> Value {
     let take = |into: &mut Value, from: &Value, field: &str| {
         match from.get(field) {
@@ -319,7 +320,7 @@ fn combine(kind: &Kind, current: &Value, mut next: Value, part: Part) -> Value {
                 take(&mut next, current, "status");
             }
             if kind.is(kinds::NAMESPACES) {
-                // Only the finalize subresource changes spec.finalizers, and there is nothing else in it.
+                // Only the finalize subresource changes spec.finalizers, and the spec has no other field.
                 take(&mut next, current, "spec");
             }
             next
@@ -360,7 +361,7 @@ fn combine(kind: &Kind, current: &Value, mut next: Value, part: Part) -> Value {
     }
 }
 
-/// Whether the change from `current` to `next` makes a new generation.
+/// True when the change from `current` to `next` increases the generation.
 pub(crate) fn counts_as_generation(kind: &Kind, current: &Value, next: &Value) -> bool {
     match kind.rules.generation {
         Generation::Unused | Generation::Once => false,
@@ -382,7 +383,7 @@ pub(crate) fn counts_as_generation(kind: &Kind, current: &Value, next: &Value) -
     }
 }
 
-/// A deleted object that nothing holds any more.
+/// True for an object that is being deleted and has no finalizers.
 pub(crate) fn may_go(kind: &Kind, object: &Value) -> bool {
     let grace = object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
     let held = kind.is(kinds::NAMESPACES) && !meta::texts(&object["spec"], "finalizers").is_empty();

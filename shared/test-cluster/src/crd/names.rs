@@ -1,4 +1,4 @@
-//! Which names a definition may have beside those of its group.
+//! Decides which names a definition gets, given the other definitions of its group.
 
 use std::collections::BTreeSet;
 
@@ -6,16 +6,16 @@ use serde_json::{Map, Value, json};
 
 use crate::meta;
 
-/// What became of the names that a definition asks for.
+/// The decision about the names of a definition.
 #[derive(Debug, PartialEq)]
 pub(super) struct Verdict {
-    /// What goes into `status.acceptedNames`.
+    /// The value of `status.acceptedNames`.
     pub(super) accepted: Value,
-    /// Reason and message, when not all of them are accepted.
+    /// Reason and message when a name is not accepted.
     pub(super) problem: Option<(&'static str, String)>,
 }
 
-/// Judges the names of `definition`; `others` are the other definitions of its group, by what they have been given.
+/// Decides about the names of `definition`. `others` are the other definitions of its group with their accepted names.
 pub(super) fn judge(definition: &Value, others: &[Value]) -> Verdict {
     let (asked, own) = (&definition["spec"]["names"], &definition["status"]["acceptedNames"]);
     let (mut resources, mut kinds) = (BTreeSet::new(), BTreeSet::new());
@@ -26,7 +26,7 @@ pub(super) fn judge(definition: &Value, others: &[Value]) -> Verdict {
     }
     let mut accepted = own.as_object().cloned().unwrap_or_default();
     let mut problem = None;
-    // The last conflict is the one that is told.
+    // Only the last conflict is reported.
     for (field, reason, used) in [
         ("plural", "PluralConflict", &resources),
         ("singular", "SingularConflict", &resources),
@@ -57,7 +57,7 @@ fn take(accepted: &mut Map<String, Value>, asked: &Value, field: &str) {
     };
 }
 
-/// Why a name, or one of several, cannot be given. What the definition has already stays its own.
+/// Why a name, or one of several names, is not accepted. Names that the definition already has stay accepted.
 fn conflict(asked: &Value, own: &Value, field: &str, used: &BTreeSet<&str>) -> Option<String> {
     let (wanted, had) = match field {
         "shortNames" => (meta::texts(asked, field), meta::texts(own, field)),

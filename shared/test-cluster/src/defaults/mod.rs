@@ -1,4 +1,4 @@
-//! What the server fills in where an object says nothing, on every write.
+//! Default values, set at every write.
 
 mod pod;
 mod volume;
@@ -12,7 +12,7 @@ use crate::{
     meta,
 };
 
-/// Fills in what objects of this kind always have. What is given stays.
+/// Sets the defaults of this kind. Fields with a value stay.
 pub(crate) fn fill(kind: &Kind, object: &mut Value) {
     match kind.table.as_str() {
         kinds::PODS => pod::pod(object),
@@ -47,7 +47,7 @@ pub(crate) fn fill(kind: &Kind, object: &mut Value) {
     }
 }
 
-/// Sets a field unless it says something: null, the empty text and zero say nothing in fields of plain values.
+/// Sets a field if it is missing, null, the empty text or zero.
 fn or(parent: &mut Value, field: &str, value: impl Into<Value>) {
     let slot = meta::as_map(parent).entry(field).or_insert(Value::Null);
     if slot.is_null() || slot == "" {
@@ -55,21 +55,21 @@ fn or(parent: &mut Value, field: &str, value: impl Into<Value>) {
     }
 }
 
-/// Visits the maps in the list of that name, if there is one.
+/// Visits the maps in the list `field`, if it exists.
 fn each(parent: &mut Value, field: &str, visit: impl FnMut(&mut Value)) {
     if let Some(Value::Array(list)) = parent.get_mut(field) {
         list.iter_mut().filter(|it| it.is_object()).for_each(visit);
     }
 }
 
-/// Visits the map of that name, if there is one.
+/// Visits the map `field`, if it exists.
 fn within(parent: &mut Value, field: &str, visit: impl FnOnce(&mut Value)) {
     if let Some(it) = parent.get_mut(field).filter(|it| it.is_object()) {
         visit(it);
     }
 }
 
-/// The part of that name, made an empty map where it is missing.
+/// The field as a map; created empty if it is missing.
 fn part<'a>(parent: &'a mut Value, field: &str) -> &'a mut Value {
     let slot = meta::as_map(parent).entry(field).or_insert(Value::Null);
     meta::as_map(slot);
@@ -171,7 +171,7 @@ fn autoscaler(object: &mut Value) {
     });
 }
 
-/// Puts labels where there are none.
+/// Sets the labels if there are none.
 fn labels_from(object: &mut Value, labels: &Map<String, Value>) {
     let has = object["metadata"]["labels"].as_object().is_some_and(|it| !it.is_empty());
     if !has && !labels.is_empty() {

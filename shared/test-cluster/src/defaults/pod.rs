@@ -1,10 +1,10 @@
-//! Pods and templates of pods: nearly the same.
+//! Pods and pod templates, whose defaults are nearly the same.
 
 use serde_json::{Value, json};
 
 use super::{each, or, part, protocol, volume, within};
 
-/// A pod: its spec, and what templates go without.
+/// A pod: its spec, and the fields that templates do not have.
 pub(super) fn pod(object: &mut Value) {
     let spec = part(object, "spec");
     or(spec, "enableServiceLinks", true);
@@ -23,7 +23,7 @@ pub(super) fn pod(object: &mut Value) {
     pod_spec(spec);
 }
 
-/// A template: `metadata` and `spec` of pods to come.
+/// A template: `metadata` and `spec` of later pods.
 pub(super) fn template(template: &mut Value) {
     pod_spec(part(template, "spec"));
 }
@@ -41,7 +41,7 @@ fn pod_spec(spec: &mut Value) {
     each(spec, "volumes", volume::of_pod);
 }
 
-/// The old name of a field says the same as the new one.
+/// The old name of a field gets the value of the new one.
 fn same(spec: &mut Value, new: &str, old: &str) {
     if let Some(value) = spec.get(old).filter(|it| !it.is_null()).cloned() {
         or(spec, new, value);
@@ -68,12 +68,12 @@ fn container(it: &mut Value) {
     each(it, "env", |it| within(it, "valueFrom", field_of));
 }
 
-/// The version of a `fieldRef`.
+/// The default version of a `fieldRef`.
 pub(super) fn field_of(source: &mut Value) {
     within(source, "fieldRef", |it| or(it, "apiVersion", "v1"));
 }
 
-/// Whether an image may change under its name: no tag, or `latest`, and no digest.
+/// True when the image may change under its name: it has no digest, and no tag or the tag `latest`.
 fn is_latest(image: &str) -> bool {
     let name = image.rsplit('/').next().unwrap_or(image);
     !name.contains('@') && name.split_once(':').is_none_or(|it| it.1 == "latest")
@@ -94,7 +94,7 @@ fn http_get(it: &mut Value) {
     or(it, "scheme", "HTTP");
 }
 
-/// Who limits a resource and asks for none asks for as much.
+/// A resource with a limit but without a request gets the limit as its request.
 fn requests_from_limits(container: &mut Value) {
     let limits = container["resources"]["limits"].as_object().cloned().unwrap_or_default();
     if limits.is_empty() {

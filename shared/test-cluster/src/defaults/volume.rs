@@ -1,4 +1,4 @@
-//! Volumes of pods, claims, and what claims are bound to.
+//! Volumes of pods, PersistentVolumeClaims and PersistentVolumes.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::meta;
 /// Readable by all, writable by the owner: 0644.
 const MODE: i64 = 420;
 
-/// One of the volumes of a pod.
+/// A volume of a pod.
 pub(super) fn of_pod(volume: &mut Value) {
     let has_source = volume.as_object().is_some_and(|it| it.iter().any(|it| it.0 != "name" && !it.1.is_null()));
     if !has_source {
@@ -31,13 +31,13 @@ pub(super) fn of_pod(volume: &mut Value) {
     });
 }
 
-/// A claim, by itself or in a StatefulSet.
+/// A claim, also in the template of a StatefulSet.
 pub(super) fn claim(object: &mut Value) {
     or(part(object, "spec"), "volumeMode", "Filesystem");
     or(part(object, "status"), "phase", "Pending");
 }
 
-/// A volume that claims are bound to.
+/// A PersistentVolume.
 pub(super) fn volume(object: &mut Value) {
     let spec = part(object, "spec");
     or(spec, "volumeMode", "Filesystem");

@@ -1,4 +1,4 @@
-//! Kinds that make pods from a template.
+//! Kinds with a pod template.
 
 use serde_json::{Map, Value, json};
 

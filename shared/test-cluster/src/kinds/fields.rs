@@ -1,4 +1,4 @@
-//! Field selectors beyond name and namespace: label, path in the stored form, value where it is missing.
+//! Field selectors other than name and namespace: label, path in the stored form, value when it is missing.
 
 pub(super) type Fields = &'static [(&'static str, &'static str, &'static str)];
 
@@ -12,12 +12,12 @@ pub(super) const EVENT: Fields = &[
     ("involvedObject.fieldPath", "involvedObject.fieldPath", ""),
     ("reason", "reason", ""),
     ("reportingComponent", "reportingComponent", ""),
-    // Where the source says nothing, the reporter counts.
+    // If the source is empty, the reporter is used.
     ("source", "source.component|reportingComponent", ""),
     ("type", "type", ""),
 ];
 
-/// The same through `events.k8s.io`.
+/// The same for `events.k8s.io`.
 pub(super) const EVENT_VIEW: Fields = &[
     ("regarding.kind", "involvedObject.kind", ""),
     ("regarding.namespace", "involvedObject.namespace", ""),
@@ -39,7 +39,7 @@ pub(super) const POD: Fields = &[
     ("spec.hostNetwork", "spec.hostNetwork", "false"),
     ("status.phase", "status.phase", ""),
     ("status.podIP", "status.podIP", ""),
-    // A real server knows the label and never a value.
+    // A real server accepts this label, but it never has a value.
     ("status.podIPs", "", ""),
     ("status.nominatedNodeName", "status.nominatedNodeName", ""),
 ];

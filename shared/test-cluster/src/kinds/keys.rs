@@ -1,5 +1,5 @@
-//! Keys of tables, by which code names a kind.
-#![allow(dead_code, reason = "the list is whole, whether or not a kind has rules of its own")]
+//! Keys of tables, which identify kinds in the code.
+#![allow(dead_code, reason = "the list has every kind, also those without rules of their own")]
 
 pub(crate) const NAMESPACES: &str = "/namespaces";
 pub(crate) const PODS: &str = "/pods";

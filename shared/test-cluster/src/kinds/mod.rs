@@ -14,13 +14,14 @@ use crate::crd::Declared;
 pub(crate) use keys::*;
 pub(crate) use table::GROUPS;
 
-/// One resource: where it is served, and the rules that differ between kinds. Built-in kinds are rows of a table,
-/// custom ones are made from their definition.
+/// One resource: its URLs, and the rules that differ between kinds. Built-in kinds are rows of a table; custom kinds
+/// are created from their definitions.
 #[derive(Debug, Clone)]
 pub(crate) struct Kind {
     /// The group of its URLs.
     pub(crate) group: String,
-    /// Key of the table that holds the objects. Another kind's where this one only shows its objects in another form.
+    /// The key of the table with its objects. It is another kind's table if this kind only shows those objects in
+    /// another form.
     pub(crate) table: String,
     /// Served versions, preferred first.
     pub(crate) versions: Vec<String>,
@@ -34,72 +35,72 @@ pub(crate) struct Kind {
     pub(crate) categories: Vec<String>,
     pub(crate) namespaced: bool,
     pub(crate) custom: bool,
-    /// What the definition of a custom kind says of each version.
+    /// What the definition of a custom kind declares for each version.
     pub(crate) declared: Arc<[Declared]>,
     pub(crate) rules: Rules,
 }
 
-/// What differs between kinds, beside their names.
+/// The differences between kinds, except their names.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rules {
     pub(crate) status: StatusRule,
     /// Subresources that are served.
     pub(crate) subresources: &'static [&'static str],
-    /// Subresources that a real server has: 501 rather than 404.
+    /// Subresources that a real server has: 501 and not 404.
     pub(crate) unserved: &'static [&'static str],
     pub(crate) generation: Generation,
     /// A PUT without resourceVersion is refused.
     pub(crate) needs_version: bool,
-    /// A PUT of what is not there creates it.
+    /// A PUT of a missing object creates it.
     pub(crate) put_creates: bool,
-    /// A DELETE that removes answers with the object, not with a Status.
+    /// A DELETE that removes the object returns the object and not a Status.
     pub(crate) delete_shows_object: bool,
     /// A DELETE without propagation policy means Orphan.
     pub(crate) orphans_by_default: bool,
     pub(crate) name: NameRule,
-    /// Nothing is stored: a POST is answered, and that is all there is.
+    /// Nothing is stored: a POST is only answered.
     pub(crate) create_only: bool,
-    /// Field selectors beyond name and namespace: label, path, value when missing.
+    /// Field selectors other than name and namespace: label, path, value when missing.
     pub(crate) fields: &'static [(&'static str, &'static str, &'static str)],
 }
 
-/// What a name must look like.
+/// Which names are valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NameRule {
     Subdomain,
     /// One DNS label.
     Label,
-    /// A subdomain that leaves room for the suffix of its Jobs.
+    /// A subdomain that is short enough for the suffix of its Jobs.
     CronJob,
-    /// Anything that can be a segment of a path.
+    /// Any valid path segment.
     Segment,
 }
 
-/// Who owns the field `status`.
+/// How the field `status` is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StatusRule {
-    /// It is data like any other.
+    /// It is an ordinary field.
     Data,
-    /// Only the subresource changes it; a creation sets it to this JSON (empty: none).
+    /// Only the status subresource changes it; a create sets it to this JSON (empty: none).
     Apart(&'static str),
-    /// Only the subresource changes it, but a creation keeps it.
+    /// Only the status subresource changes it, but a create keeps it.
     KeptAtCreation,
 }
 
-/// What a change must touch to count as a new generation.
+/// Which changes increase the generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Generation {
-    /// Not used: stays as it was created.
+    /// Not used: it stays as it was created.
     Unused,
     Spec,
     SpecOrAnnotations,
-    /// The template of a PodTemplate.
+    /// A change of the template of a PodTemplate.
     Template,
-    /// Set to 1 and never counted.
+    /// Set to 1 and never increased.
     Once,
-    /// Labels, and everything but metadata.
+    /// A change of labels or of anything outside of the metadata.
     ContentOrLabels,
-    /// Everything but metadata, and but status where that is apart.
+    /// A change of anything outside of the metadata, and outside of the status if that has a subresource.
     Content,
 }
 
@@ -114,12 +115,12 @@ impl Kind {
         join(self.stored_group(), &self.stored)
     }
 
-    /// The group under which objects are stored, and under which messages name an invalid one.
+    /// The group under which objects are stored, which messages about invalid objects name.
     pub(crate) fn stored_group(&self) -> &str {
         self.table.split_once('/').map_or("", |it| it.0)
     }
 
-    /// Key of the table that holds the objects.
+    /// The key of the table with its objects.
     pub(crate) fn table(&self) -> String {
         self.table.clone()
     }
@@ -136,12 +137,12 @@ impl Kind {
         self.table == table
     }
 
-    /// What the definition says of a version.
+    /// What the definition declares for a version.
     pub(crate) fn declared(&self, version: &str) -> Option<&Declared> {
         self.declared.iter().find(|it| it.version == version)
     }
 
-    /// Status has its own door.
+    /// True when the status is written through its subresource.
     pub(crate) fn status_apart(&self) -> bool {
         self.rules.status != StatusRule::Data
     }
@@ -150,7 +151,7 @@ impl Kind {
         self.versions.iter().any(|it| it == version)
     }
 
-    /// What error messages call the Go package.
+    /// The name of the Go package in error messages.
     pub(crate) fn go_package(&self) -> &str {
         match self.stored_group().split('.').next() {
             _ if self.custom => "unstructured",
@@ -169,7 +170,7 @@ impl Kind {
     }
 }
 
-/// `group/version`, or the version alone for the core group.
+/// `group/version`, or only the version for the core group.
 pub(crate) fn join(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
@@ -178,7 +179,7 @@ pub(crate) fn table_key(group: &str, plural: &str) -> String {
     format!("{group}/{plural}")
 }
 
-/// Plain data without status or generation: what a kind is unless its row says more.
+/// The default of a row: no status and no generation.
 pub(crate) const DATA: Rules = Rules {
     status: StatusRule::Data,
     subresources: &[],
@@ -193,7 +194,7 @@ pub(crate) const DATA: Rules = Rules {
     fields: &[],
 };
 
-/// Every built-in kind, made once for all clusters.
+/// Every built-in kind, created once for all clusters.
 static BUILTIN: LazyLock<Vec<Arc<Kind>>> = LazyLock::new(|| table::rows().map(Arc::new).collect());
 
 static BY_ROUTE: LazyLock<BTreeMap<String, Arc<Kind>>> =
@@ -204,12 +205,12 @@ pub(crate) fn builtin() -> &'static [Arc<Kind>] {
     &BUILTIN
 }
 
-/// The built-in kind under `group/plural`.
+/// The built-in kind of `group/plural`.
 pub(crate) fn by_route(route: &str) -> Option<&'static Arc<Kind>> {
     BY_ROUTE.get(route)
 }
 
-/// The kind of bodies and answers of a subresource that speaks of objects in another form than they have.
+/// The kind of the bodies of a subresource whose objects have another kind than their parent.
 pub(crate) fn of_subresource(group: &str, kind: &str) -> Kind {
     let plural = format!("{}s", kind.to_lowercase());
     Kind {
@@ -231,7 +232,7 @@ pub(crate) fn of_subresource(group: &str, kind: &str) -> Kind {
 }
 
 impl Kind {
-    /// It has a table of its own: not one that only shows another kind's objects, nor one that stores nothing.
+    /// True when it has a table of its own: it does not show another kind's objects, and it stores something.
     pub(crate) fn has_table(&self) -> bool {
         !self.rules.create_only && self.table == table_key(&self.group, &self.plural)
     }

@@ -14,7 +14,7 @@ struct Row {
     short: &'static [&'static str],
     categories: &'static [&'static str],
     namespaced: bool,
-    /// Group of the kind of the same name whose objects this one shows; its own where it stores them itself.
+    /// The group of the kind whose objects this one shows; its own group if it stores them itself.
     stored_group: &'static str,
     rules: Rules,
 }
@@ -59,7 +59,7 @@ pub(super) fn rows() -> impl Iterator<Item = Kind> {
     })
 }
 
-/// A namespaced kind of plain data: what a kind is unless its row says more.
+/// A namespaced kind with the default rules.
 const fn row(group: &'static str, plural: &'static str, singular: &'static str, kind: &'static str) -> Row {
     Row {
         group,

@@ -16,10 +16,10 @@ use crate::{
     write::Target,
 };
 
-/// Longer lists go out in pieces of about this many bytes.
+/// Longer lists are sent in chunks of about this many bytes.
 const CHUNK: usize = 256 * 1024;
 
-/// Encodes a page, outside the lock: from the stored bytes where nothing is to be converted.
+/// Encodes a page, without holding the lock. If no conversion is needed, the stored bytes are sent.
 pub(crate) fn render(target: &Target, page: Page, form: Form) -> Response<ResponseBody> {
     let kind = &target.kind;
     let plain = kind.custom || target.api_version == kind.api_version();
@@ -32,7 +32,7 @@ pub(crate) fn render(target: &Target, page: Page, form: Form) -> Response<Respon
     let metadata = form == Form::MetadataList;
     let mut page = page;
     if kind.custom && !metadata {
-        // So does a real server print lists of which it does not know the type.
+        // A real server prints lists of unknown types like this too.
         page.metadata.entry("continue").or_insert_with(|| "".into());
     }
     let size: usize = page.items.iter().map(|it| head.len() + it.members().len() + 1).sum();
@@ -46,25 +46,25 @@ pub(crate) fn render(target: &Target, page: Page, form: Form) -> Response<Respon
         items.fill(&mut first, usize::MAX);
         return answer::respond(200, "application/json", first.into());
     }
-    // A list of a whole cluster goes out piece by piece: nobody holds it twice.
+    // A list of the whole cluster is sent in chunks, so that it is not in memory twice.
     let chunks = std::iter::once(Bytes::from(first)).chain(items);
     let frames = stream::iter(chunks.map(|it| Ok::<_, BoxError>(Frame::data(it))));
     answer::respond_with(200, "application/json", StreamBody::new(frames).boxed_unsync())
 }
 
-/// The items of a list, encoded as they are taken.
+/// The items of a list, encoded when they are needed.
 struct Items {
     items: std::vec::IntoIter<Arc<Stored>>,
-    /// What each item begins with.
+    /// The beginning of each item.
     head: Vec<u8>,
-    /// Metadata alone.
+    /// Metadata only.
     metadata: bool,
     begun: bool,
     ended: bool,
 }
 
 impl Items {
-    /// Appends items until there are `enough` bytes; behind the last one the end of the list.
+    /// Appends items until there are `enough` bytes, and after the last item the end of the list.
     fn fill(&mut self, bytes: &mut Vec<u8>, enough: usize) {
         while bytes.len() < enough {
             let Some(item) = self.items.next() else {
@@ -100,7 +100,7 @@ impl Iterator for Items {
     }
 }
 
-/// How an object begins of which only the metadata is shown.
+/// The beginning of an object that has metadata only.
 pub(crate) fn metadata_head() -> Vec<u8> {
     head("PartialObjectMetadata", META_VERSION)
 }

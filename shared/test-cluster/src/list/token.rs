@@ -1,4 +1,4 @@
-//! What a page ends with, for the client to hand back: the state that the first page showed, and where to go on.
+//! The continue token of a page: the version of the first page, and the key at which to continue.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
@@ -7,27 +7,27 @@ use crate::Failure;
 
 const VERSION: &str = "meta.k8s.io/v1";
 
-/// Where a list goes on.
+/// Where a list continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
-    /// The state to show; none for the present one.
+    /// The version to show; none for the present state.
     pub(super) version: Option<u64>,
-    /// The first key that may come, behind the prefix of the list: a token serves any namespace.
+    /// The first key, without the prefix of the list: a token is valid for any namespace.
     pub(super) first: String,
 }
 
-/// A token to go on behind `last`, a key behind the prefix of the list.
+/// A token to continue after `last`, a key without the prefix of the list.
 pub(super) fn encode(version: Option<u64>, last: &str) -> String {
     let version = version.map_or_else(|| json!(-1), |it| json!(it));
-    // The next key of all is the same one with a zero behind it.
+    // The smallest key after `last` is `last` followed by a zero byte.
     let token = json!({ "v": VERSION, "rv": version, "start": format!("/{last}\0") });
     URL_SAFE_NO_PAD.encode(token.to_string())
 }
 
-/// Reads a token.
+/// Decodes a token.
 ///
 /// # Errors
-/// 400 for what is none.
+/// 400 for an invalid token.
 pub(super) fn decode(token: &str) -> Result<Place, Failure> {
     let wrong = |why: String| Failure::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
     let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_| wrong("illegal base64 data".into()))?;

@@ -4,7 +4,7 @@ use std::{iter::Peekable, vec};
 
 use crate::{qualified, stored::Stored};
 
-/// One demand on the labels of an object.
+/// One requirement for the labels of an object.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Requirement {
     key: String,
@@ -36,10 +36,10 @@ impl Requirement {
     }
 }
 
-/// Reads a whole selector.
+/// Parses a whole selector.
 ///
 /// # Errors
-/// What a real server says of a text that is none.
+/// A real server's message for an invalid text.
 pub(super) fn parse(text: &str) -> Result<Vec<Requirement>, String> {
     let mut reader = Reader { tokens: tokens(text).into_iter().peekable() };
     let mut requirements = Vec::new();
@@ -67,10 +67,10 @@ pub(super) fn parse(text: &str) -> Result<Vec<Requirement>, String> {
 
 const SIGNS: &str = "=!<>(),";
 
-/// Words and signs; of signs that follow each other two make one where that means something.
+/// Words and signs. Two signs in a row are one token if that is an operator.
 fn tokens(text: &str) -> Vec<String> {
     let mut tokens: Vec<String> = Vec::new();
-    // A sign or a word goes on only where nothing stands between.
+    // A sign or word continues only without a space in between.
     let mut joined = false;
     for letter in text.chars() {
         if letter.is_whitespace() {
@@ -134,7 +134,7 @@ impl Reader {
         Ok(Requirement { key, test })
     }
 
-    /// One value, or none, which means the empty one.
+    /// One value. A missing one means the empty value.
     fn value(&mut self) -> Result<String, String> {
         if matches!(self.peek(), "" | ",") { Ok(String::new()) } else { self.word() }
     }
@@ -149,7 +149,7 @@ impl Reader {
         Ok(number)
     }
 
-    /// `(a, b)`; nothing between the commas is the empty value.
+    /// `(a, b)`. Nothing between two commas means the empty value.
     fn values(&mut self) -> Result<Vec<String>, String> {
         let open = self.take();
         if open != "(" {

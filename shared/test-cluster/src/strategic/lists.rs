@@ -7,7 +7,7 @@ use super::{
 };
 use crate::Failure;
 
-/// Merges two lists by a rule. Elements that the patch names come in its order; see [`weave`] for the rest.
+/// Merges two lists by a rule. Elements of the patch have the order of the patch; see [`weave`] for the others.
 pub(super) fn merge_list(
     stored: Vec<Value>,
     patch: Vec<Value>,
@@ -39,7 +39,7 @@ pub(super) fn merge_list(
     }
 }
 
-/// The elements of both lists are of one type, and none is a list.
+/// Checks that the elements of both lists have one type, which is not a list.
 pub(super) fn check_types(stored: &[Value], patch: &[Value]) -> Result<(), Failure> {
     let mut all = stored.iter().chain(patch);
     let Some(first) = all.next() else { return Ok(()) };
@@ -54,7 +54,7 @@ pub(super) fn check_types(stored: &[Value], patch: &[Value]) -> Result<(), Failu
 }
 
 enum Special {
-    /// `$patch: replace` was among the elements: the list is exactly the others.
+    /// One element had `$patch: replace`: the list consists of the others.
     Replaced(Vec<Value>),
     Merge {
         stored: Vec<Value>,
@@ -82,7 +82,7 @@ fn special(mut stored: Vec<Value>, patch: Vec<Value>, key: &str) -> Result<Speci
     Ok(if replaces { Special::Replaced(plain) } else { Special::Merge { stored, patch: plain } })
 }
 
-/// Each element of the patch changes the first stored one of its key, or is appended.
+/// Each element of the patch changes the first stored element with its key, or is appended.
 fn merge_elements(
     mut stored: Vec<Value>,
     patch: &[Value],
@@ -105,9 +105,9 @@ fn without_key(element: &Value, key: &str) -> Failure {
     Failure::internal(format!("map: {} does not contain declared merge key: {key}", shown(element)))
 }
 
-/// Orders a merged list: elements that `wanted` names stand in its order, the others as they stood in `before`. Of the
-/// two, the one of the others goes first only if both stood in `before`, and it stood earlier; so a new element comes
-/// before everything that nobody named.
+/// Orders a merged list: elements in `wanted` have its order, the others have their order in `before`. When the two
+/// sequences are merged, one of the others comes first only if both were in `before` and it was earlier; so a new
+/// element comes before all elements that are not in `wanted`.
 fn weave(merged: Vec<Value>, wanted: &[Value], before: &[Value], same: impl Fn(&Value, &Value) -> bool) -> Vec<Value> {
     let place = |list: &[Value], element: &Value| list.iter().position(|it| same(it, element));
     let (mut named, mut others): (Vec<Value>, Vec<Value>) =
@@ -129,7 +129,7 @@ fn weave(merged: Vec<Value>, wanted: &[Value], before: &[Value], same: impl Fn(&
     }
 }
 
-/// Carries out every `$setElementOrder/<field>`, together with what the patch says of that field.
+/// Carries out every `$setElementOrder/<field>` together with the patch of that field.
 pub(super) fn put_in_order(
     original: &mut Map<String, Value>,
     patch: &mut Map<String, Value>,
@@ -188,14 +188,14 @@ fn weave_by_rule(
             Ok(weave(merged, wanted, before, |a, b| a[key] == b[key]))
         }
         _ if merged.iter().chain(wanted).any(Value::is_object) => {
-            // A real server breaks off the connection here.
+            // A real server closes the connection here.
             Err(Failure::not_served(&format!("{ORDER}/{field}, whose elements have no merge key,")))
         }
         _ => Ok(weave(merged, wanted, before, |a, b| a == b)),
     }
 }
 
-/// All that the patch sets in a list stands in the wanted order too, in the same sequence.
+/// Checks that all elements that the patch sets are in the wanted order, in the same sequence.
 fn check_order(changes: &[Value], wanted: &[Value], rule: Rule) -> Result<(), Failure> {
     let same = |a: &Value, b: &Value| match rule {
         Rule::By(key) => a.get(key).is_some() && a.get(key) == b.get(key),

@@ -1,5 +1,5 @@
-//! Strategic merge patches: maps merge member by member, lists by the table of [`shapes`], and directives (names that
-//! begin with `$`) say what a plain value cannot.
+//! Strategic merge patches: maps are merged member by member, lists by the table of [`shapes`], and directives (names
+//! that begin with `$`) express other operations.
 
 mod lists;
 mod shapes;
@@ -14,19 +14,19 @@ use self::{
 };
 use crate::{Failure, kinds::Kind, meta};
 
-/// In a map: what becomes of it; in an element of a list: what becomes of the element, or of the list.
+/// In a map: the operation on the map. In an element of a list: the operation on the element or on the list.
 const PATCH: &str = "$patch";
-/// In a map: the only members that stay.
+/// In a map: the only members that are kept.
 const RETAIN: &str = "$retainKeys";
-/// In the name of a member: values to take out of a list.
+/// In the name of a member: values to remove from a list.
 const DELETE_FROM: &str = "$deleteFromPrimitiveList";
-/// In the name of a member: the order in which a list shall stand.
+/// In the name of a member: the order of a list.
 const ORDER: &str = "$setElementOrder";
 
-/// Applies a patch to the object as it is stored. What does not fit the type of a member is left for the decoder to find.
+/// Applies a patch to the stored object. A member of a wrong type is found later by the decoder.
 ///
 /// # Errors
-/// 400 and 500 for what breaks the format, as a real server answers.
+/// 400 and 500 for an invalid patch, as a real server responds.
 pub(crate) fn apply(kind: &Kind, target: &mut Value, patch: Map<String, Value>) -> Result<(), Failure> {
     let original = std::mem::take(meta::as_map(target));
     *target = Value::Object(merge(original, patch, Shape::of(kind))?);
@@ -49,7 +49,7 @@ fn merge(
     }
     retain(&mut original, &mut patch)?;
     lists::put_in_order(&mut original, &mut patch, shape)?;
-    // What is taken out of a list goes before what is added to it.
+    // Values are removed from a list before values are added to it.
     let (deletions, members): (Vec<_>, Vec<_>) = patch.into_iter().partition(|it| it.0.starts_with(DELETE_FROM));
     for (name, gone) in deletions {
         delete_from(&mut original, &name, gone, shape)?;
@@ -84,7 +84,7 @@ fn merge_member(
     Ok(())
 }
 
-/// A value where there was none: nulls delete nothing here, and a map with `$patch` has nothing to act upon.
+/// The value of a member that did not exist: nulls delete nothing, and a map with `$patch` has no effect.
 fn fresh(value: Value) -> Option<Value> {
     match value {
         Value::Object(map) if map.contains_key(PATCH) => None,
@@ -101,7 +101,7 @@ fn same_type(a: &Value, b: &Value) -> bool {
     std::mem::discriminant(a) == std::mem::discriminant(b)
 }
 
-/// Drops the members that `$retainKeys` does not name; it must name all that the patch sets.
+/// Removes the members that `$retainKeys` does not list; it must list all members that the patch sets.
 fn retain(original: &mut Map<String, Value>, patch: &mut Map<String, Value>) -> Result<(), Failure> {
     let broken = || Failure::bad_request("invalid patch format of retainKeys");
     let kept = match patch.remove(RETAIN) {
@@ -120,7 +120,7 @@ fn retain(original: &mut Map<String, Value>, patch: &mut Map<String, Value>) -> 
     Ok(())
 }
 
-/// `$deleteFromPrimitiveList/<field>`: takes values out of a list, whatever its rule.
+/// `$deleteFromPrimitiveList/<field>`: removes values from a list, whatever its rule.
 fn delete_from(
     original: &mut Map<String, Value>,
     name: &str,
@@ -141,7 +141,7 @@ fn delete_from(
     let Some(Value::Array(stored)) = original.get_mut(field) else { return Ok(()) };
     lists::check_types(stored, &gone)?;
     if stored.iter().chain(&gone).any(Value::is_object) {
-        // Maps are no primitives: the real server merges them as if the directive were not there.
+        // Maps are not primitive values: the real server merges them as if the directive were absent.
         let merged = merge_list(std::mem::take(stored), gone, shape.rule(field), shape.inside(field))?;
         *stored = merged;
     } else {
@@ -165,7 +165,7 @@ pub(crate) fn shown(value: &Value) -> String {
     }
 }
 
-/// The same of a map.
+/// The same for a map.
 pub(crate) fn shown_map(map: &Map<String, Value>) -> String {
     let mut members: Vec<(&String, &Value)> = map.iter().collect();
     members.sort_by_key(|it| it.0);

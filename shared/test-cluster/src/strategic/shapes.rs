@@ -1,19 +1,19 @@
 use crate::kinds::Kind;
 
-/// How a strategic merge treats a member.
+/// How a strategic merge handles a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rule {
-    /// Maps merge member by member, lists are replaced as a whole.
+    /// Maps are merged member by member, lists are replaced.
     Plain,
-    /// A list that merges element by element, which this member of an element tells apart.
+    /// A list that is merged element by element, with this member as the key.
     By(&'static str),
     /// A list that is a set of scalars.
     Set,
-    /// A map that is replaced as a whole.
+    /// A map that is replaced.
     Replace,
 }
 
-/// The members of a map that have a rule of their own, or something with one inside. All others are plain.
+/// The members of a map that have a rule of their own, or contain one. All others are plain.
 #[derive(Debug)]
 pub(super) struct Shape(&'static [Member]);
 
@@ -26,7 +26,7 @@ struct Member {
 }
 
 impl Shape {
-    /// What is known of a built-in kind from its top. Kinds without a row have the metadata in common with all others.
+    /// The shape of a built-in kind. Kinds without a row have only the shape of the metadata.
     pub(super) fn of(kind: &Kind) -> &'static Self {
         let row = KINDS.iter().find(|it| it.0 == kind.kind);
         row.map_or(&OBJECT, |it| it.1)
@@ -45,7 +45,7 @@ impl Shape {
     }
 }
 
-/// Built-in kinds by their names; where two groups have a kind of one name, they have one shape too.
+/// Built-in kinds by name. Where two groups have a kind of the same name, they have the same shape.
 static KINDS: &[(&str, &Shape)] = &[
     ("APIService", &WITH_CONDITIONS),
     ("CronJob", &CRON_JOB),

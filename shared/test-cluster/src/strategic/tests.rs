@@ -3,7 +3,7 @@ use serde_json::{Map, Value, json};
 use super::apply;
 use crate::kinds;
 
-/// The object after a patch; or code and message of the failure.
+/// The object after a patch, or code and message of the failure.
 fn patched(kind: &str, object: Value, patch: Value) -> Value {
     let Some(kind) = kinds::builtin().iter().find(|it| it.kind == kind) else { panic!("no {kind}") };
     let Value::Object(patch) = patch else { panic!("a patch is a map") };
@@ -17,7 +17,7 @@ fn patched(kind: &str, object: Value, patch: Value) -> Value {
     }
 }
 
-/// One list of a pod's spec, its elements by this key, before and after.
+/// One list of a pod's spec with this merge key, before and after.
 fn spec(list: &str, stored: Value, patch: Value) -> Value {
     let mut spec = Map::new();
     spec.insert(list.to_owned(), stored);

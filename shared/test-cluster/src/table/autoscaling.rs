@@ -26,7 +26,7 @@ fn cells(it: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
-/// What is measured against what is wanted, metric by metric.
+/// The measured and the wanted value of each metric.
 fn targets(it: &Value) -> String {
     let wanted = list_at(it, "spec.metrics");
     let measured = list_at(it, "status.currentMetrics");

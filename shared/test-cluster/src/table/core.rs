@@ -46,7 +46,7 @@ fn account(it: &Value, now: Timestamp) -> Vec<Value> {
 
 const QUOTA: &[Column] = &[NAME, text("Request"), text("Limit"), AGE];
 
-/// What is used of what is allowed, limits apart from the rest.
+/// The used and the allowed amounts; limits are separate from the rest.
 fn quota(it: &Value, now: Timestamp) -> Vec<Value> {
     let (mut requests, mut limits) = (Vec::new(), Vec::new());
     for (resource, hard) in meta::at(it, "status.hard").as_object().into_iter().flatten() {

@@ -4,14 +4,14 @@ use serde_json::Value;
 use super::{AGE, Column, NAME, jsonpath::Path, name, times};
 use crate::kinds::Kind;
 
-/// A column that a definition asks for.
+/// A printer column of a definition.
 #[derive(Debug, Clone)]
 pub(crate) struct PrinterColumn {
     column: Column,
     path: Option<Path>,
 }
 
-/// Reads the printer columns of a version; without any, the age.
+/// Parses the printer columns of a version; without any, the age.
 pub(crate) fn declared(version: &Value) -> Vec<PrinterColumn> {
     let given = version["additionalPrinterColumns"].as_array().map(Vec::as_slice).unwrap_or_default();
     if given.is_empty() {
@@ -49,14 +49,14 @@ fn printed<'a>(kind: &'a Kind, api_version: &str) -> &'a [PrinterColumn] {
     kind.declared(version).map(|it| it.columns.as_slice()).unwrap_or_default()
 }
 
-/// What was found, as the type of the column wants it; null where it does not fit.
+/// The value in the type of the column; null if it does not fit.
 fn cell(of: &str, found: &[&Value], now: Timestamp) -> Value {
     let Some(first) = found.first() else { return Value::Null };
     match (of, first) {
         (_, Value::Null) => Value::Null,
         ("string", _) => plain(first).into(),
         ("integer", Value::Number(number)) => {
-            // A fraction is cut off.
+            // A fraction is truncated.
             number.as_i64().or_else(|| number.as_f64().map(|it| it as i64)).map_or(Value::Null, Value::from)
         }
         ("number", Value::Number(_)) | ("boolean", Value::Bool(_)) => (*first).clone(),

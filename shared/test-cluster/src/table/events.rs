@@ -20,7 +20,7 @@ pub(super) fn printer(plural: &str) -> Option<Printer> {
     (plural == "events").then_some(Printer { columns: COLUMNS, cells })
 }
 
-/// Of an event as core/v1 has it: in this form it is stored.
+/// For an Event in the form of core/v1, in which it is stored.
 fn cells(event: &Value, now: Timestamp) -> Vec<Value> {
     let known = |time: &Value| times::parse(time).is_some();
     let mut first = &event["firstTimestamp"];
@@ -59,7 +59,7 @@ fn involved(object: &Value) -> String {
     }
 }
 
-/// Who tells it, and from where.
+/// The component and the host that reported it.
 fn source(event: &Value) -> String {
     let component = or(text_at(event, "source.component"), text_at(event, "reportingComponent"));
     match or(text_at(event, "source.host"), text_at(event, "reportingInstance")) {

@@ -1,10 +1,10 @@
-//! The paths of printer columns: kubectl's dialect of JSONPath, as far as definitions use it (`.spec.a`, `['b.c']`,
-//! `.a\.b`, `[0]`, `[-1]`, `[*]`, `[?(@.type=="Ready")]`). The crates that exist speak RFC 9535, which neither begins
-//! with a field nor knows `\.`.
+//! The paths of printer columns: kubectl's variant of JSONPath, as far as definitions use it (`.spec.a`, `['b.c']`,
+//! `.a\.b`, `[0]`, `[-1]`, `[*]`, `[?(@.type=="Ready")]`). Existing crates implement RFC 9535, which allows neither a
+//! leading field nor `\.`.
 
 use serde_json::Value;
 
-/// A path that has been understood.
+/// A parsed path.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Path(Vec<Step>);
 
@@ -14,7 +14,7 @@ enum Step {
     /// From the end when negative.
     At(i64),
     All,
-    /// Elements whose value at a path compares to a constant.
+    /// Elements whose value at a path is compared with a constant.
     Where(Path, bool, Value),
 }
 
@@ -37,7 +37,7 @@ impl Path {
         (!steps.is_empty()).then_some(Self(steps))
     }
 
-    /// Everything that the path leads to, in order.
+    /// All values that the path selects, in order.
     pub(crate) fn find<'a>(&self, object: &'a Value) -> Vec<&'a Value> {
         self.0.iter().fold(vec![object], |found, step| found.into_iter().flat_map(|it| step.from(it)).collect())
     }
@@ -64,7 +64,7 @@ impl Step {
     }
 }
 
-/// A name up to the next `.` or `[`; a backslash takes the next letter as it is.
+/// A name up to the next `.` or `[`; a backslash escapes the next character.
 fn field(text: &str) -> Option<(Step, &str)> {
     let mut name = String::new();
     let mut letters = text.char_indices();

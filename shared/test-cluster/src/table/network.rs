@@ -42,7 +42,7 @@ fn port(port: &Value) -> String {
     }
 }
 
-/// Where the service can be reached from outside.
+/// The external addresses of a Service.
 fn external(service: &Value) -> String {
     let given = meta::texts(&service["spec"], "externalIPs").join(",");
     match text_at(service, "spec.type") {

@@ -51,7 +51,7 @@ fn readiness_gates(pod: &Value) -> String {
     format!("{open}/{}", gates.len())
 }
 
-/// What the containers of a pod say, taken together.
+/// The state of all containers of a pod together.
 #[derive(Default)]
 struct Seen {
     containers: usize,
@@ -83,7 +83,7 @@ fn look_at(pod: &Value) -> Seen {
     let is_restartable = |status: &Value| restartable.contains(&text_at(status, "name"));
     let mut seen = Seen { containers: list_at(pod, "spec.containers").len() + restartable.len(), ..Seen::default() };
     let mut initializing = false;
-    // Restarts of init containers count until the others begin; those that run on count afterwards too.
+    // Restarts of init containers count until the main containers start; those of sidecars count afterwards too.
     let mut lasting = Seen::default();
     for (at, status) in list_at(pod, "status.initContainerStatuses").iter().enumerate() {
         seen.count_restarts(status);
@@ -109,7 +109,7 @@ fn look_at(pod: &Value) -> Seen {
     seen
 }
 
-/// Why an init container keeps the pod from its others.
+/// Why an init container delays the main containers.
 fn init_reason(pod: &Value, status: &Value, at: usize) -> String {
     let (terminated, waiting) = (&status["state"]["terminated"], text_at(status, "state.waiting.reason"));
     if terminated.is_object() {
@@ -121,7 +121,7 @@ fn init_reason(pod: &Value, status: &Value, at: usize) -> String {
     format!("Init:{at}/{}", list_at(pod, "spec.initContainers").len())
 }
 
-/// The containers proper, last to first: each one with something to say overrides.
+/// The main containers, last to first; each one with a reason overrides the previous.
 fn look_at_containers(pod: &Value, seen: &mut Seen) {
     for status in list_at(pod, "status.containerStatuses").iter().rev() {
         seen.count_restarts(status);
@@ -175,7 +175,7 @@ fn status(pod: &Value, seen: &Seen) -> String {
     }
 }
 
-/// A finished pod says so beside its row.
+/// A finished pod has a condition in its row.
 pub(super) fn row_conditions(pod: &Value) -> Option<Value> {
     let (reason, message) = match text_at(pod, "status.phase") {
         "Succeeded" => ("Succeeded", "The pod has completed successfully."),

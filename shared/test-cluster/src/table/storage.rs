@@ -83,13 +83,13 @@ fn phase(it: &Value) -> &str {
     if meta::is_deleting(it) { "Terminating" } else { text_at(it, "status.phase") }
 }
 
-/// The class by the old annotation, else by its field.
+/// The class from the old annotation, otherwise from its field.
 fn class_of(it: &Value) -> &str {
     let annotation = it["metadata"]["annotations"]["volume.beta.kubernetes.io/storage-class"].as_str();
     annotation.unwrap_or_else(|| text_at(it, "spec.storageClassName"))
 }
 
-/// Access modes in short, in their own order.
+/// Access modes in short form, in a fixed order.
 fn modes(parent: &Value) -> String {
     let given = meta::texts(parent, "accessModes");
     let known =

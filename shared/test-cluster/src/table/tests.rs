@@ -20,7 +20,7 @@ fn cells_of(group: &str, plural: &str, object: &Value) -> Value {
     cells.into()
 }
 
-/// One cell of a built-in kind, by the name of its column.
+/// Checks one cell of a built-in kind, by the name of its column.
 #[track_caller]
 fn check(group: &str, plural: &str, column: &str, object: &Value, wanted: impl Into<Value>) {
     let kind = crate::kinds::builtin().iter().find(|it| it.group == group && it.plural == plural).unwrap();
@@ -61,7 +61,7 @@ fn ages_have_at_most_two_units() {
     }
     assert_eq!(times::since(&Value::Null, now()), "<unknown>");
     let late = "2026-01-02T03:04:06.9Z".into();
-    assert_eq!(times::since(&late, now()), "0s", "towards zero");
+    assert_eq!(times::since(&late, now()), "0s", "rounded towards zero");
 }
 
 fn pod(status: Value) -> Value {

@@ -6,7 +6,7 @@ const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 const YEAR: i64 = 365 * DAY;
 
-/// How long ago a time was; `<unknown>` when there is none.
+/// How long ago a time was; `<unknown>` when it is missing.
 pub(super) fn since(time: &Value, now: Timestamp) -> String {
     match parse(time) {
         Some(time) => duration(now.as_second() - time.as_second(), now.subsec_nanosecond() - time.subsec_nanosecond()),
@@ -23,9 +23,9 @@ pub(super) fn parse(time: &Value) -> Option<Timestamp> {
     time.as_str()?.parse().ok()
 }
 
-/// Whole seconds and a rest, in at most two units; everything is truncated.
+/// A duration in at most two units; everything is truncated.
 fn duration(seconds: i64, nanoseconds: i32) -> String {
-    // Towards zero: half a second before now is no second.
+    // Rounded towards zero: half a second before now is zero seconds.
     let seconds = match (seconds, nanoseconds) {
         (1.., ..0) => seconds - 1,
         (..=-1, 1..) => seconds + 1,

@@ -35,7 +35,7 @@ pub(super) fn job(faults: &mut Faults, object: &Value) {
     }
 }
 
-/// Labels and selector are those that the server makes, unless the user selects by hand.
+/// Labels and selector must be those that the server generates, unless `manualSelector` is set.
 fn generated(faults: &mut Faults, object: &Value) {
     const UID: &str = "batch.kubernetes.io/controller-uid";
     let spec = &object["spec"];
@@ -65,7 +65,7 @@ fn is_indexed(spec: &Value) -> bool {
     spec["completionMode"] == "Indexed"
 }
 
-/// What holds for the spec of a Job, its own or that of a CronJob's template.
+/// Checks the spec of a Job, or of a CronJob's template.
 fn job_spec(faults: &mut Faults, spec: &Value, path: &str) {
     let counts = ["parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished"];
     faults.not_negative(spec, path, &counts);
@@ -263,7 +263,7 @@ fn success_rule(faults: &mut Faults, rule: &Value, completions: i64, path: &str)
     }
 }
 
-/// Reads indexes and spans of indexes, such as `1,3-5`, in ascending order.
+/// Parses indexes and ranges of indexes, such as `1,3-5`, in ascending order.
 pub(super) fn parse_indexes(text: &str, completions: i64) -> Result<Vec<i64>, String> {
     let mut indexes: Vec<i64> = Vec::new();
     if text.is_empty() {
@@ -292,7 +292,7 @@ pub(super) fn parse_indexes(text: &str, completions: i64) -> Result<Vec<i64>, St
         }
         let first = read(parts[0], previous)?;
         let last = parts.get(1).map_or(Ok(first), |it| read(it, Some(first)))?;
-        // What is above the completions is refused, so the span is no longer than they are.
+        // Indexes above the completions are refused before, so the range is not longer than they are.
         indexes.extend(first..=last);
         previous = Some(last);
     }
@@ -319,7 +319,7 @@ pub(super) fn job_change(faults: &mut Faults, old: &Value, new: &Value) {
     }
 }
 
-/// While a Job is suspended and nothing of it runs, its pods may be sent elsewhere.
+/// While a Job is suspended and has no running pods, the scheduling fields of its template may change.
 fn template_change(faults: &mut Faults, old: &Value, new: &Value) {
     let (before, after) = (&old["spec"]["template"], &new["spec"]["template"]);
     let idle = number(&old["status"], "active") == 0;

@@ -234,7 +234,7 @@ pub(super) fn claim_change(faults: &mut Faults, old: &Value, new: &Value) {
         if text(before, "volumeName").is_empty() {
             fields.remove("volumeName");
         }
-        // A class may be named late.
+        // A storage class may be set later.
         if before["storageClassName"].is_null() {
             fields.remove("storageClassName");
         }
@@ -260,7 +260,7 @@ pub(super) fn claim_change(faults: &mut Faults, old: &Value, new: &Value) {
     }
 }
 
-/// Fields of a volume that are no source.
+/// Fields of a volume that are not a source.
 const NO_SOURCE: [&str; 9] = [
     "accessModes",
     "capacity",

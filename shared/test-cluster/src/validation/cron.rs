@@ -1,7 +1,7 @@
-//! Whether a schedule of cron is one.
+//! Validates cron schedules.
 
 /// # Errors
-/// What a real server says about a schedule that is none.
+/// A real server's message for an invalid schedule.
 pub(super) fn check(schedule: &str) -> Result<(), String> {
     if let Some(interval) = schedule.strip_prefix("@every ") {
         return if is_duration(interval) {
@@ -30,7 +30,7 @@ pub(super) fn check(schedule: &str) -> Result<(), String> {
 const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 const DAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 
-/// One range: `*`, `5`, `1-5`, each perhaps with a step.
+/// One range: `*`, `5`, `1-5`, each optionally with a step.
 fn range(text: &str, least: u32, most: u32, names: &[&str]) -> Result<(), String> {
     let (span, step) = text.split_once('/').map_or((text, None), |it| (it.0, Some(it.1)));
     if text.matches('/').count() > 1 {
@@ -50,7 +50,7 @@ fn range(text: &str, least: u32, most: u32, names: &[&str]) -> Result<(), String
         let first = value(first)?;
         let last = match last {
             Some(last) => value(last)?,
-            // A step without an end goes on to the end of the field.
+            // A start with a step but without an end means until the end of the field.
             None if step.is_some() => most,
             None => first,
         };
@@ -80,7 +80,7 @@ fn number(text: &str) -> Result<u32, String> {
     }
 }
 
-/// A duration as Go writes it, such as `1h30m`.
+/// A duration in Go's syntax, such as `1h30m`.
 fn is_duration(text: &str) -> bool {
     let mut rest = text.strip_prefix(['+', '-']).unwrap_or(text);
     if rest == "0" {
@@ -100,7 +100,7 @@ fn is_duration(text: &str) -> bool {
     any
 }
 
-/// Regions of the time zone database. Which cities they have is not looked up.
+/// Regions of the time zone database. The city is not checked.
 const REGIONS: [&str; 12] = [
     "Africa",
     "America",

@@ -1,11 +1,11 @@
-//! Events: what every one needs, and the stricter rules of `events.k8s.io`.
+//! Events: the rules of all Events, and the stricter rules of `events.k8s.io`.
 
 use serde_json::{Value, json};
 
 use super::{faults::Faults, number, text};
 use crate::kinds::Kind;
 
-/// Through `events.k8s.io`, where an Event is what it reports and stays that.
+/// True for requests to `events.k8s.io`, where most fields of an Event are immutable.
 fn is_view(kind: &Kind) -> bool {
     kind.group != kind.stored_group()
 }
@@ -34,7 +34,7 @@ pub(super) fn event(faults: &mut Faults, kind: &Kind, object: &Value) {
     }
 }
 
-/// What holds for new Events of `events.k8s.io` alone.
+/// Rules for new Events of `events.k8s.io` only.
 pub(super) fn new_event(faults: &mut Faults, kind: &Kind, object: &Value) {
     if !is_view(kind) {
         return;
@@ -68,7 +68,7 @@ fn series(faults: &mut Faults, object: &Value) {
     }
 }
 
-/// Through `events.k8s.io` only the series and metadata change.
+/// In `events.k8s.io` only the series and the metadata may change.
 pub(super) fn change(faults: &mut Faults, kind: &Kind, old: &Value, new: &Value) {
     if !is_view(kind) {
         return;
@@ -99,7 +99,7 @@ pub(super) fn change(faults: &mut Faults, kind: &Kind, old: &Value, new: &Value)
     }
 }
 
-/// Nothing can be said in several ways.
+/// True when two values are equal; missing and empty values are equal too.
 fn same(one: &Value, other: &Value) -> bool {
     let nothing = |it: &Value| it.is_null() || it == "" || *it == 0 || *it == json!({});
     one == other || (nothing(one) && nothing(other))

@@ -2,7 +2,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{answer::Fault, meta};
 
-/// What was found wrong so far, and the checks that many kinds share.
+/// The faults found so far, and checks that many kinds share.
 #[derive(Debug, Default)]
 pub(super) struct Faults(Vec<Fault>);
 
@@ -30,7 +30,7 @@ impl Faults {
         self.0
     }
 
-    /// Drops what was found in the state before as well.
+    /// Removes faults that the state before had too.
     pub(super) fn forgive(&mut self, before: &Self) {
         self.0.retain(|it| !before.0.contains(it));
     }
@@ -47,7 +47,7 @@ impl Faults {
         self.0.push(Fault::invalid(field, value, detail));
     }
 
-    /// Invalid for a reason that needs no value.
+    /// Invalid, with a message that does not show the value.
     pub(super) fn wrong(&mut self, field: impl Into<String>, detail: &str) {
         self.add("FieldValueInvalid", field, format!("Invalid value: {detail}"));
     }
@@ -73,21 +73,21 @@ impl Faults {
         }
     }
 
-    /// The value, whatever it is, must be one of these.
+    /// Adds a fault for a value that is not one of these.
     pub(super) fn unsupported(&mut self, field: impl Into<String>, value: &Value, supported: &[&str]) {
         let supported: Vec<String> = supported.iter().map(|it| format!("{it:?}")).collect();
         let message = format!("Unsupported value: {value}: supported values: {}", supported.join(", "));
         self.add("FieldValueNotSupported", field, message);
     }
 
-    /// A text, if there is one, must be one of these.
+    /// A text, if present, must be one of these.
     pub(super) fn one_of(&mut self, parent: &Value, field: &str, path: &str, supported: &[&str]) {
         if let Some(value) = parent[field].as_str().filter(|it| !supported.contains(it)) {
             self.unsupported(path, &json!(value), supported);
         }
     }
 
-    /// A number, if there is one, must not be below 0.
+    /// Numbers, if present, must not be below 0.
     pub(super) fn not_negative(&mut self, parent: &Value, path: &str, fields: &[&str]) {
         for field in fields {
             self.at_least(parent, path, field, 0);
@@ -101,7 +101,7 @@ impl Faults {
         }
     }
 
-    /// A field, by its path, must stay as it is.
+    /// The field at this path must not change.
     pub(super) fn immutable(&mut self, old: &Value, new: &Value, path: &str) {
         let value = meta::at(new, path);
         if value != meta::at(old, path) {
@@ -109,7 +109,7 @@ impl Faults {
         }
     }
 
-    /// A number or a percentage: not negative, and well formed.
+    /// A number or a percentage must be valid and not negative.
     pub(super) fn amount(&mut self, value: &Value, path: &str) {
         match value {
             Value::Number(_) if value.as_i64().unwrap_or(0) < 0 => {
@@ -120,7 +120,7 @@ impl Faults {
         }
     }
 
-    /// A percentage, if it is one, of at most the whole.
+    /// A percentage must be at most 100%.
     pub(super) fn at_most_all(&mut self, value: &Value, path: &str) {
         if value.as_str().and_then(percent).is_some_and(|it| it > 100) {
             self.invalid(path, value, "must not be greater than 100%");
@@ -133,7 +133,7 @@ impl Faults {
         }
     }
 
-    /// The key of a label, perhaps with a prefix.
+    /// The key of a label, with an optional prefix.
     pub(super) fn qualified(&mut self, name: &str, path: &str) {
         let part = name.rsplit_once('/').map_or(name, |it| it.1);
         if part.is_empty() {
@@ -150,7 +150,7 @@ impl Faults {
         }
     }
 
-    /// A map of labels to select by.
+    /// A map of labels of a selector.
     pub(super) fn labels(&mut self, labels: &Value, path: &str) {
         for (key, value) in labels.as_object().into_iter().flatten() {
             self.qualified(key, path);
@@ -158,7 +158,7 @@ impl Faults {
         }
     }
 
-    /// Whether a label selector is one; says why not.
+    /// Checks a label selector. Returns true when it is valid.
     pub(super) fn selector(&mut self, selector: &Value, path: &str) -> bool {
         let before = self.0.len();
         self.labels(&selector["matchLabels"], &format!("{path}.matchLabels"));
@@ -192,7 +192,7 @@ pub(super) fn percent(text: &str) -> Option<i64> {
     text.strip_suffix('%').filter(|it| it.bytes().all(|it| it.is_ascii_digit()))?.parse().ok()
 }
 
-/// Whether a number or a percentage comes to nothing.
+/// True when a number or a percentage is zero.
 pub(super) fn is_zero(value: &Value) -> bool {
     value.as_i64() == Some(0) || value.as_str().and_then(percent) == Some(0)
 }
@@ -213,7 +213,7 @@ fn is_name_part(part: &str) -> bool {
     part.len() <= 63 && edge(part.bytes().next()) && edge(part.bytes().last()) && part.bytes().all(inside)
 }
 
-/// Whether a label selector that is well formed lets these labels through; one that is missing lets none.
+/// True when a valid label selector matches these labels; a missing one matches none.
 pub(super) fn selects(selector: &Value, labels: &Value) -> bool {
     if !selector.is_object() {
         return false;

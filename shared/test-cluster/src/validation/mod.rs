@@ -1,4 +1,4 @@
-//! What the server refuses beyond what holds for all objects: pure functions over values, one file per group of kinds.
+//! Validation rules of single kinds: pure functions over values, one file per group of kinds.
 
 mod batch;
 mod core;
@@ -20,7 +20,7 @@ use crate::{
 };
 use faults::Faults;
 
-/// What is wrong with a new object.
+/// The faults of a new object.
 pub(crate) fn created(kind: &Kind, object: &Value) -> Vec<Fault> {
     let mut faults = Faults::default();
     whole(kind, object, &mut faults);
@@ -32,8 +32,8 @@ pub(crate) fn created(kind: &Kind, object: &Value) -> Vec<Fault> {
     faults.into_list()
 }
 
-/// What is wrong with a change. What was wrong before is not this change's fault: only a test that stores past all
-/// checks gets such objects.
+/// The faults of a change. Faults that the object had before are not reported; only a test that stores objects without
+/// checks creates such objects.
 pub(crate) fn updated(kind: &Kind, old: &Value, new: &Value, part: Part) -> Vec<Fault> {
     let mut faults = Faults::default();
     match part {
@@ -52,7 +52,7 @@ pub(crate) fn updated(kind: &Kind, old: &Value, new: &Value, part: Part) -> Vec<
     faults.into_list()
 }
 
-/// The rules that a whole object meets at any time.
+/// The rules for a whole object.
 fn whole(kind: &Kind, object: &Value, faults: &mut Faults) {
     match kind.table.as_str() {
         kinds::PODS => pod::pod(faults, object),
@@ -83,7 +83,7 @@ fn whole(kind: &Kind, object: &Value, faults: &mut Faults) {
     }
 }
 
-/// The rules of a step from one state to the next.
+/// The rules for a change.
 fn change(kind: &Kind, old: &Value, new: &Value, faults: &mut Faults) {
     match kind.table.as_str() {
         kinds::PODS => pod_update::pod(faults, old, new),
@@ -111,17 +111,17 @@ fn change(kind: &Kind, old: &Value, new: &Value, faults: &mut Faults) {
     }
 }
 
-/// A text; empty when it is missing.
+/// A text; empty when missing.
 fn text<'a>(parent: &'a Value, field: &str) -> &'a str {
     parent[field].as_str().unwrap_or_default()
 }
 
-/// A list; empty when it is missing.
+/// A list; empty when missing.
 fn list<'a>(parent: &'a Value, field: &str) -> &'a [Value] {
     parent[field].as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-/// A whole number; 0 when it is missing.
+/// A whole number; 0 when missing.
 fn number(parent: &Value, field: &str) -> i64 {
     parent[field].as_i64().unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! Budgets, autoscalers, classes, slices, roles.
+//! PodDisruptionBudgets, autoscalers, classes, EndpointSlices, roles.
 
 use serde_json::{Value, json};
 

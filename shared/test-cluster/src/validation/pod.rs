@@ -1,4 +1,4 @@
-//! Pods and templates of pods: containers, volumes, tolerations.
+//! Pods and pod templates: containers, volumes, tolerations.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ pub(super) fn pod(faults: &mut Faults, object: &Value) {
     pod_spec(faults, &object["spec"], "spec");
 }
 
-/// What holds for new pods alone.
+/// Rules for new pods only.
 pub(super) fn new_pod(faults: &mut Faults, object: &Value) {
     let spec = &object["spec"];
     if !list(spec, "schedulingGates").is_empty() && !text(spec, "nodeName").is_empty() {
@@ -195,7 +195,7 @@ fn resources(faults: &mut Faults, resources: &Value, path: &str) {
     }
 }
 
-/// A quantity as a number to compare by: in billionths.
+/// A quantity as a number for comparisons, in billionths.
 pub(super) fn amount(quantity: &Value) -> Option<i128> {
     normal::amount(quantity.as_str()?)
 }

@@ -1,4 +1,4 @@
-//! What may change about a pod once it is there: little.
+//! The few fields of a pod that may change.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ pub(super) fn pod(faults: &mut Faults, old: &Value, new: &Value) {
     let (before, after) = (&old["spec"], &new["spec"]);
     for field in ["containers", "initContainers"] {
         if list(before, field).len() != list(after, field).len() {
-            // The rest cannot be compared then.
+            // The other fields cannot be compared then.
             return faults.forbidden(format!("spec.{field}"), "pod updates may not add or remove containers");
         }
     }
@@ -32,7 +32,7 @@ pub(super) fn pod(faults: &mut Faults, old: &Value, new: &Value) {
     }
 }
 
-/// May be set, or lowered.
+/// The deadline may be set or lowered.
 fn deadline(faults: &mut Faults, old: &Value, new: &Value) {
     const PATH: &str = "spec.activeDeadlineSeconds";
     match (old.as_i64(), new.as_i64()) {
@@ -61,7 +61,7 @@ fn gates(faults: &mut Faults, before: &Value, after: &Value) {
     }
 }
 
-/// While a pod is gated, its node selector may grow.
+/// While a pod has scheduling gates, labels may be added to its node selector.
 fn selector_grows(faults: &mut Faults, old: &Value, new: &Value) {
     let keeps = old.as_object().into_iter().flatten().all(|(key, value)| new.get(key) == Some(value));
     if !keeps {
@@ -70,7 +70,7 @@ fn selector_grows(faults: &mut Faults, old: &Value, new: &Value) {
     }
 }
 
-/// The spec without what has rules of its own.
+/// The spec without the fields that have rules of their own.
 fn settled(spec: &Value, before: &Value, gated: bool) -> Value {
     let mut spec = spec.clone();
     let fields = meta::as_map(&mut spec);
@@ -86,7 +86,7 @@ fn settled(spec: &Value, before: &Value, gated: bool) -> Value {
             fields.remove("affinity");
         }
     }
-    // A negative grace may be made 1, which is how it was taken anyhow.
+    // A negative grace period may be changed to 1, because it has that effect anyway.
     if super::number(before, "terminationGracePeriodSeconds") < 0 && fields["terminationGracePeriodSeconds"] == 1 {
         fields.insert("terminationGracePeriodSeconds".into(), before["terminationGracePeriodSeconds"].clone());
     }

@@ -1,11 +1,11 @@
-//! What a status may say, and how it may go on from the last one.
+//! Validates a status and its changes.
 
 use serde_json::{Value, json};
 
 use super::{batch::parse_indexes, faults::Faults, list, number, text};
 use crate::kinds::{self, Kind};
 
-/// Checks a write through the door of the status.
+/// Checks a write of the status subresource.
 pub(super) fn check(kind: &Kind, old: &Value, new: &Value, faults: &mut Faults) {
     let status = &new["status"];
     match kind.table.as_str() {
@@ -48,7 +48,7 @@ pub(super) fn check(kind: &Kind, old: &Value, new: &Value, faults: &mut Faults) 
     }
 }
 
-/// Parts are not more than the whole, and what is available is ready.
+/// Counts of parts must not exceed the replicas, and the available ones must not exceed the ready ones.
 fn within(faults: &mut Faults, status: &Value, parts: &[&str], ready: &str) {
     let most = number(status, "replicas");
     for part in parts.iter().filter(|it| number(status, it) > most) {
@@ -83,7 +83,7 @@ fn node(faults: &mut Faults, status: &Value) {
     }
 }
 
-/// The class follows from the spec, and a container that ended for good does not run again.
+/// The QoS class must match the spec, and a container that ended for good must not run again.
 fn pod(faults: &mut Faults, old: &Value, new: &Value) {
     if !old["status"]["qosClass"].is_null() {
         faults.immutable(old, new, "status.qosClass");
@@ -107,7 +107,7 @@ fn holds(job: &Value, condition: &str) -> bool {
     list(&job["status"], "conditions").iter().any(|it| it["type"] == condition && it["status"] == "True")
 }
 
-/// Every rule looks only at what this write changes: what was wrong before blocks nothing.
+/// Each rule checks only what this write changes, so that earlier faults do not block it.
 fn job(faults: &mut Faults, old: &Value, new: &Value) {
     let status = &new["status"];
     faults.not_negative(status, "status", &["active", "succeeded", "failed", "ready", "terminating"]);
@@ -159,7 +159,7 @@ fn times(faults: &mut Faults, old: &Value, new: &Value) {
         }
     }
     let changed = before["completionTime"] != *ended;
-    // One that is taken away is required of a complete Job, and otherwise named by what happened to the condition.
+    // A removed completionTime is an error of a complete Job; otherwise the rules for conditions report it.
     if changed && !before["completionTime"].is_null() && !ended.is_null() {
         faults.invalid(END, ended, "field is immutable");
     }
@@ -216,7 +216,7 @@ fn counters(faults: &mut Faults, old: &Value, new: &Value) {
         let why = "cannot decrease the failed counter";
         faults.invalid("status.failed", &json!(number(after, "failed")), why);
     }
-    // An Indexed Job whose size is its parallelism may shrink.
+    // The completions of an Indexed Job with equal parallelism may be lowered.
     let elastic = spec["completionMode"] == "Indexed" && spec["completions"] == spec["parallelism"];
     if number(after, "succeeded") < number(before, "succeeded") && !elastic {
         let why = "cannot decrease the succeeded counter";

@@ -1,4 +1,4 @@
-//! Deployments and their kin: selectors, templates and how to roll.
+//! Deployments and similar kinds: selectors, templates and rollouts.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::meta;
 
-/// How kinds differ in what they say about a selector.
+/// The messages about a selector, which differ between kinds.
 #[derive(Clone, Copy, PartialEq)]
 enum Words {
     Deployment,
@@ -46,7 +46,7 @@ pub(super) fn deployment(faults: &mut Faults, object: &Value) {
     selector_and_template(faults, spec, Words::Deployment, "ReplicaSet");
 }
 
-/// An object as Go prints it: its fields in the order of the type.
+/// An object as Go prints it, with its fields in the order of the type.
 fn json_in_order(fields: &[(&str, Value)]) -> String {
     let fields: Vec<String> = fields.iter().map(|(field, value)| format!("{field:?}:{value}")).collect();
     format!("{{{}}}", fields.join(","))

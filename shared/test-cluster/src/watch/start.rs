@@ -4,19 +4,19 @@ use crate::{Failure, answer::Fault, read, rest::Query};
 
 pub(super) struct Start {
     pub(super) version: u64,
-    /// Current objects first.
+    /// The present objects first.
     pub(super) initial: bool,
-    /// From now on, without the current objects.
+    /// From now on, without the present objects.
     pub(super) now: bool,
-    /// Asked for by parameter rather than by an empty version.
+    /// Requested by `sendInitialEvents` and not by an empty version.
     pub(super) streamed: bool,
 }
 
 impl Start {
-    /// Reads the options of a watch.
+    /// Parses the options of a watch.
     ///
     /// # Errors
-    /// 422 for those that do not go together, 500 for a version that is none.
+    /// 422 for options that exclude each other, 500 for an invalid version.
     pub(super) fn parse(query: &Query) -> Result<Self, Failure> {
         let sent = query.get("resourceVersion");
         let asked = query.has("sendInitialEvents").then(|| query.flag("sendInitialEvents"));
@@ -29,8 +29,8 @@ impl Start {
     }
 }
 
-/// Match and initial events go together. Where neither is sent and nothing else says where to begin, a real server sets
-/// both itself, and then a token beside them is one too many.
+/// resourceVersionMatch and sendInitialEvents must be set together. If neither is set and there is no version, a real
+/// server sets both, and then refuses a continue token.
 fn check(asked: bool, wanted: &str, from_now: bool, token: &str) -> Result<(), Failure> {
     let mut faults = Vec::new();
     let mut refuse = |why: &str| faults.push(Fault::forbidden("resourceVersionMatch", why));

@@ -1,4 +1,4 @@
-//! What the reader of a watch sees: which objects, and as which bytes.
+//! What a watch shows: which objects, and in which form.
 
 use std::cell::Cell;
 
@@ -17,15 +17,15 @@ use crate::{
     write::Target,
 };
 
-/// What the reader wants to see, and how.
+/// The selectors and the form of a watch.
 pub(super) struct View {
     pub(super) target: Target,
     pub(super) prefix: String,
     pub(super) selectors: Selectors,
     pub(super) form: Form,
-    /// Objects are stored in the version that is asked for.
+    /// Objects are stored in the requested version.
     plain: bool,
-    /// A table has told its columns.
+    /// A table with the columns was sent.
     columns_told: Cell<bool>,
 }
 
@@ -36,7 +36,8 @@ impl View {
         Self { target, prefix, selectors, form, plain, columns_told: Cell::new(false) }
     }
 
-    /// A change as the reader sees it: the selectors turn it into coming and going, or into nothing.
+    /// A change after the selectors: an object that begins or ceases to match is ADDED or DELETED; other changes may be
+    /// hidden.
     pub(super) fn event(&self, event: &Event, now: Timestamp) -> Option<Bytes> {
         let before = event.previous.as_ref().is_some_and(|it| self.selectors.matches(it));
         let after = event.change != Change::Removed && self.selectors.matches(&event.object);
@@ -47,12 +48,12 @@ impl View {
             (false, false) => return None,
         };
         if change == event.change {
-            // The very bytes that are stored, where the reader wants just them.
+            // If no conversion is needed, the stored bytes are sent.
             let as_stored = self.form == Form::Full && self.plain;
             return Some(if as_stored { event.object.line() } else { self.frame(change, &event.object, now) });
         }
         match &event.previous {
-            // It leaves what the selectors let through: its last matching state, with the version of now.
+            // It does not match any more: its last matching state is sent, with the present version.
             Some(last) if change == Change::Removed => {
                 Some(self.frame(change, &last.renumbered(change, event.version), now))
             }
@@ -60,7 +61,7 @@ impl View {
         }
     }
 
-    /// An object as an event of this kind.
+    /// An object as an event of this type.
     pub(super) fn frame(&self, change: Change, object: &Stored, now: Timestamp) -> Bytes {
         let (kind, api_version) = (&self.target.kind, &self.target.api_version);
         match self.form {
@@ -77,7 +78,7 @@ impl View {
         }
     }
 
-    /// A table of one row; only the first one of a watch tells the columns. Ages are those of now.
+    /// A table with one row. Only the first one of a watch has the columns. Ages are computed now.
     fn table_frame(&self, word: &str, object: &Value, look: Look) -> Bytes {
         let with_columns = !self.columns_told.replace(true);
         line(word, &table::of_one(&self.target.kind, &self.target.api_version, object, look, with_columns))
@@ -89,7 +90,7 @@ impl View {
             "kind": kind.kind, "apiVersion": self.target.api_version,
             "metadata": { "resourceVersion": version.to_string() },
         });
-        // Numbers that were never set are printed as such: this object was never read from anywhere.
+        // Go prints zero numbers of these kinds for an object that was not decoded.
         if [kinds::DEPLOYMENTS, kinds::REPLICA_SETS, kinds::STATEFUL_SETS].iter().any(|it| kind.is(it)) {
             object["spec"] = json!({ "replicas": 0 });
         } else if kind.is(kinds::CONTROLLER_REVISIONS) {

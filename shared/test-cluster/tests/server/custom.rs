@@ -58,7 +58,7 @@ async fn acceptance_api_116_rules_of_custom_objects() {
     let server = Server::new();
     server.post(DEFINITIONS, definition(true)).await.expect(201);
     let created = server.post(BARS, bar("b")).await.expect(201);
-    assert!(created["status"].is_null(), "status comes through its own door");
+    assert!(created["status"].is_null(), "only the status subresource sets the status");
     let path = format!("{BARS}/b");
     server.put(&path, bar("b")).await.refused(422, "Invalid", "must be specified for an update");
     let mut body = bar("b");
@@ -67,7 +67,7 @@ async fn acceptance_api_116_rules_of_custom_objects() {
     let patch = json!({ "metadata": { "labels": { "l": "1" } }, "spec": { "a": 9 }, "status": { "b": 2 } });
     let status = server.merge(&format!("{path}/status"), patch.clone()).await.expect(200);
     assert_eq!((&status["status"]["b"], &status["spec"]["a"]), (&json!(2), &json!(1)));
-    assert!(status["metadata"]["labels"].is_null(), "the status door changes no metadata");
+    assert!(status["metadata"]["labels"].is_null(), "the status subresource changes no metadata");
     let main = server.merge(&path, patch).await.expect(200);
     assert_eq!(main["metadata"]["generation"], 2);
     assert_eq!(main["metadata"]["labels"]["l"], "1");
@@ -139,7 +139,7 @@ async fn acceptance_api_117_a_definition_takes_its_instances_along() {
     let empty = server.get(BARS).await.expect(200);
     assert_eq!(empty["items"], json!([]));
     let mut watch = server.watch(&format!("{BARS}?watch=1&resourceVersion={from}")).await;
-    assert_eq!(watch.next().await.unwrap().0, "ERROR", "the past of its predecessor is not its own");
+    assert_eq!(watch.next().await.unwrap().0, "ERROR", "versions of the earlier definition are too old");
     assert!(version(&empty) > from);
 }
 
@@ -180,5 +180,5 @@ async fn versions_declare_subresources_columns_and_fields_of_their_own() {
     let refused = server.get(&format!("{alpha}?fieldSelector=spec.size%3D3")).await;
     refused.refused(400, "BadRequest", "field label not supported: spec.size");
     server.get(&format!("{BARS}/red/status")).await.expect(200);
-    assert_eq!(server.get(&format!("{alpha}/red/status")).await.code, 404, "this version has no such door");
+    assert_eq!(server.get(&format!("{alpha}/red/status")).await.code, 404, "this version has no status subresource");
 }

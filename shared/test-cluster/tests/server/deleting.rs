@@ -47,7 +47,7 @@ async fn a_bound_pod_waits_for_its_kubelet() {
     assert_eq!(sooner["metadata"]["generation"], 2);
     tokio::time::advance(Duration::from_secs(15)).await;
     let late = server.delete(&path, json!({ "gracePeriodSeconds": 10 })).await.expect(200);
-    assert_eq!(late["metadata"]["deletionTimestamp"], "2026-01-02T03:04:20Z", "not into the past");
+    assert_eq!(late["metadata"]["deletionTimestamp"], "2026-01-02T03:04:20Z", "the deadline is not in the past");
     assert_eq!(late["metadata"]["deletionGracePeriodSeconds"], 1);
     server.delete(&path, json!({ "gracePeriodSeconds": 0 })).await.expect(200);
     server.get(&path).await.refused(404, "NotFound", "");
@@ -90,7 +90,11 @@ async fn finalizers_hold_and_let_go() {
     assert_eq!(version(&answer), version(&marked), "the object as sent, with the old version");
     let (word, gone) = watch.next().await.unwrap();
     assert_eq!(word, "DELETED");
-    assert_eq!(gone["metadata"]["finalizers"], json!(["x/a"]), "the emptying update itself is not visible");
+    assert_eq!(
+        gone["metadata"]["finalizers"],
+        json!(["x/a"]),
+        "the update that removes the finalizers is not visible itself"
+    );
     assert!(gone["metadata"]["labels"].is_null());
     assert!(version(&gone) > version(&marked));
     server.get(&path).await.refused(404, "NotFound", "");
@@ -181,7 +185,7 @@ async fn collections() {
     assert_eq!(names(&deleted), ["a", "b"]);
     assert!(deleted["items"][0]["metadata"]["deletionTimestamp"].is_null(), "the list is from before");
     assert_eq!(names(&server.get(MAPS).await.expect(200)), ["a", "c", "d"]);
-    // The singular form is refused after the deed.
+    // The wrong form is refused only after the delete.
     server.send("DELETE", MAPS, &[("accept", META)], "").await.refused(406, "NotAcceptable", "ConfigMapList");
     assert_eq!(names(&server.get(MAPS).await.expect(200)), ["a"]);
 }
@@ -195,7 +199,7 @@ async fn a_test_deletes_by_policy() {
         let stays = server.get(&format!("{MAPS}/a")).await.expect(200);
         assert_eq!(stays["metadata"]["finalizers"], finalizers, "{policy}");
         assert!(stays["metadata"]["deletionTimestamp"].is_string(), "{policy}");
-        // Another policy swaps the finalizer, and none is left to hold the object.
+        // Another policy replaces the finalizer, so the object has none left.
         server.cluster.delete_as("configmaps", "default", "a", "Background");
         server.get(&format!("{MAPS}/a")).await.refused(404, "NotFound", "");
     }

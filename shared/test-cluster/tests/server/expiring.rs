@@ -30,7 +30,7 @@ async fn an_event_is_gone_after_an_hour() {
         server.get(&format!("{path}/e")).await.refused(404, "NotFound", "not found");
     }
     server.get(&format!("{MAPS}/a")).await.expect(200);
-    // Its name is free.
+    // The name is free again.
     server.post(EVENTS, event("e")).await.expect(201);
 }
 
@@ -51,12 +51,12 @@ async fn open_watches_are_told_as_an_event_goes() {
     server.send("PATCH", &format!("{EVENTS}/e"), &merge, late).await.expect(200);
     assert_eq!(core.names(2).await, ["MODIFIED e", "DELETED f"]);
     let passed = server.clock.now() - began;
-    assert_eq!(passed.as_secs(), 3600, "a watch alone sees to it, at its time");
-    // Who changes an event gives it another hour.
+    assert_eq!(passed.as_secs(), 3600, "an open watch alone expires it, at the right time");
+    // A change of an event extends its lifetime by an hour.
     let (word, last) = core.next().await.unwrap();
     assert_eq!((word.as_str(), &last["metadata"]["name"], &last["count"]), ("DELETED", &json!("e"), &json!(2)));
     assert_eq!((server.clock.now() - began).as_secs(), 5400);
-    assert_eq!(server.cluster.version(), written + 3, "each removal is a change of its own");
+    assert_eq!(server.cluster.version(), written + 3, "each removal has a version of its own");
     assert_eq!(view.names(5).await, ["ADDED e", "ADDED f", "MODIFIED e", "DELETED f", "DELETED e"]);
 }
 

@@ -99,7 +99,7 @@ async fn broken_and_ended_watches() {
     let mut second = server.watch(&maps).await;
     server.cluster.end_watches("configmaps");
     assert!(second.next().await.is_none());
-    assert!(pods.is_silent().await, "other resources are not harmed");
+    assert!(pods.is_silent().await, "watches of other resources are not affected");
 }
 
 #[tokio::test(start_paused = true)]

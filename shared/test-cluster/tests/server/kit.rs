@@ -1,4 +1,4 @@
-//! A plain HTTP view of the cluster, as short as the tests need it.
+//! A small HTTP client for the cluster.
 
 use std::time::Duration;
 
@@ -100,7 +100,7 @@ impl Server {
         self.send("GET", path, &[("accept", accept)], "").await
     }
 
-    /// Posts an object, filled in with the least that its kind needs.
+    /// Posts an object with the required fields of its kind added.
     pub(crate) async fn make(&self, path: &str, mut body: Value) -> Answer {
         let pod = match path {
             PODS => &mut body["spec"],
@@ -168,7 +168,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Type and object of the next event; `None` at the clean end.
+    /// Type and object of the next event; `None` at the normal end.
     pub(crate) async fn next(&mut self) -> Option<(String, Value)> {
         self.try_next().await.map(|it| it.unwrap())
     }
@@ -197,7 +197,7 @@ impl Watch {
         names
     }
 
-    /// Nothing comes for a second.
+    /// True when no event comes for a second.
     pub(crate) async fn is_silent(&mut self) -> bool {
         tokio::time::timeout(Duration::from_secs(1), self.next()).await.is_err()
     }

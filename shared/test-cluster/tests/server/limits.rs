@@ -1,4 +1,4 @@
-//! Requests beyond all measure harm nobody, and what would be dropped in silence is refused.
+//! Extreme requests do no harm, and fields that would be ignored are refused.
 
 use serde_json::{Value, json};
 
@@ -32,7 +32,7 @@ async fn graces_that_no_clock_can_hold_end_where_a_real_server_says() {
     for (grace, ends) in [
         (-5, "2026-01-02T03:04:06Z"),
         (60, "2026-01-02T03:05:05Z"),
-        // Recorded: the product of seconds and nanoseconds wraps around.
+        // Recorded from a real server: the product of seconds and nanoseconds overflows.
         (i64::MAX, "2026-01-02T03:04:04Z"),
         (9_300_000_000, "1736-02-27T00:49:31Z"),
     ] {
@@ -130,7 +130,7 @@ async fn names_that_are_taken_are_not_served_after_an_update() {
 
 #[tokio::test(start_paused = true)]
 async fn protobuf_goes_through_the_door_like_any_body() {
-    // A Namespace "a", its status: phase "x".
+    // A Namespace "a" with the status phase "x".
     let body = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09Namespace\x12\x0c\x0a\x03\x0a\x01a\x12\x00\x1a\x03\x0a\x01x";
     let quiet = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09Namespace\x12\x0b\x0a\x03\x0a\x01a\x12\x00\x1a\x02\x0a\x00";
     let server = Server::new();
@@ -139,7 +139,7 @@ async fn protobuf_goes_through_the_door_like_any_body() {
     let refused = send("/api/v1/namespaces", body).await;
     assert_eq!(refused.code, 501, "{:?}", refused.text);
     assert_eq!(server.cluster.requests().last().unwrap().body, body.to_vec());
-    assert_eq!(send("/api/v1/nothing", body).await.code, 404, "where it goes is looked at first");
+    assert_eq!(send("/api/v1/nothing", body).await.code, 404, "the path is checked first");
     send("/api/v1/namespaces", quiet).await.expect(201);
     let mut large = quiet.to_vec();
     large.resize(4 << 20, 0);

@@ -18,7 +18,7 @@ async fn pages_show_one_state() {
     server.cluster.delete("configmaps", "default", "d");
     server.cluster.update("configmaps", "default", "c", |it| it["data"] = json!({ "new": "1" }));
     let second = server.get(&format!("{MAPS}?limit=2&continue={token}")).await.expect(200);
-    assert_eq!(names(&second), ["c", "d"], "the old state");
+    assert_eq!(names(&second), ["c", "d"], "the state of the first page");
     assert!(second["items"][0]["data"].is_null());
     assert_eq!(version(&second), version(&first));
     assert!(second["metadata"]["continue"].is_null());

@@ -1,4 +1,4 @@
-//! What the server answers, one module per concern, all in virtual time.
+//! The responses of the server, one module per topic, in virtual time.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 

@@ -213,7 +213,7 @@ async fn a_status_put_replaces_status_and_metadata_and_keeps_spec() {
         json!({ "metadata": { "name": of["metadata"]["name"], "resourceVersion": of["metadata"]["resourceVersion"] },
                 "status": { "conditions": [{ "type": "A", "status": "True" }] }, "spec": { "changed": true } })
     };
-    // What stays of the metadata, by kind.
+    // What remains of the metadata, by kind.
     let cases = [(JOBS, vec!["labels"]), (DEPLOYMENTS, vec!["labels"]), (PODS, vec!["ownerReferences"])];
     for (path, kept) in cases {
         let mut body = json!({ "metadata": rich, "spec": { "a": 1 } });
@@ -225,7 +225,7 @@ async fn a_status_put_replaces_status_and_metadata_and_keeps_spec() {
         for field in ["labels", "annotations", "finalizers", "ownerReferences"] {
             assert_eq!(!stored["metadata"][field].is_null(), kept.contains(&field), "{path} {field}");
         }
-        // Those of a Job are the template's, come back.
+        // The labels of a Job are restored from its template.
         assert_eq!(stored["metadata"]["labels"]["l"].is_null(), path != DEPLOYMENTS, "{path}");
         server.put(&format!("{path}/x/status"), poor(&created)).await.refused(409, "Conflict", "");
         assert_eq!(server.get(&format!("{path}/x/status")).await.expect(200), stored);

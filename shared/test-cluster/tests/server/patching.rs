@@ -8,7 +8,7 @@ async fn json_patches() {
     let path = format!("{MAPS}/a");
     let mut body = map("a");
     body["data"] = json!({ "k": "v", "s/l": "1" });
-    // Such a key is no key of data: it is stored past the checks.
+    // Validation would refuse this key of data, so the object is stored directly.
     body["kind"] = json!("ConfigMap");
     body["apiVersion"] = json!("v1");
     server.cluster.create(body);
@@ -98,7 +98,7 @@ async fn patch_types() {
     apply.refused(415, "UnsupportedMediaType", "server-side apply is not supported");
 }
 
-/// Applies patches one after the other to one object and looks at one field.
+/// Applies patches one after another to one object and checks one field.
 async fn check(path: &str, object: Value, field: &str, steps: &[(&str, Value, Value)]) {
     let server = Server::new();
     server.make(path, object).await.expect(201);
@@ -108,7 +108,7 @@ async fn check(path: &str, object: Value, field: &str, steps: &[(&str, Value, Va
     }
 }
 
-/// Without what the server fills into containers.
+/// Removes the defaults of containers.
 fn bare(value: &Value) -> Value {
     let mut value = value.clone();
     for container in value.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {

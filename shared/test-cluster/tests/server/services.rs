@@ -1,4 +1,4 @@
-//! Addresses and ports of Services: each has one owner at a time.
+//! Addresses and ports of Services: each belongs to one Service at a time.
 
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ async fn what_a_service_has_no_other_gets() {
     let server = Server::new();
     let first = server.post(SERVICES, service("a", "", 31_234)).await.expect(201);
     let address = first["spec"]["clusterIP"].as_str().unwrap();
-    // Texts as recorded from a real server.
+    // Messages as recorded from a real server.
     let why = "spec.ports[0].nodePort: Invalid value: 31234: provided port is already allocated";
     server.post(SERVICES, service("b", "", 31_234)).await.refused(422, "Invalid", why);
     let why = format!(

@@ -115,7 +115,7 @@ async fn old_versions_are_told_in_the_stream() {
     assert_eq!((word.as_str(), &status["code"], &status["reason"]), ("ERROR", &json!(410), &json!("Expired")));
     assert_eq!(status["message"], format!("too old resource version: {old} ({now})"));
     assert!(watch.next().await.is_none());
-    assert_eq!(open.names(1).await, ["ADDED b"], "an open watch is not harmed");
+    assert_eq!(open.names(1).await, ["ADDED b"], "an open watch is not affected");
     let mut fresh = server.watch(&format!("{MAPS}?watch=1&resourceVersion={now}")).await;
     assert!(fresh.is_silent().await);
     let mut events = server.watch(&format!("/api/v1/events?watch=1&resourceVersion={old}")).await;
