@@ -1,4 +1,4 @@
-//! The playground as a newcomer meets it: started, driven with a real kubectl, ended with Ctrl-C.
+//! The playground as a new user would use it: started, used with a real kubectl, stopped with Ctrl-C.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests may fail like tests")]
 
@@ -7,10 +7,10 @@ use std::{path::Path, time::Duration};
 use e2e::{ControlPlane, Identity, Kubectl, Options, Playground, assets_or_skip, eventually, kubectl_or_skip};
 use tempfile::TempDir;
 
-/// Long enough for a machine that compiles beside us.
+/// Long enough for a machine that compiles at the same time.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A playground with kubectl beside it.
+/// A playground with a kubectl.
 struct Newcomer {
     _playground: Playground,
     kubectl: Kubectl,
@@ -18,14 +18,14 @@ struct Newcomer {
 }
 
 impl Newcomer {
-    /// `None` after saying loudly that there is no kubectl.
+    /// `None` after printing that there is no kubectl.
     async fn arrives(scenario: &str) -> Option<Self> {
         let program = kubectl_or_skip(scenario)?;
         let folder = tempfile::tempdir().unwrap();
         let kubeconfig = folder.path().join("kubeconfig");
         let flag = format!("--write-kubeconfig={}", kubeconfig.display());
         let mut playground = Playground::start(&[&flag, "--seed=1"], folder.path().join("log")).unwrap();
-        // Told with the first look, whatever that finds: nodes and namespace are there then.
+        // Printed at the first update, when nodes and namespace exist.
         playground.says(" s  completion", PATIENCE).await.unwrap();
         Some(Self { _playground: playground, kubectl: Kubectl::new(program, &kubeconfig), folder })
     }
@@ -106,7 +106,7 @@ async fn a_pod_is_watched_described_and_deleted() {
     assert_eq!(nodes.lines().filter(|it| it.contains(" Ready ")).count(), 3, "{nodes}");
     let log = newcomer.folder.path().join("watch");
     let mut watch = newcomer.kubectl.start("get pods -n playground -w --no-headers", log.clone()).unwrap();
-    // It lists first: what comes after that it cannot miss.
+    // It lists first, so it cannot miss later changes.
     eventually("the watch to show a pod of a sample", PATIENCE, async || {
         Ok(std::fs::read_to_string(&log)?.contains("flaky ").then_some(()))
     })
@@ -170,13 +170,13 @@ async fn a_deployment_goes_with_what_it_owns_or_without() {
             uid.trim()
         );
         newcomer.runs(&format!("patch configmap settings -n playground --type=merge -p {owner}"));
-        // It waits for the end of the Deployment.
+        // kubectl waits for the removal of the Deployment.
         newcomer.says(&format!("delete deployment web -n playground --cascade={way} --timeout=30s"), "deleted");
         let owners = "get configmap settings -n playground --ignore-not-found -o jsonpath={.metadata.name}{.metadata.ownerReferences}";
         match way {
             "background" => drop(newcomer.runs("wait --for=delete configmap/settings -n playground --timeout=30s")),
-            "foreground" => assert_eq!(newcomer.runs(owners).trim(), "", "it went before the Deployment"),
-            _ => assert_eq!(newcomer.runs(owners).trim(), "settings", "it stays and is nobody's"),
+            "foreground" => assert_eq!(newcomer.runs(owners).trim(), "", "it was deleted before the Deployment"),
+            _ => assert_eq!(newcomer.runs(owners).trim(), "settings", "it stays without an owner"),
         }
     }
 }
@@ -194,7 +194,7 @@ async fn ctrl_c_cleans_up() {
     playground.interrupt().unwrap();
     let status = playground.exit(Duration::from_secs(30)).await.unwrap();
     assert_eq!(status.code(), Some(0), "{}", playground.said().unwrap());
-    assert!(!kubeconfig.exists(), "the kubeconfig leads nowhere now");
+    assert!(!kubeconfig.exists(), "the kubeconfig is removed");
     assert!(std::net::TcpStream::connect(&server).is_err(), "the port is closed");
     let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
     assert_eq!(left, ["log"], "its temporary folder is gone");
@@ -233,8 +233,8 @@ async fn until_done_ends_with_zero_and_shows_every_sample() {
         "Suspended, 0 of 2 succeeded, 0 active, 0 pods",
         "$ kubectl patch cronjob chime -n playground",
         "$ kubectl delete configmap foreground -n playground --cascade=foreground",
-        "owner waits for its own; part waits for its own; its pods ending",
-        "owner gone; part stays and is nobody's, with its pods",
+        "owner waits for its dependents; part waits for its dependents; its pods ending",
+        "owner gone; part stays without an owner, with its pods",
     ] {
         assert!(said.contains(words), "{words:?} is not in:\n{said}");
     }
@@ -266,7 +266,7 @@ async fn what_is_wrong_is_named_with_its_flag() {
         let status = playground.exit(PATIENCE).await.unwrap();
         let said = playground.said().unwrap();
         assert_eq!(status.code(), Some(1), "{flags:?}: {said}");
-        assert!(said.contains(words), "{flags:?} is not told of {words}: {said}");
+        assert!(said.contains(words), "{words} is not reported for {flags:?}: {said}");
     }
     assert_eq!(std::fs::read_to_string(&taken).unwrap(), "mine");
 }
@@ -289,7 +289,7 @@ async fn a_real_cluster_shows_the_same_and_keeps_nothing() {
     }
 }
 
-/// Runs a playground that must end with 0 and returns what it said.
+/// Runs a playground that must exit with 0 and returns its output.
 async fn done(flags: &[&str]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let mut playground = Playground::start(flags, folder.path().join("log")).unwrap();

@@ -1,4 +1,4 @@
-//! Faults while you watch: what networks and busy servers do to a manager.
+//! Faults for `--chaos`: what networks and overloaded servers do to a manager.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,16 +6,16 @@ use test_cluster::{Call, TestCluster, Verdict};
 
 use crate::stage::Stage;
 
-/// How many of a thousand requests are spoiled in each way.
+/// How many of a thousand requests get each fault.
 const CONFLICT: u32 = 50;
 const BUSY: u32 = 50;
 const BROKEN: u32 = 50;
 const LOST: u32 = 50;
 const SLOW: u32 = 100;
-/// The longest that a slow request takes.
+/// The longest delay of a slow request, in milliseconds.
 const SLOWEST: u64 = 800;
 
-/// From now on requests of mini-kcm, and of nobody else, suffer. The same seed spoils the same numbers of requests.
+/// From now on requests of mini-kcm get faults; other clients get none. Equal seeds choose requests of equal numbers.
 pub(crate) fn begin(cluster: &TestCluster, stage: Arc<Stage>, seed: u64) {
     let mut rng = fastrand::Rng::with_seed(seed);
     cluster.intercept(move |call| {

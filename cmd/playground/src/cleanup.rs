@@ -1,4 +1,4 @@
-//! The end: on a real cluster nothing of ours is left.
+//! Cleanup: on a real cluster nothing of ours is left.
 
 use std::time::Duration;
 
@@ -14,16 +14,16 @@ use crate::{
     user::User,
 };
 
-/// Namespaces of a real cluster get so long to go, and are looked at so often.
+/// How long to wait until the namespaces of a real cluster are deleted, and how often to check.
 const PATIENCE: Duration = Duration::from_secs(60);
 const GLANCE: Duration = Duration::from_millis(200);
 
-/// Ends everything in order.
+/// Stops everything in order and removes what was created.
 pub(crate) async fn clean_up(place: Place, user: User, fleet: Fleet, manager: Option<Manager>) -> anyhow::Result<()> {
     let mut left = Vec::new();
     let real = matches!(place.cluster, Cluster::Real);
     if real {
-        // The manager empties them, and the nodes end their pods: both are still there.
+        // The manager empties the namespaces, and the nodes stop their pods, so both must still run.
         left.extend(remove_namespaces(&user).await);
         left.extend(fleet.remove().await);
     } else {
@@ -36,7 +36,7 @@ pub(crate) async fn clean_up(place: Place, user: User, fleet: Fleet, manager: Op
         && place.manager == (ManagerPlan::Ours { found: false })
         && let Err(err) = remove_lease(&place.client).await
     {
-        left.push(format!("the Lease of the manager: {err}"));
+        left.push(format!("cannot remove the Lease of the manager: {err}"));
     }
     if let Cluster::Embedded { served, written, .. } = place.cluster {
         served.close().await;
@@ -49,7 +49,7 @@ async fn remove_namespaces(user: &User) -> Vec<String> {
     let mut left = Vec::new();
     let names = [&user.scene.farewell, &user.scene.home];
     for name in names {
-        // Whatever our samples held is let go.
+        // Remove the finalizers of our samples.
         let held = user.api("v1", "ConfigMap", name).list(&ListParams::default()).await;
         for it in held.into_iter().flatten().filter(|it| it.metadata.finalizers.is_some()) {
             let free = Does::Merge(json!({ "metadata": { "finalizers": null } }));
@@ -64,17 +64,17 @@ async fn remove_namespaces(user: &User) -> Vec<String> {
         }
     };
     if tokio::time::timeout(PATIENCE, gone).await.is_err() {
-        left.push(format!("namespaces {} and {} are not gone", names[0], names[1]));
+        left.push(format!("namespaces {} and {} are not deleted yet", names[0], names[1]));
     }
     left
 }
 
-/// A namespace that came after its deletion, by a request that was still under way, is deleted again.
+/// True when the namespace does not exist. If a late request has created it again, it is deleted again.
 async fn is_gone(user: &User, name: &str) -> bool {
     match user.api("v1", "Namespace", "").get_opt(name).await {
         Ok(None) => return true,
         Ok(Some(it)) if it.metadata.deletion_timestamp.is_none() => {
-            // What fails here is tried again with the next look.
+            // A failure is retried at the next check.
             let _ = delete(user, name).await;
         }
         Ok(Some(_)) | Err(_) => {}

@@ -2,27 +2,27 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Arg, ArgAction, Command, value_parser};
 
-/// More would only fill the screen.
+/// More nodes would not fit on the screen.
 const MOST_NODES: u64 = 1000;
 
-/// What the user typed.
+/// The command line, parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Options {
-    /// Fake nodes.
+    /// The number of fake nodes.
     pub(crate) nodes: usize,
-    /// Of everything random; drawn when not given.
+    /// The seed of all random choices; random when not given.
     pub(crate) seed: Option<u64>,
-    /// Faults while you watch.
+    /// Inject faults.
     pub(crate) chaos: bool,
-    /// Ends when all samples are done.
+    /// End when all samples are done.
     pub(crate) until_done: bool,
-    /// How long that may take.
+    /// The time limit of `--until-done`.
     pub(crate) timeout: Duration,
-    /// A real cluster.
+    /// The kubeconfig of a real cluster.
     pub(crate) kubeconfig: Option<PathBuf>,
-    /// Where kubectl's configuration goes.
+    /// The file for kubectl's kubeconfig.
     pub(crate) write_kubeconfig: Option<PathBuf>,
-    /// For mini-kcm.
+    /// Flags for mini-kcm.
     pub(crate) manager: Vec<String>,
 }
 
@@ -97,7 +97,7 @@ fn command() -> Command {
         .arg(Arg::new("manager").help("Flags for mini-kcm").last(true).action(ArgAction::Append).num_args(0..))
 }
 
-/// As kubectl and mini-kcm write durations: `90s`, `2m`.
+/// Parses a duration as kubectl and mini-kcm write it: `90s`, `2m`.
 fn patience(text: &str) -> Result<Duration, String> {
     match mini_kcm::flags::parse_duration(text) {
         Ok(Duration::ZERO) => Err("must be longer than 0".to_owned()),

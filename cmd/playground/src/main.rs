@@ -1,10 +1,11 @@
 //! A cluster in one terminal: the embedded API server on a loopback port, fake nodes, mini-kcm, and sample workloads
-//! that visibly complete. `kubectl` works beside it; `--kubeconfig` shows the same samples on a real cluster.
+//! that complete visibly. `kubectl` can be used at the same time; `--kubeconfig` runs the same samples on a real
+//! cluster.
 //!
-//! Reading order: [`run`] is the story from start to cleanup; [`samples`] is the table of what is shown (one entry a
-//! sample: its objects, what the user does, and how far it is as a function of objects); [`place`] is where it happens,
-//! [`stage`] what is known while it does, [`user`] the hands, [`chaos`] the faults, [`manager`] who controls, [`cleanup`]
-//! the end; [`view`] says how it looks, as lines of text, and [`screen`] puts them on a terminal.
+//! Reading order: [`run`] goes from start to cleanup; [`samples`] is the table of samples (one entry each: its objects,
+//! the user's steps, and its progress as a function of objects); [`place`] is the cluster, [`stage`] the shared state,
+//! [`user`] creates and changes objects, [`chaos`] injects faults, [`manager`] runs mini-kcm, [`cleanup`] removes
+//! everything; [`view`] formats the state as lines of text, and [`screen`] writes them to a terminal.
 
 mod chaos;
 mod cleanup;
@@ -32,7 +33,7 @@ fn main() -> ExitCode {
             return if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS };
         }
     };
-    // Two workers: cluster, nodes and manager wait for each other most of the time.
+    // Two workers are enough: cluster, nodes and manager mostly wait for each other.
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => runtime,
         Err(err) => {

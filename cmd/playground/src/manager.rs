@@ -15,20 +15,20 @@ use crate::{
     place::{ManagerPlan, Place},
 };
 
-/// mini-kcm, running or not any more.
+/// A started mini-kcm, which may have ended.
 pub(crate) struct Manager {
     stop: CancellationToken,
     exit: oneshot::Receiver<Exit>,
-    /// How it ended, once that was heard: it is told only once.
+    /// How it ended, once received: the channel delivers it only once.
     ended: Option<Exit>,
 }
 
-/// `None` where the cluster has a manager.
+/// The manager's configuration; `None` if the cluster already has a manager.
 pub(crate) fn config(options: &Options, place: &Place) -> anyhow::Result<Option<Config>> {
     let ManagerPlan::Ours { .. } = &place.manager else { return Ok(None) };
     let mut args = vec![format!("--kubeconfig={}", place.kubeconfig.display()), "--secure-port=0".to_owned()];
     args.extend(options.manager.iter().cloned());
-    // What is wrong with them came from the user.
+    // The invalid flags came from the user, after `--`.
     let typed = || format!("-- {}", options.manager.join(" "));
     match flags::parse(args) {
         Asked::Run(parsed) => {
@@ -40,7 +40,7 @@ pub(crate) fn config(options: &Options, place: &Place) -> anyhow::Result<Option<
 }
 
 impl Manager {
-    /// Without a seed it draws one: on a cluster that others share, equal seeds would give equal names in the election.
+    /// Without a seed it draws one: on a shared cluster equal seeds would give equal identities in the leader election.
     pub(crate) async fn start(config: Config, seed: Option<u64>, spawner: &Spawner) -> anyhow::Result<Self> {
         let stop = CancellationToken::new();
         let mut deps =
@@ -49,13 +49,13 @@ impl Manager {
         let (sender, exit) = oneshot::channel();
         spawner.spawn("mini-kcm", async move {
             let exit = mini_kcm::manager::run(config, deps).await;
-            // Nobody listens when the playground has gone already.
+            // The receiver is gone when the playground has ended already.
             let _ = sender.send(exit);
         });
         Ok(Self { stop, exit, ended: None })
     }
 
-    /// Ends it in order. Returns why it did not, unless it had ended before and that was heard.
+    /// Stops it in order. Returns why that failed, unless it had ended before and that was reported.
     pub(crate) async fn end(mut self) -> Option<String> {
         if self.ended.is_some() {
             return None;
@@ -72,19 +72,19 @@ impl Manager {
             Some(ref exit) => exit,
             None => {
                 let exit = (&mut self.exit).await;
-                self.ended.insert(exit.unwrap_or_else(|_| Exit::Failed("without a word".to_owned())))
+                self.ended.insert(exit.unwrap_or_else(|_| Exit::Failed("no result".to_owned())))
             }
         }
     }
 }
 
-/// Returns how the manager ended without being asked.
+/// Waits until the manager has ended by itself, and returns how.
 pub(crate) async fn ends(manager: Option<&mut Manager>) -> String {
     match manager {
         None => std::future::pending().await,
         Some(manager) => match manager.exit().await {
             Exit::Failed(cause) => cause.clone(),
-            Exit::Clean => "in order, though nobody asked".to_owned(),
+            Exit::Clean => "it ended without an error, but it was not stopped".to_owned(),
         },
     }
 }

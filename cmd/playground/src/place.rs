@@ -1,4 +1,4 @@
-//! Where the samples play: a cluster in this process, or a real one.
+//! The cluster that the samples run on: one in this process, or a real one.
 
 use std::{
     io::Write,
@@ -23,26 +23,26 @@ use crate::{
     samples::{DEDICATED, Scene},
 };
 
-/// On a real cluster: with an id, the scheduler's name that our pods ask for, so that nobody else places them.
+/// On a real cluster, the scheduler name of our pods, followed by an id, so that no other scheduler binds them.
 const SCHEDULER: &str = "fake-nodes";
-/// On a real cluster: with an id for its value, keeps the pods of others off our nodes.
+/// On a real cluster, the taint of our nodes, with an id as its value. It keeps other pods off our nodes.
 const FAKE: &str = "fake-nodes.mini-kcm.dev/fake";
-/// The Lease of every manager, in kube-system. Whoever holds it controls, ours too.
+/// The Lease of every manager, in kube-system. Its holder is the active manager.
 const LEASE: &str = "kube-controller-manager";
-/// How often a Lease is looked at, and how long one lasts that does not say.
+/// How often a Lease is read, and the duration of a Lease that does not specify it.
 const GLANCE: Duration = Duration::from_millis(500);
 const LASTS: u64 = 15;
 
-/// A cluster to play on.
+/// The cluster that the samples run on.
 pub(crate) struct Place {
     pub(crate) client: Client,
     pub(crate) scene: Scene,
     pub(crate) dress: Dress,
     pub(crate) nodes: Vec<NodeSpec>,
     pub(crate) schedulers: Vec<String>,
-    /// What kubectl and mini-kcm use.
+    /// The kubeconfig for kubectl and mini-kcm.
     pub(crate) kubeconfig: PathBuf,
-    /// For people.
+    /// Shown to the user.
     pub(crate) server: String,
     pub(crate) manager: ManagerPlan,
     pub(crate) cluster: Cluster,
@@ -51,34 +51,35 @@ pub(crate) struct Place {
 pub(crate) enum Cluster {
     /// In this process.
     Embedded { cluster: TestCluster, served: Served, written: Written },
-    /// Somebody's.
+    /// The cluster of a kubeconfig.
     Real,
 }
 
-/// Who controls.
+/// Which manager runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ManagerPlan {
-    /// We do, while the Lease is ours. `found`: it was there before we came.
+    /// We start ours. `found`: its Lease existed before.
     Ours { found: bool },
-    /// The cluster has a manager: a second one would do its work twice.
+    /// The cluster has an active manager; a second one would do the same work twice.
     Theirs { holder: String },
 }
 
-/// What pods must wear here.
+/// What is added to pods so that they run on our nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Dress {
     /// Nothing: all nodes are ours.
     AtHome,
-    /// The name of our scheduler, and a toleration for our nodes, both of this id: neighbours show samples too.
+    /// The name of our scheduler and a toleration for our nodes, both with this id, because another playground may run
+    /// on the same cluster.
     Abroad { id: String },
 }
 
-/// A kubeconfig that we wrote, gone with the playground.
+/// A kubeconfig that we wrote. It is removed on drop.
 pub(crate) struct Written(PathBuf);
 
 impl Drop for Written {
     fn drop(&mut self) {
-        // Removed by somebody already is as good.
+        // It does not matter if the file is removed already.
         let _ = std::fs::remove_file(&self.0);
     }
 }
@@ -87,7 +88,7 @@ impl Place {
     /// A cluster in this process, on a loopback port.
     pub(crate) async fn embedded(options: &Options, seed: u64, clock: Clock, folder: &Path) -> anyhow::Result<Self> {
         let cluster = TestCluster::with_seed(clock, seed);
-        // Nobody looks at the requests, and they would pile up.
+        // No test reads the recorded requests here, and they would use more and more memory.
         cluster.set_recording(false);
         let served = cluster.serve().await.context("cannot serve on a loopback port")?;
         let kubeconfig = options.write_kubeconfig.clone().unwrap_or_else(|| folder.join("kubeconfig"));
@@ -107,10 +108,10 @@ impl Place {
         })
     }
 
-    /// The cluster of a kubeconfig. Everything that is made there has `id` in its name.
+    /// The cluster of a kubeconfig. All objects that we create there have `id` in their names.
     pub(crate) async fn real(options: &Options, path: &Path, id: &str, clock: &Clock) -> anyhow::Result<Self> {
         let mut config = client::load(Some(path), None)?;
-        // What fails is tried again by us, where we know what it was.
+        // Failed requests are retried by us, because only we know what they did.
         config.default_retry = false;
         let server = config.cluster_url.to_string();
         let failed = || format!("--kubeconfig {}: {server}", path.display());
@@ -132,7 +133,7 @@ impl Place {
 }
 
 impl Dress {
-    /// The object with what its pods must wear.
+    /// Adds to an object what its pods need to run on our nodes.
     pub(crate) fn up(&self, mut object: Value) -> Value {
         let Self::Abroad { id } = self else { return object };
         for path in ["/spec", "/spec/template/spec", "/spec/jobTemplate/spec/template/spec"] {
@@ -153,7 +154,7 @@ fn scheduler(id: &str) -> String {
     format!("{SCHEDULER}-{id}")
 }
 
-/// Nodes, the last of several for those only who tolerate it.
+/// The nodes. If there are several, the last one has an additional taint.
 fn nodes(prefix: &str, count: usize, taints: &[(&str, &str)]) -> Vec<NodeSpec> {
     let node = |number: usize| {
         let node = NodeSpec::new(format!("{prefix}-{number}"));
@@ -173,8 +174,8 @@ fn scene(home: &str, nodes: usize) -> Scene {
     }
 }
 
-/// Who controls here. A Lease that somebody holds is watched for as long as it lasts, as every candidate does it: whether
-/// it is renewed does not depend on whose clock is right.
+/// Decides which manager runs. A held Lease is watched for its whole duration, as leader election does it, because
+/// whether it is renewed does not depend on the clocks of the machines.
 async fn who_controls(client: &Client, clock: &Clock) -> kube::Result<ManagerPlan> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), "kube-system");
     let Some(first) = leases.get_opt(LEASE).await? else { return Ok(ManagerPlan::Ours { found: false }) };
@@ -184,7 +185,7 @@ async fn who_controls(client: &Client, clock: &Clock) -> kube::Result<ManagerPla
         tokio::time::sleep(GLANCE).await;
         let Some(now) = leases.get_opt(LEASE).await? else { return Ok(ManagerPlan::Ours { found: false }) };
         if now.spec != first.spec {
-            // A Lease that was let go just now is free.
+            // A Lease that was released just now is free.
             return Ok(holder(&now).map_or(ManagerPlan::Ours { found: true }, |holder| ManagerPlan::Theirs { holder }));
         }
     }
@@ -195,20 +196,20 @@ fn holder(lease: &Lease) -> Option<String> {
     lease.spec.as_ref()?.holder_identity.clone().filter(|it| !it.is_empty())
 }
 
-/// Removes the Lease that our manager made and let go. One that somebody holds meanwhile is theirs.
+/// Removes the Lease that our manager created and released. If it is held again, it is left alone.
 pub(crate) async fn remove_lease(client: &Client) -> kube::Result<()> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), "kube-system");
     let Some(lease) = leases.get_opt(LEASE).await?.filter(|it| holder(it).is_none()) else { return Ok(()) };
     let Lease { metadata: ObjectMeta { uid, resource_version, .. }, .. } = lease;
     let unchanged = DeleteParams::default().preconditions(Preconditions { uid, resource_version });
     match leases.delete(LEASE, &unchanged).await {
-        // Gone, or taken by another at this very moment.
+        // Deleted, or acquired by another process at this moment.
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
         done => done.map(drop),
     }
 }
 
-/// Writes a file that was not there: the path may be the user's own kubeconfig. Nobody else may read it.
+/// Writes a new file that only the user can read. It must not exist, because the path may be the user's own kubeconfig.
 fn write_new(path: &Path, text: &str) -> anyhow::Result<Written> {
     let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     match file {
@@ -218,7 +219,7 @@ fn write_new(path: &Path, text: &str) -> anyhow::Result<Written> {
             Ok(written)
         }
         Err(err) if err.kind() == std::io::ErrorKind::AlreadyExists => {
-            bail!("is there already, and is not overwritten")
+            bail!("the file exists already and is not overwritten")
         }
         Err(err) => Err(err.into()),
     }
@@ -236,7 +237,11 @@ mod tests {
         let dressed = abroad.up(pod.clone());
         assert_eq!(dressed["spec"]["schedulerName"], "fake-nodes-abc");
         let toleration = json!({ "key": FAKE, "value": "abc", "effect": "NoSchedule" });
-        assert_eq!(dressed["spec"]["tolerations"], json!([toleration]), "not for the nodes of a neighbour");
+        assert_eq!(
+            dressed["spec"]["tolerations"],
+            json!([toleration]),
+            "no toleration for the nodes of another playground"
+        );
         let cron = abroad.up(json!({ "spec": { "jobTemplate": { "spec": { "template": pod } } } }));
         assert_eq!(cron["spec"]["jobTemplate"]["spec"]["template"], dressed);
         let config_map = json!({ "data": {} });
@@ -264,8 +269,8 @@ mod tests {
         assert!(!path.exists());
     }
 
-    /// Who controls a cluster with such a Lease, which is renewed every two seconds or not at all, and after how long
-    /// that is known.
+    /// The plan for a cluster with such a Lease, which is renewed every two seconds or not at all, and the time in
+    /// seconds until the decision.
     async fn controls(lease: Option<Value>, renewed: bool) -> (ManagerPlan, u64) {
         let clock = Clock::virtual_from("2027-01-15T08:00:00Z".parse().unwrap());
         let cluster = TestCluster::with_seed(clock.clone(), 1);
@@ -298,9 +303,9 @@ mod tests {
         let theirs = ManagerPlan::Theirs { holder: "them".to_owned() };
         assert_eq!(controls(Some(behind.clone()), true).await, (theirs, 2));
         let ours = |found| ManagerPlan::Ours { found };
-        assert_eq!(controls(Some(ahead), false).await, (ours(true), 15), "its holder is dead");
+        assert_eq!(controls(Some(ahead), false).await, (ours(true), 15), "its holder does not renew it");
         assert_eq!(controls(Some(behind), false).await, (ours(true), 15));
-        assert_eq!(controls(Some(json!({ "holderIdentity": "" })), false).await, (ours(true), 0), "let go");
+        assert_eq!(controls(Some(json!({ "holderIdentity": "" })), false).await, (ours(true), 0), "it was released");
         assert_eq!(controls(None, false).await, (ours(false), 0));
     }
 

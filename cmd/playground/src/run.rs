@@ -1,4 +1,4 @@
-//! The story from start to cleanup.
+//! The whole run, from start to cleanup.
 
 use std::{collections::BTreeSet, path::Path, sync::Arc, time::Duration};
 
@@ -25,23 +25,23 @@ use crate::{
     view::{Model, Row},
 };
 
-/// Nodes of a server in this process are there at once.
+/// The time limit for the registration of the nodes. In this process they register at once.
 const REGISTRATION: Duration = Duration::from_secs(30);
-/// A pod that users make without a script, such as that of a Job, ends well after this, unless it is always restarted.
+/// The running time of pods without a script, such as those of a user's Job, unless the pod is always restarted.
 const UNSCRIPTED: Duration = Duration::from_secs(3);
-/// Screens are drawn no more often.
+/// The shortest time between two redraws of the screen.
 const FRAME: Duration = Duration::from_millis(80);
-/// How much of the log is told when something broke.
+/// How many lines of the log are printed after a failure.
 const TOLD: usize = 12;
 
-/// How the show ended.
+/// How the run ended.
 enum End {
     Done,
     Interrupted,
     Broken(String),
 }
 
-/// Plays the samples until they are done or the user has seen enough.
+/// Runs the samples until they are done or the user stops them.
 pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
     let mut signals = Signals::listen().context("cannot listen for signals")?;
     let folder = tempfile::Builder::new().prefix("mini-kcm-playground-").tempdir().context("no temporary folder")?;
@@ -59,7 +59,7 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
     ended
 }
 
-/// The first signal asks to stop; returns with the second.
+/// Cancels `stop` at the first signal, and returns at the second.
 async fn twice(signals: &mut Signals, stop: &CancellationToken) {
     signals.next().await;
     stop.cancel();
@@ -91,10 +91,10 @@ async fn play(options: &Options, folder: &Path, stop: &CancellationToken, open: 
     {
         chaos::begin(cluster, stage.clone(), seed);
     }
-    // From here on there is something to clean up, whatever happens.
+    // From here on the cleanup must run in any case.
     let fleet = start_nodes(&place, seed, &clock, &scope.spawner());
     let user = User { client: place.client.clone(), scene: place.scene.clone(), dress: place.dress.clone(), stage };
-    // The user's own tasks end before the cleanup, which must not work against them.
+    // The tasks that create and change objects must end before the cleanup, or they would work against it.
     let hands = Scope::new();
     let mut manager = None;
     let mut show = Show {
@@ -143,7 +143,7 @@ fn interrupted(fine: bool) -> anyhow::Result<()> {
     if fine { Ok(()) } else { bail!("interrupted before all samples were done") }
 }
 
-/// What is going on while the user watches.
+/// The run while the user watches.
 struct Show<'a> {
     user: &'a User,
     samples: &'a [&'static Sample],
@@ -154,7 +154,7 @@ struct Show<'a> {
 }
 
 impl Show<'_> {
-    /// Shows every change; ends with `--until-done`, or not at all.
+    /// Shows every change. Returns when all samples are done with `--until-done`; otherwise it does not return.
     async fn go(&mut self, model: &mut Model, screen: &mut Screen, timeout: Duration) -> End {
         let mut news = self.user.stage.listen();
         let deadline = self.began + timeout;
@@ -184,7 +184,7 @@ impl Show<'_> {
         }
     }
 
-    /// Takes in what has changed, and lets the user do what is due.
+    /// Updates the model from the present state, and starts the user's steps that are due.
     fn look(&self, model: &mut Model, screen: &Screen) {
         let stage = &self.user.stage;
         let lines = stage.look(|it| std::mem::take(&mut it.lines));
@@ -215,7 +215,7 @@ impl Show<'_> {
         }
     }
 
-    /// The number of the step that the user is to do now.
+    /// The number of the step that the user must do now.
     fn due(&self, sample: &'static Sample, known: &mut Known) -> Option<usize> {
         let number = known.steps.get(sample.name).copied().unwrap_or(0);
         let step = sample.steps.get(number)?;
@@ -268,11 +268,11 @@ fn nodes(seen: &crate::seen::Seen) -> Vec<String> {
     seen.named("Node", "", "").map(word).collect()
 }
 
-/// Samples whose controller runs. The others are left out.
+/// Samples whose controller runs.
 fn playable(config: Option<&Config>) -> Vec<&'static Sample> {
     let runs = |controller: &str| match config {
         Some(config) => config.controllers.ours().any(|(known, _)| known.name == controller),
-        // A manager of the cluster has them all.
+        // A real manager runs all controllers.
         None => true,
     };
     SAMPLES.iter().filter(|it| it.needs.is_none_or(runs)).collect()
@@ -315,7 +315,7 @@ fn start_nodes(place: &Place, seed: u64, clock: &Clock, spawner: &Spawner) -> Fl
     Fleet::start(options, environment)
 }
 
-/// Nodes are there, everybody looks, and the objects of samples are on their way.
+/// Waits for the nodes, starts watching, and starts the creation of the samples' objects.
 async fn set_the_stage(
     user: &User,
     fleet: &Fleet,
@@ -340,7 +340,8 @@ async fn set_the_stage(
     Ok(())
 }
 
-/// Tells what we make on a real cluster from what others make. Not of the seed: two playgrounds may have the same.
+/// Distinguishes our objects on a real cluster from others. It does not come from the seed, because two playgrounds may
+/// have equal seeds.
 fn id() -> String {
     std::iter::repeat_with(fastrand::lowercase).take(5).collect()
 }
@@ -354,7 +355,7 @@ fn log_to(path: &Path) -> anyhow::Result<()> {
 
 /// The last warnings and errors of the log.
 fn tail(path: &Path) -> String {
-    // Without a log there is nothing to tell.
+    // The log may not exist.
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let bad: Vec<&str> = text.lines().filter(|it| it.contains("ERROR") || it.contains("WARN")).collect();
     let from = bad.len().saturating_sub(TOLD);

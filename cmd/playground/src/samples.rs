@@ -1,4 +1,4 @@
-//! What is shown, as a table. Adding a sample is one entry: its objects, what the user does next, how far it is.
+//! The table of samples. A new sample is one entry: its objects, the user's steps, its progress.
 
 mod farewell;
 mod jobs;
@@ -25,52 +25,52 @@ pub(crate) const SAMPLES: &[Sample] = &[
     farewell::FAREWELL,
 ];
 
-/// One thing to watch.
+/// One sample.
 pub(crate) struct Sample {
-    /// A word.
+    /// One word.
     pub(crate) name: &'static str,
-    /// A line.
+    /// One line that describes it.
     pub(crate) shows: &'static str,
-    /// The controller that must run; `None` for what nodes do alone.
+    /// The controller that must run; `None` if the nodes are enough.
     pub(crate) needs: Option<&'static str>,
-    /// Created in this order. Owner references name what was created before; their uids are filled in then.
+    /// Created in this order. An owner reference names an earlier object; its uid is filled in at creation.
     pub(crate) objects: fn(&Scene) -> Vec<Value>,
-    /// Kinds that `progress` and `steps` look at, by apiVersion and kind, beside pods and namespaces.
+    /// Kinds that `progress` and `steps` read, by apiVersion and kind, in addition to pods and namespaces.
     pub(crate) looks_at: &'static [(&'static str, &'static str)],
-    /// What the user does, once each and one after another.
+    /// The user's steps, each once and in order.
     pub(crate) steps: &'static [Step],
-    /// How far it is, once its objects are created.
+    /// The progress, once its objects are created.
     pub(crate) progress: fn(&Scene, &Seen) -> Progress,
 }
 
-/// Where a sample plays.
+/// The namespaces and nodes of the samples.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Scene {
-    /// The namespace of whatever stays.
+    /// The namespace that is not deleted by a sample.
     pub(crate) home: String,
-    /// A namespace that is there to be deleted.
+    /// The namespace that a sample deletes.
     pub(crate) farewell: String,
-    /// How many nodes there are, and how many of them anybody may use.
+    /// The number of nodes, and how many of them have no additional taint.
     pub(crate) nodes: usize,
     pub(crate) open_nodes: usize,
 }
 
-/// Something the user does.
+/// One step of the user.
 pub(crate) struct Step {
-    /// When.
+    /// When it is due.
     pub(crate) when: fn(&Scene, &Seen) -> bool,
-    /// The same as a command, for the view.
+    /// The equivalent kubectl command, for the view.
     pub(crate) says: fn(&Scene) -> String,
-    /// What.
+    /// The action.
     pub(crate) act: fn(&Scene) -> Act,
 }
 
-/// What a user does to an object.
+/// An action of the user on one object.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Act {
     pub(crate) api_version: &'static str,
     pub(crate) kind: &'static str,
-    /// Empty for the cluster's own.
+    /// Empty for cluster-scoped objects.
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) does: Does,
@@ -79,12 +79,12 @@ pub(crate) struct Act {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Does {
     Delete,
-    /// With what is to become of all that it owns.
+    /// With a policy for its dependents.
     Cascade(PropagationPolicy),
     Merge(Value),
 }
 
-/// How far a sample is.
+/// The progress of a sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Progress {
     pub(crate) text: String,
@@ -112,10 +112,10 @@ impl Progress {
     }
 }
 
-/// The label and taint of the node that is not for everybody.
+/// The label and taint of the dedicated node.
 pub(crate) const DEDICATED: &str = "playground.mini-kcm.dev/dedicated";
 
-/// The condition of an object, if it is true.
+/// A condition of an object, if it is true.
 fn true_condition<'a>(object: &'a Value, name: &str) -> Option<&'a Value> {
     let all = object["status"]["conditions"].as_array()?;
     all.iter().find(|it| it["type"] == name && it["status"] == "True")

@@ -1,4 +1,4 @@
-//! Where the view goes: a terminal that is redrawn, or plain lines.
+//! The output: a terminal that is redrawn, or plain lines.
 
 use std::io::{IsTerminal, Write};
 
@@ -7,10 +7,10 @@ use crate::view::{Line, Model, Tone};
 const OTHER_SCREEN: &str = "\x1b[?1049h\x1b[?25l";
 const BACK: &str = "\x1b[?25h\x1b[?1049l";
 
-/// The terminal. Dropping it gives the user's own screen back.
+/// The terminal. Dropping it restores the user's own screen.
 pub(crate) struct Screen {
     terminal: bool,
-    /// Where there is no terminal: changes are printed, line by line.
+    /// There is no terminal: changes are printed line by line.
     prints: bool,
     drawn: Vec<Line>,
 }
@@ -24,19 +24,19 @@ impl Screen {
         Self { terminal, prints: !terminal, drawn: Vec::new() }
     }
 
-    /// True where changes are redrawn, not printed.
+    /// True if changes are redrawn and not printed.
     pub(crate) fn is_terminal(&self) -> bool {
         self.terminal
     }
 
-    /// One change, where there is no screen to draw on.
+    /// Prints one change, if there is no terminal.
     pub(crate) fn line(&self, text: &str) {
         if self.prints {
             write(&format!("{text}\n"));
         }
     }
 
-    /// Gives the user's own screen back, and says there how far all was: what was drawn is gone.
+    /// Restores the user's own screen and prints the final state there, because what was drawn is gone.
     pub(crate) fn close(self, model: &Model) {
         let told = self.terminal;
         drop(self);
@@ -78,10 +78,10 @@ impl Drop for Screen {
     }
 }
 
-/// Prints a text as it is.
+/// Prints a text unchanged.
 pub(crate) fn print(text: &str, failed: bool) {
     if failed {
-        // A closed stderr leaves nobody to tell.
+        // If stderr is closed, the text cannot be shown anywhere.
         let _ = std::io::stderr().write_all(text.as_bytes());
     } else {
         write(text);
@@ -90,7 +90,7 @@ pub(crate) fn print(text: &str, failed: bool) {
 
 fn write(text: &str) {
     let mut stdout = std::io::stdout().lock();
-    // A closed stdout leaves nobody to tell.
+    // If stdout is closed, the text cannot be shown anywhere.
     let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
 }
 

@@ -2,10 +2,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-/// Kind, namespace (empty for the cluster's own), name.
+/// Kind, namespace (empty for cluster-scoped objects), name.
 type Key = (String, String, String);
 
-/// The objects that samples look at, as they were told last.
+/// The objects that samples read, in their last observed state.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Seen {
     objects: BTreeMap<Key, Value>,
@@ -23,7 +23,7 @@ impl Seen {
         self.objects.remove(&key(kind, object));
     }
 
-    /// These are all of a kind in a namespace.
+    /// Replaces all objects of a kind in a namespace.
     pub(crate) fn replace(&mut self, kind: &str, namespace: &str, objects: Vec<Value>) {
         self.objects.retain(|(of, at, _), _| of != kind || at != namespace);
         for object in objects {
@@ -35,13 +35,13 @@ impl Seen {
         self.objects.get(&(kind.to_owned(), namespace.to_owned(), name.to_owned()))
     }
 
-    /// It was there and is not any more.
+    /// True if it existed and was deleted.
     pub(crate) fn is_gone(&self, kind: &str, namespace: &str, name: &str) -> bool {
         let key = (kind.to_owned(), namespace.to_owned(), name.to_owned());
         self.ever.contains(&key) && !self.objects.contains_key(&key)
     }
 
-    /// All of a kind in a namespace whose names begin so, in order.
+    /// All objects of a kind in a namespace whose names have this prefix, in order.
     pub(crate) fn named(&self, kind: &str, namespace: &str, prefix: &str) -> impl Iterator<Item = &Value> {
         let wanted = move |(of, at, name): &Key| of == kind && at == namespace && name.starts_with(prefix);
         self.objects.iter().filter(move |(key, _)| wanted(key)).map(|(_, object)| object)

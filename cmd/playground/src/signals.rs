@@ -1,6 +1,6 @@
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// SIGINT and SIGTERM, heard from the very beginning.
+/// SIGINT and SIGTERM, received from the start of the program.
 pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -11,7 +11,7 @@ impl Signals {
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
 
-    /// Waits for the next one.
+    /// Waits for the next signal.
     pub(crate) async fn next(&mut self) {
         tokio::select! {
             biased;

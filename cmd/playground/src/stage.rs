@@ -5,7 +5,7 @@ use tokio::sync::watch;
 
 use crate::seen::Seen;
 
-/// What is known while the samples play. Whoever changes it wakes the view.
+/// The state that the samples share. Each change notifies the view.
 pub(crate) struct Stage {
     known: Mutex<Known>,
     news: watch::Sender<u64>,
@@ -14,17 +14,17 @@ pub(crate) struct Stage {
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     pub(crate) seen: Seen,
-    /// Samples whose objects are all there.
+    /// Samples whose objects are all created.
     pub(crate) created: BTreeSet<&'static str>,
-    /// Samples that the user could not play, and why.
+    /// Samples whose objects or steps failed, and why.
     pub(crate) failed: BTreeMap<&'static str, String>,
-    /// How many steps of a sample were done.
+    /// How many steps of a sample are done.
     pub(crate) steps: BTreeMap<&'static str, usize>,
-    /// A step of it is under way.
+    /// Samples with a step in progress.
     pub(crate) busy: BTreeSet<&'static str>,
-    /// How often each fault struck.
+    /// How many times each fault happened.
     pub(crate) faults: BTreeMap<&'static str, u32>,
-    /// For the view, which takes them.
+    /// New lines for the view, which takes them.
     pub(crate) lines: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What the user does: creates the objects of samples and carries out their steps.
+//! The user: creates the objects of samples and carries out their steps.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,12 +18,12 @@ use crate::{
     stage::Stage,
 };
 
-/// A server that is not quite ready, or suffers from chaos, is asked again for so long.
+/// How many times a request is tried, because the server may not be ready or chaos may inject faults.
 const PATIENCE: u32 = 60;
 const PAUSE: Duration = Duration::from_millis(500);
 const ONE_CALL: Duration = Duration::from_secs(10);
 
-/// Someone with kubectl.
+/// A user with kubectl.
 #[derive(Clone)]
 pub(crate) struct User {
     pub(crate) client: Client,
@@ -33,11 +33,12 @@ pub(crate) struct User {
 }
 
 impl User {
-    /// Tells the stage of all objects of a kind in a namespace, or of the cluster where that is empty.
+    /// Watches all objects of a kind, in one namespace or (if it is empty) in the whole cluster, and stores them in the
+    /// shared state.
     pub(crate) fn look_at(&self, api_version: &str, kind: &'static str, namespace: &str, spawner: &Spawner) {
         let (api, stage, namespace) =
             (self.api(api_version, kind, namespace), self.stage.clone(), namespace.to_owned());
-        // What cannot be written as JSON was no object.
+        // An object always serializes.
         let value = |it: DynamicObject| serde_json::to_value(it).unwrap_or_default();
         let tell = move |change: Change<DynamicObject>| {
             stage.change(|known| match change {
@@ -49,7 +50,7 @@ impl User {
         spawner.spawn("look", follow(api, tell));
     }
 
-    /// Creates what a sample consists of.
+    /// Creates the objects of a sample.
     pub(crate) async fn set_up(self, sample: &'static Sample) {
         let objects = (sample.objects)(&self.scene);
         let (mut failure, mut made) = (None, Vec::new());
@@ -69,7 +70,7 @@ impl User {
         });
     }
 
-    /// Creates an object and returns it; one that is there already is as good.
+    /// Creates an object and returns it, or returns the existing one.
     pub(crate) async fn create(&self, object: &Value) -> anyhow::Result<DynamicObject> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (api_version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
@@ -88,10 +89,12 @@ impl User {
             let (api, name) = (api.clone(), name.clone());
             async move { api.get(&name).await }
         };
-        again_and_again(&format!("read {kind} {name}"), 404, read).await?.with_context(|| format!("{what}: it is gone"))
+        again_and_again(&format!("read {kind} {name}"), 404, read)
+            .await?
+            .with_context(|| format!("{what}: it was deleted meanwhile"))
     }
 
-    /// Does something to an object. What is gone already needs nothing done.
+    /// Carries out an action on an object. If the object does not exist any more, nothing is left to do.
     pub(crate) async fn act(&self, act: &Act) -> anyhow::Result<()> {
         let Act { api_version, kind, namespace, name, does } = act;
         let api = self.api(api_version, kind, namespace);
@@ -117,7 +120,7 @@ impl User {
         again_and_again(&what, 404, call).await.map(drop)
     }
 
-    /// The objects of a kind in a namespace.
+    /// The client for objects of a kind in a namespace.
     pub(crate) fn api(&self, api_version: &str, kind: &str, namespace: &str) -> Api<DynamicObject> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
@@ -129,7 +132,7 @@ impl User {
     }
 }
 
-/// References name their owner by kind and name; the server wants its uid too.
+/// Owner references name their owner by kind and name; the server requires the uid too.
 fn with_uids_of_owners(mut object: Value, made: &[DynamicObject]) -> Value {
     let Some(references) = object.pointer_mut("/metadata/ownerReferences").and_then(Value::as_array_mut) else {
         return object;
@@ -145,7 +148,8 @@ fn with_uids_of_owners(mut object: Value, made: &[DynamicObject]) -> Value {
     object
 }
 
-/// Tries until it succeeds or is answered with `fine`, which gives `None`, for half a minute at most.
+/// Tries until it succeeds, for half a minute at most. The status code `fine` means that nothing is to be done and
+/// gives `None`.
 async fn again_and_again<T, Called>(what: &str, fine: u16, call: impl Fn() -> Called) -> anyhow::Result<Option<T>>
 where
     Called: Future<Output = kube::Result<T>>,
@@ -155,7 +159,7 @@ where
         let error = match tokio::time::timeout(ONE_CALL, call()).await {
             Ok(Ok(done)) => return Ok(Some(done)),
             Ok(Err(kube::Error::Api(status))) if status.code == fine => return Ok(None),
-            // What the server does not understand now it will not understand later.
+            // A request that the server does not accept now will not be accepted later.
             Ok(Err(kube::Error::Api(status))) if matches!(status.code, 400 | 404 | 415 | 422 | 501) => {
                 return Err(kube::Error::Api(status)).with_context(|| what.to_owned());
             }

@@ -1,4 +1,4 @@
-//! How it looks: lines of text as a function of what is known.
+//! The view: formats the state as lines of text.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -7,22 +7,22 @@ use std::{
 
 use crate::samples::{Progress, State};
 
-/// Recent lines that are kept for a large screen.
+/// How many recent lines are kept for a large screen.
 const KEPT: usize = 200;
 
-/// All that is shown.
+/// Everything that is shown.
 #[derive(Debug, Default)]
 pub(crate) struct Model {
     pub(crate) elapsed: Duration,
-    /// Where and how, a line each.
+    /// The cluster and the options, one line each.
     pub(crate) head: Vec<String>,
-    /// What nodes say of themselves.
+    /// The state of the nodes.
     pub(crate) nodes: Vec<String>,
     pub(crate) rows: Vec<Row>,
     pub(crate) faults: BTreeMap<&'static str, u32>,
-    /// What happened lately, the newest last.
+    /// Recent changes, the newest last.
     pub(crate) recent: VecDeque<String>,
-    /// What to try.
+    /// Commands to try.
     pub(crate) hints: Vec<String>,
     /// The last line.
     pub(crate) foot: String,
@@ -36,7 +36,7 @@ pub(crate) struct Row {
     pub(crate) progress: Progress,
 }
 
-/// How a line is painted.
+/// The style of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tone {
     Plain,
@@ -49,7 +49,7 @@ pub(crate) enum Tone {
 pub(crate) type Line = (Tone, String);
 
 impl Model {
-    /// Remembers what happened, and returns it as it is printed where there is no screen.
+    /// Records a change, and returns the line to print if there is no terminal.
     pub(crate) fn happened(&mut self, text: &str) -> String {
         let line = format!("{:6.1} s  {text}", self.elapsed.as_secs_f64());
         self.recent.push_back(line.clone());
@@ -59,7 +59,7 @@ impl Model {
         line
     }
 
-    /// Every sample has come to its end. Before the first look none has.
+    /// True when all samples are done. False before the first update.
     pub(crate) fn all_done(&self) -> bool {
         !self.rows.is_empty() && self.rows.iter().all(|it| it.progress.state == State::Done)
     }
@@ -81,7 +81,7 @@ impl Model {
         let mut bottom = vec![(Tone::Plain, String::new())];
         bottom.extend(self.hints.iter().map(|it| (Tone::Faint, it.clone())));
         bottom.push((Tone::Bold, self.foot.clone()));
-        // What happened lately takes the room between, the newest lines of it.
+        // Recent changes fill the space in between, the newest of them.
         let room = height.saturating_sub(top.len() + bottom.len() + 1);
         let recent = self.recent.iter().skip(self.recent.len().saturating_sub(room));
         top.push((Tone::Plain, String::new()));
@@ -93,7 +93,7 @@ impl Model {
 }
 
 impl Row {
-    /// How far it is.
+    /// The progress of a sample.
     pub(crate) fn line(&self) -> Line {
         let (tone, mark) = match self.progress.state {
             State::Going => (Tone::Plain, "…"),
@@ -104,7 +104,7 @@ impl Row {
     }
 }
 
-/// What fits into one line of the terminal.
+/// Cuts a text to the width of the terminal.
 fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn all_is_done_when_every_sample_is() {
-        assert!(!Model::default().all_done(), "nobody has looked yet");
+        assert!(!Model::default().all_done(), "there was no update yet");
         let mut model = model();
         assert!(!model.all_done());
         model.rows.remove(0);

@@ -21,7 +21,7 @@ fn options() -> Options {
     }
 }
 
-/// A cluster that belongs to somebody else, where nobody controls.
+/// A cluster of another owner, without a manager.
 struct Abroad {
     cluster: TestCluster,
     folder: TempDir,
@@ -39,7 +39,7 @@ impl Abroad {
         Self { cluster, folder, kubeconfig, _served: served }
     }
 
-    /// Plays there; returns what was wrong.
+    /// Runs the playground there and returns its error.
     async fn play(&self, stop: &CancellationToken) -> String {
         let options = Options { kubeconfig: Some(self.kubeconfig.clone()), ..options() };
         let played = play(&options, self.folder.path(), stop, Screen::dark).await;
@@ -69,7 +69,7 @@ async fn a_manager_that_ends_is_told_with_its_cause() {
     let played = play(&options, folder.path(), &CancellationToken::new(), Screen::dark).await;
     let told = format!("{:#}", played.unwrap_err());
     assert!(told.starts_with("mini-kcm has ended: ") && told.contains("--secure-port"), "{told}");
-    assert!(!told.contains("not cleaned up"), "told once: {told}");
+    assert!(!told.contains("not cleaned up"), "reported once: {told}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -91,7 +91,7 @@ async fn an_early_end_is_cleaned_up_and_not_undone_by_what_was_under_way() {
     let (asked, counted) = (stop.clone(), creates.clone());
     abroad.cluster.intercept(move |call| match (call.verb, call.resource.as_str()) {
         ("create", "namespaces") if call.json()["metadata"]["name"].as_str().unwrap().ends_with("-farewell") => {
-            // Whoever lives on would try again twice a second.
+            // A task that is not stopped would try again twice a second.
             asked.cancel();
             counted.fetch_add(1, Ordering::SeqCst);
             Verdict::status(500, "InternalError", "not now")

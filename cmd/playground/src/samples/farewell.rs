@@ -1,21 +1,21 @@
-//! What the namespace controller does: a namespace full of content goes, step by step, and says what keeps it.
+//! The namespace controller: a namespace full of content is deleted step by step, and its conditions say what remains.
 
 use serde_json::{Value, json};
 
 use super::{Act, Does, Progress, Sample, Scene, Step, pods, true_condition};
 use crate::seen::Seen;
 
-/// Of each plain kind.
+/// How many objects of each plain kind.
 const OF_EACH: usize = 4;
 const FINALIZER: &str = "playground.mini-kcm.dev/backup";
-/// The pod whose end takes a while.
+/// The pod that needs a while to end.
 const SLOW: &str = "web-1";
-/// The object that the finalizer holds.
+/// The object with the finalizer.
 const HELD: &str = "ledger";
 
 pub(super) const FAREWELL: Sample = Sample {
     name: "farewell",
-    shows: "a namespace of a dozen kinds is deleted: pods end first, a finalizer holds one object, then it goes",
+    shows: "a namespace with a dozen kinds is deleted: pods end first, a finalizer keeps one object, then it is gone",
     needs: Some("namespace-controller"),
     objects,
     looks_at: &[],
@@ -72,7 +72,7 @@ fn namespace<'a>(scene: &Scene, seen: &'a Seen) -> Option<&'a Value> {
     seen.get("Namespace", "", &scene.farewell)
 }
 
-/// All but the held object is gone.
+/// Only the object with the finalizer remains.
 fn only_the_finalizer_holds(namespace: Option<&Value>) -> bool {
     let Some(namespace) = namespace else { return false };
     let message = |name: &str| true_condition(namespace, name).and_then(|it| it["message"].as_str());
@@ -101,7 +101,7 @@ fn objects(scene: &Scene) -> Vec<Value> {
     objects
 }
 
-/// One of each kind. None needs a controller to go, and none makes anything.
+/// One object of each kind. None needs a controller for its deletion, and none creates other objects.
 fn plain(number: usize) -> Vec<Value> {
     let of = |api_version: &str, kind: &str, rest: Value| {
         let mut object = rest;

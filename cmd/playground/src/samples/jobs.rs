@@ -1,4 +1,4 @@
-//! What the Job and CronJob controllers do: pods run to their end, by number or by index, now or by the clock.
+//! The Job and CronJob controllers: pods run to completion, by number or by index, at once or by a schedule.
 
 use fake_nodes::PREFIX;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ const JOBS: &[(&str, &str)] = &[("batch/v1", "Job")];
 const CRON_JOBS: &[(&str, &str)] = &[("batch/v1", "CronJob"), ("batch/v1", "Job")];
 const CONTROLLER: Option<&str> = Some("job-controller");
 
-/// Creating a container takes a moment, as it does.
+/// A real container needs some time to be created too.
 const CREATING: (&str, &str) = ("start-after", "300ms");
 
 pub(super) const PLAIN: Sample = Sample {
@@ -109,7 +109,7 @@ pub(super) const SUSPENDED: Sample = Sample {
 
 pub(super) const CRON: Sample = Sample {
     name: "cronjob",
-    shows: "a CronJob that makes a Job by the clock, and is suspended when that has succeeded",
+    shows: "a CronJob that creates a Job by its schedule, and is suspended when that has succeeded",
     needs: Some("cronjob-controller"),
     objects: |scene| {
         let job = json!({ "spec": { "template": template(&[("run-for", "1s"), CREATING]) } });
@@ -132,7 +132,7 @@ pub(super) const CRON: Sample = Sample {
         let suspended = cron["spec"]["suspend"] == true;
         let jobs = seen.named("Job", &scene.home, "chime-").count();
         let text = match (cron["status"]["lastScheduleTime"].as_str(), succeeded_at(cron)) {
-            (None, _) => format!("{jobs} Jobs, waits for its time"),
+            (None, _) => format!("{jobs} Jobs, waits for the next time of its schedule"),
             (Some(made), None) => format!("{jobs} Jobs, the last for {}", clock(made)),
             (Some(made), Some(done)) => {
                 format!("{jobs} Jobs, the last for {}, the last success at {}", clock(made), clock(done))
@@ -153,7 +153,7 @@ fn job(scene: &Scene, name: &str, spec: Value) -> Value {
     })
 }
 
-/// Pods that act as these lines say.
+/// A pod template whose pods have this script.
 fn template(lines: &[(&str, &str)]) -> Value {
     let annotations: serde_json::Map<String, Value> =
         lines.iter().map(|(key, value)| (format!("{PREFIX}{key}"), json!(value))).collect();
@@ -172,7 +172,7 @@ fn until_complete(job: &Value, text: String) -> Progress {
     }
 }
 
-/// It is not to complete.
+/// For a Job that must fail.
 fn until_failed(job: &Value, text: String) -> Progress {
     match true_condition(job, "Complete") {
         Some(_) => Progress::failed(format!("{text}; Complete")),
@@ -198,7 +198,7 @@ fn succeeded_at(cron: &Value) -> Option<&str> {
     cron["status"]["lastSuccessfulTime"].as_str()
 }
 
-/// Of a time of the API, what a clock on the wall would show.
+/// The time of day of a timestamp of the API.
 fn clock(time: &str) -> &str {
     time.split_once('T').map_or(time, |(_, it)| it.trim_end_matches('Z'))
 }

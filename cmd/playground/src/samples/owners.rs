@@ -1,4 +1,4 @@
-//! What the garbage collector does: an object goes with all that it owns, one way or another, or leaves that behind.
+//! The garbage collector: an object is deleted with its dependents, in two ways, or without them.
 
 use kube::api::PropagationPolicy;
 use serde_json::{Value, json};
@@ -8,12 +8,12 @@ use crate::seen::Seen;
 
 const CONTROLLER: Option<&str> = Some("garbage-collector-controller");
 const LOOKS_AT: &[(&str, &str)] = &[("v1", "ConfigMap")];
-/// Ending takes a moment, so that one sees who waits for whom.
+/// The pods need a moment to end, so that the order of the deletions is visible.
 const ENDING: (&str, &str) = ("stop-after", "2s");
 
 pub(super) const BACKGROUND: Sample = Sample {
     name: "background",
-    shows: "an object is deleted and gone at once; what it owned follows, and what that owned",
+    shows: "an object is deleted and gone at once; then its dependents, and then theirs",
     needs: CONTROLLER,
     objects: |scene| tree(scene, "background"),
     looks_at: LOOKS_AT,
@@ -27,7 +27,7 @@ pub(super) const BACKGROUND: Sample = Sample {
 
 pub(super) const FOREGROUND: Sample = Sample {
     name: "foreground",
-    shows: "an object is deleted and waits: first the pods end, then goes what owned them, then the object",
+    shows: "an object is deleted and waits: first the pods end, then their owner is gone, then the object",
     needs: CONTROLLER,
     objects: |scene| tree(scene, "foreground"),
     looks_at: LOOKS_AT,
@@ -41,7 +41,7 @@ pub(super) const FOREGROUND: Sample = Sample {
 
 pub(super) const ORPHAN: Sample = Sample {
     name: "orphan",
-    shows: "an object is deleted alone; what it owned stays, is nobody's from then on, and keeps its own",
+    shows: "an object is deleted alone; its dependent stays without an owner and keeps its own dependents",
     needs: CONTROLLER,
     objects: |scene| tree(scene, "orphan"),
     looks_at: LOOKS_AT,
@@ -53,7 +53,7 @@ pub(super) const ORPHAN: Sample = Sample {
     progress: |scene, seen| until_free(&Tree::of(scene, seen, "orphan")),
 };
 
-/// An object, a part that it owns, and two pods that the part owns. The uids of owners are filled in when those are there.
+/// An object, a part that it owns, and two pods that the part owns. The uids of owners are filled in at creation.
 fn tree(scene: &Scene, name: &str) -> Vec<Value> {
     let map = |name: &str| {
         json!({
@@ -72,14 +72,14 @@ fn tree(scene: &Scene, name: &str) -> Vec<Value> {
     vec![map(name), owned(map(&part), name), owned(pod(1), &part), owned(pod(2), &part)]
 }
 
-/// What is there of it.
+/// The observed objects of a tree.
 struct Tree<'a> {
     top: Leaf<'a>,
     part: Leaf<'a>,
     pods: [Leaf<'a>; 2],
 }
 
-/// One object of it.
+/// One of its objects.
 struct Leaf<'a> {
     last: Option<&'a Value>,
     gone: bool,
@@ -91,15 +91,15 @@ impl<'a> Leaf<'a> {
     }
 
     fn word(&self) -> &'static str {
-        let Some(object) = self.last else { return if self.gone { "gone" } else { "to come" } };
+        let Some(object) = self.last else { return if self.gone { "gone" } else { "not created yet" } };
         let meta = &object["metadata"];
         let has = |finalizer: &str| meta["finalizers"].as_array().is_some_and(|it| it.iter().any(|it| it == finalizer));
         if !meta["deletionTimestamp"].is_string() {
             "there"
         } else if has("foregroundDeletion") {
-            "waits for its own"
+            "waits for its dependents"
         } else if has("orphan") {
-            "lets its own go"
+            "orphans its dependents"
         } else {
             "ending"
         }
@@ -164,7 +164,7 @@ fn until_free(tree: &Tree<'_>) -> Progress {
         return Progress::failed(tree.text());
     }
     if top.gone && part.is_nobodys() {
-        return Progress::done("owner gone; part stays and is nobody's, with its pods");
+        return Progress::done("owner gone; part stays without an owner, with its pods");
     }
     Progress::going(tree.text())
 }

@@ -1,4 +1,4 @@
-//! What nodes do alone: pods that complete, crash, and wait for room.
+//! Nodes without a controller: pods that complete, crash, and wait for free resources.
 
 use fake_nodes::PREFIX;
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ pub(super) const COMPLETION: Sample = Sample {
 
 pub(super) const CRASHES: Sample = Sample {
     name: "crash-loop",
-    shows: "a pod that crashes twice, waits longer each time, and succeeds",
+    shows: "a pod that crashes twice, backs off longer each time, and succeeds",
     needs: None,
     objects: |scene| {
         let lines = [("run-for", "1s"), ("crashes", "2"), ("backoff", "1s"), CREATING];
@@ -48,7 +48,7 @@ pub(super) const CRASHES: Sample = Sample {
 
 pub(super) const ROOM: Sample = Sample {
     name: "room",
-    shows: "big pods: one more than fits, which waits for room; one for the tainted node",
+    shows: "big pods: one more than fits, which waits for free resources; one for the tainted node",
     needs: None,
     objects: |scene| {
         let lines = [("run-for", "2s"), CREATING];
@@ -79,10 +79,10 @@ pub(super) const ROOM: Sample = Sample {
     },
 };
 
-/// Creating a container takes a moment, as it does.
+/// A real container needs some time to be created too.
 const CREATING: (&str, &str) = ("start-after", "300ms");
 
-/// A bare pod that acts as these lines say.
+/// A pod without an owner, with this script.
 pub(super) fn pod(scene: &Scene, name: &str, policy: &str, lines: &[(&str, &str)]) -> Value {
     let annotations: serde_json::Map<String, Value> =
         lines.iter().map(|(key, value)| (format!("{PREFIX}{key}"), json!(value))).collect();

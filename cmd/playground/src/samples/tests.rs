@@ -50,7 +50,7 @@ fn every_sample_is_complete_and_has_a_name_of_its_own() {
             assert!(object["metadata"]["name"].is_string(), "{object}");
         }
         let fresh = (sample.progress)(&scene(), &Seen::default());
-        assert_eq!(fresh.state, State::Going, "{}: nothing seen is not the end", sample.name);
+        assert_eq!(fresh.state, State::Going, "{}: without any object it is not done", sample.name);
         assert!(!sample.steps.iter().any(|it| (it.when)(&scene(), &Seen::default())), "{}", sample.name);
     }
 }
@@ -135,7 +135,7 @@ fn is_true(name: &str, reason: &str) -> Value {
     json!([{ "type": name, "status": "True", "reason": reason }])
 }
 
-/// A pod that a Job made.
+/// A pod of a Job.
 fn worker(job: &str, number: u32, phase: &str) -> Value {
     let mut pod = pod(&format!("{job}-{number}"), json!({ "phase": phase }));
     pod["metadata"]["labels"] = json!({ "batch.kubernetes.io/job-name": job });
@@ -206,7 +206,7 @@ fn a_cronjob_is_suspended_after_its_first_success_and_done_then() {
     assert_eq!(chime(true, succeeded).1, Progress::done(format!("{text}; suspended")));
 }
 
-/// The four of a way; of each its metadata, `None` for what is gone.
+/// The four objects of a tree with their metadata; `None` for one that is gone.
 fn tree(name: &str, metas: [Option<Value>; 4]) -> Seen {
     let kinds = [("ConfigMap", ""), ("ConfigMap", "-part"), ("Pod", "-1"), ("Pod", "-2")];
     let mut seen = Seen::default();
@@ -250,7 +250,7 @@ fn the_user_deletes_each_tree_its_own_way_once_its_pods_run() {
 fn a_tree_that_is_deleted_is_done_when_all_of_it_is_gone() {
     let told = |metas| (sample("foreground").progress)(&scene(), &tree("foreground", metas));
     let waits = || ends(&["foregroundDeletion"]);
-    let text = "owner waits for its own; part waits for its own; its pods ending and gone";
+    let text = "owner waits for its dependents; part waits for its dependents; its pods ending and gone";
     assert_eq!(told([waits(), waits(), ends(&[]), None]), Progress::going(text));
     assert_eq!(told([waits(), None, None, None]).state, State::Going);
     assert_eq!(told([None, None, None, None]).state, State::Done);
@@ -259,9 +259,9 @@ fn a_tree_that_is_deleted_is_done_when_all_of_it_is_gone() {
 #[test]
 fn orphans_are_nobodys_and_must_not_go() {
     let told = |metas| (sample("orphan").progress)(&scene(), &tree("orphan", metas));
-    let text = "owner lets its own go; part there; its pods there";
+    let text = "owner orphans its dependents; part there; its pods there";
     assert_eq!(told([ends(&["orphan"]), owned(), owned(), owned()]), Progress::going(text));
-    assert_eq!(told([None, owned(), owned(), owned()]).state, State::Going, "not let go yet");
+    assert_eq!(told([None, owned(), owned(), owned()]).state, State::Going, "the reference is not removed yet");
     assert_eq!(told([None, Some(json!({})), owned(), owned()]).state, State::Done);
     assert_eq!(told([None, None, owned(), owned()]).state, State::Failed);
     assert_eq!(told([None, Some(json!({})), owned(), None]).state, State::Failed);
