@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 
 use crate::say;
 
-/// Where the binaries of a control plane are looked for unless `KUBEBUILDER_ASSETS` says otherwise.
+/// The default folder with the binaries of a control plane; `KUBEBUILDER_ASSETS` overrides it.
 pub(crate) const DEFAULT_FOLDER: &str = "/usr/local/kubebuilder/bin";
 
 /// The folder with the binaries of a control plane.
@@ -35,7 +35,7 @@ impl Assets {
         Ok(Self { folder, version })
     }
 
-    /// One of the binaries, if it is there.
+    /// The path of a binary, if it exists.
     #[must_use]
     pub fn binary(&self, name: &str) -> Option<PathBuf> {
         Some(self.folder.join(name)).filter(|it| it.is_file())
@@ -47,14 +47,14 @@ impl Assets {
         &self.folder
     }
 
-    /// The API server's words about itself, such as `Kubernetes v1.36.2`.
+    /// The version that the API server prints, such as `Kubernetes v1.36.2`.
     #[must_use]
     pub fn version(&self) -> &str {
         &self.version
     }
 }
 
-/// The binaries, or `None` after saying loudly that `scenario` does not run.
+/// The binaries, or `None` after printing that `scenario` does not run.
 ///
 /// # Panics
 /// If they are missing and `MINI_KCM_E2E` is `required`.

@@ -12,18 +12,18 @@ use serde_json::Value;
 
 use crate::eventually;
 
-/// The API server's audit log: who did what, and when.
+/// The API server's audit log: all calls with user and time.
 #[derive(Debug)]
 pub struct Audit {
     path: PathBuf,
-    /// How much of the file has been read.
+    /// How many bytes of the file have been read.
     offset: u64,
-    /// The beginning of a line whose end is not written yet.
+    /// The beginning of a line that is not written completely yet.
     rest: Vec<u8>,
     events: Vec<AuditEvent>,
 }
 
-/// One call to the API server, told when it was answered.
+/// One call to the API server, logged when it was answered.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AuditEvent {
@@ -32,7 +32,7 @@ pub struct AuditEvent {
     /// Path and query.
     #[serde(rename = "requestURI")]
     pub uri: String,
-    /// Who said it was.
+    /// The user agent of the client.
     #[serde(default)]
     pub user_agent: String,
     user: User,
@@ -40,13 +40,13 @@ pub struct AuditEvent {
     object_ref: ObjectRef,
     #[serde(default)]
     response_status: ResponseStatus,
-    /// The body, for the writes of which it is kept.
+    /// The body, for writes whose body is logged.
     #[serde(default)]
     pub request_object: Value,
     /// When the request was received.
     #[serde(rename = "requestReceivedTimestamp")]
     pub received: Timestamp,
-    /// When the answer was complete.
+    /// When the response was complete.
     #[serde(rename = "stageTimestamp")]
     pub completed: Timestamp,
 }
@@ -99,31 +99,31 @@ impl AuditEvent {
         &self.object_ref.name
     }
 
-    /// The code of the answer.
+    /// The status code of the response.
     #[must_use]
     pub fn code(&self) -> u16 {
         self.response_status.code
     }
 
-    /// True for an answer that is a success.
+    /// True for a successful response.
     #[must_use]
     pub fn succeeded(&self) -> bool {
         (200..300).contains(&self.code())
     }
 
-    /// True for everything that changes something.
+    /// True for every call that changes something.
     #[must_use]
     pub fn is_write(&self) -> bool {
         matches!(&*self.verb, "create" | "update" | "patch" | "delete" | "deletecollection")
     }
 
-    /// True for a question about users or rights, which is a POST that changes nothing.
+    /// True for a token or access review, which is a POST that changes nothing.
     #[must_use]
     pub fn is_review(&self) -> bool {
         matches!(&*self.object_ref.api_group, "authentication.k8s.io" | "authorization.k8s.io")
     }
 
-    /// True for a write that is a controller's work: no Lease, no Event, no review and no token.
+    /// True for a write of a controller's own work: no Lease, no Event, no review and no token.
     #[must_use]
     pub fn is_work(&self) -> bool {
         let ObjectRef { resource, subresource, .. } = &self.object_ref;
@@ -131,19 +131,19 @@ impl AuditEvent {
         self.is_write() && !apart && !self.is_review()
     }
 
-    /// By a controller with an account of its own.
+    /// True for a call of a controller with an account of its own.
     #[must_use]
     pub fn is_controllers(&self) -> bool {
         self.user().starts_with("system:serviceaccount:kube-system:")
     }
 
-    /// In a line: who did what, and the answer.
+    /// One line with user, call and status code.
     #[must_use]
     pub fn told(&self) -> String {
         format!("{}: {} {} {}", self.user(), self.verb, self.uri, self.code())
     }
 
-    /// The holder that a successful write of a Lease put there; empty after a release.
+    /// The holder that a successful write of a Lease has set; empty after a release.
     #[must_use]
     pub fn lease_holder(&self) -> Option<&str> {
         let written = self.object_ref.resource == "leases" && self.is_write() && self.succeeded();
@@ -156,10 +156,10 @@ impl Audit {
         Self { path, offset: 0, rest: Vec::new(), events: Vec::new() }
     }
 
-    /// All calls answered so far, in the order in which they were.
+    /// All calls so far, in the order in which they were answered.
     ///
     /// # Errors
-    /// If the log cannot be read: the control plane keeps none.
+    /// If the log cannot be read, for example because the control plane writes none.
     pub fn events(&mut self) -> anyhow::Result<&[AuditEvent]> {
         let mut file = File::open(&self.path).with_context(|| format!("audit log {}", self.path.display()))?;
         file.seek(SeekFrom::Start(self.offset))?;
@@ -174,7 +174,7 @@ impl Audit {
         Ok(&self.events)
     }
 
-    /// Waits for a call that `wanted` recognises and returns the first.
+    /// Waits for a call that matches `wanted` and returns the first.
     ///
     /// # Errors
     /// If there is none after `within`.
@@ -187,7 +187,7 @@ impl Audit {
         eventually(what, within, async || Ok(self.events()?.iter().find(|it| wanted(it)).cloned())).await
     }
 
-    /// The last call that `wanted` recognises.
+    /// The last call that matches `wanted`.
     ///
     /// # Errors
     /// If there is none so far.
@@ -196,7 +196,7 @@ impl Audit {
         found.with_context(|| format!("no {what} in the audit log"))
     }
 
-    /// How many calls `wanted` recognises so far.
+    /// How many calls so far match `wanted`.
     ///
     /// # Errors
     /// If the log cannot be read.

@@ -12,10 +12,10 @@ use crate::{
     process::{Guard, listening},
 };
 
-/// Long enough for a machine that compiles beside us.
+/// Long enough for a machine that compiles at the same time.
 const START: Duration = Duration::from_secs(60);
 
-/// Somebody else may take a port between our look and the server's start.
+/// Another process may take the port before the server starts, so the start is repeated.
 const ATTEMPTS: u32 = 3;
 
 const AUDIT_POLICY: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy",
@@ -25,21 +25,22 @@ const AUDIT_POLICY: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy"
   {"group": "", "resources": ["namespaces/status", "namespaces/finalize"]}]},
 {"level": "Metadata"}]}"#;
 
-/// How a control plane is started.
+/// The parameters of a control plane.
 #[derive(Debug, Default)]
 pub struct Options {
-    /// Added to kube-apiserver's own.
+    /// Additional flags of kube-apiserver.
     pub apiserver_flags: Vec<String>,
-    /// Keeps an audit log: metadata of every call, bodies of writes to leases and of namespaces' status and finalizers.
+    /// Writes an audit log: metadata of every call, and the bodies of writes to Leases and to the status and finalizers
+    /// of namespaces.
     pub audit: bool,
 }
 
-/// Who speaks to the API server.
+/// The identity of a client of the API server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Identity {
     /// The scenario itself, with a token.
     Admin,
-    /// One of several replicas, each with a token and a name of its own (0 to 3), so that the audit log tells them apart.
+    /// One of several replicas, each with its own token and name (0 to 3), so that the audit log distinguishes them.
     Replica(u8),
     /// As in kubeadm's controller-manager.conf: a client certificate.
     ControllerManager,
@@ -49,7 +50,7 @@ pub enum Identity {
 const REPLICAS: [&str; 4] = ["replica-0", "replica-1", "replica-2", "replica-3"];
 
 impl Identity {
-    /// The user name, as the audit log has it.
+    /// The user name in the audit log.
     #[must_use]
     pub fn user(self) -> &'static str {
         match self {
@@ -59,23 +60,23 @@ impl Identity {
         }
     }
 
-    /// What proves it.
+    /// The token.
     #[must_use]
     pub fn token(self) -> String {
         format!("token-of-{}", self.user())
     }
 
-    /// Whose token this is, for a server that believes everybody.
+    /// The user of a token, for a server that accepts every token.
     #[must_use]
     pub fn user_of(token: &str) -> &str {
         token.strip_prefix("token-of-").unwrap_or_default()
     }
 }
 
-/// A real etcd and a real kube-apiserver on loopback, in a temporary folder; gone when dropped.
+/// A real etcd and a real kube-apiserver on loopback, with a temporary folder. Dropping it stops and removes them.
 #[derive(Debug)]
 pub struct ControlPlane {
-    // Dropped in this order: processes before the folder they write to.
+    // Dropped in this order: the processes before the folder that they write to.
     apiserver: Option<Process>,
     _etcd: Process,
     etcd_port: u16,
@@ -99,7 +100,7 @@ impl ControlPlane {
     /// If one of them does not start; the message has the end of its log.
     pub async fn start(assets: &'static Assets, options: Options) -> anyhow::Result<Self> {
         let mut site = Site::new(Some(assets))?;
-        // Should we be killed: after the guards of the processes have done theirs.
+        // Removes the folder if our process is killed, after the guards of the processes have stopped them.
         let guard = Guard::new("sleep 1; rm -rf -- \"$1\"", &site.folder().display().to_string())?;
         let (etcd, etcd_port) = start_etcd(assets, site.folder()).await?;
         site.listens(free_port()?);
@@ -119,15 +120,15 @@ impl ControlPlane {
         Ok(plane)
     }
 
-    /// Ends the API server without warning; etcd goes on.
+    /// Kills the API server; etcd continues.
     ///
     /// # Errors
-    /// If the system refuses.
+    /// If the signal cannot be sent.
     pub fn stop_apiserver(&mut self) -> anyhow::Result<()> {
         self.apiserver.take().map_or(Ok(()), |mut it| it.kill())
     }
 
-    /// Starts the API server (again), on the port it had, and waits until it is ready.
+    /// Starts the API server (again) on the same port, and waits until it is ready.
     ///
     /// # Errors
     /// If it does not start; the message has the end of its log.
@@ -145,7 +146,7 @@ impl ControlPlane {
             }
             let answer = admin.send(http::Method::GET, "/readyz", None).await?;
             anyhow::ensure!(answer.code == 200, "{}", answer.text);
-            // Everything lives in namespaces: these two come last.
+            // Scenarios need these two namespaces, which the API server creates last.
             let (default, system) = ("/api/v1/namespaces/default", "/api/v1/namespaces/kube-system");
             Ok((admin.find(default).await?.is_some() && admin.find(system).await?.is_some()).then_some(Ok(())))
         });
@@ -156,14 +157,14 @@ impl ControlPlane {
         })
     }
 
-    /// Forgets all of etcd's history up to now: who is behind gets a 410.
+    /// Compacts the whole history of etcd, so that clients with an older version get a 410.
     ///
     /// # Errors
     /// If etcd refuses.
     pub async fn compact(&self) -> anyhow::Result<()> {
-        // `AA==` is the key of one zero byte, which nobody has.
+        // `AA==` is a key of one zero byte, which does not exist.
         let answer = self.etcd("/v3/kv/range", &json!({ "key": "AA==" })).await?;
-        let revision = answer["header"]["revision"].as_str().context("etcd told no revision")?;
+        let revision = answer["header"]["revision"].as_str().context("the response of etcd has no revision")?;
         self.etcd("/v3/kv/compaction", &json!({ "revision": revision, "physical": true })).await?;
         Ok(())
     }
@@ -176,14 +177,14 @@ impl ControlPlane {
             .header(header::HOST, "127.0.0.1")
             .header(header::CONTENT_TYPE, "application/json")
             .body(Full::new(Bytes::from(body.to_string())))?;
-        // The sender is dropped with the answer, which ends the connection.
+        // The sender is dropped with the response, which ends the connection.
         let exchange = async move {
             let answer = sender.send_request(request).await?;
             let code = answer.status();
             anyhow::Ok((code, answer.into_body().collect().await?.to_bytes()))
         };
         let (exchange, _) = futures::join!(exchange, async {
-            // Whatever ends the connection ends the exchange, which tells.
+            // An error of the connection also ends the exchange, which reports it.
             let _ = connection.await;
         });
         let (code, bytes) = exchange?;
@@ -213,7 +214,8 @@ impl ControlPlane {
             format!("--tls-cert-file={}", pki("server.crt")),
             format!("--tls-private-key-file={}", pki("server.key")),
             format!("--client-ca-file={}", pki("ca.crt")),
-            // Told to all who ask the cluster whom they may believe, as kubeadm has it.
+            // Published in the ConfigMap extension-apiserver-authentication for servers that delegate authentication,
+            // as in kubeadm.
             format!("--requestheader-client-ca-file={}", pki("front-proxy-ca.crt")),
             format!("--requestheader-allowed-names={}", crate::pki::FRONT_PROXY),
             "--requestheader-username-headers=X-Remote-User".to_owned(),
@@ -226,7 +228,7 @@ impl ControlPlane {
             "--authorization-mode=RBAC".to_owned(),
             "--service-cluster-ip-range=10.0.0.0/16".to_owned(),
             "--allow-privileged".to_owned(),
-            // No controller makes service accounts here, and pods shall not wait for them.
+            // No controller creates service accounts here, and pods must not wait for them.
             "--disable-admission-plugins=ServiceAccount".to_owned(),
         ];
         if self.options.audit {
@@ -246,7 +248,7 @@ async fn start_etcd(assets: &Assets, folder: &Path) -> anyhow::Result<(Process, 
         command.arg(format!("--listen-client-urls=http://127.0.0.1:{client}"));
         command.arg(format!("--advertise-client-urls=http://127.0.0.1:{client}"));
         command.arg(format!("--listen-peer-urls=http://127.0.0.1:{peer}"));
-        // What is lost with the machine is lost with the scenario anyway.
+        // No data has to survive a crash of the machine.
         command.args(["--unsafe-no-fsync", "--log-level=error"]);
         let mut process = Process::start("etcd", &mut command, folder.join("etcd.log"))?;
         match listening(client, START, || still_runs(&mut process)).await {

@@ -32,11 +32,11 @@ use crate::Site;
 
 type Body = UnsyncBoxBody<Bytes, hyper::Error>;
 
-/// What an overloaded API server says.
+/// The response of an overloaded API server.
 const BUSY: &str = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Too many requests, please try again later.","reason":"TooManyRequests","details":{"retryAfterSeconds":1},"code":429}"#;
 
-/// A reverse proxy that speaks HTTP on both sides, and therefore can do what no cable can: answer 429 in the API
-/// server's place, and silence watches while the connection under them lives and answers its pings.
+/// A reverse proxy for HTTP on both sides. Other than a TCP proxy it can answer 429 instead of the API server, and
+/// silence watches while their connection works and answers pings.
 #[derive(Debug)]
 pub struct Gateway {
     port: u16,
@@ -48,9 +48,9 @@ pub struct Gateway {
 struct Shared {
     target: u16,
     tls: Arc<ClientConfig>,
-    /// One HTTP/2 connection to the API server, made again when it is gone.
+    /// One HTTP/2 connection to the API server, opened again when it has ended.
     upstream: Mutex<Option<SendRequest<Incoming>>>,
-    /// How many more requests for a path are refused; a path that is missing has all of the storm before it.
+    /// How many more requests for each path are refused. A path that is not in the map has the full number left.
     storm: std::sync::Mutex<Storm>,
     refused: AtomicU64,
     watches: AtomicU64,
@@ -67,7 +67,7 @@ struct Storm {
 }
 
 impl Storm {
-    /// With which code, if it does.
+    /// The status code of the refusal, if the request is refused.
     fn refuses(&mut self, path: &str) -> Option<StatusCode> {
         let refused = self.refused.entry(path.to_owned()).or_default();
         let refuses = *refused < self.each;
@@ -98,23 +98,23 @@ impl Gateway {
         Ok(Self { port, shared, task })
     }
 
-    /// Where it listens.
+    /// The port.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// A storm begins: for each path, the next so many requests are answered with 429 and `Retry-After: 1`.
+    /// Refuses the next `each` requests for each path with 429 and `Retry-After: 1`.
     pub fn refuse_next(&self, each: u32) {
         self.answer_next(each, StatusCode::TOO_MANY_REQUESTS);
     }
 
-    /// The same with another code, of which a client knows no more than the code.
+    /// The same with another status code and without a body.
     pub fn answer_next(&self, each: u32, code: StatusCode) {
         *self.shared.storm() = Storm { each, code, refused: HashMap::new() };
     }
 
-    /// How many were.
+    /// How many requests were refused.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.shared.refused.load(Ordering::Relaxed)
@@ -126,7 +126,7 @@ impl Gateway {
         self.shared.watches.load(Ordering::Relaxed)
     }
 
-    /// The watches that exist bring nothing more, not even their end; new ones work.
+    /// Silences the existing watches: they send no more events and do not end. New ones work.
     pub fn silence_watches(&self) {
         self.shared.silent_below.send_replace(self.watches());
     }
@@ -146,7 +146,7 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor, shared: Arc<Shared>
             let Ok(socket) = acceptor.accept(socket).await else { return };
             let service = service_fn(move |request| answer(shared.clone(), request));
             let server = auto::Builder::new(TokioExecutor::new());
-            // How a connection ends is the client's business.
+            // An error of the connection concerns only the client.
             let _ = server.serve_connection(TokioIo::new(socket), service).await;
         });
     }
@@ -182,11 +182,11 @@ fn only(code: StatusCode) -> anyhow::Result<Response<Body>> {
     Ok(Response::builder().status(code).body(nothing)?)
 }
 
-/// The frames of `body` while watch `number` is not silent; afterwards nothing, for ever.
+/// The frames of `body` until watch `number` is silenced; then nothing for ever.
 fn speaks_until_silenced(body: Incoming, number: u64, silent: watch::Receiver<u64>) -> Body {
     let frames = stream::unfold((BodyStream::new(body), silent), move |(mut body, mut silent)| async move {
         let silenced = async {
-            // The sender lives as long as the gateway; without it there is nothing to wait for.
+            // The sender exists as long as the gateway.
             let _ = silent.wait_for(|&below| number < below).await;
         };
         let frame = tokio::select! {

@@ -7,15 +7,15 @@ use anyhow::{Context, bail};
 
 use crate::{Process, say};
 
-/// A real kubectl, speaking as a kubeconfig says.
+/// A real kubectl with a kubeconfig.
 #[derive(Debug, Clone)]
 pub struct Kubectl {
     program: PathBuf,
     kubeconfig: PathBuf,
 }
 
-/// kubectl of `KUBEBUILDER_ASSETS` (or its default folder) or of the path, or `None` after saying loudly that
-/// `scenario` does not run.
+/// kubectl from `KUBEBUILDER_ASSETS` (or its default folder) or from the path, or `None` after printing that `scenario`
+/// does not run.
 ///
 /// # Panics
 /// If there is none and `MINI_KCM_E2E` is `required`.
@@ -35,16 +35,16 @@ pub fn kubectl_or_skip(scenario: &str) -> Option<PathBuf> {
 }
 
 impl Kubectl {
-    /// Speaks as `kubeconfig` says, and caches nothing beside it.
+    /// Uses this kubeconfig, with its cache in the same folder.
     #[must_use]
     pub fn new(program: PathBuf, kubeconfig: &Path) -> Self {
         Self { program, kubeconfig: kubeconfig.to_owned() }
     }
 
-    /// Runs a command line, split at spaces, and returns what it printed.
+    /// Runs a command line, split at spaces, and returns its output.
     ///
     /// # Errors
-    /// Unless it ends with 0; the message has what it said.
+    /// Unless the exit code is 0; the message has the output.
     pub fn run(&self, line: &str) -> anyhow::Result<String> {
         let output = self.command(line).stdin(Stdio::null()).output().context("cannot run kubectl")?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -54,7 +54,7 @@ impl Kubectl {
         Ok(text(&output.stdout))
     }
 
-    /// Starts a command that goes on, such as a watch; `log` gets what it prints.
+    /// Starts a command that keeps running, such as a watch; its output goes to `log`.
     ///
     /// # Errors
     /// If it cannot be started.
@@ -65,7 +65,8 @@ impl Kubectl {
     fn command(&self, line: &str) -> Command {
         let mut command = Command::new(&self.program);
         command.arg("--kubeconfig").arg(&self.kubeconfig);
-        // Beside the kubeconfig, so that nothing of another cluster on the same port is found, and all goes with it.
+        // In the folder of the kubeconfig, so that it has no data of another cluster on the same port, and is removed
+        // with the folder.
         let cache = self.kubeconfig.parent().map(|it| it.join("kubectl-cache")).unwrap_or_default();
         command.arg("--cache-dir").arg(cache);
         command.args(line.split_whitespace());

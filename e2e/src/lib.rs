@@ -1,16 +1,16 @@
-//! A control plane on loopback, our binary beside it, and the tools to disturb both.
+//! A control plane on loopback, our binary as its manager, and tools to disturb both.
 //!
 //! The scenarios in `tests/` are written once and run twice: on a real kube-apiserver, and on the embedded one of
-//! `test-cluster`, served in the test's process. Each says on which it runs. What needs a real server's own behaviour runs
-//! there only. They describe Kubernetes, not us: with `E2E_MANAGER=go` the upstream manager passes those of
-//! `tests/namespace` too. Where the binaries of a real control plane are missing, what would run there says so loudly
-//! and does nothing; `MINI_KCM_E2E=required` makes that a failure.
+//! `test-cluster` in the process of the test. Each prints on which it runs. Scenarios that need a real server's own
+//! behaviour run only there. They test Kubernetes behaviour and not only ours: with `E2E_MANAGER=go` the upstream
+//! manager passes those of `tests/namespace` too. Without the binaries of a real control plane, the scenarios that need
+//! it print a message and do nothing; `MINI_KCM_E2E=required` makes that a failure.
 //!
-//! Reading order: [`Assets`] (which binaries), [`Site`] (where a server is), [`ControlPlane`], [`Manager`]; then [`Rest`] and [`eventually`], with
-//! which a scenario acts and waits; [`Audit`], what the server says was done; [`Proxy`] and [`Gateway`], which stand
-//! between a client and the server and misbehave; [`View`], informers without a manager; [`namespaces`] and [`objects`],
-//! what is created; [`workloads`], Jobs and what becomes of them; [`graphs`], objects that own each other; [`Playground`]
-//! and [`Kubectl`], what a newcomer uses; [`Prometheus`], who looks at the manager.
+//! Reading order: [`Assets`] (the binaries), [`Site`] (the address of a server), [`ControlPlane`], [`Manager`]; then
+//! [`Rest`] and [`eventually`], with which a scenario acts and waits; [`Audit`], the server's audit log; [`Proxy`] and
+//! [`Gateway`], which inject faults between a client and the server; [`View`], informers without a manager;
+//! [`namespaces`] and [`objects`], objects to create; [`workloads`], Jobs and CronJobs by script; [`graphs`], owner
+//! graphs by script; [`Playground`] and [`Kubectl`]; [`Prometheus`], which scrapes the manager.
 
 mod assets;
 mod audit;

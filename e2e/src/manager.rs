@@ -17,7 +17,7 @@ use crate::{Identity, Process, Rest, Signal, Site, eventually, free_port};
 /// Long enough for the upstream manager on a busy machine.
 const START: Duration = Duration::from_secs(60);
 
-/// Which manager.
+/// Which manager to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flavour {
     /// Our own binary.
@@ -27,14 +27,14 @@ pub enum Flavour {
 }
 
 impl Flavour {
-    /// What `E2E_MANAGER` asks for: `go`, or ours.
+    /// The one in `E2E_MANAGER`: `go`, or ours by default.
     #[must_use]
     pub fn from_environment() -> Self {
         if std::env::var("E2E_MANAGER").is_ok_and(|it| it == "go") { Self::Go } else { Self::Ours }
     }
 }
 
-/// A manager about to be started.
+/// The parameters of a manager.
 #[derive(Debug, Clone)]
 pub struct Launch {
     flavour: Flavour,
@@ -44,7 +44,7 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// The namespace controller alone, as admin, serving on a free port, with a lease that nobody else has.
+    /// Only the namespace controller, as admin, serving on a free port, with a lease of its own.
     ///
     /// # Errors
     /// If there is no such manager.
@@ -66,20 +66,20 @@ impl Launch {
             .kubeconfig(&site.kubeconfig(Identity::Admin)?)
             .flag("controllers", "namespace-controller")
             .flag("bind-address", "127.0.0.1")
-            // Who may see what is not what most scenarios are about.
+            // Most scenarios do not test authorization.
             .flag("authorization-always-allow-paths", "/*")
             .flag("leader-elect-resource-name", &format!("e2e-{number}"))
             .flag("v", "2"))
     }
 
-    /// Sets a flag (named without dashes), instead of what it was.
+    /// Sets a flag (given without dashes), replacing its earlier value.
     #[must_use]
     pub fn flag(mut self, name: &str, value: &str) -> Self {
         self.flags.insert(name.to_owned(), value.to_owned());
         self
     }
 
-    /// Speaks as another kubeconfig says.
+    /// Uses another kubeconfig.
     #[must_use]
     pub fn kubeconfig(self, path: &Path) -> Self {
         self.flag("kubeconfig", &path.display().to_string())
@@ -93,7 +93,7 @@ impl Launch {
             .flag("leader-elect-retry-period", &format!("{retry}ms"))
     }
 
-    /// Starts it and waits for nothing.
+    /// Starts it without waiting.
     ///
     /// # Errors
     /// If it cannot be started.
@@ -115,10 +115,10 @@ impl Launch {
         Ok(Manager { process, port, flavour: self.flavour })
     }
 
-    /// Starts it and waits until `/healthz` says ok.
+    /// Starts it and waits until `/healthz` returns ok.
     ///
     /// # Errors
-    /// If it ends instead.
+    /// If it exits instead.
     pub async fn started(self) -> anyhow::Result<Manager> {
         let mut manager = self.start()?;
         manager.healthy().await?;
@@ -126,7 +126,7 @@ impl Launch {
     }
 }
 
-/// A running manager; killed when dropped, and its log shown when a scenario fails.
+/// A running manager. It is killed on drop, and its log is printed when a scenario fails.
 #[derive(Debug)]
 pub struct Manager {
     process: Process,
@@ -135,7 +135,7 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// Which one.
+    /// Which manager it is.
     #[must_use]
     pub fn flavour(&self) -> Flavour {
         self.flavour
@@ -153,7 +153,7 @@ impl Manager {
         self.port
     }
 
-    /// Its own endpoints.
+    /// A client for its own endpoints.
     ///
     /// # Errors
     /// If TLS cannot be set up.
@@ -161,18 +161,18 @@ impl Manager {
         Rest::unverified(self.port)
     }
 
-    /// Waits until `/healthz` says ok.
+    /// Waits until `/healthz` returns ok.
     ///
     /// # Errors
-    /// If it ends instead.
+    /// If it exits instead.
     pub async fn healthy(&mut self) -> anyhow::Result<()> {
         self.says_ok("/healthz").await
     }
 
-    /// Waits until an endpoint says ok.
+    /// Waits until an endpoint returns ok.
     ///
     /// # Errors
-    /// If the process ends instead, or never says so.
+    /// If the process exits instead, or the time is over.
     pub async fn says_ok(&mut self, path: &str) -> anyhow::Result<()> {
         let endpoints = self.endpoints()?;
         eventually(&format!("the manager's {path}"), START, async || {
@@ -189,20 +189,20 @@ impl Manager {
     /// Sends a signal.
     ///
     /// # Errors
-    /// If the system refuses.
+    /// If the signal cannot be sent.
     pub fn signal(&mut self, signal: Signal) -> anyhow::Result<()> {
         self.process.signal(signal)
     }
 
-    /// How it ended, if it has.
+    /// Its exit status, if it has exited.
     ///
     /// # Errors
-    /// If the system cannot say.
+    /// If the status cannot be read.
     pub fn status(&mut self) -> anyhow::Result<Option<ExitStatus>> {
         self.process.status()
     }
 
-    /// Waits for its end and returns the exit code; `None` after a deadly signal.
+    /// Waits for its exit and returns the exit code; `None` after a fatal signal.
     ///
     /// # Errors
     /// If it still runs after `within`.
@@ -218,7 +218,7 @@ impl Manager {
         self.process.log()
     }
 
-    /// Shows the end of its log.
+    /// Prints the end of its log.
     pub fn show_log(&self) {
         self.process.show_log();
     }
@@ -235,17 +235,18 @@ impl Drop for Manager {
 /// How our binary is built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Build {
-    /// Within a minute or two: for what is no measurement, and for a machine without a real control plane.
+    /// Builds within a minute or two: for scenarios that measure nothing, and for a machine without a real control
+    /// plane.
     Debug,
-    /// As it is shipped: what is measured on a real API server.
+    /// As it is released: for measurements on a real API server.
     Release,
 }
 
-/// Our binary: `MINI_KCM`, for what is measured rather `MINI_KCM_RELEASE`, or what cargo builds, once for each run of a test
-/// binary.
+/// The path of our binary: `MINI_KCM`, or `MINI_KCM_RELEASE` for measurements, or the result of a cargo build, once for
+/// each run of a test binary.
 ///
 /// # Errors
-/// If it does not build; the message has the compiler's words.
+/// If it does not build; the message has the output of the compiler.
 pub fn binary(build: Build) -> anyhow::Result<&'static Path> {
     static DEBUG: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     static RELEASE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
@@ -264,7 +265,7 @@ pub fn binary(build: Build) -> anyhow::Result<&'static Path> {
     }
 }
 
-/// Builds a package and returns its program.
+/// Builds a package and returns the path of its program.
 pub(crate) fn cargo_build(package: &str, flags: &[&str]) -> anyhow::Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
@@ -273,9 +274,9 @@ pub(crate) fn cargo_build(package: &str, flags: &[&str]) -> anyhow::Result<PathB
     if !output.status.success() {
         bail!("cargo build: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
     }
-    // One JSON document a line; the last artefact with an executable is the binary.
+    // One JSON document per line; the last artefact with an executable is the binary.
     let lines = String::from_utf8_lossy(&output.stdout);
     let messages = lines.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
     let mut executables = messages.filter_map(|it| it["executable"].as_str().map(PathBuf::from));
-    executables.next_back().context("cargo build told of no executable")
+    executables.next_back().context("cargo build reported no executable")
 }

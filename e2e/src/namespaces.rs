@@ -1,4 +1,4 @@
-//! Namespaces: making them, ending them, and what their conditions say.
+//! Creating and deleting namespaces, and their conditions.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub struct Condition {
     pub status: String,
     /// One word.
     pub reason: String,
-    /// For people.
+    /// A text for users.
     pub message: String,
     /// When the status changed.
     pub since: String,
@@ -43,7 +43,7 @@ pub async fn create(rest: &Rest, name: &str) -> anyhow::Result<()> {
     rest.create("/api/v1/namespaces", &json!({ "metadata": { "name": name } })).await.map(drop)
 }
 
-/// Deletes a namespace, which from then on is terminating.
+/// Deletes a namespace, which is terminating from then on.
 ///
 /// # Errors
 /// If the server refuses.
@@ -51,10 +51,10 @@ pub async fn delete(rest: &Rest, name: &str) -> anyhow::Result<()> {
     rest.delete(&path(name)).await.map(drop)
 }
 
-/// Waits until a namespace is gone.
+/// Waits until a namespace does not exist any more.
 ///
 /// # Errors
-/// If it is still there after `within`; the message has its status.
+/// If it still exists after `within`; the message has its status.
 pub async fn gone(rest: &Rest, name: &str, within: Duration) -> anyhow::Result<()> {
     eventually(&format!("namespace {name} to go"), within, async || match rest.find(&path(name)).await? {
         None => Ok(Some(())),
@@ -84,10 +84,10 @@ pub fn true_conditions(namespace: &Value) -> Vec<String> {
     all.iter().filter(|it| it["status"] == "True").filter_map(|it| it["type"].as_str().map(str::to_owned)).collect()
 }
 
-/// Waits until just these conditions are true and all five are there, and returns the namespace.
+/// Waits until exactly these conditions are true and all five exist, and returns the namespace.
 ///
 /// # Errors
-/// If that does not come; the message has the status.
+/// If the time is over; the message has the status.
 pub async fn until_true(rest: &Rest, name: &str, wanted: &[&str], within: Duration) -> anyhow::Result<Value> {
     eventually(&format!("conditions {wanted:?} of namespace {name}"), within, async || {
         let namespace = rest.get(&path(name)).await?;
@@ -98,10 +98,10 @@ pub async fn until_true(rest: &Rest, name: &str, wanted: &[&str], within: Durati
     .await
 }
 
-/// When the namespace was deleted, as the server noted.
+/// The deletionTimestamp of the namespace.
 ///
 /// # Errors
-/// If it was not.
+/// If it has none.
 pub fn deleted_at(namespace: &Value) -> anyhow::Result<jiff::Timestamp> {
     let text = namespace["metadata"]["deletionTimestamp"].as_str().context("not deleted")?;
     Ok(text.parse()?)

@@ -1,4 +1,4 @@
-//! What is put into namespaces. Each object comes with the path of its collection.
+//! Objects for the content of namespaces, each with the path of its collection.
 
 use serde_json::{Value, json};
 
@@ -33,19 +33,19 @@ pub fn service(namespace: &str, name: &str) -> Placed {
     core(namespace, "services", json!({ "metadata": { "name": name }, "spec": spec }))
 }
 
-/// A Deployment; no controller makes pods of it here.
+/// A Deployment; no controller creates pods for it here.
 #[must_use]
 pub fn deployment(namespace: &str, name: &str) -> Placed {
     group(namespace, "apps/v1", "deployments", json!({ "metadata": { "name": name }, "spec": workload(name) }))
 }
 
-/// A pod that no kubelet knows: deleted, it goes at once unless it has finalizers.
+/// A pod without a kubelet: a delete removes it at once unless it has finalizers.
 #[must_use]
 pub fn pod(namespace: &str, name: &str) -> Placed {
     core(namespace, "pods", json!({ "metadata": { "name": name }, "spec": { "containers": [container()] } }))
 }
 
-/// A pod on a node: deleted, it stays until somebody acts as the kubelet and deletes it without grace.
+/// A pod on a node: after a delete it remains until the scenario, as the kubelet, deletes it without grace.
 #[must_use]
 pub fn scheduled_pod(namespace: &str, name: &str, grace_seconds: u32) -> Placed {
     let (path, mut pod) = pod(namespace, name);
@@ -61,7 +61,7 @@ pub fn held_by(finalizer: &str, (path, mut object): Placed) -> Placed {
     (path, object)
 }
 
-/// A patch that lifts all finalizers.
+/// A patch that removes all finalizers.
 #[must_use]
 pub fn released() -> Value {
     json!({ "metadata": { "finalizers": null } })
@@ -84,7 +84,7 @@ pub fn definition(plural: &str) -> Placed {
     ("/apis/apiextensions.k8s.io/v1/customresourcedefinitions".to_owned(), object)
 }
 
-/// An object of a resource that [`definition`] made.
+/// An object of a resource that [`definition`] defines.
 #[must_use]
 pub fn custom(namespace: &str, plural: &str, name: &str) -> Placed {
     let api_version = format!("{GROUP}/v1");
@@ -92,7 +92,7 @@ pub fn custom(namespace: &str, plural: &str, name: &str) -> Placed {
     group(namespace, &api_version, plural, object)
 }
 
-/// An aggregated API of group `name`, whose service does not exist: the server answers 503 for it.
+/// An aggregated API of group `name` whose service does not exist: the server answers 503 for it.
 #[must_use]
 pub fn dead_api(name: &str) -> Placed {
     let object = json!({
@@ -109,7 +109,7 @@ pub fn dead_api(name: &str) -> Placed {
     ("/apis/apiregistration.k8s.io/v1/apiservices".to_owned(), object)
 }
 
-/// A policy that forbids to delete objects of `resource` (of the core group) in one namespace, and its binding.
+/// An admission policy that forbids deletes of `resource` (of the core group) in one namespace, with its binding.
 #[must_use]
 pub fn undeletable(name: &str, namespace: &str, resource: &str) -> [Placed; 2] {
     let policy = json!({
@@ -148,7 +148,7 @@ fn one(namespace: &str, kind: usize, name: &str) -> Placed {
         1 => secret(namespace, name),
         2 => service(namespace, name),
         3 => core(namespace, "serviceaccounts", bare),
-        // No claims: their protection is lifted by a controller that does not run here.
+        // No claims, because the controller that removes their protection finalizer does not run here.
         4 => {
             let mut set = workload(name);
             set["serviceName"] = json!(name);
@@ -156,7 +156,7 @@ fn one(namespace: &str, kind: usize, name: &str) -> Placed {
         }
         5 => deployment(namespace, name),
         6 => group(namespace, "apps/v1", "replicasets", spec(workload(name))),
-        // Without a propagation policy the server would keep it for the orphaning of its pods.
+        // Without a propagation policy the server would add the orphan finalizer.
         7 => {
             let template = workload(name)["template"].take();
             core(namespace, "replicationcontrollers", spec(json!({ "replicas": 0, "template": template })))

@@ -8,15 +8,15 @@ pub(crate) struct Pki {
     folder: PathBuf,
 }
 
-/// The user that kubeadm's controller-manager.conf names.
+/// The user in kubeadm's controller-manager.conf.
 pub(crate) const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
 
-/// The name that kubeadm gives the certificate of the API server as front proxy.
+/// The name in kubeadm's certificate of the API server as a front proxy.
 pub(crate) const FRONT_PROXY: &str = "front-proxy-client";
 
 impl Pki {
-    /// Makes them in `folder`: an authority, a serving certificate for loopback, a client certificate for the
-    /// controller manager, an authority of front proxies alone and a client of it, and the key that signs
+    /// Creates the files in `folder`: an authority, a serving certificate for loopback, a client certificate for the
+    /// controller manager, a separate authority for front proxies with a client certificate, and the key that signs
     /// service-account tokens.
     pub(crate) fn create(folder: PathBuf) -> anyhow::Result<Self> {
         std::fs::create_dir_all(&folder)?;

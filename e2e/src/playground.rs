@@ -9,24 +9,25 @@ use anyhow::{Context, bail};
 
 use crate::{Process, Signal, eventually};
 
-/// A running playground; killed when dropped.
+/// A running playground; killed on drop.
 #[derive(Debug)]
 pub struct Playground {
     process: Process,
 }
 
 impl Playground {
-    /// Starts it; `log` gets its lines, and beside it is its temporary folder, which so goes with the test's.
+    /// Starts it. Its output goes to `log`; its temporary folder is in the same folder and so is removed with the
+    /// test's.
     ///
     /// # Errors
-    /// If there is no such program.
+    /// If the program does not exist.
     pub fn start(flags: &[&str], log: PathBuf) -> anyhow::Result<Self> {
         let mut command = Command::new(binary()?);
         command.args(flags).envs(log.parent().map(|it| ("TMPDIR", it)));
         Ok(Self { process: Process::start("playground", &mut command, log)? })
     }
 
-    /// What it has said so far.
+    /// Its output so far.
     ///
     /// # Errors
     /// If the file cannot be read.
@@ -34,12 +35,12 @@ impl Playground {
         self.process.log()
     }
 
-    /// Waits until it has said something.
+    /// Waits until its output contains `words`.
     ///
     /// # Errors
-    /// If it ends or is silent about it.
+    /// If it exits before, or the time is over.
     pub async fn says(&mut self, words: &str, within: Duration) -> anyhow::Result<()> {
-        eventually(&format!("the playground to say {words:?}"), within, async || {
+        eventually(&format!("the playground to print {words:?}"), within, async || {
             let said = self.process.log()?;
             if said.contains(words) {
                 return Ok(Some(Ok(())));
@@ -47,30 +48,30 @@ impl Playground {
             if let Some(status) = self.process.status()? {
                 return Ok(Some(Err(anyhow::anyhow!("it ended with {status}:\n{said}"))));
             }
-            bail!("it said:\n{said}")
+            bail!("its output is:\n{said}")
         })
         .await?
     }
 
-    /// What Ctrl-C sends.
+    /// Sends the signal of Ctrl-C.
     ///
     /// # Errors
-    /// If the system refuses.
+    /// If the signal cannot be sent.
     pub fn interrupt(&mut self) -> anyhow::Result<()> {
         self.process.signal(Signal::INT)
     }
 
-    /// Waits for its end.
+    /// Waits for its exit.
     ///
     /// # Errors
-    /// If it still runs after `within`; the message has what it said.
+    /// If it still runs after `within`; the message has its output.
     pub async fn exit(&mut self, within: Duration) -> anyhow::Result<ExitStatus> {
         let ended = self.process.exit(within).await;
         ended.with_context(|| self.process.log().unwrap_or_default())
     }
 }
 
-/// `PLAYGROUND`, or what cargo builds for development, once for each run of a test binary.
+/// `PLAYGROUND`, or the result of a development build with cargo, once for each run of a test binary.
 fn binary() -> anyhow::Result<&'static Path> {
     static BINARY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let found = BINARY.get_or_init(|| match std::env::var_os("PLAYGROUND") {

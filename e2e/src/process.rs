@@ -13,12 +13,12 @@ pub use rustix::process::Signal;
 
 use crate::{eventually, say};
 
-/// How much of a log is shown when a scenario fails.
+/// How many lines of a log are printed when a scenario fails.
 const TAIL_LINES: usize = 60;
 
-/// A child process that does not outlive us, with its log in a file.
+/// A child process that does not outlive ours, with its log in a file.
 ///
-/// Dropping it kills the child. Should our own process be killed, a guard ends the child.
+/// Dropping it kills the child. If our own process is killed, a guard process kills the child.
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -29,7 +29,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `command`; `log` gets stdout and stderr.
+    /// Starts `command`; stdout and stderr go to `log`.
     ///
     /// # Errors
     /// If the program cannot be started.
@@ -39,7 +39,7 @@ impl Process {
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
         let mut child = command.spawn().with_context(|| format!("cannot start {name}: {command:?}"))?;
         let guard = Guard::new("kill -9 \"$1\"", &child.id().to_string()).inspect_err(|_| {
-            // Already ended is as good as killed.
+            // It does not matter if it has exited already.
             let _ = child.kill();
         })?;
         Ok(Self { name: name.to_owned(), child, log, ended: None, _guard: guard })
@@ -51,10 +51,10 @@ impl Process {
         self.child.id()
     }
 
-    /// Sends a signal; without effect once the process has ended.
+    /// Sends a signal. Has no effect after the process has exited.
     ///
     /// # Errors
-    /// If the system refuses.
+    /// If the signal cannot be sent.
     pub fn signal(&mut self, signal: Signal) -> anyhow::Result<()> {
         if self.status()?.is_none() {
             rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal)?;
@@ -62,10 +62,10 @@ impl Process {
         Ok(())
     }
 
-    /// How the process ended, if it has.
+    /// The exit status, if the process has exited.
     ///
     /// # Errors
-    /// If the system cannot say.
+    /// If the status cannot be read.
     pub fn status(&mut self) -> anyhow::Result<Option<ExitStatus>> {
         if self.ended.is_none() {
             self.ended = self.child.try_wait()?;
@@ -73,7 +73,7 @@ impl Process {
         Ok(self.ended)
     }
 
-    /// Waits for the end of the process.
+    /// Waits for the exit of the process.
     ///
     /// # Errors
     /// If it still runs after `within`.
@@ -82,10 +82,10 @@ impl Process {
         eventually(&what, within, async || self.status()).await
     }
 
-    /// Kills the process and waits for its end.
+    /// Kills the process and waits for its exit.
     ///
     /// # Errors
-    /// If the system refuses.
+    /// If the signal cannot be sent.
     pub fn kill(&mut self) -> anyhow::Result<()> {
         if self.status()?.is_none() {
             self.child.kill()?;
@@ -102,7 +102,7 @@ impl Process {
         Ok(String::from_utf8_lossy(&std::fs::read(&self.log)?).into_owned())
     }
 
-    /// Shows the end of the log.
+    /// Prints the end of the log.
     pub fn show_log(&self) {
         show_tail(&self.name, &self.log);
     }
@@ -110,12 +110,12 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Nothing to be done about a child that cannot be killed.
+        // If the child cannot be killed, nothing else can be done.
         let _ = self.kill();
     }
 }
 
-/// Shows the end of a log on the real stderr.
+/// Prints the end of a log to the real stderr.
 fn show_tail(name: &str, log: &Path) {
     let Ok(bytes) = std::fs::read(log) else { return };
     let text = String::from_utf8_lossy(&bytes);
@@ -128,7 +128,7 @@ fn show_tail(name: &str, log: &Path) {
     say(&format!("---- end of {name}"));
 }
 
-/// Runs a line of shell when our process is gone, however it went: the pipe to its stdin closes with us.
+/// Runs a shell script when our process has ended in any way, because the pipe to the shell's stdin closes then.
 #[derive(Debug)]
 pub(crate) struct Guard(Child);
 
@@ -144,21 +144,22 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // Killed, so that the script does not run: its owner has done the work.
+        // Killed, so that the script does not run: the owner has cleaned up itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// A loopback port that nobody listens on. It may be taken before it is used: whoever starts a server with it retries.
+/// A free loopback port. Another process may take it before it is used, so the start of a server with it must be
+/// retried.
 ///
 /// # Errors
-/// If the system has none.
+/// If there is none.
 pub fn free_port() -> anyhow::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
-/// Waits until something accepts connections on a loopback port; `alive` is asked meanwhile.
+/// Waits until something accepts connections on a loopback port; `alive` is called meanwhile.
 pub(crate) async fn listening(
     port: u16,
     within: Duration,

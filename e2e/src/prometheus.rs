@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::{Process, Rest, eventually, free_port, say};
 
-/// Long enough for a machine that compiles beside us.
+/// Long enough for a machine that compiles at the same time.
 const START: Duration = Duration::from_secs(60);
 
 /// The programs of Debian's package `prometheus`.
@@ -22,7 +22,7 @@ pub struct Programs {
     promtool: PathBuf,
 }
 
-/// The program that `PROMETHEUS` names, or that of the path, with the `promtool` beside it; or `None` after saying loudly that
+/// The program in `PROMETHEUS` or in the path, with `promtool` in the same folder; or `None` after printing that
 /// `scenario` does not run.
 ///
 /// # Panics
@@ -42,10 +42,10 @@ pub fn prometheus_or_skip(scenario: &str) -> Option<Programs> {
 }
 
 impl Programs {
-    /// What `promtool check metrics` finds to say of a page; empty when nothing.
+    /// The findings of `promtool check metrics` for a page; empty if there are none.
     ///
     /// # Errors
-    /// If it does not run, or the page is none.
+    /// If it does not run, or the page is invalid.
     pub fn check(&self, page: &str) -> anyhow::Result<String> {
         let mut command = Command::new(&self.promtool);
         command.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -53,32 +53,32 @@ impl Programs {
         child.stdin.take().context("no stdin")?.write_all(page.as_bytes())?;
         let output = child.wait_with_output()?;
         let said = [output.stdout, output.stderr].map(|it| String::from_utf8_lossy(&it).into_owned()).concat();
-        // 3: it found something to say.
+        // Exit code 3 means that there are findings.
         ensure!(matches!(output.status.code(), Some(0 | 3)), "promtool: {} {said}", output.status);
         Ok(said)
     }
 }
 
-/// Whom Prometheus asks, and with which token.
+/// The target of Prometheus, and its token.
 #[derive(Debug)]
 pub struct Scrape<'a> {
     /// A manager's port.
     pub port: u16,
-    /// Of a ServiceAccount.
+    /// The token of a ServiceAccount.
     pub token: &'a str,
-    /// The file with alerts.
+    /// The file with alerting rules.
     pub rules: &'a Path,
 }
 
-/// A real Prometheus on loopback; gone when dropped.
+/// A real Prometheus on loopback; stopped on drop.
 pub struct Prometheus {
     process: Process,
     rest: Rest,
 }
 
 impl Prometheus {
-    /// Starts it, with all its files in `folder`, and waits until it is ready. It scrapes every second: `/metrics` as job
-    /// `kube-controller-manager`, `/metrics/slis` as `kube-controller-manager-slis`.
+    /// Starts it, with all its files in `folder`, and waits until it is ready. It scrapes every second: `/metrics` as
+    /// job `kube-controller-manager`, `/metrics/slis` as `kube-controller-manager-slis`.
     ///
     /// # Errors
     /// If it does not start; the message has its log.
@@ -94,7 +94,7 @@ impl Prometheus {
                 "static_configs": [{ "targets": [format!("127.0.0.1:{port}")], "labels": { "cluster": "e2e" } }],
             })
         };
-        // JSON is YAML.
+        // JSON is valid YAML.
         let settings = json!({
             "global": { "scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s" },
             "rule_files": [rules],
@@ -123,10 +123,10 @@ impl Prometheus {
         Ok(Self { process, rest })
     }
 
-    /// The values of a query as of now, one for each series.
+    /// The present values of a query, one for each series.
     ///
     /// # Errors
-    /// If Prometheus does not understand it.
+    /// If Prometheus refuses the query.
     pub async fn query(&self, query: &str) -> anyhow::Result<Vec<f64>> {
         let data = self.data(&format!("/api/v1/query?query={}", uri::value(query))).await?;
         let series = data["result"].as_array().context("no vector")?;
@@ -137,7 +137,7 @@ impl Prometheus {
     /// All alerting rules: name, health and state.
     ///
     /// # Errors
-    /// If Prometheus does not say.
+    /// If Prometheus does not return them.
     pub async fn alerts(&self) -> anyhow::Result<Vec<[String; 3]>> {
         let data = self.data("/api/v1/rules?type=alert").await?;
         let groups = data["groups"].as_array().context("no groups")?;
@@ -146,7 +146,7 @@ impl Prometheus {
         Ok(rules.map(|it| ["name", "health", "state"].map(|name| text(it, name))).collect())
     }
 
-    /// Shows the end of its log.
+    /// Prints the end of its log.
     pub fn show_log(&self) {
         self.process.show_log();
     }

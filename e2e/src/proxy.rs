@@ -7,7 +7,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// A loopback TCP proxy that freezes or cuts what goes through it; what TLS says inside is none of its business.
+/// A loopback TCP proxy that can freeze or cut its connections. It does not decrypt TLS.
 #[derive(Debug)]
 pub struct Proxy {
     port: u16,
@@ -15,14 +15,14 @@ pub struct Proxy {
     task: JoinHandle<()>,
 }
 
-/// What holds for which connections, which are numbered from 0.
+/// The state of connections, which are numbered from 0.
 #[derive(Debug, Clone, Copy, Default)]
 struct State {
-    /// Connections so far.
+    /// The number of connections so far.
     accepted: u64,
-    /// Those below are closed.
+    /// Connections with a smaller number are closed.
     cut_below: u64,
-    /// Those below forward nothing.
+    /// Connections with a smaller number forward nothing.
     frozen_below: u64,
     /// New connections are closed at once.
     refusing: bool,
@@ -48,7 +48,7 @@ impl State {
 }
 
 impl Proxy {
-    /// Listens on a free port and forwards to `target`, a loopback port too.
+    /// Listens on a free port and forwards to `target`, which is a loopback port too.
     ///
     /// # Errors
     /// If it cannot listen.
@@ -60,24 +60,24 @@ impl Proxy {
         Ok(Self { port, state, task })
     }
 
-    /// Where it listens.
+    /// The port.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// How many connections came so far.
+    /// The number of connections so far.
     #[must_use]
     pub fn accepted(&self) -> u64 {
         self.state.borrow().accepted
     }
 
-    /// The connections that exist stay, silent in both directions; new ones work.
+    /// Freezes the existing connections in both directions; new ones work.
     pub fn freeze_present(&self) {
         self.state.send_modify(|it| it.frozen_below = it.accepted);
     }
 
-    /// All connections stay silent, new ones too.
+    /// Freezes all connections, new ones too.
     pub fn freeze(&self) {
         self.state.send_modify(|it| it.frozen_below = u64::MAX);
     }
@@ -95,7 +95,7 @@ impl Proxy {
         });
     }
 
-    /// Everything flows again; frozen bytes go on where they stopped.
+    /// Ends all faults. Frozen connections continue where they stopped.
     pub fn restore(&self) {
         self.state.send_modify(|it| {
             it.frozen_below = 0;
@@ -113,7 +113,7 @@ impl Drop for Proxy {
 
 async fn accept(listener: TcpListener, target: u16, state: Arc<watch::Sender<State>>) {
     loop {
-        // A connection that fails while it is accepted is the client's to open again.
+        // If accepting a connection fails, the client opens it again.
         let Ok((client, _)) = listener.accept().await else { continue };
         let mut number = 0;
         let mut refusing = false;
@@ -133,19 +133,19 @@ async fn forward(client: TcpStream, target: u16, number: u64, mut state: watch::
         return;
     }
     let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, target)).await else { return };
-    // Without these small frames wait for each other; a socket that refuses is closing.
+    // Without this, small frames are delayed. A socket that refuses it is being closed.
     let _ = client.set_nodelay(true);
     let _ = server.set_nodelay(true);
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
-    // Whichever direction ends first ends the connection.
+    // The connection ends when one of its directions ends.
     tokio::select! {
         () = pump(from_client, to_server, number, state.clone()) => {}
         () = pump(from_server, to_client, number, state) => {}
     }
 }
 
-/// Carries bytes until an end closes or the connection is cut; carries none while it is frozen.
+/// Copies bytes until one side closes or the connection is cut; copies nothing while it is frozen.
 async fn pump(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
@@ -167,7 +167,7 @@ async fn pump(
             read = from.read(&mut buffer) => read,
         };
         let Ok(read @ 1..) = read else { return };
-        // Frozen between reading and writing: the bytes wait here.
+        // If it was frozen between reading and writing, the bytes wait here.
         match state.wait_for(|it| it.fate(number) != Fate::Frozen).await.map(|it| it.fate(number)) {
             Ok(Fate::Open) => {}
             _ => return,

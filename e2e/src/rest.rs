@@ -14,23 +14,23 @@ use serde_json::{Value, json};
 const JSON: &str = "application/json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
 
-/// Plain JSON over HTTPS, for what a scenario does and sees itself.
+/// A plain JSON client over HTTPS, for a scenario's own requests.
 #[derive(Clone)]
 pub struct Rest {
     client: Client,
 }
 
-/// An answer, whatever its code.
+/// A response with any status code.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    /// HTTP code.
+    /// HTTP status code.
     pub code: u16,
-    /// The body as it came.
+    /// The body as text.
     pub text: String,
 }
 
 impl Answer {
-    /// The body as JSON; null where it is none.
+    /// The body as JSON; null if it is not JSON.
     #[must_use]
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or(Value::Null)
@@ -38,7 +38,7 @@ impl Answer {
 }
 
 impl Rest {
-    /// Speaks as a kubeconfig says.
+    /// A client with a kubeconfig.
     ///
     /// # Errors
     /// If the file cannot be used.
@@ -46,7 +46,7 @@ impl Rest {
         Self::from_config(config(path).await?)
     }
 
-    /// Speaks to the same server and shows no credentials.
+    /// A client for the same server without credentials.
     ///
     /// # Errors
     /// If the file cannot be used.
@@ -56,7 +56,7 @@ impl Rest {
         Self::from_config(config)
     }
 
-    /// Speaks anonymously to a loopback port whose certificate nobody vouches for: a manager's own endpoints.
+    /// A client without credentials for a loopback port whose certificate is not verified: a manager's own endpoints.
     ///
     /// # Errors
     /// If TLS cannot be set up.
@@ -66,18 +66,18 @@ impl Rest {
         Self::from_config(config)
     }
 
-    /// The same, with what a kubeconfig's `user` says.
+    /// The same with the `user` of a kubeconfig.
     ///
     /// # Errors
-    /// If TLS cannot be set up, or the user is none.
+    /// If TLS cannot be set up, or the user is invalid.
     pub fn unverified_as(port: u16, user: Value) -> anyhow::Result<Self> {
         Self::unverified_saying(port, user, &[])
     }
 
-    /// The same, with headers that go along with every request: what a front proxy says of its user.
+    /// The same with headers for every request: those in which a front proxy names its user.
     ///
     /// # Errors
-    /// If TLS cannot be set up, the user is none, or a header cannot be sent.
+    /// If TLS cannot be set up, the user is invalid, or a header is invalid.
     pub fn unverified_saying(port: u16, user: Value, headers: &[(&str, &str)]) -> anyhow::Result<Self> {
         let mut config = Config::new(format!("https://127.0.0.1:{port}").parse()?);
         config.accept_invalid_certs = true;
@@ -88,7 +88,7 @@ impl Rest {
         Self::from_config(config)
     }
 
-    /// Speaks without TLS to a loopback port.
+    /// A client for a loopback port without TLS.
     ///
     /// # Errors
     /// If the client cannot be set up.
@@ -97,21 +97,21 @@ impl Rest {
     }
 
     fn from_config(mut config: Config) -> anyhow::Result<Self> {
-        // A repeated POST would look like a failure of the scenario.
+        // A retried POST would look like a failure of the scenario.
         config.default_retry = false;
         Ok(Self { client: Client::try_from(config)? })
     }
 
-    /// For requests with headers of their own, and for fake nodes.
+    /// The underlying client, for requests with additional headers and for fake nodes.
     #[must_use]
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// Sends one request and returns whatever comes back.
+    /// Sends one request and returns the response.
     ///
     /// # Errors
-    /// If nothing comes back.
+    /// If there is no response.
     pub async fn send(&self, method: Method, path: &str, body: Option<(&str, &Value)>) -> anyhow::Result<Answer> {
         let mut request = Request::builder().method(method).uri(path);
         let bytes = match body {
@@ -127,18 +127,18 @@ impl Rest {
         Ok(Answer { code, text: String::from_utf8_lossy(&bytes).into_owned() })
     }
 
-    /// Reads an object, or anything else that is there.
+    /// Reads an object, or any other resource that exists.
     ///
     /// # Errors
-    /// Unless the answer is a success.
+    /// Unless the response is a success.
     pub async fn get(&self, path: &str) -> anyhow::Result<Value> {
         self.ok(Method::GET, path, None).await
     }
 
-    /// Reads an object that may be missing.
+    /// Reads an object that may not exist.
     ///
     /// # Errors
-    /// Unless the answer is a success or 404.
+    /// Unless the response is a success or 404.
     pub async fn find(&self, path: &str) -> anyhow::Result<Option<Value>> {
         let answer = self.send(Method::GET, path, None).await?;
         if answer.code == 404 {
@@ -150,7 +150,7 @@ impl Rest {
     /// The items of a list.
     ///
     /// # Errors
-    /// Unless the answer is a success.
+    /// Unless the response is a success.
     pub async fn items(&self, path: &str) -> anyhow::Result<Vec<Value>> {
         match self.get(path).await?["items"].take() {
             Value::Array(items) => Ok(items),
@@ -161,12 +161,12 @@ impl Rest {
     /// Creates an object in the collection `path`.
     ///
     /// # Errors
-    /// Unless the answer is a success.
+    /// Unless the response is a success.
     pub async fn create(&self, path: &str, object: &Value) -> anyhow::Result<Value> {
         self.ok(Method::POST, path, Some((JSON, object))).await
     }
 
-    /// Creates many, several at once.
+    /// Creates many objects, several at once.
     ///
     /// # Errors
     /// If one of them fails.
@@ -181,7 +181,7 @@ impl Rest {
     /// Replaces an object.
     ///
     /// # Errors
-    /// Unless the answer is a success.
+    /// Unless the response is a success.
     pub async fn put(&self, path: &str, object: &Value) -> anyhow::Result<Value> {
         self.ok(Method::PUT, path, Some((JSON, object))).await
     }
@@ -189,7 +189,7 @@ impl Rest {
     /// Merges a patch into an object.
     ///
     /// # Errors
-    /// Unless the answer is a success.
+    /// Unless the response is a success.
     pub async fn merge(&self, path: &str, patch: &Value) -> anyhow::Result<Value> {
         self.ok(Method::PATCH, path, Some((MERGE_PATCH, patch))).await
     }
@@ -197,7 +197,7 @@ impl Rest {
     /// Deletes an object.
     ///
     /// # Errors
-    /// Unless the answer is a success.
+    /// Unless the response is a success.
     pub async fn delete(&self, path: &str) -> anyhow::Result<Value> {
         self.ok(Method::DELETE, path, None).await
     }
@@ -205,13 +205,13 @@ impl Rest {
     /// Deletes an object without grace, as a kubelet does when the containers have ended.
     ///
     /// # Errors
-    /// Unless the answer is a success.
+    /// Unless the response is a success.
     pub async fn delete_now(&self, path: &str) -> anyhow::Result<Value> {
         let options = json!({ "kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0 });
         self.ok(Method::DELETE, path, Some((JSON, &options))).await
     }
 
-    /// Watches `path`, which carries its own query; each item is an event.
+    /// Watches `path`, which includes the query; each item is an event.
     ///
     /// # Errors
     /// If the watch is refused.

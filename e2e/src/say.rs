@@ -1,12 +1,12 @@
 use std::{io::Write, time::Duration};
 
-/// Writes a line to the real stderr, past the capture of the test harness: what nobody may overlook.
+/// Prints a line to the real stderr, which the test harness does not capture, so that it is always visible.
 pub fn say(line: &str) {
-    // A closed stderr is no reason to fail.
+    // A closed stderr must not make a test fail.
     let _ = writeln!(std::io::stderr(), "E2E: {line}");
 }
 
-/// Measured times, told as median and worst.
+/// Measured durations, summarised by median and maximum.
 #[derive(Debug, Default)]
 pub struct Figures(Vec<Duration>);
 
@@ -16,7 +16,7 @@ impl Figures {
         self.0.push(figure);
     }
 
-    /// The middle one; the later of two.
+    /// The median; the greater of the two middle ones.
     #[must_use]
     pub fn median(&self) -> Duration {
         let mut sorted = self.0.clone();
@@ -30,7 +30,7 @@ impl Figures {
         self.0.iter().max().copied().unwrap_or_default()
     }
 
-    /// Says what was measured.
+    /// Prints a summary.
     pub fn tell(&self, what: &str) {
         say(&format!("{what}: {} rounds, median {:?}, worst {:?}", self.0.len(), self.median(), self.worst()));
     }

@@ -9,46 +9,46 @@ use tempfile::{NamedTempFile, TempDir};
 
 use crate::{Assets, Audit, Identity, Rest, pki::Pki};
 
-/// Where an API server is, real or embedded, and how one speaks to it: a port, certificates and a temporary folder,
-/// which goes with this value.
+/// The address of an API server, real or embedded, with its certificates in a temporary folder, which is removed on
+/// drop.
 #[derive(Debug)]
 pub struct Site {
     port: u16,
-    /// The binaries of a real control plane; none where the server is the embedded one.
+    /// The binaries of a real control plane; `None` for the embedded server.
     assets: Option<&'static Assets>,
-    /// Whom clients believe.
+    /// The file with the authorities that clients trust.
     authorities: PathBuf,
     pki: Pki,
     folder: TempDir,
 }
 
 impl Site {
-    /// A folder with certificates, for a server that will be there.
+    /// A folder with certificates, for a server that will be started.
     ///
     /// # Errors
-    /// If they cannot be made.
+    /// If they cannot be created.
     pub fn new(assets: Option<&'static Assets>) -> anyhow::Result<Self> {
         let folder = temporary_folder()?;
         let pki = Pki::create(folder.path().join("pki"))?;
         Ok(Self { port: 0, assets, authorities: pki.file("ca.crt"), pki, folder })
     }
 
-    /// The server listens here.
+    /// Sets the port of the server.
     pub fn listens(&mut self, port: u16) {
         self.port = port;
     }
 
-    /// The server's certificate is vouched for by this authority.
+    /// Sets the authority of the server's certificate.
     ///
     /// # Errors
-    /// If that cannot be written down.
+    /// If the file cannot be written.
     pub fn believes(&mut self, authority: &str) -> anyhow::Result<()> {
         let both = std::fs::read_to_string(self.pki.file("ca.crt"))? + authority;
         self.authorities = self.pki.file("authorities.crt");
         Ok(std::fs::write(&self.authorities, both)?)
     }
 
-    /// True where the API server is a real one.
+    /// True if the API server is a real one.
     #[must_use]
     pub fn is_real(&self) -> bool {
         self.assets.is_some()
@@ -62,7 +62,7 @@ impl Site {
         self.assets.context("the embedded server has no binaries")
     }
 
-    /// Where everything lies; scenarios may add files.
+    /// The folder of all files; scenarios may add files.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.folder.path()
@@ -74,7 +74,7 @@ impl Site {
         self.port
     }
 
-    /// One of the files made for this server: `ca.crt`, `server.crt`, `server.key` …
+    /// One of the files created for this server: `ca.crt`, `server.crt`, `server.key` …
     #[must_use]
     pub fn certificate(&self, name: &str) -> PathBuf {
         self.pki.file(name)
@@ -86,13 +86,13 @@ impl Site {
         self.pki.folder()
     }
 
-    /// The certificates that clients of this server believe.
+    /// The file with the authorities that clients of this server trust.
     #[must_use]
     pub fn authorities(&self) -> &Path {
         &self.authorities
     }
 
-    /// A kubeconfig that leads straight to the API server.
+    /// A kubeconfig with the address of the API server.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -100,7 +100,7 @@ impl Site {
         self.kubeconfig_through(identity, self.port)
     }
 
-    /// A kubeconfig that leads to another port, where a [`crate::Proxy`] or a [`crate::Gateway`] listens.
+    /// A kubeconfig with another port, on which a [`crate::Proxy`] or a [`crate::Gateway`] listens.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -125,14 +125,14 @@ impl Site {
         });
         let name = format!("{}-{port}.kubeconfig", identity.user().replace(':', "-"));
         let path = self.folder.path().join(name);
-        // Whole or not at all: scenarios that share a server ask for the same file at once.
+        // Written atomically, because scenarios that share a server may write the same file at once.
         let mut file = NamedTempFile::new_in(&self.folder)?;
         file.write_all(config.to_string().as_bytes())?;
         file.persist(&path)?;
         Ok(path)
     }
 
-    /// Speaks as admin. Belongs to the runtime in which it was made.
+    /// A client as admin. It belongs to the runtime in which it was created.
     ///
     /// # Errors
     /// If the kubeconfig cannot be used.
@@ -153,7 +153,7 @@ impl Site {
     }
 }
 
-/// In memory where the system offers it: etcd writes a lot.
+/// In memory if possible, because etcd writes a lot.
 fn temporary_folder() -> anyhow::Result<TempDir> {
     let mut builder = tempfile::Builder::new();
     builder.prefix("mini-kcm-e2e-");

@@ -2,27 +2,27 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-/// Ticks a second in `/proc`: the same on every Linux that we know.
+/// Clock ticks per second in `/proc`, the same on every common Linux.
 const TICKS: u64 = 100;
 
-/// What a process has used, as `/proc` tells.
+/// The resource usage of a process, from `/proc`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Usage {
-    /// Processor time, user and system.
+    /// CPU time, user and system.
     pub cpu: Duration,
     /// Resident set in KiB.
     pub resident_kib: u64,
-    /// The anonymous part of it.
+    /// Its anonymous part.
     pub anonymous_kib: u64,
     /// The largest resident set so far.
     pub peak_kib: u64,
 }
 
 impl Usage {
-    /// Of the process `pid`.
+    /// The usage of process `pid`.
     ///
     /// # Errors
-    /// If it is gone.
+    /// If it does not exist any more.
     pub fn of(pid: u32) -> anyhow::Result<Self> {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
         let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
@@ -30,7 +30,7 @@ impl Usage {
     }
 
     fn parse(stat: &str, status: &str) -> anyhow::Result<Self> {
-        // The second field is the program's name in brackets, which may hold blanks.
+        // The second field is the program's name in parentheses, which may contain spaces.
         let (_, fields) = stat.rsplit_once(") ").context("no program name in stat")?;
         let fields: Vec<&str> = fields.split_whitespace().collect();
         let ticks = |field: usize| fields.get(field).and_then(|it| it.parse::<u64>().ok()).context("short stat");

@@ -7,16 +7,16 @@ use metrics::Metrics;
 use tasks::Scope;
 use tokio_util::sync::CancellationToken;
 
-/// The manager's own informers without a manager, in this process. Dropping it is a crash.
+/// The manager's informers without a manager, in this process. Dropping it simulates a crash.
 pub struct View {
-    /// The registry: who asks first starts an informer.
+    /// The registry: an informer starts at its first use.
     pub informers: Informers,
     metrics: Metrics,
     _scope: Scope,
 }
 
 impl View {
-    /// Looks at the cluster as a kubeconfig says. Nothing is asked before the first informer is.
+    /// Creates the informers for the cluster of a kubeconfig. No request is sent before the first informer is used.
     ///
     /// # Errors
     /// If the kubeconfig cannot be used.

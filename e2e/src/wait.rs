@@ -3,13 +3,14 @@ use std::time::Duration;
 use anyhow::bail;
 use clock::Clock;
 
-/// How often another process is asked.
+/// The polling interval.
 const POLL: Duration = Duration::from_millis(25);
 
-/// Asks until there is an answer, at most for `within`; errors count as "not yet" and the last one is told in the end.
+/// Polls until there is a result, at most for `within`. Errors count as "not yet", and the last one is reported in the
+/// end.
 ///
 /// # Errors
-/// If the time is over; the message says what was waited for.
+/// If the time is over; the message names what was waited for.
 pub async fn eventually<T>(
     what: &str,
     within: Duration,

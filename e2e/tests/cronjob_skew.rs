@@ -1,6 +1,7 @@
-//! Many CronJobs of the same minute: how long after it the last Job is made.
+//! Many CronJobs with the same minute: how long after it the last Job is created.
 //!
-//! `CRONJOBS` is how many (40 unless set); `docs/benchmarks.md` has 10,000. `E2E_MANAGER=go` measures the upstream manager.
+//! `CRONJOBS` is their number (40 unless set); `docs/benchmarks.md` has 10,000. `E2E_MANAGER=go` measures the upstream
+//! manager.
 
 #![expect(clippy::unwrap_used, reason = "scenarios are tests, called by the macro's")]
 
@@ -20,7 +21,7 @@ on_both_servers! {
 }
 
 const NAMESPACE: &str = "same-minute";
-/// So many are created in a second, at the least.
+/// At least this many are created per second.
 const PACE: usize = 80;
 
 fn cron_job(number: usize, minute: Timestamp) -> Value {
@@ -31,13 +32,13 @@ fn cron_job(number: usize, minute: Timestamp) -> Value {
         "spec": {
             "schedule": minute.strftime("%-M %-H * * *").to_string(),
             "timeZone": "Etc/UTC",
-            // Nobody runs these: the Job controller is not there.
+            // No pods run, because there is no Job controller.
             "jobTemplate": { "spec": { "parallelism": 0, "template": template } },
         },
     })
 }
 
-/// The value below which so much of the sorted values is.
+/// The quantile `part` of sorted values.
 fn quantile(sorted: &[SignedDuration], part: usize) -> SignedDuration {
     sorted[(sorted.len() * part / 100).min(sorted.len() - 1)]
 }
@@ -63,7 +64,7 @@ async fn cronjobs_of_the_same_minute_run_in_it_each_once(on: On) {
     let manager = launch.started().await.unwrap();
     namespaces::create(&admin, NAMESPACE).await.unwrap();
 
-    // The minute comes when all are there.
+    // The minute comes after all CronJobs are created.
     let ready = clock.wall() + SignedDuration::from_secs(i64::try_from(10 + total / PACE).unwrap());
     let minute = Timestamp::from_second((ready.as_second() / 60 + 1) * 60).unwrap();
     let path = format!("/apis/batch/v1/namespaces/{NAMESPACE}/cronjobs");

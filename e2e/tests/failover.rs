@@ -1,7 +1,7 @@
-//! Two replicas, and what the API server's audit log says of the change from one to the other.
+//! Two replicas: the change of the leader, measured by the API server's audit log.
 //!
-//! `ROUNDS` (3 unless set) is how often a change is measured; `docs/benchmarks.md` has 20. Two scenarios run at
-//! once: they mostly wait, but measure milliseconds on a small machine.
+//! `ROUNDS` (3 unless set) is how often a change is measured; `docs/benchmarks.md` has 20. Two scenarios run at once,
+//! because they mostly wait, but measure milliseconds on a small machine.
 
 #![expect(clippy::unwrap_used, reason = "scenarios are tests, called by the macro's")]
 
@@ -19,18 +19,19 @@ use tokio::{sync::Semaphore, task::JoinHandle};
 
 use support::{On, Server, on_both_servers};
 
-/// Anything that a healthy machine does by itself.
+/// The limit for everything that works without a fault.
 const SOON: Duration = Duration::from_secs(60);
-/// So many namespaces are kept terminating, so that a new leader has something to do at once.
+/// How many namespaces are kept terminating, so that a new leader has work at once.
 const BACKLOG: usize = 40;
 
 /// Longer than the safety delay of a namespace.
 const SEES_THE_BACKLOG: Duration = Duration::from_secs(7);
 
-/// With idle workers a standby acts within this after a release; the worst round may take longer on a busy machine.
+/// After a release a standby with idle workers acts within this time; the worst round may take longer on a busy
+/// machine.
 const AFTER_RELEASE: Duration = Duration::from_millis(150);
 const AFTER_RELEASE_WORST: Duration = Duration::from_millis(500);
-/// … and within this after the expiry of a lease that one of ours held.
+/// The same after the expiry of a lease that one of our managers held.
 const AFTER_EXPIRY: Duration = Duration::from_millis(200);
 
 static PLACES: Semaphore = Semaphore::const_new(2);
@@ -44,9 +45,9 @@ type Durations = (u32, u32, u32);
 const DEFAULTS: Durations = (15_000, 10_000, 2_000);
 const SHORT: Durations = (3_000, 2_000, 500);
 
-/// Two of ours on one Lease. Their budget is so small that work queues behind it.
+/// Two of our managers with one Lease. Their rate limit is so low that work queues up.
 struct Replicas {
-    // Dropped first: their logs lie in the control plane's folder.
+    // Dropped first, because their logs are in the control plane's folder.
     members: [Manager; 2],
     plane: Server,
     admin: Rest,
@@ -72,22 +73,22 @@ impl Replicas {
         Ok(usize::from(holds(&write, 1)))
     }
 
-    /// Waits until the leader works, the other one is ready, and there is enough to do; returns both numbers.
+    /// Waits until the leader works, the other replica is ready, and there is enough work. Returns both numbers.
     async fn settled(&mut self, since: Timestamp) -> anyhow::Result<(usize, usize)> {
         let leader = self.leader().await?;
         let standby = 1 - leader;
         self.members[standby].says_ok("/readyz").await?;
         let works = |it: &AuditEvent| it.user() == user(leader) && it.is_work() && it.received > since;
         self.audit.first("the leader's work", SOON, works).await?;
-        // A namespace may not go before a manager has seen it terminate for five seconds: a standby that has seen the
-        // backlog for longer has something to write at once, whatever the leader has done already.
+        // A namespace may be removed only after a manager has seen it terminating for five seconds. A standby that has
+        // seen the backlog for longer can write at once, whatever the leader has done already.
         let seen = now().duration_since(self.born[standby]).unsigned_abs();
         tokio::time::sleep(SEES_THE_BACKLOG.saturating_sub(seen)).await;
         eventually("a backlog", SOON, async || Ok((terminating(&self.admin).await? >= BACKLOG).then_some(()))).await?;
         Ok((leader, standby))
     }
 
-    /// The first work of a replica that was received after `since`.
+    /// The first write of a replica that was received after `since`.
     async fn first_work(&mut self, replica: usize, since: Timestamp) -> anyhow::Result<AuditEvent> {
         let wanted = |it: &AuditEvent| it.user() == user(replica) && it.is_work() && it.received > since;
         self.audit.first("the successor's work", SOON, wanted).await
@@ -114,7 +115,7 @@ fn replica(site: &Site, number: usize, (duration, deadline, retry): Durations) -
     Ok(Launch::new(site, Flavour::Ours)?
         .kubeconfig(&site.kubeconfig(identity)?)
         .flag("leader-elect-resource-name", "failover")
-        // The namespace controller's budget is 20 and 100 times this.
+        // The namespace controller's rate limit is 20 times this, with a burst of 100 times this.
         .flag("kube-api-qps", "1")
         .flag("kube-api-burst", "1")
         .lease(duration, deadline, retry))
@@ -132,7 +133,7 @@ impl Workload {
     fn start(admin: Rest) -> Self {
         Self(tokio::spawn(async move {
             for number in 0.. {
-                // The server may be away: that is part of some scenarios.
+                // In some scenarios the server is not available at this time.
                 while terminating(&admin).await.is_ok_and(|it| it >= BACKLOG + BACKLOG / 2) {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
@@ -161,7 +162,7 @@ fn now() -> Timestamp {
     Clock::system().wall()
 }
 
-/// From `earlier` to `later`; zero when it is the other way round.
+/// From `earlier` to `later`; zero if they are in the other order.
 fn between(earlier: Timestamp, later: Timestamp) -> Duration {
     later.duration_since(earlier).try_into().unwrap_or(Duration::ZERO)
 }
@@ -198,7 +199,7 @@ async fn acceptance_shell_036_a_terminated_leader_releases_and_the_standby_acts_
         let first = replicas.first_work(standby, asked).await.unwrap();
         assert!(first.received > release.received, "the successor acted before the release: {first:?}");
         let late = |it: &AuditEvent| it.user() == user(leader) && it.is_work() && it.received > release.received;
-        assert_eq!(replicas.audit.count(late).unwrap(), 0, "the leaver wrote after its release");
+        assert_eq!(replicas.audit.count(late).unwrap(), 0, "the old leader wrote after its release");
         figures.add(between(release.completed, first.received));
         since = first.received;
         replicas.restart(leader).await.unwrap();
@@ -262,7 +263,7 @@ async fn acceptance_machinery_056_a_leader_that_slept_through_its_term_writes_no
     for number in 0..200 {
         condemn(&admin, &format!("sleepy-{number}"), 2).await.unwrap();
     }
-    // Four calls a second after the first hundred: writes queue for minutes.
+    // Four calls per second after the first hundred, so writes queue up for minutes.
     let slow = |number| Ok::<_, anyhow::Error>(replica(&plane, number, DEFAULTS)?.flag("kube-api-qps", "0.2"));
     let mut leader = slow(0).unwrap().started().await.unwrap();
     audit.first("a leader", SOON, |it| holds(it, 0)).await.unwrap();
@@ -274,11 +275,11 @@ async fn acceptance_machinery_056_a_leader_that_slept_through_its_term_writes_no
         .unwrap();
 
     leader.signal(Signal::STOP).unwrap();
-    // The scenario itself: longer than the lease.
+    // The pause of the scenario, longer than the lease.
     tokio::time::sleep(Duration::from_secs(20)).await;
     let taken_over = audit.first("the successor's work", SOON, work_of(1)).await.unwrap();
     let left = terminating(&admin).await.unwrap();
-    assert!(left >= 50, "only {left} namespaces are left: nothing queues in the sleeper");
+    assert!(left >= 50, "only {left} namespaces are left: nothing is queued in the paused leader");
     leader.signal(Signal::CONT).unwrap();
     assert_eq!(leader.exit(SOON).await.unwrap(), Some(1), "a lost lease ends the process");
 
@@ -304,7 +305,7 @@ async fn five_seconds_without_the_api_server_cost_neither_work_nor_leadership(on
     let first = audit.first("a leader", SOON, |it| holds(it, 0)).await.unwrap();
     let holder = first.lease_holder().unwrap().to_owned();
 
-    // Once with closed connections, once with silent ones.
+    // Once with closed connections, once with frozen ones.
     for (name, disturb) in [("cut", Proxy::cut as fn(&Proxy)), ("frozen", Proxy::freeze)] {
         for number in 0..20 {
             condemn(&admin, &format!("{name}-before-{number}"), 3).await.unwrap();
@@ -313,14 +314,14 @@ async fn five_seconds_without_the_api_server_cost_neither_work_nor_leadership(on
         for number in 0..20 {
             condemn(&admin, &format!("{name}-meanwhile-{number}"), 3).await.unwrap();
         }
-        // The scenario itself.
+        // The outage of the scenario.
         tokio::time::sleep(Duration::from_secs(5)).await;
         proxy.restore();
         for number in 0..20 {
             namespaces::gone(&admin, &format!("{name}-before-{number}"), SOON).await.unwrap();
             namespaces::gone(&admin, &format!("{name}-meanwhile-{number}"), SOON).await.unwrap();
         }
-        assert_eq!(manager.status().unwrap(), None, "{name}: the manager goes on");
+        assert_eq!(manager.status().unwrap(), None, "{name}: the manager still runs");
         let spec = admin.get(lease).await.unwrap()["spec"].clone();
         assert_eq!(spec["holderIdentity"], *holder, "{name}");
         assert_eq!(spec["leaseTransitions"].as_u64().unwrap_or(0), 0, "{name}");
@@ -349,7 +350,7 @@ async fn acceptance_shell_035_a_leader_that_cannot_renew_exits_before_a_new_lead
     let exited = now();
     assert_eq!(code, Some(1), "a lost lease is a failure");
     let renewal = audit.last("renewal", |it| holds(it, 0)).unwrap();
-    // A second more for the exit itself and for this test to see it.
+    // One second more for the exit itself and for this test to notice it.
     let latest = renewal.completed + millis(DEFAULTS.1 + DEFAULTS.2 + 1_000);
     assert!(exited <= latest, "exited at {exited}, the last renewal was at {}", renewal.completed);
     let first = audit.first("the successor's work", SOON, |it| it.user() == user(1) && it.is_work()).await.unwrap();
@@ -391,7 +392,7 @@ async fn a_go_manager_and_ours_hand_one_lease_to_and_fro() {
 
 const HANDED_LEASE: Duration = Duration::from_secs(6);
 
-/// A Lease that goes from one manager to the next; each has the number of its turn as identity.
+/// A Lease that is handed from one manager to the next; each has the number of its turn as its identity.
 struct Handed<'a> {
     plane: &'a ControlPlane,
     admin: &'a Rest,
@@ -407,7 +408,7 @@ impl Handed<'_> {
             .lease(u32::try_from(HANDED_LEASE.as_millis())?, 4_000, 1_000))
     }
 
-    /// Whose turn it is does the work.
+    /// Checks that the manager of this turn does the work.
     async fn works(&mut self, turn: usize) -> anyhow::Result<()> {
         self.audit.first("a leader", SOON, |it| holds(it, turn)).await?;
         let name = format!("turn-{turn}");
@@ -419,7 +420,7 @@ impl Handed<'_> {
         Ok(())
     }
 
-    /// How long after the leaver's last renewal its successor took the Lease.
+    /// How long after the last renewal of the previous leader its successor acquired the Lease.
     async fn taken_over_by(&mut self, turn: usize, asked: Timestamp) -> anyhow::Result<Duration> {
         let taken = self.audit.first("the takeover", SOON, |it| it.received > asked && holds(it, turn)).await?;
         let renewal = self.audit.last("renewal", |it| holds(it, turn - 1))?;
@@ -427,7 +428,7 @@ impl Handed<'_> {
     }
 }
 
-/// True for a successful write of the Lease that names the replica as its holder.
+/// True for a successful write of the Lease that sets the replica as its holder.
 fn holds(event: &AuditEvent, replica: usize) -> bool {
     event.user() == user(replica) && event.lease_holder().is_some_and(|it| !it.is_empty())
 }

@@ -1,4 +1,4 @@
-//! The flags beside those of the real binary, and argument lists of others that start ours.
+//! Our flags compared with those of the real binary, and argument lists of other installers.
 
 #![expect(clippy::unwrap_used, reason = "scenarios are tests, called by the macro's")]
 
@@ -16,10 +16,10 @@ use http::Method;
 
 use support::{On, on_both_servers};
 
-/// Anything that a healthy machine does by itself.
+/// The limit for everything that works without a fault.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Flags and gates that some builds of kube-controller-manager have beyond upstream's.
+/// Flags and gates that some builds of kube-controller-manager have in addition to upstream's.
 const FOREIGN: &[&str] = &[
     "unsupported-kube-api-over-localhost",
     "MinimumKubeletVersion",
@@ -51,7 +51,7 @@ impl Help {
         assert!(output.status.success(), "{program:?} --help: {}", output.status);
         let text = String::from_utf8(output.stdout).unwrap();
         let mut groups: Vec<(String, Vec<Described>)> = Vec::new();
-        // What was read of the flag so far: a help text may go on for lines.
+        // The text of a flag so far, because a help text may have several lines.
         let mut words = String::new();
         for line in text.lines() {
             if let Some(group) = line.strip_suffix(" flags:").filter(|it| !it.starts_with(' ')) {
@@ -72,7 +72,7 @@ impl Help {
         Self(groups)
     }
 
-    /// Without flags that the other side does not have, and without headings that are empty then.
+    /// Without flags that the other binary does not have, and without headings that are empty then.
     fn without(mut self, ignored: impl Fn(&str) -> bool) -> Self {
         for (_, flags) in &mut self.0 {
             flags.retain(|it| !ignored(&it.name));
@@ -82,7 +82,7 @@ impl Help {
     }
 }
 
-/// `  -v, --v Level   help`; the type may be missing, and stands apart from the help by three blanks.
+/// `  -v, --v Level   help`. The type may be missing, and three spaces separate it from the help.
 fn described(line: &str) -> Option<(Described, &str)> {
     let at = line.find("--").filter(|at| line[..*at].trim().len() <= 3 && *at <= 6)?;
     let (flag, help) = line[at + 2..].split_once("   ").unwrap_or((&line[at + 2..], ""));
@@ -112,14 +112,14 @@ fn names_types_defaults_and_groups_are_those_of_the_real_binary() {
     assert_eq!(ours.0.len(), theirs.0.len());
 }
 
-/// What kubeadm writes into its manifest, but for where files lie and the ports.
+/// The arguments in kubeadm's manifest, with other paths and ports.
 async fn acceptance_shell_047_kubeadms_argument_list_starts_us_and_we_lead(on: On) {
     let Some(plane) = on.server("kubeadm's argument list", Options::default()).await.unwrap() else { return };
     let admin = plane.admin().await.unwrap();
-    // Its controller-manager.conf has a client certificate; the embedded server knows tokens only.
+    // kubeadm's controller-manager.conf has a client certificate; the embedded server supports only tokens.
     let identity = if plane.is_real() { Identity::ControllerManager } else { Identity::Admin };
     let kubeconfig = plane.kubeconfig(identity).unwrap().display().to_string();
-    // As there, two authorities: one for both would make every client a front proxy.
+    // Two authorities as in kubeadm: with only one, every client would be a front proxy.
     let clients = plane.certificate("ca.crt").display().to_string();
     let proxies = plane.certificate("front-proxy-ca.crt").display().to_string();
     let mut launch = Launch::new(&plane, Flavour::Ours).unwrap();
@@ -131,7 +131,7 @@ async fn acceptance_shell_047_kubeadms_argument_list_starts_us_and_we_lead(on: O
         ("client-ca-file", &clients),
         ("cluster-cidr", "10.244.0.0/16"),
         ("cluster-name", "kubernetes"),
-        // Files of controllers that are not in this binary need not be there.
+        // Files for controllers that are not in this binary need not exist.
         ("cluster-signing-cert-file", "/etc/kubernetes/pki/ca.crt"),
         ("cluster-signing-key-file", "/etc/kubernetes/pki/ca.key"),
         ("controllers", "*,bootstrapsigner,tokencleaner"),
@@ -163,7 +163,7 @@ async fn acceptance_shell_047_kubeadms_argument_list_starts_us_and_we_lead(on: O
     }
 }
 
-/// The feature gates that a manager tells, by name: stage and value.
+/// The feature gates in a manager's metrics, by name: stage and value.
 async fn gates(plane: &ControlPlane, launch: Launch) -> anyhow::Result<BTreeMap<String, String>> {
     let admin = plane.kubeconfig(Identity::Admin)?.display().to_string();
     let manager = launch

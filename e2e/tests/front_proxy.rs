@@ -1,4 +1,4 @@
-//! Whom a manager believes to speak for others: what the real API server tells of front proxies, and told anew.
+//! Which front proxies a manager trusts: those that the real API server publishes, also after a change.
 
 #![expect(clippy::unwrap_used, reason = "scenarios are tests")]
 
@@ -10,18 +10,18 @@ use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa
 use serde_json::{Value, json};
 
 const SOON: Duration = Duration::from_secs(60);
-/// The cluster is asked again every 30 s; the rest is for a machine that compiles beside us.
+/// The manager reads it again every 30 s; the rest is for a machine that compiles at the same time.
 const ASKED_AGAIN: Duration = Duration::from_secs(45);
 const AUTHENTICATION: &str = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
 const AUTHORITIES: &str = "requestheader-client-ca-file";
 
-/// What a kubeconfig says about a user with the certificate `name` in this folder.
+/// The `user` of a kubeconfig with the certificate `name` in this folder.
 fn shows(folder: &Path, name: &str) -> Value {
     let file = |ending: &str| folder.join(format!("{name}.{ending}"));
     json!({ "client-certificate": file("crt"), "client-key": file("key") })
 }
 
-/// A front proxy of another authority, as the certificate `other` in this folder; returns that authority.
+/// Creates a front proxy of another authority, as the certificate `other` in this folder; returns that authority.
 fn other_proxy(folder: &Path) -> String {
     let named = |name: &str| {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
@@ -40,7 +40,7 @@ fn other_proxy(folder: &Path) -> String {
     pem
 }
 
-/// What /metrics is answered with, on a connection of its own.
+/// The response for /metrics, on a new connection.
 async fn asks(manager: &Manager, user: Value, headers: &[(&str, &str)]) -> (u16, String) {
     let rest = Rest::unverified_saying(manager.port(), user, headers).unwrap();
     let answer = rest.send(Method::GET, "/metrics", None).await.unwrap();
@@ -52,7 +52,7 @@ async fn front_proxies_are_whom_the_cluster_names_and_a_change_of_that_is_heard_
     let Some(assets) = assets_or_skip("front proxies") else { return };
     let plane = ControlPlane::start(assets, Options::default()).await.unwrap();
     let admin = plane.admin().await.unwrap();
-    let told = eventually("the server to tell of front proxies", SOON, async || {
+    let told = eventually("the server to publish its front proxies", SOON, async || {
         let found = admin.find(AUTHENTICATION).await?;
         Ok(found.and_then(|it| it["data"][AUTHORITIES].as_str().map(str::to_owned)))
     })
@@ -72,10 +72,10 @@ async fn front_proxies_are_whom_the_cluster_names_and_a_change_of_that_is_heard_
     let master = [("X-Remote-User", "scraper"), ("X-Remote-Group", "system:masters")];
     let proxy = shows(plane.certificates(), "front-proxy-client");
     let (code, text) = asks(&manager, proxy.clone(), &scraper).await;
-    assert!(code == 403 && text.contains("User \\\"scraper\\\""), "the one it speaks for: {code} {text}");
+    assert!(code == 403 && text.contains("User \\\"scraper\\\""), "the user in the headers: {code} {text}");
     let (code, text) = asks(&manager, proxy, &master).await;
     assert_eq!(code, 200, "{text}");
-    // Who has a certificate of the clients' authority is who that says, whatever the headers say.
+    // A client certificate of the clients' authority determines the user, whatever the headers contain.
     let (code, text) = asks(&manager, shows(plane.certificates(), "controller-manager"), &master).await;
     assert!(code == 403 && text.contains("system:kube-controller-manager"), "{code} {text}");
 
@@ -83,10 +83,10 @@ async fn front_proxies_are_whom_the_cluster_names_and_a_change_of_that_is_heard_
     let other = shows(plane.folder(), "other");
     let (code, text) = asks(&manager, other.clone(), &master).await;
     assert_eq!(code, 401, "{text}");
-    // The server puts its own authority back when that goes, but leaves alone what others add.
+    // The server restores its own authority when it is removed, but does not remove authorities that others add.
     for (authorities, want) in [(format!("{}\n{pem}", told.trim_end()), 200), (told.clone(), 401)] {
         admin.merge(AUTHENTICATION, &json!({ "data": { AUTHORITIES: authorities } })).await.unwrap();
-        eventually("the change to be heard of", ASKED_AGAIN, async || {
+        eventually("the manager to notice the change", ASKED_AGAIN, async || {
             let (code, text) = asks(&manager, other.clone(), &master).await;
             anyhow::ensure!(code == want, "{code} {text}");
             Ok(Some(()))

@@ -1,4 +1,5 @@
-//! Running Jobs go from the upstream manager to ours and back: each pod is counted once, whoever saw it end.
+//! Running Jobs are handed from the upstream manager to ours and back: each pod is counted once, whichever manager saw
+//! it end.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +21,7 @@ const SOON: Duration = Duration::from_secs(90);
 const NAMESPACE: &str = "handed";
 const JOBS: [&str; 3] = ["plain", "indexed", "per-index"];
 const COMPLETIONS: usize = 24;
-/// The first manager is the upstream one; then they take turns.
+/// The first manager is the upstream one; then they alternate.
 const TURNS: [Flavour; 4] = [Flavour::Go, Flavour::Ours, Flavour::Go, Flavour::Ours];
 
 fn template() -> Value {
@@ -35,15 +36,15 @@ fn job(name: &str, more: &Value) -> Value {
     json!({ "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": name }, "spec": spec })
 }
 
-/// Scheduler and user: says of each pod how it ends, and remembers what it said.
+/// The scheduler and the user: decides how each pod ends, and records it.
 struct Director {
     admin: Rest,
     folder: Arc<Folder>,
     nodes: Vec<String>,
-    /// By Job: how many it has told to end well, and to fail.
+    /// For each Job: how many pods must succeed, and how many must fail.
     told: BTreeMap<String, (u64, u64)>,
     known: BTreeSet<String>,
-    /// By Job: what was counted last.
+    /// For each Job: its last counters.
     counted: BTreeMap<String, (u64, u64)>,
 }
 
@@ -56,7 +57,7 @@ fn job_of(pod: &Value) -> &str {
 }
 
 impl Director {
-    /// Binds all pods that wait. Of each Job every fifth pod fails.
+    /// Binds all waiting pods. Every fifth pod of each Job fails.
     async fn bind(&mut self) -> anyhow::Result<()> {
         for pod in self.folder.there(Kind::Pod) {
             let waits = !pod["spec"]["nodeName"].is_string() && !pod["metadata"]["deletionTimestamp"].is_string();
@@ -81,7 +82,7 @@ impl Director {
         Ok(())
     }
 
-    /// Looks at what is counted, which never falls and is never more than what ended.
+    /// Checks the counters, which must never decrease and never exceed the number of ended pods.
     fn look(&mut self) -> anyhow::Result<u64> {
         let mut all = 0;
         for job in self.folder.there(Kind::Job) {
@@ -97,7 +98,7 @@ impl Director {
         Ok(all)
     }
 
-    /// Goes on until so many pods are counted.
+    /// Continues until this many pods are counted.
     async fn until_counted(&mut self, wanted: u64) -> anyhow::Result<()> {
         let mut broken = None;
         eventually(&format!("{wanted} counted pods"), SOON, async || {
@@ -127,7 +128,7 @@ fn launch(plane: &ControlPlane, flavour: Flavour) -> anyhow::Result<Launch> {
         .lease(4_000, 3_000, 500))
 }
 
-/// The successor stands by; the leader ends in the middle of its work.
+/// Starts the successor as a standby; then the leader stops in the middle of its work.
 async fn hand_over(plane: &ControlPlane, leader: &mut Manager, flavour: Flavour) -> anyhow::Result<Manager> {
     let successor = launch(plane, flavour)?.started().await?;
     leader.signal(Signal::TERM)?;
@@ -167,7 +168,7 @@ async fn running_jobs_go_from_the_go_manager_to_ours_and_back_and_each_pod_is_co
     for (turn, flavour) in (1u64..).zip(&TURNS[1..]) {
         director.until_counted(turn * 15).await.unwrap();
         let (successor, ()) = futures::join!(hand_over(&plane, &mut leader, *flavour), async {
-            // Pods go on ending while nobody counts.
+            // Pods still end while no manager counts them.
             director.bind().await.unwrap();
         });
         leader = successor.unwrap();

@@ -1,5 +1,5 @@
-//! Who controllers are to a real API server, and what a look around finds there. Only on a real one: certificates against
-//! tokens, RBAC and its bootstrap roles are the server's own.
+//! The identities of controllers on a real API server, and the checks of `--preflight`. They need a real server,
+//! because client certificates, RBAC and its bootstrap roles are the server's own.
 
 #![expect(clippy::unwrap_used, reason = "scenarios are tests")]
 
@@ -18,7 +18,7 @@ use http::Method;
 use serde_json::json;
 
 const SOON: Duration = Duration::from_secs(60);
-/// What is true of a namespace that stays because something in it is held.
+/// The true conditions of a namespace that remains because an object in it has a finalizer.
 const STAYS: [&str; 2] = ["NamespaceContentRemaining", "NamespaceFinalizersRemaining"];
 const ACCOUNT: &str = "system:serviceaccount:kube-system:namespace-controller";
 const ACCOUNTS: &str = "/api/v1/namespaces/kube-system/serviceaccounts";
@@ -28,7 +28,7 @@ async fn plane(what: &str) -> Option<ControlPlane> {
     Some(ControlPlane::start(assets, Options { audit: true, ..Options::default() }).await.unwrap())
 }
 
-/// A whole namespace comes and goes.
+/// Creates and deletes a namespace with content, and waits for its removal.
 async fn empties(admin: &Rest, name: &str) {
     namespaces::create(admin, name).await.unwrap();
     admin.create_all(objects::dozen(name, 24)).await.unwrap();
@@ -36,7 +36,7 @@ async fn empties(admin: &Rest, name: &str) {
     namespaces::gone(admin, name, SOON).await.unwrap();
 }
 
-/// Calls of our manager, whoever it said it was.
+/// Calls of our manager, with any of its identities.
 fn ours(audit: &mut Audit) -> Vec<AuditEvent> {
     audit.events().unwrap().iter().filter(|it| it.user_agent.starts_with("mini-kcm/v")).cloned().collect()
 }
@@ -45,7 +45,7 @@ fn is_token_request(event: &AuditEvent) -> bool {
     event.resource() == "serviceaccounts/token" && event.succeeded()
 }
 
-/// A kubeconfig of a ServiceAccount in kube-system, which is made for it where it is missing.
+/// A kubeconfig of a ServiceAccount in kube-system, which is created if it does not exist.
 async fn kubeconfig_of(plane: &ControlPlane, admin: &Rest, account: &str) -> PathBuf {
     let account_path = format!("{ACCOUNTS}/{account}");
     if admin.find(&account_path).await.unwrap().is_none() {
@@ -59,7 +59,7 @@ async fn kubeconfig_of(plane: &ControlPlane, admin: &Rest, account: &str) -> Pat
     path
 }
 
-/// Exit code and what it printed.
+/// Exit code and output.
 fn preflight(kubeconfig: &Path, flags: &[&str]) -> (Option<i32>, String) {
     let output = Command::new(binary(Build::Release).unwrap())
         .arg("--preflight")
@@ -96,11 +96,11 @@ async fn acceptance_shell_040_a_namespace_goes_by_the_accounts_own_rights_alone(
         assert!(!by_manager || user == managers, "{user}: {what}");
         let deed = event.is_work() && !event.resource().starts_with("serviceaccounts");
         assert!(!deed || user == ACCOUNT, "{user}: {what}");
-        // Reads too: the manager may read as much, so nothing else would tell.
+        // Reads too: the manager's own user has the same read rights, so nothing else would show the difference.
         let controllers = event.user_agent.ends_with("/namespace-controller");
         assert!(!controllers || user == ACCOUNT, "{user}: {what}");
     }
-    assert!(events.iter().any(|it| it.user() == ACCOUNT && it.verb == "list"), "it looks before it deletes");
+    assert!(events.iter().any(|it| it.user() == ACCOUNT && it.verb == "list"), "it lists before it deletes");
     for resource in ["namespaces/finalize", "namespaces/status", "configmaps"] {
         assert!(
             events.iter().any(|it| it.resource() == resource && it.user() == ACCOUNT && it.is_work()),
@@ -108,7 +108,7 @@ async fn acceptance_shell_040_a_namespace_goes_by_the_accounts_own_rights_alone(
         );
     }
 
-    // The account is made anew, so its tokens are worth nothing any more: the server believes them for seconds at most.
+    // The account is created again, so its old tokens are invalid; the server may cache them for some seconds.
     admin.delete(&format!("{ACCOUNTS}/namespace-controller")).await.unwrap();
     let mut round = 0;
     eventually("another token", SOON, async || {
@@ -121,7 +121,7 @@ async fn acceptance_shell_040_a_namespace_goes_by_the_accounts_own_rights_alone(
     empties(&admin, "last").await;
     let log = manager.log().unwrap();
     assert!(log.contains("the token was refused: asking for another"), "{log}");
-    // A write below /apis/ that was refused is not sent again: its sync alone may fail.
+    // A refused write to a path below /apis/ is not repeated, so only its sync may fail.
     let metrics = manager.endpoints().unwrap().send(Method::GET, "/metrics", None).await.unwrap().text;
     let refused = metrics.lines().filter(|it| it.starts_with("rest_client_requests_total{code=\"401\""));
     let refused: Vec<&str> = refused.collect();
@@ -172,7 +172,7 @@ async fn a_look_around_names_the_rules_that_are_missing_and_they_are_enough() {
     let file = plane.folder().join("missing.yaml");
     std::fs::write(&file, said).unwrap();
     apply(&kubectl, &file);
-    // The server's authorizer hears of new rules by a watch.
+    // The server's authorizer gets new rules from a watch, so a moment later.
     eventually("the rules to be enough", SOON, async || {
         let (code, said) = preflight(&nobody, &[]);
         anyhow::ensure!(code == Some(0), "{said}");
@@ -235,12 +235,13 @@ async fn the_manifest_of_our_own_account_grants_what_is_needed() {
     let (code, said) = preflight(&account, &[lease, "--use-service-account-credentials"]);
     assert_eq!(code, Some(0), "{said}");
     let path = format!("{ACCOUNTS}/namespace-controller");
-    assert!(admin.find(&path).await.unwrap().is_none(), "a look creates nothing");
+    assert!(admin.find(&path).await.unwrap().is_none(), "the check creates nothing");
     let refused: Vec<AuditEvent> = ours(&mut plane.audit()).into_iter().filter(|it| it.code() == 403).collect();
     assert!(refused.is_empty(), "{refused:?}");
 }
 
-/// A namespace that ends and stays, as something in it is held; returns who wrote its status.
+/// A namespace that is being deleted and remains, because an object in it has a finalizer. Returns the users that wrote
+/// its status.
 async fn held(admin: &Rest, name: &str) -> BTreeSet<String> {
     namespaces::create(admin, name).await.unwrap();
     admin.create_all(vec![objects::held_by("a/b", objects::config_map(name, "c"))]).await.unwrap();
@@ -251,7 +252,7 @@ async fn held(admin: &Rest, name: &str) -> BTreeSet<String> {
     status.map(|it| it["manager"].as_str().unwrap().to_owned()).collect()
 }
 
-/// The Go manager is there to be started, or it was said loudly that `what` does not run.
+/// True if the Go manager can be started; otherwise a message was printed that `what` does not run.
 fn go_manager(plane: &ControlPlane, what: &str) -> bool {
     let there = plane.assets().unwrap().binary("kube-controller-manager").is_some();
     if !there {
@@ -294,11 +295,11 @@ async fn acceptance_shell_049_the_go_manager_at_the_same_work_is_noticed() {
     let _go = Launch::new(&plane, Flavour::Go).unwrap().started().await.unwrap();
     let kubeconfig = plane.kubeconfig(Identity::Admin).unwrap();
     let mut round = 0;
-    let said = eventually("its work to show", SOON, async || {
+    let said = eventually("its writes to be noticed", SOON, async || {
         round += 1;
         held(&admin, &format!("held-{round}")).await;
         let (code, said) = preflight(&kubeconfig, &["--controllers=namespace-controller"]);
-        // What it did in the first seconds of its term is not surely of that term.
+        // A write in the first seconds of its term cannot be attributed to that term with certainty.
         Ok((code == Some(1)).then_some(said))
     })
     .await
@@ -308,8 +309,9 @@ async fn acceptance_shell_049_the_go_manager_at_the_same_work_is_noticed() {
         "{said}"
     );
     assert!(said.contains("leads under the Lease e2e-"), "{said}");
-    // A running manager looks two seconds after its start, and five minutes later. Somebody holds its Lease meanwhile, who
-    // is no manager: what is written after a term of its own began would be seen by the second look only.
+    // A running manager checks two seconds after its start and five minutes later. Meanwhile the Lease has a holder
+    // that is not a manager, because a write after the begin of a term of its own would be noticed only by the second
+    // check.
     let lease = json!({
         "metadata": { "name": "taken" },
         "spec": {
@@ -338,7 +340,7 @@ async fn acceptance_shell_049_the_go_manager_at_the_same_work_is_noticed() {
     .unwrap();
 }
 
-/// As admin; without one `what` does not run, which was said loudly.
+/// kubectl as admin; without one, a message was printed that `what` does not run.
 fn kubectl(plane: &ControlPlane, what: &str) -> Option<Kubectl> {
     let program = kubectl_or_skip(what)?;
     Some(Kubectl::new(program, &plane.kubeconfig(Identity::Admin).unwrap()))

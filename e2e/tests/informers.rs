@@ -1,6 +1,6 @@
-//! Informers against a real API server that is disturbed: when the disturbance is over, every store equals a fresh list.
+//! Informers with a disturbed real API server: after the disturbance every store equals a fresh list.
 //!
-//! They run in this process, through the connections that the manager has too.
+//! They run in this process, with the manager's connections.
 
 #![expect(clippy::unwrap_used, reason = "scenarios are tests, called by the macro's")]
 
@@ -23,15 +23,15 @@ use serde_json::{Value, json};
 
 use support::{On, on_both_servers};
 
-/// Back-off may have grown to a minute while the server was away.
+/// The back-off may have grown to a minute while the server was not available.
 const PATIENCE: Duration = Duration::from_secs(150);
-/// A watch of 60 to 75 s that is silent ten seconds beyond its time is frozen.
+/// A watch of 60 to 75 s that is silent for ten seconds after its timeout counts as frozen.
 const FROZEN_IS_FOUND: Duration = Duration::from_secs(95);
 
 const RELISTS: &str = "mini_kcm_informer_relists_total";
 const FROZEN: &str = "mini_kcm_informer_frozen_watches_total";
 
-/// A view of five types: four typed, one as metadata.
+/// Informers of five types: four typed, one as metadata.
 struct Watching {
     view: View,
     namespaces: Informer<Namespace>,
@@ -80,7 +80,7 @@ impl Watching {
     }
 }
 
-/// Waits until a store holds just what a fresh list has: the same objects in the same versions.
+/// Waits until a store has exactly the objects of a fresh list, in the same versions.
 async fn equals<T: Cached>(informer: &Informer<T>, admin: &Rest, within: Duration) -> anyhow::Result<()> {
     let path = informer.resource().collection(None);
     let what = format!("the store of {} to equal a fresh list", informer.resource());
@@ -112,11 +112,11 @@ async fn equals<T: Cached>(informer: &Informer<T>, admin: &Rest, within: Duratio
     .await
 }
 
-/// Creates, changes and deletes objects of all watched types, at random but the same for one seed.
+/// Creates, changes and deletes objects of all watched types at random, the same for equal seeds.
 struct Churn {
     admin: Rest,
     dice: fastrand::Rng,
-    /// What exists, by the path of the object.
+    /// The existing objects, by path.
     there: BTreeMap<String, bool>,
     turn: u32,
 }
@@ -145,7 +145,7 @@ impl Churn {
                 let lease = json!({ "metadata": { "name": name }, "spec": { "holderIdentity": "e2e" } });
                 ("/apis/coordination.k8s.io/v1/namespaces/churn/leases".to_owned(), lease)
             }
-            // Nobody finalizes these here: deleted ones stay, terminating.
+            // No controller finalizes these here: deleted ones remain terminating.
             _ => ("/api/v1/namespaces".to_owned(), json!({ "metadata": { "name": name } })),
         };
         let path = format!("{collection}/{name}");
@@ -199,7 +199,7 @@ async fn a_restart_of_the_api_server_and_a_compaction_leave_every_store_true() {
     churn.some(100).await.unwrap();
     watching.is_true(&admin).await.unwrap();
 
-    // What happens now the informers cannot see; then the server forgets it.
+    // The informers cannot see what happens now; then the server compacts it.
     proxy.cut();
     churn.some(200).await.unwrap();
     plane.compact().await.unwrap();
@@ -210,7 +210,7 @@ async fn a_restart_of_the_api_server_and_a_compaction_leave_every_store_true() {
     churn.some(50).await.unwrap();
     watching.is_true(&admin).await.unwrap();
     let relists = watching.view.sum(RELISTS) - relists;
-    assert!(relists >= 1, "no version was gone: the compaction was not noticed");
+    assert!(relists >= 1, "no version was too old: the compaction had no effect");
     say(&format!("informers: {relists} relists after a compaction"));
 }
 
@@ -219,7 +219,7 @@ async fn watches_that_freeze_silently_are_found_and_healed(on: On) {
     let admin = plane.admin().await.unwrap();
     let mut churn = Churn::start(admin.clone(), 2).await.unwrap();
     churn.some(200).await.unwrap();
-    // One freezes as a cable does; the other keeps the connection alive and its pings answered.
+    // One proxy freezes the connections; the other keeps the connection working and answers its pings.
     let proxy = Proxy::start(plane.port()).await.unwrap();
     let gateway = Gateway::start(&plane).await.unwrap();
     let before_gateway = Proxy::start(gateway.port()).await.unwrap();
@@ -227,7 +227,7 @@ async fn watches_that_freeze_silently_are_found_and_healed(on: On) {
     let behind_gateway = Watching::start(&plane, before_gateway.port(), 3).unwrap();
     on_cable.synced().await.unwrap();
     behind_gateway.synced().await.unwrap();
-    // The stream of a first set has a time of its own: all are to be ordinary watches.
+    // The stream of a first set has another timeout: wait until all watches are ordinary ones.
     let watches = behind_gateway.all().len() as u64;
     let ordinary = gateway.watches() + watches;
     before_gateway.cut_present();
@@ -242,7 +242,7 @@ async fn watches_that_freeze_silently_are_found_and_healed(on: On) {
     churn.some(200).await.unwrap();
     let (cable, gateway) = tokio::join!(
         on_cable.is_true(&admin),
-        // The metadata watch is not among these: a silent one of its kind may take ten minutes.
+        // Not the metadata watch, because it may be silent for ten minutes.
         behind_gateway.typed_is_true(&admin, FROZEN_IS_FOUND),
     );
     cable.unwrap();
@@ -258,13 +258,13 @@ async fn storms_of_429_delay_and_lose_nothing(on: On) {
     churn.some(200).await.unwrap();
     let gateway = Gateway::start(&plane).await.unwrap();
     let proxy = Proxy::start(gateway.port()).await.unwrap();
-    // It begins in a storm …
+    // It starts while requests are refused …
     gateway.refuse_next(2);
     let watching = Watching::start(&plane, proxy.port(), 4).unwrap();
     watching.synced().await.unwrap();
     let watches = watching.all().len() as u64;
     assert!(gateway.refused() >= 2 * watches, "each type was refused twice");
-    // … and when all watches are cut they must come through another.
+    // … and then all watches are cut while requests are refused again.
     gateway.refuse_next(2);
     proxy.cut_present();
     churn.some(100).await.unwrap();
@@ -285,9 +285,9 @@ async fn goaway_frames_lose_nothing() {
     let proxy = Proxy::start(plane.port()).await.unwrap();
     let watching = Watching::start(&plane, proxy.port(), 5).unwrap();
     watching.synced().await.unwrap();
-    // The server says it to one request of fifty: until a connection was given up, watches are reopened.
+    // The server sends GOAWAY for one request of fifty: reopen watches until a connection has ended.
     let connections = proxy.accepted();
-    eventually("a connection to be given up", PATIENCE, async || {
+    eventually("a connection to be closed", PATIENCE, async || {
         watching.all().iter().for_each(|it| it.reopen_for_proof());
         churn.some(10).await?;
         Ok((proxy.accepted() > connections + 1).then_some(()))

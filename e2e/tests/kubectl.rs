@@ -1,6 +1,6 @@
-//! kubectl as its users know it, against the API server in the box: on loopback, in real time.
+//! A real kubectl with the embedded API server: on loopback, in real time.
 //!
-//! Nobody plays controller or kubelet here: what those would do, a scenario arranges behind the server's back.
+//! There is no controller and no kubelet; a scenario writes what they would write directly to the cluster.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -19,7 +19,7 @@ const SAMPLES: &str = include_str!("kubectl/samples.yaml");
 const WEB: &str = include_str!("kubectl/web.yaml");
 const CUSTOM: &str = include_str!("kubectl/custom.yaml");
 
-/// One of each kind, as `describe` and `get` name it.
+/// One object of each kind, as `describe` and `get` name it.
 const EACH: &[&str] = &[
     "configmap/cm",
     "secret/s",
@@ -58,7 +58,7 @@ const EACH: &[&str] = &[
     "bar/b",
 ];
 
-/// kubectl with a home of its own, and the cluster that it speaks to.
+/// kubectl with a home folder of its own, and its cluster.
 struct Kubectl {
     binary: PathBuf,
     folder: tempfile::TempDir,
@@ -67,7 +67,7 @@ struct Kubectl {
 }
 
 impl Kubectl {
-    /// `None`, said loudly, where there is no kubectl.
+    /// `None`, after printing a message, if there is no kubectl.
     async fn find(scenario: &str) -> Option<Self> {
         let assets = std::env::var_os("KUBEBUILDER_ASSETS").unwrap_or_else(|| "/usr/local/kubebuilder/bin".into());
         let path = std::env::var_os("PATH").unwrap_or_default();
@@ -100,19 +100,19 @@ impl Kubectl {
         command
     }
 
-    /// Runs to the end: the code, and everything that was said.
+    /// Runs to the end and returns the exit code and all output.
     async fn run(&self, words: &[&str]) -> (i32, String) {
         let output = self.command(words).output().await.unwrap();
         let text = [output.stdout, output.stderr].map(|it| String::from_utf8_lossy(&it).into_owned()).concat();
         (output.status.code().unwrap_or(-1), text)
     }
 
-    /// Runs a command line that must succeed; blanks separate words.
+    /// Runs a command line that must succeed; spaces separate words.
     async fn ok(&self, line: &str) -> String {
         self.ok_with(line, &[]).await
     }
 
-    /// The same with further words, which may hold blanks.
+    /// The same with more words, which may contain spaces.
     async fn ok_with(&self, line: &str, more: &[&str]) -> String {
         let words: Vec<&str> = line.split_whitespace().chain(more.iter().copied()).collect();
         let (code, text) = self.run(&words).await;
@@ -126,7 +126,7 @@ impl Kubectl {
         assert!(text.contains(part), "kubectl {line}\n{text}");
     }
 
-    /// Begins a command that waits for something, and comes back when its watch of the resource is open.
+    /// Starts a command that waits, and returns when its watch of the resource is open.
     async fn begin(&self, line: &str, resource: &str) -> Child {
         self.cluster.clear_requests();
         let child = self.command(&line.split_whitespace().collect::<Vec<_>>()).spawn().unwrap();
@@ -135,12 +135,12 @@ impl Kubectl {
         child
     }
 
-    /// Writes a file that command lines name.
+    /// Writes a file for command lines.
     fn file(&self, name: &str, text: &str) {
         std::fs::write(self.folder.path().join(name), text).unwrap();
     }
 
-    /// The Deployment of the samples as its controller would leave it.
+    /// Completes the Deployment of the samples, as its controller would.
     fn roll_out(&self) {
         self.cluster.update("Deployment", "default", "web", |it| {
             let (generation, replicas) = (it["metadata"]["generation"].clone(), it["spec"]["replicas"].clone());
@@ -153,7 +153,7 @@ impl Kubectl {
     }
 }
 
-/// Ends well, and soon.
+/// Asserts that it exits with 0 soon.
 async fn ends(child: Child) -> String {
     let output = tokio::time::timeout(SOON, child.wait_with_output()).await.unwrap().unwrap();
     let text = [output.stdout, output.stderr].map(|it| String::from_utf8_lossy(&it).into_owned()).concat();
@@ -184,7 +184,7 @@ async fn acceptance_api_119_apply_twice() {
     kubectl.file("bad.yaml", &WEB.replace("replicas: 2", "replicaz: 2"));
     let (code, text) = kubectl.run(&["apply", "-f", "bad.yaml", "--validate=false"]).await;
     assert_eq!(code, 0, "{text}");
-    // A list and custom resources are applied alike.
+    // A list and custom resources are applied in the same way.
     kubectl.file("samples.yaml", SAMPLES);
     kubectl.ok("apply -f samples.yaml").await;
     let again = kubectl.ok("apply -f samples.yaml").await;
@@ -280,7 +280,7 @@ async fn acceptance_api_121_rollouts_are_followed() {
     kubectl.roll_out();
     assert!(ends(follows).await.contains("successfully rolled out"));
 
-    // Two revisions, as the Deployment's controller would keep them.
+    // Two revisions, as the Deployment controller would create them.
     let web = kubectl.cluster.get("Deployment", "default", "web").unwrap();
     for (name, image, revision) in [("web-1", "old", "1"), ("web-2", "nginx", "2")] {
         let mut template = web["spec"]["template"].clone();
@@ -399,7 +399,7 @@ async fn reading_in_every_way() {
     kubectl.fails("logs p -c c", "pods/log is not served by this test cluster: no container runs here").await;
     kubectl.fails("describe pod none", "pods \"none\" not found").await;
 
-    // A watch shows a row for each change, under one header.
+    // A watch prints one row for each change, under one header.
     let child = kubectl.begin("get pods --watch --request-timeout=3s", "pods").await;
     kubectl.cluster.update("pods", "default", "p", |it| it["status"]["phase"] = json!("Running"));
     let output = tokio::time::timeout(SOON, child.wait_with_output()).await.unwrap().unwrap();
@@ -495,7 +495,7 @@ async fn draining_a_node() {
     };
     let both = async || Ok((evicted("a") && evicted("b")).then_some(()));
     eventually("the eviction of both pods", SOON, both).await.unwrap();
-    // The kubelet's part.
+    // What the kubelet would do.
     for name in ["a", "b"] {
         kubectl.cluster.delete("pods", "default", name);
     }

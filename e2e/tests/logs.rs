@@ -1,4 +1,4 @@
-//! What the manager writes to its log: its shape, what an operator looks for in it, and what must never be there.
+//! The manager's log: its format, the lines for operators, and secrets, which must never be in it.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "scenarios are tests, called by the macro's")]
 
@@ -17,11 +17,11 @@ use serde_json::{Value, json};
 
 use support::{On, Server, on_both_servers};
 
-/// Anything that a healthy machine does by itself.
+/// The limit for everything that works without a fault.
 const SOON: Duration = Duration::from_secs(60);
-/// What a stranger may send us as a token.
+/// A token that an unknown client may send.
 const STRANGER: &str = "canary-of-a-stranger";
-/// Every page that tells of the manager itself.
+/// Every page about the manager itself.
 const PAGES: &[&str] = &[
     "/metrics",
     "/metrics/slis",
@@ -43,13 +43,13 @@ on_both_servers! {
     secrets_are_in_no_line_and_on_no_page_at_any_verbosity
 }
 
-/// The namespace controller alone with these flags, allowed to show every page to anybody.
+/// Only the namespace controller with these flags; every page is allowed for all clients.
 fn launch(server: &Server, flags: &[(&str, &str)]) -> Launch {
     let open = Launch::new(server, Flavour::Ours).unwrap().flag("authorization-always-allow-paths", "/*");
     flags.iter().fold(open, |launch, (name, value)| launch.flag(name, value))
 }
 
-/// Has the manager end a namespace.
+/// Lets the manager empty and finalize a namespace.
 async fn work(server: &Server, name: &str) {
     let admin = server.admin().await.unwrap();
     namespaces::create(&admin, name).await.unwrap();
@@ -57,14 +57,14 @@ async fn work(server: &Server, name: &str) {
     namespaces::gone(&admin, name, SOON).await.unwrap();
 }
 
-/// Asks it to stop and returns all that it has said.
+/// Stops the manager and returns its whole log.
 async fn stopped(mut manager: Manager) -> String {
     manager.signal(Signal::TERM).unwrap();
     assert_eq!(manager.exit(SOON).await.unwrap(), Some(0));
     manager.log().unwrap()
 }
 
-/// Waits until the log says something.
+/// Waits until the log contains a text.
 async fn says(manager: &Manager, words: &str) {
     let said = async || Ok(manager.log()?.contains(words).then_some(()));
     eventually(&format!("the log to say {words:?}"), SOON, said).await.unwrap();
@@ -130,7 +130,7 @@ async fn a_life_in_text_says_what_operators_look_for(on: On) {
     let Some(server) = on.server("lines in text", Options::default()).await.unwrap() else { return };
     let manager = launch(&server, &[("v", "1")]).started().await.unwrap();
     work(&server, "logs-text").await;
-    // It is gone a moment before that is told.
+    // The namespace is removed a moment before this is logged.
     says(&manager, "\"Namespace has been deleted\"").await;
     let pid = manager.pid();
     let log = stopped(manager).await;
@@ -157,7 +157,7 @@ async fn a_life_in_text_says_what_operators_look_for(on: On) {
         let at = log[from..].find(wanted);
         from += at.unwrap_or_else(|| panic!("{wanted} in its place in {log}"));
     }
-    // The last words of who fails are the last line, whatever else is said.
+    // The error that ends the process is the last line.
     let mut fails =
         launch(&server, &[("v", "10"), ("bind-address", "127.0.0.1"), ("kubeconfig", "/nowhere")]).start().unwrap();
     assert_eq!(fails.exit(SOON).await.unwrap(), Some(1));
@@ -166,7 +166,7 @@ async fn a_life_in_text_says_what_operators_look_for(on: On) {
     assert!(last.starts_with('E') && last.contains("\"command failed\" err=") && last.contains("/nowhere"), "{log}");
 }
 
-/// One way to prove who one is: what of a kubeconfig's user says so, and what of it is secret.
+/// One kind of credentials: the fields of a kubeconfig's user, and which of them are secret.
 struct Credentials {
     name: &'static str,
     user: Value,
@@ -180,7 +180,7 @@ fn credentials(server: &Server) -> Vec<Credentials> {
     let plugin = plugin(server.folder(), &token);
     let key = server.certificate("controller-manager.key");
     let pem = fs::read_to_string(&key).unwrap();
-    // A line of the key's body is as good as the whole.
+    // A line of the key's body is enough to find the key.
     let body = pem.lines().nth(1).unwrap().to_owned();
     vec![
         Credentials { name: "token", user: json!({ "token": token }), secrets: vec![token.clone()] },
@@ -209,7 +209,7 @@ fn credentials(server: &Server) -> Vec<Credentials> {
     ]
 }
 
-/// An exec plugin that hands out a token.
+/// An exec plugin that returns a token.
 fn plugin(folder: &Path, token: &str) -> PathBuf {
     let path = folder.join("logs-plugin");
     let credential = json!({
@@ -220,7 +220,7 @@ fn plugin(folder: &Path, token: &str) -> PathBuf {
     path
 }
 
-/// A kubeconfig with these credentials, made from the admin's.
+/// A kubeconfig with these credentials, based on the admin's.
 fn kubeconfig(server: &Server, credentials: &Credentials) -> PathBuf {
     let admin = fs::read(server.kubeconfig(Identity::Admin).unwrap()).unwrap();
     let mut config: Value = serde_json::from_slice(&admin).unwrap();
@@ -249,7 +249,7 @@ async fn secrets_are_in_no_line_and_on_no_page_at_any_verbosity(on: On) {
                 says(&manager, "401").await;
             } else {
                 manager.healthy().await.unwrap();
-                // The client certificate's user may not delete what is in a namespace; it need not.
+                // The client certificate's user may not delete content of a namespace, and need not.
                 if credentials.name == "client-key" {
                     says(&manager, "Response").await
                 } else {
@@ -260,7 +260,10 @@ async fn secrets_are_in_no_line_and_on_no_page_at_any_verbosity(on: On) {
             manager.signal(Signal::TERM).unwrap();
             manager.exit(SOON).await.unwrap();
             let log = manager.log().unwrap();
-            assert!(log.contains("Response") && log.contains("FLAG: --kubeconfig="), "it has said all it can: {log}");
+            assert!(
+                log.contains("Response") && log.contains("FLAG: --kubeconfig="),
+                "it has logged at the highest verbosity: {log}"
+            );
             told += &log;
             for secret in credentials.secrets.iter().map(String::as_str).chain([STRANGER]) {
                 let line = told.lines().find(|it| it.contains(secret));
@@ -270,14 +273,14 @@ async fn secrets_are_in_no_line_and_on_no_page_at_any_verbosity(on: On) {
     }
 }
 
-/// All pages, as anybody is shown them; and what a stranger gets there, whose token is a secret too and may be refused.
+/// All pages for any client, and the responses for an unknown client, whose token is a secret too and may be refused.
 async fn pages(port: u16) -> String {
     let stranger = Rest::unverified_as(port, json!({ "token": STRANGER })).unwrap();
     let anybody = Rest::unverified(port).unwrap();
     let mut told = String::new();
     for page in PAGES {
         told += &stranger.send(Method::GET, page, None).await.unwrap().text;
-        // A page that says nothing would tell no secret either. Some are there only when controllers run.
+        // An empty page would contain no secret either. Some pages exist only while controllers run.
         let shown = eventually(page, SOON, async || {
             let answer = anybody.send(Method::GET, page, None).await?;
             anyhow::ensure!(answer.code == 200 && !answer.text.is_empty(), "{} {}", answer.code, answer.text);

@@ -1,4 +1,4 @@
-//! The manager as a process: exit codes, messages, what it serves, and when.
+//! The manager as a process: exit codes, messages, its endpoints, and when they are available.
 
 #![expect(clippy::unwrap_used, reason = "scenarios are tests, called by the macro's")]
 
@@ -26,22 +26,22 @@ use support::{
     tls::{served_certificate, verified},
 };
 
-/// Anything that a healthy machine does by itself.
+/// The limit for everything that works without a fault.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Runs the binary to its end. Without a service account's environment it is in no cluster.
+/// Runs the binary to its end, without the environment of a pod.
 fn run(args: &[&str]) -> anyhow::Result<Output> {
     let mut command = Command::new(binary(Build::Debug)?);
     command.args(args).env_remove("KUBERNETES_SERVICE_HOST").env_remove("KUBERNETES_SERVICE_PORT");
     Ok(command.output()?)
 }
 
-/// True for a successful write of a Lease by a manager that then holds it.
+/// True for a successful write of a Lease that sets this manager as its holder.
 fn holds(event: &AuditEvent, manager: Identity) -> bool {
     event.user() == manager.user() && event.lease_holder().is_some_and(|it| !it.is_empty())
 }
 
-/// Asserts exit code 1 and that stderr says all of `wanted`.
+/// Asserts exit code 1 and that stderr contains all of `wanted`.
 fn fails(args: &[&str], wanted: &[&str]) -> anyhow::Result<()> {
     let output = run(args)?;
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -68,7 +68,7 @@ fn acceptance_shell_006_007_unknown_controllers_are_all_reported_at_once() {
 
 #[tokio::test]
 async fn acceptance_shell_012_bad_flags_end_the_process_before_any_api_access() {
-    // Whoever speaks to the API server connects here.
+    // A process that connects to the API server would connect here.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let master = format!("--master=http://{}", listener.local_addr().unwrap());
     fails(&[&master, "--no-such-flag"], &["--no-such-flag"]).unwrap();
@@ -76,14 +76,14 @@ async fn acceptance_shell_012_bad_flags_end_the_process_before_any_api_access() 
     fails(&[&master, "--concurrent-job-syncs=0"], &["concurrent-job-syncs"]).unwrap();
     fails(&[&master, "--concurrent-namespace-syncs=0"], &["concurrent-namespace-syncs"]).unwrap();
     let came = tokio::time::timeout(Duration::from_millis(10), listener.accept()).await;
-    assert!(came.is_err(), "somebody connected: {came:?}");
+    assert!(came.is_err(), "the process connected: {came:?}");
 }
 
 #[test]
 fn acceptance_shell_013_only_leases_can_be_the_lock() {
     let lock = "--leader-elect-resource-lock=endpoints";
     fails(&[lock], &["resourceLock value must be \"leases\""]).unwrap();
-    // Without election the value is accepted: what ends the process is the missing way to an API server.
+    // Without election the value is accepted; the process exits because it has no API server.
     let output = run(&[lock, "--leader-elect=false", "--secure-port=0"]).unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1));
@@ -158,7 +158,7 @@ async fn acceptance_shell_017_033_a_standby_serves_with_a_certificate_of_its_own
         namespaces::gone(&admin, &format!("watched-{number}"), SOON).await.unwrap();
     }
     let standby_user = Identity::Replica(1).user();
-    // It asks who it is and what it may do, which changes nothing.
+    // It requests reviews about itself, which change nothing.
     let written = |it: &AuditEvent| it.user() == standby_user && it.is_write() && !it.is_review();
     assert_eq!(audit.count(written).unwrap(), 0, "a standby writes nothing");
 
@@ -183,7 +183,7 @@ async fn acceptance_shell_039_controllers_begin_between_one_and_two_start_interv
     let Some(plane) = on.audited("--controller-start-interval").await.unwrap() else { return };
     let admin = plane.admin().await.unwrap();
     let mut audit = plane.audit();
-    // Something to do at once.
+    // Work for the new leader.
     for number in 0..5 {
         let name = format!("due-{number}");
         namespaces::create(&admin, &name).await.unwrap();
@@ -197,7 +197,7 @@ async fn acceptance_shell_039_controllers_begin_between_one_and_two_start_interv
     let acquired = audit.first("leadership", SOON, |it| holds(it, Identity::Replica(0))).await.unwrap();
     let first = audit.first("work", SOON, |it| it.user() == user && it.is_work()).await.unwrap();
     let began: Duration = first.received.duration_since(acquired.received).try_into().unwrap();
-    // Half a second for the first sync itself: it discovers the server's resources.
+    // Half a second for the first sync, which discovers the server's resources.
     let wanted = Duration::from_secs(1)..Duration::from_millis(2_500);
     assert!(wanted.contains(&began), "began after {began:?}");
 }
@@ -215,7 +215,7 @@ async fn a_client_certificate_is_identity_enough() {
     admin.create("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &binding).await.unwrap();
     let kubeconfig = plane.kubeconfig(Identity::ControllerManager).unwrap();
     let launch = Launch::new(&plane, Flavour::Ours).unwrap().kubeconfig(&kubeconfig);
-    // The name for which the cluster's own roles give rights.
+    // The bootstrap roles grant rights for a Lease of this name.
     let launch = launch.flag("leader-elect-resource-name", "kube-controller-manager");
     let _manager = launch.started().await.unwrap();
     namespaces::create(&admin, "certified").await.unwrap();
@@ -241,10 +241,10 @@ async fn a_second_signal_ends_the_process_at_once(on: On) {
     namespaces::delete(&admin, "busy").await.unwrap();
     let work = |it: &AuditEvent| it.user() == Identity::Replica(0).user() && it.is_work();
     plane.audit().first("work", SOON, work).await.unwrap();
-    // No call that is in flight, or begun from now on, is ever answered: the orderly end cannot come soon.
+    // No present or later call is answered, so an orderly shutdown cannot finish soon.
     proxy.freeze();
     manager.signal(Signal::TERM).unwrap();
-    eventually("the first signal to be heeded", SOON, async || {
+    eventually("the first signal to be handled", SOON, async || {
         Ok(manager.log()?.contains("Asked to stop").then_some(()))
     })
     .await
@@ -252,7 +252,7 @@ async fn a_second_signal_ends_the_process_at_once(on: On) {
     assert_eq!(manager.status().unwrap(), None, "it waits for the calls in flight");
     manager.signal(Signal::TERM).unwrap();
     let code = manager.exit(Duration::from_secs(2)).await.unwrap();
-    assert_eq!(code, Some(1), "cut short is no success");
+    assert_eq!(code, Some(1), "an interrupted shutdown is not a success");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -284,7 +284,7 @@ async fn an_idle_leader_is_small() {
     let mut manager = Launch::new(&plane, Flavour::Ours).unwrap().started().await.unwrap();
     plane.audit().first("a leader", SOON, |it| holds(it, Identity::Admin)).await.unwrap();
     manager.says_ok("/readyz").await.unwrap();
-    // Memory that start-up needed is given back within seconds.
+    // Memory that only the start needed is returned within seconds.
     let small = eventually("an idle leader of 15 MiB, of it 4 MiB anonymous", SOON, async || {
         let usage = Usage::of(manager.pid())?;
         anyhow::ensure!(usage.resident_kib <= 15 * 1024 && usage.anonymous_kib <= 4 * 1024, "{usage:?}");

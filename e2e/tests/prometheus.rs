@@ -1,5 +1,5 @@
-//! A real Prometheus looks at the manager: what it scrapes, as whom, and that the dashboards and alerts that everybody has
-//! find what they ask for.
+//! A real Prometheus scrapes the manager: which pages, with which identity, and whether the usual dashboards and alerts
+//! find their metrics.
 
 #![expect(clippy::unwrap_used, reason = "scenarios are tests, called by the macro's")]
 
@@ -16,10 +16,10 @@ use serde_json::{Value, json};
 
 use support::On;
 
-/// Anything that a healthy machine does by itself; rates look back for a minute.
+/// The limit for everything that works without a fault; rates use a window of one minute.
 const SOON: Duration = Duration::from_secs(120);
 const DASHBOARD: &str = include_str!("../mixin/dashboard.promql");
-/// Upstream's own names, of which promtool would make others: whoever charts them looks for these.
+/// Upstream's own names, which promtool complains about. They stay, because existing dashboards use them.
 const UPSTREAMS: [&str; 3] = [
     "authenticated_user_requests counter metrics should have \"_total\" suffix",
     "authentication_attempts counter metrics should have \"_total\" suffix",
@@ -27,7 +27,7 @@ const UPSTREAMS: [&str; 3] = [
 ];
 const ALERTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/mixin/alerts.yaml");
 
-/// The token of a new ServiceAccount, which may do nothing yet.
+/// The token of a new ServiceAccount, which has no rights yet.
 async fn account(admin: &Rest, name: &str) -> String {
     let accounts = "/api/v1/namespaces/kube-system/serviceaccounts";
     admin.create(accounts, &json!({ "metadata": { "name": name } })).await.unwrap();
@@ -36,7 +36,7 @@ async fn account(admin: &Rest, name: &str) -> String {
     granted["status"]["token"].as_str().unwrap().to_owned()
 }
 
-/// The token of a ServiceAccount that may do what `system:monitoring` may.
+/// The token of a ServiceAccount with the role `system:monitoring`.
 async fn monitor(admin: &Rest) -> String {
     let token = account(admin, "prometheus").await;
     let binding = json!({
@@ -54,7 +54,7 @@ fn panels() -> Vec<(&'static str, &'static str)> {
     lines.chunks(2).map(|it| (it[0].strip_prefix("# ").unwrap(), it[1])).collect()
 }
 
-/// Has the manager end a namespace, so that there is something to see.
+/// Lets the manager empty a namespace, so that there are metrics.
 async fn work(admin: &Rest, number: &mut u32) {
     *number += 1;
     let name = format!("prometheus-{number}");
@@ -63,15 +63,15 @@ async fn work(admin: &Rest, number: &mut u32) {
     namespaces::gone(admin, &name, SOON).await.unwrap();
 }
 
-/// Has the server answer one request for each path with this code.
+/// Lets the server answer one request for each path with this code.
 async fn answer_once(gateway: &Gateway, code: StatusCode) {
     let before = gateway.refused();
     gateway.answer_next(1, code);
     let refused = async || Ok((gateway.refused() > before).then_some(()));
-    eventually("a request in the way", SOON, refused).await.unwrap();
+    eventually("a refused request", SOON, refused).await.unwrap();
 }
 
-/// What the manager answers to a user as a kubeconfig describes one.
+/// The manager's response for a user given as in a kubeconfig.
 async fn page(manager: &Manager, path: &str, user: Value) -> (u16, String) {
     let answer = Rest::unverified_as(manager.port(), user).unwrap().send(Method::GET, path, None).await.unwrap();
     (answer.code, answer.text)
@@ -95,7 +95,7 @@ async fn a_real_prometheus_scrapes_as_a_service_account_and_finds_what_the_mixin
         .started()
         .await
         .unwrap();
-    // What Prometheus gets it gets by its token.
+    // Prometheus gets pages only with its token.
     let unbound = json!({ "token": account(&admin, "unbound").await });
     for (who, user, want) in [
         ("nobody", json!({}), 403),
@@ -145,7 +145,7 @@ async fn a_real_prometheus_scrapes_as_a_service_account_and_finds_what_the_mixin
     alerts(&prometheus, ["inactive", "pending"]).await;
 }
 
-/// Waits until the two alerts of the mixin are evaluated without an error and stand like this.
+/// Waits until the two alerts of the mixin are evaluated without an error and have these states.
 async fn alerts(prometheus: &Prometheus, states: [&str; 2]) {
     let names = ["KubeControllerManagerDown", "KubeControllerManagerInstanceUnreachable"];
     let wanted: Vec<[&str; 3]> = names.iter().zip(states).map(|(name, state)| [*name, "ok", state]).collect();

@@ -1,4 +1,4 @@
-//! Who sees what of the manager's own port, with which certificate it is served, and what it bears.
+//! Access to the manager's own port, its serving certificate, and its limits.
 
 #![expect(clippy::unwrap_used, reason = "scenarios are tests, called by the macro's")]
 
@@ -21,7 +21,7 @@ use support::{
     tls::{connected, served_certificate, socket, unreading},
 };
 
-/// Anything that a healthy machine does by itself.
+/// The limit for everything that works without a fault.
 const SOON: Duration = Duration::from_secs(60);
 /// Upstream's default.
 const OPEN: &str = "/healthz,/readyz,/livez";
@@ -32,7 +32,7 @@ on_both_servers! {
     a_flood_that_reads_no_answer_neither_stops_the_leader_nor_the_probe_nor_grows_without_bound
 }
 
-/// These need a server that decides about tokens and rights.
+/// These need a server that checks tokens and rights.
 mod deciding {
     use super::On;
 
@@ -47,7 +47,7 @@ mod deciding {
     }
 }
 
-/// A manager that asks the API server as `kubeconfig` says.
+/// A manager that delegates to the API server of `kubeconfig`.
 fn delegating(site: &Site, kubeconfig: &Path) -> Launch {
     let kubeconfig = kubeconfig.display().to_string();
     Launch::new(site, Flavour::from_environment())
@@ -96,7 +96,7 @@ async fn acceptance_shell_019_020_022(on: On) {
     assert_eq!(got, 403, "{text}");
     let status: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(status["message"], "forbidden: User \"system:anonymous\" cannot get path \"/metrics\"");
-    // Rights reach the API server's authorizer a moment after they were written.
+    // New rights reach the API server's authorizer a moment after they are written.
     eventually("a token that may to be let in", SOON, async || {
         let (got, text) = code(&manager, "/metrics", token.clone()).await;
         assert!(matches!(got, 200 | 403), "{got} {text}");
@@ -120,8 +120,8 @@ async fn acceptance_shell_019_020_022(on: On) {
 
     let support::Server::Real(plane) = &mut plane else { return };
     plane.stop_apiserver().unwrap();
-    // What was remembered is forgotten after ten seconds.
-    eventually("an error where nobody can decide", SOON, async || {
+    // Cached decisions expire after ten seconds.
+    eventually("an error without an authorizer", SOON, async || {
         let (got, text) = code(&manager, "/metrics", json!({})).await;
         assert!(
             got == 403 || (got == 500 && text.starts_with("Internal Server Error: \"/metrics\": ")),
@@ -165,7 +165,7 @@ async fn acceptance_shell_021(on: On) {
     }
 }
 
-/// An authority of clients, as files.
+/// An authority for client certificates, as files.
 struct Clients {
     folder: PathBuf,
     authority: PathBuf,
@@ -185,7 +185,7 @@ impl Clients {
         Self { folder: folder.to_owned(), authority, issuer: Issuer::new(params, key) }
     }
 
-    /// What a kubeconfig says about a user with such a certificate.
+    /// The `user` of a kubeconfig with such a certificate.
     fn issue(&self, name: &str, group: &str) -> Value {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.distinguished_name = DistinguishedName::new();
@@ -218,7 +218,7 @@ async fn acceptance_shell_018_a_renewed_certificate_is_served_without_a_restart(
         .await
         .unwrap();
     assert_eq!(served_certificate(manager.port()).await.unwrap().as_ref(), first);
-    // Half a renewal is none.
+    // A partly written key must not be used.
     std::fs::write(&key, "half a").unwrap();
     let second = write();
     eventually("the renewed certificate", SOON, async || {
@@ -236,20 +236,20 @@ async fn a_flood_of_connections_neither_stops_the_leader_nor_the_probe_nor_grows
         for number in 0..150_u32 {
             let late = held * number / 150;
             for _ in 0..4 {
-                // Says nothing.
+                // Sends nothing.
                 flood.spawn(again(late, async move || {
                     idle(socket(port).await?, held).await;
                     Ok(())
                 }));
             }
-            // Never ends its request.
+            // Never completes its request.
             flood.spawn(again(late, async move || {
                 let mut stream = connected(socket(port).await?).await?;
                 stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\nX: ").await?;
                 idle(stream, held).await;
                 Ok(())
             }));
-            // Never reads its answers.
+            // Never reads its responses.
             flood.spawn(again(late, async move || {
                 let mut stream = connected(socket(port).await?).await?;
                 for _ in 0..200 {
@@ -279,13 +279,13 @@ async fn a_flood_that_reads_no_answer_neither_stops_the_leader_nor_the_probe_nor
     .await;
 }
 
-/// What a leader and its probes bear. The flood comes from the address of the probes, steadily: some hundred connections in
-/// two seconds, fewer than there are places for, and many times that in all.
+/// Checks that a leader and its probes work during a flood. The flood comes from the same address as the probes, at a
+/// steady rate: some hundred connections in two seconds, which is fewer than the limit, and many times that in total.
 async fn flooded(on: On, what: &str, begin: fn(u16) -> JoinSet<()>) {
     let Some(plane) = on.server(what, Options::default()).await.unwrap() else { return };
     let admin = plane.admin().await.unwrap();
     let launch = Launch::new(&plane, Flavour::Ours).unwrap().flag("leader-elect-resource-name", "flooded");
-    // A leader that cannot renew for ten seconds is none.
+    // A leader that cannot renew for ten seconds loses its lease.
     let mut manager = launch.lease(15_000, 10_000, 2000).started().await.unwrap();
     let lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/flooded";
     let led = async || {
@@ -301,7 +301,7 @@ async fn flooded(on: On, what: &str, begin: fn(u16) -> JoinSet<()>) {
     let (mut probes, mut slowest) = (0, Duration::ZERO);
     while clock.now() < end {
         let begun = clock.now();
-        // As kubeadm's kubelet: a connection of its own for each probe, and 15 s of patience.
+        // Like the kubelet in a kubeadm cluster: a new connection for each probe, and a timeout of 15 s.
         let probe = tokio::time::timeout(Duration::from_secs(15), async {
             Rest::unverified(port)?.send(Method::GET, "/healthz", None).await
         });
@@ -323,17 +323,17 @@ async fn flooded(on: On, what: &str, begin: fn(u16) -> JoinSet<()>) {
     assert_ne!(before["spec"]["renewTime"], after["spec"]["renewTime"], "it was renewed");
 }
 
-/// One connection after another; the first one comes `late`.
+/// Opens one connection after another; the first one after `late`.
 async fn again(late: Duration, connect: impl AsyncFn() -> anyhow::Result<()>) {
     tokio::time::sleep(late).await;
     loop {
-        // A refusal is what a flood is there for.
+        // The connection may be refused.
         let _ = connect().await;
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
-/// Holds a connection, whether the other side has closed it or not; reads nothing that is encrypted.
+/// Keeps a connection open, even when the other side has closed it, and reads no data from it.
 async fn idle(stream: impl std::any::Any, held: Duration) {
     let _stream = stream;
     tokio::time::sleep(held).await;

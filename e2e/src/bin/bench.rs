@@ -1,5 +1,5 @@
-//! `bench sync`: 20,000 pods of 9 kB, synced from a real API server over TLS and HTTP/2 by the binary `sync_pods`
-//! beside this one. Prints the figures and fails when they are above the measure of the project.
+//! `bench sync`: 20,000 pods of 9 kB, synced from a real API server over TLS and HTTP/2 by the binary `sync_pods` in
+//! the same folder. Prints the figures and fails when they exceed the limits of the project.
 //!
 //! `cargo build --release -p e2e --bins && target/release/bench sync`
 
@@ -62,7 +62,7 @@ async fn sync() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How long an annotation must be for a pod to have its size.
+/// The length of an annotation that gives a pod the wanted size.
 async fn padding(admin: &Rest) -> anyhow::Result<usize> {
     create(admin, 0, 0).await?;
     let size = bytes(admin, 0).await?;
@@ -75,7 +75,7 @@ async fn bytes(admin: &Rest, number: usize) -> anyhow::Result<usize> {
     Ok(admin.send(http::Method::GET, &path, None).await?.text.len())
 }
 
-/// A pod as a ReplicaSet makes it, and its status as a kubelet writes it.
+/// Creates a pod as a ReplicaSet would, and writes its status as a kubelet would.
 async fn create(admin: &Rest, number: usize, padding: usize) -> anyhow::Result<()> {
     let name = format!("pod-{number:05}");
     let owner = format!("00000000-0000-4000-8000-{:012}", number / 20);

@@ -1,5 +1,5 @@
-//! `sync_pods KUBECONFIG`: syncs a pod informer with what the manager has (allocator, two workers, TLS, HTTP/2) and
-//! prints what that cost as one line of JSON. A process of its own, so that nothing else is measured.
+//! `sync_pods KUBECONFIG`: syncs a pod informer with the manager's configuration (allocator, two workers, TLS, HTTP/2)
+//! and prints the cost as one line of JSON. It is a separate process, so that nothing else is measured.
 
 #![expect(clippy::print_stdout, reason = "the figures are its output")]
 
@@ -14,7 +14,7 @@ use serde_json::json;
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// Long enough for the allocator to give back what only syncing needed.
+/// Long enough for the allocator to return memory that only the sync needed.
 const SETTLE: Duration = Duration::from_secs(5);
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]

@@ -2,19 +2,19 @@ use serde_json::Value;
 
 use super::Entry;
 
-/// A line that tells how long a step took begins so.
+/// The beginning of a line with the duration of a step.
 pub(super) const AFTER: &str = "AFTER ";
 
-/// Whose time a run was measured by.
+/// The clock of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Time {
     /// Virtual time is exact.
     Virtual,
-    /// A busy machine takes up to a second more.
+    /// Real time: a busy machine may take up to a second more.
     Machine,
 }
 
-/// Where two runs of a case differ, one finding each line; empty if nowhere.
+/// The differences of two runs of a case, one line each.
 #[must_use]
 pub fn differences(recorded: &[Entry], answered: &[Entry], time: Time) -> Vec<String> {
     let mut found = Vec::new();
@@ -40,7 +40,7 @@ pub fn differences(recorded: &[Entry], answered: &[Entry], time: Time) -> Vec<St
     found
 }
 
-/// True of two lines that tell of times a second apart at most. No line tells that it took no time.
+/// True for two durations that differ by at most one second. A missing line means no duration.
 fn about_as_long(want: Option<&String>, have: Option<&String>) -> bool {
     let seconds = |line: Option<&String>| match line {
         Some(line) => line.strip_prefix(AFTER)?.strip_suffix(" s")?.parse::<u64>().ok(),

@@ -1,10 +1,10 @@
-//! The same exchanges with a real API server and with the one in the box, and what the real one answered.
+//! The same requests to a real API server and to the embedded one, and the recorded responses of the real one.
 //!
-//! `e2e/conformance/<topic>.txt` holds cases; `e2e/conformance/README.md` tells how to write them. What a real server
-//! answered stands, made comparable, beside them in `<topic>.recorded.txt`.
+//! `e2e/conformance/<topic>.txt` has the cases; `e2e/conformance/README.md` explains how to write them. The normalised
+//! responses of a real server are in `<topic>.recorded.txt`.
 //!
-//! Reading order: `script` (what a case is), `words` and `path` (what its variables mean), [`Target`] (who answers),
-//! `run` and `stream` (the exchanges), `order` (what versions must be), `normalise` and `text` (what makes answers comparable), `recording`, `compare`.
+//! Reading order: `script` (a case), `words` and `path` (variables), [`Target`] (the server), `run` and `stream`
+//! (requests), `order` (the order of versions), `normalise` and `text` (normalised responses), `recording`, `compare`.
 
 mod script;
 

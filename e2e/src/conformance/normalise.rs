@@ -5,20 +5,21 @@ use serde_json::{Map, Value};
 
 use super::text::{self, Times};
 
-/// What a `generateName` is followed by.
+/// The length of the suffix that follows a `generateName`.
 const SUFFIX: usize = 5;
 
-/// Columns whose cells tell how long ago something was.
+/// Columns whose cells are ages.
 const AGES: [&str; 4] = ["Age", "Last Seen", "First Seen", "Last Schedule"];
 
-/// Makes the answers of one case comparable: what a server chooses itself becomes a label, the same for the same thing.
+/// Normalises the responses of one case: each value that a server chooses is replaced by a label, equal values by equal
+/// labels.
 #[derive(Debug)]
 pub(super) struct Normaliser {
-    /// What is made fresh for every case, and its variable.
+    /// Names that are unique for each case, with their variables.
     names: Vec<(String, &'static str)>,
-    /// `resourceVersion`s of objects.
+    /// resourceVersions of objects.
     versions: BTreeMap<String, String>,
-    /// Of lists.
+    /// resourceVersions of lists.
     list_versions: BTreeSet<String>,
     uids: BTreeMap<String, String>,
     generated: BTreeMap<String, String>,
@@ -26,10 +27,10 @@ pub(super) struct Normaliser {
     times: Times,
 }
 
-/// What surrounds a value.
+/// The context of a value.
 #[derive(Debug, Clone, Copy)]
 struct Around<'a> {
-    /// The answer is a list, and this is how its own version is shown.
+    /// Set if the response is a list: how its own version is shown.
     list: Option<ListVersion>,
     bookmark: bool,
     columns: &'a Value,
@@ -38,11 +39,11 @@ struct Around<'a> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ListVersion {
-    /// Whatever the server has reached.
+    /// Any version that the server has reached.
     Any,
-    /// One that was asked for.
+    /// A requested version.
     Known,
-    /// That of the page before, or of now.
+    /// The version of the previous page, or the present one.
     Continued,
 }
 
@@ -59,7 +60,7 @@ impl Normaliser {
         }
     }
 
-    /// A body; `path` is what was asked for.
+    /// Normalises a body; `path` is that of the request.
     pub(super) fn body(&mut self, body: Value, is_list: bool, path: &str, now: Timestamp) -> Value {
         let version = asked_version(path);
         let columns = body["columnDefinitions"].clone();
@@ -67,20 +68,20 @@ impl Normaliser {
         self.value("", body, Around { list, bookmark: false, columns: &columns, now })
     }
 
-    /// An event of a watch; `columns` are those of its Table, or null.
+    /// Normalises an event of a watch; `columns` are those of its Table, or null.
     pub(super) fn event(&mut self, event: Value, columns: &Value, now: Timestamp) -> Value {
         let bookmark = event["type"] == "BOOKMARK" || event[".type"] == "BOOKMARK";
         self.value("", event, Around { list: None, bookmark, columns, now })
     }
 
-    /// A text that is no part of a body.
+    /// Normalises a text outside of a body.
     pub(super) fn text(&mut self, text: &str) -> String {
         let text = self.named(text);
         text::replace_uids(&text, &mut self.uids)
     }
 
     fn value(&mut self, key: &str, value: Value, around: Around<'_>) -> Value {
-        // Parts that were asked for alone stand under their whole path.
+        // A part that was selected by `ONLY` has its whole path as the key.
         let key = key.rsplit('.').next().unwrap_or_default();
         match value {
             Value::Object(map) => self.object(key, map, around),
@@ -104,7 +105,7 @@ impl Normaliser {
         }
         map.remove("storageVersionHash");
         if key == "columnDefinitions" {
-            // kubectl shows none, and ours has none.
+            // kubectl does not show it, and our server does not have it.
             map.remove("description");
         }
         let mut object = Map::new();
@@ -118,7 +119,7 @@ impl Normaliser {
         Value::Object(object)
     }
 
-    /// The cells of a row, ages apart.
+    /// The cells of a row, with labels for ages.
     fn cells(&mut self, cells: Vec<Value>, around: Around<'_>) -> Vec<Value> {
         let cells = cells.into_iter().enumerate().map(|(at, cell)| {
             let column = &around.columns[at];
@@ -148,7 +149,7 @@ impl Normaliser {
         if let Some(label) = self.addresses.get(text) {
             return label.clone();
         }
-        // Where a file of the server's source lay when it was built: as short as it can be.
+        // The path of the server's source file at build time; shortened.
         let text = text.replace("scheme \"k8s.io/apimachinery/pkg/", "scheme \"pkg/");
         let text = self.times.replace(&text, around.now);
         let text = self.text(&text);
@@ -167,7 +168,7 @@ impl Normaliser {
                 self.list_versions.insert(text.to_owned());
                 "<list-rv>".to_owned()
             }
-            // First of all a list's: where nobody else writes, it is the version of the last object as well.
+            // A list's version is checked first: without other writers it is also the version of the last object.
             Some(_) if self.list_versions.contains(text) => "<list-rv>".to_owned(),
             Some(ListVersion::Continued) => "<another-list-rv>".to_owned(),
             Some(ListVersion::Known) => {
@@ -180,7 +181,7 @@ impl Normaliser {
         }
     }
 
-    /// Names that the server made up.
+    /// Collects names that the server generated.
     fn learn_generated(&mut self, metadata: &Map<String, Value>) {
         let text = |key: &str| metadata.get(key).and_then(Value::as_str).unwrap_or_default();
         let (prefix, name) = (text("generateName"), text("name"));
@@ -200,14 +201,14 @@ impl Normaliser {
     }
 }
 
-/// As a set: metadata is validated several times, and in no particular order.
+/// Sorted, because metadata is validated several times and in no particular order.
 fn sorted(mut items: Vec<Value>) -> Vec<Value> {
     items.sort_by_key(Value::to_string);
     items.dedup();
     items
 }
 
-/// A message repeats its causes in an order of its own; they are compared as causes.
+/// A message contains its causes in random order; the causes are compared separately.
 fn join_causes(status: &mut Map<String, Value>) {
     let causes = status.get("details").and_then(|it| it["causes"].as_array()).map_or(0, Vec::len);
     if let Some(Value::String(message)) = status.get_mut("message")
@@ -218,7 +219,7 @@ fn join_causes(status: &mut Map<String, Value>) {
     }
 }
 
-/// How the version of the list is settled by the request.
+/// How the request determines the version of the list.
 fn asked_version(path: &str) -> ListVersion {
     let query = path.split_once('?').map_or("", |(_, query)| query);
     let value = |name: &str| {

@@ -1,11 +1,12 @@
-//! What the normaliser cannot show: that versions come in the order in which they must.
+//! Checks that versions are in the right order, which the normalised responses do not show.
 
 use std::collections::BTreeSet;
 
 use anyhow::ensure;
 use serde_json::Value;
 
-/// The versions of one case. Others write to the same server, so only what they cannot disturb is demanded.
+/// The versions of one case. Other clients write to the same server, so only rules that hold in spite of that are
+/// checked.
 #[derive(Debug, Default)]
 pub(super) struct Order(BTreeSet<u64>);
 
@@ -14,7 +15,7 @@ impl Order {
         self.0.extend(version);
     }
 
-    /// Checks what a request was answered: a list is as new as its items, what is written is newer than all before.
+    /// Checks a response: a list is not older than its items, and a written object is newer than all earlier versions.
     pub(super) fn answered(&mut self, method: &str, body: &Value) -> anyhow::Result<()> {
         let own = version(body);
         let items: Vec<u64> = body["items"].as_array().into_iter().flatten().filter_map(version).collect();
@@ -22,7 +23,7 @@ impl Order {
             ensure!(own >= *newest, "a list of version {own} has an object of version {newest}");
         }
         if let (false, Some(own), Some(last)) = (method == "GET", own, self.0.last()) {
-            // What changes nothing gives the version that is there.
+            // A write that changes nothing returns the existing version.
             ensure!(self.0.contains(&own) || own > *last, "a write gave version {own} after {last}");
         }
         self.0.extend(own.into_iter().chain(items));
@@ -30,7 +31,7 @@ impl Order {
     }
 }
 
-/// The versions of one watch: behind its initial set each is above those before.
+/// The versions of one watch: after its initial objects they ascend.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Ascending {
     initial: bool,
@@ -38,7 +39,7 @@ pub(super) struct Ascending {
 }
 
 impl Ascending {
-    /// `path` is what was asked for.
+    /// `path` is that of the request.
     pub(super) fn of(path: &str) -> Self {
         let query = path.split_once('?').map_or("", |(_, query)| query);
         let from = query.split('&').find_map(|it| it.strip_prefix("resourceVersion=")).unwrap_or_default();
@@ -47,7 +48,7 @@ impl Ascending {
         Self { initial, highest: if initial { 0 } else { from } }
     }
 
-    /// Checks an event, and tells its version.
+    /// Checks an event and returns its version.
     pub(super) fn event(&mut self, event: &Value) -> anyhow::Result<Option<u64>> {
         let row = &event["object"]["rows"][0]["object"];
         let Some(version) = version(row).or_else(|| version(&event["object"])) else { return Ok(None) };
@@ -57,7 +58,7 @@ impl Ascending {
             Some("ADDED") if initial => {}
             _ => ensure!(version > highest, "an event of version {version} after {highest}"),
         }
-        // Only objects that were there come in another order, and they come first.
+        // The initial objects are in another order, and they come first.
         self.initial = initial && event["type"] == "ADDED";
         self.highest = highest.max(version);
         Ok(Some(version))

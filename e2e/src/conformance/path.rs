@@ -1,8 +1,8 @@
-//! Paths into an answer: `.a.b[0].c`, `.items[metadata.name=apps].kind`, `.metadata.annotations[a.b/c]`.
+//! Paths into a response: `.a.b[0].c`, `.items[metadata.name=apps].kind`, `.metadata.annotations[a.b/c]`.
 
 use serde_json::Value;
 
-/// What stands at `path`; the whole for an empty one.
+/// The value at `path`; the whole value for an empty path.
 pub(super) fn find<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
     let mut found = value;
     let mut rest = path;
@@ -24,7 +24,7 @@ pub(super) fn find<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
     Some(found)
 }
 
-/// As [`find`]; behind `[*]` stands what there is in each element, null where there is nothing.
+/// Like [`find`], but `[*]` selects the value in each element, null where it is missing.
 pub(super) fn find_all(value: &Value, path: &str) -> Option<Value> {
     let Some((list, rest)) = path.split_once("[*]") else { return find(value, path).cloned() };
     let elements = find(value, list)?.as_array()?;
@@ -43,7 +43,7 @@ fn select<'a>(value: &'a Value, word: &str) -> Option<&'a Value> {
     }
 }
 
-/// A string as it is, anything else as JSON.
+/// A string without quotes, anything else as JSON.
 pub(super) fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }

@@ -4,33 +4,33 @@ use anyhow::{Context, bail};
 
 use super::Case;
 
-/// What one step was answered.
+/// The response to one step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// The step's own line.
+    /// The line of the step.
     pub title: String,
-    /// Code, headers, body or events, one each line.
+    /// Code, headers, body or events, one per line.
     pub lines: Vec<String>,
 }
 
-/// What one case was answered.
+/// The responses of one case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recorded {
-    /// Of the case at that time.
+    /// The fingerprint of the case when it was recorded.
     pub fingerprint: u64,
-    /// One for each step.
+    /// One entry for each step.
     pub entries: Vec<Entry>,
 }
 
-/// The answers of all cases of one topic, by their names.
+/// The responses of all cases of one topic, by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recordings(pub BTreeMap<String, Recorded>);
 
 impl Recordings {
-    /// Reads a file; one that is not there holds nothing.
+    /// Reads a file. A missing file has no recordings.
     ///
     /// # Errors
-    /// If it cannot be understood; the message has the line's number.
+    /// If it cannot be parsed; the message has the line number.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         match std::fs::read_to_string(path) {
             Ok(text) => Self::parse(&text).with_context(|| path.display().to_string()),
@@ -61,7 +61,7 @@ impl Recordings {
         Ok(recordings)
     }
 
-    /// Writes what there is for these cases, in their order.
+    /// Writes the recordings of these cases, in their order.
     ///
     /// # Errors
     /// If the file cannot be written.

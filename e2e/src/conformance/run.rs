@@ -20,19 +20,19 @@ use super::{
 
 const JSON: &str = "application/json";
 
-/// What no request line may hold, whatever it means in a URI.
+/// Characters that a request line must not contain unencoded.
 const NOT_IN_A_LINE: AsciiSet =
     CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'\\').add(b'^').add(b'`').add(b'{').add(b'|').add(b'}');
 
-/// How long a condition may take to come true, and how often it is looked at.
+/// How long to wait for a condition, and how often to check it.
 const UNTIL: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// From how long on the time to the end of a watch is told, and that to a refusal: a busy machine may need a while.
+/// Shorter times until the end of a watch or until a refusal are not recorded, because a busy machine may need a while.
 const LONG: Duration = Duration::from_secs(1);
 const SLOW: Duration = Duration::from_secs(2);
 
-/// The headers that count. Of an `ETag` only that there is one.
+/// The headers that are compared. Of an `ETag` only its presence is compared.
 const HEADERS: [(&str, &str); 6] = [
     ("content-type", "Content-Type"),
     ("retry-after", "Retry-After"),
@@ -42,11 +42,11 @@ const HEADERS: [(&str, &str); 6] = [
     ("vary", "Vary"),
 ];
 
-/// Runs a case and returns what was answered, made comparable. `word` is unique among all cases on this server and as long
-/// as any other.
+/// Runs a case and returns the normalised responses. `word` must be unique among all cases on this server, and all
+/// words have the same length.
 ///
 /// # Errors
-/// If the server does not answer at all, or the case refers to what is not there.
+/// If the server does not respond, or the case refers to something that does not exist.
 pub async fn run(case: &Case, target: &dyn Target, word: &str) -> anyhow::Result<Vec<Entry>> {
     let words = Words::new(word);
     let normaliser = Normaliser::new(words.names());
@@ -88,7 +88,8 @@ impl Runner<'_> {
             Action::Send(call) => {
                 let begin = Clock::system().now();
                 let answer = self.whole(call, None).await?;
-                // What is done may take its time, as the first object of a definition does; a refusal that waits does so by rule.
+                // A successful request may take a while, such as the first object of a definition; only for a refusal
+                // is the time recorded, because it depends on the rules of the server.
                 let after = elapsed(begin, SLOW).filter(|_| answer.code >= 300);
                 let mut lines = self.answered(step, call, answer)?;
                 lines.extend(after);
@@ -109,7 +110,7 @@ impl Runner<'_> {
         let all = (from..=to).map(|number| self.whole(call, Some(number)));
         let answers = future::try_join_all(all).await?;
         for answer in &answers {
-            // In whatever order they came.
+            // In any order of arrival.
             self.order.answered("GET", &answer.body)?;
         }
         let mut codes: Vec<u16> = answers.iter().map(|it| it.code).collect();
@@ -157,7 +158,7 @@ impl Runner<'_> {
     }
 
     async fn read(&mut self, step: &Step, name: &str, how: Reading) -> anyhow::Result<Vec<String>> {
-        // A refused watch has told its code; there is nothing to read then.
+        // A refused watch has recorded its status code; there is nothing to read.
         let Some(mut watch) = self.watches.remove(name) else { return Ok(vec!["NO WATCH".to_owned()]) };
         let pace = self.target.pace();
         let (wanted, within) = match how {
@@ -179,7 +180,7 @@ impl Runner<'_> {
                     }
                     let bookmark = is_plain_bookmark(&event);
                     let line = self.event(step, event, &mut watch)?;
-                    // How many come in a row is the server's own business.
+                    // The number of bookmarks in a row may differ between servers.
                     if !bookmark || lines.last() != Some(&line) {
                         lines.push(line);
                     }
@@ -217,7 +218,7 @@ impl Runner<'_> {
         Ok(self.normaliser.event(event, &watch.columns, now).to_string())
     }
 
-    /// One exchange with its body, read to the end.
+    /// One request with its body, read to the end.
     async fn whole(&self, call: &Call, number: Option<u32>) -> anyhow::Result<Saved> {
         collect(self.send(call, number).await?).await
     }
@@ -244,7 +245,7 @@ impl Runner<'_> {
         self.target.send(request.body(Bytes::from(body))?).await
     }
 
-    /// The lines of an answer, as far as they count.
+    /// The lines of a response that are compared.
     fn answered(&mut self, step: &Step, call: &Call, answer: Saved) -> anyhow::Result<Vec<String>> {
         let now = self.target.wall();
         if let Some(name) = &step.save {
@@ -275,8 +276,8 @@ impl Runner<'_> {
         Ok(lines)
     }
 
-    /// The named parts of a body, under the names by which they were asked for. One that is not there must be written as
-    /// one that may be missing, `.x?`: otherwise nothing would be compared with nothing.
+    /// The selected parts of a body, with their paths as keys. A part that may be missing must be written as `.x?`;
+    /// otherwise a missing part on both sides would compare as equal.
     fn only(&self, body: &Value, parts: &[String]) -> anyhow::Result<Value> {
         let mut found = serde_json::Map::new();
         for part in parts.iter().filter(|it| !matches!(it.as_str(), "code" | "headers")) {
@@ -320,7 +321,7 @@ async fn collect(answer: Response<Chunks>) -> anyhow::Result<Saved> {
     Ok(Saved { code: head.status.as_u16(), headers: head.headers, body })
 }
 
-/// How long something took, to the nearest second, if that is at least `from`.
+/// The duration, rounded to seconds, if it is at least `from`.
 fn elapsed(begin: Instant, from: Duration) -> Option<String> {
     let seconds = (begin.elapsed() + Duration::from_millis(500)).as_secs();
     (seconds >= from.as_secs()).then(|| format!("{AFTER}{seconds} s"))

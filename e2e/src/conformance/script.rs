@@ -1,57 +1,57 @@
 use anyhow::{Context, bail};
 
-/// Some exchanges that show one point.
+/// A sequence of requests that shows one behaviour.
 #[derive(Debug, Clone)]
 pub struct Case {
     /// The name of its test.
     pub name: String,
-    /// Where it begins in its file.
+    /// The line where it begins in its file.
     pub line: usize,
-    /// Why a real server does otherwise, where it does.
+    /// Why a real server behaves differently, if it does.
     pub embedded_only: Option<String>,
-    /// What is done, in this order.
+    /// The steps, in order.
     pub steps: Vec<Step>,
-    /// Changes when the case does, comments aside.
+    /// Changes when the case changes, except for comments.
     pub fingerprint: u64,
 }
 
-/// One exchange.
+/// One step.
 #[derive(Debug, Clone)]
 pub struct Step {
-    /// Where it stands in its file.
+    /// The line where it is in its file.
     pub line: usize,
     /// The line itself.
     pub title: String,
-    /// Under which name the answer is kept.
+    /// The name under which the response is saved.
     pub save: Option<String>,
-    /// Which parts of the answer count.
+    /// Which parts of the response are compared.
     pub compare: Compare,
-    /// What is done.
+    /// The action.
     pub action: Action,
 }
 
-/// Which parts of an answer count.
+/// Which parts of a response are compared.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Compare {
     /// Code, headers and body.
     #[default]
     All,
-    /// All but the headers.
+    /// Everything except the headers.
     SkipHeaders,
-    /// All but the body.
+    /// Everything except the body.
     SkipBody,
     /// `code`, `reason`, `message`, `headers`, or paths in the body such as `.details.causes`.
     Only(Vec<String>),
 }
 
-/// What a step does.
+/// The action of a step.
 #[derive(Debug, Clone)]
 pub enum Action {
     /// Sends a request.
     Send(Call),
     /// Sends a request for every number of a range, all at once.
     Each(u32, u32, Call),
-    /// Sends a request again and again until what stands at a path of its answer is this text.
+    /// Sends a request repeatedly until the value at a path of the response is this text.
     Until(String, String, Call),
     /// Opens a watch that stays open.
     Watch(Call),
@@ -61,21 +61,21 @@ pub enum Action {
     Compact,
 }
 
-/// How much is read from a watch.
+/// How much to read from a watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reading {
-    /// So many events.
+    /// This many events.
     Events(usize),
-    /// To the end of the stream.
+    /// Until the end of the stream.
     End,
-    /// Nothing shall come for a while.
+    /// No event must come for a while.
     Quiet,
 }
 
-/// A request with its variables in place.
+/// A request, with its variables not replaced yet.
 #[derive(Debug, Clone)]
 pub struct Call {
-    /// `GET` and so on.
+    /// `GET` etc.
     pub method: String,
     /// Path and query.
     pub path: String,
@@ -86,7 +86,7 @@ pub struct Call {
 }
 
 impl Case {
-    /// Whether the word `variable` occurs, not followed by another letter or digit.
+    /// True when the word `variable` occurs and is not followed by a letter or digit.
     #[must_use]
     pub fn mentions(&self, variable: &str) -> bool {
         let texts = self.steps.iter().flat_map(|step| match &step.action {
@@ -101,17 +101,17 @@ impl Case {
             .any(|rest| !rest.starts_with(|next: char| next.is_ascii_alphanumeric()))
     }
 
-    /// Whether it makes history too old, which other cases would feel.
+    /// True when the case compacts the history, which would affect other cases.
     #[must_use]
     pub fn compacts(&self) -> bool {
         self.steps.iter().any(|it| matches!(it.action, Action::Compact))
     }
 }
 
-/// Reads the cases of one file.
+/// Parses the cases of one file.
 ///
 /// # Errors
-/// If a line cannot be understood; the message has the file's name and the line's number.
+/// If a line is invalid; the message has the file name and the line number.
 pub fn parse(file: &str, text: &str) -> anyhow::Result<Vec<Case>> {
     let mut lines = Lines { lines: text.lines().collect(), at: 0 };
     let mut cases: Vec<Case> = Vec::new();
@@ -196,7 +196,7 @@ fn comparison(line: &str) -> anyhow::Result<Option<Compare>> {
     })
 }
 
-/// The name before ` = `, and what comes behind.
+/// The name before ` = `, and the text after it.
 fn saved(line: &str) -> (Option<&str>, &str) {
     let is_name = |it: &str| it.starts_with(|first: char| first.is_ascii_lowercase()) && it.chars().all(is_word);
     match line.split_once(" = ") {
@@ -243,7 +243,7 @@ fn reading(how: &str) -> anyhow::Result<Reading> {
     })
 }
 
-/// A request whose first line is known: header lines, then the body up to a blank line.
+/// A request whose first line is parsed already: header lines, then the body up to a blank line.
 fn call(method: &str, path: &str, lines: &mut Lines<'_>) -> anyhow::Result<Call> {
     let known = !method.is_empty() && method.chars().all(|it| it.is_ascii_uppercase());
     anyhow::ensure!(known, "neither a request nor another step");

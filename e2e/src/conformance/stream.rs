@@ -10,30 +10,30 @@ use super::{Chunks, order::Ascending};
 pub(super) struct Watch {
     chunks: Chunks,
     buffer: Vec<u8>,
-    /// Only the first event of a Table watch tells of columns.
+    /// Only the first event of a Table watch has the columns.
     pub(super) columns: Value,
-    /// Bookmarks were asked for.
+    /// Bookmarks were requested.
     pub(super) bookmarks: bool,
     pub(super) order: Ascending,
-    /// When it was asked for: a server may wait before its first byte or behind it.
+    /// When it was requested, because a server may delay the headers or the first event.
     pub(super) begin: Instant,
 }
 
-/// What a watch gave.
+/// What was read from a watch.
 #[derive(Debug)]
 pub(super) enum Next {
-    /// A line.
+    /// An event.
     Event(Value),
-    /// Nothing in time.
+    /// No event in time.
     Nothing,
-    /// The stream ended as it should.
+    /// The stream ended normally.
     End,
-    /// It broke, or a line could not be read.
+    /// The stream broke, or a line could not be decoded.
     Broken(String),
 }
 
 impl Watch {
-    /// `path` is what was asked for, at `begin`.
+    /// `path` is that of the request, sent at `begin`.
     pub(super) fn new(chunks: Chunks, path: &str, begin: Instant) -> Self {
         let bookmarks = ["allowWatchBookmarks=true", "allowWatchBookmarks=1"].iter().any(|it| path.contains(it));
         Self { chunks, buffer: Vec::new(), columns: Value::Null, bookmarks, order: Ascending::of(path), begin }
@@ -63,7 +63,7 @@ impl Watch {
     }
 }
 
-/// Whether a bookmark is one of those that come when the server pleases.
+/// True for a bookmark that the server may send at any time.
 pub(super) fn is_plain_bookmark(event: &Value) -> bool {
     let metadata = if event["object"]["rows"].is_array() {
         &event["object"]["rows"][0]["object"]["metadata"]

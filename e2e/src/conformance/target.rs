@@ -15,46 +15,47 @@ use tokio::sync::Mutex;
 
 use crate::{ControlPlane, Identity, Rest};
 
-/// A body as it comes.
+/// A body as a stream.
 pub type Chunks = BoxStream<'static, anyhow::Result<Bytes>>;
 
-/// Who answers: a real API server, or the one in the box.
+/// The server under test: a real API server or the embedded one.
 pub trait Target: Send + Sync {
-    /// One exchange, up to the headers of the answer.
+    /// Sends a request and returns the response with its headers.
     fn send(&self, request: Request<Bytes>) -> BoxFuture<'_, anyhow::Result<Response<Chunks>>>;
 
-    /// Makes every version before now too old.
+    /// Makes every earlier version too old.
     fn compact(&self) -> LocalBoxFuture<'_, anyhow::Result<()>>;
 
-    /// The time of day, as the server has it.
+    /// The wall time of the server.
     fn wall(&self) -> Timestamp;
 
     /// How long to wait.
     fn pace(&self) -> Pace;
 }
 
-/// How long to wait for what.
+/// Time limits.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
-    /// Without an event a watch counts as quiet.
+    /// After this time without an event a watch counts as quiet.
     pub quiet: Duration,
-    /// An expected event comes within this time.
+    /// The time limit for an expected event.
     pub event: Duration,
-    /// A case is over within this time.
+    /// The time limit for a case.
     pub case: Duration,
 }
 
 /// A kube-apiserver.
 pub struct RealServer {
     rest: Rest,
-    /// For requests that show a token of their own: beside a certificate nobody would look at it.
+    /// A client without credentials, for requests with a token of their own: with a client certificate the token would
+    /// be ignored.
     nobody: Rest,
-    /// Where its history can be compacted.
+    /// The control plane whose history can be compacted.
     plane: Option<Mutex<ControlPlane>>,
 }
 
 impl RealServer {
-    /// One that already runs.
+    /// A server that already runs.
     ///
     /// # Errors
     /// If the kubeconfig cannot be used.
@@ -63,7 +64,7 @@ impl RealServer {
         Ok(Self { rest, nobody, plane: None })
     }
 
-    /// One of our own, which ends with this value.
+    /// A server of our own, which stops when this is dropped.
     ///
     /// # Errors
     /// If its kubeconfig cannot be used.
@@ -88,7 +89,7 @@ impl Target for RealServer {
             let plane = self.plane.as_ref().context("only a server of our own can be compacted")?;
             let mut plane = plane.lock().await;
             plane.compact().await?;
-            // Its watch cache remembers what etcd has forgotten.
+            // The watch cache still has the history that etcd has compacted, so the server is restarted.
             plane.stop_apiserver()?;
             plane.start_apiserver().await
         })

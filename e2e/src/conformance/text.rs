@@ -1,33 +1,33 @@
-//! What servers choose themselves, found within texts.
+//! Finds the values that servers choose, inside texts.
 
 use std::collections::BTreeMap;
 
 use clock::Timestamp;
 
-/// The alphabet of generated names.
+/// The characters of generated names.
 const ALPHABET: &str = "bcdfghjklmnpqrstvwxz2456789";
 
-/// Times this near to now were set by the server.
+/// Times at most this far from now were set by the server.
 const NEAR: i64 = 2 * 3600;
 
-/// Times this far ahead were computed from now.
+/// Times this far in the future were computed from now.
 const AHEAD: i64 = 8;
 
-/// Numbers in messages that stand behind these words are versions that the server has reached.
+/// A number in a message after one of these texts is a version of the server.
 const NUMBERS: [&str; 4] =
     ["too old resource version: ", "current: ", "in record (", "the ResourceVersion in the precondition ("];
 
-/// Whether this could be the end of a generated name.
+/// True when this may be the suffix of a generated name.
 pub(super) fn is_random(suffix: &str) -> bool {
     suffix.chars().all(|it| ALPHABET.contains(it))
 }
 
-/// The labels of times that lie ahead.
+/// The labels of times in the future.
 #[derive(Debug, Default)]
 pub(super) struct Times(BTreeMap<String, String>);
 
 impl Times {
-    /// `text` with a label for each time that the server set.
+    /// Replaces each time that the server set by a label.
     pub(super) fn replace(&mut self, text: &str, now: Timestamp) -> String {
         let mut replaced = String::with_capacity(text.len());
         let mut rest = text;
@@ -60,7 +60,7 @@ impl Times {
     }
 }
 
-/// Where a time such as `2026-01-02T03:04:05Z` begins.
+/// The position of a time such as `2026-01-02T03:04:05Z`.
 fn next_time(text: &str) -> Option<usize> {
     const SHAPE: &[u8] = b"0000-00-00T00:00:00";
     let fits = |window: &[u8]| {
@@ -77,7 +77,7 @@ fn next_time(text: &str) -> Option<usize> {
     })
 }
 
-/// `text` with a label for each uid.
+/// Replaces each uid by a label.
 pub(super) fn replace_uids(text: &str, labels: &mut BTreeMap<String, String>) -> String {
     const SHAPE: &[u8] = b"00000000-0000-4000-0000-000000000000";
     let fits = |window: &[u8]| {
@@ -100,7 +100,7 @@ pub(super) fn replace_uids(text: &str, labels: &mut BTreeMap<String, String>) ->
     replaced + rest
 }
 
-/// `text` without the paths under which things are stored.
+/// Removes the storage paths of objects.
 pub(super) fn without_keys(text: &str) -> String {
     match text.split_once("Key: /") {
         Some((before, rest)) => {
@@ -111,7 +111,7 @@ pub(super) fn without_keys(text: &str) -> String {
     }
 }
 
-/// `text` with labels for versions, where it is sure that a number is one.
+/// Replaces numbers that are certainly versions by labels.
 pub(super) fn without_numbers(text: &str, versions: &BTreeMap<String, String>) -> String {
     let mut text = text.to_owned();
     for words in NUMBERS {
@@ -122,7 +122,7 @@ pub(super) fn without_numbers(text: &str, versions: &BTreeMap<String, String>) -
             continue;
         }
         let label = versions.get(number).map_or("<n>", String::as_str);
-        // `700 (1728)`: the second is the oldest that is left.
+        // In `700 (1728)` the second number is the oldest version that is left.
         let behind = match behind.strip_prefix(" (").and_then(|it| it.split_once(')')) {
             Some((_, behind)) if words.starts_with("too old") => format!(" (<n>){behind}"),
             _ => behind.to_owned(),
@@ -137,7 +137,7 @@ pub(super) fn without_numbers(text: &str, versions: &BTreeMap<String, String>) -
     text
 }
 
-/// Whether a cell is a duration as Tables write it.
+/// True for a duration as in Tables.
 pub(super) fn is_duration(text: &str) -> bool {
     let units = text.bytes().filter(|it| matches!(it, b's' | b'm' | b'h' | b'd' | b'y')).count();
     let digits = text.bytes().filter(u8::is_ascii_digit).count();

@@ -4,14 +4,14 @@ use serde_json::Value;
 
 use super::path;
 
-/// What the variables of a case mean.
+/// The variables of a case.
 #[derive(Debug)]
 pub(super) struct Words {
     word: String,
     saved: BTreeMap<String, Saved>,
 }
 
-/// An answer that later steps refer to.
+/// A response that later steps refer to.
 #[derive(Debug, Clone)]
 pub(super) struct Saved {
     pub(super) code: u16,
@@ -19,22 +19,22 @@ pub(super) struct Saved {
     pub(super) body: Value,
 }
 
-/// The variables that stand for namespaces, the longer ones first: one is the beginning of another.
+/// The variables for namespaces, longer ones first, because one is a prefix of another.
 pub(super) const NAMESPACES: [&str; 3] = ["$ns3", "$ns2", "$ns"];
 
 impl Words {
-    /// `word` is what no other case has.
+    /// `word` is unique for this case.
     pub(super) fn new(word: &str) -> Self {
         Self { word: word.to_owned(), saved: BTreeMap::new() }
     }
 
-    /// The namespace behind a variable.
+    /// The namespace of a variable.
     pub(super) fn namespace(&self, variable: &str) -> String {
         let number = variable.strip_prefix("$ns").filter(|it| !it.is_empty()).unwrap_or("1");
         format!("conf-{}-{number}", self.word)
     }
 
-    /// What is made fresh for each case, and the variable that stands for it.
+    /// Names that are unique for each case, with their variables.
     pub(super) fn names(&self) -> Vec<(String, &'static str)> {
         let namespaces = NAMESPACES.map(|variable| (self.namespace(variable), variable));
         namespaces.into_iter().chain([(self.word.clone(), "$id")]).collect()
@@ -44,7 +44,7 @@ impl Words {
         self.saved.insert(name.to_owned(), answer);
     }
 
-    /// What stands at `x.path`, as text.
+    /// The value at `x.path`, as text.
     pub(super) fn look_up(&self, whole: &str) -> Option<String> {
         let end = whole.find(['.', '[']).unwrap_or(whole.len());
         let (name, rest) = whole.split_at(end);
@@ -58,10 +58,10 @@ impl Words {
         path::find(&saved.body, rest).map(path::plain)
     }
 
-    /// `text` with every variable replaced.
+    /// Replaces every variable in `text`.
     ///
     /// # Errors
-    /// If a saved answer does not have what is wanted.
+    /// If a saved response does not have the value.
     pub(super) fn fill(&self, text: &str, number: Option<u32>) -> Result<String, String> {
         let mut filled = String::with_capacity(text.len());
         let mut rest = text;
@@ -89,7 +89,7 @@ impl Words {
     }
 }
 
-/// `a*300` is three hundred times the letter a.
+/// `a*300` means the letter a 300 times.
 fn repeated(variable: &str) -> Option<String> {
     let (letter, times) = variable.split_once('*')?;
     Some(letter.repeat(times.parse().ok()?))

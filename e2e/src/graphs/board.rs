@@ -10,18 +10,18 @@ use tokio::sync::watch;
 use super::kinds::Kind;
 use crate::Rest;
 
-/// One object, as it was last seen.
+/// One object in its last observed state.
 #[derive(Debug, Clone)]
 pub struct Seen {
     /// Its kind.
     pub kind: &'static Kind,
-    /// The object; with its end's version where the server told of that.
+    /// The object. After a deletion that the watch showed, with the version of the deletion.
     pub last: Value,
-    /// It is there no more.
+    /// It was deleted.
     pub gone: bool,
 }
 
-/// All that has been seen of all kinds, by uid; one watch each, however many look.
+/// All objects of all kinds observed so far, by uid. There is one watch for each kind, shared by all plays.
 #[derive(Debug)]
 pub struct Board {
     seen: Mutex<BTreeMap<String, Seen>>,
@@ -29,7 +29,7 @@ pub struct Board {
 }
 
 impl Board {
-    /// Begins to look.
+    /// Starts the watches.
     #[must_use]
     pub fn start(rest: &Rest, spawner: &Spawner) -> Arc<Self> {
         let board = Arc::new(Self { seen: Mutex::default(), news: watch::Sender::new(0) });
@@ -47,19 +47,19 @@ impl Board {
         board
     }
 
-    /// Hears of everything that happens from now on.
+    /// Notifications about every change from now on.
     #[must_use]
     pub fn listen(&self) -> watch::Receiver<u64> {
         self.news.subscribe()
     }
 
-    /// The object of this uid, if it was ever seen.
+    /// The object with this uid, if it was ever observed.
     #[must_use]
     pub fn find(&self, uid: &str) -> Option<Seen> {
         self.seen.lock().get(uid).cloned()
     }
 
-    /// The events that are there.
+    /// The existing events.
     #[must_use]
     pub fn events(&self) -> Vec<Value> {
         let seen = self.seen.lock();
@@ -73,7 +73,7 @@ impl Board {
         self.news.send_modify(|it| *it = it.wrapping_add(1));
     }
 
-    /// Whatever is not among these is gone.
+    /// Marks all objects that are not in this list as deleted.
     fn all(&self, kind: &'static Kind, objects: &[DynamicObject]) {
         for object in objects {
             self.put(kind, object, false);

@@ -4,15 +4,15 @@ use serde_json::{Value, json};
 /// The group of the graphs' own custom resources.
 const GROUP: &str = "graphs.mini-kcm.dev";
 
-/// A kind that graphs may have.
+/// A kind of objects in graphs.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Kind {
     /// Group and version.
     pub api_version: &'static str,
-    /// In the singular, with capitals.
+    /// The kind.
     pub kind: &'static str,
     plural: &'static str,
-    /// In namespaces.
+    /// Namespaced.
     pub namespaced: bool,
 }
 
@@ -25,10 +25,10 @@ const fn of_the_cluster(api_version: &'static str, kind: &'static str, plural: &
 }
 
 impl Kind {
-    /// What is told of objects.
+    /// The kind of events about objects.
     pub const EVENT: &str = "Event";
 
-    /// All there are. Events are among them: they are told, and may be objects of a graph.
+    /// All kinds. Events are among them, because they may also be objects of a graph.
     pub const ALL: &[Self] = &[
         namespaced("v1", "ConfigMap", "configmaps"),
         namespaced("v1", "Secret", "secrets"),
@@ -54,7 +54,7 @@ impl Kind {
         Self::ALL.iter().find(|it| object["apiVersion"] == it.api_version && object["kind"] == it.kind)
     }
 
-    /// The path of the objects of a namespace, which means nothing where there is none.
+    /// The path of the objects of a namespace. For a cluster-scoped kind the namespace is ignored.
     #[must_use]
     pub fn collection(&self, namespace: &str) -> String {
         let root = if self.api_version.contains('/') { "/apis" } else { "/api" };
@@ -69,7 +69,8 @@ impl Kind {
     }
 }
 
-/// What the server must know before: Trees, of two versions of which `v1` is preferred, and Forests, of the cluster.
+/// The custom resources that must be defined before: Trees, with two versions of which `v1` is preferred, and
+/// cluster-scoped Forests.
 #[must_use]
 pub fn definitions() -> [Value; 2] {
     let schema = json!({ "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } });

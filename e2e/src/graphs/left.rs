@@ -1,4 +1,4 @@
-//! What a graph leaves behind, without what no two runs have in common.
+//! The result of a graph, without what differs between any two runs.
 
 use std::collections::BTreeMap;
 
@@ -6,20 +6,20 @@ use serde_json::{Map, Value, json};
 
 use super::board::{Board, Seen};
 
-/// One object that a script made.
+/// One object that a script created.
 #[derive(Debug, Clone)]
 pub(super) struct Made {
-    /// As the script calls it.
+    /// Its name in the script.
     pub(super) name: String,
     pub(super) uid: String,
 }
 
-/// What becomes of the objects that a script made, and what was told of them. `words` stand for what the play chose:
-/// names of its namespaces and the like.
+/// The state of the objects that a script created, and their events. `words` replace values that are chosen by the
+/// play, such as the names of its namespaces.
 pub(super) fn left(board: &Board, made: &[Made], words: &[(String, String)]) -> Value {
     let mut replaced = words.to_vec();
     replaced.extend(made.iter().map(|it| (it.uid.clone(), format!("<uid of {}>", it.name))));
-    // What begins like another comes before it.
+    // A text that begins with another one is replaced before it.
     replaced.sort_by_key(|(it, _)| std::cmp::Reverse(it.len()));
     let say = |text: &Value| {
         let text = text.as_str().unwrap_or_default().to_owned();
@@ -27,7 +27,7 @@ pub(super) fn left(board: &Board, made: &[Made], words: &[(String, String)]) -> 
     };
     let mut objects = Map::new();
     for Made { name, uid } in made {
-        // Of what was made again the last one counts; those before are told beside it if they are still there.
+        // For an object that was created again, the last one counts; earlier ones are shown too if they still exist.
         let state = board.find(uid).map_or_else(|| json!("never seen"), |it| object(&it, &say));
         let before = objects.insert(name.clone(), state);
         if let Some(before) = before.filter(|it| it != "gone") {
@@ -72,7 +72,7 @@ fn owner(reference: &Value, say: &impl Fn(&Value) -> String) -> Value {
     json!(format!("{api_version} {kind} {name}, {uid}{blocks}{controls}"))
 }
 
-/// Those that say the same are counted together.
+/// Equal ones are counted together.
 fn counted<'a>(events: impl Iterator<Item = &'a Value>, say: &impl Fn(&Value) -> String) -> Vec<Value> {
     let mut counts: BTreeMap<String, (u64, Value)> = BTreeMap::new();
     for event in events {

@@ -1,8 +1,8 @@
-//! Owner graphs: objects that name each other as owners, what their user does, and what is left in the end.
+//! Owner graphs: objects that own each other, the actions of a user, and what is left in the end.
 //!
-//! `graphs/<topic>.yaml` holds them, `graphs/<topic>.recorded.json` what the upstream collector left behind, made
-//! comparable; see `graphs/README.md`. Reading order: [`Graph`] and [`Step`] (a script), [`Kind`] (what may be in it),
-//! [`Board`] (what has been seen), [`Player`] (plays a script by one propagation policy), `left` (what is compared),
+//! `graphs/<topic>.yaml` has the graphs, `graphs/<topic>.recorded.json` the normalised results of the upstream
+//! collector; see `graphs/README.md`. Reading order: [`Graph`] and [`Step`] (a script), [`Kind`] (the kinds of
+//! objects), [`Board`] (observed objects), [`Player`] (runs a script with one propagation policy), `left` (the result),
 //! [`plays`](crate::plays) (the files).
 
 mod board;

@@ -14,24 +14,24 @@ use super::{
 };
 use crate::{Rest, namespaces};
 
-/// Longer than the collector takes to begin.
+/// Longer than the collector needs to start.
 const PATIENCE: Duration = Duration::from_secs(90);
 const JSON: &str = "application/json";
-/// The namespace beside a play's own, as scripts call it.
+/// The name of the second namespace of a play in scripts.
 const OTHER: &str = "other";
 
-/// What all plays stand on.
+/// What all plays share.
 #[derive(Clone)]
 pub struct Stage {
-    /// Acts as the user.
+    /// The client that acts as the user.
     pub admin: Rest,
-    /// What has been seen.
+    /// The observed objects.
     pub board: Arc<Board>,
-    /// Time.
+    /// The clock.
     pub clock: Clock,
 }
 
-/// Plays one graph by one policy, in a namespace of its own.
+/// Runs one graph with one policy, in a namespace of its own.
 pub struct Player<'a> {
     stage: &'a Stage,
     graph: &'a Graph,
@@ -41,17 +41,17 @@ pub struct Player<'a> {
     places: Mutex<BTreeMap<String, Placed>>,
 }
 
-/// Where an object is, by the name that the script has for it.
+/// The location of an object, by its name in the script.
 #[derive(Clone)]
 struct Placed {
     kind: &'static Kind,
     path: String,
-    /// As the server calls it.
+    /// Its name on the server.
     name: String,
 }
 
 impl<'a> Player<'a> {
-    /// Nothing happens yet.
+    /// Does not start yet.
     #[must_use]
     pub fn new(stage: &'a Stage, name: &str, graph: &'a Graph, policy: Policy) -> Self {
         let namespace = format!("g-{name}-{}", policy.word());
@@ -64,11 +64,11 @@ impl<'a> Player<'a> {
         &self.namespace
     }
 
-    /// What is left at this moment, made comparable.
+    /// The present result, normalised.
     #[must_use]
     pub fn left(&self) -> Value {
         let word = |it: &str, word: &str| (it.to_owned(), word.to_owned());
-        // What belongs to the cluster has the play's name before its own.
+        // Cluster-scoped objects have the name of the play as a prefix.
         let words = [
             word(&self.namespace_of(OTHER), "<other>"),
             word(&format!("{}-of-", self.namespace), ""),
@@ -77,10 +77,10 @@ impl<'a> Player<'a> {
         left(&self.stage.board, &self.made.lock(), &words)
     }
 
-    /// Plays all of it.
+    /// Runs all steps.
     ///
     /// # Errors
-    /// If something does not happen; the message names the step.
+    /// If an expected state is not reached; the message names the step.
     pub async fn play(&self) -> anyhow::Result<()> {
         namespaces::create(&self.stage.admin, &self.namespace).await?;
         let objects = &self.graph.objects;
@@ -98,8 +98,9 @@ impl<'a> Player<'a> {
         Ok(())
     }
 
-    /// Waits until the collector knows the objects: one more of each kind, whose owner never was, has gone. A dependent
-    /// that it does not know yet is deleted after its owner was told to leave it behind (kubernetes#26120).
+    /// Waits until the collector knows the objects: for each kind an object with an owner that never existed is
+    /// created, and must be deleted. A dependent that the collector does not know yet is deleted after its owner was
+    /// deleted with the policy Orphan (kubernetes#26120).
     async fn known(&self, objects: &[Value]) -> anyhow::Result<()> {
         let kinds: BTreeMap<&str, &Value> =
             objects.iter().filter_map(|it| Some((it["kind"].as_str()?, it))).filter(|it| it.0 != Kind::EVENT).collect();
@@ -120,7 +121,7 @@ impl<'a> Player<'a> {
         self.wait(|| {
             for (kind, uid) in &signs {
                 let gone = self.stage.board.find(uid).is_some_and(|it| it.gone);
-                anyhow::ensure!(gone, "the collector does not know the {kind}s: their sign is not gone");
+                anyhow::ensure!(gone, "the collector does not know the {kind}s: their test object was not deleted");
             }
             Ok(())
         })
@@ -150,7 +151,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Creates an object as the script has it, in its place.
+    /// Creates an object of the script in its namespace.
     async fn create(&self, said: &Value) -> anyhow::Result<()> {
         let mut object = said.clone();
         let kind = Kind::of(said).with_context(|| format!("{said} is of no known kind"))?;
@@ -174,8 +175,8 @@ impl<'a> Player<'a> {
         Ok(())
     }
 
-    /// `to: <name>` stands for all that names an object; what stands beside it replaces that. Other uids are nobody's, in
-    /// this play alone.
+    /// `to: <name>` sets all fields of a reference to an object; other fields of the reference override them. Other
+    /// uids are made unique for this play.
     fn name_owners(&self, object: &mut Value) -> anyhow::Result<()> {
         for reference in object["metadata"]["ownerReferences"].as_array_mut().into_iter().flatten() {
             let Some(fields) = reference.as_object_mut() else { bail!("{reference} is no reference") };
@@ -198,7 +199,7 @@ impl<'a> Player<'a> {
         self.places.lock().get(name).cloned().with_context(|| format!("no object {name:?} was made"))
     }
 
-    /// Of the last one that was made under this name.
+    /// The uid of the last object that was created with this name.
     fn uid(&self, name: &str) -> anyhow::Result<String> {
         let made = self.made.lock();
         let found = made.iter().rev().find(|it| it.name == name);
@@ -233,7 +234,7 @@ impl<'a> Player<'a> {
         self.wait(|| self.holds(until)).await
     }
 
-    /// Waits until all of it holds, looking whenever anything happens.
+    /// Waits until all conditions hold, checking them at each change.
     async fn wait(&self, holds: impl Fn() -> anyhow::Result<()>) -> anyhow::Result<()> {
         let deadline = self.stage.clock.now() + PATIENCE;
         let mut news = self.stage.board.listen();
@@ -284,7 +285,7 @@ impl<'a> Player<'a> {
         Ok(seen.with_context(|| format!("{name} is not there"))?.last)
     }
 
-    /// A deletion has a version as every write has; the server counts them.
+    /// Checks the order of deletions by their versions.
     fn in_order(&self, order: &InOrder) -> anyhow::Result<()> {
         let mut ends = Vec::new();
         for name in &order.gone {
@@ -292,7 +293,7 @@ impl<'a> Player<'a> {
             let version = seen.last["metadata"]["resourceVersion"].as_str().unwrap_or_default();
             ends.push((version.parse::<u64>()?, name));
         }
-        anyhow::ensure!(ends.is_sorted(), "they went in another order: {ends:?}");
+        anyhow::ensure!(ends.is_sorted(), "they were deleted in another order: {ends:?}");
         Ok(())
     }
 }

@@ -10,108 +10,109 @@ use crate::plays;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Topic {
-    /// What graphs refer to by YAML's aliases.
+    /// Templates for YAML aliases.
     #[serde(default, rename = "templates")]
     _templates: Value,
     /// By name, which is a DNS label.
     pub graphs: BTreeMap<String, Graph>,
 }
 
-/// Objects, and what happens to them.
+/// Objects, and the steps of a user.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Graph {
-    /// What is to be seen.
+    /// A description.
     pub shows: String,
     /// Why it runs on a real API server only.
     #[serde(default)]
     pub real: Option<String>,
-    /// Why ours does otherwise: words of the line in `docs/differences.md`. What ours leaves has a record of its own.
+    /// Why the result of our manager differs: words of the line in `docs/differences.md`. Our result has its own
+    /// record.
     #[serde(default)]
     pub differs: Option<String>,
-    /// It is played once by each.
+    /// It is run once with each of them.
     #[serde(default = "background")]
     pub policies: Vec<Policy>,
     /// Created in this order.
     pub objects: Vec<Value>,
-    /// What happens.
+    /// The steps.
     pub steps: Vec<Step>,
 }
 
-/// How the user asks for a deletion.
+/// The propagation policy of the user's deletes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub enum Policy {
-    /// The object first, its dependents then.
+    /// The object first, then its dependents.
     Background,
     /// Its dependents first.
     Foreground,
-    /// The object alone.
+    /// Only the object.
     Orphan,
-    /// As the server thinks best.
+    /// The server's default.
     Default,
 }
 
-/// Something that happens, or is waited for.
+/// An action, or a condition to wait for.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub enum Step {
-    /// Deletes an object, by the policy of the play, or by one that stands behind the name.
+    /// Deletes an object with the policy of the play, or with a policy given after the name.
     Delete(String),
-    /// Takes all finalizers of an object away.
+    /// Removes all finalizers of an object.
     Release(String),
-    /// Merges into an object.
+    /// Merges a patch into an object.
     Edit(Edit),
-    /// Further objects, also such as were there before.
+    /// Creates more objects, possibly with names used before.
     Create(Vec<Value>),
     /// Waits.
     Until(Until),
-    /// Waits in the plays by these policies only.
+    /// Waits only in plays with these policies.
     By(By),
-    /// These were gone in this order, by the server's own count.
+    /// Checks the order of deletions by their versions.
     InOrder(InOrder),
 }
 
-/// A change.
+/// A change of an object.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Edit {
     /// Its name.
     pub object: String,
-    /// Merged.
+    /// The merge patch.
     pub patch: Value,
 }
 
-/// What holds for some policies.
+/// Conditions for some policies.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct By {
-    /// For these.
+    /// The policies.
     pub policies: Vec<Policy>,
-    /// This.
+    /// The conditions.
     pub until: Until,
 }
 
-/// An order of ends.
+/// An order of deletions.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InOrder {
-    /// In plays by these.
+    /// Only with these policies.
     pub policies: Vec<Policy>,
-    /// The first one first.
+    /// In this order.
     pub gone: Vec<String>,
 }
 
-/// All of this holds.
+/// Conditions that must all hold.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Until {
-    /// These are gone.
+    /// These objects are deleted.
     #[serde(default)]
     pub gone: Vec<String>,
-    /// These are there and are not being deleted.
+    /// These objects exist and are not being deleted.
     #[serde(default)]
     pub there: Vec<String>,
-    /// These are being deleted.
+    /// These objects are being deleted.
     #[serde(default)]
     pub deleting: Vec<String>,
     /// The names in their owner references.
@@ -120,7 +121,7 @@ pub struct Until {
     /// Their finalizers.
     #[serde(default)]
     pub finalizers: BTreeMap<String, Vec<String>>,
-    /// An event with this reason was told of one of them.
+    /// There is an event with this reason for one of the objects.
     #[serde(default)]
     pub event: Option<String>,
 }
@@ -130,7 +131,7 @@ fn background() -> Vec<Policy> {
 }
 
 impl Policy {
-    /// As the names of plays have it.
+    /// As in the names of plays.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -141,7 +142,7 @@ impl Policy {
         }
     }
 
-    /// As the options of a deletion have it.
+    /// As in delete options.
     #[must_use]
     pub fn option(self) -> Option<&'static str> {
         match self {
@@ -159,14 +160,14 @@ impl Policy {
 }
 
 impl Graph {
-    /// Its plays, of which it names the graph and the policy.
+    /// Its plays, with the policy of each.
     pub fn plays(&self, name: &str) -> impl Iterator<Item = (String, Policy)> {
         self.policies.iter().map(move |it| (format!("{name}.{}", it.word()), *it))
     }
 }
 
 impl plays::Topic for Topic {
-    /// Of each graph one by each of its policies.
+    /// One play for each graph and each of its policies.
     fn plays(&self) -> impl Iterator<Item = (String, Option<&str>)> {
         let graphs = self.graphs.iter();
         graphs.flat_map(|(name, graph)| graph.plays(name).map(|(play, _)| (play, graph.differs.as_deref())))

@@ -1,7 +1,8 @@
-//! Plays by script: files of them, what the upstream manager left behind of each, and where ours does otherwise.
+//! Plays, which are runs of scripts: the files of scripts, the recorded results of the upstream manager, and those of
+//! ours where they differ.
 //!
-//! `<folder>/<topic>.yaml` holds scripts, `<topic>.recorded.json` what upstream left, `<topic>.ours.json` what ours
-//! leaves where it is meant to differ. Reading order: [`Topic`] (a file of scripts), [`Recorded`] (a file of ends),
+//! `<folder>/<topic>.yaml` has scripts, `<topic>.recorded.json` upstream's results, `<topic>.ours.json` our results
+//! where they differ on purpose. Reading order: [`Topic`] (a file of scripts), [`Recorded`] (a file of results),
 //! [`Set`] (both), [`differences`].
 
 mod recorded;

@@ -6,15 +6,15 @@ use std::{
 use anyhow::Context;
 use serde_json::Value;
 
-/// What the workloads of a file left behind, by name.
+/// The results of the plays of a file, by name.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Recorded(pub BTreeMap<String, Value>);
 
 impl Recorded {
-    /// Reads a file; one that is not there holds nothing.
+    /// Reads a file. A missing file has no results.
     ///
     /// # Errors
-    /// If it cannot be understood.
+    /// If it cannot be parsed.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         match std::fs::read(path) {
             Ok(bytes) => Ok(Self(serde_json::from_slice(&bytes).with_context(|| path.display().to_string())?)),
@@ -23,7 +23,7 @@ impl Recorded {
         }
     }
 
-    /// Writes the file; nothing is no file.
+    /// Writes the file. Without results the file is removed.
     ///
     /// # Errors
     /// If that fails.
@@ -36,7 +36,7 @@ impl Recorded {
     }
 }
 
-/// Where two values differ, one finding each line.
+/// The differences of two values, one line each.
 #[must_use]
 pub fn differences(want: &Value, have: &Value) -> Vec<String> {
     let mut found = Vec::new();
@@ -53,7 +53,7 @@ fn compare(path: &str, want: &Value, have: &Value, found: &mut Vec<String>) {
                 compare(&format!("{path}.{key}"), &want[key], &have[key], found);
             }
         }
-        // Sets, as far as anybody cares: what one has and the other has not.
+        // Arrays are compared as sets: elements that only one side has.
         (Value::Array(wants), Value::Array(haves)) => {
             let before = found.len();
             let missing = wants.iter().filter(|it| !haves.contains(it));

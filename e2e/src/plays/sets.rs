@@ -9,35 +9,34 @@ use crate::Flavour;
 
 /// The scripts of one file.
 pub trait Topic: DeserializeOwned {
-    /// The name of each play of these scripts, and why ours ends otherwise if it does: words of the line in
-    /// `docs/differences.md`.
+    /// The name of each play, and why our result differs, if it does: words of the line in `docs/differences.md`.
     fn plays(&self) -> impl Iterator<Item = (String, Option<&str>)>;
 
-    /// Understands the text of a file.
+    /// Parses the text of a file.
     ///
     /// # Errors
-    /// If it says anything that nobody knows.
+    /// If it has an unknown field.
     fn parse(text: &str) -> anyhow::Result<Self> {
-        // By way of a value: YAML's aliases may stand for anything.
+        // Parsed as a value first, because a YAML alias may stand for any type.
         let value: Value = serde_saphyr::from_str(text)?;
         Ok(serde_json::from_value(value)?)
     }
 
-    /// Why ours ends this play otherwise; `None` also for a play that nobody knows.
+    /// Why our result of this play differs; `None` also for an unknown play.
     fn differs(&self, play: &str) -> Option<&str> {
         self.plays().find(|(name, _)| name == play)?.1
     }
 }
 
-/// The scripts of one file, and what was recorded of their plays.
+/// The scripts of one file, and the recorded results of their plays.
 #[derive(Debug)]
 pub struct Set<T> {
-    /// Without any ending.
+    /// Without an extension.
     path: PathBuf,
     /// The scripts.
     pub topic: T,
     recorded: Recorded,
-    /// Of those where ours does otherwise.
+    /// Our results where they differ.
     ours: Recorded,
 }
 
@@ -45,7 +44,7 @@ impl<T: Topic> Set<T> {
     /// All files of a folder.
     ///
     /// # Errors
-    /// If one cannot be understood.
+    /// If one cannot be parsed.
     pub fn all(folder: &Path) -> anyhow::Result<Vec<Self>> {
         let mut sets = Vec::new();
         for entry in std::fs::read_dir(folder).with_context(|| folder.display().to_string())? {
@@ -65,14 +64,15 @@ impl<T: Topic> Set<T> {
         Ok(Self { path: path.with_extension(""), topic, recorded, ours })
     }
 
-    /// What a manager is expected to leave of a play.
+    /// The expected result of a play.
     #[must_use]
     pub fn expected(&self, play: &str, flavour: Flavour) -> Option<&Value> {
         let own = flavour == Flavour::Ours && self.topic.differs(play).is_some();
         if own { self.ours.0.get(play) } else { self.recorded.0.get(play) }
     }
 
-    /// Writes what was left, of ours only what is meant to differ, and forgets what is no play any more.
+    /// Writes the results. Of ours, only those that differ on purpose are written. Results of removed plays are
+    /// removed.
     ///
     /// # Errors
     /// If that fails.
@@ -92,8 +92,8 @@ impl<T: Topic> Set<T> {
         ours.write(&path.with_extension("ours.json"))
     }
 
-    /// What is wrong with the files: a play without its record, a record without its play, a difference that
-    /// `differences` (the text of `docs/differences.md`) does not tell.
+    /// Inconsistencies of the files: a play without a record, a record without a play, a difference that is not in
+    /// `differences` (the text of `docs/differences.md`).
     #[must_use]
     pub fn faults(&self, differences: &str) -> Vec<String> {
         let mut faults = Vec::new();
@@ -110,7 +110,7 @@ impl<T: Topic> Set<T> {
         }
         let names = self.recorded.0.keys().chain(self.ours.0.keys());
         let stale = names.filter(|it| !self.topic.plays().any(|(play, _)| play == **it));
-        faults.extend(stale.map(|it| format!("{it} is recorded, and no play")));
+        faults.extend(stale.map(|it| format!("{it} is recorded, but there is no such play")));
         faults
     }
 }
@@ -160,7 +160,10 @@ mod tests {
 
         std::fs::write(folder.path().join("some.yaml"), "{same: null}").unwrap();
         let mut set = all().remove(0);
-        assert_eq!(set.faults(""), ["other is recorded, and no play", "other is recorded, and no play"]);
+        assert_eq!(
+            set.faults(""),
+            ["other is recorded, but there is no such play", "other is recorded, but there is no such play"]
+        );
         set.record(&[], Flavour::Go).unwrap();
         assert_eq!(all().remove(0).faults(""), [] as [&str; 0]);
     }

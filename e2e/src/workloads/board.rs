@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use crate::Rest;
 
-/// What is looked at.
+/// The observed kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// Of the core group.
@@ -39,7 +39,7 @@ impl Kind {
     }
 }
 
-/// One object, as it came and as it was last seen.
+/// One object, in its first and in its last observed state.
 #[derive(Debug, Clone)]
 pub(super) struct Seen {
     pub(super) kind: Kind,
@@ -49,13 +49,13 @@ pub(super) struct Seen {
     pub(super) gone: bool,
 }
 
-/// All that has been seen of pods, Jobs, CronJobs and events, by namespace; one watch each, however many look.
+/// All observed pods, Jobs, CronJobs and events, by namespace. There is one watch for each kind, shared by all plays.
 #[derive(Debug, Default)]
 pub struct Board {
     folders: Mutex<BTreeMap<String, Arc<Folder>>>,
 }
 
-/// What has been seen in one namespace, in the order of its appearance.
+/// The observed objects of one namespace, in the order of their appearance.
 #[derive(Debug)]
 pub struct Folder {
     seen: Mutex<Vec<Seen>>,
@@ -63,7 +63,7 @@ pub struct Folder {
 }
 
 impl Board {
-    /// Begins to look.
+    /// Starts the watches.
     #[must_use]
     pub fn start(rest: &Rest, spawner: &Spawner) -> Arc<Self> {
         let board = Arc::new(Self::default());
@@ -74,7 +74,7 @@ impl Board {
         board
     }
 
-    /// What has been seen in a namespace.
+    /// The observed objects of a namespace.
     #[must_use]
     pub fn folder(&self, namespace: &str) -> Arc<Folder> {
         let mut folders = self.folders.lock();
@@ -86,7 +86,7 @@ impl Board {
         self.folder(object.metadata.namespace.as_deref().unwrap_or_default()).put(kind, value, gone);
     }
 
-    /// Whatever is not among these is gone.
+    /// Marks all objects that are not in this list as deleted.
     fn all(&self, kind: Kind, objects: &[DynamicObject]) {
         for object in objects {
             self.put(kind, object, false);
@@ -134,31 +134,31 @@ impl Folder {
         self.news.send_modify(|it| *it = it.wrapping_add(1));
     }
 
-    /// Hears of everything that happens from now on.
+    /// Notifications about every change from now on.
     #[must_use]
     pub fn listen(&self) -> watch::Receiver<u64> {
         self.news.subscribe()
     }
 
-    /// All that was ever there.
+    /// All objects observed so far.
     pub(super) fn seen(&self) -> Vec<Seen> {
         self.seen.lock().clone()
     }
 
-    /// The objects of a kind that are there, as last seen.
+    /// The existing objects of a kind, in their last observed state.
     #[must_use]
     pub fn there(&self, kind: Kind) -> Vec<Value> {
         let seen = self.seen.lock();
         seen.iter().filter(|it| it.kind == kind && !it.gone).map(|it| it.last.clone()).collect()
     }
 
-    /// One object, if it is there.
+    /// One object, if it exists.
     #[must_use]
     pub fn find(&self, kind: Kind, name: &str) -> Option<Value> {
         self.there(kind).into_iter().find(|it| it["metadata"]["name"] == name)
     }
 
-    /// How many objects of a kind were ever there.
+    /// How many objects of a kind were observed so far.
     #[must_use]
     pub fn ever(&self, kind: Kind) -> usize {
         self.seen.lock().iter().filter(|it| it.kind == kind).count()

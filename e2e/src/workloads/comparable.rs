@@ -1,4 +1,4 @@
-//! What a workload leaves behind, without what no two runs have in common.
+//! The result of a workload, without what differs between any two runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,14 +12,15 @@ use super::{
 };
 
 const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
-/// How the pods' own keys of a script begin.
+/// The prefix of the script keys of pods.
 const SCRIPT: &str = fake_nodes::PREFIX;
-/// Nodes say where they are, which the API server copies to their pods.
+/// Topology labels of nodes, which the API server copies to their pods.
 const TOPOLOGY: &str = "topology.kubernetes.io/";
-/// What generated names end with.
+/// The length of the suffix of generated names.
 const SUFFIX: usize = 5;
 
-/// What is left of a workload: its object, pods, Jobs and events. `leave_out` names reasons of events, or `gone-pods`.
+/// The result of a workload: its object, pods, Jobs and events. `leave_out` has reasons of events to omit, or
+/// `gone-pods`.
 #[must_use]
 pub fn comparable(folder: &Folder, kind: Kind, own: &str, zero: Zero, leave_out: &[String]) -> Value {
     let seen = folder.seen();
@@ -50,7 +51,7 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// Equal ones counted.
+/// Equal ones are counted together.
 fn grouped(items: impl Iterator<Item = Value>) -> Vec<Value> {
     let mut times: BTreeMap<String, (u64, Value)> = BTreeMap::new();
     for item in items {
@@ -63,9 +64,9 @@ fn grouped(items: impl Iterator<Item = Value>) -> Vec<Value> {
     times.into_values().map(with_times).collect()
 }
 
-/// Words that stand for what servers and controllers choose.
+/// The replacements for values that servers and controllers choose.
 struct Words {
-    /// What is replaced, the longest first.
+    /// The texts to replace, the longest first.
     replaced: Vec<(String, String)>,
     own: String,
     zero: Zero,
@@ -104,7 +105,7 @@ impl Words {
         self.unseen_pods(&said)
     }
 
-    /// Pods that were refused have names too.
+    /// Replaces the names of pods that were refused and so never observed.
     fn unseen_pods(&self, said: &str) -> String {
         let begins = format!("\"{}-", self.own);
         let Some((before, rest)) = said.split_once(&begins) else { return said.to_owned() };
@@ -134,7 +135,7 @@ impl Words {
         }
     }
 
-    /// Of the object's metadata what controllers write.
+    /// The fields of the metadata that controllers write.
     fn meta(&self, object: &Value, fields: &[&str]) -> Map<String, Value> {
         let meta = &object["metadata"];
         let mut kept = Map::new();
@@ -157,7 +158,7 @@ impl Words {
         Value::Object(kept)
     }
 
-    /// As it was made.
+    /// A pod as it was created.
     fn new_pod(&self, pod: &Value) -> Value {
         let mut kept = self.meta(pod, &["generateName", "labels", "annotations", "ownerReferences"]);
         let hostname = &pod["spec"]["hostname"];
@@ -188,7 +189,7 @@ impl Words {
         kept
     }
 
-    /// As it was made.
+    /// A Job as it was created.
     fn new_job(&self, job: &Value) -> Value {
         let fields = ["name", "labels", "annotations", "ownerReferences"];
         let mut kept = Value::Object(self.meta(job, &fields));
@@ -202,7 +203,7 @@ impl Words {
         kept
     }
 
-    /// A time at the end of a message is one of the schedule.
+    /// A time at the end of a message is a time of the schedule.
     fn message(&self, said: &str) -> String {
         let at = said.rsplit_once(": ").and_then(|(before, at)| {
             let time = jiff::fmt::rfc2822::parse(at).ok()?.timestamp();
@@ -211,12 +212,12 @@ impl Words {
         at.unwrap_or_else(|| self.say(said))
     }
 
-    /// Those that say the same in other words are counted together.
+    /// Events that differ only in replaced values are counted together.
     fn events<'a>(&self, events: impl Iterator<Item = &'a Value>) -> Vec<Value> {
         let mut counts: BTreeMap<String, (u64, Value)> = BTreeMap::new();
         for event in events {
             let about = &event["involvedObject"];
-            // Many of a kind are told as one, with this before the last message.
+            // Many similar events are combined into one, with this text before the last message.
             let told = text(&event["message"]);
             let message = told.strip_prefix("(combined from similar events): ");
             let said = json!({
@@ -224,7 +225,7 @@ impl Words {
                 "reason": event["reason"],
                 "message": self.message(message.unwrap_or(told)),
                 "from": event["source"]["component"],
-                // Which upstream then leaves out.
+                // Upstream omits the reporting component of combined events.
                 "reporting": if message.is_some() { &event["source"]["component"] } else { &event["reportingComponent"] },
                 "about": format!("{} {}", text(&about["kind"]), self.say(text(&about["name"]))),
             });

@@ -1,4 +1,4 @@
-//! What a scheduler and a kubelet would do to a pod, where a script says it.
+//! The writes of a scheduler and a kubelet for a pod, as a script requires.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ pub(super) fn is_tracked(pod: &Value) -> bool {
     pod["metadata"]["finalizers"].as_array().is_some_and(|all| all.iter().any(|it| it == FINALIZER))
 }
 
-/// Those that are meant, the lowest index first; `None` while there are too few.
+/// The matching pods, the lowest index first; `None` while there are too few.
 pub(super) fn choose(pods: Vec<Value>, which: &Which, fits: impl Fn(&Value) -> bool) -> Option<Vec<Value>> {
     let mut found: Vec<Value> = pods
         .into_iter()
@@ -49,7 +49,7 @@ pub(super) fn choose(pods: Vec<Value>, which: &Which, fits: impl Fn(&Value) -> b
     (found.len() == which.count).then_some(found)
 }
 
-/// Binds a pod to a node whose kubelet reads the annotations.
+/// Binds a pod to a node whose fake kubelet reads the annotations.
 pub(super) fn binding(pod: &Value, run: &Run, node: &str) -> Value {
     let mut lines = run.script.clone();
     if let Some(code) = run.exit {
@@ -67,7 +67,7 @@ pub(super) fn binding(pod: &Value, run: &Run, node: &str) -> Value {
     })
 }
 
-/// The end of a pod, as a kubelet tells it.
+/// The status of a pod that has ended, as a kubelet writes it.
 pub(super) fn ended(pod: &Value, run: &Run, now: Timestamp) -> Value {
     let now = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let code = run.exit.unwrap_or_default();

@@ -1,8 +1,8 @@
-//! Workloads: a Job or CronJob, what becomes of its pods, what its user does meanwhile, and what is left in the end.
+//! Workloads: a Job or CronJob, the fate of its pods, the actions of its user, and what is left in the end.
 //!
-//! `workloads/<topic>.yaml` holds them, `workloads/<topic>.recorded.json` what the upstream manager left behind, made
-//! comparable; see `workloads/README.md`. Reading order: [`Workload`] and [`Step`] (a script), [`Board`] (what has been
-//! seen), [`Player`] (plays a script), [`comparable`] (what is compared), [`plays`](crate::plays) (the files).
+//! `workloads/<topic>.yaml` has the workloads, `workloads/<topic>.recorded.json` the normalised results of the upstream
+//! manager; see `workloads/README.md`. Reading order: [`Workload`] and [`Step`] (a script), [`Board`] (observed
+//! objects), [`Player`] (runs a script), [`comparable`] (the result), [`plays`](crate::plays) (the files).
 
 mod board;
 mod comparable;

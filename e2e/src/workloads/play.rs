@@ -24,27 +24,27 @@ const PATIENCE: Duration = Duration::from_secs(90);
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const JSON: &str = "application/json";
 
-/// What all plays stand on.
+/// What all plays share.
 #[derive(Clone)]
 pub struct Stage {
-    /// Acts as user, scheduler and kubelet.
+    /// The client that acts as user, scheduler and kubelet.
     pub admin: Rest,
-    /// What has been seen.
+    /// The observed objects.
     pub board: Arc<Board>,
     /// The names of the fake nodes.
     pub nodes: Vec<String>,
-    /// Time.
+    /// The clock.
     pub clock: Clock,
-    /// The minute in which all began.
+    /// The minute in which the plays began.
     pub zero: Zero,
-    /// Our manager plays, not upstream's.
+    /// Our manager runs, and not upstream's.
     pub ours: bool,
 }
 
-/// Plays one workload in a namespace of its own.
+/// Runs one workload in a namespace of its own.
 pub struct Player<'a> {
     stage: &'a Stage,
-    /// Also the object's.
+    /// Also the name of the object.
     name: String,
     namespace: String,
     workload: &'a Workload,
@@ -52,7 +52,7 @@ pub struct Player<'a> {
 }
 
 impl<'a> Player<'a> {
-    /// Nothing happens yet.
+    /// Does not start yet.
     #[must_use]
     pub fn new(stage: &'a Stage, name: &str, workload: &'a Workload) -> Self {
         let namespace = format!("w-{}", name.replace('.', "-"));
@@ -60,7 +60,7 @@ impl<'a> Player<'a> {
         Self { stage, name: name.to_owned(), namespace, workload, folder }
     }
 
-    /// What has been seen of it.
+    /// The observed objects of its namespace.
     #[must_use]
     pub fn folder(&self) -> &Arc<Folder> {
         &self.folder
@@ -72,10 +72,10 @@ impl<'a> Player<'a> {
         &self.namespace
     }
 
-    /// Plays all of it.
+    /// Runs all steps.
     ///
     /// # Errors
-    /// If something does not happen; the message names the step.
+    /// If an expected state is not reached; the message names the step.
     pub async fn play(&self) -> anyhow::Result<()> {
         self.begin().await?;
         for (number, step) in self.workload.steps.iter().enumerate() {
@@ -102,7 +102,7 @@ impl<'a> Player<'a> {
         self.create(&object).await.with_context(|| self.name.clone())
     }
 
-    /// `$uid` is the uid of the workload's own object. An owner whose uid is `there` is looked up by its kind and name.
+    /// `$uid` is the uid of the workload's own object. An owner with the uid `there` is looked up by its kind and name.
     async fn create(&self, object: &Value) -> anyhow::Result<()> {
         let mut object = self.stage.zero.fill(object);
         if object.to_string().contains("$uid") {
@@ -138,10 +138,10 @@ impl<'a> Player<'a> {
         format!("/api/v1/namespaces/{}/pods/{}", self.namespace, name(pod))
     }
 
-    /// One step.
+    /// Runs one step.
     ///
     /// # Errors
-    /// If it cannot be done, or what is waited for does not come.
+    /// If it fails, or a condition is not reached in time.
     pub async fn step(&self, step: &Step) -> anyhow::Result<()> {
         let admin = &self.stage.admin;
         match step {
@@ -209,7 +209,7 @@ impl<'a> Player<'a> {
             let node = nodes.get(NEXT.fetch_add(1, Ordering::Relaxed) % nodes.len().max(1)).context("no nodes")?;
             let binding = kubelet::binding(&pod, run, node);
             self.stage.admin.create(&format!("{}/binding", self.pod(&pod)), &binding).await?;
-            // What is bound is not bound again.
+            // Wait until the pod is observed as bound, so that it is not bound again.
             self.when(&format!("{} to have a node", name(&pod)), |folder| {
                 let seen = folder.find(Kind::Pod, name(&pod));
                 Ok(seen.is_none_or(|it| is_bound(&it)).then_some(()))
@@ -252,10 +252,10 @@ impl<'a> Player<'a> {
         .await
     }
 
-    /// Waits until all of it holds.
+    /// Waits until all conditions hold.
     ///
     /// # Errors
-    /// If that does not come; the message says what is there.
+    /// If the time is over; the message has the present state.
     pub async fn until(&self, until: &Until) -> anyhow::Result<()> {
         let status = until.status.as_ref().map(|it| self.stage.zero.fill(it));
         let look = |folder: &Folder| {
@@ -309,7 +309,7 @@ impl<'a> Player<'a> {
         Ok(())
     }
 
-    /// Waits for something, looking whenever anything happens.
+    /// Waits for a result, checking at each change.
     async fn when<T>(&self, what: &str, look: impl Fn(&Folder) -> anyhow::Result<Option<T>>) -> anyhow::Result<T> {
         let deadline = self.stage.clock.now() + PATIENCE;
         let mut news = self.folder.listen();
@@ -321,17 +321,17 @@ impl<'a> Player<'a> {
             };
             match tokio::time::timeout_at(deadline, news.changed()).await {
                 Ok(Ok(())) => {}
-                Ok(Err(_)) => bail!("nobody looks any more"),
+                Ok(Err(_)) => bail!("the watches have ended"),
                 Err(_) => bail!("waited {PATIENCE:?} for {what}: {seen}"),
             }
         }
     }
 }
 
-/// Creates an object of the kinds that scripts have.
+/// Creates an object of one of the kinds in scripts.
 ///
 /// # Errors
-/// If the server refuses, or the kind is none of them.
+/// If the server refuses, or the kind is unknown.
 pub async fn create(admin: &Rest, namespace: &str, object: &Value) -> anyhow::Result<()> {
     let (root, plural) = collection(object)?;
     admin.create(&format!("{root}/namespaces/{namespace}/{plural}"), object).await.map(drop)
@@ -357,7 +357,7 @@ pub(super) fn is_true(object: &Value, condition: &str) -> bool {
     all.is_some_and(|all| all.iter().any(|it| it["type"] == condition && it["status"] == "True"))
 }
 
-/// What is missing is zero or empty.
+/// True when `whole` contains `part`. What is missing in `whole` counts as zero or empty.
 fn contains(whole: &Value, part: &Value) -> bool {
     match (whole, part) {
         (_, Value::Object(part)) => part.iter().all(|(key, it)| contains(&whole[key], it)),

@@ -9,88 +9,89 @@ use crate::plays;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Topic {
-    /// What workloads refer to by YAML's aliases.
+    /// Templates for YAML aliases.
     #[serde(default, rename = "templates")]
     _templates: Value,
     /// By name, which is a DNS label.
     pub workloads: BTreeMap<String, Workload>,
 }
 
-/// One object, and what happens to it.
+/// One object, and the steps.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Workload {
-    /// What is to be seen.
+    /// A description.
     pub shows: String,
-    /// Dependents must be collected: runs where somebody does that.
+    /// It needs the garbage collector: it runs only with a manager that has it.
     #[serde(default)]
     pub collector: bool,
     /// Why it runs on a real API server only.
     #[serde(default)]
     pub real: Option<String>,
-    /// Why ours does otherwise: words of the line in `docs/differences.md`. What ours leaves has a record of its own.
+    /// Why the result of our manager differs: words of the line in `docs/differences.md`. Our result has its own
+    /// record.
     #[serde(default)]
     pub differs: Option<String>,
-    /// What is not compared, as how often it happens is a matter of time: `events` by reason, or `gone-pods`.
+    /// What is not compared, because its number depends on timing: reasons of events, or `gone-pods`.
     #[serde(default)]
     pub leave_out: Vec<String>,
-    /// Created before.
+    /// Objects that are created before.
     #[serde(default)]
     pub before: Vec<Value>,
     /// The Job or CronJob, without name and namespace.
     pub object: Value,
-    /// What happens.
+    /// The steps.
     #[serde(default)]
     pub steps: Vec<Step>,
 }
 
-/// Something that happens, or is waited for.
+/// An action, or a condition to wait for.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub enum Step {
     /// Waits for pods without a node and binds them; a fake kubelet does the rest.
     Run(Run),
-    /// Pods that run are declared to have ended so.
+    /// Writes a terminal status of running pods.
     End(Run),
-    /// A condition comes to pods.
+    /// Adds a condition to pods.
     Mark(Mark),
     /// Waits.
     Until(Until),
-    /// Waits for what upstream does not do.
+    /// Waits, only with our manager, for something that upstream does not do.
     WithOurs(Until),
-    /// Merges into the object.
+    /// Merges a patch into the object.
     Edit(Value),
-    /// Merges into the object's status, as only a controller should.
+    /// Merges a patch into the object's status, which normally only a controller writes.
     Status(Value),
-    /// The API server refuses to merge this into the object.
+    /// The API server must refuse to merge this patch into the object.
     Refused(Value),
-    /// Deletes the object: `Background`, `Foreground` or `Orphan`.
+    /// Deletes the object with a policy: `Background`, `Foreground` or `Orphan`.
     Delete(String),
-    /// The object again, by another uid.
+    /// Creates the object again, with another uid.
     CreateAgain(Value),
     /// Deletes pods.
     DeletePod(Which),
-    /// Merges into pods.
+    /// Merges a patch into pods.
     EditPod(EditPod),
-    /// Further objects.
+    /// Creates more objects.
     Create(Vec<Value>),
-    /// Merges into an object of another name: `{path: …, patch: …}`; the path lies below the namespace's.
+    /// Merges a patch into an object of another name: `{path: …, patch: …}`, with a path relative to the namespace's.
     EditOther(Other),
-    /// Deletes an object of another name, in the background.
+    /// Deletes an object of another name, with the policy Background.
     DeleteOther(Other),
 }
 
-/// Which pods.
+/// A selection of pods.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Which {
-    /// So many.
+    /// How many.
     #[serde(default = "one")]
     pub count: usize,
-    /// Of this completion index.
+    /// With this completion index.
     #[serde(default)]
     pub index: Option<u32>,
-    /// Of this name.
+    /// With this name.
     #[serde(default)]
     pub name: Option<String>,
     /// With a node, or without.
@@ -98,23 +99,23 @@ pub struct Which {
     pub bound: Option<bool>,
 }
 
-/// What becomes of pods.
+/// How pods run.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Run {
-    /// So many.
+    /// How many.
     #[serde(default = "one")]
     pub count: usize,
-    /// Of this completion index.
+    /// With this completion index.
     #[serde(default)]
     pub index: Option<u32>,
-    /// They end at once, so; otherwise they run until something happens to them.
+    /// The exit code with which they end at once; without it they run until something else ends them.
     #[serde(default)]
     pub exit: Option<i32>,
-    /// The container that ends with that; the others end well.
+    /// The container with this exit code; the others exit with 0.
     #[serde(default)]
     pub container: Option<String>,
-    /// Further lines of the fake kubelet's script.
+    /// Additional keys for the fake kubelet's script.
     #[serde(default)]
     pub script: BTreeMap<String, String>,
 }
@@ -123,13 +124,13 @@ pub struct Run {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Mark {
-    /// So many.
+    /// How many.
     #[serde(default = "one")]
     pub count: usize,
-    /// Of this completion index.
+    /// With this completion index.
     #[serde(default)]
     pub index: Option<u32>,
-    /// Its type; it is True.
+    /// Its type; its status is True.
     pub condition: String,
 }
 
@@ -137,71 +138,71 @@ pub struct Mark {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct EditPod {
-    /// So many.
+    /// How many.
     #[serde(default = "one")]
     pub count: usize,
-    /// Of this completion index.
+    /// With this completion index.
     #[serde(default)]
     pub index: Option<u32>,
-    /// Of this name.
+    /// With this name.
     #[serde(default)]
     pub name: Option<String>,
-    /// Merged.
+    /// The merge patch.
     pub patch: Value,
 }
 
-/// An object that is not the workload's own.
+/// An object other than the workload's own.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Other {
     /// Such as `pods/lonely` or `jobs/other`.
     pub path: String,
-    /// Merged.
+    /// The merge patch.
     #[serde(default)]
     pub patch: Value,
 }
 
-/// All of this holds.
+/// Conditions that must all hold.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Until {
-    /// Part of the object's status. Numbers that are missing are zero.
+    /// A part of the object's status. Missing numbers count as zero.
     #[serde(default)]
     pub status: Option<Value>,
     /// Conditions that are True.
     #[serde(default)]
     pub holds: Vec<String>,
-    /// Conditions that are not.
+    /// Conditions that are not True.
     #[serde(default)]
     pub lacks: Vec<String>,
-    /// So many pods neither ended nor are being deleted.
+    /// How many pods have not ended and are not being deleted.
     #[serde(default)]
     pub active: Option<usize>,
-    /// So many of those have no node.
+    /// How many of those have no node.
     #[serde(default)]
     pub waiting: Option<usize>,
-    /// So many are being deleted and have not ended.
+    /// How many pods are being deleted and have not ended.
     #[serde(default)]
     pub terminating: Option<usize>,
-    /// So many have ended.
+    /// How many pods have ended.
     #[serde(default)]
     pub ended: Option<usize>,
-    /// So many pods are there at all.
+    /// How many pods exist.
     #[serde(default)]
     pub pods: Option<usize>,
-    /// So many have the finalizer.
+    /// How many pods have the finalizer.
     #[serde(default)]
     pub tracked: Option<usize>,
-    /// So many Jobs are there.
+    /// How many Jobs exist.
     #[serde(default)]
     pub jobs: Option<usize>,
-    /// So many Jobs that were there are complete or failed, those that are gone included.
+    /// How many Jobs are complete or failed, including deleted ones.
     #[serde(default)]
     pub finished_jobs: Option<usize>,
-    /// An event with this reason was told.
+    /// There is an event with this reason.
     #[serde(default)]
     pub event: Option<String>,
-    /// The object is gone.
+    /// The object is deleted.
     #[serde(default)]
     pub gone: bool,
     /// The object is being deleted.
@@ -214,7 +215,7 @@ fn one() -> usize {
 }
 
 impl plays::Topic for Topic {
-    /// Of each workload one.
+    /// One play for each workload.
     fn plays(&self) -> impl Iterator<Item = (String, Option<&str>)> {
         self.workloads.iter().map(|(name, it)| (name.clone(), it.differs.as_deref()))
     }

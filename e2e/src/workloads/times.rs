@@ -2,18 +2,18 @@ use clock::Timestamp;
 use jiff::SignedDuration;
 use serde_json::Value;
 
-/// The minute in which a play began: times of schedules are told by their distance from it.
+/// The minute in which a play began. Times of schedules are shown relative to it.
 #[derive(Debug, Clone, Copy)]
 pub struct Zero(i64);
 
 impl Zero {
-    /// The minute that has begun.
+    /// The present minute.
     #[must_use]
     pub fn of(now: Timestamp) -> Self {
         Self(now.as_second().div_euclid(60))
     }
 
-    /// Fills in what a script leaves open: `$minute-10` is the minute of the hour ten minutes ago, `$hour-10` its hour,
+    /// Replaces variables of a script: `$minute-10` is the minute of the hour ten minutes ago, `$hour-10` its hour,
     /// `$time-10` that time.
     #[must_use]
     pub fn fill(self, value: &Value) -> Value {
@@ -51,7 +51,7 @@ impl Zero {
         }
     }
 
-    /// A time of a schedule, told by its distance; `None` where the text is no time.
+    /// A time of a schedule as its distance; `None` if the text is not a time.
     #[must_use]
     pub(super) fn tell(self, text: &str) -> Option<String> {
         let at: Timestamp = text.parse().ok()?;

@@ -1,4 +1,4 @@
-//! The API server in the box as a target: in process, on paused time.
+//! The embedded API server as a target: in process, with paused time.
 
 use std::{future::Future, time::Duration};
 
@@ -14,7 +14,7 @@ use http_body_util::BodyExt;
 use test_cluster::TestCluster;
 use tower::ServiceExt;
 
-/// 2031-05-05T05:05:05Z: no case names a time near it.
+/// 2031-05-05T05:05:05Z; no case uses a time near it.
 const EPOCH: i64 = 1_935_723_905;
 
 struct Embedded {
@@ -45,7 +45,7 @@ impl Target for Embedded {
     }
 }
 
-/// What a fresh cluster answers.
+/// The responses of a new cluster.
 pub(crate) fn answers(case: &Case) -> anyhow::Result<Vec<Entry>> {
     on_paused_time(async {
         let clock = Clock::virtual_from(Timestamp::from_second(EPOCH)?);

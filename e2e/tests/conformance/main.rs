@@ -1,15 +1,15 @@
-//! What the API server in the box answers is what a real one answered.
+//! The embedded API server responds like a real one.
 //!
-//! One test for each case of `e2e/conformance/<topic>.txt`, by its name: it runs on the embedded server, in process, and
-//! is compared with `<topic>.recorded.txt`. `the_real_server_answers_as_recorded` runs all of them on a real server where
-//! there is one. `e2e/conformance/README.md` tells how cases are written and recorded.
+//! There is one test for each case of `e2e/conformance/<topic>.txt`, with the same name: it runs on the embedded
+//! server, in process, and is compared with `<topic>.recorded.txt`. `the_real_server_answers_as_recorded` runs all of
+//! them on a real server, if there is one. `e2e/conformance/README.md` explains how cases are written and recorded.
 
 mod embedded;
 mod published;
 mod real;
 mod topics;
 
-/// The files of cases, each with a module that names its tests.
+/// The files of cases, each with a module that lists its tests.
 macro_rules! topics {
     ($($topic:ident)*) => {
         $(mod $topic;)*
@@ -75,10 +75,10 @@ fn every_file_of_cases_is_a_topic() {
     }
 }
 
-/// The behaviours of section 20 of the specification of the API server.
+/// The behaviours in section 20 of the specification of the API server.
 const ACCEPTANCE: std::ops::RangeInclusive<u32> = 1..=122;
 
-/// Most behaviours are cases; those of kubectl are tests of their own.
+/// Most behaviours are cases; those of kubectl are separate tests.
 #[test]
 fn every_behaviour_of_the_specification_has_a_case() {
     let cases: Vec<String> = TOPICS.iter().flat_map(|(topic, _)| topics::read(topic)).map(|case| case.name).collect();

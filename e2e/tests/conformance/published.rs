@@ -1,5 +1,5 @@
-//! The schema by which the embedded server reads bodies names the fields that a real server publishes, no more and no
-//! less. So a new release of Kubernetes is taken over by mending what this test lists.
+//! The schema of the embedded server has exactly the fields that a real server publishes. To support a new release of
+//! Kubernetes, fix what this test lists.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests may fail like tests")]
 
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 const SCHEMA: &str = include_str!("../../../shared/test-cluster/src/schema.txt");
 
-/// Published with its fields, held by us as it comes: nothing reads into it.
+/// Published with its fields, but stored as free-form data by our server.
 const HELD_WHOLE: &str = "apiextensions.v1.JSONSchemaProps";
 
 /// Fields by type, each with its form.
@@ -52,14 +52,14 @@ fn the_schema_is_what_a_real_server_publishes() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// `schema.txt`, its types named as they are published: group, version, name.
+/// `schema.txt`, with the published names of types: group, version, name.
 fn ours() -> Types {
     let mut types = Types::new();
     let mut current = String::new();
     for line in SCHEMA.lines().filter(|it| !it.starts_with('#')) {
         match line.strip_prefix("  ").and_then(|it| it.split_once(' ')) {
             Some((field, form)) => {
-                // What may be absent and what is printed although empty is not published.
+                // Whether a field may be absent or is printed when empty is not published.
                 let form = form.trim_end_matches('!').replace('*', "");
                 let (around, base) = form.split_at(form.rfind(['}', ']']).map_or(0, |it| it + 1));
                 let base = if base.contains('.') { public_name(base) } else { base.to_owned() };
@@ -94,7 +94,7 @@ async fn published(rest: &Rest) -> Types {
     types
 }
 
-/// `io.k8s.api.core.v1.Pod` is `core.v1.Pod`.
+/// `io.k8s.api.core.v1.Pod` becomes `core.v1.Pod`.
 fn short(name: &str) -> String {
     let parts: Vec<&str> = name.split('.').collect();
     parts[parts.len().saturating_sub(3)..].join(".")

@@ -61,7 +61,7 @@ fn the_real_server_answers_as_recorded() {
     assert!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), answers.len(), wrong.join("\n\n"));
 }
 
-/// Topic and case, as far as `CASES` asks for them: all, or those of a topic, or those whose name has this part.
+/// Topic and case, selected by `CASES`: all, or those of a topic, or those whose name contains it.
 fn wanted() -> Vec<(&'static str, Case)> {
     let filter = std::env::var("CASES").unwrap_or_default();
     let all = TOPICS.iter().flat_map(|(topic, _)| topics::read(topic).into_iter().map(move |case| (*topic, case)));
@@ -74,7 +74,7 @@ fn answers(wanted: &[(&'static str, Case)], running: Option<&Path>, record: bool
     let mut answers = Answers::new();
     let (embedded, real): (Vec<_>, Vec<_>) = wanted.iter().cloned().partition(|(_, it)| it.embedded_only.is_some());
     if record {
-        // Our own choice: what the embedded server answers is the record, to be read with care.
+        // For cases where we differ on purpose, the response of the embedded server is recorded, and must be reviewed.
         answers.extend(embedded.into_iter().map(|(topic, case)| {
             let answer = embedded::answers(&case);
             (topic, case, answer)
@@ -90,7 +90,7 @@ fn answers(wanted: &[(&'static str, Case)], running: Option<&Path>, record: bool
             };
             answers.extend(run_all(&server.unwrap(), together, AT_ONCE).await);
         }
-        // They would spoil what others have begun.
+        // These cases would disturb others, so they run alone.
         if !alone.is_empty() && assets_or_skip(SCENARIO).is_some() {
             answers.extend(run_all(&own().await.unwrap(), alone, 1).await);
         }

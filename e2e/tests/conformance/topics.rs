@@ -1,4 +1,4 @@
-//! The files of cases, and what is recorded for them.
+//! The files of cases and their recordings.
 
 use std::path::PathBuf;
 
@@ -6,8 +6,8 @@ use e2e::conformance::{Case, Recordings, Time, differences, parse};
 
 use crate::embedded;
 
-/// The tests of one file of cases. `fn <name>();` stands for the test that runs the case of this name on the embedded server
-/// and compares the answers with the recorded ones.
+/// The tests of one file of cases. `fn <name>();` defines the test that runs the case of this name on the embedded
+/// server and compares the responses with the recorded ones.
 macro_rules! cases {
     ($topic:literal: $(fn $name:ident();)*) => {
         pub(crate) const NAMES: &[&str] = &[$(stringify!($name)),*];

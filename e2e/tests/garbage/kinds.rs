@@ -1,4 +1,4 @@
-//! Kinds come, go and come again while objects are collected.
+//! Custom resources are defined, removed and defined again while objects are collected.
 
 use std::time::Duration;
 
@@ -18,9 +18,9 @@ on_both_servers! {
 
 const STORM: &str = "storm.e2e.mini-kcm.dev";
 const DEFINED: usize = 200;
-/// A kind that is gone is asked for no more once nobody has asked for so long.
+/// The manager sends no requests for a removed kind if there were none for this long.
 const SILENCE: Duration = Duration::from_secs(12);
-/// The collector has looked for new kinds by then.
+/// The collector has discovered new kinds after this time.
 const REDISCOVERED: Duration = Duration::from_secs(100);
 
 async fn two_hundred_definitions_come_and_go_while_objects_are_collected(on: On) {
@@ -37,7 +37,7 @@ async fn two_hundred_definitions_come_and_go_while_objects_are_collected(on: On)
             scene::served(&scene.admin, &definition).await?;
             let path = format!("{DEFINITIONS}/{}", definition["metadata"]["name"].as_str().unwrap_or_default());
             scene.admin.delete(&path).await?;
-            // A definition is not gone before its instances are.
+            // A definition is removed only after its instances.
             gone(&scene.admin, &path).await
         });
         come_and_go.await
@@ -60,7 +60,7 @@ async fn two_hundred_definitions_come_and_go_while_objects_are_collected(on: On)
     }
 }
 
-/// An owner with ten dependents, gone in the background.
+/// An owner with ten dependents, deleted with the policy Background.
 async fn round(scene: &Scene, name: &str, number: usize) -> anyhow::Result<()> {
     let (path, owner) = objects::config_map(name, &format!("owner-{number}"));
     let owner = scene.admin.create(&path, &owner).await?;
@@ -78,12 +78,12 @@ async fn round(scene: &Scene, name: &str, number: usize) -> anyhow::Result<()> {
     .await
 }
 
-/// Of what is gone: upstream's collector asks for it for ever.
+/// Waits until there are no requests for removed kinds; upstream's collector repeats them for ever.
 async fn no_more_questions(scene: &Scene) {
     let mut audit = scene.server.audit();
     let asks =
         |it: &AuditEvent| it.user().starts_with("system:serviceaccount:") && it.uri.contains(STORM) && it.verb != "get";
-    let quiet = eventually("nobody to ask for kinds that are gone", REDISCOVERED, async || {
+    let quiet = eventually("no more requests for removed kinds", REDISCOVERED, async || {
         let before = audit.count(asks)?;
         tokio::time::sleep(SILENCE).await;
         let asked = audit.count(asks)? - before;
@@ -123,7 +123,7 @@ async fn acceptance_gc_048_a_definition_goes_with_its_instances_and_what_they_ow
         let instance = instance.await.unwrap();
         let (maps, map) = with_owner(objects::config_map(name, life), &instance, true);
         scene.admin.create(&maps, &map).await.unwrap();
-        // What comes later and goes shows that the kind is watched, and this instance known.
+        // An object that is created and collected shows that the kind is watched, and so this instance is known.
         seen(&scene, name, plural, life).await;
         assert!(scene.admin.find(&format!("{maps}/{life}")).await.unwrap().is_some());
 
@@ -134,7 +134,8 @@ async fn acceptance_gc_048_a_definition_goes_with_its_instances_and_what_they_ow
     }
 }
 
-/// An instance that nobody owns is gone: the collector looks at the kind.
+/// Waits until an instance with an owner that does not exist is collected, which shows that the collector watches the
+/// kind.
 async fn seen(scene: &Scene, name: &str, plural: &str, life: &str) {
     let sign = format!("sign-of-the-{life}");
     let (path, mut object) = objects::custom(name, plural, &sign);

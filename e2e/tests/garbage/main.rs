@@ -1,8 +1,9 @@
-//! The garbage collector on a real API server and on the embedded one: owner graphs by script, whose ends are what the
-//! upstream collector leaves, and scenarios about kinds that come, go and break.
+//! The garbage collector on a real API server and on the embedded one: owner graphs by script, whose results must be
+//! those of the upstream collector, and scenarios with kinds that are added, removed and broken.
 //!
-//! `E2E_MANAGER=go` plays all with the upstream manager, and `RECORD=1` with it writes what it left of the graphs;
-//! `GRAPHS=<part of a name>` plays some. See `graphs/README.md`. What only ours does is asserted for ours alone.
+//! `E2E_MANAGER=go` runs everything with the upstream manager, and `RECORD=1` with it writes the results of the graphs;
+//! `GRAPHS=<part of a name>` runs some of them. See `graphs/README.md`. Behaviour that only our manager has is asserted
+//! only for ours.
 
 #![expect(clippy::unwrap_used, reason = "scenarios are tests, called by the macro's")]
 

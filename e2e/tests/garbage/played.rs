@@ -1,4 +1,4 @@
-//! All graphs, played once for all scenarios.
+//! All graphs, run once for all scenarios.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,32 +22,32 @@ use crate::{
     support::{On, Once},
 };
 
-/// Nothing more comes when nothing has come for so long.
+/// After this time without a change no further change is expected.
 const QUIET: Duration = Duration::from_secs(6);
-/// Before it is looked whether all is quiet, and at the latest.
+/// The time limit for the expected results.
 const SOON: Duration = Duration::from_secs(45);
-/// So many at a time: each has a namespace or two.
+/// How many plays run at once; each has one or two namespaces.
 const AT_ONCE: usize = 24;
 
-/// What came of it.
+/// The results of all plays.
 #[derive(Default)]
 pub(crate) struct Played {
-    /// Of each play: where it differs from what is expected.
+    /// For each play: the differences from the expected result.
     all: BTreeMap<String, Vec<String>>,
-    /// Graphs that are there, and were left out for a reason that was told.
+    /// Graphs that were not run, for a reason that was printed.
     left_out: BTreeSet<String>,
-    /// Calls of the collector that the server refused for who it was.
+    /// Calls of the collector that the server refused as unauthorized or forbidden.
     pub(crate) refused: Vec<String>,
 }
 
 impl Played {
-    /// Plays all, unless that was done. `None` where they cannot be played.
+    /// Runs all plays, once per server. `None` if they cannot be run.
     pub(crate) async fn on(on: On) -> Option<&'static Self> {
         static PLAYED: Once<Option<Played>> = Once::new();
         PLAYED.on(on, async || play_all(on).await).await.unwrap().as_ref()
     }
 
-    /// All plays of these graphs ended as recorded; those that cannot be played were told of.
+    /// Asserts that all plays of these graphs ended as recorded. Plays that cannot be run were reported.
     pub(crate) async fn shows(on: On, graphs: &[&str]) {
         let Some(played) = Self::on(on).await else { return };
         if let Err(why) = played.shown(graphs) {
@@ -55,7 +55,7 @@ impl Played {
         }
     }
 
-    /// What these graphs do not show. One that nobody knows shows nothing.
+    /// An error if a play of these graphs differs or does not exist.
     fn shown(&self, graphs: &[&str]) -> Result<(), String> {
         for graph in graphs {
             let of_graph = |play: &str| play.split_once('.').is_some_and(|(it, _)| it == *graph);
@@ -70,7 +70,7 @@ impl Played {
         Ok(())
     }
 
-    /// Everything that was found, also that nothing was played.
+    /// All differences, also if nothing was run.
     pub(crate) fn findings(&self) -> Vec<String> {
         if self.all.is_empty() && self.left_out.is_empty() {
             return vec!["there are no graphs".to_owned()];
@@ -80,7 +80,7 @@ impl Played {
     }
 }
 
-/// One play and what is expected of it.
+/// One play with its expected result.
 struct Part<'a> {
     name: String,
     player: Player<'a>,
@@ -88,7 +88,7 @@ struct Part<'a> {
 }
 
 impl Part<'_> {
-    /// Plays it; returns when what is expected has come, or does not come.
+    /// Runs it; returns when the expected result is reached, or after the time limit.
     async fn play(&self, stage: &Stage) -> anyhow::Result<()> {
         self.player.play().await?;
         let Some(expected) = self.expected else { return Ok(()) };
@@ -156,7 +156,7 @@ async fn play_sets(
 
     let (mut found, mut results) = (BTreeMap::new(), Vec::new());
     for (part, ended) in parts.iter().zip(ended) {
-        // Nothing more has come since.
+        // Nothing has changed since then.
         let left = part.player.left();
         let told = match (ended, part.expected) {
             (Err(err), _) => vec![format!("{err:#}")],
@@ -172,7 +172,7 @@ async fn play_sets(
     (found, results)
 }
 
-/// Waits until nothing has happened for a while: what must stay has had its time to go.
+/// Waits until nothing has changed for a while, so that an object that must remain had time to be deleted wrongly.
 async fn quiet(stage: &Stage) {
     let deadline = stage.clock.now() + SOON;
     let mut news = stage.board.listen();
@@ -184,7 +184,7 @@ async fn quiet(stage: &Stage) {
     }
 }
 
-/// The graphs that are not played here, each told with the reason.
+/// The graphs that are not run here, each reported with the reason.
 fn left_out(sets: &[Set], on: On) -> BTreeSet<String> {
     let wanted = std::env::var("GRAPHS").unwrap_or_default();
     let mut names = BTreeSet::new();
@@ -214,7 +214,7 @@ fn what_was_not_played_shows_nothing() {
     assert_eq!(none.findings(), ["there are no graphs"]);
     let good = played(&[("a.background", &[]), ("a.orphan", &[])], &["b"]);
     assert_eq!((good.shown(&["a"]), good.shown(&["a", "b"]), good.findings().len()), (Ok(()), Ok(()), 0));
-    assert!(good.shown(&["a", "c"]).is_err(), "nobody knows it");
+    assert!(good.shown(&["a", "c"]).is_err(), "an unknown graph is an error");
     let bad = played(&[("a.background", &[]), ("a.orphan", &["one is left"])], &[]);
     assert_eq!(bad.shown(&["a"]), Err("a.orphan:\n    one is left".to_owned()));
     assert_eq!(bad.findings().len(), 1);

@@ -1,4 +1,4 @@
-//! What the scenarios stand on, and how they begin.
+//! The setup of the scenarios.
 
 use std::time::Duration;
 
@@ -8,29 +8,29 @@ use serde_json::{Value, json};
 
 use crate::support::{On, Server};
 
-/// Whatever is to go is gone by then, on a busy machine too.
+/// The time limit for deletions, also on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
-/// The collector.
+/// The name of the controller.
 pub(crate) const NAME: &str = "garbage-collector-controller";
 
 const JSON: &str = "application/json";
 
-/// A server, a manager with the collector alone, and somebody who acts.
+/// A server, a manager with only the garbage collector, and an admin client.
 pub(crate) struct Scene {
-    // Dropped first: its log lies in the server's folder.
+    // Dropped first, because its log is in the server's folder.
     pub(crate) manager: Manager,
     pub(crate) admin: Rest,
     pub(crate) server: Server,
 }
 
 impl Scene {
-    /// `None` after saying loudly that it does not run.
+    /// `None` after printing that the scenario does not run.
     pub(crate) async fn enter(on: On, name: &str) -> anyhow::Result<Option<Self>> {
         let Some((server, flavour)) = on.audited_manager(name).await? else { return Ok(None) };
         Self::with(server, flavour).await.map(Some)
     }
 
-    /// On a server that is there already.
+    /// On an existing server.
     pub(crate) async fn with(server: Server, flavour: Flavour) -> anyhow::Result<Self> {
         let admin = server.admin().await?;
         let manager = launch(&server, flavour)?.started().await?;
@@ -41,7 +41,7 @@ impl Scene {
         self.manager.flavour() == Flavour::Ours
     }
 
-    /// The sum of a family of the manager's metrics, of those series that have all these words; `None` where there are none.
+    /// The sum of a metric over all series whose labels contain all these words; `None` if there are none.
     pub(crate) async fn metric(&self, family: &str, words: &[&str]) -> anyhow::Result<Option<f64>> {
         let page = self.manager.endpoints()?.send(Method::GET, "/metrics", None).await?;
         anyhow::ensure!(page.code == 200, "{} {}", page.code, page.text);
@@ -51,7 +51,7 @@ impl Scene {
         Ok((!values.is_empty()).then(|| values.iter().sum()))
     }
 
-    /// Waits until a dependent of an owner that never was is gone: the collector collects.
+    /// Waits until a dependent of an owner that never existed is deleted, which shows that the collector works.
     pub(crate) async fn collects(&self, namespace: &str, sign: &str) -> anyhow::Result<()> {
         let (path, mut object) = objects::config_map(namespace, sign);
         let nobody = format!("nobody-of-{namespace}-{sign}");
@@ -72,7 +72,7 @@ pub(crate) fn launch(server: &Site, flavour: Flavour) -> anyhow::Result<Launch> 
         .flag("kube-api-burst", "600"))
 }
 
-/// An owner reference to an object that is there.
+/// An owner reference to an existing object.
 pub(crate) fn owned_by(owner: &Value, blocks: bool) -> Value {
     let meta = &owner["metadata"];
     json!({
@@ -87,7 +87,7 @@ pub(crate) fn with_owner((path, mut object): objects::Placed, owner: &Value, blo
     (path, object)
 }
 
-/// Deletes an object by a policy.
+/// Deletes an object with a policy.
 pub(crate) async fn delete(admin: &Rest, path: &str, policy: &str) -> anyhow::Result<()> {
     let options = json!({ "kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": policy });
     let answer = admin.send(Method::DELETE, path, Some((JSON, &options))).await?;
@@ -95,7 +95,7 @@ pub(crate) async fn delete(admin: &Rest, path: &str, policy: &str) -> anyhow::Re
     Ok(())
 }
 
-/// Waits until an object is gone.
+/// Waits until an object does not exist any more.
 pub(crate) async fn gone(admin: &Rest, path: &str) -> anyhow::Result<()> {
     eventually(&format!("{path} to go"), SOON, async || match admin.find(path).await? {
         None => Ok(Some(())),
@@ -110,7 +110,7 @@ pub(crate) async fn define(admin: &Rest, definition: &Value) -> anyhow::Result<(
     served(admin, definition).await
 }
 
-/// Waits until a resource that was defined is served.
+/// Waits until a defined resource is served.
 pub(crate) async fn served(admin: &Rest, definition: &Value) -> anyhow::Result<()> {
     let spec = &definition["spec"];
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -122,10 +122,10 @@ pub(crate) async fn served(admin: &Rest, definition: &Value) -> anyhow::Result<(
     .await
 }
 
-/// Where definitions are.
+/// The path of definitions.
 pub(crate) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-/// The custom resources of the graphs.
+/// Defines the custom resources of the graphs.
 pub(crate) async fn define_graphs(admin: &Rest) -> anyhow::Result<()> {
     for definition in graphs::definitions() {
         define(admin, &definition).await?;

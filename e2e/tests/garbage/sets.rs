@@ -1,4 +1,4 @@
-//! The files.
+//! The files of graphs.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use e2e::{graphs::Topic, plays};
 
 pub(crate) type Set = plays::Set<Topic>;
 
-/// All there are.
+/// All files.
 pub(crate) fn all() -> anyhow::Result<Vec<Set>> {
     Set::all(&Path::new(env!("CARGO_MANIFEST_DIR")).join("graphs"))
 }

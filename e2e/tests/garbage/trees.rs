@@ -1,4 +1,4 @@
-//! Trees as users have them, deleted as users delete them.
+//! Typical owner trees of users, and the usual ways to delete them.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -73,7 +73,8 @@ fn controller(number: usize) -> Value {
     })
 }
 
-/// A Deployment, its ReplicaSet and two pods, as their controllers would leave them; returns their paths from the top on.
+/// A Deployment, its ReplicaSet and two pods, as their controllers would create them; returns their paths from the top
+/// down.
 async fn deployment(admin: &Rest, namespace: &str) -> Vec<String> {
     let typed = |(path, mut object): objects::Placed, kind: &str| {
         object["apiVersion"] = json!("apps/v1");
@@ -105,7 +106,7 @@ async fn a_deployment_and_all_below_it_deleted_three_ways_by_kubectl(on: On) {
     for way in ["background", "foreground", "orphan"] {
         namespaces::create(admin, way).await.unwrap();
         let paths = deployment(admin, way).await;
-        // It comes back when the Deployment is gone.
+        // kubectl returns when the Deployment does not exist any more.
         let line = format!("delete deployment web -n {way} --cascade={way} --timeout=60s");
         let (kubectl, said) = (kubectl.clone(), line.clone());
         let told = tokio::task::spawn_blocking(move || kubectl.run(&said)).await.unwrap().unwrap();
@@ -119,7 +120,7 @@ async fn a_deployment_and_all_below_it_deleted_three_ways_by_kubectl(on: On) {
             }
             "foreground" => {
                 for path in &paths[1..] {
-                    assert!(admin.find(path).await.unwrap().is_none(), "{path} went before the Deployment");
+                    assert!(admin.find(path).await.unwrap().is_none(), "{path} was deleted before the Deployment");
                 }
             }
             _ => {
@@ -177,7 +178,7 @@ async fn a_job_deleted_in_the_foreground_goes_after_its_pods(on: On) {
     }
 }
 
-/// The version of an object's end, by which the server counts.
+/// The version of an object's deletion, which gives the order of deletions.
 async fn ends(board: &Board, object: &Value) -> u64 {
     let uid = object["metadata"]["uid"].as_str().unwrap();
     let ended = eventually("the watch to tell of the end", Duration::from_secs(10), async || {

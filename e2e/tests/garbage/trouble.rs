@@ -1,4 +1,4 @@
-//! What is broken stops only itself.
+//! A broken API blocks only the objects that depend on it.
 
 use e2e::{eventually, namespaces, objects, say};
 use http::Method;
@@ -14,7 +14,7 @@ on_both_servers! {
     acceptance_gc_024_what_happened_while_nobody_collected_is_made_up_for
 }
 
-/// Only a real server converts.
+/// Only a real server calls conversion webhooks.
 mod converting {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn acceptance_gc_046_047_a_dead_conversion_webhook_stops_only_its_kind() {
@@ -43,7 +43,7 @@ async fn acceptance_gc_044_a_dead_aggregated_api_stops_nothing_and_proves_nothin
     let name = "beside-the-dead";
     namespaces::create(&admin, name).await.unwrap();
 
-    // Whose owner cannot be asked for stays.
+    // An object whose owner cannot be looked up must remain.
     let (maps, mut map) = objects::config_map(name, "of-the-dead");
     map["metadata"]["ownerReferences"] =
         json!([{ "apiVersion": format!("{group}/v1"), "kind": "Thing", "name": "it", "uid": "of-a-thing" }]);
@@ -55,9 +55,9 @@ async fn acceptance_gc_044_a_dead_aggregated_api_stops_nothing_and_proves_nothin
     admin.create(&maps, &leaf).await.unwrap();
     scene::delete(&admin, &format!("{trees}/tree"), "Foreground").await.unwrap();
     gone(&admin, &format!("{trees}/tree")).await.unwrap();
-    assert!(admin.find(&format!("{maps}/leaf")).await.unwrap().is_none(), "it went first");
+    assert!(admin.find(&format!("{maps}/leaf")).await.unwrap().is_none(), "the leaf is deleted first");
 
-    // Nor does its end prove anything.
+    // The removal of the API does not prove that the owner is absent either.
     admin.delete(&format!("{path}/v1.{group}")).await.unwrap();
     scene.collects(name, "later-sign").await.unwrap();
     assert!(admin.find(&format!("{maps}/of-the-dead")).await.unwrap().is_some());
@@ -78,7 +78,7 @@ async fn acceptance_gc_046_047_a_dead_conversion_webhook_stops_only_its_kind(on:
     } });
     let of_definition = format!("{DEFINITIONS}/relics.broken.e2e.mini-kcm.dev");
     let relics = |version: &str| format!("/apis/broken.e2e.mini-kcm.dev/{version}/namespaces/{name}/relics");
-    // One is stored in the old version, by which nobody asks.
+    // One object is stored in the old version, which no client requests.
     scene::define(&admin, &relic(json!({ "strategy": "None" }), "v1")).await.unwrap();
     let nobody = json!([{ "apiVersion": "v1", "kind": "ConfigMap", "name": "nobody", "uid": "nobody-of-a-relic" }]);
     let stored = json!({
@@ -91,7 +91,7 @@ async fn acceptance_gc_046_047_a_dead_conversion_webhook_stops_only_its_kind(on:
     admin.merge(&of_definition, &relic(broken, "v2")).await.unwrap();
     eventually("lists to fail", SOON, async || {
         let answer = admin.send(Method::GET, &relics("v2"), None).await?;
-        // The server has no cache of them either: 429 says that it tries.
+        // The server has no cache of them either; 429 means that it is trying to build one.
         anyhow::ensure!(matches!(answer.code, 429 | 500..600), "{} {}", answer.code, answer.text);
         Ok(Some(()))
     })
@@ -114,13 +114,13 @@ async fn acceptance_gc_046_047_a_dead_conversion_webhook_stops_only_its_kind(on:
         is_named(&scene).await;
     }
 
-    // It heals, and is collected as all are.
+    // After the repair the kind is collected like all others.
     let healed = json!({ "spec": { "conversion": { "strategy": "None", "webhook": null } } });
     admin.merge(&of_definition, &healed).await.unwrap();
     gone(&admin, &format!("{}/old", relics("v2"))).await.unwrap();
 }
 
-/// Which kind it is stands in a metric and in the log.
+/// Waits until a metric and the log name the kind.
 async fn is_named(scene: &Scene) {
     eventually("the log to name the kind", SOON, async || {
         Ok(scene.manager.log()?.lines().any(|it| it.contains("relics")).then_some(()))
@@ -132,7 +132,7 @@ async fn is_named(scene: &Scene) {
     assert!(named, "no metric of the collector names the kind:\n{page}");
 }
 
-/// Relics of two versions, stored in one of them.
+/// The definition of relics, with two versions of which one is stored.
 fn relic(conversion: Value, stored: &str) -> Value {
     let schema = json!({ "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } });
     let version = |it: &str| json!({ "name": it, "served": true, "storage": it == stored, "schema": schema });

@@ -1,8 +1,9 @@
-//! Jobs and CronJobs, played by script: what is left of each in the end is what the upstream manager leaves.
+//! Jobs and CronJobs by script: the results must be those of the upstream manager.
 //!
-//! All are played at once, each in a namespace of its own; a scenario says which of them show what it promises.
-//! `E2E_MANAGER=go` plays them with the upstream manager, and `RECORD=1` with it writes what it left;
-//! `WORKLOADS=<part of a name>` plays some, `CONTROLLERS=cronjob-controller` has upstream's manager do all but that. See `workloads/README.md`.
+//! All are run at once, each in a namespace of its own; each scenario names the scripts that show its behaviour.
+//! `E2E_MANAGER=go` runs them with the upstream manager, and `RECORD=1` with it writes the results; `WORKLOADS=<part of
+//! a name>` runs some of them, `CONTROLLERS=cronjob-controller` lets upstream's manager run all other controllers. See
+//! `workloads/README.md`.
 
 #![expect(clippy::unwrap_used, reason = "scenarios are tests, called by the macro's")]
 

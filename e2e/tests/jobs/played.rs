@@ -1,4 +1,4 @@
-//! All workloads, played once for all scenarios.
+//! All workloads, run once for all scenarios.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -17,29 +17,29 @@ use crate::{
     theatre::Theatre,
 };
 
-/// Nothing more comes when nothing has come for so long.
+/// After this time without a change no further change is expected.
 const QUIET: Duration = Duration::from_secs(7);
-/// What is recorded is reached by then.
+/// The time limit for the recorded result.
 const SOON: Duration = Duration::from_secs(45);
-/// Where the server refuses pods on purpose.
+/// In this namespace the server refuses pods on purpose.
 const OUT_OF_QUOTA: &str = "w-out-of-quota";
 
-/// What came of it.
+/// The results of all workloads.
 pub(crate) struct Played {
-    /// Of each workload that was played: where it differs from what is expected.
+    /// For each workload that was run: the differences from the expected result.
     all: BTreeMap<String, Vec<String>>,
-    /// Calls of controllers that the server refused for what they said, or for who they were.
+    /// Calls of controllers that the server refused as invalid, unauthorized or forbidden.
     pub(crate) refused: Vec<String>,
 }
 
 impl Played {
-    /// Plays all, unless that was done. `None` where they cannot be played.
+    /// Runs all workloads, once per server. `None` if they cannot be run.
     pub(crate) async fn on(on: On) -> Option<&'static Self> {
         static PLAYED: Once<Option<Played>> = Once::new();
         PLAYED.on(on, async || play_all(on).await).await.unwrap().as_ref()
     }
 
-    /// These workloads were played, and ended as recorded; those that cannot be played were told of.
+    /// Asserts that these workloads ended as recorded. Workloads that cannot be run were reported.
     pub(crate) async fn shows(on: On, names: &[&str]) {
         let Some(played) = Self::on(on).await else { return };
         for name in names {
@@ -50,14 +50,14 @@ impl Played {
         }
     }
 
-    /// Everything that was found.
+    /// All differences.
     pub(crate) fn findings(&self) -> Vec<String> {
         let found = self.all.iter().filter(|(_, it)| !it.is_empty());
         found.map(|(name, it)| format!("{name}:\n    {}", it.join("\n    "))).collect()
     }
 }
 
-/// One workload and what is expected of it.
+/// One workload with its expected result.
 struct Part<'a> {
     name: &'a str,
     workload: &'a Workload,
@@ -70,7 +70,7 @@ impl Part<'_> {
         comparable(player.folder(), kind, self.name, stage.zero, &self.workload.leave_out)
     }
 
-    /// Plays it and returns what is left, which is what is expected if that comes at all.
+    /// Runs it and returns the result, which is the expected one if that is reached in time.
     async fn play(&self, player: &Player<'_>, stage: &Stage, record: bool) -> anyhow::Result<Value> {
         player.play().await?;
         let mut news = player.folder().listen();
@@ -100,7 +100,7 @@ async fn play_all(on: On) -> anyhow::Result<Option<Played>> {
     if all.values().any(|it| !it.is_empty()) {
         theatre.show_log();
     }
-    // Upstream's own statuses are refused in two of them.
+    // In two of them the server refuses upstream's own status.
     let refused = if flavour == Flavour::Ours { refused(theatre.server.audit())? } else { Vec::new() };
     Ok(Some(Played { all, refused }))
 }
@@ -123,7 +123,7 @@ async fn play_sets(sets: &[Set], theatre: &Theatre, on: On, flavour: Flavour, re
 
     let (mut found, mut results) = (BTreeMap::new(), Vec::new());
     for ((part, player), left) in parts.iter().zip(&players).zip(left) {
-        // Nothing more has come while the others were played.
+        // Nothing has changed while the others were run.
         let last = part.left(player, stage);
         let told = match (left, part.expected) {
             (Err(err), _) => vec![format!("{err:#}")],
@@ -152,7 +152,8 @@ fn plays(theatre: &Theatre, on: On, name: &str, workload: &Workload) -> bool {
     missing.is_none()
 }
 
-/// What the server would not have of controllers: their rights are upstream's, and what they say of Jobs is possible.
+/// Calls of controllers that the server refused: upstream's rights must be enough, and the status of Jobs must be
+/// valid.
 fn refused(mut audit: Audit) -> anyhow::Result<Vec<String>> {
     let is_refusal = |it: &&AuditEvent| matches!(it.code(), 401 | 403 | 422) && it.namespace() != OUT_OF_QUOTA;
     let refused = audit.events()?.iter().filter(|it| it.is_controllers()).filter(is_refusal);

@@ -1,4 +1,4 @@
-//! What the plays stand on.
+//! The setup of the plays.
 
 use std::time::Duration;
 
@@ -13,16 +13,16 @@ use tasks::Scope;
 use crate::support::Server;
 
 const SOON: Duration = Duration::from_secs(60);
-/// A play that began later in its minute would have the next one begin too soon.
+/// A play that began later in its minute would have the next minute begin too soon.
 const LATEST_SECOND: i64 = 35;
 const COLLECTOR: &str = "garbage-collector-controller";
 const CONTROLLERS: [&str; 4] = ["job-controller", "cronjob-controller", "ttl-after-finished-controller", COLLECTOR];
 
 /// Server, fake nodes and managers.
 pub(crate) struct Theatre {
-    // Dropped first: their logs lie in the server's folder.
+    // Dropped first, because their logs are in the server's folder.
     managers: Vec<Manager>,
-    /// Dependents are collected.
+    /// The garbage collector runs.
     pub(crate) collector: bool,
     pub(crate) stage: Stage,
     _scope: Scope,
@@ -40,7 +40,7 @@ impl Theatre {
         tokio::time::timeout(SOON, fleet.registered()).await?;
         let board = Board::start(&admin, &spawner);
 
-        // Upstream's manager does what ours is not asked to do.
+        // Upstream's manager runs the controllers that ours does not run.
         let asked = std::env::var("CONTROLLERS").unwrap_or_default();
         let is_asked = |it: &str| asked.is_empty() || asked.split(',').any(|asked| asked == it);
         let (ours, theirs): (Vec<&str>, Vec<&str>) = CONTROLLERS.into_iter().partition(|it| is_asked(it));
@@ -63,7 +63,7 @@ impl Theatre {
         Ok(Self { managers, collector, stage, _scope: scope, server })
     }
 
-    /// Shows what the manager said.
+    /// Prints the log of the manager.
     pub(crate) fn show_log(&self) {
         self.managers.iter().take(1).for_each(Manager::show_log);
     }

@@ -1,4 +1,4 @@
-//! Content goes, the namespace follows, and what is not ours stays.
+//! Content is deleted, then the namespace is removed, and objects of other namespaces remain.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ async fn acceptance_namespace_022_two_thousand_objects_of_twelve_kinds_custom_on
         let path = format!("{pods}/{}", pod["metadata"]["name"].as_str().unwrap());
         scene.admin.merge(&path, &objects::released()).await.unwrap();
     }
-    // No garbage collector runs here: an object kept for the orphaning of its dependents would stay for ever.
+    // No garbage collector runs here, so an object with the orphan finalizer would remain for ever.
     namespaces::gone(&scene.admin, name, SOON).await.unwrap();
 }
 
@@ -166,7 +166,7 @@ async fn acceptance_namespace_025_a_namespace_that_comes_back_is_empty(on: On) {
     let namespace = scene.admin.get(&namespaces::path(name)).await.unwrap();
     assert_ne!(namespace["metadata"]["uid"], uid);
     assert_eq!(namespace["status"]["phase"], "Active");
-    // Its successor is nobody's to empty.
+    // The successor of the same name must not be emptied.
     scene.admin.create_all(content()).await.unwrap();
     namespaces::delete(&scene.admin, name).await.unwrap();
     namespaces::gone(&scene.admin, name, SOON).await.unwrap();
@@ -175,7 +175,7 @@ async fn acceptance_namespace_025_a_namespace_that_comes_back_is_empty(on: On) {
 async fn acceptance_namespace_027_a_custom_resource_defined_after_the_start_is_emptied_too(on: On) {
     let Some(scene) = Scene::enter(on, "a late definition").await.unwrap() else { return };
     let name = "late-definition";
-    // A namespace that goes before the definition comes: whatever the manager remembers of discovery, it remembers now.
+    // A namespace is removed before the definition is created, so that the manager has cached discovery already.
     scene.namespace("early-bird", Vec::new()).await.unwrap();
     namespaces::delete(&scene.admin, "early-bird").await.unwrap();
     namespaces::gone(&scene.admin, "early-bird", SOON).await.unwrap();

@@ -1,4 +1,4 @@
-//! Pods go first.
+//! Pods are deleted first.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ async fn acceptance_namespace_009_031_a_held_pod_goes_first_and_the_conditions_s
             format!("Some content in the namespace has finalizers remaining: {finalizer} in 1 resource instances");
         assert_eq!(finalizers.message, message);
     }
-    // Several passes later the ConfigMap is still there.
+    // After several passes the ConfigMap still exists.
     scene.passes(name, "pods", 2).await.unwrap();
     assert_eq!(scene.admin.items(&maps).await.unwrap().len(), 1, "other content waits for the last pod");
     let namespace = scene.admin.get(&namespaces::path(name)).await.unwrap();
@@ -66,7 +66,7 @@ async fn acceptance_namespace_010_nothing_else_is_deleted_within_the_grace_of_a_
     })
     .await
     .unwrap();
-    // The conditions are the end of the pass that found the pod.
+    // The conditions are written at the end of the pass that found the pod.
     eventually("the conditions", SOON, async || {
         let namespace = scene.admin.get(&namespaces::path(name)).await?;
         Ok(namespaces::condition(&namespace, REMAINING).map(drop))
@@ -77,9 +77,10 @@ async fn acceptance_namespace_010_nothing_else_is_deleted_within_the_grace_of_a_
     assert_eq!(scene.admin.items(&maps).await.unwrap().len(), 1);
     assert_eq!(namespaces::condition(&namespace, CONTENT_FAILURE).unwrap().status, "False", "grace is no failure");
 
-    // The containers have ended: the kubelet would delete the pod for good.
+    // The containers have ended, so the kubelet would delete the pod without grace.
     scene.admin.delete_now(&pod).await.unwrap();
-    // Upstream looks again 16 s after its last look; ours is woken by the pod's end and waits for the safety delay only.
+    // Upstream tries again 16 s after its last pass; our manager syncs at the pod's deletion and waits only for the
+    // safety delay.
     let within = if scene.is_ours() { SAFETY_DELAY + Duration::from_secs(5) } else { SOON };
     namespaces::gone(&scene.admin, name, within).await.unwrap();
 }

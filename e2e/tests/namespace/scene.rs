@@ -1,4 +1,4 @@
-//! What the scenarios stand on, and how they begin.
+//! The setup of the scenarios.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use tokio::sync::OnceCell;
 
 use crate::support::{On, Server};
 
-/// No namespace is finalized earlier after its deletion.
+/// A namespace is never finalized earlier than this after its deletion.
 pub(crate) const SAFETY_DELAY: Duration = Duration::from_secs(5);
-/// A namespace without obstacles is gone by then, on a busy machine too.
+/// The time limit for the removal of a namespace without obstacles, also on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) const DISCOVERY: &str = "NamespaceDeletionDiscoveryFailure";
@@ -23,14 +23,14 @@ struct Shared {
     manager: Manager,
 }
 
-/// One scenario's view of it; shows the manager's log when the scenario fails.
+/// The setup of one scenario; prints the manager's log when the scenario fails.
 pub(crate) struct Scene {
     shared: &'static Shared,
     pub(crate) admin: Rest,
 }
 
 impl Scene {
-    /// `None` where there is no such server to enter.
+    /// `None` if there is no such server.
     pub(crate) async fn enter(on: On, name: &str) -> anyhow::Result<Option<Self>> {
         static REAL: OnceCell<Option<Shared>> = OnceCell::const_new();
         static EMBEDDED: OnceCell<Option<Shared>> = OnceCell::const_new();
@@ -65,14 +65,14 @@ impl Scene {
         self.shared.server.audit()
     }
 
-    /// A namespace with these objects.
+    /// Creates a namespace with these objects.
     pub(crate) async fn namespace(&self, name: &str, content: Vec<objects::Placed>) -> anyhow::Result<()> {
         namespaces::create(&self.admin, name).await?;
         self.admin.create_all(content).await
     }
 
-    /// Waits until a pass of the manager over the namespace has begun and ended: lists of a kind that is never empty
-    /// there, counted in the audit log.
+    /// Waits until a pass of the manager over the namespace has begun and ended. Passes are counted in the audit log,
+    /// by the lists of a kind that is never empty there.
     pub(crate) async fn passes(&self, namespace: &str, resource: &str, more: usize) -> anyhow::Result<()> {
         let mut audit = self.audit();
         let list = |it: &AuditEvent| is_list_of(it, namespace, resource);
@@ -90,7 +90,7 @@ impl Drop for Scene {
     }
 }
 
-/// Which manager runs on this server, if it is there.
+/// Which manager runs on this server, if it is available.
 pub(crate) fn flavour(server: &Server) -> Option<Flavour> {
     let flavour = Flavour::from_environment();
     let there = |it: &e2e::Assets| it.binary("kube-controller-manager").is_some();
@@ -103,14 +103,14 @@ pub(crate) fn flavour(server: &Server) -> Option<Flavour> {
 
 pub(crate) fn launch(server: &Server, flavour: Flavour) -> anyhow::Result<Launch> {
     let launch = Launch::new(server, flavour)?.kubeconfig(&server.kubeconfig(Identity::Replica(0))?);
-    // Ours with its defaults; upstream's would take minutes for a hundred namespaces.
+    // Ours with its defaults; upstream's defaults would take minutes for a hundred namespaces.
     Ok(match flavour {
         Flavour::Ours => launch,
         Flavour::Go => launch.flag("kube-api-qps", "200").flag("kube-api-burst", "200"),
     })
 }
 
-/// A list by the manager, whatever it asks to see of each object.
+/// True for a list by the manager, in any form (full objects or metadata).
 fn is_list_of(event: &AuditEvent, namespace: &str, resource: &str) -> bool {
     event.user() == Identity::Replica(0).user()
         && event.verb == "list"

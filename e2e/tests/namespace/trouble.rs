@@ -1,4 +1,4 @@
-//! What stands in the way is named, stops only its own part, and does not stop the rest.
+//! An obstacle is reported, and blocks only its own part.
 
 use e2e::{Options, eventually, namespaces, objects};
 use http::Method;
@@ -134,7 +134,7 @@ async fn acceptance_namespace_026_a_manager_that_restarts_finishes_what_it_began
     let Some(plane) = on.server("a restart", Options::default()).await.unwrap() else { return };
     let Some(flavour) = flavour(&plane) else { return };
     let admin = plane.admin().await.unwrap();
-    // Without election: what a crash costs there is the failover scenarios' matter.
+    // Without election, because the failover scenarios measure the cost of a crash there.
     let launch = launch(&plane, flavour).unwrap().flag("leader-elect", "false");
     let mut first = launch.clone().started().await.unwrap();
     let names: Vec<String> = (0..30).map(|it| format!("interrupted-{it}")).collect();

@@ -4,15 +4,15 @@
 
 use std::collections::BTreeSet;
 
-/// One way in which a page differs.
+/// One difference of a page.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Difference {
-    /// The page, and the name of what differs there.
+    /// The page, and the name of what differs.
     pub(crate) item: String,
     pub(crate) kind: Kind,
 }
 
-/// How.
+/// The kind of difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     OnlyOurs,
@@ -38,14 +38,14 @@ impl Kind {
     }
 }
 
-/// A line of the list: `*` at the end of the item stands for anything.
+/// A line of the list; `*` at the end of the item matches anything.
 struct Line {
     item: String,
     kind: String,
 }
 
 impl Line {
-    /// A row of a table whose first cell is a page in quotes.
+    /// A row of a table whose first cell is a page in backquotes.
     fn parse(text: &str) -> Option<Self> {
         let mut cells = text.strip_prefix("| `/")?.split('|').map(str::trim);
         let item = format!("/{}", cells.next()?.strip_suffix('`')?);
@@ -61,7 +61,7 @@ impl Line {
     }
 }
 
-/// Every difference is listed, and everything listed differs.
+/// Asserts that every difference is listed, and that every listed difference exists.
 pub(crate) fn check(found: &BTreeSet<Difference>) {
     let list = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/differences.md")).unwrap();
     let lines: Vec<Line> = list.lines().filter_map(Line::parse).collect();

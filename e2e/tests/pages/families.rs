@@ -1,22 +1,22 @@
-//! Prometheus' text format, as far as a comparison needs it.
+//! A parser for the Prometheus text format, as far as the comparison needs it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::allowed::Kind;
 
-/// One family.
+/// One metric family.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Family {
     kind: String,
-    /// Of all its series.
+    /// The labels of all its series.
     labels: BTreeSet<String>,
-    /// Upper bounds, to six digits: Go reaches some of them by multiplication.
+    /// Upper bounds, to six digits, because Go computes some of them by multiplication.
     buckets: BTreeSet<String>,
     stability: String,
 }
 
 impl Family {
-    /// The first way in which they differ.
+    /// The first difference of two families.
     pub(crate) fn differs(&self, other: &Self) -> Option<Kind> {
         if self.kind != other.kind {
             Some(Kind::OtherType)
@@ -56,7 +56,7 @@ pub(crate) fn parse(text: &str) -> BTreeMap<String, Family> {
     families
 }
 
-/// `name="value"`, with commas in between and escapes inside.
+/// `name="value"`, separated by commas, with escapes.
 fn pairs(labels: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut rest = labels;

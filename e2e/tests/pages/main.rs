@@ -1,5 +1,5 @@
-//! What the pages of port 10257 say, compared with kube-controller-manager on the same API server. Every difference
-//! stands in `docs/differences.md`, and every line there is still one.
+//! The pages of port 10257, compared with kube-controller-manager on the same API server. Every difference is in
+//! `docs/differences.md`, and every line there is still a difference.
 
 #![expect(clippy::unwrap_used, reason = "scenarios are tests, called by the macro's")]
 
@@ -23,7 +23,7 @@ use families::Family;
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// What one manager says of itself.
+/// The pages of one manager.
 struct Pages {
     families: BTreeMap<String, Family>,
     /// Leaves of `/configz`, by path.
@@ -45,7 +45,7 @@ impl Pages {
         let mut configuration = BTreeMap::new();
         let configz = get("/configz").await?.json();
         leaves("", &configz["kubecontrollermanager.config.k8s.io"], &mut configuration);
-        // Upstream's list comes out of a map, in another order each time.
+        // Upstream's list comes from a map, so its order is random.
         let ignored = configuration.get_mut("/GarbageCollectorController/GCIgnoredResources");
         if let Some(list) = ignored.and_then(Value::as_array_mut) {
             list.sort_by_key(Value::to_string);
@@ -53,7 +53,7 @@ impl Pages {
         Ok(Self { families: families::parse(&get("/metrics").await?.text), configuration, checks })
     }
 
-    /// How ours differ from upstream's.
+    /// The differences between ours and upstream's.
     fn compare(&self, upstreams: &Self) -> BTreeSet<Difference> {
         let mut found = BTreeSet::new();
         let mut differs = |page: &str, name: &str, kind| {
@@ -92,7 +92,7 @@ fn one_sided<'a>(
     only_ours.chain(only_upstreams).collect()
 }
 
-/// Every value that is no object, by its path. Lists are values.
+/// Every value that is not an object, by its path. A list counts as one value.
 fn leaves(path: &str, value: &Value, found: &mut BTreeMap<String, Value>) {
     match value.as_object().filter(|it| !it.is_empty()) {
         Some(fields) => fields.iter().for_each(|(name, it)| leaves(&format!("{path}/{name}"), it, found)),
@@ -100,7 +100,7 @@ fn leaves(path: &str, value: &Value, found: &mut BTreeMap<String, Value>) {
     }
 }
 
-/// A manager that leads and has emptied a namespace, so that every family has its series.
+/// A manager that leads and has emptied a namespace, so that every family has series.
 async fn worked(plane: &ControlPlane, flavour: Flavour) -> anyhow::Result<Pages> {
     let admin = plane.admin().await?;
     let launch = Launch::new(plane, flavour)?

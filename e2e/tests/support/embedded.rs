@@ -11,11 +11,11 @@ use tokio::runtime::{Builder, Runtime};
 /// Namespace and resource.
 type Forbidden = Arc<Mutex<BTreeSet<(String, String)>>>;
 
-/// The embedded server; its port closes when it is dropped.
+/// The embedded server; its port is closed on drop.
 pub(crate) struct Embedded {
     forbidden: Forbidden,
     _served: Served,
-    /// Its own: scenarios that share a server have a runtime each.
+    /// A runtime of its own, because scenarios that share a server have one runtime each.
     runtime: Option<Runtime>,
     site: Site,
 }
@@ -30,7 +30,7 @@ impl Embedded {
         if options.audit {
             let mut log = File::create(site.audit_log())?;
             cluster.witness(move |call| {
-                // Without its line a scenario fails, which is how a full disk is told.
+                // If the line cannot be written, for example because the disk is full, a scenario fails.
                 let _ = writeln!(log, "{}", audit_line(call, &clock));
             });
         }
@@ -61,13 +61,13 @@ impl Embedded {
 impl Drop for Embedded {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // A runtime may not wait for its tasks within another one.
+            // A runtime must not wait for its tasks inside another runtime.
             runtime.shutdown_background();
         }
     }
 }
 
-/// Refuses as an admission policy does.
+/// Refuses like an admission policy.
 fn judge(call: &Recorded, forbidden: &Forbidden) -> Verdict {
     let deletes = matches!(call.verb, "delete" | "deletecollection") && call.group.is_empty();
     let what = (call.namespace.clone(), call.resource.clone());
@@ -78,12 +78,12 @@ fn judge(call: &Recorded, forbidden: &Forbidden) -> Verdict {
     Verdict::Pass
 }
 
-/// What a real server's log would have of this call.
+/// The line that a real server would log for this call.
 fn audit_line(call: &Recorded, clock: &Clock) -> Value {
     let completed = clock.wall();
     let took = clock.now().saturating_duration_since(call.at);
     let uri = if call.query.is_empty() { call.path.clone() } else { format!("{}?{}", call.path, call.query) };
-    // A namespace is in itself.
+    // In the audit log, a namespace is in itself.
     let namespace = if call.resource == "namespaces" { &call.name } else { &call.namespace };
     let kept = call.resource == "leases" || call.resource == "namespaces";
     json!({

@@ -38,7 +38,7 @@ macro_rules! on_both_servers {
 }
 pub(crate) use on_both_servers;
 
-/// On which kind of server a scenario runs.
+/// The kind of server for a scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum On {
     Real,
@@ -62,7 +62,7 @@ impl Deref for Server {
 }
 
 impl On {
-    /// Starts a server for `scenario`; `None` after saying loudly that there is none.
+    /// Starts a server for `scenario`; `None` after printing that there is none.
     pub(crate) async fn server(self, scenario: &str, options: Options) -> anyhow::Result<Option<Server>> {
         match self {
             Self::Real => {
@@ -86,7 +86,7 @@ impl On {
         self.server(scenario, Options { audit: true, ..Options::default() }).await
     }
 
-    /// A server with an audit log and the manager to run on it, if both are there.
+    /// A server with an audit log and the manager to run on it, if both are available.
     pub(crate) async fn audited_manager(self, scenario: &str) -> anyhow::Result<Option<(Server, Flavour)>> {
         let Some(server) = self.audited(scenario).await? else { return Ok(None) };
         let flavour = Flavour::from_environment();
@@ -97,8 +97,8 @@ impl On {
         Ok(Some((server, flavour)))
     }
 
-    /// What a measured time may be: here the release build on a real server, there a debug build, and its server in the
-    /// test's own process.
+    /// The limit for a measured time. On a real server the release build is measured; on the embedded server a debug
+    /// build, with the server in the process of the test.
     pub(crate) fn allows(self, most: Duration) -> Duration {
         match self {
             Self::Real => most,
@@ -107,17 +107,17 @@ impl On {
     }
 }
 
-/// Something that may not be deleted for the time being.
+/// A ban on deletes.
 pub(crate) struct Ban {
     namespace: String,
     resource: String,
-    /// What forbids it, on a real server.
+    /// The objects that enforce it on a real server.
     paths: Vec<String>,
 }
 
 impl Server {
-    /// Forbids to delete objects of `resource` (of the core group) in a namespace, where `probe` is one of them, and waits
-    /// until that is in force. The refusal says `<resource> stay`.
+    /// Forbids deletes of `resource` (of the core group) in a namespace, and waits until this is in force; `probe` is
+    /// the name of one of the objects. The refusal contains `<resource> stay`.
     pub(crate) async fn forbid(&self, namespace: &str, resource: &str, probe: &str) -> anyhow::Result<Ban> {
         let mut ban = Ban { namespace: namespace.to_owned(), resource: resource.to_owned(), paths: Vec::new() };
         match self {
@@ -140,7 +140,7 @@ impl Server {
         Ok(ban)
     }
 
-    /// They may be deleted again.
+    /// Removes the ban.
     pub(crate) async fn permit(&self, ban: Ban) -> anyhow::Result<()> {
         match self {
             Self::Embedded(embedded) => embedded.permit(&ban.namespace, &ban.resource),

@@ -1,10 +1,10 @@
-//! What is done once on each server for all the scenarios that look at it.
+//! Work that is done once on each server for several scenarios.
 
 use tokio::sync::OnceCell;
 
 use super::On;
 
-/// What came of it, on each server.
+/// The results, one for each kind of server.
 pub(crate) struct Once<T> {
     real: OnceCell<T>,
     embedded: OnceCell<T>,
@@ -15,7 +15,7 @@ impl<T> Once<T> {
         Self { real: OnceCell::const_new(), embedded: OnceCell::const_new() }
     }
 
-    /// Does it, unless that was done.
+    /// Runs `act` unless it was run before, and returns its result.
     pub(crate) async fn on(&self, on: On, act: impl AsyncFnOnce() -> anyhow::Result<T>) -> anyhow::Result<&T> {
         let done = match on {
             On::Real => &self.real,

@@ -1,4 +1,4 @@
-//! Handshakes with a manager's own port.
+//! TLS handshakes with a manager's own port.
 
 use std::{net::Ipv4Addr, sync::Arc};
 
@@ -9,7 +9,7 @@ use rustls::{
 use tokio::{io::AsyncWriteExt as _, net::TcpStream};
 use tokio_rustls::client::TlsStream;
 
-/// Shakes hands trusting `certificate` alone: it is good for `name` and signed by itself.
+/// A handshake that trusts only the self-signed `certificate` for `name`.
 pub(crate) async fn verified(
     port: u16,
     certificate: CertificateDer<'static>,
@@ -26,7 +26,7 @@ pub(crate) async fn verified(
     Ok(())
 }
 
-/// The certificate that a loopback port shows to whoever asks for localhost.
+/// The certificate of a loopback port for the name localhost.
 pub(crate) async fn served_certificate(port: u16) -> anyhow::Result<CertificateDer<'static>> {
     let stream = connected(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?).await?;
     let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
@@ -39,18 +39,18 @@ pub(crate) async fn socket(port: u16) -> anyhow::Result<TcpStream> {
     Ok(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?)
 }
 
-/// Shakes hands for HTTP/1.1 with whoever is there.
+/// A handshake for HTTP/1.1 that accepts any certificate.
 pub(crate) async fn connected(socket: TcpStream) -> anyhow::Result<TlsStream<TcpStream>> {
     shaken(socket, b"http/1.1").await
 }
 
-/// Shakes hands for HTTP/2, asks for `/healthz`, and permits no byte of an answer.
+/// A handshake for HTTP/2, followed by a request for `/healthz` with a window that allows no byte of a response.
 pub(crate) async fn unreading(socket: TcpStream) -> anyhow::Result<TlsStream<TcpStream>> {
     let mut stream = shaken(socket, b"h2").await?;
     // RFC 9113: the preface, and SETTINGS with an INITIAL_WINDOW_SIZE of 0.
     let mut hello =
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x04\x00\x00\x00\x00".to_vec();
-    // HEADERS of stream 1 with its end; RFC 7541: GET, https, :path, :authority.
+    // HEADERS of stream 1 with END_STREAM; RFC 7541: GET, https, :path, :authority.
     let headers = b"\x82\x87\x44\x08/healthz\x41\x09localhost";
     hello.extend([0, 0, u8::try_from(headers.len())?, 1, 5, 0, 0, 0, 1]);
     hello.extend(headers);
