@@ -101,19 +101,19 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
         let now = self.clock.now();
         match answer {
             Ok(lines) => {
-                self.vitals.alive(now);
-                self.reflector.opened(now);
+                self.vitals.record_sign_of_life(now);
+                self.reflector.on_opened(now);
                 self.reading.lines = Some(lines);
                 if set {
                     self.reading.set = Some(Arriving::nothing(&*self.feed));
                 } else {
-                    self.vitals.meter().reopened();
+                    self.vitals.meter().count_reopen();
                 }
             }
             Err(err) => {
-                let failure = self.failed("Failed to watch", &err);
-                if self.reflector.not_opened(failure, now) {
-                    self.vitals.meter().frozen();
+                let failure = self.report_failure("Failed to watch", &err);
+                if self.reflector.on_open_failed(failure, now) {
+                    self.vitals.meter().count_frozen();
                 }
             }
         }
@@ -135,27 +135,27 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
         };
         let page = match bytes {
             Ok(bytes) => T::decode_page(&bytes).map_err(|err| {
-                self.vitals.meter().failed("List does not decode", &err);
+                self.vitals.meter().report_failure("List does not decode", &err);
                 self.distrust(&err.to_string());
                 Failure::Other
             }),
-            Err(err) => Err(self.failed("Failed to list", &err)),
+            Err(err) => Err(self.report_failure("Failed to list", &err)),
         };
         let page = match page {
             Ok(page) => page,
             Err(failure) => {
-                self.reflector.not_listed(failure, self.clock.now());
+                self.reflector.on_list_failed(failure, self.clock.now());
                 return Ok(());
             }
         };
-        self.vitals.alive(self.clock.now());
+        self.vitals.record_sign_of_life(self.clock.now());
         let mut set = self.reading.set.take().unwrap_or_else(|| Arriving::nothing(&*self.feed));
         for item in page.items {
             let version = version_of(&item).clone();
             set.collect(&*self.feed, Event::Added, item, &version);
         }
         self.reading.set = Some(set);
-        match self.reflector.listed(&page.version, page.next) {
+        match self.reflector.on_page(&page.version, page.next) {
             Listed::More => {}
             Listed::Complete { consistent } => self.complete(consistent),
         }
@@ -166,7 +166,7 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
         // Taken out, so that commands can be handled meanwhile. A command that changes the reflector also closes this
         // stream.
         let Some(mut lines) = self.reading.lines.take() else {
-            self.reflector.ended(End::Broken, self.clock.now());
+            self.reflector.on_ended(End::Broken, self.clock.now());
             return Ok(());
         };
         let batch = match self.wait_for(lines.next_batch(most), Some(until)).await {
@@ -174,7 +174,7 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
             Waited::Overtaken => return Ok(()),
             Waited::Stopped => return Err(Stop),
             Waited::Late => {
-                self.silent(lines);
+                self.on_silent(lines);
                 return Ok(());
             }
         };
@@ -182,7 +182,7 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
         match batch {
             Some(Ok(batch)) => {
                 self.reading.lines = Some(lines);
-                self.vitals.alive(now);
+                self.vitals.record_sign_of_life(now);
                 let is_full = batch.len() >= most;
                 self.take(batch, now);
                 if is_full {
@@ -192,18 +192,18 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
             }
             Some(Err(err @ LinesError::Broken(_))) => {
                 tracing::debug!(%err, path = self.path, "Watch ended");
-                self.reflector.ended(End::Broken, now);
+                self.reflector.on_ended(End::Broken, now);
             }
             // A watch from the same version would bring the same line again. The store stays trusted, because nothing
             // of the line was read.
             Some(Err(err @ LinesError::TooLong)) => {
-                self.vitals.alive(now);
-                self.reflector.frame(&Seen::Garbage, now);
-                self.vitals.meter().failed("Watch cannot be read: listing again", &err);
+                self.vitals.record_sign_of_life(now);
+                self.reflector.on_frame(&Seen::Garbage, now);
+                self.vitals.meter().report_failure("Watch cannot be read: listing again", &err);
             }
             None => {
-                self.vitals.alive(now);
-                self.reflector.ended(End::Clean, now);
+                self.vitals.record_sign_of_life(now);
+                self.reflector.on_ended(End::Clean, now);
             }
         }
         Ok(())
@@ -223,7 +223,7 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
             Waited::Overtaken => return Waited::Overtaken,
             Waited::Stopped => return Waited::Stopped,
         };
-        self.reflector.asked(self.clock.now());
+        self.reflector.on_request_sent(self.clock.now());
         self.vitals.set_trouble(self.reflector.unanswered(), self.reflector.behind());
         // Boxed, because it is large and is rarely needed.
         self.wait_for(Box::pin(send(token)), None).await
@@ -233,16 +233,16 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
     async fn wait_for<O>(&mut self, what: impl Future<Output = O>, until: Option<Instant>) -> Waited<O> {
         let mut what = pin!(what);
         loop {
-            let turn = self.feed.next_turn();
+            let deadline = self.feed.next_deadline();
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return Waited::Stopped,
                 Some(command) = self.commands.recv() => {
-                    if self.obey(command) {
+                    if self.handle(command) {
                         return Waited::Overtaken;
                     }
                 }
-                () = sleep_until(turn) => self.feed.turn(self.clock.now()),
+                () = sleep_until(deadline) => self.feed.serve_handlers(self.clock.now()),
                 done = &mut what => return Waited::Done(done),
                 () = sleep_until(until) => return Waited::Late,
             }
@@ -250,10 +250,10 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
     }
 
     /// Returns true when the command changed the next step of the reflector.
-    fn obey(&mut self, command: Command) -> bool {
+    fn handle(&mut self, command: Command) -> bool {
         match command {
-            Command::Tend => {
-                self.feed.turn(self.clock.now());
+            Command::ServeHandlers => {
+                self.feed.serve_handlers(self.clock.now());
                 return false;
             }
             Command::ReopenForProof if !self.reflector.reopen_for_proof() => return false,
@@ -281,34 +281,34 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
             Frame::Object(event, object) => (event, Ok(object)),
             Frame::Unreadable(event, meta, why) => (event, Err((meta, why))),
             Frame::Bookmark { version, initial_end } => {
-                let verdict = self.reflector.frame(&Seen::Bookmark { version: &version, initial_end }, now);
+                let verdict = self.reflector.on_frame(&Seen::Bookmark { version: &version, initial_end }, now);
                 if let Verdict::Complete { consistent } = verdict {
                     self.complete(consistent);
                 }
                 return false;
             }
             Frame::Error(status) => {
-                let verdict = self.reflector.frame(&Seen::Error(&status), now);
+                let verdict = self.reflector.on_frame(&Seen::Error(&status), now);
                 let why = format!("{} {}", status.code, status.message);
                 match verdict {
                     Verdict::Stop { expired: true } => {
                         tracing::info!(err = why, path = self.path, "Watch expired: listing again")
                     }
-                    _ => self.vitals.meter().failed("Watch ended by the server", &why),
+                    _ => self.vitals.meter().report_failure("Watch ended by the server", &why),
                 }
                 self.reading.lines = None;
                 return true;
             }
             Frame::Garbage(why) => {
-                self.reflector.frame(&Seen::Garbage, now);
-                self.vitals.meter().failed("Watch brought what does not decode", &why);
+                self.reflector.on_frame(&Seen::Garbage, now);
+                self.vitals.meter().report_failure("Watch brought what does not decode", &why);
                 self.distrust(&why);
                 self.reading.lines = None;
                 return true;
             }
         };
         let version = version_of(&object).clone();
-        match self.reflector.frame(&Seen::Object(event, &version), now) {
+        match self.reflector.on_frame(&Seen::Object(event, &version), now) {
             Verdict::Collect => {
                 if let Some(set) = &mut self.reading.set {
                     set.collect(&*self.feed, event, object, &version);
@@ -337,9 +337,9 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
             let versions = batch.iter().map(|(_, object)| version_of(object));
             let newest = versions.reduce(|a, b| if b.is_older_than(a) { a } else { b }).cloned();
             self.feed.apply(batch);
-            newest.into_iter().for_each(|it| self.vitals.showed(it));
+            newest.into_iter().for_each(|it| self.vitals.record_event_version(it));
         }
-        self.vitals.reached(version.clone());
+        self.vitals.on_progress(version.clone());
         self.account(events, began, &version);
     }
 
@@ -350,9 +350,9 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
         let missed_deletion = self.feed.replace(set) && self.vitals.has_synced();
         let version = self.reflector.version().clone();
         if let Some(shown) = if missed_deletion { Some(version.clone()) } else { newest } {
-            self.vitals.showed(shown);
+            self.vitals.record_event_version(shown);
         }
-        self.vitals.set_came(version.clone(), consistent.then_some(self.reading.asked));
+        self.vitals.on_set_applied(version.clone(), consistent.then_some(self.reading.asked));
         let (objects, _) = self.feed.held();
         self.account(objects, began, &version);
         tracing::debug!(target: "v2", path = self.path, objects, %version, consistent, "Caches populated");
@@ -362,18 +362,18 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
         let took = self.clock.now().saturating_duration_since(began);
         let (objects, unreadable) = self.feed.held();
         self.vitals.set_objects(objects);
-        self.vitals.meter().applied(events, took, version, unreadable);
+        self.vitals.meter().record_applied(events, took, version, unreadable);
     }
 
-    fn silent(&mut self, lines: Lines) {
-        match self.reflector.silent(self.clock.now()) {
+    fn on_silent(&mut self, lines: Lines) {
+        match self.reflector.on_silent(self.clock.now()) {
             Silence::NoSet => {
                 let why = "the stream brought none; listing the classic way for a while";
-                self.vitals.meter().failed("No first set", &why);
+                self.vitals.meter().report_failure("No first set", &why);
             }
             Silence::Quiet => {}
             Silence::Frozen => {
-                self.vitals.meter().frozen();
+                self.vitals.meter().count_frozen();
                 lines.condemn();
             }
         }
@@ -384,15 +384,15 @@ impl<T: Cached, F: Feed<T>> Driver<T, F> {
     }
 
     /// Logs and counts a failure, and returns its meaning for the reflector.
-    fn failed(&self, what: &'static str, err: &ApiError) -> Failure {
+    fn report_failure(&self, what: &'static str, err: &ApiError) -> Failure {
         let failure = Failure::of(err);
         if failure == Failure::Expired {
             tracing::info!(%err, path = self.path, "{what}");
         } else {
-            self.vitals.meter().failed(what, err);
+            self.vitals.meter().report_failure(what, err);
         }
         if failure != Failure::Unreachable {
-            self.vitals.alive(self.clock.now());
+            self.vitals.record_sign_of_life(self.clock.now());
         }
         failure
     }

@@ -55,9 +55,9 @@ pub trait Sink: Send + Sync + 'static {
 }
 
 /// Adapts a [`Sink`] to a [`Feed`].
-pub(crate) struct Handed<S>(pub(crate) Arc<S>);
+pub(crate) struct SinkFeed<S>(pub(crate) Arc<S>);
 
-impl<S: Sink> Feed<Meta> for Handed<S> {
+impl<S: Sink> Feed<Meta> for SinkFeed<S> {
     type Set = S::Set;
 
     fn begin(&self) -> S::Set {

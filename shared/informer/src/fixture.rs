@@ -242,11 +242,11 @@ impl std::fmt::Debug for Call {
 }
 
 impl Stream {
-    pub(crate) fn say(&self, frame: &Value) {
-        self.text(&format!("{frame}\n"));
+    pub(crate) fn send_event(&self, frame: &Value) {
+        self.send_text(&format!("{frame}\n"));
     }
 
-    pub(crate) fn text(&self, text: &str) {
+    pub(crate) fn send_text(&self, text: &str) {
         assert!(self.send(Bytes::from(text.to_owned())));
     }
 
@@ -256,7 +256,7 @@ impl Stream {
     }
 
     pub(crate) fn added(&self, name: &str, version: u64) {
-        self.say(&event("ADDED", &object(name, version, "red")));
+        self.send_event(&event("ADDED", &object(name, version, "red")));
     }
 
     /// True when the informer has closed the stream.
@@ -310,9 +310,9 @@ impl World {
         let informer = world.informers.typed::<Thing>();
         let (_, stream) = world.server.watch().await;
         for object in set {
-            stream.say(&event("ADDED", object));
+            stream.send_event(&event("ADDED", object));
         }
-        stream.say(&set_end(version));
+        stream.send_event(&set_end(version));
         informer.watched().synced().await;
         (world, informer, stream)
     }

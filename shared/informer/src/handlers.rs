@@ -153,9 +153,9 @@ struct Handler<T> {
 /// The handlers of one informer. All calls run in the informer's task, and only the handler's own lock is held.
 pub(crate) struct Handlers<T> {
     /// The active handlers, in the order in which they were added and are called.
-    joined: Mutex<Vec<Arc<Handler<T>>>>,
+    active_handlers: Mutex<Vec<Arc<Handler<T>>>>,
     /// Handlers that were added since the informer's task last looked.
-    joining: Mutex<Vec<Arc<Handler<T>>>>,
+    added_handlers: Mutex<Vec<Arc<Handler<T>>>>,
     clock: Clock,
     stop: CancellationToken,
     meter: Arc<Meter>,
@@ -163,7 +163,7 @@ pub(crate) struct Handlers<T> {
 
 impl<T: Cached> Handlers<T> {
     pub(crate) fn new(clock: Clock, stop: CancellationToken, meter: Arc<Meter>) -> Self {
-        Self { joined: Mutex::default(), joining: Mutex::default(), clock, stop, meter }
+        Self { active_handlers: Mutex::default(), added_handlers: Mutex::default(), clock, stop, meter }
     }
 
     /// Adds a handler. It becomes active in the informer's task.
@@ -172,43 +172,43 @@ impl<T: Cached> Handlers<T> {
         let ticket = Arc::new(Ticket { gate: ReentrantMutex::new(()), removed: AtomicBool::new(false), synced });
         let resync = resync.filter(|it| !it.is_zero()).map(|it| it.max(LEAST_RESYNC));
         let handler = Handler { name, ticket: ticket.clone(), call, resync, next_resync: Mutex::new(None) };
-        self.joining.lock().push(Arc::new(handler));
+        self.added_handlers.lock().push(Arc::new(handler));
         Registration(ticket)
     }
 
     /// Activates added handlers. `present` is the content of the store once it is synced: they are called with it and
     /// have then synced.
-    pub(crate) fn join(&self, present: impl Fn() -> Option<Vec<Entry<T>>>) {
-        let joining = std::mem::take(&mut *self.joining.lock());
-        for handler in joining {
+    pub(crate) fn activate_added(&self, present: impl Fn() -> Option<Vec<Entry<T>>>) {
+        let added_handlers = std::mem::take(&mut *self.added_handlers.lock());
+        for handler in added_handlers {
             if let Some(present) = present() {
                 for entry in &present {
                     self.call(&handler, Change { old: None, new: Some(entry), cause: Cause::Initial, stale: false });
                 }
-                self.has_synced(&handler);
+                self.mark_synced(&handler);
             }
-            self.joined.lock().push(handler);
+            self.active_handlers.lock().push(handler);
         }
     }
 
     /// Calls all handlers with the events of the watch.
-    pub(crate) fn tell(&self, deltas: &[Delta<T>]) {
+    pub(crate) fn deliver_events(&self, deltas: &[Delta<T>]) {
         self.deliver(deltas, Cause::Watch);
     }
 
     /// Calls all handlers with the changes of a new set. Handlers for which it was the first set have then synced.
-    pub(crate) fn tell_of_set(&self, deltas: &[Delta<T>]) {
+    pub(crate) fn deliver_set(&self, deltas: &[Delta<T>]) {
         self.deliver(deltas, Cause::Relist);
         for handler in self.present() {
             if !handler.ticket.has_synced() {
-                self.has_synced(&handler);
+                self.mark_synced(&handler);
             }
         }
     }
 
     /// When the next resync is due.
     pub(crate) fn next_resync(&self) -> Option<Instant> {
-        self.joined.lock().iter().filter_map(|it| *it.next_resync.lock()).min()
+        self.active_handlers.lock().iter().filter_map(|it| *it.next_resync.lock()).min()
     }
 
     /// Calls each handler whose resync is due with every object of the store.
@@ -246,11 +246,11 @@ impl<T: Cached> Handlers<T> {
         (handler.call)(change);
         let took = self.clock.now().saturating_duration_since(began);
         if took > SLOW {
-            self.meter.slow_call(handler.name, took);
+            self.meter.count_slow_call(handler.name, took);
         }
     }
 
-    fn has_synced(&self, handler: &Handler<T>) {
+    fn mark_synced(&self, handler: &Handler<T>) {
         if self.stop.is_cancelled() {
             // The informer was stopped and calls were skipped, so the handler has not seen its whole set.
             return;
@@ -261,9 +261,9 @@ impl<T: Cached> Handlers<T> {
 
     /// A copy of the list, so that no lock is held during the calls.
     fn present(&self) -> Vec<Arc<Handler<T>>> {
-        let mut joined = self.joined.lock();
-        joined.retain(|it| !it.ticket.is_removed());
-        joined.clone()
+        let mut active_handlers = self.active_handlers.lock();
+        active_handlers.retain(|it| !it.ticket.is_removed());
+        active_handlers.clone()
     }
 }
 

@@ -32,10 +32,10 @@ pub(crate) trait Feed<T>: Send + Sync + 'static {
     /// How many objects are stored, and how many of them do not decode.
     fn held(&self) -> (usize, usize);
 
-    /// A handler was added, or [`Feed::next_turn`] is due.
-    fn turn(&self, _now: Instant) {}
-    /// When [`Feed::turn`] must be called next.
-    fn next_turn(&self) -> Option<Instant> {
+    /// A handler was added, or [`Feed::next_deadline`] is due.
+    fn serve_handlers(&self, _now: Instant) {}
+    /// When [`Feed::serve_handlers`] must be called next.
+    fn next_deadline(&self) -> Option<Instant> {
         None
     }
 }
@@ -71,7 +71,7 @@ impl<T: Cached> Hub<T> {
                     && let Entry::Unreadable(it) = &entry
                 {
                     let key = it.meta.as_ref().key();
-                    self.meter.failed("Object does not decode", &format_args!("{key}: {}", it.why));
+                    self.meter.report_failure("Object does not decode", &format_args!("{key}: {}", it.why));
                 }
                 entry
             }
@@ -99,14 +99,14 @@ impl<T: Cached> Feed<T> for Hub<T> {
 
     fn replace(&self, set: Slots<T>) -> bool {
         let deltas: Vec<Delta<T>> = self.store.replace(set);
-        self.handlers.tell_of_set(&deltas);
+        self.handlers.deliver_set(&deltas);
         deltas.iter().any(|it| it.new.is_none())
     }
 
     fn apply(&self, batch: Vec<(Event, Decoded<T>)>) {
         let batch = batch.into_iter().map(|(event, object)| (event, self.entry(object))).collect();
         let deltas = self.store.apply(batch);
-        self.handlers.tell(&deltas);
+        self.handlers.deliver_events(&deltas);
     }
 
     fn distrust(&self, why: &str) {
@@ -117,12 +117,12 @@ impl<T: Cached> Feed<T> for Hub<T> {
         (self.store.len(), self.store.unreadable())
     }
 
-    fn turn(&self, now: Instant) {
-        self.handlers.join(|| self.store.is_synced().then(|| self.store.entries()));
+    fn serve_handlers(&self, now: Instant) {
+        self.handlers.activate_added(|| self.store.is_synced().then(|| self.store.entries()));
         self.handlers.resync(now, || self.store.entries());
     }
 
-    fn next_turn(&self) -> Option<Instant> {
+    fn next_deadline(&self) -> Option<Instant> {
         self.handlers.next_resync()
     }
 }

@@ -37,7 +37,7 @@ impl<T: Cached> Informer<T> {
         handler: impl Fn(Change<'_, T>) + Send + Sync + 'static,
     ) -> Registration {
         let registration = self.hub.add_handler(name, resync, handler);
-        self.vitals.command(Command::Tend);
+        self.vitals.command(Command::ServeHandlers);
         registration
     }
 
@@ -55,16 +55,16 @@ impl<T: Cached> Informer<T> {
 }
 
 /// An informer without its type parameter, as a source of metadata changes.
-pub(crate) trait Hearable: Send + Sync {
+pub(crate) trait MetadataSource: Send + Sync {
     /// Adds a handler for metadata.
-    fn hear(&self, name: &'static str, handler: MetaHandler) -> Registration;
+    fn add_metadata_handler(&self, name: &'static str, handler: MetaHandler) -> Registration;
 }
 
 /// A handler for metadata.
 pub(crate) type MetaHandler = Box<dyn Fn(MetaChange<'_>) + Send + Sync>;
 
-impl<T: Cached> Hearable for Informer<T> {
-    fn hear(&self, name: &'static str, handler: MetaHandler) -> Registration {
+impl<T: Cached> MetadataSource for Informer<T> {
+    fn add_metadata_handler(&self, name: &'static str, handler: MetaHandler) -> Registration {
         self.add_handler(name, None, move |change| handler(change.into()))
     }
 }

@@ -147,7 +147,7 @@ impl Families {
     }
 
     /// The counts for these labels: those of a running informer, or new ones.
-    fn counts(&self, labels: &Labels) -> Arc<Counts> {
+    fn counts_for(&self, labels: &Labels) -> Arc<Counts> {
         let mut users = self.users.lock();
         let known = users.get(labels).and_then(Weak::upgrade);
         known.unwrap_or_else(|| {
@@ -175,13 +175,13 @@ impl Meter {
             let labels = &[FACTORY, &**group, &**version, &**plural];
             (families.store_version.with_label_values(labels), families.latency.with_label_values(labels))
         });
-        let counts = families.counts(&labels);
+        let counts = families.counts_for(&labels);
         Self { resource: resource.clone(), labels, counts, upstream, families }
     }
 
     /// Records that the store has applied `events` in `took`, is at `version`, and has `unreadable` objects that do not
     /// decode.
-    pub(crate) fn applied(&self, events: usize, took: Duration, version: &Version, unreadable: usize) {
+    pub(crate) fn record_applied(&self, events: usize, took: Duration, version: &Version, unreadable: usize) {
         let unreadable = i64::try_from(unreadable).unwrap_or(i64::MAX);
         self.counts.unreadable.store(unreadable, Relaxed);
         let Some((store_version, latency)) = &self.upstream else { return };
@@ -197,29 +197,29 @@ impl Meter {
     }
 
     /// Counts a watch that was silent for longer than its timeout.
-    pub(crate) fn frozen(&self) {
+    pub(crate) fn count_frozen(&self) {
         self.counts.frozen.fetch_add(1, Relaxed);
         tracing::warn!(resource = %self.resource, "Watch frozen: reopening from its last version on another connection");
     }
 
     /// Counts a relist.
-    pub(crate) fn relisted(&self) {
+    pub(crate) fn count_relist(&self) {
         self.counts.relists.fetch_add(1, Relaxed);
     }
 
     /// Counts a watch that was opened from the last version.
-    pub(crate) fn reopened(&self) {
+    pub(crate) fn count_reopen(&self) {
         self.counts.reopened.fetch_add(1, Relaxed);
     }
 
     /// Counts and logs a failure. `what` begins the log line.
-    pub(crate) fn failed(&self, what: &'static str, why: &dyn std::fmt::Display) {
+    pub(crate) fn report_failure(&self, what: &'static str, why: &dyn std::fmt::Display) {
         self.counts.failures.fetch_add(1, Relaxed);
         tracing::warn!(err = %why, resource = %self.resource, "{what}");
     }
 
     /// Counts a slow call of a handler.
-    pub(crate) fn slow_call(&self, handler: &'static str, took: Duration) {
+    pub(crate) fn count_slow_call(&self, handler: &'static str, took: Duration) {
         self.families.slow_calls.with_label_values(&[handler]).inc();
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         tracing::warn!(resource = %self.resource, handler, micros, "Slow event handler");

@@ -69,7 +69,7 @@ pub async fn prove(
             if !std::mem::take(&mut is_reopened) {
                 watched.reopen_for_proof();
             }
-            if passes(watched, &target, REOPENED).await {
+            if wait_until_passed(watched, &target, REOPENED).await {
                 return Ok(Proved::ByWatch);
             }
         }
@@ -83,7 +83,7 @@ pub async fn prove(
     Ok(Proved::ByList)
 }
 
-async fn passes(watched: &dyn Watched, target: &Version, within: Duration) -> bool {
+async fn wait_until_passed(watched: &dyn Watched, target: &Version, within: Duration) -> bool {
     let (tell, told) = oneshot::channel();
     let wake = Box::new(move || {
         // The receiver is gone once the time is over.

@@ -8,7 +8,7 @@ mod failure;
 mod query;
 #[cfg(test)]
 mod tests;
-mod words;
+mod types;
 
 use std::time::Duration;
 
@@ -18,11 +18,11 @@ use fastrand::Rng;
 
 use self::{
     backoff::Backoff,
-    query::{list_query, set_query, starts_anywhere, watch_query},
+    query::{is_any_version, list_query, set_query, watch_query},
 };
 pub(crate) use self::{
     failure::Failure,
-    words::{End, Listed, Pace, Seen, Silence, Step, Verdict},
+    types::{End, Listed, Pace, Seen, Silence, Step, Verdict},
 };
 
 /// The most frames that are read at once. A set is read in smaller batches, so that not too much JSON is in memory.
@@ -78,7 +78,7 @@ pub(crate) struct Reflector {
 #[derive(Debug)]
 enum Phase {
     OpenSet { seconds: u64 },
-    Set { opened: Instant, heard: Instant, ends: Instant, frames: u64 },
+    Set { opened: Instant, last_frame: Instant, ends: Instant, frames: u64 },
     List { asked: Version, paged: bool, next: String, version: Option<Version> },
     OpenWatch { seconds: u64, within: Option<Duration> },
     Watch(Stream),
@@ -90,7 +90,7 @@ enum Phase {
 struct Stream {
     opened: Instant,
     /// When the last frame came, or the stream was opened.
-    heard: Instant,
+    last_frame: Instant,
     /// When the server should end the stream.
     ends: Instant,
     frames: u64,
@@ -162,8 +162,8 @@ impl Reflector {
                 let query = set_query(&self.set_version(), *seconds);
                 Step::Open { query, within: None, set: true }
             }
-            Phase::Set { opened, heard, .. } => {
-                Step::Read { until: (*heard + SET_SILENCE).min(*opened + SET_LIMIT), most: SET_BATCH }
+            Phase::Set { opened, last_frame, .. } => {
+                Step::Read { until: (*last_frame + SET_SILENCE).min(*opened + SET_LIMIT), most: SET_BATCH }
             }
             Phase::List { asked, paged, next, version } => {
                 Step::List { query: list_query(asked, *paged, next), first: version.is_none() }
@@ -178,24 +178,25 @@ impl Reflector {
 
     /// The request of the present step has been sent, so a response is due from now on. A wait for the rate limiter
     /// before does not count as a missing response.
-    pub(crate) fn asked(&mut self, now: Instant) {
+    pub(crate) fn on_request_sent(&mut self, now: Instant) {
         self.unanswered.get_or_insert(now);
     }
 
     /// The requested watch is open.
-    pub(crate) fn opened(&mut self, now: Instant) {
+    pub(crate) fn on_opened(&mut self, now: Instant) {
         self.unanswered = None;
         match self.phase {
             Phase::OpenSet { seconds } => {
                 let ends = now + Duration::from_secs(seconds);
-                self.phase = Phase::Set { opened: now, heard: now, ends, frames: 0 };
+                self.phase = Phase::Set { opened: now, last_frame: now, ends, frames: 0 };
             }
             Phase::OpenWatch { seconds, .. } => {
                 self.urgent = false;
                 self.behind = None;
                 let ends = now + Duration::from_secs(seconds);
-                let replaying = starts_anywhere(&self.version);
-                self.phase = Phase::Watch(Stream { opened: now, heard: now, ends, frames: 0, long: false, replaying });
+                let replaying = is_any_version(&self.version);
+                self.phase =
+                    Phase::Watch(Stream { opened: now, last_frame: now, ends, frames: 0, long: false, replaying });
             }
             _ => {}
         }
@@ -203,11 +204,11 @@ impl Reflector {
 
     /// The requested watch could not be opened. Returns true when this shows that the stream before was frozen: it was
     /// silent, and the server did not answer the new request either.
-    pub(crate) fn not_opened(&mut self, failure: Failure, now: Instant) -> bool {
+    pub(crate) fn on_open_failed(&mut self, failure: Failure, now: Instant) -> bool {
         let frozen = self.is_silent_again(failure, now);
-        self.answered_by(failure);
+        self.note_answer(failure);
         match self.phase {
-            Phase::OpenSet { .. } => self.set_refused(failure, now),
+            Phase::OpenSet { .. } => self.on_set_refused(failure, now),
             Phase::OpenWatch { .. } => match failure {
                 Failure::Unreachable => self.wait(None, Then::Watch, now),
                 Failure::Busy(after) => self.wait(after, Then::Watch, now),
@@ -221,25 +222,25 @@ impl Reflector {
     }
 
     /// A frame came.
-    pub(crate) fn frame(&mut self, seen: &Seen<'_>, now: Instant) -> Verdict {
+    pub(crate) fn on_frame(&mut self, seen: &Seen<'_>, now: Instant) -> Verdict {
         self.unanswered = None;
         match &mut self.phase {
-            Phase::Set { heard, frames, .. } => {
-                *heard = now;
+            Phase::Set { last_frame, frames, .. } => {
+                *last_frame = now;
                 *frames += 1;
-                self.set_frame(seen, now)
+                self.on_set_frame(seen, now)
             }
             Phase::Watch(stream) => {
-                stream.heard = now;
+                stream.last_frame = now;
                 stream.frames += 1;
-                self.watch_frame(seen, now)
+                self.on_watch_frame(seen, now)
             }
             _ => Verdict::Stop { expired: false },
         }
     }
 
     /// The stream has ended.
-    pub(crate) fn ended(&mut self, end: End, now: Instant) {
+    pub(crate) fn on_ended(&mut self, end: End, now: Instant) {
         if end == End::Clean {
             self.unanswered = None;
         }
@@ -265,14 +266,14 @@ impl Reflector {
     }
 
     /// No frame came until the time in [`Step::Read`].
-    pub(crate) fn silent(&mut self, now: Instant) -> Silence {
+    pub(crate) fn on_silent(&mut self, now: Instant) -> Silence {
         match &self.phase {
             Phase::Watch(stream) if stream.long && now < stream.overdue() => {
                 self.open_watch(Some(OPENING_AFTER_SILENCE));
                 Silence::Quiet
             }
             Phase::Watch(stream) => {
-                let due = stream.ends.max(stream.heard);
+                let due = stream.ends.max(stream.last_frame);
                 self.unanswered.get_or_insert(due);
                 self.open_watch(None);
                 Silence::Frozen
@@ -286,7 +287,7 @@ impl Reflector {
     }
 
     /// A page came, with the list's version and the continue token.
-    pub(crate) fn listed(&mut self, page: &Version, token: String) -> Listed {
+    pub(crate) fn on_page(&mut self, page: &Version, token: String) -> Listed {
         self.unanswered = None;
         let Phase::List { asked, next, version, .. } = &mut self.phase else { return Listed::More };
         // All pages show the state of the first page.
@@ -298,14 +299,14 @@ impl Reflector {
         }
         let consistent = asked.is_empty();
         let version = version.clone();
-        self.set_complete(version);
+        self.on_set_complete(version);
         self.open_watch(None);
         Listed::Complete { consistent }
     }
 
     /// A page could not be read.
-    pub(crate) fn not_listed(&mut self, failure: Failure, now: Instant) {
-        self.answered_by(failure);
+    pub(crate) fn on_list_failed(&mut self, failure: Failure, now: Instant) {
+        self.note_answer(failure);
         let Phase::List { asked, version, .. } = &self.phase else { return };
         let in_the_middle = version.is_some();
         match failure {
@@ -344,32 +345,32 @@ impl Reflector {
         self.start_set(now);
     }
 
-    fn set_frame(&mut self, seen: &Seen<'_>, now: Instant) -> Verdict {
+    fn on_set_frame(&mut self, seen: &Seen<'_>, now: Instant) -> Verdict {
         match seen {
             Seen::Object(..) => Verdict::Collect,
             Seen::Bookmark { initial_end: false, .. } => Verdict::Progress,
             Seen::Bookmark { version, initial_end: true } => {
                 let consistent = self.set_version().is_empty();
-                self.set_complete((*version).clone());
-                if let Phase::Set { opened, heard, ends, frames } = self.phase {
+                self.on_set_complete((*version).clone());
+                if let Phase::Set { opened, last_frame, ends, frames } = self.phase {
                     let long = self.pace == Pace::Typed;
-                    self.phase = Phase::Watch(Stream { opened, heard, ends, frames, long, replaying: false });
+                    self.phase = Phase::Watch(Stream { opened, last_frame, ends, frames, long, replaying: false });
                 }
                 Verdict::Complete { consistent }
             }
             Seen::Error(status) => {
                 let failure = Failure::of_status(status);
-                self.set_refused(failure, now);
+                self.on_set_refused(failure, now);
                 Verdict::Stop { expired: failure == Failure::Expired }
             }
             Seen::Garbage => {
-                self.set_refused(Failure::Other, now);
+                self.on_set_refused(Failure::Other, now);
                 Verdict::Stop { expired: false }
             }
         }
     }
 
-    fn watch_frame(&mut self, seen: &Seen<'_>, now: Instant) -> Verdict {
+    fn on_watch_frame(&mut self, seen: &Seen<'_>, now: Instant) -> Verdict {
         match seen {
             Seen::Object(event, version) => {
                 let Phase::Watch(stream) = &mut self.phase else { return Verdict::Progress };
@@ -401,7 +402,7 @@ impl Reflector {
     }
 
     /// A streamed set was refused, when it was opened or later.
-    fn set_refused(&mut self, failure: Failure, now: Instant) {
+    fn on_set_refused(&mut self, failure: Failure, now: Instant) {
         match failure {
             Failure::Unreachable => self.wait(None, Then::Set, now),
             Failure::Busy(after) => self.wait(after, Then::Set, now),
@@ -414,7 +415,7 @@ impl Reflector {
         }
     }
 
-    fn set_complete(&mut self, version: Version) {
+    fn on_set_complete(&mut self, version: Version) {
         self.version = version;
         self.lost_version = false;
         self.behind = None;
@@ -438,7 +439,7 @@ impl Reflector {
         };
         // With any other version the watch cache ignores `limit`, and a server without a watch cache may answer that
         // the version is too old.
-        let paged = starts_anywhere(&asked) || self.pages_always;
+        let paged = is_any_version(&asked) || self.pages_always;
         self.phase = Phase::List { asked, paged, next: String::new(), version: None };
     }
 
@@ -472,7 +473,7 @@ impl Reflector {
         failure == Failure::Unreachable && asked_in_vain
     }
 
-    fn answered_by(&mut self, failure: Failure) {
+    fn note_answer(&mut self, failure: Failure) {
         if failure != Failure::Unreachable {
             self.unanswered = None;
         }
@@ -482,10 +483,10 @@ impl Reflector {
 impl Stream {
     /// When the stream counts as frozen.
     fn overdue(&self) -> Instant {
-        self.ends.max(self.heard) + GRACE
+        self.ends.max(self.last_frame) + GRACE
     }
 
     fn deadline(&self) -> Instant {
-        if self.long { self.overdue().min(self.heard + QUIET) } else { self.overdue() }
+        if self.long { self.overdue().min(self.last_frame + QUIET) } else { self.overdue() }
     }
 }

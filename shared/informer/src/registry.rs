@@ -16,10 +16,10 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     Dynamic, Informer, MetaChange, Registration, Scope, Sink, Store, Watched,
     driver::{Driver, Reading},
-    dynamic::Handed,
+    dynamic::SinkFeed,
     handlers::Handlers,
     hub::{Feed, Hub},
-    informer::Hearable,
+    informer::MetadataSource,
     metrics::{Families, Meter},
     reflector::{Pace, Reflector},
     store::Progress,
@@ -63,7 +63,7 @@ struct Known {
     /// The `Informer<T>`.
     informer: Box<dyn Any + Send + Sync>,
     /// The same informer without its type parameter.
-    hearable: Arc<dyn Hearable>,
+    metadata_source: Arc<dyn MetadataSource>,
     watched: Arc<dyn Watched>,
 }
 
@@ -108,7 +108,7 @@ impl Informers {
         typed.push(Known {
             of: TypeId::of::<T>(),
             informer: Box::new(informer.clone()),
-            hearable: Arc::new(informer.clone()),
+            metadata_source: Arc::new(informer.clone()),
             watched: informer.watched(),
         });
         informer
@@ -129,8 +129,9 @@ impl Informers {
         name: &'static str,
         handler: impl Fn(MetaChange<'_>) + Send + Sync + 'static,
     ) -> Option<Registration> {
-        let hearable = self.0.typed.lock().iter().find(|it| it.watched.resource() == of)?.hearable.clone();
-        Some(hearable.hear(name, Box::new(handler)))
+        let metadata_source =
+            self.0.typed.lock().iter().find(|it| it.watched.resource() == of)?.metadata_source.clone();
+        Some(metadata_source.add_metadata_handler(name, Box::new(handler)))
     }
 
     /// A new informer of a resource's metadata with a store of its own. It is not shared and stops when its handle is
@@ -146,7 +147,7 @@ impl Informers {
     /// dropped.
     #[must_use]
     pub fn dynamic_into<S: Sink>(&self, resource: Resource, scope: Scope, sink: Arc<S>) -> Dynamic<Arc<S>> {
-        let feed = Arc::new(Handed(sink.clone()));
+        let feed = Arc::new(SinkFeed(sink.clone()));
         let stop = self.0.stop.child_token();
         let meter = Arc::new(Meter::new(self.0.families.clone(), &resource, Pace::Dynamic));
         let start = Start { resource, namespace: scope.namespace(), pace: Pace::Dynamic, stop: stop.clone(), meter };

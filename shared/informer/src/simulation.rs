@@ -136,7 +136,7 @@ fn follow(informer: &Informer<Pod>) -> Arc<Mutex<BTreeMap<String, (String, Strin
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_goes_wrong_store_indexes_and_handlers_come_to_agree_with_the_cluster() {
+async fn after_faults_store_indexes_and_handlers_agree_with_the_cluster() {
     for seed in 0..12 {
         let mut rng = Rng::with_seed(seed);
         let sim = sim(seed);
@@ -193,7 +193,7 @@ async fn a_frozen_watch_is_healed_within_90_s_by_another_watch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_leader_proves_its_view_by_watch() {
+async fn a_new_leader_proves_its_cache_by_watch() {
     let sim = sim(2);
     let informer = sim.informers.typed::<Pod>();
     informer.watched().synced().await;

@@ -81,7 +81,7 @@ pub trait Watched: Send + Sync {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Command {
     /// A handler was added.
-    Tend,
+    ServeHandlers,
     ReopenForProof,
     RelistConsistently,
 }
@@ -139,7 +139,7 @@ impl Vitals {
         &self.meter
     }
 
-    pub(crate) fn alive(&self, now: Instant) {
+    pub(crate) fn record_sign_of_life(&self, now: Instant) {
         self.life.lock().last_sign = Some(now);
     }
 
@@ -153,8 +153,8 @@ impl Vitals {
         self.objects.store(count, Ordering::Relaxed);
     }
 
-    /// Records that an event or object of this version was applied and handled. Call it before [`Vitals::reached`].
-    pub(crate) fn showed(&self, version: Version) {
+    /// Records that an event or object of this version was applied and handled. Call it before [`Vitals::on_progress`].
+    pub(crate) fn record_event_version(&self, version: Version) {
         let mut last = self.last_event.lock();
         if last.as_ref().is_none_or(|it| !version.is_older_than(it)) {
             *last = Some(version);
@@ -163,19 +163,19 @@ impl Vitals {
 
     /// Records that a set was applied and handled. `consistent` is when it was requested, if it was the most recent
     /// state then.
-    pub(crate) fn set_came(&self, version: Version, consistent: Option<BootInstant>) {
+    pub(crate) fn on_set_applied(&self, version: Version, consistent: Option<BootInstant>) {
         if consistent.is_some() {
             *self.consistent.lock() = consistent;
         }
-        self.progress.reached(version);
+        self.progress.advance(version);
         if self.synced.send_replace(true) {
-            self.meter.relisted();
+            self.meter.count_relist();
         }
     }
 
     /// Records that everything up to `version` was applied and handled.
-    pub(crate) fn reached(&self, version: Version) {
-        self.progress.reached(version);
+    pub(crate) fn on_progress(&self, version: Version) {
+        self.progress.advance(version);
     }
 }
 

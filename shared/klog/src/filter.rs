@@ -49,8 +49,8 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    fn wants(&self, place: &Metadata<'_>) -> bool {
-        match needed(place) {
+    fn is_enabled(&self, place: &Metadata<'_>) -> bool {
+        match verbosity_of(place) {
             None => false,
             Some(needed) => needed <= self.verbosity || needed <= self.vmodule.verbosity(place),
         }
@@ -59,11 +59,11 @@ impl Filter {
 
 impl<S: Subscriber> Layer<S> for Filter {
     fn register_callsite(&self, place: &'static Metadata<'static>) -> Interest {
-        if self.wants(place) { Interest::always() } else { Interest::never() }
+        if self.is_enabled(place) { Interest::always() } else { Interest::never() }
     }
 
     fn enabled(&self, place: &Metadata<'_>, _: Context<'_, S>) -> bool {
-        self.wants(place)
+        self.is_enabled(place)
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
@@ -73,7 +73,7 @@ impl<S: Subscriber> Layer<S> for Filter {
 }
 
 /// The verbosity from which on a callsite logs; `None` if it never does.
-pub(crate) fn needed(place: &Metadata<'_>) -> Option<Verbosity> {
+pub(crate) fn verbosity_of(place: &Metadata<'_>) -> Option<Verbosity> {
     if !is_ours(place) {
         return (place.is_event() && *place.level() <= Level::WARN).then_some(0);
     }

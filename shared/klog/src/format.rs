@@ -9,7 +9,7 @@ use tracing::{Level, Metadata};
 
 use crate::{
     Format, Verbosity,
-    filter::{FLAG, needed},
+    filter::{FLAG, verbosity_of},
     values::{Pair, Value, once},
 };
 
@@ -39,7 +39,7 @@ impl<'a> Place<'a> {
     pub(crate) fn of(place: &Metadata<'a>) -> Self {
         Self {
             severity: *place.level(),
-            verbosity: needed(place).unwrap_or(0),
+            verbosity: verbosity_of(place).unwrap_or(0),
             file: place.file().unwrap_or("???"),
             line: place.line().unwrap_or(1),
             bare: place.target() == FLAG,
@@ -78,7 +78,7 @@ impl Formatter {
             Level::WARN => 'W',
             _ => 'I',
         };
-        let file = named(place.file);
+        let file = file_label(place.file);
         // Writing into a string cannot fail.
         let _ = write!(
             to,
@@ -205,7 +205,7 @@ fn string(to: &mut String, text: &str) {
 }
 
 /// The file name as klog writes it. For file names that many crates have, the folder or crate is added.
-fn named(file: &str) -> String {
+fn file_label(file: &str) -> String {
     match file.rsplit('/').next().unwrap_or_default() {
         "lib.rs" | "main.rs" | "mod.rs" => caller(file),
         name => name.to_owned(),

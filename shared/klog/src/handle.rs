@@ -12,7 +12,7 @@ use tracing_subscriber::{Registry, reload};
 use crate::{Verbosity, filter::Filter, stream::Stream};
 
 /// At process exit, how long to wait for a reader that does not read.
-const LAST_WAIT: Duration = Duration::from_secs(2);
+const FLUSH_LIMIT: Duration = Duration::from_secs(2);
 
 /// What can be changed while the process runs. Cheap to clone.
 #[derive(Clone)]
@@ -24,7 +24,7 @@ struct Inner {
     filter: Option<reload::Handle<Filter, Registry>>,
     streams: Vec<Stream>,
     /// How many dropped lines [`Handle::newly_dropped`] has returned so far.
-    told: AtomicU64,
+    reported: AtomicU64,
 }
 
 impl Handle {
@@ -33,7 +33,7 @@ impl Handle {
             verbosity: AtomicU32::new(verbosity),
             filter: Some(filter),
             streams,
-            told: AtomicU64::new(0),
+            reported: AtomicU64::new(0),
         }))
     }
 
@@ -44,7 +44,7 @@ impl Handle {
             verbosity: AtomicU32::new(0),
             filter: None,
             streams: Vec::new(),
-            told: AtomicU64::new(0),
+            reported: AtomicU64::new(0),
         }))
     }
 
@@ -67,8 +67,8 @@ impl Handle {
     #[must_use]
     pub fn newly_dropped(&self) -> u64 {
         let dropped = self.0.streams.iter().map(Stream::dropped).sum();
-        let told = self.0.told.fetch_max(dropped, Ordering::SeqCst);
-        u64::saturating_sub(dropped, told)
+        let reported = self.0.reported.fetch_max(dropped, Ordering::SeqCst);
+        u64::saturating_sub(dropped, reported)
     }
 
     /// Calls `last` to log the last lines of the process and waits until all lines are written, at most two seconds. A
@@ -76,7 +76,7 @@ impl Handle {
     pub fn end(&self, last: impl FnOnce()) {
         self.0.streams.iter().for_each(Stream::end);
         last();
-        self.0.streams.iter().for_each(|it| it.flush(LAST_WAIT));
+        self.0.streams.iter().for_each(|it| it.flush(FLUSH_LIMIT));
     }
 }
 

@@ -11,12 +11,12 @@ use crate::{
 /// How many bytes may wait for each of the two streams: some 5,000 lines.
 pub const PENDING_LIMIT: usize = 1 << 20;
 /// After a large batch the buffer is shrunk to this size.
-const KEPT: usize = 1 << 16;
+const BUFFER_SIZE: usize = 1 << 16;
 /// A stream that would block is tried again after this time.
 const TRY_AGAIN: Duration = Duration::from_millis(10);
 /// The pause after a write. The lines of this pause are written together, so that the writer is not woken for each
 /// line.
-const REST: Duration = Duration::from_millis(5);
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// Whole lines that wait for a reader, which may have stopped reading.
 #[derive(Debug, Clone)]
@@ -38,12 +38,12 @@ struct Shared {
 struct State {
     pending: String,
     /// Lines that were dropped since the writer last reported dropped lines.
-    untold: u64,
+    unreported: u64,
     /// All lines that were dropped so far.
     dropped: u64,
     writing: bool,
     /// The writer is in its pause and will look for lines by itself.
-    resting: bool,
+    pausing: bool,
     /// The writer must write the waiting lines now.
     flush: bool,
     /// The process ends: lines are accepted whatever the size of the buffer.
@@ -68,8 +68,8 @@ impl Stream {
         });
         let stream = Self(shared.clone());
         // A small stack is enough: its buffers are on the heap.
-        let thread = thread::Builder::new().name(name.to_owned()).stack_size(KEPT * 2);
-        thread.spawn(move || shared.write_for_ever(to, &formatter))?;
+        let thread = thread::Builder::new().name(name.to_owned()).stack_size(BUFFER_SIZE * 2);
+        thread.spawn(move || shared.write_loop(to, &formatter))?;
         Ok(stream)
     }
 
@@ -79,16 +79,16 @@ impl Stream {
         let fits = state.pending.len() + line.len() <= PENDING_LIMIT;
         // After a dropped line, later lines are dropped too until the loss is reported, so that the report is at the
         // place of the loss.
-        if (fits && state.untold == 0) || state.ending {
+        if (fits && state.unreported == 0) || state.ending {
             let first = state.pending.is_empty();
             state.pending.push_str(line);
             // The first line starts the timer. Until enough bytes wait, no further line wakes the writer.
-            let enough = if state.resting { PENDING_LIMIT / 2 } else { self.0.hold };
-            if (first && !state.resting) || state.pending.len() > enough {
+            let enough = if state.pausing { PENDING_LIMIT / 2 } else { self.0.hold };
+            if (first && !state.pausing) || state.pending.len() > enough {
                 self.0.work.notify_one();
             }
         } else {
-            state.untold += 1;
+            state.unreported += 1;
             state.dropped += 1;
         }
     }
@@ -113,23 +113,23 @@ impl Stream {
 }
 
 impl Shared {
-    fn write_for_ever(&self, mut to: impl io::Write, formatter: &Formatter) {
+    fn write_loop(&self, mut to: impl io::Write, formatter: &Formatter) {
         let mut batch = String::new();
         loop {
             self.take(&mut batch, formatter);
             write_all(&mut to, batch.as_bytes());
             batch.clear();
-            batch.shrink_to(KEPT);
+            batch.shrink_to(BUFFER_SIZE);
             let mut state = self.state.lock();
             state.writing = false;
             if state.pending.is_empty() {
                 state.flush = false;
                 self.idle.notify_all();
             }
-            state.resting = true;
+            state.pausing = true;
             let rests = |it: &mut State| it.pending.len() <= PENDING_LIMIT / 2 && !it.flush;
-            let _ = self.work.wait_while_for(&mut state, rests, REST);
-            state.resting = false;
+            let _ = self.work.wait_while_for(&mut state, rests, PAUSE);
+            state.pausing = false;
         }
     }
 
@@ -142,15 +142,15 @@ impl Shared {
             let _ = self.work.wait_while_for(&mut state, full, self.every);
         }
         std::mem::swap(batch, &mut state.pending);
-        if state.untold > 0 {
-            tell_of(std::mem::take(&mut state.untold), batch, formatter);
+        if state.unreported > 0 {
+            append_dropped(std::mem::take(&mut state.unreported), batch, formatter);
         }
         state.writing = true;
     }
 }
 
 /// Appends to `batch` a line with the number of lines that were dropped after it.
-fn tell_of(dropped: u64, batch: &mut String, formatter: &Formatter) {
+fn append_dropped(dropped: u64, batch: &mut String, formatter: &Formatter) {
     let place = Place { severity: Level::WARN, verbosity: 0, file: file!(), line: line!(), bare: false };
     let lines = [("lines", Value::Plain(dropped.to_string()))];
     formatter.write(batch, place, &[], "Log lines were dropped, as nobody took them in time", &lines);

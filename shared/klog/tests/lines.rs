@@ -57,7 +57,7 @@ fn say_all() {
 }
 
 #[test]
-fn each_verbosity_says_what_the_table_says() {
+fn each_verbosity_logs_the_levels_of_the_table() {
     let always = ["\"error\"", "\"warn\"", "\"info\""];
     for (verbosity, more) in [
         (0, vec![]),

@@ -50,21 +50,21 @@ impl Choices {
 
     /// True when the family is disabled.
     #[must_use]
-    pub fn disables(&self, name: &str) -> bool {
+    pub fn is_disabled(&self, name: &str) -> bool {
         self.disabled.contains(name)
     }
 
-    /// Removes disabled families and replaces label values that are not allowed. `told` collects each series that was
+    /// Removes disabled families and replaces label values that are not allowed. `seen` collects each series that was
     /// changed; returns how many of them are new.
-    pub(crate) fn apply(&self, families: &mut Vec<MetricFamily>, told: &mut BTreeSet<Vec<String>>) -> u64 {
-        families.retain(|it| !self.disables(it.name()));
+    pub(crate) fn apply(&self, families: &mut Vec<MetricFamily>, seen: &mut BTreeSet<Vec<String>>) -> u64 {
+        families.retain(|it| !self.is_disabled(it.name()));
         let mut new = 0;
         for family in families {
             let Some(labels) = self.allowed.get(family.name()) else { continue };
             let (name, kind) = (family.name().to_owned(), family.get_field_type());
             let mut series = BTreeMap::<Vec<(String, String)>, Metric>::new();
             for mut metric in family.take_metric() {
-                if constrain(&mut metric, labels, |before| told.insert(with_name(&name, before))) {
+                if constrain(&mut metric, labels, |before| seen.insert(with_name(&name, before))) {
                     new += 1;
                 }
                 let key = pairs(&metric);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_family_or_label_is_refused() {
+    fn a_key_without_family_or_label_is_refused() {
         let mut choices = Choices::default();
         for bad in ["a b", "", "1a", "a-b"] {
             assert!(choices.disable(bad).is_err(), "{bad}");

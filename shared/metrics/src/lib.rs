@@ -74,23 +74,23 @@ impl Metrics {
     /// # Panics
     /// If the name is taken by another kind of family, or the name or the labels are not valid: a programming error.
     pub fn counters(&self, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
-        self.family(name, || IntCounterVec::new(Opts::new(name, stated(help)), labels))
+        self.family(name, || IntCounterVec::new(Opts::new(name, with_stability(help)), labels))
     }
 
     /// Declares a gauge family of whole numbers. Panics like [`Metrics::counters`].
     pub fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
-        self.family(name, || IntGaugeVec::new(Opts::new(name, stated(help)), labels))
+        self.family(name, || IntGaugeVec::new(Opts::new(name, with_stability(help)), labels))
     }
 
     /// Declares a gauge family of seconds and other fractions. Panics like [`Metrics::counters`].
     pub fn float_gauges(&self, name: &str, help: &str, labels: &[&str]) -> GaugeVec {
-        self.family(name, || GaugeVec::new(Opts::new(name, stated(help)), labels))
+        self.family(name, || GaugeVec::new(Opts::new(name, with_stability(help)), labels))
     }
 
     /// Declares a histogram family. Panics like [`Metrics::counters`].
     pub fn histograms(&self, name: &str, help: &str, labels: &[&str], buckets: &[f64]) -> HistogramVec {
         self.family(name, || {
-            HistogramVec::new(HistogramOpts::new(name, stated(help)).buckets(buckets.to_vec()), labels)
+            HistogramVec::new(HistogramOpts::new(name, with_stability(help)).buckets(buckets.to_vec()), labels)
         })
     }
 
@@ -100,7 +100,7 @@ impl Metrics {
     /// If one of its names is taken.
     pub fn register(&self, collector: Box<dyn Collector>) {
         for desc in collector.desc() {
-            self.declared(&desc.fq_name, &desc.help);
+            self.count_declared(&desc.fq_name, &desc.help);
         }
         #[expect(clippy::expect_used, reason = "two collectors of one name are a programming error")]
         self.0.registry.register(collector).expect("metric names are unique");
@@ -108,24 +108,24 @@ impl Metrics {
 
     /// Calls `refresh` before each [`Metrics::encode`]: for gauges that grow without an event.
     pub fn before_encode(&self, refresh: impl Fn() + Send + Sync + 'static) {
-        held(&self.0.refreshers).push(Arc::new(refresh));
+        lock(&self.0.refreshers).push(Arc::new(refresh));
     }
 
     /// Calls `clear` after each [`Metrics::encode`]: for series that [`Metrics::before_encode`] created for one scrape.
     pub fn after_encode(&self, clear: impl Fn() + Send + Sync + 'static) {
-        held(&self.0.clearers).push(Arc::new(clear));
+        lock(&self.0.clearers).push(Arc::new(clear));
     }
 
     /// All metrics in the Prometheus text format.
     #[must_use]
     pub fn encode(&self) -> String {
-        let reading = held(&self.0.reading);
-        let [refreshers, clearers] = [&self.0.refreshers, &self.0.clearers].map(|it| held(it).clone());
+        let reading = lock(&self.0.reading);
+        let [refreshers, clearers] = [&self.0.refreshers, &self.0.clearers].map(|it| lock(it).clone());
         refreshers.iter().for_each(|refresh| refresh());
         let mut families = self.0.registry.gather();
         clearers.iter().for_each(|clear| clear());
         drop(reading);
-        let unexpected = self.0.choices.apply(&mut families, &mut held(&self.0.unexpected));
+        let unexpected = self.0.choices.apply(&mut families, &mut lock(&self.0.unexpected));
         if let Some(own) = &self.0.own {
             // This page is gathered already, so the next page shows the new value.
             own.unexpected.inc_by(unexpected);
@@ -137,12 +137,12 @@ impl Metrics {
     }
 
     /// Counts a name at its first declaration.
-    fn declared(&self, name: &str, help: &str) {
+    fn count_declared(&self, name: &str, help: &str) {
         let Some(own) = &self.0.own else { return };
-        if !held(&self.0.names).insert(name.to_owned()) {
+        if !lock(&self.0.names).insert(name.to_owned()) {
             return;
         }
-        if self.0.choices.disables(name) {
+        if self.0.choices.is_disabled(name) {
             own.disabled.inc();
         } else if let Some((level, _)) = help.strip_prefix('[').and_then(|it| it.split_once(']')) {
             own.registered.with_label_values(&[level, ""]).inc();
@@ -153,7 +153,7 @@ impl Metrics {
     where
         F: Collector + Clone + 'static,
     {
-        let mut families = held(&self.0.families);
+        let mut families = lock(&self.0.families);
         if let Some(known) = families.get(name) {
             #[expect(clippy::expect_used, reason = "one name for two kinds of family is a programming error")]
             return known.downcast_ref::<F>().expect("a family keeps its kind").clone();
@@ -193,12 +193,12 @@ impl Own {
 }
 
 /// A panic while the lock was held does not corrupt a counter.
-fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Adds `[ALPHA]` to a help text without a stability level, as component-base's `StabilityLevel` defaults to it.
-fn stated(help: &str) -> String {
+fn with_stability(help: &str) -> String {
     if help.starts_with('[') { help.to_owned() } else { format!("[ALPHA] {help}") }
 }
 
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn registries_do_not_know_of_each_other() {
+    fn registries_are_independent() {
         let (one, two) = (Metrics::new(), Metrics::new());
         one.gauges("depth", "Depth.", &["name"]).with_label_values(&["a"]).set(3);
         assert!(!two.encode().contains("depth"));

@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_words_are_read() {
+    fn values_of_the_kernel_are_parsed() {
         let stat = "7 (a) b) S 1 7 7 0 -1 4194560 500 0 0 0 30 12 0 0 20 0 9 0 1234 9437184 256 18446744073709551615 1";
         let want = Stat { cpu_ticks: 42.0, started_ticks: 1234.0, virtual_bytes: 9_437_184.0, resident_pages: 256.0 };
         assert_eq!(Stat::parse(stat), Some(want));

@@ -44,10 +44,12 @@ impl Gate {
     pub fn hold<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
         let gate = self.clone();
         let mut future = Box::pin(future);
-        std::future::poll_fn(move |cx| if gate.stops(cx.waker()) { Poll::Pending } else { future.as_mut().poll(cx) })
+        std::future::poll_fn(
+            move |cx| if gate.wait_if_closed(cx.waker()) { Poll::Pending } else { future.as_mut().poll(cx) },
+        )
     }
 
-    fn stops(&self, waker: &Waker) -> bool {
+    fn wait_if_closed(&self, waker: &Waker) -> bool {
         let mut state = self.0.lock();
         if state.closed && !state.waiting.iter().any(|it| it.will_wake(waker)) {
             state.waiting.push(waker.clone());
@@ -67,7 +69,7 @@ mod tests {
     const SEC: Duration = Duration::from_secs(1);
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_behind_a_closed_gate_stands_still_and_goes_on_when_it_opens() {
+    async fn a_closed_gate_suspends_tasks_until_it_opens() {
         let gate = Gate::new();
         let scope = Scope::behind(gate.clone());
         let task = scope.spawner().spawn("sleeper", sleep(SEC));

@@ -131,11 +131,11 @@ impl Spawner {
         let weak = self.0.clone();
         let Some(id) = scope.reserve() else { return Task(None) };
         // Removes the task from the list when it ends, whether it finished, panicked or was aborted.
-        let leaves = Leaves { scope: weak.clone(), id };
+        let remove_on_drop = RemoveOnDrop { scope: weak.clone(), id };
         // Boxed, because a variable that an async block captures and awaits takes its space twice.
         let future = Box::pin(future);
         let work = async move {
-            let _leaves = leaves;
+            let _remove_on_drop = remove_on_drop;
             if let Err(panic) = AssertUnwindSafe(future).catch_unwind().await {
                 let message = format!("{name}: {}", panic_message(&*panic));
                 tracing::error!(err = %message, task = name, "A task panicked");
@@ -174,12 +174,12 @@ impl std::fmt::Debug for Spawner {
     }
 }
 
-struct Leaves {
+struct RemoveOnDrop {
     scope: Weak<Inner>,
     id: u64,
 }
 
-impl Drop for Leaves {
+impl Drop for RemoveOnDrop {
     fn drop(&mut self) {
         if let Some(scope) = self.scope.upgrade() {
             scope.running.lock().tasks.remove(&self.id);
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_panic_is_told_with_its_name() {
+    async fn a_panic_is_reported_with_its_task_name() {
         let scope = Scope::new();
         scope.spawner().spawn("machine", async { panic!("broken invariant") });
         assert_eq!(scope.panicked().await, "machine: broken invariant");

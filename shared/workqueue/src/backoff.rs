@@ -52,15 +52,15 @@ impl<K: Eq + Hash + Clone> Limiter<K> {
 
     /// Counts one more failure of `key` and returns its delay. Takes a token of the bucket even when the key's own
     /// delay is longer.
-    pub(crate) fn failed(&mut self, key: &K, now: Instant) -> Duration {
-        let own = self.in_vain(key);
+    pub(crate) fn count_failure(&mut self, key: &K, now: Instant) -> Duration {
+        let own = self.count_attempt(key);
         let shared = self.bucket.as_mut().map_or(Duration::ZERO, |it| it.reserve(now));
         own.max(shared)
     }
 
     /// Counts one more attempt without progress and returns the delay of `key`. It takes no token of the bucket, so it
     /// does not delay other keys.
-    pub(crate) fn in_vain(&mut self, key: &K) -> Duration {
+    pub(crate) fn count_attempt(&mut self, key: &K) -> Duration {
         match self.failures.get_mut(key) {
             Some(failures) => {
                 let own = self.backoff.delay(*failures);
@@ -124,46 +124,46 @@ mod tests {
     fn acceptance_machinery_029_030_waits_double_up_to_the_cap_and_start_anew_after_forget() {
         let now = Clock::system().now();
         let mut limiter = Limiter::new(Backoff { bucket: None, ..Backoff::default() });
-        let waits: Vec<_> = (0..4).map(|_| limiter.failed(&"a", now)).collect();
+        let waits: Vec<_> = (0..4).map(|_| limiter.count_failure(&"a", now)).collect();
         assert_eq!(waits, [5 * MS, 10 * MS, 20 * MS, 40 * MS]);
-        assert_eq!(limiter.failed(&"b", now), 5 * MS, "each key has its own count");
+        assert_eq!(limiter.count_failure(&"b", now), 5 * MS, "each key has its own count");
         for _ in 4..200 {
-            assert!(limiter.failed(&"a", now) <= Duration::from_secs(1000));
+            assert!(limiter.count_failure(&"a", now) <= Duration::from_secs(1000));
         }
-        assert_eq!(limiter.failed(&"a", now), Duration::from_secs(1000));
+        assert_eq!(limiter.count_failure(&"a", now), Duration::from_secs(1000));
         assert_eq!(limiter.failures(&"a"), 201);
 
         limiter.forget(&"a");
         assert_eq!(limiter.failures(&"a"), 0);
-        assert_eq!(limiter.failed(&"a", now), 5 * MS);
+        assert_eq!(limiter.count_failure(&"a", now), 5 * MS);
     }
 
     #[test]
     fn acceptance_machinery_031_a_hundred_retries_pass_at_once_and_ten_a_second_after_them() {
         let now = Clock::system().now();
         let mut limiter = Limiter::new(Backoff::default());
-        let waits: Vec<_> = (0..200).map(|key| limiter.failed(&key, now)).collect();
+        let waits: Vec<_> = (0..200).map(|key| limiter.count_failure(&key, now)).collect();
         assert!(waits[..100].iter().all(|it| *it == 5 * MS), "{waits:?}");
         for (at, wait) in waits[100..].iter().enumerate() {
             assert_eq!(*wait, 100 * MS * (u32::try_from(at).unwrap() + 1), "retry {at} after the burst");
         }
         // After 20 s all 200 tokens are refilled; then the whole burst is available again.
         let later = now + Duration::from_secs(20);
-        assert!((200..300).all(|key| limiter.failed(&key, later) == 5 * MS));
-        assert_eq!(limiter.failed(&300, later), 100 * MS);
+        assert!((200..300).all(|key| limiter.count_failure(&key, later) == 5 * MS));
+        assert_eq!(limiter.count_failure(&300, later), 100 * MS);
     }
 
     #[test]
-    fn who_only_looked_in_vain_waits_as_long_and_leaves_the_tokens_to_those_who_failed() {
+    fn attempts_without_progress_back_off_and_take_no_tokens() {
         let now = Clock::system().now();
         let mut limiter = Limiter::new(Backoff::default());
-        assert!((0..5_000).all(|key| limiter.in_vain(&key) == 5 * MS));
-        assert_eq!((limiter.in_vain(&0), limiter.in_vain(&0), limiter.failures(&0)), (10 * MS, 20 * MS, 3));
-        assert_eq!(limiter.failed(&5_000, now), 5 * MS);
-        assert_eq!(limiter.failed(&0, now), 40 * MS, "both kinds of attempt count");
+        assert!((0..5_000).all(|key| limiter.count_attempt(&key) == 5 * MS));
+        assert_eq!((limiter.count_attempt(&0), limiter.count_attempt(&0), limiter.failures(&0)), (10 * MS, 20 * MS, 3));
+        assert_eq!(limiter.count_failure(&5_000, now), 5 * MS);
+        assert_eq!(limiter.count_failure(&0, now), 40 * MS, "both kinds of attempt count");
         // The reverse holds too: failed keys have reserved all tokens, and this key still waits for its own delay only.
-        assert!((0..1_000).any(|key| limiter.failed(&key, now) > 60_000 * MS));
-        assert_eq!(limiter.in_vain(&5_001), 5 * MS);
+        assert!((0..1_000).any(|key| limiter.count_failure(&key, now) > 60_000 * MS));
+        assert_eq!(limiter.count_attempt(&5_001), 5 * MS);
     }
 
     #[test]
@@ -171,7 +171,7 @@ mod tests {
         for rate in [0.0, -1.0, f64::NAN] {
             let mut limiter = Limiter::new(Backoff { bucket: Some((rate, 0)), ..Backoff::default() });
             let now = Clock::system().now();
-            assert!((0..1000).all(|key| limiter.failed(&key, now) == 5 * MS), "{rate}");
+            assert!((0..1000).all(|key| limiter.count_failure(&key, now) == 5 * MS), "{rate}");
         }
     }
 }

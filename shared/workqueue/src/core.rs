@@ -130,7 +130,7 @@ impl<K: Eq + Hash + Clone> Core<K> {
 
     /// Counts a failure of `key`, schedules its add after the back-off, and returns the back-off.
     pub fn add_rate_limited(&mut self, key: K, now: Instant) -> Duration {
-        let delay = self.limiter.failed(&key, now);
+        let delay = self.limiter.count_failure(&key, now);
         self.add_after(key, far(now, delay));
         delay
     }
@@ -139,7 +139,7 @@ impl<K: Eq + Hash + Clone> Core<K> {
     /// returns the back-off. It takes no token of the shared bucket, so it does not delay failed keys, and failed keys
     /// do not delay it.
     pub fn add_backed_off(&mut self, key: K, now: Instant) -> Duration {
-        let delay = self.limiter.in_vain(&key);
+        let delay = self.limiter.count_attempt(&key);
         self.add_after(key, far(now, delay));
         delay
     }

@@ -42,14 +42,14 @@ impl<K: Eq + Hash + Clone> Delayed<K> {
         self.heap.push(Reverse(Entry { at, ticket: self.tickets, key }));
         if self.heap.len() > 2 * self.deadlines.len() + FEW {
             let deadlines = &self.deadlines;
-            self.heap.retain(|Reverse(it)| lives(deadlines, it));
+            self.heap.retain(|Reverse(it)| is_valid(deadlines, it));
         }
     }
 
     /// Removes `key` and its deadline.
     pub(crate) fn remove(&mut self, key: &K) {
         if self.deadlines.remove(key).is_some() {
-            self.drop_dead();
+            self.drop_invalid();
         }
     }
 
@@ -64,7 +64,7 @@ impl<K: Eq + Hash + Clone> Delayed<K> {
         }
         let Reverse(due) = self.heap.pop()?;
         self.deadlines.remove(&due.key);
-        self.drop_dead();
+        self.drop_invalid();
         Some(due.key)
     }
 
@@ -74,14 +74,14 @@ impl<K: Eq + Hash + Clone> Delayed<K> {
     }
 
     /// Removes invalid entries from the top of the heap.
-    fn drop_dead(&mut self) {
-        while self.heap.peek().is_some_and(|Reverse(it)| !lives(&self.deadlines, it)) {
+    fn drop_invalid(&mut self) {
+        while self.heap.peek().is_some_and(|Reverse(it)| !is_valid(&self.deadlines, it)) {
             self.heap.pop();
         }
     }
 }
 
-fn lives<K: Eq + Hash>(deadlines: &HashMap<K, (Instant, u64)>, entry: &Entry<K>) -> bool {
+fn is_valid<K: Eq + Hash>(deadlines: &HashMap<K, (Instant, u64)>, entry: &Entry<K>) -> bool {
     deadlines.get(&entry.key).is_some_and(|(_, ticket)| *ticket == entry.ticket)
 }
 
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dead_entries_do_not_pile_up() {
+    fn removed_entries_do_not_accumulate() {
         let now = Clock::system().now();
         let mut delayed = Delayed::new();
         for earlier in (0..10_000u64).rev() {

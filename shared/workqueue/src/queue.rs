@@ -66,7 +66,7 @@ impl<K: Clone + Eq + Hash + Send + fmt::Debug + 'static> Queue<K> {
     /// Adds a key to the given lane.
     pub fn add_to(&self, key: K, lane: Lane) {
         let added = self.0.core.lock().add(key, lane, self.0.clock.now());
-        self.added(added);
+        self.on_added(added);
     }
 
     /// Adds a key after `delay`, or earlier if an earlier time is already set.
@@ -77,8 +77,8 @@ impl<K: Clone + Eq + Hash + Send + fmt::Debug + 'static> Queue<K> {
             let counts = !core.is_shut_down();
             let added = core.add(key, Lane::Now, now);
             drop(core);
-            self.retried(counts);
-            self.added(added);
+            self.count_retry(counts);
+            self.on_added(added);
         } else {
             self.delay(|core| core.add_after(key, far(now, delay)));
         }
@@ -153,13 +153,13 @@ impl<K: Clone + Eq + Hash + Send + fmt::Debug + 'static> Queue<K> {
     /// Accepts no more keys and removes the delayed ones. Queued keys can still be taken.
     pub fn shut_down(&self) {
         self.0.core.lock().shut_down();
-        self.ended();
+        self.on_ended();
     }
 
     /// Shuts down and removes the queued keys too: workers get no further key.
     pub fn close(&self) {
         self.0.core.lock().close();
-        self.ended();
+        self.on_ended();
     }
 
     /// Shuts down and waits until every queued key has been processed and `done` was called for it.
@@ -227,14 +227,14 @@ impl<K: Clone + Eq + Hash + Send + fmt::Debug + 'static> Queue<K> {
         let result = change(&mut core);
         let moved = core.next_deadline() != before;
         drop(core);
-        self.retried(counts);
+        self.count_retry(counts);
         if moved {
             self.0.wake.notify_waiters();
         }
         result
     }
 
-    fn added(&self, added: Added) {
+    fn on_added(&self, added: Added) {
         if added != Added::Nothing {
             self.0.meters.adds.inc();
         }
@@ -243,13 +243,13 @@ impl<K: Clone + Eq + Hash + Send + fmt::Debug + 'static> Queue<K> {
         }
     }
 
-    fn retried(&self, counts: bool) {
+    fn count_retry(&self, counts: bool) {
         if counts {
             self.0.meters.retries.inc();
         }
     }
 
-    fn ended(&self) {
+    fn on_ended(&self) {
         self.0.wake.notify_waiters();
         self.0.drained.notify_waiters();
     }

@@ -39,12 +39,12 @@ async fn acceptance_machinery_001_002_one_stream_brings_the_first_set_and_goes_o
     settle().await;
     assert!(log.take().is_empty() && !registration.has_synced());
     assert!(matches!(informer.store().get("ns", "a"), Err(StoreError::NotSynced { .. })));
-    stream.say(&set_end(9));
+    stream.send_event(&set_end(9));
     registration.synced().await;
     watched.synced().await;
     assert_eq!(log.take(), ["Initial  -> a@3", "Initial  -> b@4"]);
     assert_eq!(informer.store().version(), Some(9.into()));
-    stream.say(&modified("a", 10));
+    stream.send_event(&modified("a", 10));
     world.server.is_quiet_for(30 * SECOND).await;
     assert_eq!(informer.store().get("ns", "a").unwrap().unwrap().meta.version, 10.into());
 }
@@ -71,7 +71,7 @@ async fn acceptance_machinery_003_a_refused_stream_is_listed_in_pages() {
 #[tokio::test(start_paused = true)]
 async fn acceptance_machinery_005_010_a_watch_that_ends_is_resumed_from_the_last_bookmark() {
     let (mut world, informer, stream) = World::synced(&[object("a", 3, "red")], 9).await;
-    stream.say(&bookmark(70));
+    stream.send_event(&bookmark(70));
     settle().await;
     assert!(informer.store().passed(&70.into()), "a bookmark is progress");
     tokio::time::advance(5 * SECOND).await;
@@ -104,36 +104,36 @@ async fn acceptance_machinery_006_011_012_017_a_relist_tells_what_was_missed_and
     log.take();
     let same = informer.store().get("ns", "same").unwrap().unwrap();
 
-    stream.say(&event("ERROR", &refusal(410, "Expired")));
+    stream.send_event(&event("ERROR", &refusal(410, "Expired")));
     let (call, stream) = world.server.watch().await;
     assert!(call.is_set() && call.of("resourceVersion") == "9", "{call:?}");
     for object in
         [object("same", 2, "red"), successor("replaced", 20), object("changed", 21, "red"), object("new", 22, "red")]
     {
-        stream.say(&event("ADDED", &object));
+        stream.send_event(&event("ADDED", &object));
     }
     settle().await;
     assert_eq!(informer.store().len(), 4, "readers see the old set until the new one is complete");
     assert!(informer.store().get("ns", "new").unwrap().is_none());
-    stream.say(&set_end(30));
+    stream.send_event(&set_end(30));
     let told = log.next(4).await;
     assert_eq!(told[0], "Relist gone@1 ->  stale");
     assert_eq!(told[1..], ["Relist replaced@3 -> replaced@20", "Relist changed@4 -> changed@21", "Relist  -> new@22"]);
     assert!(Arc::ptr_eq(&same, &informer.store().get("ns", "same").unwrap().unwrap()));
 
     // The same once more without a change: no handler is called. This time the server refuses the version itself.
-    stream.say(&event("ERROR", &refusal(410, "Expired")));
+    stream.send_event(&event("ERROR", &refusal(410, "Expired")));
     let (call, stream) = world.server.watch().await;
     assert_eq!(call.of("resourceVersion"), "30");
-    stream.say(&event("ERROR", &refusal(410, "Expired")));
+    stream.send_event(&event("ERROR", &refusal(410, "Expired")));
     let (call, stream) = world.server.watch().await;
     assert!(call.is_set() && call.of("resourceVersion").is_empty());
     for object in
         [object("same", 2, "red"), successor("replaced", 20), object("changed", 21, "red"), object("new", 22, "red")]
     {
-        stream.say(&event("ADDED", &object));
+        stream.send_event(&event("ADDED", &object));
     }
-    stream.say(&set_end(40));
+    stream.send_event(&set_end(40));
     settle().await;
     assert!(informer.store().passed(&40.into()));
     assert!(log.take().is_empty());
@@ -149,7 +149,7 @@ async fn acceptance_machinery_012_a_successor_is_one_update_with_another_uid() {
         seen.lock().push((uid(change.old), uid(change.new)));
     });
     registration.synced().await;
-    stream.say(&event("MODIFIED", &successor("a", 10)));
+    stream.send_event(&event("MODIFIED", &successor("a", 10)));
     settle().await;
     let a = || Some("uid-a".to_owned());
     assert_eq!(*uids.lock(), [(None, a()), (a(), Some("uid-a-2".to_owned()))]);
@@ -166,11 +166,11 @@ async fn acceptance_machinery_013_018_presence_decides_and_handlers_get_the_stor
     });
     let log = Log::default();
     informer.add_handler("log", None, log.handler()).synced().await;
-    stream.say(&modified("a", 10));
+    stream.send_event(&modified("a", 10));
     settle().await;
-    stream.say(&event("ADDED", &object("a", 11, "red")));
+    stream.send_event(&event("ADDED", &object("a", 11, "red")));
     settle().await;
-    stream.say(&deleted("a", 12));
+    stream.send_event(&deleted("a", 12));
     settle().await;
     assert_eq!(log.take(), ["Watch  -> a@10", "Watch a@10 -> a@11", "Watch a@12 -> "], "deleted: the last state");
 }
@@ -206,7 +206,7 @@ async fn acceptance_machinery_022_shut_down_waits_for_the_running_call_and_no_fu
     registration.synced().await;
     // Both frames are in one batch, so the second call would follow the first at once.
     let frame = |name| event("ADDED", &object(name, 10, "red"));
-    stream.text(&format!("{}\n{}\n", frame("a"), frame("b")));
+    stream.send_text(&format!("{}\n{}\n", frame("a"), frame("b")));
     assert_eq!(begun.recv().await.as_deref(), Some("a"));
 
     let mut shut_down = Box::pin(world.informers.shut_down());
@@ -263,7 +263,7 @@ async fn acceptance_machinery_025_ten_thousand_events_for_one_key_are_all_told_i
     }
     // The chunks do not end at line ends.
     for chunk in text.as_bytes().chunks(70_001) {
-        stream.text(std::str::from_utf8(chunk).unwrap());
+        stream.send_text(std::str::from_utf8(chunk).unwrap());
     }
     assert_eq!(log.next(10_000).await, want);
 }
@@ -284,7 +284,7 @@ async fn a_watch_frozen_on_a_living_connection_is_healed_within_90_s_without_lis
     let series =
         "mini_kcm_informer_frozen_watches_total{group=\"test.io\",resource=\"things\",version=\"v1\",view=\"typed\"}";
     assert_eq!(world.metric(series), Some(1.0));
-    stream.say(&bookmark(20));
+    stream.send_event(&bookmark(20));
     let opened = world.clock.now();
     let (call, _healed) = world.server.watch().await;
     assert!(world.clock.now() - opened <= 85 * SECOND);
@@ -318,7 +318,7 @@ async fn an_idle_type_that_is_answered_in_time_is_not_frozen() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_server_is_an_answer_overdue_until_it_is_back() {
+async fn a_response_is_overdue_until_an_unreachable_server_is_back() {
     let (mut world, informer, stream) = World::synced(&[], 9).await;
     tokio::time::advance(5 * SECOND).await;
     drop(stream);
@@ -357,9 +357,9 @@ async fn objects_deleted_or_changed_while_their_set_arrives_are_as_they_were_las
     let (_, stream) = world.server.watch().await;
     stream.added("a", 3);
     stream.added("b", 4);
-    stream.say(&deleted("a", 5));
-    stream.say(&modified("b", 6));
-    stream.say(&set_end(9));
+    stream.send_event(&deleted("a", 5));
+    stream.send_event(&modified("b", 6));
+    stream.send_event(&set_end(9));
     informer.watched().synced().await;
     assert_eq!(informer.store().len(), 1);
     assert_eq!(informer.store().get("ns", "b").unwrap().unwrap().meta.version, 6.into());
@@ -369,7 +369,7 @@ async fn objects_deleted_or_changed_while_their_set_arrives_are_as_they_were_las
 async fn garbage_closes_the_stream_and_reads_are_errors_until_a_list_succeeds() {
     let (mut world, informer, stream) = World::synced(&[object("a", 3, "red")], 9).await;
     stream.added("b", 10);
-    stream.text("no JSON at all\n");
+    stream.send_text("no JSON at all\n");
     stream.added("c", 11);
     settle().await;
     assert!(stream.is_closed());
@@ -378,7 +378,7 @@ async fn garbage_closes_the_stream_and_reads_are_errors_until_a_list_succeeds() 
     let (call, stream) = world.server.watch().await;
     assert!(call.is_set() && call.of("resourceVersion") == "10");
     stream.added("c", 11);
-    stream.say(&set_end(12));
+    stream.send_event(&set_end(12));
     settle().await;
     assert!(informer.store().get("ns", "a").unwrap().is_none() && informer.store().get("ns", "c").unwrap().is_some());
 }
@@ -416,12 +416,12 @@ async fn line_beyond_the_limit_is_listed_with_growing_delays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_does_not_decode_is_told_stored_and_counted() {
+async fn an_object_that_does_not_decode_is_delivered_stored_and_counted() {
     let (world, informer, stream) = World::synced(&[object("a", 3, "red")], 9).await;
     let log = Log::default();
     informer.add_handler("log", None, log.handler()).synced().await;
     log.take();
-    stream.say(&event("MODIFIED", &object("a", 10, 7)));
+    stream.send_event(&event("MODIFIED", &object("a", 10, 7)));
     assert_eq!(log.next(1).await, ["Watch a@3 -> a@10?"]);
     assert!(
         matches!(informer.store().get("ns", "a"), Err(StoreError::Unreadable { why, .. }) if why.contains("color"))
@@ -429,7 +429,7 @@ async fn an_object_that_does_not_decode_is_told_stored_and_counted() {
     let series =
         "mini_kcm_informer_unreadable_objects{group=\"test.io\",resource=\"things\",version=\"v1\",view=\"typed\"}";
     assert_eq!(world.metric(series), Some(1.0));
-    stream.say(&deleted("a", 11));
+    stream.send_event(&deleted("a", 11));
     assert_eq!(log.next(1).await, ["Watch a@11 -> "]);
     assert_eq!(world.metric(series), Some(0.0));
 }
@@ -439,7 +439,7 @@ async fn upstream_metrics_follow_the_store() {
     let (world, _informer, stream) = World::synced(&[object("a", 3, "red")], 9).await;
     let labels = "{group=\"test.io\",name=\"kube-controller-manager\",resource=\"things\",version=\"v1\"}";
     assert_eq!(world.metric(&format!("informer_store_resource_version{labels}")), Some(9.0));
-    stream.say(&bookmark(7_000_000_000_000_012));
+    stream.send_event(&bookmark(7_000_000_000_000_012));
     stream.added("b", 7_000_000_000_000_013);
     settle().await;
     assert_eq!(world.metric(&format!("informer_store_resource_version{labels}")), Some(13.0));
@@ -458,14 +458,14 @@ async fn a_type_has_one_informer() {
     assert_eq!(world.informers.typed::<Thing>().resource(), &Thing::resource());
     assert!(world.informers.existing::<Thing>().is_some());
     let (_call, stream) = world.server.watch().await;
-    stream.say(&set_end(9));
+    stream.send_event(&set_end(9));
     informer.watched().synced().await;
     world.server.is_quiet_for(60 * SECOND).await;
     assert_eq!(world.informers.all().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn equal_seeds_ask_alike() {
+async fn equal_seeds_send_equal_requests() {
     let mut asked = Vec::new();
     for _ in 0..2 {
         let (mut world, _informer, stream) = World::synced(&[], 9).await;

@@ -18,7 +18,7 @@ async fn a_dynamic_informer_can_be_stopped_and_is_then_really_gone() {
     let (call, stream) = world.server.watch().await;
     assert_eq!(call.path, "/apis/example.io/v2/namespaces/blue/widgets");
     stream.added("a", 3);
-    stream.say(&set_end(9));
+    stream.send_event(&set_end(9));
     dynamic.watched().synced().await;
     assert_eq!(dynamic.store().get("ns", "a").unwrap().unwrap().version, 3.into());
     assert!(world.informers.all().is_empty(), "readiness does not depend on it");
@@ -55,14 +55,14 @@ async fn informers_of_one_resource_share_their_series_to_the_last() {
     for namespace in ["blue", "green"] {
         dynamic.push(world.informers.dynamic(widgets(), Scope::Namespace(namespace.into())));
         let (_, stream) = world.server.watch().await;
-        stream.say(&set_end(9));
+        stream.send_event(&set_end(9));
         streams.push(stream);
     }
     settle().await;
     let labels = "{group=\"example.io\",resource=\"widgets\",version=\"v2\",view=\"metadata\"}";
     let series = |world: &World, family: &str| world.metric(&format!("mini_kcm_informer_{family}{labels}"));
     tokio::time::advance(20 * Duration::from_secs(1)).await;
-    streams[1].text("no JSON at all\n");
+    streams[1].send_text("no JSON at all\n");
     let (_, green) = world.server.watch().await;
     settle().await;
     assert!(series(&world, "silence_seconds").unwrap() >= 20.0, "the longest silence, not the latest");
@@ -119,17 +119,17 @@ impl Sink for Versions {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sink_holds_what_it_wants_and_sees_whole_sets() {
+async fn a_sink_stores_what_it_needs_and_gets_whole_sets() {
     let mut world = World::new();
     let sink = Arc::new(Versions::default());
     let dynamic = world.informers.dynamic_into(widgets(), Scope::Cluster, sink.clone());
     let (_, stream) = world.server.watch().await;
     stream.added("a", 3);
     stream.added("b", 4);
-    stream.say(&event("DELETED", &object("b", 5, "red")));
+    stream.send_event(&event("DELETED", &object("b", 5, "red")));
     settle().await;
     assert_eq!(sink.now(), "");
-    stream.say(&set_end(9));
+    stream.send_event(&set_end(9));
     dynamic.watched().synced().await;
     assert_eq!(sink.now(), "a@3");
     stream.added("c", 10);
@@ -137,35 +137,35 @@ async fn a_sink_holds_what_it_wants_and_sees_whole_sets() {
     assert_eq!((sink.now().as_str(), dynamic.watched().len()), ("a@3 c@10", 2));
     assert!(dynamic.watched().passed(&10.into()));
     let gone = json!({ "kind": "Status", "code": 410, "reason": "Expired", "message": "too old" });
-    stream.say(&event("ERROR", &gone));
+    stream.send_event(&event("ERROR", &gone));
     let (call, stream) = world.server.watch().await;
     assert!(call.is_set());
     stream.added("c", 11);
-    stream.say(&set_end(12));
+    stream.send_event(&set_end(12));
     settle().await;
     assert_eq!((sink.now().as_str(), dynamic.watched().len()), ("c@11", 1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_typed_informer_tells_of_metadata_whether_the_watch_or_a_relist_showed_it() {
+async fn a_typed_informer_delivers_metadata_from_watch_and_relist() {
     let set = ["a", "b"].map(|name| object(name, 3, "red"));
     let (mut world, _informer, stream) = World::synced(&set, 9).await;
     let other = Resource { version: "v2".into(), ..Thing::resource() };
     assert!(world.informers.existing_metadata(&other, "meta", |_| ()).is_none(), "watched in another version");
     let told = Arc::new(Mutex::new(Vec::new()));
-    let heard = told.clone();
+    let calls = told.clone();
     let side = |it: Option<MetaRef<'_>>| it.map_or_else(String::new, |it| format!("{}@{}", it.name, it.version));
     let handler = move |it: crate::MetaChange<'_>| {
-        heard.lock().push(format!("{:?} {} -> {}", it.cause, side(it.old), side(it.new)));
+        calls.lock().push(format!("{:?} {} -> {}", it.cause, side(it.old), side(it.new)));
     };
     let registration = world.informers.existing_metadata(&Thing::resource(), "meta", handler).unwrap();
     registration.synced().await;
-    stream.say(&event("DELETED", &object("a", 10, "red")));
+    stream.send_event(&event("DELETED", &object("a", 10, "red")));
     settle().await;
     let gone = json!({ "kind": "Status", "code": 410, "reason": "Expired", "message": "too old" });
-    stream.say(&event("ERROR", &gone));
+    stream.send_event(&event("ERROR", &gone));
     let (_, stream) = world.server.watch().await;
-    stream.say(&set_end(12));
+    stream.send_event(&set_end(12));
     settle().await;
     let want = ["Initial  -> a@3", "Initial  -> b@3", "Watch a@10 -> ", "Relist b@3 -> "];
     assert_eq!(*told.lock(), want);

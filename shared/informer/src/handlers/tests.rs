@@ -23,7 +23,7 @@ async fn acceptance_machinery_014_a_late_handler_gets_the_present_set_and_joins_
     let log = Log::default();
     let registration = informer.add_handler("late", None, log.handler());
     assert!(!registration.has_synced());
-    stream.say(&event("MODIFIED", &object("a", 12, "red")));
+    stream.send_event(&event("MODIFIED", &object("a", 12, "red")));
     registration.synced().await;
     settle().await;
     let told = log.take();
@@ -142,18 +142,18 @@ async fn a_handler_added_before_the_first_set_gets_it_as_initial_and_relists_as_
     let _kept = informer.add_handler("early", None, log.handler());
     let (_, stream) = world.server.watch().await;
     stream.added("a", 3);
-    stream.say(&set_end(9));
+    stream.send_event(&set_end(9));
     assert_eq!(log.next(1).await, ["Initial  -> a@3"]);
     informer.watched().relist_consistently();
     let (call, stream) = world.server.watch().await;
     assert!(call.of("resourceVersion").is_empty());
     stream.added("a", 12);
-    stream.say(&set_end(13));
+    stream.send_event(&set_end(13));
     assert_eq!(log.next(1).await, ["Relist a@3 -> a@12"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_for_a_version_is_woken_after_the_handlers_have_seen_it() {
+async fn a_version_callback_runs_after_the_handlers() {
     let (_world, informer, stream) = World::synced(&[], 9).await;
     let log = Log::default();
     informer.add_handler("log", None, log.handler()).synced().await;

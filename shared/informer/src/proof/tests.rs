@@ -41,7 +41,7 @@ async fn a_first_set_begun_after_the_old_term_needs_no_question() {
     let informer = world.informers.typed::<crate::fixture::Thing>();
     let proving = Proving::of(&world, informer.watched(), Some(ended));
     let (_, stream) = world.server.watch().await;
-    stream.say(&set_end(9));
+    stream.send_event(&set_end(9));
     assert_eq!(proving.done().await.unwrap(), Proved::BySet);
     let watched = informer.watched();
     assert!(!watched.first_set_was_consistent_after(world.clock.boot() + Duration::from_secs(1)));
@@ -57,10 +57,10 @@ async fn a_version_behind_is_proved_by_the_own_watch_reopened() {
     assert!(stream.is_closed(), "there is never a second watch at the same time");
     assert_eq!((call.is_set(), call.of("resourceVersion"), call.of("timeoutSeconds")), (false, "9", "3"));
     tokio::time::sleep(Duration::from_millis(1_200)).await;
-    proof.say(&bookmark(49));
+    proof.send_event(&bookmark(49));
     settle().await;
     assert!(!proving.0.is_finished());
-    proof.say(&bookmark(50));
+    proof.send_event(&bookmark(50));
     assert_eq!(proving.done().await.unwrap(), Proved::ByWatch);
     tokio::time::sleep(Duration::from_millis(1_800)).await;
     drop(proof);
@@ -81,7 +81,7 @@ async fn an_old_term_that_has_not_ended_is_waited_for_and_its_watch_is_reopened_
     assert_eq!(world.clock.boot(), after(4_000), "writes until then are covered");
     tell_version(question, 50);
     tokio::time::sleep(Duration::from_millis(700)).await;
-    proof.say(&bookmark(50));
+    proof.send_event(&bookmark(50));
     assert_eq!(proving.done().await.unwrap(), Proved::ByWatch);
     assert_eq!(world.clock.boot(), after(4_700), "the watch is not reopened a second time");
 }
@@ -103,12 +103,12 @@ async fn a_watch_that_does_not_prove_it_twice_is_listed() {
     };
     assert_eq!(asked.iter().filter(|it| **it).count(), 2, "{asked:?}");
     assert!(!proving.0.is_finished());
-    stream.say(&set_end(60));
+    stream.send_event(&set_end(60));
     assert_eq!(proving.done().await.unwrap(), Proved::ByList);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_does_not_say_how_far_it_is_proves_nothing() {
+async fn without_the_servers_version_nothing_is_proved() {
     let (mut world, informer, _stream) = World::synced(&[], 9).await;
     let proving = Proving::of(&world, informer.watched(), None);
     world.server.next().await.fail();

@@ -8,7 +8,7 @@ use api::{Version, uri};
 const PAGE: u32 = 500;
 
 /// True for the versions that mean "any state": from these the server replays its objects instead of resuming.
-pub(super) fn starts_anywhere(version: &Version) -> bool {
+pub(super) fn is_any_version(version: &Version) -> bool {
     version.is_empty() || *version == Version::new("0")
 }
 

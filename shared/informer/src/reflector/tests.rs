@@ -56,7 +56,7 @@ impl Rig {
     fn next(&mut self) -> Step {
         let step = self.reflector.next(self.now);
         if matches!(step, Step::Open { .. } | Step::List { .. }) {
-            self.reflector.asked(self.now);
+            self.reflector.on_request_sent(self.now);
         }
         step
     }
@@ -67,7 +67,7 @@ impl Rig {
     }
 
     /// Asserts that a set is streamed next, without a delay, from this version. Returns its timeout.
-    fn opens_set(&mut self, from: &str) -> u64 {
+    fn expect_set(&mut self, from: &str) -> u64 {
         let Step::Open { query, set: true, .. } = self.next() else { panic!("{:?}", self.next()) };
         let (pairs, seconds) = pairs(&query);
         let from = [("resourceVersion", from)];
@@ -76,7 +76,7 @@ impl Rig {
     }
 
     /// Asserts that a watch is opened next, without a delay, from this version. Returns its timeout.
-    fn opens_watch(&mut self, from: u64) -> u64 {
+    fn expect_watch(&mut self, from: u64) -> u64 {
         let Step::Open { query, set: false, .. } = self.next() else { panic!("{:?}", self.next()) };
         let from = from.to_string();
         let (pairs, seconds) = pairs(&query);
@@ -86,13 +86,13 @@ impl Rig {
     }
 
     /// Asserts that a page with this query is listed next, without a delay.
-    fn lists(&mut self, want: &str) {
+    fn expect_list(&mut self, want: &str) {
         let Step::List { query, .. } = self.next() else { panic!("{:?}", self.next()) };
         assert_eq!(query, want);
     }
 
     /// Asserts that the next step is a wait, and advances the clock to its end.
-    fn waits(&mut self) -> Duration {
+    fn expect_wait(&mut self) -> Duration {
         let Step::Wait { until } = self.next() else { panic!("{:?}", self.next()) };
         let delay = until - self.now;
         self.now = until;
@@ -100,28 +100,28 @@ impl Rig {
     }
 
     /// For how long frames are awaited.
-    fn reads_for(&mut self) -> Duration {
+    fn expect_read(&mut self) -> Duration {
         let Step::Read { until, .. } = self.next() else { panic!("{:?}", self.next()) };
         until - self.now
     }
 
     fn opened(&mut self) -> &mut Self {
-        self.reflector.opened(self.now);
+        self.reflector.on_opened(self.now);
         self
     }
 
     fn refused(&mut self, failure: Failure) -> &mut Self {
-        self.reflector.not_opened(failure, self.now);
+        self.reflector.on_open_failed(failure, self.now);
         self
     }
 
     fn not_listed(&mut self, failure: Failure) -> &mut Self {
-        self.reflector.not_listed(failure, self.now);
+        self.reflector.on_list_failed(failure, self.now);
         self
     }
 
     fn frame(&mut self, seen: &Seen<'_>) -> Verdict {
-        self.reflector.frame(seen, self.now)
+        self.reflector.on_frame(seen, self.now)
     }
 
     fn added(&mut self, number: u64) -> Verdict {
@@ -141,7 +141,7 @@ impl Rig {
     }
 
     fn ended(&mut self, end: End) -> &mut Self {
-        self.reflector.ended(end, self.now);
+        self.reflector.on_ended(end, self.now);
         self
     }
 

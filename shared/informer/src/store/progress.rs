@@ -40,7 +40,7 @@ impl Progress {
 
     /// Sets the version of the store and calls the callbacks of all versions that are now passed. When the version is older
     /// than before, as after a restore of etcd, it calls all callbacks: their versions may never come.
-    pub(crate) fn reached(&self, version: Version) {
+    pub(crate) fn advance(&self, version: Version) {
         let awake = {
             let mut state = self.0.lock();
             let went_back = state.version.as_ref().is_some_and(|it| version.is_older_than(it));
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_waits_is_woken_once_and_not_too_early() {
+    fn a_callback_runs_once_and_not_too_early() {
         let progress = Progress::default();
         let woken = Arc::new(AtomicU32::new(0));
         let wake = || -> Wake {
@@ -88,40 +88,40 @@ mod tests {
             assert!(progress.passed(&version) && progress.when_passed(&version, wake()), "{incomparable:?}");
         }
         assert!(!progress.when_passed(&Version::from(10), wake()));
-        progress.reached(Version::from(9));
+        progress.advance(Version::from(9));
         assert_eq!(woken.load(Ordering::SeqCst), 0);
         assert!(progress.passed(&Version::from(9)) && !progress.passed(&Version::from(10)));
-        progress.reached(Version::from(10));
-        progress.reached(Version::from(11));
+        progress.advance(Version::from(10));
+        progress.advance(Version::from(11));
         assert_eq!(woken.load(Ordering::SeqCst), 1);
         assert!(progress.when_passed(&Version::from(11), wake()), "already passed: the callback is dropped");
         assert!(
             progress.when_passed(&Version::new("no-number"), wake()),
             "versions that cannot be compared are not waited for"
         );
-        progress.reached(Version::from(12));
+        progress.advance(Version::from(12));
         assert_eq!(woken.load(Ordering::SeqCst), 1);
     }
 
     #[test]
-    fn whoever_waits_for_what_may_never_come_is_woken() {
+    fn a_store_that_goes_back_calls_all_callbacks() {
         let progress = Progress::default();
-        progress.reached(Version::from(10));
+        progress.advance(Version::from(10));
         let woken = Arc::new(AtomicU32::new(0));
         let count = woken.clone();
         let wake = Box::new(move || {
             count.fetch_add(1, Ordering::SeqCst);
         });
         assert!(!progress.when_passed(&Version::from(12), wake));
-        progress.reached(Version::from(10));
+        progress.advance(Version::from(10));
         assert_eq!(woken.load(Ordering::SeqCst), 0);
-        progress.reached(Version::from(4));
+        progress.advance(Version::from(4));
         assert_eq!(woken.load(Ordering::SeqCst), 1);
-        assert!(!progress.passed(&Version::from(12)), "it is not shown all the same");
+        assert!(!progress.passed(&Version::from(12)), "the version is not passed");
     }
 
     #[test]
-    fn whoever_asks_while_the_store_moves_is_either_told_or_woken() {
+    fn a_version_reached_meanwhile_is_reported_or_calls_back() {
         const ROUNDS: u32 = 50_000;
         let (progress, turn, done) = (Progress::default(), AtomicU32::new(0), AtomicU32::new(0));
         let woken = Arc::new(AtomicU32::new(0));
@@ -130,7 +130,7 @@ mod tests {
             threads.spawn(|| {
                 for round in 1..=ROUNDS {
                     wait_for(&turn, round);
-                    progress.reached(Version::from(u64::from(round)));
+                    progress.advance(Version::from(u64::from(round)));
                     done.store(round, Ordering::SeqCst);
                 }
             });

@@ -106,7 +106,7 @@ fn acceptance_machinery_020_readers_never_see_half_a_relist() {
 }
 
 #[test]
-fn a_relist_tells_deletions_first_keeps_what_has_not_changed_and_is_silent_about_it() {
+fn a_relist_has_deletions_first_and_no_delta_for_unchanged_objects() {
     let store = synced([entry("gone", 1, "red", "o"), entry("kept", 2, "red", "o"), entry("changed", 3, "red", "o")]);
     let kept = store.get("ns", "kept").unwrap().unwrap();
     let mut set = store.empty_set();
@@ -128,7 +128,7 @@ fn a_relist_tells_deletions_first_keeps_what_has_not_changed_and_is_silent_about
 }
 
 #[test]
-fn presence_decides_what_an_event_is_and_an_equal_version_is_silent() {
+fn presence_decides_what_an_event_is_and_an_equal_version_has_no_delta() {
     let store = synced([entry("a", 1, "red", "o")]);
     let told = |event, entry| {
         let deltas = store.apply(vec![(event, entry)]);
@@ -142,7 +142,7 @@ fn presence_decides_what_an_event_is_and_an_equal_version_is_silent() {
 }
 
 #[test]
-fn an_object_that_does_not_decode_is_overlooked_by_no_read_that_it_belongs_to() {
+fn an_object_that_does_not_decode_is_an_error_of_each_read_that_it_belongs_to() {
     let store = synced([entry("a", 1, "red", "o"), entry("b", 2, "red", "p")]);
     store.apply(vec![(Event::Modified, unreadable("a", 3, "o"))]);
     let is_unreadable = |err: &StoreError| matches!(err, StoreError::Unreadable { key, .. } if &*key.name == "a");
@@ -173,7 +173,7 @@ fn reads_are_errors_before_the_first_set_and_while_the_stream_was_garbage() {
 }
 
 #[test]
-fn an_unreadable_pod_is_found_where_metadata_say_that_it_belongs_and_as_orphan_blocks_nobody() {
+fn an_unreadable_pod_is_found_by_its_metadata_and_as_an_orphan_blocks_no_read() {
     let Entry::Unreadable(owned) = unreadable("a", 1, "o") else { unreachable!() };
     let values = |meta: &api::Meta| {
         let mut values = Vec::new();

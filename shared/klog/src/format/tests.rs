@@ -62,7 +62,7 @@ fn values_are_quoted_as_klog_quotes_them() {
 }
 
 #[test]
-fn a_message_is_one_line_and_that_of_a_flag_stands_as_it_is() {
+fn a_message_is_one_quoted_line_and_that_of_a_flag_is_not_quoted() {
     let two = line(Format::Text, PLACE, &[], "one\ntwo", &[]);
     assert!(two.ends_with("] \"one\\ntwo\"\n"), "{two}");
     let flag = line(Format::Text, Place { bare: true, ..PLACE }, &[], "FLAG: --v=\"4\"", &[]);

@@ -38,7 +38,7 @@ fn stream(hold: usize, every: Duration) -> (Stream, Sender<()>, Receiver<String>
 /// A reader that does not read blocks no caller, the memory stays bounded, the loss is reported at its place, and the
 /// last line is written.
 #[test]
-fn a_stuck_reader_stops_nobody_and_learns_what_it_missed() {
+fn a_blocked_reader_blocks_no_writer_and_gets_the_number_of_dropped_lines() {
     let (stream, permit, reads) = stream(0, LONG);
     let line = format!("{}\n", "x".repeat(1_023));
     let pushed = 5_000;
@@ -68,7 +68,7 @@ fn a_stuck_reader_stops_nobody_and_learns_what_it_missed() {
 }
 
 #[test]
-fn a_reader_that_has_gone_stops_nobody() {
+fn a_closed_stream_blocks_no_writer() {
     let (stream, permit, _reads) = stream(0, LONG);
     drop(permit);
     stream.push("first\n");
@@ -79,7 +79,7 @@ fn a_reader_that_has_gone_stops_nobody() {
 }
 
 #[test]
-fn what_may_wait_is_written_when_enough_waits_or_when_asked() {
+fn buffered_lines_are_written_when_there_are_enough_or_at_a_flush() {
     let (stream, permit, reads) = stream(20, LONG);
     for _ in 0..2 {
         permit.send(()).unwrap();
@@ -94,7 +94,7 @@ fn what_may_wait_is_written_when_enough_waits_or_when_asked() {
 }
 
 #[test]
-fn what_may_wait_does_so_for_a_time() {
+fn buffered_lines_are_written_after_a_time() {
     let (stream, permit, reads) = stream(1_000, Duration::from_millis(1));
     permit.send(()).unwrap();
     stream.push("short\n");

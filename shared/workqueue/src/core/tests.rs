@@ -103,7 +103,7 @@ fn acceptance_machinery_033_shutdown_lets_queued_keys_out_drops_delayed_ones_and
 }
 
 #[test]
-fn a_closed_queue_has_nothing_more_to_give() {
+fn a_closed_queue_returns_no_further_key() {
     let (mut core, now) = core();
     for key in [1, 2, 3] {
         core.add(key, Lane::Now, now);
@@ -118,7 +118,7 @@ fn a_closed_queue_has_nothing_more_to_give() {
 }
 
 #[test]
-fn what_changed_now_goes_first_and_the_slow_lane_gets_its_share() {
+fn keys_that_changed_now_come_first_and_the_slow_lane_gets_its_share() {
     let (mut core, now) = core();
     for key in 0..16 {
         core.add(100 + key, Lane::Slow, now);
@@ -150,7 +150,7 @@ fn a_slow_key_that_changes_now_moves_up() {
 }
 
 #[test]
-fn a_key_in_work_returns_to_the_better_of_the_lanes_it_was_added_to() {
+fn a_key_added_while_a_worker_has_it_is_queued_in_the_better_lane() {
     let (mut core, now) = core();
     core.add(1, Lane::Now, now);
     core.get(now);
@@ -162,7 +162,7 @@ fn a_key_in_work_returns_to_the_better_of_the_lanes_it_was_added_to() {
 }
 
 #[test]
-fn a_delay_beyond_all_time_does_no_harm() {
+fn a_delay_beyond_the_clock_does_not_overflow() {
     let (mut core, now) = core();
     core.add_after(1, far(now, Duration::MAX));
     assert_eq!(core.due(now + secs(1)), 0);

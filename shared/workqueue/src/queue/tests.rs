@@ -63,7 +63,7 @@ async fn a_timer_survives_the_getter_that_took_another_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dropped_getter_takes_no_wake_up_with_it() {
+async fn a_dropped_getter_loses_no_notification() {
     let (queue, ..) = queue(Backoff::default());
     let mut first = Box::pin(queue.get());
     let second = tokio::spawn({
@@ -77,7 +77,7 @@ async fn a_dropped_getter_takes_no_wake_up_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_given_back_for_more_work_wakes_another_getter() {
+async fn a_key_queued_again_by_done_wakes_another_getter() {
     let (queue, ..) = queue(Backoff::default());
     queue.add(1);
     assert_eq!(queue.get().await, Some(1));
@@ -131,7 +131,7 @@ async fn acceptance_machinery_034_drain_returns_after_the_last_done() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shutdown_ends_every_waiting_getter_and_close_leaves_them_nothing() {
+async fn shutdown_ends_every_waiting_getter_and_close_removes_the_keys() {
     let (queue, ..) = queue(Backoff::default());
     let getters: Vec<_> = (0..4)
         .map(|_| {
@@ -155,7 +155,7 @@ async fn shutdown_ends_every_waiting_getter_and_close_leaves_them_nothing() {
 /// Many getters on several threads. Keys are added from outside, by timers, and while a worker has them. Each add must
 /// be followed by a sync.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn no_wake_up_is_lost_and_no_key_is_with_two_workers() {
+async fn no_add_is_lost_and_no_key_is_with_two_workers() {
     const KEYS: u32 = 64;
     const ROUNDS: u32 = 300;
     let queue = Queue::new("busy", Backoff::default(), Clock::system(), &Metrics::new());

@@ -7,11 +7,11 @@ use super::*;
 use crate::{Scope, fixture::refusal};
 
 #[tokio::test(start_paused = true)]
-async fn waiting_for_the_shared_budget_is_nobodys_silence() {
+async fn waiting_for_the_rate_limiter_is_not_silence() {
     let mut world = World::limited(Limits { qps: 1.0, burst: 1 });
     let informer = world.informers.typed::<Thing>();
     let (_, stream) = world.server.watch().await;
-    stream.say(&set_end(9));
+    stream.send_event(&set_end(9));
     informer.watched().synced().await;
     let silent_since = world.clock.now();
     tokio::time::advance(70 * SECOND).await;
@@ -32,7 +32,7 @@ async fn waiting_for_the_shared_budget_is_nobodys_silence() {
         let (call, stream) = world.server.watch().await;
         assert_eq!((call.path.contains("widgets"), informer.watched().unanswered()), (true, None));
         healthy(&world);
-        stream.say(&set_end(9));
+        stream.send_event(&set_end(9));
         streams.push(stream);
     }
     let (call, _reopened) = world.server.watch().await;
@@ -54,31 +54,31 @@ async fn the_last_event_is_the_newest_that_was_shown_and_no_bookmark() {
     stream.added("b", 4);
     settle().await;
     assert_eq!(last(), None, "an incomplete set does not count");
-    stream.say(&set_end(9));
+    stream.send_event(&set_end(9));
     watched.synced().await;
     assert_eq!(last(), Some(5.into()), "the newest object, at any position");
-    stream.say(&bookmark(70));
+    stream.send_event(&bookmark(70));
     settle().await;
     assert_eq!((last(), watched.store_version()), (Some(5.into()), Some(70.into())));
     stream.added("c", 71);
-    stream.say(&deleted("c", 72));
-    stream.say(&bookmark(73));
+    stream.send_event(&deleted("c", 72));
+    stream.send_event(&bookmark(73));
     settle().await;
     assert_eq!(last(), Some(72.into()), "a deletion is an event");
 
     // After a relist it is the newest object. After a relist that shows a deletion it is the list's version, because
     // the version of the deletion is not known.
-    stream.say(&event("ERROR", &refusal(410, "Expired")));
+    stream.send_event(&event("ERROR", &refusal(410, "Expired")));
     let (_, stream) = world.server.watch().await;
     stream.added("a", 80);
     stream.added("b", 4);
-    stream.say(&set_end(99));
+    stream.send_event(&set_end(99));
     settle().await;
     assert_eq!(last(), Some(80.into()));
-    stream.say(&event("ERROR", &refusal(410, "Expired")));
+    stream.send_event(&event("ERROR", &refusal(410, "Expired")));
     let (_, stream) = world.server.watch().await;
     stream.added("b", 4);
-    stream.say(&set_end(199));
+    stream.send_event(&set_end(199));
     settle().await;
     assert_eq!(last(), Some(199.into()));
 }

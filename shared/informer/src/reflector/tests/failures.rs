@@ -9,35 +9,35 @@ fn acceptance_machinery_007_refused_connections_and_429_are_retried_with_backoff
     for failure in [Failure::Unreachable, Failure::Busy(None)] {
         let mut rig = typed();
         for _ in 0..4 {
-            rig.opens_set("");
+            rig.expect_set("");
             rig.refused(failure);
-            rig.waits();
+            rig.expect_wait();
         }
         let mut rig = typed().watching(20);
         rig.pass(60 * SECOND).ended(End::Clean);
         for _ in 0..4 {
-            rig.opens_watch(20);
+            rig.expect_watch(20);
             rig.refused(failure);
-            assert!(rig.waits() >= Duration::from_millis(800));
+            assert!(rig.expect_wait() >= Duration::from_millis(800));
         }
     }
     // The server's Retry-After counts when it is longer. A 429 in the stream is no reason to list either.
     let mut rig = typed();
     rig.next();
     rig.refused(Failure::Busy(Some(45 * SECOND)));
-    assert_eq!(rig.waits(), 45 * SECOND);
+    assert_eq!(rig.expect_wait(), 45 * SECOND);
     let mut rig = typed().watching(20);
     assert_eq!(rig.error(429), Verdict::Stop { expired: false });
-    rig.waits();
-    rig.opens_watch(20);
+    rig.expect_wait();
+    rig.expect_watch(20);
 
     // At most one minute.
     let mut rig = typed().watching(20);
     let mut endless = error(429);
     endless.details.retry_after_seconds = u32::MAX;
     assert_eq!(rig.frame(&Seen::Error(&endless)), Verdict::Stop { expired: false });
-    assert_eq!(rig.waits(), 60 * SECOND);
-    rig.opens_watch(20);
+    assert_eq!(rig.expect_wait(), 60 * SECOND);
+    rig.expect_watch(20);
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn acceptance_machinery_008_delays_double_to_30_s_with_jitter_and_begin_anew_aft
     let fail = |rig: &mut Rig| {
         rig.next();
         rig.refused(Failure::Unreachable);
-        rig.waits()
+        rig.expect_wait()
     };
     let mut jitter = BTreeMap::new();
     for base in [0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0, 30.0] {
@@ -63,20 +63,20 @@ fn acceptance_machinery_008_delays_double_to_30_s_with_jitter_and_begin_anew_aft
 fn acceptance_machinery_009_a_watch_that_ends_within_a_second_without_a_frame_backs_off() {
     let mut rig = typed().watching(20);
     rig.pass(SECOND / 2).ended(End::Clean);
-    rig.waits();
-    rig.opens_set("20");
+    rig.expect_wait();
+    rig.expect_set("20");
 
     // A watch that is cut within a second backs off too, but its version is not lost.
     let mut rig = typed().watching(20);
     rig.pass(SECOND / 2).ended(End::Broken);
-    rig.waits();
-    rig.opens_watch(20);
+    rig.expect_wait();
+    rig.expect_watch(20);
 
     // With a frame it is not an error.
     let mut rig = typed().watching(20);
     rig.bookmark(21);
     rig.pass(SECOND / 2).ended(End::Clean);
-    rig.opens_watch(21);
+    rig.expect_watch(21);
 }
 
 #[test]
@@ -84,11 +84,11 @@ fn acceptance_machinery_023_a_forbidden_type_is_asked_for_with_growing_delays() 
     let mut rig = typed();
     let mut last = Duration::ZERO;
     for _ in 0..5 {
-        rig.opens_set("");
+        rig.expect_set("");
         rig.refused(Failure::Other);
-        rig.lists("limit=500&resourceVersion=0");
+        rig.expect_list("limit=500&resourceVersion=0");
         rig.not_listed(Failure::Other);
-        let delay = rig.waits();
+        let delay = rig.expect_wait();
         assert!(delay > last / 2);
         last = delay;
     }
@@ -96,7 +96,7 @@ fn acceptance_machinery_023_a_forbidden_type_is_asked_for_with_growing_delays() 
 }
 
 #[test]
-fn answers_are_cut_by_what_the_reflector_does_next() {
+fn errors_are_grouped_by_what_the_reflector_does_next() {
     let of = |code, reason: &str| {
         let status = Status { code, reason: reason.to_owned(), ..Status::default() };
         Failure::of(&ApiError::from_read(status, None))
@@ -120,15 +120,15 @@ fn any_other_error_of_a_watch_ends_the_attempt() {
     for code in [500, 403, 404, 504] {
         let mut rig = typed().watching(20);
         assert_eq!(rig.error(code), Verdict::Stop { expired: false });
-        rig.waits();
-        rig.opens_set("20");
+        rig.expect_wait();
+        rig.expect_set("20");
     }
     let mut rig = typed().watching(20);
     rig.pass(60 * SECOND).ended(End::Clean);
     rig.next();
     rig.refused(Failure::Other);
-    rig.waits();
-    rig.opens_set("20");
+    rig.expect_wait();
+    rig.expect_set("20");
 }
 
 #[test]
@@ -136,9 +136,9 @@ fn a_stream_of_garbage_is_listed_again_from_before_it() {
     let mut rig = typed().watching(20);
     rig.added(21);
     assert_eq!(rig.frame(&Seen::Garbage), Verdict::Stop { expired: false });
-    rig.waits();
-    rig.opens_set("21");
+    rig.expect_wait();
+    rig.expect_set("21");
     rig.opened();
     assert_eq!(rig.frame(&Seen::Garbage), Verdict::Stop { expired: false });
-    rig.lists("resourceVersion=21");
+    rig.expect_list("resourceVersion=21");
 }

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn acceptance_machinery_001_the_first_set_is_one_watch_and_no_list() {
     let mut rig = typed();
-    let seconds = rig.opens_set("");
+    let seconds = rig.expect_set("");
     assert!((300..600).contains(&seconds));
     rig.opened();
     assert_eq!(rig.added(7), Verdict::Collect);
@@ -19,13 +19,13 @@ fn acceptance_machinery_001_the_first_set_is_one_watch_and_no_list() {
 #[test]
 fn acceptance_machinery_003_a_refused_stream_is_a_paged_list_in_the_same_attempt() {
     let mut rig = typed();
-    rig.opens_set("");
+    rig.expect_set("");
     rig.refused(Failure::Other);
-    rig.lists("limit=500&resourceVersion=0");
-    assert_eq!(rig.reflector.listed(&version(5), "a/b=".to_owned()), Listed::More);
-    rig.lists("limit=500&continue=a%2Fb%3D");
-    assert_eq!(rig.reflector.listed(&version(5), String::new()), Listed::Complete { consistent: false });
-    rig.opens_watch(5);
+    rig.expect_list("limit=500&resourceVersion=0");
+    assert_eq!(rig.reflector.on_page(&version(5), "a/b=".to_owned()), Listed::More);
+    rig.expect_list("limit=500&continue=a%2Fb%3D");
+    assert_eq!(rig.reflector.on_page(&version(5), String::new()), Listed::Complete { consistent: false });
+    rig.expect_watch(5);
 }
 
 #[test]
@@ -33,13 +33,13 @@ fn acceptance_machinery_004_an_expired_version_on_opening_a_set_is_left_out_at_o
     for failure in [Failure::Expired, Failure::TooLarge] {
         let mut rig = typed().watching(20);
         rig.error(410);
-        rig.waits();
-        rig.opens_set("20");
+        rig.expect_wait();
+        rig.expect_set("20");
         rig.refused(failure);
-        rig.opens_set("");
+        rig.expect_set("");
         // Refused without a version too: only the paged list is left.
         rig.refused(failure);
-        rig.lists("limit=500");
+        rig.expect_list("limit=500");
     }
 }
 
@@ -48,15 +48,15 @@ fn a_known_version_lists_unpaged_and_its_loss_is_one_immediate_retry() {
     for failure in [Failure::Expired, Failure::TooLarge] {
         let mut rig = typed().watching(20);
         rig.error(500);
-        rig.waits();
+        rig.expect_wait();
         rig.next();
         rig.refused(Failure::Other);
-        rig.lists("resourceVersion=20");
+        rig.expect_list("resourceVersion=20");
         rig.not_listed(failure);
-        rig.lists("limit=500");
+        rig.expect_list("limit=500");
         rig.not_listed(failure);
-        rig.waits();
-        rig.opens_set("");
+        rig.expect_wait();
+        rig.expect_set("");
     }
 }
 
@@ -65,13 +65,13 @@ fn a_token_that_expires_half_way_means_one_list_in_one_piece() {
     let mut rig = typed();
     rig.next();
     rig.refused(Failure::Other);
-    rig.lists("limit=500&resourceVersion=0");
-    rig.reflector.listed(&version(5), "next".to_owned());
+    rig.expect_list("limit=500&resourceVersion=0");
+    rig.reflector.on_page(&version(5), "next".to_owned());
     rig.next();
     rig.not_listed(Failure::Expired);
     assert_eq!(rig.next(), Step::List { query: "resourceVersion=0".to_owned(), first: true });
-    assert_eq!(rig.reflector.listed(&version(9), String::new()), Listed::Complete { consistent: false });
-    rig.opens_watch(9);
+    assert_eq!(rig.reflector.on_page(&version(9), String::new()), Listed::Complete { consistent: false });
+    rig.expect_watch(9);
 }
 
 #[test]
@@ -80,42 +80,42 @@ fn a_server_that_pages_any_cached_state_is_asked_in_pages_always() {
     rig.next();
     rig.refused(Failure::Other);
     rig.next();
-    rig.reflector.listed(&version(5), "next".to_owned());
-    rig.reflector.listed(&version(5), String::new());
+    rig.reflector.on_page(&version(5), "next".to_owned());
+    rig.reflector.on_page(&version(5), String::new());
     rig.next();
     rig.opened();
     rig.error(500);
-    rig.waits();
+    rig.expect_wait();
     rig.next();
     rig.refused(Failure::Other);
-    rig.lists("limit=500&resourceVersion=5");
+    rig.expect_list("limit=500&resourceVersion=5");
 }
 
 #[test]
 fn a_stream_without_a_first_set_gives_way_to_lists_for_ten_minutes() {
     let mut rig = typed();
-    rig.opens_set("");
+    rig.expect_set("");
     rig.opened();
-    assert_eq!(rig.reads_for(), 30 * SECOND);
+    assert_eq!(rig.expect_read(), 30 * SECOND);
     rig.pass(20 * SECOND);
     rig.added(3);
-    assert_eq!(rig.reads_for(), 30 * SECOND, "after a frame, more frames may come");
+    assert_eq!(rig.expect_read(), 30 * SECOND, "after a frame, more frames may come");
     rig.pass(30 * SECOND);
-    assert_eq!(rig.reflector.silent(rig.now), Silence::NoSet);
-    rig.lists("limit=500&resourceVersion=0");
+    assert_eq!(rig.reflector.on_silent(rig.now), Silence::NoSet);
+    rig.expect_list("limit=500&resourceVersion=0");
     rig.not_listed(Failure::Other);
-    rig.waits();
-    rig.lists("limit=500&resourceVersion=0");
-    rig.reflector.listed(&version(5), String::new());
+    rig.expect_wait();
+    rig.expect_list("limit=500&resourceVersion=0");
+    rig.reflector.on_page(&version(5), String::new());
     rig.next();
     rig.opened();
     rig.pass(9 * 60 * SECOND);
     rig.error(500);
-    rig.waits();
-    rig.lists("resourceVersion=5");
+    rig.expect_wait();
+    rig.expect_list("resourceVersion=5");
     rig.pass(60 * SECOND).not_listed(Failure::Other);
-    rig.waits();
-    rig.opens_set("5");
+    rig.expect_wait();
+    rig.expect_set("5");
 }
 
 #[test]
@@ -127,22 +127,22 @@ fn a_first_set_that_never_ends_is_given_up_after_five_minutes() {
         rig.pass(20 * SECOND);
         rig.added(3);
     }
-    assert_eq!(rig.reads_for(), 20 * SECOND);
+    assert_eq!(rig.expect_read(), 20 * SECOND);
     rig.pass(20 * SECOND);
-    assert_eq!(rig.reflector.silent(rig.now), Silence::NoSet);
-    rig.lists("limit=500&resourceVersion=0");
+    assert_eq!(rig.reflector.on_silent(rig.now), Silence::NoSet);
+    rig.expect_list("limit=500&resourceVersion=0");
 }
 
 #[test]
 fn streams_that_end_before_their_set_is_complete_are_tried_twice() {
     let mut rig = typed();
-    rig.opens_set("");
+    rig.expect_set("");
     rig.opened().ended(End::Clean);
-    rig.waits();
-    rig.opens_set("");
+    rig.expect_wait();
+    rig.expect_set("");
     rig.opened().ended(End::Broken);
-    rig.waits();
-    rig.lists("limit=500&resourceVersion=0");
+    rig.expect_wait();
+    rig.expect_list("limit=500&resourceVersion=0");
 }
 
 #[test]
@@ -150,20 +150,20 @@ fn errors_within_a_streamed_set_are_those_of_its_opening() {
     type Then = fn(&mut Rig);
     let cases: [(u16, Then); 4] = [
         (429, |rig| {
-            rig.waits();
-            rig.opens_set("20");
+            rig.expect_wait();
+            rig.expect_set("20");
         }),
         (410, |rig| {
-            rig.opens_set("");
+            rig.expect_set("");
         }),
-        (500, |rig| rig.lists("resourceVersion=20")),
-        (403, |rig| rig.lists("resourceVersion=20")),
+        (500, |rig| rig.expect_list("resourceVersion=20")),
+        (403, |rig| rig.expect_list("resourceVersion=20")),
     ];
     for (code, then) in cases {
         let mut rig = typed().watching(20);
         rig.error(500);
-        rig.waits();
-        rig.opens_set("20");
+        rig.expect_wait();
+        rig.expect_set("20");
         rig.opened();
         assert_eq!(rig.error(code), Verdict::Stop { expired: code == 410 });
         then(&mut rig);
@@ -175,7 +175,7 @@ fn a_consistent_relist_asks_for_the_most_recent_at_once() {
     let mut rig = typed().watching(20);
     rig.reflector.relist_consistently(rig.now);
     assert!(rig.reflector.is_urgent());
-    rig.opens_set("");
+    rig.expect_set("");
     rig.opened();
     assert_eq!(rig.set_end(50), Verdict::Complete { consistent: true });
     assert!(!rig.reflector.is_urgent());
@@ -185,7 +185,7 @@ fn a_consistent_relist_asks_for_the_most_recent_at_once() {
 fn a_set_from_a_known_version_or_any_cached_state_is_not_consistent() {
     let mut rig = typed().watching(20);
     rig.error(410);
-    rig.waits();
+    rig.expect_wait();
     rig.next();
     rig.opened();
     assert_eq!(rig.set_end(50), Verdict::Complete { consistent: false });

@@ -6,20 +6,20 @@ use super::*;
 fn a_stream_silent_ten_seconds_beyond_its_time_is_frozen_and_reopened_without_list() {
     let mut rig = typed().watching(20);
     rig.pass(60 * SECOND).ended(End::Clean);
-    let seconds = rig.opens_watch(20);
+    let seconds = rig.expect_watch(20);
     rig.opened();
-    let patience = rig.reads_for();
+    let patience = rig.expect_read();
     assert_eq!(patience, Duration::from_secs(seconds) + 10 * SECOND);
     rig.pass(patience);
-    assert_eq!(rig.reflector.silent(rig.now), Silence::Frozen);
+    assert_eq!(rig.reflector.on_silent(rig.now), Silence::Frozen);
     assert_eq!(rig.reflector.unanswered(), Some(rig.now - 10 * SECOND));
-    rig.opens_watch(20);
+    rig.expect_watch(20);
     rig.opened();
     assert_eq!(rig.reflector.unanswered(), None);
     // A stream that still brings frames after its timeout is not frozen.
     rig.pass(200 * SECOND);
     rig.added(21);
-    assert_eq!(rig.reads_for(), 10 * SECOND);
+    assert_eq!(rig.expect_read(), 10 * SECOND);
 }
 
 #[test]
@@ -27,15 +27,15 @@ fn the_long_stream_of_a_typed_first_set_gives_way_at_its_first_75_s_of_silence()
     let mut rig = typed().synced(20);
     rig.pass(50 * SECOND);
     rig.added(21);
-    assert_eq!(rig.reads_for(), 75 * SECOND);
+    assert_eq!(rig.expect_read(), 75 * SECOND);
     rig.pass(75 * SECOND);
-    assert_eq!(rig.reflector.silent(rig.now), Silence::Quiet);
+    assert_eq!(rig.reflector.on_silent(rig.now), Silence::Quiet);
     assert!(matches!(rig.next(), Step::Open { within: Some(it), .. } if it == 10 * SECOND), "healed within 90 s");
-    let seconds = rig.opens_watch(21);
+    let seconds = rig.expect_watch(21);
     assert!((60..75).contains(&seconds));
     // A dynamic informer keeps its stream to the end.
     let mut rig = rig_synced_dynamic();
-    assert!(rig.reads_for() > 300 * SECOND);
+    assert!(rig.expect_read() > 300 * SECOND);
 }
 
 fn rig_synced_dynamic() -> Rig {
@@ -43,11 +43,11 @@ fn rig_synced_dynamic() -> Rig {
 }
 
 #[test]
-fn a_server_silent_to_a_stream_and_to_the_request_for_another_has_a_frozen_watch() {
+fn a_silent_stream_and_an_unanswered_request_show_a_frozen_watch() {
     let quiet = || {
         let mut rig = typed().synced(20);
         rig.pass(75 * SECOND);
-        assert_eq!(rig.reflector.silent(rig.now), Silence::Quiet);
+        assert_eq!(rig.reflector.on_silent(rig.now), Silence::Quiet);
         rig
     };
     for (name, failure, wait, want) in [
@@ -63,13 +63,13 @@ fn a_server_silent_to_a_stream_and_to_the_request_for_another_has_a_frozen_watch
         rig.next();
         assert_eq!(rig.reflector.unanswered(), Some(rig.now), "{name}");
         rig.pass(wait * SECOND);
-        assert_eq!(rig.reflector.not_opened(failure, rig.now), want, "{name}");
+        assert_eq!(rig.reflector.on_open_failed(failure, rig.now), want, "{name}");
     }
     let mut rig = typed().watching(20);
     rig.pass(60 * SECOND).ended(End::Clean);
     assert!(matches!(rig.next(), Step::Open { within: None, .. }));
     rig.pass(30 * SECOND);
-    assert!(!rig.reflector.not_opened(Failure::Unreachable, rig.now), "the stream before ended normally");
+    assert!(!rig.reflector.on_open_failed(Failure::Unreachable, rig.now), "the stream before ended normally");
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn an_answer_is_due_from_the_first_request_that_brought_none() {
     let asked = rig.now;
     for _ in 0..3 {
         rig.refused(Failure::Unreachable);
-        rig.waits();
+        rig.expect_wait();
         rig.next();
         assert_eq!(rig.reflector.unanswered(), Some(asked));
     }
@@ -96,25 +96,25 @@ fn it_is_behind_from_the_first_failure_until_a_watch_is_open_or_a_set_complete()
     rig.pass(SECOND).error(500);
     let failed = rig.now;
     assert_eq!(rig.reflector.behind(), Some(failed));
-    rig.waits();
-    rig.opens_set("5");
+    rig.expect_wait();
+    rig.expect_set("5");
     rig.refused(Failure::Other);
-    rig.lists("resourceVersion=5");
+    rig.expect_list("resourceVersion=5");
     rig.not_listed(Failure::Other);
-    rig.waits();
+    rig.expect_wait();
     assert_eq!(rig.reflector.behind(), Some(failed), "further failures do not change it");
-    rig.opens_set("5");
+    rig.expect_set("5");
     rig.opened();
     assert_eq!(rig.reflector.behind(), Some(failed), "no object of the set has come");
     rig.set_end(9);
     assert_eq!(rig.reflector.behind(), None);
     rig.pass(SECOND).ended(End::Clean);
     assert_eq!(rig.reflector.behind(), None, "it is about to be opened again");
-    rig.opens_watch(9);
+    rig.expect_watch(9);
     rig.refused(Failure::Unreachable);
     assert_eq!(rig.reflector.behind(), Some(rig.now));
-    rig.waits();
-    rig.opens_watch(9);
+    rig.expect_wait();
+    rig.expect_watch(9);
     rig.opened();
     assert_eq!(rig.reflector.behind(), None);
 }

@@ -7,12 +7,12 @@ fn acceptance_machinery_005_a_watch_that_ends_in_time_is_reopened_without_list_o
     let mut rig = typed().watching(20);
     rig.added(25);
     rig.pass(60 * SECOND).ended(End::Clean);
-    rig.opens_watch(25);
+    rig.expect_watch(25);
     // Also after a watch without events, and after one that was cut.
     rig.opened().pass(60 * SECOND).ended(End::Clean);
-    rig.opens_watch(25);
+    rig.expect_watch(25);
     rig.opened().pass(60 * SECOND).ended(End::Broken);
-    rig.opens_watch(25);
+    rig.expect_watch(25);
 }
 
 #[test]
@@ -26,17 +26,17 @@ fn acceptance_machinery_006_after_410_the_set_is_asked_for_from_the_last_version
             rig.next();
             rig.refused(Failure::Expired);
         }
-        rig.waits();
-        rig.opens_set("20");
+        rig.expect_wait();
+        rig.expect_set("20");
         rig.opened();
         assert_eq!(rig.error(410), Verdict::Stop { expired: true });
-        rig.opens_set("");
+        rig.expect_set("");
         rig.opened();
         assert_eq!(rig.set_end(90), Verdict::Complete { consistent: true });
         // After the new set the refusal has no effect any more.
         rig.error(410);
-        rig.waits();
-        rig.opens_set("90");
+        rig.expect_wait();
+        rig.expect_set("90");
     }
 }
 
@@ -46,7 +46,7 @@ fn acceptance_machinery_010_bookmarks_alone_keep_the_version_fresh() {
     for minute in 1..=60 {
         assert_eq!(rig.bookmark(20 + minute), Verdict::Progress);
         rig.pass(60 * SECOND).ended(End::Clean);
-        rig.opens_watch(20 + minute);
+        rig.expect_watch(20 + minute);
         rig.opened();
     }
 }
@@ -58,7 +58,7 @@ fn typed_watches_are_short_and_dynamic_ones_long() {
         let mut seen = std::collections::BTreeSet::new();
         for _ in 0..50 {
             rig.pass(60 * SECOND).ended(End::Clean);
-            seen.insert(rig.opens_watch(20));
+            seen.insert(rig.expect_watch(20));
             rig.opened();
         }
         assert!(seen.iter().all(|it| range.contains(it)), "{seen:?}");
@@ -72,7 +72,7 @@ fn replayed_objects_do_not_move_the_version_until_something_else_comes() {
     rig.next();
     rig.refused(Failure::Other);
     rig.next();
-    rig.reflector.listed(&Version::new("0"), String::new());
+    rig.reflector.on_page(&Version::new("0"), String::new());
     let Step::Open { query, .. } = rig.next() else { panic!() };
     assert!(query.contains("resourceVersion=0"), "{query}");
     rig.opened();
@@ -89,17 +89,17 @@ fn a_proof_reopens_the_watch_for_three_seconds_and_then_goes_on_as_before() {
     let mut rig = typed().watching(20);
     assert!(rig.reflector.reopen_for_proof());
     assert!(rig.reflector.is_urgent());
-    assert_eq!(rig.opens_watch(20), 3);
+    assert_eq!(rig.expect_watch(20), 3);
     rig.opened();
     assert!(!rig.reflector.is_urgent());
     rig.bookmark(40);
     rig.pass(3 * SECOND).ended(End::Clean);
-    assert!(rig.opens_watch(40) >= 60);
+    assert!(rig.expect_watch(40) >= 60);
     // It ends a back-off early, but does not interrupt the reading of a set.
     rig.refused(Failure::Unreachable);
     assert!(rig.reflector.reopen_for_proof());
-    rig.opens_watch(40);
+    rig.expect_watch(40);
     let mut fresh = typed();
     assert!(!fresh.reflector.reopen_for_proof());
-    fresh.opens_set("");
+    fresh.expect_set("");
 }
