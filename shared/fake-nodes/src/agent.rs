@@ -11,10 +11,10 @@ use kube::{Api, Client, api::PostParams};
 use tasks::Spawner;
 
 use crate::{
-    board::Board,
-    calls::{CallError, at_once, of_status, patiently},
+    calls::{CallError, at_once, of_status, with_time_limit},
+    cluster_state::ClusterState,
     kubelet::{Kubelet, Todo, uid},
-    sandbox::Happening,
+    sandbox::PodEvent,
     status::digest,
 };
 
@@ -22,7 +22,7 @@ use crate::{
 pub(crate) struct Agent {
     pub(crate) node: String,
     pub(crate) kubelet: Kubelet,
-    pub(crate) board: Arc<Board>,
+    pub(crate) state: Arc<ClusterState>,
     pub(crate) client: Client,
     pub(crate) clock: Clock,
     pub(crate) spawner: Spawner,
@@ -32,37 +32,37 @@ pub(crate) struct Agent {
 
 impl Agent {
     pub(crate) async fn run(mut self) {
-        let mut news = self.board.listen_to(&self.node);
+        let mut changes = self.state.subscribe(&self.node);
         loop {
-            news.borrow_and_update();
-            if !self.board.is_silent(&self.node) && self.board.knows_pods() {
-                while self.pass().await {}
+            changes.borrow_and_update();
+            if !self.state.is_silent(&self.node) && self.state.knows_pods() {
+                while self.run_due().await {}
             }
             // A silent node writes nothing, and is notified when it is restored, so it needs no timer.
             let now = self.clock.wall();
-            let next = self.kubelet.next_deadline(now).filter(|_| !self.board.is_silent(&self.node));
+            let next = self.kubelet.next_deadline(now).filter(|_| !self.state.is_silent(&self.node));
             tokio::select! {
                 biased;
-                heard = news.changed() => if heard.is_err() { return },
+                heard = changes.changed() => if heard.is_err() { return },
                 () = until(next, now) => {}
             }
         }
     }
 
     /// Carries out what is due now. Returns false when nothing was due.
-    async fn pass(&mut self) -> bool {
-        let pods = self.board.pods_of(&self.node);
+    async fn run_due(&mut self) -> bool {
+        let pods = self.state.pods_of(&self.node);
         let todo = self.kubelet.decide(&pods, self.clock.wall());
         let busy = !todo.is_empty();
         for it in todo {
-            if self.board.is_silent(&self.node) {
+            if self.state.is_silent(&self.node) {
                 return false;
             }
             match it {
                 Todo::Write { pod, status } => self.write(&pod, *status).await,
                 Todo::Remove { pod } => self.remove(&pod).await,
-                Todo::Tell { pod, happening } => self.tell(&pod, &happening).await,
-                Todo::FallSilent { back_after } => self.fall_silent(back_after),
+                Todo::Tell { pod, pod_event } => self.write_event(&pod, &pod_event).await,
+                Todo::MakeSilent { back_after } => self.make_silent(back_after),
             }
         }
         busy
@@ -73,47 +73,47 @@ impl Agent {
             let (params, patch) = of_status(uid(pod), &status)?;
             self.pods(pod).patch_status(name(pod), &params, &patch).await
         };
-        match patiently(written).await {
-            Ok(answer) => self.kubelet.written(pod, status, answer.metadata.resource_version),
-            Err(err) => self.refused(pod, &err, "status"),
+        match with_time_limit(written).await {
+            Ok(answer) => self.kubelet.on_written(pod, status, answer.metadata.resource_version),
+            Err(err) => self.on_refused(pod, &err, "status"),
         }
     }
 
     async fn remove(&mut self, pod: &Pod) {
-        match patiently(self.pods(pod).delete(name(pod), &at_once(uid(pod)))).await {
-            Ok(_) => self.kubelet.removed(pod),
-            Err(err) if err.is_moot() => self.kubelet.removed(pod),
-            Err(err) => self.refused(pod, &err, "deletion"),
+        match with_time_limit(self.pods(pod).delete(name(pod), &at_once(uid(pod)))).await {
+            Ok(_) => self.kubelet.on_removed(pod),
+            Err(err) if err.is_obsolete() => self.kubelet.on_removed(pod),
+            Err(err) => self.on_refused(pod, &err, "deletion"),
         }
     }
 
-    fn refused(&mut self, pod: &Pod, err: &CallError, what: &str) {
-        if !err.is_moot() {
+    fn on_refused(&mut self, pod: &Pod, err: &CallError, what: &str) {
+        if !err.is_obsolete() {
             tracing::warn!(%err, node = self.node, pod = name(pod), what, "the server refused a write");
         }
-        self.kubelet.refused(pod, self.clock.wall());
+        self.kubelet.on_refused(pod, self.clock.wall());
     }
 
-    async fn tell(&self, pod: &Pod, happening: &Happening) {
+    async fn write_event(&self, pod: &Pod, pod_event: &PodEvent) {
         if !self.events {
             return;
         }
-        let event = event(pod, &self.node, happening, self.clock.wall());
+        let event = event(pod, &self.node, pod_event, self.clock.wall());
         let events: Api<Event> = Api::namespaced(self.client.clone(), namespace(pod));
         // Events are best effort: a terminating namespace accepts none, and no test depends on one.
-        if let Err(err) = patiently(events.create(&PostParams::default(), &event)).await {
+        if let Err(err) = with_time_limit(events.create(&PostParams::default(), &event)).await {
             tracing::debug!(%err, node = self.node, pod = name(pod), "an event is lost");
         }
     }
 
-    fn fall_silent(&self, back_after: Option<Duration>) {
+    fn make_silent(&self, back_after: Option<Duration>) {
         tracing::info!(node = self.node, ?back_after, "a pod's script makes the node silent");
-        self.board.set_silent(&self.node, true);
+        self.state.set_silent(&self.node, true);
         if let Some(after) = back_after {
-            let (board, node) = (self.board.clone(), self.node.clone());
+            let (state, node) = (self.state.clone(), self.node.clone());
             self.spawner.spawn("fake-node-back", async move {
                 tokio::time::sleep(after).await;
-                board.set_silent(&node, false);
+                state.set_silent(&node, false);
             });
         }
     }
@@ -135,8 +135,8 @@ async fn until(next: Option<Timestamp>, now: Timestamp) {
     }
 }
 
-fn event(pod: &Pod, node: &str, happening: &Happening, now: Timestamp) -> Event {
-    let (kind, reason, message, container) = words(happening);
+fn event(pod: &Pod, node: &str, pod_event: &PodEvent, now: Timestamp) -> Event {
+    let (kind, reason, message, container) = text_of(pod_event);
     let field_path = container.map(|it| format!("spec.containers{{{it}}}"));
     event_on(pod, kind, reason, message, field_path, ("kubelet", Some(node)), now)
 }
@@ -183,16 +183,16 @@ pub(crate) fn event_on(
     }
 }
 
-fn words(happening: &Happening) -> (&'static str, &'static str, String, Option<&str>) {
-    match happening {
-        Happening::Started { container } => ("Normal", "Started", "Container started".to_owned(), Some(container)),
-        Happening::Killing { container } => {
+fn text_of(pod_event: &PodEvent) -> (&'static str, &'static str, String, Option<&str>) {
+    match pod_event {
+        PodEvent::Started { container } => ("Normal", "Started", "Container started".to_owned(), Some(container)),
+        PodEvent::Killing { container } => {
             ("Normal", "Killing", format!("Stopping container {container}"), Some(container))
         }
-        Happening::BackOff { container } => {
+        PodEvent::BackOff { container } => {
             ("Warning", "BackOff", format!("Back-off restarting failed container {container}"), Some(container))
         }
-        Happening::DeadlineExceeded => {
+        PodEvent::DeadlineExceeded => {
             let message = "Pod was active on the node longer than the specified deadline";
             ("Normal", "DeadlineExceeded", message.to_owned(), None)
         }

@@ -14,7 +14,7 @@ use tower::{Service, ServiceExt};
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The time limit of a call.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIME_LIMIT: Duration = Duration::from_secs(10);
 
 /// A client for an API server in this process, given as any tower service that answers requests.
 ///
@@ -40,8 +40,8 @@ where
 }
 
 /// Makes a call with a time limit.
-pub(crate) async fn patiently<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, CallError> {
-    match tokio::time::timeout(PATIENCE, call).await {
+pub(crate) async fn with_time_limit<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, CallError> {
+    match tokio::time::timeout(TIME_LIMIT, call).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(kube::Error::Api(status))) => Err(CallError::Refused { code: status.code, message: status.message }),
         Ok(Err(other)) => Err(CallError::Broken(Box::new(other))),
@@ -56,7 +56,7 @@ pub(crate) enum CallError {
     #[error("{code} {message}")]
     Refused { code: u16, message: String },
     /// There was no answer.
-    #[error("no answer for {} s", PATIENCE.as_secs())]
+    #[error("no answer for {} s", TIME_LIMIT.as_secs())]
     Silent,
     /// The call failed without an answer of the server.
     #[error("{0}")]
@@ -65,7 +65,7 @@ pub(crate) enum CallError {
 
 impl CallError {
     /// The object does not exist any more, or another one has its name: nothing is left to do.
-    pub(crate) fn is_moot(&self) -> bool {
+    pub(crate) fn is_obsolete(&self) -> bool {
         matches!(self, Self::Refused { code: 404 | 409, .. })
     }
 

@@ -15,8 +15,8 @@ use tokio::sync::watch;
 
 use crate::{
     agent::Agent,
-    board::Board,
-    calls::patiently,
+    calls::with_time_limit,
+    cluster_state::ClusterState,
     follow::follow,
     heartbeat::{Heartbeat, LEASES},
     kubelet::Kubelet,
@@ -67,7 +67,7 @@ pub struct Environment {
 
 /// A fleet of fake nodes. Dropping it does not stop it; it runs until its scope ends.
 pub struct Fleet {
-    board: Arc<Board>,
+    state: Arc<ClusterState>,
     names: Vec<String>,
     client: Client,
     registered: watch::Receiver<usize>,
@@ -81,18 +81,18 @@ impl Fleet {
         let Options { nodes, schedulers, seed, events, unscripted } = options;
         let Environment { client, clock, spawner } = environment;
         let names: Vec<String> = nodes.iter().map(|it| it.name.clone()).collect();
-        let board = Arc::new(Board::new(names.clone()));
+        let state = Arc::new(ClusterState::new(names.clone()));
         let (counter, registered) = watch::channel(0);
         let mut tasks = Vec::new();
-        let (known, pods) = (board.clone(), Api::<Pod>::all(client.clone()));
-        tasks.push(spawner.spawn("fake-nodes-pods", follow(pods, move |it| known.pods_changed(it))));
-        let (known, all) = (board.clone(), Api::<Node>::all(client.clone()));
-        tasks.push(spawner.spawn("fake-nodes-nodes", follow(all, move |it| known.nodes_changed(it))));
+        let (known, pods) = (state.clone(), Api::<Pod>::all(client.clone()));
+        tasks.push(spawner.spawn("fake-nodes-pods", follow(pods, move |it| known.on_pods_changed(it))));
+        let (known, all) = (state.clone(), Api::<Node>::all(client.clone()));
+        tasks.push(spawner.spawn("fake-nodes-nodes", follow(all, move |it| known.on_nodes_changed(it))));
         for (number, spec) in nodes.into_iter().enumerate() {
             let agent = Agent {
                 node: spec.name.clone(),
                 kubelet: Kubelet::new(pod_network(number), host_ip(number), unscripted),
-                board: board.clone(),
+                state: state.clone(),
                 client: client.clone(),
                 clock: clock.clone(),
                 spawner: spawner.clone(),
@@ -103,7 +103,7 @@ impl Fleet {
                 spec,
                 number,
                 seed,
-                board: board.clone(),
+                state: state.clone(),
                 client: client.clone(),
                 clock: clock.clone(),
                 registered: counter.clone(),
@@ -113,7 +113,7 @@ impl Fleet {
         if !schedulers.is_empty() {
             let scheduler = Scheduler {
                 names: schedulers,
-                board: board.clone(),
+                state: state.clone(),
                 client: client.clone(),
                 clock,
                 events,
@@ -121,7 +121,7 @@ impl Fleet {
             };
             tasks.push(spawner.spawn("fake-nodes-scheduler", scheduler.run()));
         }
-        Self { board, names, client, registered, tasks }
+        Self { state, names, client, registered, tasks }
     }
 
     /// Waits until every node is registered and has its Lease.
@@ -142,19 +142,19 @@ impl Fleet {
     /// Makes the node silent: it renews nothing, observes nothing and writes nothing, while its containers continue.
     /// Returns false when there is no such node.
     pub fn lose(&self, node: &str) -> bool {
-        self.board.set_silent(node, true)
+        self.state.set_silent(node, true)
     }
 
     /// Ends the silence of a node: it reports the state of its pods and stops those that were deleted meanwhile.
     /// Returns false when there is no such node.
     pub fn restore(&self, node: &str) -> bool {
-        self.board.set_silent(node, false)
+        self.state.set_silent(node, false)
     }
 
     /// Which nodes are silent.
     #[must_use]
     pub fn silent(&self) -> BTreeSet<String> {
-        self.board.silent()
+        self.state.silent()
     }
 
     /// Stops at once, without a write to the server.
@@ -175,8 +175,8 @@ impl Fleet {
         let mut left = Vec::new();
         for name in names {
             let params = DeleteParams::default();
-            let node = patiently(nodes.delete(&name, &params)).await.map(drop);
-            let lease = patiently(leases.delete(&name, &params)).await.map(drop);
+            let node = with_time_limit(nodes.delete(&name, &params)).await.map(drop);
+            let lease = with_time_limit(leases.delete(&name, &params)).await.map(drop);
             let failed =
                 [(node, "node"), (lease, "lease")].into_iter().filter_map(|(it, what)| Some((it.err()?, what)));
             let failed = failed.filter(|(err, _)| !err.is_not_found());

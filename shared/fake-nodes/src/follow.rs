@@ -10,11 +10,11 @@ use serde::de::DeserializeOwned;
 /// The delay after a failure.
 const PAUSE: Duration = Duration::from_millis(500);
 /// The time limit of a list.
-const LIST_PATIENCE: Duration = Duration::from_secs(30);
+const LIST_LIMIT: Duration = Duration::from_secs(30);
 /// The server ends a watch after this many seconds.
 const WATCH_SECONDS: u32 = 240;
 /// A watch that is silent for longer than this is taken as broken.
-const WATCH_PATIENCE: Duration = Duration::from_secs(300);
+const WATCH_LIMIT: Duration = Duration::from_secs(300);
 
 /// A change of the objects that are followed.
 #[derive(Debug, Clone)]
@@ -35,7 +35,7 @@ where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     loop {
-        let list = tokio::time::timeout(LIST_PATIENCE, api.list(&ListParams::default())).await;
+        let list = tokio::time::timeout(LIST_LIMIT, api.list(&ListParams::default())).await;
         match list {
             Ok(Ok(list)) => {
                 let version = list.metadata.resource_version.clone().unwrap_or_default();
@@ -58,7 +58,7 @@ where
 {
     let params = WatchParams::default().timeout(WATCH_SECONDS);
     loop {
-        let opened = tokio::time::timeout(LIST_PATIENCE, api.watch(&params, &version)).await;
+        let opened = tokio::time::timeout(LIST_LIMIT, api.watch(&params, &version)).await;
         let mut events = match opened {
             Ok(Ok(events)) => Box::pin(events),
             Ok(Err(err)) => {
@@ -67,7 +67,7 @@ where
             }
             Err(_) => return,
         };
-        while let Ok(Some(event)) = tokio::time::timeout(WATCH_PATIENCE, events.next()).await {
+        while let Ok(Some(event)) = tokio::time::timeout(WATCH_LIMIT, events.next()).await {
             match event {
                 Ok(WatchEvent::Added(it) | WatchEvent::Modified(it)) => {
                     version = it.meta().resource_version.clone().unwrap_or(version);

@@ -12,8 +12,8 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use crate::{
-    board::Board,
-    calls::{CallError, of_status, patiently},
+    calls::{CallError, of_status, with_time_limit},
+    cluster_state::ClusterState,
     node::NodeSpec,
 };
 
@@ -31,7 +31,7 @@ pub(crate) struct Heartbeat {
     pub(crate) spec: NodeSpec,
     pub(crate) number: usize,
     pub(crate) seed: u64,
-    pub(crate) board: Arc<Board>,
+    pub(crate) state: Arc<ClusterState>,
     pub(crate) client: Client,
     pub(crate) clock: Clock,
     /// Counts the nodes that are registered and have their Lease.
@@ -39,7 +39,7 @@ pub(crate) struct Heartbeat {
 }
 
 /// What the server has stored for this node.
-struct Beaten {
+struct Reported {
     uid: String,
     lease: Option<Lease>,
     status: Instant,
@@ -47,7 +47,7 @@ struct Beaten {
 
 impl Heartbeat {
     pub(crate) async fn run(self) {
-        let mut news = self.board.listen_to(&self.spec.name);
+        let mut changes = self.state.subscribe(&self.spec.name);
         let uid = loop {
             match self.register().await {
                 Ok(uid) => break uid,
@@ -57,21 +57,21 @@ impl Heartbeat {
                 }
             }
         };
-        let mut beaten = Beaten { uid, lease: None, status: self.clock.now() };
+        let mut reported = Reported { uid, lease: None, status: self.clock.now() };
         let mut told = false;
         // A random first delay, so that the nodes of a fleet do not all write at the same time.
         let mut rng = fastrand::Rng::with_seed(self.seed ^ self.number as u64);
         let mut pause = RENEW_EVERY.mul_f64(rng.f64());
         let mut was_silent = false;
         loop {
-            if self.board.is_silent(&self.spec.name) {
+            if self.state.is_silent(&self.spec.name) {
                 was_silent = true;
-                if news.changed().await.is_err() {
+                if changes.changed().await.is_err() {
                     return;
                 }
                 continue;
             }
-            let beat = self.beat(&mut beaten, was_silent).await;
+            let beat = self.beat(&mut reported, was_silent).await;
             match &beat {
                 Ok(()) if !told => {
                     told = true;
@@ -81,15 +81,15 @@ impl Heartbeat {
                 Err(err) => tracing::warn!(%err, node = self.spec.name, "a heartbeat failed"),
             }
             let wait = if beat.is_ok() { std::mem::replace(&mut pause, RENEW_EVERY) } else { AGAIN };
-            self.rest(wait, &mut news).await;
+            self.wait(wait, &mut changes).await;
         }
     }
 
     /// Waits for `wait`, or until the node becomes silent.
-    async fn rest(&self, wait: Duration, news: &mut watch::Receiver<u64>) {
+    async fn wait(&self, wait: Duration, changes: &mut watch::Receiver<u64>) {
         let silence = async {
-            while !self.board.is_silent(&self.spec.name) {
-                if news.changed().await.is_err() {
+            while !self.state.is_silent(&self.spec.name) {
+                if changes.changed().await.is_err() {
                     std::future::pending::<()>().await;
                 }
             }
@@ -106,7 +106,7 @@ impl Heartbeat {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let mut wanted = self.spec.object(self.number, self.seed, self.clock.wall());
         let uid = |node: Node| node.metadata.uid.unwrap_or_default();
-        match patiently(nodes.create(&PostParams::default(), &wanted)).await {
+        match with_time_limit(nodes.create(&PostParams::default(), &wanted)).await {
             Ok(node) => return Ok(uid(node)),
             Err(err) if err.is_conflict() => {}
             Err(err) => return Err(err),
@@ -114,66 +114,66 @@ impl Heartbeat {
         // The node exists already. The kubelet owns its labels and its status; its taints are left to the controllers.
         let labels = Patch::Merge(json!({ "metadata": { "labels": wanted.metadata.labels } }));
         let params = PatchParams::default();
-        let uid = uid(patiently(nodes.patch(&self.spec.name, &params, &labels)).await?);
+        let uid = uid(with_time_limit(nodes.patch(&self.spec.name, &params, &labels)).await?);
         let status = wanted.status.take().unwrap_or_default();
         let write = async {
             let (params, patch) = of_status(&uid, &status)?;
             nodes.patch_status(&self.spec.name, &params, &patch).await
         };
-        patiently(write).await?;
+        with_time_limit(write).await?;
         Ok(uid)
     }
 
-    async fn beat(&self, beaten: &mut Beaten, back: bool) -> Result<(), CallError> {
-        beaten.lease = Some(self.renew(beaten).await?);
-        let due = beaten.status + STATUS_EVERY <= self.clock.now();
-        if due || back || !self.seems_ready() {
-            self.write_status(beaten).await?;
-            beaten.status = self.clock.now();
+    async fn beat(&self, reported: &mut Reported, back: bool) -> Result<(), CallError> {
+        reported.lease = Some(self.renew(reported).await?);
+        let due = reported.status + STATUS_EVERY <= self.clock.now();
+        if due || back || !self.is_observed_ready() {
+            self.write_status(reported).await?;
+            reported.status = self.clock.now();
         }
         Ok(())
     }
 
-    async fn renew(&self, beaten: &mut Beaten) -> Result<Lease, CallError> {
+    async fn renew(&self, reported: &mut Reported) -> Result<Lease, CallError> {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), LEASES);
         let name = &self.spec.name;
-        let next = |held: Option<&Lease>| self.spec.lease(&beaten.uid, held, self.clock.wall());
-        if let Some(held) = beaten.lease.as_ref() {
+        let next = |held: Option<&Lease>| self.spec.lease(&reported.uid, held, self.clock.wall());
+        if let Some(held) = reported.lease.as_ref() {
             let lease = next(Some(held));
-            match patiently(leases.replace(name, &PostParams::default(), &lease)).await {
-                Err(err) if err.is_moot() => {}
+            match with_time_limit(leases.replace(name, &PostParams::default(), &lease)).await {
+                Err(err) if err.is_obsolete() => {}
                 renewed => return renewed,
             }
         }
-        match patiently(leases.get(name)).await {
+        match with_time_limit(leases.get(name)).await {
             Ok(held) => {
                 let lease = next(Some(&held));
-                patiently(leases.replace(name, &PostParams::default(), &lease)).await
+                with_time_limit(leases.replace(name, &PostParams::default(), &lease)).await
             }
-            Err(err) if err.is_not_found() => patiently(leases.create(&PostParams::default(), &next(None))).await,
+            Err(err) if err.is_not_found() => with_time_limit(leases.create(&PostParams::default(), &next(None))).await,
             Err(err) => Err(err),
         }
     }
 
-    async fn write_status(&self, beaten: &Beaten) -> Result<(), CallError> {
+    async fn write_status(&self, reported: &Reported) -> Result<(), CallError> {
         let nodes: Api<Node> = Api::all(self.client.clone());
         // Read it again: a controller may have written that the node is lost, and when.
-        let node = match patiently(nodes.get(&self.spec.name)).await {
+        let node = match with_time_limit(nodes.get(&self.spec.name)).await {
             // As a kubelet: a node that was deleted is not registered again.
             Err(err) if err.is_not_found() => return Ok(()),
             node => node?,
         };
         let status = self.spec.status(self.number, self.seed, node.status.as_ref(), self.clock.wall());
         let write = async {
-            let (params, patch) = of_status(&beaten.uid, &status)?;
+            let (params, patch) = of_status(&reported.uid, &status)?;
             nodes.patch_status(&self.spec.name, &params, &patch).await
         };
-        patiently(write).await.map(drop)
+        with_time_limit(write).await.map(drop)
     }
 
     /// False when a controller has written that the node is not ready.
-    fn seems_ready(&self) -> bool {
-        let node = self.board.node(&self.spec.name);
+    fn is_observed_ready(&self) -> bool {
+        let node = self.state.node(&self.spec.name);
         let status = node.as_ref().and_then(|it| it.status.as_ref());
         let mut conditions = status.into_iter().flat_map(|it| it.conditions.iter().flatten());
         conditions.find(|it| it.type_ == "Ready").is_none_or(|it| it.status == "True")

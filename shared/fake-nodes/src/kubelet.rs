@@ -10,7 +10,7 @@ use clock::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 
 use crate::{
-    sandbox::{Happening, Sandbox},
+    sandbox::{PodEvent, Sandbox},
     script::Script,
     status::{self, Addresses},
 };
@@ -63,8 +63,8 @@ struct Leaving {
 pub(crate) enum Todo {
     Write { pod: Arc<Pod>, status: Box<PodStatus> },
     Remove { pod: Arc<Pod> },
-    Tell { pod: Arc<Pod>, happening: Happening },
-    FallSilent { back_after: Option<Duration> },
+    Tell { pod: Arc<Pod>, pod_event: PodEvent },
+    MakeSilent { back_after: Option<Duration> },
 }
 
 impl Kubelet {
@@ -83,7 +83,7 @@ impl Kubelet {
         self.ended.retain(|it, _| there.contains(it.as_str()));
         let mut todo = Vec::new();
         for pod in pods {
-            self.take(pod, now);
+            self.add(pod, now);
             match self.pods.get_mut(uid(pod)) {
                 Some(held) => held.decide(pod, now, &mut todo),
                 // It had ended before the fleet started.
@@ -104,7 +104,7 @@ impl Kubelet {
     }
 
     /// The server has stored this status, as this version of the pod.
-    pub(crate) fn written(&mut self, pod: &Pod, status: PodStatus, version: Option<String>) {
+    pub(crate) fn on_written(&mut self, pod: &Pod, status: PodStatus, version: Option<String>) {
         if let Some(held) = self.pods.get_mut(uid(pod)) {
             held.written = Some(status);
             held.settled.extend([pod.metadata.resource_version.clone(), version]);
@@ -112,14 +112,14 @@ impl Kubelet {
     }
 
     /// The server has accepted the delete. The pod may still have finalizers.
-    pub(crate) fn removed(&mut self, pod: &Pod) {
+    pub(crate) fn on_removed(&mut self, pod: &Pod) {
         if let Some(leaving) = self.leaving(pod) {
             leaving.removed = true;
         }
     }
 
     /// The server refused a call.
-    pub(crate) fn refused(&mut self, pod: &Pod, now: Timestamp) {
+    pub(crate) fn on_refused(&mut self, pod: &Pod, now: Timestamp) {
         if let Some(leaving) = self.leaving(pod) {
             leaving.again = now.checked_add(AGAIN).ok();
         }
@@ -131,7 +131,7 @@ impl Kubelet {
     }
 
     /// Adds a pod that is seen for the first time, unless it has ended already.
-    fn take(&mut self, pod: &Pod, now: Timestamp) {
+    fn add(&mut self, pod: &Pod, now: Timestamp) {
         if self.pods.contains_key(uid(pod)) || is_terminal(pod) {
             return;
         }
@@ -161,7 +161,7 @@ impl Kubelet {
 
 impl Held {
     fn decide(&mut self, pod: &Arc<Pod>, now: Timestamp, todo: &mut Vec<Todo>) {
-        self.hear(pod);
+        self.observe_version(pod);
         let Some(sandbox) = &mut self.sandbox else {
             if is_terminal(pod) && must_go(pod) {
                 todo.extend(self.leaving.decide(pod, now));
@@ -175,14 +175,14 @@ impl Held {
             return;
         };
         sandbox.observe(pod, now);
-        let told = std::mem::take(&mut sandbox.happened);
-        todo.extend(told.into_iter().map(|happening| Todo::Tell { pod: pod.clone(), happening }));
+        let told = std::mem::take(&mut sandbox.events_to_report);
+        todo.extend(told.into_iter().map(|pod_event| Todo::Tell { pod: pod.clone(), pod_event }));
         let before = self.written.as_ref().or(pod.status.as_ref());
         let status = status::status(pod, sandbox, &self.addresses, before, now);
         let over = sandbox.is_over();
-        if !self.lost && self.falls_silent().is_some_and(|it| it <= now) {
+        if !self.lost && self.silent_from().is_some_and(|it| it <= now) {
             self.lost = true;
-            todo.push(Todo::FallSilent { back_after: self.script.node_back_after });
+            todo.push(Todo::MakeSilent { back_after: self.script.node_back_after });
         }
         if !self.leaving.is_due(now) {
             return;
@@ -195,7 +195,7 @@ impl Held {
     }
 
     /// Removes versions older than ours from the list, because they will not be seen again.
-    fn hear(&mut self, pod: &Pod) {
+    fn observe_version(&mut self, pod: &Pod) {
         if let Some(at) = self.settled.iter().position(|it| *it == pod.metadata.resource_version) {
             self.settled.drain(..at);
         }
@@ -212,19 +212,19 @@ impl Held {
         if self.is_settled(pod) || is_terminal(pod) {
             return false;
         }
-        let says = pod.status.as_ref().is_some_and(|it| status::says(it, ours));
+        let says = pod.status.as_ref().is_some_and(|it| status::contains_all(it, ours));
         if says {
             self.settled = vec![pod.metadata.resource_version.clone()];
         }
         !says
     }
 
-    fn falls_silent(&self) -> Option<Timestamp> {
+    fn silent_from(&self) -> Option<Timestamp> {
         self.sandbox.as_ref()?.accepted.checked_add(self.script.node_lost_after?).ok()
     }
 
     fn next_deadline(&self, now: Timestamp) -> Option<Timestamp> {
-        let silence = self.falls_silent().filter(|_| !self.lost);
+        let silence = self.silent_from().filter(|_| !self.lost);
         let again = self.leaving.next_deadline(now);
         let changes = self.sandbox.as_ref().and_then(|it| it.next_deadline(now));
         [silence, again, changes].into_iter().flatten().min()

@@ -20,8 +20,8 @@ mod kubelet;
 mod node;
 mod schedule;
 
-mod board;
 mod calls;
+mod cluster_state;
 mod follow;
 
 mod agent;
@@ -33,5 +33,5 @@ pub use calls::in_memory;
 pub use fleet::{Environment, Fleet, Options};
 pub use follow::{Change, follow};
 pub use node::NodeSpec;
-pub use quantity::Room;
-pub use script::{Acting, PREFIX, Script, ScriptError};
+pub use quantity::Resources;
+pub use script::{Behaviour, PREFIX, Script, ScriptError};

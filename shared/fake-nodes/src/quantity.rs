@@ -10,7 +10,7 @@ use k8s_openapi::{
 
 /// The resources that a pod needs or a node has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Room {
+pub struct Resources {
     /// Thousandths of a core.
     pub cpu: i128,
     /// Thousandths of a byte.
@@ -19,7 +19,7 @@ pub struct Room {
     pub pods: i128,
 }
 
-impl Room {
+impl Resources {
     /// What a node offers to pods.
     pub(crate) fn offered(allocatable: &BTreeMap<String, Quantity>) -> Self {
         Self { pods: thousandths(allocatable, "pods") / 1000, ..Self::of(allocatable) }
@@ -56,7 +56,7 @@ impl Room {
     }
 }
 
-impl AddAssign for Room {
+impl AddAssign for Resources {
     fn add_assign(&mut self, other: Self) {
         self.cpu += other.cpu;
         self.memory += other.memory;
@@ -64,7 +64,7 @@ impl AddAssign for Room {
     }
 }
 
-impl SubAssign for Room {
+impl SubAssign for Resources {
     fn sub_assign(&mut self, other: Self) {
         self.cpu -= other.cpu;
         self.memory -= other.memory;
@@ -156,7 +156,7 @@ mod tests {
             it["restartPolicy"] = json!("Always");
             it
         };
-        let cpu = |spec| Room::needed(&serde_json::from_value(spec).unwrap()).cpu;
+        let cpu = |spec| Resources::needed(&serde_json::from_value(spec).unwrap()).cpu;
         for (name, inits, want) in [
             ("containers add up", vec![], 300),
             ("a small init container needs no more", vec![container("250m")], 300),

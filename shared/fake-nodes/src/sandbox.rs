@@ -5,14 +5,14 @@ use std::time::Duration;
 use clock::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 
-use crate::script::{Acting, Role, Script};
+use crate::script::{Behaviour, Role, Script};
 
 /// The longest back-off of a crash loop, as in the kubelet.
 const MAX_BACKOFF: Duration = Duration::from_secs(300);
 /// The shortest back-off after the first, whatever the script says.
 const MIN_BACKOFF: Duration = Duration::from_millis(100);
 /// After a run of this length the back-off starts again from the first.
-const FORGIVEN: Duration = Duration::from_secs(600);
+const BACKOFF_RESET: Duration = Duration::from_secs(600);
 /// The grace period of a pod without one: the API server's default.
 const GRACE: Duration = Duration::from_secs(30);
 const SIGTERM: i32 = 143;
@@ -32,7 +32,7 @@ pub(crate) struct Sandbox {
     pub(crate) containers: Vec<Container>,
     pub(crate) ending: Option<Ending>,
     /// For events; the agent takes them.
-    pub(crate) happened: Vec<Happening>,
+    pub(crate) events_to_report: Vec<PodEvent>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub(crate) enum Policy {
 pub(crate) struct Container {
     pub(crate) name: String,
     pub(crate) role: Role,
-    pub(crate) acting: Acting,
+    pub(crate) behaviour: Behaviour,
     pub(crate) state: State,
     /// The previous run.
     pub(crate) last: Option<Exit>,
@@ -97,7 +97,7 @@ pub(crate) enum Why {
 
 /// What a kubelet reports as an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Happening {
+pub(crate) enum PodEvent {
     Started { container: String },
     Killing { container: String },
     BackOff { container: String },
@@ -131,7 +131,7 @@ impl Sandbox {
         let containers = inits.chain(mains).map(|(name, role)| Container {
             name: name.clone(),
             role,
-            acting: script.acting(name, role),
+            behaviour: script.behaviour(name, role),
             state: State::Idle,
             last: None,
             restarts: 0,
@@ -150,7 +150,7 @@ impl Sandbox {
             containers: containers.collect(),
             script,
             ending: None,
-            happened: Vec::new(),
+            events_to_report: Vec::new(),
         }
     }
 
@@ -165,9 +165,9 @@ impl Sandbox {
                 container.recover(known, sandbox.policy, sandbox.script.backoff, now);
             }
         }
-        if matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) || sandbox.nothing_left() {
+        if matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) || sandbox.is_done() {
             sandbox.end(now, Why::Finished, Duration::ZERO);
-        } else if sandbox.way_is_open() {
+        } else if sandbox.may_start_next() {
             sandbox.begin_next(now);
         }
         sandbox
@@ -193,7 +193,7 @@ impl Sandbox {
                 Due::Start(index) => self.start(index, at),
                 Due::Exit(index, code) => self.exit(index, code, at),
                 Due::Deadline => {
-                    self.happened.push(Happening::DeadlineExceeded);
+                    self.events_to_report.push(PodEvent::DeadlineExceeded);
                     self.end(at, Why::Deadline, self.grace);
                 }
             }
@@ -208,14 +208,14 @@ impl Sandbox {
 
     /// Nothing runs, and nothing will run.
     pub(crate) fn is_over(&self) -> bool {
-        self.ending.is_some() && !self.containers.iter().any(Container::runs)
+        self.ending.is_some() && !self.containers.iter().any(Container::is_running)
     }
 
     /// Every init container has finished its part.
     pub(crate) fn is_initialized(&self) -> bool {
         self.containers.iter().all(|it| match it.role {
             Role::Init => matches!(it.state, State::Ended(exit) if exit.code == 0),
-            Role::Sidecar => it.runs() || it.last.is_some() || matches!(it.state, State::Ended(_)),
+            Role::Sidecar => it.is_running() || it.last.is_some() || matches!(it.state, State::Ended(_)),
             Role::Main => true,
         })
     }
@@ -250,7 +250,7 @@ impl Sandbox {
 
     /// When and how a running container will end.
     fn exit_of(&self, container: &Container, since: Timestamp) -> Option<(Timestamp, i32)> {
-        let Acting { run_for, exit_code, crashes, stop_after, .. } = container.acting;
+        let Behaviour { run_for, exit_code, crashes, stop_after, .. } = container.behaviour;
         let code = if container.restarts < crashes { 1 } else { exit_code };
         let itself = run_for.and_then(|it| since.checked_add(it).ok()).map(|at| (at, code));
         let asked = self.ending.map(|ending| {
@@ -268,7 +268,7 @@ impl Sandbox {
             container.restarts += 1;
         }
         let opens_the_way = first && container.role == Role::Sidecar;
-        self.happened.push(Happening::Started { container: container.name.clone() });
+        self.events_to_report.push(PodEvent::Started { container: container.name.clone() });
         if opens_the_way {
             self.begin_next(at);
         }
@@ -283,14 +283,14 @@ impl Sandbox {
         if ending {
             return;
         }
-        if self.policy.restarts(container.role, code) {
+        if self.policy.is_restarted(container.role, code) {
             let wait = container.wait(exit, self.script.backoff);
             if wait.is_some() {
-                self.happened.push(Happening::BackOff { container: container.name.clone() });
+                self.events_to_report.push(PodEvent::BackOff { container: container.name.clone() });
             }
         } else if container.role == Role::Init && code == 0 {
             self.begin_next(at);
-        } else if self.nothing_left() {
+        } else if self.is_done() {
             self.end(at, Why::Finished, self.grace);
         }
     }
@@ -310,16 +310,16 @@ impl Sandbox {
     }
 
     /// Every init container that has started has finished its part.
-    fn way_is_open(&self) -> bool {
+    fn may_start_next(&self) -> bool {
         self.containers.iter().filter(|it| it.state != State::Idle).all(|it| match it.role {
             Role::Init => matches!(it.state, State::Ended(exit) if exit.code == 0),
-            Role::Sidecar => it.runs() || it.last.is_some(),
+            Role::Sidecar => it.is_running() || it.last.is_some(),
             Role::Main => true,
         })
     }
 
     /// An init container has failed for good, or all other containers have ended for good.
-    fn nothing_left(&self) -> bool {
+    fn is_done(&self) -> bool {
         let failed = |it: &Container| it.role == Role::Init && matches!(it.state, State::Ended(exit) if exit.code != 0);
         let ended = |it: &Container| it.role != Role::Main || matches!(it.state, State::Ended(_));
         self.containers.iter().any(failed) || self.containers.iter().all(ended)
@@ -335,8 +335,8 @@ impl Sandbox {
         let initialized = self.is_initialized();
         self.ending = Some(Ending { why, since: at, kill });
         for container in &mut self.containers {
-            if container.runs() {
-                self.happened.push(Happening::Killing { container: container.name.clone() });
+            if container.is_running() {
+                self.events_to_report.push(PodEvent::Killing { container: container.name.clone() });
             }
             if let State::Waiting { .. } = container.state {
                 container.state = match container.last.take() {
@@ -354,7 +354,7 @@ impl Sandbox {
 
 impl Policy {
     /// True when a container that ended by itself is started again.
-    fn restarts(self, role: Role, code: i32) -> bool {
+    fn is_restarted(self, role: Role, code: i32) -> bool {
         match role {
             Role::Sidecar => true,
             Role::Init => code != 0 && self != Self::Never,
@@ -364,14 +364,14 @@ impl Policy {
 }
 
 impl Container {
-    pub(crate) fn runs(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         matches!(self.state, State::Running { .. })
     }
 
     /// When a running container becomes ready.
     fn ready_at(&self) -> Option<Timestamp> {
         let State::Running { since } = self.state else { return None };
-        since.checked_add(self.acting.ready_after?).ok()
+        since.checked_add(self.behaviour.ready_after?).ok()
     }
 
     /// An init container that has finished is ready too.
@@ -382,7 +382,7 @@ impl Container {
 
     /// The first restart is immediate, as in the kubelet. Returns the back-off of each later one.
     fn wait(&mut self, exit: Exit, first: Duration) -> Option<Duration> {
-        if ran(exit) >= FORGIVEN {
+        if run_time(exit) >= BACKOFF_RESET {
             self.waits = 0;
         }
         let doubled = |times: u32| first.saturating_mul(2_u32.saturating_pow(times)).clamp(MIN_BACKOFF, MAX_BACKOFF);
@@ -407,7 +407,7 @@ impl Container {
         self.last = terminated(&known.last_state);
         let running = known.state.as_ref().and_then(|it| it.running.as_ref());
         if let Some(exit) = terminated(&known.state) {
-            if policy.restarts(self.role, exit.code) {
+            if policy.is_restarted(self.role, exit.code) {
                 self.wait(exit, backoff);
             } else {
                 self.state = State::Ended(exit);
@@ -421,7 +421,7 @@ impl Container {
     }
 }
 
-fn ran(exit: Exit) -> Duration {
+fn run_time(exit: Exit) -> Duration {
     exit.finished.duration_since(exit.started).try_into().unwrap_or_default()
 }
 

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{
     Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec, Taint, Toleration,
 };
 
-use crate::quantity::Room;
+use crate::quantity::Resources;
 
 /// The decision for a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,14 +22,14 @@ pub(crate) enum Placement {
 pub(crate) fn place<'a>(
     pods: impl IntoIterator<Item = &'a Pod>,
     nodes: &[&Node],
-    used: &mut BTreeMap<String, Room>,
+    used: &mut BTreeMap<String, Resources>,
 ) -> Vec<(&'a Pod, Placement)> {
     let mut pods: Vec<&Pod> = pods.into_iter().collect();
     pods.sort_by(|a, b| order(a).cmp(&order(b)));
     let placed = pods.into_iter().map(|pod| {
         let placement = place_one(pod, nodes, used);
         if let (Placement::On(node), Some(spec)) = (&placement, &pod.spec) {
-            *used.entry(node.clone()).or_default() += Room::needed(spec);
+            *used.entry(node.clone()).or_default() += Resources::needed(spec);
         }
         (pod, placement)
     });
@@ -51,7 +51,7 @@ fn order(pod: &Pod) -> impl Ord + '_ {
     (std::cmp::Reverse(priority), meta.creation_timestamp.as_ref(), meta.namespace.as_ref(), meta.name.as_ref())
 }
 
-fn place_one(pod: &Pod, nodes: &[&Node], used: &BTreeMap<String, Room>) -> Placement {
+fn place_one(pod: &Pod, nodes: &[&Node], used: &BTreeMap<String, Resources>) -> Placement {
     let mut reasons: BTreeMap<String, u32> = BTreeMap::new();
     let mut fitting: Vec<(i128, &str)> = Vec::new();
     for node in nodes {
@@ -81,7 +81,7 @@ fn explain(nodes: usize, reasons: &BTreeMap<String, u32>) -> String {
 }
 
 /// Why a node does not fit a pod; empty if it fits.
-fn refusals(pod: &Pod, node: &Node, taken: Room) -> Vec<String> {
+fn refusals(pod: &Pod, node: &Node, taken: Resources) -> Vec<String> {
     let (nothing, unspecified) = (PodSpec::default(), k8s_openapi::api::core::v1::NodeSpec::default());
     let spec = pod.spec.as_ref().unwrap_or(&nothing);
     let node_spec = node.spec.as_ref().unwrap_or(&unspecified);
@@ -101,8 +101,8 @@ fn refusals(pod: &Pod, node: &Node, taken: Room) -> Vec<String> {
         return vec!["node(s) didn't match Pod's node affinity/selector".to_owned()];
     }
     let status = node.status.as_ref();
-    let offered = status.and_then(|it| it.allocatable.as_ref()).map(Room::offered).unwrap_or_default();
-    let needed = Room::needed(spec);
+    let offered = status.and_then(|it| it.allocatable.as_ref()).map(Resources::offered).unwrap_or_default();
+    let needed = Resources::needed(spec);
     let mut refusals = Vec::new();
     if taken.pods + needed.pods > offered.pods {
         refusals.push("Too many pods".to_owned());

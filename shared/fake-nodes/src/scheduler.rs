@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use crate::{
     agent::{event_on, name, namespace},
-    board::{Board, key},
-    calls::{CallError, of_status, patiently},
+    calls::{CallError, of_status, with_time_limit},
+    cluster_state::{ClusterState, key},
     kubelet::uid,
     schedule::{self, Placement},
 };
@@ -24,7 +24,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// Binds the pods that name one of its schedulers.
 pub(crate) struct Scheduler {
     pub(crate) names: Vec<String>,
-    pub(crate) board: Arc<Board>,
+    pub(crate) state: Arc<ClusterState>,
     pub(crate) client: Client,
     pub(crate) clock: Clock,
     pub(crate) events: bool,
@@ -34,28 +34,28 @@ pub(crate) struct Scheduler {
 
 impl Scheduler {
     pub(crate) async fn run(mut self) {
-        let mut news = self.board.listen_to_all();
+        let mut changes = self.state.subscribe_all();
         loop {
-            news.borrow_and_update();
-            let done = self.pass().await;
+            changes.borrow_and_update();
+            let done = self.run_due().await;
             let again = async { if done { std::future::pending().await } else { tokio::time::sleep(AGAIN).await } };
             tokio::select! {
                 biased;
-                heard = news.changed() => if heard.is_err() { return },
+                heard = changes.changed() => if heard.is_err() { return },
                 () = again => {}
             }
         }
     }
 
     /// Places all waiting pods. Returns false when a call failed.
-    async fn pass(&mut self) -> bool {
-        let Some(mut scene) = self.board.scene(&mut self.bound) else { return true };
-        scene.waiting.retain(|it| self.is_ours(it));
-        if scene.waiting.is_empty() {
+    async fn run_due(&mut self) -> bool {
+        let Some(mut input) = self.state.scheduling_input(&mut self.bound) else { return true };
+        input.waiting.retain(|it| self.is_ours(it));
+        if input.waiting.is_empty() {
             return true;
         }
-        let nodes: Vec<&Node> = scene.nodes.iter().map(|it| &**it).collect();
-        let placed = schedule::place(scene.waiting.iter().map(|it| &**it), &nodes, &mut scene.used);
+        let nodes: Vec<&Node> = input.nodes.iter().map(|it| &**it).collect();
+        let placed = schedule::place(input.waiting.iter().map(|it| &**it), &nodes, &mut input.used);
         let mut done = true;
         for (pod, placement) in placed {
             let result = match placement {
@@ -63,7 +63,7 @@ impl Scheduler {
                 Placement::Nowhere(message) => self.explain(pod, message).await,
             };
             if let Err(err) = result
-                && !err.is_moot()
+                && !err.is_obsolete()
             {
                 tracing::warn!(%err, pod = name(pod), "cannot schedule");
                 done = false;
@@ -88,10 +88,10 @@ impl Scheduler {
             ObjectReference { kind: Some("Node".into()), name: Some(node.clone()), ..ObjectReference::default() };
         let (binding, params) = (Binding { metadata, target }, PostParams::default());
         let pods = self.pods(pod);
-        patiently(pods.create_subresource::<_, Value>("binding", name(pod), &params, &binding)).await?;
+        with_time_limit(pods.create_subresource::<_, Value>("binding", name(pod), &params, &binding)).await?;
         let message = format!("Successfully assigned {}/{} to {node}", namespace(pod), name(pod));
         self.bound.insert(uid(pod).to_owned(), (key(pod), node));
-        self.tell(pod, "Normal", "Scheduled", message).await;
+        self.write_event(pod, "Normal", "Scheduled", message).await;
         Ok(())
     }
 
@@ -116,19 +116,19 @@ impl Scheduler {
             let (params, patch) = of_status(uid(pod), &status)?;
             self.pods(pod).patch_status(name(pod), &params, &patch).await
         };
-        patiently(write).await?;
-        self.tell(pod, "Warning", "FailedScheduling", message).await;
+        with_time_limit(write).await?;
+        self.write_event(pod, "Warning", "FailedScheduling", message).await;
         Ok(())
     }
 
-    async fn tell(&self, pod: &Pod, kind: &str, reason: &str, message: String) {
+    async fn write_event(&self, pod: &Pod, kind: &str, reason: &str, message: String) {
         if !self.events {
             return;
         }
         let event = event_on(pod, kind, reason, message, None, ("default-scheduler", None), self.clock.wall());
         let events: Api<Event> = Api::namespaced(self.client.clone(), namespace(pod));
         // Events are best effort, see the agent.
-        if let Err(err) = patiently(events.create(&PostParams::default(), &event)).await {
+        if let Err(err) = with_time_limit(events.create(&PostParams::default(), &event)).await {
             tracing::debug!(%err, pod = name(pod), "an event is lost");
         }
     }

@@ -49,7 +49,7 @@ pub struct Script {
 
 /// The behaviour of one container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Acting {
+pub struct Behaviour {
     /// `None` runs for ever.
     pub run_for: Option<Duration>,
     /// `None` is never ready.
@@ -164,7 +164,7 @@ impl Script {
     }
 
     /// The behaviour of one container.
-    pub(crate) fn acting(&self, container: &str, role: Role) -> Acting {
+    pub(crate) fn behaviour(&self, container: &str, role: Role) -> Behaviour {
         let nothing = Lines::default();
         let own = self.each.get(container).unwrap_or(&nothing);
         let common = if role == Role::Main { &self.all } else { &nothing };
@@ -176,7 +176,7 @@ impl Script {
             Role::Init => Some(Duration::ZERO),
             Role::Main | Role::Sidecar => ends.then_some(SHORT),
         };
-        Acting {
+        Behaviour {
             run_for: own.run_for.or(common.run_for).or(unless_said).filter(|_| !hangs),
             ready_after: (!hangs).then(|| own.ready_after.or(common.ready_after).unwrap_or_default()),
             exit_code: exit_code.unwrap_or(0),
@@ -199,7 +199,7 @@ fn duration(text: &str) -> Result<Duration, &'static str> {
 mod tests {
     use super::*;
 
-    const FOR_EVER: Acting = Acting {
+    const FOR_EVER: Behaviour = Behaviour {
         run_for: None,
         ready_after: Some(Duration::ZERO),
         exit_code: 0,
@@ -215,45 +215,45 @@ mod tests {
 
     #[test]
     fn a_container_does_what_its_lines_say() {
-        type Row<'a> = (&'a str, &'a [(&'a str, &'a str)], Role, Acting);
+        type Row<'a> = (&'a str, &'a [(&'a str, &'a str)], Role, Behaviour);
         let rows: [Row<'_>; 9] = [
             ("without a script", &[], Role::Main, FOR_EVER),
-            ("init containers end at once", &[], Role::Init, Acting { run_for: Some(Duration::ZERO), ..FOR_EVER }),
+            ("init containers end at once", &[], Role::Init, Behaviour { run_for: Some(Duration::ZERO), ..FOR_EVER }),
             ("sidecars run for ever", &[("run-for", "1s")], Role::Sidecar, FOR_EVER),
-            ("a length", &[("run-for", "1s")], Role::Main, Acting { run_for: Some(SECOND), ..FOR_EVER }),
+            ("a length", &[("run-for", "1s")], Role::Main, Behaviour { run_for: Some(SECOND), ..FOR_EVER }),
             (
                 "an exit code alone is a short run",
                 &[("exit-code", "3")],
                 Role::Main,
-                Acting { run_for: Some(SECOND), exit_code: 3, ..FOR_EVER },
+                Behaviour { run_for: Some(SECOND), exit_code: 3, ..FOR_EVER },
             ),
             (
                 "crashes",
                 &[("crashes", "2"), ("run-for", "500ms")],
                 Role::Main,
-                Acting { run_for: Some(SECOND / 2), crashes: 2, ..FOR_EVER },
+                Behaviour { run_for: Some(SECOND / 2), crashes: 2, ..FOR_EVER },
             ),
             (
                 "hang overrides all other lines",
                 &[("hang", "true"), ("run-for", "1s"), ("stop-after", "1s")],
                 Role::Main,
-                Acting { ready_after: None, stop_after: None, ..FOR_EVER },
+                Behaviour { ready_after: None, stop_after: None, ..FOR_EVER },
             ),
             (
                 "its own line wins",
                 &[("main.ready-after", "1s"), ("ready-after", "9s")],
                 Role::Main,
-                Acting { ready_after: Some(SECOND), ..FOR_EVER },
+                Behaviour { ready_after: Some(SECOND), ..FOR_EVER },
             ),
             (
                 "init containers have lines of their own",
                 &[("main.exit-code", "1"), ("exit-code", "9")],
                 Role::Init,
-                Acting { run_for: Some(Duration::ZERO), exit_code: 1, ..FOR_EVER },
+                Behaviour { run_for: Some(Duration::ZERO), exit_code: 1, ..FOR_EVER },
             ),
         ];
         for (name, lines, role, want) in rows {
-            assert_eq!(script(lines).unwrap().acting("main", role), want, "{name}");
+            assert_eq!(script(lines).unwrap().behaviour("main", role), want, "{name}");
         }
     }
 
@@ -264,7 +264,7 @@ mod tests {
             let mut pod = Pod::default();
             pod.metadata.annotations = Some(annotations);
             pod.spec.get_or_insert_default().restart_policy = Some(policy.to_owned());
-            Script::of_pod(&pod, unscripted).unwrap().acting("main", Role::Main).run_for
+            Script::of_pod(&pod, unscripted).unwrap().behaviour("main", Role::Main).run_for
         };
         let three = Some(SECOND * 3);
         for (policy, lines, unscripted, want) in [
@@ -288,15 +288,15 @@ mod tests {
             let index = index.map(|it| (COMPLETION_INDEX.to_owned(), it.to_owned()));
             let annotations = lines.into_iter().chain(index).collect();
             let script = Script::of(&ObjectMeta { annotations: Some(annotations), ..ObjectMeta::default() }).unwrap();
-            assert_eq!(script.acting("well", Role::Main).exit_code, 0, "its own line wins");
-            script.acting("main", Role::Main).exit_code
+            assert_eq!(script.behaviour("well", Role::Main).exit_code, 0, "its own line wins");
+            script.behaviour("main", Role::Main).exit_code
         };
         let of = [None, Some("0"), Some("1"), Some("2"), Some("3"), Some("13")].map(exit_code);
         assert_eq!(of, [0, 0, 1, 0, 1, 0]);
     }
 
     #[test]
-    fn a_line_that_nobody_understands_is_named() {
+    fn an_invalid_line_is_named() {
         for (key, value) in [
             ("run-for", "soon"),
             ("failing-indexes", "1-3"),

@@ -71,7 +71,7 @@ pub(crate) fn rejected(pod: &Pod, reason: &str, message: &str, now: Timestamp) -
 }
 
 /// True when `theirs` contains all of `ours`. Compared as JSON, because the server stores times in seconds.
-pub(crate) fn says(theirs: &PodStatus, ours: &PodStatus) -> bool {
+pub(crate) fn contains_all(theirs: &PodStatus, ours: &PodStatus) -> bool {
     let [mut theirs, mut ours] = [theirs, ours].map(|it| serde_json::to_value(it).unwrap_or_default());
     // Remove the conditions, so that only the rest is compared here.
     let [all, wanted] = [&mut theirs, &mut ours].map(|it| it["conditions"].take());
@@ -182,7 +182,7 @@ fn container(pod: &Pod, spec: &PodSpec, it: &Container, sandbox: &Sandbox, now: 
         image,
         container_id: seen.then(|| id(pod, &it.name, it.restarts)),
         ready: it.is_ready(now),
-        started: Some(it.runs()),
+        started: Some(it.is_running()),
         restart_count: it.restarts.try_into().unwrap_or(i32::MAX),
         state: Some(state(pod, it, sandbox)),
         last_state: it.last.map(|exit| ended(pod, it, exit, last_run(it))),

@@ -35,7 +35,7 @@ fn kubelet() -> Kubelet {
 }
 
 /// What is due, without events, one text each. Every write is taken as successful.
-fn does(kubelet: &mut Kubelet, pods: &[&Arc<Pod>], second: i64) -> Vec<String> {
+fn run(kubelet: &mut Kubelet, pods: &[&Arc<Pod>], second: i64) -> Vec<String> {
     let pods: Vec<Arc<Pod>> = pods.iter().map(|it| (*it).clone()).collect();
     let mut words = Vec::new();
     for it in kubelet.decide(&pods, at(second)) {
@@ -43,13 +43,13 @@ fn does(kubelet: &mut Kubelet, pods: &[&Arc<Pod>], second: i64) -> Vec<String> {
             Todo::Write { pod, status } => {
                 let ip = status.pod_ip.clone().unwrap_or_default();
                 words.push(format!("{} {} {ip}", uid(&pod), status.phase.clone().unwrap_or_default()));
-                kubelet.written(&pod, *status, None);
+                kubelet.on_written(&pod, *status, None);
             }
             Todo::Remove { pod } => {
                 words.push(format!("{} remove", uid(&pod)));
-                kubelet.removed(&pod);
+                kubelet.on_removed(&pod);
             }
-            Todo::FallSilent { back_after } => words.push(format!("silent {back_after:?}")),
+            Todo::MakeSilent { back_after } => words.push(format!("silent {back_after:?}")),
             Todo::Tell { .. } => {}
         }
     }
@@ -59,80 +59,80 @@ fn does(kubelet: &mut Kubelet, pods: &[&Arc<Pod>], second: i64) -> Vec<String> {
 #[test]
 fn a_status_is_written_when_it_changes_and_only_then() {
     let (mut kubelet, pod) = (kubelet(), pod("a", &[("run-for", "5s")]));
-    assert_eq!(does(&mut kubelet, &[&pod], 0), ["a Running 10.64.1.2"]);
-    assert!(does(&mut kubelet, &[&pod], 4).is_empty());
+    assert_eq!(run(&mut kubelet, &[&pod], 0), ["a Running 10.64.1.2"]);
+    assert!(run(&mut kubelet, &[&pod], 4).is_empty());
     assert_eq!(kubelet.next_deadline(at(4)), Some(at(5)));
-    assert_eq!(does(&mut kubelet, &[&pod], 5), ["a Succeeded 10.64.1.2"]);
-    assert!(does(&mut kubelet, &[&pod], 6).is_empty());
+    assert_eq!(run(&mut kubelet, &[&pod], 5), ["a Succeeded 10.64.1.2"]);
+    assert!(run(&mut kubelet, &[&pod], 6).is_empty());
     assert_eq!(kubelet.next_deadline(at(6)), None);
 }
 
 #[test]
 fn a_deleted_pod_is_removed_after_its_last_status() {
     let (mut kubelet, pod) = (kubelet(), pod("a", &[("stop-after", "3s")]));
-    does(&mut kubelet, &[&pod], 0);
+    run(&mut kubelet, &[&pod], 0);
     let gone = deleted(&pod, 30);
-    assert!(does(&mut kubelet, &[&gone], 10).is_empty());
-    assert_eq!(does(&mut kubelet, &[&gone], 13), ["a Failed 10.64.1.2"]);
-    assert_eq!(does(&mut kubelet, &[&gone], 13), ["a remove"]);
-    assert!(does(&mut kubelet, &[&gone], 14).is_empty(), "a finalizer may hold it: only one delete is sent");
+    assert!(run(&mut kubelet, &[&gone], 10).is_empty());
+    assert_eq!(run(&mut kubelet, &[&gone], 13), ["a Failed 10.64.1.2"]);
+    assert_eq!(run(&mut kubelet, &[&gone], 13), ["a remove"]);
+    assert!(run(&mut kubelet, &[&gone], 14).is_empty(), "a finalizer may hold it: only one delete is sent");
 }
 
 #[test]
-fn a_pod_deleted_without_grace_is_told_of_but_not_removed() {
+fn a_pod_deleted_without_grace_is_not_removed_again() {
     let (mut kubelet, pod) = (kubelet(), pod("a", &[]));
-    does(&mut kubelet, &[&pod], 0);
+    run(&mut kubelet, &[&pod], 0);
     let held = deleted(&pod, 0);
-    assert_eq!(does(&mut kubelet, &[&held], 1), ["a Failed 10.64.1.2"]);
-    assert!(does(&mut kubelet, &[&held], 1).is_empty());
+    assert_eq!(run(&mut kubelet, &[&held], 1), ["a Failed 10.64.1.2"]);
+    assert!(run(&mut kubelet, &[&held], 1).is_empty());
 }
 
 #[test]
 fn a_successor_of_the_same_name_begins_anew() {
     let (mut kubelet, first, second) = (kubelet(), pod("a", &[("run-for", "5s")]), pod("b", &[("run-for", "5s")]));
-    does(&mut kubelet, &[&first], 0);
-    assert_eq!(does(&mut kubelet, &[&second], 9), ["b Running 10.64.1.2"], "it gets the address that is free again");
+    run(&mut kubelet, &[&first], 0);
+    assert_eq!(run(&mut kubelet, &[&second], 9), ["b Running 10.64.1.2"], "it gets the address that is free again");
     assert_eq!(kubelet.next_deadline(at(9)), Some(at(14)));
 }
 
 #[test]
-fn what_was_refused_is_tried_again_a_second_later() {
+fn a_refused_call_is_repeated_after_a_second() {
     let (mut kubelet, pod) = (kubelet(), pod("a", &[]));
     assert!(!kubelet.decide(std::slice::from_ref(&pod), at(0)).is_empty());
-    kubelet.refused(&pod, at(0));
-    assert!(does(&mut kubelet, &[&pod], 0).is_empty());
+    kubelet.on_refused(&pod, at(0));
+    assert!(run(&mut kubelet, &[&pod], 0).is_empty());
     assert_eq!(kubelet.next_deadline(at(0)), Some(at(1)));
-    assert_eq!(does(&mut kubelet, &[&pod], 1), ["a Running 10.64.1.2"]);
+    assert_eq!(run(&mut kubelet, &[&pod], 1), ["a Running 10.64.1.2"]);
 }
 
 #[test]
-fn a_script_that_nobody_understands_fails_the_pod_with_its_line() {
+fn an_invalid_script_fails_the_pod_with_its_line() {
     let (mut kubelet, pod) = (kubelet(), pod("a", &[("run-for", "soon")]));
     let todo = kubelet.decide(std::slice::from_ref(&pod), at(0));
     let [Todo::Write { status, .. }] = &todo[..] else { panic!("{todo:?}") };
     assert_eq!((status.phase.as_deref(), status.reason.as_deref()), (Some("Failed"), Some("BadScript")));
     assert!(status.message.as_ref().unwrap().contains("run-for: \"soon\""), "{status:?}");
     let failed = with(&deleted(&pod, 30), |it| it["status"]["phase"] = json!("Failed"));
-    assert_eq!(does(&mut kubelet, &[&failed], 1), ["a remove"]);
+    assert_eq!(run(&mut kubelet, &[&failed], 1), ["a remove"]);
 }
 
 #[test]
 fn a_pod_that_ended_before_we_came_is_left_alone_until_it_must_go() {
     let mut kubelet = kubelet();
     let ended = with(&pod("a", &[]), |it| it["status"]["phase"] = json!("Succeeded"));
-    assert!(does(&mut kubelet, &[&ended], 0).is_empty());
+    assert!(run(&mut kubelet, &[&ended], 0).is_empty());
     let (gone, nothing) = (deleted(&ended, 30), Vec::<String>::new());
     assert_eq!(kubelet.decide(std::slice::from_ref(&gone), at(0)).len(), 1);
-    kubelet.refused(&gone, at(0));
-    assert_eq!(does(&mut kubelet, &[&gone], 0), nothing);
+    kubelet.on_refused(&gone, at(0));
+    assert_eq!(run(&mut kubelet, &[&gone], 0), nothing);
     assert_eq!(kubelet.next_deadline(at(0)), Some(at(1)), "a refused call is not repeated at once");
-    assert_eq!(does(&mut kubelet, &[&gone], 1), ["a remove"]);
+    assert_eq!(run(&mut kubelet, &[&gone], 1), ["a remove"]);
     assert_eq!(
-        does(&mut kubelet, &[&gone], 2),
+        run(&mut kubelet, &[&gone], 2),
         nothing,
         "only one delete is sent, though the watch still shows the pod"
     );
-    does(&mut kubelet, &[], 3);
+    run(&mut kubelet, &[], 3);
     assert!(kubelet.ended.is_empty());
 }
 
@@ -146,12 +146,12 @@ fn stored(pod: &Arc<Pod>, version: &str, status: &PodStatus, change: impl FnOnce
 }
 
 #[test]
-fn what_others_write_over_our_part_of_a_status_is_put_right() {
+fn a_status_that_another_client_changed_is_written_again() {
     let (mut kubelet, pod) = (kubelet(), pod("a", &[]));
     let first = stored(&pod, "1", &PodStatus::default(), |_| {});
     let todo = kubelet.decide(std::slice::from_ref(&first), at(0));
     let Some(Todo::Write { status, .. }) = todo.last() else { panic!("{todo:?}") };
-    kubelet.written(&first, (**status).clone(), Some("3".to_owned()));
+    kubelet.on_written(&first, (**status).clone(), Some("3".to_owned()));
     let nothing = Vec::<String>::new();
     let ready = |status: &'static str| {
         move |it: &mut Value| {
@@ -159,32 +159,32 @@ fn what_others_write_over_our_part_of_a_status_is_put_right() {
             conditions.iter_mut().filter(|it| it["type"] == "Ready").for_each(|it| it["status"] = json!(status));
         }
     };
-    assert_eq!(does(&mut kubelet, &[&first], 1), nothing, "our own write is not yet seen");
-    assert_eq!(does(&mut kubelet, &[&stored(&pod, "3", status, |_| {})], 1), nothing);
+    assert_eq!(run(&mut kubelet, &[&first], 1), nothing, "our own write is not yet seen");
+    assert_eq!(run(&mut kubelet, &[&stored(&pod, "3", status, |_| {})], 1), nothing);
     let spoiled = stored(&pod, "4", status, ready("False"));
-    assert_eq!(does(&mut kubelet, &[&spoiled], 2), ["a Running 10.64.1.2"]);
-    assert_eq!(does(&mut kubelet, &[&spoiled], 2), nothing, "it is checked once per version");
+    assert_eq!(run(&mut kubelet, &[&spoiled], 2), ["a Running 10.64.1.2"]);
+    assert_eq!(run(&mut kubelet, &[&spoiled], 2), nothing, "it is checked once per version");
     let foreign = stored(&pod, "5", status, |it| {
         let condition = json!({ "type": "DisruptionTarget", "status": "True" });
         it["status"]["conditions"].as_array_mut().unwrap().insert(0, condition);
     });
-    assert_eq!(does(&mut kubelet, &[&foreign], 3), nothing, "a condition of another client is left alone");
+    assert_eq!(run(&mut kubelet, &[&foreign], 3), nothing, "a condition of another client is left alone");
     let failed = stored(&pod, "6", status, |it| it["status"]["phase"] = json!("Failed"));
-    assert_eq!(does(&mut kubelet, &[&failed], 4), nothing, "a pod that has ended is never changed back");
+    assert_eq!(run(&mut kubelet, &[&failed], 4), nothing, "a pod that has ended is never changed back");
 }
 
 #[test]
 fn a_rejection_is_written_once_though_the_watch_is_late() {
     let (mut kubelet, pod) = (kubelet(), pod("a", &[("run-for", "soon")]));
-    assert_eq!(does(&mut kubelet, &[&pod], 0), ["a Failed "]);
-    assert!(does(&mut kubelet, &[&pod], 0).is_empty());
+    assert_eq!(run(&mut kubelet, &[&pod], 0), ["a Failed "]);
+    assert!(run(&mut kubelet, &[&pod], 0).is_empty());
 }
 
 #[test]
 fn a_script_silences_the_node_once() {
     let (mut kubelet, pod) = (kubelet(), pod("a", &[("node-lost-after", "5s"), ("node-back-after", "9s")]));
-    does(&mut kubelet, &[&pod], 0);
+    run(&mut kubelet, &[&pod], 0);
     assert_eq!(kubelet.next_deadline(at(0)), Some(at(5)));
-    assert_eq!(does(&mut kubelet, &[&pod], 5), ["silent Some(9s)"]);
-    assert!(does(&mut kubelet, &[&pod], 20).is_empty());
+    assert_eq!(run(&mut kubelet, &[&pod], 5), ["silent Some(9s)"]);
+    assert!(run(&mut kubelet, &[&pod], 20).is_empty());
 }

@@ -31,7 +31,7 @@ fn deleted(pod: &Pod, grace: i64) -> Pod {
 }
 
 /// One word for each container: `i` idle, `w` waiting, `r` running, or an exit code; then the number of restarts.
-fn picture(sandbox: &Sandbox) -> String {
+fn summary(sandbox: &Sandbox) -> String {
     let one = |it: &Container| {
         let state = match it.state {
             State::Idle => "i".to_owned(),
@@ -47,11 +47,11 @@ fn picture(sandbox: &Sandbox) -> String {
 
 /// Asserts the containers and the phase of a pod at each given second. Nothing may change between two deadlines.
 #[track_caller]
-fn lives(name: &str, pod: &Pod, story: &[(f64, &str, &str)]) -> Sandbox {
+fn check(name: &str, pod: &Pod, story: &[(f64, &str, &str)]) -> Sandbox {
     let mut sandbox = begin(pod);
     for (second, containers, phase) in story {
         sandbox.observe(pod, at(*second));
-        assert_eq!((picture(&sandbox).as_str(), sandbox.phase()), (*containers, *phase), "{name}, second {second}");
+        assert_eq!((summary(&sandbox).as_str(), sandbox.phase()), (*containers, *phase), "{name}, second {second}");
     }
     sandbox
 }
@@ -60,7 +60,7 @@ const NEVER: fn() -> Value = || json!({ "restartPolicy": "Never" });
 const ON_FAILURE: fn() -> Value = || json!({ "restartPolicy": "OnFailure" });
 
 #[test]
-fn a_pod_lives_as_its_policy_and_script_say() {
+fn a_pod_follows_its_policy_and_script() {
     type Row<'a> = (&'a str, Value, &'a [(&'a str, &'a str)], &'a [(f64, &'a str, &'a str)]);
     let two = json!({ "restartPolicy": "Never", "containers": [{ "name": "a" }, { "name": "b" }] });
     let rows: Vec<Row<'_>> = vec![
@@ -114,7 +114,7 @@ fn a_pod_lives_as_its_policy_and_script_say() {
         ),
     ];
     for (name, spec, lines, story) in rows {
-        lives(name, &pod(spec, lines), story);
+        check(name, &pod(spec, lines), story);
     }
 }
 
@@ -129,17 +129,17 @@ fn init_containers_go_first_one_by_one() {
     };
     let slow = [("one.run-for", "1s"), ("two.run-for", "1s")];
     let story = [(0.5, "r i i", "Pending"), (1.0, "0 r i", "Pending"), (2.0, "0 0 r", "Running")];
-    lives("in order", &pod(spec("Always"), &slow), &story);
+    check("in order", &pod(spec("Always"), &slow), &story);
     let failing = [("one.exit-code", "1"), ("one.run-for", "1s")];
     let story = [(1.0, "1 i i", "Failed"), (99.0, "1 i i", "Failed")];
-    lives("never: a failure ends the pod", &pod(spec("Never"), &failing), &story);
+    check("never: a failure ends the pod", &pod(spec("Never"), &failing), &story);
     let healing = [("one.crashes", "1"), ("one.run-for", "1s")];
     let story = [(1.0, "r*1 i i", "Pending"), (2.0, "0*1 0 r", "Running")];
-    lives("else it is tried again", &pod(spec("OnFailure"), &healing), &story);
+    check("else it is tried again", &pod(spec("OnFailure"), &healing), &story);
 }
 
 #[test]
-fn a_sidecar_opens_the_way_stays_and_ends_with_the_rest() {
+fn a_sidecar_starts_before_the_others_and_ends_after_them() {
     let spec = json!({
         "restartPolicy": "Never",
         "initContainers": [{ "name": "side", "restartPolicy": "Always" }, { "name": "init" }],
@@ -153,7 +153,7 @@ fn a_sidecar_opens_the_way_stays_and_ends_with_the_rest() {
         (5.9, "r 0 0", "Running"),
         (6.0, "143 0 0", "Succeeded"),
     ];
-    lives("a sidecar", &pod(spec, &lines), &story);
+    check("a sidecar", &pod(spec, &lines), &story);
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn a_deleted_pod_ends_within_its_grace() {
         sandbox.observe(&pod, at(asked));
         for (second, want) in story {
             sandbox.observe(&pod, at(*second));
-            assert_eq!(picture(&sandbox), *want, "{name}, second {second}");
+            assert_eq!(summary(&sandbox), *want, "{name}, second {second}");
         }
         assert!(sandbox.is_over(), "{name}");
     }
@@ -205,13 +205,13 @@ fn a_pod_that_is_active_too_long_fails_whatever_its_containers_say() {
     let mut spec = ON_FAILURE();
     spec["activeDeadlineSeconds"] = json!(5);
     spec["terminationGracePeriodSeconds"] = json!(2);
-    let late = lives(
+    let late = check(
         "asked to end, then killed",
         &pod(spec.clone(), &[("hang", "true")]),
         &[(4.9, "r", "Running"), (5.0, "r", "Running"), (6.9, "r", "Running"), (7.0, "137", "Failed")],
     );
     assert_eq!(late.ending.map(|it| it.why), Some(Why::Deadline));
-    lives("in time", &pod(spec, &[("run-for", "5s")]), &[(5.0, "0", "Succeeded")]);
+    check("in time", &pod(spec, &[("run-for", "5s")]), &[(5.0, "0", "Succeeded")]);
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn readiness_has_a_deadline_of_its_own() {
 }
 
 #[test]
-fn whoever_looks_late_sees_the_same_as_whoever_looks_often() {
+fn a_late_observation_gives_the_same_state_as_frequent_ones() {
     let lines = [("run-for", "700ms"), ("crashes", "4"), ("backoff", "300ms"), ("start-after", "100ms")];
     let pod = pod(ON_FAILURE(), &lines);
     let (mut often, mut late) = (begin(&pod), begin(&pod));
@@ -236,11 +236,11 @@ fn whoever_looks_late_sees_the_same_as_whoever_looks_often() {
     }
     late.observe(&pod, at(19.9));
     assert_eq!(often, late);
-    assert_eq!(picture(&late), "0*4");
+    assert_eq!(summary(&late), "0*4");
 }
 
 #[test]
-fn a_pod_that_was_forgotten_goes_on_from_its_status() {
+fn a_recovered_pod_continues_from_its_status() {
     let mut pod = pod(ON_FAILURE(), &[("run-for", "10s"), ("crashes", "2")]);
     pod.status = serde_json::from_value(json!({
         "phase": "Running", "startTime": "2027-01-15T08:00:00Z",
@@ -250,13 +250,13 @@ fn a_pod_that_was_forgotten_goes_on_from_its_status() {
     .unwrap();
     let mut sandbox = Sandbox::recovered(&pod, Script::of(&pod.metadata).unwrap(), at(25.0));
     sandbox.observe(&pod, at(25.0));
-    assert_eq!(picture(&sandbox), "r*1");
+    assert_eq!(summary(&sandbox), "r*1");
     sandbox.observe(&pod, at(30.0));
-    assert_eq!(picture(&sandbox), "w*1", "the second crash waits");
+    assert_eq!(summary(&sandbox), "w*1", "the second crash waits");
 }
 
 #[test]
-fn a_pod_with_init_containers_that_was_forgotten_goes_on_too() {
+fn a_recovered_pod_with_init_containers_continues_too() {
     let running = json!({ "running": { "startedAt": "2027-01-15T08:00:20Z" } });
     let over = |code: i32| {
         json!({ "terminated": { "exitCode": code, "startedAt": "2027-01-15T08:00:10Z",
@@ -265,7 +265,7 @@ fn a_pod_with_init_containers_that_was_forgotten_goes_on_too() {
     let initializing = json!({ "waiting": { "reason": "PodInitializing" } });
     let loops = json!({ "waiting": { "reason": "CrashLoopBackOff" } });
     let never = || json!({});
-    // For each container (two are init containers): its state, its last state, its restarts. Then the picture at second
+    // For each container (two are init containers): its state, its last state, its restarts. Then the summary at second
     // 25, when the node is back, and later.
     type Told = (Value, Value, i32);
     type Row<'a> = (&'a str, [Told; 3], &'a str, (f64, &'a str));
@@ -333,21 +333,21 @@ fn a_pod_with_init_containers_that_was_forgotten_goes_on_too() {
         .unwrap();
         let mut sandbox = Sandbox::recovered(&pod, Script::of(&pod.metadata).unwrap(), at(25.0));
         sandbox.observe(&pod, at(25.0));
-        assert_eq!(picture(&sandbox), back, "{name}");
+        assert_eq!(summary(&sandbox), back, "{name}");
         sandbox.observe(&pod, at(second));
-        assert_eq!(picture(&sandbox), later, "{name}, second {second}");
+        assert_eq!(summary(&sandbox), later, "{name}, second {second}");
     }
 }
 
 #[test]
-fn what_happens_is_told_once() {
+fn each_event_is_reported_once() {
     let crashing = pod(json!({}), &[("run-for", "1s"), ("exit-code", "1")]);
     let mut sandbox = begin(&crashing);
     sandbox.observe(&crashing, at(2.0));
     sandbox.observe(&deleted(&crashing, 0), at(12.5));
     let container = || "main".to_owned();
-    let started = || Happening::Started { container: container() };
-    let told = std::mem::take(&mut sandbox.happened);
-    let killing = Happening::Killing { container: container() };
-    assert_eq!(told, [started(), started(), Happening::BackOff { container: container() }, started(), killing]);
+    let started = || PodEvent::Started { container: container() };
+    let told = std::mem::take(&mut sandbox.events_to_report);
+    let killing = PodEvent::Killing { container: container() };
+    assert_eq!(told, [started(), started(), PodEvent::BackOff { container: container() }, started(), killing]);
 }

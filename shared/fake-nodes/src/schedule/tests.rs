@@ -32,7 +32,7 @@ fn terms(terms: &[Value]) -> Value {
 }
 
 #[test]
-fn a_pod_goes_where_it_asks_to_be() {
+fn a_pod_is_placed_by_its_node_selector_and_affinity() {
     let nodes = [node(NodeSpec::new("a")), node(NodeSpec::new("b").label("zone", "5"))];
     let field = json!({ "matchFields": [{ "key": "metadata.name", "operator": "In", "values": ["b"] }] });
     for (name, spec, on_b) in [
@@ -66,7 +66,7 @@ fn a_pod_goes_where_it_asks_to_be() {
 }
 
 #[test]
-fn a_taint_keeps_away_whoever_does_not_tolerate_it() {
+fn a_taint_keeps_pods_without_a_toleration_away() {
     let tainted = [node(NodeSpec::new("a").taint("gpu", "yes", "NoSchedule"))];
     for (name, toleration, fits) in [
         ("nothing", json!([]), false),
@@ -88,7 +88,7 @@ fn a_taint_keeps_away_whoever_does_not_tolerate_it() {
 }
 
 #[test]
-fn the_taint_of_a_node_that_has_become_ready_keeps_nobody_away() {
+fn the_not_ready_taint_of_a_ready_node_is_ignored() {
     let mut new = node(NodeSpec::new("a").taint("node.kubernetes.io/not-ready", "", "NoSchedule"));
     assert_eq!(placed(json!({}), std::slice::from_ref(&new)), Placement::On("a".into()));
     let conditions = new.status.as_mut().unwrap().conditions.as_mut().unwrap();
@@ -100,7 +100,7 @@ fn the_taint_of_a_node_that_has_become_ready_keeps_nobody_away() {
 }
 
 #[test]
-fn a_cordoned_node_takes_nobody_but_who_tolerates_that() {
+fn a_cordoned_node_accepts_only_pods_that_tolerate_it() {
     let mut cordoned = node(NodeSpec::new("a"));
     cordoned.spec.as_mut().unwrap().unschedulable = Some(true);
     let why = Placement::Nowhere("0/1 nodes are available: 1 node(s) were unschedulable.".into());
@@ -124,20 +124,20 @@ fn pods_fill_the_emptiest_node_first_and_then_wait() {
 }
 
 #[test]
-fn what_is_used_leaves_less() {
+fn used_resources_are_not_available() {
     let nodes = [node(NodeSpec::new("a").cpu(2)), node(NodeSpec::new("b").cpu(1))];
     let wants = |cpu: &str, memory: &str| json!({ "requests": { "cpu": cpu, "memory": memory } });
     assert_eq!(placed(wants("1500m", "1Gi"), &nodes), Placement::On("a".into()));
     let why = "0/2 nodes are available: 1 Insufficient cpu, 2 Insufficient memory.";
     assert_eq!(placed(wants("1500m", "20Gi"), &nodes), Placement::Nowhere(why.into()));
     let refs: Vec<&Node> = nodes.iter().collect();
-    let mut used = BTreeMap::from([("a".to_owned(), Room { cpu: 600, memory: 0, pods: 1 })]);
+    let mut used = BTreeMap::from([("a".to_owned(), Resources { cpu: 600, memory: 0, pods: 1 })]);
     let placed = place([&pod("p", wants("1500m", "1Gi"))], &refs, &mut used).remove(0).1;
     assert_eq!(placed, Placement::Nowhere("0/2 nodes are available: 2 Insufficient cpu.".into()));
 }
 
 #[test]
-fn the_important_go_first_then_the_old() {
+fn pods_are_placed_by_priority_and_then_by_age() {
     let nodes = [node(NodeSpec::new("a").pods(1))];
     let nodes: Vec<&Node> = nodes.iter().collect();
     let aged = |name: &str, born: &str, priority: i32| {
@@ -153,7 +153,7 @@ fn the_important_go_first_then_the_old() {
 }
 
 #[test]
-fn only_pods_that_nobody_holds_back_wait() {
+fn only_pods_without_scheduling_gates_wait() {
     let waits = |spec: Value| is_waiting(&pod("p", spec));
     assert!(waits(json!({})));
     assert!(!waits(json!({ "nodeName": "a" })));

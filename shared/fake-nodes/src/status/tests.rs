@@ -22,7 +22,7 @@ fn pod(policy: &str, lines: &[(&str, &str)]) -> Pod {
 }
 
 /// The status at a second, as the JSON that the server gets.
-fn told(pod: &Pod, second: i64) -> Value {
+fn status_at(pod: &Pod, second: i64) -> Value {
     let mut sandbox = Sandbox::new(pod, Script::of(&pod.metadata).unwrap(), at(0));
     sandbox.observe(pod, at(0));
     sandbox.observe(pod, at(second));
@@ -37,8 +37,8 @@ fn condition(status: &Value, name: &str) -> (String, String) {
 }
 
 #[test]
-fn a_running_pod_is_told_as_a_kubelet_tells_it() {
-    let status = told(&pod("Always", &[]), 5);
+fn a_running_pod_has_the_status_that_a_kubelet_writes() {
+    let status = status_at(&pod("Always", &[]), 5);
     assert_eq!(status["phase"], "Running");
     assert_eq!(status["observedGeneration"], 3);
     assert_eq!((&status["hostIP"], &status["podIPs"][0]["ip"]), (&json!("10.128.0.1"), &json!("10.64.1.2")));
@@ -59,7 +59,7 @@ fn a_running_pod_is_told_as_a_kubelet_tells_it() {
 #[test]
 fn conditions_say_what_is_missing() {
     let of = |lines: &[(&str, &str)], second| {
-        let status = told(&pod("OnFailure", lines), second);
+        let status = status_at(&pod("OnFailure", lines), second);
         ["Initialized", "ContainersReady", "Ready"].map(|it| condition(&status, it)).map(|(a, b)| format!("{a} {b}"))
     };
     let unready = "False ContainersNotReady";
@@ -73,7 +73,7 @@ fn conditions_say_what_is_missing() {
 #[test]
 fn containers_that_wait_say_for_what() {
     let waiting = |lines: &[(&str, &str)], second| {
-        let status = told(&pod("Always", lines), second);
+        let status = status_at(&pod("Always", lines), second);
         let waiting = &status["containerStatuses"][0]["state"]["waiting"];
         (waiting["reason"].as_str().unwrap().to_owned(), waiting["message"].as_str().unwrap_or_default().to_owned())
     };
@@ -86,13 +86,13 @@ fn containers_that_wait_say_for_what() {
 
 #[test]
 fn a_restart_moves_the_run_before_into_the_last_state() {
-    let status = told(&pod("Always", &[("exit-code", "7"), ("run-for", "3s")]), 4);
+    let status = status_at(&pod("Always", &[("exit-code", "7"), ("run-for", "3s")]), 4);
     let main = &status["containerStatuses"][0];
     assert_eq!(main["restartCount"], 1);
     assert_eq!(main["lastState"]["terminated"]["exitCode"], 7);
     assert_eq!(main["lastState"]["terminated"]["finishedAt"], "2027-01-15T08:00:03Z");
     assert_ne!(main["lastState"]["terminated"]["containerID"], main["containerID"], "another run, another id");
-    let before = told(&pod("Always", &[("exit-code", "7"), ("run-for", "3s")]), 2);
+    let before = status_at(&pod("Always", &[("exit-code", "7"), ("run-for", "3s")]), 2);
     assert_eq!(main["lastState"]["terminated"]["containerID"], before["containerStatuses"][0]["containerID"]);
 }
 
@@ -118,27 +118,27 @@ fn a_condition_that_stays_keeps_its_time() {
 fn a_pod_beyond_its_deadline_says_so_once_all_has_ended() {
     let mut pod = pod("Never", &[("stop-after", "2s")]);
     pod.spec.as_mut().unwrap().active_deadline_seconds = Some(5);
-    assert_eq!(told(&pod, 6)["phase"], "Running");
-    let status = told(&pod, 7);
+    assert_eq!(status_at(&pod, 6)["phase"], "Running");
+    let status = status_at(&pod, 7);
     assert_eq!((&status["phase"], &status["reason"]), (&json!("Failed"), &json!("DeadlineExceeded")));
     assert_eq!(status["containerStatuses"][0]["state"]["terminated"]["exitCode"], 143);
     assert_eq!(condition(&status, "Ready"), ("False".into(), "PodFailed".into()));
 }
 
 #[test]
-fn a_gate_of_somebody_else_keeps_a_pod_from_being_ready() {
+fn a_readiness_gate_keeps_a_pod_from_being_ready() {
     let mut pod = pod("Always", &[]);
     pod.spec.as_mut().unwrap().readiness_gates = serde_json::from_value(json!([{ "conditionType": "x" }])).unwrap();
-    let shut = told(&pod, 1);
+    let shut = status_at(&pod, 1);
     assert_eq!(condition(&shut, "Ready"), ("False".into(), "ReadinessGatesNotReady".into()));
     assert_eq!(condition(&shut, "ContainersReady").0, "True");
     pod.status = serde_json::from_value(json!({ "conditions": [{ "type": "x", "status": "True" }] })).unwrap();
-    assert_eq!(condition(&told(&pod, 1), "Ready").0, "True");
+    assert_eq!(condition(&status_at(&pod, 1), "Ready").0, "True");
 }
 
 #[test]
 fn on_the_hosts_network_a_pod_has_the_hosts_address() {
     let mut pod = pod("Always", &[]);
     pod.spec.as_mut().unwrap().host_network = Some(true);
-    assert_eq!(told(&pod, 1)["podIP"], "10.128.0.1");
+    assert_eq!(status_at(&pod, 1)["podIP"], "10.128.0.1");
 }

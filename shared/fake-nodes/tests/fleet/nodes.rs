@@ -37,7 +37,7 @@ async fn leases_are_renewed_every_ten_seconds_and_status_every_five_minutes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_somebody_changed_or_deleted_is_taken_again() {
+async fn a_lease_that_was_changed_or_deleted_is_renewed_again() {
     let world = World::new(Options::with_nodes(1)).await;
     world.cluster.update("leases", "kube-node-lease", "node-1", |it| it["spec"]["renewTime"] = json!(null));
     pass(11).await;
@@ -48,7 +48,7 @@ async fn a_lease_that_somebody_changed_or_deleted_is_taken_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_node_renews_nothing_and_tells_when_it_is_back() {
+async fn a_silent_node_renews_nothing_and_reports_when_it_is_back() {
     let world = World::new(Options::with_nodes(1)).await;
     world.create("p", json!({ "nodeName": "node-1", "restartPolicy": "Never" }), &[("run-for", "20s")]);
     world.create("doomed", json!({ "nodeName": "node-1" }), &[("stop-after", "2s")]);

@@ -66,7 +66,7 @@ async fn a_deleted_pod_ends_within_its_grace_and_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_with_a_finalizer_stays_until_somebody_lifts_it() {
+async fn a_pod_with_a_finalizer_remains_until_it_is_removed() {
     let world = World::new(Options::with_nodes(1)).await;
     world.create("p", json!({ "nodeName": "node-1" }), &[]);
     world.cluster.update("pods", "default", "p", |it| it["metadata"]["finalizers"] = json!(["example.com/hold"]));
@@ -96,7 +96,7 @@ async fn a_successor_of_the_same_name_is_a_pod_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn conditions_of_others_survive_the_kubelets_writes() {
+async fn conditions_of_other_clients_survive_the_kubelets_writes() {
     let world = World::new(Options::with_nodes(1)).await;
     world.create("p", json!({ "nodeName": "node-1", "restartPolicy": "Never" }), &[("run-for", "5s")]);
     pass(1).await;

@@ -34,7 +34,7 @@ async fn pods_are_bound_where_they_fit_and_the_rest_says_why_it_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_tell_what_happened_to_a_pod() {
+async fn events_report_the_lifecycle_of_a_pod() {
     let world = World::new(Options { events: true, ..Options::with_nodes(1) }).await;
     let lines = [("run-for", "1s"), ("crashes", "2"), ("backoff", "2s")];
     world.create("p", json!({ "restartPolicy": "OnFailure" }), &lines);

@@ -7,12 +7,12 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::{follow::Change, kubelet::is_terminal, quantity::Room, schedule};
+use crate::{follow::Change, kubelet::is_terminal, quantity::Resources, schedule};
 
 type Key = (String, String);
 
 /// The fleet's cache of the cluster, and which of its nodes are silent. It notifies the tasks that a change concerns.
-pub(crate) struct Board {
+pub(crate) struct ClusterState {
     known: Mutex<Known>,
     /// One channel for each node of the fleet: its pods or its silence changed.
     nodes: BTreeMap<String, watch::Sender<u64>>,
@@ -33,19 +33,19 @@ struct Known {
 }
 
 /// The input of a scheduling decision.
-pub(crate) struct Scene {
+pub(crate) struct SchedulingInput {
     pub(crate) waiting: Vec<Arc<Pod>>,
     pub(crate) nodes: Vec<Arc<Node>>,
-    pub(crate) used: BTreeMap<String, Room>,
+    pub(crate) used: BTreeMap<String, Resources>,
 }
 
-impl Board {
+impl ClusterState {
     pub(crate) fn new(nodes: impl IntoIterator<Item = String>) -> Self {
         let nodes = nodes.into_iter().map(|it| (it, watch::Sender::new(0))).collect();
         Self { known: Mutex::default(), nodes, scheduler: watch::Sender::new(0) }
     }
 
-    pub(crate) fn pods_changed(&self, change: Change<Pod>) {
+    pub(crate) fn on_pods_changed(&self, change: Change<Pod>) {
         let mut known = self.known.lock();
         let touched = match change {
             Change::All(pods) => {
@@ -60,7 +60,7 @@ impl Board {
                 touched
             }
             Change::Put(pod) => known.put(pod),
-            Change::Gone(pod) => known.forget(&key(&pod)).into_iter().collect(),
+            Change::Gone(pod) => known.remove(&key(&pod)).into_iter().collect(),
         };
         drop(known);
         for node in touched {
@@ -69,7 +69,7 @@ impl Board {
         wake(&self.scheduler);
     }
 
-    pub(crate) fn nodes_changed(&self, change: Change<Node>) {
+    pub(crate) fn on_nodes_changed(&self, change: Change<Node>) {
         let name = |node: &Node| node.metadata.name.clone().unwrap_or_default();
         let mut known = self.known.lock();
         match change {
@@ -102,7 +102,7 @@ impl Board {
 
     /// The present state; `None` before everything was listed. `bound` has the nodes of pods that were bound but are
     /// not yet seen as bound.
-    pub(crate) fn scene(&self, bound: &mut BTreeMap<String, (Key, String)>) -> Option<Scene> {
+    pub(crate) fn scheduling_input(&self, bound: &mut BTreeMap<String, (Key, String)>) -> Option<SchedulingInput> {
         let known = self.known.lock();
         if !(known.pods_listed && known.nodes_listed) {
             return None;
@@ -114,18 +114,18 @@ impl Board {
         let waiting = known.waiting.iter().filter_map(|it| known.pods.get(it));
         let waiting = waiting.filter(|it| !bound.contains_key(crate::kubelet::uid(it))).cloned().collect();
         let nodes = self.nodes.keys().filter_map(|it| known.nodes.get(it).cloned()).collect();
-        let mut used: BTreeMap<String, Room> = BTreeMap::new();
+        let mut used: BTreeMap<String, Resources> = BTreeMap::new();
         let mut count = |node: &str, key: &Key| {
             let Some(pod) = known.pods.get(key).filter(|it| !is_terminal(it)) else { return };
             if let Some(spec) = &pod.spec {
-                *used.entry(node.to_owned()).or_default() += Room::needed(spec);
+                *used.entry(node.to_owned()).or_default() += Resources::needed(spec);
             }
         };
         for node in self.nodes.keys() {
             known.of_node.get(node).into_iter().flatten().for_each(|it| count(node, it));
         }
         bound.values().for_each(|(key, node)| count(node, key));
-        Some(Scene { waiting, nodes, used })
+        Some(SchedulingInput { waiting, nodes, used })
     }
 
     pub(crate) fn is_silent(&self, node: &str) -> bool {
@@ -150,11 +150,11 @@ impl Board {
     }
 
     /// Notifications about a node of the fleet. For other nodes none ever comes.
-    pub(crate) fn listen_to(&self, node: &str) -> watch::Receiver<u64> {
+    pub(crate) fn subscribe(&self, node: &str) -> watch::Receiver<u64> {
         self.nodes.get(node).map_or_else(|| watch::Sender::new(0).subscribe(), watch::Sender::subscribe)
     }
 
-    pub(crate) fn listen_to_all(&self) -> watch::Receiver<u64> {
+    pub(crate) fn subscribe_all(&self) -> watch::Receiver<u64> {
         self.scheduler.subscribe()
     }
 
@@ -169,7 +169,7 @@ impl Known {
     /// Returns the nodes that the change concerns.
     fn put(&mut self, pod: Pod) -> BTreeSet<String> {
         let key = key(&pod);
-        let mut touched: BTreeSet<String> = self.forget(&key).into_iter().collect();
+        let mut touched: BTreeSet<String> = self.remove(&key).into_iter().collect();
         if let Some(node) = node_of(&pod) {
             self.of_node.entry(node.to_owned()).or_default().insert(key.clone());
             touched.insert(node.to_owned());
@@ -181,7 +181,7 @@ impl Known {
     }
 
     /// Returns the node that the pod was on.
-    fn forget(&mut self, key: &Key) -> Option<String> {
+    fn remove(&mut self, key: &Key) -> Option<String> {
         let gone = self.pods.remove(key)?;
         self.waiting.remove(key);
         let node = node_of(&gone)?;
