@@ -4,11 +4,11 @@
 //! is the interface of a scenario; `process` runs processes; `plan` (and `script`, for sweeps) decides which faults
 //! happen; `network` and `stream` carry them out.
 
-mod asked;
 mod network;
 mod panics;
 mod plan;
 mod process;
+mod request;
 mod run;
 mod script;
 mod stale;

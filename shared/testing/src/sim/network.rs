@@ -8,9 +8,9 @@ use tower::ServiceExt;
 
 use super::{
     World,
-    asked::{self, Asked},
-    plan::{Fate, Trouble},
+    plan::{RequestFault, Trouble},
     process::Incarnation,
+    request::{self, SimRequest},
     stale,
     stream::Stream,
     world::{Seen, Writer},
@@ -27,11 +27,11 @@ type Answer = Result<Response<Incoming>, BoxError>;
 
 /// The transport between one process and the cluster. All faults of the network and of the server are injected here.
 pub(crate) fn transport(world: World, from: Arc<Incarnation>) -> Transport {
-    let service = tower::service_fn(move |request| carry(world.clone(), from.clone(), request));
+    let service = tower::service_fn(move |request| transmit(world.clone(), from.clone(), request));
     Transport::new(service)
 }
 
-async fn carry(world: World, from: Arc<Incarnation>, request: Request<Body>) -> Answer {
+async fn transmit(world: World, from: Arc<Incarnation>, request: Request<Body>) -> Answer {
     if from.is_gone() {
         world.breaks(format!("{} still asks for {}, though all of it was dropped", from.name, request.uri()));
     }
@@ -39,9 +39,9 @@ async fn carry(world: World, from: Arc<Incarnation>, request: Request<Body>) -> 
         // The process was killed during the present poll.
         return std::future::pending().await;
     }
-    let asked = Asked::of(&request, from.lease);
+    let asked = SimRequest::of(&request, from.lease);
     let sent = world.now();
-    if let Err(wrong) = from.sends(&asked, sent) {
+    if let Err(wrong) = from.check_send(&asked, sent) {
         world.breaks(wrong);
     }
     let number = world.request();
@@ -50,22 +50,22 @@ async fn carry(world: World, from: Arc<Incarnation>, request: Request<Body>) -> 
         world.breaks(format!("{number} requests, and no end: the last is {} > {asked}", from.name));
         return std::future::pending().await;
     }
-    let fate = world.plan().request(&asked, number, sent);
+    let fault = world.plan().request(&asked, number, sent);
     world.trace(|| {
-        let trouble = if fate == Fate::Served { String::new() } else { format!("   !! {fate:?}") };
+        let trouble = if fault == RequestFault::Served { String::new() } else { format!("   !! {fault:?}") };
         format!("{} > {number} {asked}{trouble}", from.name)
     });
-    let released = asked.is_lease() && asked.is_update() && gives_back(&request);
+    let released = asked.is_lease() && asked.is_update() && is_release(&request);
     if released {
-        from.releases();
+        from.on_released();
     }
-    let answer = meet(&world, &from, &asked, request, fate).await;
+    let answer = execute(&world, &from, &asked, request, fault).await;
     world.trace(|| match &answer {
         Ok(answer) => format!("{} < {number} {}", from.name, answer.status().as_u16()),
         Err(err) => format!("{} < {number} {err}", from.name),
     });
     if asked.is_lease() && asked.is_write() && !released && answer.as_ref().is_ok_and(|it| it.status().is_success()) {
-        from.renewed(sent);
+        from.on_renewed(sent);
     }
     let answer = answer?;
     if !answer.status().is_success() {
@@ -74,62 +74,68 @@ async fn carry(world: World, from: Arc<Incarnation>, request: Request<Body>) -> 
     if asked.is_watch() {
         return Ok(answer.map(|body| Stream::over(body, world, from.name.clone(), number, asked.resource)));
     }
-    if asked.is_list() && world.is_looked_at() {
-        return looked_at(&world, &from, &asked, answer).await;
+    if asked.is_list() && world.has_seen_callback() {
+        return report_list(&world, &from, &asked, answer).await;
     }
     Ok(answer)
 }
 
 /// Passes a list on to the process and reports it to the scenario's `seen` callback.
-async fn looked_at(world: &World, from: &Incarnation, asked: &Asked, answer: Response<Incoming>) -> Answer {
+async fn report_list(world: &World, from: &Incarnation, asked: &SimRequest, answer: Response<Incoming>) -> Answer {
     let (head, body) = answer.into_parts();
     let text = body.collect().await?.to_bytes();
-    world.shows(&Seen { by: &from.name, resource: &asked.resource, text: &text });
+    world.report_seen(&Seen { by: &from.name, resource: &asked.resource, text: &text });
     Ok(Response::from_parts(head, Full::from(text).map_err(|never| match never {}).boxed_unsync()))
 }
 
 /// Executes a request with the planned fault.
-async fn meet(world: &World, from: &Arc<Incarnation>, asked: &Asked, request: Request<Body>, fate: Fate) -> Answer {
+async fn execute(
+    world: &World,
+    from: &Arc<Incarnation>,
+    asked: &SimRequest,
+    request: Request<Body>,
+    fault: RequestFault,
+) -> Answer {
     let served = served(world.clone(), from.clone(), asked.clone(), request);
-    world.ails(fate.lasts());
-    match fate {
-        Fate::Served => served.await,
-        Fate::Slow(time) => travels(world, served, time, true).await,
-        Fate::OnItsWay(time) => travels(world, served, time, false).await,
-        Fate::Refused => Err(Unreachable("connection refused".to_owned()).into()),
-        Fate::Reset => Err("connection reset".into()),
-        Fate::AnswerLost => {
+    world.record_fault_until(fault.duration());
+    match fault {
+        RequestFault::Served => served.await,
+        RequestFault::Slow(time) => serve_after(world, served, time, true).await,
+        RequestFault::OnItsWay(time) => serve_after(world, served, time, false).await,
+        RequestFault::Refused => Err(Unreachable("connection refused".to_owned()).into()),
+        RequestFault::Reset => Err("connection reset".into()),
+        RequestFault::AnswerLost => {
             served.await?;
             Err("connection reset before the answer".into())
         }
-        Fate::AnswerLate(time) => {
+        RequestFault::AnswerLate(time) => {
             let answer = served.await;
             tokio::time::sleep(time).await;
             answer
         }
-        Fate::Hung => std::future::pending().await,
-        Fate::Answered(trouble) => Ok(trouble.answer()),
-        Fate::ServedBut(trouble) => {
+        RequestFault::Hung => std::future::pending().await,
+        RequestFault::Answered(trouble) => Ok(trouble.answer()),
+        RequestFault::ServedBut(trouble) => {
             served.await?;
             Ok(trouble.answer())
         }
-        Fate::Raced => {
+        RequestFault::Raced => {
             if !world.race(asked) {
-                world.plan().missed();
+                world.plan().on_no_effect();
             }
             served.await
         }
-        Fate::CrashBefore => {
+        RequestFault::CrashBefore => {
             from.kill();
             std::future::pending().await
         }
-        Fate::CrashAfter => {
+        RequestFault::CrashAfter => {
             // The answer is dropped with the process.
             let _ = served.await;
             from.kill();
             std::future::pending().await
         }
-        Fate::CrashMeanwhile(time) => {
+        RequestFault::CrashMeanwhile(time) => {
             world.spawn("request of a process that crashed", async move {
                 tokio::time::sleep(time).await;
                 let _ = served.await;
@@ -137,13 +143,13 @@ async fn meet(world: &World, from: &Arc<Incarnation>, asked: &Asked, request: Re
             from.kill();
             std::future::pending().await
         }
-        Fate::Paused(time) => {
+        RequestFault::Paused(time) => {
             from.pause(world, time);
             served.await
         }
-        Fate::Stopped => {
+        RequestFault::Stopped => {
             if from.stop.is_cancelled() {
-                world.plan().missed();
+                world.plan().on_no_effect();
             }
             from.stop.cancel();
             served.await
@@ -153,7 +159,7 @@ async fn meet(world: &World, from: &Arc<Incarnation>, asked: &Asked, request: Re
 
 /// Serves a request after `time`, even when its sender is paused. With `ends_with_sender` the request is dropped when
 /// its sender gives up; otherwise it is served anyway.
-async fn travels(
+async fn serve_after(
     world: &World,
     served: impl Future<Output = Answer> + Send + 'static,
     time: Duration,
@@ -173,7 +179,7 @@ async fn travels(
 }
 
 /// Lets the cluster serve a request, from an older state when that is allowed and planned.
-async fn served(world: World, from: Arc<Incarnation>, asked: Asked, request: Request<Body>) -> Answer {
+async fn served(world: World, from: Arc<Incarnation>, asked: SimRequest, request: Request<Body>) -> Answer {
     if asked.is_set() || asked.not_older_than() == Some(0) {
         world.counts().first_view(world.cluster().version());
     }
@@ -187,7 +193,7 @@ async fn served(world: World, from: Arc<Incarnation>, asked: Asked, request: Req
         let asked_again = stale::rewrite(&asked, &request, version, |it| service.clone().oneshot(it));
         if let Some(answer) = as_writer(&world, &from, &asked, asked_again).await? {
             let now = world.now();
-            world.plan().showed_the_past(now);
+            world.plan().on_old_state_shown(now);
             world.trace(|| format!("{}   !! shown the state of {version}", from.name));
             return Ok(answer);
         }
@@ -201,26 +207,26 @@ async fn served(world: World, from: Arc<Incarnation>, asked: Asked, request: Req
 }
 
 /// Attributes all writes that are stored while `work` runs to `from`.
-async fn as_writer<F: Future>(world: &World, from: &Arc<Incarnation>, asked: &Asked, work: F) -> F::Output {
+async fn as_writer<F: Future>(world: &World, from: &Arc<Incarnation>, asked: &SimRequest, work: F) -> F::Output {
     let mut work = pin!(work);
     std::future::poll_fn(|cx| {
-        world.writes(Some(Writer { process: from.clone(), needs_term: asked.needs_term() }));
+        world.set_writer(Some(Writer { process: from.clone(), needs_term: asked.needs_term() }));
         let polled = work.as_mut().poll(cx);
-        world.writes(None);
+        world.set_writer(None);
         polled
     })
     .await
 }
 
 /// True for an update that removes the holder of a Lease.
-fn gives_back(request: &Request<Body>) -> bool {
+fn is_release(request: &Request<Body>) -> bool {
     request.method() == Method::PUT
-        && asked::read(request)["spec"]["holderIdentity"].as_str().unwrap_or_default().is_empty()
+        && request::read(request)["spec"]["holderIdentity"].as_str().unwrap_or_default().is_empty()
 }
 
-impl Fate {
+impl RequestFault {
     /// The time after which this fault has no effect any more.
-    fn lasts(self) -> Duration {
+    fn duration(self) -> Duration {
         match self {
             Self::Slow(time)
             | Self::OnItsWay(time)

@@ -8,7 +8,7 @@ thread_local! {
 static HOOK: Once = Once::new();
 
 /// Records panics of this thread instead of printing them, also those that are caught.
-pub(crate) fn listen() {
+pub(crate) fn start_recording() {
     HOOK.call_once(|| {
         let before = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
@@ -22,6 +22,6 @@ pub(crate) fn listen() {
 }
 
 /// Returns the recorded panics and stops recording.
-pub(crate) fn heard() -> Vec<String> {
+pub(crate) fn take() -> Vec<String> {
     PANICS.take().unwrap_or_default()
 }

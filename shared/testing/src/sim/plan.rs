@@ -3,7 +3,7 @@ use std::time::Duration;
 use clock::Instant;
 use fastrand::Rng;
 
-use super::{asked::Asked, script::Script};
+use super::{request::SimRequest, script::Script};
 
 const MS: Duration = Duration::from_millis(1);
 const SEC: Duration = Duration::from_secs(1);
@@ -15,7 +15,7 @@ const WRITE_ON_ITS_WAY: u64 = 4_000;
 
 /// What happens to one request. A healthy client must expect all of this from a real API server.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Fate {
+pub(crate) enum RequestFault {
     Served,
     /// Served after this time, unless the client gives up before.
     Slow(Duration),
@@ -82,7 +82,7 @@ pub(crate) enum Shown {
 
 /// What happens to a whole process, independent of its requests.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Blow {
+pub(crate) enum ProcessFault {
     Crash,
     Pause(Duration),
     Stop,
@@ -102,7 +102,7 @@ pub(crate) struct Random {
     requests: u32,
     events: u32,
     latency: u64,
-    blows: Option<Duration>,
+    process_faults: Option<Duration>,
     stale: bool,
     streams: bool,
     /// Outages per ten thousand requests.
@@ -131,16 +131,16 @@ impl Plan {
         let mut of = |choices: &[u32]| choices[rng.usize(..choices.len())];
         let (requests, events) = (of(&[0, 10, 40, 120]), of(&[0, 20, 100, 300]));
         let latency = of(&[0, 3, 20, 150]).into();
-        let blows = Some(of(&[0, 0, 20, 8])).filter(|it| *it > 0).map(|it| SEC * it);
+        let process_faults = Some(of(&[0, 0, 20, 8])).filter(|it| *it > 0).map(|it| SEC * it);
         let (stale, streams) = (of(&[0, 1]) == 1, of(&[0, 1, 1, 1]) == 1);
         let outages = of(&[0, 0, 50, 200]);
-        Self::Random(Random { rng, requests, events, latency, blows, stale, streams, outages, outage: None })
+        Self::Random(Random { rng, requests, events, latency, process_faults, stale, streams, outages, outage: None })
     }
 
     /// What happens to a request; the first has number 0.
-    pub(crate) fn request(&mut self, asked: &Asked, number: u64, now: Instant) -> Fate {
+    pub(crate) fn request(&mut self, asked: &SimRequest, number: u64, now: Instant) -> RequestFault {
         match self {
-            Self::Calm => Fate::Served,
+            Self::Calm => RequestFault::Served,
             Self::Random(it) => it.outage(asked, now).unwrap_or_else(|| it.request(asked)),
             Self::Script(it) => it.request(asked, number, now),
         }
@@ -164,37 +164,37 @@ impl Plan {
     }
 
     /// An older state was shown, as `state` had planned.
-    pub(crate) fn showed_the_past(&mut self, now: Instant) {
+    pub(crate) fn on_old_state_shown(&mut self, now: Instant) {
         if let Self::Script(it) = self {
-            it.showed_the_past(now);
+            it.on_old_state_shown(now);
         }
     }
 
     /// The last planned fault could not be carried out, because it would have had no effect.
-    pub(crate) fn missed(&mut self) {
+    pub(crate) fn on_no_effect(&mut self) {
         if let Self::Script(it) = self {
-            it.struck = false;
+            it.took_effect = false;
         }
     }
 
     /// Returns true when every process crashes now that this version is stored.
-    pub(crate) fn all_crash_at(&mut self, version: u64) -> bool {
+    pub(crate) fn crashes_all_at(&mut self, version: u64) -> bool {
         let Self::Script(it) = self else { return false };
-        it.all_crash_at(version)
+        it.crashes_all_at(version)
     }
 
     /// Returns the next event of a whole process with the time until then.
-    pub(crate) fn next_blow(&mut self) -> Option<(Duration, Blow)> {
+    pub(crate) fn next_process_fault(&mut self) -> Option<(Duration, ProcessFault)> {
         let Self::Random(it) = self else { return None };
-        let mean = it.blows?;
+        let mean = it.process_faults?;
         let wait = mean.mul_f64(it.rng.f64() * 2.0);
-        let blow = match it.rng.u8(0..5) {
-            0 | 1 => Blow::Crash,
-            2 => Blow::Pause(SEC * it.rng.u32(1..12)),
-            3 => Blow::Pause(LONG_PAUSE.mul_f64(0.5 + it.rng.f64())),
-            _ => Blow::Stop,
+        let process_fault = match it.rng.u8(0..5) {
+            0 | 1 => ProcessFault::Crash,
+            2 => ProcessFault::Pause(SEC * it.rng.u32(1..12)),
+            3 => ProcessFault::Pause(LONG_PAUSE.mul_f64(0.5 + it.rng.f64())),
+            _ => ProcessFault::Stop,
         };
-        Some((wait, blow))
+        Some((wait, process_fault))
     }
 
     /// A random choice of the plan.
@@ -216,7 +216,7 @@ impl Plan {
 
 impl Random {
     /// What a present outage does to this request.
-    fn outage(&mut self, asked: &Asked, now: Instant) -> Option<Fate> {
+    fn outage(&mut self, asked: &SimRequest, now: Instant) -> Option<RequestFault> {
         let rng = &mut self.rng;
         let of = Traffic::of(asked);
         if self.outage.as_ref().is_some_and(|it| it.until <= now) {
@@ -227,44 +227,48 @@ impl Random {
         }
         self.outage.as_ref().filter(|it| it.of == of)?;
         Some(match rng.u8(..6) {
-            0 | 1 => Fate::Hung,
-            2 | 3 => Fate::AnswerLate(MS * rng.u32(500..6_000)),
-            4 => Fate::Reset,
-            _ => Fate::AnswerLost,
+            0 | 1 => RequestFault::Hung,
+            2 | 3 => RequestFault::AnswerLate(MS * rng.u32(500..6_000)),
+            4 => RequestFault::Reset,
+            _ => RequestFault::AnswerLost,
         })
     }
 
-    fn request(&mut self, asked: &Asked) -> Fate {
+    fn request(&mut self, asked: &SimRequest) -> RequestFault {
         let rng = &mut self.rng;
         if !self.streams && asked.is_set() {
-            return Fate::Answered(Trouble::NoStream);
+            return RequestFault::Answered(Trouble::NoStream);
         }
         if rng.u32(..1_000) >= self.requests {
             let latency = if self.latency == 0 { 0 } else { rng.u64(..self.latency) };
             // Most requests are fast on any network.
-            return if latency == 0 || rng.u8(..3) > 0 { Fate::Served } else { Fate::Slow(MS * latency as u32) };
+            return if latency == 0 || rng.u8(..3) > 0 {
+                RequestFault::Served
+            } else {
+                RequestFault::Slow(MS * latency as u32)
+            };
         }
         let within = |rng: &mut Rng, most: u64| Duration::from_millis(rng.u64(..most));
         match rng.u8(..24) {
-            0 | 1 => Fate::Refused,
-            2 => Fate::Reset,
-            3 | 4 => Fate::AnswerLost,
-            5 | 6 => Fate::AnswerLate(within(rng, 30_000)),
-            7 => Fate::Hung,
-            8..=10 => Fate::OnItsWay(within(rng, on_its_way(asked))),
-            11 => Fate::Answered(Trouble::Busy),
-            12 => Fate::Answered(Trouble::Storage),
-            13 => Fate::Answered(Trouble::Unavailable),
-            14 => Fate::Answered(Trouble::Timeout),
-            15 => Fate::ServedBut(Trouble::Storage),
-            16 => Fate::ServedBut(Trouble::Timeout),
-            17..=19 if asked.is_raceable() => Fate::Raced,
-            17..=19 => Fate::Served,
-            20 if rng.bool() => Fate::CrashBefore,
-            20 => Fate::CrashMeanwhile(within(rng, on_its_way(asked))),
-            21 => Fate::CrashAfter,
-            22 => Fate::Paused(SEC * rng.u32(1..30)),
-            _ => Fate::Stopped,
+            0 | 1 => RequestFault::Refused,
+            2 => RequestFault::Reset,
+            3 | 4 => RequestFault::AnswerLost,
+            5 | 6 => RequestFault::AnswerLate(within(rng, 30_000)),
+            7 => RequestFault::Hung,
+            8..=10 => RequestFault::OnItsWay(within(rng, on_its_way(asked))),
+            11 => RequestFault::Answered(Trouble::Busy),
+            12 => RequestFault::Answered(Trouble::Storage),
+            13 => RequestFault::Answered(Trouble::Unavailable),
+            14 => RequestFault::Answered(Trouble::Timeout),
+            15 => RequestFault::ServedBut(Trouble::Storage),
+            16 => RequestFault::ServedBut(Trouble::Timeout),
+            17..=19 if asked.is_raceable() => RequestFault::Raced,
+            17..=19 => RequestFault::Served,
+            20 if rng.bool() => RequestFault::CrashBefore,
+            20 => RequestFault::CrashMeanwhile(within(rng, on_its_way(asked))),
+            21 => RequestFault::CrashAfter,
+            22 => RequestFault::Paused(SEC * rng.u32(1..30)),
+            _ => RequestFault::Stopped,
         }
     }
 
@@ -285,7 +289,7 @@ impl Random {
 }
 
 impl Traffic {
-    fn of(asked: &Asked) -> Self {
+    fn of(asked: &SimRequest) -> Self {
         match asked {
             it if it.is_watch() => Self::Watches,
             it if it.is_lease() => Self::Lease,
@@ -296,7 +300,7 @@ impl Traffic {
 }
 
 /// For how long the network or the server may delay a request whose sender has given up.
-fn on_its_way(asked: &Asked) -> u64 {
+fn on_its_way(asked: &SimRequest) -> u64 {
     match asked.is_write() {
         true if asked.is_lease() => 12_000,
         // A server may process a create, for example in a slow webhook, for as long as the request's `timeout` allows.

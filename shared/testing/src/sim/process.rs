@@ -15,7 +15,7 @@ use tasks::{Gate, Scope};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::{World, asked::Asked, network};
+use super::{World, network, request::SimRequest};
 use crate::Rig;
 
 /// `--leader-elect-renew-deadline`: a process must not send a write this long after it sent its last renewal.
@@ -94,14 +94,14 @@ pub(crate) struct Incarnation {
     gone: AtomicBool,
     /// The Lease of its leader election. It must not write without holding it.
     pub(crate) lease: Option<&'static str>,
-    leads: Mutex<Leading>,
+    term: Mutex<Term>,
     /// Until when it is paused.
     paused: Mutex<Option<Instant>>,
 }
 
 /// What the simulation knows of a term.
 #[derive(Default)]
-struct Leading {
+struct Term {
     /// When the last renewal was sent that the process knows to be stored.
     renewed: Option<Instant>,
     released: bool,
@@ -117,7 +117,7 @@ impl Incarnation {
             killed: Notify::new(),
             gone: AtomicBool::new(false),
             lease,
-            leads: Mutex::default(),
+            term: Mutex::default(),
             paused: Mutex::default(),
         }
     }
@@ -141,7 +141,7 @@ impl Incarnation {
     pub(crate) fn pause(self: &Arc<Self>, world: &World, pause: Duration) {
         world.trace(|| format!("!! {} stands still for {pause:?}", self.name));
         self.gate.close();
-        world.ails(pause);
+        world.record_fault_until(pause);
         let until = world.now() + pause;
         {
             // With two overlapping pauses the later end counts.
@@ -153,25 +153,25 @@ impl Incarnation {
             tokio::time::sleep(pause).await;
             if it.paused.lock().is_some_and(|end| end <= told.now()) {
                 told.trace(|| format!("!! {} goes on", it.name));
-                it.go_on();
+                it.resume();
             }
         });
     }
 
-    pub(crate) fn go_on(&self) {
+    pub(crate) fn resume(&self) {
         if !self.is_dying() {
             self.gate.open();
         }
     }
 
     /// Returns an error when the process must not send this now.
-    pub(crate) fn sends(&self, asked: &Asked, now: Instant) -> Result<(), String> {
+    pub(crate) fn check_send(&self, asked: &SimRequest, now: Instant) -> Result<(), String> {
         if self.lease.is_none() || !asked.needs_term() {
             return Ok(());
         }
-        let leads = self.leads.lock();
-        match leads.renewed {
-            _ if leads.released => Err(format!("{} sends {asked} after it released its Lease", self.name)),
+        let term = self.term.lock();
+        match term.renewed {
+            _ if term.released => Err(format!("{} sends {asked} after it released its Lease", self.name)),
             None => Err(format!("{} sends {asked} before its term", self.name)),
             Some(renewed) if now.saturating_duration_since(renewed) >= RENEW_DEADLINE => {
                 let late = now.saturating_duration_since(renewed);
@@ -182,13 +182,13 @@ impl Incarnation {
     }
 
     /// A renewal of the Lease was stored and answered.
-    pub(crate) fn renewed(&self, sent: Instant) {
-        self.leads.lock().renewed = Some(sent);
+    pub(crate) fn on_renewed(&self, sent: Instant) {
+        self.term.lock().renewed = Some(sent);
     }
 
     /// The process has sent an update that removes the holder of the Lease.
-    pub(crate) fn releases(&self) {
-        self.leads.lock().released = true;
+    pub(crate) fn on_released(&self) {
+        self.term.lock().released = true;
     }
 }
 
@@ -214,7 +214,7 @@ impl Slot {
     pub(crate) fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
         if let Some(it) = self.current() {
-            it.go_on();
+            it.resume();
             it.stop.cancel();
         }
     }
@@ -241,7 +241,7 @@ impl Slot {
             if self.stopped.load(Ordering::Relaxed) {
                 it.stop.cancel();
             }
-            self.live(&world, &it, start).await;
+            self.run_once(&world, &it, start).await;
             if self.stopped.load(Ordering::Relaxed) {
                 break;
             }
@@ -252,7 +252,7 @@ impl Slot {
         self.ended.notify_one();
     }
 
-    async fn live(&self, world: &World, it: &Arc<Incarnation>, start: u64) {
+    async fn run_once(&self, world: &World, it: &Arc<Incarnation>, start: u64) {
         let seed = world.seed_of(self.name, start);
         let skew = fastrand::Rng::with_seed(seed).i64(-CLOCKS_DIFFER..=CLOCKS_DIFFER);
         let process = Process {

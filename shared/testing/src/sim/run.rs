@@ -136,7 +136,7 @@ struct Played {
     /// The versions at the start of the first process, at the newest first list, and at the end.
     versions: [u64; 3],
     /// False when the fault of a sweep could not be carried out.
-    struck: bool,
+    took_effect: bool,
 }
 
 /// Every place of a run without faults.
@@ -189,7 +189,7 @@ fn play(scenario: &Scenario, runs: &[Run]) {
     let failed = Mutex::new(Vec::new());
     let totals = Mutex::new([0; 3]);
     // For each kind of fault: at how many places it had no effect, and at how many it had one.
-    let strikes: Mutex<BTreeMap<&str, [u64; 2]>> = Mutex::default();
+    let effects: Mutex<BTreeMap<&str, [u64; 2]>> = Mutex::default();
     let cores = std::thread::available_parallelism().map_or(1, usize::from).min(runs.len().max(1));
     std::thread::scope(|threads| {
         for _ in 0..cores {
@@ -200,7 +200,7 @@ fn play(scenario: &Scenario, runs: &[Run]) {
                     let told = std::env::var_os("TRACE").is_some();
                     let played = once(scenario, run, told);
                     if let Run::Place(name, ..) = run {
-                        strikes.lock().entry(name).or_insert([0; 2])[usize::from(played.struck)] += 1;
+                        effects.lock().entry(name).or_insert([0; 2])[usize::from(played.took_effect)] += 1;
                     }
                     for (total, count) in totals.lock().iter_mut().zip(played.counts) {
                         *total += count;
@@ -223,13 +223,13 @@ fn play(scenario: &Scenario, runs: &[Run]) {
     let [requests, events, writes] = *totals.lock();
     let runs = runs.len();
     say(&format!("{}: {runs} runs, {requests} requests, {events} watch events, {writes} writes", scenario.name));
-    let strikes = strikes.into_inner();
-    for (name, [missed, struck]) in &strikes {
-        say(&format!("{}: {name} struck at {struck} of {} places", scenario.name, missed + struck));
+    let effects = effects.into_inner();
+    for (name, [missed, took_effect]) in &effects {
+        say(&format!("{}: {name} took effect at {took_effect} of {} places", scenario.name, missed + took_effect));
     }
-    if !strikes.is_empty() {
-        let all = strikes.values().map(|it| it[1]).sum::<u64>();
-        say(&format!("{}: {all} places struck", scenario.name));
+    if !effects.is_empty() {
+        let all = effects.values().map(|it| it[1]).sum::<u64>();
+        say(&format!("{}: faults took effect at {all} places in total", scenario.name));
     }
 }
 
@@ -271,18 +271,20 @@ fn command(variable: &str) -> String {
 /// Executes one run on this thread.
 fn once(scenario: &Scenario, run: Run, traced: bool) -> Played {
     let played = play_plan(scenario, run.plan(), run.seed(), traced);
-    let missed = matches!(run, Run::Place(_, kind, _) if kind.always_strikes()) && !played.struck;
+    let missed = matches!(run, Run::Place(_, kind, _) if kind.can_always_happen()) && !played.took_effect;
     match played.result {
-        Ok(()) if missed => Played { result: Err("there is no such place: nothing was struck".to_owned()), ..played },
+        Ok(()) if missed => {
+            Played { result: Err("there is no such place: the fault had no effect".to_owned()), ..played }
+        }
         _ => played,
     }
 }
 
 fn play_plan(scenario: &Scenario, plan: Plan, seed: u64, traced: bool) -> Played {
-    panics::listen();
+    panics::start_recording();
     let world = Mutex::new(None);
-    let result = panic::catch_unwind(AssertUnwindSafe(|| live_and_die(scenario, plan, seed, traced, &world)));
-    let panics = panics::heard();
+    let result = panic::catch_unwind(AssertUnwindSafe(|| run_to_end(scenario, plan, seed, traced, &world)));
+    let panics = panics::take();
     let result = match result {
         Ok(result) if panics.is_empty() => result,
         _ => Err(format!("panicked: {}", panics.join("; "))),
@@ -290,18 +292,18 @@ fn play_plan(scenario: &Scenario, plan: Plan, seed: u64, traced: bool) -> Played
     let world: Option<World> = world.into_inner();
     let Some(world) = world else { panic!("no world: {result:?}") };
     let [started, first_view] = world.counts().views();
-    let struck = matches!(&*world.plan(), Plan::Script(it) if it.struck);
+    let took_effect = matches!(&*world.plan(), Plan::Script(it) if it.took_effect);
     Played {
         result,
         trace: world.take_trace(),
         counts: world.counts().all(),
         versions: [started, first_view, world.cluster().version()],
-        struck,
+        took_effect,
     }
 }
 
 /// Executes a run to its end. The world is returned in any case.
-fn live_and_die(
+fn run_to_end(
     scenario: &Scenario,
     plan: Plan,
     seed: u64,
@@ -313,7 +315,7 @@ fn live_and_die(
     runtime.block_on(async {
         let world = World::new(seed, plan, traced, scenario.epoch);
         *left.lock() = Some(world.clone());
-        let done = tokio::time::timeout(ENDLESS, lives(&world, scenario));
+        let done = tokio::time::timeout(ENDLESS, run_scenario(&world, scenario));
         let result = tokio::select! {
             biased;
             why = world.broken() => Err(why),
@@ -340,7 +342,7 @@ fn live_and_die(
     })
 }
 
-async fn lives(world: &World, scenario: &Scenario) -> Result<(), String> {
+async fn run_scenario(world: &World, scenario: &Scenario) -> Result<(), String> {
     (scenario.body)(world.clone()).await?;
     world.end().await
 }

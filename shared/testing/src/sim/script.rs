@@ -3,8 +3,8 @@ use std::{fmt, str::FromStr, time::Duration};
 use clock::Instant;
 
 use super::{
-    asked::Asked,
-    plan::{Fate, LONG_PAUSE, Shown, Trouble},
+    plan::{LONG_PAUSE, RequestFault, Shown, Trouble},
+    request::SimRequest,
 };
 
 /// For how long the API server shows no newer state after all processes were killed: until another process is the
@@ -19,7 +19,7 @@ pub(crate) struct Script {
     kind: Kind,
     at: At,
     /// The fault was carried out and had an effect.
-    pub(crate) struck: bool,
+    pub(crate) took_effect: bool,
     /// The state of faults with two steps.
     refuse_watch: bool,
     go_back: bool,
@@ -116,7 +116,7 @@ impl FromStr for At {
 impl Kind {
     /// True for kinds that can happen at every place: up to the fault the run equals the one without faults. The other
     /// kinds need an object that can be changed, a process that was not stopped yet, or an older state.
-    pub(crate) fn always_strikes(self) -> bool {
+    pub(crate) fn can_always_happen(self) -> bool {
         !matches!(
             self,
             Self::CrashHeld | Self::Race | Self::Stop | Self::RelistOld | Self::FirstView | Self::RestartInPast
@@ -126,36 +126,36 @@ impl Kind {
 
 impl Script {
     pub(crate) fn new(kind: Kind, at: At) -> Self {
-        Self { kind, at, struck: false, refuse_watch: false, go_back: false, crashed: false, behind: None }
+        Self { kind, at, took_effect: false, refuse_watch: false, go_back: false, crashed: false, behind: None }
     }
 
-    pub(crate) fn request(&mut self, asked: &Asked, number: u64, now: Instant) -> Fate {
+    pub(crate) fn request(&mut self, asked: &SimRequest, number: u64, now: Instant) -> RequestFault {
         if asked.is_set() && (self.kind == Kind::FirstView || self.crashed) {
-            return Fate::Answered(Trouble::NoStream);
+            return RequestFault::Answered(Trouble::NoStream);
         }
         if self.refuse_watch && asked.is_watch() && !asked.is_set() {
             self.refuse_watch = false;
             self.go_back = true;
-            return Fate::Answered(Trouble::Storage);
+            return RequestFault::Answered(Trouble::Storage);
         }
         if number != self.at.number {
-            return Fate::Served;
+            return RequestFault::Served;
         }
-        let fate = match self.kind {
-            Kind::CrashBefore => Fate::CrashBefore,
-            Kind::CrashAfter => Fate::CrashAfter,
+        let fault = match self.kind {
+            Kind::CrashBefore => RequestFault::CrashBefore,
+            Kind::CrashAfter => RequestFault::CrashAfter,
             Kind::CrashHeld if let Some(allowed) = asked.server_timeout() => {
                 // Stored in the last second that its sender allowed, and shown late.
                 let held = Duration::from_millis(allowed * 1_000 - 500);
                 self.behind = Some([now + held, now + held + HELD_UNSEEN]);
-                Fate::CrashMeanwhile(held)
+                RequestFault::CrashMeanwhile(held)
             }
-            Kind::LoseAnswer => Fate::AnswerLost,
-            Kind::FailRequest => Fate::Reset,
-            Kind::ErrorAfter => Fate::ServedBut(Trouble::Timeout),
-            Kind::Race if asked.is_raceable() => Fate::Raced,
-            Kind::Pause => Fate::Paused(LONG_PAUSE),
-            Kind::Stop => Fate::Stopped,
+            Kind::LoseAnswer => RequestFault::AnswerLost,
+            Kind::FailRequest => RequestFault::Reset,
+            Kind::ErrorAfter => RequestFault::ServedBut(Trouble::Timeout),
+            Kind::Race if asked.is_raceable() => RequestFault::Raced,
+            Kind::Pause => RequestFault::Paused(LONG_PAUSE),
+            Kind::Stop => RequestFault::Stopped,
             Kind::CrashHeld
             | Kind::Race
             | Kind::DelayEvent
@@ -164,10 +164,10 @@ impl Script {
             | Kind::FreezeEvent
             | Kind::RelistOld
             | Kind::FirstView
-            | Kind::RestartInPast => Fate::Served,
+            | Kind::RestartInPast => RequestFault::Served,
         };
-        self.struck |= fate != Fate::Served;
-        fate
+        self.took_effect |= fault != RequestFault::Served;
+        fault
     }
 
     pub(crate) fn event(&mut self, number: u64, now: Instant) -> Shown {
@@ -199,7 +199,7 @@ impl Script {
             | Kind::FirstView
             | Kind::RestartInPast => Shown::Now,
         };
-        self.struck |= shown != Shown::Now;
+        self.took_effect |= shown != Shown::Now;
         shown
     }
 
@@ -211,14 +211,14 @@ impl Script {
         }
     }
 
-    pub(crate) fn showed_the_past(&mut self, now: Instant) {
-        self.struck = true;
+    pub(crate) fn on_old_state_shown(&mut self, now: Instant) {
+        self.took_effect = true;
         if self.kind == Kind::RestartInPast {
             self.behind.get_or_insert([now, now + BEHIND]);
         }
     }
 
-    pub(crate) fn all_crash_at(&mut self, version: u64) -> bool {
+    pub(crate) fn crashes_all_at(&mut self, version: u64) -> bool {
         let now = self.kind == Kind::RestartInPast && !self.crashed && version == self.at.number;
         self.crashed |= now;
         now

@@ -7,14 +7,14 @@ use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody};
 use serde_json::{Value, json};
 
-use super::asked::Asked;
+use super::request::SimRequest;
 
 type Answer = Result<Response<Incoming>, BoxError>;
 
 /// Answers a list, or the first set of a watch, from the state at `version`, like an API server whose watch cache is
 /// behind. `None` if that state is no longer available.
 pub(crate) async fn rewrite<F: Future<Output = Answer>>(
-    asked: &Asked,
+    asked: &SimRequest,
     request: &Request<Body>,
     version: u64,
     serve: impl Fn(Request<Body>) -> F,
@@ -41,7 +41,7 @@ pub(crate) async fn rewrite<F: Future<Output = Answer>>(
 }
 
 /// The list that shows exactly this state.
-fn list(asked: &Asked, request: &Request<Body>, version: u64) -> Result<Request<Body>, BoxError> {
+fn list(asked: &SimRequest, request: &Request<Body>, version: u64) -> Result<Request<Body>, BoxError> {
     let query = format!("{}&resourceVersion={version}&resourceVersionMatch=Exact", kept(asked));
     let accept = request.headers().get(header::ACCEPT).and_then(|it| it.to_str().ok()).unwrap_or("application/json");
     let accept = accept.replace("as=PartialObjectMetadata;", "as=PartialObjectMetadataList;");
@@ -49,13 +49,13 @@ fn list(asked: &Asked, request: &Request<Body>, version: u64) -> Result<Request<
 }
 
 /// The watch that continues from this version.
-fn watch(asked: &Asked, request: &Request<Body>, version: u64) -> Result<Request<Body>, BoxError> {
+fn watch(asked: &SimRequest, request: &Request<Body>, version: u64) -> Result<Request<Body>, BoxError> {
     let query = format!("{}&watch=true&allowWatchBookmarks=true&resourceVersion={version}", kept(asked));
     let accept = request.headers().get(header::ACCEPT).and_then(|it| it.to_str().ok()).unwrap_or("application/json");
     again(asked, &query, accept)
 }
 
-fn again(asked: &Asked, query: &str, accept: &str) -> Result<Request<Body>, BoxError> {
+fn again(asked: &SimRequest, query: &str, accept: &str) -> Result<Request<Body>, BoxError> {
     let uri: Uri = format!("{}?{}", asked.path, query.trim_start_matches('&')).parse()?;
     let mut request = Request::new(Full::default());
     *request.method_mut() = Method::GET;
@@ -65,7 +65,7 @@ fn again(asked: &Asked, query: &str, accept: &str) -> Result<Request<Body>, BoxE
 }
 
 /// The parameters that select neither a version nor a page.
-fn kept(asked: &Asked) -> String {
+fn kept(asked: &SimRequest) -> String {
     const REPLACED: [&str; 6] =
         ["watch=", "sendInitialEvents=", "resourceVersionMatch=", "resourceVersion=", "allowWatchBookmarks=", "limit="];
     let kept = asked.query.split('&').filter(|it| !REPLACED.iter().any(|gone| it.starts_with(gone)));

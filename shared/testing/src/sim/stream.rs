@@ -65,12 +65,12 @@ impl Stream {
         }
     }
 
-    fn shows(&self, line: &Bytes) {
-        self.world.shows(&Seen { by: &self.whose, resource: &self.resource, text: line });
+    fn report_event(&self, line: &Bytes) {
+        self.world.report_seen(&Seen { by: &self.whose, resource: &self.resource, text: line });
         self.world.trace(|| format!("{} ~ {} {}", self.whose, self.number, summary(line)));
     }
 
-    fn ends(&mut self, how: &str, line: &Bytes) {
+    fn trace_end(&mut self, how: &str, line: &Bytes) {
         self.state = State::Ended;
         self.world.trace(|| format!("{} ~ {} !! {how} before {}", self.whose, self.number, summary(line)));
     }
@@ -89,7 +89,7 @@ impl Body for Stream {
         if let Some((_, time)) = &mut self.held {
             ready!(time.as_mut().poll(cx));
             if let Some((line, _)) = self.held.take() {
-                self.shows(&line);
+                self.report_event(&line);
                 return Poll::Ready(Some(Ok(Frame::data(line))));
             }
         }
@@ -106,27 +106,27 @@ impl Body for Stream {
         let shown = self.world.plan().event(number, self.world.now());
         match shown {
             Shown::Now => {
-                self.shows(&line);
+                self.report_event(&line);
                 Poll::Ready(Some(Ok(Frame::data(line))))
             }
             Shown::Late(time) => {
                 self.world
                     .trace(|| format!("{} ~ {} !! late by {time:?}: {}", self.whose, self.number, summary(&line)));
-                self.world.ails(time);
+                self.world.record_fault_until(time);
                 self.held = Some((line, Box::pin(tokio::time::sleep(time))));
                 self.poll_frame(cx)
             }
             Shown::Reset | Shown::Refused => {
-                self.ends("reset", &line);
+                self.trace_end("reset", &line);
                 reset()
             }
             Shown::Expired => {
-                self.ends("reset and compaction", &line);
+                self.trace_end("reset and compaction", &line);
                 self.world.cluster().compact();
                 reset()
             }
             Shown::End => {
-                self.ends("ended", &line);
+                self.trace_end("ended", &line);
                 Poll::Ready(None)
             }
             Shown::Frozen => {

@@ -17,7 +17,7 @@ impl Trace {
         Self { lines: on.then(Mutex::default), clock, begin }
     }
 
-    pub(crate) fn say(&self, what: impl FnOnce() -> String) {
+    pub(crate) fn record(&self, what: impl FnOnce() -> String) {
         let Some(lines) = &self.lines else { return };
         let millis = self.clock.now().saturating_duration_since(self.begin).as_millis();
         let mut line = format!("{:>6}.{:03} ", millis / 1000, millis % 1000);

@@ -19,14 +19,14 @@ use tokio::sync::watch;
 
 use super::{
     LONGEST_DELAY,
-    asked::Asked,
-    plan::{Blow, Plan},
+    plan::{Plan, ProcessFault},
     process::{Incarnation, Main, Process, Slot},
+    request::SimRequest,
     trace::Trace,
 };
 
 /// The interval between two checks of a goal.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The limit of requests without a change of the clock. More of them mean that processes wake each other in an endless
 /// loop.
@@ -59,15 +59,15 @@ struct Inner {
     /// For each Lease, as `namespace/name`: the process that wrote its present holder.
     holders: Mutex<BTreeMap<String, Option<Arc<Incarnation>>>>,
     /// The time at which the last fault so far has ended.
-    ails: Mutex<Option<Instant>>,
+    faults_end: Mutex<Option<Instant>>,
     invariants: Mutex<Vec<Invariant>>,
-    looker: Mutex<Option<Looker>>,
+    seen_callback: Mutex<Option<SeenCallback>>,
     broken: watch::Sender<Option<String>>,
 }
 
 type Invariant = (&'static str, Box<dyn FnMut(&Write) -> Result<(), String> + Send>);
 
-type Looker = Box<dyn FnMut(&Seen) + Send>;
+type SeenCallback = Box<dyn FnMut(&Seen) + Send>;
 
 /// What a process gets of a resource: one line of a watch, or one list.
 pub struct Seen<'a> {
@@ -182,7 +182,7 @@ impl World {
         self.spawn("supervisor", slot.supervise(self.clone()));
         if first {
             self.0.counts.started.store(self.cluster().version(), Ordering::Relaxed);
-            self.spawn("blows", self.clone().strike());
+            self.spawn("process_faults", self.clone().inject_process_faults());
         }
     }
 
@@ -211,7 +211,7 @@ impl World {
         *self.plan() = Plan::Calm;
         for slot in &*self.0.slots.lock() {
             if let Some(it) = slot.current() {
-                it.go_on();
+                it.resume();
             }
         }
     }
@@ -232,11 +232,11 @@ impl World {
             if self.now() >= until {
                 return Err(format!("within {within:?} it never came true: {what}"));
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         let reached = self.now();
         while self.now() < reached + LONGEST_DELAY {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
             if !so() {
                 let later = self.now().saturating_duration_since(reached);
                 return Err(format!("it came true, and {later:?} later it was so no more: {what}"));
@@ -253,7 +253,7 @@ impl World {
     /// Calls `look` with everything that processes get from watches and lists from now on, at the moment at which they
     /// get it. A process cannot know what it has not been shown. The closure must not own the world.
     pub fn seen(&self, look: impl FnMut(&Seen) + Send + 'static) {
-        *self.0.looker.lock() = Some(Box::new(look));
+        *self.0.seen_callback.lock() = Some(Box::new(look));
     }
 
     /// Ends the run as failed.
@@ -286,16 +286,16 @@ impl World {
             writer: Mutex::default(),
             calm: AtomicBool::new(false),
             holders: Mutex::default(),
-            ails: Mutex::default(),
+            faults_end: Mutex::default(),
             invariants: Mutex::default(),
-            looker: Mutex::default(),
+            seen_callback: Mutex::default(),
             broken: watch::Sender::new(None),
         };
         let world = Self(Arc::new(inner));
         let weak = Arc::downgrade(&world.0);
         world.cluster().observe(move |written| {
             if let Some(world) = Weak::upgrade(&weak).map(World) {
-                world.stored(written);
+                world.on_stored(written);
             }
         });
         world
@@ -328,24 +328,24 @@ impl World {
     }
 
     pub(crate) fn trace(&self, what: impl FnOnce() -> String) {
-        self.0.trace.say(what);
+        self.0.trace.record(what);
     }
 
-    pub(crate) fn shows(&self, seen: &Seen) {
-        if let Some(look) = &mut *self.0.looker.lock() {
+    pub(crate) fn report_seen(&self, seen: &Seen) {
+        if let Some(look) = &mut *self.0.seen_callback.lock() {
             look(seen);
         }
     }
 
-    pub(crate) fn is_looked_at(&self) -> bool {
-        self.0.looker.lock().is_some()
+    pub(crate) fn has_seen_callback(&self) -> bool {
+        self.0.seen_callback.lock().is_some()
     }
 
     pub(crate) fn take_trace(&self) -> Vec<String> {
         self.0.trace.take()
     }
 
-    pub(crate) fn writes(&self, writer: Option<Writer>) {
+    pub(crate) fn set_writer(&self, writer: Option<Writer>) {
         *self.0.writer.lock() = writer;
     }
 
@@ -363,19 +363,19 @@ impl World {
     }
 
     /// Records a fault that has an effect for this time.
-    pub(crate) fn ails(&self, time: Duration) {
+    pub(crate) fn record_fault_until(&self, time: Duration) {
         if !time.is_zero() {
             let end = self.now() + time;
-            let mut ails = self.0.ails.lock();
-            *ails = (*ails).max(Some(end));
+            let mut faults_end = self.0.faults_end.lock();
+            *faults_end = (*faults_end).max(Some(end));
         }
     }
 
     /// Plays a second client that is faster: creates the object that the request would create, or changes the object
     /// that the request would change, in an irrelevant annotation. False where neither is possible.
-    pub(crate) fn race(&self, asked: &Asked) -> bool {
+    pub(crate) fn race(&self, asked: &SimRequest) -> bool {
         let cluster = self.cluster();
-        let Asked { resource, namespace, name, .. } = asked;
+        let SimRequest { resource, namespace, name, .. } = asked;
         // A custom kind may have been removed while a process still requests it.
         if !cluster.serves(resource) {
             return false;
@@ -423,8 +423,8 @@ impl World {
         self.calm();
         loop {
             // The effects of earlier faults may delay the stop of processes.
-            let ails = self.0.ails.lock().take();
-            let Some(end) = ails else { break };
+            let faults_end = self.0.faults_end.lock().take();
+            let Some(end) = faults_end else { break };
             tokio::time::sleep_until(end).await;
         }
         let asked = self.now();
@@ -435,7 +435,7 @@ impl World {
             if !slot.ended().await {
                 return Err(format!("{} does not stop", slot.name));
             }
-            if self.0.ails.lock().is_some() {
+            if self.0.faults_end.lock().is_some() {
                 // The fault of a sweep happened during the stop.
                 continue;
             }
@@ -458,7 +458,7 @@ impl World {
     }
 
     /// Checks a stored write.
-    fn stored(&self, written: &Written) {
+    fn on_stored(&self, written: &Written) {
         self.0.counts.writes.fetch_add(1, Ordering::Relaxed);
         let writer = self.0.writer.lock();
         let process = writer.as_ref().map(|it| it.process.clone());
@@ -473,7 +473,7 @@ impl World {
             format!("{by} = {change:?} {resource} {place}{} @{}", written.name(), written.version())
         });
         if written.kind() == "Lease" {
-            self.lease_stored(written, process.as_ref());
+            self.on_lease_stored(written, process.as_ref());
         }
         // An Event describes the past, so it may be stored after the term of its sender. It must still be sent within
         // the term.
@@ -494,16 +494,16 @@ impl World {
                 self.breaks(format!("{what}: {why}"));
             }
         }
-        if self.plan().all_crash_at(written.version()) {
+        if self.plan().crashes_all_at(written.version()) {
             for process in self.0.slots.lock().iter().filter_map(|it| it.current()) {
                 self.trace(|| format!("!! {} is killed", process.name));
                 process.kill();
             }
-            self.ails(LONGEST_DELAY);
+            self.record_fault_until(LONGEST_DELAY);
         }
     }
 
-    fn lease_stored(&self, written: &Written, process: Option<&Arc<Incarnation>>) {
+    fn on_lease_stored(&self, written: &Written, process: Option<&Arc<Incarnation>>) {
         let holder_of = |lease: Option<serde_json::Value>| {
             let lease = lease.unwrap_or_default();
             lease["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned()
@@ -516,9 +516,9 @@ impl World {
     }
 
     /// Crashes, pauses and stops processes as long as the plan says so.
-    async fn strike(self) {
+    async fn inject_process_faults(self) {
         loop {
-            let Some((wait, blow)) = self.plan().next_blow() else { return };
+            let Some((wait, process_fault)) = self.plan().next_process_fault() else { return };
             tokio::time::sleep(wait).await;
             if self.is_calm() {
                 return;
@@ -526,14 +526,14 @@ impl World {
             let slots = self.0.slots.lock().clone();
             let chosen = self.plan().below(slots.len());
             let Some(process) = slots[chosen].current() else { continue };
-            self.ails(LOOK * 5);
-            match blow {
-                Blow::Crash => {
+            self.record_fault_until(POLL_INTERVAL * 5);
+            match process_fault {
+                ProcessFault::Crash => {
                     self.trace(|| format!("!! {} is killed", process.name));
                     process.kill();
                 }
-                Blow::Pause(time) => process.pause(&self, time),
-                Blow::Stop => {
+                ProcessFault::Pause(time) => process.pause(&self, time),
+                ProcessFault::Stop => {
                     self.trace(|| format!("!! {} is asked to stop", process.name));
                     process.stop.cancel();
                 }

@@ -17,7 +17,7 @@ const SEC: Duration = Duration::from_secs(1);
 const LEASE: &str = "kube-system/mine";
 
 #[test]
-fn a_panic_in_the_scenario_is_told_with_its_seed_and_its_command() {
+fn a_panic_in_the_scenario_is_reported_with_its_seed_and_its_command() {
     let scenario = Scenario::new("panics", |world: World| async move {
         world.sleep(SEC).await;
         let there = world.cluster().get("nodes", "", "never");
@@ -31,7 +31,7 @@ fn a_panic_in_the_scenario_is_told_with_its_seed_and_its_command() {
 }
 
 #[test]
-fn a_panic_of_an_invariant_on_a_write_of_the_scenario_is_told() {
+fn a_panic_of_an_invariant_on_a_write_of_the_scenario_is_reported() {
     let scenario = Scenario::new("panics", |world: World| async move {
         world.always("it panics", |write| panic!("at {}", write.name()));
         make(&world, "n");

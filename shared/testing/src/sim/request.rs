@@ -8,7 +8,7 @@ use serde_json::Value;
 
 /// A request as the simulated network sees it.
 #[derive(Debug, Clone)]
-pub(crate) struct Asked {
+pub(crate) struct SimRequest {
     pub(crate) method: Method,
     pub(crate) path: String,
     pub(crate) query: String,
@@ -25,7 +25,7 @@ pub(crate) struct Asked {
     of_election: bool,
 }
 
-impl Asked {
+impl SimRequest {
     /// `lease` is the Lease of the sender's leader election, as `namespace/name`.
     pub(crate) fn of(request: &Request<Body>, lease: Option<&str>) -> Self {
         let path = request.uri().path().to_owned();
@@ -152,7 +152,7 @@ pub(crate) fn read(request: &Request<Body>) -> Value {
     serde_json::from_slice(&body.to_bytes()).unwrap_or_default()
 }
 
-impl fmt::Display for Asked {
+impl fmt::Display for SimRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mark = if self.query.is_empty() { "" } else { "?" };
         write!(f, "{} {}{mark}{}", self.method, self.path, self.query)
