@@ -27,7 +27,7 @@ impl Claims {
     /// Records a write of a Service, or its removal.
     pub(crate) fn follow(&mut self, key: &str, service: Option<&Value>) {
         for thing in self.owned.remove(key).unwrap_or_default() {
-            if !self.is_anothers(&thing, key) {
+            if !self.is_owned_by_other(&thing, key) {
                 self.owners.remove(&thing);
             }
         }
@@ -44,7 +44,7 @@ impl Claims {
         !self.owners.contains_key(thing)
     }
 
-    fn is_anothers(&self, thing: &str, key: &str) -> bool {
+    fn is_owned_by_other(&self, thing: &str, key: &str) -> bool {
         self.owners.get(thing).is_some_and(|it| it != key)
     }
 }
@@ -71,14 +71,14 @@ pub(crate) fn check(state: &State, kind: &Kind, service: &Value) -> Result<(), F
     }
     let key = storage_key(kind, meta::namespace(service), meta::name(service));
     let refuse = |fault: Fault| Err(Failure::invalid(kind, meta::name(service), &[fault]));
-    if let Some(address) = address(service).filter(|it| state.claims.is_anothers(it, &key)) {
+    if let Some(address) = address(service).filter(|it| state.claims.is_owned_by_other(it, &key)) {
         let why = format!("failed to allocate IP {address}: provided IP is already allocated");
         return refuse(Fault::invalid("spec.clusterIPs", &service["spec"]["clusterIPs"], &why));
     }
     let wants_ports = matches!(service["spec"]["type"].as_str(), Some("NodePort" | "LoadBalancer"));
     for (at, port) in service["spec"]["ports"].as_array().into_iter().flatten().enumerate() {
         match node_port(port) {
-            Some(number) if state.claims.is_anothers(&number, &key) => {
+            Some(number) if state.claims.is_owned_by_other(&number, &key) => {
                 let why = "provided port is already allocated";
                 return refuse(Fault::invalid(format!("spec.ports[{at}].nodePort"), &port["nodePort"], why));
             }

@@ -31,9 +31,9 @@ pub(crate) struct Shared {
 
 /// The cluster as a tower service. It is always ready.
 #[derive(Clone)]
-pub(crate) struct Door(pub(crate) Arc<Shared>);
+pub(crate) struct ClusterService(pub(crate) Arc<Shared>);
 
-impl tower::Service<Request<Full<Bytes>>> for Door {
+impl tower::Service<Request<Full<Bytes>>> for ClusterService {
     type Response = Response<ResponseBody>;
     type Error = BoxError;
     type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
@@ -85,8 +85,8 @@ async fn receive(
     if lost {
         return Err("connection closed before the answer by the test cluster".into());
     }
-    shared.faults.answered(number, served.status().as_u16());
-    shared.faults.tell(call, served.status().as_u16());
+    shared.faults.on_answered(number, served.status().as_u16());
+    shared.faults.call_witness(call, served.status().as_u16());
     Ok(served)
 }
 

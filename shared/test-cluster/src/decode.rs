@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_nothing_is_left_out_and_zero_stays_where_it_says_something() {
+    fn empty_fields_are_omitted_and_a_zero_with_a_meaning_stays() {
         let text = r#"{"metadata":{"name":"a","labels":{},"annotations":{"x":null}},"spec":{"replicas":0,
             "minReadySeconds":0,"paused":false,"strategy":null,"template":{"spec":{"containers":[null,{"stdin":false,
             "securityContext":{},"resources":{"limits":{"cpu":"1000m"}}}],"terminationGracePeriodSeconds":0}}}}"#;

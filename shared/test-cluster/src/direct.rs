@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     Failure, Service, apiservice,
-    cluster::{Door, Shared},
+    cluster::{ClusterService, Shared},
     crd, decode,
     delete::{self, DeleteOptions},
     discovery::Documents,
@@ -87,7 +87,7 @@ impl TestCluster {
     /// The cluster as a tower service, which a client uses instead of connections.
     #[must_use]
     pub fn service(&self) -> Service {
-        Service::new(Door(self.shared.clone()))
+        Service::new(ClusterService(self.shared.clone()))
     }
 
     /// The version of the last write.
@@ -176,7 +176,7 @@ impl TestCluster {
         let now = self.shared.clock.wall();
         let stored = if next == *current {
             Ok(current)
-        } else if write::may_go(&kind, &next) {
+        } else if write::may_be_removed(&kind, &next) {
             state.remove(&table, &key, now)
         } else {
             state.put(&table, &key, next)

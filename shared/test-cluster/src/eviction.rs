@@ -62,8 +62,8 @@ fn modern(body: &[u8]) -> Vec<u8> {
 fn evict(state: &mut State, target: &Target, mut options: DeleteOptions, now: Timestamp) -> Result<(), Failure> {
     namespace::admit_create(state, &target.kind, &target.namespace, &target.name)?;
     let pod = target.current(state)?;
-    if asks_budgets(&pod) {
-        spend(state, &pod, now)?;
+    if needs_budget(&pod) {
+        use_budget(state, &pod, now)?;
     }
     delete::check_preconditions(&target.kind, &pod, &options)?;
     let mut marked = Value::clone(&pod);
@@ -77,12 +77,12 @@ fn evict(state: &mut State, target: &Target, mut options: DeleteOptions, now: Ti
 }
 
 /// A pod that is not running, or is being deleted, needs no budget.
-fn asks_budgets(pod: &Value) -> bool {
+fn needs_budget(pod: &Value) -> bool {
     !matches!(pod["status"]["phase"].as_str(), Some("Pending" | "Succeeded" | "Failed")) && !meta::is_deleting(pod)
 }
 
 /// Uses one disruption of the pod's budget, if it has one and needs it.
-fn spend(state: &mut State, pod: &Value, now: Timestamp) -> Result<(), Failure> {
+fn use_budget(state: &mut State, pod: &Value, now: Timestamp) -> Result<(), Failure> {
     let budgets = budgets_of(state, pod);
     let budget = match &budgets[..] {
         [] => return Ok(()),
@@ -93,7 +93,7 @@ fn spend(state: &mut State, pod: &Value, now: Timestamp) -> Result<(), Failure> 
             return Err(Failure::internal(why));
         }
     };
-    if !pod_status::is_ready(pod) && lets_unready_go(budget) {
+    if !pod_status::is_ready(pod) && allows_unready(budget) {
         return Ok(());
     }
     let next = charged(budget, meta::name(pod), now)?;
@@ -112,7 +112,7 @@ fn budgets_of(state: &State, pod: &Value) -> Vec<Arc<Value>> {
 }
 
 /// True when unready pods may be evicted without using the budget.
-fn lets_unready_go(budget: &Value) -> bool {
+fn allows_unready(budget: &Value) -> bool {
     let count = |field: &str| budget["status"][field].as_i64().unwrap_or(0);
     let (healthy, desired) = (count("currentHealthy"), count("desiredHealthy"));
     budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow" || (healthy >= desired && desired > 0)

@@ -173,7 +173,7 @@ impl Faults {
         Some(recorder.cleared + recorder.calls.len() - 1)
     }
 
-    pub(crate) fn answered(&self, number: Option<usize>, status: u16) {
+    pub(crate) fn on_answered(&self, number: Option<usize>, status: u16) {
         let mut recorder = self.recorded.lock();
         let at = number.and_then(|it| it.checked_sub(recorder.cleared));
         if let Some(call) = at.and_then(|it| recorder.calls.get_mut(it)) {
@@ -182,7 +182,7 @@ impl Faults {
     }
 
     /// Calls the witness with an answered request.
-    pub(crate) fn tell(&self, mut call: Call, status: u16) {
+    pub(crate) fn call_witness(&self, mut call: Call, status: u16) {
         if let Some(witness) = self.witness.lock().as_mut() {
             call.status = status;
             witness(&call);

@@ -118,7 +118,7 @@ pub(crate) fn delete(
     if meta::is_deleting(current) {
         // Without spec.finalizers it is deleted like any other object.
         meta::set(&mut next, "deletionGracePeriodSeconds", 0);
-        if write::may_go(kind, &next) {
+        if write::may_be_removed(kind, &next) {
             return Ok(Deleted::Gone(state.remove(kinds::NAMESPACES, &name, now)?));
         }
     } else {

@@ -35,7 +35,7 @@ impl TestCluster {
 
 impl State {
     /// Calls the observers.
-    pub(crate) fn tell(&mut self, event: &Event) {
+    pub(crate) fn notify(&mut self, event: &Event) {
         if self.observers.0.is_empty() {
             return;
         }

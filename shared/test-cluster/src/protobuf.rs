@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_said() {
+    fn unknown_fields_are_reported() {
         assert!(to_json(b"{}").is_none(), "not protobuf");
         let other = [b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09Xxxxxxxxx".as_slice(), &MAP[21..]].concat();
         assert!(to_json(&other).is_none(), "the kind is not in the table");

@@ -53,7 +53,7 @@ pub(crate) async fn wait_for(shared: &Shared, kind: &Kind, version: u64) -> Resu
         return Err(without_retry(Failure::too_large_version(version, current)));
     }
     // The sender belongs to the cluster, which this request keeps alive.
-    let reached = tokio::time::timeout(WAIT, progress.reaches(version)).await;
+    let reached = tokio::time::timeout(WAIT, progress.wait_until_reached(version)).await;
     match reached {
         Ok(()) => Ok(()),
         Err(_) => Err(Failure::too_large_version(version, shared.state.lock().version)),

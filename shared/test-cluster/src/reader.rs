@@ -272,7 +272,7 @@ fn read_fields<'de, A: MapAccess<'de>>(it: &'static Type, notes: &mut Notes, mut
         notes.path.push(Step::Field { of: it.short_name(), name: field.name });
         let value = map.next_value_seed(Reader { form: &field.form, notes })?;
         notes.path.pop();
-        if is_said(field, &value) {
+        if has_content(field, &value) {
             insert(&mut object, field.name, value);
         }
     }
@@ -294,7 +294,7 @@ fn insert(object: &mut Map<String, Value>, name: &str, value: Value) {
 }
 
 /// True when the value differs from its absence.
-fn is_said(field: &Field, value: &Value) -> bool {
+fn has_content(field: &Field, value: &Value) -> bool {
     match value {
         Value::Null => false,
         Value::Array(list) => !list.is_empty() || field.form == Form::Any,

@@ -14,7 +14,7 @@ use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 
-use crate::{BoxError, TestCluster, cluster::Door};
+use crate::{BoxError, TestCluster, cluster::ClusterService};
 
 type PlainBody = UnsyncBoxBody<Bytes, io::Error>;
 
@@ -38,7 +38,7 @@ impl TestCluster {
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let addr = listener.local_addr()?;
-        let task = tokio::spawn(accept(listener, acceptor, Door(self.shared.clone())));
+        let task = tokio::spawn(accept(listener, acceptor, ClusterService(self.shared.clone())));
         Ok(Served { addr, ca_pem, task })
     }
 }
@@ -75,7 +75,7 @@ impl Drop for Served {
     }
 }
 
-async fn accept(listener: TcpListener, acceptor: TlsAcceptor, door: Door) {
+async fn accept(listener: TcpListener, acceptor: TlsAcceptor, service_of_cluster: ClusterService) {
     // The set owns the connections, so they end with the listener.
     let mut connections = tokio::task::JoinSet::new();
     loop {
@@ -84,9 +84,9 @@ async fn accept(listener: TcpListener, acceptor: TlsAcceptor, door: Door) {
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
                 Ok((socket, _)) => {
-                    let (acceptor, door) = (acceptor.clone(), door.clone());
+                    let (acceptor, service_of_cluster) = (acceptor.clone(), service_of_cluster.clone());
                     connections.spawn(async move {
-                        if let Err(err) = connection(socket, acceptor, door).await {
+                        if let Err(err) = connection(socket, acceptor, service_of_cluster).await {
                             tracing::debug!(err, "connection ended");
                         }
                     });
@@ -100,20 +100,28 @@ async fn accept(listener: TcpListener, acceptor: TlsAcceptor, door: Door) {
     }
 }
 
-async fn connection(socket: tokio::net::TcpStream, acceptor: TlsAcceptor, door: Door) -> Result<(), BoxError> {
+async fn connection(
+    socket: tokio::net::TcpStream,
+    acceptor: TlsAcceptor,
+    service_of_cluster: ClusterService,
+) -> Result<(), BoxError> {
     socket.set_nodelay(true)?;
     let stream = acceptor.accept(socket).await?;
-    let service = hyper::service::service_fn(move |request| answer(door.clone(), request));
+    let service = hyper::service::service_fn(move |request| answer(service_of_cluster.clone(), request));
     auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await
 }
 
 /// Serves one request. Boxed and with a concrete error type, because in a spawned task `BoxError` does not meet hyper's
 /// bounds.
-fn answer(door: Door, request: Request<Incoming>) -> BoxFuture<'static, io::Result<Response<PlainBody>>> {
+fn answer(
+    service_of_cluster: ClusterService,
+    request: Request<Incoming>,
+) -> BoxFuture<'static, io::Result<Response<PlainBody>>> {
     Box::pin(async move {
         let (head, body) = request.into_parts();
         let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
-        let answer = door.oneshot(Request::from_parts(head, body.into())).await.map_err(io::Error::other)?;
+        let answer =
+            service_of_cluster.oneshot(Request::from_parts(head, body.into())).await.map_err(io::Error::other)?;
         Ok(answer.map(|body| body.map_err(io::Error::other).boxed_unsync()))
     })
 }

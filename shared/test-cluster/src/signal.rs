@@ -68,7 +68,7 @@ impl Receiver {
     }
 
     /// Waits until a version is reached.
-    pub(crate) async fn reaches(&self, version: u64) {
+    pub(crate) async fn wait_until_reached(&self, version: u64) {
         wait(&self.shared, |it| (it.version.load(Ordering::SeqCst) >= version).then_some(())).await;
     }
 }
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_waits_is_woken_in_the_order_of_waiting() {
+    async fn tasks_are_woken_in_the_order_of_waiting() {
         for _ in 0..20 {
             let (sender, order) = (Sender::new(0), Arc::new(Mutex::new(Vec::new())));
             let tasks: Vec<_> = (0..12)
@@ -112,7 +112,7 @@ mod tests {
                 task.await.unwrap();
             }
             assert_eq!(*order.lock(), (0..12).collect::<Vec<_>>());
-            sender.subscribe().reaches(7).await;
+            sender.subscribe().wait_until_reached(7).await;
         }
     }
 }

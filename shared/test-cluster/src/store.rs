@@ -93,7 +93,7 @@ pub(crate) struct Event {
 }
 
 /// The response of a dry run: a new object has no version, a changed one has the version before the change.
-fn tried(mut object: Value, previous: Option<&Stored>) -> Value {
+fn dry_run_result(mut object: Value, previous: Option<&Stored>) -> Value {
     match previous {
         Some(previous) => meta::set(&mut object, "resourceVersion", previous.version()),
         None => meta::remove(&mut object, "resourceVersion"),
@@ -203,7 +203,7 @@ impl State {
         dry_run: bool,
         act: impl FnOnce(&mut Self) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        let trying = Trying(self);
+        let trying = DryRun(self);
         trying.0.dry_run = dry_run;
         act(&mut *trying.0)
     }
@@ -216,7 +216,7 @@ impl State {
         let it = self.tables.get_mut(table).ok_or_else(Failure::no_group)?;
         let previous = it.objects.get(key).cloned();
         if self.dry_run {
-            return Ok(Arc::new(tried(object, previous.as_deref())));
+            return Ok(Arc::new(dry_run_result(object, previous.as_deref())));
         }
         meta::set(&mut object, "resourceVersion", version.to_string());
         let (change, key) = match &previous {
@@ -266,7 +266,7 @@ impl State {
     fn advance(&mut self, event: &Event) {
         self.version = event.version;
         self.progress.send(event.version);
-        self.tell(event);
+        self.notify(event);
     }
 
     /// Discovery depends on these two kinds, so the counter is increased under the same lock.
@@ -299,9 +299,9 @@ impl State {
 }
 
 /// Ends a dry run in any case, so that after a panic later requests are not dry runs too.
-struct Trying<'a>(&'a mut State);
+struct DryRun<'a>(&'a mut State);
 
-impl Drop for Trying<'_> {
+impl Drop for DryRun<'_> {
     fn drop(&mut self) {
         self.0.dry_run = false;
     }

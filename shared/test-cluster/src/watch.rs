@@ -30,7 +30,7 @@ use crate::{
 const BATCH: usize = 256;
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
 /// The last bookmark is sent this long before the end.
-const FAREWELL: Duration = Duration::from_secs(2);
+const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 /// The longest timeout; a longer one might overflow the clock.
 const LONGEST: u64 = 10 * 365 * 24 * 3600;
 
@@ -304,7 +304,7 @@ impl Watching {
 
     /// Every minute, and once shortly before the end.
     fn bookmark_after(&self, now: Instant) -> Instant {
-        let farewell = self.deadline.checked_sub(FAREWELL).unwrap_or(now);
+        let farewell = self.deadline.checked_sub(LAST_BOOKMARK).unwrap_or(now);
         let next = now + BOOKMARK_PERIOD;
         if next < farewell {
             next

@@ -205,7 +205,7 @@ pub(crate) fn update(
     if next == **current {
         return Ok(current.clone());
     }
-    if may_go(kind, &next) {
+    if may_be_removed(kind, &next) {
         state.remove(&target.table, &target.key(), now)?;
         // As a real server: the object as sent, with the old version.
         return Ok(Arc::new(next));
@@ -384,7 +384,7 @@ pub(crate) fn counts_as_generation(kind: &Kind, current: &Value, next: &Value) -
 }
 
 /// True for an object that is being deleted and has no finalizers.
-pub(crate) fn may_go(kind: &Kind, object: &Value) -> bool {
+pub(crate) fn may_be_removed(kind: &Kind, object: &Value) -> bool {
     let grace = object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
     let held = kind.is(kinds::NAMESPACES) && !meta::texts(&object["spec"], "finalizers").is_empty();
     meta::is_deleting(object) && meta::finalizers(object).is_empty() && grace == 0 && !held

@@ -130,7 +130,7 @@ fn the_status_of_a_pod() {
 }
 
 #[test]
-fn a_pod_that_goes() {
+fn a_pod_that_is_being_deleted() {
     for (status, wanted) in [
         (json!({ "phase": "Running" }), "Terminating"),
         (json!({ "phase": "Running", "reason": "NodeLost" }), "Unknown"),

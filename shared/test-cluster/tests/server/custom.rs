@@ -78,7 +78,7 @@ async fn acceptance_api_116_rules_of_custom_objects() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn status_without_a_door_is_data() {
+async fn status_without_a_subresource_is_data() {
     let server = Server::new();
     server.post(DEFINITIONS, definition(false)).await.expect(201);
     let created = server.post(BARS, bar("b")).await.expect(201);

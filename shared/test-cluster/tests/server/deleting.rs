@@ -71,7 +71,7 @@ async fn pods_without_a_kubelet_go_at_once_in_two_steps() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn finalizers_hold_and_let_go() {
+async fn an_object_remains_until_its_finalizers_are_removed() {
     let server = Server::new();
     let path = format!("{MAPS}/a");
     let mut body = map("a");

@@ -111,7 +111,7 @@ async fn one_group_fails() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_api_118_an_api_service_to_nowhere() {
+async fn acceptance_api_118_an_api_service_without_a_service() {
     const SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
     let server = Server::new();
     let service = json!({
@@ -193,7 +193,7 @@ async fn open_api_as_far_as_kubectl_looks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_kubectl_explains_and_logs_is_not_served_and_says_why() {
+async fn explain_and_logs_are_refused_with_a_reason() {
     let server = Server::new();
     for path in ["/openapi/v3", "/openapi/v3/apis/apps/v1", "/openapi/v2"] {
         let answer = server.send("GET", path, &[("kubectl-command", "kubectl explain")], "").await;

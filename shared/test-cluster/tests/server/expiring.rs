@@ -35,7 +35,7 @@ async fn an_event_is_gone_after_an_hour() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn open_watches_are_told_as_an_event_goes() {
+async fn open_watches_get_the_removal_of_an_expired_event() {
     let server = Server::new();
     let query = "watch=1&resourceVersion=0&timeoutSeconds=20000";
     let mut core = server.watch(&format!("{EVENTS}?{query}")).await;
@@ -61,7 +61,7 @@ async fn open_watches_are_told_as_an_event_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_removed_and_made_again_has_its_own_hour() {
+async fn an_event_that_was_created_again_has_a_new_lifetime() {
     let server = Server::new();
     server.post(EVENTS, event("e")).await.expect(201);
     tokio::time::advance(HOUR / 2).await;

@@ -72,7 +72,7 @@ async fn verdicts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn frozen_watches_say_nothing_and_go_on_after_the_thaw() {
+async fn frozen_watches_are_silent_and_continue_after_the_thaw() {
     let server = Server::new();
     let from = server.cluster.version();
     let path = format!("{MAPS}?watch=1&allowWatchBookmarks=true&resourceVersion={from}&timeoutSeconds=30");
@@ -103,7 +103,7 @@ async fn broken_and_ended_watches() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn direct_access_goes_around_the_rules() {
+async fn direct_access_is_not_validated() {
     let server = Server::new();
     let mut object = map("a");
     object["metadata"]["namespace"] = json!("nowhere");

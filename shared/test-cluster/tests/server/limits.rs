@@ -25,7 +25,7 @@ async fn the_highest_generation_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn graces_that_no_clock_can_hold_end_where_a_real_server_says() {
+async fn too_long_grace_periods_overflow_as_on_a_real_server() {
     let server = Server::new();
     server.make(PODS, pod("p", "n")).await.expect(201);
     let path = format!("{PODS}/p");
@@ -60,7 +60,7 @@ async fn copies_of_a_json_patch_are_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn paths_that_go_on_behind_a_subresource_lead_nowhere() {
+async fn longer_paths_after_a_subresource_are_not_found() {
     let server = Server::new();
     let body = json!({ "metadata": { "name": "d" }, "spec": {} });
     let created = server.make(DEPLOYMENTS, body).await.expect(201);
@@ -85,7 +85,7 @@ fn definition(version: Value) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_definition_keeps_what_it_is_called() {
+async fn the_names_of_a_definition_are_immutable() {
     let server = Server::new();
     server.post(DEFINITIONS, definition(Value::Null)).await.expect(201);
     let path = format!("{DEFINITIONS}/bars.z.io");
@@ -129,7 +129,7 @@ async fn names_that_are_taken_are_not_served_after_an_update() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn protobuf_goes_through_the_door_like_any_body() {
+async fn protobuf_is_handled_like_any_body() {
     // A Namespace "a" with the status phase "x".
     let body = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09Namespace\x12\x0c\x0a\x03\x0a\x01a\x12\x00\x1a\x03\x0a\x01x";
     let quiet = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09Namespace\x12\x0b\x0a\x03\x0a\x01a\x12\x00\x1a\x02\x0a\x00";

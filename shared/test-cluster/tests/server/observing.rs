@@ -26,7 +26,7 @@ fn tell(told: &Told, it: &Written) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_write_is_told_in_order_with_its_author() {
+async fn every_write_is_reported_in_order_with_its_user_agent() {
     let server = Server::new();
     let told = Told::default();
     let ours = told.clone();

@@ -12,7 +12,7 @@ fn service(name: &str, address: &str, port: u32) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_service_has_no_other_gets() {
+async fn an_address_or_port_in_use_is_refused() {
     let server = Server::new();
     let first = server.post(SERVICES, service("a", "", 31_234)).await.expect(201);
     let address = first["spec"]["clusterIP"].as_str().unwrap();

@@ -65,7 +65,7 @@ async fn forms_of_tables() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_of_tables_tells_its_columns_once() {
+async fn a_watch_of_tables_has_its_columns_once() {
     let server = Server::new();
     server.post(MAPS, map("a")).await.expect(201);
     let path = format!("{MAPS}?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=1");

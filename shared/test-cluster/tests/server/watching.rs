@@ -102,7 +102,7 @@ async fn a_watch_ends_cleanly_after_its_timeout() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn old_versions_are_told_in_the_stream() {
+async fn old_versions_are_refused_in_the_stream() {
     let server = Server::new();
     server.cluster.create(map("a"));
     let old = server.cluster.version();
