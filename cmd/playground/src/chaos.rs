@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use test_cluster::{Call, TestCluster, Verdict};
 
-use crate::stage::Stage;
+use crate::shared_state::SharedState;
 
 /// How many of a thousand requests get each fault.
 const CONFLICT: u32 = 50;
@@ -16,14 +16,14 @@ const SLOW: u32 = 100;
 const SLOWEST: u64 = 800;
 
 /// From now on requests of mini-kcm get faults; other clients get none. Equal seeds choose requests of equal numbers.
-pub(crate) fn begin(cluster: &TestCluster, stage: Arc<Stage>, seed: u64) {
+pub(crate) fn begin(cluster: &TestCluster, state: Arc<SharedState>, seed: u64) {
     let mut rng = fastrand::Rng::with_seed(seed);
     cluster.intercept(move |call| {
         if !call.user_agent.starts_with("mini-kcm/") {
             return Verdict::Pass;
         }
         let Some((name, verdict)) = spoil(call, &mut rng) else { return Verdict::Pass };
-        stage.change(|it| {
+        state.change(|it| {
             *it.faults.entry(name).or_default() += 1;
             it.lines.push(format!("fault: {name} for {} {}", call.method, call.path));
         });
@@ -33,25 +33,25 @@ pub(crate) fn begin(cluster: &TestCluster, stage: Arc<Stage>, seed: u64) {
 
 fn spoil(call: &Call, rng: &mut fastrand::Rng) -> Option<(&'static str, Verdict)> {
     let (mut dice, wait) = (rng.u32(..1000), Duration::from_millis(rng.u64(1..=SLOWEST)));
-    let mut falls = |share: u32| {
+    let mut draw = |share: u32| {
         let hit = dice < share;
         dice = dice.wrapping_sub(share);
         hit
     };
     let writes = matches!(call.verb, "create" | "update" | "patch" | "delete" | "deletecollection");
-    if falls(CONFLICT) {
+    if draw(CONFLICT) {
         let changed = "the object has been modified; please apply your changes to the latest version";
         return (call.verb == "update").then(|| ("conflict", Verdict::status(409, "Conflict", changed)));
     }
-    if falls(BUSY) {
+    if draw(BUSY) {
         let verdict = Verdict::status(429, "TooManyRequests", "too many requests").retry_after(1);
         return Some(("too many requests", verdict));
     }
-    if falls(BROKEN) {
+    if draw(BROKEN) {
         return Some(("internal error", Verdict::status(500, "InternalError", "chaos")));
     }
-    if falls(LOST) {
+    if draw(LOST) {
         return writes.then_some(("lost answer", Verdict::LoseAnswer));
     }
-    falls(SLOW).then_some(("slow request", Verdict::Delay(wait)))
+    draw(SLOW).then_some(("slow request", Verdict::Delay(wait)))
 }

@@ -9,19 +9,19 @@ use serde_json::json;
 
 use crate::{
     manager::Manager,
-    place::{Cluster, ManagerPlan, Place, remove_lease},
     samples::{Act, Does},
+    target::{Cluster, ManagerPlan, Target, remove_lease},
     user::User,
 };
 
 /// How long to wait until the namespaces of a real cluster are deleted, and how often to check.
 const PATIENCE: Duration = Duration::from_secs(60);
-const GLANCE: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Stops everything in order and removes what was created.
-pub(crate) async fn clean_up(place: Place, user: User, fleet: Fleet, manager: Option<Manager>) -> anyhow::Result<()> {
+pub(crate) async fn clean_up(target: Target, user: User, fleet: Fleet, manager: Option<Manager>) -> anyhow::Result<()> {
     let mut left = Vec::new();
-    let real = matches!(place.cluster, Cluster::Real);
+    let real = matches!(target.cluster, Cluster::Real);
     if real {
         // The manager empties the namespaces, and the nodes stop their pods, so both must still run.
         left.extend(remove_namespaces(&user).await);
@@ -33,12 +33,12 @@ pub(crate) async fn clean_up(place: Place, user: User, fleet: Fleet, manager: Op
         left.extend(manager.end().await.map(|cause| format!("mini-kcm did not end in order: {cause}")));
     }
     if real
-        && place.manager == (ManagerPlan::Ours { found: false })
-        && let Err(err) = remove_lease(&place.client).await
+        && target.manager == (ManagerPlan::Ours { found: false })
+        && let Err(err) = remove_lease(&target.client).await
     {
         left.push(format!("cannot remove the Lease of the manager: {err}"));
     }
-    if let Cluster::Embedded { served, written, .. } = place.cluster {
+    if let Cluster::Embedded { served, written, .. } = target.cluster {
         served.close().await;
         drop(written);
     }
@@ -47,7 +47,7 @@ pub(crate) async fn clean_up(place: Place, user: User, fleet: Fleet, manager: Op
 
 async fn remove_namespaces(user: &User) -> Vec<String> {
     let mut left = Vec::new();
-    let names = [&user.scene.farewell, &user.scene.home];
+    let names = [&user.context.farewell, &user.context.home];
     for name in names {
         // Remove the finalizers of our samples.
         let held = user.api("v1", "ConfigMap", name).list(&ListParams::default()).await;
@@ -60,7 +60,7 @@ async fn remove_namespaces(user: &User) -> Vec<String> {
     }
     let gone = async {
         while !(is_gone(user, names[0]).await && is_gone(user, names[1]).await) {
-            tokio::time::sleep(GLANCE).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
     if tokio::time::timeout(PATIENCE, gone).await.is_err() {

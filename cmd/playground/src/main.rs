@@ -3,7 +3,7 @@
 //! cluster.
 //!
 //! Reading order: [`run`] goes from start to cleanup; [`samples`] is the table of samples (one entry each: its objects,
-//! the user's steps, and its progress as a function of objects); [`place`] is the cluster, [`stage`] the shared state,
+//! the user's steps, and its progress as a function of objects); [`target`] is the cluster, [`shared_state`] the shared state,
 //! [`user`] creates and changes objects, [`chaos`] injects faults, [`manager`] runs mini-kcm, [`cleanup`] removes
 //! everything; [`view`] formats the state as lines of text, and [`screen`] writes them to a terminal.
 
@@ -11,13 +11,13 @@ mod chaos;
 mod cleanup;
 mod flags;
 mod manager;
-mod place;
+mod observed;
 mod run;
 mod samples;
 mod screen;
-mod seen;
+mod shared_state;
 mod signals;
-mod stage;
+mod target;
 mod user;
 mod view;
 

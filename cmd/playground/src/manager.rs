@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     flags::Options,
-    place::{ManagerPlan, Place},
+    target::{ManagerPlan, Target},
 };
 
 /// A started mini-kcm, which may have ended.
@@ -24,9 +24,9 @@ pub(crate) struct Manager {
 }
 
 /// The manager's configuration; `None` if the cluster already has a manager.
-pub(crate) fn config(options: &Options, place: &Place) -> anyhow::Result<Option<Config>> {
-    let ManagerPlan::Ours { .. } = &place.manager else { return Ok(None) };
-    let mut args = vec![format!("--kubeconfig={}", place.kubeconfig.display()), "--secure-port=0".to_owned()];
+pub(crate) fn config(options: &Options, target: &Target) -> anyhow::Result<Option<Config>> {
+    let ManagerPlan::Ours { .. } = &target.manager else { return Ok(None) };
+    let mut args = vec![format!("--kubeconfig={}", target.kubeconfig.display()), "--secure-port=0".to_owned()];
     args.extend(options.manager.iter().cloned());
     // The invalid flags came from the user, after `--`.
     let typed = || format!("-- {}", options.manager.join(" "));
@@ -79,7 +79,7 @@ impl Manager {
 }
 
 /// Waits until the manager has ended by itself, and returns how.
-pub(crate) async fn ends(manager: Option<&mut Manager>) -> String {
+pub(crate) async fn wait_for_exit(manager: Option<&mut Manager>) -> String {
     match manager {
         None => std::future::pending().await,
         Some(manager) => match manager.exit().await {

@@ -16,11 +16,11 @@ use crate::{
     cleanup::clean_up,
     flags::Options,
     manager::{self, Manager},
-    place::{Cluster, ManagerPlan, Place},
     samples::{Progress, SAMPLES, Sample, State},
     screen::Screen,
+    shared_state::{Known, SharedState},
     signals::Signals,
-    stage::{Known, Stage},
+    target::{Cluster, ManagerPlan, Target},
     user::User,
     view::{Model, Row},
 };
@@ -32,7 +32,7 @@ const UNSCRIPTED: Duration = Duration::from_secs(3);
 /// The shortest time between two redraws of the screen.
 const FRAME: Duration = Duration::from_millis(80);
 /// How many lines of the log are printed after a failure.
-const TOLD: usize = 12;
+const LOG_LINES: usize = 12;
 
 /// How the run ended.
 enum End {
@@ -67,54 +67,59 @@ async fn twice(signals: &mut Signals, stop: &CancellationToken) {
 }
 
 async fn play(options: &Options, folder: &Path, stop: &CancellationToken, open: fn() -> Screen) -> anyhow::Result<()> {
-    let (clock, scope, stage) = (Clock::system(), Scope::new(), Arc::new(Stage::new()));
+    let (clock, scope, state) = (Clock::system(), Scope::new(), Arc::new(SharedState::new()));
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
-    let place = async {
+    let target = async {
         match &options.kubeconfig {
-            Some(path) => Place::real(options, path, &id(), &clock).await,
-            None => Place::embedded(options, seed, clock.clone(), folder).await,
+            Some(path) => Target::real(options, path, &id(), &clock).await,
+            None => Target::embedded(options, seed, clock.clone(), folder).await,
         }
     };
-    let place = tokio::select! {
+    let target = tokio::select! {
         biased;
         () = stop.cancelled() => return interrupted(!options.until_done),
-        place = place => place?,
+        target = target => target?,
     };
-    let config = manager::config(options, &place)?;
+    let config = manager::config(options, &target)?;
     let samples = playable(config.as_ref());
-    let mut model = Model { head: head(&place, seed, options), hints: hints(&place), ..Model::default() };
+    let mut model = Model { head: head(&target, seed, options), hints: hints(&target), ..Model::default() };
     model.foot = "Ctrl-C ends it and cleans up".to_owned();
     let mut screen = open();
     model.head.iter().chain(&model.hints).for_each(|it| screen.line(it));
-    if let Cluster::Embedded { cluster, .. } = &place.cluster
+    if let Cluster::Embedded { cluster, .. } = &target.cluster
         && options.chaos
     {
-        chaos::begin(cluster, stage.clone(), seed);
+        chaos::begin(cluster, state.clone(), seed);
     }
     // From here on the cleanup must run in any case.
-    let fleet = start_nodes(&place, seed, &clock, &scope.spawner());
-    let user = User { client: place.client.clone(), scene: place.scene.clone(), dress: place.dress.clone(), stage };
+    let fleet = start_nodes(&target, seed, &clock, &scope.spawner());
+    let user = User {
+        client: target.client.clone(),
+        context: target.context.clone(),
+        placement: target.placement.clone(),
+        state,
+    };
     // The tasks that create and change objects must end before the cleanup, or they would work against it.
-    let hands = Scope::new();
+    let user_tasks = Scope::new();
     let mut manager = None;
-    let mut show = Show {
+    let mut show = SampleRunner {
         user: &user,
         samples: &samples,
-        spawner: hands.spawner(),
+        spawner: user_tasks.spawner(),
         clock: &clock,
         began: clock.now(),
         until_done: options.until_done,
     };
-    let of_manager = matches!(place.cluster, Cluster::Embedded { .. }).then_some(seed);
-    let story = async {
+    let of_manager = matches!(target.cluster, Cluster::Embedded { .. }).then_some(seed);
+    let run_all = async {
         if let Some(config) = config {
             manager = Some(Manager::start(config, of_manager, &scope.spawner()).await?);
         }
         tokio::select! {
             biased;
-            cause = manager::ends(manager.as_mut()) => Ok(End::Broken(format!("mini-kcm has ended: {cause}"))),
+            cause = manager::wait_for_exit(manager.as_mut()) => Ok(End::Broken(format!("mini-kcm has ended: {cause}"))),
             end = async {
-                set_the_stage(&user, &fleet, &samples, &hands.spawner()).await?;
+                prepare(&user, &fleet, &samples, &user_tasks.spawner()).await?;
                 anyhow::Ok(show.go(&mut model, &mut screen, options.timeout).await)
             } => end,
         }
@@ -123,14 +128,14 @@ async fn play(options: &Options, folder: &Path, stop: &CancellationToken, open: 
         biased;
         () = stop.cancelled() => End::Interrupted,
         cause = scope.panicked() => End::Broken(cause),
-        cause = hands.panicked() => End::Broken(cause),
-        end = story => end.unwrap_or_else(|err| End::Broken(format!("{err:#}"))),
+        cause = user_tasks.panicked() => End::Broken(cause),
+        end = run_all => end.unwrap_or_else(|err| End::Broken(format!("{err:#}"))),
     };
     let fine = model.all_done();
     screen.close(&model);
     crate::screen::print("cleaning up\n", false);
-    drop(hands);
-    let cleaned = clean_up(place, user, fleet, manager).await;
+    drop(user_tasks);
+    let cleaned = clean_up(target, user, fleet, manager).await;
     match (end, cleaned) {
         (End::Broken(why), Ok(())) => bail!(why),
         (End::Broken(why), Err(err)) => bail!("{why}; {err:#}"),
@@ -144,7 +149,7 @@ fn interrupted(fine: bool) -> anyhow::Result<()> {
 }
 
 /// The run while the user watches.
-struct Show<'a> {
+struct SampleRunner<'a> {
     user: &'a User,
     samples: &'a [&'static Sample],
     spawner: Spawner,
@@ -153,10 +158,10 @@ struct Show<'a> {
     until_done: bool,
 }
 
-impl Show<'_> {
+impl SampleRunner<'_> {
     /// Shows every change. Returns when all samples are done with `--until-done`; otherwise it does not return.
     async fn go(&mut self, model: &mut Model, screen: &mut Screen, timeout: Duration) -> End {
-        let mut news = self.user.stage.listen();
+        let mut news = self.user.state.listen();
         let deadline = self.began + timeout;
         loop {
             news.borrow_and_update();
@@ -186,32 +191,32 @@ impl Show<'_> {
 
     /// Updates the model from the present state, and starts the user's steps that are due.
     fn look(&self, model: &mut Model, screen: &Screen) {
-        let stage = &self.user.stage;
-        let lines = stage.look(|it| std::mem::take(&mut it.lines));
+        let state = &self.user.state;
+        let lines = state.look(|it| std::mem::take(&mut it.lines));
         let mut rows = Vec::new();
         for sample in self.samples {
-            let (progress, due) = stage.look(|it| (progress(sample, self.user, it), self.due(sample, it)));
+            let (progress, due) = state.look(|it| (progress(sample, self.user, it), self.due(sample, it)));
             if let Some(step) = due {
                 self.perform(sample, step);
             }
             rows.push(Row { name: sample.name, shows: sample.shows, progress });
         }
         for line in lines {
-            screen.line(&model.happened(&line));
+            screen.line(&model.record_change(&line));
         }
         for row in &rows {
             let before = model.rows.iter().find(|it| it.name == row.name);
             if before != Some(row) {
                 let done = if row.progress.state == State::Done { " (done)" } else { "" };
-                screen.line(&model.happened(&format!("{:<12}{}{done}", row.name, row.progress.text)));
+                screen.line(&model.record_change(&format!("{:<12}{}{done}", row.name, row.progress.text)));
             }
         }
-        (model.nodes, model.faults) = stage.look(|it| (nodes(&it.seen), it.faults.clone()));
+        (model.nodes, model.faults) = state.look(|it| (nodes(&it.observed), it.faults.clone()));
         model.rows = rows;
         if model.all_done() && !model.foot.contains("done") {
             let stays = if self.until_done { "" } else { "; the cluster stays until Ctrl-C" };
             model.foot = format!("all samples are done{stays}");
-            screen.line(&model.happened(&model.foot.clone()));
+            screen.line(&model.record_change(&model.foot.clone()));
         }
     }
 
@@ -220,7 +225,7 @@ impl Show<'_> {
         let number = known.steps.get(sample.name).copied().unwrap_or(0);
         let step = sample.steps.get(number)?;
         let ready = known.created.contains(sample.name) && !known.busy.contains(sample.name);
-        (ready && (step.when)(&self.user.scene, &known.seen)).then(|| {
+        (ready && (step.when)(&self.user.context, &known.observed)).then(|| {
             known.busy.insert(sample.name);
             number
         })
@@ -228,10 +233,10 @@ impl Show<'_> {
 
     fn perform(&self, sample: &'static Sample, number: usize) {
         let (user, step) = (self.user.clone(), &sample.steps[number]);
-        user.stage.say(format!("$ {}", (step.says)(&user.scene)));
+        user.state.say(format!("$ {}", (step.command)(&user.context)));
         self.spawner.spawn("step", async move {
-            let done = user.act(&(step.act)(&user.scene)).await;
-            user.stage.change(|it| {
+            let done = user.act(&(step.act)(&user.context)).await;
+            user.state.change(|it| {
                 it.busy.remove(sample.name);
                 match done {
                     Ok(()) => drop(it.steps.insert(sample.name, number + 1)),
@@ -249,7 +254,7 @@ fn progress(sample: &Sample, user: &User, known: &Known) -> Progress {
     if !known.created.contains(sample.name) {
         return Progress::going("being created");
     }
-    (sample.progress)(&user.scene, &known.seen)
+    (sample.progress)(&user.context, &known.observed)
 }
 
 fn late(model: &Model, timeout: Duration) -> String {
@@ -258,14 +263,14 @@ fn late(model: &Model, timeout: Duration) -> String {
     format!("--timeout: after {timeout:?} not done: {}", going.join(", "))
 }
 
-fn nodes(seen: &crate::seen::Seen) -> Vec<String> {
+fn nodes(observed: &crate::observed::Observed) -> Vec<String> {
     let word = |node: &Value| {
         let conditions = node["status"]["conditions"].as_array();
         let ready = conditions.into_iter().flatten().any(|it| it["type"] == "Ready" && it["status"] == "True");
         let name = node["metadata"]["name"].as_str().unwrap_or_default();
         format!("{name} {}", if ready { "Ready" } else { "NotReady" })
     };
-    seen.named("Node", "", "").map(word).collect()
+    observed.named("Node", "", "").map(word).collect()
 }
 
 /// Samples whose controller runs.
@@ -278,24 +283,24 @@ fn playable(config: Option<&Config>) -> Vec<&'static Sample> {
     SAMPLES.iter().filter(|it| it.needs.is_none_or(runs)).collect()
 }
 
-fn head(place: &Place, seed: u64, options: &Options) -> Vec<String> {
-    let manager = match &place.manager {
+fn head(target: &Target, seed: u64, options: &Options) -> Vec<String> {
+    let manager = match &target.manager {
         ManagerPlan::Ours { .. } => "mini-kcm, in this process".to_owned(),
         ManagerPlan::Theirs { holder } => format!("the cluster's own ({holder}); mini-kcm is not started beside it"),
     };
     let chaos = if options.chaos { " --chaos" } else { "" };
     vec![
-        format!("cluster     {}", place.server),
+        format!("cluster     {}", target.server),
         format!("manager     {manager}"),
         format!("again       --seed={seed}{chaos}"),
-        format!("kubeconfig  {}", place.kubeconfig.display()),
+        format!("kubeconfig  {}", target.kubeconfig.display()),
     ]
 }
 
-fn hints(place: &Place) -> Vec<String> {
-    let home = &place.scene.home;
+fn hints(target: &Target) -> Vec<String> {
+    let home = &target.context.home;
     vec![
-        format!("export KUBECONFIG={}", place.kubeconfig.display()),
+        format!("export KUBECONFIG={}", target.kubeconfig.display()),
         format!("kubectl get nodes; kubectl get pods -n {home} -w; kubectl describe pod flaky -n {home}"),
         format!("kubectl get jobs,cronjobs -n {home}; kubectl describe job shards -n {home}"),
         format!("kubectl get configmaps -n {home} -w; kubectl delete configmap orphan-part -n {home}"),
@@ -303,31 +308,26 @@ fn hints(place: &Place) -> Vec<String> {
     ]
 }
 
-fn start_nodes(place: &Place, seed: u64, clock: &Clock, spawner: &Spawner) -> Fleet {
+fn start_nodes(target: &Target, seed: u64, clock: &Clock, spawner: &Spawner) -> Fleet {
     let options = fake_nodes::Options {
-        nodes: place.nodes.clone(),
-        schedulers: place.schedulers.clone(),
+        nodes: target.nodes.clone(),
+        schedulers: target.schedulers.clone(),
         seed,
         events: true,
         unscripted: Some(UNSCRIPTED),
     };
-    let environment = Environment { client: place.client.clone(), clock: clock.clone(), spawner: spawner.clone() };
+    let environment = Environment { client: target.client.clone(), clock: clock.clone(), spawner: spawner.clone() };
     Fleet::start(options, environment)
 }
 
 /// Waits for the nodes, starts watching, and starts the creation of the samples' objects.
-async fn set_the_stage(
-    user: &User,
-    fleet: &Fleet,
-    samples: &[&'static Sample],
-    spawner: &Spawner,
-) -> anyhow::Result<()> {
+async fn prepare(user: &User, fleet: &Fleet, samples: &[&'static Sample], spawner: &Spawner) -> anyhow::Result<()> {
     tokio::time::timeout(REGISTRATION, fleet.registered()).await.context("the fake nodes could not register")?;
-    let home = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": user.scene.home } });
+    let home = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": user.context.home } });
     user.create(&home).await?;
     user.look_at("v1", "Namespace", "", spawner);
     user.look_at("v1", "Node", "", spawner);
-    for namespace in [&user.scene.home, &user.scene.farewell] {
+    for namespace in [&user.context.home, &user.context.farewell] {
         user.look_at("v1", "Pod", namespace, spawner);
         let kinds: BTreeSet<_> = samples.iter().flat_map(|it| it.looks_at).collect();
         for (api_version, kind) in kinds {
@@ -358,7 +358,7 @@ fn tail(path: &Path) -> String {
     // The log may not exist.
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let bad: Vec<&str> = text.lines().filter(|it| it.contains("ERROR") || it.contains("WARN")).collect();
-    let from = bad.len().saturating_sub(TOLD);
+    let from = bad.len().saturating_sub(LOG_LINES);
     bad[from..].iter().map(|it| format!("{it}\n")).collect()
 }
 

@@ -8,7 +8,7 @@ mod pods;
 use kube::api::PropagationPolicy;
 use serde_json::Value;
 
-use crate::seen::Seen;
+use crate::observed::Observed;
 
 /// Every sample, in the order of the view.
 pub(crate) const SAMPLES: &[Sample] = &[
@@ -34,18 +34,18 @@ pub(crate) struct Sample {
     /// The controller that must run; `None` if the nodes are enough.
     pub(crate) needs: Option<&'static str>,
     /// Created in this order. An owner reference names an earlier object; its uid is filled in at creation.
-    pub(crate) objects: fn(&Scene) -> Vec<Value>,
+    pub(crate) objects: fn(&SampleContext) -> Vec<Value>,
     /// Kinds that `progress` and `steps` read, by apiVersion and kind, in addition to pods and namespaces.
     pub(crate) looks_at: &'static [(&'static str, &'static str)],
     /// The user's steps, each once and in order.
     pub(crate) steps: &'static [Step],
     /// The progress, once its objects are created.
-    pub(crate) progress: fn(&Scene, &Seen) -> Progress,
+    pub(crate) progress: fn(&SampleContext, &Observed) -> Progress,
 }
 
 /// The namespaces and nodes of the samples.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Scene {
+pub(crate) struct SampleContext {
     /// The namespace that is not deleted by a sample.
     pub(crate) home: String,
     /// The namespace that a sample deletes.
@@ -58,11 +58,11 @@ pub(crate) struct Scene {
 /// One step of the user.
 pub(crate) struct Step {
     /// When it is due.
-    pub(crate) when: fn(&Scene, &Seen) -> bool,
+    pub(crate) when: fn(&SampleContext, &Observed) -> bool,
     /// The equivalent kubectl command, for the view.
-    pub(crate) says: fn(&Scene) -> String,
+    pub(crate) command: fn(&SampleContext) -> String,
     /// The action.
-    pub(crate) act: fn(&Scene) -> Act,
+    pub(crate) act: fn(&SampleContext) -> Act,
 }
 
 /// An action of the user on one object.

@@ -13,9 +13,9 @@ use serde_json::Value;
 use tasks::Spawner;
 
 use crate::{
-    place::Dress,
-    samples::{Act, Does, Sample, Scene},
-    stage::Stage,
+    samples::{Act, Does, Sample, SampleContext},
+    shared_state::SharedState,
+    target::PodPlacement,
 };
 
 /// How many times a request is tried, because the server may not be ready or chaos may inject faults.
@@ -27,24 +27,24 @@ const ONE_CALL: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub(crate) struct User {
     pub(crate) client: Client,
-    pub(crate) scene: Scene,
-    pub(crate) dress: Dress,
-    pub(crate) stage: Arc<Stage>,
+    pub(crate) context: SampleContext,
+    pub(crate) placement: PodPlacement,
+    pub(crate) state: Arc<SharedState>,
 }
 
 impl User {
     /// Watches all objects of a kind, in one namespace or (if it is empty) in the whole cluster, and stores them in the
     /// shared state.
     pub(crate) fn look_at(&self, api_version: &str, kind: &'static str, namespace: &str, spawner: &Spawner) {
-        let (api, stage, namespace) =
-            (self.api(api_version, kind, namespace), self.stage.clone(), namespace.to_owned());
+        let (api, state, namespace) =
+            (self.api(api_version, kind, namespace), self.state.clone(), namespace.to_owned());
         // An object always serializes.
         let value = |it: DynamicObject| serde_json::to_value(it).unwrap_or_default();
         let tell = move |change: Change<DynamicObject>| {
-            stage.change(|known| match change {
-                Change::All(all) => known.seen.replace(kind, &namespace, all.into_iter().map(value).collect()),
-                Change::Put(it) => known.seen.put(kind, value(it)),
-                Change::Gone(it) => known.seen.remove(kind, &value(it)),
+            state.change(|known| match change {
+                Change::All(all) => known.observed.replace(kind, &namespace, all.into_iter().map(value).collect()),
+                Change::Put(it) => known.observed.put(kind, value(it)),
+                Change::Gone(it) => known.observed.remove(kind, &value(it)),
             });
         };
         spawner.spawn("look", follow(api, tell));
@@ -52,10 +52,10 @@ impl User {
 
     /// Creates the objects of a sample.
     pub(crate) async fn set_up(self, sample: &'static Sample) {
-        let objects = (sample.objects)(&self.scene);
+        let objects = (sample.objects)(&self.context);
         let (mut failure, mut made) = (None, Vec::new());
         for object in objects {
-            let object = with_uids_of_owners(self.dress.up(object), &made);
+            let object = with_uids_of_owners(self.placement.apply(object), &made);
             match self.create(&object).await {
                 Ok(it) => made.push(it),
                 Err(err) => {
@@ -64,7 +64,7 @@ impl User {
                 }
             }
         }
-        self.stage.change(|it| match failure {
+        self.state.change(|it| match failure {
             None => drop(it.created.insert(sample.name)),
             Some(why) => drop(it.failed.insert(sample.name, why)),
         });
@@ -82,14 +82,14 @@ impl User {
             let (api, object) = (api.clone(), typed.clone());
             async move { api.create(&PostParams::default(), &object).await }
         };
-        if let Some(created) = again_and_again(&what, 409, create).await? {
+        if let Some(created) = retry(&what, 409, create).await? {
             return Ok(created);
         }
         let read = || {
             let (api, name) = (api.clone(), name.clone());
             async move { api.get(&name).await }
         };
-        again_and_again(&format!("read {kind} {name}"), 404, read)
+        retry(&format!("read {kind} {name}"), 404, read)
             .await?
             .with_context(|| format!("{what}: it was deleted meanwhile"))
     }
@@ -117,7 +117,7 @@ impl User {
                 }
             }
         };
-        again_and_again(&what, 404, call).await.map(drop)
+        retry(&what, 404, call).await.map(drop)
     }
 
     /// The client for objects of a kind in a namespace.
@@ -150,7 +150,7 @@ fn with_uids_of_owners(mut object: Value, made: &[DynamicObject]) -> Value {
 
 /// Tries until it succeeds, for half a minute at most. The status code `fine` means that nothing is to be done and
 /// gives `None`.
-async fn again_and_again<T, Called>(what: &str, fine: u16, call: impl Fn() -> Called) -> anyhow::Result<Option<T>>
+async fn retry<T, Called>(what: &str, fine: u16, call: impl Fn() -> Called) -> anyhow::Result<Option<T>>
 where
     Called: Future<Output = kube::Result<T>>,
 {

@@ -50,7 +50,7 @@ pub(crate) type Line = (Tone, String);
 
 impl Model {
     /// Records a change, and returns the line to print if there is no terminal.
-    pub(crate) fn happened(&mut self, text: &str) -> String {
+    pub(crate) fn record_change(&mut self, text: &str) -> String {
         let line = format!("{:6.1} s  {text}", self.elapsed.as_secs_f64());
         self.recent.push_back(line.clone());
         if self.recent.len() > KEPT {
@@ -121,7 +121,7 @@ mod tests {
         let rows = vec![row("a", Progress::going("1 of 2")), row("b", Progress::done("all of it"))];
         let mut model = Model { rows, hints: vec!["kubectl get pods".to_owned()], ..Model::default() };
         for number in 0..50 {
-            model.happened(&format!("line {number}"));
+            model.record_change(&format!("line {number}"));
         }
         model
     }
@@ -154,14 +154,14 @@ mod tests {
     }
 
     #[test]
-    fn a_row_tells_how_far_it_is_where_there_is_no_screen_any_more() {
+    fn a_row_shows_its_progress_after_the_screen_is_closed() {
         let lines: Vec<String> = model().rows.iter().map(|it| it.line().1).collect();
         assert_eq!(lines, ["a           … 1 of 2", "b           ✓ all of it"]);
     }
 
     #[test]
-    fn what_happened_is_told_with_its_time() {
+    fn a_change_is_printed_with_its_time() {
         let mut model = Model { elapsed: Duration::from_millis(1234), ..Model::default() };
-        assert_eq!(model.happened("it"), "   1.2 s  it");
+        assert_eq!(model.record_change("it"), "   1.2 s  it");
     }
 }

@@ -22,14 +22,14 @@ fn options() -> Options {
 }
 
 /// A cluster of another owner, without a manager.
-struct Abroad {
+struct OwnNodes {
     cluster: TestCluster,
     folder: TempDir,
     kubeconfig: PathBuf,
     _served: Served,
 }
 
-impl Abroad {
+impl OwnNodes {
     async fn new() -> Self {
         let cluster = TestCluster::with_seed(Clock::system(), 1);
         let served = cluster.serve().await.unwrap();
@@ -61,7 +61,7 @@ impl Abroad {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_manager_that_ends_is_told_with_its_cause() {
+async fn a_manager_that_exits_is_reported_with_its_cause() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = format!("--secure-port={}", taken.local_addr().unwrap().port());
     let options = Options { manager: vec![port, "--bind-address=127.0.0.1".to_owned()], ..options() };
@@ -74,7 +74,7 @@ async fn a_manager_that_ends_is_told_with_its_cause() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_that_refuses_the_first_namespace_keeps_nothing() {
-    let abroad = Abroad::new().await;
+    let abroad = OwnNodes::new().await;
     abroad.cluster.intercept(|call| match (call.verb, call.resource.as_str()) {
         ("create", "namespaces") => Verdict::status(422, "Invalid", "none of that here"),
         _ => Verdict::Pass,
@@ -86,7 +86,7 @@ async fn a_cluster_that_refuses_the_first_namespace_keeps_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_early_end_is_cleaned_up_and_not_undone_by_what_was_under_way() {
-    let abroad = Abroad::new().await;
+    let abroad = OwnNodes::new().await;
     let (stop, creates) = (CancellationToken::new(), Arc::new(AtomicUsize::new(0)));
     let (asked, counted) = (stop.clone(), creates.clone());
     abroad.cluster.intercept(move |call| match (call.verb, call.resource.as_str()) {

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{Act, Does, Progress, Sample, Scene, Step, pods, true_condition};
-use crate::seen::Seen;
+use super::{Act, Does, Progress, Sample, SampleContext, Step, pods, true_condition};
+use crate::observed::Observed;
 
 /// How many objects of each plain kind.
 const OF_EACH: usize = 4;
@@ -21,39 +21,39 @@ pub(super) const FAREWELL: Sample = Sample {
     looks_at: &[],
     steps: &[
         Step {
-            when: |scene, seen| {
+            when: |context, observed| {
                 let running = |it: &Value| it["status"]["phase"] == "Running";
-                seen.get("Pod", &scene.farewell, SLOW).is_some_and(running)
+                observed.get("Pod", &context.farewell, SLOW).is_some_and(running)
             },
-            says: |scene| format!("kubectl delete namespace {}", scene.farewell),
-            act: |scene| Act {
+            command: |context| format!("kubectl delete namespace {}", context.farewell),
+            act: |context| Act {
                 api_version: "v1",
                 kind: "Namespace",
                 namespace: String::new(),
-                name: scene.farewell.clone(),
+                name: context.farewell.clone(),
                 does: Does::Delete,
             },
         },
         Step {
-            when: |scene, seen| only_the_finalizer_holds(namespace(scene, seen)),
-            says: |scene| {
+            when: |context, observed| only_the_finalizer_holds(namespace(context, observed)),
+            command: |context| {
                 let patch = r#"{"metadata":{"finalizers":null}}"#;
-                format!("kubectl patch configmap {HELD} -n {} --type=merge -p '{patch}'", scene.farewell)
+                format!("kubectl patch configmap {HELD} -n {} --type=merge -p '{patch}'", context.farewell)
             },
-            act: |scene| Act {
+            act: |context| Act {
                 api_version: "v1",
                 kind: "ConfigMap",
-                namespace: scene.farewell.clone(),
+                namespace: context.farewell.clone(),
                 name: HELD.to_owned(),
                 does: Does::Merge(json!({ "metadata": { "finalizers": null } })),
             },
         },
     ],
-    progress: |scene, seen| {
-        if seen.is_gone("Namespace", "", &scene.farewell) {
+    progress: |context, observed| {
+        if observed.is_gone("Namespace", "", &context.farewell) {
             return Progress::done("gone, with all that was in it");
         }
-        let Some(namespace) = namespace(scene, seen) else { return Progress::going("created") };
+        let Some(namespace) = namespace(context, observed) else { return Progress::going("created") };
         if namespace["metadata"]["deletionTimestamp"].is_null() {
             return Progress::going("filled with a dozen kinds");
         }
@@ -68,8 +68,8 @@ pub(super) const FAREWELL: Sample = Sample {
     },
 };
 
-fn namespace<'a>(scene: &Scene, seen: &'a Seen) -> Option<&'a Value> {
-    seen.get("Namespace", "", &scene.farewell)
+fn namespace<'a>(context: &SampleContext, observed: &'a Observed) -> Option<&'a Value> {
+    observed.get("Namespace", "", &context.farewell)
 }
 
 /// Only the object with the finalizer remains.
@@ -81,9 +81,9 @@ fn only_the_finalizer_holds(namespace: Option<&Value>) -> bool {
         .is_some_and(|it| it == "Some resources are remaining: configmaps. has 1 resource instances")
 }
 
-fn objects(scene: &Scene) -> Vec<Value> {
+fn objects(context: &SampleContext) -> Vec<Value> {
     let mut objects = vec![json!({
-        "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": scene.farewell },
+        "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": context.farewell },
     })];
     for number in 1..=OF_EACH {
         objects.extend(plain(number));
@@ -92,11 +92,11 @@ fn objects(scene: &Scene) -> Vec<Value> {
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": { "name": HELD, "finalizers": [FINALIZER] }, "data": { "balance": "1" },
     }));
-    let inside = Scene { home: scene.farewell.clone(), ..scene.clone() };
+    let inside = SampleContext { home: context.farewell.clone(), ..context.clone() };
     objects.push(pods::pod(&inside, SLOW, "Always", &[("stop-after", "2s")]));
     objects.push(pods::pod(&inside, "web-2", "Always", &[]));
     for object in &mut objects[1..] {
-        object["metadata"]["namespace"] = json!(scene.farewell);
+        object["metadata"]["namespace"] = json!(context.farewell);
     }
     objects
 }

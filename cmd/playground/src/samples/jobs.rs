@@ -3,8 +3,8 @@
 use fake_nodes::PREFIX;
 use serde_json::{Value, json};
 
-use super::{Act, Does, Progress, Sample, Scene, Step, true_condition};
-use crate::seen::Seen;
+use super::{Act, Does, Progress, Sample, SampleContext, Step, true_condition};
+use crate::observed::Observed;
 
 const JOBS: &[(&str, &str)] = &[("batch/v1", "Job")];
 const CRON_JOBS: &[(&str, &str)] = &[("batch/v1", "CronJob"), ("batch/v1", "Job")];
@@ -17,14 +17,14 @@ pub(super) const PLAIN: Sample = Sample {
     name: "job",
     shows: "a Job of four pods, two at a time",
     needs: CONTROLLER,
-    objects: |scene| {
+    objects: |context| {
         let spec = json!({ "completions": 4, "parallelism": 2, "template": template(&[("run-for", "1s"), CREATING]) });
-        vec![job(scene, "tally", spec)]
+        vec![job(context, "tally", spec)]
     },
     looks_at: JOBS,
     steps: &[],
-    progress: |scene, seen| match seen.get("Job", &scene.home, "tally") {
-        None => gone_or_new(seen, scene, "Job", "tally"),
+    progress: |context, observed| match observed.get("Job", &context.home, "tally") {
+        None => gone_or_new(observed, context, "Job", "tally"),
         Some(job) => {
             let text = format!("{} of 4 succeeded, {} active", count(job, "succeeded"), count(job, "active"));
             until_complete(job, text)
@@ -36,18 +36,18 @@ pub(super) const INDEXED: Sample = Sample {
     name: "job-indexed",
     shows: "a Job of indexes 0 to 3: index 2 fails, is tried again after ten seconds, and gives up; the others succeed",
     needs: CONTROLLER,
-    objects: |scene| {
+    objects: |context| {
         let lines = [("run-for", "1s"), ("failing-indexes", "2"), CREATING];
         let spec = json!({
             "completionMode": "Indexed", "completions": 4, "parallelism": 4, "backoffLimitPerIndex": 1,
             "template": template(&lines),
         });
-        vec![job(scene, "shards", spec)]
+        vec![job(context, "shards", spec)]
     },
     looks_at: JOBS,
     steps: &[],
-    progress: |scene, seen| match seen.get("Job", &scene.home, "shards") {
-        None => gone_or_new(seen, scene, "Job", "shards"),
+    progress: |context, observed| match observed.get("Job", &context.home, "shards") {
+        None => gone_or_new(observed, context, "Job", "shards"),
         Some(job) => {
             let indexes = |field: &str| match job["status"][field].as_str() {
                 None | Some("") => "none".to_owned(),
@@ -74,33 +74,35 @@ pub(super) const SUSPENDED: Sample = Sample {
     name: "job-suspend",
     shows: "a Job that is suspended while its two pods run, and resumed when they are gone",
     needs: CONTROLLER,
-    objects: |scene| {
+    objects: |context| {
         let lines = [("run-for", "4s"), ("stop-after", "500ms"), CREATING];
         let spec = json!({ "completions": 2, "parallelism": 2, "template": template(&lines) });
-        vec![job(scene, "pausable", spec)]
+        vec![job(context, "pausable", spec)]
     },
     looks_at: JOBS,
     steps: &[
         Step {
-            when: |scene, seen| pods_of(seen, scene, "pausable").filter(|it| phase(it) == "Running").count() == 2,
-            says: |scene| says_suspend(scene, "job", "pausable", true),
-            act: |scene| suspend(scene, "Job", "pausable", true),
+            when: |context, observed| {
+                pods_of(observed, context, "pausable").filter(|it| phase(it) == "Running").count() == 2
+            },
+            command: |context| suspend_command(context, "job", "pausable", true),
+            act: |context| suspend(context, "Job", "pausable", true),
         },
         Step {
-            when: |scene, seen| {
-                let job = seen.get("Job", &scene.home, "pausable");
+            when: |context, observed| {
+                let job = observed.get("Job", &context.home, "pausable");
                 let suspended = job.is_some_and(|it| true_condition(it, "Suspended").is_some());
-                suspended && pods_of(seen, scene, "pausable").count() == 0
+                suspended && pods_of(observed, context, "pausable").count() == 0
             },
-            says: |scene| says_suspend(scene, "job", "pausable", false),
-            act: |scene| suspend(scene, "Job", "pausable", false),
+            command: |context| suspend_command(context, "job", "pausable", false),
+            act: |context| suspend(context, "Job", "pausable", false),
         },
     ],
-    progress: |scene, seen| match seen.get("Job", &scene.home, "pausable") {
-        None => gone_or_new(seen, scene, "Job", "pausable"),
+    progress: |context, observed| match observed.get("Job", &context.home, "pausable") {
+        None => gone_or_new(observed, context, "Job", "pausable"),
         Some(job) => {
             let suspended = if true_condition(job, "Suspended").is_some() { "Suspended, " } else { "" };
-            let pods = pods_of(seen, scene, "pausable").count();
+            let pods = pods_of(observed, context, "pausable").count();
             let (succeeded, active) = (count(job, "succeeded"), count(job, "active"));
             until_complete(job, format!("{suspended}{succeeded} of 2 succeeded, {active} active, {pods} pods"))
         }
@@ -111,26 +113,28 @@ pub(super) const CRON: Sample = Sample {
     name: "cronjob",
     shows: "a CronJob that creates a Job by its schedule, and is suspended when that has succeeded",
     needs: Some("cronjob-controller"),
-    objects: |scene| {
+    objects: |context| {
         let job = json!({ "spec": { "template": template(&[("run-for", "1s"), CREATING]) } });
         vec![json!({
             "apiVersion": "batch/v1", "kind": "CronJob",
-            "metadata": { "namespace": scene.home, "name": "chime" },
+            "metadata": { "namespace": context.home, "name": "chime" },
             "spec": { "schedule": "@every 5s", "concurrencyPolicy": "Forbid", "jobTemplate": job },
         })]
     },
     looks_at: CRON_JOBS,
     steps: &[Step {
-        when: |scene, seen| seen.get("CronJob", &scene.home, "chime").is_some_and(|it| succeeded_at(it).is_some()),
-        says: |scene| says_suspend(scene, "cronjob", "chime", true),
-        act: |scene| suspend(scene, "CronJob", "chime", true),
+        when: |context, observed| {
+            observed.get("CronJob", &context.home, "chime").is_some_and(|it| succeeded_at(it).is_some())
+        },
+        command: |context| suspend_command(context, "cronjob", "chime", true),
+        act: |context| suspend(context, "CronJob", "chime", true),
     }],
-    progress: |scene, seen| {
-        let Some(cron) = seen.get("CronJob", &scene.home, "chime") else {
-            return gone_or_new(seen, scene, "CronJob", "chime");
+    progress: |context, observed| {
+        let Some(cron) = observed.get("CronJob", &context.home, "chime") else {
+            return gone_or_new(observed, context, "CronJob", "chime");
         };
         let suspended = cron["spec"]["suspend"] == true;
-        let jobs = seen.named("Job", &scene.home, "chime-").count();
+        let jobs = observed.named("Job", &context.home, "chime-").count();
         let text = match (cron["status"]["lastScheduleTime"].as_str(), succeeded_at(cron)) {
             (None, _) => format!("{jobs} Jobs, waits for the next time of its schedule"),
             (Some(made), None) => format!("{jobs} Jobs, the last for {}", clock(made)),
@@ -145,10 +149,10 @@ pub(super) const CRON: Sample = Sample {
     },
 };
 
-fn job(scene: &Scene, name: &str, spec: Value) -> Value {
+fn job(context: &SampleContext, name: &str, spec: Value) -> Value {
     json!({
         "apiVersion": "batch/v1", "kind": "Job",
-        "metadata": { "namespace": scene.home, "name": name },
+        "metadata": { "namespace": context.home, "name": name },
         "spec": spec,
     })
 }
@@ -180,9 +184,9 @@ fn until_failed(job: &Value, text: String) -> Progress {
     }
 }
 
-fn pods_of<'a>(seen: &'a Seen, scene: &Scene, job: &str) -> impl Iterator<Item = &'a Value> {
+fn pods_of<'a>(observed: &'a Observed, context: &SampleContext, job: &str) -> impl Iterator<Item = &'a Value> {
     let label = json!(job);
-    let pods: Vec<&Value> = seen.named("Pod", &scene.home, &format!("{job}-")).collect();
+    let pods: Vec<&Value> = observed.named("Pod", &context.home, &format!("{job}-")).collect();
     pods.into_iter().filter(move |it| it["metadata"]["labels"]["batch.kubernetes.io/job-name"] == label)
 }
 
@@ -203,20 +207,20 @@ fn clock(time: &str) -> &str {
     time.split_once('T').map_or(time, |(_, it)| it.trim_end_matches('Z'))
 }
 
-fn gone_or_new(seen: &Seen, scene: &Scene, kind: &str, name: &str) -> Progress {
-    if seen.is_gone(kind, &scene.home, name) { Progress::failed("deleted") } else { Progress::going("created") }
+fn gone_or_new(observed: &Observed, context: &SampleContext, kind: &str, name: &str) -> Progress {
+    if observed.is_gone(kind, &context.home, name) { Progress::failed("deleted") } else { Progress::going("created") }
 }
 
-fn says_suspend(scene: &Scene, resource: &str, name: &str, suspend: bool) -> String {
+fn suspend_command(context: &SampleContext, resource: &str, name: &str, suspend: bool) -> String {
     let patch = format!(r#"{{"spec":{{"suspend":{suspend}}}}}"#);
-    format!("kubectl patch {resource} {name} -n {} --type=merge -p '{patch}'", scene.home)
+    format!("kubectl patch {resource} {name} -n {} --type=merge -p '{patch}'", context.home)
 }
 
-fn suspend(scene: &Scene, kind: &'static str, name: &str, suspend: bool) -> Act {
+fn suspend(context: &SampleContext, kind: &'static str, name: &str, suspend: bool) -> Act {
     Act {
         api_version: "batch/v1",
         kind,
-        namespace: scene.home.clone(),
+        namespace: context.home.clone(),
         name: name.to_owned(),
         does: Does::Merge(json!({ "spec": { "suspend": suspend } })),
     }

@@ -3,8 +3,8 @@
 use kube::api::PropagationPolicy;
 use serde_json::{Value, json};
 
-use super::{Act, Does, Progress, Sample, Scene, Step, pods};
-use crate::seen::Seen;
+use super::{Act, Does, Progress, Sample, SampleContext, Step, pods};
+use crate::observed::Observed;
 
 const CONTROLLER: Option<&str> = Some("garbage-collector-controller");
 const LOOKS_AT: &[(&str, &str)] = &[("v1", "ConfigMap")];
@@ -15,50 +15,50 @@ pub(super) const BACKGROUND: Sample = Sample {
     name: "background",
     shows: "an object is deleted and gone at once; then its dependents, and then theirs",
     needs: CONTROLLER,
-    objects: |scene| tree(scene, "background"),
+    objects: |context| tree(context, "background"),
     looks_at: LOOKS_AT,
     steps: &[Step {
-        when: |scene, seen| runs(scene, seen, "background"),
-        says: |scene| says(scene, "background"),
-        act: |scene| delete(scene, "background", PropagationPolicy::Background),
+        when: |context, observed| is_running(context, observed, "background"),
+        command: |context| delete_command(context, "background"),
+        act: |context| delete(context, "background", PropagationPolicy::Background),
     }],
-    progress: |scene, seen| until_gone(&Tree::of(scene, seen, "background")),
+    progress: |context, observed| until_gone(&Tree::of(context, observed, "background")),
 };
 
 pub(super) const FOREGROUND: Sample = Sample {
     name: "foreground",
     shows: "an object is deleted and waits: first the pods end, then their owner is gone, then the object",
     needs: CONTROLLER,
-    objects: |scene| tree(scene, "foreground"),
+    objects: |context| tree(context, "foreground"),
     looks_at: LOOKS_AT,
     steps: &[Step {
-        when: |scene, seen| runs(scene, seen, "foreground"),
-        says: |scene| says(scene, "foreground"),
-        act: |scene| delete(scene, "foreground", PropagationPolicy::Foreground),
+        when: |context, observed| is_running(context, observed, "foreground"),
+        command: |context| delete_command(context, "foreground"),
+        act: |context| delete(context, "foreground", PropagationPolicy::Foreground),
     }],
-    progress: |scene, seen| until_gone(&Tree::of(scene, seen, "foreground")),
+    progress: |context, observed| until_gone(&Tree::of(context, observed, "foreground")),
 };
 
 pub(super) const ORPHAN: Sample = Sample {
     name: "orphan",
     shows: "an object is deleted alone; its dependent stays without an owner and keeps its own dependents",
     needs: CONTROLLER,
-    objects: |scene| tree(scene, "orphan"),
+    objects: |context| tree(context, "orphan"),
     looks_at: LOOKS_AT,
     steps: &[Step {
-        when: |scene, seen| runs(scene, seen, "orphan"),
-        says: |scene| says(scene, "orphan"),
-        act: |scene| delete(scene, "orphan", PropagationPolicy::Orphan),
+        when: |context, observed| is_running(context, observed, "orphan"),
+        command: |context| delete_command(context, "orphan"),
+        act: |context| delete(context, "orphan", PropagationPolicy::Orphan),
     }],
-    progress: |scene, seen| until_free(&Tree::of(scene, seen, "orphan")),
+    progress: |context, observed| until_free(&Tree::of(context, observed, "orphan")),
 };
 
 /// An object, a part that it owns, and two pods that the part owns. The uids of owners are filled in at creation.
-fn tree(scene: &Scene, name: &str) -> Vec<Value> {
+fn tree(context: &SampleContext, name: &str) -> Vec<Value> {
     let map = |name: &str| {
         json!({
             "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": { "namespace": scene.home, "name": name },
+            "metadata": { "namespace": context.home, "name": name },
         })
     };
     let owned = |mut object: Value, owner: &str| {
@@ -68,7 +68,7 @@ fn tree(scene: &Scene, name: &str) -> Vec<Value> {
         object
     };
     let part = format!("{name}-part");
-    let pod = |number: usize| pods::pod(scene, &format!("{name}-{number}"), "Always", &[ENDING]);
+    let pod = |number: usize| pods::pod(context, &format!("{name}-{number}"), "Always", &[ENDING]);
     vec![map(name), owned(map(&part), name), owned(pod(1), &part), owned(pod(2), &part)]
 }
 
@@ -86,8 +86,8 @@ struct Leaf<'a> {
 }
 
 impl<'a> Leaf<'a> {
-    fn of(scene: &Scene, seen: &'a Seen, kind: &str, name: &str) -> Self {
-        Self { last: seen.get(kind, &scene.home, name), gone: seen.is_gone(kind, &scene.home, name) }
+    fn of(context: &SampleContext, observed: &'a Observed, kind: &str, name: &str) -> Self {
+        Self { last: observed.get(kind, &context.home, name), gone: observed.is_gone(kind, &context.home, name) }
     }
 
     fn word(&self) -> &'static str {
@@ -105,14 +105,14 @@ impl<'a> Leaf<'a> {
         }
     }
 
-    fn is_nobodys(&self) -> bool {
+    fn has_no_owner(&self) -> bool {
         self.last.is_some_and(|it| it["metadata"]["ownerReferences"].as_array().is_none_or(Vec::is_empty))
     }
 }
 
 impl<'a> Tree<'a> {
-    fn of(scene: &Scene, seen: &'a Seen, name: &str) -> Self {
-        let leaf = |kind: &str, name: String| Leaf::of(scene, seen, kind, &name);
+    fn of(context: &SampleContext, observed: &'a Observed, name: &str) -> Self {
+        let leaf = |kind: &str, name: String| Leaf::of(context, observed, kind, &name);
         Self {
             top: leaf("ConfigMap", name.to_owned()),
             part: leaf("ConfigMap", format!("{name}-part")),
@@ -131,20 +131,20 @@ impl<'a> Tree<'a> {
     }
 }
 
-fn runs(scene: &Scene, seen: &Seen, name: &str) -> bool {
-    let runs = |it: &Leaf<'_>| it.last.is_some_and(|it| it["status"]["phase"] == "Running");
-    Tree::of(scene, seen, name).pods.iter().all(runs)
+fn is_running(context: &SampleContext, observed: &Observed, name: &str) -> bool {
+    let is_running = |it: &Leaf<'_>| it.last.is_some_and(|it| it["status"]["phase"] == "Running");
+    Tree::of(context, observed, name).pods.iter().all(is_running)
 }
 
-fn says(scene: &Scene, name: &str) -> String {
-    format!("kubectl delete configmap {name} -n {} --cascade={name}", scene.home)
+fn delete_command(context: &SampleContext, name: &str) -> String {
+    format!("kubectl delete configmap {name} -n {} --cascade={name}", context.home)
 }
 
-fn delete(scene: &Scene, name: &str, policy: PropagationPolicy) -> Act {
+fn delete(context: &SampleContext, name: &str, policy: PropagationPolicy) -> Act {
     Act {
         api_version: "v1",
         kind: "ConfigMap",
-        namespace: scene.home.clone(),
+        namespace: context.home.clone(),
         name: name.to_owned(),
         does: Does::Cascade(policy),
     }
@@ -163,7 +163,7 @@ fn until_free(tree: &Tree<'_>) -> Progress {
     if part.gone || pods.iter().any(|it| it.gone) {
         return Progress::failed(tree.text());
     }
-    if top.gone && part.is_nobodys() {
+    if top.gone && part.has_no_owner() {
         return Progress::done("owner gone; part stays without an owner, with its pods");
     }
     Progress::going(tree.text())

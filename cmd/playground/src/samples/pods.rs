@@ -3,34 +3,34 @@
 use fake_nodes::PREFIX;
 use serde_json::{Value, json};
 
-use super::{DEDICATED, Progress, Sample, Scene};
-use crate::seen::Seen;
+use super::{DEDICATED, Progress, Sample, SampleContext};
+use crate::observed::Observed;
 
 pub(super) const COMPLETION: Sample = Sample {
     name: "completion",
     shows: "three pods that run for two seconds and succeed",
     needs: None,
-    objects: |scene| {
-        let pods = (1..=3).map(|it| pod(scene, &format!("task-{it}"), "Never", &[("run-for", "2s"), CREATING]));
+    objects: |context| {
+        let pods = (1..=3).map(|it| pod(context, &format!("task-{it}"), "Never", &[("run-for", "2s"), CREATING]));
         pods.collect()
     },
     looks_at: &[],
     steps: &[],
-    progress: |scene, seen| all_succeed(seen.named("Pod", &scene.home, "task-"), 3),
+    progress: |context, observed| all_succeed(observed.named("Pod", &context.home, "task-"), 3),
 };
 
 pub(super) const CRASHES: Sample = Sample {
     name: "crash-loop",
     shows: "a pod that crashes twice, backs off longer each time, and succeeds",
     needs: None,
-    objects: |scene| {
+    objects: |context| {
         let lines = [("run-for", "1s"), ("crashes", "2"), ("backoff", "1s"), CREATING];
-        vec![pod(scene, "flaky", "OnFailure", &lines)]
+        vec![pod(context, "flaky", "OnFailure", &lines)]
     },
     looks_at: &[],
     steps: &[],
-    progress: |scene, seen| match seen.get("Pod", &scene.home, "flaky") {
-        None => gone_or_new(seen, scene, "flaky"),
+    progress: |context, observed| match observed.get("Pod", &context.home, "flaky") {
+        None => gone_or_new(observed, context, "flaky"),
         Some(pod) => {
             let container = &pod["status"]["containerStatuses"][0];
             let restarts = container["restartCount"].as_i64().unwrap_or(0);
@@ -50,16 +50,16 @@ pub(super) const ROOM: Sample = Sample {
     name: "room",
     shows: "big pods: one more than fits, which waits for free resources; one for the tainted node",
     needs: None,
-    objects: |scene| {
+    objects: |context| {
         let lines = [("run-for", "2s"), CREATING];
-        let big = (0..=scene.open_nodes).map(|it| {
-            let mut pod = pod(scene, &format!("big-{it:04}"), "Never", &lines);
+        let big = (0..=context.open_nodes).map(|it| {
+            let mut pod = pod(context, &format!("big-{it:04}"), "Never", &lines);
             pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!("3");
             pod
         });
         let mut pods: Vec<Value> = big.collect();
-        if scene.open_nodes < scene.nodes {
-            let mut special = pod(scene, "big-special", "Never", &lines);
+        if context.open_nodes < context.nodes {
+            let mut special = pod(context, "big-special", "Never", &lines);
             special["spec"]["nodeSelector"] = json!({ DEDICATED: "true" });
             special["spec"]["tolerations"] = json!([{ "key": DEDICATED, "operator": "Exists" }]);
             pods.push(special);
@@ -68,10 +68,10 @@ pub(super) const ROOM: Sample = Sample {
     },
     looks_at: &[],
     steps: &[],
-    progress: |scene, seen| {
-        let wanted = scene.open_nodes + 1 + usize::from(scene.open_nodes < scene.nodes);
-        let mut progress = all_succeed(seen.named("Pod", &scene.home, "big-"), wanted);
-        let waits = seen.named("Pod", &scene.home, "big-").filter_map(unschedulable).next();
+    progress: |context, observed| {
+        let wanted = context.open_nodes + 1 + usize::from(context.open_nodes < context.nodes);
+        let mut progress = all_succeed(observed.named("Pod", &context.home, "big-"), wanted);
+        let waits = observed.named("Pod", &context.home, "big-").filter_map(unschedulable).next();
         if let Some(why) = waits {
             progress.text += &format!("; one waits: {why}");
         }
@@ -83,12 +83,12 @@ pub(super) const ROOM: Sample = Sample {
 const CREATING: (&str, &str) = ("start-after", "300ms");
 
 /// A pod without an owner, with this script.
-pub(super) fn pod(scene: &Scene, name: &str, policy: &str, lines: &[(&str, &str)]) -> Value {
+pub(super) fn pod(context: &SampleContext, name: &str, policy: &str, lines: &[(&str, &str)]) -> Value {
     let annotations: serde_json::Map<String, Value> =
         lines.iter().map(|(key, value)| (format!("{PREFIX}{key}"), json!(value))).collect();
     json!({
         "apiVersion": "v1", "kind": "Pod",
-        "metadata": { "namespace": scene.home, "name": name, "annotations": annotations },
+        "metadata": { "namespace": context.home, "name": name, "annotations": annotations },
         "spec": { "restartPolicy": policy, "containers": [{ "name": "main", "image": "example.com/main:1" }] },
     })
 }
@@ -111,8 +111,8 @@ fn all_succeed<'a>(pods: impl Iterator<Item = &'a Value>, wanted: usize) -> Prog
     }
 }
 
-fn gone_or_new(seen: &Seen, scene: &Scene, name: &str) -> Progress {
-    if seen.is_gone("Pod", &scene.home, name) { Progress::failed("deleted") } else { Progress::going("created") }
+fn gone_or_new(observed: &Observed, context: &SampleContext, name: &str) -> Progress {
+    if observed.is_gone("Pod", &context.home, name) { Progress::failed("deleted") } else { Progress::going("created") }
 }
 
 fn phase(pod: &Value) -> &str {

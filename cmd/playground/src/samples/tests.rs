@@ -4,8 +4,8 @@ use serde_json::json;
 
 use super::*;
 
-fn scene() -> Scene {
-    Scene { home: "home".into(), farewell: "farewell".into(), nodes: 3, open_nodes: 2 }
+fn context() -> SampleContext {
+    SampleContext { home: "home".into(), farewell: "farewell".into(), nodes: 3, open_nodes: 2 }
 }
 
 fn sample(name: &str) -> &'static Sample {
@@ -13,13 +13,13 @@ fn sample(name: &str) -> &'static Sample {
 }
 
 fn progress(name: &str, objects: &[Value]) -> Progress {
-    (sample(name).progress)(&scene(), &seen(objects))
+    (sample(name).progress)(&context(), &observed(objects))
 }
 
-fn seen(objects: &[Value]) -> Seen {
-    let mut seen = Seen::default();
-    objects.iter().for_each(|it| seen.put(it["kind"].as_str().unwrap(), it.clone()));
-    seen
+fn observed(objects: &[Value]) -> Observed {
+    let mut observed = Observed::default();
+    objects.iter().for_each(|it| observed.put(it["kind"].as_str().unwrap(), it.clone()));
+    observed
 }
 
 fn pod(name: &str, status: Value) -> Value {
@@ -43,15 +43,15 @@ fn every_sample_is_complete_and_has_a_name_of_its_own() {
     let names: BTreeSet<&str> = SAMPLES.iter().map(|it| it.name).collect();
     assert_eq!(names.len(), SAMPLES.len());
     for sample in SAMPLES {
-        let objects = (sample.objects)(&scene());
+        let objects = (sample.objects)(&context());
         assert!(!objects.is_empty(), "{}", sample.name);
         for object in objects {
             assert!(object["apiVersion"].is_string() && object["kind"].is_string(), "{object}");
             assert!(object["metadata"]["name"].is_string(), "{object}");
         }
-        let fresh = (sample.progress)(&scene(), &Seen::default());
+        let fresh = (sample.progress)(&context(), &Observed::default());
         assert_eq!(fresh.state, State::Going, "{}: without any object it is not done", sample.name);
-        assert!(!sample.steps.iter().any(|it| (it.when)(&scene(), &Seen::default())), "{}", sample.name);
+        assert!(!sample.steps.iter().any(|it| (it.when)(&context(), &Observed::default())), "{}", sample.name);
     }
 }
 
@@ -71,7 +71,7 @@ fn tasks_are_done_when_all_have_succeeded() {
 }
 
 #[test]
-fn a_crash_loop_tells_its_waits() {
+fn a_crash_loop_shows_its_back_off() {
     let flaky = |phase: &str, state: Value| {
         let container = json!({ "restartCount": 2, "state": state });
         progress("crash-loop", &[pod("flaky", json!({ "phase": phase, "containerStatuses": [container] }))])
@@ -87,19 +87,19 @@ fn big_pods_say_why_they_wait() {
     let waits = pod("big-0001", json!({ "phase": "Pending", "conditions": [condition] }));
     let going = Progress::going("0 of 4 succeeded, 0 running; one waits: 0/3 nodes are available");
     assert_eq!(progress("room", &[waits]), going);
-    let names: Vec<String> = (sample("room").objects)(&scene())
+    let names: Vec<String> = (sample("room").objects)(&context())
         .iter()
         .map(|it| it["metadata"]["name"].as_str().unwrap().to_owned())
         .collect();
     assert_eq!(names, ["big-0000", "big-0001", "big-0002", "big-special"]);
-    let alone = Scene { nodes: 1, open_nodes: 1, ..scene() };
+    let alone = SampleContext { nodes: 1, open_nodes: 1, ..context() };
     assert_eq!((sample("room").objects)(&alone).len(), 2, "no tainted node, no pod for it");
 }
 
 #[test]
 fn the_user_deletes_the_namespace_and_lifts_the_finalizer_when_nothing_else_is_left() {
     let steps = sample("farewell").steps;
-    let due = |step: usize, objects: &[Value]| (steps[step].when)(&scene(), &seen(objects));
+    let due = |step: usize, objects: &[Value]| (steps[step].when)(&context(), &observed(objects));
     let mut slow = pod("web-1", json!({ "phase": "Pending" }));
     slow["metadata"]["namespace"] = json!("farewell");
     assert!(!due(0, std::slice::from_ref(&slow)));
@@ -122,9 +122,9 @@ fn a_namespace_goes_through_its_conditions() {
     assert_eq!(progress("farewell", &[terminating(&[])]), Progress::going("Terminating"));
     let told = progress("farewell", &[terminating(&[("NamespaceContentRemaining", "pods remain")])]);
     assert_eq!(told, Progress::going("Terminating: pods remain"));
-    let mut seen = seen(&[terminating(&[])]);
-    seen.remove("Namespace", &terminating(&[]));
-    assert_eq!((sample("farewell").progress)(&scene(), &seen).state, State::Done);
+    let mut observed = observed(&[terminating(&[])]);
+    observed.remove("Namespace", &terminating(&[]));
+    assert_eq!((sample("farewell").progress)(&context(), &observed).state, State::Done);
 }
 
 fn batch(kind: &str, name: &str, spec: Value, status: Value) -> Value {
@@ -172,7 +172,7 @@ fn an_indexed_job_is_done_when_the_one_index_has_failed_and_the_others_have_succ
 #[test]
 fn the_user_suspends_a_job_when_both_pods_run_and_resumes_it_when_they_are_gone() {
     let steps = sample("job-suspend").steps;
-    let due = |step: usize, objects: &[Value]| (steps[step].when)(&scene(), &seen(objects));
+    let due = |step: usize, objects: &[Value]| (steps[step].when)(&context(), &observed(objects));
     let (one, other) = (worker("pausable", 1, "Running"), worker("pausable", 2, "Running"));
     assert!(!due(0, &[one.clone(), worker("pausable", 2, "Pending")]));
     assert!(!due(0, &[one.clone(), pod("pausable-2", json!({ "phase": "Running" }))]), "nobody's pod");
@@ -185,7 +185,7 @@ fn the_user_suspends_a_job_when_both_pods_run_and_resumes_it_when_they_are_gone(
     let told = progress("job-suspend", &[suspended]);
     assert_eq!(told, Progress::going("Suspended, 0 of 2 succeeded, 0 active, 0 pods"));
     assert_eq!(
-        steps.iter().map(|it| (it.act)(&scene()).does).collect::<Vec<_>>(),
+        steps.iter().map(|it| (it.act)(&context()).does).collect::<Vec<_>>(),
         [true, false].map(|suspend| { Does::Merge(json!({ "spec": { "suspend": suspend } })) })
     );
 }
@@ -195,7 +195,7 @@ fn a_cronjob_is_suspended_after_its_first_success_and_done_then() {
     let chime = |suspend: bool, status: Value| {
         let cron = batch("CronJob", "chime", json!({ "suspend": suspend }), status);
         let job = batch("Job", "chime-29333333", json!({}), json!({}));
-        let due = (sample("cronjob").steps[0].when)(&scene(), &seen(std::slice::from_ref(&cron)));
+        let due = (sample("cronjob").steps[0].when)(&context(), &observed(std::slice::from_ref(&cron)));
         (due, progress("cronjob", &[cron, job]))
     };
     let made = json!({ "lastScheduleTime": "2027-01-15T08:00:05Z" });
@@ -207,20 +207,20 @@ fn a_cronjob_is_suspended_after_its_first_success_and_done_then() {
 }
 
 /// The four objects of a tree with their metadata; `None` for one that is gone.
-fn tree(name: &str, metas: [Option<Value>; 4]) -> Seen {
+fn tree(name: &str, metas: [Option<Value>; 4]) -> Observed {
     let kinds = [("ConfigMap", ""), ("ConfigMap", "-part"), ("Pod", "-1"), ("Pod", "-2")];
-    let mut seen = Seen::default();
+    let mut observed = Observed::default();
     for ((kind, suffix), meta) in kinds.into_iter().zip(metas) {
         let mut object = json!({ "kind": kind, "metadata": meta.clone().unwrap_or_else(|| json!({})) });
         object["metadata"]["namespace"] = json!("home");
         object["metadata"]["name"] = json!(format!("{name}{suffix}"));
         object["status"] = json!({ "phase": "Running" });
-        seen.put(kind, object.clone());
+        observed.put(kind, object.clone());
         if meta.is_none() {
-            seen.remove(kind, &object);
+            observed.remove(kind, &object);
         }
     }
-    seen
+    observed
 }
 
 fn owned() -> Option<Value> {
@@ -239,16 +239,16 @@ fn the_user_deletes_each_tree_its_own_way_once_its_pods_run() {
         ("orphan", PropagationPolicy::Orphan),
     ] {
         let step = &sample(name).steps[0];
-        assert!(!(step.when)(&scene(), &tree(name, [owned(), owned(), owned(), None])));
-        assert!((step.when)(&scene(), &tree(name, [owned(), owned(), owned(), owned()])));
-        assert_eq!((step.act)(&scene()).does, Does::Cascade(policy));
-        assert!((step.says)(&scene()).ends_with(&format!("delete configmap {name} -n home --cascade={name}")));
+        assert!(!(step.when)(&context(), &tree(name, [owned(), owned(), owned(), None])));
+        assert!((step.when)(&context(), &tree(name, [owned(), owned(), owned(), owned()])));
+        assert_eq!((step.act)(&context()).does, Does::Cascade(policy));
+        assert!((step.command)(&context()).ends_with(&format!("delete configmap {name} -n home --cascade={name}")));
     }
 }
 
 #[test]
 fn a_tree_that_is_deleted_is_done_when_all_of_it_is_gone() {
-    let told = |metas| (sample("foreground").progress)(&scene(), &tree("foreground", metas));
+    let told = |metas| (sample("foreground").progress)(&context(), &tree("foreground", metas));
     let waits = || ends(&["foregroundDeletion"]);
     let text = "owner waits for its dependents; part waits for its dependents; its pods ending and gone";
     assert_eq!(told([waits(), waits(), ends(&[]), None]), Progress::going(text));
@@ -257,8 +257,8 @@ fn a_tree_that_is_deleted_is_done_when_all_of_it_is_gone() {
 }
 
 #[test]
-fn orphans_are_nobodys_and_must_not_go() {
-    let told = |metas| (sample("orphan").progress)(&scene(), &tree("orphan", metas));
+fn orphans_have_no_owner_and_must_remain() {
+    let told = |metas| (sample("orphan").progress)(&context(), &tree("orphan", metas));
     let text = "owner orphans its dependents; part there; its pods there";
     assert_eq!(told([ends(&["orphan"]), owned(), owned(), owned()]), Progress::going(text));
     assert_eq!(told([None, owned(), owned(), owned()]).state, State::Going, "the reference is not removed yet");

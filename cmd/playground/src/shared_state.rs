@@ -3,17 +3,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::seen::Seen;
+use crate::observed::Observed;
 
 /// The state that the samples share. Each change notifies the view.
-pub(crate) struct Stage {
+pub(crate) struct SharedState {
     known: Mutex<Known>,
     news: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Known {
-    pub(crate) seen: Seen,
+    pub(crate) observed: Observed,
     /// Samples whose objects are all created.
     pub(crate) created: BTreeSet<&'static str>,
     /// Samples whose objects or steps failed, and why.
@@ -28,7 +28,7 @@ pub(crate) struct Known {
     pub(crate) lines: Vec<String>,
 }
 
-impl Stage {
+impl SharedState {
     pub(crate) fn new() -> Self {
         Self { known: Mutex::default(), news: watch::Sender::new(0) }
     }

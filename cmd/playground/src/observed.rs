@@ -7,12 +7,12 @@ type Key = (String, String, String);
 
 /// The objects that samples read, in their last observed state.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Seen {
+pub(crate) struct Observed {
     objects: BTreeMap<Key, Value>,
     ever: BTreeSet<Key>,
 }
 
-impl Seen {
+impl Observed {
     pub(crate) fn put(&mut self, kind: &str, object: Value) {
         let key = key(kind, &object);
         self.ever.insert(key.clone());
@@ -60,18 +60,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_never_there_is_not_gone() {
-        let mut seen = Seen::default();
-        assert!(!seen.is_gone("Pod", "n", "a"));
+    fn an_object_that_never_existed_is_not_gone() {
+        let mut observed = Observed::default();
+        assert!(!observed.is_gone("Pod", "n", "a"));
         let pod = json!({ "metadata": { "namespace": "n", "name": "a" } });
-        seen.put("Pod", pod.clone());
-        assert!(!seen.is_gone("Pod", "n", "a") && seen.get("Pod", "n", "a").is_some());
-        seen.remove("Pod", &pod);
-        assert!(seen.is_gone("Pod", "n", "a"));
-        seen.put("Pod", pod);
-        seen.replace("Pod", "other", Vec::new());
-        assert_eq!(seen.named("Pod", "n", "").count(), 1);
-        seen.replace("Pod", "n", Vec::new());
-        assert!(seen.is_gone("Pod", "n", "a"));
+        observed.put("Pod", pod.clone());
+        assert!(!observed.is_gone("Pod", "n", "a") && observed.get("Pod", "n", "a").is_some());
+        observed.remove("Pod", &pod);
+        assert!(observed.is_gone("Pod", "n", "a"));
+        observed.put("Pod", pod);
+        observed.replace("Pod", "other", Vec::new());
+        assert_eq!(observed.named("Pod", "n", "").count(), 1);
+        observed.replace("Pod", "n", Vec::new());
+        assert!(observed.is_gone("Pod", "n", "a"));
     }
 }

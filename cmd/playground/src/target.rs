@@ -20,7 +20,7 @@ use test_cluster::{Served, TestCluster};
 
 use crate::{
     flags::Options,
-    samples::{DEDICATED, Scene},
+    samples::{DEDICATED, SampleContext},
 };
 
 /// On a real cluster, the scheduler name of our pods, followed by an id, so that no other scheduler binds them.
@@ -30,14 +30,14 @@ const FAKE: &str = "fake-nodes.mini-kcm.dev/fake";
 /// The Lease of every manager, in kube-system. Its holder is the active manager.
 const LEASE: &str = "kube-controller-manager";
 /// How often a Lease is read, and the duration of a Lease that does not specify it.
-const GLANCE: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 const LASTS: u64 = 15;
 
 /// The cluster that the samples run on.
-pub(crate) struct Place {
+pub(crate) struct Target {
     pub(crate) client: Client,
-    pub(crate) scene: Scene,
-    pub(crate) dress: Dress,
+    pub(crate) context: SampleContext,
+    pub(crate) placement: PodPlacement,
     pub(crate) nodes: Vec<NodeSpec>,
     pub(crate) schedulers: Vec<String>,
     /// The kubeconfig for kubectl and mini-kcm.
@@ -66,12 +66,12 @@ pub(crate) enum ManagerPlan {
 
 /// What is added to pods so that they run on our nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Dress {
+pub(crate) enum PodPlacement {
     /// Nothing: all nodes are ours.
-    AtHome,
+    AnyNode,
     /// The name of our scheduler and a toleration for our nodes, both with this id, because another playground may run
     /// on the same cluster.
-    Abroad { id: String },
+    OwnNodes { id: String },
 }
 
 /// A kubeconfig that we wrote. It is removed on drop.
@@ -84,7 +84,7 @@ impl Drop for Written {
     }
 }
 
-impl Place {
+impl Target {
     /// A cluster in this process, on a loopback port.
     pub(crate) async fn embedded(options: &Options, seed: u64, clock: Clock, folder: &Path) -> anyhow::Result<Self> {
         let cluster = TestCluster::with_seed(clock, seed);
@@ -97,8 +97,8 @@ impl Place {
         let nodes = nodes("node", options.nodes, &[]);
         Ok(Self {
             client: in_memory(cluster.service()),
-            scene: scene("playground", options.nodes),
-            dress: Dress::AtHome,
+            context: context("playground", options.nodes),
+            placement: PodPlacement::AnyNode,
             nodes,
             schedulers: vec!["default-scheduler".to_owned()],
             kubeconfig,
@@ -117,11 +117,11 @@ impl Place {
         let failed = || format!("--kubeconfig {}: {server}", path.display());
         let client = Client::try_from(config).with_context(failed)?;
         client.apiserver_version().await.with_context(failed)?;
-        let manager = who_controls(&client, clock).await.with_context(failed)?;
+        let manager = plan_manager(&client, clock).await.with_context(failed)?;
         Ok(Self {
             client,
-            scene: scene(&format!("playground-{id}"), options.nodes),
-            dress: Dress::Abroad { id: id.to_owned() },
+            context: context(&format!("playground-{id}"), options.nodes),
+            placement: PodPlacement::OwnNodes { id: id.to_owned() },
             nodes: nodes(&format!("fake-{id}"), options.nodes, &[(FAKE, id)]),
             schedulers: vec![scheduler(id)],
             kubeconfig: path.to_owned(),
@@ -132,10 +132,10 @@ impl Place {
     }
 }
 
-impl Dress {
+impl PodPlacement {
     /// Adds to an object what its pods need to run on our nodes.
-    pub(crate) fn up(&self, mut object: Value) -> Value {
-        let Self::Abroad { id } = self else { return object };
+    pub(crate) fn apply(&self, mut object: Value) -> Value {
+        let Self::OwnNodes { id } = self else { return object };
         for path in ["/spec", "/spec/template/spec", "/spec/jobTemplate/spec/template/spec"] {
             let spec = object.pointer_mut(path).filter(|it| it["containers"].is_array());
             if let Some(spec) = spec.and_then(Value::as_object_mut) {
@@ -165,8 +165,8 @@ fn nodes(prefix: &str, count: usize, taints: &[(&str, &str)]) -> Vec<NodeSpec> {
     (1..=count).map(node).collect()
 }
 
-fn scene(home: &str, nodes: usize) -> Scene {
-    Scene {
+fn context(home: &str, nodes: usize) -> SampleContext {
+    SampleContext {
         home: home.to_owned(),
         farewell: format!("{home}-farewell"),
         nodes,
@@ -176,13 +176,13 @@ fn scene(home: &str, nodes: usize) -> Scene {
 
 /// Decides which manager runs. A held Lease is watched for its whole duration, as leader election does it, because
 /// whether it is renewed does not depend on the clocks of the machines.
-async fn who_controls(client: &Client, clock: &Clock) -> kube::Result<ManagerPlan> {
+async fn plan_manager(client: &Client, clock: &Clock) -> kube::Result<ManagerPlan> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), "kube-system");
     let Some(first) = leases.get_opt(LEASE).await? else { return Ok(ManagerPlan::Ours { found: false }) };
     let lasts = first.spec.as_ref().and_then(|it| it.lease_duration_seconds).and_then(|it| it.try_into().ok());
     let until = clock.now() + Duration::from_secs(lasts.unwrap_or(LASTS));
     while holder(&first).is_some() && clock.now() < until {
-        tokio::time::sleep(GLANCE).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         let Some(now) = leases.get_opt(LEASE).await? else { return Ok(ManagerPlan::Ours { found: false }) };
         if now.spec != first.spec {
             // A Lease that was released just now is free.
@@ -230,11 +230,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn abroad_pods_wear_what_keeps_them_on_our_nodes() {
+    fn on_a_real_cluster_pods_run_only_on_our_nodes() {
         let pod = json!({ "spec": { "containers": [] } });
-        assert_eq!(Dress::AtHome.up(pod.clone()), pod);
-        let abroad = Dress::Abroad { id: "abc".to_owned() };
-        let dressed = abroad.up(pod.clone());
+        assert_eq!(PodPlacement::AnyNode.apply(pod.clone()), pod);
+        let abroad = PodPlacement::OwnNodes { id: "abc".to_owned() };
+        let dressed = abroad.apply(pod.clone());
         assert_eq!(dressed["spec"]["schedulerName"], "fake-nodes-abc");
         let toleration = json!({ "key": FAKE, "value": "abc", "effect": "NoSchedule" });
         assert_eq!(
@@ -242,17 +242,17 @@ mod tests {
             json!([toleration]),
             "no toleration for the nodes of another playground"
         );
-        let cron = abroad.up(json!({ "spec": { "jobTemplate": { "spec": { "template": pod } } } }));
+        let cron = abroad.apply(json!({ "spec": { "jobTemplate": { "spec": { "template": pod } } } }));
         assert_eq!(cron["spec"]["jobTemplate"]["spec"]["template"], dressed);
         let config_map = json!({ "data": {} });
-        assert_eq!(abroad.up(config_map.clone()), config_map);
+        assert_eq!(abroad.apply(config_map.clone()), config_map);
     }
 
     #[test]
-    fn the_last_of_several_nodes_is_not_for_everybody() {
+    fn the_last_of_several_nodes_has_a_taint() {
         let tainted = |count| nodes("n", count, &[]).iter().filter(|it| !it.taints.is_empty()).count();
         assert_eq!((tainted(1), tainted(2), tainted(5)), (0, 1, 1));
-        assert_eq!((scene("s", 1).open_nodes, scene("s", 3).open_nodes), (1, 2));
+        assert_eq!((context("s", 1).open_nodes, context("s", 3).open_nodes), (1, 2));
         assert!(nodes("n", 2, &[(FAKE, "abc")]).iter().all(|it| it.taints[0].value.as_deref() == Some("abc")));
     }
 
@@ -291,13 +291,13 @@ mod tests {
             }
         };
         tokio::select! {
-            plan = who_controls(&client, &clock) => (plan.unwrap(), (clock.now() - began).as_secs()),
+            plan = plan_manager(&client, &clock) => (plan.unwrap(), (clock.now() - began).as_secs()),
             () = renews => unreachable!("renewals do not end"),
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_manager_is_known_by_its_renewals_whatever_its_clock_says() {
+    async fn a_manager_is_recognised_by_its_renewals_and_not_by_its_clock() {
         let held = |time: &str| json!({ "holderIdentity": "them", "leaseDurationSeconds": 15, "renewTime": time });
         let (behind, ahead) = (held("2026-12-31T23:00:00.000000Z"), held("2027-06-01T00:00:00.000000Z"));
         let theirs = ManagerPlan::Theirs { holder: "them".to_owned() };
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lease_is_removed_only_when_nobody_holds_it() {
+    async fn a_lease_is_removed_only_when_it_has_no_holder() {
         let cluster = TestCluster::with_seed(Clock::virtual_from("2027-01-15T08:00:00Z".parse().unwrap()), 1);
         let client = in_memory(cluster.service());
         let metadata = json!({ "name": LEASE, "namespace": "kube-system" });
