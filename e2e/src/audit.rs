@@ -139,7 +139,7 @@ impl AuditEvent {
 
     /// One line with user, call and status code.
     #[must_use]
-    pub fn told(&self) -> String {
+    pub fn summary(&self) -> String {
         format!("{}: {} {} {}", self.user(), self.verb, self.uri, self.code())
     }
 

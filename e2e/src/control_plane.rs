@@ -103,13 +103,13 @@ impl ControlPlane {
         // Removes the folder if our process is killed, after the guards of the processes have stopped them.
         let guard = Guard::new("sleep 1; rm -rf -- \"$1\"", &site.folder().display().to_string())?;
         let (etcd, etcd_port) = start_etcd(assets, site.folder()).await?;
-        site.listens(free_port()?);
+        site.set_port(free_port()?);
         let mut plane = Self { apiserver: None, _etcd: etcd, etcd_port, options, assets, _guard: guard, site };
         plane.write_files()?;
         for attempt in 1.. {
             match plane.start_apiserver().await {
                 Err(err) if attempt < ATTEMPTS && format!("{err:#}").contains("address already in use") => {
-                    plane.site.listens(free_port()?);
+                    plane.site.set_port(free_port()?);
                 }
                 started => {
                     started?;

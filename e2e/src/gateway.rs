@@ -68,7 +68,7 @@ struct Storm {
 
 impl Storm {
     /// The status code of the refusal, if the request is refused.
-    fn refuses(&mut self, path: &str) -> Option<StatusCode> {
+    fn next_refusal(&mut self, path: &str) -> Option<StatusCode> {
         let refused = self.refused.entry(path.to_owned()).or_default();
         let refuses = *refused < self.each;
         *refused += u32::from(refuses);
@@ -153,7 +153,7 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor, shared: Arc<Shared>
 }
 
 async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> anyhow::Result<Response<Body>> {
-    let refused = shared.storm().refuses(request.uri().path());
+    let refused = shared.storm().next_refusal(request.uri().path());
     if let Some(code) = refused {
         shared.refused.fetch_add(1, Ordering::Relaxed);
         return if code == StatusCode::TOO_MANY_REQUESTS { busy() } else { only(code) };
@@ -165,7 +165,7 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> anyhow::Resu
     }
     let number = shared.watches.fetch_add(1, Ordering::Relaxed);
     let silent = shared.silent_below.subscribe();
-    Ok(answer.map(|body| speaks_until_silenced(body, number, silent)))
+    Ok(answer.map(|body| frames_until_silenced(body, number, silent)))
 }
 
 fn busy() -> anyhow::Result<Response<Body>> {
@@ -183,7 +183,7 @@ fn only(code: StatusCode) -> anyhow::Result<Response<Body>> {
 }
 
 /// The frames of `body` until watch `number` is silenced; then nothing for ever.
-fn speaks_until_silenced(body: Incoming, number: u64, silent: watch::Receiver<u64>) -> Body {
+fn frames_until_silenced(body: Incoming, number: u64, silent: watch::Receiver<u64>) -> Body {
     let frames = stream::unfold((BodyStream::new(body), silent), move |(mut body, mut silent)| async move {
         let silenced = async {
             // The sender exists as long as the gateway.

@@ -166,14 +166,14 @@ impl Manager {
     /// # Errors
     /// If it exits instead.
     pub async fn healthy(&mut self) -> anyhow::Result<()> {
-        self.says_ok("/healthz").await
+        self.wait_until_ok("/healthz").await
     }
 
     /// Waits until an endpoint returns ok.
     ///
     /// # Errors
     /// If the process exits instead, or the time is over.
-    pub async fn says_ok(&mut self, path: &str) -> anyhow::Result<()> {
+    pub async fn wait_until_ok(&mut self, path: &str) -> anyhow::Result<()> {
         let endpoints = self.endpoints()?;
         eventually(&format!("the manager's {path}"), START, async || {
             if let Some(status) = self.process.status()? {

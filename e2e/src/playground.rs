@@ -31,7 +31,7 @@ impl Playground {
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub fn said(&self) -> anyhow::Result<String> {
+    pub fn output(&self) -> anyhow::Result<String> {
         self.process.log()
     }
 
@@ -39,16 +39,16 @@ impl Playground {
     ///
     /// # Errors
     /// If it exits before, or the time is over.
-    pub async fn says(&mut self, words: &str, within: Duration) -> anyhow::Result<()> {
+    pub async fn wait_for_output(&mut self, words: &str, within: Duration) -> anyhow::Result<()> {
         eventually(&format!("the playground to print {words:?}"), within, async || {
-            let said = self.process.log()?;
-            if said.contains(words) {
+            let output = self.process.log()?;
+            if output.contains(words) {
                 return Ok(Some(Ok(())));
             }
             if let Some(status) = self.process.status()? {
-                return Ok(Some(Err(anyhow::anyhow!("it ended with {status}:\n{said}"))));
+                return Ok(Some(Err(anyhow::anyhow!("it ended with {status}:\n{output}"))));
             }
-            bail!("its output is:\n{said}")
+            bail!("its output is:\n{output}")
         })
         .await?
     }

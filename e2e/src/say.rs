@@ -31,7 +31,7 @@ impl Figures {
     }
 
     /// Prints a summary.
-    pub fn tell(&self, what: &str) {
+    pub fn print(&self, what: &str) {
         say(&format!("{what}: {} rounds, median {:?}, worst {:?}", self.0.len(), self.median(), self.worst()));
     }
 }

@@ -34,7 +34,7 @@ impl Site {
     }
 
     /// Sets the port of the server.
-    pub fn listens(&mut self, port: u16) {
+    pub fn set_port(&mut self, port: u16) {
         self.port = port;
     }
 
@@ -42,7 +42,7 @@ impl Site {
     ///
     /// # Errors
     /// If the file cannot be written.
-    pub fn believes(&mut self, authority: &str) -> anyhow::Result<()> {
+    pub fn set_authority(&mut self, authority: &str) -> anyhow::Result<()> {
         let both = std::fs::read_to_string(self.pki.file("ca.crt"))? + authority;
         self.authorities = self.pki.file("authorities.crt");
         Ok(std::fs::write(&self.authorities, both)?)

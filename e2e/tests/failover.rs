@@ -77,7 +77,7 @@ impl Replicas {
     async fn settled(&mut self, since: Timestamp) -> anyhow::Result<(usize, usize)> {
         let leader = self.leader().await?;
         let standby = 1 - leader;
-        self.members[standby].says_ok("/readyz").await?;
+        self.members[standby].wait_until_ok("/readyz").await?;
         let works = |it: &AuditEvent| it.user() == user(leader) && it.is_work() && it.received > since;
         self.audit.first("the leader's work", SOON, works).await?;
         // A namespace may be removed only after a manager has seen it terminating for five seconds. A standby that has
@@ -175,7 +175,7 @@ on_both_servers! {
     acceptance_shell_036_a_terminated_leader_releases_and_the_standby_acts_at_once
     acceptance_shell_034_a_killed_leader_is_followed_when_its_lease_expires
     acceptance_machinery_044_with_default_durations_a_killed_leader_is_followed_within_twenty_seconds
-    acceptance_machinery_056_a_leader_that_slept_through_its_term_writes_nothing_when_it_wakes
+    acceptance_machinery_056_a_leader_that_was_paused_beyond_its_term_writes_nothing_afterwards
     five_seconds_without_the_api_server_cost_neither_work_nor_leadership
     acceptance_shell_035_a_leader_that_cannot_renew_exits_before_a_new_leader_acts
 }
@@ -204,7 +204,7 @@ async fn acceptance_shell_036_a_terminated_leader_releases_and_the_standby_acts_
         since = first.received;
         replicas.restart(leader).await.unwrap();
     }
-    figures.tell("SIGTERM of the leader, release to the successor's first write");
+    figures.print("SIGTERM of the leader, release to the successor's first write");
     assert!(figures.median() <= on.allows(AFTER_RELEASE), "{figures:?}");
     assert!(figures.worst() <= on.allows(AFTER_RELEASE_WORST), "{figures:?}");
 }
@@ -213,7 +213,7 @@ async fn acceptance_shell_034_a_killed_leader_is_followed_when_its_lease_expires
     let _place = PLACES.acquire().await;
     let Some(plane) = on.audited("kill -9 of the leader").await.unwrap() else { return };
     let figures = kill_rounds(plane, SHORT, rounds()).await.unwrap();
-    figures.tell("kill -9 of the leader, expiry to the successor's first write");
+    figures.print("kill -9 of the leader, expiry to the successor's first write");
     assert!(figures.median() <= on.allows(AFTER_EXPIRY), "{figures:?}");
     assert!(figures.worst() <= on.allows(AFTER_RELEASE_WORST), "{figures:?}");
 }
@@ -222,7 +222,7 @@ async fn acceptance_machinery_044_with_default_durations_a_killed_leader_is_foll
     let _place = PLACES.acquire().await;
     let Some(plane) = on.audited("kill -9 of the leader with default durations").await.unwrap() else { return };
     let figures = kill_rounds(plane, DEFAULTS, 1).await.unwrap();
-    figures.tell("kill -9 of the leader with default durations, expiry to the successor's first write");
+    figures.print("kill -9 of the leader with default durations, expiry to the successor's first write");
     assert!(figures.worst() <= on.allows(AFTER_RELEASE_WORST), "{figures:?}");
 }
 
@@ -255,7 +255,7 @@ async fn kill_rounds(plane: Server, durations: Durations, rounds: usize) -> anyh
     Ok(figures)
 }
 
-async fn acceptance_machinery_056_a_leader_that_slept_through_its_term_writes_nothing_when_it_wakes(on: On) {
+async fn acceptance_machinery_056_a_leader_that_was_paused_beyond_its_term_writes_nothing_afterwards(on: On) {
     let _place = PLACES.acquire().await;
     let Some(plane) = on.audited("SIGSTOP of the leader").await.unwrap() else { return };
     let admin = plane.admin().await.unwrap();
@@ -268,7 +268,7 @@ async fn acceptance_machinery_056_a_leader_that_slept_through_its_term_writes_no
     let mut leader = slow(0).unwrap().started().await.unwrap();
     audit.first("a leader", SOON, |it| holds(it, 0)).await.unwrap();
     let mut standby = slow(1).unwrap().started().await.unwrap();
-    standby.says_ok("/readyz").await.unwrap();
+    standby.wait_until_ok("/readyz").await.unwrap();
     let work_of = |number| move |it: &AuditEvent| it.user() == user(number) && it.is_work();
     eventually("the leader to be busy", SOON, async || Ok((audit.count(work_of(0))? >= 20).then_some(())))
         .await
@@ -340,7 +340,7 @@ async fn acceptance_shell_035_a_leader_that_cannot_renew_exits_before_a_new_lead
     let mut leader = replica(&plane, 0, DEFAULTS).unwrap().kubeconfig(&kubeconfig).started().await.unwrap();
     audit.first("a leader", SOON, |it| holds(it, 0)).await.unwrap();
     let mut standby = replica(&plane, 1, DEFAULTS).unwrap().started().await.unwrap();
-    standby.says_ok("/readyz").await.unwrap();
+    standby.wait_until_ok("/readyz").await.unwrap();
     for number in 0..BACKLOG {
         condemn(&admin, &format!("waiting-{number}"), 3).await.unwrap();
     }

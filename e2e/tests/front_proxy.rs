@@ -48,7 +48,7 @@ async fn asks(manager: &Manager, user: Value, headers: &[(&str, &str)]) -> (u16,
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn front_proxies_are_whom_the_cluster_names_and_a_change_of_that_is_heard_of() {
+async fn front_proxies_are_those_that_the_cluster_publishes_also_after_a_change() {
     let Some(assets) = assets_or_skip("front proxies") else { return };
     let plane = ControlPlane::start(assets, Options::default()).await.unwrap();
     let admin = plane.admin().await.unwrap();

@@ -37,12 +37,12 @@ fn job(name: &str, more: &Value) -> Value {
 }
 
 /// The scheduler and the user: decides how each pod ends, and records it.
-struct Director {
+struct PodEnder {
     admin: Rest,
     folder: Arc<Folder>,
     nodes: Vec<String>,
     /// For each Job: how many pods must succeed, and how many must fail.
-    told: BTreeMap<String, (u64, u64)>,
+    decided: BTreeMap<String, (u64, u64)>,
     known: BTreeSet<String>,
     /// For each Job: its last counters.
     counted: BTreeMap<String, (u64, u64)>,
@@ -56,7 +56,7 @@ fn job_of(pod: &Value) -> &str {
     pod["metadata"]["labels"]["job-name"].as_str().unwrap_or_default()
 }
 
-impl Director {
+impl PodEnder {
     /// Binds all waiting pods. Every fifth pod of each Job fails.
     async fn bind(&mut self) -> anyhow::Result<()> {
         for pod in self.folder.there(Kind::Pod) {
@@ -64,7 +64,7 @@ impl Director {
             if !waits || !self.known.insert(text(&pod, "uid").to_owned()) {
                 continue;
             }
-            let (well, failed) = self.told.entry(job_of(&pod).to_owned()).or_default();
+            let (well, failed) = self.decided.entry(job_of(&pod).to_owned()).or_default();
             let fails = (*well + *failed) % 5 == 2;
             *(if fails { failed } else { well }) += 1;
             let node = &self.nodes[self.known.len() % self.nodes.len()];
@@ -91,8 +91,11 @@ impl Director {
             let now = (count("succeeded"), count("failed"));
             let before = self.counted.insert(name.clone(), now).unwrap_or_default();
             anyhow::ensure!(now.0 >= before.0 && now.1 >= before.1, "{name}: {before:?} became {now:?}");
-            let told = self.told.get(&name).copied().unwrap_or_default();
-            anyhow::ensure!(now.0 <= told.0 && now.1 <= told.1, "{name}: {now:?} counted, {told:?} told to end");
+            let decided = self.decided.get(&name).copied().unwrap_or_default();
+            anyhow::ensure!(
+                now.0 <= decided.0 && now.1 <= decided.1,
+                "{name}: {now:?} counted, {decided:?} decided to end"
+            );
             all += now.0 + now.1;
         }
         Ok(all)
@@ -155,29 +158,29 @@ async fn running_jobs_go_from_the_go_manager_to_ours_and_back_and_each_pod_is_co
     for (name, more) in JOBS.iter().zip([json!({}), indexed, per_index]) {
         create(&admin, NAMESPACE, &job(name, &more)).await.unwrap();
     }
-    let mut director = Director {
+    let mut ender = PodEnder {
         admin,
         folder: board.folder(NAMESPACE),
         nodes: fleet.names().to_vec(),
-        told: BTreeMap::new(),
+        decided: BTreeMap::new(),
         known: BTreeSet::new(),
         counted: BTreeMap::new(),
     };
 
     let mut leader = launch(&plane, TURNS[0]).unwrap().started().await.unwrap();
     for (turn, flavour) in (1u64..).zip(&TURNS[1..]) {
-        director.until_counted(turn * 15).await.unwrap();
+        ender.until_counted(turn * 15).await.unwrap();
         let (successor, ()) = futures::join!(hand_over(&plane, &mut leader, *flavour), async {
             // Pods still end while no manager counts them.
-            director.bind().await.unwrap();
+            ender.bind().await.unwrap();
         });
         leader = successor.unwrap();
     }
-    let (folder, clock) = (director.folder.clone(), Clock::system());
+    let (folder, clock) = (ender.folder.clone(), Clock::system());
     let begun = clock.now();
     let done = eventually("the Jobs to be complete", SOON * 2, async || {
-        director.bind().await?;
-        director.look()?;
+        ender.bind().await?;
+        ender.look()?;
         let jobs = folder.there(Kind::Job);
         let complete = |it: &Value| {
             let conditions = it["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -190,14 +193,14 @@ async fn running_jobs_go_from_the_go_manager_to_ours_and_back_and_each_pod_is_co
     done.await.unwrap();
     say(&format!("three handovers; the rest took {:.1?}", clock.now().saturating_duration_since(begun)));
 
-    director.look().unwrap();
+    ender.look().unwrap();
     for name in JOBS {
-        let (well, failed) = director.told[name];
-        assert_eq!(director.counted[name], (well, failed), "{name}");
+        let (well, failed) = ender.decided[name];
+        assert_eq!(ender.counted[name], (well, failed), "{name}");
         assert_eq!(usize::try_from(well).unwrap(), COMPLETIONS, "{name}: more pods than completions");
     }
     let pods = folder.there(Kind::Pod);
-    assert_eq!(pods.len(), director.known.len(), "no pod is gone");
+    assert_eq!(pods.len(), ender.known.len(), "no pod is gone");
     let held = pods.iter().filter(|it| !it["metadata"]["finalizers"].is_null()).count();
     assert_eq!(held, 0, "no pod keeps the finalizer");
 }

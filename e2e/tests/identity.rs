@@ -154,7 +154,7 @@ async fn acceptance_shell_041_without_own_accounts_all_is_done_by_the_kubeconfig
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_look_around_names_the_rules_that_are_missing_and_they_are_enough() {
+async fn preflight_prints_the_missing_rules_and_they_are_enough() {
     let Some(plane) = plane("--preflight").await else { return };
     let Some(kubectl) = kubectl(&plane, "the rules that --preflight prints") else { return };
     let admin = plane.admin().await.unwrap();

@@ -147,7 +147,7 @@ async fn acceptance_shell_017_033_a_standby_serves_with_a_certificate_of_its_own
     let leader = replica(0).started().await.unwrap();
     audit.first("a leader", SOON, |it| holds(it, Identity::Replica(0))).await.unwrap();
     let mut standby = replica(1).started().await.unwrap();
-    standby.says_ok("/readyz").await.unwrap();
+    standby.wait_until_ok("/readyz").await.unwrap();
     for number in 0..20 {
         let name = format!("watched-{number}");
         namespaces::create(&admin, &name).await.unwrap();
@@ -273,7 +273,7 @@ async fn the_process_is_alive_within_fifty_milliseconds() {
         }
         figures.add(clock.now() - began);
     }
-    figures.tell("exec to /livez ok");
+    figures.print("exec to /livez ok");
     assert!(figures.median() <= Duration::from_millis(50), "{figures:?}");
 }
 
@@ -283,7 +283,7 @@ async fn an_idle_leader_is_small() {
     let plane = ControlPlane::start(assets, Options { audit: true, ..Options::default() }).await.unwrap();
     let mut manager = Launch::new(&plane, Flavour::Ours).unwrap().started().await.unwrap();
     plane.audit().first("a leader", SOON, |it| holds(it, Identity::Admin)).await.unwrap();
-    manager.says_ok("/readyz").await.unwrap();
+    manager.wait_until_ok("/readyz").await.unwrap();
     // Memory that only the start needed is returned within seconds.
     let small = eventually("an idle leader of 15 MiB, of it 4 MiB anonymous", SOON, async || {
         let usage = Usage::of(manager.pid())?;

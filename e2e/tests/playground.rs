@@ -11,33 +11,33 @@ use tempfile::TempDir;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A playground with a kubectl.
-struct Newcomer {
+struct PlaygroundTest {
     _playground: Playground,
     kubectl: Kubectl,
     folder: TempDir,
 }
 
-impl Newcomer {
+impl PlaygroundTest {
     /// `None` after printing that there is no kubectl.
-    async fn arrives(scenario: &str) -> Option<Self> {
+    async fn start(scenario: &str) -> Option<Self> {
         let program = kubectl_or_skip(scenario)?;
         let folder = tempfile::tempdir().unwrap();
         let kubeconfig = folder.path().join("kubeconfig");
         let flag = format!("--write-kubeconfig={}", kubeconfig.display());
         let mut playground = Playground::start(&[&flag, "--seed=1"], folder.path().join("log")).unwrap();
         // Printed at the first update, when nodes and namespace exist.
-        playground.says(" s  completion", PATIENCE).await.unwrap();
+        playground.wait_for_output(" s  completion", PATIENCE).await.unwrap();
         Some(Self { _playground: playground, kubectl: Kubectl::new(program, &kubeconfig), folder })
     }
 
     #[track_caller]
-    fn runs(&self, line: &str) -> String {
+    fn run(&self, line: &str) -> String {
         self.kubectl.run(line).unwrap_or_else(|err| panic!("{err:#}"))
     }
 
     #[track_caller]
-    fn says(&self, line: &str, words: &str) {
-        let said = self.runs(line);
+    fn expect(&self, line: &str, words: &str) {
+        let said = self.run(line);
         assert!(said.contains(words), "kubectl {line} does not say {words:?}:\n{said}");
     }
 
@@ -79,41 +79,41 @@ spec:
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_is_applied_twice_changed_scaled_and_patched() {
-    let Some(newcomer) = Newcomer::arrives("apply, scale and patch on the playground").await else { return };
-    let file = newcomer.file("web.yaml", DEPLOYMENT);
+    let Some(test) = PlaygroundTest::start("apply, scale and patch on the playground").await else { return };
+    let file = test.file("web.yaml", DEPLOYMENT);
     let apply = format!("apply -f {file}");
-    newcomer.says(&apply, "deployment.apps/web created");
-    newcomer.says(&apply, "deployment.apps/web unchanged");
-    newcomer.says(&apply, "configmap/settings unchanged");
-    newcomer.file("web.yaml", &DEPLOYMENT.replace("web:1", "web:2"));
-    newcomer.says(&apply, "deployment.apps/web configured");
-    newcomer.says("get deployment web -n playground -o wide", "example.com/web:2");
-    newcomer.says("scale deployment web --replicas=5 -n playground", "deployment.apps/web scaled");
-    newcomer.says("get deployment web -n playground -o jsonpath={.spec.replicas}", "5");
+    test.expect(&apply, "deployment.apps/web created");
+    test.expect(&apply, "deployment.apps/web unchanged");
+    test.expect(&apply, "configmap/settings unchanged");
+    test.file("web.yaml", &DEPLOYMENT.replace("web:1", "web:2"));
+    test.expect(&apply, "deployment.apps/web configured");
+    test.expect("get deployment web -n playground -o wide", "example.com/web:2");
+    test.expect("scale deployment web --replicas=5 -n playground", "deployment.apps/web scaled");
+    test.expect("get deployment web -n playground -o jsonpath={.spec.replicas}", "5");
     let patch = r#"patch configmap settings -n playground --type=merge -p {"data":{"more":"yes"}}"#;
-    newcomer.says(patch, "configmap/settings patched");
-    newcomer.says("label configmap settings -n playground seen=true", "configmap/settings labeled");
-    newcomer.says("get configmap -l seen=true -n playground -o name", "configmap/settings");
-    newcomer.says("create configmap other -n playground --from-literal=a=b", "configmap/other created");
-    newcomer.says(&format!("delete -f {file}"), "configmap \"settings\" deleted");
+    test.expect(patch, "configmap/settings patched");
+    test.expect("label configmap settings -n playground seen=true", "configmap/settings labeled");
+    test.expect("get configmap -l seen=true -n playground -o name", "configmap/settings");
+    test.expect("create configmap other -n playground --from-literal=a=b", "configmap/other created");
+    test.expect(&format!("delete -f {file}"), "configmap \"settings\" deleted");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_is_watched_described_and_deleted() {
-    let Some(newcomer) = Newcomer::arrives("watch, describe and delete on the playground").await else { return };
-    newcomer.says("get nodes", "NAME     STATUS   ROLES    AGE");
-    let nodes = newcomer.runs("get nodes --no-headers");
+    let Some(test) = PlaygroundTest::start("watch, describe and delete on the playground").await else { return };
+    test.expect("get nodes", "NAME     STATUS   ROLES    AGE");
+    let nodes = test.run("get nodes --no-headers");
     assert_eq!(nodes.lines().filter(|it| it.contains(" Ready ")).count(), 3, "{nodes}");
-    let log = newcomer.folder.path().join("watch");
-    let mut watch = newcomer.kubectl.start("get pods -n playground -w --no-headers", log.clone()).unwrap();
+    let log = test.folder.path().join("watch");
+    let mut watch = test.kubectl.start("get pods -n playground -w --no-headers", log.clone()).unwrap();
     // It lists first, so it cannot miss later changes.
     eventually("the watch to show a pod of a sample", PATIENCE, async || {
         Ok(std::fs::read_to_string(&log)?.contains("flaky ").then_some(()))
     })
     .await
     .unwrap();
-    let file = newcomer.file("pod.yaml", POD);
-    newcomer.says(&format!("apply -f {file}"), "pod/mine created");
+    let file = test.file("pod.yaml", POD);
+    test.expect(&format!("apply -f {file}"), "pod/mine created");
     eventually("the watch to show the whole life of the pod", PATIENCE, async || {
         let seen = std::fs::read_to_string(&log)?;
         let life = ["Pending", "ContainerCreating", "Running", "Completed"];
@@ -125,58 +125,58 @@ async fn a_pod_is_watched_described_and_deleted() {
     .await
     .unwrap();
     watch.kill().unwrap();
-    let described = newcomer.runs("describe pod mine -n playground");
+    let described = test.run("describe pod mine -n playground");
     for words in ["Status:", "Succeeded", "Exit Code:", "Events:", "Scheduled", "Started"] {
         assert!(described.contains(words), "{words} is not in:\n{described}");
     }
-    newcomer.says("events -n playground --for pod/mine", "Successfully assigned playground/mine to node-");
-    newcomer.says("get events -n playground", "Scheduled");
-    newcomer.says("describe node node-1", "Allocatable:");
+    test.expect("events -n playground --for pod/mine", "Successfully assigned playground/mine to node-");
+    test.expect("get events -n playground", "Scheduled");
+    test.expect("describe node node-1", "Allocatable:");
 
-    newcomer.runs("run stays -n playground --image=example.com/main:1");
-    newcomer.says("wait --for=condition=Ready pod/stays -n playground --timeout=30s", "pod/stays condition met");
-    newcomer.says("delete pod stays -n playground --wait=false", "pod \"stays\" deleted");
-    newcomer.runs("wait --for=delete pod/stays -n playground --timeout=30s");
-    let left = newcomer.runs("get pods -n playground --field-selector=metadata.name=stays --ignore-not-found -o name");
+    test.run("run stays -n playground --image=example.com/main:1");
+    test.expect("wait --for=condition=Ready pod/stays -n playground --timeout=30s", "pod/stays condition met");
+    test.expect("delete pod stays -n playground --wait=false", "pod \"stays\" deleted");
+    test.run("wait --for=delete pod/stays -n playground --timeout=30s");
+    let left = test.run("get pods -n playground --field-selector=metadata.name=stays --ignore-not-found -o name");
     assert_eq!(left.trim(), "");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_made_by_hand_completes_and_what_is_not_served_says_so() {
-    let Some(newcomer) = Newcomer::arrives("a job by hand, logs and explain on the playground").await else { return };
-    newcomer.says("create job pi -n playground --image=perl", "job.batch/pi created");
-    newcomer.says("create cronjob tick -n playground --image=perl --schedule=@daily", "cronjob.batch/tick created");
-    newcomer.says("create job tock -n playground --from=cronjob/tick", "job.batch/tock created");
+    let Some(test) = PlaygroundTest::start("a job by hand, logs and explain on the playground").await else { return };
+    test.expect("create job pi -n playground --image=perl", "job.batch/pi created");
+    test.expect("create cronjob tick -n playground --image=perl --schedule=@daily", "cronjob.batch/tick created");
+    test.expect("create job tock -n playground --from=cronjob/tick", "job.batch/tock created");
     for job in ["pi", "tock"] {
-        newcomer.says(&format!("wait --for=condition=Complete job/{job} -n playground --timeout=60s"), "condition met");
+        test.expect(&format!("wait --for=condition=Complete job/{job} -n playground --timeout=60s"), "condition met");
     }
     for (line, words) in [
         ("logs job/pi -n playground", "pods/log is not served by this test cluster: no container runs here"),
         ("explain job.spec", "kubectl explain is not served by this test cluster: no field is described here"),
     ] {
-        let said = format!("{:#}", newcomer.kubectl.run(line).unwrap_err());
+        let said = format!("{:#}", test.kubectl.run(line).unwrap_err());
         assert!(said.contains(words), "kubectl {line} does not say {words:?}:\n{said}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deployment_goes_with_what_it_owns_or_without() {
-    let Some(newcomer) = Newcomer::arrives("deletion three ways on the playground").await else { return };
+    let Some(test) = PlaygroundTest::start("deletion three ways on the playground").await else { return };
     for way in ["background", "foreground", "orphan"] {
-        newcomer.runs(&format!("apply -f {}", newcomer.file("web.yaml", DEPLOYMENT)));
-        let uid = newcomer.runs("get deployment web -n playground -o jsonpath={.metadata.uid}");
+        test.run(&format!("apply -f {}", test.file("web.yaml", DEPLOYMENT)));
+        let uid = test.run("get deployment web -n playground -o jsonpath={.metadata.uid}");
         let owner = format!(
             r#"{{"metadata":{{"ownerReferences":[{{"apiVersion":"apps/v1","kind":"Deployment","name":"web","uid":"{}","blockOwnerDeletion":true}}]}}}}"#,
             uid.trim()
         );
-        newcomer.runs(&format!("patch configmap settings -n playground --type=merge -p {owner}"));
+        test.run(&format!("patch configmap settings -n playground --type=merge -p {owner}"));
         // kubectl waits for the removal of the Deployment.
-        newcomer.says(&format!("delete deployment web -n playground --cascade={way} --timeout=30s"), "deleted");
+        test.expect(&format!("delete deployment web -n playground --cascade={way} --timeout=30s"), "deleted");
         let owners = "get configmap settings -n playground --ignore-not-found -o jsonpath={.metadata.name}{.metadata.ownerReferences}";
         match way {
-            "background" => drop(newcomer.runs("wait --for=delete configmap/settings -n playground --timeout=30s")),
-            "foreground" => assert_eq!(newcomer.runs(owners).trim(), "", "it was deleted before the Deployment"),
-            _ => assert_eq!(newcomer.runs(owners).trim(), "settings", "it stays without an owner"),
+            "background" => drop(test.run("wait --for=delete configmap/settings -n playground --timeout=30s")),
+            "foreground" => assert_eq!(test.run(owners).trim(), "", "it was deleted before the Deployment"),
+            _ => assert_eq!(test.run(owners).trim(), "settings", "it stays without an owner"),
         }
     }
 }
@@ -187,13 +187,13 @@ async fn ctrl_c_cleans_up() {
     let kubeconfig = folder.path().join("kubeconfig");
     let flag = format!("--write-kubeconfig={}", kubeconfig.display());
     let mut playground = Playground::start(&[&flag], folder.path().join("log")).unwrap();
-    playground.says("all samples are done", PATIENCE).await.unwrap();
+    playground.wait_for_output("all samples are done", PATIENCE).await.unwrap();
     assert!(kubeconfig.is_file());
     let server = server_of(&kubeconfig);
     assert!(std::net::TcpStream::connect(&server).is_ok());
     playground.interrupt().unwrap();
     let status = playground.exit(Duration::from_secs(30)).await.unwrap();
-    assert_eq!(status.code(), Some(0), "{}", playground.said().unwrap());
+    assert_eq!(status.code(), Some(0), "{}", playground.output().unwrap());
     assert!(!kubeconfig.exists(), "the kubeconfig is removed");
     assert!(std::net::TcpStream::connect(&server).is_err(), "the port is closed");
     let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
@@ -247,7 +247,7 @@ async fn chaos_is_shown_and_survived() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_is_named_with_its_flag() {
+async fn errors_name_the_flag() {
     let folder = tempfile::tempdir().unwrap();
     let taken = folder.path().join("taken");
     std::fs::write(&taken, "mine").unwrap();
@@ -264,7 +264,7 @@ async fn what_is_wrong_is_named_with_its_flag() {
     {
         let mut playground = Playground::start(flags, folder.path().join(format!("log-{number}"))).unwrap();
         let status = playground.exit(PATIENCE).await.unwrap();
-        let said = playground.said().unwrap();
+        let said = playground.output().unwrap();
         assert_eq!(status.code(), Some(1), "{flags:?}: {said}");
         assert!(said.contains(words), "{words} is not reported for {flags:?}: {said}");
     }
@@ -294,7 +294,7 @@ async fn done(flags: &[&str]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let mut playground = Playground::start(flags, folder.path().join("log")).unwrap();
     let status = playground.exit(Duration::from_secs(150)).await.unwrap();
-    let said = playground.said().unwrap();
+    let said = playground.output().unwrap();
     assert_eq!(status.code(), Some(0), "{said}");
     said
 }

@@ -97,14 +97,14 @@ async fn a_real_prometheus_scrapes_as_a_service_account_and_finds_what_the_mixin
         .unwrap();
     // Prometheus gets pages only with its token.
     let unbound = json!({ "token": account(&admin, "unbound").await });
-    for (who, user, want) in [
-        ("nobody", json!({}), 403),
+    for (what, user, want) in [
+        ("no credentials", json!({}), 403),
         ("a wrong token", json!({ "token": "of-nobody" }), 401),
         ("an account without rights", unbound, 403),
     ] {
         for path in ["/metrics", "/metrics/slis"] {
             let (code, text) = page(&manager, path, user.clone()).await;
-            assert_eq!(code, want, "{who} {path}: {text}");
+            assert_eq!(code, want, "{what} {path}: {text}");
         }
     }
     let scrape = Scrape { port: manager.port(), token: &token, rules: Path::new(ALERTS) };

@@ -37,7 +37,7 @@ mod deciding {
     use super::On;
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn acceptance_shell_019_020_022_probes_are_everybodys_and_the_api_server_decides_about_the_rest() {
+    async fn acceptance_shell_019_020_022_probes_are_public_and_the_api_server_decides_about_the_rest() {
         super::acceptance_shell_019_020_022(On::Real).await;
     }
 
@@ -89,10 +89,10 @@ async fn acceptance_shell_019_020_022(on: On) {
     let token = json!({ "token": monitor(&admin).await });
     let kubeconfig = plane.kubeconfig(Identity::ControllerManager).unwrap();
     let manager = delegating(&plane, &kubeconfig).flag("leader-elect", "false").started().await.unwrap();
-    let nobody = json!({});
+    let anonymous = json!({});
 
-    assert_eq!(code(&manager, "/healthz", nobody.clone()).await, (200, "ok".to_owned()));
-    let (got, text) = code(&manager, "/metrics", nobody.clone()).await;
+    assert_eq!(code(&manager, "/healthz", anonymous.clone()).await, (200, "ok".to_owned()));
+    let (got, text) = code(&manager, "/metrics", anonymous.clone()).await;
     assert_eq!(got, 403, "{text}");
     let status: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(status["message"], "forbidden: User \"system:anonymous\" cannot get path \"/metrics\"");
@@ -115,7 +115,7 @@ async fn acceptance_shell_019_020_022(on: On) {
 
     let open = delegating(&plane, &kubeconfig).flag("authorization-always-allow-paths", "/healthz,/metrics");
     let open = open.flag("leader-elect", "false").started().await.unwrap();
-    assert_eq!(code(&open, "/metrics", nobody.clone()).await.0, 200);
+    assert_eq!(code(&open, "/metrics", anonymous.clone()).await.0, 200);
     drop(open);
 
     let support::Server::Real(plane) = &mut plane else { return };
@@ -131,7 +131,7 @@ async fn acceptance_shell_019_020_022(on: On) {
     })
     .await
     .unwrap();
-    assert_eq!(code(&manager, "/healthz", nobody).await, (200, "ok".to_owned()));
+    assert_eq!(code(&manager, "/healthz", anonymous).await, (200, "ok".to_owned()));
 }
 
 async fn acceptance_shell_021(on: On) {
@@ -147,11 +147,11 @@ async fn acceptance_shell_021(on: On) {
         .await
         .unwrap();
     let (plain, master) = (clients.issue("plain", "ordinary"), clients.issue("master", "system:masters"));
-    for (who, user, path, want) in [
-        ("nobody", json!({}), "/healthz", 200),
-        ("nobody", json!({}), "/metrics", 403),
-        ("somebody", plain.clone(), "/metrics", 403),
-        ("somebody", plain, "/healthz", 200),
+    for (what, user, path, want) in [
+        ("no credentials", json!({}), "/healthz", 200),
+        ("no credentials", json!({}), "/metrics", 403),
+        ("a user", plain.clone(), "/metrics", 403),
+        ("a user", plain, "/healthz", 200),
         ("a master", master.clone(), "/metrics", 200),
         (
             "a stranger",
@@ -161,7 +161,7 @@ async fn acceptance_shell_021(on: On) {
         ),
     ] {
         let (got, text) = code(&manager, path, user).await;
-        assert_eq!(got, want, "{who} {path}: {text}");
+        assert_eq!(got, want, "{what} {path}: {text}");
     }
 }
 

@@ -49,7 +49,7 @@ pub struct RealServer {
     rest: Rest,
     /// A client without credentials, for requests with a token of their own: with a client certificate the token would
     /// be ignored.
-    nobody: Rest,
+    anonymous: Rest,
     /// The control plane whose history can be compacted.
     plane: Option<Mutex<ControlPlane>>,
 }
@@ -60,8 +60,8 @@ impl RealServer {
     /// # Errors
     /// If the kubeconfig cannot be used.
     pub async fn running(kubeconfig: &Path) -> anyhow::Result<Self> {
-        let (rest, nobody) = (Rest::from_kubeconfig(kubeconfig).await?, Rest::anonymous(kubeconfig).await?);
-        Ok(Self { rest, nobody, plane: None })
+        let (rest, anonymous) = (Rest::from_kubeconfig(kubeconfig).await?, Rest::anonymous(kubeconfig).await?);
+        Ok(Self { rest, anonymous, plane: None })
     }
 
     /// A server of our own, which stops when this is dropped.
@@ -78,7 +78,7 @@ impl Target for RealServer {
     fn send(&self, request: Request<Bytes>) -> BoxFuture<'_, anyhow::Result<Response<Chunks>>> {
         Box::pin(async move {
             let shows_token = request.headers().contains_key(AUTHORIZATION);
-            let rest = if shows_token { &self.nobody } else { &self.rest };
+            let rest = if shows_token { &self.anonymous } else { &self.rest };
             let answer = rest.client().send(request.map(|it| Body::from(it.to_vec()))).await?;
             Ok(answer.map(|body| body.into_data_stream().map_err(anyhow::Error::from).boxed()))
         })

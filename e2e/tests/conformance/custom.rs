@@ -18,5 +18,5 @@ cases! { "custom":
     fn conformance_a_definition_as_a_row();
     fn conformance_a_definition_with_two_stored_versions_is_refused();
     fn conformance_a_stored_version_is_remembered();
-    fn conformance_a_definition_keeps_what_it_is_called();
+    fn conformance_the_names_of_a_definition_are_immutable();
 }

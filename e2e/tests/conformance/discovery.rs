@@ -26,9 +26,9 @@ cases! { "discovery":
     fn conformance_methods_on_documents();
     fn conformance_health();
     fn conformance_the_version();
-    fn conformance_paths_that_lead_nowhere();
+    fn conformance_paths_that_are_not_found();
     fn conformance_the_index_of_open_api();
-    fn acceptance_api_118_an_api_service_to_nowhere();
+    fn acceptance_api_118_an_api_service_without_a_service();
     fn conformance_the_api_service_of_a_built_in_group();
     fn conformance_the_api_service_of_a_built_in_group_as_a_row();
     fn conformance_an_api_service_under_another_name_is_refused();

@@ -2,7 +2,7 @@ use crate::topics::cases;
 
 cases! { "encodings":
     fn acceptance_api_005_bodies_of_other_media_types();
-    fn acceptance_api_006_answers_nobody_accepts();
+    fn acceptance_api_006_responses_that_no_accept_header_allows();
     fn acceptance_api_007_a_conversion_that_is_not_known();
     fn acceptance_api_008_metadata_only_and_its_list();
     fn acceptance_api_009_bodies_of_another_kind_or_type();
@@ -20,7 +20,7 @@ cases! { "encodings":
     fn conformance_the_list_form_of_one_object_is_refused_after_the_deed();
     fn conformance_failures_are_not_converted();
     fn conformance_kind_and_version_are_filled_in();
-    fn conformance_bodies_of_kinds_and_versions_nobody_knows();
+    fn conformance_bodies_of_unknown_kinds_and_versions();
     fn conformance_a_body_of_another_kind_is_read_as_that_kind();
     fn conformance_an_update_of_another_kind();
     fn conformance_bodies_that_are_no_objects();

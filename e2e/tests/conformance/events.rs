@@ -14,7 +14,7 @@ cases! { "events":
     fn conformance_a_series_has_two_events_at_least();
     fn conformance_only_the_series_of_an_event_changes();
     fn conformance_a_core_event_may_change_altogether();
-    fn conformance_events_are_put_into_being();
+    fn conformance_events_are_created_by_put();
     fn conformance_events_are_selected_by_what_they_are_about();
     fn conformance_a_deleted_event_is_gone_from_both();
 }

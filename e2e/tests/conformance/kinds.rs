@@ -7,8 +7,8 @@ cases! { "kinds":
     fn acceptance_api_033_generation_of_a_stateful_set();
     fn acceptance_api_034_generation_of_a_daemon_set();
     fn acceptance_api_035_generation_of_a_pod();
-    fn acceptance_api_036_status_through_the_wrong_door();
-    fn acceptance_api_037_metadata_through_the_door_of_the_status();
+    fn acceptance_api_036_status_through_the_main_resource();
+    fn acceptance_api_037_metadata_through_the_status_subresource();
     fn acceptance_api_103_defaults_of_a_pod();
     fn acceptance_api_104_defaults_of_deployments();
     fn acceptance_api_104_defaults_of_statefulsets();
@@ -68,7 +68,7 @@ cases! { "kinds":
     fn conformance_a_pod_with_requests_above_limits_is_refused();
     fn conformance_a_pod_with_gates_and_a_node_is_refused();
     fn conformance_a_deadline_of_a_pod_only_comes_nearer();
-    fn conformance_gates_of_a_pod_only_go();
+    fn conformance_gates_of_a_pod_can_only_be_removed();
     fn conformance_tolerations_of_a_pod_only_grow();
     fn conformance_containers_of_a_pod_stay();
     fn conformance_the_image_of_a_pod_may_change();

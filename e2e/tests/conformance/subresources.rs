@@ -65,7 +65,7 @@ cases! { "subresources":
     fn conformance_unknown_subresources();
     fn conformance_subresources_that_are_not_served();
     fn conformance_a_token_is_issued_for_an_account();
-    fn conformance_a_token_is_believed_while_its_account_lives();
+    fn conformance_a_token_is_valid_while_its_account_exists();
     fn acceptance_api_038_status_of_a_pod_takes_only_what_it_may();
     fn conformance_counters_of_a_deployment_are_checked();
     fn conformance_counters_of_other_workloads_are_checked();

@@ -19,7 +19,7 @@ cases! { "watching":
     fn conformance_the_deprecated_path_of_one_object();
     fn conformance_the_deprecated_path_of_a_namespace();
     fn conformance_the_deprecated_path_with_another_name();
-    fn conformance_the_deprecated_path_to_nowhere();
+    fn conformance_the_deprecated_path_that_is_not_found();
     fn conformance_a_watch_that_names_no_number_is_refused();
     fn conformance_a_limit_means_nothing_to_a_watch();
     fn conformance_a_token_beside_a_watch();

@@ -7,7 +7,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 
 use crate::{
-    scene::{self, DEFINITIONS, SOON, Scene, gone, with_owner},
+    setup::{self, DEFINITIONS, SOON, Setup, gone, with_owner},
     support::{On, on_both_servers},
 };
 
@@ -24,21 +24,21 @@ const SILENCE: Duration = Duration::from_secs(12);
 const REDISCOVERED: Duration = Duration::from_secs(100);
 
 async fn two_hundred_definitions_come_and_go_while_objects_are_collected(on: On) {
-    let Some(scene) = Scene::enter(on, "two hundred definitions come and go").await.unwrap() else { return };
+    let Some(setup) = Setup::new(on, "two hundred definitions come and go").await.unwrap() else { return };
     let name = "storm";
-    namespaces::create(&scene.admin, name).await.unwrap();
-    scene.collects(name, "before").await.unwrap();
+    namespaces::create(&setup.admin, name).await.unwrap();
+    setup.collects(name, "before").await.unwrap();
 
     let storm = async {
         let numbers = stream::iter(0..DEFINED).map(anyhow::Ok);
         let come_and_go = numbers.try_for_each_concurrent(8, async |number| {
             let definition = definition(number);
-            scene.admin.create(DEFINITIONS, &definition).await?;
-            scene::served(&scene.admin, &definition).await?;
+            setup.admin.create(DEFINITIONS, &definition).await?;
+            setup::served(&setup.admin, &definition).await?;
             let path = format!("{DEFINITIONS}/{}", definition["metadata"]["name"].as_str().unwrap_or_default());
-            scene.admin.delete(&path).await?;
+            setup.admin.delete(&path).await?;
             // A definition is removed only after its instances.
-            gone(&scene.admin, &path).await
+            gone(&setup.admin, &path).await
         });
         come_and_go.await
     };
@@ -48,30 +48,30 @@ async fn two_hundred_definitions_come_and_go_while_objects_are_collected(on: On)
         tokio::select! {
             biased;
             ended = &mut storm => break ended.unwrap(),
-            collected = round(&scene, name, rounds) => collected.unwrap(),
+            collected = round(&setup, name, rounds) => collected.unwrap(),
         }
         rounds += 1;
     }
     say(&format!("{rounds} owners with their dependents were collected meanwhile"));
     assert!(rounds > 0, "nothing was collected while {DEFINED} definitions came and went");
-    scene.collects(name, "after").await.unwrap();
-    if scene.is_ours() {
-        no_more_questions(&scene).await;
+    setup.collects(name, "after").await.unwrap();
+    if setup.is_ours() {
+        no_more_requests(&setup).await;
     }
 }
 
 /// An owner with ten dependents, deleted with the policy Background.
-async fn round(scene: &Scene, name: &str, number: usize) -> anyhow::Result<()> {
+async fn round(setup: &Setup, name: &str, number: usize) -> anyhow::Result<()> {
     let (path, owner) = objects::config_map(name, &format!("owner-{number}"));
-    let owner = scene.admin.create(&path, &owner).await?;
+    let owner = setup.admin.create(&path, &owner).await?;
     let dependents: Vec<objects::Placed> = (0..10)
         .map(|it| with_owner(objects::secret(name, &format!("dependent-{number}-{it}")), &owner, true))
         .collect();
     let secrets = dependents[0].0.clone();
-    scene.admin.create_all(dependents).await?;
-    scene::delete(&scene.admin, &format!("{path}/owner-{number}"), "Background").await?;
+    setup.admin.create_all(dependents).await?;
+    setup::delete(&setup.admin, &format!("{path}/owner-{number}"), "Background").await?;
     eventually("ten dependents to go", SOON, async || {
-        let left = scene.admin.items(&secrets).await?.len();
+        let left = setup.admin.items(&secrets).await?.len();
         anyhow::ensure!(left == 0, "{left} left");
         Ok(Some(()))
     })
@@ -79,8 +79,8 @@ async fn round(scene: &Scene, name: &str, number: usize) -> anyhow::Result<()> {
 }
 
 /// Waits until there are no requests for removed kinds; upstream's collector repeats them for ever.
-async fn no_more_questions(scene: &Scene) {
-    let mut audit = scene.server.audit();
+async fn no_more_requests(setup: &Setup) {
+    let mut audit = setup.server.audit();
     let asks =
         |it: &AuditEvent| it.user().starts_with("system:serviceaccount:") && it.uri.contains(STORM) && it.verb != "get";
     let quiet = eventually("no more requests for removed kinds", REDISCOVERED, async || {
@@ -108,43 +108,43 @@ fn definition(number: usize) -> Value {
 }
 
 async fn acceptance_gc_048_a_definition_goes_with_its_instances_and_what_they_own_twice(on: On) {
-    let Some(scene) = Scene::enter(on, "a definition goes with its instances").await.unwrap() else { return };
+    let Some(setup) = Setup::new(on, "a definition goes with its instances").await.unwrap() else { return };
     let (name, plural) = ("defined", "phoenixes");
-    namespaces::create(&scene.admin, name).await.unwrap();
+    namespaces::create(&setup.admin, name).await.unwrap();
     let (_, definition) = objects::definition(plural);
     let of_definition = format!("{DEFINITIONS}/{}", definition["metadata"]["name"].as_str().unwrap());
     for life in ["first", "second"] {
-        scene::define(&scene.admin, &definition).await.unwrap();
+        setup::define(&setup.admin, &definition).await.unwrap();
         let placed = objects::custom(name, plural, life);
         let path = placed.0.clone();
         let instance = eventually("the custom resource to be served", SOON, async || {
-            scene.admin.create(&placed.0, &placed.1).await.map(Some)
+            setup.admin.create(&placed.0, &placed.1).await.map(Some)
         });
         let instance = instance.await.unwrap();
         let (maps, map) = with_owner(objects::config_map(name, life), &instance, true);
-        scene.admin.create(&maps, &map).await.unwrap();
+        setup.admin.create(&maps, &map).await.unwrap();
         // An object that is created and collected shows that the kind is watched, and so this instance is known.
-        seen(&scene, name, plural, life).await;
-        assert!(scene.admin.find(&format!("{maps}/{life}")).await.unwrap().is_some());
+        seen(&setup, name, plural, life).await;
+        assert!(setup.admin.find(&format!("{maps}/{life}")).await.unwrap().is_some());
 
-        scene.admin.delete(&of_definition).await.unwrap();
-        gone(&scene.admin, &format!("{path}/{life}")).await.unwrap();
-        gone(&scene.admin, &format!("{maps}/{life}")).await.unwrap();
-        gone(&scene.admin, &of_definition).await.unwrap();
+        setup.admin.delete(&of_definition).await.unwrap();
+        gone(&setup.admin, &format!("{path}/{life}")).await.unwrap();
+        gone(&setup.admin, &format!("{maps}/{life}")).await.unwrap();
+        gone(&setup.admin, &of_definition).await.unwrap();
     }
 }
 
 /// Waits until an instance with an owner that does not exist is collected, which shows that the collector watches the
 /// kind.
-async fn seen(scene: &Scene, name: &str, plural: &str, life: &str) {
+async fn seen(setup: &Setup, name: &str, plural: &str, life: &str) {
     let sign = format!("sign-of-the-{life}");
     let (path, mut object) = objects::custom(name, plural, &sign);
     let nobody = format!("nobody-of-the-{life}");
     object["metadata"]["ownerReferences"] =
         json!([{ "apiVersion": "v1", "kind": "ConfigMap", "name": nobody, "uid": nobody }]);
-    scene.admin.create(&path, &object).await.unwrap();
+    setup.admin.create(&path, &object).await.unwrap();
     eventually("the kind to be watched", REDISCOVERED, async || {
-        Ok(scene.admin.find(&format!("{path}/{sign}")).await?.is_none().then_some(()))
+        Ok(setup.admin.find(&format!("{path}/{sign}")).await?.is_none().then_some(()))
     })
     .await
     .unwrap();

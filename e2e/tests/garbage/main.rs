@@ -12,8 +12,8 @@ mod support;
 
 mod kinds;
 mod played;
-mod scene;
 mod sets;
+mod setup;
 mod trees;
 mod trouble;
 
@@ -25,14 +25,14 @@ on_both_servers! {
     upstreams_own_role_is_enough
     acceptance_gc_001_009_010_016_pods_of_a_replication_controller
     acceptance_gc_002_019_what_has_another_owner_stays_and_loses_the_one_reference
-    acceptance_gc_003_what_nobody_owns_is_never_touched
-    acceptance_gc_004_what_nobody_ever_owned_goes_and_nothing_is_told
-    acceptance_gc_006_011_a_deployment_goes_with_its_own_or_leaves_them
+    acceptance_gc_003_an_object_without_an_owner_is_never_deleted
+    acceptance_gc_004_an_object_whose_owner_never_existed_is_deleted_without_an_event
+    acceptance_gc_006_011_a_deployment_is_deleted_with_or_without_its_dependents
     acceptance_gc_007_a_cronjob_goes_with_its_jobs_and_pods
-    who_has_the_finalizer_already_leaves_its_dependents_behind
+    an_owner_with_the_orphan_finalizer_leaves_its_dependents_behind
     acceptance_gc_015_049_custom_resources_own_and_are_owned
     acceptance_gc_017_a_held_dependent_keeps_the_owner_that_it_blocks
-    acceptance_gc_018_a_held_dependent_that_does_not_block_keeps_nobody
+    acceptance_gc_018_a_held_dependent_that_does_not_block_keeps_no_owner
     acceptance_gc_020_dependents_with_dependents_are_deleted_in_the_foreground_too
     acceptance_gc_021_a_circle_goes_in_the_foreground
     acceptance_gc_022_a_second_foreground_deletion_is_served_too
@@ -43,7 +43,7 @@ on_both_servers! {
     acceptance_gc_029_an_unknown_kind_proves_nothing
     acceptance_gc_030_another_version_names_the_same_owner
     acceptance_gc_031_032_a_version_that_is_not_served_proves_nothing
-    acceptance_gc_033_a_wrong_kind_condemns_only_the_child_that_says_it
+    acceptance_gc_033_a_wrong_kind_deletes_only_the_dependent_that_names_it
     acceptance_gc_035_a_successor_has_nothing_to_do_with_it
     acceptance_gc_051_events_are_not_collected
 }
@@ -67,15 +67,15 @@ async fn acceptance_gc_002_019_what_has_another_owner_stays_and_loses_the_one_re
     Played::shows(on, &["one-of-two-goes", "both-go"]).await;
 }
 
-async fn acceptance_gc_003_what_nobody_owns_is_never_touched(on: On) {
+async fn acceptance_gc_003_an_object_without_an_owner_is_never_deleted(on: On) {
     Played::shows(on, &["nobodys", "let-go"]).await;
 }
 
-async fn acceptance_gc_004_what_nobody_ever_owned_goes_and_nothing_is_told(on: On) {
+async fn acceptance_gc_004_an_object_whose_owner_never_existed_is_deleted_without_an_event(on: On) {
     Played::shows(on, &["absent", "absent-with-another-uid"]).await;
 }
 
-async fn acceptance_gc_006_011_a_deployment_goes_with_its_own_or_leaves_them(on: On) {
+async fn acceptance_gc_006_011_a_deployment_is_deleted_with_or_without_its_dependents(on: On) {
     Played::shows(on, &["deployment"]).await;
 }
 
@@ -83,7 +83,7 @@ async fn acceptance_gc_007_a_cronjob_goes_with_its_jobs_and_pods(on: On) {
     Played::shows(on, &["cronjob"]).await;
 }
 
-async fn who_has_the_finalizer_already_leaves_its_dependents_behind(on: On) {
+async fn an_owner_with_the_orphan_finalizer_leaves_its_dependents_behind(on: On) {
     Played::shows(on, &["orphans-by-itself", "dependent-that-orphans", "foreground-then-orphan"]).await;
 }
 
@@ -95,7 +95,7 @@ async fn acceptance_gc_017_a_held_dependent_keeps_the_owner_that_it_blocks(on: O
     Played::shows(on, &["held-dependent", "held-dependent-let-go"]).await;
 }
 
-async fn acceptance_gc_018_a_held_dependent_that_does_not_block_keeps_nobody(on: On) {
+async fn acceptance_gc_018_a_held_dependent_that_does_not_block_keeps_no_owner(on: On) {
     Played::shows(on, &["held-dependents-that-do-not-block"]).await;
 }
 
@@ -140,7 +140,7 @@ async fn acceptance_gc_031_032_a_version_that_is_not_served_proves_nothing(on: O
     Played::shows(on, &graphs).await;
 }
 
-async fn acceptance_gc_033_a_wrong_kind_condemns_only_the_child_that_says_it(on: On) {
+async fn acceptance_gc_033_a_wrong_kind_deletes_only_the_dependent_that_names_it(on: On) {
     Played::shows(on, &["wrong-kind", "wrong-kind-first", "wrong-name"]).await;
 }
 

@@ -17,8 +17,8 @@ use serde_json::Value;
 use tasks::Scope;
 
 use crate::{
-    scene::{self, Scene},
     sets::{self, Set},
+    setup::{self, Setup},
     support::{On, Once},
 };
 
@@ -107,11 +107,11 @@ impl Part<'_> {
 async fn play_all(on: On) -> anyhow::Result<Option<Played>> {
     let Some((server, flavour)) = on.audited_manager("owner graphs").await? else { return Ok(None) };
     let record = std::env::var("RECORD").is_ok_and(|it| it == "1") && on == On::Real;
-    scene::define_graphs(&server.admin().await?).await?;
-    let scene = Scene::with(server, flavour).await?;
+    setup::define_graphs(&server.admin().await?).await?;
+    let setup = Setup::with(server, flavour).await?;
     let scope = Scope::new();
-    let board = Board::start(&scene.admin, &scope.spawner());
-    let stage = Stage { admin: scene.admin.clone(), board, clock: Clock::system() };
+    let board = Board::start(&setup.admin, &scope.spawner());
+    let stage = Stage { admin: setup.admin.clone(), board, clock: Clock::system() };
     let mut sets = sets::all()?;
     let left_out = left_out(&sets, on);
     let (all, results) = play_sets(&sets, &left_out, &stage, flavour, record).await;
@@ -121,11 +121,11 @@ async fn play_all(on: On) -> anyhow::Result<Option<Played>> {
         }
     }
     if all.values().any(|it| !it.is_empty()) {
-        scene.manager.show_log();
+        setup.manager.show_log();
     }
-    let mut audit = scene.server.audit();
+    let mut audit = setup.server.audit();
     let refused = audit.events()?.iter().filter(|it| it.is_controllers() && matches!(it.code(), 401 | 403));
-    let refused = refused.map(AuditEvent::told).collect();
+    let refused = refused.map(AuditEvent::summary).collect();
     Ok(Some(Played { all, left_out, refused }))
 }
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tasks::Scope;
 
 use crate::{
-    scene::{self, NAME, SOON, Scene, gone, with_owner},
+    setup::{self, NAME, SOON, Setup, gone, with_owner},
     support::{On, on_both_servers},
 };
 
@@ -21,26 +21,26 @@ on_both_servers! {
 }
 
 async fn acceptance_gc_005_many_controllers_deleted_at_once_by_mixed_policies(on: On) {
-    let Some(scene) = Scene::enter(on, "many controllers, mixed policies").await.unwrap() else { return };
+    let Some(setup) = Setup::new(on, "many controllers, mixed policies").await.unwrap() else { return };
     let name = "mixed";
-    namespaces::create(&scene.admin, name).await.unwrap();
+    namespaces::create(&setup.admin, name).await.unwrap();
     let controllers = format!("/api/v1/namespaces/{name}/replicationcontrollers");
     let pods = format!("/api/v1/namespaces/{name}/pods");
     let mut uids = BTreeMap::new();
     for number in 0..30 {
-        let created = scene.admin.create(&controllers, &controller(number)).await.unwrap();
+        let created = setup.admin.create(&controllers, &controller(number)).await.unwrap();
         let children = (0..4).map(|it| with_owner(objects::pod(name, &format!("pod-{number}-{it}")), &created, true));
-        scene.admin.create_all(children.collect()).await.unwrap();
+        setup.admin.create_all(children.collect()).await.unwrap();
         uids.insert(number, created["metadata"]["uid"].as_str().unwrap().to_owned());
     }
     let policies = ["Background", "Orphan", "Foreground"];
     let deletions = (0..30).map(|it| {
-        let (admin, path) = (scene.admin.clone(), format!("{controllers}/rc-{it}"));
-        async move { scene::delete(&admin, &path, policies[it % 3]).await }
+        let (admin, path) = (setup.admin.clone(), format!("{controllers}/rc-{it}"));
+        async move { setup::delete(&admin, &path, policies[it % 3]).await }
     });
     try_join_all(deletions).await.unwrap();
     let left = eventually("the controllers and the pods of two thirds of them to go", SOON, async || {
-        let (controllers, pods) = (scene.admin.items(&controllers).await?, scene.admin.items(&pods).await?);
+        let (controllers, pods) = (setup.admin.items(&controllers).await?, setup.admin.items(&pods).await?);
         anyhow::ensure!(controllers.is_empty() && pods.len() == 40, "{} and {}", controllers.len(), pods.len());
         Ok(Some(pods))
     });
@@ -49,11 +49,11 @@ async fn acceptance_gc_005_many_controllers_deleted_at_once_by_mixed_policies(on
         assert_eq!(policies[number % 3], "Orphan", "{pod}");
         assert!(pod["metadata"]["ownerReferences"].is_null(), "{pod}");
     }
-    scene.collects(name, "sign").await.unwrap();
-    assert_eq!(scene.admin.items(&pods).await.unwrap().len(), 40);
+    setup.collects(name, "sign").await.unwrap();
+    assert_eq!(setup.admin.items(&pods).await.unwrap().len(), 40);
     let page = format!("/debug/controllers/{NAME}/graph");
-    let graph = scene.manager.endpoints().unwrap().send(http::Method::GET, &page, None).await.unwrap();
-    if scene.is_ours() {
+    let graph = setup.manager.endpoints().unwrap().send(http::Method::GET, &page, None).await.unwrap();
+    if setup.is_ours() {
         assert_eq!(graph.code, 200, "{}", graph.text);
     }
     let known: Vec<_> = uids.values().filter(|it| graph.code == 200 && graph.text.contains(&***it)).collect();
@@ -100,9 +100,9 @@ async fn deployment(admin: &Rest, namespace: &str) -> Vec<String> {
 async fn a_deployment_and_all_below_it_deleted_three_ways_by_kubectl(on: On) {
     let name = "kubectl delete --cascade";
     let Some(program) = kubectl_or_skip(name) else { return };
-    let Some(scene) = Scene::enter(on, name).await.unwrap() else { return };
-    let kubectl = Kubectl::new(program, &scene.server.kubeconfig(Identity::Admin).unwrap());
-    let admin = &scene.admin;
+    let Some(setup) = Setup::new(on, name).await.unwrap() else { return };
+    let kubectl = Kubectl::new(program, &setup.server.kubeconfig(Identity::Admin).unwrap());
+    let admin = &setup.admin;
     for way in ["background", "foreground", "orphan"] {
         namespaces::create(admin, way).await.unwrap();
         let paths = deployment(admin, way).await;
@@ -145,7 +145,7 @@ async fn a_job_deleted_in_the_foreground_goes_after_its_pods(on: On) {
     tokio::time::timeout(SOON, fleet.registered()).await.unwrap();
     let board = Board::start(&admin, &scope.spawner());
     let both = format!("{NAME},job-controller");
-    let _manager = scene::launch(&server, flavour).unwrap().flag("controllers", &both).started().await.unwrap();
+    let _manager = setup::launch(&server, flavour).unwrap().flag("controllers", &both).started().await.unwrap();
 
     let (namespace, script) = ("with-a-job", fake_nodes::PREFIX);
     namespaces::create(&admin, namespace).await.unwrap();
@@ -167,7 +167,7 @@ async fn a_job_deleted_in_the_foreground_goes_after_its_pods(on: On) {
         Ok(Some(pods))
     });
     let running = running.await.unwrap();
-    scene::delete(&admin, &format!("{jobs}/work"), "Foreground").await.unwrap();
+    setup::delete(&admin, &format!("{jobs}/work"), "Foreground").await.unwrap();
     gone(&admin, &format!("{jobs}/work")).await.unwrap();
     assert_eq!(admin.items(&pods).await.unwrap(), Vec::<Value>::new(), "the pods go first");
 

@@ -5,13 +5,13 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::{
-    scene::{self, DEFINITIONS, SOON, Scene, gone, with_owner},
+    setup::{self, DEFINITIONS, SOON, Setup, gone, with_owner},
     support::{On, on_both_servers},
 };
 
 on_both_servers! {
     acceptance_gc_044_a_dead_aggregated_api_stops_nothing_and_proves_nothing
-    acceptance_gc_024_what_happened_while_nobody_collected_is_made_up_for
+    acceptance_gc_024_deletions_before_the_start_are_completed
 }
 
 /// Only a real server calls conversion webhooks.
@@ -38,8 +38,8 @@ async fn acceptance_gc_044_a_dead_aggregated_api_stops_nothing_and_proves_nothin
     })
     .await
     .unwrap();
-    scene::define_graphs(&admin).await.unwrap();
-    let scene = Scene::with(server, flavour).await.unwrap();
+    setup::define_graphs(&admin).await.unwrap();
+    let setup = Setup::with(server, flavour).await.unwrap();
     let name = "beside-the-dead";
     namespaces::create(&admin, name).await.unwrap();
 
@@ -48,18 +48,18 @@ async fn acceptance_gc_044_a_dead_aggregated_api_stops_nothing_and_proves_nothin
     map["metadata"]["ownerReferences"] =
         json!([{ "apiVersion": format!("{group}/v1"), "kind": "Thing", "name": "it", "uid": "of-a-thing" }]);
     admin.create(&maps, &map).await.unwrap();
-    scene.collects(name, "sign").await.unwrap();
+    setup.collects(name, "sign").await.unwrap();
     let (trees, tree) = (format!("/apis/graphs.mini-kcm.dev/v1/namespaces/{name}/trees"), tree("tree"));
     let tree = admin.create(&trees, &tree).await.unwrap();
     let (_, leaf) = with_owner(objects::config_map(name, "leaf"), &tree, true);
     admin.create(&maps, &leaf).await.unwrap();
-    scene::delete(&admin, &format!("{trees}/tree"), "Foreground").await.unwrap();
+    setup::delete(&admin, &format!("{trees}/tree"), "Foreground").await.unwrap();
     gone(&admin, &format!("{trees}/tree")).await.unwrap();
     assert!(admin.find(&format!("{maps}/leaf")).await.unwrap().is_none(), "the leaf is deleted first");
 
     // The removal of the API does not prove that the owner is absent either.
     admin.delete(&format!("{path}/v1.{group}")).await.unwrap();
-    scene.collects(name, "later-sign").await.unwrap();
+    setup.collects(name, "later-sign").await.unwrap();
     assert!(admin.find(&format!("{maps}/of-the-dead")).await.unwrap().is_some());
 }
 
@@ -79,7 +79,7 @@ async fn acceptance_gc_046_047_a_dead_conversion_webhook_stops_only_its_kind(on:
     let of_definition = format!("{DEFINITIONS}/relics.broken.e2e.mini-kcm.dev");
     let relics = |version: &str| format!("/apis/broken.e2e.mini-kcm.dev/{version}/namespaces/{name}/relics");
     // One object is stored in the old version, which no client requests.
-    scene::define(&admin, &relic(json!({ "strategy": "None" }), "v1")).await.unwrap();
+    setup::define(&admin, &relic(json!({ "strategy": "None" }), "v1")).await.unwrap();
     let nobody = json!([{ "apiVersion": "v1", "kind": "ConfigMap", "name": "nobody", "uid": "nobody-of-a-relic" }]);
     let stored = json!({
         "apiVersion": "broken.e2e.mini-kcm.dev/v1", "kind": "Relic",
@@ -98,20 +98,20 @@ async fn acceptance_gc_046_047_a_dead_conversion_webhook_stops_only_its_kind(on:
     .await
     .unwrap();
 
-    let scene = Scene::with(server, flavour).await.unwrap();
+    let setup = Setup::with(server, flavour).await.unwrap();
     let (maps, owner) = objects::config_map(name, "owner");
     let owner = admin.create(&maps, &owner).await.unwrap();
     let (_, dependent) = with_owner(objects::config_map(name, "dependent"), &owner, true);
     admin.create(&maps, &dependent).await.unwrap();
-    scene::delete(&admin, &format!("{maps}/owner"), "Foreground").await.unwrap();
+    setup::delete(&admin, &format!("{maps}/owner"), "Foreground").await.unwrap();
     gone(&admin, &format!("{maps}/owner")).await.unwrap();
-    scene.collects(name, "sign").await.unwrap();
+    setup.collects(name, "sign").await.unwrap();
     let told = eventually("the failure to be counted", SOON, async || {
-        Ok(scene.metric(ERRORS, &[]).await?.filter(|it| *it > 0.0))
+        Ok(setup.metric(ERRORS, &[]).await?.filter(|it| *it > 0.0))
     });
     say(&format!("{} failures to synchronise were counted", told.await.unwrap()));
-    if scene.is_ours() {
-        is_named(&scene).await;
+    if setup.is_ours() {
+        is_named(&setup).await;
     }
 
     // After the repair the kind is collected like all others.
@@ -121,13 +121,13 @@ async fn acceptance_gc_046_047_a_dead_conversion_webhook_stops_only_its_kind(on:
 }
 
 /// Waits until a metric and the log name the kind.
-async fn is_named(scene: &Scene) {
+async fn is_named(setup: &Setup) {
     eventually("the log to name the kind", SOON, async || {
-        Ok(scene.manager.log()?.lines().any(|it| it.contains("relics")).then_some(()))
+        Ok(setup.manager.log()?.lines().any(|it| it.contains("relics")).then_some(()))
     })
     .await
     .unwrap();
-    let page = scene.manager.endpoints().unwrap().send(Method::GET, "/metrics", None).await.unwrap().text;
+    let page = setup.manager.endpoints().unwrap().send(Method::GET, "/metrics", None).await.unwrap().text;
     let named = page.lines().any(|it| it.contains("garbage_collector") && it.contains("relics"));
     assert!(named, "no metric of the collector names the kind:\n{page}");
 }
@@ -148,7 +148,7 @@ fn relic(conversion: Value, stored: &str) -> Value {
     })
 }
 
-async fn acceptance_gc_024_what_happened_while_nobody_collected_is_made_up_for(on: On) {
+async fn acceptance_gc_024_deletions_before_the_start_are_completed(on: On) {
     let Some((server, flavour)) = on.audited_manager("deleted while nobody collected").await.unwrap() else { return };
     let admin = server.admin().await.unwrap();
     let name = "made-up-for";
@@ -159,16 +159,16 @@ async fn acceptance_gc_024_what_happened_while_nobody_collected_is_made_up_for(o
         let owner = admin.create(&maps, &objects::config_map(name, &word).1).await.unwrap();
         let (_, child) = with_owner(objects::config_map(name, &format!("{word}-child")), &owner, true);
         admin.create(&maps, &child).await.unwrap();
-        scene::delete(&admin, &format!("{maps}/{word}"), policy).await.unwrap();
+        setup::delete(&admin, &format!("{maps}/{word}"), policy).await.unwrap();
     }
     let deleting = |it: Option<Value>| it.is_some_and(|it| it["metadata"]["deletionTimestamp"].is_string());
     for word in ["foreground", "orphan"] {
         assert!(deleting(admin.find(&format!("{maps}/{word}")).await.unwrap()), "{word} waits for somebody");
     }
-    let scene = Scene::with(server, flavour).await.unwrap();
+    let setup = Setup::with(server, flavour).await.unwrap();
     for it in ["background-child", "foreground-child", "foreground", "orphan"] {
-        gone(&scene.admin, &format!("{maps}/{it}")).await.unwrap();
+        gone(&setup.admin, &format!("{maps}/{it}")).await.unwrap();
     }
-    let child = scene.admin.get(&format!("{maps}/orphan-child")).await.unwrap();
+    let child = setup.admin.get(&format!("{maps}/orphan-child")).await.unwrap();
     assert!(child["metadata"]["ownerReferences"].is_null() && child["metadata"]["deletionTimestamp"].is_null());
 }

@@ -12,7 +12,7 @@ mod support;
 
 mod played;
 mod sets;
-mod theatre;
+mod setup;
 
 use played::Played;
 use support::{On, on_both_servers};

@@ -13,8 +13,8 @@ use serde_json::Value;
 
 use crate::{
     sets::{self, Set},
+    setup::Setup,
     support::{On, Once},
-    theatre::Theatre,
 };
 
 /// After this time without a change no further change is expected.
@@ -90,29 +90,29 @@ async fn play_all(on: On) -> anyhow::Result<Option<Played>> {
     let Some((server, flavour)) = on.audited_manager("Jobs and CronJobs by script").await? else { return Ok(None) };
     let record = std::env::var("RECORD").is_ok_and(|it| it == "1") && on == On::Real;
     let mut sets = sets::all()?;
-    let theatre = Theatre::open(server, flavour).await?;
-    let (all, results) = play_sets(&sets, &theatre, on, flavour, record).await;
+    let setup = Setup::open(server, flavour).await?;
+    let (all, results) = play_sets(&sets, &setup, on, flavour, record).await;
     if record {
         for set in &mut sets {
             set.record(&results, flavour)?;
         }
     }
     if all.values().any(|it| !it.is_empty()) {
-        theatre.show_log();
+        setup.show_log();
     }
     // In two of them the server refuses upstream's own status.
-    let refused = if flavour == Flavour::Ours { refused(theatre.server.audit())? } else { Vec::new() };
+    let refused = if flavour == Flavour::Ours { refused(setup.server.audit())? } else { Vec::new() };
     Ok(Some(Played { all, refused }))
 }
 
 type Results = (BTreeMap<String, Vec<String>>, Vec<(String, Value)>);
 
-async fn play_sets(sets: &[Set], theatre: &Theatre, on: On, flavour: Flavour, record: bool) -> Results {
-    let stage = &theatre.stage;
+async fn play_sets(sets: &[Set], setup: &Setup, on: On, flavour: Flavour, record: bool) -> Results {
+    let stage = &setup.stage;
     let begun = stage.clock.now();
     let all = sets.iter().flat_map(|set| set.topic.workloads.iter().map(move |it| (set, it)));
     let parts = all
-        .filter(|(_, (name, workload))| plays(theatre, on, name, workload))
+        .filter(|(_, (name, workload))| plays(setup, on, name, workload))
         .map(|(set, (name, workload))| Part { name, workload, expected: set.expected(name, flavour) });
     let parts: Vec<Part<'_>> = parts.collect();
     let players: Vec<Player<'_>> = parts.iter().map(|it| Player::new(stage, it.name, it.workload)).collect();
@@ -140,11 +140,11 @@ async fn play_sets(sets: &[Set], theatre: &Theatre, on: On, flavour: Flavour, re
     (found, results)
 }
 
-fn plays(theatre: &Theatre, on: On, name: &str, workload: &Workload) -> bool {
+fn plays(setup: &Setup, on: On, name: &str, workload: &Workload) -> bool {
     if !name.contains(&std::env::var("WORKLOADS").unwrap_or_default()) {
         return false;
     }
-    let no_collector = (workload.collector && !theatre.collector).then_some("no garbage collector");
+    let no_collector = (workload.collector && !setup.collector).then_some("no garbage collector");
     let missing = no_collector.or(workload.real.as_deref().filter(|_| on == On::Embedded));
     if let Some(why) = missing {
         say(&format!("NOT PLAYED on the {on:?} server: {name}: {why}"));
@@ -157,5 +157,5 @@ fn plays(theatre: &Theatre, on: On, name: &str, workload: &Workload) -> bool {
 fn refused(mut audit: Audit) -> anyhow::Result<Vec<String>> {
     let is_refusal = |it: &&AuditEvent| matches!(it.code(), 401 | 403 | 422) && it.namespace() != OUT_OF_QUOTA;
     let refused = audit.events()?.iter().filter(|it| it.is_controllers()).filter(is_refusal);
-    Ok(refused.map(AuditEvent::told).collect())
+    Ok(refused.map(AuditEvent::summary).collect())
 }

@@ -7,7 +7,7 @@ use futures::StreamExt;
 use serde_json::json;
 
 use crate::{
-    scene::{FINALIZERS, REMAINING, SAFETY_DELAY, SOON, Scene},
+    setup::{FINALIZERS, REMAINING, SAFETY_DELAY, SOON, Setup},
     support::{On, on_both_servers},
 };
 
@@ -22,51 +22,51 @@ on_both_servers! {
 }
 
 async fn acceptance_namespace_022_two_thousand_objects_of_twelve_kinds_custom_ones_and_held_pods_go(on: On) {
-    let Some(scene) = Scene::enter(on, "two thousand objects").await.unwrap() else { return };
+    let Some(setup) = Setup::new(on, "two thousand objects").await.unwrap() else { return };
     let name = "crowded";
     let (path, definition) = objects::definition("crowds");
-    scene.admin.create(&path, &definition).await.unwrap();
-    scene.namespace(name, objects::dozen(name, 1_900)).await.unwrap();
+    setup.admin.create(&path, &definition).await.unwrap();
+    setup.namespace(name, objects::dozen(name, 1_900)).await.unwrap();
     let custom = objects::custom(name, "crowds", "first");
     eventually("the custom resource to be served", SOON, async || {
-        scene.admin.create(&custom.0, &custom.1).await.map(Some)
+        setup.admin.create(&custom.0, &custom.1).await.map(Some)
     })
     .await
     .unwrap();
     let customs = (0..60).map(|it| objects::custom(name, "crowds", &format!("c-{it}")));
     let pods = (0..40).map(|it| objects::held_by("e2e.mini-kcm.dev/hold", objects::pod(name, &format!("p-{it}"))));
-    scene.admin.create_all(customs.chain(pods).collect()).await.unwrap();
+    setup.admin.create_all(customs.chain(pods).collect()).await.unwrap();
 
-    namespaces::delete(&scene.admin, name).await.unwrap();
+    namespaces::delete(&setup.admin, name).await.unwrap();
     let pods = format!("/api/v1/namespaces/{name}/pods");
     let condemned = eventually("all pods to be deleted", SOON, async || {
-        let pods = scene.admin.items(&pods).await?;
+        let pods = setup.admin.items(&pods).await?;
         Ok(pods.iter().all(|it| it["metadata"]["deletionTimestamp"].is_string()).then_some(pods))
     });
     for pod in condemned.await.unwrap() {
         let path = format!("{pods}/{}", pod["metadata"]["name"].as_str().unwrap());
-        scene.admin.merge(&path, &objects::released()).await.unwrap();
+        setup.admin.merge(&path, &objects::released()).await.unwrap();
     }
     // No garbage collector runs here, so an object with the orphan finalizer would remain for ever.
-    namespaces::gone(&scene.admin, name, SOON).await.unwrap();
+    namespaces::gone(&setup.admin, name, SOON).await.unwrap();
 }
 
 async fn acceptance_namespace_002_nothing_is_finalized_within_five_seconds(on: On) {
-    let Some(scene) = Scene::enter(on, "the safety delay").await.unwrap() else { return };
+    let Some(setup) = Setup::new(on, "the safety delay").await.unwrap() else { return };
     let name = "delayed";
-    scene.namespace(name, vec![objects::config_map(name, "a")]).await.unwrap();
-    namespaces::delete(&scene.admin, name).await.unwrap();
-    let deleted = namespaces::deleted_at(&scene.admin.get(&namespaces::path(name)).await.unwrap()).unwrap();
-    namespaces::gone(&scene.admin, name, SOON).await.unwrap();
+    setup.namespace(name, vec![objects::config_map(name, "a")]).await.unwrap();
+    namespaces::delete(&setup.admin, name).await.unwrap();
+    let deleted = namespaces::deleted_at(&setup.admin.get(&namespaces::path(name)).await.unwrap()).unwrap();
+    namespaces::gone(&setup.admin, name, SOON).await.unwrap();
 
     let by_manager = |it: &AuditEvent| it.user() == Identity::Replica(0).user() && it.is_write();
-    let mut audit = scene.audit();
+    let mut audit = setup.audit();
     let finalize = audit.first("finalize", SOON, |it| {
         by_manager(it) && it.resource() == "namespaces/finalize" && it.name() == name && it.succeeded()
     });
     let delay = finalize.await.unwrap().received.duration_since(deleted);
     assert!(delay >= SAFETY_DELAY.try_into().unwrap(), "finalized after {delay}");
-    if scene.is_ours() {
+    if setup.is_ours() {
         let content = audit.first("deletion of the ConfigMap", SOON, |it| {
             by_manager(it) && it.resource() == "configmaps" && it.namespace() == name
         });
@@ -76,12 +76,12 @@ async fn acceptance_namespace_002_nothing_is_finalized_within_five_seconds(on: O
 }
 
 async fn acceptance_namespace_005_an_empty_namespace_gets_five_false_conditions_and_goes(on: On) {
-    let Some(scene) = Scene::enter(on, "an empty namespace").await.unwrap() else { return };
+    let Some(setup) = Setup::new(on, "an empty namespace").await.unwrap() else { return };
     let name = "empty";
-    scene.namespace(name, Vec::new()).await.unwrap();
+    setup.namespace(name, Vec::new()).await.unwrap();
     let watch = format!("/api/v1/namespaces?watch=true&fieldSelector=metadata.name={name}");
-    let mut events = scene.admin.watch(&watch).await.unwrap();
-    namespaces::delete(&scene.admin, name).await.unwrap();
+    let mut events = setup.admin.watch(&watch).await.unwrap();
+    namespaces::delete(&setup.admin, name).await.unwrap();
 
     let last = async {
         while let Some(event) = events.next().await {
@@ -103,42 +103,42 @@ async fn acceptance_namespace_005_an_empty_namespace_gets_five_false_conditions_
 }
 
 async fn acceptance_namespace_006_a_foreign_finalizer_of_the_spec_stays_and_keeps_the_namespace(on: On) {
-    let Some(scene) = Scene::enter(on, "a foreign finalizer").await.unwrap() else { return };
+    let Some(setup) = Setup::new(on, "a foreign finalizer").await.unwrap() else { return };
     let name = "foreign";
     let foreign = "e2e.mini-kcm.dev/guard";
     let object =
         json!({ "metadata": { "name": name, "labels": { "kept": "yes" } }, "spec": { "finalizers": [foreign] } });
-    scene.admin.create("/api/v1/namespaces", &object).await.unwrap();
+    setup.admin.create("/api/v1/namespaces", &object).await.unwrap();
     let (path, map) = objects::config_map(name, "a");
-    scene.admin.create(&path, &map).await.unwrap();
-    namespaces::delete(&scene.admin, name).await.unwrap();
+    setup.admin.create(&path, &map).await.unwrap();
+    namespaces::delete(&setup.admin, name).await.unwrap();
 
     let finalized = eventually("only the foreign finalizer to be left", SOON, async || {
-        let namespace = scene.admin.get(&namespaces::path(name)).await?;
+        let namespace = setup.admin.get(&namespaces::path(name)).await?;
         Ok((namespace["spec"]["finalizers"] == json!([foreign])).then_some(namespace))
     });
     let namespace = finalized.await.unwrap();
     assert_eq!(namespace["status"]["phase"], "Terminating");
     assert_eq!(namespace["metadata"]["labels"]["kept"], "yes", "foreign metadata survives the finalize call");
-    assert_eq!(scene.admin.items(&path).await.unwrap(), Vec::<serde_json::Value>::new());
+    assert_eq!(setup.admin.items(&path).await.unwrap(), Vec::<serde_json::Value>::new());
 
     let mut namespace = namespace;
     namespace["spec"]["finalizers"] = json!([]);
-    scene.admin.put(&format!("{}/finalize", namespaces::path(name)), &namespace).await.unwrap();
-    namespaces::gone(&scene.admin, name, SOON).await.unwrap();
+    setup.admin.put(&format!("{}/finalize", namespaces::path(name)), &namespace).await.unwrap();
+    namespaces::gone(&setup.admin, name, SOON).await.unwrap();
 }
 
 async fn acceptance_namespace_024_a_hundred_namespaces_at_once_are_gone_within_150_seconds(on: On) {
-    let Some(scene) = Scene::enter(on, "a hundred namespaces").await.unwrap() else { return };
+    let Some(setup) = Setup::new(on, "a hundred namespaces").await.unwrap() else { return };
     let names: Vec<String> = (0..100).map(|it| format!("one-of-many-{it}")).collect();
     for name in &names {
-        scene.namespace(name, vec![objects::config_map(name, "a"), objects::secret(name, "b")]).await.unwrap();
+        setup.namespace(name, vec![objects::config_map(name, "a"), objects::secret(name, "b")]).await.unwrap();
     }
     for name in &names {
-        namespaces::delete(&scene.admin, name).await.unwrap();
+        namespaces::delete(&setup.admin, name).await.unwrap();
     }
     eventually("all of them to go", Duration::from_secs(150), async || {
-        let there = scene.admin.items("/api/v1/namespaces").await?;
+        let there = setup.admin.items("/api/v1/namespaces").await?;
         let left =
             there.iter().filter(|it| it["metadata"]["name"].as_str().is_some_and(|it| it.starts_with("one-of-")));
         let left = left.count();
@@ -150,48 +150,48 @@ async fn acceptance_namespace_024_a_hundred_namespaces_at_once_are_gone_within_1
 }
 
 async fn acceptance_namespace_025_a_namespace_that_comes_back_is_empty(on: On) {
-    let Some(scene) = Scene::enter(on, "a namespace comes back").await.unwrap() else { return };
+    let Some(setup) = Setup::new(on, "a namespace comes back").await.unwrap() else { return };
     let name = "phoenix";
     let content = || vec![objects::pod(name, "p"), objects::service(name, "s"), objects::config_map(name, "c")];
-    scene.namespace(name, content()).await.unwrap();
-    let uid = scene.admin.get(&namespaces::path(name)).await.unwrap()["metadata"]["uid"].clone();
-    namespaces::delete(&scene.admin, name).await.unwrap();
-    namespaces::gone(&scene.admin, name, SOON).await.unwrap();
+    setup.namespace(name, content()).await.unwrap();
+    let uid = setup.admin.get(&namespaces::path(name)).await.unwrap()["metadata"]["uid"].clone();
+    namespaces::delete(&setup.admin, name).await.unwrap();
+    namespaces::gone(&setup.admin, name, SOON).await.unwrap();
 
-    namespaces::create(&scene.admin, name).await.unwrap();
+    namespaces::create(&setup.admin, name).await.unwrap();
     for plural in ["pods", "services", "configmaps"] {
-        let items = scene.admin.items(&format!("{}/{plural}", namespaces::path(name))).await.unwrap();
+        let items = setup.admin.items(&format!("{}/{plural}", namespaces::path(name))).await.unwrap();
         assert!(items.is_empty(), "{plural}: {items:?}");
     }
-    let namespace = scene.admin.get(&namespaces::path(name)).await.unwrap();
+    let namespace = setup.admin.get(&namespaces::path(name)).await.unwrap();
     assert_ne!(namespace["metadata"]["uid"], uid);
     assert_eq!(namespace["status"]["phase"], "Active");
     // The successor of the same name must not be emptied.
-    scene.admin.create_all(content()).await.unwrap();
-    namespaces::delete(&scene.admin, name).await.unwrap();
-    namespaces::gone(&scene.admin, name, SOON).await.unwrap();
+    setup.admin.create_all(content()).await.unwrap();
+    namespaces::delete(&setup.admin, name).await.unwrap();
+    namespaces::gone(&setup.admin, name, SOON).await.unwrap();
 }
 
 async fn acceptance_namespace_027_a_custom_resource_defined_after_the_start_is_emptied_too(on: On) {
-    let Some(scene) = Scene::enter(on, "a late definition").await.unwrap() else { return };
+    let Some(setup) = Setup::new(on, "a late definition").await.unwrap() else { return };
     let name = "late-definition";
     // A namespace is removed before the definition is created, so that the manager has cached discovery already.
-    scene.namespace("early-bird", Vec::new()).await.unwrap();
-    namespaces::delete(&scene.admin, "early-bird").await.unwrap();
-    namespaces::gone(&scene.admin, "early-bird", SOON).await.unwrap();
+    setup.namespace("early-bird", Vec::new()).await.unwrap();
+    namespaces::delete(&setup.admin, "early-bird").await.unwrap();
+    namespaces::gone(&setup.admin, "early-bird", SOON).await.unwrap();
 
     let (path, definition) = objects::definition("latecomers");
-    scene.admin.create(&path, &definition).await.unwrap();
-    scene.namespace(name, Vec::new()).await.unwrap();
+    setup.admin.create(&path, &definition).await.unwrap();
+    setup.namespace(name, Vec::new()).await.unwrap();
     let (path, object) = objects::held_by("e2e.mini-kcm.dev/hold", objects::custom(name, "latecomers", "one"));
-    eventually("the custom resource to be served", SOON, async || scene.admin.create(&path, &object).await.map(Some))
+    eventually("the custom resource to be served", SOON, async || setup.admin.create(&path, &object).await.map(Some))
         .await
         .unwrap();
-    namespaces::delete(&scene.admin, name).await.unwrap();
+    namespaces::delete(&setup.admin, name).await.unwrap();
 
-    let stuck = namespaces::until_true(&scene.admin, name, &[REMAINING, FINALIZERS], SOON).await.unwrap();
+    let stuck = namespaces::until_true(&setup.admin, name, &[REMAINING, FINALIZERS], SOON).await.unwrap();
     let message = namespaces::condition(&stuck, REMAINING).unwrap().message;
     assert_eq!(message, "Some resources are remaining: latecomers.e2e.mini-kcm.dev has 1 resource instances");
-    scene.admin.merge(&format!("{path}/one"), &objects::released()).await.unwrap();
-    namespaces::gone(&scene.admin, name, SOON).await.unwrap();
+    setup.admin.merge(&format!("{path}/one"), &objects::released()).await.unwrap();
+    namespaces::gone(&setup.admin, name, SOON).await.unwrap();
 }

@@ -9,7 +9,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-mod scene;
+mod setup;
 
 mod content;
 mod pods;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use e2e::{eventually, namespaces, objects, say};
 
 use crate::{
-    scene::{CONTENT_FAILURE, FINALIZERS, REMAINING, SAFETY_DELAY, SOON, Scene},
+    setup::{CONTENT_FAILURE, FINALIZERS, REMAINING, SAFETY_DELAY, SOON, Setup},
     support::{On, on_both_servers},
 };
 
@@ -17,23 +17,23 @@ on_both_servers! {
 }
 
 async fn acceptance_namespace_009_031_a_held_pod_goes_first_and_the_conditions_say_so_meanwhile(on: On) {
-    let Some(scene) = Scene::enter(on, "pods first").await.unwrap() else { return };
+    let Some(setup) = Setup::new(on, "pods first").await.unwrap() else { return };
     let (name, finalizer) = ("pods-first", "e2e.mini-kcm.dev/hold");
     let (pods, pod) = objects::held_by(finalizer, objects::pod(name, "held"));
     let (maps, map) = objects::config_map(name, "a");
-    scene.namespace(name, vec![(pods.clone(), pod), (maps.clone(), map)]).await.unwrap();
-    namespaces::delete(&scene.admin, name).await.unwrap();
+    setup.namespace(name, vec![(pods.clone(), pod), (maps.clone(), map)]).await.unwrap();
+    namespaces::delete(&setup.admin, name).await.unwrap();
 
     let pod = format!("{pods}/held");
     eventually("the pod to be deleted", SOON, async || {
-        let pod = scene.admin.get(&pod).await?;
+        let pod = setup.admin.get(&pod).await?;
         Ok(pod["metadata"]["deletionTimestamp"].is_string().then_some(()))
     })
     .await
     .unwrap();
-    if scene.is_ours() {
+    if setup.is_ours() {
         let wanted = [REMAINING, FINALIZERS];
-        let namespace = namespaces::until_true(&scene.admin, name, &wanted, SOON).await.unwrap();
+        let namespace = namespaces::until_true(&setup.admin, name, &wanted, SOON).await.unwrap();
         let remaining = namespaces::condition(&namespace, REMAINING).unwrap();
         assert_eq!(remaining.message, "Some resources are remaining: pods. has 1 resource instances");
         let finalizers = namespaces::condition(&namespace, FINALIZERS).unwrap();
@@ -42,58 +42,58 @@ async fn acceptance_namespace_009_031_a_held_pod_goes_first_and_the_conditions_s
         assert_eq!(finalizers.message, message);
     }
     // After several passes the ConfigMap still exists.
-    scene.passes(name, "pods", 2).await.unwrap();
-    assert_eq!(scene.admin.items(&maps).await.unwrap().len(), 1, "other content waits for the last pod");
-    let namespace = scene.admin.get(&namespaces::path(name)).await.unwrap();
+    setup.passes(name, "pods", 2).await.unwrap();
+    assert_eq!(setup.admin.items(&maps).await.unwrap().len(), 1, "other content waits for the last pod");
+    let namespace = setup.admin.get(&namespaces::path(name)).await.unwrap();
     assert_eq!(namespace["status"]["phase"], "Terminating");
     assert!(namespaces::condition(&namespace, CONTENT_FAILURE).is_some(), "{namespace}");
 
-    scene.admin.merge(&pod, &objects::released()).await.unwrap();
-    namespaces::gone(&scene.admin, name, SOON).await.unwrap();
+    setup.admin.merge(&pod, &objects::released()).await.unwrap();
+    namespaces::gone(&setup.admin, name, SOON).await.unwrap();
 }
 
 async fn acceptance_namespace_010_nothing_else_is_deleted_within_the_grace_of_a_pod(on: On) {
-    let Some(scene) = Scene::enter(on, "grace").await.unwrap() else { return };
+    let Some(setup) = Setup::new(on, "grace").await.unwrap() else { return };
     let name = "graceful";
     let (pods, pod) = objects::scheduled_pod(name, "slow", 30);
     let (maps, map) = objects::config_map(name, "a");
-    scene.namespace(name, vec![(pods.clone(), pod), (maps.clone(), map)]).await.unwrap();
-    namespaces::delete(&scene.admin, name).await.unwrap();
+    setup.namespace(name, vec![(pods.clone(), pod), (maps.clone(), map)]).await.unwrap();
+    namespaces::delete(&setup.admin, name).await.unwrap();
 
     let pod = format!("{pods}/slow");
     eventually("the pod to be deleted", SOON, async || {
-        Ok(scene.admin.get(&pod).await?["metadata"]["deletionTimestamp"].is_string().then_some(()))
+        Ok(setup.admin.get(&pod).await?["metadata"]["deletionTimestamp"].is_string().then_some(()))
     })
     .await
     .unwrap();
     // The conditions are written at the end of the pass that found the pod.
     eventually("the conditions", SOON, async || {
-        let namespace = scene.admin.get(&namespaces::path(name)).await?;
+        let namespace = setup.admin.get(&namespaces::path(name)).await?;
         Ok(namespaces::condition(&namespace, REMAINING).map(drop))
     })
     .await
     .unwrap();
-    let namespace = scene.admin.get(&namespaces::path(name)).await.unwrap();
-    assert_eq!(scene.admin.items(&maps).await.unwrap().len(), 1);
+    let namespace = setup.admin.get(&namespaces::path(name)).await.unwrap();
+    assert_eq!(setup.admin.items(&maps).await.unwrap().len(), 1);
     assert_eq!(namespaces::condition(&namespace, CONTENT_FAILURE).unwrap().status, "False", "grace is no failure");
 
     // The containers have ended, so the kubelet would delete the pod without grace.
-    scene.admin.delete_now(&pod).await.unwrap();
+    setup.admin.delete_now(&pod).await.unwrap();
     // Upstream tries again 16 s after its last pass; our manager syncs at the pod's deletion and waits only for the
     // safety delay.
-    let within = if scene.is_ours() { SAFETY_DELAY + Duration::from_secs(5) } else { SOON };
-    namespaces::gone(&scene.admin, name, within).await.unwrap();
+    let within = if setup.is_ours() { SAFETY_DELAY + Duration::from_secs(5) } else { SOON };
+    namespaces::gone(&setup.admin, name, within).await.unwrap();
 }
 
 async fn acceptance_namespace_012_a_pod_that_outlives_its_grace_is_an_error_that_names_pods(on: On) {
-    let Some(scene) = Scene::enter(on, "a pod beyond its grace").await.unwrap() else { return };
+    let Some(setup) = Setup::new(on, "a pod beyond its grace").await.unwrap() else { return };
     let name = "overdue";
     let (pods, pod) = objects::scheduled_pod(name, "stuck", 1);
-    scene.namespace(name, vec![(pods.clone(), pod)]).await.unwrap();
-    namespaces::delete(&scene.admin, name).await.unwrap();
+    setup.namespace(name, vec![(pods.clone(), pod)]).await.unwrap();
+    namespaces::delete(&setup.admin, name).await.unwrap();
 
     let failed = eventually("the failure", SOON, async || {
-        let namespace = scene.admin.get(&namespaces::path(name)).await?;
+        let namespace = setup.admin.get(&namespaces::path(name)).await?;
         Ok(namespaces::condition(&namespace, CONTENT_FAILURE).filter(|it| it.status == "True"))
     });
     let failed = failed.await.unwrap();
@@ -101,30 +101,30 @@ async fn acceptance_namespace_012_a_pod_that_outlives_its_grace_is_an_error_that
     let wanted = format!("unexpected items still remain in namespace: {name} for gvr: /v1, Resource=pods");
     assert!(failed.message.contains(&wanted), "{}", failed.message);
 
-    scene.admin.delete_now(&format!("{pods}/stuck")).await.unwrap();
-    namespaces::gone(&scene.admin, name, SOON).await.unwrap();
+    setup.admin.delete_now(&format!("{pods}/stuck")).await.unwrap();
+    namespaces::gone(&setup.admin, name, SOON).await.unwrap();
 }
 
 async fn acceptance_namespace_030_while_pods_cannot_be_deleted_nothing_else_is(on: On) {
-    let Some(scene) = Scene::enter(on, "refused pods").await.unwrap() else { return };
-    if !scene.is_ours() {
+    let Some(setup) = Setup::new(on, "refused pods").await.unwrap() else { return };
+    if !setup.is_ours() {
         return say("upstream deletes other kinds when the pod step fails: not run with it");
     }
     let name = "refused-pods";
     let (pods, pod) = objects::pod(name, "kept");
     let (maps, map) = objects::config_map(name, "a");
-    scene.namespace(name, vec![(pods, pod), (maps.clone(), map)]).await.unwrap();
-    let ban = scene.server().forbid(name, "pods", "kept").await.unwrap();
-    namespaces::delete(&scene.admin, name).await.unwrap();
+    setup.namespace(name, vec![(pods, pod), (maps.clone(), map)]).await.unwrap();
+    let ban = setup.server().forbid(name, "pods", "kept").await.unwrap();
+    namespaces::delete(&setup.admin, name).await.unwrap();
 
     eventually("the failure", SOON, async || {
-        let namespace = scene.admin.get(&namespaces::path(name)).await?;
+        let namespace = setup.admin.get(&namespaces::path(name)).await?;
         let failed = namespaces::condition(&namespace, CONTENT_FAILURE).filter(|it| it.status == "True");
         Ok(failed.filter(|it| it.message.contains("pods stay")))
     })
     .await
     .unwrap();
-    assert_eq!(scene.admin.items(&maps).await.unwrap().len(), 1);
-    scene.server().permit(ban).await.unwrap();
-    namespaces::gone(&scene.admin, name, SOON).await.unwrap();
+    assert_eq!(setup.admin.items(&maps).await.unwrap().len(), 1);
+    setup.server().permit(ban).await.unwrap();
+    namespaces::gone(&setup.admin, name, SOON).await.unwrap();
 }

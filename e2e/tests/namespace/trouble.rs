@@ -5,26 +5,26 @@ use http::Method;
 use serde_json::json;
 
 use crate::{
-    scene::{CONTENT_FAILURE, DISCOVERY, FINALIZERS, REMAINING, SOON, Scene, flavour, launch},
+    setup::{CONTENT_FAILURE, DISCOVERY, FINALIZERS, REMAINING, SOON, Setup, flavour, launch},
     support::{On, on_both_servers},
 };
 
 on_both_servers! {
-    acceptance_namespace_013_020_a_stuck_finalizer_is_told_truthfully_and_once
+    acceptance_namespace_013_020_a_stuck_finalizer_is_reported_correctly_and_once
     acceptance_namespace_019_021_one_refused_kind_stops_no_other_and_its_condition_flips_back
     acceptance_namespace_014_029_a_dead_aggregated_api_is_named_and_stops_only_the_finalizing
     acceptance_namespace_026_a_manager_that_restarts_finishes_what_it_began
 }
 
-async fn acceptance_namespace_013_020_a_stuck_finalizer_is_told_truthfully_and_once(on: On) {
-    let Some(scene) = Scene::enter(on, "a stuck finalizer").await.unwrap() else { return };
+async fn acceptance_namespace_013_020_a_stuck_finalizer_is_reported_correctly_and_once(on: On) {
+    let Some(setup) = Setup::new(on, "a stuck finalizer").await.unwrap() else { return };
     let (name, finalizer) = ("stuck", "custom.io/finalizer");
     let (path, deployment) = objects::held_by(finalizer, objects::deployment(name, "held"));
     let content = vec![(path.clone(), deployment), objects::config_map(name, "a"), objects::secret(name, "b")];
-    scene.namespace(name, content).await.unwrap();
-    namespaces::delete(&scene.admin, name).await.unwrap();
+    setup.namespace(name, content).await.unwrap();
+    namespaces::delete(&setup.admin, name).await.unwrap();
 
-    let stuck = namespaces::until_true(&scene.admin, name, &[REMAINING, FINALIZERS], SOON).await.unwrap();
+    let stuck = namespaces::until_true(&setup.admin, name, &[REMAINING, FINALIZERS], SOON).await.unwrap();
     let remaining = namespaces::condition(&stuck, REMAINING).unwrap();
     assert_eq!(remaining.reason, "SomeResourcesRemain");
     assert_eq!(remaining.message, "Some resources are remaining: deployments.apps has 1 resource instances");
@@ -47,48 +47,48 @@ async fn acceptance_namespace_013_020_a_stuck_finalizer_is_told_truthfully_and_o
     }
 
     // The next passes find the same and write nothing.
-    scene.passes(name, "deployments", 4).await.unwrap();
-    let later = scene.admin.get(&namespaces::path(name)).await.unwrap();
+    setup.passes(name, "deployments", 4).await.unwrap();
+    let later = setup.admin.get(&namespaces::path(name)).await.unwrap();
     assert_eq!(later["metadata"]["resourceVersion"], stuck["metadata"]["resourceVersion"]);
 
-    scene.admin.merge(&format!("{path}/held"), &objects::released()).await.unwrap();
-    namespaces::gone(&scene.admin, name, SOON).await.unwrap();
+    setup.admin.merge(&format!("{path}/held"), &objects::released()).await.unwrap();
+    namespaces::gone(&setup.admin, name, SOON).await.unwrap();
 }
 
 async fn acceptance_namespace_019_021_one_refused_kind_stops_no_other_and_its_condition_flips_back(on: On) {
-    let Some(scene) = Scene::enter(on, "a refused kind").await.unwrap() else { return };
+    let Some(setup) = Setup::new(on, "a refused kind").await.unwrap() else { return };
     let name = "refused";
     let (secrets, secret) = objects::secret(name, "kept");
     let (path, deployment) = objects::held_by("custom.io/finalizer", objects::deployment(name, "held"));
     let content = vec![(secrets.clone(), secret), (path.clone(), deployment), objects::config_map(name, "a")];
-    scene.namespace(name, content).await.unwrap();
-    let ban = scene.server().forbid(name, "secrets", "kept").await.unwrap();
-    namespaces::delete(&scene.admin, name).await.unwrap();
+    setup.namespace(name, content).await.unwrap();
+    let ban = setup.server().forbid(name, "secrets", "kept").await.unwrap();
+    namespaces::delete(&setup.admin, name).await.unwrap();
 
     let failed = eventually("the failure", SOON, async || {
-        let namespace = scene.admin.get(&namespaces::path(name)).await?;
+        let namespace = setup.admin.get(&namespaces::path(name)).await?;
         let failed = namespaces::condition(&namespace, CONTENT_FAILURE).filter(|it| it.status == "True");
         Ok(failed.filter(|it| it.message.contains("secrets stay")))
     });
     let failed = failed.await.unwrap();
     assert!(failed.message.starts_with("Failed to delete all resource types, 1 remaining: "), "{}", failed.message);
     eventually("the other kinds to be deleted", SOON, async || {
-        let maps = scene.admin.items(&format!("/api/v1/namespaces/{name}/configmaps")).await?;
-        let deployment = scene.admin.get(&format!("{path}/held")).await?;
+        let maps = setup.admin.items(&format!("/api/v1/namespaces/{name}/configmaps")).await?;
+        let deployment = setup.admin.get(&format!("{path}/held")).await?;
         Ok((maps.is_empty() && deployment["metadata"]["deletionTimestamp"].is_string()).then_some(()))
     })
     .await
     .unwrap();
-    assert_eq!(scene.admin.items(&secrets).await.unwrap().len(), 1);
+    assert_eq!(setup.admin.items(&secrets).await.unwrap().len(), 1);
 
-    scene.server().permit(ban).await.unwrap();
+    setup.server().permit(ban).await.unwrap();
     let flipped = eventually("the failure to end", SOON, async || {
-        let namespace = scene.admin.get(&namespaces::path(name)).await?;
+        let namespace = setup.admin.get(&namespaces::path(name)).await?;
         Ok(namespaces::condition(&namespace, CONTENT_FAILURE).filter(|it| it.status == "False"))
     });
     assert!(flipped.await.unwrap().since >= failed.since);
-    scene.admin.merge(&format!("{path}/held"), &objects::released()).await.unwrap();
-    namespaces::gone(&scene.admin, name, SOON).await.unwrap();
+    setup.admin.merge(&format!("{path}/held"), &objects::released()).await.unwrap();
+    namespaces::gone(&setup.admin, name, SOON).await.unwrap();
 }
 
 async fn acceptance_namespace_014_029_a_dead_aggregated_api_is_named_and_stops_only_the_finalizing(on: On) {

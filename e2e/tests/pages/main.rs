@@ -111,7 +111,7 @@ async fn worked(plane: &ControlPlane, flavour: Flavour) -> anyhow::Result<Pages>
     namespaces::create(&admin, &name).await?;
     namespaces::delete(&admin, &name).await?;
     namespaces::gone(&admin, &name, SOON).await?;
-    manager.says_ok("/metrics/slis").await?;
+    manager.wait_until_ok("/metrics/slis").await?;
     eventually("the check of the namespace controller", SOON, async || {
         let pages = Pages::read(&manager).await?;
         Ok(Some(pages).filter(|it| it.checks.contains("namespace-controller")))

@@ -40,8 +40,8 @@ impl Embedded {
 
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let served = runtime.spawn(async move { cluster.serve().await }).await??;
-        site.listens(served.addr.port());
-        site.believes(&served.ca_pem)?;
+        site.set_port(served.addr.port());
+        site.set_authority(&served.ca_pem)?;
         Ok(Self { forbidden, _served: served, runtime: Some(runtime), site })
     }
 

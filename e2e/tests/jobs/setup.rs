@@ -19,7 +19,7 @@ const COLLECTOR: &str = "garbage-collector-controller";
 const CONTROLLERS: [&str; 4] = ["job-controller", "cronjob-controller", "ttl-after-finished-controller", COLLECTOR];
 
 /// Server, fake nodes and managers.
-pub(crate) struct Theatre {
+pub(crate) struct Setup {
     // Dropped first, because their logs are in the server's folder.
     managers: Vec<Manager>,
     /// The garbage collector runs.
@@ -29,7 +29,7 @@ pub(crate) struct Theatre {
     pub(crate) server: Server,
 }
 
-impl Theatre {
+impl Setup {
     pub(crate) async fn open(server: Server, flavour: Flavour) -> anyhow::Result<Self> {
         let (scope, clock, admin) = (Scope::new(), Clock::system(), server.admin().await?);
         let spawner = scope.spawner();

@@ -24,14 +24,14 @@ struct Shared {
 }
 
 /// The setup of one scenario; prints the manager's log when the scenario fails.
-pub(crate) struct Scene {
+pub(crate) struct Setup {
     shared: &'static Shared,
     pub(crate) admin: Rest,
 }
 
-impl Scene {
+impl Setup {
     /// `None` if there is no such server.
-    pub(crate) async fn enter(on: On, name: &str) -> anyhow::Result<Option<Self>> {
+    pub(crate) async fn new(on: On, name: &str) -> anyhow::Result<Option<Self>> {
         static REAL: OnceCell<Option<Shared>> = OnceCell::const_new();
         static EMBEDDED: OnceCell<Option<Shared>> = OnceCell::const_new();
         let shared = match on {
@@ -82,7 +82,7 @@ impl Scene {
     }
 }
 
-impl Drop for Scene {
+impl Drop for Setup {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.shared.manager.show_log();

@@ -16,16 +16,16 @@ pub(crate) const NAME: &str = "garbage-collector-controller";
 const JSON: &str = "application/json";
 
 /// A server, a manager with only the garbage collector, and an admin client.
-pub(crate) struct Scene {
+pub(crate) struct Setup {
     // Dropped first, because its log is in the server's folder.
     pub(crate) manager: Manager,
     pub(crate) admin: Rest,
     pub(crate) server: Server,
 }
 
-impl Scene {
+impl Setup {
     /// `None` after printing that the scenario does not run.
-    pub(crate) async fn enter(on: On, name: &str) -> anyhow::Result<Option<Self>> {
+    pub(crate) async fn new(on: On, name: &str) -> anyhow::Result<Option<Self>> {
         let Some((server, flavour)) = on.audited_manager(name).await? else { return Ok(None) };
         Self::with(server, flavour).await.map(Some)
     }
