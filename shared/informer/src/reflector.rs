@@ -33,9 +33,9 @@ const SET_BATCH: usize = 64;
 const SET_SILENCE: Duration = Duration::from_secs(30);
 /// A streamed set that is not complete after this time is given up, even if frames still arrive.
 const SET_LIMIT: Duration = Duration::from_secs(300);
-/// For how long a type is listed in pages after a stream brought no set.
+/// For how long a type is listed (without WatchList) after a stream brought no set.
 const CLASSIC: Duration = Duration::from_secs(600);
-/// After this many streams in a row that end before their set is complete, the type is listed in pages.
+/// After this many streams in a row that end before their set is complete, the type is listed (without WatchList).
 const CUT_SETS: u32 = 2;
 /// The limit for the response to a watch request when the stream before was silent. Together with that silence it is
 /// below the 90 s within which a frozen connection must be replaced. Otherwise the client's own limit applies.
@@ -61,7 +61,7 @@ pub(crate) struct Reflector {
     version: Version,
     /// The server has refused this version: the next set is requested without one, so as the most recent state.
     lost_version: bool,
-    /// Until then a set is listed in pages and not streamed.
+    /// Until then a set is listed and not streamed.
     classic_until: Option<Instant>,
     /// How many streams in a row ended before their set was complete.
     cut_sets: u32,

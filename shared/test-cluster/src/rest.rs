@@ -350,7 +350,7 @@ fn resolve(shared: &Shared, place: &Place) -> Result<Target, Failure> {
     let name = place.name.clone().unwrap_or_default();
     match place.sub.as_deref() {
         None => {}
-        // Only proxies have longer paths; longer paths of custom resources are ignored.
+        // Only proxies have longer paths; for custom resources the rest of a longer path is ignored.
         Some(sub) if place.deeper && !kind.custom && sub != "proxy" => return Err(Failure::no_route()),
         Some(sub) if kind.rules.subresources.contains(&sub) => {}
         Some(sub) if kind.rules.unserved.contains(&sub) => {
