@@ -103,7 +103,7 @@ fn begins(world: &World, rng: &mut Rng) -> Shared {
     let told = world.clone();
     world.cluster().intercept(move |call| {
         if call.verb == "delete" && !call.json()["preconditions"]["uid"].is_string() {
-            told.breaks(format!("what is deleted by name is meant by its uid: DELETE {} does not name it", call.path));
+            told.fail(format!("what is deleted by name is meant by its uid: DELETE {} does not name it", call.path));
         }
         test_cluster::Verdict::Pass
     });

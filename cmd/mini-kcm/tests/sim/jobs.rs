@@ -154,14 +154,14 @@ fn bears_uid(world: &World) {
             _ => true,
         };
         if !named {
-            told.breaks(format!("meant by its uid: {} {} does not name it", call.method, call.path));
+            told.fail(format!("meant by its uid: {} {} does not name it", call.method, call.path));
         }
         test_cluster::Verdict::Pass
     });
     let told = world.clone();
     world.cluster().witness(move |call| {
         if call.status == 422 && call.resource == "jobs" {
-            told.breaks(format!("a status is refused as invalid: {} {}", call.path, call.json()["status"]));
+            told.fail(format!("a status is refused as invalid: {} {}", call.path, call.json()["status"]));
         }
     });
 }

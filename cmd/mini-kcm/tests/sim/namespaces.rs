@@ -60,7 +60,7 @@ async fn play(world: World, size: Size) -> Result<(), String> {
     let told = world.clone();
     world.cluster().intercept(move |call| {
         if call.verb == "delete" && !bears_uid(&call.body) {
-            told.breaks(format!("what is deleted by name is meant by its uid: DELETE {} does not name it", call.path));
+            told.fail(format!("what is deleted by name is meant by its uid: DELETE {} does not name it", call.path));
         }
         let refused = call.verb == "deletecollection" && call.resource == "gadgets";
         let of_all = call.verb == "list" && call.resource == "widgets" && call.namespace.is_empty();
@@ -270,10 +270,10 @@ async fn late(world: World, namespace: String, after: Duration, with_pod: bool) 
     let before = policies();
     world.sleep(after).await;
     if world.cluster().get("namespaces", "", &namespace).is_none() {
-        return world.breaks(format!("{namespace} is gone {after:?} after its deletion: it may still get content"));
+        return world.fail(format!("{namespace} is gone {after:?} after its deletion: it may still get content"));
     }
     if with_pod && policies() < before {
-        return world.breaks(format!("a pod comes into {namespace} without its network policies"));
+        return world.fail(format!("a pod comes into {namespace} without its network policies"));
     }
     if with_pod {
         pod(&world, &namespace, "late", 2, &[]);

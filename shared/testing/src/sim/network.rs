@@ -33,7 +33,7 @@ pub(crate) fn transport(world: World, from: Arc<Incarnation>) -> Transport {
 
 async fn transmit(world: World, from: Arc<Incarnation>, request: Request<Body>) -> Answer {
     if from.is_gone() {
-        world.breaks(format!("{} still asks for {}, though all of it was dropped", from.name, request.uri()));
+        world.fail(format!("{} still asks for {}, though all of it was dropped", from.name, request.uri()));
     }
     if from.is_dying() {
         // The process was killed during the present poll.
@@ -42,12 +42,12 @@ async fn transmit(world: World, from: Arc<Incarnation>, request: Request<Body>) 
     let asked = SimRequest::of(&request, from.lease);
     let sent = world.now();
     if let Err(wrong) = from.check_send(&asked, sent) {
-        world.breaks(wrong);
+        world.fail(wrong);
     }
     let number = world.request();
     // A process that never waits would prevent the check for a broken run, so it is stopped here.
     if number >= ENDLESS {
-        world.breaks(format!("{number} requests, and no end: the last is {} > {asked}", from.name));
+        world.fail(format!("{number} requests, and no end: the last is {} > {asked}", from.name));
         return std::future::pending().await;
     }
     let fault = world.plan().request(&asked, number, sent);

@@ -257,7 +257,7 @@ impl World {
     }
 
     /// Ends the run as failed.
-    pub fn breaks(&self, why: String) {
+    pub fn fail(&self, why: String) {
         self.trace(|| format!("## {why}"));
         self.0.broken.send_if_modified(|it| {
             let first = it.is_none();
@@ -322,7 +322,7 @@ impl World {
             rush.1
         };
         if together == AT_ONE_INSTANT {
-            self.breaks(format!("{AT_ONE_INSTANT} requests at one instant: the processes go round in circles"));
+            self.fail(format!("{AT_ONE_INSTANT} requests at one instant: the processes go round in circles"));
         }
         self.counts().request()
     }
@@ -485,13 +485,13 @@ impl World {
             let holds = holders.get(lease).and_then(Option::as_ref).is_some_and(|it| Arc::ptr_eq(it, process));
             if !holds {
                 let what = format!("{} {}", written.resource(), written.name());
-                self.breaks(format!("{} writes {what} though the Lease does not name it", process.name));
+                self.fail(format!("{} writes {what} though the Lease does not name it", process.name));
             }
         }
         let write = Write { by, written };
         for (what, holds) in &mut *self.0.invariants.lock() {
             if let Err(why) = holds(&write) {
-                self.breaks(format!("{what}: {why}"));
+                self.fail(format!("{what}: {why}"));
             }
         }
         if self.plan().crashes_all_at(written.version()) {

@@ -21,12 +21,12 @@ fn a_panic_in_the_scenario_is_reported_with_its_seed_and_its_command() {
     let scenario = Scenario::new("panics", |world: World| async move {
         world.sleep(SEC).await;
         let there = world.cluster().get("nodes", "", "never");
-        there.expect("a node that nobody made");
+        there.expect("a node that does not exist");
         Ok(())
     });
     let told = catch_unwind(AssertUnwindSafe(|| sim::seeds(&scenario))).expect_err("it fails");
     let told = told.downcast_ref::<String>().expect("a text");
-    assert!(told.contains("a node that nobody made"), "{told}");
+    assert!(told.contains("a node that does not exist"), "{told}");
     assert!(told.contains("SEED=") && told.contains("cargo test -p testing --test toy"), "{told}");
 }
 

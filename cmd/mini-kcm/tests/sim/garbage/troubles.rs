@@ -39,7 +39,7 @@ impl Troubles {
                 let asked = call.json();
                 let meant = &asked["preconditions"];
                 if !meant["uid"].is_string() || !meant["resourceVersion"].is_string() {
-                    told.breaks(format!("meant by its uid and version: DELETE {} does not say both", call.path));
+                    told.fail(format!("meant by its uid and version: DELETE {} does not say both", call.path));
                 }
             }
             state.lock().judge(call)
