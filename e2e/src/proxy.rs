@@ -202,7 +202,7 @@ mod tests {
         TcpStream::connect((Ipv4Addr::LOCALHOST, proxy.port())).await.unwrap()
     }
 
-    async fn says(socket: &mut TcpStream, byte: u8) {
+    async fn echo_byte(socket: &mut TcpStream, byte: u8) {
         socket.write_all(&[byte]).await.unwrap();
         assert_eq!(socket.read_u8().await.unwrap(), byte);
     }
@@ -211,11 +211,11 @@ mod tests {
     async fn frozen_connections_stay_silent_and_go_on_where_they_stopped() {
         let proxy = Proxy::start(echo().await).await.unwrap();
         let mut old = connect(&proxy).await;
-        says(&mut old, 1).await;
+        echo_byte(&mut old, 1).await;
         proxy.freeze_present();
         let mut new = connect(&proxy).await;
         old.write_all(&[2]).await.unwrap();
-        says(&mut new, 3).await;
+        echo_byte(&mut new, 3).await;
         assert!(tokio::time::timeout(Duration::from_millis(50), old.read_u8()).await.is_err(), "frozen");
         proxy.restore();
         assert_eq!(old.read_u8().await.unwrap(), 2);
@@ -225,12 +225,12 @@ mod tests {
     async fn cut_connections_close_and_new_ones_are_refused_until_restored() {
         let proxy = Proxy::start(echo().await).await.unwrap();
         let mut old = connect(&proxy).await;
-        says(&mut old, 1).await;
+        echo_byte(&mut old, 1).await;
         proxy.cut();
         assert!(old.read_u8().await.is_err());
         assert!(connect(&proxy).await.read_u8().await.is_err());
         proxy.restore();
-        says(&mut connect(&proxy).await, 4).await;
+        echo_byte(&mut connect(&proxy).await, 4).await;
         assert_eq!(proxy.accepted(), 3);
     }
 }

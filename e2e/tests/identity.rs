@@ -332,7 +332,7 @@ async fn acceptance_shell_049_the_go_manager_at_the_same_work_is_noticed() {
     .await
     .unwrap();
     let told = ["another manager does this controller's work too", "leads under the Lease e2e-"];
-    eventually("it to be told", SOON, async || {
+    eventually("it to be logged", SOON, async || {
         let log = manager.log()?;
         Ok(told.iter().all(|it| log.contains(it)).then_some(()))
     })

@@ -267,7 +267,7 @@ async fn secrets_are_in_no_line_and_on_no_page_at_any_verbosity(on: On) {
             told += &log;
             for secret in credentials.secrets.iter().map(String::as_str).chain([STRANGER]) {
                 let line = told.lines().find(|it| it.contains(secret));
-                assert_eq!(line, None, "{} in {format} tells {secret}", credentials.name);
+                assert_eq!(line, None, "{} in {format} contains {secret}", credentials.name);
             }
         }
     }

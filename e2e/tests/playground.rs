@@ -225,7 +225,7 @@ async fn until_done_ends_with_zero_and_shows_every_sample() {
     let seconds: f64 = first.split_whitespace().next().unwrap().parse().unwrap();
     e2e::say(&format!("playground, built for development: the first sample is done {seconds} s after the start"));
     assert!(said.contains("$ kubectl delete namespace playground-farewell"), "{said}");
-    assert!(said.contains("finalizers remaining"), "the conditions are told:\n{said}");
+    assert!(said.contains("finalizers remaining"), "the conditions are shown:\n{said}");
     for words in [
         "4 of 4 succeeded, 0 active; Complete",
         "indexes succeeded: 0,1,3; failed: 2; 2 pods failed, 0 active; Failed: FailedIndexes",

@@ -49,7 +49,7 @@ const HEADERS: [(&str, &str); 6] = [
 /// If the server does not respond, or the case refers to something that does not exist.
 pub async fn run(case: &Case, target: &dyn Target, word: &str) -> anyhow::Result<Vec<Entry>> {
     let words = Words::new(word);
-    let normaliser = Normaliser::new(words.names());
+    let normaliser = Normaliser::new(words.unique_names());
     let (watches, order) = (BTreeMap::new(), Order::default());
     let mut runner = Runner { target, words, normaliser, watches, order, entries: Vec::new() };
     let whole = runner.case(case);

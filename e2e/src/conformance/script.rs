@@ -254,7 +254,7 @@ fn call(method: &str, path: &str, lines: &mut Lines<'_>) -> anyhow::Result<Call>
         lines.at += 1;
     }
     let mut body = Vec::new();
-    while let Some(line) = lines.peek().filter(|it| !it.trim().is_empty() && !begins_a_step(it)) {
+    while let Some(line) = lines.peek().filter(|it| !it.trim().is_empty() && !is_step(it)) {
         body.push(line);
         lines.at += 1;
     }
@@ -263,7 +263,7 @@ fn call(method: &str, path: &str, lines: &mut Lines<'_>) -> anyhow::Result<Call>
 }
 
 /// Steps may follow each other without a blank line.
-fn begins_a_step(line: &str) -> bool {
+fn is_step(line: &str) -> bool {
     let (_, rest) = saved(line);
     let (word, rest) = rest.split_once(' ').unwrap_or((rest, ""));
     let upper = !word.is_empty() && word.chars().all(|it| it.is_ascii_uppercase());

@@ -35,7 +35,7 @@ impl Words {
     }
 
     /// Names that are unique for each case, with their variables.
-    pub(super) fn names(&self) -> Vec<(String, &'static str)> {
+    pub(super) fn unique_names(&self) -> Vec<(String, &'static str)> {
         let namespaces = NAMESPACES.map(|variable| (self.namespace(variable), variable));
         namespaces.into_iter().chain([(self.word.clone(), "$id")]).collect()
     }
@@ -66,7 +66,7 @@ impl Words {
         let mut filled = String::with_capacity(text.len());
         let mut rest = text;
         while let Some((before, variable)) = rest.split_once("${") {
-            filled += &self.names_in(before, number);
+            filled += &self.replace_names(before, number);
             let Some((variable, behind)) = variable.split_once('}') else { return Err(format!("no }} in {text}")) };
             filled += &match repeated(variable) {
                 Some(it) => it,
@@ -74,12 +74,12 @@ impl Words {
             };
             rest = behind;
         }
-        Ok(filled + &self.names_in(rest, number))
+        Ok(filled + &self.replace_names(rest, number))
     }
 
-    fn names_in(&self, text: &str, number: Option<u32>) -> String {
+    fn replace_names(&self, text: &str, number: Option<u32>) -> String {
         let mut text = text.to_owned();
-        for (name, variable) in self.names() {
+        for (name, variable) in self.unique_names() {
             text = text.replace(variable, &name);
         }
         match number {

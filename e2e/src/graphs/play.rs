@@ -231,16 +231,16 @@ impl<'a> Player<'a> {
     }
 
     async fn until(&self, until: &Until) -> anyhow::Result<()> {
-        self.wait(|| self.holds(until)).await
+        self.wait(|| self.check(until)).await
     }
 
     /// Waits until all conditions hold, checking them at each change.
-    async fn wait(&self, holds: impl Fn() -> anyhow::Result<()>) -> anyhow::Result<()> {
+    async fn wait(&self, check: impl Fn() -> anyhow::Result<()>) -> anyhow::Result<()> {
         let deadline = self.stage.clock.now() + PATIENCE;
         let mut news = self.stage.board.listen();
         loop {
             news.borrow_and_update();
-            let Err(missing) = holds() else { return Ok(()) };
+            let Err(missing) = check() else { return Ok(()) };
             match tokio::time::timeout_at(deadline, news.changed()).await {
                 Ok(changed) => changed?,
                 Err(_) => bail!("waited {PATIENCE:?}: {missing:#}; left is {}", self.left()),
@@ -248,7 +248,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    fn holds(&self, until: &Until) -> anyhow::Result<()> {
+    fn check(&self, until: &Until) -> anyhow::Result<()> {
         let Until { gone, there, deleting, owners, finalizers, event } = until;
         for name in gone {
             anyhow::ensure!(self.seen(name)?.is_some_and(|it| it.gone), "{name} is not gone");

@@ -260,12 +260,12 @@ impl<'a> Player<'a> {
         let status = until.status.as_ref().map(|it| self.stage.zero.fill(it));
         let look = |folder: &Folder| {
             let own = folder.find(self.kind(), &self.name);
-            self.holds(until, status.as_ref(), own.as_ref(), folder).map(Some)
+            self.check(until, status.as_ref(), own.as_ref(), folder).map(Some)
         };
         self.when("that", look).await
     }
 
-    fn holds(&self, until: &Until, status: Option<&Value>, own: Option<&Value>, folder: &Folder) -> anyhow::Result<()> {
+    fn check(&self, until: &Until, status: Option<&Value>, own: Option<&Value>, folder: &Folder) -> anyhow::Result<()> {
         let pods = folder.there(Kind::Pod);
         let shown = || pods.iter().map(shown_pod).collect::<Vec<_>>().join(", ");
         if until.gone {
