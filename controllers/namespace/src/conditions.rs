@@ -26,6 +26,8 @@ pub(crate) struct Findings {
     pub(crate) uncounted: bool,
     /// Something was not answered in time.
     pub(crate) late: bool,
+    /// The pass ended before it had asked a kind.
+    pub(crate) unasked: bool,
 }
 
 impl Findings {

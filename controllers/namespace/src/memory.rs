@@ -74,13 +74,24 @@ pub(crate) struct Turn {
     pub(crate) begun: Instant,
 }
 
-/// The last pass did not get its answers in time.
-#[derive(Clone, Copy)]
-struct Slow {
-    /// How many in a row.
+/// How a pass ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PassEnd {
+    InTime,
+    /// It needed longer than a pass usually may, or a kind was not answered in time.
+    Slow,
+    /// It was over before it had asked all kinds.
+    Cut,
+}
+
+/// What is remembered of passes that were not in time, since the last one that was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Slow {
     passes: u32,
+    /// How many of them were cut.
+    pub(crate) cut: u32,
     /// The next one does not begin before.
-    rests_until: Instant,
+    pub(crate) rests_until: Instant,
 }
 
 /// From when on what may be done.
@@ -160,10 +171,9 @@ impl Memory {
         self.0.lock().namespaces.get(uid).map(|it| it.schedule)
     }
 
-    /// Until when a namespace rests that did not get its answers in time in its last pass; `None` for any other.
-    pub(crate) fn rests_until(&self, uid: &Uid) -> Option<Instant> {
-        let inner = self.0.lock();
-        inner.namespaces.get(uid).and_then(|it| it.slow).map(|it| it.rests_until)
+    /// What is remembered of a namespace whose last pass was not in time; `None` for any other.
+    pub(crate) fn slow(&self, uid: &Uid) -> Option<Slow> {
+        self.0.lock().namespaces.get(uid)?.slow
     }
 
     /// True when the deletion of this kind has been asked for before.
@@ -195,11 +205,12 @@ impl Memory {
         self.with(uid, |it| it.passes += 1);
     }
 
-    /// The pass ended `now`. `slow` tells whether it needed longer than one usually may.
-    pub(crate) fn ends_pass(&self, uid: &Uid, slow: bool, now: Instant) {
+    /// Remembers how a pass ended `now`.
+    pub(crate) fn end_pass(&self, uid: &Uid, end: PassEnd, now: Instant) {
         self.with(uid, |it| {
-            let passes = it.slow.map_or(1, |it| it.passes.saturating_add(1));
-            it.slow = slow.then(|| Slow { passes, rests_until: now + rest(passes) });
+            let (passes, cut) = it.slow.map_or((0, 0), |it| (it.passes, it.cut));
+            let (passes, cut) = (passes.saturating_add(1), cut.saturating_add(u32::from(end == PassEnd::Cut)));
+            it.slow = (end != PassEnd::InTime).then(|| Slow { passes, cut, rests_until: now + rest(passes) });
         });
     }
 
@@ -348,18 +359,19 @@ mod tests {
     fn a_slow_namespace_rests_longer_each_time_until_it_is_slow_no_more() {
         let (memory, now) = (Memory::default(), Clock::system().now());
         memory.observe(&uid(1), Sight::News, now);
-        for (slow, want) in [
-            (false, None),
-            (true, Some(15)),
-            (true, Some(30)),
-            (true, Some(45)),
-            (true, Some(60)),
-            (true, Some(60)),
-            (false, None),
-            (true, Some(15)),
+        for (end, want) in [
+            (PassEnd::InTime, None),
+            (PassEnd::Cut, Some((15, 1))),
+            (PassEnd::Slow, Some((30, 1))),
+            (PassEnd::Cut, Some((45, 2))),
+            (PassEnd::Slow, Some((60, 2))),
+            (PassEnd::Slow, Some((60, 2))),
+            (PassEnd::InTime, None),
+            (PassEnd::Slow, Some((15, 0))),
         ] {
-            memory.ends_pass(&uid(1), slow, now);
-            assert_eq!(memory.rests_until(&uid(1)), want.map(|secs| now + secs * SEC));
+            memory.end_pass(&uid(1), end, now);
+            let slow = memory.slow(&uid(1)).map(|it| (it.rests_until, it.cut));
+            assert_eq!(slow, want.map(|(secs, cut)| (now + secs * SEC, cut)));
         }
     }
 
@@ -392,16 +404,16 @@ mod tests {
         memory.observe(&uid(2), Sight::News, now);
         memory.asks(&uid(1), &pods);
         memory.shows_empty(&uid(1), &pods, now);
-        memory.ends_pass(&uid(1), true, now);
+        memory.end_pass(&uid(1), PassEnd::Slow, now);
         memory.record_turn(&uid(1), &pods, Turn { late: true, begun: now });
-        assert!(memory.has_asked(&uid(1), &pods) && memory.rests_until(&uid(1)).is_some());
+        assert!(memory.has_asked(&uid(1), &pods) && memory.slow(&uid(1)).is_some());
         assert_eq!(memory.last_turn(&uid(1), &pods), Some(Turn { late: true, begun: now }));
         assert!(memory.is_empty_since(&uid(1), &pods, now) && !memory.is_empty_since(&uid(1), &pods, now + MS));
 
         assert!(!memory.forget(&uid(1)), "another one is left");
         memory.asks(&uid(1), &pods);
         assert!(!memory.holds(&uid(1)) && !memory.has_asked(&uid(1), &pods));
-        assert_eq!((memory.rests_until(&uid(1)), memory.last_turn(&uid(1), &pods)), (None, None));
+        assert_eq!((memory.slow(&uid(1)), memory.last_turn(&uid(1), &pods)), (None, None));
         assert!(memory.forget(&uid(2)));
         assert!(!memory.forget(&uid(2)), "nor is it told twice");
     }

@@ -59,6 +59,8 @@ struct Left {
     uncounted: bool,
     /// It was not answered in time.
     late: bool,
+    /// It was not asked.
+    unasked: bool,
 }
 
 impl Left {
@@ -178,7 +180,7 @@ impl Sweep<'_> {
         let was_late = memory.last_turn(self.uid, kind).is_some_and(|it| it.late);
         let limit = if was_late { self.deadline } else { self.deadline.min(begun + ANSWER) };
         if begun >= limit {
-            return Left::late(kind);
+            return Left { unasked: true, ..Left::late(kind) };
         }
         let left = tokio::time::timeout_at(limit, work).await;
         let late = clock.now() >= begun + ANSWER;
@@ -317,10 +319,11 @@ impl Sweep<'_> {
 
 impl Left {
     fn tell(self, kind: &Resource, findings: &mut Findings) {
-        let Self { remains, estimate, error, uncounted, late } = self;
+        let Self { remains, estimate, error, uncounted, late, unasked } = self;
         findings.remain(kind, &remains);
         findings.uncounted |= uncounted;
         findings.late |= late;
+        findings.unasked |= unasked;
         findings.estimate = findings.estimate.max(estimate);
         findings.errors.extend(error);
     }

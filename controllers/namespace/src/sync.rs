@@ -10,7 +10,7 @@ use crate::{
     Ctx,
     conditions::{self, Findings},
     grace,
-    memory::Story,
+    memory::{PassEnd, Slow, Story},
     sweep::{Sweep, Swept},
     turns::TURN,
 };
@@ -22,6 +22,9 @@ const PASS: Duration = Duration::from_secs(30);
 /// And the pass of a namespace that needed longer the last time, of which only half of the workers serve some at a time:
 /// longer than a request takes at most, so that a large collection gets on.
 const SLOW_PASS: Duration = Duration::from_secs(75);
+/// A pass proves nothing for the next one, so each that was over before it had asked all kinds lengthens the next by
+/// [`SLOW_PASS`], to so many times as much.
+const LONGEST_PASS: u32 = 8;
 /// A write that conflicts so often has a rival that does not rest: the key backs off instead.
 const ATTEMPTS: u32 = 5;
 /// Before the second attempt; doubles with each further one, and half of it is random.
@@ -66,9 +69,10 @@ pub(crate) async fn sync(ctx: &Ctx, name: &Atom) -> Result<Outcome, SyncError> {
 
     // One bad namespace keeps no other waiting: those that were slow share half of the workers, and rest in between. That
     // is neither success nor failure, so their back-off stays what it is.
-    let turn = match ctx.memory.rests_until(&uid) {
+    let slow = ctx.memory.slow(&uid);
+    let _turn = match slow {
         None => None,
-        Some(until) if now < until => return Ok(Outcome::Parked(until - now)),
+        Some(Slow { rests_until, .. }) if now < rests_until => return Ok(Outcome::Parked(rests_until - now)),
         Some(_) => match ctx.turns.take(&uid, now) {
             Some(turn) => Some(turn),
             None => return Ok(Outcome::Parked(TURN)),
@@ -77,12 +81,16 @@ pub(crate) async fn sync(ctx: &Ctx, name: &Atom) -> Result<Outcome, SyncError> {
     ctx.memory.begins_pass(&uid);
     // Whether the namespace may go is settled before its content is asked for, never after.
     let (early, since) = (schedule.is_early(now), schedule.since(now));
-    let deadline = now + if turn.is_some() { SLOW_PASS } else { PASS };
+    let deadline = now + slow.map_or(PASS, |it| SLOW_PASS * it.cut.clamp(1, LONGEST_PASS));
     let sweep = Sweep { ctx, namespace: name, uid: &uid, since, early, deadline };
     let Swept { findings, pods_remain } = sweep.run().await;
     let ended = ctx.clock.now();
-    let slow = findings.late || ended.saturating_duration_since(now) >= PASS;
-    ctx.memory.ends_pass(&uid, slow, ended);
+    let end = match ended.saturating_duration_since(now) {
+        _ if findings.unasked => PassEnd::Cut,
+        took if findings.late || took >= PASS => PassEnd::Slow,
+        _ => PassEnd::InTime,
+    };
+    ctx.memory.end_pass(&uid, end, ended);
     // A pass that was cut short has nothing to tell; the next leader begins anew.
     if !ctx.memory.holds(&uid) || ctx.stopping.is_cancelled() {
         return Ok(Outcome::Done);
