@@ -74,7 +74,7 @@ impl View {
         for (resource, cache) in self.caches.clone() {
             // What is proved as of the last write after the last sign of the last leader stays proved.
             let ahead = match takeover {
-                Takeover::CrashOfOurs { last_change } => {
+                Takeover::CrashOfOurs { last_change, .. } => {
                     self.proofs.get(&resource).is_some_and(|it| it.begun > last_change)
                 }
                 Takeover::First | Takeover::ReleasedByOurs(_) | Takeover::Other => false,
@@ -87,8 +87,12 @@ impl View {
                 Takeover::First | Takeover::CrashOfOurs { .. } | Takeover::Other => None,
             };
             let (watched, api, clock) = (cache.watched, self.api.clone(), self.clock.clone());
-            // Taking the Lease took longer than its last holder could write.
-            let begun = self.clock.boot();
+            let now = self.clock.boot();
+            let begun = match takeover {
+                Takeover::CrashOfOurs { last_write, .. } => now.max(last_write),
+                // Taking the Lease took longer than its last holder could write.
+                Takeover::First | Takeover::ReleasedByOurs(_) | Takeover::Other => now,
+            };
             self.begin(resource, begun, async move {
                 let caught_up = match noted {
                     Some(version) => tokio::time::timeout(CATCH_UP, passed(&*watched, version)).await.is_ok(),

@@ -11,7 +11,7 @@ use crate::{
     Ctx, history, job,
     notice::Notice,
     plan::as_active,
-    snapshot::{Child, End, is_child, job_name, made_for},
+    snapshot::{Child, End, is_child, job_name, made_for, untold},
     status::Change,
     sync::SyncError,
 };
@@ -39,7 +39,9 @@ pub(crate) async fn tidy(ctx: &Ctx, cron_job: &CronJob, children: &[Child<'_>]) 
     let spec = &cron_job.spec;
     let mut surplus = history::surplus(children, End::Complete, spec.successful_history);
     surplus.extend(history::surplus(children, End::Failed, spec.failed_history));
-    surplus.retain(|it| !history::is_lock(cron_job, it, now));
+    // Its Job alone keeps the last time from running again, as long as the stored status does not name it.
+    let last = untold(cron_job, children, now);
+    surplus.retain(|it| last.is_none() || made_for(cron_job, it.job) != last);
     let mut gone = BTreeSet::new();
     for Child { job, .. } in surplus {
         let meta = &job.meta;

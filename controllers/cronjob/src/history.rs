@@ -2,10 +2,7 @@
 
 use api::CronJob;
 
-use crate::{
-    plan::AHEAD,
-    snapshot::{Child, End, made_for},
-};
+use crate::snapshot::{Child, End};
 
 /// The oldest of those that ended alike, as many as are over the limit; without a limit none. Those that are being
 /// deleted are gone already, for the limit too.
@@ -20,19 +17,10 @@ pub(crate) fn surplus<'a>(children: &[Child<'a>], end: End, limit: Option<i32>) 
     ended
 }
 
-/// True for a Job that alone keeps its time from running again: the status, as the server has it, does not tell of the time
-/// yet. One for a time that is far ahead is left from an error of a clock.
-pub(crate) fn is_lock(cron_job: &CronJob, child: &Child<'_>, now: i64) -> bool {
-    let is_told = |at: i64| cron_job.status.last_schedule.is_some_and(|last| at <= last);
-    made_for(cron_job, child.job).is_some_and(|at| !is_told(at) && at <= now + AHEAD)
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-    use crate::snapshot::tests::{Jobs, cron_job, job, rfc3339};
+    use crate::snapshot::tests::{Jobs, job};
 
     /// The names of those that go.
     fn gone(jobs: &Jobs, end: End, limit: Option<i32>) -> Vec<String> {
@@ -58,18 +46,6 @@ mod tests {
         assert_eq!(complete(0), ["c-1", "c-2", "c-3", "never"]);
         assert_eq!(gone(&jobs, End::Failed, Some(1)), ["f-1"]);
         assert!(gone(&jobs, End::Failed, None).is_empty(), "without a limit all are kept");
-    }
-
-    #[test]
-    fn what_the_status_does_not_tell_of_is_told_by_the_job() {
-        let jobs = Jobs::from([job("c-100").complete(1), job("c-101").complete(1), job("by-hand"), job("c-9000")]);
-        let locks = |last: Option<i64>| -> Vec<bool> {
-            let c = cron_job(json!({ "status": { "lastScheduleTime": last.map(rfc3339) } }));
-            jobs.children().iter().map(|it| is_lock(&c, it, 101 * 60)).collect()
-        };
-        assert_eq!(locks(None), [true, true, false, false]);
-        assert_eq!(locks(Some(100 * 60)), [false, true, false, false]);
-        assert_eq!(locks(Some(101 * 60)), [false; 4]);
     }
 
     #[test]

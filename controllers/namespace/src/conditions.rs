@@ -26,7 +26,7 @@ pub(crate) struct Findings {
     pub(crate) uncounted: bool,
     /// Something was not answered in time.
     pub(crate) late: bool,
-    /// The pass ended before it had asked a kind.
+    /// The pass ended before it had asked a kind that answers in time.
     pub(crate) unasked: bool,
 }
 

@@ -80,7 +80,7 @@ pub(crate) enum PassEnd {
     InTime,
     /// It needed longer than a pass usually may, or a kind was not answered in time.
     Slow,
-    /// It was over before it had asked all kinds.
+    /// It was over before it had asked all kinds that answer in time.
     Cut,
 }
 

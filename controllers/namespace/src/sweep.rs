@@ -59,7 +59,7 @@ struct Left {
     uncounted: bool,
     /// It was not answered in time.
     late: bool,
-    /// It was not asked.
+    /// It was not asked, though it was not late before.
     unasked: bool,
 }
 
@@ -180,7 +180,7 @@ impl Sweep<'_> {
         let was_late = memory.last_turn(self.uid, kind).is_some_and(|it| it.late);
         let limit = if was_late { self.deadline } else { self.deadline.min(begun + ANSWER) };
         if begun >= limit {
-            return Left { unasked: true, ..Left::late(kind) };
+            return Left { unasked: !was_late, ..Left::late(kind) };
         }
         let left = tokio::time::timeout_at(limit, work).await;
         let late = clock.now() >= begun + ANSWER;

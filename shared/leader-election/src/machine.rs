@@ -44,6 +44,15 @@ struct Known {
     told_ahead: bool,
 }
 
+impl Known {
+    /// When the server stores the last write of a holder of ours that renews no more.
+    fn last_write(&self) -> Option<BootInstant> {
+        let limits = TermLimits { renew_deadline: self.lease.fence()?, lease_duration: self.lease.record.duration() };
+        // Its renewal was sent before we saw it.
+        Some(self.since + limits.last_write())
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Acquiring,
@@ -285,9 +294,7 @@ impl Machine {
         let has_expired = self.has_expired(now);
         let known = self.known.as_mut()?;
         known.told_ahead = true;
-        let limits = TermLimits { renew_deadline: known.lease.fence()?, lease_duration: known.lease.record.duration() };
-        // Its renewal was sent before we saw it.
-        (!has_expired).then(|| known.since + limits.last_write())
+        if has_expired { None } else { known.last_write() }
     }
 
     fn begin(&mut self, step: Step, now: BootInstant) {
@@ -328,7 +335,8 @@ impl Machine {
             return Takeover::ReleasedByOurs(notes.clone());
         }
         if lease.fence().is_some_and(|it| it < lease.record.duration()) {
-            return Takeover::CrashOfOurs { last_change: known.since };
+            let last_change = known.since;
+            return Takeover::CrashOfOurs { last_change, last_write: known.last_write().unwrap_or(last_change) };
         }
         if lease.is_untouched() { Takeover::First } else { Takeover::Other }
     }

@@ -26,10 +26,12 @@ pub enum Takeover {
     First,
     /// A leader of ours that has stopped in order.
     ReleasedByOurs(Notes),
-    /// A leader of ours whose last renewal we saw at `last_change`. Since then plus its fence it has written nothing.
+    /// A leader of ours that stopped renewing. Both instants are on our clock.
     CrashOfOurs {
-        /// On our clock.
+        /// When we saw its last renewal.
         last_change: BootInstant,
+        /// The server stores none of its writes after this. It may still be to come.
+        last_write: BootInstant,
     },
     /// Anybody else, such as a Go manager.
     Other,

@@ -60,8 +60,8 @@ pub struct Gate {
     asking: Arc<Room>,
     /// Pages at work, and answers that are not small until they are sent.
     pages: Arc<Room>,
-    /// Large answers that everybody may see, until they are sent, and requests for such pages that bring a body. A probe is
-    /// neither, so that slow readers of an open page do not keep it out.
+    /// The same for pages that everybody may see, but for a probe without a body: slow readers of another open page do not keep
+    /// it out.
     open_pages: Arc<Room>,
     strangers: Sparing,
     undecided: Sparing,
@@ -155,6 +155,12 @@ async fn uncached(request: Request, next: Next) -> Response {
     answer
 }
 
+fn is_probe(path: &str) -> bool {
+    ["/healthz", "/livez", "/readyz"]
+        .iter()
+        .any(|it| path.strip_prefix(it).is_some_and(|it| it.is_empty() || it.starts_with('/')))
+}
+
 async fn admitted(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Response {
     let (mut head, body) = request.into_parts();
     let peer = head.extensions.remove::<Peer>();
@@ -173,8 +179,8 @@ async fn admitted(State(gate): State<Arc<Gate>>, request: Request, next: Next) -
     drop(asking);
     let version = head.version;
     let room = if open { &gate.open_pages } else { &gate.pages };
-    // A body is held before the answer is known.
-    let needs_place = !open || !body.is_end_stream();
+    // A probe needs none: its answer is small. A body is held before the answer is known.
+    let needs_place = !(open && is_probe(head.uri.path())) || !body.is_end_stream();
     let place = if needs_place { room.enter(address) } else { None };
     if needs_place && place.is_none() {
         return crowded(version, peer.as_ref());

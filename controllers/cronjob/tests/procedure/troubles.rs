@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use test_cluster::Verdict;
 
-use crate::world::{MINUTE, SEC, SOON, World, pass};
+use crate::world::{MINUTE, SEC, SOON, World, broken, pass};
 
 const FIRST: &str = "c-29653080";
 
@@ -116,6 +116,28 @@ async fn a_period_with_a_short_deadline_runs() {
     world.edit("c", "startingDeadlineSeconds", json!(i64::MAX));
     pass(MINUTE * 60).await;
     assert_eq!(world.jobs().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_no_status_is_stored_the_history_keeps_its_limit() {
+    let world = World::at("2026-05-19T09:59:30Z");
+    let _manager = world.start().await;
+    world.cron_job("c", json!({ "successfulJobsHistoryLimit": 1 }));
+    world.spoil(|line| if line.starts_with("update cronjobs/status") { broken() } else { None });
+    let mut ended = Vec::new();
+    for minute in 0..8 {
+        world.until(&format!("2026-05-19T10:{minute:02}:30Z")).await;
+        for job in world.jobs() {
+            if !ended.contains(&job) {
+                world.end(&job, "Complete");
+                ended.push(job);
+            }
+        }
+    }
+    assert_eq!(ended.len(), 8, "each minute ran once");
+    // The last one tells a successor that its time has run.
+    world.until("2026-05-19T10:07:59Z").await;
+    assert_eq!(world.jobs(), ["c-29653087"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -75,7 +75,7 @@ fn word(action: &Action) -> String {
         Action::Tell(Signal::ProveAhead { last_write }) => {
             format!("prove as of {}", last_write.saturating_since(at(0.0)).as_secs_f64())
         }
-        Action::Tell(Signal::Acquired(Takeover::CrashOfOurs { last_change })) => {
+        Action::Tell(Signal::Acquired(Takeover::CrashOfOurs { last_change, .. })) => {
             format!("acquired from a crash of ours at {}", last_change.saturating_since(at(0.0)).as_secs_f64())
         }
         Action::Tell(Signal::Acquired(takeover)) => {
