@@ -1,7 +1,5 @@
 //! Which ended Jobs are too many.
 
-use api::CronJob;
-
 use crate::snapshot::{Child, End};
 
 /// The oldest of those that ended alike, as many as are over the limit; without a limit none. Those that are being
