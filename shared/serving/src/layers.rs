@@ -179,10 +179,10 @@ async fn admitted(State(gate): State<Arc<Gate>>, request: Request, next: Next) -
     drop(asking);
     let version = head.version;
     let room = if open { &gate.open_pages } else { &gate.pages };
-    // A probe needs none: its answer is small. A body is held before the answer is known.
-    let needs_place = !(open && is_probe(head.uri.path())) || !body.is_end_stream();
-    let place = if needs_place { room.enter(address) } else { None };
-    if needs_place && place.is_none() {
+    // The answer to a probe is small, so it needs no place. A request with a body does: the body is held meanwhile.
+    let is_probe = open && is_probe(head.uri.path()) && body.is_end_stream();
+    let place = if is_probe { None } else { room.enter(address) };
+    if !is_probe && place.is_none() {
         return crowded(version, peer.as_ref());
     }
     let answer = next.run(Request::from_parts(head, body)).await;

@@ -7,7 +7,6 @@ use crate::{
         SCHEDULED,
         tests::{Jobs, cron_job, job, rfc3339},
     },
-    timing::timing,
     zones::ProcessZone,
 };
 
