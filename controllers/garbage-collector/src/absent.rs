@@ -37,11 +37,6 @@ impl Absent {
         self.0.lock().get(&claim.uid)?.of(claim).cloned()
     }
 
-    /// The same by what a watch told of it in another version of its group.
-    pub(crate) fn told(&self, claim: &Coordinates) -> Option<Gone> {
-        self.0.lock().get(&claim.uid)?.0.iter().find_map(|it| it.told_as(claim))
-    }
-
     pub(crate) fn remember(&self, gone: Gone) {
         let uid = gone.owner().uid.clone();
         let mut lru = self.0.lock();
@@ -242,7 +237,7 @@ mod tests {
         absent.remember(gone("y", "a"));
         assert!(claims.iter().all(|it| absent.of(it).is_some()));
         absent.forget(&Uid::new("x"));
-        assert!(claims.iter().all(|it| absent.of(it).is_none() && absent.told(it).is_none()));
+        assert!(claims.iter().all(|it| absent.of(it).is_none()));
         assert!(absent.of(gone("y", "a").owner()).is_some(), "another uid");
         absent.clear();
         assert!(absent.of(gone("y", "a").owner()).is_none());
@@ -260,32 +255,5 @@ mod tests {
             assert!(absent.of(&claim(number)).is_some());
             assert!(absent.0.lock().get(&Uid::new("x")).unwrap().0.len() <= CLAIMS);
         }
-    }
-
-    #[test]
-    fn what_a_watch_told_of_an_owner_holds_for_each_version_of_its_group() {
-        let absent = Absent::default();
-        let owner = |api_version: &str, kind: &str, namespace: &str, name: &str| {
-            let by = OwnerRef { api_version: api_version.into(), uid: Uid::new("x"), ..reference(name, kind) };
-            Coordinates::claimed(&by, &namespace.into())
-        };
-        absent.remember(Gone::told(owner("apps/v1", "ReplicaSet", "a", "x")));
-        let beta = owner("apps/v1beta1", "ReplicaSet", "a", "x");
-        assert_eq!(absent.told(&beta).map(|it| it.owner().clone()), Some(beta.clone()));
-        assert!(absent.of(&beta).is_none(), "only where it is known to be served");
-        for (other, why) in [
-            (owner("v1", "ReplicaSet", "a", "x"), "another group"),
-            (owner("batch/v1", "ReplicaSet", "a", "x"), "another group"),
-            (owner("apps/v1beta1", "Deployment", "a", "x"), "another kind"),
-            (owner("apps/v1beta1", "ReplicaSet", "b", "x"), "another namespace"),
-            (owner("apps/v1beta1", "ReplicaSet", "", "x"), "no namespace"),
-            (owner("apps/v1beta1", "ReplicaSet", "a", "y"), "another name"),
-        ] {
-            assert!(absent.told(&other).is_none(), "{why}");
-        }
-        absent.forget(&Uid::new("x"));
-        let other = Gone::replaced(&owner("apps/v1", "ReplicaSet", "a", "x"), &Uid::new("other")).unwrap();
-        absent.remember(other);
-        assert!(absent.told(&beta).is_none(), "an answer to a question is of what was asked for");
     }
 }

@@ -117,12 +117,6 @@ impl Known {
         self.graph.lock().gone(claim).or_else(|| self.absent.of(claim))
     }
 
-    /// The proof that what is claimed is gone, by what a watch told of it in another version of its group. That of the claim
-    /// must be served.
-    pub(crate) fn told(&self, claim: &Coordinates) -> Option<Gone> {
-        self.absent.told(claim)
-    }
-
     pub(crate) fn restores(&self) -> Restores {
         Restores(self.restores.load(Ordering::Acquire))
     }

@@ -97,15 +97,6 @@ impl Gone {
         other.then(|| Self { owner: asked.clone(), evidence: Evidence::Replaced(shown.clone()) })
     }
 
-    /// The same proof of what is claimed, if a watch told it of this very object in another version of its group: the uid is
-    /// gone in all of them. The version must be one that is served.
-    pub(crate) fn told_as(&self, claim: &Coordinates) -> Option<Self> {
-        let Self { owner, evidence } = self;
-        let in_its_version = Coordinates { api_version: owner.api_version.clone(), ..claim.clone() };
-        let is_same = *owner == in_its_version && group(&owner.api_version) == group(&claim.api_version);
-        (is_same && *evidence == Evidence::Told).then(|| Self { owner: claim.clone(), evidence: Evidence::Told })
-    }
-
     pub(crate) fn owner(&self) -> &Coordinates {
         &self.owner
     }
@@ -187,11 +178,6 @@ fn deletes_dependents(meta: &Meta) -> bool {
 
 pub(crate) fn has(meta: &Meta, finalizer: &str) -> bool {
     meta.finalizers.iter().any(|it| **it == *finalizer)
-}
-
-/// Of an apiVersion: empty for the core group.
-fn group(api_version: &str) -> &str {
-    api_version.split_once('/').map_or("", |(group, _)| group)
 }
 
 /// True for a 404 that names this very object. Where a type, a version or a whole group is not served, the same code

@@ -139,7 +139,7 @@ pub(crate) fn locate(resource: &Resource, claimed: Box<Coordinates>) -> Result<B
 
 /// What the server says of these coordinates, or has said if that was the last word.
 pub(crate) async fn ask(ctx: &Ctx, resource: &Resource, asked: &Coordinates) -> Result<Standing, Unproved> {
-    if let Some(gone) = ctx.known.gone(asked).or_else(|| ctx.known.told(asked)) {
+    if let Some(gone) = ctx.known.gone(asked) {
         return Ok(Standing::Gone(gone));
     }
     let came = ctx.clock.now();

@@ -62,30 +62,6 @@ async fn what_is_shown_after_a_list_that_is_newer_than_all_before_is_judged_by_w
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_that_a_watch_told_deleted_is_asked_for_by_no_other_version_of_its_group() {
-    let world = World::with_widgets();
-    let widget = world.create("Widget", "w", &[]);
-    let by = |field: &str, value: &str| {
-        let mut reference = owner(&widget);
-        reference[field] = value.into();
-        reference
-    };
-    world.create("ConfigMap", "same", &[owner(&widget)]);
-    let _manager = world.start().await;
-    world.cluster.remove("Widget", "n", "w");
-    pass(5 * SEC).await;
-    world.create("ConfigMap", "beta", &[by("apiVersion", "example.com/v1beta1")]);
-    pass(5 * SEC).await;
-    assert!(!world.has("ConfigMap", "same") && !world.has("ConfigMap", "beta"), "{:?}", world.lines());
-    assert_eq!(world.asked("get widgets"), 0, "{:?}", world.lines());
-    world.create("ConfigMap", "unserved", &[by("apiVersion", "example.com/v9")]);
-    world.create("ConfigMap", "misnamed", &[by("name", "other")]);
-    pass(5 * SEC).await;
-    assert!(world.has("ConfigMap", "unserved"), "nobody knows what is meant");
-    assert!(world.asked("get widgets other") > 0, "what is named otherwise is not proved");
-}
-
-#[tokio::test(start_paused = true)]
 async fn an_owner_that_a_live_read_finds_is_gone_by_none_of_its_names_any_more() {
     let world = World::with_widgets();
     let widget = world.create("Widget", "w", &[]);
