@@ -84,7 +84,7 @@ impl LateTypes {
 
     fn is_late(&self, of: &Resource) -> bool {
         let state = self.state.lock();
-        state.types.get(of).is_some_and(|it| it.late > 0 || self.clock.now() < it.until)
+        state.types.get(of).is_some_and(|it| it.is_late(self.clock.now()))
     }
 
     fn permit<'a>(&'a self, of: &'a Resource) -> Result<Permit<'a>, Duration> {
@@ -111,9 +111,14 @@ impl LateTypes {
 }
 
 impl LateType {
-    /// True for a type without a permit that something was put off for, until shortly after that comes again.
+    fn is_late(&self, now: Instant) -> bool {
+        self.late > 0 || now < self.until
+    }
+
+    /// True for a late type without a permit that something was put off for, until shortly after that comes again. A type
+    /// that is not late any more needs no permit.
     fn comes_first(&self, now: Instant) -> bool {
-        self.permits == 0 && now < self.next + PAUSE
+        self.permits == 0 && self.is_late(now) && now < self.next + PAUSE
     }
 }
 
@@ -289,6 +294,23 @@ mod tests {
         assert_eq!(bench.ask(7, 2 * MOMENT).await.0, Ok(()), "it has none");
         assert_eq!(bench.ask(0, MS).await.0, Ok(()), "and now it needs none");
         bench.end().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_type_that_is_not_late_any_more_takes_no_permits_from_others() {
+        let mut bench = Bench::new(20);
+        bench.hang(2, 5);
+        tokio::time::sleep(2 * MOMENT).await;
+        assert_eq!(bench.ask(7, 2 * MOMENT).await.0, Err(PutOff::GivenUp(PAUSE)));
+        for _ in 0..10_000 {
+            assert!(matches!(bench.ask(7, MS).await.0, Err(PutOff::NotSent(_))));
+        }
+        bench.end().await;
+        tokio::time::sleep(CALM).await;
+        assert!(!bench.types.is_late(&resource(7)));
+        bench.hang(1, 2);
+        tokio::time::sleep(2 * MOMENT).await;
+        assert_eq!(bench.waiting(), 2);
     }
 
     #[tokio::test(start_paused = true)]
