@@ -67,10 +67,12 @@ impl Graph {
         self.nodes.find(uid).and_then(|id| self.nodes.get(id)).is_some_and(|it| it.observed().is_some())
     }
 
-    /// True if this monitor has shown this state of an object, or if another one shows the object.
-    pub(crate) fn is_shown_so(&self, by: MonitorId, uid: &Uid, version: &Version) -> bool {
+    /// True if this monitor has shown this state of an object, or if another one shows the object. Also true if the object is
+    /// shown in a state newer than `whole`, the version of the last whole set or event: a set that broke off brought that,
+    /// and the next set may come from a server that lags.
+    pub(crate) fn is_shown_so(&self, by: MonitorId, uid: &Uid, version: &Version, whole: &Version) -> bool {
         let known = self.nodes.find(uid).and_then(|id| self.nodes.get(id)?.observed());
-        known.is_some_and(|it| it.by != by || it.version == *version)
+        known.is_some_and(|it| it.by != by || it.version == *version || whole.is_older_than(&it.version))
     }
 
     /// True of one that nobody watches and that blocks an owner.

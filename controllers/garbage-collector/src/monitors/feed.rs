@@ -87,7 +87,7 @@ impl Feed {
         // It moves on when the set was taken.
         let Some(shown) = self.informer.get().and_then(|it| it.store_version()) else { return };
         let is_newer = !version.compare(&shown).is_some_and(Ordering::is_le);
-        if is_newer || uid.is_empty() || graph.graph().is_shown_so(self.by, uid, version) {
+        if is_newer || uid.is_empty() || graph.graph().is_shown_so(self.by, uid, version, &shown) {
             return;
         }
         let before = std::mem::replace(&mut *self.restored_at.lock(), shown.clone());

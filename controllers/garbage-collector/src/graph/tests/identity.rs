@@ -422,3 +422,16 @@ fn an_owner_that_a_live_read_found_is_looked_for_by_what_it_was_found_by() {
     }
     assert!(!world.is_known("nobody's"));
 }
+
+#[test]
+fn an_object_of_a_set_from_a_server_that_lags_shows_no_restore_after_a_newer_set_broke_off() {
+    let mut world = World::new();
+    world.pod(object("o").version(5));
+    world.pod(object("half").version(12));
+    let is_shown_so =
+        |name: &str, version: u64| world.graph.is_shown_so(world.pods, &Uid::new(name), &version.into(), &10.into());
+    assert!(is_shown_so("o", 5) && !is_shown_so("o", 4), "this one shows a restore");
+    assert!(is_shown_so("half", 12) && is_shown_so("half", 7), "it is newer than the last whole set");
+    assert!(!is_shown_so("unknown", 7));
+    assert!(world.graph.is_shown_so(world.nodes, &Uid::new("o"), &4.into(), &10.into()), "another monitor shows it");
+}
