@@ -105,6 +105,11 @@ impl Orphaned {
         self.0.lock().insert(owner, ());
     }
 
+    /// Etcd was restored: they may live again.
+    pub(crate) fn clear(&self) {
+        *self.0.lock() = Lru::new(ORPHANED);
+    }
+
     /// It was not orphaned after all.
     pub(crate) fn forget(&self, owner: &Uid) {
         self.0.lock().remove(owner);

@@ -193,7 +193,7 @@ fn no_longer_served(ctx: &Ctx, item: &Item, claimed: &Coordinates) -> Outcome {
 async fn let_go_last(ctx: &Ctx, item: &Item, owner: &Object) -> Result<Outcome, Error> {
     ctx.meters.untroubled(item.uid());
     // Another finalizer held it after its dependents had been orphaned, and it was deleted again: the last word counts.
-    ctx.proofs.orphaned.forget(&owner.coordinates.uid);
+    ctx.known.orphaned.forget(&owner.coordinates.uid);
     // Asked first: a type that syncs in between may bring what blocks it.
     let unsynced = ctx.monitors.unsynced();
     // Proofs take seconds: they are made while those that block it go.

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use workqueue::{Lane, Queue};
 
 use crate::{
-    absent::Absent,
+    absent::{Absent, Orphaned},
     evidence::Gone,
     graph::{Coordinates, Dependent, Due, Graph, Item, Misplaced, MonitorId, NodeView, TypeName},
 };
@@ -25,6 +25,8 @@ use crate::{
 pub(crate) struct Known {
     graph: Mutex<Graph>,
     absent: Absent,
+    /// Owners whose dependents this process orphaned.
+    pub(crate) orphaned: Orphaned,
     /// Attempts to delete.
     pub(crate) deletes: Queue<Item>,
     /// Attempts to orphan.
@@ -51,6 +53,7 @@ impl Known {
         Self {
             graph: Mutex::new(graph),
             absent: Absent::default(),
+            orphaned: Orphaned::default(),
             deletes,
             orphans,
             recorder,
@@ -237,6 +240,8 @@ impl Telling<'_> {
     pub(crate) fn restored(&mut self) {
         self.known.restores.fetch_add(1, Ordering::AcqRel);
         self.known.absent.clear();
+        // They may be there again and be deleted in another way.
+        self.known.orphaned.clear();
         self.graph.forget_proofs();
     }
 

@@ -86,7 +86,7 @@ async fn attempt(ctx: &Ctx, owner: &Uid) -> Result<Outcome, Error> {
     }
     // Whoever shows up from now on was to stay too.
     let uid = &owner.coordinates.uid;
-    ctx.proofs.orphaned.remember(uid.clone());
+    ctx.known.orphaned.remember(uid.clone());
     let removed = finalizer::remove(ctx, &owner, ORPHAN).await;
     match removed.map_err(|err| unfinished(err, &owner))? {
         Removed::Now(version) => {
@@ -96,7 +96,7 @@ async fn attempt(ctx: &Ctx, owner: &Uid) -> Result<Outcome, Error> {
         Removed::Before(meta) => {
             // Somebody asked for another end of it. Without that it may be our own patch, whose answer was lost.
             if has(&meta, FOREGROUND) {
-                ctx.proofs.orphaned.forget(uid);
+                ctx.known.orphaned.forget(uid);
             }
             ctx.known.let_go(uid, &meta.version);
         }

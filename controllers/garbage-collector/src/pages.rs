@@ -82,7 +82,7 @@ fn item(uid: &Uid, portrait: &Portrait) -> Item {
 fn owners(ctx: &Ctx, meta: &Meta) -> Vec<(Uid, Proof)> {
     let found = meta.owners.iter().filter_map(|owner| {
         if ctx.known.gone(&Coordinates::claimed(owner, &meta.namespace)).is_some() {
-            let proof = if ctx.proofs.orphaned.has(&owner.uid) { Proof::Orphaned } else { Proof::Gone };
+            let proof = if ctx.known.orphaned.has(&owner.uid) { Proof::Orphaned } else { Proof::Gone };
             return Some((owner.uid.clone(), proof));
         }
         let unknown = ctx.kinds.resource(&owner.api_version, &owner.kind).err()?;

@@ -13,7 +13,6 @@ use parking_lot::Mutex;
 
 use crate::{
     Ctx,
-    absent::Orphaned,
     due::Restores,
     evidence::{self, Judged, Standing, Unproved},
     graph::Coordinates,
@@ -31,8 +30,6 @@ const QUESTIONS: usize = 64;
 #[derive(Default)]
 pub(crate) struct Proofs {
     questions: Mutex<HashMap<Coordinates, Question>>,
-    /// Owners whose dependents this process orphaned.
-    pub(crate) orphaned: Orphaned,
 }
 
 /// Whoever holds it asks; those who come meanwhile wait, and get the answer.
@@ -116,10 +113,10 @@ async fn standing(ctx: &Ctx, namespace: &Atom, reference: &OwnerRef) -> Result<S
     };
     if let Standing::Waiting(waiting) = &found {
         // Deleted anew, in another way, after its dependents had been orphaned: the last word counts.
-        ctx.proofs.orphaned.forget(waiting.owner());
+        ctx.known.orphaned.forget(waiting.owner());
     }
     Ok(match found {
-        Standing::Gone(gone) if ctx.proofs.orphaned.has(&reference.uid) => Standing::Orphaned(gone),
+        Standing::Gone(gone) if ctx.known.orphaned.has(&reference.uid) => Standing::Orphaned(gone),
         found => found,
     })
 }

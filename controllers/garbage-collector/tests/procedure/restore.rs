@@ -1,5 +1,6 @@
 //! After etcd was restored to an older state, what was gone may be there again.
 
+use client::Propagation::{Background, Orphan};
 use test_cluster::Verdict;
 
 use crate::world::{SEC, World, failure, missing, owner, pass};
@@ -136,4 +137,25 @@ async fn an_object_that_was_half_judged_before_etcd_was_restored_is_judged_anew(
     pass(300 * SEC).await;
     assert!(world.has("Pod", "pod"), "{:?}", world.lines());
     assert_eq!(world.owners("Pod", "pod"), ["back"], "{:?}", world.lines());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_was_orphaned_before_a_restore_takes_its_dependents_along_when_it_is_deleted_after_it() {
+    let world = World::new();
+    let rc = world.create("ReplicationController", "rc", &[]);
+    world.create("Pod", "pod", &[owner(&rc)]);
+    world.create("Pod", "shows", &[]);
+    let _manager = world.start().await;
+    let snapshot = world.cluster.snapshot();
+    world.delete("ReplicationController", "rc", Some(Orphan)).await;
+    world.cluster.remove("pods", "n", "shows");
+    pass(30 * SEC).await;
+    assert!(world.owners("Pod", "pod").is_empty() && !world.has("ReplicationController", "rc"), "{:?}", world.lines());
+    world.cluster.restore(&snapshot);
+    pass(60 * SEC).await;
+    assert!(!world.logged("as when etcd was restored").is_empty());
+    assert_eq!(world.owners("Pod", "pod"), ["rc"], "{:?}", world.lines());
+    world.delete("ReplicationController", "rc", Some(Background)).await;
+    pass(60 * SEC).await;
+    assert!(!world.has("Pod", "pod"), "{:?}", world.lines());
 }
