@@ -30,16 +30,14 @@ pub(crate) fn declare(builder: &mut Builder, ctx: &Arc<Ctx>) {
 fn graph(ctx: &Ctx, query: &Query) -> Result<Shown, String> {
     let uids = dump::asked(query.all(UID));
     let vertices = ctx.known.ask(|graph| graph.vertices(&uids, MOST_DRAWN));
-    let vertices = vertices.map_err(|found| too_many(found, uids.is_empty()))?;
+    let vertices = vertices.ok_or_else(|| too_many(uids.is_empty()))?;
     Ok(Shown { content_type: GRAPHVIZ, text: dump::dot(&vertices) })
 }
 
-fn too_many(found: usize, is_whole: bool) -> String {
+fn too_many(is_whole: bool) -> String {
     let what = if is_whole { "the graph has" } else { "connected with what was asked for are" };
     let instead = if is_whole { "a part of it" } else { "another part" };
-    format!(
-        "{what} {found} objects, and no more than {MOST_DRAWN} are drawn: ask for {instead} as ?uid=<uid of an object>"
-    )
+    format!("{what} more than {MOST_DRAWN} objects, which are not drawn: ask for {instead} as ?uid=<uid of an object>")
 }
 
 fn explain(ctx: &Ctx, query: &Query) -> Result<Shown, String> {
@@ -108,9 +106,9 @@ mod tests {
     #[test]
     fn who_asks_for_too_much_is_told_how_to_ask_for_less() {
         assert_eq!(
-            too_many(10_001, true),
-            "the graph has 10001 objects, and no more than 10000 are drawn: ask for a part of it as ?uid=<uid of an object>"
+            too_many(true),
+            "the graph has more than 10000 objects, which are not drawn: ask for a part of it as ?uid=<uid of an object>"
         );
-        assert!(too_many(10_001, false).starts_with("connected with what was asked for are 10001 objects, and "));
+        assert!(too_many(false).starts_with("connected with what was asked for are more than 10000 objects, "));
     }
 }

@@ -52,22 +52,15 @@ pub(crate) struct Portrait {
 }
 
 impl Graph {
-    /// Everything that has owners or dependents; with `uids` only what is connected with one of them.
-    ///
-    /// # Errors
-    /// How many they are, if they are more than `most`.
-    pub(crate) fn vertices(&self, uids: &[Uid], most: usize) -> Result<Vec<Vertex>, usize> {
-        let connected = |it: &&Node| it.is_needed() || it.observed().is_some_and(Observed::names_somebody);
+    /// Everything that has owners or dependents; with `uids` only what is connected with one of them. `None` if that is more
+    /// than `most` objects.
+    pub(crate) fn vertices(&self, uids: &[Uid], most: usize) -> Option<Vec<Vertex>> {
         let nodes: Vec<&Node> = if uids.is_empty() {
-            self.nodes.iter().filter(connected).collect()
+            self.nodes.iter().filter(|it| is_connected(it)).take(most.saturating_add(1)).collect()
         } else {
-            let component = self.component(uids).into_iter();
-            component.filter_map(|id| self.nodes.get(id)).filter(connected).collect()
+            self.component(uids, most).into_iter().filter_map(|id| self.nodes.get(id)).collect()
         };
-        if nodes.len() > most {
-            return Err(nodes.len());
-        }
-        Ok(nodes.into_iter().map(|it| self.vertex(it)).collect())
+        (nodes.len() <= most).then(|| nodes.into_iter().map(|it| self.vertex(it)).collect())
     }
 
     /// What is known of one object.
@@ -88,16 +81,16 @@ impl Graph {
         })
     }
 
-    /// Everything that can be reached, up or down.
-    fn component(&self, uids: &[Uid]) -> BTreeSet<Id> {
+    /// Everything that can be reached, up or down. It stops after `most` and one more: the graph is locked meanwhile.
+    pub(super) fn component(&self, uids: &[Uid], most: usize) -> BTreeSet<Id> {
         let mut waiting: Vec<Id> = uids.iter().filter_map(|it| self.nodes.find(it)).collect();
         let mut found = BTreeSet::new();
-        while let Some(id) = waiting.pop() {
-            if !found.insert(id) {
-                continue;
-            }
-            waiting.extend(self.dependents_of(id));
-            if let Some(node) = self.nodes.get(id) {
+        while found.len() <= most
+            && let Some(id) = waiting.pop()
+        {
+            let Some(node) = self.nodes.get(id).filter(|it| is_connected(it)) else { continue };
+            if found.insert(id) {
+                waiting.extend(self.dependents_of(id));
                 waiting.extend(self.edges(node).iter().filter_map(|it| self.nodes.find(&it.uid)));
             }
         }
@@ -115,6 +108,11 @@ impl Graph {
             owners: self.edges(node),
         }
     }
+}
+
+/// True for a node that has owners or dependents.
+fn is_connected(node: &Node) -> bool {
+    node.is_needed() || node.observed().is_some_and(Observed::names_somebody)
 }
 
 fn seen(node: &Node) -> Seen {

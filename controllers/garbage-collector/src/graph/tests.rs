@@ -280,3 +280,13 @@ fn what_has_no_uid_is_not_told_apart_and_so_not_kept() {
     world.pod(object("a").owned_by([named("v1", "Pod", "o", "")]));
     assert_eq!((world.due(), world.graph.size()), (vec![], (1, 0)));
 }
+
+#[test]
+fn the_walk_to_what_is_connected_stops_after_one_more_than_is_asked_for() {
+    let mut world = World::new();
+    for number in 0..10 {
+        world.pod(object(&format!("pod-{number}")).owned_by([to(&format!("pod-{}", number + 1))]));
+    }
+    let reached = |most: usize| world.graph.component(&[Uid::new("pod-5")], most).len();
+    assert_eq!([reached(3), reached(11), reached(usize::MAX)], [4, 11, 11]);
+}
