@@ -140,11 +140,15 @@ impl Known {
         self.pour(&mut graph, Lane::Now);
     }
 
-    /// A live read found an object of this uid: nothing that was proved of it holds, whatever names it.
-    pub(crate) fn found(&self, uid: &Uid) {
+    /// A live read of `asked` found the object. Proofs of its uid are removed, unless its deletion was proved after the read
+    /// was sent.
+    pub(crate) fn found(&self, asked: &Coordinates, was_proved_before: bool) {
         let mut graph = self.graph.lock();
-        self.absent.forget(uid);
-        graph.forget_proofs_of(uid);
+        let is_newer = !was_proved_before && (graph.gone(asked).is_some() || self.absent.of(asked).is_some());
+        if !is_newer {
+            self.absent.forget(&asked.uid);
+            graph.forget_proofs_of(&asked.uid);
+        }
     }
 
     /// A live read found an owner at these coordinates.

@@ -151,12 +151,13 @@ pub(crate) async fn ask(ctx: &Ctx, resource: &Resource, asked: &Coordinates) -> 
     {
         return answer.standing.clone();
     }
-    let (sent, restores, live) = loop {
+    let (sent, was_proved, restores, live) = loop {
         let (sent, restores) = (ctx.clock.now(), ctx.known.restores());
+        let was_proved = ctx.known.gone(asked).is_some();
         let live = ctx.requests.get_metadata(resource, &asked.namespace, &asked.name).await;
         // An answer from before etcd was restored tells nothing of what is there now.
         if restores == ctx.known.restores() {
-            break (sent, restores, live);
+            break (sent, was_proved, restores, live);
         }
     };
     let standing = evidence::weigh(resource, asked, live);
@@ -169,7 +170,7 @@ pub(crate) async fn ask(ctx: &Ctx, resource: &Resource, asked: &Coordinates) -> 
     ctx.meters.asked(&standing);
     match &standing {
         Ok(Standing::Gone(gone) | Standing::Orphaned(gone)) => ctx.known.remember(gone.clone(), restores),
-        Ok(Standing::Waiting(_) | Standing::Solid(_)) => ctx.known.found(&asked.uid),
+        Ok(Standing::Waiting(_) | Standing::Solid(_)) => ctx.known.found(asked, was_proved),
         Err(_) => {}
     }
     *last = Some(Answer { sent, at: ctx.clock.now(), restores, standing: standing.clone() });

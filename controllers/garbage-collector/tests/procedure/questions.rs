@@ -136,3 +136,23 @@ async fn acceptance_gc_014_who_is_to_be_orphaned_first_takes_no_dependent_along(
     assert!(world.has("configmaps", "child"), "{:?}", world.lines());
     assert!(world.owners("configmaps", "child").is_empty() && !world.has("Widget", "w"), "{:?}", world.lines());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_a_watch_shows_during_a_question_is_kept_when_the_answer_says_that_the_owner_lives() {
+    let world = World::new();
+    let (rc, map) = (world.create("ReplicationController", "rc", &[]), world.create("ConfigMap", "map", &[]));
+    world.create("Pod", "pod", &[owner(&map), owner(&rc)]);
+    let _manager = world.start().await;
+    let mut is_late = true;
+    world.spoil(move |line, _| {
+        let late = line.starts_with("get replicationcontrollers") && std::mem::replace(&mut is_late, false);
+        late.then_some(Verdict::DelayAnswer(10 * SEC))
+    });
+    world.cluster.remove("configmaps", "n", "map");
+    pass(2 * SEC).await;
+    assert_eq!(world.lines(), ["get replicationcontrollers rc"]);
+    world.cluster.remove("replicationcontrollers", "n", "rc");
+    pass(60 * SEC).await;
+    assert!(!world.has("pods", "pod"), "{:?}", world.lines());
+    assert_eq!(world.asked("get replicationcontrollers rc"), 1, "{:?}", world.lines());
+}
