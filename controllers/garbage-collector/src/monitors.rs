@@ -164,6 +164,18 @@ impl Monitors {
         Some((self.clock.boot() - age, left))
     }
 
+    /// True if the monitor of this resource, in whichever version, has no whole set yet, or has failed to list or watch since
+    /// the last one. False without such a monitor.
+    pub(crate) fn is_behind(&self, of: &Resource) -> bool {
+        let state = self.state.lock();
+        let in_another_version = || {
+            let mut running = state.running.iter();
+            running.find(|(it, _)| it.group == of.group && it.plural == of.plural).map(|(_, monitor)| monitor)
+        };
+        let monitor = state.running.get(of).or_else(in_another_version);
+        monitor.is_some_and(|it| !it.has_synced() || it.behind().is_some())
+    }
+
     /// Somebody waits for these. Proofs are only made then: most terms need none.
     pub(crate) fn prove_soon(&self, unsynced: &[Unsynced]) {
         if unsynced.iter().any(Unsynced::is_proved_soon) {

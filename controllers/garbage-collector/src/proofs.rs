@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use crate::{
     Ctx,
     due::Restores,
-    evidence::{self, Judged, Standing, Unproved},
+    evidence::{self, Gone, Judged, Standing, Unproved},
     graph::Coordinates,
     kinds::Unknown,
     requests,
@@ -93,10 +93,10 @@ pub(crate) async fn judge(ctx: &Ctx, object: Object) -> Result<Option<Judged>, U
 
 async fn standing(ctx: &Ctx, namespace: &Atom, reference: &OwnerRef) -> Result<Standing, Unjudged> {
     let claimed = || Box::new(Coordinates::claimed(reference, namespace));
-    let found = match ctx.known.gone(&claimed()) {
+    let resource = ctx.kinds.resource(&reference.api_version, &reference.kind);
+    let found = match kept_proof(ctx, &claimed(), resource.as_ref().ok()) {
         Some(gone) => Standing::Gone(gone),
         None => {
-            let resource = ctx.kinds.resource(&reference.api_version, &reference.kind);
             let resource = resource.map_err(|source| Unjudged::Unknown { owner: claimed(), source })?;
             let asked = locate(&resource, claimed());
             let asked = asked.map_err(|source| Unjudged::Nowhere { owner: claimed(), source })?;
@@ -121,6 +121,14 @@ async fn standing(ctx: &Ctx, namespace: &Atom, reference: &OwnerRef) -> Result<S
     })
 }
 
+/// The proof from before that what is claimed is gone. Not while the monitor of its resource is behind: etcd may have been
+/// restored since, and no set has shown that yet.
+fn kept_proof(ctx: &Ctx, claim: &Coordinates, resource: Option<&Resource>) -> Option<Gone> {
+    let gone = ctx.known.gone(claim)?;
+    let is_doubtful = resource.is_some_and(|it| ctx.monitors.is_behind(it));
+    (!is_doubtful).then_some(gone)
+}
+
 /// Where what is claimed would be; an error where it cannot be anywhere.
 pub(crate) fn locate(resource: &Resource, claimed: Box<Coordinates>) -> Result<Box<Coordinates>, Nowhere> {
     // Of all types alike, as paths are: https://kubernetes.io/docs/concepts/overview/working-with-objects/names
@@ -136,7 +144,7 @@ pub(crate) fn locate(resource: &Resource, claimed: Box<Coordinates>) -> Result<B
 
 /// What the server says of these coordinates, or has said if that was the last word.
 pub(crate) async fn ask(ctx: &Ctx, resource: &Resource, asked: &Coordinates) -> Result<Standing, Unproved> {
-    if let Some(gone) = ctx.known.gone(asked) {
+    if let Some(gone) = kept_proof(ctx, asked, Some(resource)) {
         return Ok(Standing::Gone(gone));
     }
     let came = ctx.clock.now();

@@ -256,8 +256,10 @@ async fn acceptance_gc_040_an_owner_is_polled_by_the_name_that_is_its_own_until_
         }
         pass(600 * SEC).await;
         assert_eq!(world.names("configmaps"), ["good"], "{order:?}");
-        // Once more where the owner was found since: then nothing is taken for proved of it.
-        assert!((1..=2).contains(&world.asked("get secrets another")), "{order:?}: {:?}", world.lines());
+        // In the second order it is asked for as an owner that is not observed, and then for the object that names it: a
+        // proof is not kept while the monitor of the owner's type is behind.
+        let asked = if order == ["good", "bad"] { 1 } else { 2 };
+        assert_eq!(world.asked("get secrets another"), asked, "{order:?}: {:?}", world.lines());
         let pauses = world.pauses("get secrets parent");
         assert!((10..40).contains(&pauses.len()), "{order:?}: {pauses:?}");
         assert!(*pauses.last().unwrap() > 100 * SEC, "{order:?}: less and less often: {pauses:?}");

@@ -65,26 +65,22 @@ async fn what_is_shown_after_a_list_that_is_newer_than_all_before_is_judged_by_w
 #[tokio::test(start_paused = true)]
 async fn an_owner_that_a_live_read_finds_is_gone_by_none_of_its_names_any_more() {
     let world = World::with_widgets();
+    let _manager = world.start().await;
+    // No watch shows it, and once it is not there.
+    world.cluster.freeze_watches("widgets");
     let widget = world.create("Widget", "w", &[]);
     let mut beta = owner(&widget);
     beta["apiVersion"] = "example.com/v1beta1".into();
-    // No watch shows it, and once it is not there.
     let mut is_missing = true;
     world.cluster.intercept(move |call| {
-        let is_widget = call.resource == "widgets";
-        if is_widget && matches!(call.verb, "list" | "watch") {
-            return Verdict::status(500, "InternalError", "not now");
-        }
-        let is_asked = is_widget && call.verb == "get" && call.path.contains("/v1beta1/");
+        let is_asked = call.resource == "widgets" && call.verb == "get" && call.path.contains("/v1beta1/");
         if is_asked && std::mem::replace(&mut is_missing, false) {
             return missing("w", "widgets", "example.com");
         }
         Verdict::Pass
     });
-    let _manager = world.start().await;
     world.create("ConfigMap", "first", std::slice::from_ref(&beta));
-    // Workers start without the type that cannot be listed.
-    pass(60 * SEC).await;
+    pass(5 * SEC).await;
     assert!(!world.has("ConfigMap", "first"), "{:?}", world.lines());
     world.create("ConfigMap", "right", &[owner(&widget)]);
     pass(5 * SEC).await;
@@ -156,6 +152,34 @@ async fn an_owner_that_was_orphaned_before_a_restore_takes_its_dependents_along_
     assert!(!world.logged("as when etcd was restored").is_empty());
     assert_eq!(world.owners("Pod", "pod"), ["rc"], "{:?}", world.lines());
     world.delete("ReplicationController", "rc", Some(Background)).await;
+    pass(60 * SEC).await;
+    assert!(!world.has("Pod", "pod"), "{:?}", world.lines());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_proof_from_before_a_restore_deletes_nothing_before_the_first_whole_set_after_it() {
+    let world = World::new();
+    let map = world.create("ConfigMap", "map", &[]);
+    world.create("Pod", "pod", &[owner(&map)]);
+    let _manager = world.start().await;
+    let snapshot = world.cluster.snapshot();
+    world.spoil(|line, _| if line == "delete pods pod" { failure(500, "InternalError") } else { None });
+    world.cluster.remove("configmaps", "n", "map");
+    pass(5 * SEC).await;
+    assert!(world.asked("delete pods pod") > 0 && world.asked("get configmaps map") == 0, "{:?}", world.lines());
+    // Workers are answered, and no list is yet.
+    world.cluster.intercept(|call| match call.verb {
+        "list" | "watch" => Verdict::status(500, "InternalError", "not now"),
+        _ => Verdict::Pass,
+    });
+    world.cluster.restore(&snapshot);
+    pass(60 * SEC).await;
+    assert!(world.logged("as when etcd was restored").is_empty());
+    assert!(world.has("Pod", "pod") && world.asked("get configmaps map") > 0, "{:?}", world.lines());
+    world.cluster.stop_intercepting();
+    pass(120 * SEC).await;
+    assert!(world.has("Pod", "pod"), "{:?}", world.lines());
+    world.cluster.remove("configmaps", "n", "map");
     pass(60 * SEC).await;
     assert!(!world.has("Pod", "pod"), "{:?}", world.lines());
 }
