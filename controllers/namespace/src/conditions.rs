@@ -1,4 +1,4 @@
-//! What one pass found, as the five conditions that tell a user why a namespace hangs.
+//! Turns the findings of one pass into the five conditions that show why a namespace is not deleted yet.
 
 use std::collections::BTreeMap;
 
@@ -7,41 +7,41 @@ use discovery::Discovery;
 
 use crate::remains::Remains;
 
-/// What one pass over the content of a namespace found.
+/// The findings of one pass over the content of a namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Findings {
-    /// Why discovery is not whole.
+    /// Why discovery is incomplete.
     pub(crate) discovery: Option<String>,
     /// Group versions that cannot be parsed.
     pub(crate) unparsable: Option<String>,
-    /// What went wrong with single kinds.
+    /// Errors of single kinds.
     pub(crate) errors: Vec<String>,
-    /// How many objects are left of each kind, by `plural.group`: core kinds end in a dot.
+    /// The number of remaining objects of each kind, by `plural.group`. The key of a core kind ends in a dot.
     remaining: BTreeMap<String, u64>,
-    /// How many objects carry each finalizer.
+    /// The number of objects that carry each finalizer.
     finalizers: BTreeMap<String, u64>,
-    /// Seconds until looking again can bring something new; 0 when nothing is waited for.
+    /// Seconds until the next pass can find a change; 0 if the pass waits for nothing.
     pub(crate) estimate: u64,
     /// Some content could not be counted.
     pub(crate) uncounted: bool,
-    /// Something was not answered in time.
+    /// A response came too late.
     pub(crate) late: bool,
-    /// The pass ended before it had asked a kind that answers in time.
+    /// The pass ended before it had asked a kind that responds in time.
     pub(crate) unasked: bool,
 }
 
 impl Findings {
-    /// Begins with what discovery says.
+    /// Starts with the errors of discovery.
     pub(crate) fn of(discovery: &Discovery) -> Self {
         Self { discovery: discovery.failure(), unparsable: discovery.parse_failure(), ..Self::default() }
     }
 
-    /// Nothing could be found out.
+    /// The findings of a pass that failed in discovery.
     pub(crate) fn without_discovery(why: &str) -> Self {
         Self { discovery: Some(why.to_owned()), ..Self::default() }
     }
 
-    /// Adds what is left of one kind.
+    /// Adds the remaining objects of one kind.
     pub(crate) fn remain(&mut self, kind: &Resource, remains: &Remains) {
         if remains.count == 0 {
             return;
@@ -52,19 +52,19 @@ impl Findings {
         }
     }
 
-    /// True when something is known to be left.
+    /// True if some content is known to remain.
     pub(crate) fn something_remains(&self) -> bool {
         !self.remaining.is_empty()
     }
 
-    /// Everything that went wrong, in one line; `None` when nothing did.
+    /// All errors in one line; `None` if there were none.
     pub(crate) fn failure(&self) -> Option<String> {
         let Self { discovery, unparsable, errors, .. } = self;
         let all: Vec<&str> = discovery.iter().chain(unparsable).map(String::as_str).chain(sorted(errors)).collect();
         (!all.is_empty()).then(|| all.join(", "))
     }
 
-    /// The conditions in their order.
+    /// The five conditions in their fixed order.
     fn verdicts(&self) -> [Verdict; 5] {
         let errors = sorted(&self.errors);
         let content = (!errors.is_empty())
@@ -118,8 +118,8 @@ impl Findings {
     }
 }
 
-/// One condition: true for `reason` when there is a message, false with the reason and message of `otherwise` when not,
-/// if that is known.
+/// One condition. With a message it is true, for `reason`. Without one it is false, with the reason and message of
+/// `otherwise` if that is known.
 struct Verdict {
     type_: &'static str,
     reason: &'static str,
@@ -141,9 +141,9 @@ impl Verdict {
     }
 }
 
-/// The conditions with the five of `findings` among them; `None` when they say so already.
+/// Returns `present` with the five conditions of `findings`; `None` if that changes nothing.
 ///
-/// Those of other types stay. A transition time changes with its status only, so that it says since when.
+/// Conditions of other types stay. lastTransitionTime changes only with the status.
 pub(crate) fn update(present: &[Condition], findings: &Findings, now: i64) -> Option<Vec<Condition>> {
     let mut conditions = present.to_vec();
     for verdict in findings.verdicts() {
@@ -161,7 +161,7 @@ pub(crate) fn update(present: &[Condition], findings: &Findings, now: i64) -> Op
     (conditions != present).then_some(conditions)
 }
 
-/// In an order of its own, so that repeated passes say the same.
+/// Sorted, so that repeated passes write the same message.
 fn sorted(errors: &[String]) -> Vec<&str> {
     let mut sorted: Vec<&str> = errors.iter().map(String::as_str).collect();
     sorted.sort_unstable();

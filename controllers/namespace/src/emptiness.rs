@@ -1,8 +1,8 @@
-//! Which namespaces hold objects of a kind, asked once for all namespaces.
+//! Finds which namespaces contain objects of a kind, with one list for all namespaces.
 //!
-//! One page of a consistent list over the whole cluster proves, where it is the only page, every namespace empty that is
-//! not on it, as of the instant at which it was asked for. So a hundred custom resources cost a hundred lists for any
-//! number of namespaces that are deleted together.
+//! If one page of a consistent list over the whole cluster is the only page, every namespace that is not on it was
+//! empty when the list was requested. So a hundred custom resources need a hundred lists, for any number of namespaces
+//! that are deleted together.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,17 +15,17 @@ use client::{Api, ListOptions};
 use clock::{Clock, Instant};
 use parking_lot::Mutex;
 
-/// A list that takes longer hangs. Half of what a kind is waited for, so that the namespace itself can be asked too.
+/// The timeout of a list. It is half of the time limit of a kind, so that the namespace itself can be listed too.
 const ANSWER: Duration = Duration::from_secs(5);
-/// A list that hung is not asked for again for so long: it delays every namespace that waits for it. It may also have waited
-/// for an overloaded server (429), which then is asked once for each namespace instead of once for all.
+/// After a timeout the list is not repeated for this long, because it delays every namespace that waits for it. The
+/// cause may also be an overloaded server (429); it then gets one list for each namespace instead of one for all.
 const RETRY: Duration = Duration::from_secs(60);
-/// Objects that we are ready to read for each terminating namespace, which is less than its own calls would cost.
+/// Objects to read at most for each terminating namespace. This is less than the cost of its own lists.
 const PER_NAMESPACE: usize = 50;
-/// Objects that we are ready to read at all.
+/// Objects to read at most in one list.
 const MOST: usize = 500;
 
-/// The last count of every kind. At most one is under way for each.
+/// The last list of every kind. At most one list of each kind is in flight.
 pub(crate) struct Emptiness {
     clock: Clock,
     kinds: Mutex<BTreeMap<Resource, Seat>>,
@@ -34,11 +34,11 @@ pub(crate) struct Emptiness {
 type Seat = Arc<tokio::sync::Mutex<Option<Count>>>;
 
 struct Count {
-    /// When it was asked for.
+    /// When the list was requested.
     asked: Instant,
-    /// Of a list that hung: it is not asked for again before.
+    /// Set after a timeout: the list is not repeated before this time.
     retry: Option<Instant>,
-    /// All namespaces that hold objects; `None` when the list failed or was too long.
+    /// All namespaces that contain objects; `None` if the list failed or was too long.
     holders: Option<BTreeSet<Atom>>,
 }
 
@@ -57,8 +57,9 @@ impl Emptiness {
         Self { clock, kinds: Mutex::default() }
     }
 
-    /// True when a list that was asked for at `since` or later proves that `namespace` holds no objects of `kind`.
-    /// Otherwise the namespace itself is to be asked. `namespaces` is how many may want to know.
+    /// True if a list that was requested at `since` or later proves that `namespace` contains no objects of `kind`.
+    /// Otherwise the caller must list the namespace itself. `namespaces` is the number of namespaces that may need the
+    /// result.
     pub(crate) async fn is_absent(
         &self,
         api: &Api,
@@ -97,18 +98,18 @@ impl Emptiness {
         Count { asked, retry, holders }
     }
 
-    /// Forgets kinds that are not `served` any more: custom ones may come and go for ever.
+    /// Removes kinds that are not `served` any more. Otherwise custom resources that come and go would fill the memory.
     pub(crate) fn retain_kinds(&self, served: &BTreeSet<&Resource>) {
         self.kinds.lock().retain(|kind, _| served.contains(kind));
     }
 
-    /// Gives the memory back while nobody needs it.
+    /// Frees the memory when no namespace terminates.
     pub(crate) fn forget(&self) {
         self.kinds.lock().clear();
     }
 }
 
-/// The namespaces on a page that was asked for without a start; `None` where it is not the whole list, which proves nothing.
+/// The namespaces on a first page; `None` if it is not the whole list, because it then proves nothing.
 fn holders(page: &Page<api::Meta>) -> Option<BTreeSet<Atom>> {
     let meta = page.items.iter().map(|it| match it {
         Ok(meta) => meta,

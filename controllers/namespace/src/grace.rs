@@ -1,20 +1,20 @@
-//! How long until asking again can bring anything new.
+//! Computes when the next pass can find a change.
 
 use std::time::Duration;
 
-/// Assumed for content that waits for its finalizers: nobody says how long they take.
+/// Assumed for content that waits for its finalizers, because their duration is unknown.
 pub(crate) const FINALIZERS: u64 = 15;
 
-/// Seconds until the last of the pods has had its grace period: 0 when that has passed, or when none is being deleted.
+/// Seconds until the grace period of the last pod ends; 0 if it has ended, or if no pod is being deleted.
 ///
-/// The server writes the end of a pod's grace into its deletionTimestamp, so the pods themselves say what remains; their
-/// specs and the namespace's own deletionTimestamp are not asked.
+/// The server writes the end of the grace period into the pod's deletionTimestamp. So the pod's spec and the
+/// namespace's own deletionTimestamp are not needed.
 pub(crate) fn remaining(latest_deletion: Option<i64>, now: i64) -> u64 {
     latest_deletion.map_or(0, |end| u64::try_from(end.saturating_sub(now)).unwrap_or(0))
 }
 
-/// When to look again at content that is estimated to need `estimate` more seconds. An upper bound: the last pod's end
-/// wakes the namespace earlier.
+/// When to sync again if the content needs about `estimate` more seconds. This is an upper bound: the deletion of the
+/// last pod enqueues the namespace earlier.
 pub(crate) fn look_again(estimate: u64) -> Duration {
     Duration::from_secs(estimate / 2 + 1)
 }

@@ -1,4 +1,4 @@
-//! A change of a namespace → what is remembered of it, and the key to wake. Constant work per event.
+//! Handles changes of namespaces: updates the memory and enqueues the key. The work for each event is constant.
 
 use api::{Atom, Entry, MetaRef, Namespace};
 use informer::{Cause, Change};
@@ -6,7 +6,8 @@ use workqueue::{Lane, Queue};
 
 use crate::{Ctx, memory::Sight};
 
-/// Remembers, from the start of the process on, since when each namespace terminates: a new leader does not wait anew.
+/// Records since when each namespace terminates. It runs from the start of the process, so that a new leader does not
+/// wait the delay again.
 pub(crate) fn remember(ctx: &Ctx, change: &Change<'_, Namespace>) {
     let (old, new) = (change.old.map(Entry::meta), change.new.map(Entry::meta));
     if let Some(gone) = old.filter(|old| new.is_none_or(|new| new.uid != old.uid)) {
@@ -18,8 +19,8 @@ pub(crate) fn remember(ctx: &Ctx, change: &Change<'_, Namespace>) {
     }
 }
 
-/// Wakes a namespace that terminates: when it comes into sight, and when somebody else changed what it waits for. What it
-/// is to be remembered by was remembered before.
+/// Enqueues a terminating namespace when it is first observed, when its spec.finalizers changed, and on a resync.
+/// [`remember`] has recorded the namespace before.
 pub(crate) fn wake(ctx: &Ctx, queue: &Queue<Atom>, change: &Change<'_, Namespace>, lane: Lane) {
     let Some(new) = change.new.map(Entry::meta).filter(|it| it.deletion.is_some()) else { return };
     let Some(schedule) = ctx.memory.schedule(new.uid) else { return };
@@ -37,8 +38,8 @@ fn comes_into_sight(change: &Change<'_, Namespace>) -> bool {
     change.cause == Cause::Initial || !change.old.map(Entry::meta).is_some_and(known)
 }
 
-/// True where a namespace that is known to terminate needs another look. Most of its updates are our own status writes,
-/// and whatever we wait for has its own time.
+/// True on a resync or a change of spec.finalizers. Most other updates are our own status writes, and every wait has
+/// its own timer.
 fn wakes(change: &Change<'_, Namespace>) -> bool {
     let held_by = |entry: Option<&Entry<Namespace>>| {
         let namespace = entry.and_then(Entry::readable);

@@ -1,25 +1,25 @@
-//! What of discovery counts for a namespace.
+//! Selects from discovery the kinds that a namespace sync needs.
 
 use api::Resource;
 use discovery::{Discovery, Served};
 
-/// What discovery knows of pods, whose end everything else waits for.
+/// What discovery shows of pods. All other content waits for the pods to end.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Pods<'a> {
     Served(&'a Served),
-    /// The server has no pods.
+    /// The server does not serve pods.
     NotServed,
-    /// Whoever could tell did not answer.
+    /// The group that serves pods did not answer discovery.
     Unknown,
 }
 
-/// Every kind whose objects can be deleted from a namespace, each in the version that the server prefers of those that
-/// can; in order of group and name.
+/// Every kind whose objects can be deleted from a namespace, ordered by group and name. Each is in the version that the
+/// server prefers among those that support deletion.
 pub(crate) fn kinds(discovery: &Discovery) -> Vec<&Served> {
     discovery.choose(|it| it.resource.namespaced && it.offers("delete"))
 }
 
-/// Where pods are.
+/// Returns how pods are served.
 pub(crate) fn pods<'a>(discovery: &Discovery, kinds: &[&'a Served]) -> Pods<'a> {
     let pods = kinds.iter().find(|it| it.resource.group.is_empty() && &*it.resource.plural == "pods");
     match pods {
@@ -29,7 +29,7 @@ pub(crate) fn pods<'a>(discovery: &Discovery, kinds: &[&'a Served]) -> Pods<'a> 
     }
 }
 
-/// True for what shields pods: one that is let in late must not run without it.
+/// True for kinds that protect pods. A pod that is admitted late must not run without them.
 pub(crate) fn shields_pods(kind: &Resource) -> bool {
     kind.plural.ends_with("networkpolicies")
 }

@@ -1,18 +1,19 @@
-//! Empties terminating namespaces and lets them go.
+//! Deletes the content of terminating namespaces, then removes their finalizer.
 //!
-//! Promises: a namespace is let go only after everything in it was proved gone by lists taken at least five seconds after
-//! its deletion was seen, and at most half a minute before its last pass, with every API group answering. Pods go first:
-//! nothing else is touched while a list shows one. Where there are network policies, nothing else is touched either until a
-//! list taken after those five seconds shows no pods: one may be let in meanwhile, and a policy goes with what owns it. A kind
-//! or group that fails delays only itself, and is named in the conditions. What is the same for all namespaces (which kinds there are, which of them are empty in the whole cluster) is
-//! asked once for all that wait for it.
+//! Promises: the finalizer is removed only after lists proved that the namespace is empty. These lists are taken at
+//! least five seconds after its deletion was observed and at most half a minute before its last pass, and every API
+//! group must have answered. Pods are deleted first: nothing else is deleted while a list shows a pod. If there are
+//! network policies, nothing else is deleted either until a list taken after those five seconds shows no pods: a pod
+//! may still be admitted, and a policy is deleted with its owner. A kind or group that fails delays only itself, and
+//! the conditions name it. What is the same for all namespaces (the served kinds, and which of them are empty in the
+//! whole cluster) is requested once for all waiting namespaces.
 //!
-//! The course of one namespace: it is seen terminating, and its content is deleted at once. What is left is looked at again
-//! when it may be gone. After the delay everything is proved anew, and the finalizer goes.
+//! The steps for one namespace: when it is observed terminating, its content is deleted at once. What remains is listed
+//! again when it may be gone. After the delay, everything is proved again, and the finalizer is removed.
 //!
-//! Reading order: `handlers` (who wakes), `sync` (one namespace, top to bottom), `sweep` (its content); then the rules,
-//! which are pure: `kinds` (what of discovery counts), `remains` (what a list says), `grace` (how long to wait),
-//! `conditions` (what the user is told); then what is shared and remembered: `emptiness`, `memory`, `turns`, `wake`.
+//! Reading order: `handlers` (enqueue), `sync` (one namespace, top to bottom), `sweep` (its content); then the rules,
+//! which are pure: `kinds` (which kinds count), `remains` (what a list shows), `grace` (how long to wait), `conditions`
+//! (what the user sees); then the shared state: `emptiness`, `memory`, `turns`, `wake`.
 
 mod handlers;
 mod sweep;
@@ -41,10 +42,10 @@ use workqueue::Backoff;
 
 use crate::{emptiness::Emptiness, memory::Memory, turns::Turns, wake::Wake};
 
-/// The canonical name.
+/// The canonical name of the controller.
 pub const NAME: &str = "namespace-controller";
 
-/// As upstream's role of this controller grants it, as far as it is used.
+/// The part of upstream's role for this controller that is used.
 pub const PROFILE: Profile = Profile {
     acts: &[
         Right { group: "", resource: "namespaces", verbs: &["get"] },
@@ -52,7 +53,7 @@ pub const PROFILE: Profile = Profile {
         Right { group: "", resource: "namespaces/status", verbs: &["update"] },
         Right { group: "*", resource: "*", verbs: &["delete", "deletecollection", "list"] },
     ],
-    // Which kinds there are. Upstream's role lacks it, as everybody may by default.
+    // For discovery. Upstream's role lacks it, because every client may use it by default.
     paths: &["/api", "/apis"],
     watches: &[Right { group: "", resource: "namespaces", verbs: &["list", "watch"] }],
     marks: &[Mark {
@@ -61,13 +62,13 @@ pub const PROFILE: Profile = Profile {
     }],
 };
 
-/// Upstream's share of the common limits for this controller: it asks for every kind there is.
+/// Upstream's share of the common client limits: this controller sends requests for every kind.
 const FACTOR: Factor = Factor { qps: 20.0, burst: 100 };
-/// A namespace that fails is tried again after 5 ms, at last every minute.
+/// A failed namespace is retried after 5 ms, later at most after a minute.
 const BACKOFF: Backoff =
     Backoff { base: Duration::from_millis(5), cap: Duration::from_secs(60), bucket: Some((10.0, 100)) };
 
-/// What the user can choose.
+/// The flags of this controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
     /// `--concurrent-namespace-syncs`
@@ -82,10 +83,10 @@ impl Default for Options {
     }
 }
 
-/// Declares the controller.
+/// Registers the controller.
 pub fn start(builder: &mut Builder, options: Options) {
     let Options { workers, resync } = options;
-    // Every write rests on a live read, so the cache need not be proved.
+    // Every write depends on a live read, so the freshness of the cache need not be proved.
     let namespaces = builder.informer::<Namespace>(Proof::LiveReads);
     let queue = builder.queue::<Atom>("namespace", BACKOFF);
     let clock = builder.deps().clock.clone();
@@ -113,7 +114,7 @@ pub fn start(builder: &mut Builder, options: Options) {
     });
 }
 
-/// What all syncs share.
+/// The state that all syncs share.
 struct Ctx {
     api: Api,
     clock: Clock,
@@ -121,18 +122,19 @@ struct Ctx {
     discoveries: Discoveries,
     emptiness: Emptiness,
     wake: Wake,
-    /// Of slow namespaces, one for every other worker.
+    /// Limits slow namespaces to half of the workers.
     turns: Turns,
     rng: Mutex<fastrand::Rng>,
-    /// The manager stops: a pass ends between two calls.
+    /// Cancelled when the manager stops: a pass then ends before its next request.
     stopping: CancellationToken,
 }
 
 impl Ctx {
-    /// A namespace is gone, and with the last one what was known for all.
+    /// Forgets a deleted namespace, and the shared state with the last one.
     fn forget(&self, namespace: &MetaRef<'_>) {
         let was_last = self.memory.forget(namespace.uid);
-        // After the memory: whoever begins to wait asks it once more when he stands in the list.
+        // Remove from the memory first: a sync that starts to wait for pods checks the memory after it was added to the
+        // waiting list.
         self.wake.forget(&Atom::from(namespace.name));
         if was_last {
             self.discoveries.forget();

@@ -1,5 +1,5 @@
-//! What is remembered of each namespace that terminates, by uid. The handlers begin and end an entry; a sync only adds
-//! to it, so nothing outlives its namespace.
+//! State of each terminating namespace, by uid. The handlers add and remove an entry; a sync only changes it. So no
+//! entry remains after its namespace.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,27 +10,29 @@ use api::{Resource, Uid};
 use clock::Instant;
 use parking_lot::Mutex;
 
-/// Each API server learns from a watch of its own that a namespace terminates, and until then lets objects in. No proof of
-/// emptiness counts that was taken earlier than this after the deletion was seen; what the server's clock says of the
-/// deletion does not shorten it, for the clocks may be apart.
+/// Each API server learns from its own watch that a namespace terminates, and admits objects until then. So a proof of
+/// emptiness counts only if it was taken at least this long after the deletion was observed. The deletionTimestamp does
+/// not shorten the delay, because the clocks may differ.
 const SAFETY_DELAY: Duration = Duration::from_secs(5);
-/// A proof older than this does not let a namespace go: an API group may have been away, or a server have heard very late.
+/// A proof older than this does not count for the removal of the finalizer: an API group may have been unavailable, or
+/// the watch of an API server very late.
 const PROOF: Duration = Duration::from_secs(30);
-/// The rest after a slow pass grows by this with each one in a row, to as much as the longest back-off.
+/// Each slow pass in a row lengthens the pause after it by this, up to the longest back-off.
 const REST: Duration = Duration::from_secs(15);
 const LONGEST_REST: Duration = Duration::from_secs(60);
-/// Namespaces that are deleted within so long of each other are worked on together, so that one proof serves them all.
+/// Namespaces deleted within this time begin together, so that one proof serves them all.
 const GATHER: Duration = Duration::from_secs(1);
 
-/// Those of a first set are told within so long of each other. They have gathered already: a new leader begins with all.
+/// The namespaces of the initial list are reported within this time of each other. A new leader begins with all of them
+/// at once.
 const SET: Duration = Duration::from_millis(100);
 
-/// How a namespace came into sight.
+/// How a terminating namespace was first observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sight {
-    /// It was there when we began to look.
+    /// It was in the initial list.
     Present,
-    /// It was just deleted.
+    /// It was deleted while we watched.
     News,
 }
 
@@ -41,19 +43,19 @@ pub(crate) struct Memory(Mutex<Inner>);
 #[derive(Default)]
 struct Inner {
     namespaces: BTreeMap<Uid, Terminating>,
-    /// The latest instant that was given to anybody as a beginning.
+    /// The latest beginning that was given to a namespace.
     last_begin: Option<Instant>,
-    /// What the last first set was given.
+    /// The schedule of the last initial list.
     set: Option<Schedule>,
 }
 
 struct Terminating {
     schedule: Schedule,
-    /// Kinds whose deletion was asked for: from then on we look before we ask again.
+    /// Kinds whose deletion was requested. They are listed before the next deletion request.
     asked: BTreeSet<Resource>,
-    /// Kinds of which a list begun at that instant showed nothing.
+    /// Kinds that were empty in a list that was sent at this time.
     emptied: BTreeMap<Resource, Instant>,
-    /// How each kind was asked last.
+    /// How the last request for each kind went.
     turns: BTreeMap<Resource, Turn>,
     passes: u32,
     slow: Option<Slow>,
@@ -66,10 +68,11 @@ impl Terminating {
     }
 }
 
-/// How a kind was asked. The order is that of the next pass: kinds that were late come last, the oldest first.
+/// How the last request for a kind went. The next pass uses this order: kinds that were late come last, and the oldest
+/// comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Turn {
-    /// The answer took too long.
+    /// The response came too late.
     pub(crate) late: bool,
     pub(crate) begun: Instant,
 }
@@ -78,39 +81,39 @@ pub(crate) struct Turn {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PassEnd {
     InTime,
-    /// It needed longer than a pass usually may, or a kind was not answered in time.
+    /// It needed more than the usual time of a pass, or a kind did not respond in time.
     Slow,
-    /// It was over before it had asked all kinds that answer in time.
+    /// It ended before it had asked all kinds that respond in time.
     Cut,
 }
 
-/// What is remembered of passes that were not in time, since the last one that was.
+/// The passes that were not in time, since the last one that was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Slow {
     passes: u32,
     /// How many of them were cut.
     pub(crate) cut: u32,
-    /// The next one does not begin before.
+    /// The next pass must not begin earlier.
     pub(crate) rests_until: Instant,
 }
 
-/// From when on what may be done.
+/// When the steps for a namespace may begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Schedule {
-    /// Content is deleted; what was known before does not count.
+    /// From here on content is deleted. Older proofs do not count.
     pub(crate) begin: Instant,
-    /// The namespace may go; only proofs taken from here on count for that.
+    /// From here on the finalizer may be removed. Only proofs taken later count for that.
     pub(crate) ready: Instant,
 }
 
 impl Schedule {
-    /// True for a pass that begins `now` and may only delete.
+    /// True if a pass that begins `now` may only delete content.
     pub(crate) fn is_early(self, now: Instant) -> bool {
         now < self.ready
     }
 
-    /// From when on proofs count in a pass that begins `now`. All that wait for the same kinds share them, so a flood
-    /// does not pay for each.
+    /// The oldest proof that counts in a pass that begins `now`. Namespaces that wait for the same kinds share proofs,
+    /// so many deletions do not need many lists.
     pub(crate) fn since(self, now: Instant) -> Instant {
         if self.is_early(now) {
             return self.begin;
@@ -119,17 +122,17 @@ impl Schedule {
     }
 }
 
-/// What is worth telling of a namespace that is done.
+/// What is logged of a namespace whose sync is complete.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Story {
-    /// How many passes it took.
+    /// The number of passes.
     pub(crate) passes: u32,
-    /// How many kinds had to be deleted.
+    /// The number of kinds that had to be deleted.
     pub(crate) kinds: usize,
 }
 
 impl Memory {
-    /// A namespace was seen terminating. Only the first sight counts.
+    /// Records that a namespace terminates. Only the first call for a uid counts.
     pub(crate) fn observe(&self, uid: &Uid, sight: Sight, now: Instant) {
         let mut inner = self.0.lock();
         if inner.namespaces.contains_key(uid) {
@@ -149,63 +152,63 @@ impl Memory {
         inner.namespaces.insert(uid.clone(), Terminating::new(schedule));
     }
 
-    /// The namespace is gone. True when no other is left.
+    /// Removes a deleted namespace. True if no other remains.
     pub(crate) fn forget(&self, uid: &Uid) -> bool {
         let mut inner = self.0.lock();
         inner.namespaces.remove(uid).is_some() && inner.namespaces.is_empty()
     }
 
-    /// True as long as the namespace has not been seen gone. Asked before everything that destroys by name: a successor
-    /// of the same name must not lose what is its own.
+    /// True until the namespace was observed deleted. It must be checked before each deletion by name: a new namespace
+    /// of the same name must not lose its objects.
     pub(crate) fn holds(&self, uid: &Uid) -> bool {
         self.0.lock().namespaces.contains_key(uid)
     }
 
-    /// How many namespaces terminate.
+    /// The number of terminating namespaces.
     pub(crate) fn len(&self) -> usize {
         self.0.lock().namespaces.len()
     }
 
-    /// When the namespace may be worked on and let go; `None` before it was seen terminating and after it was seen gone.
+    /// The schedule of a namespace; `None` before it was observed terminating, and after it was observed deleted.
     pub(crate) fn schedule(&self, uid: &Uid) -> Option<Schedule> {
         self.0.lock().namespaces.get(uid).map(|it| it.schedule)
     }
 
-    /// What is remembered of a namespace whose last pass was not in time; `None` for any other.
+    /// The record of a namespace whose last pass was not in time; `None` for any other.
     pub(crate) fn slow(&self, uid: &Uid) -> Option<Slow> {
         self.0.lock().namespaces.get(uid)?.slow
     }
 
-    /// True when the deletion of this kind has been asked for before.
+    /// True if the deletion of this kind was requested before.
     pub(crate) fn has_asked(&self, uid: &Uid, kind: &Resource) -> bool {
         self.0.lock().namespaces.get(uid).is_some_and(|it| it.asked.contains(kind))
     }
 
-    /// True when a list begun at `since` or later showed nothing of this kind.
+    /// True if a list that was sent at `since` or later showed no object of this kind.
     pub(crate) fn is_empty_since(&self, uid: &Uid, kind: &Resource, since: Instant) -> bool {
         let inner = self.0.lock();
         let emptied = inner.namespaces.get(uid).and_then(|it| it.emptied.get(kind));
         emptied.is_some_and(|at| *at >= since)
     }
 
-    /// How this kind was asked last.
+    /// How the last request for this kind went.
     pub(crate) fn last_turn(&self, uid: &Uid, kind: &Resource) -> Option<Turn> {
         self.0.lock().namespaces.get(uid).and_then(|it| it.turns.get(kind).copied())
     }
 
-    /// What to tell of it.
+    /// The summary for the log.
     pub(crate) fn story(&self, uid: &Uid) -> Story {
         let inner = self.0.lock();
         let story = inner.namespaces.get(uid).map(|it| Story { passes: it.passes, kinds: it.asked.len() });
         story.unwrap_or_default()
     }
 
-    /// One more pass begins.
+    /// Counts the start of a pass.
     pub(crate) fn begins_pass(&self, uid: &Uid) {
         self.with(uid, |it| it.passes += 1);
     }
 
-    /// Remembers how a pass ended `now`.
+    /// Records how a pass ended `now`.
     pub(crate) fn end_pass(&self, uid: &Uid, end: PassEnd, now: Instant) {
         self.with(uid, |it| {
             let (passes, cut) = it.slow.map_or((0, 0), |it| (it.passes, it.cut));
@@ -214,28 +217,28 @@ impl Memory {
         });
     }
 
-    /// The deletion of this kind was asked for.
+    /// Records that the deletion of this kind was requested.
     pub(crate) fn asks(&self, uid: &Uid, kind: &Resource) {
         self.with(uid, |it| {
             it.asked.insert(kind.clone());
         });
     }
 
-    /// A list begun `at` that instant showed nothing of this kind.
+    /// Records that a list sent at `at` showed no object of this kind.
     pub(crate) fn shows_empty(&self, uid: &Uid, kind: &Resource, at: Instant) {
         self.with(uid, |it| {
             it.emptied.insert(kind.clone(), at);
         });
     }
 
-    /// Remembers how this kind was asked.
+    /// Records how the request for this kind went.
     pub(crate) fn record_turn(&self, uid: &Uid, kind: &Resource, turn: Turn) {
         self.with(uid, |it| {
             it.turns.insert(kind.clone(), turn);
         });
     }
 
-    /// Forgets what was remembered of kinds that are not `served` any more: custom ones may come and go for ever.
+    /// Removes kinds that are not `served` any more. Otherwise custom resources that come and go would fill the memory.
     pub(crate) fn retain_kinds(&self, uid: &Uid, served: &BTreeSet<&Resource>) {
         self.with(uid, |it| {
             it.asked.retain(|kind| served.contains(kind));
@@ -251,7 +254,7 @@ impl Memory {
     }
 }
 
-/// The first of a flood begins at once; those that follow within a second begin together at that second's end.
+/// The first of many deletions begins at once. Those of the following second begin together at its end.
 fn gather(last_begin: Option<Instant>, now: Instant) -> Instant {
     match last_begin {
         Some(last) if last >= now => last,
@@ -260,7 +263,7 @@ fn gather(last_begin: Option<Instant>, now: Instant) -> Instant {
     }
 }
 
-/// All of a first set begin at once and may go together, none of them before its delay is over.
+/// All namespaces of an initial list begin at once and may be finalized together, each only after its delay.
 fn of_a_set(set: Option<Schedule>, now: Instant) -> Schedule {
     match set {
         Some(set) if now < set.begin + SET => set,
@@ -268,9 +271,8 @@ fn of_a_set(set: Option<Schedule>, now: Instant) -> Schedule {
     }
 }
 
-/// How long a namespace rests after so many slow passes in a row. The back-off of the queue alone does not bring rest: when
-/// something else wakes the namespace once, its retry comes due during that long pass and follows it at once, and so on
-/// for ever.
+/// The pause after this many slow passes in a row. The back-off of the queue alone is not enough: if another event
+/// enqueues the namespace once, its retry becomes due during that long pass and follows it at once, again and again.
 fn rest(passes: u32) -> Duration {
     REST.saturating_mul(passes).min(LONGEST_REST)
 }

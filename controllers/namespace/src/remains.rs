@@ -1,4 +1,4 @@
-//! What a list of one kind in one namespace says, and what follows from it.
+//! What a list of one kind in one namespace shows, and what follows from it.
 
 use std::collections::BTreeMap;
 
@@ -6,34 +6,34 @@ use api::{Atom, Meta, Resource, Uid};
 
 use crate::grace;
 
-/// What is still there of one kind.
+/// The remaining objects of one kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Remains {
-    /// How many objects.
+    /// The number of objects.
     pub(crate) count: u64,
-    /// How many of them carry each finalizer; an object with two counts in both.
+    /// The number of objects with each finalizer. An object with two finalizers counts for both.
     pub(crate) finalizers: BTreeMap<Atom, u64>,
-    /// Those that a DELETE brings closer to their end.
+    /// The objects for which a DELETE has an effect.
     pub(crate) to_delete: Vec<Target>,
-    /// The latest deletionTimestamp: for pods the end of the longest grace period.
+    /// The latest deletionTimestamp. For pods it is the end of the longest grace period.
     pub(crate) latest_deletion: Option<i64>,
 }
 
-/// An object, whatever bears its name later.
+/// An object with its uid, so that a later object of the same name is not deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) name: Box<str>,
     pub(crate) uid: Uid,
 }
 
-/// What the remains mean for this pass.
+/// What the remaining objects mean for this pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Judgement {
-    /// Nothing is left.
+    /// No object remains.
     Gone,
-    /// They go by themselves, in about so many seconds.
+    /// They should be gone in about this many seconds without another request.
     Goes(u64),
-    /// They should be gone.
+    /// They should be gone already.
     Stuck(String),
 }
 
@@ -44,9 +44,10 @@ impl Remains {
         for finalizer in &*meta.finalizers {
             *self.finalizers.entry(finalizer.clone()).or_default() += 1;
         }
-        // A DELETE in the background takes these two away, and what they wait for may never come.
+        // A DELETE with background propagation removes these two finalizers, and what they wait for may never happen.
         let waits = meta.finalizers.iter().any(|it| matches!(&**it, "orphan" | "foregroundDeletion"));
-        // The server marks and removes in two steps; another DELETE takes the second one (`rest.BeforeDelete`).
+        // The server marks an object first and removes it in a second step. Another DELETE causes that step
+        // (`rest.BeforeDelete`).
         let overdue = meta.finalizers.is_empty() && meta.deletion.is_some_and(|it| it <= now);
         if meta.deletion.is_none() || waits || overdue {
             self.to_delete.push(Target { name: meta.name.clone(), uid: meta.uid.clone() });
@@ -54,7 +55,7 @@ impl Remains {
         self.latest_deletion = self.latest_deletion.max(meta.deletion);
     }
 
-    /// Judges what is left of `kind` in `namespace` when `grace` more seconds are granted.
+    /// Judges the remaining objects of `kind` in `namespace`, with `grace` more seconds allowed.
     pub(crate) fn judge(&self, kind: &Resource, namespace: &str, grace: u64) -> Judgement {
         if self.count == 0 {
             Judgement::Gone

@@ -1,4 +1,4 @@
-//! One pass over the content of one namespace: pods first, then everything else, each kind on its own.
+//! One pass over the content of one namespace: pods first, then every other kind independently.
 
 use std::time::Duration;
 
@@ -17,38 +17,39 @@ use crate::{
     remains::{Judgement, Remains, Target},
 };
 
-/// Kinds asked at a time. Ten workers then use fewer streams than an API server allows on a connection (100).
+/// Kinds processed at a time. Ten workers then use fewer streams than an API server allows on a connection (100).
 const KINDS: usize = 8;
-/// How long a kind is waited for. One that took longer is asked after all others in the next pass, which gives it the rest
-/// of its time.
+/// The time limit of a kind. A kind that exceeds it is last in the next pass and then gets the remaining time of that
+/// pass.
 const ANSWER: Duration = Duration::from_secs(10);
-/// Objects of one kind deleted at a time where the server cannot delete them all together.
+/// Objects of one kind deleted at a time if the kind has no deletecollection.
 const OBJECTS: usize = 4;
-/// Objects on one page of a list that is read to its end.
+/// Page size of a list that is read to its end.
 const PAGE: u32 = 500;
 
-/// A pass, and the rules it goes by.
+/// One pass and its limits.
 pub(crate) struct Sweep<'a> {
     pub(crate) ctx: &'a Ctx,
     pub(crate) namespace: &'a Atom,
     pub(crate) uid: &'a Uid,
-    /// What was known before does not count.
+    /// Older proofs do not count.
     pub(crate) since: Instant,
-    /// API servers may still let pods in, whatever a list shows: as long as something shields them, everything stays.
+    /// API servers may still admit pods, even if a list shows none. While a kind that protects pods remains, nothing
+    /// but pods is deleted.
     pub(crate) early: bool,
-    /// What has not been answered by then failed.
+    /// Requests that are not answered by then fail.
     pub(crate) deadline: Instant,
 }
 
-/// What a pass found.
+/// The result of a pass.
 #[derive(Debug, Default)]
 pub(crate) struct Swept {
     pub(crate) findings: Findings,
-    /// Pods are left, and everything else waits for them.
+    /// Pods remain, and everything else waits for them.
     pub(crate) pods_remain: bool,
 }
 
-/// What is left of one kind.
+/// What remains of one kind.
 #[derive(Debug, Default)]
 struct Left {
     remains: Remains,
@@ -57,24 +58,24 @@ struct Left {
     error: Option<String>,
     /// It could not be counted.
     uncounted: bool,
-    /// It was not answered in time.
+    /// It did not respond in time.
     late: bool,
     /// It was not asked, though it was not late before.
     unasked: bool,
 }
 
 impl Left {
-    /// What is left is not known.
+    /// The result if it is unknown what remains.
     fn failed(error: String) -> Self {
         Self { error: Some(error), uncounted: true, ..Self::default() }
     }
 
-    /// This is left, and should not be.
+    /// The result if `remains` should be gone already.
     fn stuck(remains: Remains, error: String) -> Self {
         Self { remains, error: Some(error), ..Self::default() }
     }
 
-    /// Something is left, or may be: what follows waits for it.
+    /// True if something remains or may remain, so the next step must wait.
     fn stops(&self) -> bool {
         self.remains.count > 0 || self.error.is_some()
     }
@@ -85,8 +86,8 @@ impl Left {
 }
 
 impl Sweep<'_> {
-    /// Deletes what can be deleted and tells what is left. One failing kind never stops the others, but for pods: as long
-    /// as one lives, what protects it and what it uses stays.
+    /// Deletes what can be deleted and returns what remains. A kind that fails does not stop the others. Only pods do:
+    /// while a pod remains, the objects that protect it or that it uses must stay.
     pub(crate) async fn run(&self) -> Swept {
         let asked = self.ctx.discoveries.since(&self.ctx.api, self.since);
         let Ok(discovery) = tokio::time::timeout_at(self.deadline, asked).await else {
@@ -118,11 +119,11 @@ impl Sweep<'_> {
             findings.uncounted = true;
             return Swept { findings, pods_remain: false };
         }
-        // An early pass deletes nothing that shields pods, also what came since it was counted.
+        // An early pass must not delete kinds that protect pods, also not objects created since the count.
         let follows = |it: &&&Served| !(is_pods(&it.resource) || self.early && kinds::shields_pods(&it.resource));
         let mut others: Vec<&Served> = kinds.iter().filter(follows).copied().collect();
-        // Kinds that were late come last and so delay only each other. Before that the kind that was asked longest ago comes
-        // first, as a slow pass may end before it has asked all.
+        // Kinds that were late come last, so they delay only each other. Of the others the one with the oldest request
+        // is first, because a slow pass may end before it has asked all.
         others.sort_by_key(|it| self.ctx.memory.last_turn(self.uid, &it.resource));
         let all = others.iter().map(|kind| async move { (kind, self.empty(kind).await) });
         let all: Vec<_> = all.collect();
@@ -133,8 +134,8 @@ impl Sweep<'_> {
         Swept { findings, pods_remain: false }
     }
 
-    /// True unless it is proved that nothing is left that shields pods. It may go with any owner of it, so everything stays
-    /// until no API server lets pods in any more.
+    /// True unless it is proved that no object that protects pods remains. Such an object may be deleted together with
+    /// any owner of it, so everything stays until no API server admits pods any more.
     async fn pods_are_shielded(&self, kinds: &[&Served], findings: &mut Findings) -> bool {
         let shields = kinds.iter().filter(|it| kinds::shields_pods(&it.resource));
         let all = shields.map(|kind| async move { (kind, self.in_time(kind, self.count(kind)).await) });
@@ -146,7 +147,7 @@ impl Sweep<'_> {
         shielded
     }
 
-    /// Counts what is left of a kind, and deletes nothing.
+    /// Counts what remains of a kind without deleting.
     async fn count(&self, kind: &Served) -> Left {
         if self.is_absent(kind).await {
             return Left::default();
@@ -159,13 +160,13 @@ impl Sweep<'_> {
         }
     }
 
-    /// Empties the namespace of one kind, as far as that is not proved already.
+    /// Deletes all objects of one kind, unless it is already proved empty.
     async fn empty(&self, kind: &Served) -> Left {
         let work = async { if self.is_absent(kind).await { Left::default() } else { self.clear(kind).await } };
         self.in_time(kind, work).await
     }
 
-    /// Bounds the `work` on one kind, and remembers whether it took too long.
+    /// Limits the time of `work` on one kind, and records whether it was late.
     async fn in_time(&self, kind: &Served, work: impl Future<Output = Left>) -> Left {
         let Ctx { memory, clock, .. } = self.ctx;
         let kind = &kind.resource;
@@ -188,7 +189,7 @@ impl Sweep<'_> {
         left.map_or_else(|_| Left::late(kind), |left| Left { late, ..left })
     }
 
-    /// Asked before each call that is one of many: a stop waits for what is under way, and for nothing else.
+    /// Checked before each of a series of requests: a stop waits only for requests in flight.
     fn goes_on(&self) -> Result<(), ApiError> {
         if self.ctx.stopping.is_cancelled() { Err(ApiError::NotSent(NotSent::Stopping)) } else { Ok(()) }
     }
@@ -198,31 +199,32 @@ impl Sweep<'_> {
         kind.offers("list") && emptiness.is_absent(api, &kind.resource, self.namespace, self.since, memory.len()).await
     }
 
-    /// Has all objects of a kind deleted, and looks what is left.
+    /// Requests the deletion of all objects of a kind, then lists what remains.
     async fn clear(&self, kind: &Served) -> Left {
         let Ctx { memory, .. } = self.ctx;
         if kind.offers("list") && memory.has_asked(self.uid, &kind.resource) {
             match self.look(kind).await {
-                // To ask once more would change nothing.
+                // Another request would change nothing.
                 Ok(Some(remains)) if remains.to_delete.is_empty() => return self.judge(kind, remains),
                 Ok(_) => {}
                 Err(error) => return Left::failed(error),
             }
         }
         if !memory.holds(self.uid) {
-            // It was seen gone. What bears its name now is not ours.
+            // The namespace was observed deleted. A namespace of its name is now another one.
             return Left::default();
         }
         let deleted = self.delete(kind).await;
         if deleted.is_ok() {
             memory.asks(self.uid, &kind.resource);
         }
-        // Also after a failure: the conditions say what is there.
+        // List also after a failure, so that the conditions show what remains.
         match (deleted, self.look(kind).await) {
             (Ok(()), Ok(Some(remains))) => self.judge(kind, remains),
-            // While a server starts its kinds are not found. Everything waits for pods, so that proves nothing of them.
+            // A starting server answers 404 for its kinds. Everything waits for pods, so a 404 must not count as "no
+            // pods".
             (Ok(()), Ok(None)) if is_pods(&kind.resource) => Left::failed("pods: not found".to_owned()),
-            // What can be neither listed nor deleted as a whole is trusted to be gone.
+            // A kind that can be neither listed nor deleted as a collection is assumed to be gone.
             (Ok(()), Ok(None)) => Left::default(),
             (Ok(()), Err(error)) => Left::failed(error),
             (Err(_), Ok(Some(remains))) if remains.count == 0 => self.judge(kind, remains),
@@ -233,7 +235,7 @@ impl Sweep<'_> {
 
     fn judge(&self, kind: &Served, remains: Remains) -> Left {
         let now = self.ctx.clock.wall().as_second();
-        // Only pods take their time; elsewhere a deletionTimestamp says when somebody asked.
+        // Only pods have a grace period. For other kinds deletionTimestamp is the time of the request.
         let grace = if is_pods(&kind.resource) { grace::remaining(remains.latest_deletion, now) } else { 0 };
         match remains.judge(&kind.resource, self.namespace, grace) {
             Judgement::Gone => Left::default(),
@@ -242,16 +244,16 @@ impl Sweep<'_> {
         }
     }
 
-    /// Asks for the deletion of all objects of a kind: together, or one by one where the server does not do that.
+    /// Requests the deletion of all objects of a kind: with deletecollection, or one by one if that is not served.
     ///
-    /// Always in the background: the default of some kinds would orphan what they own.
+    /// The propagation is always background, because the default of some kinds would orphan their dependents.
     async fn delete(&self, kind: &Served) -> Result<(), String> {
         let Ctx { api, .. } = self.ctx;
         self.goes_on().map_err(|err| err.to_string())?;
         if kind.offers("deletecollection") {
             match api.delete_collection(&kind.resource, self.namespace, Propagation::Background).await {
                 Ok(()) => return Ok(()),
-                // Not remembered: a kind that comes or goes answers 404 for a while.
+                // Not remembered: a kind that appears or disappears answers 404 for a while.
                 Err(err) if is_unsupported(&err) => {}
                 Err(err) => return Err(format!("{}: {err}", kind.resource)),
             }
@@ -259,7 +261,7 @@ impl Sweep<'_> {
         let Some(remains) = self.look(kind).await? else { return Ok(()) };
         for some in remains.to_delete.chunks(OBJECTS) {
             self.goes_on().map_err(|err| err.to_string())?;
-            // All of them to their end: none that was sent is left unanswered because another one failed.
+            // Wait for all responses, also if one of the requests failed.
             let answers = future::join_all(some.iter().map(|it| self.delete_one(&kind.resource, it))).await;
             answers.into_iter().collect::<Result<(), _>>()?;
         }
@@ -271,21 +273,21 @@ impl Sweep<'_> {
         let (propagation, uid) = (Some(Propagation::Background), Some(uid.clone()));
         let options = DeleteOptions { propagation, uid, ..DeleteOptions::default() };
         match self.ctx.api.delete(kind, self.namespace, name, &options).await {
-            // Another object bears its name now. The list that follows finds it.
+            // Another object has this name now. The next list finds it.
             Ok(()) | Err(ApiError::Conflict(_)) => Ok(()),
             Err(err) if is_unsupported(&err) => Ok(()),
             Err(err) => Err(format!("{kind} {name}: {err}")),
         }
     }
 
-    /// Lists what is left of a kind; `None` where that is not offered. An empty answer is remembered.
+    /// Lists what remains of a kind; `None` if the kind has no list. An empty list is recorded.
     async fn look(&self, kind: &Served) -> Result<Option<Remains>, String> {
         if !kind.offers("list") {
             return Ok(None);
         }
         let at = self.ctx.clock.now();
         let listed = match self.list(&kind.resource, PAGE).await {
-            // The pages outlived their version: all of it in one.
+            // The resourceVersion of the pages expired: list everything in one page.
             Err(ApiError::Gone(_)) => self.list(&kind.resource, 0).await,
             listed => listed,
         };
@@ -340,7 +342,7 @@ fn is_pods(kind: &Resource) -> bool {
     kind.group.is_empty() && &*kind.plural == "pods"
 }
 
-/// 404 and 405: the kind is not there now, or does not do that.
+/// 404 and 405: the kind is not served now, or does not support this verb.
 fn is_unsupported(err: &ApiError) -> bool {
     matches!(err.code(), 404 | 405)
 }

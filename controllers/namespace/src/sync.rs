@@ -1,4 +1,5 @@
-//! One terminating namespace, top to bottom: phase, content, conditions, finalize. Every step rests on a live read.
+//! Syncs one terminating namespace, top to bottom: phase, content, conditions, finalize. Every step depends on a live
+//! read.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -15,22 +16,22 @@ use crate::{
     turns::TURN,
 };
 
-/// The entry of `spec.finalizers` that is ours to remove.
+/// The entry of `spec.finalizers` that this controller removes.
 const TOKEN: &str = "kubernetes";
-/// How long one pass may hold a worker.
+/// How long one pass may use a worker.
 const PASS: Duration = Duration::from_secs(30);
-/// And the pass of a namespace that needed longer the last time, of which only half of the workers serve some at a time:
-/// longer than a request takes at most, so that a large collection gets on.
+/// The limit for a namespace whose last pass was slow. Only half of the workers run such passes at a time. It is longer
+/// than the longest request, so that a large collection makes progress.
 const SLOW_PASS: Duration = Duration::from_secs(75);
-/// A pass proves nothing for the next one, so each that was over before it had asked all kinds lengthens the next by
-/// [`SLOW_PASS`], to so many times as much.
+/// A pass proves nothing for the next one. So each pass that ended before it had asked all kinds lengthens the next by
+/// [`SLOW_PASS`], up to this many times.
 const LONGEST_PASS: u32 = 8;
-/// A write that conflicts so often has a rival that does not rest: the key backs off instead.
+/// After this many conflicts another client writes the namespace all the time, so the key backs off.
 const ATTEMPTS: u32 = 5;
-/// Before the second attempt; doubles with each further one, and half of it is random.
+/// The pause before the second attempt. It doubles with each further attempt, and half of it is random.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Why a sync did not get to its end.
+/// Why a sync did not complete.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SyncError {
     #[error("cannot read the namespace")]
@@ -49,14 +50,15 @@ pub(crate) enum SyncError {
     Content(String),
 }
 
-/// Brings one terminating namespace closer to its end.
+/// Syncs one terminating namespace.
 pub(crate) async fn sync(ctx: &Ctx, name: &Atom) -> Result<Outcome, SyncError> {
     let Some(namespace) = read(ctx, name).await? else { return Ok(Outcome::Done) };
     if namespace.meta.deletion.is_none() {
         return Ok(Outcome::Done);
     }
     let uid = namespace.meta.uid.clone();
-    // One that our own watch has not shown yet, or shows no more: its event comes, or it is over.
+    // Our own watch does not show it terminating yet, and its event will enqueue it; or the watch has shown its
+    // deletion.
     let Some(schedule) = ctx.memory.schedule(&uid) else { return Ok(Outcome::Done) };
     let now = ctx.clock.now();
     if now < schedule.begin {
@@ -67,8 +69,8 @@ pub(crate) async fn sync(ctx: &Ctx, name: &Atom) -> Result<Outcome, SyncError> {
         return Ok(Outcome::Done);
     }
 
-    // One bad namespace keeps no other waiting: those that were slow share half of the workers, and rest in between. That
-    // is neither success nor failure, so their back-off stays what it is.
+    // A slow namespace must not block others: slow ones share half of the workers and pause between passes. That is
+    // neither a success nor a failure, so their back-off does not change.
     let slow = ctx.memory.slow(&uid);
     let _turn = match slow {
         None => None,
@@ -79,7 +81,7 @@ pub(crate) async fn sync(ctx: &Ctx, name: &Atom) -> Result<Outcome, SyncError> {
         },
     };
     ctx.memory.begins_pass(&uid);
-    // Whether the namespace may go is settled before its content is asked for, never after.
+    // Whether the namespace may be finalized must be decided before its content is listed, never after.
     let (early, since) = (schedule.is_early(now), schedule.since(now));
     let deadline = now + slow.map_or(PASS, |it| SLOW_PASS * it.cut.clamp(1, LONGEST_PASS));
     let sweep = Sweep { ctx, namespace: name, uid: &uid, since, early, deadline };
@@ -91,7 +93,7 @@ pub(crate) async fn sync(ctx: &Ctx, name: &Atom) -> Result<Outcome, SyncError> {
         _ => PassEnd::InTime,
     };
     ctx.memory.end_pass(&uid, end, ended);
-    // A pass that was cut short has nothing to tell; the next leader begins anew.
+    // A pass that was cut short has no result. The next leader starts again.
     if !ctx.memory.holds(&uid) || ctx.stopping.is_cancelled() {
         return Ok(Outcome::Done);
     }
@@ -107,7 +109,8 @@ pub(crate) async fn sync(ctx: &Ctx, name: &Atom) -> Result<Outcome, SyncError> {
         Verdict::Failed(why) => Err(SyncError::Content(why)),
         Verdict::Wait(time) => Ok(Outcome::After(time)),
         Verdict::Finalize => {
-            // Asked before: our watch may show the namespace gone, and have it forgotten, earlier than the answer comes.
+            // Read before the finalize request: our watch may show the deletion, which removes the entry, before the
+            // response arrives.
             let Story { passes, kinds } = ctx.memory.story(&uid);
             if settle(ctx, namespace, written, Step::Finalize).await?.is_some() {
                 let took = ctx.clock.now().saturating_duration_since(schedule.begin);
@@ -118,26 +121,26 @@ pub(crate) async fn sync(ctx: &Ctx, name: &Atom) -> Result<Outcome, SyncError> {
     }
 }
 
-/// What a pass comes to.
+/// What to do after a pass.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
-    /// Again, with back-off.
+    /// Retry with back-off.
     Failed(String),
-    /// Look again in this time.
+    /// Sync again after this time.
     Wait(Duration),
-    /// Proved empty: let it go.
+    /// The namespace is proved empty: remove the finalizer.
     Finalize,
 }
 
-/// What follows from a pass. One that began too early to let the namespace go says how long it is `until_ready` now.
+/// Decides what to do after a pass. For a pass that began too early to finalize, `until_ready` is the remaining delay.
 fn verdict(findings: &Findings, until_ready: Option<Duration>) -> Verdict {
-    // Pods that use their grace are no reason to ask a broken API group again and again.
+    // While only pods in their grace period remain, a broken API group must not be retried fast.
     let waits = findings.estimate > 0 && findings.errors.is_empty();
     match findings.failure() {
         _ if waits => Verdict::Wait(grace::look_again(findings.estimate)),
         Some(why) => Verdict::Failed(why),
         None => match until_ready {
-            // Network policies are left, and everything stays with them.
+            // Network policies remain, and everything else waits with them.
             Some(time) => Verdict::Wait(time),
             None if findings.something_remains() => Verdict::Failed("something remains".to_owned()),
             None => Verdict::Finalize,
@@ -145,7 +148,7 @@ fn verdict(findings: &Findings, until_ready: Option<Duration>) -> Verdict {
     }
 }
 
-/// A write of the namespace itself, which somebody else may write too.
+/// A write of the namespace itself. Other clients may write it too.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Phase,
@@ -186,8 +189,9 @@ impl Step {
     }
 }
 
-/// Takes a step unless it is done: reads anew after a conflict, a few times, and never writes to a successor of the same
-/// name. `after` is our last write of the namespace in this sync. `None` when the namespace is gone.
+/// Writes one step unless it is already done. After a conflict it reads the namespace again, a few times. It never
+/// writes to a new namespace of the same name. `after` is our last write of the namespace in this sync. `None` if the
+/// namespace is gone.
 async fn settle(
     ctx: &Ctx,
     mut namespace: Namespace,
@@ -216,13 +220,13 @@ async fn settle(
     Ok(None)
 }
 
-/// Between attempts: grows, and differs between rivals.
+/// The pause between attempts. It grows, and it is random so that two writers do not conflict again.
 fn pause(attempt: u32, random: f64) -> Duration {
     PAUSE.saturating_mul(1 << (attempt - 1).min(10)).mul_f64(0.5 + random / 2.0)
 }
 
-/// Writes the conditions if they say something new. That fails without consequence: deletion goes on, and the next pass
-/// says it again.
+/// Writes the conditions if they changed. A failure does no harm: deletion continues, and the next pass writes them
+/// again.
 async fn tell(
     ctx: &Ctx,
     namespace: &Namespace,

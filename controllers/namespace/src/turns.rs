@@ -1,4 +1,4 @@
-//! Turns of the slow: a few at a time, in the order in which they came.
+//! Limits how many slow namespaces are synced at a time, in the order of their requests.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use api::Uid;
 use clock::Instant;
 use parking_lot::Mutex;
 
-/// When one that waits asks again: with five turns of at most 75 s, one of them ends so often.
+/// The retry interval of a waiting namespace. Of five turns of at most 75 s, one ends in each such interval.
 pub(crate) const TURN: Duration = Duration::from_secs(15);
-/// Who has not asked for so long does not wait any more: he is gone, or done without us.
+/// A waiting namespace that has not asked for this long is removed: it is deleted, or it was synced without a turn.
 const ABSENT: Duration = Duration::from_secs(40);
 
-/// The turns, and the line of those who wait for one.
+/// The free turns, and the namespaces that wait for one.
 pub(crate) struct Turns(Mutex<Inner>);
 
 struct Inner {
@@ -24,16 +24,17 @@ struct Waiting {
     asked: Instant,
 }
 
-/// Lasts until it is dropped.
+/// A turn. Dropping it frees the turn.
 pub(crate) struct Turn<'a>(&'a Turns);
 
 impl Turns {
-    /// So many at a time.
+    /// Allows `count` turns at a time.
     pub(crate) fn new(count: usize) -> Self {
         Self(Mutex::new(Inner { free: count, line: Vec::new() }))
     }
 
-    /// A turn, unless it is for others first. Then `uid` stands in line, and keeps its place by asking every [`TURN`].
+    /// Returns a turn, unless namespaces that wait longer come first. Then `uid` is added to the waiting list, and
+    /// keeps its position if it asks again every [`TURN`].
     pub(crate) fn take(&self, uid: &Uid, now: Instant) -> Option<Turn<'_>> {
         let mut inner = self.0.lock();
         let Inner { free, line } = &mut *inner;

@@ -1,7 +1,8 @@
-//! Wakes a namespace when its last pod goes.
+//! Enqueues a namespace when its last pod is deleted.
 //!
-//! From the cache of pods where another controller has one. Else from a watch on the metadata of that namespace's pods,
-//! of which only the names are kept, and only while it waits. Both are a courtesy: the namespace looks again by itself.
+//! It uses the pod informer of another controller if there is one. Otherwise it opens a metadata watch of the pods in
+//! that namespace, keeps only their names, and closes the watch when the namespace waits no more. Both only save time:
+//! the namespace is synced again by timer anyway.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,25 +15,25 @@ use informer::{Dynamic, Informer, Informers, Scope, Sink};
 use parking_lot::Mutex;
 use workqueue::Queue;
 
-/// More namespaces than this do not get a watch of their own.
+/// The most namespaces with a watch of their own.
 const MOST_WATCHES: usize = 100;
-/// When the cache shows no pod though a list just did, one of them is behind the other.
+/// The retry delay if the cache shows no pod though a list showed one: one of the two is stale.
 const CATCH_UP: Duration = Duration::from_secs(1);
 
-/// Who waits for the last pod of which namespace.
+/// The namespaces that wait for their last pod.
 pub(crate) struct Wake {
     informers: Informers,
     queue: Queue<Atom>,
     waiting: Arc<Mutex<BTreeMap<Atom, Source>>>,
-    /// Our handler is with the cache of pods.
+    /// True if our handler is registered with the pod informer.
     listens: Mutex<bool>,
 }
 
-/// Who tells.
+/// Where the deletions of pods are observed.
 enum Source {
     Cache,
     Watch {
-        /// Ends when dropped.
+        /// The watch closes when this is dropped.
         _watch: Dynamic<Arc<Names>>,
     },
 }
@@ -42,8 +43,8 @@ impl Wake {
         Self { informers, queue, waiting: Arc::default(), listens: Mutex::new(false) }
     }
 
-    /// Adds the key of `namespace`, which has pods, when the last of them is gone. `is_there` is asked once it waits:
-    /// whoever saw the namespace go before that had nothing to forget.
+    /// Enqueues `namespace`, which has pods, when the last of them is deleted. `is_there` is checked after the
+    /// namespace was added: a deletion handler that ran before had no entry to remove.
     pub(crate) fn on_last_pod(&self, namespace: &Atom, is_there: impl FnOnce() -> bool) {
         if self.waiting.lock().contains_key(namespace) {
             return;
@@ -57,9 +58,9 @@ impl Wake {
         }
     }
 
-    /// The namespace waits no more.
+    /// Removes a namespace from the waiting list.
     pub(crate) fn forget(&self, namespace: &Atom) {
-        // A watch is not to end under the lock.
+        // The watch must not be dropped under the lock.
         let source = self.waiting.lock().remove(namespace);
         drop(source);
     }
@@ -67,13 +68,13 @@ impl Wake {
     fn ask_cache(&self, pods: &Informer<Pod>, namespace: &Atom) {
         self.waiting.lock().insert(namespace.clone(), Source::Cache);
         self.listen(pods);
-        // Those that went before we listened.
+        // The last pod may have been deleted before the handler was registered.
         if has_none(pods, namespace) {
             self.queue.add_after(namespace.clone(), CATCH_UP);
         }
     }
 
-    /// Has one handler told of pods that go, for all namespaces.
+    /// Registers one handler for pod deletions in all namespaces.
     fn listen(&self, pods: &Informer<Pod>) {
         if std::mem::replace(&mut *self.listens.lock(), true) {
             return;
@@ -88,7 +89,7 @@ impl Wake {
                 queue.add(namespace.clone());
             }
         };
-        // It stays for the term.
+        // The handler stays for the whole term.
         let _ = pods.add_handler(crate::NAME, None, handler);
     }
 
@@ -108,7 +109,7 @@ fn has_none(pods: &Informer<Pod>, namespace: &Atom) -> bool {
     pods.store().by_index(&PodIndex::Namespace(namespace.clone())).is_ok_and(|it| it.is_empty())
 }
 
-/// The names of the pods that are left in one namespace.
+/// The names of the remaining pods of one namespace.
 struct Names {
     namespace: Atom,
     queue: Queue<Atom>,

@@ -25,7 +25,7 @@ fn failing(errors: &[&str]) -> Findings {
     Findings { errors: errors.iter().map(|it| (*it).to_owned()).collect(), ..stuck() }
 }
 
-/// `type status reason: message`, a line for each condition.
+/// One line for each condition: `type status reason: message`.
 fn lines(conditions: &[Condition]) -> Vec<String> {
     conditions.iter().map(|it| format!("{} {} {}: {}", it.type_, it.status.as_str(), it.reason, it.message)).collect()
 }

@@ -1,4 +1,4 @@
-//! Everything but pods: how it is deleted, what fails, what is told.
+//! Content other than pods: how it is deleted, what fails, and what is reported.
 
 use serde_json::json;
 use test_cluster::Verdict;
@@ -93,7 +93,7 @@ async fn an_object_that_was_replaced_since_it_was_listed_counts_as_gone() {
         ["NamespaceContentRemaining", "NamespaceFinalizersRemaining"],
         "that is no error"
     );
-    // The next look finds it, and asks it to go as itself.
+    // The next list finds it, and it is deleted by its own uid.
     pass(8 * SEC).await;
     let successor = world.cluster.get("secrets", "a", "one").unwrap();
     assert!(successor["metadata"]["deletionTimestamp"].is_string());
@@ -263,7 +263,7 @@ async fn what_was_asked_to_go_is_looked_at_and_not_asked_again() {
     pass(60 * SEC).await;
     let lines = world.lines("a");
     assert_eq!(lines.iter().filter(|it| *it == "deletecollection secrets a").count(), 1, "{lines:?}");
-    // One that slipped in is deleted all the same.
+    // An object that was created late is deleted all the same.
     world.object("v1", "Secret", "a", "late", &[]);
     pass(9 * SEC).await;
     assert_eq!(world.count("secrets", "a"), 1);
@@ -288,7 +288,7 @@ async fn a_list_of_many_pages_is_counted_to_its_end() {
 async fn what_waits_in_the_foreground_is_asked_again_in_the_background() {
     let world = World::new();
     world.namespace("a");
-    // Its dependents cannot be told: it would wait for ever.
+    // No garbage collector runs in this test, so the object would wait forever for its dependents.
     world.object("v1", "Secret", "a", "waits", &["foregroundDeletion"]);
     world.object("apps/v1", "ReplicaSet", "a", "orphans", &["orphan"]);
     world.cluster.delete("secrets", "a", "waits");
@@ -313,7 +313,7 @@ async fn what_is_told_later_to_wait_in_the_foreground_is_asked_again_in_the_back
     let _manager = world.start().await;
     world.delete_namespace("a");
     pass(SEC).await;
-    // A user deletes it once more, in the foreground, and what held it lets go.
+    // A user deletes it again with foreground propagation, and the finalizer that kept it is removed.
     let finalizers = json!(["foregroundDeletion"]);
     world.cluster.update("secrets", "a", "held", |it| it["metadata"]["finalizers"] = finalizers);
     pass(20 * SEC).await;

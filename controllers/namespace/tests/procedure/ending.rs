@@ -1,4 +1,4 @@
-//! The namespace itself: phase, finalizers, conditions, and rivals that write it too.
+//! The namespace itself: phase, finalizers, conditions, and conflicts with other writers.
 
 use std::sync::{
     Arc,
@@ -46,7 +46,7 @@ async fn acceptance_namespace_002_content_goes_at_once_but_the_namespace_not_bef
     let finalized = world.times(FINALIZE, start);
     assert_eq!(finalized.len(), 1);
     assert!(finalized[0] >= 5 * SEC && finalized[0] < 6 * SEC, "{finalized:?}");
-    // Everything was looked at once more, after the delay and before the end.
+    // Everything was listed once more, after the delay and before the end.
     let proofs = world.times("list configmaps *", start);
     assert!(proofs.iter().any(|it| *it >= 5 * SEC && *it <= finalized[0]), "{proofs:?}");
     let discoveries = world.times("GET /apis", start);
@@ -96,7 +96,7 @@ async fn a_proof_of_emptiness_is_taken_anew_when_the_namespace_had_to_wait() {
     let start = world.clock.now();
     world.delete_namespace("a");
     pass(9 * SEC).await;
-    // A server that has not heard for very long lets it in, after the delay and the first proofs that follow it.
+    // An API server whose watch is very late admits the object, after the delay and the first proofs after it.
     assert!(world.times("list configmaps *", start).iter().any(|it| *it >= 5 * SEC));
     world.config_map("a", "late");
     pass(51 * SEC).await;
@@ -136,7 +136,7 @@ async fn what_is_told_of_a_namespace_that_is_done() {
     world.namespace("a");
     (0..500).for_each(|number| world.config_map("a", &format!("x-{number}")));
     let _manager = world.start().await;
-    // Our watch shows it gone before the answer is here.
+    // Our watch shows the deletion before the response arrives.
     world.spoil(|line, _| (line == FINALIZE).then_some(Verdict::DelayAnswer(SEC)));
     world.delete_namespace("a");
     pass(10 * SEC).await;
@@ -149,7 +149,7 @@ async fn what_is_told_of_a_namespace_that_is_done() {
 async fn acceptance_namespace_003_015_a_finalized_namespace_costs_one_get_even_when_discovery_fails() {
     let world = World::new();
     world.namespace("a");
-    // Another finalizer, in the metadata, keeps it.
+    // A finalizer in the metadata keeps it.
     world.cluster.update("namespaces", "", "a", |it| {
         it["metadata"]["finalizers"] = json!(["foreign/hold"]);
         it["spec"]["finalizers"] = json!([]);
@@ -190,7 +190,8 @@ async fn acceptance_namespace_005_an_empty_namespace_is_proved_empty_told_and_fi
     assert_eq!(world.true_conditions("a"), [""; 0]);
     pass(10 * SEC).await;
     assert!(!world.exists("a"));
-    // Kinds proved empty in the whole cluster need no calls of their own, neither at first nor at last.
+    // Kinds that are proved empty in the whole cluster need no requests for this namespace, neither at the start nor at
+    // the end.
     assert_eq!(world.lines("a"), [GET, STATUS, GET, FINALIZE]);
     let finalize = world.calls().into_iter().find(|it| it.subresource == "finalize").unwrap();
     assert_eq!(finalize.json()["spec"]["finalizers"], json!([]));
@@ -226,7 +227,7 @@ async fn acceptance_namespace_007_a_conflict_of_finalize_is_settled_on_the_fresh
     let (cluster, mut first) = (world.cluster.clone(), true);
     world.spoil(move |line, _| {
         if line == FINALIZE && std::mem::take(&mut first) {
-            // Somebody writes just before us.
+            // Another client writes just before us.
             cluster.update("namespaces", "", "a", |it| it["metadata"]["annotations"] = json!({ "rival": "was here" }));
         }
         None
@@ -275,8 +276,8 @@ async fn acceptance_namespace_008_a_successor_of_the_same_name_is_never_finalize
     pass(60 * SEC).await;
     assert_eq!(world.spec_finalizers("a"), ["kubernetes"]);
     assert_eq!(world.count("configmaps", "a"), 1, "nor is its content touched");
-    // One more look after the conflict finds the successor. That is an error, so there is another after its back-off,
-    // and nothing else.
+    // One more read after the conflict finds the new namespace. That is an error, so one more read follows after the
+    // back-off, and nothing else.
     let lines = world.lines("a");
     assert_eq!(lines[lines.len() - 3..], [FINALIZE, GET, GET], "{lines:?}");
     assert_eq!(lines.iter().filter(|it| *it == FINALIZE).count(), 1);
@@ -348,7 +349,7 @@ async fn acceptance_namespace_026_a_restarted_controller_finishes_what_terminate
     pass(8 * SEC).await;
     for name in ["a", "b", "c"] {
         assert!(!world.exists(name), "{name}");
-        // Deleted a minute ago by the server's clock. It is ours that counts, and it has just begun.
+        // By the server's clock it was deleted a minute ago. The delay is measured by our clock, and it has just begun.
         let ended = world.times(&format!("update namespaces/finalize {name}"), started);
         assert!(ended[0] >= 5 * SEC && ended[0] < 6 * SEC, "{ended:?}");
     }
@@ -381,7 +382,7 @@ async fn a_pass_that_is_overtaken_destroys_nothing_of_a_successor() {
     });
     world.delete_namespace("a");
     pass(SEC).await;
-    // While the pass waits, somebody forces the namespace out and makes it anew.
+    // During the pass, the namespace is force-deleted and created again.
     world.cluster.remove("configmaps", "a", "old");
     world.cluster.remove("namespaces", "", "a");
     world.namespace("a");

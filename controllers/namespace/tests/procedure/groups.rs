@@ -1,4 +1,4 @@
-//! API groups that come, go and break.
+//! API groups that appear, disappear and fail.
 
 use serde_json::json;
 use test_cluster::{DiscoveryFault, Verdict};
@@ -107,7 +107,7 @@ async fn acceptance_namespace_027_a_kind_that_came_after_the_start_is_emptied_to
     let _manager = world.start().await;
     world.delete_namespace("early");
     pass(500 * MS).await;
-    // Discovery is known by now, without this kind.
+    // Discovery is cached by now, without this kind.
     world.custom_kind("widgets", "Widget");
     world.namespace("a");
     world.object("example.com/v1", "Widget", "a", "x", &[]);
@@ -166,12 +166,12 @@ async fn a_kind_whose_list_of_the_cluster_hangs_is_asked_for_in_each_namespace()
     world.object("example.com/v1", "Widget", "a", "x", &[]);
     world.object("v1", "Secret", "held", "x", &["x.io/hold"]);
     let _manager = world.start().await;
-    // A conversion webhook hangs at an object of a third namespace.
+    // A conversion webhook hangs on an object of a third namespace.
     world.spoil(|line, _| (line == "list widgets.example.com *").then_some(Verdict::Hang));
     ["a", "b", "held"].iter().for_each(|it| world.delete_namespace(it));
     pass(8 * SEC).await;
     assert!(!world.exists("a") && !world.exists("b"));
-    // It is not waited for again soon, as long as namespaces terminate.
+    // The list is not repeated soon, while namespaces terminate.
     world.namespace("c");
     world.delete_namespace("c");
     pass(6 * SEC).await;
@@ -188,7 +188,7 @@ async fn a_discovery_that_hangs_or_is_empty_is_told() {
         let body = json!({ "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "items": [] });
         Verdict::Answer { status: 200, headers: Vec::new(), body }
     }
-    // It is not aggregated, and all of its groups hang, some at a time.
+    // Discovery is not aggregated, and all of its groups hang, some at a time.
     fn hangs_by_group(line: &str) -> Verdict {
         let group = |number| {
             let name = format!("g{number}.io");

@@ -1,4 +1,4 @@
-//! Many namespaces at once: what they share, and that none starves another.
+//! Many namespaces at once: what they share, and that none blocks another.
 
 use test_cluster::Verdict;
 
@@ -32,7 +32,7 @@ async fn kinds_are_asked_for_once_not_once_for_each_namespace() {
         world.config_map(&name(number), "x");
     }
     let _manager = world.start().await;
-    // Over three seconds, as a person's loop does.
+    // Over three seconds, as in a shell loop.
     for number in 0..60 {
         world.delete_namespace(&name(number));
         pass(50 * MS).await;
@@ -42,7 +42,7 @@ async fn kinds_are_asked_for_once_not_once_for_each_namespace() {
 
     let calls = world.calls();
     let about_custom = calls.iter().filter(|it| it.group == "example.com").count();
-    // Four beginnings and four ends, a list each.
+    // Four starts and four ends, one list each.
     assert!(about_custom <= 20 * 8, "{about_custom}");
     let discoveries = calls.iter().filter(|it| line(it) == "GET /apis").count();
     assert!(discoveries <= 8, "{discoveries}");
@@ -69,7 +69,7 @@ async fn namespaces_that_hang_do_not_starve_the_others() {
     let hangs = |it: &str| (0..30).any(|number| it == format!("deletecollection configmaps {}", name(number)));
     world.spoil(move |line, _| hangs(line).then_some(Verdict::Hang));
     (0..30).for_each(|number| world.delete_namespace(&name(number)));
-    // Every one of them has had its patience by then.
+    // By then the time limit of each has passed.
     pass(120 * SEC).await;
     assert!((0..30).all(|number| world.exists(&name(number))));
     world.namespace("good");
@@ -92,8 +92,8 @@ async fn slow_namespaces_that_fail_rest_between_their_turns_and_do_not_poll() {
     let _manager = world.start().await;
     world.spoil(|line, _| line.starts_with("deletecollection configmaps n-").then_some(Verdict::Hang));
     (0..12).for_each(|number| world.delete_namespace(&name(number)));
-    // Five have a turn of 70 s at any time, so it takes nearly three minutes to serve all. Each rests after its turn, at
-    // last for a minute, and then asks every 15 s for the next.
+    // Five have a turn of 70 s at any time, so it takes nearly three minutes to serve all. After its turn each pauses,
+    // at last for a minute, and then asks every 15 s for the next turn.
     for (warm_up, most) in [(120, 300), (3600, 200)] {
         pass(warm_up * SEC).await;
         world.cluster.clear_requests();
@@ -181,7 +181,7 @@ async fn a_kind_that_answers_nowhere_holds_each_worker_for_seconds_only() {
     assert!((0..40).all(|number| !world.exists(&name(number))));
 }
 
-/// So many kinds of one group, before `zebras` in every order.
+/// Adds this many kinds of one group, which sort before `zebras` in every order.
 fn hung_kinds(world: &World, count: usize) {
     (0..count).for_each(|number| world.custom_kind(&format!("hung{number:02}s"), &format!("Hung{number:02}")));
 }
@@ -200,7 +200,7 @@ async fn kinds_that_hang_do_not_keep_a_healthy_kind_of_their_group_from_being_as
     assert_eq!(world.count("zebras.example.com", "a"), 0, "in the first pass");
     for number in 0..5 {
         world.object("example.com/v1", "Zebra", "a", &format!("late-{number}"), &[]);
-        // The rest of a slow pass, and a rest of a minute.
+        // The rest of a slow pass, and a pause of a minute.
         pass(140 * SEC).await;
         assert_eq!(world.count("zebras.example.com", "a"), 0, "in slow pass {number}");
     }
@@ -235,7 +235,7 @@ async fn kinds_that_are_slow_but_in_time_do_not_keep_the_last_ones_from_being_as
     world.namespace("a");
     world.object("example.com/v1", "Hung99", "a", "x", &[]);
     let _manager = world.start().await;
-    // The first passes (30 s and 75 s) end before they have asked all of them.
+    // The first passes (30 s and 75 s) end before they have asked all kinds.
     world.spoil(|_, call| call.resource.starts_with("hung").then_some(Verdict::Delay(4_900 * MS)));
     world.delete_namespace("a");
     pass(400 * SEC).await;

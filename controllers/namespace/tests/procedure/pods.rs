@@ -1,4 +1,4 @@
-//! Pods go first, in their own time, and the namespace notices.
+//! Pods are deleted first, with their grace period, and the namespace is synced when they are gone.
 
 use crate::world::{MS, SEC, World, forbidden, not_found, pass};
 use api::Pod;
@@ -42,7 +42,7 @@ async fn acceptance_namespace_010_pods_that_use_their_grace_are_looked_at_after_
     let looks = world.times(GET, start);
     assert_eq!(looks.len(), 3, "{looks:?}");
     assert!(looks[0] < SEC && looks[1] >= 16 * SEC && looks[1] < 17 * SEC, "{looks:?}");
-    // The grace that is left then: 14 s, so 8 s later.
+    // The remaining grace period is then 14 s, so the next sync is 8 s later.
     assert!(looks[2] >= 24 * SEC && looks[2] < 25 * SEC, "{looks:?}");
     assert_eq!(world.true_conditions("a"), ["NamespaceContentRemaining"]);
 }
@@ -102,7 +102,7 @@ async fn acceptance_namespace_030_a_failing_pod_step_stops_the_pass() {
     assert_eq!(world.count("configmaps", "a"), 1);
     assert!(world.condition("a", "NamespaceDeletionContentFailure").contains("not you"));
     assert!(world.condition("a", "NamespaceContentRemaining").contains("pods. has 1 resource instances"));
-    // The same when not even a list tells.
+    // The same if not even a list is allowed.
     world.spoil(|line, _| if line.ends_with(" pods a") || line == "list pods *" { forbidden() } else { None });
     pass(60 * SEC).await;
     assert_eq!(world.count("configmaps", "a"), 1);
@@ -156,7 +156,7 @@ async fn the_end_of_the_last_pod_wakes_the_namespace_by_a_watch_of_its_own() {
     world.cluster.delete("pods", "a", "two");
     pass(500 * MS).await;
     assert!(!world.exists("a"), "long before it would have looked again");
-    // The watch ends with the waiting.
+    // The watch is closed when the namespace waits no more.
     world.cluster.clear_requests();
     pass(3600 * SEC).await;
     assert!(!world.cluster.requests().iter().any(watches));
@@ -223,7 +223,7 @@ async fn what_owns_network_policies_stays_with_them_until_a_list_from_after_the_
         "Unknown ContentNotCounted: Some content could not be counted"
     );
     assert_eq!(world.logged("Sync failed"), [""; 0], "to wait for the delay is no failure");
-    // A server that has not heard of the deletion lets a pod in.
+    // An API server that has not observed the deletion admits a pod.
     world.pod("a", "late", 30, &[]);
     pass(20 * SEC).await;
     assert!(world.cluster.get("pods", "a", "late").unwrap()["metadata"]["deletionTimestamp"].is_string());
@@ -275,7 +275,8 @@ async fn finalizers_of_content_that_is_not_counted_beside_pods_are_not_told_to_b
     world.delete_namespace("a");
     pass(10 * SEC).await;
     assert!(world.condition("a", "NamespaceFinalizersRemaining").starts_with("True "));
-    // A pod comes late, and everything else waits for it. It is found when the proof that there is none is too old.
+    // A pod is created late, and everything else waits for it. It is found when the proof that there is none has
+    // expired.
     world.pod("a", "late", 300, &[]);
     pass(40 * SEC).await;
     assert!(world.condition("a", "NamespaceContentRemaining").contains("pods. has 1 resource instances"));

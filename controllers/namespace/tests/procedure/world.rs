@@ -29,7 +29,7 @@ pub(crate) struct Manager {
 }
 
 impl Manager {
-    /// As SIGTERM does: no key is taken any more, and calls in flight go on to their end.
+    /// Stops as on SIGTERM: no more keys are processed, and requests in flight complete.
     pub(crate) fn stop(&self) {
         self.stop.cancel();
     }
@@ -46,7 +46,7 @@ impl World {
         self.start_with(|_| {}).await
     }
 
-    /// The same; `first` is called before the controller is declared.
+    /// The same. Calls `first` before the controller is registered.
     pub(crate) async fn start_with(&self, first: impl FnOnce(&Informers)) -> Manager {
         let limits = Limits { qps: 20.0, burst: 30 };
         let Rig { deps, scope, stop } = Rig::new(self.cluster.service(), self.clock.clone(), limits);
@@ -77,7 +77,7 @@ impl World {
         self.object("v1", "ConfigMap", namespace, name, &[]);
     }
 
-    /// A running pod: it uses its grace period.
+    /// A running pod that uses its grace period.
     pub(crate) fn pod(&self, namespace: &str, name: &str, grace: u32, finalizers: &[&str]) {
         self.cluster.create(json!({
             "apiVersion": "v1", "kind": "Pod",
@@ -117,7 +117,7 @@ impl World {
         self.cluster.list(resource, namespace).len()
     }
 
-    /// `True SomeResourcesRemain: pods. has ...`; empty where there is no such condition.
+    /// `True SomeResourcesRemain: pods. has ...`; empty if there is no such condition.
     pub(crate) fn condition(&self, namespace: &str, kind: &str) -> String {
         let conditions = self.conditions(namespace);
         let found = conditions.iter().find(|it| it["type"] == kind);
@@ -132,7 +132,7 @@ impl World {
         namespace["status"]["conditions"].as_array().cloned().unwrap_or_default()
     }
 
-    /// How many of the five conditions are true.
+    /// The names of those of the five conditions that are true.
     pub(crate) fn true_conditions(&self, namespace: &str) -> Vec<String> {
         let conditions = self.conditions(namespace);
         assert_eq!(conditions.len(), 5, "{conditions:?}");
@@ -140,31 +140,31 @@ impl World {
         is_true.map(|it| it["type"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// What the controller asked for so far, informers apart.
+    /// The requests of the controller so far, without those of informers.
     pub(crate) fn calls(&self) -> Vec<Call> {
         let ours = |it: &Call| it.user_agent.contains(namespace_controller::NAME);
         self.cluster.requests().into_iter().filter(ours).collect()
     }
 
-    /// The same as `deletecollection secrets a`, a line for each that concerns this namespace alone.
+    /// The same as lines such as `deletecollection secrets a`, only for requests about this namespace alone.
     pub(crate) fn lines(&self, namespace: &str) -> Vec<String> {
         let calls = self.calls();
         let about = |it: &&Call| it.namespace == namespace || (it.resource == "namespaces" && it.name == namespace);
         calls.iter().filter(about).map(line).collect()
     }
 
-    /// When those calls came, in time since the beginning of `since`.
+    /// When those requests arrived, as time since `since`.
     pub(crate) fn times(&self, wanted: &str, since: clock::Instant) -> Vec<Duration> {
         let calls = self.calls();
         calls.iter().filter(|it| line(it) == wanted).map(|it| it.at.saturating_duration_since(since)).collect()
     }
 
-    /// The lines with these words that were logged since this world began.
+    /// The log lines with these words since the start of this world.
     pub(crate) fn logged(&self, words: &str) -> Vec<String> {
         self.log.lines().into_iter().filter(|it| it.contains(words)).collect()
     }
 
-    /// Lets the interceptor answer some calls of the controller.
+    /// Lets the interceptor answer some requests of the controller.
     pub(crate) fn spoil(&self, mut judge: impl FnMut(&str, &Call) -> Option<Verdict> + Send + 'static) {
         self.cluster.intercept(move |call| {
             let ours = call.user_agent.contains(namespace_controller::NAME);
@@ -174,7 +174,7 @@ impl World {
     }
 }
 
-/// `deletecollection deployments.apps a`, `update namespaces/status a`, `GET /apis`.
+/// The request as `deletecollection deployments.apps a`, `update namespaces/status a`, `GET /apis`.
 pub(crate) fn line(call: &Call) -> String {
     if call.verb.is_empty() {
         return format!("{} {}", call.method, call.path);
