@@ -1,7 +1,8 @@
-//! What an object costs in the graph, of few and of many dependents: `cargo bench -p garbage-collector-controller`.
+//! Measures the cost of an object in the graph, with few and with many dependents: `cargo bench -p
+//! garbage-collector-controller`.
 //!
-//! Time to add, change, ask for and remove one, of ten dependents and of a hundred thousand: one owner with a hundred thousand
-//! is to be no slower than one with ten. Bytes are counted by a test, `an_object_costs_at_most_250_bytes_all_told`.
+//! It measures the time to add, change, read and remove one of ten dependents, and one of a hundred thousand: the
+//! second must not be slower. The test `an_object_costs_at_most_250_bytes_all_told` counts the bytes.
 #![expect(clippy::print_stdout, reason = "a bench tells what it measured")]
 #![expect(clippy::disallowed_methods, reason = "it measures real time")]
 #![expect(clippy::unwrap_used, reason = "a bench ends where something is not there")]

@@ -1,4 +1,4 @@
-//! What was learned of owners that are gone, for as long as there is room.
+//! Caches proofs that owners are gone, up to a fixed number of entries.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -11,18 +11,20 @@ use parking_lot::Mutex;
 
 use crate::{evidence::Gone, graph::Coordinates};
 
-/// As upstream.
+/// The size of upstream's `absentOwnerCache`.
 const ABSENT: usize = 500;
-/// Late dependents come within minutes; ten thousand uids are a few hundred kilobytes, and only after as many orphanings.
+/// Dependents that appear late do so within minutes. Ten thousand uids need a few hundred kilobytes.
 const ORPHANED: usize = 10_000;
 
-/// Proofs of one uid: with more claims of it than that, those before the last are asked for anew.
+/// Proofs kept for one uid. If dependents claim more coordinates than this, only the last are kept, and the others are
+/// requested again.
 const CLAIMS: usize = 16;
 
-/// Owners that were proved gone, by uid, and of each the coordinates by which it was: references of equal uid and wrong kind,
-/// name or namespace say nothing about the right ones. What dependents name that the graph shows is kept there; here it is
-/// for those that are not shown yet, or come later. Nothing expires: the server never gives a uid twice. Only where etcd was
-/// restored one may be there again: all that is proved of a uid is forgotten when it is seen.
+/// Owners that are proved gone, by uid, and for each the coordinates of the proof. A reference with the right uid but a
+/// wrong kind, name or namespace proves nothing about the right coordinates. If dependents in the graph name the owner,
+/// the graph keeps the proof; this cache serves dependents that are not observed yet. Entries do not expire, because
+/// the server never reuses a uid. Only a restore of etcd can bring an object back: all proofs of a uid are removed when
+/// the object is observed.
 pub(crate) struct Absent(Mutex<Lru<Uid, Absences>>);
 
 impl Default for Absent {
@@ -32,7 +34,8 @@ impl Default for Absent {
 }
 
 impl Absent {
-    /// The proof that what is claimed is gone, be it cluster-scoped or of the namespace where its dependent lives.
+    /// The proof that the claimed object is gone, either as a cluster-scoped object or in the namespace of its
+    /// dependent.
     pub(crate) fn of(&self, claim: &Coordinates) -> Option<Gone> {
         self.0.lock().get(&claim.uid)?.of(claim).cloned()
     }
@@ -46,23 +49,23 @@ impl Absent {
         }
     }
 
-    /// It is there after all, whatever names it.
+    /// Removes all proofs of a uid, because the object was observed.
     pub(crate) fn forget(&self, shown: &Uid) {
         self.0.lock().remove(shown);
     }
 
-    /// All of them may be there again.
+    /// Removes everything, because every object may exist again.
     pub(crate) fn clear(&self) {
         *self.0.lock() = Lru::new(ABSENT);
     }
 }
 
-/// What is proved of one uid: by which of the coordinates that dependents claim nothing is there. Sorted by them.
+/// The proofs of one uid, sorted by coordinates: at these coordinates, which dependents claim, no such object exists.
 #[derive(Default)]
 pub(crate) struct Absences(Vec<Gone>);
 
 impl Absences {
-    /// The proof that what is claimed is gone, be its type with namespaces or without.
+    /// The proof that the claimed object is gone, whether its type is namespaced or not.
     pub(crate) fn of(&self, claim: &Coordinates) -> Option<&Gone> {
         let at = |it: &Coordinates| self.0.binary_search_by(|gone| gone.owner().cmp(it)).ok();
         let found = at(claim).or_else(|| at(&Coordinates { namespace: Atom::default(), ..claim.clone() }));
@@ -71,13 +74,13 @@ impl Absences {
 
     pub(crate) fn insert(&mut self, gone: Gone) {
         if let Err(place) = self.0.binary_search_by(|it| it.owner().cmp(gone.owner())) {
-            // As a rule it is the only one.
+            // Usually there is only one proof, so reserve no spare capacity.
             self.0.reserve_exact(usize::from(self.0.is_empty()));
             self.0.insert(place, gone);
         }
     }
 
-    /// Keeps what one of these claims rests on.
+    /// Keeps only the proofs that these claims need.
     pub(crate) fn retain<'a>(&mut self, claims: impl IntoIterator<Item = &'a Coordinates>) {
         let mut kept = Self::default();
         for gone in claims.into_iter().filter_map(|it| self.of(it)) {
@@ -87,7 +90,7 @@ impl Absences {
     }
 }
 
-/// Owners whose dependents this process orphaned: one that shows up late was to stay as well.
+/// Owners whose dependents this process orphaned. A dependent that is observed late must stay too.
 pub(crate) struct Orphaned(Mutex<Lru<Uid, ()>>);
 
 impl Default for Orphaned {
@@ -105,21 +108,21 @@ impl Orphaned {
         self.0.lock().insert(owner, ());
     }
 
-    /// Etcd was restored: they may live again.
+    /// Removes everything after a restore of etcd, because the owners may exist again.
     pub(crate) fn clear(&self) {
         *self.0.lock() = Lru::new(ORPHANED);
     }
 
-    /// It was not orphaned after all.
+    /// Removes an owner, because it is deleted in another way after all.
     pub(crate) fn forget(&self, owner: &Uid) {
         self.0.lock().remove(owner);
     }
 }
 
-/// A table that forgets what was not used for longest once it is full.
+/// A table that removes the least recently used entry when it is full.
 struct Lru<K, V> {
     capacity: usize,
-    /// Counts uses.
+    /// The counter of uses.
     now: u64,
     entries: HashMap<Arc<K>, (u64, V)>,
     by_use: BTreeMap<u64, Arc<K>>,
@@ -130,7 +133,7 @@ impl<K: Eq + Hash, V> Lru<K, V> {
         Self { capacity, now: 0, entries: HashMap::new(), by_use: BTreeMap::new() }
     }
 
-    /// The value of `key`, used just now.
+    /// Returns the value of `key` and marks it as used.
     fn get(&mut self, key: &K) -> Option<&V> {
         self.get_mut(key).map(|it| &*it)
     }
@@ -192,8 +195,8 @@ mod tests {
         lru.insert("a", 1);
         lru.insert("b", 2);
         assert_eq!(lru.get(&"a"), Some(&1));
-        lru.insert("c", 3); // Forgets b.
-        lru.insert("c", 4); // Takes its own place.
+        lru.insert("c", 3); // Evicts b.
+        lru.insert("c", 4); // Replaces its own entry.
         assert_eq!(["a", "b", "c"].map(|it| lru.get(&it).copied()), [Some(1), None, Some(4)]);
         assert_eq!((lru.entries.len(), lru.by_use.len()), (2, 2));
     }

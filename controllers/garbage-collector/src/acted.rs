@@ -1,7 +1,7 @@
-//! What we wrote and no watch has shown yet.
+//! Records our writes until a watch shows them.
 //!
-//! An item is often wanted again while its own last write is on its way back to us: looked at as it was shown last, it would
-//! be written a second time. So what was done about a state is not done again to that very state, for a while.
+//! An item is often queued again before the watch shows our last write. A second pass would see the old state and write
+//! again. So nothing is written for the same state of an object twice within a time limit.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -12,29 +12,29 @@ use api::{Uid, Version};
 use clock::Instant;
 use parking_lot::Mutex;
 
-/// A watch that has not shown a write by then is frozen, or the write changed nothing: it is looked at anew.
+/// If a watch has not shown a write by then, it is stalled, or the write changed nothing: the object is checked again.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The states that our writes have ended.
+/// The states that our writes have replaced.
 #[derive(Default)]
 pub(crate) struct Acted(Mutex<Inner>);
 
 #[derive(Default)]
 struct Inner {
     ended: HashMap<Uid, (Version, Instant)>,
-    /// In the order of time.
+    /// Ordered by time.
     order: VecDeque<(Instant, Uid)>,
 }
 
 impl Acted {
-    /// A write has ended this state of an object, as it was shown.
+    /// Records that a write replaced this state of an object.
     pub(crate) fn remember(&self, object: &Uid, shown: &Version, now: Instant) {
         let mut inner = self.0.lock();
         let Inner { ended, order } = &mut *inner;
         while let Some((at, _)) = order.front()
             && now.saturating_duration_since(*at) >= PATIENCE
         {
-            // It may have been written again since.
+            // A later write may have replaced the entry.
             if let Some((at, object)) = order.pop_front()
                 && ended.get(&object).is_some_and(|it| it.1 == at)
             {
@@ -45,7 +45,8 @@ impl Acted {
         order.push_back((now, object.clone()));
     }
 
-    /// How long to wait at most for a newer state of an object that is shown in this one.
+    /// The longest time to wait for a newer state of an object that is shown in state `shown`; `None` if there is
+    /// nothing to wait for.
     pub(crate) fn wait(&self, object: &Uid, shown: &Version, now: Instant) -> Option<Duration> {
         let inner = self.0.lock();
         let (ended, at) = inner.ended.get(object)?;

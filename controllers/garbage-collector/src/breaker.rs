@@ -1,4 +1,4 @@
-//! `--gc-max-deletes-per-minute`: never more deletes within any minute, whoever asks for them. A machine without tasks.
+//! `--gc-max-deletes-per-minute`: limits the deletes of all workers within any minute. It has no tasks of its own.
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
@@ -9,35 +9,36 @@ use clock::Instant;
 
 use crate::graph::{Coordinates, Item};
 
-/// What the bound is over, sliding.
+/// The sliding window of the limit.
 const MINUTE: Duration = Duration::from_secs(60);
-/// Whoever waits looks again after this, however many are ahead: they may have stepped aside.
+/// A waiting item retries after this at most, even if many items are ahead, because those may no longer need their
+/// slots.
 const LOOK_AGAIN: Duration = Duration::from_secs(600);
-/// So many of those that wait are named in the log.
+/// The number of waiting items that the log names.
 const EXAMPLES: usize = 3;
 
-/// Counts deletes and holds back those that are too many.
+/// Counts deletes and delays those above the limit.
 ///
-/// A delete counts from before it is sent until a minute after its answer: whenever within that time the server did it, no
-/// minute of the server's sees too many.
+/// A delete counts from before its request until a minute after its response. So at any time of execution within that
+/// interval, no minute of the server has too many.
 pub(crate) struct Breaker {
-    /// `None`: no bound.
+    /// `None`: no limit.
     limit: Option<usize>,
     in_flight: usize,
-    /// When those that are answered were.
+    /// The times of the responses in the last minute.
     answered: VecDeque<Instant>,
-    /// Each waits for a slot of its own, by its number in the line.
+    /// Items that wait for a slot, with their position numbers.
     held: HashMap<Item, u64>,
-    /// The numbers of those that come for their slot. Who could not be judged when he came is not among them until he comes
-    /// again: others go before him.
+    /// The numbers of the items that compete for a slot now. The number of an item that could not be judged is removed
+    /// until its next pass, so that others can use the slot.
     line: BTreeSet<u64>,
     numbers: u64,
-    /// Some of them by name, since the last report.
+    /// Names of some waiting items since the last report.
     examples: Vec<String>,
     reported: Option<Instant>,
 }
 
-/// What people are told, once a minute while something is held.
+/// The content of the log line that is written once a minute while items wait.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Report {
     pub(crate) held: usize,
@@ -45,7 +46,7 @@ pub(crate) struct Report {
 }
 
 impl Breaker {
-    /// With so many deletes a minute at most; zero: no bound.
+    /// Allows `limit` deletes a minute; zero means no limit.
     pub(crate) fn new(limit: u32) -> Self {
         Self {
             limit: usize::try_from(limit).ok().filter(|it| *it > 0),
@@ -59,8 +60,8 @@ impl Breaker {
         }
     }
 
-    /// Lets this item be deleted now, to be followed by [`Breaker::answered`], or says when to ask again. Those that were
-    /// held go first, and one that comes before its slot is free keeps its place.
+    /// Takes a slot for this item, or returns when to retry. After a delete, [`Breaker::answered`] must be called.
+    /// Items that wait already come first, and an item that retries too early keeps its position.
     pub(crate) fn take(&mut self, item: &Item, named: &Coordinates, now: Instant) -> Result<(), Duration> {
         let Some(limit) = self.limit else { return Ok(()) };
         while self.answered.front().is_some_and(|it| *it + MINUTE <= now) {
@@ -82,7 +83,7 @@ impl Breaker {
         Err(self.wait(limit, ahead.saturating_sub(free), now))
     }
 
-    /// A delete that was taken has had its answer.
+    /// Records the response of a delete that had a slot.
     pub(crate) fn answered(&mut self, now: Instant) {
         if self.limit.is_some() {
             self.in_flight = self.in_flight.saturating_sub(1);
@@ -90,26 +91,26 @@ impl Breaker {
         }
     }
 
-    /// A delete that was taken was not done, by the server's own word.
+    /// Frees a slot whose delete did not happen: it was not sent, or the server refused it.
     pub(crate) fn not_done(&mut self) {
         self.in_flight = self.in_flight.saturating_sub(1);
     }
 
-    /// This item does not come for its slot now. It keeps its place in the line for when it does.
+    /// The item does not need a slot now. It keeps its position for later.
     pub(crate) fn steps_aside(&mut self, item: &Item) {
         if let Some(number) = self.held.get(item) {
             self.line.remove(number);
         }
     }
 
-    /// This item is not to be deleted any more, or not now.
+    /// The item needs no slot any more, or not now: it loses its position.
     pub(crate) fn forget(&mut self, item: &Item) {
         if let Some(number) = self.held.remove(item) {
             self.line.remove(&number);
         }
     }
 
-    /// How many wait for a slot.
+    /// The number of items that wait for a slot.
     pub(crate) fn held(&self) -> usize {
         self.held.len()
     }
@@ -118,7 +119,7 @@ impl Breaker {
         self.held.contains_key(item)
     }
 
-    /// What is held back, if it is time to tell.
+    /// The report of waiting items, if one is due.
     pub(crate) fn report(&mut self, now: Instant) -> Option<Report> {
         let recently = self.reported.is_some_and(|it| now.saturating_duration_since(it) < MINUTE);
         if self.held.is_empty() || recently {
@@ -128,7 +129,7 @@ impl Breaker {
         Some(Report { held: self.held.len(), examples: std::mem::take(&mut self.examples) })
     }
 
-    /// Puts an item at the end of the line. How many are ahead of it.
+    /// Appends an item to the waiting list. Returns the number of items ahead of it.
     fn line_up(&mut self, item: &Item, named: &Coordinates) -> usize {
         let ahead = self.line.len();
         self.numbers += 1;
@@ -140,11 +141,12 @@ impl Breaker {
         ahead
     }
 
-    /// How long until there is a slot for one more, behind so many: each gets its own, so that not all of them come for the
-    /// first. Those of later rounds come free as much later as calls take, so whoever waits for one may have to come again.
+    /// The time until an item with `ahead` items before it gets a slot. Each item gets a time of its own, so that they
+    /// do not all retry for the first slot. Slots of later rounds become free later by the duration of the requests, so
+    /// such an item may have to retry once more.
     fn wait(&self, limit: usize, ahead: usize, now: Instant) -> Duration {
         let (rounds, place) = (ahead / limit, ahead % limit);
-        // Slots of calls in flight come free after all others.
+        // The slots of requests in flight become free after all others.
         let free_at = self.answered.get(place).map_or(now, |it| *it) + MINUTE;
         let rounds = MINUTE.saturating_mul(u32::try_from(rounds).unwrap_or(u32::MAX));
         let wait = free_at.saturating_duration_since(now).saturating_add(rounds);

@@ -1,6 +1,7 @@
-//! One attempt to delete, top to bottom: what the graph knows, what the server says of the owners, the verdict, the writes.
+//! One attempt to delete, top to bottom: the state in the graph, live reads of the owners, the verdict, the writes.
 //!
-//! Nothing here decides: [`verdict`] does, and the one DELETE of this crate takes the leave that only it can give.
+//! This file makes no decision: [`verdict`] does, and the only DELETE of this crate needs the [`Doomed`] value that
+//! only `verdict` creates.
 
 use std::time::Duration;
 
@@ -22,12 +23,12 @@ use crate::{
     verdict::{self, Dependents, Detach, Doomed, Foreground, Needless, Object, Step, Verdict},
 };
 
-/// An object that is written all the time is deleted in the end, or backs off.
+/// The limit of attempts. An object that is written all the time is deleted within them, or backs off.
 const ATTEMPTS: u32 = 4;
-/// Between two attempts, times their number.
+/// The pause between two attempts, multiplied by the attempt number.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Says what is deleted, and on what that rests.
+/// Logs a deletion with its reason and the proofs about the owners.
 macro_rules! tell {
     ($level:ident, $doomed:expr, $message:literal) => {{
         let doomed: &Doomed = $doomed;
@@ -43,7 +44,7 @@ macro_rules! tell {
     }};
 }
 
-/// Why an attempt did not get to its end.
+/// Why an attempt did not complete.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("cannot tell what is to become of {object}")]
@@ -78,13 +79,13 @@ pub(crate) enum Error {
     },
 }
 
-/// Looks at one item and does what is to be done about it.
+/// Processes one item of the delete queue, as upstream's `attemptToDeleteItem`.
 pub(crate) async fn collect(ctx: &Ctx, item: &Item) -> Result<Outcome, Error> {
     let outcome = attempt(ctx, item).await;
     if let Err(err) = &outcome
         && let Some(wait) = requests::put_off(err)
     {
-        // Nothing is known that was not known before: an item that waits for a slot keeps its place and lets others pass.
+        // The pass learned nothing new. An item that waits for a slot keeps its position, and others may go first.
         ctx.breaker.lock().steps_aside(item);
         return Ok(Outcome::Parked(wait));
     }
@@ -120,7 +121,7 @@ async fn attempt(ctx: &Ctx, item: &Item) -> Result<Outcome, Error> {
     }
 }
 
-/// Nobody has seen it, or nobody watches it any more: is it there?
+/// Reads an owner that no monitor has shown, or whose type is no longer watched.
 async fn look_for(ctx: &Ctx, item: &Item, claimed: Coordinates) -> Result<Outcome, Error> {
     let trouble = |why| troubled(ctx, item, &claimed, &claimed, why);
     let resource = match ctx.kinds.resource(&claimed.api_version, &claimed.kind) {
@@ -137,11 +138,11 @@ async fn look_for(ctx: &Ctx, item: &Item, claimed: Coordinates) -> Result<Outcom
         Ok(asked) => asked,
         Err(nowhere) => {
             trouble(Why::from(nowhere));
-            // One that was there went with its type, which has come back with another scope.
+            // The object was observed, its type was removed, and the type came back with another scope.
             if ctx.known.holds_no_more(item.uid()) {
                 tracing::warn!(object = %claimed, "An owner waits no longer for an object that cannot be there any more");
             }
-            // However often it was asked for.
+            // A retry would give the same result.
             return Ok(Outcome::Done);
         }
     };
@@ -153,7 +154,8 @@ async fn look_for(ctx: &Ctx, item: &Item, claimed: Coordinates) -> Result<Outcom
         }
         Ok(Standing::Waiting(_) | Standing::Solid(_)) => {
             ctx.meters.untroubled(item.uid());
-            // Until a watch shows it: it may come and go unseen, and its dependents would stay (#56121).
+            // Poll until a watch shows it: it may be created and deleted without an event, and its dependents would
+            // stay (#56121).
             tracing::debug!(object = %claimed, "An owner is there that no watch has shown");
             Ok(ctx.later(item))
         }
@@ -171,10 +173,10 @@ async fn look_for(ctx: &Ctx, item: &Item, claimed: Coordinates) -> Result<Outcom
     }
 }
 
-/// Its type is not known. One that went with its type may be gone too, and nobody will ever tell: owners that it blocks wait
-/// for it only so long.
+/// Handles an object whose type is unknown. If a monitor had shown it, it may be gone with its type, and no event will
+/// ever show that. So the owners that it blocks wait only for a limited time.
 fn no_longer_served(ctx: &Ctx, item: &Item, claimed: &Coordinates) -> Outcome {
-    // Only what a monitor has shown can block an owner: its type was served once.
+    // Only an object that a monitor has shown can block an owner, so its type was served once.
     if !ctx.known.ask(|graph| graph.holds(item.uid())) {
         return ctx.later(item);
     }
@@ -189,14 +191,14 @@ fn no_longer_served(ctx: &Ctx, item: &Item, claimed: &Coordinates) -> Outcome {
     ctx.later(item)
 }
 
-/// An owner that waits goes when nobody blocks it any more.
+/// Removes the foreground finalizer of a waiting owner when no dependent blocks it any more.
 async fn let_go_last(ctx: &Ctx, item: &Item, owner: &Object) -> Result<Outcome, Error> {
     ctx.meters.untroubled(item.uid());
-    // Another finalizer held it after its dependents had been orphaned, and it was deleted again: the last word counts.
+    // Another finalizer kept it after its dependents were orphaned, and it was deleted again: the last request counts.
     ctx.known.orphaned.forget(&owner.coordinates.uid);
-    // Asked first: a type that syncs in between may bring what blocks it.
+    // Read this before the graph: a type that syncs in between may add blocking dependents.
     let unsynced = ctx.monitors.unsynced();
-    // Proofs take seconds: they are made while those that block it go.
+    // Proofs take seconds. Make them while the blocking dependents are being deleted.
     ctx.monitors.prove_soon(&unsynced);
     match verdict::foreground(ctx.known.blocking(&owner.coordinates.uid)) {
         Foreground::LookAt(items) => {
@@ -223,7 +225,7 @@ async fn let_go_last(ctx: &Ctx, item: &Item, owner: &Object) -> Result<Outcome, 
     }
 }
 
-/// An object lives by its owners.
+/// Judges an object by its owners.
 async fn judge(ctx: &Ctx, item: &Item, object: Object, dependents: Dependents) -> Result<Outcome, Error> {
     let coordinates = object.coordinates.clone();
     let restores = ctx.known.restores();
@@ -233,7 +235,7 @@ async fn judge(ctx: &Ctx, item: &Item, object: Object, dependents: Dependents) -
     };
     ctx.meters.untroubled(item.uid());
     if ctx.known.restores() != restores {
-        // What was proved first may not hold any more.
+        // The earlier proofs may be invalid now.
         return Ok(ctx.later(item));
     }
     match judged.map(|it| verdict::verdict(it, dependents)) {
@@ -243,7 +245,7 @@ async fn judge(ctx: &Ctx, item: &Item, object: Object, dependents: Dependents) -
     }
 }
 
-/// An owner cannot be looked for: the object stays, and is looked at again less and less often.
+/// Handles an owner that cannot be looked up: the object stays, and is retried with back-off.
 fn put_off(ctx: &Ctx, item: &Item, object: &Coordinates, unjudged: Unjudged) -> Result<Outcome, Error> {
     let (owner, why) = match &unjudged {
         Unjudged::Unknown { owner, .. } => (owner, Why::UnknownKind),
@@ -256,13 +258,13 @@ fn put_off(ctx: &Ctx, item: &Item, object: &Coordinates, unjudged: Unjudged) -> 
     troubled(ctx, item, object, owner, why);
     match why {
         Why::UnknownKind | Why::NotServed => Ok(ctx.later(item)),
-        // No retry can heal it; a change of the object can.
+        // No retry can help; only a change of the object can.
         Why::Misplaced | Why::Misnamed => Ok(Outcome::Done),
         Why::Failed => Err(Error::Unjudged { object: Box::new(object.clone()), source: unjudged }),
     }
 }
 
-/// Remembers that an owner cannot be looked for, and tells of it where that is news.
+/// Records that an owner cannot be looked up, and logs a warning if this is new for the type.
 fn troubled(ctx: &Ctx, item: &Item, object: &Coordinates, owner: &Coordinates, why: Why) {
     let of = TypeName { api_version: owner.api_version.clone(), kind: owner.kind.clone() };
     if ctx.meters.troubled(item.uid(), of, why) {
@@ -293,7 +295,7 @@ async fn detach(ctx: &Ctx, item: &Item, surplus: Detach) -> Result<Outcome, Erro
             ctx.known.proved_absent(&coordinates, gone);
             Ok(Outcome::Done)
         }
-        // As with a delete: the watch brings what it is by now.
+        // As for a delete: the watch will show the newer state.
         Err(ApiError::Conflict(_)) => {
             ctx.known.await_newer(&coordinates.uid, &meta.version);
             Ok(ctx.later(item))
@@ -302,7 +304,7 @@ async fn detach(ctx: &Ctx, item: &Item, surplus: Detach) -> Result<Outcome, Erro
     }
 }
 
-/// Deletes an object, if there is leave.
+/// Deletes an object, if the breaker allows it.
 async fn delete(ctx: &Ctx, item: &Item, mut doomed: Doomed) -> Result<Outcome, Error> {
     let Object { coordinates: object, meta: Meta { version: shown, .. }, .. } = doomed.object().clone();
     let slot = match Slot::take(ctx, item, &object) {
@@ -332,7 +334,7 @@ async fn delete(ctx: &Ctx, item: &Item, mut doomed: Doomed) -> Result<Outcome, E
         };
         if !matches!(err, ApiError::Conflict(_) | ApiError::NotFound(_)) {
             if matches!(err, ApiError::Unknown { .. }) {
-                // If it is gone when it is looked at again nobody tells why.
+                // If the next pass finds it gone, nothing else would log the reason.
                 tell!(warn, &doomed, "A deletion was not answered, so it may have been done");
             }
             return Err(slot.failed(object, err));
@@ -341,21 +343,21 @@ async fn delete(ctx: &Ctx, item: &Item, mut doomed: Doomed) -> Result<Outcome, E
         let live = ctx.requests.get_metadata(&resource, &object.namespace, &object.name).await;
         match still(&mut doomed, &object, live) {
             Still::Gone(gone) => return Ok(slot.was_for_nothing(ctx, &object, gone)),
-            // It is there: what was not found is something else.
+            // The object exists, so the 404 is about something else.
             _ if matches!(err, ApiError::NotFound(_)) => return Err(slot.failed(object, err)),
             Still::Holds => tokio::time::sleep(PAUSE * attempt).await,
             Still::Changed => break,
             Still::Unknown(err) => return Err(slot.failed(object, err)),
         }
     }
-    // Whatever it is by now: the watch brings it, and it is judged anew.
+    // The watch will show the new state, and the object is judged again.
     tracing::debug!(%object, "An object changed while it was to be deleted");
     Ok(slot.comes_again(item, &object, &shown))
 }
 
-/// What a live read after a refusal says of an object that was to be deleted.
+/// What a live read shows of an object whose deletion was refused.
 enum Still {
-    /// Nothing changed of what was judged: leave is for the state that was read.
+    /// Nothing relevant changed: the permission to delete is valid for the state that was read.
     Holds,
     Changed,
     Gone(Gone),
@@ -375,7 +377,7 @@ fn still(doomed: &mut Doomed, object: &Coordinates, live: Result<Meta, ApiError>
     }
 }
 
-/// The only DELETE: of this very object, in the very state that was judged.
+/// Sends the only DELETE of this crate, with the uid and resourceVersion of the judged state.
 async fn send(ctx: &Ctx, doomed: &Doomed) -> Result<(), ApiError> {
     let Object { coordinates, resource, meta } = doomed.object();
     let options = DeleteOptions {
@@ -394,7 +396,7 @@ fn words(owner: &Needless) -> String {
     }
 }
 
-/// A place among the deletes of this minute. Whoever leaves without a word is taken to have deleted.
+/// One delete of the rate limit. Dropping it counts as a delete.
 struct Slot<'a> {
     ctx: &'a Ctx,
     used: bool,
@@ -418,20 +420,21 @@ impl<'a> Slot<'a> {
         taken.map(|()| Self { ctx, used: true })
     }
 
-    /// Nothing was deleted.
+    /// Frees the slot, because nothing was deleted.
     fn give_back(mut self) {
         self.used = false;
         self.ctx.breaker.lock().not_done();
     }
 
-    /// There was nothing to delete.
+    /// Handles an object that was already gone.
     fn was_for_nothing(self, ctx: &Ctx, object: &Coordinates, gone: Gone) -> Outcome {
         self.give_back();
         ctx.known.proved_absent(object, gone);
         Outcome::Done
     }
 
-    /// It was not deleted in this pass, as it is not any more as it was shown: it comes again when that is, or a while later.
+    /// Frees the slot of an object that has changed. The object is judged again when the new state is shown, or after
+    /// the back-off.
     fn comes_again(self, item: &Item, object: &Coordinates, shown: &Version) -> Outcome {
         let ctx = self.ctx;
         self.give_back();
@@ -440,7 +443,7 @@ impl<'a> Slot<'a> {
     }
 
     fn failed(self, object: Coordinates, source: ApiError) -> Error {
-        // Of the others nobody knows whether the server did it.
+        // For the other errors it is unknown whether the server deleted it.
         if !matches!(source, ApiError::Unknown { .. }) {
             self.give_back();
         }

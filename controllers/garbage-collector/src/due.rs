@@ -1,8 +1,7 @@
-//! What monitors tell and workers ask, in one place: the graph, what is proved gone, and the way of what is due into the
-//! queues.
+//! The state that monitors and workers share: the graph, the proofs that objects are gone, and the queues.
 //!
-//! What is due is part of the graph, so a standby gathers it without acting. From the beginning of the term on it is poured
-//! into the queues after each change.
+//! The list of due items is part of the graph, so a standby collects them without acting. From the start of the term
+//! they are moved into the queues after each change.
 
 use std::sync::{
     OnceLock,
@@ -21,28 +20,28 @@ use crate::{
     graph::{Coordinates, Dependent, Due, Graph, Item, Misplaced, MonitorId, NodeView, TypeName},
 };
 
-/// What is known of objects and their owners.
+/// The known objects, their owners, and the queues.
 pub(crate) struct Known {
     graph: Mutex<Graph>,
     absent: Absent,
     /// Owners whose dependents this process orphaned.
     pub(crate) orphaned: Orphaned,
-    /// Attempts to delete.
+    /// The queue of attempts to delete.
     pub(crate) deletes: Queue<Item>,
-    /// Attempts to orphan.
+    /// The queue of attempts to orphan.
     pub(crate) orphans: Queue<Uid>,
     recorder: Recorder,
-    /// When the term began: nothing goes into the queues before.
+    /// When the term began. Nothing is queued before.
     began: OnceLock<Instant>,
     /// Changed under the lock of the graph.
     restores: AtomicU64,
 }
 
-/// How often etcd was seen to be restored to an older state. What was proved before the last time holds no more.
+/// The number of observed restores of etcd to an older state. Proofs from before the last restore are invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Restores(u64);
 
-/// What a monitor tells, one object after the other.
+/// The interface for a monitor to report objects, one after the other, under the lock of the graph.
 pub(crate) struct Telling<'a> {
     graph: &'a mut Graph,
     known: &'a Known,
@@ -62,7 +61,7 @@ impl Known {
         }
     }
 
-    /// Lets a monitor tell what it saw, all of it before anybody looks; what is due because of that is queued.
+    /// Runs `telling` under the lock, so that all its reports are applied before any read. Then queues what became due.
     pub(crate) fn tell<R>(&self, telling: impl FnOnce(&mut Telling<'_>) -> R) -> R {
         let mut graph = self.graph.lock();
         let told = telling(&mut Telling { graph: &mut graph, known: self });
@@ -70,15 +69,15 @@ impl Known {
         told
     }
 
-    /// Asks the graph, whose lock is held meanwhile.
+    /// Runs `question` on the graph, which is locked meanwhile.
     pub(crate) fn ask<R>(&self, question: impl FnOnce(&Graph) -> R) -> R {
         question(&self.graph.lock())
     }
 
-    /// The term begins: what has become due so far is queued, and from now on what becomes so.
+    /// Begins the term: queues what is due so far. From now on, new due items are queued at once.
     pub(crate) fn begin(&self, now: Instant) {
         let mut graph = self.graph.lock();
-        // A second beginning changes nothing.
+        // A second call changes nothing.
         let _ = self.began.set(now);
         self.pour(&mut graph, Lane::Slow);
     }
@@ -88,17 +87,17 @@ impl Known {
         self.began.get().copied()
     }
 
-    /// What a pass needs to know of its item; `None`: nothing is to be done about it.
+    /// What a pass needs to know of its item; `None` if there is nothing to do for it.
     pub(crate) fn node(&self, item: &Item) -> Option<NodeView> {
         self.graph.lock().node(item)
     }
 
-    /// The newest version of an object that a monitor has shown.
+    /// The newest resourceVersion of an object that a monitor has shown.
     pub(crate) fn version(&self, uid: &Uid) -> Option<Version> {
         Some(self.node(&Item::Observed(uid.clone()))?.meta?.version)
     }
 
-    /// True for an object that names an owner of this type, or that is itself looked for as one.
+    /// True if the object names an owner of this type, or is itself looked up as an owner of this type.
     pub(crate) fn names(&self, object: &Uid, of: &TypeName) -> bool {
         let Some(portrait) = self.graph.lock().portrait(object) else { return false };
         match portrait.meta {
@@ -115,7 +114,8 @@ impl Known {
         self.graph.lock().blocking(owner)
     }
 
-    /// The proof that what is claimed is gone, be it cluster-scoped or of the namespace where its dependent lives.
+    /// The proof that the claimed object is gone, either as a cluster-scoped object or in the namespace of its
+    /// dependent.
     pub(crate) fn gone(&self, claim: &Coordinates) -> Option<Gone> {
         self.graph.lock().gone(claim).or_else(|| self.absent.of(claim))
     }
@@ -124,7 +124,7 @@ impl Known {
         Restores(self.restores.load(Ordering::Acquire))
     }
 
-    /// Remembers a proof for those that will ask, as long as there is room, unless etcd was restored since it was asked for.
+    /// Caches a proof for later reads, unless etcd was restored after the read was sent.
     pub(crate) fn remember(&self, gone: Gone, asked: Restores) {
         let _graph = self.graph.lock();
         if self.restores() == asked {
@@ -132,7 +132,7 @@ impl Known {
         }
     }
 
-    /// An object that was asked for by these coordinates, as the graph has them, is gone: its dependents are looked at.
+    /// Records that the object at these coordinates of the graph is gone, and makes its dependents due.
     pub(crate) fn proved_absent(&self, probed: &Coordinates, gone: Gone) {
         self.absent.remember(gone.clone());
         let mut graph = self.graph.lock();
@@ -140,8 +140,8 @@ impl Known {
         self.pour(&mut graph, Lane::Now);
     }
 
-    /// A live read of `asked` found the object. Proofs of its uid are removed, unless its deletion was proved after the read
-    /// was sent.
+    /// A live read of `asked` found the object. Proofs of its uid are removed, unless its deletion was proved after the
+    /// read was sent.
     pub(crate) fn found(&self, asked: &Coordinates, was_proved_before: bool) {
         let mut graph = self.graph.lock();
         let is_newer = !was_proved_before && (graph.gone(asked).is_some() || self.absent.of(asked).is_some());
@@ -151,29 +151,30 @@ impl Known {
         }
     }
 
-    /// A live read found an owner at these coordinates.
+    /// Records that a live read found an owner at these coordinates.
     pub(crate) fn lives(&self, at: &Coordinates) {
         let mut graph = self.graph.lock();
         graph.lives(at);
         self.pour(&mut graph, Lane::Now);
     }
 
-    /// A write about this state of an object failed, as there is a newer one: it is looked at when that is shown.
+    /// A write for this state of an object failed, because there is a newer one. The object becomes due when that is
+    /// shown.
     pub(crate) fn await_newer(&self, object: &Uid, than: &Version) {
         let mut graph = self.graph.lock();
         graph.await_newer(object, than);
         self.pour(&mut graph, Lane::Now);
     }
 
-    /// References to these owners were removed from this state of an object.
+    /// Records that references to these owners were removed from this state of an object.
     pub(crate) fn detached(&self, object: &Uid, from: &Version, owners: &[Uid]) {
         let mut graph = self.graph.lock();
         graph.detached(object, from, owners);
         self.pour(&mut graph, Lane::Now);
     }
 
-    /// Nobody can learn any more whether an object is there that nobody watches: owners wait for it no longer. True if any
-    /// did.
+    /// Releases the owners that an unwatched object blocks, because its existence can no longer be checked. True if it
+    /// blocked any.
     pub(crate) fn holds_no_more(&self, object: &Uid) -> bool {
         let mut graph = self.graph.lock();
         let held = graph.holds_no_more(object);
@@ -181,16 +182,16 @@ impl Known {
         held
     }
 
-    /// In this version an object bore a finalizer of ours no more.
+    /// Records that at this resourceVersion an object had none of our finalizers.
     pub(crate) fn let_go(&self, object: &Uid, at: &Version) {
         let mut graph = self.graph.lock();
         graph.let_go(object, at);
         self.pour(&mut graph, Lane::Now);
     }
 
-    /// Under the lock of the graph, so that what is due first is queued first.
+    /// Moves due items into the queues. Runs under the lock of the graph, so that the queue keeps their order.
     fn pour(&self, graph: &mut Graph, lane: Lane) {
-        // Most of what is told makes nothing due.
+        // Most reports make nothing due.
         if self.began.get().is_none() || graph.nothing_is_due() {
             return;
         }
@@ -199,7 +200,7 @@ impl Known {
             self.deletes.add_to(item, lane);
         }
         for item in delete_later {
-            // No failure: those that fail do not wait behind it.
+            // This is no failure: the item must not lengthen the back-off of failed items.
             self.deletes.add_backed_off(item);
         }
         for owner in orphan {
@@ -212,17 +213,17 @@ impl Known {
 }
 
 impl Telling<'_> {
-    /// A monitor begins.
+    /// Begins a monitor.
     pub(crate) fn monitor(&mut self, of: &Resource) -> MonitorId {
         self.graph.monitor(of)
     }
 
-    /// A monitor ended. That says nothing of its objects.
+    /// Ends a monitor. That proves nothing about its objects.
     pub(crate) fn stop_monitor(&mut self, id: MonitorId) {
         self.graph.stop_monitor(id);
     }
 
-    /// An object is there, in this state, unless a newer one was told.
+    /// Records the state of an object, unless a newer one is known.
     pub(crate) fn observe(&mut self, by: MonitorId, meta: Meta) {
         let uid = meta.uid.clone();
         let was_shown = self.graph.is_shown(&uid);
@@ -233,41 +234,41 @@ impl Telling<'_> {
         }
     }
 
-    /// An object is there, in this state, as a whole set or a store that was compared with one tells: it counts, however old
-    /// its version.
+    /// Records the state of an object from a complete set, or from a store that was compared with one. It counts even
+    /// if its resourceVersion is older.
     pub(crate) fn observe_any(&mut self, by: MonitorId, meta: Meta) {
         self.known.absent.forget(&meta.uid);
         self.graph.observe_any(by, meta);
     }
 
-    /// Etcd was restored to an older state: no proof from before serves any more.
+    /// Records a restore of etcd to an older state: all earlier proofs become invalid.
     pub(crate) fn restored(&mut self) {
         self.known.restores.fetch_add(1, Ordering::AcqRel);
         self.known.absent.clear();
-        // They may be there again and be deleted in another way.
+        // The owners may exist again and be deleted in another way.
         self.known.orphaned.clear();
         self.graph.forget_proofs();
     }
 
-    /// A watch told of an object's end: the server's own word, and a proof.
+    /// Records the DELETED event of an object, which is a proof.
     pub(crate) fn deleted(&mut self, by: MonitorId, uid: &Uid) {
         if let Some(gone) = self.graph.deleted(by, uid) {
             self.known.absent.remember(gone);
         }
     }
 
-    /// A whole new set lacks an object: a reason to look, and no proof.
+    /// Records that a new complete set does not contain an object. That makes its dependents due, but proves nothing.
     pub(crate) fn missing(&mut self, by: MonitorId, uid: &Uid) {
         self.graph.missing(by, uid);
     }
 
-    /// The graph itself, to compare a whole new set with it.
+    /// The graph, for the comparison with a new complete set.
     pub(crate) fn graph(&self) -> &Graph {
         self.graph
     }
 }
 
-/// Tells the user of a reference that cannot be meant.
+/// Records an event for the user about an owner reference into another namespace.
 fn complain(recorder: &Recorder, misplaced: &Misplaced) {
     let Misplaced { dependent, owner } = misplaced;
     let namespace = &dependent.namespace;

@@ -1,4 +1,4 @@
-//! The graph as DOT, as upstream draws it.
+//! Writes the graph as DOT, in the format of upstream's `dump.go`.
 
 use std::{collections::BTreeMap, fmt::Write};
 
@@ -6,8 +6,8 @@ use api::{OwnerRef, Uid};
 
 use crate::graph::{Seen, Vertex};
 
-/// Draws vertices by uid and edges from dependents to owners. An owner that went is drawn as its dependents name it, once
-/// and under its own uid.
+/// Draws vertices by uid, and edges from dependents to owners. An owner that is gone is drawn with the coordinates from
+/// its dependents' references, once, under its own uid.
 pub(crate) fn dot(vertices: &[Vertex]) -> String {
     let mut nodes: BTreeMap<String, Drawn<'_>> = BTreeMap::new();
     for vertex in vertices {
@@ -51,7 +51,7 @@ fn write(nodes: &BTreeMap<String, Drawn<'_>>, edges: &[(String, String)]) -> Str
     text
 }
 
-/// What is told of one vertex.
+/// The attributes of one vertex.
 struct Drawn<'a> {
     api_version: &'a str,
     kind: &'a str,
@@ -123,12 +123,12 @@ impl<'a> Drawn<'a> {
     }
 }
 
-/// The uids that a query asks for: what is not known draws nothing.
+/// The uids of a query. An unknown uid draws nothing.
 pub(crate) fn asked<'a>(uids: impl Iterator<Item = &'a str>) -> Vec<Uid> {
     uids.map(Uid::new).collect()
 }
 
-/// As the API reads it: of what is neither `version` nor `group/version` nothing is taken.
+/// Splits an apiVersion as the API does. Text that is neither `version` nor `group/version` gives empty parts.
 fn group_version(api_version: &str) -> (&str, &str) {
     match api_version.split_once('/') {
         None => ("", api_version),
@@ -137,7 +137,7 @@ fn group_version(api_version: &str) -> (&str, &str) {
     }
 }
 
-/// A string as upstream quotes it.
+/// Quotes a string as upstream's `dump.go` does.
 fn quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');

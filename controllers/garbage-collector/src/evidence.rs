@@ -1,4 +1,4 @@
-//! What is proved of owners. Proofs are made here and nowhere else: whoever holds a [`Gone`] may rely on it.
+//! Proofs about owners. A [`Gone`] is created only here, so every holder of one may rely on it.
 
 use std::fmt;
 
@@ -7,26 +7,26 @@ use client::ApiError;
 
 use crate::{graph::Coordinates, verdict::Object};
 
-/// Finalizer of an owner that goes after its dependents.
+/// The finalizer of an owner that is deleted after its dependents.
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
-/// Finalizer of an owner whose dependents stay.
+/// The finalizer of an owner whose dependents stay.
 pub(crate) const ORPHAN: &str = "orphan";
 
-/// Proof that the object of these coordinates is gone for ever: uids are not given twice.
+/// Proof that the object at these coordinates is gone forever. The server never reuses a uid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Gone {
     owner: Coordinates,
     evidence: Evidence,
 }
 
-/// How we know.
+/// The source of a proof.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Evidence {
-    /// The server, asked for it by name, said that there is no such object.
+    /// A live read by name returned 404 for this object.
     NotFound,
-    /// The server, asked for it by name, showed another object.
+    /// A live read by name returned an object of another uid.
     Replaced(Uid),
-    /// A watch told of its end.
+    /// A watch sent its DELETED event.
     Told,
 }
 
@@ -40,58 +40,59 @@ impl fmt::Display for Evidence {
     }
 }
 
-/// Proof that an owner waited for its dependents when the server was asked.
+/// Proof that an owner was waiting for its dependents at the time of the read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Waiting {
     owner: Uid,
     version: Version,
 }
 
-/// What is proved of one owner.
+/// The proved state of one owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Standing {
     Gone(Gone),
-    /// Gone too, and its dependents were to stay.
+    /// It is gone, and its dependents must stay.
     Orphaned(Gone),
-    /// It is deleted, and goes after those that block it.
+    /// It is being deleted in the foreground, and waits for its blocking dependents.
     Waiting(Waiting),
-    /// It lives, or goes in another way.
+    /// It exists, or is deleted in another way.
     Solid(Uid),
 }
 
-/// An object, and for each of its owner references what is proved of the owner.
+/// An object with the proved state of the owner of each reference.
 #[derive(Debug)]
 pub(crate) struct Judged {
     object: Object,
     owners: Vec<(OwnerRef, Standing)>,
 }
 
-/// Why an answer proves nothing.
+/// Why a response proves nothing.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(crate) enum Unproved {
-    /// The resource or its version is not served at this path, which says nothing of the object.
+    /// The resource or its version is not served at this path. That proves nothing about the object.
     #[error("its type is not served where it should be")]
     NotServed(#[source] ApiError),
     #[error("the server did not say")]
     Failed(#[source] ApiError),
-    /// Neither this object nor another of its name.
+    /// The response is about neither this object nor another of its name.
     #[error("the answer is not about it")]
     Unrelated,
 }
 
 impl Gone {
-    /// Of a DELETED event of this object on a watch: never of a list that lacks it, nor of a monitor that ended.
+    /// From a DELETED event of this object on a watch. Must not be used for a list without the object, or when a
+    /// monitor ends.
     pub(crate) fn told(owner: Coordinates) -> Self {
         Self { owner, evidence: Evidence::Told }
     }
 
-    /// Of a live read of `asked` that failed, if that says that the object is not there. Never of a write: what is missing
-    /// may be its namespace, or whatever a webhook looked for.
+    /// From a failed live read of `asked`, if the error means that the object does not exist. Must not be used for a
+    /// write: the 404 may be about the namespace, or about an object that a webhook looked up.
     pub(crate) fn not_found(resource: &Resource, asked: &Coordinates, err: &ApiError) -> Option<Self> {
         is_missing(resource, asked, err).then(|| Self { owner: asked.clone(), evidence: Evidence::NotFound })
     }
 
-    /// Of a live read of `asked` that showed an object of this uid.
+    /// From a live read of `asked` that returned an object of this uid.
     pub(crate) fn replaced(asked: &Coordinates, shown: &Uid) -> Option<Self> {
         let other = *shown != asked.uid && !shown.is_empty();
         other.then(|| Self { owner: asked.clone(), evidence: Evidence::Replaced(shown.clone()) })
@@ -111,12 +112,12 @@ impl Waiting {
         &self.owner
     }
 
-    /// The state in which it was seen to wait.
+    /// The resourceVersion in which it was waiting.
     pub(crate) fn version(&self) -> &Version {
         &self.version
     }
 
-    /// For tables of verdicts.
+    /// For the tables of verdicts in tests.
     #[cfg(test)]
     pub(crate) fn assumed(owner: Uid) -> Self {
         Self { owner, version: Version::default() }
@@ -134,8 +135,8 @@ impl Standing {
 }
 
 impl Judged {
-    /// Joins an object with what was proved of its owners, in the order of its references; `None` unless there is one
-    /// proof for each.
+    /// Joins an object with the states of its owners, in the order of its references; `None` unless there is one state
+    /// for each.
     pub(crate) fn new(object: Object, standings: Vec<Standing>) -> Option<Self> {
         let references = &object.meta.owners;
         let fits = references.len() == standings.len()
@@ -150,7 +151,7 @@ impl Judged {
     }
 }
 
-/// What a live read of `asked` proves of it.
+/// Evaluates the response of a live read of `asked`.
 pub(crate) fn weigh(
     resource: &Resource,
     asked: &Coordinates,
@@ -171,7 +172,7 @@ pub(crate) fn weigh(
     }
 }
 
-/// True for an object that waits until its dependents are gone. One with both finalizers is orphaned first.
+/// True if the object waits until its dependents are gone. With both finalizers, its dependents are orphaned first.
 fn deletes_dependents(meta: &Meta) -> bool {
     meta.deletion.is_some() && has(meta, FOREGROUND) && !has(meta, ORPHAN)
 }
@@ -180,12 +181,12 @@ pub(crate) fn has(meta: &Meta, finalizer: &str) -> bool {
     meta.finalizers.iter().any(|it| **it == *finalizer)
 }
 
-/// True for a 404 that names this very object. Where a type, a version or a whole group is not served, the same code
-/// comes back and names none; where a server looks for something else on its way, that may have the very same name.
+/// True if a 404 names this very object. If a type, a version or a whole group is not served, the server also returns
+/// 404, but names no object. If a webhook fails to find another object, even the name may be the same.
 fn is_missing(resource: &Resource, asked: &Coordinates, err: &ApiError) -> bool {
     let ApiError::NotFound(status) = err else { return false };
     let Details { name, group, kind, .. } = &status.details;
-    // Some say less, and some name the kind and not the resource.
+    // Some servers omit details, and some send the kind instead of the resource.
     let is_of_group = group.is_empty() || **group == *resource.group;
     let is_of_kind = kind.is_empty() || **kind == *resource.plural || kind.eq_ignore_ascii_case(&resource.kind);
     !asked.name.is_empty() && **name == *asked.name && is_of_group && is_of_kind

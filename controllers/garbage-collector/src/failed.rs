@@ -1,4 +1,4 @@
-//! What the last passes failed of, for people: nothing rests on it.
+//! The last errors of failed passes, for the debug pages only. No decision uses them.
 
 use std::{collections::HashMap, error::Error, hash::Hash};
 
@@ -7,14 +7,14 @@ use parking_lot::Mutex;
 
 use crate::graph::Item;
 
-/// By attempt. An entry goes with the next pass that does not fail, and whatever failed has another one.
+/// Errors by attempt. The next successful pass removes an entry; every failed item is retried.
 #[derive(Default)]
 pub(crate) struct Failed {
     pub(crate) deletes: LastErrors<Item>,
     pub(crate) orphans: LastErrors<Uid>,
 }
 
-/// The words of the last error of each key whose last pass failed.
+/// The text of the last error of each key whose last pass failed.
 pub(crate) struct LastErrors<K>(Mutex<HashMap<K, String>>);
 
 impl<K> Default for LastErrors<K> {
@@ -24,7 +24,7 @@ impl<K> Default for LastErrors<K> {
 }
 
 impl<K: Eq + Hash + Clone> LastErrors<K> {
-    /// Takes note of how a pass ended.
+    /// Records the result of a pass and returns it.
     pub(crate) fn note<T, E: Error>(&self, key: &K, ended: Result<T, E>) -> Result<T, E> {
         let mut last = self.0.lock();
         match &ended {

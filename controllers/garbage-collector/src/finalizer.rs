@@ -1,4 +1,4 @@
-//! Takes one of our finalizers from an owner.
+//! Removes one of our finalizers from an owner.
 
 use std::time::Duration;
 
@@ -12,25 +12,25 @@ use crate::{
     verdict::Object,
 };
 
-/// As upstream.
+/// As in upstream's `removeFinalizer`: the steps of `retry.DefaultBackoff`.
 const ATTEMPTS: usize = 4;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const FACTOR: u32 = 5;
 const JITTER: f64 = 0.1;
 
-/// What became of the finalizer.
+/// The result of the removal.
 #[derive(Debug)]
 pub(crate) enum Removed {
-    /// We took it: this version is without.
+    /// This call removed it, and this is the new resourceVersion.
     Now(Version),
-    /// It was taken before, by somebody else or by us, if we did not hear the answer: the owner may still be there, and is
-    /// as this shows it.
+    /// It was removed before, by another client, or by us if the response was lost. The owner may still exist, in this
+    /// state.
     Before(Meta),
-    /// The owner is gone, perhaps with a successor in its place, which is left alone.
+    /// The owner is gone. A new object of its name is not changed.
     Gone(Gone),
 }
 
-/// Why it is still there.
+/// Why the finalizer was not removed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("the finalizer cannot be removed")]
@@ -39,12 +39,13 @@ pub(crate) enum Error {
     Read(#[source] ApiError),
     #[error("the owner cannot be read: {0}")]
     Unrelated(Unproved),
-    /// In upstream's words.
+    /// The message of upstream's `removeFinalizer`.
     #[error("updateMaxRetries({ATTEMPTS}) has reached. The garbage collector will retry later for owner {0}")]
     Conflicts(String),
 }
 
-/// Removes a finalizer from this very owner: first as it was seen, without a read; after a conflict as it is by then.
+/// Removes a finalizer from this owner. The first patch uses the observed state without a read; after a conflict, the
+/// owner is read again.
 pub(crate) async fn remove(ctx: &Ctx, owner: &Object, finalizer: &str) -> Result<Removed, Error> {
     let Object { coordinates, resource, meta } = owner;
     let mut meta = meta.clone();
@@ -57,7 +58,7 @@ pub(crate) async fn remove(ctx: &Ctx, owner: &Object, finalizer: &str) -> Result
                 Err(gone) => return Ok(Removed::Gone(gone)),
             };
             if let ApiError::Invalid(_) | ApiError::NotFound(_) = refusal {
-                // It is the owner, so that neither its uid nor its end was the reason.
+                // The owner exists with the same uid, so the refusal has another reason.
                 return Err(Error::Patch(refusal));
             }
         }
@@ -68,8 +69,8 @@ pub(crate) async fn remove(ctx: &Ctx, owner: &Object, finalizer: &str) -> Result
         let body = Patch::Merge(refs::finalizers(&meta, left));
         match ctx.requests.patch(resource, &coordinates.namespace, &coordinates.name, &body).await {
             Ok(written) => return Ok(Removed::Now(written.version)),
-            // Another version; or another object, whose uid cannot be changed into the one we meant; or none, or what else
-            // the server did not find.
+            // The resourceVersion changed; or the object has another uid, and a patch cannot change a uid; or it does
+            // not exist, or the server did not find something else.
             Err(err @ (ApiError::Conflict(_) | ApiError::Invalid(_) | ApiError::NotFound(_))) => refusal = Some(err),
             Err(err) => return Err(Error::Patch(err)),
         }
@@ -77,13 +78,14 @@ pub(crate) async fn remove(ctx: &Ctx, owner: &Object, finalizer: &str) -> Result
     Err(Error::Conflicts(coordinates.to_string()))
 }
 
-/// The pauses before each attempt; the one before the first is not used.
+/// The pauses before each attempt; the first is not used.
 fn pauses(ctx: &Ctx) -> impl Iterator<Item = Duration> {
     let pauses = std::iter::successors(Some(FIRST_PAUSE / FACTOR), |it| Some(it.saturating_mul(FACTOR)));
     pauses.take(ATTEMPTS).map(|it| it.mul_f64(1.0 + JITTER * ctx.rng.lock().f64()))
 }
 
-/// The owner as it is now. One of another uid is not the owner: its finalizers are none of our business.
+/// Reads the present state of the owner. An object of another uid is not the owner, and its finalizers must not be
+/// changed.
 pub(crate) async fn read(ctx: &Ctx, owner: &Object) -> Result<Result<Meta, Gone>, Error> {
     let Object { coordinates, resource, meta: _ } = owner;
     let meta = match ctx.requests.get_metadata(resource, &coordinates.namespace, &coordinates.name).await {

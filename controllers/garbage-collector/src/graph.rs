@@ -1,24 +1,27 @@
-//! What is known of objects and their owners, and what is due because of it.
+//! The graph: known objects, their owners, and the items that are due because of them.
 //!
-//! A machine: monitors tell it what they show, workers what they proved, and it says what is to be looked at. It does no I/O
-//! and knows no time. Nothing here is a decision: before each write the facts are asked for anew.
+//! Monitors report what they observe, workers report what they proved, and the graph lists what must be checked. It
+//! does no I/O and reads no clock. It makes no decision: before each write, the facts are read live.
 //!
-//! A node is *observed* while a monitor shows its object. Before that, or when its type is watched no more, it is *virtual*:
-//! some reference names it, rightly or not, and somebody is to look for it under the coordinates that were claimed. When it
-//! went it stays as *gone* as long as something names it. So each reference leads to a node, and whoever shows up late finds
-//! its dependents; a node that is not observed goes with the last reference to it, so that nothing is looked for in vain.
+//! A node is *observed* while a monitor shows its object. Before that, or after its type is no longer watched, it is
+//! *virtual*: a reference names it, rightly or wrongly, and a worker must look it up at the claimed coordinates. After
+//! its deletion, a node is kept as *gone* as long as a reference names it. So each reference leads to a node, and an
+//! owner that is observed late finds its dependents. A node that is not observed is removed with the last reference to
+//! it, so no lookup is in vain.
 //!
-//! Five things make something due:
-//! - a reference to an owner that was never heard of: the owner, as it may be long gone;
-//! - a reference that does not fit what its owner is, or leads to one that went or waits: the dependent;
-//! - an owner goes, or waits for its dependents from now on: all of them;
-//! - the last dependent that blocked a waiting owner leaves it: the owner;
-//! - an object is to be orphaned from now on: it.
+//! Five situations make an item due:
+//! - a reference to an unknown owner: the owner, because it may be long gone;
+//! - a reference that does not match its owner, or whose owner is gone or waiting: the dependent;
+//! - an owner is deleted, or begins to wait for its dependents: all its dependents;
+//! - the last blocking dependent of a waiting owner is gone: the owner;
+//! - an object must be orphaned from now on: the object.
 //!
-//! Each is harmless when it was for nothing. Order of observation does not matter, as nothing is an edge: only what is known
-//! before and after counts. An object costs 160 to 180 bytes, however many depend on its owner.
+//! An unnecessary due item does no harm. The order of observations does not matter, because the graph compares states,
+//! before and after, and ignores event types. An object costs 160 to 180 bytes, for any number of dependents of its
+//! owner.
 //!
-//! Reading order: `words`, `observe`, `edges`, `absence`, `due`, `ask`, `picture`; then how it lies in memory: `node`, `plain`, `slab`, `ids`.
+//! Reading order: `words`, `observe`, `edges`, `absence`, `due`, `ask`, `picture`; then the memory layout: `node`,
+//! `plain`, `slab`, `ids`.
 
 mod words;
 
@@ -49,7 +52,7 @@ pub(crate) use self::{
     words::{Coordinates, Dependent, Due, Item, Misplaced, MonitorId, NodeView, TypeName},
 };
 
-/// See the module. What is fed is compared with what is known, so feeding twice is of no effect.
+/// See the module. Each report is compared with the known state, so a repeated report has no effect.
 pub(crate) struct Graph {
     nodes: Slab,
     monitors: BTreeMap<MonitorId, Monitor>,
@@ -60,17 +63,17 @@ pub(crate) struct Graph {
 struct Monitor {
     of: Resource,
     type_name: TypeName,
-    /// What it shows.
+    /// The objects that it shows.
     members: Ids,
 }
 
 impl Graph {
-    /// Empty. Equal seeds and equal histories make equal orders.
+    /// An empty graph. Equal seeds and equal histories give equal orders.
     pub(crate) fn new(seed: u64) -> Self {
         Self { nodes: Slab::new(seed), monitors: BTreeMap::new(), begun: 0, lines: Lines::default() }
     }
 
-    /// A monitor of a type begins.
+    /// Begins a monitor of a type.
     pub(crate) fn monitor(&mut self, of: &Resource) -> MonitorId {
         let id = MonitorId(self.begun);
         self.begun += 1;

@@ -1,10 +1,10 @@
-//! Which resource an apiVersion and kind mean.
+//! Maps an apiVersion and kind to a resource.
 //!
-//! References name owners by any version that is served, preferred or not. What is known is the last word of discovery on
-//! each group version: one that did not answer is known as before, and one that answers lack is known until `monitors::plan`
-//! says that it is served no more. A kind that is not known is an error and never a proof that an owner is gone: the next
-//! look at discovery may show it. So is one that two resources of a group version have: at the wrong one of them an owner is
-//! not found though it lives.
+//! References may name owners by any served version, preferred or not. For each group version the last discovery answer
+//! counts. A group version that did not answer keeps its types. A type that an answer lacks stays known until
+//! `monitors::plan` decides that it is no longer served. An unknown kind is an error, and never a proof that an owner
+//! is gone: the next discovery may show it. A kind with two resources in one group version is an error too: at the
+//! wrong resource, a live owner is not found.
 
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
@@ -18,23 +18,24 @@ use parking_lot::RwLock;
 
 use crate::graph::TypeName;
 
-/// An object whose type is served no more blocks its owners for so long.
+/// How long an object whose type is no longer served blocks its owners.
 pub(crate) const BLOCKS_UNSERVED: Duration = Duration::from_secs(300);
 
-/// What is served, by the names that references use.
+/// The served resources, by the names in references.
 #[derive(Default)]
 pub(crate) struct Kinds(RwLock<Inner>);
 
 #[derive(Default)]
 struct Inner {
     known: BTreeMap<TypeName, Vec<Resource>>,
-    /// Since when what was served is known no more: for [`BLOCKS_UNSERVED`] after that.
+    /// Types that are no longer known, and since when. They are kept for [`BLOCKS_UNSERVED`].
     gone: BTreeMap<TypeName, Instant>,
-    /// Resources that answered 415 to a strategic merge patch, such as custom ones: as long as they are known.
+    /// Resources that answered 415 to a strategic merge patch, such as custom resources. They are kept while the
+    /// resource is known.
     merge_only: BTreeSet<Resource>,
 }
 
-/// Nobody can tell where objects of this name are.
+/// It is unknown where objects of this type are served.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unknown {
     #[error("unable to get REST mapping for {api_version}/{kind}: no such kind is known to be served")]
@@ -44,7 +45,7 @@ pub(crate) enum Unknown {
 }
 
 impl Kinds {
-    /// Where objects of this type are.
+    /// The resource that serves objects of this type.
     pub(crate) fn resource(&self, api_version: &Atom, kind: &Atom) -> Result<Resource, Unknown> {
         let name = TypeName { api_version: api_version.clone(), kind: kind.clone() };
         let inner = self.0.read();
@@ -60,13 +61,13 @@ impl Kinds {
         }
     }
 
-    /// For how long objects of this type, which was served once and is not known, block their owners yet.
+    /// How long objects of this type, which was served once and is unknown now, still block their owners.
     pub(crate) fn blocks_for(&self, name: &TypeName, now: Instant) -> Duration {
         let since = self.0.read().gone.get(name).copied();
         since.map_or(Duration::ZERO, |it| BLOCKS_UNSERVED.saturating_sub(now.saturating_duration_since(it)))
     }
 
-    /// True for a resource that takes merge patches and no strategic ones.
+    /// True if the resource accepts merge patches, but no strategic merge patches.
     pub(crate) fn is_merge_only(&self, resource: &Resource) -> bool {
         self.0.read().merge_only.contains(resource)
     }
@@ -75,12 +76,12 @@ impl Kinds {
         self.0.write().merge_only.insert(resource.clone());
     }
 
-    /// All resources that are known.
+    /// All known resources.
     pub(crate) fn resources(&self) -> BTreeSet<Resource> {
         self.0.read().known.values().flatten().cloned().collect()
     }
 
-    /// Forgets types of which the server itself says that it has no such resource.
+    /// Removes types that the server itself does not know.
     pub(crate) fn forget(&self, resources: &[Resource], now: Instant) {
         let mut inner = self.0.write();
         let Inner { known, gone, merge_only: _ } = &mut *inner;
@@ -94,12 +95,12 @@ impl Kinds {
         }
     }
 
-    /// Takes in a new answer. What it lacks stays known unless it is served no more.
+    /// Applies a new discovery answer. A type that it lacks stays known, unless it is in `unserved`.
     pub(crate) fn learn(&self, discovery: &Discovery, unserved: &BTreeSet<Resource>, now: Instant) {
         let mut learned: BTreeMap<TypeName, Vec<Resource>> = BTreeMap::new();
         for served in discovery.served.iter().filter(|it| !it.resource.kind.is_empty()) {
             let name = TypeName::from(&served.resource);
-            // Several resources may have one kind: an owner is read, so it is one that can be.
+            // Several resources may have one kind. Owners are read, so only resources with `get` count.
             if served.offers("get") {
                 let alike = learned.entry(name).or_default();
                 if !alike.contains(&served.resource) {
@@ -114,7 +115,7 @@ impl Kinds {
             match learned.entry(name) {
                 Entry::Vacant(place) if kept.peek().is_none() => drop(gone.insert(place.into_key(), now)),
                 Entry::Vacant(place) => drop(place.insert(kept.collect())),
-                // Until then nobody can tell where an object of the kind is.
+                // Until then it is unknown where an object of the kind is.
                 Entry::Occupied(mut place) => {
                     let new = place.get_mut();
                     for it in kept {

@@ -1,8 +1,9 @@
-//! Limits how many requests wait for types that answer late, such as one whose webhook hangs.
+//! Limits how many requests wait for types that respond late, such as a type whose webhook hangs.
 //!
-//! A request that has no answer after a moment needs a permit: each type has a quarter as many as there are workers, and all
-//! types together half as many. Without one the request is given up, and its worker does something else. The type is late
-//! from then on: requests about it need a permit from the start, until none has been late for a while.
+//! A request without a response after a moment needs a permit. Each type has a quarter as many permits as there are
+//! workers, and all types together have half as many. Without a permit the request is cancelled, and its worker
+//! continues with another item. From then on the type is late: requests for it need a permit before they are sent,
+//! until no request has been late for a while.
 
 use std::{collections::BTreeMap, pin::pin, time::Duration};
 
@@ -10,17 +11,17 @@ use api::Resource;
 use clock::{Clock, Instant};
 use parking_lot::Mutex;
 
-/// One type has this part of the workers.
+/// One type may use this fraction of the workers.
 const SHARE: usize = 4;
-/// All types together have this part.
+/// All types together may use this fraction.
 const SHARE_OF_ALL: usize = 2;
-/// A request without an answer after this time, beside its wait for our own budget, is late.
+/// A request without a response after this time is late. The wait for our own rate limiter does not count.
 pub(crate) const MOMENT: Duration = Duration::from_secs(1);
-/// A type is late for so long after the last late request.
+/// A type stays late for this long after its last late request.
 const CALM: Duration = Duration::from_secs(10);
-/// What is put off comes again after this time, and after what was put off before.
+/// A postponed item is retried after this time, and after the items that were postponed before it.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Between two that were put off: to look for a permit must not cost more than what it is for.
+/// The interval between two postponed items, so that the checks for a permit do not cost more than the requests.
 const APART: Duration = Duration::from_millis(5);
 
 pub(crate) struct LateTypes {
@@ -33,26 +34,26 @@ pub(crate) struct LateTypes {
 #[derive(Default)]
 struct State {
     permits: usize,
-    /// Types that are late, or that something is put off for.
+    /// Types that are late, or that have postponed items.
     types: BTreeMap<Resource, LateType>,
 }
 
 struct LateType {
     permits: usize,
-    /// Requests that are late now.
+    /// The number of late requests in flight.
     late: usize,
-    /// It is late until then.
+    /// The type is late until then.
     until: Instant,
-    /// The last that was put off comes again then.
+    /// The retry time of the last postponed item.
     next: Instant,
 }
 
-/// Why there is no answer.
+/// Why there is no response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PutOff {
-    /// Nothing was sent. To be tried again after this time.
+    /// The request was not sent. Retry after this time.
     NotSent(Duration),
-    /// It was sent and not answered in time.
+    /// The request was sent, and there was no response in time. Retry after this time.
     GivenUp(Duration),
 }
 
@@ -62,7 +63,7 @@ impl LateTypes {
         Self { of_each, of_all, clock, state: Mutex::default() }
     }
 
-    /// The answer to a request about this type, which is late after `moment`.
+    /// Awaits the response to a request for this type. The request is late after `moment`.
     pub(crate) async fn limit<T>(
         &self,
         of: &Resource,
@@ -115,8 +116,8 @@ impl LateType {
         self.late > 0 || now < self.until
     }
 
-    /// True for a late type without a permit that something was put off for, until shortly after that comes again. A type
-    /// that is not late any more needs no permit.
+    /// True for a late type without a permit that has a postponed item, until shortly after its retry. A type that is
+    /// no longer late needs no permit.
     fn comes_first(&self, now: Instant) -> bool {
         self.permits == 0 && self.is_late(now) && now < self.next + PAUSE
     }
@@ -131,7 +132,7 @@ impl State {
     }
 }
 
-/// Held while a request waits for an answer.
+/// Held while a late request waits for a response.
 struct Permit<'a> {
     types: &'a LateTypes,
     of: &'a Resource,
@@ -147,7 +148,7 @@ impl Drop for Permit<'_> {
     }
 }
 
-/// A request that is late, until it has an answer or is given up.
+/// A late request, until its response or its cancellation.
 struct LateRequest<'a> {
     types: &'a LateTypes,
     of: &'a Resource,
@@ -187,7 +188,7 @@ mod tests {
             Self { types: Arc::new(LateTypes::new(workers, clock.clone())), clock, hung: Vec::new() }
         }
 
-        /// So many requests for each of so many types, of which none is ever answered.
+        /// Sends `of_each` requests for each of `types` types; none gets a response.
         fn hang(&mut self, types: usize, of_each: usize) {
             for number in 0..types * of_each {
                 let types_ = self.types.clone();

@@ -1,16 +1,17 @@
-//! Deletes what nobody owns any more, orphans what was asked for, and lets owners go after their dependents.
+//! Deletes objects without owners, orphans dependents on request, and deletes owners after their dependents.
 //!
-//! Promises: nothing is deleted while one of its owners lives. That an owner is gone is proved live, of matching uid, or by
-//! the server's own word on a watch; never by silence, by an error, or by a type that is not served. Every DELETE names uid
-//! and resourceVersion of the very state that was judged. What the graph knows is only a hint: it says where to look.
+//! Promises: no object is deleted while one of its owners exists. The proof that an owner is gone is a live read of the
+//! matching uid, or the DELETED event of a watch. Silence, an error, or a type that is not served is never a proof.
+//! Every DELETE names the uid and resourceVersion of the judged state. The graph is only a hint: it shows which objects
+//! to check.
 //!
-//! Reading order: `graph` (what is known of objects and their owners, and what is due because of it), `due` (how monitors
-//! tell it and workers ask); then one attempt, top to bottom, `delete` and `orphan`, with what they stand on: `evidence` (what
-//! proves that an owner is gone) and `verdict` (what follows), both pure; `proofs` and `absent` (a proof serves all who need
-//! it), `requests` and `late_types` (a type that answers late holds only some of the workers), `acted` (what we wrote and no
-//! watch has shown), `patch`, `refs` and `finalizer` (the writes that are no DELETE),
-//! `waits` and `breaker` (what holds back); `monitors` and `kinds` (where it all comes from); `metrics`, `pages`, `dump`,
-//! `why` and `failed` (what people are told of it).
+//! Reading order: `graph` (known objects, their owners, and the items that are due), `due` (the interface for monitors
+//! and workers); then one attempt, top to bottom, `delete` and `orphan`, and what they use: `evidence` (what proves
+//! that an owner is gone) and `verdict` (what follows), both pure; `proofs` and `absent` (one proof serves all items
+//! that need it), `requests` and `late_types` (a type that responds late uses only some of the workers), `acted` (our
+//! writes that no watch has shown), `patch`, `refs` and `finalizer` (the writes other than DELETE), `waits` and
+//! `breaker` (what delays a write); `monitors` and `kinds` (the sources of the graph); `metrics`, `pages`, `dump`,
+//! `why` and `failed` (what users see).
 
 mod due;
 mod graph;
@@ -68,40 +69,40 @@ use crate::{
     waits::{Patience, Waits},
 };
 
-/// The canonical name.
+/// The canonical name of the controller.
 pub const NAME: &str = "garbage-collector-controller";
 
-/// As upstream's role of this controller grants it.
+/// The permissions of upstream's role for this controller.
 pub const PROFILE: Profile = Profile {
     acts: &[
         Right { group: "*", resource: "*", verbs: &["get", "patch", "delete"] },
         Right { group: "", resource: "events", verbs: &["create", "patch"] },
     ],
-    // Which kinds there are. Upstream's role lacks it, as everybody may by default.
+    // For discovery. Upstream's role lacks it, because every client may use it by default.
     paths: &["/api", "/apis"],
     watches: &[Right { group: "*", resource: "*", verbs: &["list", "watch"] }],
-    // Whoever deletes an object leaves nothing on it that names him.
+    // A DELETE leaves nothing on an object that shows which manager sent it.
     marks: &[],
 };
 
-/// As upstream: twice the common rate, and the common burst.
+/// As upstream: twice the common QPS, and the common burst.
 const FACTOR: Factor = Factor { qps: 2.0, burst: 1 };
-/// As upstream: 5 ms, doubled up to 1000 s, and ten failures a second for all.
+/// As upstream's `DefaultTypedControllerRateLimiter`: 5 ms, doubled up to 1000 s, and ten failures a second in total.
 const BACKOFF: Backoff =
     Backoff { base: Duration::from_millis(5), cap: Duration::from_secs(1000), bucket: Some((10.0, 100)) };
-/// So many patches of dependents are under way at once when owners are orphaned, over all owners.
+/// The number of concurrent patches of dependents during orphaning, for all owners together.
 const PATCHES: usize = 50;
-/// When whoever waits for monitors looks again.
+/// The retry interval of an item that waits for monitors.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// When whoever waits only for proofs, which take two seconds and come in the first minute of a term, does.
+/// The retry interval of an item that waits only for proofs. They take two seconds, in the first minute of a term.
 const LOOK_SOON: Duration = Duration::from_millis(250);
 
-/// What the user can choose.
+/// The flags of this controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// `--concurrent-gc-syncs`: so many workers delete, and as many orphan.
+    /// `--concurrent-gc-syncs`: the number of workers that delete, and also of workers that orphan.
     pub concurrent_syncs: usize,
-    /// `--gc-max-deletes-per-minute`; zero: no bound.
+    /// `--gc-max-deletes-per-minute`; zero: no limit.
     pub max_deletes_per_minute: u32,
 }
 
@@ -111,7 +112,7 @@ impl Default for Options {
     }
 }
 
-/// Declares the controller.
+/// Registers the controller.
 pub fn start(builder: &mut Builder, options: Options) {
     let Options { concurrent_syncs, max_deletes_per_minute } = options;
     let api = builder.api(FACTOR);
@@ -154,7 +155,7 @@ pub fn start(builder: &mut Builder, options: Options) {
     });
 }
 
-/// What all attempts share.
+/// The state that all attempts share.
 struct Ctx {
     requests: Requests,
     clock: Clock,
@@ -166,20 +167,21 @@ struct Ctx {
     acted: Acted,
     waits: Waits,
     failed: Failed,
-    /// Turns of patches by which owners are orphaned.
+    /// Limits the concurrent patches of dependents.
     patches: Semaphore,
     breaker: Mutex<Breaker>,
     meters: Arc<Meters>,
 }
 
 impl Ctx {
-    /// Has the item looked at again, less and less often. That is no failure: there is nothing that anybody could mend here.
-    /// There may be thousands of them, so that those who fail must not wait for their turn behind them.
+    /// Requeues the item with growing delays. This is no failure, because a user cannot repair anything here. There may
+    /// be thousands of such items, and failed items must not wait behind them.
     fn later(&self, item: &Item) -> Outcome {
         Outcome::Parked(self.known.deletes.add_backed_off(item.clone()))
     }
 
-    /// An owner that cannot be read is a failure, but as a rule one of its type: what depends on others must not wait for it.
+    /// A failed read of an owner usually concerns its whole type. The item backs off separately, so that items of other
+    /// types do not wait behind it.
     fn keep_apart(&self, item: &Item, result: Result<Outcome, delete::Error>) -> Result<Outcome, delete::Error> {
         match result {
             Err(err @ (delete::Error::Unjudged { .. } | delete::Error::Unproved { .. })) => {
@@ -191,18 +193,19 @@ impl Ctx {
         }
     }
 
-    /// How long an owner must wait yet before it may lose this finalizer of ours: the graph may not know all its
-    /// dependents. What is not known is waited for until it, or the owner, had its time; then the log names it.
+    /// How long an owner must still wait before this finalizer may be removed, because the graph may not know all its
+    /// dependents. The wait ends with the time limit of the missing types or of the owner; the log then names the
+    /// missing types.
     fn wait_for_monitors(&self, owner: &Coordinates, finalizer: &'static str) -> Option<Duration> {
         self.wait_for(owner, finalizer, &self.monitors.unsynced())
     }
 
-    /// The same of types that were unsynced before somebody looked at its dependents.
+    /// The same for types that were unsynced before its dependents were read.
     fn wait_for(&self, owner: &Coordinates, finalizer: &'static str, unsynced: &[Unsynced]) -> Option<Duration> {
         if unsynced.is_empty() {
             return None;
         }
-        // Without any answer of discovery it is not even known what is not known.
+        // Without any discovery answer, it is unknown which types are missing.
         if unsynced.iter().any(Unsynced::is_everything) {
             return Some(LOOK_AGAIN);
         }
@@ -226,7 +229,7 @@ impl Ctx {
         }
     }
 
-    /// Brings the gauge of held deletes up to date.
+    /// Updates the gauge of held deletes.
     fn show_held(&self) {
         let held = self.breaker.lock().held();
         self.meters.held.set(i64::try_from(held).unwrap_or(i64::MAX));

@@ -1,13 +1,13 @@
-//! What is counted.
+//! The metrics.
 //!
-//! | family | what it tells |
+//! | family | what it counts |
 //! |---|---|
-//! | `garbagecollector_controller_resources_sync_error_total` | as upstream: passes of discovery that failed, monitors that could not be made or did not sync in time |
-//! | `mini_kcm_garbage_collector_deletes_total{reason,policy}` | objects deleted: as their owners are gone, or as one waits for them |
-//! | `mini_kcm_garbage_collector_references_removed_total{reason}` | objects that lost references and stay: as other owners live, or as they were orphaned |
+//! | `garbagecollector_controller_resources_sync_error_total` | as upstream: discovery passes that failed, monitors that could not start or did not sync in time |
+//! | `mini_kcm_garbage_collector_deletes_total{reason,policy}` | deleted objects: their owners are gone, or an owner waits for them |
+//! | `mini_kcm_garbage_collector_references_removed_total{reason}` | objects that lost references and stay: another owner exists, or they were orphaned |
 //! | `mini_kcm_garbage_collector_owner_reads_total{result}` | live reads of owners, by what they proved |
-//! | `mini_kcm_garbage_collector_unresolvable_objects{why}` | objects that stay because an owner cannot be looked for |
-//! | `mini_kcm_garbage_collector_held_deletes` | objects that `--gc-max-deletes-per-minute` holds back |
+//! | `mini_kcm_garbage_collector_unresolvable_objects{why}` | objects that stay because an owner cannot be looked up |
+//! | `mini_kcm_garbage_collector_held_deletes` | objects that `--gc-max-deletes-per-minute` delays |
 
 use std::collections::HashMap;
 
@@ -23,11 +23,11 @@ use crate::{
     verdict::Reason,
 };
 
-/// The numbers of this controller.
+/// The metrics of this controller.
 pub(crate) struct Meters {
-    /// Upstream's only one, counted by discovery and monitors.
+    /// The only metric that upstream has too. Discovery and monitors count it.
     pub(crate) sync_errors: IntCounter,
-    /// How many deletes the breaker holds back.
+    /// The number of deletes that the breaker delays.
     pub(crate) held: IntGauge,
     deletes: IntCounterVec,
     detached: IntCounterVec,
@@ -39,32 +39,32 @@ pub(crate) struct Meters {
 /// Why an object lost references and stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Detached {
-    /// Another owner lives.
+    /// Another owner exists.
     OwnerLives,
-    /// Its owner left it behind on purpose.
+    /// Its owner was deleted with the orphan policy.
     Orphaned,
 }
 
-/// Why an owner cannot be looked for.
+/// Why an owner cannot be looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Why {
-    /// Nobody knows a resource for its apiVersion and kind.
+    /// No resource is known for its apiVersion and kind.
     UnknownKind,
-    /// The server knows the resource no more, or not yet.
+    /// The server does not serve the resource any more, or not yet.
     NotServed,
-    /// It is namespaced and its dependent is not.
+    /// Its type is namespaced, and its dependent is cluster-scoped.
     Misplaced,
-    /// No object can have its name.
+    /// No object can have this name.
     Misnamed,
-    /// The server did not say.
+    /// The read failed.
     Failed,
 }
 
-/// Objects whose owners cannot be looked for: as long as they are in the graph and name those owners.
+/// Objects whose owners cannot be looked up, as long as they are in the graph and name those owners.
 #[derive(Default)]
 struct Troubles {
     of: HashMap<Uid, (TypeName, Why)>,
-    /// How many there are alike.
+    /// The number of objects with the same type and reason.
     alike: HashMap<(TypeName, Why), usize>,
 }
 
@@ -138,7 +138,7 @@ impl Meters {
         self.detached.with_label_values(&[why]).inc();
     }
 
-    /// The server was asked for an owner.
+    /// Counts a live read of an owner.
     pub(crate) fn asked(&self, standing: &Result<Standing, Unproved>) {
         let result = match standing {
             Ok(Standing::Gone(_) | Standing::Orphaned(_)) => "gone",
@@ -149,8 +149,8 @@ impl Meters {
         self.reads.with_label_values(&[result]).inc();
     }
 
-    /// An owner of this object, or the object itself where nobody has seen it, cannot be looked for. True if that is news:
-    /// no other of the type is in this trouble.
+    /// Records that an owner of this object, or the object itself if no monitor shows it, cannot be looked up. True if
+    /// no other object has the same type and reason.
     pub(crate) fn troubled(&self, object: &Uid, of: TypeName, why: Why) -> bool {
         let mut troubles = self.troubles.lock();
         if troubles.of.get(object).is_some_and(|it| it.0 == of && it.1 == why) {
@@ -164,13 +164,13 @@ impl Meters {
         *alike == 1
     }
 
-    /// This object is in no such trouble.
+    /// Records that the owners of this object can be looked up.
     pub(crate) fn untroubled(&self, object: &Uid) {
         self.solve(&mut self.troubles.lock(), object);
     }
 
-    /// Forgets objects that are in trouble no more, as they are gone or name that owner no more. To be called again and
-    /// again: of some that go no further pass tells.
+    /// Removes objects that are gone or do not name that owner any more. It must be called periodically, because some
+    /// objects are deleted without another pass.
     pub(crate) fn prune(&self, is_still: impl Fn(&Uid, &TypeName) -> bool) {
         let mut troubles = self.troubles.lock();
         let over: Vec<Uid> =
@@ -178,7 +178,7 @@ impl Meters {
         over.iter().for_each(|it| self.solve(&mut troubles, it));
     }
 
-    /// Why an owner of this object cannot be looked for, and of which type it is.
+    /// The type of the owner of this object that cannot be looked up, and why.
     pub(crate) fn trouble(&self, object: &Uid) -> Option<(TypeName, Why)> {
         self.troubles.lock().of.get(object).cloned()
     }
@@ -195,7 +195,7 @@ impl Meters {
     }
 }
 
-/// As upstream spells them.
+/// The values in upstream's spelling.
 pub(crate) fn policy_name(policy: Propagation) -> &'static str {
     match policy {
         Propagation::Background => "Background",

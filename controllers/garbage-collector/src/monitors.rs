@@ -1,15 +1,15 @@
-//! What is watched: a monitor for every type whose objects can be deleted, listed and watched.
+//! The monitors: one for every type whose objects can be deleted, listed and watched.
 //!
-//! A task looks at discovery every 30 s, and soon after a CustomResourceDefinition or APIService has changed. It runs on a
-//! standby too, and only reads. A monitor is a handler at the typed informer that another controller has, or an informer of
-//! its own that keeps nothing and feeds the graph; one of a type that is gone is really stopped. A type that cannot be listed
-//! keeps nobody waiting: it is named, and takes part when it can.
+//! A task reads discovery every 30 s, and soon after a CustomResourceDefinition or APIService has changed. It also runs
+//! on a standby, and only reads. A monitor is a handler at the typed informer of another controller, or an informer of
+//! its own that has no store and feeds the graph. The monitor of a type that is gone is stopped completely. A type that
+//! cannot be listed blocks nothing: it is logged, and its objects are used when they can be listed.
 //!
-//! Whoever lets an owner go asks first what may be missing, and there is no instant at which a type is neither known
-//! nor named here: what begins takes its place in the same moment in which what ends leaves it.
+//! Before an owner's finalizer is removed, the worker asks here which types may be missing. At every moment each type
+//! is either known or listed as missing: a new monitor replaces the old one under one lock.
 //!
-//! Reading order: `plan` (what an answer of discovery means, pure), `holes` (what may be missing), this file, `feed`
-//! (what a monitor tells the graph), `numbers`.
+//! Reading order: `plan` (what a discovery answer means, pure), `holes` (which types may be missing), this file, `feed`
+//! (what a monitor reports to the graph), `numbers`.
 
 mod feed;
 mod holes;
@@ -41,20 +41,21 @@ use self::{
 };
 use crate::{due::Known, graph::MonitorId, kinds::Kinds, metrics::Meters};
 
-/// As upstream.
+/// The period of upstream's `GarbageCollector.Sync`.
 const PERIOD: Duration = Duration::from_secs(30);
-/// After a change that may bring types: one of them is seldom alone, and discovery shows it a moment later.
+/// The delay after a change that may add types: such changes come in groups, and discovery shows them a moment later.
 const DEBOUNCE: Duration = Duration::from_secs(1);
-/// A monitor that has not synced after this long is named, and workers start without it, as upstream.
+/// A monitor that has not synced after this time is logged, and workers start without it, as upstream's
+/// `initialSyncTimeout`.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// What is not proved counts for so long in a new term: while workers wait to start, and half a minute more. By then watches
-/// that died have been noticed.
+/// How long unproved monitors count in a new term: while workers wait to start, and half a minute longer. By then, dead
+/// watches have been detected.
 const PROVED_WITHIN: Duration = Duration::from_secs(60);
-/// No answer within this time is none.
+/// The timeout of a read.
 const ANSWER: Duration = Duration::from_secs(10);
-/// So many types are asked for at a time.
+/// The number of concurrent reads of types.
 const AT_ONCE: usize = 8;
-/// Types whose objects bring types.
+/// Types whose objects define other types.
 const BRING_TYPES: &[(&str, &str)] =
     &[("apiextensions.k8s.io", "customresourcedefinitions"), ("apiregistration.k8s.io", "apiservices")];
 
@@ -67,7 +68,8 @@ pub(crate) struct Monitors {
     clock: Clock,
     began: Instant,
     state: Mutex<State>,
-    /// Both roots of discovery have answered at one time. Whoever watches is woken too when monitors begin or end.
+    /// True after both roots of discovery have answered together. Subscribers are also notified when monitors begin or
+    /// end.
     answered: watch::Sender<bool>,
     types_change: Arc<Notify>,
     proof_wanted: Notify,
@@ -79,18 +81,19 @@ struct State {
     memory: Memory,
 }
 
-/// A monitor that runs.
+/// A running monitor.
 struct Monitor {
     since: Instant,
-    /// `None` while those whose places are taken still end: the graph hears of no object from two monitors of a type.
+    /// `None` until the monitors that it replaces have ended: the graph must not get one object from two monitors of a
+    /// type.
     source: Option<(MonitorId, Source)>,
-    /// In this term it has shown everything that was there when the term began.
+    /// In this term it has shown everything that existed when the term began.
     proved: bool,
 }
 
 #[derive(Clone)]
 enum Source {
-    /// A handler at somebody else's informer.
+    /// A handler at the informer of another controller.
     Shared(Arc<Registration>, Option<Arc<dyn Watched>>),
     Own(Arc<Owned>),
 }
@@ -101,7 +104,7 @@ struct Owned {
     informer: Mutex<Option<Dynamic<Arc<Feed>>>>,
 }
 
-/// Declares the task that looks, and that workers wait for what it finds.
+/// Registers the task that reads discovery, and the condition that workers wait for.
 pub(crate) fn declare(
     builder: &mut Builder,
     api: &Api,
@@ -123,7 +126,8 @@ pub(crate) fn declare(
         proof_wanted: Notify::new(),
     });
     numbers::show(&deps.metrics, Arc::downgrade(&monitors));
-    // Lists, as the informers' in the manager's own name, and in no queue: owners wait for them.
+    // The lists of informers use the manager's own identity without a rate limit, and so do these, because owners wait
+    // for them.
     let reads = deps.clients.unfenced("proof", Limits::NONE);
     let (runs, api) = (monitors.clone(), api.clone());
     builder.background("monitors", move |end| async move { runs.run(&api, &reads, end).await });
@@ -137,9 +141,9 @@ pub(crate) fn declare(
 }
 
 impl Monitors {
-    /// What may be missing in the graph.
+    /// The types that may be missing in the graph.
     pub(crate) fn unsynced(&self) -> Vec<Unsynced> {
-        // Asked first: what was told before is in the state.
+        // Read this first: everything that was reported before is then in the state.
         let nothing = !*self.answered.borrow();
         let now = self.clock.now();
         let term = self.young_term(now).map(|(began, _)| began);
@@ -157,15 +161,15 @@ impl Monitors {
         nothing.into_iter().chain(silent).chain(types).collect()
     }
 
-    /// When the term began, while what is not proved counts, and for how long it does yet.
+    /// When the term began and how much longer unproved monitors count; `None` if they no longer count.
     fn young_term(&self, now: Instant) -> Option<(BootInstant, Duration)> {
         let age = now.saturating_duration_since(self.known.began()?);
         let left = PROVED_WITHIN.checked_sub(age).filter(|it| !it.is_zero())?;
         Some((self.clock.boot() - age, left))
     }
 
-    /// True if the monitor of this resource, in whichever version, has no whole set yet, or has failed to list or watch since
-    /// the last one. False without such a monitor.
+    /// True if the monitor of this resource, in any version, has no complete set yet, or has failed to list or watch
+    /// since the last one. False without such a monitor.
     pub(crate) fn is_behind(&self, of: &Resource) -> bool {
         let state = self.state.lock();
         let in_another_version = || {
@@ -176,7 +180,7 @@ impl Monitors {
         monitor.is_some_and(|it| !it.has_synced() || it.behind().is_some())
     }
 
-    /// Somebody waits for these. Proofs are only made then: most terms need none.
+    /// Requests proofs for these, because an owner waits for them. Most terms need no proofs.
     pub(crate) fn prove_soon(&self, unsynced: &[Unsynced]) {
         if unsynced.iter().any(Unsynced::is_proved_soon) {
             self.proof_wanted.notify_one();
@@ -198,7 +202,7 @@ impl Monitors {
             };
             tokio::select! {
                 biased;
-                // One that was stopped meanwhile never syncs, and new ones may have begun.
+                // A monitor that was stopped meanwhile never syncs, and new ones may have begun.
                 _ = looks.changed() => {}
                 () = all => return,
             }
@@ -209,7 +213,7 @@ impl Monitors {
         self.unsynced().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
     }
 
-    /// Has monitors for what discovery shows, until `end`.
+    /// Runs monitors for the types in discovery, until `end`.
     async fn run(&self, api: &Api, reads: &Api, end: CancellationToken) {
         tokio::select! {
             biased;
@@ -221,7 +225,7 @@ impl Monitors {
         join_all(running.into_values().filter_map(|it| it.source).map(|(_, source)| source.stop())).await;
     }
 
-    /// Looks at discovery again and again.
+    /// Reads discovery repeatedly.
     async fn look(&self, api: &Api, reads: &Api) {
         let mut pass = Pass::default();
         let mut patience = DEBOUNCE;
@@ -233,26 +237,26 @@ impl Monitors {
                 tokio::time::sleep(patience).await;
             };
             patience = match tokio::time::timeout(PERIOD, early).await {
-                // Whoever changes all the time and brings nothing is not followed each time.
+                // Changes that add no types get growing delays.
                 Ok(()) if !changed => PERIOD.min(patience * 2),
                 Ok(()) | Err(_) => DEBOUNCE,
             };
         }
     }
 
-    /// Has what was watched on a standby proved when somebody waits for it.
+    /// Proves monitors that were started on a standby, when an owner waits for them.
     async fn prove(&self, reads: &Api) {
         loop {
             self.proof_wanted.notified().await;
             let Some((term, left)) = self.young_term(self.clock.now()) else { continue };
             let proofs: Vec<_> = self.state.lock().unproved(term).map(|of| self.prove_one(reads, of)).collect();
-            // Those that need longer are no longer waited for.
+            // After this time, owners no longer wait for the rest.
             let _ = tokio::time::timeout(left, join_all(proofs)).await;
         }
     }
 
     async fn prove_one(&self, reads: &Api, (of, by, watched): (Resource, MonitorId, Arc<dyn Watched>)) {
-        // Whoever waits asks again.
+        // After a failure, the waiting owner requests the proof again.
         if let Err(err) = informer::prove(&*watched, reads, &self.clock, None).await {
             tracing::debug!(target: "v2", %err, resource = %of, "A monitor is not proved");
             return;
@@ -262,7 +266,7 @@ impl Monitors {
         }
     }
 
-    /// Acts on one answer. True if monitors began or ended.
+    /// Applies one answer. True if monitors began or ended.
     async fn pass(&self, reads: &Api, answer: &Discovery, pass: &mut Pass) -> bool {
         self.meters.prune(|object, of| self.known.names(object, of));
         self.name_unsynced(&mut pass.named);
@@ -294,7 +298,7 @@ impl Monitors {
         self.leave_what_is_gone(reads, doubted).await || changed
     }
 
-    /// Types that the server itself does not know are left at once. True if there were some.
+    /// Removes at once the types that the server itself does not know. True if there were any.
     async fn leave_what_is_gone(&self, reads: &Api, doubted: Vec<Resource>) -> bool {
         let asked: Vec<_> = doubted.into_iter().map(|of| is_gone(reads, of)).collect();
         let gone: Vec<Resource> = stream::iter(asked).buffered(AT_ONCE).filter_map(std::future::ready).collect().await;
@@ -332,14 +336,14 @@ impl Monitors {
     async fn stop(&self, ended: Vec<(Resource, Monitor)>) {
         for (of, monitor) in ended {
             let Some((id, source)) = monitor.source else { continue };
-            // First of all it falls silent: the graph knows it no more afterwards.
+            // Stop it before the graph forgets the monitor, so that no report comes later.
             source.stop().await;
             self.known.tell(|graph| graph.stop_monitor(id));
             tracing::debug!(target: "v2", resource = %of, version = &*of.version, "Monitor ended");
         }
     }
 
-    /// Names whatever does not sync, once, and types once more when they do.
+    /// Logs each type that does not sync, once, and logs it again when it does.
     fn name_unsynced(&self, named: &mut BTreeSet<Hole>) {
         let now = self.clock.now();
         let is_named = |it: &Unsynced| {
@@ -375,25 +379,25 @@ impl Monitors {
     }
 }
 
-/// A type that discovery lacks, if the server answers that there is no such resource at all.
+/// Returns the type, which discovery lacks, if the server answers that there is no such resource.
 async fn is_gone(reads: &Api, of: Resource) -> Option<Resource> {
     let options = ListOptions { limit: 1, ..ListOptions::default() };
     let answer = tokio::time::timeout(ANSWER, reads.list_metadata(&of, None, &options)).await;
     matches!(answer, Ok(Err(ApiError::NotFound(_)))).then_some(of)
 }
 
-/// What is remembered from pass to pass.
+/// The state between passes.
 #[derive(Default)]
 struct Pass {
-    /// What was told last of groups that fail.
+    /// The last logged failure of groups.
     failure: Option<String>,
     fault: Option<Fault>,
-    /// What was told to be late.
+    /// The types that were logged as late.
     named: BTreeSet<Hole>,
 }
 
 impl Pass {
-    /// What is wrong is said once.
+    /// Logs each fault once.
     fn tell(&mut self, answer: &Discovery, fault: Option<&Fault>) {
         let (failure, unparsable) = (answer.failure(), answer.parse_failure());
         let parts = [failure.as_deref(), unparsable.as_deref()].into_iter().flatten().collect::<Vec<_>>();
@@ -417,7 +421,7 @@ impl Pass {
 }
 
 impl State {
-    /// Takes monitors away and puts others into their places, which begin when those have ended.
+    /// Removes monitors and adds others in their place, which begin when the old ones have ended.
     fn replace(&mut self, stop: &[Resource], start: &[Resource], now: Instant) -> Vec<(Resource, Monitor)> {
         let ended = stop.iter().filter_map(|of| self.running.remove_entry(of)).collect();
         let new = start.iter().map(|of| (of.clone(), Monitor { since: now, source: None, proved: false }));
@@ -443,13 +447,13 @@ impl Monitor {
         }
     }
 
-    /// For how long it has shown nothing new as its lists or watches fail.
+    /// How long it has shown nothing new because its lists or watches fail.
     fn behind(&self) -> Option<Duration> {
         self.source.as_ref().and_then(|(_, it)| it.watched())?.behind()
     }
 
-    /// True if all that it has shown may be older than the term: also one that began later may have begun with an old set,
-    /// where sets are not streamed.
+    /// True if everything it has shown may be older than the term. A monitor that began later may also have begun with
+    /// an old set, if sets are not streamed.
     fn is_unproved(&self, term: BootInstant) -> bool {
         let watched = self.source.as_ref().and_then(|(_, it)| it.watched());
         let began_with_all = watched.is_some_and(|it| it.first_set_was_consistent_after(term));
@@ -472,7 +476,7 @@ impl Source {
         }
     }
 
-    /// Nothing is told any more when this returns.
+    /// Stops it. After this returns, nothing is reported.
     async fn stop(self) {
         match self {
             Self::Shared(handler, _) => handler.remove(),

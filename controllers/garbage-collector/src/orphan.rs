@@ -1,4 +1,4 @@
-//! One attempt to orphan: every dependent loses its reference to the owner, then the owner loses its finalizer and goes.
+//! One attempt to orphan: removes the owner's reference from every dependent, then removes the finalizer of the owner.
 
 use std::{
     collections::HashMap,
@@ -21,10 +21,10 @@ use crate::{
     verdict::Object,
 };
 
-/// So often an owner is asked for further dependents in one pass; then it backs off.
+/// How often one pass asks for further dependents of an owner. After that the owner backs off.
 const ROUNDS: u32 = 10;
 
-/// Why an attempt did not get to its end.
+/// Why an attempt did not complete.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("cannot orphan {dependent} from {owner} ({failed} failed)")]
@@ -45,7 +45,7 @@ pub(crate) enum Error {
     },
 }
 
-/// Leaves behind the dependents of an owner that is deleted so, and lets it go.
+/// Orphans the dependents of an owner that is deleted with the orphan policy, then removes its finalizer.
 pub(crate) async fn orphan(ctx: &Ctx, owner: &Uid) -> Result<Outcome, Error> {
     let outcome = attempt(ctx, owner).await;
     if let Err(err) = &outcome
@@ -61,13 +61,14 @@ pub(crate) async fn orphan(ctx: &Ctx, owner: &Uid) -> Result<Outcome, Error> {
 
 async fn attempt(ctx: &Ctx, owner: &Uid) -> Result<Outcome, Error> {
     let Some(mut owner) = orphaning(ctx, owner) else { return Ok(Outcome::Done) };
-    // A graph that does not know all dependents yet would leave some behind with a reference to an owner that is gone: they
-    // would be deleted later.
+    // If the graph does not know all dependents yet, some would keep a reference to a deleted owner, and would be
+    // deleted later.
     if let Some(pause) = ctx.wait_for_monitors(&owner.coordinates, ORPHAN) {
         return Ok(Outcome::After(pause));
     }
     let unfinished = |source, owner: &Object| Error::Finish { owner: Box::new(owner.coordinates.clone()), source };
-    // A reference that was removed does not come back, and what is shown may be old: is it deleted so still?
+    // A removed reference cannot be restored, and the observed state may be stale. So check with a live read that the
+    // owner is still deleted this way.
     owner.meta = match finalizer::read(ctx, &owner).await.map_err(|err| unfinished(err, &owner))? {
         Ok(live) if orphans(&live) => live,
         Ok(live) => {
@@ -80,11 +81,12 @@ async fn attempt(ctx: &Ctx, owner: &Uid) -> Result<Outcome, Error> {
         }
     };
     let freed = free_dependents(ctx, &owner).await?;
-    // A monitor that ended meanwhile took those with it that were not free yet; its successor shows them again.
+    // A monitor that ended meanwhile removed dependents from the graph that still had their references. Its successor
+    // will show them again.
     if let Some(pause) = ctx.wait_for_monitors(&owner.coordinates, ORPHAN) {
         return Ok(Outcome::After(pause));
     }
-    // Whoever shows up from now on was to stay too.
+    // Dependents that are observed from now on must stay too.
     let uid = &owner.coordinates.uid;
     ctx.known.orphaned.remember(uid.clone());
     let removed = finalizer::remove(ctx, &owner, ORPHAN).await;
@@ -94,7 +96,8 @@ async fn attempt(ctx: &Ctx, owner: &Uid) -> Result<Outcome, Error> {
             tracing::info!(owner = %owner.coordinates, dependents = freed, "Orphaned the dependents of an owner");
         }
         Removed::Before(meta) => {
-            // Somebody asked for another end of it. Without that it may be our own patch, whose answer was lost.
+            // A user requested foreground deletion meanwhile. Without that finalizer, the change may be our own patch
+            // whose response was lost.
             if has(&meta, FOREGROUND) {
                 ctx.known.orphaned.forget(uid);
             }
@@ -105,7 +108,7 @@ async fn attempt(ctx: &Ctx, owner: &Uid) -> Result<Outcome, Error> {
     Ok(Outcome::Done)
 }
 
-/// The owner, while it is deleted so that its dependents stay.
+/// The owner, while it is being deleted with the orphan finalizer.
 fn orphaning(ctx: &Ctx, owner: &Uid) -> Option<Object> {
     let node = ctx.known.node(&Item::Observed(owner.clone()))?;
     let (resource, meta) = (node.resource?, node.meta?);
@@ -116,9 +119,10 @@ fn orphans(owner: &Meta) -> bool {
     owner.deletion.is_some() && has(owner, ORPHAN)
 }
 
-/// Takes the owner from each of its dependents, and from those that appear meanwhile, until there are none. How many.
+/// Removes the owner from each of its dependents, and from those that appear meanwhile, until there are none. Returns
+/// their number.
 async fn free_dependents(ctx: &Ctx, owner: &Object) -> Result<usize, Error> {
-    // What we wrote, which the watch may not show yet.
+    // The results of our patches, which the watch may not show yet.
     let mut freed: HashMap<Uid, Version> = HashMap::new();
     for _ in 0..ROUNDS {
         let mut bound = ctx.known.dependents(&owner.coordinates.uid);
@@ -131,21 +135,21 @@ async fn free_dependents(ctx: &Ctx, owner: &Object) -> Result<usize, Error> {
     Err(Error::Endless(Box::new(owner.coordinates.clone())))
 }
 
-/// True for a dependent that names the owner, unless it is shown in a state before our own write.
+/// True if a dependent names the owner, unless the graph shows a state from before our own patch.
 fn is_bound(dependent: &Dependent, owner: &Uid, written: Option<&Version>) -> bool {
     let names = |it: &OwnerRef| it.uid == *owner;
     let is_newer = |written: &Version| written.is_older_than(&dependent.version);
     dependent.owners.iter().any(names) && written.is_none_or(is_newer)
 }
 
-/// Takes the owner from all of these, whichever of them fail.
+/// Removes the owner from all of these, even if some of them fail.
 async fn free(
     ctx: &Ctx,
     owner: &Object,
     bound: Vec<Dependent>,
     freed: &mut HashMap<Uid, Version>,
 ) -> Result<(), Error> {
-    // What is put off is not followed by further ones, each of which would put off the next pass.
+    // After one postponed patch, no further ones are sent: each would postpone the next pass again.
     let is_put_off = AtomicBool::new(false);
     let going_on = |_: &Dependent| std::future::ready(!is_put_off.load(Ordering::Relaxed));
     let bound = stream::iter(bound).take_while(going_on);
@@ -177,7 +181,7 @@ async fn free(
 
 async fn free_one(ctx: &Ctx, owner: &Uid, dependent: Dependent) -> (Coordinates, Result<Patched, ApiError>) {
     let Dependent { coordinates, resource, .. } = dependent;
-    // It is never closed.
+    // The semaphore is never closed.
     let _turn = ctx.patches.acquire().await;
     let patched = patch::detach(ctx, &resource, &coordinates, std::slice::from_ref(owner)).await;
     (coordinates, patched)

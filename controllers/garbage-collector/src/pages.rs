@@ -1,5 +1,5 @@
-//! Two pages for people, below `/debug/controllers/garbage-collector-controller/`: the graph as a drawing, and why one object
-//! is still there, or will go. Both tell what is known, and ask nobody.
+//! Two debug pages below `/debug/controllers/garbage-collector-controller/`: the graph as a drawing, and why an object
+//! still exists or will be deleted. Both show the known state and send no requests.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use crate::{
     why::{self, Facts, Proof},
 };
 
-/// As upstream.
+/// The content type of upstream's `debugHTTPHandler`.
 const GRAPHVIZ: &str = "text/vnd.graphviz";
 const TEXT: &str = "text/plain; charset=utf-8";
 const UID: &str = "uid";
-/// Each takes some 700 bytes of the page, which is held until it was sent.
+/// Each object takes about 700 bytes of the page, which is in memory until it is sent.
 const MOST_DRAWN: usize = 10_000;
 
 pub(crate) fn declare(builder: &mut Builder, ctx: &Arc<Ctx>) {
@@ -26,7 +26,7 @@ pub(crate) fn declare(builder: &mut Builder, ctx: &Arc<Ctx>) {
     builder.page("why", move |query| explain(&explained, query));
 }
 
-/// All of it, or what is connected with the objects that are asked for.
+/// The whole graph, or only what is connected with the requested objects.
 fn graph(ctx: &Ctx, query: &Query) -> Result<Shown, String> {
     let uids = dump::asked(query.all(UID));
     let vertices = ctx.known.ask(|graph| graph.vertices(&uids, MOST_DRAWN));
@@ -49,7 +49,7 @@ fn explain(ctx: &Ctx, query: &Query) -> Result<Shown, String> {
     Ok(Shown { content_type: TEXT, text })
 }
 
-/// What others than the graph know of an object.
+/// Facts about an object from outside the graph.
 fn facts(ctx: &Ctx, uid: &Uid) -> Facts {
     let portrait = ctx.known.ask(|graph| graph.portrait(uid));
     let item = portrait.as_ref().map_or_else(|| Item::Observed(uid.clone()), |it| item(uid, it));
@@ -68,7 +68,7 @@ fn facts(ctx: &Ctx, uid: &Uid) -> Facts {
     }
 }
 
-/// By which an object is attempted.
+/// The queue item of an object.
 fn item(uid: &Uid, portrait: &Portrait) -> Item {
     match (portrait.seen, &portrait.coordinates) {
         (Seen::Virtual | Seen::Unwatched, Some(it)) => Item::Virtual(Arc::new(it.clone())),
@@ -76,7 +76,7 @@ fn item(uid: &Uid, portrait: &Portrait) -> Item {
     }
 }
 
-/// What was found out of owners, as far as it is remembered.
+/// The known results about its owners.
 fn owners(ctx: &Ctx, meta: &Meta) -> Vec<(Uid, Proof)> {
     let found = meta.owners.iter().filter_map(|owner| {
         if ctx.known.gone(&Coordinates::claimed(owner, &meta.namespace)).is_some() {

@@ -1,4 +1,4 @@
-//! Takes owner references from objects, in the way that each resource understands.
+//! Removes owner references from objects, with the patch type that each resource supports.
 
 use api::{Resource, Uid, Version};
 use client::{ApiError, Patch};
@@ -12,18 +12,17 @@ use crate::{
     verdict::Object,
 };
 
-/// What became of an object that was to be patched.
+/// The result of a patch.
 pub(crate) enum Patched {
-    /// It is as wanted, in this version.
+    /// The object has the requested content, at this resourceVersion.
     Done(Version),
-    /// It is not there any more.
+    /// The object is gone.
     Gone(Gone),
 }
 
-/// Lets the object of these coordinates name these owners no more, whatever else it is by now.
+/// Removes references to these owners from the object at these coordinates, in any state of it.
 ///
-/// # Errors
-/// As [`ApiError`]; `Conflict` where somebody else wrote it at the same time.
+/// # Errors As [`ApiError`]; `Conflict` if another client wrote it at the same time.
 pub(crate) async fn detach(
     ctx: &Ctx,
     resource: &Resource,
@@ -33,11 +32,10 @@ pub(crate) async fn detach(
     detach_in(ctx, resource, object, owners, None).await
 }
 
-/// Lets the object, in the very state that was judged, name these owners no more: the owner for which it stays may have been
-/// taken from it since, and with these gone nobody would own it.
+/// Removes references to these owners from the object, only in the judged state: if another client has removed its
+/// living owner since, the object would have no owner left.
 ///
-/// # Errors
-/// As [`ApiError`]; `Conflict` where it is in another state by now.
+/// # Errors As [`ApiError`]; `Conflict` if the state has changed.
 pub(crate) async fn detach_as_judged(ctx: &Ctx, object: &Object, owners: &[Uid]) -> Result<Patched, ApiError> {
     detach_in(ctx, &object.resource, &object.coordinates, owners, Some(&object.meta.version)).await
 }
@@ -71,10 +69,9 @@ async fn detach_in(
     }
 }
 
-/// Lets the object, in the very state that was judged, block its owners no more.
+/// Sets blockOwnerDeletion to false on the object's references, only in the judged state.
 ///
-/// # Errors
-/// As [`ApiError`]; `Conflict` where it is in another state by now.
+/// # Errors As [`ApiError`]; `Conflict` if the state has changed.
 pub(crate) async fn unblock(ctx: &Ctx, object: &Object) -> Result<Patched, ApiError> {
     let Object { coordinates, resource, meta } = object;
     if !ctx.kinds.is_merge_only(resource) {
@@ -88,12 +85,12 @@ pub(crate) async fn unblock(ctx: &Ctx, object: &Object) -> Result<Patched, ApiEr
         Err(gone) => return Ok(Patched::Gone(gone)),
     };
     let mut body = refs::unblock_live(&live);
-    // Whatever was written since it was judged is a conflict, as above.
+    // Any write since the verdict is a conflict, as above.
     body["metadata"]["resourceVersion"] = meta.version.to_string().into();
     send(ctx, resource, coordinates, &Patch::Merge(body)).await
 }
 
-/// Sends a patch that carries the object's uid. Where that is refused, a read tells whether the object is still there.
+/// Sends a patch with the object's uid. After a refusal, a live read shows whether the object still exists.
 pub(crate) async fn send(
     ctx: &Ctx,
     resource: &Resource,
@@ -102,8 +99,8 @@ pub(crate) async fn send(
 ) -> Result<Patched, ApiError> {
     match ctx.requests.patch(resource, &object.namespace, &object.name, patch).await {
         Ok(written) => Ok(Patched::Done(written.version)),
-        // A successor's uid cannot be changed to that of the one we meant: 422, or 409 by some. And a 404 may tell of
-        // something else that is missing.
+        // A patch cannot change the uid of a new object of the same name: 422, or 409 from some servers. A 404 may be
+        // about something else.
         Err(err @ (ApiError::Invalid(_) | ApiError::Conflict(_) | ApiError::NotFound(_))) => {
             gone(ctx, resource, object).await.map(Patched::Gone).ok_or(err)
         }
@@ -111,7 +108,7 @@ pub(crate) async fn send(
     }
 }
 
-/// Whether an object is gone by now; `None` also where that cannot be told.
+/// Checks if an object is gone; `None` also if that is unknown.
 async fn gone(ctx: &Ctx, resource: &Resource, object: &Coordinates) -> Option<Gone> {
     let live = ctx.requests.get_metadata(resource, &object.namespace, &object.name).await;
     match weigh(resource, object, live) {
@@ -120,7 +117,7 @@ async fn gone(ctx: &Ctx, resource: &Resource, object: &Coordinates) -> Option<Go
     }
 }
 
-/// The object's metadata as the server has it, every field of it.
+/// The object's metadata from a live read, with all its fields.
 async fn live(ctx: &Ctx, resource: &Resource, object: &Coordinates) -> Result<Result<Value, Gone>, ApiError> {
     let bytes = match ctx.requests.get_raw_metadata(resource, &object.namespace, &object.name).await {
         Ok(bytes) => bytes,

@@ -1,9 +1,9 @@
-//! Asks the server what stands of owners, once for all that ask at the same time.
+//! Reads owners live, with one request for all items that need the same owner at the same time.
 //!
-//! An owner that is gone is gone for ever, so that one proof serves all its dependents until etcd is restored. One that waits may change its mind:
-//! that proof serves for a second, and not beyond a newer state that a monitor shows. That an owner lives is no proof that
-//! is kept: each pass that rests on it has asked, or has got the answer to a question that was sent after it began. To wait
-//! for the answer to another pass is limited as a request is: a type that answers late holds only some of the workers.
+//! An owner that is gone is gone forever, so one proof serves all its dependents until etcd is restored. An owner that
+//! waits can change: that proof serves for a second, and not after a monitor shows a newer state. The result that an
+//! owner exists is not kept: each pass needs a read that was sent after the pass began. The wait for the read of
+//! another worker has the same limits as a request: a type that responds late uses only some of the workers.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -21,49 +21,49 @@ use crate::{
     verdict::Object,
 };
 
-/// So long serves the proof that an owner waits.
+/// How long the proof that an owner waits is valid.
 const WAITING: Duration = Duration::from_secs(1);
-/// Beyond so many questions, those whose answers serve nobody any more are cleared away.
+/// Above this number of entries, expired ones are removed.
 const QUESTIONS: usize = 64;
 
-/// What is being asked, and was asked a moment ago.
+/// The reads in flight, and those of the last moment.
 #[derive(Default)]
 pub(crate) struct Proofs {
     questions: Mutex<HashMap<Coordinates, Question>>,
 }
 
-/// Whoever holds it asks; those who come meanwhile wait, and get the answer.
+/// The worker that holds the lock sends the read. Workers that arrive meanwhile wait and use its result.
 type Question = Arc<tokio::sync::Mutex<Option<Answer>>>;
 
 #[derive(Clone)]
 struct Answer {
-    /// When it was asked for: it tells nothing of what happened since.
+    /// When the read was sent. It shows nothing of what happened later.
     sent: Instant,
-    /// When it came.
+    /// When the response arrived.
     at: Instant,
-    /// How often etcd had been restored when it was asked for.
+    /// The restore count of etcd when the read was sent.
     restores: Restores,
     standing: Result<Standing, Unproved>,
 }
 
-/// Why nothing can be said of an object's owners.
+/// Why the owners of an object cannot be judged.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unjudged {
-    /// Nobody knows where to ask.
+    /// The resource of the owner is unknown.
     #[error("its owner {owner} cannot be looked for")]
     Unknown {
         owner: Box<Coordinates>,
         #[source]
         source: Unknown,
     },
-    /// There can be no such object, now or later.
+    /// Such an object cannot exist, now or later.
     #[error("its owner {owner} cannot be looked for")]
     Nowhere {
         owner: Box<Coordinates>,
         #[source]
         source: Nowhere,
     },
-    /// The server could not tell.
+    /// The read gave no usable result.
     #[error("its owner {owner} cannot be looked for")]
     Unproved {
         owner: Box<Coordinates>,
@@ -72,17 +72,19 @@ pub(crate) enum Unjudged {
     },
 }
 
-/// Why an object that a reference names can be nowhere. That proves nothing: whoever wrote the reference meant something.
+/// Why an object with the name in a reference cannot exist. That is no proof: the reference may be a mistake for an
+/// existing object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Nowhere {
     #[error("it is of a namespaced type, and who names it is cluster-scoped")]
     Misplaced,
-    /// A server would take what is asked for for something else, such as a subresource.
+    /// A server would interpret the path as something else, such as a subresource.
     #[error("no object can have its name")]
     Misnamed,
 }
 
-/// Finds out what stands of each owner of an object, in the order of its references. The first that cannot be told ends it.
+/// Finds the state of each owner of an object, in the order of its references. Stops at the first that cannot be
+/// judged.
 pub(crate) async fn judge(ctx: &Ctx, object: Object) -> Result<Option<Judged>, Unjudged> {
     let mut standings = Vec::with_capacity(object.meta.owners.len());
     for reference in object.meta.owners.iter() {
@@ -112,7 +114,7 @@ async fn standing(ctx: &Ctx, namespace: &Atom, reference: &OwnerRef) -> Result<S
         }
     };
     if let Standing::Waiting(waiting) = &found {
-        // Deleted anew, in another way, after its dependents had been orphaned: the last word counts.
+        // It was deleted again in another way, after its dependents were orphaned: the last request counts.
         ctx.known.orphaned.forget(waiting.owner());
     }
     Ok(match found {
@@ -121,17 +123,18 @@ async fn standing(ctx: &Ctx, namespace: &Atom, reference: &OwnerRef) -> Result<S
     })
 }
 
-/// The proof from before that what is claimed is gone. Not while the monitor of its resource is behind: etcd may have been
-/// restored since, and no set has shown that yet.
+/// A cached proof that the claimed object is gone; `None` while the monitor of its resource is behind, because etcd may
+/// have been restored and no list has shown that yet.
 fn kept_proof(ctx: &Ctx, claim: &Coordinates, resource: Option<&Resource>) -> Option<Gone> {
     let gone = ctx.known.gone(claim)?;
     let is_doubtful = resource.is_some_and(|it| ctx.monitors.is_behind(it));
     (!is_doubtful).then_some(gone)
 }
 
-/// Where what is claimed would be; an error where it cannot be anywhere.
+/// The coordinates for the live read; an error if no such object can exist.
 pub(crate) fn locate(resource: &Resource, claimed: Box<Coordinates>) -> Result<Box<Coordinates>, Nowhere> {
-    // Of all types alike, as paths are: https://kubernetes.io/docs/concepts/overview/working-with-objects/names
+    // The same rule as for URL path segments, for all types:
+    // https://kubernetes.io/docs/concepts/overview/working-with-objects/names
     if matches!(&*claimed.name, "" | "." | "..") || claimed.name.contains(['/', '%']) {
         return Err(Nowhere::Misnamed);
     }
@@ -142,7 +145,7 @@ pub(crate) fn locate(resource: &Resource, claimed: Box<Coordinates>) -> Result<B
     }
 }
 
-/// What the server says of these coordinates, or has said if that was the last word.
+/// Reads an owner live, or returns an earlier result that is still valid.
 pub(crate) async fn ask(ctx: &Ctx, resource: &Resource, asked: &Coordinates) -> Result<Standing, Unproved> {
     if let Some(gone) = kept_proof(ctx, asked, Some(resource)) {
         return Ok(Standing::Gone(gone));
@@ -163,7 +166,7 @@ pub(crate) async fn ask(ctx: &Ctx, resource: &Resource, asked: &Coordinates) -> 
         let (sent, restores) = (ctx.clock.now(), ctx.known.restores());
         let was_proved = ctx.known.gone(asked).is_some();
         let live = ctx.requests.get_metadata(resource, &asked.namespace, &asked.name).await;
-        // An answer from before etcd was restored tells nothing of what is there now.
+        // A response from before a restore of etcd shows nothing about the present state.
         if restores == ctx.known.restores() {
             break (sent, was_proved, restores, live);
         }
@@ -172,7 +175,7 @@ pub(crate) async fn ask(ctx: &Ctx, resource: &Resource, asked: &Coordinates) -> 
     if let Err(unproved) = &standing
         && requests::put_off(unproved).is_some()
     {
-        // Nothing was asked. The next in line asks, if it may.
+        // There is no result. The next worker that waits may send the read.
         return standing;
     }
     ctx.meters.asked(&standing);
@@ -189,7 +192,7 @@ pub(crate) async fn ask(ctx: &Ctx, resource: &Resource, asked: &Coordinates) -> 
     standing
 }
 
-/// True for an owner that was seen to wait a moment ago, and is shown in no newer state. One that is not shown may have gone
+/// True if the owner was waiting a moment ago and no newer state is shown. An owner that is not shown may be gone
 /// since.
 fn still_waits(ctx: &Ctx, asked: &Coordinates, answer: &Answer) -> bool {
     let Ok(Standing::Waiting(waiting)) = &answer.standing else { return false };
@@ -198,35 +201,35 @@ fn still_waits(ctx: &Ctx, asked: &Coordinates, answer: &Answer) -> bool {
 }
 
 impl Answer {
-    /// True if it is an answer to somebody who had a reason to ask at `came`.
+    /// True if the answer is valid for a pass that needs it since `came`.
     fn serves(&self, came: Instant) -> bool {
         match &self.standing {
-            // For ever, unless etcd is restored.
+            // Valid forever, unless etcd is restored.
             Ok(Standing::Gone(_) | Standing::Orphaned(_)) => true,
-            // It may have been served before what is the reason to ask, though it arrived later; and who takes it may not
-            // ask again.
+            // It may be from before the event that caused the pass, even if it arrived later; and the pass may be the
+            // last.
             Ok(Standing::Waiting(_) | Standing::Solid(_)) => self.sent >= came,
-            // Whoever gets it asks again, so that another question now helps nobody.
+            // The pass will be retried, so another read now would not help.
             Err(_) => self.at >= came,
         }
     }
 }
 
 impl Proofs {
-    /// The question about these coordinates: the one that is under way, or a new one.
+    /// The entry for these coordinates: the read in flight, or a new one.
     fn question(&self, asked: &Coordinates, now: Instant) -> Question {
         let mut questions = self.questions.lock();
         if questions.len() > QUESTIONS {
             questions.retain(|_, question| match question.try_lock() {
                 Ok(answer) => answer.as_ref().is_some_and(|it| now.saturating_duration_since(it.at) <= WAITING),
-                // Somebody asks.
+                // A read is in flight.
                 Err(_) => true,
             });
         }
         questions.entry(asked.clone()).or_default().clone()
     }
 
-    /// Those who wait for this question keep it; others ask anew.
+    /// Removes the entry. Workers that wait for it keep it; later ones send a new read.
     fn close(&self, asked: &Coordinates, question: &Question) {
         let mut questions = self.questions.lock();
         if questions.get(asked).is_some_and(|it| Arc::ptr_eq(it, question)) {

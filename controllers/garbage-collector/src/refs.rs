@@ -1,14 +1,14 @@
-//! Bodies of the patches by which objects lose owner references, or stop blocking their owners.
+//! Bodies of the patches that remove owner references or clear blockOwnerDeletion.
 //!
-//! Built-in types take a strategic merge patch, which names owners by uid and leaves the others alone. Custom resources
-//! answer 415 to that: they get a JSON merge patch with the whole list, made from a live read with all its fields and good
-//! for that version only.
+//! Built-in types accept a strategic merge patch, which names owners by uid and does not change the others. Custom
+//! resources answer 415 to that. They get a JSON merge patch with the whole list from a live read with all fields,
+//! valid only for that resourceVersion.
 
 use api::{Meta, Uid, Version};
 use serde_json::{Map, Value, json};
 
-/// These owners are to be named no more by this very object: in this version, or in any where there is none given. An owner
-/// that it does not name is no error.
+/// Removes these owners from this object: in `version` only, or in any version if it is `None`. An owner that the
+/// object does not name is no error.
 pub(crate) fn detach(object: &Uid, owners: &[Uid], version: Option<&Version>) -> Value {
     let gone = owners.iter().map(|owner| json!({ "$patch": "delete", "uid": owner }));
     let mut metadata = json!({ "uid": object, "ownerReferences": gone.collect::<Vec<_>>() });
@@ -18,7 +18,7 @@ pub(crate) fn detach(object: &Uid, owners: &[Uid], version: Option<&Version>) ->
     json!({ "metadata": metadata })
 }
 
-/// The same for the object as a live read brought it; `None` when it names none of them.
+/// The same for the object of a live read; `None` if it names none of them.
 pub(crate) fn detach_live(live: &Value, owners: &[Uid]) -> Option<Value> {
     let named = references(live);
     let keep = |it: &&Value| !owners.iter().any(|owner| it["uid"].as_str() == Some(owner.to_string().as_str()));
@@ -26,8 +26,8 @@ pub(crate) fn detach_live(live: &Value, owners: &[Uid]) -> Option<Value> {
     (kept.len() < named.len()).then(|| whole(live, kept.into_iter().cloned().collect()))
 }
 
-/// This object blocks its owners no more. The patch is good for the version that was judged only: an owner that somebody
-/// added since is not to be overlooked by the DELETE that follows.
+/// Clears blockOwnerDeletion on all references. The patch is valid only for the judged resourceVersion, so that the
+/// DELETE after it does not miss an owner that was added since.
 pub(crate) fn unblock(object: &Meta) -> Value {
     let blocking = object.owners.iter().filter(|it| it.block_owner_deletion);
     let freed = blocking.map(|it| {
@@ -40,7 +40,7 @@ pub(crate) fn unblock(object: &Meta) -> Value {
     json!({ "metadata": { "uid": object.uid, "resourceVersion": object.version, "ownerReferences": freed } })
 }
 
-/// The same for the object as a live read brought it.
+/// The same for the object of a live read.
 pub(crate) fn unblock_live(live: &Value) -> Value {
     let mut references = references(live).to_vec();
     for reference in references.iter_mut().filter_map(Value::as_object_mut) {
@@ -51,14 +51,14 @@ pub(crate) fn unblock_live(live: &Value) -> Value {
     whole(live, references)
 }
 
-/// Exactly these finalizers are left.
+/// Sets exactly these finalizers.
 pub(crate) fn finalizers<'a>(object: &Meta, left: impl Iterator<Item = &'a str>) -> Value {
     let left: Vec<&str> = left.collect();
     let left = if left.is_empty() { Value::Null } else { json!(left) };
     json!({ "metadata": { "uid": object.uid, "resourceVersion": object.version, "finalizers": left } })
 }
 
-/// A merge patch replaces lists: the whole one goes out, or null for none.
+/// A merge patch replaces the whole list, so it contains all remaining references, or null for none.
 fn whole(live: &Value, references: Vec<Value>) -> Value {
     let metadata = &live["metadata"];
     let mut body = Map::new();

@@ -1,4 +1,5 @@
-//! The requests of workers about objects. Types that answer late hold only a part of the workers, whatever is asked of them.
+//! The requests of workers about objects. A type that responds late uses only some of the workers, for every kind of
+//! request.
 
 use std::{error::Error, time::Duration};
 
@@ -8,7 +9,7 @@ use clock::Clock;
 
 use crate::late_types::{LateTypes, MOMENT, PutOff};
 
-/// Marks an error of this file among those of the server.
+/// Marks an error of this file, to distinguish it from errors of the server.
 const ANSWERS_LATE: &str = "AnswersLate";
 
 pub(crate) struct Requests {
@@ -55,7 +56,7 @@ impl Requests {
         self.write(of, self.api.delete(of, namespace, name, options)).await?
     }
 
-    /// Waits for what another worker reads. It may be given up.
+    /// Waits for a read of another worker. The wait may be cancelled.
     pub(crate) async fn read<T>(&self, of: &Resource, answer: impl Future<Output = T>) -> Result<T, ApiError> {
         let limited = self.late.limit(of, self.moment(), answer).await;
         limited.map_err(|(PutOff::NotSent(wait) | PutOff::GivenUp(wait))| put_off_for(of, wait))
@@ -70,7 +71,7 @@ impl Requests {
         })
     }
 
-    /// The wait for our own budget says nothing of a type.
+    /// Adds the wait for our own rate limiter, because it is not caused by the type.
     fn moment(&self) -> Duration {
         MOMENT.saturating_add(self.api.budget_wait(self.clock.now()))
     }
@@ -82,7 +83,7 @@ fn put_off_for(of: &Resource, wait: Duration) -> ApiError {
     ApiError::Busy { after: Some(wait), status: Box::new(status) }
 }
 
-/// After which time to try again what failed only because its type answers late.
+/// The retry delay, if the only reason of the error is a type that responds late.
 pub(crate) fn put_off(err: &(dyn Error + 'static)) -> Option<Duration> {
     let mut cause = Some(err);
     while let Some(err) = cause {

@@ -1,7 +1,8 @@
-//! What becomes of one object. Pure: what is known of it and what was proved of its owners go in, a verdict comes out.
+//! Decides what happens to one object. Pure: the known state and the proved states of its owners are the input, a
+//! verdict is the output.
 //!
-//! Leave to delete is a value, [`Doomed`], that is made nowhere else: it holds for each owner the proof that it is gone, or
-//! that it waits for this object.
+//! The permission to delete is a value, [`Doomed`], that is created only here. For each owner it contains the proof
+//! that the owner is gone, or that it waits for this object.
 
 use api::{Meta, OwnerRef, Resource, Uid, Version};
 use client::Propagation;
@@ -11,7 +12,7 @@ use crate::{
     graph::{Coordinates, Item, NodeView},
 };
 
-/// An object in the state in which it was judged.
+/// An object in the judged state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Object {
     pub(crate) coordinates: Coordinates,
@@ -20,16 +21,16 @@ pub(crate) struct Object {
     pub(crate) meta: Meta,
 }
 
-/// What to do about an item before anything is asked.
+/// The next step for an item, before any request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Nothing: it goes already, or has no owners.
+    /// Nothing: it is being deleted already, or has no owners.
     Nothing,
-    /// Nobody has seen it: ask for it.
+    /// No monitor shows it: read it live.
     LookFor(Coordinates),
-    /// It goes after those that block it.
+    /// It waits for its blocking dependents.
     Foreground(Object),
-    /// What is its owners' state?
+    /// The states of its owners are needed.
     AskForOwners(Object),
 }
 
@@ -37,28 +38,28 @@ pub(crate) enum Step {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Dependents {
     pub(crate) any: bool,
-    /// One of them waits for its own dependents: perhaps they are each other's.
+    /// One of them waits for its own dependents, so there may be a cycle.
     pub(crate) one_deletes_its_own: bool,
 }
 
-/// What becomes of an object that blocks nothing by itself.
+/// The verdict on an object that does not wait for its dependents.
 #[derive(Debug)]
 pub(crate) enum Verdict {
     Keep,
-    /// It lives, and references of it are to go.
+    /// It stays, and some of its references must be removed.
     DropRefs(Detach),
     Delete(Doomed),
 }
 
-/// References that are to go from an object that stays.
+/// References to remove from an object that stays.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Detach {
     pub(crate) object: Object,
-    /// The owners that are named no more.
+    /// The owners to remove.
     pub(crate) owners: Vec<Uid>,
 }
 
-/// Leave to delete one object, in one state of it.
+/// The permission to delete one object, in one state.
 #[derive(Debug)]
 pub(crate) struct Doomed {
     object: Object,
@@ -78,18 +79,19 @@ pub(crate) enum Needless {
 /// Why an object is deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reason {
-    /// None of its owners is there.
+    /// All its owners are gone.
     OwnersGone,
-    /// Those that are there wait for it.
+    /// Its remaining owners wait for it.
     OwnerWaits,
 }
 
-/// What becomes of an object that waits for its dependents.
+/// The next step for an object that waits for its dependents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Foreground {
-    /// Nobody blocks it any more.
+    /// No dependent blocks it any more.
     Finish,
-    /// These do. Those of them that wait themselves need nobody to look at them.
+    /// These dependents block it and must be checked. Dependents that wait for their own dependents are not in the
+    /// list.
     LookAt(Vec<Item>),
 }
 
@@ -106,7 +108,7 @@ impl Doomed {
         self.policy
     }
 
-    /// The object's own references block its owners, one of which may wait for the other: they are to stop that first.
+    /// True if the object's own references must first be set to not block: it and an owner may wait for each other.
     pub(crate) fn unblock_own_refs_first(&self) -> bool {
         self.unblock_own_refs_first
     }
@@ -119,8 +121,8 @@ impl Doomed {
         }
     }
 
-    /// Looks at the object as the server has it by now: where nothing of what was judged has changed, the leave is for that
-    /// state too. An object that is written all the time must not live for ever because of that.
+    /// Compares with the live state of the object. If nothing relevant changed, the permission is valid for that state
+    /// too. Otherwise an object that is written all the time would never be deleted.
     pub(crate) fn holds_for(&mut self, live: &Meta) -> bool {
         let seen = &self.object.meta;
         let same = live.uid == seen.uid
@@ -133,7 +135,8 @@ impl Doomed {
         same
     }
 
-    /// Its own references block nobody any more: that write, made of the very state that was judged, is the state now.
+    /// Records that its own references no longer block. That patch was based on the judged state, so its result is the
+    /// state now.
     pub(crate) fn has_unblocked(&mut self, version: Version) {
         let meta = &mut self.object.meta;
         let freed = meta.owners.iter().map(|it| OwnerRef { block_owner_deletion: false, ..it.clone() });
@@ -152,7 +155,7 @@ impl Reason {
     }
 }
 
-/// What to do about an item, by what is known of it.
+/// The next step for an item, by its known state.
 pub(crate) fn step(node: NodeView) -> Step {
     let NodeView { coordinates, resource, meta, deleting, deleting_dependents, .. } = node;
     let (Some(resource), Some(meta)) = (resource, meta) else { return Step::LookFor(coordinates) };
@@ -166,7 +169,7 @@ pub(crate) fn step(node: NodeView) -> Step {
     }
 }
 
-/// What becomes of an object that waits, by those that block it and whether they wait themselves.
+/// The next step for a waiting object, by its blocking dependents and whether they are waiting too.
 pub(crate) fn foreground(blocking: Vec<(Item, bool)>) -> Foreground {
     if blocking.is_empty() {
         return Foreground::Finish;
@@ -174,18 +177,18 @@ pub(crate) fn foreground(blocking: Vec<(Item, bool)>) -> Foreground {
     Foreground::LookAt(blocking.into_iter().filter(|(_, waits)| !waits).map(|(item, _)| item).collect())
 }
 
-/// What becomes of an object, by what was proved of its owners.
+/// The verdict on an object, by the proved states of its owners.
 pub(crate) fn verdict(judged: Judged, dependents: Dependents) -> Verdict {
     let (object, owners) = judged.into_parts();
     let solid: Vec<Uid> = owners.iter().filter(|(_, it)| is_solid(it)).map(|(of, _)| of.uid.clone()).collect();
-    // References to owners whose dependents were to stay count as if they were removed already.
+    // References to orphaned owners count as already removed.
     let counts = |(_, standing): &&(OwnerRef, Standing)| !matches!(standing, Standing::Orphaned(_));
     let stays = !solid.is_empty() || owners.iter().filter(counts).count() == 0;
     if !stays {
         return Verdict::Delete(doom(object, owners, dependents));
     }
-    // Waiting owners are dropped as well: they would wait for an object that stays. Patches name owners by uid alone, so a
-    // wrong reference beside a right one of equal uid cannot be dropped without it.
+    // References to waiting owners are removed too: those owners would wait for an object that stays. Patches name
+    // owners by uid only, so a wrong reference cannot be removed without a right one of the same uid.
     let mut needless: Vec<Uid> =
         owners.iter().filter(|(of, _)| !solid.contains(&of.uid)).map(|(of, _)| of.uid.clone()).collect();
     needless.dedup();
@@ -206,7 +209,7 @@ fn needless(standing: Standing) -> Option<Needless> {
     match standing {
         Standing::Gone(gone) | Standing::Orphaned(gone) => Some(Needless::Gone(gone)),
         Standing::Waiting(waiting) => Some(Needless::Waiting(waiting)),
-        // There is none: the object would stay.
+        // Not reachable: the object would stay.
         Standing::Solid(_) => None,
     }
 }
@@ -215,7 +218,7 @@ fn is_solid(standing: &Standing) -> bool {
     matches!(standing, Standing::Solid(_))
 }
 
-/// How an object goes by its own finalizers, which somebody put there for its dependents.
+/// The propagation policy that the object's own finalizers request.
 fn own_policy(meta: &Meta) -> Propagation {
     if has(meta, ORPHAN) {
         Propagation::Orphan

@@ -1,7 +1,7 @@
-//! Owners that wait, before they lose one of our finalizers, until all their dependents can be known.
+//! Limits how long owners wait for unsynced types before one of our finalizers is removed.
 //!
-//! A type has a time in which it is waited for; so has each owner, counted from when it first waited. New types that do
-//! not sync, one after the other, hold up nobody for longer.
+//! A type is waited for during a limited time. Each owner also has a limit, which starts with its first wait. So new
+//! types that fail to sync, one after the other, do not delay an owner longer.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -9,32 +9,32 @@ use api::Uid;
 use clock::Instant;
 use parking_lot::Mutex;
 
-/// So long at most: one type that cannot sync must not keep owners for ever.
+/// The longest wait: one type that cannot sync must not keep owners forever.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Who waits to lose which finalizer.
+/// The waiting owners, by the finalizer to remove.
 #[derive(Default)]
 pub(crate) struct Waits(Mutex<HashMap<(Uid, &'static str), Wait>>);
 
 struct Wait {
     since: Instant,
-    /// What it goes without was told.
+    /// The missing types were logged.
     told: bool,
 }
 
-/// Whether an owner waits on.
+/// Whether an owner continues to wait.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Patience {
     Lasts,
-    /// Its time is over, or that of what it waited for.
+    /// The time limit of the owner has passed, or that of the missing types.
     Ends {
-        /// For the first time: people are to be told.
+        /// The first time, so it must be logged.
         is_news: bool,
     },
 }
 
 impl Waits {
-    /// Something may be unknown; `has_time`: it is still waited for on its own account.
+    /// Checks the limits while types are missing. `has_time`: one of the types is still within its own limit.
     pub(crate) fn ask(&self, owner: &Uid, finalizer: &'static str, has_time: bool, now: Instant) -> Patience {
         let mut waits = self.0.lock();
         let wait = waits.entry((owner.clone(), finalizer)).or_insert(Wait { since: now, told: false });
@@ -44,7 +44,7 @@ impl Waits {
         Patience::Ends { is_news: !std::mem::replace(&mut wait.told, true) }
     }
 
-    /// It waits no more, whatever became of it.
+    /// Ends the wait, with any result.
     pub(crate) fn over(&self, owner: &Uid, finalizer: &'static str) {
         let mut waits = self.0.lock();
         if !waits.is_empty() {

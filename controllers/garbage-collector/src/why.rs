@@ -1,6 +1,6 @@
-//! What people are told of one object: why it is still there, or that it will go.
+//! Explains to users why one object still exists, or that it will be deleted.
 //!
-//! Words, not decisions: what will happen rests on live reads, and these tell what is known so far.
+//! The text is no decision: deletions depend on live reads, and this shows the known state only.
 
 use std::fmt::Write;
 
@@ -8,34 +8,34 @@ use api::{OwnerRef, Uid};
 
 use crate::graph::{Graph, Item, Portrait, Seen};
 
-/// What others than the graph know of an object.
+/// Facts about an object from outside the graph.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Facts {
-    /// This process leads: else it writes nothing.
+    /// This process is the leader. A standby writes nothing.
     pub(crate) leads: bool,
-    /// What was found out of owners.
+    /// The known results about its owners.
     pub(crate) owners: Vec<(Uid, Proof)>,
     /// How often in a row a pass for it failed.
     pub(crate) failures: u32,
-    /// What the last pass failed of.
+    /// The error of the last pass.
     pub(crate) error: Option<String>,
-    /// What the breaker says, if that holds it back.
+    /// The text of the breaker, if it delays the object.
     pub(crate) held: Option<String>,
     /// Types whose monitors have not synced.
     pub(crate) unsynced: Vec<String>,
 }
 
-/// What was found out of one owner.
+/// The known result about one owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Proof {
     Gone,
-    /// Gone too, and its dependents were to stay.
+    /// It is gone, and its dependents must stay.
     Orphaned,
-    /// Nobody could be asked, and why.
+    /// It could not be read, for this reason.
     Unprovable(String),
 }
 
-/// All that is known of an object, and what comes of it.
+/// All that is known of an object, and what follows.
 pub(crate) fn why(graph: &Graph, uid: &Uid, facts: &Facts) -> String {
     let Some(portrait) = graph.portrait(uid) else {
         return format!(
@@ -79,7 +79,7 @@ fn known(uid: &Uid, portrait: &Portrait) -> String {
     text
 }
 
-/// How many dependents are named: of more only the number is told.
+/// The number of dependents that are named. Of more, only the number is shown.
 const NAMED: usize = 5;
 
 fn below(text: &mut String, graph: &Graph, uid: &Uid, portrait: &Portrait) {
@@ -92,7 +92,7 @@ fn below(text: &mut String, graph: &Graph, uid: &Uid, portrait: &Portrait) {
     let blockers = names.len();
     let others = graph.dependents(uid).into_iter().filter(|it| !it.blocks(uid));
     names.extend(others.map(|it| it.coordinates.to_string()));
-    // Those that it may wait for first.
+    // The blocking dependents come first.
     let (first, rest) = names.split_at_mut(blockers);
     first.sort();
     rest.sort();
@@ -104,7 +104,7 @@ fn below(text: &mut String, graph: &Graph, uid: &Uid, portrait: &Portrait) {
     }
 }
 
-/// Those that block its deletion, observed or not.
+/// The names of the dependents that block its deletion, observed or not.
 fn blocking_names(graph: &Graph, uid: &Uid) -> Vec<String> {
     let name = |item: Item| match item {
         Item::Observed(uid) => {
@@ -146,7 +146,7 @@ fn waiting(text: &mut String, portrait: &Portrait, facts: &Facts) {
     }
 }
 
-/// A reference, and what is known of whom it names.
+/// A reference, and the known state of the owner.
 struct Owner<'a> {
     named: &'a OwnerRef,
     proof: Option<&'a Proof>,

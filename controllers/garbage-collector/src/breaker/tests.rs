@@ -80,7 +80,7 @@ fn each_that_is_held_waits_for_a_slot_of_its_own_and_nobody_overtakes() {
 
 #[test]
 fn who_comes_before_his_slot_is_free_keeps_his_place_and_all_that_is_allowed_is_used() {
-    // Each call takes a moment, so that the slots of the second round come free after those who wait for them.
+    // Each delete takes a moment, so the slots of the second round become free after their items retry.
     let (limit, call, many) = (60, Duration::from_millis(50), 1_000);
     let (mut breaker, began) = (Breaker::new(limit), Clock::system().now());
     let mut comes: std::collections::BTreeSet<(Instant, u32)> = (0..many).map(|number| (began, number)).collect();
@@ -97,7 +97,7 @@ fn who_comes_before_his_slot_is_free_keeps_his_place_and_all_that_is_allowed_is_
             }
             Err(wait) => drop(comes.insert((now + wait, number))),
         }
-        // All workers are busy that long.
+        // All workers are busy for this long.
         assert!(now < began + 17 * MINUTE, "{} of {many} went", gone.len());
     }
     assert_eq!(gone, (0..many).collect::<Vec<_>>(), "in their order");
@@ -111,7 +111,7 @@ fn no_minute_of_the_server_sees_too_many() {
     let (mut done, mut flying, mut now) = (Vec::<Instant>::new(), Vec::<Instant>::new(), began);
     for number in 0..5_000 {
         now += Duration::from_millis(rng.u64(0..4_000));
-        // Each call is done by the server at any time on its way, and answered at any time after that.
+        // The server executes each delete at any time before its response, and responds at any time after that.
         flying.retain(|sent| {
             let is_answered = rng.u8(0..4) == 0;
             if is_answered {

@@ -3,7 +3,7 @@ use std::fmt::Write;
 use super::*;
 use crate::graph::fixture::*;
 
-/// As upstream writes one that is well and not alone.
+/// The output of upstream for a vertex that is observed and has edges.
 fn vertex(
     uid: &str,
     dotted: &str,
@@ -135,7 +135,7 @@ fn a_uid_draws_what_it_is_connected_with_up_and_down() {
     assert!(!drawn(&world, &["a"]).contains("\"x\""));
 }
 
-/// Upstream draws it under the uid of the child, and again for each of its children.
+/// Upstream draws such an owner with the uid of the child, and again for each of its children.
 #[test]
 fn an_owner_that_went_is_drawn_once_and_under_its_own_uid() {
     let mut world = World::new();

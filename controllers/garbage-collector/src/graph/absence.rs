@@ -1,4 +1,4 @@
-//! What goes, and what was never there.
+//! Handles objects that are deleted, and owners that never existed.
 
 use std::{
     collections::BTreeSet,
@@ -15,20 +15,20 @@ use super::{
 };
 use crate::evidence::Gone;
 
-/// What was looked for and not found.
+/// A lookup that found nothing.
 struct Probe<'a> {
     claim: &'a Coordinates,
-    /// Its type has no namespaces.
+    /// Its type is cluster-scoped.
     anywhere: bool,
 }
 
 impl Probe<'_> {
-    /// True if what is claimed from this namespace would be there.
+    /// True if a claim from this namespace means the object that was looked up.
     fn fits(&self, namespace: &Atom) -> bool {
         self.anywhere || self.claim.namespace == *namespace
     }
 
-    /// True if these coordinates, as claimed or observed, mean the same object.
+    /// True if these coordinates, claimed or observed, mean the object that was looked up.
     fn is(&self, other: &Coordinates) -> bool {
         let Coordinates { kind, api_version, namespace, name, uid } = self.claim;
         let same = other.uid == *uid && other.name == *name && other.kind == *kind && other.api_version == *api_version;
@@ -37,7 +37,7 @@ impl Probe<'_> {
 }
 
 impl Graph {
-    /// A watch says that an object was deleted: the server's own word. Returns the proof of that, if anything names it.
+    /// Applies a DELETED event. Returns the proof, if a reference names the object.
     pub(crate) fn deleted(&mut self, by: MonitorId, uid: &Uid) -> Option<Gone> {
         if !self.monitors.contains_key(&by) {
             return None;
@@ -45,9 +45,10 @@ impl Graph {
         let id = self.nodes.find(uid)?;
         let node = self.nodes.get(id)?;
         match &node.known {
-            // A live read outran the watch.
+            // A live read was faster than the watch.
             Known::Gone { .. } => None,
-            // Another type mirrors it under its uid: what goes there goes there only.
+            // The object is served by two types under one uid. The deletion from the second type is only a deletion
+            // there.
             Known::Observed(observed) if observed.by != by => None,
             Known::Observed(_) => {
                 let named = if node.has_dependents() { self.coordinates(node) } else { None };
@@ -55,7 +56,7 @@ impl Graph {
                 self.goes(id, told.clone());
                 told
             }
-            // Only claims are known of it, and those may be wrong.
+            // Only claims are known, and they may be wrong.
             Known::Claimed { .. } => {
                 self.goes(id, None);
                 None
@@ -67,8 +68,8 @@ impl Graph {
         }
     }
 
-    /// It is not in a whole new set of this monitor. Dependents are looked at, but nothing is proved: a list may be older than
-    /// what is known, and a type may be half served.
+    /// A new complete set of this monitor does not contain the object. Its dependents become due, but nothing is
+    /// proved: the list may be older than the known state, and the type may be served only in part.
     pub(crate) fn missing(&mut self, by: MonitorId, uid: &Uid) {
         let Some(id) = self.nodes.find(uid) else { return };
         if self.nodes.get(id).and_then(Node::observed).is_some_and(|it| it.by == by) {
@@ -76,8 +77,9 @@ impl Graph {
         }
     }
 
-    /// A live read found that there is no such object. It says nothing of the same uid under other coordinates; of a type
-    /// without namespaces whoever claims it, from whichever namespace, means this object. True if somebody names exactly this.
+    /// A live read found that the object does not exist. That proves nothing about the same uid at other coordinates.
+    /// If the type is cluster-scoped, claims from every namespace mean this object. True if a reference names exactly
+    /// this object.
     pub(crate) fn proved_absent(&mut self, probed: &Coordinates, gone: Gone) -> bool {
         let probe = &Probe { claim: probed, anywhere: gone.owner().namespace.is_empty() };
         let Some(id) = self.nodes.find(&probed.uid) else { return false };
@@ -85,7 +87,7 @@ impl Graph {
         let (matching, is_claimed_otherwise) = self.split(id, probe);
         match &node.known {
             Known::Gone { .. } => drop(self.keep(id, gone)),
-            // The read outran the watch.
+            // The read was faster than the watch.
             Known::Observed(_) | Known::Unwatched { .. } if self.coordinates(node).is_some_and(|it| probe.is(&it)) => {
                 self.goes(id, Some(gone));
             }
@@ -103,43 +105,44 @@ impl Graph {
         !matching.is_empty()
     }
 
-    /// A live read found it there, though no monitor shows it: nobody will tell of its end, so that it is looked for under
-    /// these coordinates until then. Whatever else is claimed of it may lead nowhere.
+    /// A live read found an object that no monitor shows. No event will show its deletion, so it is looked up at these
+    /// coordinates until it is gone. Other claims about it may be wrong.
     pub(crate) fn lives(&mut self, at: &Coordinates) {
         let Some(id) = self.nodes.find(&at.uid) else { return };
         match self.nodes.get(id).map(|it| &it.known) {
-            // Its end was proved while the answer was on its way.
+            // Its deletion was proved while the response was in flight.
             Some(Known::Claimed { absent, .. } | Known::Gone { absent }) if absent.of(at).is_some() => {}
             Some(Known::Claimed { coordinates, .. }) if is_claimed_at(coordinates, at) => {}
             Some(Known::Claimed { .. } | Known::Gone { .. }) => self.claim(id, at.clone()),
-            // It is told of, or looked for already.
+            // A monitor shows it, or it is looked up already.
             Some(Known::Observed(_) | Known::Unwatched { .. }) | None => {}
         }
     }
 
-    /// It is there: what was proved of it was proved of other names, or before etcd was restored.
+    /// The object exists: removes the proofs about its uid, which were for other names or from before a restore of
+    /// etcd.
     pub(crate) fn forget_proofs_of(&mut self, uid: &Uid) {
         if let Some(node) = self.nodes.find(uid).and_then(|id| self.nodes.get_mut(id)) {
             drop(node.take_absent());
         }
     }
 
-    /// Etcd was restored to an older state: whatever was proved gone may be there again.
+    /// Removes all proofs after a restore of etcd, because every object may exist again.
     pub(crate) fn forget_proofs(&mut self) {
         for node in self.nodes.iter_mut() {
             drop(node.take_absent());
         }
     }
 
-    /// A monitor stops, which says nothing of its objects. Those that something depends on or that block an owner are looked
-    /// for live from now on; the rest is forgotten.
+    /// Ends a monitor. That proves nothing about its objects. Objects with dependents, or that block an owner, are
+    /// looked up live from now on; the others are removed.
     pub(crate) fn stop_monitor(&mut self, by: MonitorId) {
         let members: Vec<Id> = self.monitors.get(&by).map(|it| it.members.iter().collect()).unwrap_or_default();
         let awaited: Vec<bool> = members.iter().map(|id| self.is_awaited(*id)).collect();
         for id in &members {
             self.unwatch(*id);
         }
-        // Only now: those that depended on it may have been forgotten with it, in whichever order.
+        // Only after the loop above: their dependents may have been removed in it, in any order.
         for (id, is_awaited) in members.into_iter().zip(awaited) {
             if is_awaited || self.nodes.get(id).is_some_and(Node::has_dependents) {
                 self.due_delete(id);
@@ -148,7 +151,8 @@ impl Graph {
         self.monitors.remove(&by);
     }
 
-    /// Nobody can learn any more whether one that nobody watches is there: owners wait for it no longer. True if any did.
+    /// Releases the owners that an unwatched object blocks, because its existence can no longer be checked. True if it
+    /// blocked any.
     pub(crate) fn holds_no_more(&mut self, uid: &Uid) -> bool {
         let Some(id) = self.nodes.find(uid) else { return false };
         let Some(Node { known: Known::Unwatched { holds, .. }, .. }) = self.nodes.get_mut(id) else { return false };
@@ -162,7 +166,7 @@ impl Graph {
         !held.is_empty()
     }
 
-    /// True if it blocks an owner that waits.
+    /// True if it blocks a waiting owner.
     fn is_awaited(&self, id: Id) -> bool {
         let waits = |it: &Uid| {
             let owner = self.nodes.find(it).filter(|it| *it != id);
@@ -172,7 +176,7 @@ impl Graph {
         self.refs(observed).iter().any(|it| it.block_owner_deletion && waits(&it.uid))
     }
 
-    /// Nobody shows it from now on.
+    /// Makes an observed node unwatched.
     fn unwatch(&mut self, id: Id) {
         let Some(node) = self.nodes.get(id) else { return };
         let (Some(observed), Some(coordinates)) = (node.observed(), self.coordinates(node)) else { return };
@@ -180,7 +184,7 @@ impl Graph {
         let blocks = |it: &&OwnerRef| it.block_owner_deletion && !it.uid.is_empty() && it.uid != node.uid;
         let holds: Arc<[OwnerRef]> = refs.iter().filter(blocks).cloned().collect();
         if waits {
-            // Whether it does still is not known any more.
+            // It is unknown from now on if it still waits for its dependents.
             self.recount(&refs, false);
         }
         self.leave(id, by);
@@ -198,12 +202,12 @@ impl Graph {
         }
     }
 
-    /// It is gone, which may be proved: everything that depends on it is looked at, and owners that waited for it may go. What
-    /// nothing depends on is forgotten.
+    /// The object is gone, with a proof or without one. Its dependents become due, and an owner that it was the last to
+    /// block may be finalized. Without dependents the node is removed.
     fn goes(&mut self, id: Id, proof: Option<Gone>) {
         let Some(node) = self.nodes.get(id) else { return };
         let (by, owners) = (node.observed().map(|it| it.by), self.edges(node));
-        // Of one that it names itself it is no longer a dependent either.
+        // An object that names itself also stops being its own dependent.
         for owner in owners_of(&owners) {
             self.unlink(id, owner, blocks(&owners, owner));
         }
@@ -223,7 +227,8 @@ impl Graph {
         }
     }
 
-    /// The dependents that name exactly this object, and whether one names it otherwise; some do both.
+    /// The dependents with a reference to exactly this object, and whether a dependent has a reference with other
+    /// coordinates. A dependent may have both.
     fn split(&self, owner: Id, probe: &Probe<'_>) -> (Vec<Id>, bool) {
         let (mut matching, mut is_claimed_otherwise) = (Vec::new(), false);
         for dependent in self.dependents_of(owner) {
@@ -239,7 +244,7 @@ impl Graph {
         (matching, is_claimed_otherwise)
     }
 
-    /// Keeps what is proved of the claims that dependents of this owner make, and returns these.
+    /// Keeps the proofs for claims that dependents of this owner make, and returns these claims.
     fn keep(&mut self, owner: Id, gone: Gone) -> BTreeSet<Coordinates> {
         let mut claims = BTreeSet::new();
         for observed in self.dependents_of(owner).iter().filter_map(|id| self.nodes.get(*id)?.observed()) {
@@ -256,8 +261,8 @@ impl Graph {
         claims
     }
 
-    /// Has the owner looked for under the next claim that is not proved absent, in their order and from the first again after
-    /// the last; without one it is gone. An item that was queued keeps the claim that it was queued with.
+    /// Selects the next claim that is not proved absent, in sort order and cyclic; if there is none, the owner is gone.
+    /// A queued item keeps the claim that it was queued with.
     fn claim_otherwise(&mut self, owner: Id, probed: &Coordinates, claims: &BTreeSet<Coordinates>) {
         let Some(absent) = self.nodes.get(owner).and_then(Node::absent) else { return };
         let mut in_order = claims.range((Excluded(probed), Unbounded)).chain(claims);
@@ -267,7 +272,7 @@ impl Graph {
         }
     }
 
-    /// Has what no monitor shows looked for under these coordinates from now on.
+    /// Looks up an object that no monitor shows at these coordinates from now on.
     fn claim(&mut self, id: Id, coordinates: Coordinates) {
         self.drop_due(id);
         self.spell_out(id);
@@ -284,7 +289,8 @@ impl Graph {
     }
 }
 
-/// True if what is claimed is what was found. Of a type without namespaces each claim has that of whoever made it.
+/// True if the claim means the object that was found. For a cluster-scoped type, a claim has the namespace of the
+/// dependent that made it.
 fn is_claimed_at(claim: &Coordinates, at: &Coordinates) -> bool {
     let namespace = if at.namespace.is_empty() { &at.namespace } else { &claim.namespace };
     *at == Coordinates { namespace: namespace.clone(), ..claim.clone() }

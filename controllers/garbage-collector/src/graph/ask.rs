@@ -1,4 +1,4 @@
-//! What workers ask. Everything is copied out, so that the lock is short.
+//! The reads of workers. Every result is copied, so that the lock is held briefly.
 
 use api::{Resource, Uid, Version};
 
@@ -9,7 +9,8 @@ use super::{
 use crate::evidence::Gone;
 
 impl Graph {
-    /// What a pass needs of its item. `None`: there is nothing to do for it, as it is not there, or was observed since.
+    /// What a pass needs to know of its item; `None` if there is nothing to do, because the object is gone, or was
+    /// observed since.
     pub(crate) fn node(&self, item: &Item) -> Option<NodeView> {
         let node = self.nodes.get(self.nodes.find(item.uid())?)?;
         let below = node.below.as_deref();
@@ -18,7 +19,7 @@ impl Graph {
                 let resource = self.monitors.get(&observed.by).map(|it| it.of.clone());
                 (self.coordinates(node)?, resource, Some(observed.meta(&node.uid, self.refs(observed))))
             }
-            // The claim that it was queued with, whichever the graph holds by now.
+            // The claim that the item was queued with, even if the graph has another one by now.
             (Item::Virtual(claim), Known::Claimed { .. } | Known::Unwatched { .. }) => {
                 (Coordinates::clone(claim), None, None)
             }
@@ -36,15 +37,16 @@ impl Graph {
         })
     }
 
-    /// Everything that names this owner, for orphaning.
+    /// All dependents of this owner, for orphaning.
     pub(crate) fn dependents(&self, owner: &Uid) -> Vec<Dependent> {
         self.nodes_below(owner).filter_map(|it| self.dependent(it)).collect()
     }
 
-    /// What keeps this owner, by references of blockOwnerDeletion, and whether that waits for its own dependents.
+    /// The dependents that block the deletion of this owner (blockOwnerDeletion), and whether each waits for its own
+    /// dependents.
     pub(crate) fn blocking(&self, owner: &Uid) -> Vec<(Item, bool)> {
         let Some(id) = self.nodes.find(owner) else { return Vec::new() };
-        // Of many that do not block none is looked at.
+        // If no dependent blocks, do not iterate over them.
         if self.nodes.get(id).is_none_or(|it| it.blocking() == 0) {
             return Vec::new();
         }
@@ -57,25 +59,26 @@ impl Graph {
         blocking.map(|it| (item(it), it.lifecycle().foreground)).collect()
     }
 
-    /// The proof that what is claimed is gone, if the graph holds it: as long as something names that.
+    /// The proof that the claimed object is gone, if the graph has it. The graph keeps it while a reference makes the
+    /// claim.
     pub(crate) fn gone(&self, claim: &Coordinates) -> Option<Gone> {
         self.nodes.get(self.nodes.find(&claim.uid)?)?.absent()?.of(claim).cloned()
     }
 
-    /// True of what a monitor shows.
+    /// True if a monitor shows the object.
     pub(crate) fn is_shown(&self, uid: &Uid) -> bool {
         self.nodes.find(uid).and_then(|id| self.nodes.get(id)).is_some_and(|it| it.observed().is_some())
     }
 
-    /// True if this monitor has shown this state of an object, or if another one shows the object. Also true if the object is
-    /// shown in a state newer than `whole`, the version of the last whole set or event: a set that broke off brought that,
-    /// and the next set may come from a server that lags.
+    /// True if this monitor has shown this state of an object, or if another one shows the object. Also true if the
+    /// object is shown in a state newer than `whole`, the version of the last complete set or event: then a set that
+    /// was cut off brought that state, and the next set may come from a server that lags.
     pub(crate) fn is_shown_so(&self, by: MonitorId, uid: &Uid, version: &Version, whole: &Version) -> bool {
         let known = self.nodes.find(uid).and_then(|id| self.nodes.get(id)?.observed());
         known.is_some_and(|it| it.by != by || it.version == *version || whole.is_older_than(&it.version))
     }
 
-    /// True of one that nobody watches and that blocks an owner.
+    /// True for an unwatched object that blocks an owner.
     pub(crate) fn holds(&self, uid: &Uid) -> bool {
         self.nodes.find(uid).and_then(|id| self.nodes.get(id)).is_some_and(|it| !it.holds().is_empty())
     }
@@ -86,18 +89,18 @@ impl Graph {
         members.filter_map(|id| self.nodes.get(id)).map(|it| &it.uid)
     }
 
-    /// How many objects a monitor shows.
+    /// The number of objects that a monitor shows.
     pub(crate) fn held(&self, by: MonitorId) -> usize {
         self.monitors.get(&by).map_or(0, |it| it.members.len())
     }
 
-    /// How many objects are observed, and how many are known only because something names them.
+    /// The number of observed objects, and of objects that are known only from references.
     pub(crate) fn size(&self) -> (usize, usize) {
         let observed = self.monitors.values().map(|it| it.members.len()).sum();
         (observed, self.nodes.len() - observed)
     }
 
-    /// How an object is named: as observed, or else as claimed. `None` of one that is gone.
+    /// The coordinates of an object, observed or claimed; `None` if it is gone.
     pub(super) fn coordinates(&self, node: &Node) -> Option<Coordinates> {
         match &node.known {
             Known::Observed(observed) => {

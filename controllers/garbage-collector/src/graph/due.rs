@@ -1,5 +1,5 @@
-//! What is due. It is part of the state: kept while nobody takes it, as on a standby, once for each node, and dropped with
-//! the node.
+//! The due items. They are part of the state: kept until they are taken (a standby does not take them), once for each
+//! node, and dropped with the node.
 
 use std::collections::BTreeMap;
 
@@ -12,31 +12,31 @@ use super::{
     slab::Slab,
 };
 
-/// Nodes in the order in which they became due. Whether one still is stands in the node.
+/// Nodes in the order in which they became due. The flag in the node shows if it is still due.
 #[derive(Default)]
 pub(super) struct Lines {
     delete: Line,
     delete_later: Line,
     orphan: Line,
-    /// Dependents with references into another namespace, and the owners that these name.
+    /// Dependents with references into another namespace, and the owners in these references.
     misplaced: BTreeMap<Id, Vec<Uid>>,
 }
 
 #[derive(Default)]
 struct Line {
     ids: Vec<Id>,
-    /// How many of them are due still.
+    /// The number of nodes that are still due.
     live: usize,
 }
 
-/// Below this it does not pay to look for places of which the node went.
+/// Below this length, entries of removed nodes are not cleaned up.
 const SMALL: usize = 64;
 
 impl Graph {
-    /// Takes all that is due.
+    /// Takes everything that is due.
     pub(crate) fn take_due(&mut self) -> Due {
         let Self { nodes, lines, .. } = self;
-        // One that is due at once need not be due later too, so those are asked first, while the others can be told.
+        // A node that is due now need not be due later too. So take those first, while both flags are set.
         let later = lines.delete_later.take(nodes, Flags::DELETE_LATER).into_iter();
         let later = later.filter(|id| nodes.get(*id).is_some_and(|it| !it.due.has(Flags::DELETE))).collect::<Vec<_>>();
         let delete = lines.delete.take(nodes, Flags::DELETE);
@@ -50,7 +50,7 @@ impl Graph {
         }
     }
 
-    /// True if [`Graph::take_due`] would bring nothing.
+    /// True if [`Graph::take_due`] would return nothing.
     pub(crate) fn nothing_is_due(&self) -> bool {
         let Lines { delete, delete_later, orphan, misplaced } = &self.lines;
         delete.live + delete_later.live + orphan.live == 0 && misplaced.is_empty()
@@ -81,7 +81,7 @@ impl Graph {
         }
     }
 
-    /// What a node was due for is due no more: it goes, or is another from now on.
+    /// Cancels what a node is due for, because it is removed or gets another identity.
     pub(super) fn drop_due(&mut self, id: Id) {
         let Self { nodes, lines: Lines { delete, delete_later, orphan, misplaced }, .. } = self;
         delete.drop(nodes, id, Flags::DELETE);
@@ -105,7 +105,7 @@ impl Graph {
         }
     }
 
-    /// In words that can be told, as far as the references still stand.
+    /// The events to report, for the references that still exist.
     fn misplaced(&self, dependent: Id, owners: Vec<Uid>) -> Vec<Misplaced> {
         let Some(node) = self.nodes.get(dependent) else { return Vec::new() };
         let (Some(observed), Some(coordinates)) = (node.observed(), self.coordinates(node)) else { return Vec::new() };
@@ -126,7 +126,7 @@ impl Line {
     fn drop(&mut self, nodes: &mut Slab, id: Id, flag: Flags) {
         if nodes.get_mut(id).is_some_and(|it| it.due.clear(flag)) {
             self.live -= 1;
-            // Its place stays in the line, and may by now be another's.
+            // Its entry stays in the list, and the id may already belong to another node.
             if self.ids.len() > 2 * self.live + SMALL {
                 let live = self.take(nodes, flag);
                 for id in live {

@@ -1,5 +1,5 @@
-//! Edges from owners to dependents. A reference has a node of its owner as long as it stands, whether that was observed or
-//! not, so that whoever shows up later finds its dependents.
+//! Edges from owners to dependents. A reference has a node of its owner as long as it exists, whether the owner was
+//! observed or not. So an owner that is observed late finds its dependents.
 
 use std::sync::Arc;
 
@@ -13,15 +13,15 @@ use super::{
 use crate::absent::Absences;
 
 impl Graph {
-    /// Links an observed dependent to one of its owners, and makes due what is new of that: the owner if it was never heard
-    /// of, as it may be long gone; the dependent if its reference looks wrong.
+    /// Links an observed dependent to one of its owners. An unknown owner becomes due, because it may be long gone. The
+    /// dependent becomes due if its reference looks wrong.
     pub(super) fn link(&mut self, dependent: Id, owner: &Uid) {
         let Some(observed) = self.nodes.get(dependent).and_then(Node::observed) else { return };
         let (refs, namespace) = (self.refs(observed), observed.namespace.clone());
         let Some(first) = refs.iter().find(|it| it.uid == *owner) else { return };
         let id = match self.nodes.find(owner) {
             Some(id) => {
-                // It was kept only as it blocks another: nobody has looked for it.
+                // The node was kept only because it blocks another owner, so it was not looked up yet.
                 let is_new = |it: &Node| it.below.as_ref().is_none_or(|below| below.dependents.is_empty());
                 let unwatched = |it: &&Node| matches!(it.known, Known::Unwatched { .. });
                 if self.nodes.get(id).filter(unwatched).is_some_and(is_new) {
@@ -41,7 +41,7 @@ impl Graph {
         self.examine(dependent, id);
     }
 
-    /// Takes a dependent off one of its owners. `blocked`: whether it blocked that owner's deletion.
+    /// Unlinks a dependent from one of its owners. `blocked`: the dependent blocked the owner's deletion.
     pub(super) fn unlink(&mut self, dependent: Id, owner: &Uid, blocked: bool) {
         let Some(id) = self.nodes.find(owner) else { return };
         let waits = self.nodes.get(dependent).is_some_and(|it| it.lifecycle().foreground);
@@ -60,14 +60,14 @@ impl Graph {
             take_one(&mut below.blocking);
         }
         if node.observed().is_none() && !node.is_needed() {
-            // Nobody would ever take it away, and looking for it leads nowhere.
+            // Nothing would ever remove this node, and a lookup of it has no use.
             self.forget(id);
         } else if blocked && dependent != id {
             self.perhaps_unblocked(id);
         }
     }
 
-    /// Takes the edge of one that nobody watched, which held its owner, off that owner without a word: another follows at
+    /// Unlinks an unwatched dependent that blocks its owner, without further effects, because a new edge follows at
     /// once.
     pub(super) fn unhold(&mut self, dependent: Id, owner: &Uid) {
         let node = self.nodes.find(owner).and_then(|id| self.nodes.get_mut(id));
@@ -78,19 +78,19 @@ impl Graph {
         }
     }
 
-    /// One dependent blocks this owner no more.
+    /// Handles that a dependent does not block this owner any more.
     pub(super) fn unblock(&mut self, owner: &Uid) {
         if let Some(id) = self.nodes.find(owner) {
             self.perhaps_unblocked(id);
         }
     }
 
-    /// The references by which a node is the dependent of others.
+    /// The references by which a node is a dependent.
     pub(super) fn edges(&self, node: &Node) -> Arc<[OwnerRef]> {
         node.observed().map_or_else(|| node.holds().into(), |it| self.refs(it))
     }
 
-    /// Brings the edges of a dependent from its old references to those it has now.
+    /// Changes the edges of a dependent from its old references to its present ones.
     pub(super) fn relink(&mut self, dependent: Id, old: &[OwnerRef]) {
         let Some(observed) = self.nodes.get(dependent).and_then(Node::observed) else { return };
         let new = self.refs(observed);
@@ -109,7 +109,8 @@ impl Graph {
         for owner in owners_of(old).filter(|it| !names(&new, it)) {
             self.unlink(dependent, owner, blocks(old, owner));
         }
-        // By a reference that is gone now, or another, perhaps nobody could judge it. The others say nothing anew.
+        // A removed or changed reference may have been the reason that the dependent could not be judged. So check the
+        // unchanged references again.
         if owners_of(old).any(|it| !same_claims(old, &new, it)) {
             for owner in owners_of(&new).filter(|it| same_claims(old, &new, it)) {
                 if let Some(id) = self.nodes.find(owner) {
@@ -119,7 +120,7 @@ impl Graph {
         }
     }
 
-    /// Counts a dependent among those that wait for their own, or no more.
+    /// Adds a dependent to the count of those that wait for their own dependents, or removes it.
     pub(super) fn recount(&mut self, refs: &[OwnerRef], waits: bool) {
         for owner in owners_of(refs) {
             let Some(node) = self.nodes.find(owner).and_then(|id| self.nodes.get_mut(id)) else { continue };
@@ -130,14 +131,14 @@ impl Graph {
         }
     }
 
-    /// Makes every dependent due whose reference does not fit what is now known of this owner.
+    /// Makes due every dependent whose reference does not match the known state of this owner.
     pub(super) fn examine_dependents(&mut self, owner: Id) {
         for dependent in self.dependents_of(owner) {
             self.examine(dependent, owner);
         }
     }
 
-    /// Makes a dependent due if one of its references does not fit what is known of the owner.
+    /// Makes a dependent due if one of its references does not match the known state of the owner.
     pub(super) fn examine_owners(&mut self, dependent: Id) {
         let Some(observed) = self.nodes.get(dependent).and_then(Node::observed) else { return };
         let refs = self.refs(observed);
@@ -157,7 +158,7 @@ impl Graph {
         below.map(|it| it.dependents.iter().collect()).unwrap_or_default()
     }
 
-    /// Removes a node that nothing depends on.
+    /// Removes a node without dependents.
     pub(super) fn forget(&mut self, id: Id) {
         self.drop_due(id);
         self.nodes.remove(id);
@@ -168,13 +169,13 @@ impl Graph {
         let Some(node) = self.nodes.get_mut(owner) else { return };
         let below = node.below.get_or_insert_default();
         if below.dependents.insert(dependent) {
-            // Nothing waits for itself: it would wait for ever.
+            // An object does not wait for itself: it would wait forever.
             below.blocking += u32::from(blocks && dependent != owner);
             below.deleting_dependents += u32::from(waits);
         }
     }
 
-    /// A reference was corrected in place, or spoilt: as if it went and another came.
+    /// Handles a reference whose coordinates changed in place, as a removed and an added reference.
     fn reclaim(&mut self, dependent: Id, owner: &Uid, old: &[OwnerRef]) {
         let Some(id) = self.nodes.find(owner) else { return };
         let Some(observed) = self.nodes.get(dependent).and_then(Node::observed) else { return };
@@ -183,7 +184,7 @@ impl Graph {
             self.reblock(dependent, owner, blocks(old, owner), blocks_now);
             self.examine(dependent, id);
         } else {
-            // What it claimed before is perhaps claimed no more.
+            // The old claim may have no other reference now.
             self.unlink(dependent, owner, blocks(old, owner));
             self.link(dependent, owner);
         }
@@ -200,7 +201,7 @@ impl Graph {
         }
     }
 
-    /// An owner that waited for its last blocking dependent can go. While others block it there is nothing for it to do.
+    /// Makes a waiting owner due if no dependent blocks it any more. While others block it, it has nothing to do.
     fn perhaps_unblocked(&mut self, owner: Id) {
         if self.nodes.get(owner).is_some_and(|it| it.blocking() == 0 && it.lifecycle().foreground) {
             self.due_delete(owner);
@@ -211,7 +212,7 @@ impl Graph {
         let (Some(child), Some(node)) = (self.nodes.get(dependent), self.nodes.get(owner)) else { return };
         let Some(observed) = child.observed() else { return };
         let Some(identity) = self.coordinates(node) else {
-            // Gone: what depends on it is to go, if that holds.
+            // The owner is gone: the dependent must be deleted, if that is confirmed.
             return self.due_delete(dependent);
         };
         let is_seen = node.observed().is_some();
@@ -220,7 +221,7 @@ impl Graph {
             Refs::Given(refs) => refs_to(refs, &node.uid).any(|it| !identity.match_ref(it)),
             Refs::Plain { .. } => false,
         };
-        // The owner may be a namespaced object that a cluster-scoped child was the first to name, wrongly (#98040).
+        // The owner may be a namespaced object that a cluster-scoped dependent named first, wrongly (#98040).
         let perhaps_namespaced = !is_seen && identity.namespace.is_empty() && !observed.namespace.is_empty();
         let waits = dependent != owner && node.lifecycle().foreground;
         let uid = identity.uid;
@@ -233,7 +234,7 @@ impl Graph {
     }
 }
 
-/// One less of what is counted. A count that is wrong is a flaw of ours; one that turns over would keep an owner for ever.
+/// Decrements a count. A wrong count would be a bug here; an overflow would keep an owner forever.
 fn take_one(count: &mut u32) {
     debug_assert!(*count > 0, "counted less than there are");
     *count = count.saturating_sub(1);

@@ -1,4 +1,4 @@
-//! Objects and a graph to tell of them, for tests.
+//! Objects and a graph to report them to, for tests.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use api::{Atom, Meta, OwnerRef, Resource, Uid, Version};
 use super::{Coordinates, Due, Graph, Item, MonitorId};
 use crate::evidence::Gone;
 
-/// An object of namespace `ns` whose uid is its name.
+/// An object in namespace `ns` whose uid is its name.
 pub(crate) fn object(name: &str) -> Object {
     Object(Meta {
         name: name.into(),
@@ -30,17 +30,17 @@ pub(crate) fn to(name: &str) -> OwnerRef {
     }
 }
 
-/// The same, and its deletion in the foreground waits.
+/// The same with blockOwnerDeletion.
 pub(crate) fn blocking(name: &str) -> OwnerRef {
     OwnerRef { block_owner_deletion: true, ..to(name) }
 }
 
-/// A reference by these words, `kind` after `apiVersion`.
+/// A reference with these fields.
 pub(crate) fn named(api_version: &str, kind: &str, name: &str, uid: &str) -> OwnerRef {
     OwnerRef { api_version: api_version.into(), kind: kind.into(), uid: Uid::new(uid), ..to(name) }
 }
 
-/// What a reference claims when an object of this namespace makes it.
+/// The coordinates that a reference claims if an object of this namespace has it.
 pub(crate) fn claim(by: &OwnerRef, namespace: &str) -> Coordinates {
     Coordinates::claimed(by, &Atom::from(namespace))
 }
@@ -121,23 +121,23 @@ impl World {
         self.graph.deleted(self.pods, &Uid::new(uid)).map(|it| it.owner().clone())
     }
 
-    /// A live read by this claim found nothing.
+    /// A live read of this claim found nothing.
     pub(crate) fn absent(&mut self, claim: &Coordinates) -> bool {
         self.graph.proved_absent(claim, Gone::told(claim.clone()))
     }
 
-    /// The same of a type without namespaces.
+    /// The same for a cluster-scoped type.
     pub(crate) fn absent_anywhere(&mut self, claim: &Coordinates) -> bool {
         let asked = Coordinates { namespace: Atom::default(), ..claim.clone() };
         self.graph.proved_absent(claim, Gone::told(asked))
     }
 
-    /// Takes what is due, in words.
+    /// Takes what is due, as text.
     pub(crate) fn due(&mut self) -> Vec<String> {
         words(&self.graph.take_due())
     }
 
-    /// What is due is of no interest.
+    /// Discards what is due.
     pub(crate) fn settled(mut self) -> Self {
         self.graph.take_due();
         self
@@ -178,7 +178,7 @@ pub(crate) fn words(due: &Due) -> Vec<String> {
     words
 }
 
-/// Every order of these.
+/// All permutations.
 pub(crate) fn orders<T: Clone>(all: &[T]) -> Vec<Vec<T>> {
     if all.is_empty() {
         return vec![Vec::new()];

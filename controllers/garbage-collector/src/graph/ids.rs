@@ -1,16 +1,16 @@
-//! A set of nodes: few lie in the set itself, many in a table, so that neither an object alone nor an owner of a hundred
-//! thousand costs more than it must.
+//! A set of node ids. A few are stored inline, many in a hash table. So memory is small for one object and for an owner
+//! of a hundred thousand.
 
 use hashbrown::HashTable;
 
-/// A node's place in the slab, free for another once the node is gone.
+/// The place of a node in the slab. It is reused after the node is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Id(pub(super) u32);
 
-/// As many as lie beside the length in the place that the pointer to a table would take anyway.
+/// This many ids fit in the space of the pointer to a table, next to the length.
 const FEW: usize = 3;
 
-/// Looking up, adding and removing take the same time however many there are.
+/// Lookup, insertion and removal take constant time.
 #[derive(Debug)]
 pub(super) enum Ids {
     Few { len: u8, ids: [Id; FEW] },
@@ -42,7 +42,7 @@ impl Ids {
         }
     }
 
-    /// False if it was there already.
+    /// False if it was in the set already.
     pub(super) fn insert(&mut self, id: Id) -> bool {
         if self.contains(id) {
             return false;
@@ -68,13 +68,13 @@ impl Ids {
         true
     }
 
-    /// False if it was not there.
+    /// False if it was not in the set.
     pub(super) fn remove(&mut self, id: Id) -> bool {
         match self {
             Self::Few { len, ids } => {
                 let used = usize::from(*len);
                 let Some(at) = ids.iter().take(used).position(|it| is(*it, id)) else { return false };
-                // The last takes its place.
+                // The last id takes its place.
                 ids.swap(at, used - 1);
                 *len -= 1;
             }
@@ -84,7 +84,7 @@ impl Ids {
                 if table.is_empty() {
                     *self = Self::default();
                 } else if table.capacity() > 32 && 8 * table.len() < table.capacity() {
-                    // Else walking through what is left would take as long as through what there was.
+                    // Otherwise iteration over the rest would take as long as over the former content.
                     table.shrink_to(2 * table.len(), |it| hash(*it));
                 }
             }
@@ -92,7 +92,7 @@ impl Ids {
         true
     }
 
-    /// All of them, in no promised order, but equal after equal histories.
+    /// All ids. The order is unspecified, but equal after equal histories.
     pub(super) fn iter(&self) -> impl Iterator<Item = Id> {
         let many = match self {
             Self::Few { .. } => None,
@@ -101,7 +101,7 @@ impl Ids {
         self.few().iter().copied().chain(many.into_iter().flatten())
     }
 
-    /// What lies outside of the set itself.
+    /// The size of the heap memory.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
         use super::tests::given;
@@ -124,13 +124,13 @@ fn is(one: Id, other: Id) -> bool {
     one == other
 }
 
-/// Places are given out in sequence: multiplying spreads them over the upper bits, which the table uses too, and keeps them
-/// apart in the lower ones.
+/// Ids are assigned in sequence. The multiplication spreads them over the upper bits, which the table also uses, and
+/// keeps them distinct in the lower bits.
 fn hash(id: Id) -> u64 {
     u64::from(id.0).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// What looking things up took, counted in tests: time would depend on the machine.
+/// Counts the lookups, for tests. A measured time would depend on the machine.
 pub(super) mod steps {
     #[cfg(test)]
     thread_local! {

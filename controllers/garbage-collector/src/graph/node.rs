@@ -1,4 +1,4 @@
-//! One object, or what is claimed of one.
+//! One node: an object, or the claims about it.
 
 use std::sync::Arc;
 
@@ -10,30 +10,30 @@ use super::{
 };
 use crate::absent::Absences;
 
-/// As the API names them.
+/// The names in the API.
 const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
 
-/// What there is under one uid.
+/// The node of one uid.
 pub(super) struct Node {
     pub(super) uid: Uid,
     pub(super) known: Known,
-    /// `None` while nothing depends on it, as nothing does on most.
+    /// `None` without dependents, which most objects do not have.
     pub(super) below: Option<Box<Below>>,
     pub(super) due: Flags,
 }
 
-/// How it is known.
+/// How the object is known.
 pub(super) enum Known {
     /// A monitor shows it.
     Observed(Observed),
-    /// Only references tell of it. It is looked for live, under these coordinates.
+    /// It is known only from references, and is looked up live at these coordinates.
     Claimed { coordinates: Arc<Coordinates>, absent: Absences },
-    /// A monitor showed it that has stopped, which says nothing of the object: it is looked for live too, and until it is
-    /// proved gone the owners whose deletion it blocks wait for it.
+    /// A monitor showed it and has stopped, which proves nothing about the object. It is looked up live too. Until it
+    /// is proved gone, the owners whose deletion it blocks wait for it.
     Unwatched { coordinates: Arc<Coordinates>, holds: Arc<[OwnerRef]> },
-    /// It went; what depends on it was made due then. Kept, so that dependents that are seen later are made due too, and
-    /// linked again should it show up after all.
+    /// It is gone, and its dependents were made due then. The node stays so that dependents that are observed later
+    /// become due too, and are linked again if the object appears after all.
     Gone { absent: Absences },
 }
 
@@ -43,46 +43,47 @@ pub(super) struct Observed {
     pub(super) namespace: Atom,
     pub(super) version: Version,
     pub(super) owners: Refs,
-    /// What most objects lack.
+    /// Fields that most objects do not need.
     pub(super) rare: Option<Box<Rare>>,
 }
 
-/// Whom it names as its owners.
+/// The owner references of the object.
 pub(super) enum Refs {
-    /// Shared between objects of equal owners, as they were decoded.
+    /// Shared between objects with equal owners, as decoded.
     Given(Arc<[OwnerRef]>),
-    /// One, by the very words by which the node of that owner is known: those are not held twice.
+    /// One reference with exactly the coordinates in the node of the owner, so they are not stored twice.
     Plain { owner: Id, controller: bool, blocks: bool },
 }
 
 pub(super) struct Rare {
     finalizers: Arc<[Atom]>,
     deletion: Option<i64>,
-    /// The last version in which it bore no finalizer of ours, while only older ones are shown.
+    /// The last resourceVersion without a finalizer of ours, while only older ones are shown.
     let_go: Option<Version>,
 }
 
-/// Who depends on it, and the sums that make questions about all of them cheap.
+/// The dependents, and counts for fast answers about all of them.
 #[derive(Default)]
 pub(super) struct Below {
     pub(super) dependents: Ids,
-    /// How many of them, without itself, hold a reference that blocks its deletion.
+    /// The number of dependents, other than itself, with a reference that blocks its deletion.
     pub(super) blocking: u32,
-    /// How many of them wait for their own dependents.
+    /// The number of dependents that wait for their own dependents.
     pub(super) deleting_dependents: u32,
 }
 
-/// What the graph reacts to. States, not edges: whatever is in a state that is new to the graph is processed.
+/// The states that the graph reacts to. It compares states and not events: an object in a state that is new to the
+/// graph is processed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Lifecycle {
     pub(super) deleting: bool,
-    /// Its dependents are to be orphaned first.
+    /// Its dependents must be orphaned first.
     pub(super) orphaning: bool,
-    /// It waits for its dependents to go first. Orphaning beats that.
+    /// It waits for its dependents to be deleted first. Orphaning has priority.
     pub(super) foreground: bool,
 }
 
-/// For what a node is due; see `due`.
+/// What a node is due for; see `due`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Flags(u8);
 
@@ -91,19 +92,19 @@ impl Flags {
     pub(super) const DELETE: Self = Self(1);
     pub(super) const DELETE_LATER: Self = Self(2);
     pub(super) const ORPHAN: Self = Self(4);
-    /// In some line, so that somebody is to look at it: what is below is no such reason yet.
+    /// Set if the node is in a list of due items. The flags below do not put it there yet.
     pub(super) const IN_A_LINE: Self = Self(Self::DELETE.0 | Self::DELETE_LATER.0 | Self::ORPHAN.0);
-    /// It becomes due to be deleted once it is shown in a newer state.
+    /// It becomes due for deletion when a newer state is shown.
     pub(super) const DELETE_NEWER: Self = Self(8);
     /// References were removed from it, and no monitor has shown that yet.
     pub(super) const DETACHED: Self = Self(16);
 
-    /// True of several if it has one of them.
+    /// True if one of the bits in `flag` is set.
     pub(super) fn has(self, flag: Self) -> bool {
         self.0 & flag.0 != 0
     }
 
-    /// False if it was set.
+    /// False if it was set already.
     pub(super) fn set(&mut self, flag: Self) -> bool {
         let new = !self.has(flag);
         self.0 |= flag.0;
@@ -130,7 +131,7 @@ impl Node {
         }
     }
 
-    /// Under which coordinates it is looked for live.
+    /// The coordinates for its live lookup.
     pub(super) fn looked_for(&self) -> Option<&Arc<Coordinates>> {
         match &self.known {
             Known::Claimed { coordinates, .. } | Known::Unwatched { coordinates, .. } => Some(coordinates),
@@ -138,7 +139,7 @@ impl Node {
         }
     }
 
-    /// The references by which it blocks owners though nobody watches it.
+    /// The references by which an unwatched object blocks owners.
     pub(super) fn holds(&self) -> &[OwnerRef] {
         match &self.known {
             Known::Unwatched { holds, .. } => holds,
@@ -146,7 +147,7 @@ impl Node {
         }
     }
 
-    /// What is proved of it while no monitor shows it.
+    /// The proofs about it while no monitor shows it.
     pub(super) fn absent(&self) -> Option<&Absences> {
         match &self.known {
             Known::Claimed { absent, .. } | Known::Gone { absent } => Some(absent),
@@ -154,7 +155,7 @@ impl Node {
         }
     }
 
-    /// Takes that away from it.
+    /// Takes these proofs out of it.
     pub(super) fn take_absent(&mut self) -> Absences {
         match &mut self.known {
             Known::Claimed { absent, .. } | Known::Gone { absent } => std::mem::take(absent),
@@ -162,7 +163,7 @@ impl Node {
         }
     }
 
-    /// True if anything still leads to it or from it: a node that is not observed goes with the last of that.
+    /// True if the node still has an edge to or from it. A node that is not observed is removed with its last edge.
     pub(super) fn is_needed(&self) -> bool {
         self.has_dependents() || !self.holds().is_empty()
     }
@@ -188,7 +189,7 @@ impl Observed {
         Self { by, name, namespace, version, owners: Refs::Given(owners), rare }
     }
 
-    /// As it was given, with the references that it names.
+    /// The metadata as it was observed, with these references.
     pub(super) fn meta(&self, uid: &Uid, owners: Arc<[OwnerRef]>) -> Meta {
         let Self { by: _, name, namespace, version, owners: _, rare } = self;
         let (finalizers, deletion) =
@@ -213,13 +214,13 @@ impl Observed {
         Lifecycle { deleting: true, orphaning, foreground: !orphaning && has(FOREGROUND) }
     }
 
-    /// The last version, not shown yet, in which it bore no finalizer of ours.
+    /// The last resourceVersion, not shown yet, without a finalizer of ours.
     pub(super) fn let_go(&self) -> Option<&Version> {
         self.rare.as_ref()?.let_go.as_ref()
     }
 
-    /// What bears none of our finalizers needs no such mark: whichever it gets is new. Workers may tell of two such versions
-    /// in any order: the last one counts.
+    /// Sets the mark. An object without our finalizers needs none, because each one that is added is new. Workers may
+    /// report two such resourceVersions in any order: the newer one counts.
     pub(super) fn mark_let_go(&mut self, at: Version) {
         if let Some(rare) = &mut self.rare
             && !rare.let_go.as_ref().is_some_and(|it| at.is_older_than(it))
@@ -235,7 +236,7 @@ impl Observed {
         }
     }
 
-    /// True if a reference of its blocks the deletion of this owner.
+    /// True if one of its references blocks the deletion of this owner.
     pub(super) fn blocks(&self, owner: &Uid, id: Id) -> bool {
         match &self.owners {
             Refs::Given(refs) => blocks(refs, owner),
@@ -244,18 +245,18 @@ impl Observed {
     }
 }
 
-/// The references to one owner: one, unless somebody wrote the same uid twice.
+/// The references to one owner: usually one, but the same uid may occur twice.
 pub(super) fn refs_to<'a>(refs: &'a [OwnerRef], owner: &'a Uid) -> impl Iterator<Item = &'a OwnerRef> {
     refs.iter().filter(move |it| it.uid == *owner)
 }
 
-/// Each owner once, in the order given. Without a uid nobody can be told apart: such a reference leads nowhere.
+/// Each owner once, in order. A reference without a uid names no object, so it is skipped.
 pub(super) fn owners_of(refs: &[OwnerRef]) -> impl Iterator<Item = &Uid> {
     let first = |at: usize, uid: &Uid| refs.iter().take(at).all(|it| it.uid != *uid);
     refs.iter().enumerate().filter(move |(at, it)| !it.uid.is_empty() && first(*at, &it.uid)).map(|(_, it)| &it.uid)
 }
 
-/// True if one of the references leads to this owner.
+/// True if one of the references names this owner.
 pub(super) fn names(refs: &[OwnerRef], owner: &Uid) -> bool {
     refs.iter().any(|it| it.uid == *owner)
 }
@@ -278,7 +279,7 @@ pub(super) fn same_claims(one: &[OwnerRef], other: &[OwnerRef], owner: &Uid) -> 
 mod tests {
     use super::*;
 
-    /// Of each there are as many as objects in the cluster.
+    /// The sizes matter, because each of these exists for every object in the cluster.
     #[test]
     fn a_node_is_small() {
         assert!(size_of::<Option<Node>>() <= 112, "{}", size_of::<Option<Node>>());

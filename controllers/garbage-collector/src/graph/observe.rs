@@ -1,5 +1,5 @@
-//! What a monitor shows becomes what is known. Only the new object counts, against what was known before: an event that was
-//! lost, merged or came twice changes nothing of where this ends (#115570).
+//! Applies the states that monitors show. Only the new object counts, compared with the known state. So an event that
+//! was lost, merged or repeated does not change the final state (#115570).
 
 use api::{Meta, OwnerRef, Uid, Version};
 
@@ -11,7 +11,8 @@ use super::{
 use crate::absent::Absences;
 
 impl Graph {
-    /// An object as a monitor shows it now, whether added or changed. One that is older than what is known came late.
+    /// Applies an object as a monitor shows it now, added or changed. A state older than the known one is ignored,
+    /// because it came late.
     pub(crate) fn observe(&mut self, by: MonitorId, meta: Meta) {
         if !self.shows_newer(by, &meta) {
             self.observe_any(by, meta);
@@ -24,10 +25,10 @@ impl Graph {
         known.is_some_and(|it| it.by == by && than.version.is_older_than(&it.version))
     }
 
-    /// An object of a whole set that takes the place of all that this monitor has shown: it counts, however old its version.
-    /// After etcd was restored, versions begin again where they were then.
+    /// Applies an object of a complete set, which replaces everything that this monitor has shown. It counts even if
+    /// its resourceVersion is older: after a restore of etcd, resourceVersions start again from the restored one.
     pub(crate) fn observe_any(&mut self, by: MonitorId, meta: Meta) {
-        // Without a uid nobody can refer to it, and nothing could be deleted by it.
+        // Without a uid, no reference can name it, and no DELETE could name it safely.
         if meta.uid.is_empty() || !self.monitors.contains_key(&by) {
             return;
         }
@@ -41,20 +42,21 @@ impl Graph {
         }
     }
 
-    /// A finalizer of ours was found off, or was taken off, in this version. Somebody may delete the object once more before any
-    /// monitor shows that: then a state that looks as before is new.
+    /// A finalizer of ours was removed, or was found removed, at this resourceVersion. A client may delete the object
+    /// again before a monitor shows that; then a state that looks unchanged is a new one.
     pub(crate) fn let_go(&mut self, uid: &Uid, at: &Version) {
         let Some(id) = self.nodes.find(uid) else { return };
         let Some(Node { known: Known::Observed(known), .. }) = self.nodes.get_mut(id) else { return };
         if known.version.is_older_than(at) {
             known.mark_let_go(at.clone());
         } else if at.is_older_than(&known.version) {
-            // The watch outran whoever tells.
+            // The watch was faster than the worker.
             self.react(id, Lifecycle::default());
         }
     }
 
-    /// A write about this state of an object failed, as there is a newer one: it is looked at when that is shown.
+    /// A write for this state of an object failed, because there is a newer one. The object becomes due when that is
+    /// shown.
     pub(crate) fn await_newer(&mut self, uid: &Uid, than: &Version) {
         let Some(id) = self.nodes.find(uid) else { return };
         let Some(Node { known: Known::Observed(known), due, .. }) = self.nodes.get_mut(id) else { return };
@@ -65,13 +67,13 @@ impl Graph {
         }
     }
 
-    /// References to these owners were removed from this state of an object. Somebody may put them back before any monitor
-    /// shows that: then all whom it names are looked at anew.
+    /// References to these owners were removed from this state of an object. A client may restore them before a monitor
+    /// shows that; then all its owners are checked again.
     pub(crate) fn detached(&mut self, uid: &Uid, from: &Version, owners: &[Uid]) {
         let Some(id) = self.nodes.find(uid) else { return };
         let Some(known) = self.nodes.get(id).and_then(Node::observed) else { return };
         if known.version != *from {
-            // The watch outran whoever tells.
+            // The watch was faster than the worker.
             let refs = self.refs(known);
             if owners.iter().any(|it| names(&refs, it)) {
                 self.due_delete(id);
@@ -81,16 +83,17 @@ impl Graph {
         }
     }
 
-    /// It was not observed until now. Dependents may have claimed it long before, rightly or not.
+    /// An object is observed that was not observed before. Dependents may have claimed it long before, rightly or
+    /// wrongly.
     fn appears(&mut self, id: Id, by: MonitorId, meta: Meta) {
-        // Whoever was to look for it need not any more.
+        // The live lookup is not needed any more.
         self.drop_due(id);
         let owners = meta.owners.clone();
         if !self.is_claimed_so(id, by, &meta) {
             self.spell_out(id);
         }
         let held: Vec<OwnerRef> = self.nodes.get(id).map(|it| it.holds().to_vec()).unwrap_or_default();
-        // While it is what it was: whom it names again it is linked to below.
+        // This must be done while the node is still unwatched. Owners that it names again are linked below.
         for owner in owners_of(&held) {
             if names(&owners, owner) { self.unhold(id, owner) } else { self.unlink(id, owner, true) }
         }
@@ -110,7 +113,7 @@ impl Graph {
         self.react(id, Lifecycle::default());
     }
 
-    /// True if it was claimed under the very name that it has.
+    /// True if the node was claimed with the name, kind and apiVersion that the object has.
     fn is_claimed_so(&self, id: Id, by: MonitorId, meta: &Meta) -> bool {
         let Some(coordinates) = self.nodes.get(id).and_then(Node::looked_for) else { return false };
         let of = self.monitors.get(&by).map(|it| &it.type_name);
@@ -120,16 +123,17 @@ impl Graph {
 
     fn changes(&mut self, id: Id, by: MonitorId, meta: Meta) {
         let Some(known) = self.nodes.get(id).and_then(Node::observed) else { return };
-        // A type mirrors what another shows, under its uid but in versions of its own: the first keeps it while it is watched.
+        // Two types may serve an object under one uid, with separate resourceVersions. The first type counts while it
+        // is watched.
         if known.by != by {
             return;
         }
         let is_older = meta.version.is_older_than(&known.version);
         let is_another = known.name != meta.name || known.namespace != meta.namespace;
-        // A relist that began earlier shows the same state once more.
+        // A relist that began earlier shows the same state again.
         let is_newer = known.version != meta.version;
         let (before, old_refs) = (known.lifecycle(), self.refs(known));
-        // In what it was let go there is no more.
+        // If the state is older, etcd was restored, and the marked resourceVersion does not exist any more.
         let let_go = known.let_go().filter(|_| !is_older).cloned();
         if is_another {
             self.spell_out(id);
@@ -141,7 +145,7 @@ impl Graph {
         if let Some(at) = let_go.filter(|it| known.version.is_older_than(it)) {
             known.mark_let_go(at);
         }
-        // In this order: the edges that there are, then those that there should be.
+        // The order matters: first the existing edges, then the new ones.
         if before.foreground != now.foreground {
             self.recount(&old_refs, now.foreground);
         }
@@ -156,18 +160,19 @@ impl Graph {
         if is_newer && self.nodes.get_mut(id).is_some_and(|it| it.due.clear(Flags::DELETE_NEWER)) {
             self.due_delete(id);
         }
-        // Between the two it was in no such state: what was lost of that is what a relist, or a merged event, leaves out.
+        // Between the two, the object was in neither state. A relist or a merged event does not show that.
         self.react(id, if was_let_go || is_older { Lifecycle::default() } else { before });
     }
 
-    /// Whatever is in a state that is new is processed. Orphaning comes first: it makes waiting for dependents needless.
+    /// Processes an object whose state is new. Orphaning comes first, because it makes the wait for dependents
+    /// unnecessary.
     fn react(&mut self, id: Id, before: Lifecycle) {
         let Some(now) = self.nodes.get(id).map(Node::lifecycle) else { return };
         if now.orphaning && !before.orphaning {
             self.due_orphan(id);
         }
         if now.foreground && !before.foreground {
-            // First in the line: what it has to wait for besides is found out while they go.
+            // The owner is queued first: other obstacles are found while its dependents are being deleted.
             self.due_delete(id);
             self.due_dependents(id);
         }

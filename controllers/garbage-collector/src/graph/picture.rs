@@ -1,4 +1,4 @@
-//! What people are shown of the graph.
+//! The parts of the graph that users see.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -15,11 +15,11 @@ use super::{
 pub(crate) enum Seen {
     /// A monitor shows it.
     Observed,
-    /// Only references tell of it.
+    /// It is known only from references.
     Virtual,
-    /// A monitor that has stopped showed it.
+    /// A monitor showed it and has stopped.
     Unwatched,
-    /// It went, and something names it still.
+    /// It is gone, and a reference still names it.
     Gone,
 }
 
@@ -28,7 +28,7 @@ pub(crate) enum Seen {
 pub(crate) struct Vertex {
     pub(crate) uid: Uid,
     pub(crate) seen: Seen,
-    /// `None` of one that is gone.
+    /// `None` if it is gone.
     pub(crate) coordinates: Option<Coordinates>,
     pub(crate) deleting: bool,
     pub(crate) deleting_dependents: bool,
@@ -47,13 +47,13 @@ pub(crate) struct Portrait {
     pub(crate) deleting_dependents: bool,
     pub(crate) dependents: usize,
     pub(crate) blocking: usize,
-    /// It is among what [`Graph::take_due`] would bring.
+    /// It would be in the result of [`Graph::take_due`].
     pub(crate) is_due: bool,
 }
 
 impl Graph {
-    /// Everything that has owners or dependents; with `uids` only what is connected with one of them. `None` if that is more
-    /// than `most` objects.
+    /// All objects with owners or dependents; with `uids`, only those connected with one of them. `None` if there are
+    /// more than `most` objects.
     pub(crate) fn vertices(&self, uids: &[Uid], most: usize) -> Option<Vec<Vertex>> {
         let nodes: Vec<&Node> = if uids.is_empty() {
             self.nodes.iter().filter(|it| is_connected(it)).take(most.saturating_add(1)).collect()
@@ -81,7 +81,8 @@ impl Graph {
         })
     }
 
-    /// Everything that can be reached, up or down. It stops after `most` and one more: the graph is locked meanwhile.
+    /// All nodes reachable through owners and dependents. It stops after `most` plus one, because the graph is locked
+    /// meanwhile.
     pub(super) fn component(&self, uids: &[Uid], most: usize) -> BTreeSet<Id> {
         let mut waiting: Vec<Id> = uids.iter().filter_map(|it| self.nodes.find(it)).collect();
         let mut found = BTreeSet::new();
@@ -110,7 +111,7 @@ impl Graph {
     }
 }
 
-/// True for a node that has owners or dependents.
+/// True if the node has owners or dependents.
 fn is_connected(node: &Node) -> bool {
     node.is_needed() || node.observed().is_some_and(Observed::names_somebody)
 }

@@ -1,4 +1,5 @@
-//! References that need not be held: of most objects the only one names its owner just as the node of that owner is named.
+//! Saves memory for references: most objects have one reference, and its coordinates are those in the node of the
+//! owner.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use super::{
 };
 
 impl Graph {
-    /// The references of an object as it was given them.
+    /// The references of an object as they were observed.
     pub(super) fn refs(&self, observed: &Observed) -> Arc<[OwnerRef]> {
         match &observed.owners {
             Refs::Given(refs) => refs.clone(),
@@ -25,7 +26,7 @@ impl Graph {
         }
     }
 
-    /// Lets go of the words of an object's only reference, if the node of its owner has the same.
+    /// Drops the coordinates of an object's only reference, if the node of its owner has the same ones.
     pub(super) fn condense(&mut self, id: Id) {
         let Some(Refs::Given(refs)) = self.nodes.get(id).and_then(Node::observed).map(|it| &it.owners) else { return };
         let [only] = &**refs else { return };
@@ -39,7 +40,7 @@ impl Graph {
         }
     }
 
-    /// Before a node is named otherwise, or no more: whoever names it holds the words itself from now on.
+    /// Must be called before the coordinates of a node change: dependents then store their references in full.
     pub(super) fn spell_out(&mut self, owner: Id) {
         let mut spelt: Vec<(bool, bool, Arc<[OwnerRef]>)> = Vec::new();
         for dependent in self.dependents_of(owner) {
@@ -57,7 +58,7 @@ impl Graph {
         }
     }
 
-    /// True if a reference names this node by the words by which it is known.
+    /// True if a reference has exactly the coordinates of this node.
     pub(super) fn is_named_by(&self, node: &Node, by: &OwnerRef) -> bool {
         match &node.known {
             Known::Observed(observed) => self.monitors.get(&observed.by).map(|it| &it.type_name).is_some_and(|it| {
@@ -71,7 +72,7 @@ impl Graph {
         }
     }
 
-    /// A reference to this node by the words by which it is known.
+    /// A reference with the coordinates of this node.
     fn named(&self, node: &Node) -> Option<OwnerRef> {
         let (api_version, kind, name) = match &node.known {
             Known::Observed(observed) => {

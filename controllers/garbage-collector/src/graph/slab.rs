@@ -1,4 +1,4 @@
-//! Where nodes lie, and the way from a uid to its node.
+//! The memory of nodes, and the lookup by uid.
 
 use std::{collections::BTreeSet, hash::BuildHasher};
 
@@ -11,13 +11,13 @@ use super::{
     node::Node,
 };
 
-/// Nodes of one page. Pages do not move as the graph grows, and one that is empty is given back.
+/// Nodes in one page. Pages do not move when the graph grows, and empty pages are freed.
 const PAGE: usize = 256;
 
-/// Nodes by place and by uid. The table of uids holds places, not uids.
+/// Nodes by place and by uid. The table of uids stores places, not uids.
 pub(super) struct Slab {
     pages: Vec<Page>,
-    /// Pages that have room; the first is filled first, so that the last ones become empty.
+    /// Pages with free places. The first is filled first, so that the last ones become empty.
     roomy: BTreeSet<u32>,
     by_uid: HashTable<Id>,
     hasher: FixedState,
@@ -26,12 +26,12 @@ pub(super) struct Slab {
 #[derive(Default)]
 struct Page {
     nodes: Vec<Option<Node>>,
-    /// Places between others that are free.
+    /// Free places between used ones.
     free: Vec<u8>,
 }
 
 impl Slab {
-    /// Empty. Equal seeds hash alike, so that equal runs are equal.
+    /// An empty slab. Equal seeds give equal hashes, so that runs are reproducible.
     pub(super) fn new(seed: u64) -> Self {
         Self {
             pages: Vec::new(),
@@ -70,7 +70,7 @@ impl Slab {
         self.pages.iter_mut().flat_map(|it| it.nodes.iter_mut().flatten())
     }
 
-    /// Adds a node, of whose uid there is none.
+    /// Adds a node. The uid must not be in the slab yet.
     pub(super) fn insert(&mut self, node: Node) -> Id {
         let hash = self.hasher.hash_one(&node.uid);
         let id = self.place(node);
@@ -91,7 +91,7 @@ impl Slab {
         self.take(id)
     }
 
-    /// What lies outside of the slab itself, without what nodes point to.
+    /// The size of the heap memory, without what nodes point to.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
         use super::tests::given;

@@ -1,4 +1,4 @@
-//! The machine, by scripts; `model` plays random events against a naive one, `size` is what it costs.
+//! Scripted tests of the graph. `model` compares random events with a naive model; `size` measures the cost.
 
 mod identity;
 mod lifecycle;
@@ -103,7 +103,7 @@ fn acceptance_gc_005_the_graph_holds_no_deleted_owner() {
 
 #[test]
 fn acceptance_gc_039_an_owner_proved_absent_goes_and_its_dependents_are_looked_at() {
-    // Virtual, and observed: a live read may outrun the watch.
+    // Virtual, and observed: a live read may be faster than the watch.
     for is_seen in [false, true] {
         let mut world = World::new();
         if is_seen {
@@ -129,7 +129,7 @@ fn what_a_list_lacks_is_looked_at_and_proves_nothing() {
     assert_eq!(world.due(), [""; 0], "another monitor's set tells nothing of it");
     world.graph.missing(world.pods, &Uid::new("o"));
     assert_eq!(world.due(), ["delete a"]);
-    // It was not gone after all: the edges are there.
+    // The object is not gone after all: the edges still exist.
     world.pod(object("o").foreground());
     assert_eq!(
         (world.dependents("o"), world.due()),
@@ -197,18 +197,18 @@ fn what_a_monitor_showed_is_looked_for_live_when_it_stops() {
     let item = looked_for(&named("apps/v1", "ReplicaSet", "o", "o"), "ns");
     assert_eq!(world.graph.blocking(&Uid::new("parent")), [(item, false)], "a monitor that stops unblocks nobody");
     assert!(!world.is_known("alone"));
-    // The monitor is never heard again.
+    // The monitor has ended, so its reports have no effect.
     world.set(object("o").version(9));
     assert_eq!(world.graph.deleted(world.sets, &Uid::new("o")), None);
     assert_eq!(world.graph.node(&observed("o")), None);
-    // Another of the same type finds it again, and its dependents.
+    // A new monitor of the same type shows it again, and its dependents.
     let again = world.graph.monitor(&Resource::namespaced("apps", "v1", "replicasets", "ReplicaSet"));
     world.graph.observe(again, object("o").0);
     assert_eq!((world.dependents("o"), world.due()), (vec!["a".to_owned()], vec!["delete parent".to_owned()]));
     assert_eq!(world.graph.blocking(&Uid::new("parent")), [], "as it names that no more");
 }
 
-/// One that waits for dependents of a type whose monitor stops.
+/// An object that waits for dependents of a type whose monitor stops.
 fn waiting_for_unwatched() -> World {
     let mut world = World::new();
     world.pod(object("parent").foreground());
@@ -257,7 +257,7 @@ fn who_shows_an_object_first_keeps_it_while_it_is_watched_and_a_mirror_of_it_pro
     let namespace = world.graph.monitor(&Resource::cluster("", "v1", "namespaces", "Namespace"));
     world.graph.observe(namespace, object("o").cluster_scoped().version(7).0);
     world.pod(object("a").owned_by([named("v1", "Namespace", "o", "o")]));
-    // Newer by its own count, and a right to see it that somebody lost.
+    // Its resourceVersion is newer, but separate. A lost permission for the second type looks like a deletion.
     world.graph.observe(mirror, object("o").cluster_scoped().version(900).foreground().0);
     assert_eq!(world.graph.deleted(mirror, &Uid::new("o")), None);
     world.graph.missing(mirror, &Uid::new("o"));

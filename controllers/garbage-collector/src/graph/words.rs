@@ -1,10 +1,10 @@
-//! The words of the graph: what names an object, and what workers are told.
+//! The types of the graph's interface: coordinates of objects, and items for workers.
 
 use std::{fmt, sync::Arc};
 
 use api::{Atom, Meta, OwnerRef, Resource, Uid, Version};
 
-/// A type as objects and references name it.
+/// A type by the names in objects and references.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct TypeName {
     pub(crate) api_version: Atom,
@@ -17,7 +17,7 @@ impl From<&Resource> for TypeName {
     }
 }
 
-/// Everything that names an object. The order of the fields is the order in which claimed identities are tried.
+/// The identity of an object. The order of the fields is the order in which claims are tried.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Coordinates {
     pub(crate) kind: Atom,
@@ -29,7 +29,7 @@ pub(crate) struct Coordinates {
 }
 
 impl Coordinates {
-    /// What a reference claims, made by an object of `namespace`.
+    /// The coordinates that a reference claims if an object of `namespace` has it.
     pub(crate) fn claimed(by: &OwnerRef, namespace: &Atom) -> Self {
         let OwnerRef { api_version, kind, name, uid, controller: _, block_owner_deletion: _ } = by;
         Self {
@@ -41,14 +41,14 @@ impl Coordinates {
         }
     }
 
-    /// True if a reference names this very object; whether namespaces fit is another question.
+    /// True if a reference names this object. Namespaces are not compared.
     pub(crate) fn match_ref(&self, of: &OwnerRef) -> bool {
         let OwnerRef { api_version, kind, name, uid, controller: _, block_owner_deletion: _ } = of;
         self.uid == *uid && *self.name == **name && self.kind == *kind && self.api_version == *api_version
     }
 }
 
-/// `[apps/v1/ReplicaSet, namespace: ns, name: web, uid: 1-2-3]`, as upstream writes identities.
+/// `[apps/v1/ReplicaSet, namespace: ns, name: web, uid: 1-2-3]`, as upstream's `objectReference.String`.
 impl fmt::Display for Coordinates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kind, api_version, namespace, name, uid } = self;
@@ -56,13 +56,13 @@ impl fmt::Display for Coordinates {
     }
 }
 
-/// The key of attempts to delete. One of an owner that nobody has observed keeps the coordinates it was queued with: they are
-/// one claim among others, and what is found out of one says nothing of the next.
+/// The key of attempts to delete. An owner that was not observed keeps the coordinates that it was queued with: they
+/// are one claim among others, and a result for one claim proves nothing for the next.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Item {
     /// An object that a monitor shows.
     Observed(Uid),
-    /// An owner that is known only from references, or whose type is watched no more.
+    /// An owner that is known only from references, or whose type is no longer watched.
     Virtual(Arc<Coordinates>),
 }
 
@@ -84,7 +84,7 @@ impl fmt::Display for Item {
     }
 }
 
-/// A monitor of this process; never used again after it stopped.
+/// A monitor of this process. Ids are not reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct MonitorId(pub(super) u32);
 
@@ -97,7 +97,7 @@ pub(crate) struct NodeView {
     /// What its monitor shows; `None`: virtual or unwatched.
     pub(crate) meta: Option<Meta>,
     pub(crate) deleting: bool,
-    /// It waits for its dependents to go first.
+    /// It waits for its dependents to be deleted first.
     pub(crate) deleting_dependents: bool,
     pub(crate) has_dependents: bool,
     pub(crate) a_dependent_deletes_its_own: bool,
@@ -114,28 +114,28 @@ pub(crate) struct Dependent {
 }
 
 impl Dependent {
-    /// True if the deletion of this owner in the foreground waits for it.
+    /// True if the foreground deletion of this owner waits for it.
     pub(crate) fn blocks(&self, owner: &Uid) -> bool {
         self.coordinates.uid != *owner && self.owners.iter().any(|it| it.block_owner_deletion && it.uid == *owner)
     }
 }
 
-/// A reference whose owner lives in another namespace.
+/// A reference whose owner is in another namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Misplaced {
     pub(crate) dependent: Coordinates,
     pub(crate) owner: OwnerRef,
 }
 
-/// What has become due since it was last taken, each once and in the order in which it became due.
+/// The items that have become due since the last call, each once and in order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Due {
-    /// To be attempted at once.
+    /// To attempt at once.
     pub(crate) delete: Vec<Item>,
-    /// To be attempted with back-off: another claim for the same owner was just found empty.
+    /// To attempt with back-off, because another claim for the same owner was just proved absent.
     pub(crate) delete_later: Vec<Item>,
-    /// Owners whose dependents are to be orphaned.
+    /// Owners whose dependents must be orphaned.
     pub(crate) orphan: Vec<Uid>,
-    /// To be told to users.
+    /// References to report to users.
     pub(crate) misplaced: Vec<Misplaced>,
 }

@@ -93,14 +93,14 @@ fn a_kind_of_two_resources_that_can_be_read_leads_to_neither_of_them() {
     let twice = || served("a.io", "v1", "allthings", "Thing", &["get"]);
     let kinds = Kinds::default();
     kinds.learn(&discovery(all(), &[]), &none(), now());
-    // One more is no answer that takes something away.
+    // One more resource of the kind does not remove anything.
     kinds.learn(&discovery(all().into_iter().chain([twice()]).collect(), &[]), &none(), now());
     assert_eq!(plural(&kinds, "a.io/v1", "Thing"), None);
     assert_eq!(plural(&kinds, "a.io/v2", "Thing").as_deref(), Some("/apis/a.io/v2/things"));
     let unknown = kinds.resource(&"a.io/v1".into(), &"Thing".into()).unwrap_err();
     let want = "unable to get REST mapping for a.io/v1/Thing: things.a.io and allthings.a.io are of this kind";
     assert_eq!(unknown.to_string(), want);
-    // Told of twice, it is one all the same.
+    // The same resource twice in an answer is still one.
     let again = all().into_iter().chain(all());
     kinds.learn(&discovery(again.collect(), &[]), &BTreeSet::from([twice().resource]), now());
     assert_eq!(plural(&kinds, "a.io/v1", "Thing").as_deref(), Some("/apis/a.io/v1/things"));

@@ -1,11 +1,12 @@
-//! What one monitor sees, told to the graph.
+//! Reports what one monitor observes to the graph.
 //!
-//! The server's own word that an object was deleted (`DELETED` on a watch) is told apart from everything else that lacks it:
-//! only the former proves anything. Nothing is held here but, while a set arrives that is to be compared with what is known,
-//! the uids in it, and what is older in it than what is known: that counts only if the set becomes whole.
+//! A `DELETED` event of a watch is reported separately from every other absence, because only that event proves a
+//! deletion. While a complete set is being received, this stores its uids and those of its objects that are older than
+//! the known state: they count only if the set is completed. Otherwise nothing is stored here.
 //!
-//! A whole set may also show that etcd was restored to an older state: it has an object in a state as old as what was shown
-//! before, and no such state was shown. Then no proof of before holds any more. The graph is told first.
+//! A complete set can also show that etcd was restored to an older state: it then has an object in a state that is not
+//! newer than what was shown before, and that was never shown. All earlier proofs are then invalid. The graph gets that
+//! report first.
 
 use std::{
     cmp::Ordering,
@@ -27,22 +28,22 @@ use crate::{
 pub(super) struct Feed {
     known: Arc<Known>,
     by: MonitorId,
-    /// Told of every change, where that may mean that other types come or go.
+    /// Notified of every change, for types whose objects define other types.
     tells: Option<Arc<Notify>>,
     informer: OnceLock<Arc<dyn Watched>>,
-    /// How far the informer was when a set showed last that etcd was restored: a set has many objects that show it.
+    /// The store version at the last detected restore of etcd. One set has many objects that show the same restore.
     restored_at: Mutex<Version>,
 }
 
-/// A whole set on its way.
+/// A complete set that is being received.
 #[derive(Debug, Default)]
 pub(super) enum Arriving {
-    /// Nothing of it has come.
+    /// No object has been received.
     #[default]
     Nothing,
-    /// Nothing was known before, so that nothing can be missed.
+    /// No object was known before, so none can be missing.
     First,
-    /// What is in it, and what of that is older than what is known.
+    /// Its uids, and those of its objects that are older than the known state.
     Again(HashSet<Uid>, BTreeMap<Uid, Meta>),
 }
 
@@ -51,13 +52,13 @@ impl Feed {
         Self { known, by, tells, informer: OnceLock::new(), restored_at: Mutex::default() }
     }
 
-    /// Names the informer that feeds it. What comes before that is a first set, which shows nothing of etcd.
+    /// Sets the informer that feeds this. A set from before is the first one, which cannot show a restore.
     pub(super) fn set_informer(&self, informer: Arc<dyn Watched>) {
-        // It is named once.
+        // It is set once.
         let _ = self.informer.set(informer);
     }
 
-    /// Takes a change that a typed informer tells of.
+    /// Applies a change of a typed informer.
     pub(super) fn hear(&self, change: &MetaChange<'_>) {
         let MetaChange { old, new, cause } = change;
         self.known.tell(|graph| {
@@ -73,7 +74,7 @@ impl Feed {
                 None => {}
             }
             if let Some(new) = new {
-                // The store has decided which state is the newest.
+                // The store has already decided which state is the newest.
                 graph.observe_any(self.by, new.to_meta());
             }
         });
@@ -82,9 +83,9 @@ impl Feed {
         }
     }
 
-    /// Tells the graph if an object of a whole set shows that etcd was restored.
+    /// Reports a restore of etcd to the graph, if an object of a complete set shows one.
     fn look_for_restore(&self, graph: &mut Telling<'_>, uid: &Uid, version: &Version) {
-        // It moves on when the set was taken.
+        // The store version changes only after the whole set was applied.
         let Some(shown) = self.informer.get().and_then(|it| it.store_version()) else { return };
         let is_newer = !version.compare(&shown).is_some_and(Ordering::is_le);
         if is_newer || uid.is_empty() || graph.graph().is_shown_so(self.by, uid, version, &shown) {
@@ -111,7 +112,7 @@ impl Feed {
 impl Sink for Feed {
     type Set = Arriving;
 
-    /// The graph takes it at once, but for what is newer there.
+    /// The graph gets the object at once, unless it has a newer state.
     fn collect(&self, set: &mut Arriving, object: Meta) {
         if let Arriving::Nothing = set {
             let held = self.held();
@@ -143,7 +144,8 @@ impl Sink for Feed {
         self.known.tell(|graph| graph.deleted(self.by, &object.uid));
     }
 
-    /// The informer asks for none that is older than what it has shown, but for the most recent: whatever is in it counts.
+    /// The informer requests no set older than what it has shown, except the most recent one. So every object of the
+    /// set counts.
     fn replace(&self, set: Arriving) {
         let (there, older) = match set {
             Arriving::First => return,

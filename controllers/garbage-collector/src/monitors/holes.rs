@@ -1,37 +1,38 @@
-//! What may be missing in the graph: types of which not all objects may be known.
+//! Holes: types of which the graph may not have all objects.
 
 use std::{fmt, time::Duration};
 
 use api::Resource;
 use clock::Instant;
 
-/// Why objects may not be known.
+/// Why objects may be missing.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Hole {
     /// Discovery has not answered yet.
     Everything,
-    /// A group version that discovery fails for, and whose types were never told.
+    /// Discovery fails for a group version whose types were never known.
     Group(String),
-    /// The first set of a type has not come.
+    /// The first set of a type is not complete.
     Unsynced(Resource),
-    /// It was watched, and its lists or watches fail.
+    /// The type was watched, and its lists or watches fail now.
     Behind(Resource),
-    /// The last answer of discovery lacked a type that is watched.
+    /// The last discovery answer lacked a type that is watched.
     Doubted(Resource),
-    /// A type was watched before the term began, and its watch may have died in silence.
+    /// The type was watched before the term began, and its watch may have stalled without an error.
     Unproved(Resource),
 }
 
-/// A hole, and how long it has been there.
+/// A hole, and since when it exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Unsynced {
     pub(crate) hole: Hole,
-    /// It has its time from then on. `None`: as long as it lasts, which is as long as proofs count in a new term.
+    /// When its time limit starts. `None`: it is waited for until it ends, which is limited by the time that unproved
+    /// monitors count in a new term.
     pub(crate) since: Option<Instant>,
 }
 
 impl Hole {
-    /// Group, version and resource of what is watched or should be; `*` stands for all.
+    /// Group, version and resource; `*` stands for all resources.
     pub(super) fn labels(&self) -> Option<[&str; 3]> {
         match self {
             Self::Unsynced(of) | Self::Behind(of) | Self::Doubted(of) => Some([&of.group, &of.version, &of.plural]),
@@ -39,25 +40,25 @@ impl Hole {
                 let (group, version) = of.split_once('/').unwrap_or(("", of));
                 Some([group, version, "*"])
             }
-            // Said in other ways, and over soon.
+            // These have no series of their own, and end soon.
             Self::Everything | Self::Unproved(_) => None,
         }
     }
 }
 
 impl Unsynced {
-    /// Whether it is over as soon as whoever proves has an answer.
+    /// True if the hole ends with the next successful proof.
     pub(crate) fn is_proved_soon(&self) -> bool {
         matches!(self.hole, Hole::Unproved(_))
     }
 
-    /// Whether discovery has not answered since the process began.
+    /// True if discovery has not answered since the process began.
     pub(crate) fn is_everything(&self) -> bool {
         matches!(self.hole, Hole::Everything)
     }
 
-    /// Whether it is still waited for, at `now`, in a term that began then. On its own account: whoever waits may lose
-    /// patience before.
+    /// True if the hole is within its time limit at `now`, in a term that began at `term`. The owner that waits may
+    /// have a shorter limit.
     pub(crate) fn has_time(&self, patience: Duration, term: Option<Instant>, now: Instant) -> bool {
         let Some(since) = self.since else { return true };
         now.saturating_duration_since(term.map_or(since, |it| it.max(since))) < patience

@@ -1,4 +1,4 @@
-//! How much is watched and known, for people.
+//! Metrics of the monitors and the graph.
 
 use std::sync::Weak;
 
@@ -6,14 +6,14 @@ use metrics::{IntGaugeVec, Metrics};
 
 use super::{Monitor, Monitors};
 
-/// Families that are brought up to date when somebody looks.
+/// Families that are updated on each scrape.
 struct Numbers {
     nodes: IntGaugeVec,
     monitors: IntGaugeVec,
     unsynced: IntGaugeVec,
 }
 
-/// Shows the numbers of `monitors` for as long as they are there.
+/// Registers the metrics of `monitors`, as long as it exists.
 pub(super) fn show(metrics: &Metrics, monitors: Weak<Monitors>) {
     let name = |name: &str| format!("mini_kcm_garbage_collector_{name}");
     let numbers = Numbers {

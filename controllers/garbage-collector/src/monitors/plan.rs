@@ -1,8 +1,8 @@
-//! Which types are to be watched: what an answer of discovery means for the monitors that run.
+//! Decides which types to watch, from a discovery answer and the running monitors.
 //!
-//! An answer adds types at once, and takes them away only where it is plainly the server's word: twice, half a minute
-//! apart. What did not answer is left as it is; an answer that lacks most of what was served a moment ago is doubted for
-//! longer, as API servers that start know their custom resources late.
+//! A new type is watched at once. A type is removed only if the server clearly does not serve it: two answers, half a
+//! minute apart. What did not answer stays as it is. An answer that lacks most types of a moment ago is not trusted for
+//! longer, because starting API servers serve their custom resources late.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,55 +14,54 @@ use api::Resource;
 use clock::Instant;
 use discovery::{Discovery, Served};
 
-/// A type that answers lack is left and forgotten after they did so for this long: its objects could be overlooked as
-/// dependents.
+/// A type is removed after answers have lacked it for this long. Otherwise its objects could be missed as dependents.
 const LACKED: Duration = Duration::from_secs(30);
-/// An answer that takes most monitors away is believed after it said so for this long.
+/// An answer that removes most monitors is trusted after it was repeated for this long.
 const BELIEVED_AFTER: Duration = Duration::from_secs(300);
-/// Of fewer monitors most may go at once.
+/// With fewer monitors than this, most may be removed at once.
 const FEW: usize = 10;
-/// As upstream: what happened is nobody's, and too much.
+/// Upstream's `DefaultIgnoredResources`: events have no owners to collect, and are too many.
 const IGNORED: &[(&str, &str)] = &[("", "events"), ("events.k8s.io", "events")];
-/// What a type must offer to be collected.
+/// The verbs that a type must have to be collected.
 const VERBS: &[&str] = &["delete", "list", "watch"];
 
-/// What is to be done.
+/// The changes to make.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub(crate) start: Vec<Resource>,
-    /// In the same moment: a type that changes its version is to be neither watched twice nor forgotten.
+    /// Applied together with `start`, so that a type that changes its version is neither watched twice nor missing.
     pub(crate) stop: Vec<Resource>,
-    /// Stays watched though the answer lacks it: whether the server still serves it can be asked for.
+    /// Types that stay watched though the answer lacks them. A read can show if the server still serves them.
     pub(crate) doubted: Vec<Resource>,
-    /// Served no more, in this very version.
+    /// Types that are no longer served in this version.
     pub(crate) unserved: BTreeSet<Resource>,
     pub(crate) fault: Option<Fault>,
 }
 
-/// What is wrong with an answer.
+/// Why an answer is not trusted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// It is none, or half of one.
+    /// There is no answer, or only one root of discovery answered.
     Unanswered(String),
-    /// It lacks so many of so many types that are watched.
+    /// The answer lacks `lacks` of `of` watched types.
     Doubtful { lacks: usize, of: usize },
 }
 
-/// What is remembered from answer to answer.
+/// The state between answers.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Memory {
-    /// Types that are watched or known, and since when each answer has lacked them. An answer that does not tell of a type
-    /// ends the doubt: the type stays watched, and a group can be stale for days.
+    /// Watched or known types, and since when every answer has lacked them. An answer that shows nothing about a type
+    /// resets this: the type stays watched, and a group can be stale for days.
     lacked: BTreeMap<Resource, Instant>,
-    /// Most types, lacked at once.
+    /// The set of missing types, if it is most of all types, and since when.
     most: Option<(Instant, BTreeSet<Resource>)>,
     /// Group versions whose types are known.
     told: BTreeSet<String>,
-    /// Group versions that fail and whose types are not known, and since when.
+    /// Group versions that fail and whose types are unknown, and since when.
     silent: BTreeMap<String, Instant>,
 }
 
-/// What `answer` means for the monitors that run, each with whether it has synced, and for the types that are known.
+/// Computes the changes from `answer`, the running monitors (each with whether it has synced) and the known types.
 pub(crate) fn plan(
     answer: &Discovery,
     running: &BTreeMap<Resource, bool>,
@@ -94,18 +93,18 @@ pub(crate) fn plan(
         (doubtful.is_none(), doubtful)
     } else {
         memory.most = None;
-        // The other root's own word is taken, as far as that is no reason for doubts.
+        // The other root did answer. Its removals are applied, unless there are too many.
         let fault = Fault::Unanswered(answer.failure().unwrap_or_default());
         (!is_doubtful(gone.len(), running.len()), Some(fault))
     };
     let believed = if is_believed { gone } else { BTreeSet::new() };
     let types: BTreeSet<_> = wanted.iter().map(|it| type_of(it)).collect();
-    // One that is watched in another version from now on is not lost. Of one that never synced nothing was known, and
-    // its group, which fails, is waited for from now on.
+    // A type that is watched in another version from now on is not lost. A monitor that never synced had no objects to
+    // lose, and its failing group counts as missing from now on.
     let (stop, doubted): (BTreeSet<Resource>, BTreeSet<Resource>) = believed
         .into_iter()
         .partition(|of| types.contains(&type_of(of)) || !answer.tells_of(of) || memory.has_lacked(of, now));
-    // A type whose preferred version did not answer shows in another one: it is watched already.
+    // If the preferred version of a type did not answer, discovery shows another version. The type is watched already.
     let stays: BTreeSet<_> = running.keys().filter(|it| !stop.contains(*it)).map(type_of).collect();
     let start = wanted.into_iter().filter(|it| !stays.contains(&type_of(it))).cloned().collect();
     let unserved = unreadable.into_iter().filter(|of| is_believed && memory.has_lacked(of, now)).cloned().collect();
@@ -113,12 +112,12 @@ pub(crate) fn plan(
 }
 
 impl Memory {
-    /// Since when all answers have lacked this type; `None` where the last one did not.
+    /// Since when all answers have lacked this type; `None` if the last one had it.
     pub(crate) fn lacked_since(&self, of: &Resource) -> Option<Instant> {
         self.lacked.get(of).copied()
     }
 
-    /// Group versions that have not told which types they have, and since when.
+    /// Group versions whose types are unknown, and since when.
     pub(crate) fn silent(&self) -> impl Iterator<Item = (&str, Instant)> {
         self.silent.iter().map(|(of, since)| (of.as_str(), *since))
     }
@@ -130,16 +129,16 @@ impl Memory {
         }
     }
 
-    /// Which group versions told of their types, and which have not. `known`: those of which types are known.
+    /// Updates which group versions have known types. `known`: the group versions of known types.
     fn listen(&mut self, answer: &Discovery, gone: &BTreeSet<Resource>, known: &BTreeSet<String>, now: Instant) {
         let telling: BTreeSet<String> = answer.served.iter().map(|it| it.resource.api_version()).collect();
-        // While a root is silent nobody knows which groups there are.
+        // While a root fails, it is unknown which groups exist.
         let stays = |of: &String| !answer.broken.is_empty() || answer.failed.contains_key(of);
         self.silent.retain(|of, _| stays(of) && !telling.contains(of));
         self.told.retain(|of| stays(of) || known.contains(of));
         self.told.extend(telling);
         for of in gone.iter().filter(|of| !answer.tells_of(of)) {
-            // It was known, and is not watched any more.
+            // The type was known, and is not watched any more.
             self.told.remove(&of.api_version());
         }
         for of in answer.failed.keys().filter(|of| !self.told.contains(*of)) {
@@ -147,7 +146,7 @@ impl Memory {
         }
     }
 
-    /// What is wrong with an answer that lacks most of what is watched and has not said so for long.
+    /// The fault of an answer that lacks most watched types and was not repeated for long enough.
     fn doubt_most(&mut self, gone: &BTreeSet<Resource>, of: usize, now: Instant) -> Option<Fault> {
         let lacks = gone.len();
         let since = match self.most.take() {
@@ -166,14 +165,15 @@ impl Memory {
     }
 }
 
-/// Whether objects of a type are collected, in this very version.
+/// True if objects of a type are collected, in this version.
 fn is_monitored(served: &Served) -> bool {
     let Resource { group, plural, kind, .. } = &served.resource;
     let ignored = IGNORED.contains(&(&**group, &**plural));
     served.preferred && !ignored && !kind.is_empty() && VERBS.iter().all(|it| served.offers(it))
 }
 
-/// Whether a monitor of what is not told of may go. One that never synced shows nothing that could be lost.
+/// True if the monitor of a type that the answer lacks may be removed. A monitor that never synced has no objects to
+/// lose.
 fn may_go(answer: &Discovery, of: &Resource, synced: bool) -> bool {
     let failed = answer.failed.contains_key(&of.api_version());
     answer.tells_of(of) || (failed && !synced)
@@ -183,7 +183,7 @@ fn is_doubtful(lacks: usize, of: usize) -> bool {
     of >= FEW && lacks * 2 > of
 }
 
-/// Whatever its version.
+/// The identity of a type in any version.
 fn type_of(resource: &Resource) -> (&str, &str) {
     (&resource.group, &resource.plural)
 }

@@ -1,4 +1,4 @@
-//! The task that looks, on an API server in memory. Nothing here leads: whatever is seen is what a standby does.
+//! The discovery task against an in-memory API server. No process here leads, so this is the behaviour of a standby.
 
 use std::{collections::BTreeSet, task::Poll};
 
@@ -25,7 +25,7 @@ pub(crate) struct Standby {
     pub(crate) monitors: Arc<Monitors>,
     kinds: Arc<Kinds>,
     rig: Rig,
-    /// Begun when the test says so.
+    /// Started by the test.
     controller: Controller,
     log: testing::Log,
 }
@@ -69,7 +69,7 @@ impl Standby {
         pass(SEC).await;
     }
 
-    /// `pods`, `widgets.example.com`: whatever has a monitor, and has synced or not.
+    /// `pods`, `widgets.example.com`: types with a monitor that has synced, or that has not.
     fn monitored(&self, synced: bool) -> BTreeSet<String> {
         let state = self.monitors.state.lock();
         state.running.iter().filter(|(_, it)| it.has_synced() == synced).map(|(of, _)| of.to_string()).collect()
@@ -79,19 +79,19 @@ impl Standby {
         self.monitored(true).contains(what)
     }
 
-    /// The value of a series; 0 where it is not there.
+    /// The value of a series; 0 if it does not exist.
     fn metric(&self, series: &str) -> f64 {
         let text = self.rig.deps.metrics.encode();
         let value = text.lines().find_map(|it| it.strip_prefix(series)?.strip_prefix(' ')?.parse().ok());
         value.unwrap_or(0.0)
     }
 
-    /// What may be missing, in words.
+    /// The types that may be missing, as text.
     fn unsynced(&self) -> Vec<String> {
         self.monitors.unsynced().iter().map(ToString::to_string).collect()
     }
 
-    /// 1 while this type, or `*` for all of its group version, is shown as one that may be missing.
+    /// 1 while this type, or `*` for its whole group version, is shown as possibly missing.
     fn shown(&self, group: &str, version: &str, resource: &str) -> f64 {
         let labels = format!("group=\"{group}\",resource=\"{resource}\",version=\"{version}\"");
         self.metric(&format!("mini_kcm_garbage_collector_unsynced_monitor{{{labels}}}"))
@@ -101,12 +101,12 @@ impl Standby {
         self.metric("garbagecollector_controller_resources_sync_error_total")
     }
 
-    /// How often a type was asked for since the requests were cleared.
+    /// The number of requests for a type since the requests were cleared.
     fn asked(&self, resource: &str) -> usize {
         self.cluster.requests().iter().filter(|it| it.resource == resource).count()
     }
 
-    /// How often this was logged.
+    /// How often this text was logged.
     fn said(&self, text: &str) -> usize {
         self.log.lines().iter().filter(|it| it.contains(text)).count()
     }
@@ -177,7 +177,7 @@ async fn a_set_that_shows_that_etcd_was_restored_ends_all_proofs() {
         name: "gone".into(),
         uid: Uid::new("gone"),
     };
-    // What a set shows: an object that was deleted, one in an older state, or nothing of that.
+    // What a set shows: an object that was deleted, an object in an older state, or neither.
     type Change = fn(&TestCluster);
     let changes: [(&str, Change, bool); 3] = [
         ("deleted since", |it| it.remove("pods", "default", "pod"), true),
@@ -214,7 +214,7 @@ async fn a_set_that_shows_that_etcd_was_restored_ends_all_proofs() {
             let what = format!("{name}, shared {is_shared}, with versions {with_versions}");
             assert_eq!(standby.known.gone(&owner).is_none(), shows, "{what}");
             assert_eq!(standby.known.restores() != restores, shows, "{what}");
-            // A question that was under way says no more than the proofs that there were.
+            // A read that was in flight is as invalid as the earlier proofs.
             standby.known.remember(Gone::told(owner.clone()), restores);
             assert_eq!(standby.known.gone(&owner).is_none(), shows, "{what}");
             let restores = standby.known.restores();
@@ -315,7 +315,7 @@ async fn a_type_that_discovery_lacks_is_watched_and_named_until_two_looks_say_so
     standby.begin().await;
     let lacked = ["deployments.apps (discovery lacks it)", "replicasets.apps (discovery lacks it)"];
     let doubted = |standby: &Standby| lacked.iter().all(|it| standby.unsynced().iter().any(|said| said == it));
-    // One answer of a server that has just begun, and then the whole.
+    // One answer of a server that has just started, then complete answers.
     standby.cluster.fail_discovery("apps", DiscoveryFault::Missing);
     pass(35 * SEC).await;
     assert!(standby.watches("deployments.apps") && doubted(&standby), "{:?}", standby.unsynced());
@@ -361,11 +361,11 @@ fn versions(monitors: &Monitors, plural: &str) -> Vec<String> {
     state.running.keys().filter(|it| &*it.plural == plural).map(|it| it.version.to_string()).collect()
 }
 
-/// Lets every task that is ready take one turn.
+/// Polls every task that is ready once.
 async fn turn() {
     let mut is_over = false;
     std::future::poll_fn(|cx| {
-        // Not `yield_now`, which lets all of them come to rest.
+        // Not `yield_now`: all tasks would then run until they are idle.
         cx.waker().wake_by_ref();
         if std::mem::replace(&mut is_over, true) { Poll::Ready(()) } else { Poll::Pending }
     })
@@ -390,7 +390,7 @@ async fn a_type_that_changes_its_version_is_at_each_instant_known_or_named() {
     });
     pass(SEC).await;
     let (graph, monitors) = (standby.known.clone(), standby.monitors.clone());
-    // What is wrong with one of them, and whether it is unknown.
+    // Whether one of them may be missing, and whether it is unknown.
     let look = move |plural: &str, uid: &Uid| {
         let running = versions(&monitors, plural);
         let is_named = monitors.unsynced().iter().any(|it| it.to_string() == format!("{plural}.example.com"));
@@ -399,7 +399,7 @@ async fn a_type_that_changes_its_version_is_at_each_instant_known_or_named() {
         let wrong = (!is_right).then(|| format!("{plural} {running:?}, known: {is_known}, named: {is_named}"));
         (wrong, !is_known)
     };
-    // The new versions take their time.
+    // The new versions respond late.
     standby.cluster.intercept(|call| {
         let is_new = call.path.contains("example.com/v1/");
         if is_new { Verdict::Delay(SEC) } else { Verdict::Pass }
@@ -413,7 +413,7 @@ async fn a_type_that_changes_its_version_is_at_each_instant_known_or_named() {
     let sees = seen.clone();
     let observer = standby.rig.deps.spawner.spawn("observer", async move {
         for _ in 0..5_000 {
-            // All that can happen in this instant, one step after the other.
+            // All steps that can happen at this instant, one after the other.
             for _ in 0..20 {
                 turn().await;
                 for (plural, uid) in types.iter().zip(&uids) {

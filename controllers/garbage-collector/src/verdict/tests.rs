@@ -1,6 +1,6 @@
 use super::*;
 
-/// `+a` stands, `-a` is gone, `~a` waits, `o-a` is gone and was orphaned; `!` behind it: the reference blocks.
+/// `+a` exists, `-a` is gone, `~a` waits, `o-a` is gone and was orphaned; a `!` after it: the reference blocks.
 fn judged(owners: &[&str], finalizers: &[&str]) -> Judged {
     let mut references = Vec::new();
     let mut standings = Vec::new();

@@ -1,4 +1,4 @@
-//! What is wrong with one type is no matter of the others.
+//! A failure of one type does not affect the other types.
 
 use client::Limits;
 use client::Propagation::{Background, Foreground, Orphan};
@@ -7,7 +7,7 @@ use test_cluster::Verdict;
 
 use crate::world::{SEC, World, nobody, owner, pass};
 
-/// What is wrong with the type of many owners.
+/// The failure of the type of many owners.
 #[derive(Debug, Clone, Copy)]
 enum Trouble {
     Unknown,
@@ -37,7 +37,7 @@ async fn what_depends_on_owners_that_cannot_be_told_keeps_no_other_waiting() {
                 Verdict::status(500, "InternalError", "too")
             }
             ("widgets", "get") if matches!(trouble, Trouble::NotServed) => Verdict::text(404, "404 page not found"),
-            // The first time only.
+            // Only the first time.
             ("pods", "delete") if !std::mem::replace(&mut refused, true) => {
                 Verdict::status(500, "InternalError", "once")
             }
@@ -55,7 +55,7 @@ async fn what_depends_on_owners_that_cannot_be_told_keeps_no_other_waiting() {
     }
 }
 
-/// A reference to a widget that does not exist, or of which nobody can tell.
+/// A reference to a widget that does not exist, or whose type is unknown.
 fn nobody_else(api_version: &str, number: u32) -> serde_json::Value {
     let mut reference = nobody(api_version, "Widget", &format!("w-{number}"));
     reference["uid"] = serde_json::json!(format!("00000000-0000-4000-8000-{number:012}"));
@@ -70,7 +70,7 @@ async fn a_type_whose_reads_hang_keeps_no_workers_from_the_others() {
             (world.create("ReplicationController", "rc", &[]), world.create("ReplicationController", "other", &[]));
         let widget = world.create("Widget", "w", &[]);
         for number in 0..100 {
-            // What waits for one answer takes as many workers as what wants one each.
+            // Many items that wait for one response use as many workers as items that wait for one response each.
             let owners = if one_owner {
                 vec![owner(&other), owner(&widget)]
             } else {
@@ -87,22 +87,22 @@ async fn a_type_whose_reads_hang_keeps_no_workers_from_the_others() {
             _ => Verdict::Pass,
         });
         let manager = world.start().await;
-        // So long the workers wait for that type.
+        // The workers wait this long for that type.
         pass(31 * SEC).await;
         world.delete("ReplicationController", "other", Some(Background)).await;
         pass(SEC).await;
         world.delete("ReplicationController", "rc", Some(Background)).await;
         pass(3 * SEC).await;
         assert_eq!(world.names("pods"), [""; 0], "one owner: {one_owner}");
-        // Each worker once, and then as many as have a permit.
+        // One read for each worker, then only as many as there are permits.
         assert!(world.asked("get widgets") <= 30, "one owner: {one_owner}: {:?}", world.lines());
         assert_eq!(world.names("configmaps").len(), 100, "one owner: {one_owner}");
-        // Nor does anybody look all the time whether it answers.
+        // The postponed items are not retried all the time either.
         let queued = || manager.metric("workqueue_adds_total{name=\"garbage_collector_attempt_to_delete\"}");
         let early = queued();
         pass(10 * SEC).await;
         assert!(queued() - early < 1_200, "one owner: {one_owner}: {}", queued() - early);
-        // As soon as it answers everybody is heard.
+        // As soon as the type responds, all items are processed.
         world.cluster.stop_intercepting();
         pass(40 * SEC).await;
         if one_owner {
@@ -140,11 +140,11 @@ async fn many_types_whose_reads_hang_leave_workers_to_the_others() {
     });
     let manager = world.start().await;
     for life in 0..3 {
-        // What is not known to exist is asked for, too.
+        // Owners that are not known to exist are looked up, too.
         let mut never = nobody_else("v1", 1_000 + life);
         never["kind"] = serde_json::json!("ReplicationController");
         world.create("ConfigMap", "lost", &[never]);
-        // At first each type is given a moment.
+        // At first, every type is allowed a moment for its response.
         pass(if life == 0 { 10 * SEC } else { 2 * SEC }).await;
         assert!(!world.has("configmaps", "lost"), "{life}: {:?}", world.lines());
         pass(100 * SEC).await;
@@ -162,7 +162,7 @@ async fn many_types_whose_reads_hang_leave_workers_to_the_others() {
     assert_eq!(world.names("configmaps"), [""; 0]);
 }
 
-/// What is written to widgets.
+/// The writes to widgets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Write {
     Delete,

@@ -1,4 +1,4 @@
-//! Owners that are gone, and what goes after them.
+//! Owners that are gone, and the dependents that are deleted after them.
 
 use client::Propagation::{Background, Foreground, Orphan};
 use futures::future::join_all;
@@ -191,7 +191,7 @@ async fn acceptance_gc_035_what_belongs_to_the_predecessor_of_a_name_goes() {
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_gc_035_an_owner_that_is_made_anew_takes_nothing_over_and_loses_nothing() {
-    // Whether the watch shows both, or a whole new set that knows only the second.
+    // The watch shows both, or a complete set contains only the second.
     for is_shown in [true, false] {
         let world = World::new();
         let first = world.create("Secret", "own", &[]);
@@ -250,7 +250,7 @@ async fn acceptance_gc_042_an_observed_owner_that_cannot_be_asked_for_keeps_its_
         failure(504, "Timeout").unwrap(),
         test_cluster::Verdict::Fail,
         test_cluster::Verdict::LoseAnswer,
-        // Until our own deadline.
+        // Until our own request timeout.
         test_cluster::Verdict::Hang,
     ] {
         let world = World::new();
@@ -262,7 +262,7 @@ async fn acceptance_gc_042_an_observed_owner_that_cannot_be_asked_for_keeps_its_
         let _manager = world.start().await;
         let answer = verdict.clone();
         world.spoil(move |line, _| line.starts_with("get ").then(|| answer.clone()));
-        // One ends in a way that proves nothing: a list lacks it.
+        // One disappears in a way that proves nothing: a list does not contain it.
         world.cluster.freeze_watches("secrets");
         world.cluster.remove("secrets", "n", "unseen");
         world.cluster.compact();
@@ -290,7 +290,7 @@ async fn acceptance_gc_042_an_observed_owner_that_cannot_be_asked_for_keeps_its_
 async fn a_404_that_names_no_object_keeps_the_dependents() {
     let world = World::new();
     world.create("Pod", "pod", &[nobody("v1", "ReplicationController", "never")]);
-    // As where the version of a type was withdrawn, or the request went to a server that does not know it.
+    // As if the version of the type was removed, or the request went to a server that does not serve it.
     world.spoil(|line, _| line.starts_with("get ").then(|| test_cluster::Verdict::text(404, "404 page not found")));
     let manager = world.start().await;
     pass(60 * SEC).await;
@@ -311,9 +311,9 @@ async fn an_owner_that_a_list_lacks_is_asked_for_before_anything_goes() {
         world.create("Pod", &format!("pod-{number}"), &[owner(&rc)]);
     }
     let _manager = world.start().await;
-    // All workers want to know it at the same time, and the answer takes its time.
+    // All workers need the owner at the same time, and the response is slow.
     world.spoil(|line, _| line.starts_with("get ").then_some(test_cluster::Verdict::DelayAnswer(SEC)));
-    // A watch that misses the end: history is too old, so that a whole new set tells.
+    // The watch misses the deletion: its resourceVersion is too old, so a complete set follows.
     world.cluster.freeze_watches("replicationcontrollers");
     world.cluster.remove("replicationcontrollers", "n", "rc");
     world.cluster.compact();
@@ -354,7 +354,8 @@ async fn finalizers_of_the_dependent_say_what_becomes_of_its_own() {
     assert!(policies.contains(&("last".to_owned(), json!("Foreground"))), "{policies:?}");
 }
 
-/// Issue 16, 18: what is proved absent of every claim is looked for no more, whatever holds those that claim it.
+/// Issue 16, 18: if the owner is proved absent for every claim, it is not looked up any more, even if a finalizer keeps
+/// the dependents with these claims.
 #[tokio::test(start_paused = true)]
 async fn an_owner_proved_absent_by_each_of_its_names_is_looked_for_no_more() {
     let world = World::new();

@@ -1,4 +1,4 @@
-//! What changes between the verdict and the DELETE.
+//! Changes between the verdict and the DELETE.
 
 use client::Propagation::{Background, Foreground};
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use test_cluster::TestCluster;
 
 use crate::world::{SEC, World, blocking, failure, nobody, owner, pass};
 
-/// An owner that is gone, and a pod of it. What `change` does happens just before the first DELETE of the pod arrives.
+/// An owner that is gone, and a pod of it. Runs `change` just before the first DELETE of the pod arrives.
 async fn changed(world: &World, change: impl FnOnce(&TestCluster) + Send + 'static) {
     let rc = world.create("ReplicationController", "rc", &[]);
     world.create("Pod", "pod", &[owner(&rc)]);
@@ -78,7 +78,7 @@ async fn acceptance_gc_037_what_else_changed_is_no_matter() {
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_gc_038_an_object_that_is_gone_is_not_tried_again() {
-    // How the owner goes, what the object bears, and how it is deleted because of both.
+    // How the owner is deleted, the finalizer of the object, and the resulting policy of its deletion.
     for (owners, finalizer, policy) in [
         (Background, None, "Background"),
         (Background, Some("orphan"), "Orphan"),
@@ -156,7 +156,7 @@ async fn an_object_that_is_written_all_the_time_backs_off_and_goes_in_the_end() 
     let manager = world.start().await;
     pass(10 * SEC).await;
     assert!(!world.has("pods", "pod"));
-    // One pass more may begin while what the last one met is on its way to us.
+    // One more pass may begin before the watch shows the change that the last one met.
     assert!((11..=12).contains(&world.asked("delete pods pod")));
     assert_eq!(manager.ours("deletes_total{policy=\"Background\",reason=\"owners_gone\"}"), 1);
     assert_eq!(world.logged("Sync failed"), [""; 0], "a conflict is no failure");
@@ -177,7 +177,8 @@ async fn a_delete_that_fails_is_tried_again_less_and_less_often() {
     assert!(!world.has("pods", "pod"));
 }
 
-/// An object of two owners, one of which goes. What `change` does to it happens just before the other reference is dropped.
+/// An object of two owners, one of which is deleted. Runs `change` on the object just before its reference to that
+/// owner is removed.
 async fn detached(kind: &'static str, plural: &'static str, change: fn(&mut Value)) -> World {
     let world = World::with_widgets();
     let [goes, stays] = ["goes", "stays"].map(|it| owner(&world.create("ReplicationController", it, &[])));
@@ -226,7 +227,7 @@ async fn an_owner_that_is_added_while_a_circle_is_opened_counts() {
     let second = world.create("Pod", "b", &[blocking(&first)]);
     world.cluster.update("pods", "n", "a", |it| it["metadata"]["ownerReferences"] = json!([blocking(&second)]));
     let added = owner(&world.create("ReplicationController", "added", &[]));
-    // `b` is to stop blocking `a`, whose deletion waits for it. Just then it gets another owner.
+    // `b` must stop blocking `a`, whose deletion waits for it. Just then it gets another owner.
     let mut added = Some(added);
     world.spoil(move |line, cluster| {
         if line == "patch pods b"

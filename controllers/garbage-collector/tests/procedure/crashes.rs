@@ -1,4 +1,4 @@
-//! A process that dies before, in or after any of its writes, and another that goes on.
+//! A process that crashes before, during or after any of its writes, and a new process that continues.
 
 use std::sync::{
     Arc,
@@ -11,7 +11,7 @@ use test_cluster::Verdict;
 
 use crate::world::{MS, SEC, World, blocking, owner, pass};
 
-/// Builds the same forest each time and deletes it in three ways.
+/// Builds the same objects each time and deletes them in three ways.
 async fn forest(world: &World) {
     let rc = world.create("ReplicationController", "background", &[]);
     let set = world.create("ReplicaSet", "below", &[owner(&rc)]);
@@ -49,7 +49,7 @@ async fn whichever_write_is_the_last_of_a_process_the_next_one_ends_the_same() {
                 }
                 let number = counted.fetch_add(1, Ordering::SeqCst);
                 crash.fetch_or(number == last, Ordering::SeqCst);
-                // From its last write on nothing of this process arrives.
+                // From its last write on, no request of this process arrives.
                 (number >= last).then(|| if number == last { end.clone() } else { Verdict::Fail })
             });
             let manager = world.start().await;

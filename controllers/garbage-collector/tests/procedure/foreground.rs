@@ -1,4 +1,4 @@
-//! Owners that go after their dependents.
+//! Owners that are deleted after their dependents.
 
 use client::Propagation::{Foreground, Orphan};
 use serde_json::json;
@@ -93,7 +93,7 @@ async fn acceptance_gc_020_a_dependent_with_dependents_goes_after_them() {
     let policies: Vec<_> =
         deletes.iter().map(|it| (it.name.as_str(), it.json()["propagationPolicy"].clone())).collect();
     assert_eq!(policies, [("set", json!("Foreground")), ("pod", json!("Background"))]);
-    // Five calls of writing for three objects, and an owner each that was asked for.
+    // Five writes for three objects, and the reads of their owners.
     assert!(world.lines().len() <= 6, "{:?}", world.lines());
 }
 
@@ -246,7 +246,7 @@ async fn acceptance_gc_022_025_a_second_deletion_that_a_relist_merges_with_the_f
         let rc = world.create_held("ReplicationController", "rc", &[]);
         let _manager = world.start().await;
         world.delete("ReplicationController", "rc", Some(policy)).await;
-        // Shown is the first deletion, and then nothing until both are over.
+        // The watch shows the first deletion, and then nothing until both are complete.
         world.spoil(|line, cluster| {
             if line == "patch replicationcontrollers rc" {
                 cluster.freeze_watches("replicationcontrollers");

@@ -1,4 +1,4 @@
-//! What holds the collector back.
+//! Limits of the collector.
 
 use client::Limits;
 use client::Propagation::{Background, Foreground};
@@ -33,7 +33,7 @@ async fn as_many_objects_go_in_a_minute_as_the_user_allows() {
     for number in 0..40 {
         world.create("Pod", &format!("pod-{number:02}"), &[owner(&rc)]);
     }
-    // Those who wait for the third minute and the fourth come before the calls of the minutes before are answered.
+    // The items for the third and fourth minute retry before the requests of the earlier minutes are answered.
     world.spoil(|line, _| line.starts_with("delete").then_some(Verdict::DelayAnswer(50 * MS)));
     let _manager = world.start_with(Options { max_deletes_per_minute: 10, ..Options::default() }).await;
     world.delete("ReplicationController", "rc", Some(Background)).await;
@@ -54,7 +54,7 @@ async fn a_type_that_hangs_keeps_nobody_else_from_the_slots_that_are_free() {
     world.delete("Widget", "waits", Some(Foreground)).await;
     pass(50 * SEC).await;
     assert_eq!((world.asked("delete pods"), manager.ours("held_deletes")), (1, 2));
-    // Reads of the type hang, and many want to know something of it, when the next may go.
+    // When the next slot becomes free, reads of the type hang, and many items need such a read.
     world.spoil(|line, _| line.starts_with("get widgets").then_some(Verdict::Delay(600 * SEC)));
     for number in 0..20 {
         let mut never = nobody("example.com/v1", "Widget", &format!("never-{number}"));
@@ -104,7 +104,7 @@ async fn names_that_nobody_checks_lead_nowhere_else() {
     let manager = world.start_limited(Options::default(), Limits { qps: 10_000.0, burst: 10_000 }).await;
     pass(30 * SEC).await;
     assert!(world.has("configmaps", "a"));
-    // No object can have such a name, so that whoever was asked for it would take it for something else.
+    // No object can have such a name. A server would interpret the path as something else.
     let asked: Vec<String> = world.lines().into_iter().filter(|it| it.starts_with("get")).collect();
     assert_eq!(asked.len(), 2, "{asked:?}");
     assert!(world.calls().iter().all(|it| it.name != "a" && it.subresource.is_empty()), "{:?}", world.lines());

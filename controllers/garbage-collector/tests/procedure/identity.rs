@@ -1,4 +1,4 @@
-//! Who is meant by a reference, and where.
+//! Which object a reference means, and in which namespace.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use client::Propagation::Background;
 
 use crate::world::{SEC, World, failure, nobody, owner, pass};
 
-/// The same reference with other fields.
+/// The same reference with another value of one field.
 fn but(mut reference: Value, field: &str, value: &str) -> Value {
     reference[field] = json!(value);
     reference
@@ -22,7 +22,7 @@ async fn acceptance_gc_026_an_owner_of_another_namespace_is_none() {
             world.create_with("Secret", json!({ "name": "own", "namespace": "m", "uid": uid }));
         };
         let reference = json!({ "apiVersion": "v1", "kind": "Secret", "name": "own", "uid": uid });
-        // While the owner's watch is behind, the child is seen first.
+        // While the watch of the owner's type is behind, the child is observed first.
         if child_first {
             world.spoil(|line, _| if line.starts_with("get") { failure(503, "") } else { None });
             world.create("ConfigMap", "bad", std::slice::from_ref(&reference));
@@ -66,7 +66,7 @@ async fn acceptance_gc_027_a_cluster_scoped_object_cannot_have_a_namespaced_owne
         2,
         "an object, and an owner that nobody has seen"
     );
-    // A change of the object is a new chance.
+    // A change of the object makes it due again.
     world.cluster.update("ClusterRole", "", "never", |it| it["metadata"]["ownerReferences"] = json!([]));
     pass(SEC).await;
     world.cluster.update("ClusterRole", "", "observed", |it| {
@@ -174,7 +174,8 @@ async fn acceptance_gc_030_031_an_owner_by_another_version_is_looked_for_until_i
         world.cluster.thaw("widgets");
         pass(5 * SEC).await;
         assert_eq!(named_only(), 0, "{version}");
-        // Of a version that is served it is known that the owner lives; of the other one the child asks, ever more seldom.
+        // A served version shows that the owner exists. With the other version, the child looks it up with growing
+        // delays.
         let asked = world.lines().len();
         pass(3600 * SEC).await;
         assert_eq!(world.lines().len(), asked, "{version}: nobody looks for it: {:?}", world.lines());
@@ -219,7 +220,7 @@ async fn acceptance_gc_033_a_wrong_kind_condemns_only_the_child_that_names_it() 
         let uid = "6b4e1c52-8d1f-4a0b-9b6e-0123456789ab";
         let right = json!({ "apiVersion": "v1", "kind": "Secret", "name": "parent", "uid": uid });
         let manager = world.start().await;
-        // What is observed late is not there late: nothing but the order of the watches differs.
+        // An object that is observed late was not created late: only the order of the watches differs.
         world.cluster.freeze_watches("secrets");
         world.create_with("Secret", json!({ "name": "parent", "namespace": "n", "uid": uid }));
         for name in order {
@@ -245,7 +246,7 @@ async fn acceptance_gc_040_an_owner_is_polled_by_the_name_that_is_its_own_until_
     for order in [["good", "bad"], ["bad", "good"]] {
         let world = World::new();
         let secret = world.create("Secret", "parent", &[]);
-        // Sorted before the right name, so that it is what is looked for where both are claimed.
+        // It sorts before the right name, so it is looked up first when both are claimed.
         let renamed = but(owner(&secret), "name", "another");
         world.spoil_lists("secrets");
         let manager = world.start().await;
@@ -256,8 +257,8 @@ async fn acceptance_gc_040_an_owner_is_polled_by_the_name_that_is_its_own_until_
         }
         pass(600 * SEC).await;
         assert_eq!(world.names("configmaps"), ["good"], "{order:?}");
-        // In the second order it is asked for as an owner that is not observed, and then for the object that names it: a
-        // proof is not kept while the monitor of the owner's type is behind.
+        // In the second order there are two reads: one for the owner that is not observed, and one for the object that
+        // names it. A proof is not kept while the monitor of the owner's type is behind.
         let asked = if order == ["good", "bad"] { 1 } else { 2 };
         assert_eq!(world.asked("get secrets another"), asked, "{order:?}: {:?}", world.lines());
         let pauses = world.pauses("get secrets parent");
@@ -266,7 +267,7 @@ async fn acceptance_gc_040_an_owner_is_polled_by_the_name_that_is_its_own_until_
         world.cluster.stop_intercepting();
         pass(900 * SEC).await;
         let asked = world.lines().len();
-        // Another that has the name wrong comes when the owner is observed.
+        // Another dependent with a wrong name appears after the owner is observed.
         world.create("ConfigMap", "late", &[but(owner(&secret), "name", "late")]);
         pass(3600 * SEC).await;
         assert_eq!(world.names("configmaps"), ["good"], "{order:?}");
@@ -312,15 +313,15 @@ async fn a_cluster_scoped_owner_that_goes_unseen_takes_its_dependents_of_all_nam
         world.cluster.create(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }));
         world.create_in(name, "ConfigMap", "child", &[owner(&role)]);
     }
-    // Nobody is told of its end: it is polled for.
+    // No event shows its deletion: it is polled.
     world.spoil_lists("clusterroles");
     let _manager = world.start().await;
-    // So long the workers wait for that type.
+    // The workers wait this long for that type.
     pass(31 * SEC).await;
     let children = || namespaces.iter().filter(|it| world.cluster.get("configmaps", it, "child").is_some()).count();
     assert_eq!(children(), 300);
     world.cluster.remove("ClusterRole", "", "role");
-    // As long as the pause between two looks is by then.
+    // The pause between two lookups by then.
     pass(10 * SEC).await;
     assert_eq!(children(), 0);
 }

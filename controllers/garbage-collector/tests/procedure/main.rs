@@ -1,4 +1,4 @@
-//! The real controller, with monitors, queues, workers and client, against the API server in miniature, in virtual time.
+//! The real controller, with monitors, queues, workers and client, against the miniature API server, in virtual time.
 
 #![expect(clippy::unwrap_used, reason = "a test ends where something is not there")]
 

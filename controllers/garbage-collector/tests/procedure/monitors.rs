@@ -1,4 +1,4 @@
-//! Owners that must not go before all their dependents can be known.
+//! Owners that must not be deleted before all their dependents can be known.
 
 use client::Propagation::{Background, Foreground, Orphan};
 use serde_json::json;
@@ -22,7 +22,7 @@ async fn acceptance_gc_048_a_definition_goes_with_its_instances_and_what_they_ow
         pass(5 * SEC).await;
         assert_eq!(world.names("configmaps"), [""; 0], "{life}: {:?}", world.lines());
         assert!(!world.cluster.serves("widgets"), "{life}");
-        // It is gone, and nobody waits for it.
+        // Another owner is deleted, and does not wait for the missing type.
         world.create("ConfigMap", "other", &[]);
         world.delete("ConfigMap", "other", Some(Foreground)).await;
         pass(SEC).await;
@@ -31,7 +31,7 @@ async fn acceptance_gc_048_a_definition_goes_with_its_instances_and_what_they_ow
     assert_eq!(world.logged(GOES_WITHOUT), [""; 0]);
 }
 
-/// Issue 16, 11: more of them than the table of proofs has places, and the type answers no more.
+/// Issue 16, 11: more owners than the table of proofs has places, and the type does not respond any more.
 #[tokio::test(start_paused = true)]
 async fn what_many_owners_of_a_definition_that_goes_leave_behind_goes_however_late_it_can() {
     const OWNERS: usize = 520;
@@ -46,7 +46,7 @@ async fn what_many_owners_of_a_definition_that_goes_leave_behind_goes_however_la
     pass(60 * SEC).await;
     assert!(!world.cluster.serves("widgets"));
     assert_eq!(world.names("configmaps").len(), OWNERS);
-    // Owners are asked for while the monitor fails, and not once it has ended.
+    // Owners are read while the monitor fails, and not after it has ended.
     let asked = world.asked("get widgets");
     world.spoil(|_, _| None);
     pass(3600 * SEC).await;
@@ -67,7 +67,7 @@ async fn acceptance_gc_046_047_a_type_that_cannot_be_listed_stops_only_itself() 
         let manager = if from_the_start {
             begins();
             let manager = world.start().await;
-            // Workers wait for it, but only so long.
+            // Workers wait for it, but only this long.
             pass(30 * SEC).await;
             manager
         } else {
@@ -90,7 +90,7 @@ async fn acceptance_gc_046_047_a_type_that_cannot_be_listed_stops_only_itself() 
         world.delete("Deployment", "web", Some(Foreground)).await;
         pass(SEC).await;
         assert_eq!((world.names("pods"), world.names("configmaps")), (vec![], vec![]), "{case}");
-        // Owners that wait might have dependents of that type: they wait for it, each for half a minute at most.
+        // Waiting owners may have dependents of that type: each waits for it for at most half a minute.
         pass(61 * SEC).await;
         assert_eq!((world.names("Deployment"), world.names("ReplicaSet")), (vec![], vec![]), "{case}");
         assert!(world.has("Widget", "broken") && unsynced() == 1, "{case}");
@@ -260,7 +260,7 @@ async fn an_owner_waits_for_half_a_minute_in_all_whichever_types_come_and_do_not
         for number in 1..=2 {
             pass(13 * SEC).await;
             assert_eq!(finalizers(&world), 2, "{policy:?} {number}");
-            // Another, which has its time before it.
+            // Another type, at the start of its own time limit.
             comes(number);
         }
         pass(6 * SEC).await;
@@ -291,7 +291,7 @@ async fn an_owner_is_named_once_however_often_its_finalizer_cannot_be_removed() 
 
 #[tokio::test(start_paused = true)]
 async fn what_a_standby_saw_is_proved_before_an_owner_goes_in_the_new_term() {
-    // A type that does not sync has the workers start late.
+    // A type that does not sync delays the start of the workers.
     for (policy, is_late) in [(Orphan, false), (Orphan, true), (Foreground, false), (Foreground, true)] {
         let world = World::with_widgets();
         if is_late {
@@ -299,7 +299,7 @@ async fn what_a_standby_saw_is_proved_before_an_owner_goes_in_the_new_term() {
         }
         let rc = world.create("ReplicationController", "rc", &[]);
         let standby = world.stand_by().await;
-        // Its watch dies, and nobody notices.
+        // Its watch stalls without an error.
         world.cluster.freeze_watches("secrets");
         world.create_held("Secret", "unseen", &[blocking(&rc)]);
         pass(SEC).await;
@@ -345,7 +345,7 @@ async fn an_owner_waits_five_minutes_for_an_object_whose_type_is_served_no_more(
     }
     let _manager = world.start().await;
     world.delete("ReplicationController", "early", Some(Foreground)).await;
-    // Two looks lack it.
+    // Two discovery answers lack it.
     world.cluster.fail_discovery("apps", DiscoveryFault::Missing);
     pass(95 * SEC).await;
     assert!(world.is_deleting("ReplicaSet", "early"), "{:?}", world.lines());
@@ -353,7 +353,7 @@ async fn an_owner_waits_five_minutes_for_an_object_whose_type_is_served_no_more(
     assert!(world.has("ReplicationController", "early"), "{:?}", world.lines());
     pass(60 * SEC).await;
     assert!(!world.has("ReplicationController", "early"), "{:?}", world.lines());
-    // When its type went is not remembered for ever.
+    // The time when its type disappeared is not stored forever.
     pass(900 * SEC).await;
     world.delete("ReplicationController", "late", Some(Foreground)).await;
     pass(5 * SEC).await;

@@ -162,7 +162,7 @@ async fn an_owner_that_is_to_be_orphaned_no_more_frees_nobody_though_the_watch_i
     world.create("Pod", "pod", &[owner(&rc)]);
     let mut first = true;
     world.spoil(move |line, cluster| {
-        // Somebody changes his mind before the owner is looked at.
+        // A user changes the request before the owner is read.
         if line == "get replicationcontrollers rc" && std::mem::replace(&mut first, false) {
             cluster.update("replicationcontrollers", "n", "rc", |it| it["metadata"]["finalizers"] = json!([]));
         }
@@ -221,7 +221,7 @@ async fn an_owner_whose_end_was_chosen_anew_is_not_remembered_as_orphaned() {
     let world = World::new();
     let rc = world.create_held("ReplicationController", "rc", &[]);
     let _manager = world.start().await;
-    // Between the last dependent and the finalizer somebody deletes it once more, in another way.
+    // Between the last dependent and the finalizer, a user deletes it again with another policy.
     let mut chosen = false;
     world.spoil(move |line, cluster| {
         if line == "patch replicationcontrollers rc" && !std::mem::replace(&mut chosen, true) {

@@ -1,4 +1,4 @@
-//! What people are told of an object that does not go.
+//! The debug pages of an object that is not deleted.
 
 use client::Propagation::{Background, Foreground, Orphan};
 

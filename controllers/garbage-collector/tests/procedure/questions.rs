@@ -1,4 +1,4 @@
-//! What answers of the server are worth when they come late, or the owner has changed since.
+//! Responses that arrive late, and owners that changed meanwhile.
 
 use client::Propagation::{Foreground, Orphan};
 use serde_json::json;
@@ -6,7 +6,7 @@ use test_cluster::{TestCluster, Verdict};
 
 use crate::world::{MS, SEC, World, blocking, owner, pass};
 
-/// Ends the object without any event: a whole new set tells.
+/// Removes the object without an event: only a complete set shows it.
 fn ends_unseen(cluster: &TestCluster, resource: &str, name: &str) {
     cluster.freeze_watches(resource);
     cluster.remove(resource, "n", name);
@@ -28,7 +28,7 @@ async fn that_an_owner_lives_is_no_answer_to_those_who_came_after_the_question_w
         let late = line.starts_with("get replicationcontrollers") && std::mem::replace(&mut is_late, false);
         late.then_some(Verdict::DelayAnswer(30 * SEC))
     });
-    // One of two owners goes: is the other there? It is, and the answer takes its time.
+    // One of two owners is deleted, so the other is read. It exists, and the response is slow.
     world.cluster.remove("configmaps", "n", "map");
     pass(5 * SEC).await;
     assert_eq!(world.lines(), ["get replicationcontrollers rc"]);
@@ -45,7 +45,7 @@ async fn that_an_owner_waits_is_believed_no_more_when_it_is_shown_no_more() {
     let rc = world.create("ReplicationController", "rc", &[]);
     world.create_held("Pod", "held", &[blocking(&rc)]);
     let manager = world.start().await;
-    // While the answer is on its way the owner ends, and a whole new set lacks it.
+    // While the response is in flight, the owner is deleted, and a complete set does not contain it.
     let mut is_late = true;
     world.spoil(move |line, _| {
         let late = line.starts_with("get") && std::mem::replace(&mut is_late, false);
@@ -70,7 +70,7 @@ async fn an_owner_that_lost_its_finalizer_by_an_unheard_answer_was_orphaned_all_
     let world = World::new();
     let rc = world.create_held("ReplicationController", "rc", &[]);
     let _manager = world.start().await;
-    // The next pass sees the owner as it was before.
+    // The next pass sees the old state of the owner.
     let mut is_lost = true;
     world.spoil(move |line, cluster| {
         let lost = line == "patch replicationcontrollers rc" && std::mem::replace(&mut is_lost, false);
@@ -96,7 +96,7 @@ async fn an_owner_that_lost_its_finalizer_by_a_patch_that_the_client_repeats_was
     let world = World::new();
     let rc = world.create_held("ReplicationController", "rc", &[]);
     let _manager = world.start().await;
-    // It is stored, and answered as if it was to be sent again.
+    // The write is stored, but the response asks the client to retry.
     let mut is_first = true;
     world.spoil(move |line, cluster| {
         let first = line == "patch replicationcontrollers rc" && std::mem::replace(&mut is_first, false);
@@ -124,11 +124,11 @@ async fn acceptance_gc_014_who_is_to_be_orphaned_first_takes_no_dependent_along(
         "Widget",
         json!({ "name": "w", "namespace": "n", "finalizers": finalizers, "deletionTimestamp": "2027-01-15T08:00:00Z" }),
     );
-    // Named by a version that is not watched: it is looked at when it is seen.
+    // The reference uses a version that is not watched: the owner is checked when it is observed.
     let mut reference = blocking(&widget);
     reference["apiVersion"] = json!("example.com/v1beta1");
     world.create("ConfigMap", "child", &[reference]);
-    // Orphaning takes its time.
+    // Orphaning is slow.
     world.spoil(|line, _| (line == "patch configmaps child").then_some(Verdict::Delay(3 * SEC)));
     let _manager = world.start().await;
     pass(30 * SEC).await;

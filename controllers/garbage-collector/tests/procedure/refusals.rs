@@ -1,5 +1,5 @@
-//! Writes that are answered as if there was no such object, though it is there: a webhook hands on what it did not find
-//! itself, or the server misses the namespace.
+//! Writes that return 404 though the object exists: a webhook returns the 404 of another object, or the server does not
+//! find the namespace.
 
 use client::Propagation::{Background, Foreground, Orphan};
 
@@ -7,7 +7,7 @@ use crate::world::{SEC, World, blocking, missing, owner, pass};
 
 #[tokio::test(start_paused = true)]
 async fn a_404_to_a_delete_proves_nothing_as_long_as_the_object_can_be_read() {
-    // A webhook may say whatever it likes, also that of the object itself.
+    // A webhook may return any error, also one with the details of the object itself.
     for (kind, group) in [("companions", "example.com"), ("configmaps", "")] {
         let world = World::new();
         let rc = world.create("ReplicationController", "rc", &[]);
@@ -66,7 +66,7 @@ async fn an_owner_whose_finalizer_meets_a_404_is_let_go_later() {
         assert!(!world.has("replicationcontrollers", "rc"), "{policy:?}: {:?}", world.lines());
         assert_eq!(world.has("pods", "pod"), policy == Orphan, "{policy:?}");
         let asked = ["patch", "get"].map(|it| world.asked(&format!("{it} replicationcontrollers rc")));
-        // Whoever waits is asked for by its dependent too, and whoever orphans is looked at in each pass.
+        // A waiting owner is also read for its dependent, and an orphaning owner is read in each pass.
         assert_eq!(asked, [4, 3 + if policy == Foreground { 1 } else { 4 }], "{policy:?}: {:?}", world.lines());
     }
 }

@@ -1,4 +1,4 @@
-//! After etcd was restored to an older state, what was gone may be there again.
+//! After a restore of etcd to an older state, deleted objects may exist again.
 
 use client::Propagation::{Background, Orphan};
 use test_cluster::Verdict;
@@ -7,7 +7,8 @@ use crate::world::{SEC, World, failure, missing, owner, pass};
 
 #[tokio::test(start_paused = true)]
 async fn a_dependent_that_is_shown_before_its_owner_is_not_judged_by_what_was_proved_before() {
-    // Told by a watch, or found out by a live read; and kept as something names it still, or only as long as there is room.
+    // Proved by a watch or by a live read; and the proof is kept because a reference names the owner, or only in the
+    // cache.
     for (is_told, is_named) in [(true, true), (true, false), (false, true), (false, false)] {
         let world = World::new();
         let map = world.create("ConfigMap", "map", &[]);
@@ -31,7 +32,7 @@ async fn a_dependent_that_is_shown_before_its_owner_is_not_judged_by_what_was_pr
         assert_eq!(there, [true, true], "told {is_told}, named {is_named}: {:?}", world.lines());
         assert!(!is_named || !world.is_deleting("Secret", "held"), "told {is_told}: {:?}", world.lines());
         assert!(!world.logged("as when etcd was restored").is_empty());
-        // It is collected as ever.
+        // Collection works as before.
         world.cluster.stop_intercepting();
         world.cluster.thaw("configmaps");
         pass(60 * SEC).await;
@@ -49,7 +50,7 @@ async fn what_is_shown_after_a_list_that_is_newer_than_all_before_is_judged_by_w
     let _manager = world.start().await;
     world.cluster.remove("configmaps", "n", "map");
     pass(5 * SEC).await;
-    // Each type is listed anew, as old versions are too old, and one object is new.
+    // Each type is listed again, because the old resourceVersions are too old, and one object is new.
     world.cluster.freeze_watches("pods");
     world.create("Pod", "late", &[owner(&map)]);
     world.cluster.compact();
@@ -66,7 +67,7 @@ async fn what_is_shown_after_a_list_that_is_newer_than_all_before_is_judged_by_w
 async fn an_owner_that_a_live_read_finds_is_gone_by_none_of_its_names_any_more() {
     let world = World::with_widgets();
     let _manager = world.start().await;
-    // No watch shows it, and once it is not there.
+    // No watch shows it, and then it does not exist for a time.
     world.cluster.freeze_watches("widgets");
     let widget = world.create("Widget", "w", &[]);
     let mut beta = owner(&widget);
@@ -124,7 +125,7 @@ async fn an_object_that_was_half_judged_before_etcd_was_restored_is_judged_anew(
     world.cluster.remove("pods", "n", "shows");
     world.spoil(|line, _| if line == "get configmaps gone" { failure(503, "ServiceUnavailable") } else { None });
     let _manager = world.start().await;
-    // One owner goes, and the answer about the other takes its time.
+    // One owner is deleted, and the response about the other is slow.
     world.spoil(|line, _| (line == "get configmaps gone").then_some(Verdict::DelayAnswer(20 * SEC)));
     world.cluster.remove("secrets", "n", "back");
     pass(2 * SEC).await;
@@ -167,7 +168,7 @@ async fn a_proof_from_before_a_restore_deletes_nothing_before_the_first_whole_se
     world.cluster.remove("configmaps", "n", "map");
     pass(5 * SEC).await;
     assert!(world.asked("delete pods pod") > 0 && world.asked("get configmaps map") == 0, "{:?}", world.lines());
-    // Workers are answered, and no list is yet.
+    // Reads of workers are answered, and lists are not yet.
     world.cluster.intercept(|call| match call.verb {
         "list" | "watch" => Verdict::status(500, "InternalError", "not now"),
         _ => Verdict::Pass,

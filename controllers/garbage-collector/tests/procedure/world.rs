@@ -33,14 +33,14 @@ pub(crate) struct Manager {
     pages: Vec<Page>,
 }
 
-/// One that does not lead yet.
+/// A process that does not lead yet.
 pub(crate) struct Standby {
     controller: Controller,
     manager: Manager,
 }
 
 impl Standby {
-    /// Its term begins.
+    /// Begins its term.
     pub(crate) async fn lead(self) -> Manager {
         let Self { controller, manager } = self;
         let run = manager.stop.clone();
@@ -52,33 +52,33 @@ impl Standby {
 }
 
 impl Manager {
-    /// The value of one series; 0 where it is not there.
+    /// The value of one series; 0 if it does not exist.
     pub(crate) fn metric(&self, series: &str) -> u64 {
         let text = self.metrics.encode();
         let line = text.lines().find_map(|it| it.strip_prefix(series)?.strip_prefix(' '));
         line.map_or(0, |it| it.parse().unwrap())
     }
 
-    /// What it tells of why an object is there still.
+    /// The debug page that explains why an object still exists.
     pub(crate) fn why(&self, object: &Value) -> String {
         let page = self.pages.iter().find(|it| it.name() == "why").unwrap();
         let uid = object["metadata"]["uid"].as_str().or_else(|| object["uid"].as_str()).unwrap();
         page.show(&Query::new([("uid".to_owned(), uid.to_owned())])).unwrap().text
     }
 
-    /// The graph as it draws it.
+    /// The debug page with the graph.
     pub(crate) fn graph(&self) -> String {
         let page = self.pages.iter().find(|it| it.name() == "graph").unwrap();
         page.show(&Query::new([])).unwrap().text
     }
 
-    /// One of our own families, without labels or with.
+    /// The value of a series of one of our own families, with or without labels.
     pub(crate) fn ours(&self, series: &str) -> u64 {
         self.metric(&format!("mini_kcm_garbage_collector_{series}"))
     }
 }
 
-/// `apiVersion`, resource, and whether it is namespaced, by kind.
+/// The `apiVersion`, the resource, and whether it is namespaced, by kind.
 fn served(kind: &str) -> (&'static str, Resource) {
     match kind {
         "ConfigMap" => ("v1", Resource::namespaced("", "v1", "configmaps", "ConfigMap")),
@@ -108,14 +108,14 @@ pub(crate) fn owner(object: &Value) -> Value {
     })
 }
 
-/// The same, and the owner's deletion in the foreground waits for the dependent.
+/// The same with blockOwnerDeletion: the owner's foreground deletion waits for the dependent.
 pub(crate) fn blocking(object: &Value) -> Value {
     let mut reference = owner(object);
     reference["blockOwnerDeletion"] = json!(true);
     reference
 }
 
-/// A reference to what does not exist.
+/// A reference to an object that does not exist.
 pub(crate) fn nobody(api_version: &str, kind: &str, name: &str) -> Value {
     json!({ "apiVersion": api_version, "kind": kind, "name": name, "uid": format!("00000000-0000-4000-8000-{:0>12}", name.len()) })
 }
@@ -168,7 +168,7 @@ impl World {
         manager
     }
 
-    /// A process that watches, and leads when it is told to.
+    /// Starts a process that watches, and leads only when the test begins its term.
     pub(crate) async fn stand_by(&self) -> Standby {
         let standby = self.begin(Options::default(), Limits { qps: 10_000.0, burst: 10_000 });
         pass(2 * SEC).await;
@@ -186,7 +186,7 @@ impl World {
         Standby { controller, manager: Manager { scope, stop, metrics, pages } }
     }
 
-    /// An object in namespace `n`, or of the cluster where its kind is.
+    /// Creates an object in namespace `n`, or a cluster-scoped one, by its kind.
     pub(crate) fn create(&self, kind: &str, name: &str, owners: &[Value]) -> Value {
         self.create_in("n", kind, name, owners)
     }
@@ -195,7 +195,7 @@ impl World {
         self.create_with(kind, json!({ "namespace": namespace, "name": name, "ownerReferences": owners }))
     }
 
-    /// One that a foreign finalizer holds.
+    /// The same with a foreign finalizer.
     pub(crate) fn create_held(&self, kind: &str, name: &str, owners: &[Value]) -> Value {
         let held = json!(["example.com/hold"]);
         self.create_with(kind, json!({ "namespace": "n", "name": name, "ownerReferences": owners, "finalizers": held }))
@@ -230,7 +230,7 @@ impl World {
         created
     }
 
-    /// A user deletes an object of namespace `n`.
+    /// Deletes an object of namespace `n` as a user.
     pub(crate) async fn delete(&self, kind: &str, name: &str, policy: Option<Propagation>) {
         let options = DeleteOptions { propagation: policy, ..DeleteOptions::default() };
         self.user.delete(&served(kind).1, "n", name, &options).await.unwrap();
@@ -240,7 +240,7 @@ impl World {
         self.cluster.get(kind, "n", name)
     }
 
-    /// True while it is there, going or not.
+    /// True while it exists, also while it is being deleted.
     pub(crate) fn has(&self, kind: &str, name: &str) -> bool {
         self.get(kind, name).is_some()
     }
@@ -262,7 +262,7 @@ impl World {
         finalizers.iter().map(|it| it.as_str().unwrap().to_owned()).collect()
     }
 
-    /// The foreign finalizer goes.
+    /// Removes the foreign finalizer.
     pub(crate) fn release(&self, kind: &str, name: &str) {
         self.cluster.update(kind, "n", name, |it| {
             let metadata = &mut it["metadata"];
@@ -274,12 +274,12 @@ impl World {
     pub(crate) fn names(&self, kind: &str) -> Vec<String> {
         let name = |it: &Value| it["metadata"]["name"].as_str().unwrap().to_owned();
         let mut names: Vec<String> = self.cluster.list(kind, "n").iter().map(name).collect();
-        // Some API servers put one into each namespace.
+        // Some API servers create one in each namespace.
         names.retain(|it| it != "kube-root-ca.crt");
         names
     }
 
-    /// What the collector asked of objects so far, `verb resource name`, without events, lists and watches.
+    /// The requests of the collector about objects so far, `verb resource name`, without events, lists and watches.
     pub(crate) fn lines(&self) -> Vec<String> {
         self.calls().iter().map(line).collect()
     }
@@ -288,12 +288,12 @@ impl World {
         self.cluster.requests().into_iter().filter(is_ours).collect()
     }
 
-    /// How many calls began with these words.
+    /// The number of requests that begin with these words.
     pub(crate) fn asked(&self, words: &str) -> usize {
         self.lines().iter().filter(|it| it.starts_with(words)).count()
     }
 
-    /// The times between the calls that began with these words.
+    /// The times between the requests that begin with these words.
     pub(crate) fn pauses(&self, words: &str) -> Vec<Duration> {
         let calls = self.calls();
         let times: Vec<_> = calls.iter().filter(|it| line(it).starts_with(words)).map(|it| it.at).collect();
@@ -313,12 +313,12 @@ impl World {
         lines
     }
 
-    /// The lines with these words that were logged since this world began.
+    /// The log lines with these words since the start of this world.
     pub(crate) fn logged(&self, words: &str) -> Vec<String> {
         self.log.lines().into_iter().filter(|it| it.contains(words)).collect()
     }
 
-    /// Lets the interceptor answer some calls of the collector.
+    /// Lets the interceptor answer some requests of the collector.
     pub(crate) fn spoil(&self, mut judge: impl FnMut(&str, &TestCluster) -> Option<Verdict> + Send + 'static) {
         let cluster = self.cluster.clone();
         self.cluster.intercept(move |call| {
@@ -327,7 +327,7 @@ impl World {
         });
     }
 
-    /// Nobody can list or watch this resource.
+    /// Makes lists and watches of this resource fail.
     pub(crate) fn spoil_lists(&self, resource: &'static str) {
         self.cluster.intercept(move |call| {
             let spoiled = call.resource == resource && matches!(call.verb, "list" | "watch");
@@ -345,7 +345,7 @@ fn is_ours(call: &Call) -> bool {
     call.user_agent.contains(NAME) && acts && call.resource != "events"
 }
 
-/// `delete configmaps a`.
+/// The request as `delete configmaps a`.
 fn line(call: &Call) -> String {
     format!("{} {} {}", call.verb, call.resource, call.name)
 }
@@ -354,7 +354,7 @@ pub(crate) fn failure(code: u16, reason: &str) -> Option<Verdict> {
     Some(Verdict::status(code, reason, "not now"))
 }
 
-/// An answer by which the object of this name, of a resource in a group, is not there.
+/// A 404 response for the object of this name, of a resource in a group.
 pub(crate) fn missing(name: &str, resource: &str, group: &str) -> Verdict {
     let details = json!({ "name": name, "kind": resource, "group": group });
     let message = format!("{resource} {name:?} not found");

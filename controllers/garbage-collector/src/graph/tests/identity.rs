@@ -1,4 +1,4 @@
-//! One uid under several names, scopes and versions, in all orders of observation.
+//! One uid with several names, scopes and versions, in all orders of observation.
 
 use std::collections::BTreeSet;
 
@@ -33,7 +33,7 @@ fn acceptance_gc_026_a_child_of_another_namespace_is_looked_at_and_users_are_tol
         assert!(due.iter().all(|it| !it.contains("look for")), "it is observed by now");
         assert_eq!(world.dependents("o"), ["bad", "good"]);
     }
-    // Whoever asked live for the name in the child's own namespace proves nothing of the owner.
+    // A live read of the name in the child's own namespace proves nothing about the owner.
     let (mut world, _) = told(&all);
     assert!(world.absent(&claim(&to("o"), "ns1")));
     assert_eq!(world.due(), ["delete bad"]);
@@ -113,7 +113,7 @@ fn acceptance_gc_032_one_absent_owner_named_by_two_versions_is_proved_for_each_a
         let due = world.due();
         assert_eq!(due.first().map(String::as_str), Some("delete served"));
         assert!(!due.contains(&"delete unserved".to_owned()));
-        // From now on the other claim is what is looked for, with back-off where it was not so before.
+        // From now on the other claim is looked up, with back-off if it was not looked up before.
         let other = looked_for(&unserved, "ns");
         assert!(world.graph.node(&other).is_some());
         let later = "later apps/v1beta1/ReplicaSet ns/o o".to_owned();
@@ -137,10 +137,10 @@ fn an_owner_without_namespace_is_one_claim_from_whichever_namespace_it_is_made()
     let mut due = world.due();
     assert_eq!(due.pop().as_deref(), Some("later v1/Pod ns/n n"), "another type is another claim");
     assert_eq!(due.len(), 1_000);
-    // Of a type with namespaces nothing is said but of the one that was asked.
+    // For a namespaced type, only the claim that was looked up is proved absent.
     assert!(world.absent(&claim(&owner, "a001")));
     assert_eq!(world.due(), ["delete a001"]);
-    // The watch may have shown it while it was asked for, and not told of its end yet.
+    // The watch may have shown it during the read, and not have shown its deletion yet.
     let mut world = World::new();
     world.pod(object("a").owned_by([owner.clone()]));
     world.node(object("n").cluster_scoped());
@@ -162,7 +162,7 @@ fn claims_are_tried_in_their_order_and_from_the_first_again_until_each_is_proved
         let kind = &claims[next].kind;
         assert_eq!(world.due(), [format!("delete {dependent}"), format!("later v1/{kind} ns/o o")]);
     }
-    // An item that was queued with another claim still asks for that one, and a proof of it moves nothing on.
+    // A queued item with another claim still looks up that claim, and a proof for it does not advance to the next one.
     let old = looked_for(&claims[1], "ns");
     assert_eq!(world.graph.node(&old).unwrap().coordinates, claim(&claims[1], "ns"));
     world.absent(&claim(&claims[1], "ns"));
@@ -171,7 +171,7 @@ fn claims_are_tried_in_their_order_and_from_the_first_again_until_each_is_proved
     let due: BTreeSet<String> = world.due().into_iter().collect();
     assert_eq!(due, set_of(["delete x", "delete y", "delete z"]), "nothing more is to be looked for");
     assert_eq!(world.graph.node(&looked_for(&claims[0], "ns")), None);
-    // One that claims it otherwise may be right.
+    // A dependent with another claim may be right.
     world.pod(object("late").owned_by([claims[3].clone()]));
     assert_eq!(world.due(), ["delete late"]);
     for proved in &claims[..3] {
@@ -213,7 +213,7 @@ fn a_proof_stays_as_long_as_something_makes_the_claim() {
         world.pod_deleted("c");
         assert!(!world.is_known("o"));
     }
-    // What a list lacks proves nothing, and what is shown again is not gone.
+    // Absence from a list proves nothing, and an object that is shown again is not gone.
     let mut world = World::new();
     world.pod(object("o"));
     world.pod(object("a").owned_by([to("o")]));
@@ -223,7 +223,7 @@ fn a_proof_stays_as_long_as_something_makes_the_claim() {
     assert!(proved(&world, &here));
     world.pod(object("o"));
     assert!(!proved(&world, &here));
-    // Nor is what may have come back.
+    // Nor is an object that may exist again.
     world.pod_deleted("o");
     world.pod(object("b").owned_by([named("v1", "Pod", "o", "p"), named("v1", "Secret", "o", "p")]));
     let wrong = claim(&named("v1", "Secret", "o", "p"), "ns");
@@ -258,7 +258,7 @@ fn acceptance_gc_033_only_the_bad_child_is_looked_at_and_the_good_parent_stays()
 
 #[test]
 fn acceptance_gc_033_whenever_the_wrong_name_is_proved_absent_good_ones_are_not_concerned() {
-    // The last tells what a worker found out of the name that only the bad child says.
+    // The last reports the result of a live read at the name that only the bad child claims.
     let all: [(&str, Telling); 4] = [
         ("parent", |world| world.pod(object("o"))),
         ("good", |world| world.pod(object("good").owned_by([to("o")]))),
@@ -272,7 +272,7 @@ fn acceptance_gc_033_whenever_the_wrong_name_is_proved_absent_good_ones_are_not_
         let names: Vec<&str> = order.iter().map(|it| it.0).collect();
         let at = |name: &str| names.iter().position(|it| *it == name);
         if at("proof") < at("bad") {
-            // Nobody has asked yet.
+            // Not looked up yet.
             continue;
         }
         let mut world = World::new();
@@ -280,7 +280,7 @@ fn acceptance_gc_033_whenever_the_wrong_name_is_proved_absent_good_ones_are_not_
         for (name, tell) in &order {
             tell(&mut world);
             let now_due = world.due();
-            // To look at it for other reasons does no harm.
+            // Another reason to be due does no harm.
             assert!(*name != "proof" || !now_due.contains(&"delete good".to_owned()), "{names:?}: {now_due:?}");
             due.extend(now_due);
         }
@@ -308,12 +308,12 @@ fn acceptance_gc_040_a_reference_that_says_another_name_is_another_claim() {
         assert!(world.absent(&claim(&wrong, "ns")));
         let due = world.due();
         assert!(due.contains(&"delete bad".to_owned()) && !due.contains(&"delete good".to_owned()), "{due:?}");
-        // The right name is looked for until it shows.
+        // The right name is looked up until the owner is observed.
         let right = looked_for(&to("o"), "ns");
         assert!(world.graph.node(&right).is_some_and(|it| it.coordinates.name == "o".into()));
         world.pod(object("o"));
         assert_eq!((world.graph.node(&right), world.due()), (None, vec!["delete bad".to_owned()]));
-        // Mended in place.
+        // The reference is corrected in place.
         world.pod(object("bad").version(2).owned_by([to("o")]));
         world.due();
         world.pod_deleted("o");
@@ -346,16 +346,17 @@ fn acceptance_gc_034_a_good_child_is_judged_by_its_own_namespace_whatever_a_clus
     ];
     for order in orders(&all) {
         let (mut world, due) = told(&order);
-        // Whichever came second is suspicious.
+        // The later one of the two is due.
         assert!(due.iter().any(|it| it.starts_with("delete")), "{due:?}");
-        // Missing: a live read in the good one's namespace proves it for that one alone.
+        // The owner does not exist: a live read in the good one's namespace proves it for that one only.
         assert!(world.absent(&claim(&to("o"), "ns")));
         let due = world.due();
         assert!(due.contains(&"delete good".to_owned()) && !due.contains(&"delete bad".to_owned()), "{due:?}");
         world.pod_deleted("good");
         assert_eq!(world.dependents("o"), ["bad"]);
 
-        // Observed late: the good one fits, the bad one is told of and looked at, which never deletes it.
+        // The owner is observed late: the good one matches. The bad one is reported and checked, which never deletes
+        // it.
         let (mut world, _) = told(&order);
         world.pod(object("o"));
         let due: BTreeSet<String> = world.due().into_iter().collect();
@@ -389,12 +390,12 @@ fn one_object_may_name_one_uid_twice() {
     assert_eq!(world.dependents("o"), ["a"]);
 }
 
-/// Nobody would tell of its end otherwise.
+/// Without this lookup, nothing would show the deletion of the owner.
 #[test]
 fn an_owner_that_a_live_read_found_is_looked_for_by_what_it_was_found_by() {
     let wrong = named("v1", "Pod", "another", "o");
     let (right, by_right) = (claim(&to("o"), "ns"), "later v1/Pod ns/o o");
-    // Claimed wrongly first, and taken to be gone as nothing else was claimed.
+    // It was claimed wrongly first, and assumed gone because there was no other claim.
     for was_probed in [false, true] {
         let mut world = World::new();
         world.set(object("bad").owned_by([wrong.clone()]));
@@ -410,7 +411,8 @@ fn an_owner_that_a_live_read_found_is_looked_for_by_what_it_was_found_by() {
         assert!(world.absent(&right));
         assert!(world.due().contains(&"delete good".to_owned()), "{was_probed}");
     }
-    // By the right words, if without the namespace that such a type lacks; or known in another way.
+    // With the right coordinates, except for the namespace that a cluster-scoped type does not have; or known in
+    // another way.
     let mut world = World::new();
     let node = named("v1", "Node", "n", "n");
     world.set(object("of-n").owned_by([node.clone()]));

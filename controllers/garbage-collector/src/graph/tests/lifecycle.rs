@@ -1,4 +1,4 @@
-//! Deletion in the foreground and orphaning: states, in whatever order they are told.
+//! Foreground deletion and orphaning: states, in any order of observation.
 
 use api::{Uid, Version};
 
@@ -14,7 +14,7 @@ fn acceptance_gc_014_orphaning_beats_the_foreground() {
     world.pod(object("o").version(2).deleting(&["foregroundDeletion", "orphan"]));
     assert_eq!(world.due(), ["orphan o"]);
     assert!(!world.graph.node(&observed("o")).unwrap().deleting_dependents);
-    // Upstream never looks at the one that is left.
+    // Upstream never checks the one that remains.
     world.pod(object("a").version(3));
     world.pod(object("o").version(4).foreground());
     assert_eq!(world.due(), ["delete o"]);
@@ -82,7 +82,8 @@ fn a_reference_that_begins_to_block_is_counted() {
 
 #[test]
 fn acceptance_gc_024_025_a_deletion_is_seen_however_it_is_told_and_in_any_order() {
-    // The owner: as an add that is terminating; as an update that says other things too; known by name only before.
+    // The owner: as an add that is already terminating; as an update that also changes other fields; known only by name
+    // before.
     let histories: [(&str, &[Telling]); 3] = [
         ("added so", &[|world| world.pod(object("o").version(7).foreground())]),
         (
@@ -147,7 +148,7 @@ fn a_cycle_is_seen_to_wait_for_itself() {
     world.due();
     world.pod(object("a").version(2).owned_by([blocking("c")]).foreground());
     assert_eq!(world.due(), ["delete a", "delete b"]);
-    // The last of the cycle is told that one that depends on it waits: acceptance 21 rests on that.
+    // The last one of the cycle knows that one of its dependents waits; acceptance 21 needs that.
     assert!(world.graph.node(&observed("c")).unwrap().a_dependent_deletes_its_own);
     assert!(!world.graph.node(&observed("b")).unwrap().a_dependent_deletes_its_own);
     world.pod(object("a").version(3).owned_by([to("c")]).deleting(&[]));
@@ -305,7 +306,7 @@ fn one_that_was_kept_as_it_blocks_another_is_looked_for_when_it_gets_a_dependent
     assert_eq!(world.due(), ["delete d", "delete e"]);
 }
 
-/// Issue 16, 15: after etcd was restored what is shown is what was there then.
+/// Issue 16, 15: after a restore of etcd, the shown state is the restored one.
 #[test]
 fn an_older_state_of_a_whole_set_counts_and_is_as_new() {
     let mut world = World::new();

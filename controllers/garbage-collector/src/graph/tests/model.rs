@@ -1,4 +1,5 @@
-//! Random events against a naive model: it keeps objects and claims, and looks at all of them for each question.
+//! Compares random events with a naive model. The model stores objects and claims, and iterates over all of them for
+//! each answer.
 
 mod steps;
 
@@ -18,7 +19,7 @@ use crate::evidence::Gone;
 enum Known {
     Observed(MonitorId, Meta),
     Claimed(Coordinates),
-    /// With those that it blocks still.
+    /// With the references that still block owners.
     Unwatched(Coordinates, Vec<OwnerRef>),
     Gone,
 }
@@ -31,13 +32,13 @@ struct Model {
     later: BTreeSet<Uid>,
     orphan: BTreeSet<Uid>,
     misplaced: BTreeSet<(Uid, Uid)>,
-    /// Of these a write failed in the state that is known.
+    /// Objects whose known state had a failed write.
     awaited: BTreeSet<Uid>,
-    /// References were removed from the state that is known of these.
+    /// Objects from whose known state references were removed.
     detached: BTreeSet<Uid>,
-    /// Each version, not shown yet, in which an object bore no finalizer of ours.
+    /// Each resourceVersion, not shown yet, in which an object had none of our finalizers.
     let_go: BTreeSet<(Uid, u64)>,
-    /// What is proved of those that no monitor shows, and that something names.
+    /// Proofs about objects that no monitor shows and that a reference names.
     absent: BTreeMap<Uid, BTreeSet<Coordinates>>,
 }
 
@@ -45,7 +46,7 @@ fn has(meta: &Meta, finalizer: &str) -> bool {
     meta.deletion.is_some() && meta.finalizers.iter().any(|it| **it == *finalizer)
 }
 
-/// All that an object says of an owner, but whether it blocks it.
+/// All claims of an object about an owner, without blockOwnerDeletion.
 fn claims_of(meta: &Meta, owner: &Uid) -> Vec<(Atom, Atom, Atom)> {
     let refs = meta.owners.iter().filter(|it| it.uid == *owner);
     refs.map(|it| (it.api_version.clone(), it.kind.clone(), it.name.clone())).collect()
@@ -72,7 +73,7 @@ impl Model {
         }
     }
 
-    /// So far from the version that is known of it.
+    /// A resourceVersion at this distance from the known one.
     fn version(&self, name: &str, away: i64) -> u64 {
         let known = self.meta(&Uid::new(name)).and_then(|it| it.version.number());
         known.unwrap_or(30).saturating_add_signed(away)
@@ -99,7 +100,7 @@ impl Model {
         self.known.keys().filter(names).cloned().collect()
     }
 
-    /// What hangs below it: dependents, and what nobody watches any more and blocks it still.
+    /// Its dependents, and unwatched objects that still block it.
     fn below(&self, owner: &Uid) -> Vec<Uid> {
         let names = |uid: &&Uid| self.refs(uid).iter().any(|it| it.uid == *owner);
         self.known.keys().filter(names).cloned().collect()
@@ -118,7 +119,7 @@ impl Model {
         self.below(owner).into_iter().filter(|it| it != owner && blocks(it)).collect()
     }
 
-    /// Every waiting owner, and whether something blocks it.
+    /// Every waiting owner, and whether a dependent blocks it.
     fn waiting(&self) -> BTreeMap<Uid, bool> {
         let waiting = self.known.keys().filter(|it| self.foreground(it));
         waiting.map(|it| (it.clone(), !self.blocking(it).is_empty())).collect()
@@ -144,20 +145,20 @@ impl Model {
         }
     }
 
-    /// The proof that what is claimed is gone.
+    /// The proof that the claimed object is gone.
     fn proof(&self, claim: &Coordinates) -> Option<Coordinates> {
         let anywhere = Coordinates { namespace: Atom::default(), ..claim.clone() };
         let proofs = self.absent.get(&claim.uid)?;
         [claim.clone(), anywhere].into_iter().find(|it| proofs.contains(it))
     }
 
-    /// All that dependents claim of an owner.
+    /// All claims of dependents about an owner.
     fn claims(&self, owner: &Uid) -> BTreeSet<Coordinates> {
         let dependents = self.dependents(owner).into_iter().filter_map(|it| self.meta(&it).cloned());
         dependents.flat_map(|it| claimed(&it, owner)).collect()
     }
 
-    /// Keeps a proof, and of the others those that something needs.
+    /// Keeps a proof, and of the other proofs those that a claim needs.
     fn keep(&mut self, proof: &Coordinates) {
         self.absent.entry(proof.uid.clone()).or_default().insert(proof.clone());
         let kept = self.claims(&proof.uid).iter().filter_map(|it| self.proof(it)).collect();
@@ -226,7 +227,7 @@ impl Model {
         self.unblocked(&waiting);
     }
 
-    /// What waited for a newer state waits no longer.
+    /// What waited for a newer state does not wait any more.
     fn is_newer(&mut self, uid: &Uid, meta: &Meta) {
         if self.awaited.remove(uid) {
             self.delete.insert(uid.clone());
@@ -236,13 +237,13 @@ impl Model {
         }
     }
 
-    /// True if it was let go before this state, but after all that were shown until now. An older state than the last in
-    /// which it was let go is over already.
+    /// True if its finalizer was removed before this state, but after all states shown until now. If this state is
+    /// older than the last removal, that removal has no effect any more.
     fn was_let_go(&mut self, uid: &Uid, meta: &Meta) -> bool {
         let last = self.let_go.iter().filter(|(it, _)| it == uid).map(|(_, at)| Version::from(*at)).next_back();
         let Some(last) = last else { return false };
         let is_over = meta.version.is_older_than(&last);
-        // What bears nothing has nothing to let go: all that it gets is new.
+        // An object without finalizers has none to remove: each one that is added is new.
         if !is_over || bears_nothing(meta) {
             self.let_go.retain(|(it, _)| it != uid);
         }
@@ -262,14 +263,14 @@ impl Model {
     fn let_go(&mut self, uid: &Uid, at: u64) {
         let Some(meta) = self.meta(uid).cloned() else { return };
         if Version::from(at).is_older_than(&meta.version) {
-            // Told late: a state after it is shown already.
+            // The report is late: a newer state is shown already.
             self.react(uid, &meta, None);
         } else if Version::from(at) != meta.version && !bears_nothing(&meta) {
             self.let_go.insert((uid.clone(), at));
         }
     }
 
-    /// If another state is known than the one that was written about, nobody waits.
+    /// If the known state is not the one of the failed write, there is nothing to wait for.
     fn await_newer(&mut self, uid: &Uid, than: u64) {
         match self.meta(uid).map(|it| it.version == Version::from(than)) {
             Some(true) => drop(self.awaited.insert(uid.clone())),
@@ -292,7 +293,7 @@ impl Model {
         if old.is_some_and(|it| claims(it) == claims(meta)) {
             return;
         }
-        // Corrected in place, and nobody else keeps the owner that was claimed before.
+        // The reference is corrected in place, and no other reference keeps the old claim of the owner.
         let alone = old.is_some_and(|it| !claims(it).is_empty()) && self.below(owner) == [uid.clone()];
         if alone && self.meta(owner).is_none() && self.refs(owner).is_empty() {
             self.known.remove(owner);
@@ -317,7 +318,7 @@ impl Model {
         }
     }
 
-    /// It is observed no more.
+    /// It is no longer observed.
     fn retire(&mut self, uid: &Uid, known: Known) {
         let waiting = self.waiting();
         self.known.insert(uid.clone(), known);
@@ -356,7 +357,7 @@ impl Model {
         self.types.remove(&by);
     }
 
-    /// `anywhere`: its type has no namespaces.
+    /// `anywhere`: its type is cluster-scoped.
     fn absent(&mut self, probed: &Coordinates, anywhere: bool) -> bool {
         let anywhere = anywhere || probed.namespace.is_empty();
         let is_probed = |it: &Coordinates| {
@@ -425,7 +426,7 @@ impl Model {
         self.known.insert(at.uid.clone(), Known::Claimed(at));
     }
 
-    /// True if it held somebody.
+    /// True if it blocked an owner.
     fn holds_no_more(&mut self, uid: &Uid) -> bool {
         let waiting = self.waiting();
         let Some(Known::Unwatched(_, holds)) = self.known.get_mut(uid) else { return false };
@@ -463,7 +464,7 @@ impl Model {
     }
 }
 
-/// Everything that can be asked is answered alike.
+/// Every read of the graph gives the same result as the model.
 fn agree(graph: &Graph, model: &Model) {
     assert_eq!(graph.size().0 + graph.size().1, model.known.len());
     for name in NAMES {
@@ -615,7 +616,7 @@ fn nothing_is_due(model: &Model) -> bool {
     delete.is_empty() && later.is_empty() && orphan.is_empty() && misplaced.is_empty()
 }
 
-/// `CASES=200000 SEED=9 cargo test -p garbage-collector-controller --lib graph::tests::model` plays others, and more.
+/// `CASES=200000 SEED=9 cargo test -p garbage-collector-controller --lib graph::tests::model` runs others, and more.
 #[test]
 fn the_graph_agrees_with_a_naive_model_under_random_events() {
     let variable = |name: &str| std::env::var(name).ok().and_then(|it| it.parse::<u64>().ok());

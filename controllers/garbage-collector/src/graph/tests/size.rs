@@ -1,4 +1,4 @@
-//! What it costs: bytes by counting what is allocated, time by counting look-ups.
+//! Tests of the cost: memory by counting allocated bytes, time by counting lookups.
 
 use std::collections::BTreeSet;
 
@@ -6,16 +6,16 @@ use api::{Cached, Meta, Uid};
 
 use super::super::{Graph, fixture::*, ids::steps, node::Refs};
 
-/// The promise, of everything that the graph holds for one object.
+/// The limit for everything that the graph stores for one object.
 const MOST_BYTES: usize = 250;
 const MANY: usize = 100_000;
 
-/// Names and uids as those of real objects.
+/// Names and uids of realistic length.
 fn uid(number: usize) -> String {
     format!("6b4e1c52-8d1f-4a0b-9b6e-{number:012x}")
 }
 
-/// Decoded as an informer does it: equal owners are one.
+/// Decoded as by an informer: equal owners are shared.
 fn decoded(number: usize, owner: Option<usize>) -> Meta {
     let owners = owner.map(|it| {
         let (uid, name) = (uid(it), name(it));
@@ -34,7 +34,7 @@ fn name(number: usize) -> String {
     format!("web-7448499f4d-{number:05}")
 }
 
-/// Owners first, each with so many dependents.
+/// Owners first, each with `each` dependents.
 fn filled(owners: usize, each: usize) -> World {
     let mut world = World::new();
     for owner in 0..owners {
@@ -67,7 +67,7 @@ fn what_went_leaves_no_room_behind() {
     assert!(bytes(&world.graph) < full / 50, "{} of {full}", bytes(&world.graph));
 }
 
-/// Look-ups for each object: to add, to change, to ask for and to remove it.
+/// Lookups for each object: to add, to change, to read and to remove it.
 fn steps_each(dependents: usize) -> [u64; 4] {
     let mut world = World::new();
     world.graph.observe(world.pods, decoded(0, None));
@@ -95,12 +95,12 @@ fn steps_each(dependents: usize) -> [u64; 4] {
 fn one_of_a_hundred_thousand_dependents_takes_no_more_steps_than_one_of_ten() {
     let (few, many) = (steps_each(10), steps_each(MANY));
     for (few, many) in few.into_iter().zip(many) {
-        // A bucket of a large table may hold what only looks alike; of a scan there would be thousands.
+        // A bucket of a large table may have false matches; a scan would need thousands of lookups.
         assert!(many <= few + 6, "{many} look-ups for one of many, {few} for one of few");
     }
 }
 
-/// Everything that is allocated for a graph, in the sizes that the allocator gives out.
+/// Everything that is allocated for a graph, in the size classes of the allocator.
 fn bytes(graph: &Graph) -> usize {
     let mut total = graph.slab().bytes();
     for members in graph.monitors().map(|it| &it.members) {
@@ -113,8 +113,8 @@ fn bytes(graph: &Graph) -> usize {
         total += given(observed.name.len()) + observed.rare.as_ref().map_or(0, |it| given(size_of_val(&**it)));
         let Refs::Given(refs) = &observed.owners else { continue };
         if !refs.is_empty() && owners.insert(refs.as_ptr()) {
-            // The counts; the place in the table of those that are shared, of which at most every other is used; the name
-            // in the interner, with its own counts and link.
+            // The reference counts; the place in the table of shared references, of which at least half are unused; the
+            // name in the interner, with its own counts and link.
             total += given(16 + size_of_val(&**refs)) + 2 * 25;
             total += refs.iter().map(|it| given(40) + given(it.name.len())).sum::<usize>();
         }
@@ -122,7 +122,7 @@ fn bytes(graph: &Graph) -> usize {
     total
 }
 
-/// jemalloc's classes of size, of those that count here.
+/// The size classes of jemalloc that matter here.
 pub(in super::super) fn given(bytes: usize) -> usize {
     match bytes {
         0 => 0,

@@ -48,7 +48,7 @@ fn fed() -> Fed {
 }
 
 impl Fed {
-    /// Lets a whole set arrive.
+    /// Feeds a complete set.
     fn arrives(&self, names: &[&str]) {
         let mut set = Arriving::default();
         for name in names {
@@ -61,12 +61,12 @@ impl Fed {
         self.world.known.node(&Item::Observed(uid(name))).is_some_and(|it| it.meta.is_some())
     }
 
-    /// In which version it is known.
+    /// The resourceVersion in the graph.
     fn version(&self, name: &str) -> Option<u64> {
         self.world.known.version(&uid(name)).and_then(|it| it.number())
     }
 
-    /// That it is gone is proved.
+    /// True if the object is proved gone.
     fn proved_gone(&self, name: &str) -> bool {
         self.world.known.gone(&Coordinates::claimed(&reference(name), &Atom::from(NAMESPACE))).is_some()
     }
@@ -157,7 +157,7 @@ async fn an_older_state_never_takes_the_place_of_a_newer_one() {
     assert!(!seen.deleting && seen.meta.is_some_and(|it| it.version == 9.into()));
 }
 
-/// Issue 16, 15: where etcd was restored, versions begin again where they were then.
+/// Issue 16, 15: after a restore of etcd, resourceVersions start again from the restored one.
 #[tokio::test(start_paused = true)]
 async fn a_whole_set_counts_however_old_its_versions_are_and_half_a_set_does_not() {
     let fed = fed();
@@ -166,7 +166,7 @@ async fn a_whole_set_counts_however_old_its_versions_are_and_half_a_set_does_not
         (Event::Added, object("b", 7)),
         (Event::Added, object("c", 6)),
     ]);
-    // It breaks off: a server that lags behind may have sent it, and the next one need not be of that server.
+    // The set is cut off: a server that lags may have sent it, and the next set may come from another server.
     let mut half = Arriving::default();
     fed.feed.collect(&mut half, object("a", 3));
     drop(half);
@@ -200,7 +200,7 @@ async fn an_owner_that_is_shown_again_is_proved_gone_no_more() {
     fed.arrives(&["owner"]);
     fed.feed.apply(vec![(Event::Added, owned("dependent", "owner")), (Event::Deleted, object("owner", 9))]);
     assert!(fed.proved_gone("owner"));
-    // Nothing names it any more, but the proof is there for what may come late.
+    // No reference names it any more, but the proof is kept for dependents that come late.
     fed.feed.apply(vec![(Event::Deleted, owned("dependent", "owner"))]);
     assert!(fed.proved_gone("owner"));
     fed.feed.apply(vec![(Event::Added, object("owner", 5))]);
@@ -218,7 +218,7 @@ async fn an_owner_that_is_shown_is_gone_by_none_of_its_names_any_more() {
         ("a set shows it again", false, |feed, it| feed.collect(&mut Arriving::default(), it), false),
         ("a typed informer shows it again", false, |feed, it| hear(feed, &it), false),
         ("a typed informer shows it once more", true, |feed, it| hear(feed, &it), false),
-        // As on each change of it: by a wrong name it stays proved gone.
+        // As on each change of the object: at a wrong name it stays proved gone.
         ("a watch shows it once more", true, |feed, it| feed.apply(vec![(Event::Modified, it)]), true),
     ];
     for (name, was_shown, show, proved) in cases {

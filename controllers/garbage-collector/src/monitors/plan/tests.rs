@@ -13,7 +13,7 @@ fn resource(path: &str) -> Resource {
     Resource::namespaced(group, version, plural, "Any")
 }
 
-/// All of them preferred and with all verbs.
+/// All are preferred and have all verbs.
 fn served(paths: &[&str]) -> Vec<Served> {
     paths.iter().map(|it| Served::new(resource(it), true, ALL.iter().copied())).collect()
 }
@@ -80,8 +80,8 @@ fn acceptance_gc_043_discovery_that_fails_entirely_leaves_monitors_as_they_are()
     assert_eq!(lived_through(&["a.io/v1/things", "v1/pods", "v1/secrets"], &looks).0, ["v1/secrets"], "said twice");
 }
 
-/// What stops of those that run, and what is doubted in the end, by what was answered after so many seconds. Who
-/// stopped is not watched again. What is watched is known, and forgotten as it stops.
+/// Which monitors stop, and which types are doubted at the end, after the answers at these seconds. A stopped monitor
+/// does not start again. Watched types are known, and unknown after they stop.
 fn lived_through(runs: &[&str], looks: &[(u64, Discovery)]) -> (Vec<String>, Vec<String>) {
     let (mut memory, start) = (Memory::default(), Clock::system().now());
     let (mut runs, mut stopped) = (running(runs), Vec::new());
@@ -107,7 +107,7 @@ fn a_type_that_answers_lack_is_left_after_two_looks_half_a_minute_apart_and_doub
     let silent = || answer(&["v1/pods"], &["a.io/v1"]);
     let half = || broken(answer(&["v1/pods"], &[]), "/apis");
     let no_answer = Discovery::default;
-    // The answers, whether it stops by the last of them, and whether it is doubted then.
+    // The answers, whether the type stops by the last of them, and whether it is doubted then.
     type Story<'a> = (&'a str, &'a [(u64, Discovery)], bool, bool);
     let stories: &[Story<'_>] = &[
         ("it is there", &[(0, with()), (30, with())], false, false),
@@ -155,7 +155,7 @@ fn a_group_version_that_fails_is_counted_as_long_as_it_has_not_told_its_types() 
     let lacks = || answer(&["v1/pods"], &[]);
     let half = || broken(answer(&["v1/pods"], &[]), "/apis");
     let (thing, unsynced) = (&["a.io/v1/things"][..], &["a.io/v1/things?"][..]);
-    // Who runs, the answers, and since when it counts in the end.
+    // The running monitors, the answers, and since when the type counts as lacked at the end.
     type Story<'a> = (&'a str, &'a [&'a str], &'a [(u64, Discovery)], Option<u64>);
     let stories: &[Story<'_>] = &[
         ("from the start", &[], &[(0, fails()), (30, fails())], Some(0)),
@@ -218,7 +218,7 @@ fn acceptance_gc_051_events_of_either_group_are_not_monitored() {
     check("neither", &events, &[], &["my.io/v1/events", "v1/pods"], &[], false);
 }
 
-/// Twelve types, of which the first so many are served.
+/// Twelve types, of which the first `count` are served.
 fn of_twelve(count: usize) -> Vec<String> {
     (0..count).map(|it| format!("a.io/v1/type{it:02}")).collect()
 }
@@ -233,7 +233,7 @@ fn an_answer_that_suddenly_lacks_most_types_is_believed_after_it_said_so_for_fiv
     let start = Clock::system().now();
     let whole = |count: usize| answer(&all[..count], &[]);
     let half = || broken(whole(5), "/api");
-    // At each moment: the answer, and how many monitors stop.
+    // At each time: the answer, and how many monitors stop.
     type Story<'a> = (&'a str, &'a [(u64, Discovery, usize)]);
     let stories: &[Story<'_>] = &[
         ("half of them after half a minute", &[(0, whole(6), 0), (29, whole(6), 0), (30, whole(6), 6)]),

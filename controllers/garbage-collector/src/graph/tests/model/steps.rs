@@ -1,15 +1,15 @@
-//! What can happen, and how often.
+//! The possible events, and their frequency.
 
 use api::{OwnerRef, Resource, Uid};
 use proptest::prelude::*;
 
 use super::super::super::TypeName;
 
-/// So few that they meet.
+/// Few, so that they interact.
 const UIDS: usize = 7;
-/// The last is the name of nobody.
+/// No object has the last name.
 pub(super) const NAMES: [&str; UIDS + 1] = ["u0", "u1", "u2", "u3", "u4", "u5", "u6", "u7"];
-/// The types: the second and the third show the same objects, as when a preferred version changes.
+/// The types. The second and the third show the same objects, as when a preferred version changes.
 pub(super) const TYPES: usize = 4;
 
 pub(super) fn resource(of: usize) -> Resource {
@@ -21,7 +21,7 @@ pub(super) fn resource(of: usize) -> Resource {
     }
 }
 
-/// Which type shows the object of this uid, `other` where two do.
+/// The type that shows the object of this uid. If two types do, `other` selects the second.
 pub(super) fn shown_by(uid: usize, other: bool) -> usize {
     match uid % 3 {
         0 => 0,
@@ -56,11 +56,11 @@ impl Claim {
     }
 }
 
-/// Versions are told by how far they are from the one that is known. `Again` shows what is known,
-/// as a relist does, or one that looks so.
+/// ResourceVersions are given as distances from the known one. `Again` shows the known state, as a relist does, or a
+/// state that looks the same.
 #[derive(Debug, Clone)]
 pub(super) enum Step {
-    /// `any`: in a whole set, so that it counts though it is older.
+    /// `any`: in a complete set, so it counts even if it is older.
     Observe {
         uid: usize,
         other: bool,
@@ -114,7 +114,7 @@ pub(super) enum Step {
 }
 
 fn claims() -> impl Strategy<Value = Claim> {
-    // Mostly right, as otherwise nothing ever fits.
+    // Mostly right, because otherwise references never match.
     let of = prop_oneof![4 => Just(None), 1 => (0..TYPES).prop_map(Some)];
     (0..UIDS, of, prop::bool::weighted(0.1), any::<bool>()).prop_map(|(uid, of, misnamed, blocks)| {
         let of = of.unwrap_or_else(|| shown_by(uid, false));
@@ -122,7 +122,7 @@ fn claims() -> impl Strategy<Value = Claim> {
     })
 }
 
-/// Older, the same or newer; as often as is told here against two that are older.
+/// Older, the same or newer; `same` and `newer` are weights against a weight of two for older.
 fn versions(same: u32, newer: u32) -> impl Strategy<Value = i64> {
     prop_oneof![2 => -9i64..0, same => Just(0), newer => 1i64..15]
 }
@@ -143,7 +143,7 @@ pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
         any,
     });
     let spaces = || prop_oneof![Just(""), Just("ns1"), Just("ns2")];
-    // Now and then one that no monitor ever shows.
+    // Sometimes a uid that no monitor ever shows.
     let uid = || 0..NAMES.len();
     let step = prop_oneof![
         20 => observe,
