@@ -1,5 +1,6 @@
-//! What a sync costs that finds nothing to do, with 100,000 pods cached: `cargo bench -p job-controller --bench quiet`.
-//! To reach: 10 µs for a Job with ten active pods.
+//! Measures a sync that has nothing to do, with 100,000 pods in the cache: `cargo bench -p job-controller --bench
+//! quiet`.
+//! Target: 10 µs for a Job with ten active pods.
 #![expect(clippy::print_stdout, reason = "a bench tells what it measured")]
 #![expect(clippy::expect_used, reason = "a bench that cannot measure ends")]
 
@@ -23,20 +24,20 @@ const ACTIVE: usize = 10;
 const BATCHES: usize = 21;
 const ROUNDS: u64 = 100;
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Nothing is queued or delayed for longer while a Job comes to rest.
+/// While a Job settles, no key is queued or delayed for longer than this.
 const REST: Duration = Duration::from_secs(3);
 
 fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         measure("all of them other controllers'", |_| true).await;
-        // Nobody's pods could be adopted.
+        // Pods without an owner are candidates for adoption.
         measure("half of them nobody's", |number| number % 2 == 0).await;
     });
 }
 
 async fn measure(whose: &str, is_owned: impl Fn(usize) -> bool) {
-    // Only a few of the last writes are kept for watches: the pods are there before anybody looks.
+    // Only a few of the last writes are kept for watches, because the pods exist before any watch starts.
     let cluster = TestCluster::with_options(Clock::system(), Options { history: 5_000, ..Options::default() });
     cluster.set_recording(false);
     (0..PODS).for_each(|number| drop(cluster.create(other(number, is_owned(number)))));
@@ -63,11 +64,11 @@ async fn measure(whose: &str, is_owned: impl Fn(usize) -> bool) {
     );
 }
 
-/// Has the Job looked at again and again; returns what that took on average, in microseconds.
+/// Syncs the Job many times. Returns the average duration in microseconds.
 async fn look(cluster: &TestCluster, syncs: &Histogram, batch: u64) -> f64 {
     let (count, sum) = (syncs.get_sample_count(), syncs.get_sample_sum());
     for round in 1..=ROUNDS {
-        // What the Job controller has no use for.
+        // A change that does not concern the Job controller.
         let ttl = batch * ROUNDS + round;
         cluster.update("jobs", NAMESPACE, "quiet", |it| it["spec"]["ttlSecondsAfterFinished"] = json!(ttl));
         while syncs.get_sample_count() < count + round {
@@ -78,14 +79,14 @@ async fn look(cluster: &TestCluster, syncs: &Histogram, batch: u64) -> f64 {
     (syncs.get_sample_sum() - sum) * 1e6 / syncs_made
 }
 
-/// How long workers had each key.
+/// The work duration of each key.
 fn syncs(metrics: &Metrics) -> Histogram {
-    // Declared by the queue: the family is the one that is there.
+    // The work queue has registered this family; the call returns the existing one.
     let family = metrics.histograms("workqueue_work_duration_seconds", "How long a key took.", &["name"], &[1.0]);
     family.with_label_values(&["job"])
 }
 
-/// Lets the pods of the Job run, until its status says so.
+/// Runs the pods of the Job until its status shows all as ready.
 async fn all_ready(cluster: &TestCluster, born: &parking_lot::Mutex<Vec<String>>) {
     let is_ready = |job: Value| job["status"]["ready"] == ACTIVE;
     while !cluster.get("jobs", NAMESPACE, "quiet").is_some_and(is_ready) {
@@ -98,7 +99,7 @@ async fn all_ready(cluster: &TestCluster, born: &parking_lot::Mutex<Vec<String>>
     }
 }
 
-/// Ends when nothing was looked at for a while.
+/// Returns when there was no sync for [`REST`].
 async fn at_rest(syncs: &Histogram) {
     loop {
         let before = syncs.get_sample_count();

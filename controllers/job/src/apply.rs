@@ -1,4 +1,4 @@
-//! Carries out a plan: creates or deletes pods, and says what really happened.
+//! Executes a plan: creates or deletes pods and reports the real outcome.
 
 use std::{ops::Range, sync::Arc, time::Duration};
 
@@ -17,27 +17,27 @@ use crate::{
     tracking::Applied,
 };
 
-/// What containers of a pod that has an index find it in.
+/// The environment variable that gives a container its completion index.
 const INDEX_VARIABLE: &str = "JOB_COMPLETION_INDEX";
 
-/// The job's part of a generated name is cut so that the prefix is no longer: with five random characters it is a label.
+/// The longest prefix of a generated pod name. With five random characters the name still fits into a label value.
 const LONGEST_PREFIX: usize = 58;
 
-/// No request is under way on the server for longer: it gives each a minute.
+/// No request runs longer on the API server, whose request timeout is one minute.
 const LONGEST_REQUEST: Duration = Duration::from_secs(90);
 
-/// How a plan was carried out.
+/// The outcome of a plan.
 #[derive(Debug, Default)]
 pub(crate) struct Carried {
-    /// What it has come to.
+    /// The changes that were made.
     pub(crate) applied: Applied,
-    /// The rest is left to the next pass, as other Jobs wait.
+    /// The rest is left to the next sync, because other Jobs wait.
     pub(crate) cut: bool,
-    /// What went wrong first.
+    /// The first failure.
     pub(crate) failure: Option<ApplyError>,
 }
 
-/// Why a plan was not carried out in full.
+/// Why a plan was not executed in full.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApplyError {
     #[error("cannot create {failed} of {wanted} pods")]
@@ -60,21 +60,21 @@ pub(crate) enum ApplyError {
     Encode(#[source] serde_json::Error),
 }
 
-/// Does to the Job's pods what was planned; `claimed` are those of the snapshot.
+/// Applies the planned change to the Job's pods. `claimed` holds the pods of the snapshot.
 pub(crate) async fn apply(ctx: &Ctx, job: &Job, owner: &Owner, claimed: &Claimed, change: &PodChange) -> Carried {
     let (pods, now) = (&*claimed.pods, ctx.clock.now());
     match change {
         PodChange::Keep => Carried::default(),
-        // Nothing is expected of these: the Job ends, and nothing will be created in their place.
+        // No deletion is expected: the Job ends, so no pod is created in place of these.
         PodChange::End(places) => delete(ctx, owner, pods, places, Finalizer::Stays).await,
         PodChange::Suspend(places) | PodChange::Delete(places) => {
-            // What was just adopted is still cached as it was before: nobody knows what its finalizer holds by now. It goes in
-            // the next pass, which sees it.
+            // The cache still shows an adopted pod as it was before the adoption, so its finalizers are not known now.
+            // The next sync deletes it.
             let places: Vec<usize> = places.iter().copied().filter(|at| !is_adopted(claimed, *at)).collect();
             let doomed = || places.iter().filter_map(|at| pods.get(*at));
             ctx.memory.expectations.add_deletions(&owner.uid, doomed().map(|it| it.meta.uid.clone()), now);
             if let PodChange::Delete(_) = change {
-                // Said before they go, as the news of it may be faster than the answer.
+                // Recorded before the deletion, because the watch event may come before the response.
                 doomed().filter(|it| is_free(it)).for_each(|it| ctx.memory.loses(&it.meta.uid, now));
             }
             delete(ctx, owner, pods, &places, Finalizer::Goes).await
@@ -83,12 +83,12 @@ pub(crate) async fn apply(ctx: &Ctx, job: &Job, owner: &Owner, claimed: &Claimed
     }
 }
 
-/// What becomes of our finalizer when a pod is deleted.
+/// Whether our finalizer is removed when a pod is deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Finalizer {
-    /// The pod is to be counted.
+    /// The finalizer stays, because the pod must be counted.
     Stays,
-    /// It is not: it goes first.
+    /// The finalizer is removed first, because the pod must not be counted.
     Goes,
 }
 
@@ -99,14 +99,14 @@ async fn delete(ctx: &Ctx, owner: &Owner, pods: &[Arc<Pod>], places: &[usize], f
         || ctx.is_over(turn),
         doomed.clone(),
         |(_, pod)| async move {
-            // Not asked between the two: a pod that has lost its finalizer and works on is counted nowhere.
+            // Not checked between the two calls: a running pod without its finalizer would never be counted.
             stopping(ctx)?;
             if finalizer == Finalizer::Stays {
                 return delete_one(ctx, &ctx.control, owner, pod).await;
             }
             let_go(ctx, owner, pod).await?;
             match delete_one(ctx, &ctx.control, owner, pod).await {
-                // The stop came while it waited for its turn under the client's rate limit.
+                // The manager began to stop while this call waited for the client's rate limiter.
                 Err(ApiError::NotSent(NotSent::Stopping)) => delete_one(ctx, &ctx.unlimited, owner, pod).await,
                 outcome => outcome,
             }
@@ -126,7 +126,7 @@ async fn delete(ctx: &Ctx, owner: &Owner, pods: &[Arc<Pod>], places: &[usize], f
             Some(Err(err)) => {
                 failed += 1;
                 first.get_or_insert(err);
-                // A deletion may be repeated, so one whose outcome nobody knows is not waited for either.
+                // A deletion may be repeated, so a deletion with unknown outcome is not expected either.
                 ctx.memory.expectations.deletion_observed(&owner.uid, &pod.meta.uid);
             }
         }
@@ -135,7 +135,7 @@ async fn delete(ctx: &Ctx, owner: &Owner, pods: &[Arc<Pod>], places: &[usize], f
     Carried { applied: Applied { gone, ..Applied::default() }, cut, failure }
 }
 
-/// Whether nothing of ours holds a pod.
+/// Whether the pod does not have our finalizer.
 fn is_free(pod: &Pod) -> bool {
     !pod_control::has_finalizer(pod, FINALIZER)
 }
@@ -144,15 +144,16 @@ fn is_adopted(claimed: &Claimed, at: usize) -> bool {
     claimed.pods.get(at).is_some_and(|it| claimed.adopted.contains(&it.meta.uid))
 }
 
-/// Takes our finalizer off a pod that is deleted without being counted.
+/// Removes our finalizer from a pod that is deleted without being counted.
 async fn let_go(ctx: &Ctx, owner: &Owner, pod: &Pod) -> Result<(), ApiError> {
     if is_free(pod) {
         return Ok(());
     }
-    // It may have ended meanwhile, and is to be counted then.
+    // The pod may have ended meanwhile. Then it must be counted, so the patch must fail.
     let outcome = ctx.control.remove_finalizer_as_seen(&owner.uid, pod, FINALIZER).await;
     if matches!(outcome, Ok(_) | Err(ApiError::Unknown { .. })) {
-        // Should it not be deleted now it will be later, as nothing holds it any more; but it was we who took the finalizer.
+        // If the deletion fails now, a later sync deletes the pod because it has no finalizer. Its slot is freed here,
+        // because this controller removed the finalizer.
         ctx.memory.stops(&pod.meta.uid);
     }
     outcome.map(drop).or_else(|err| unless_gone(pod, err))
@@ -161,7 +162,7 @@ async fn let_go(ctx: &Ctx, owner: &Owner, pod: &Pod) -> Result<(), ApiError> {
 async fn delete_one(ctx: &Ctx, control: &PodControl, owner: &Owner, pod: &Pod) -> Result<(), ApiError> {
     let outcome = control.delete(owner, pod).await;
     if outcome.as_ref().is_err_and(|err| is_gone(err, &pod.meta.name)) {
-        // Its event has come or will not.
+        // The pod is gone. Its watch event has come, or will never come.
         ctx.memory.expectations.deletion_observed(&owner.uid, &pod.meta.uid);
     }
     outcome.or_else(|err| unless_gone(pod, err))
@@ -171,7 +172,7 @@ fn unless_gone(pod: &Pod, err: ApiError) -> Result<(), ApiError> {
     if is_gone(&err, &pod.meta.name) { Ok(()) } else { Err(err) }
 }
 
-/// Between two calls of a long pass the manager may have been told to stop.
+/// Fails when the manager has begun to stop. Called between the calls of a long sync.
 fn stopping(ctx: &Ctx) -> Result<(), ApiError> {
     if ctx.stopping.is_cancelled() { Err(ApiError::NotSent(NotSent::Stopping)) } else { Ok(()) }
 }
@@ -190,7 +191,7 @@ async fn create(ctx: &Ctx, job: &Job, owner: &Owner, creation: &Creation) -> Car
         let stage = Stage { ctx, job, owner, turn, maker: &maker, reason };
         stage.create(pods.get(batch).unwrap_or_default(), &mut tally).await;
         if tally.failed > 0 || tally.cut {
-            // What was not tried is not expected.
+            // Creations that were not tried must not be expected.
             let skipped = i64::try_from(pods.len() - end).unwrap_or(i64::MAX);
             ctx.memory.expectations.lower(&owner.uid, skipped, 0);
             break;
@@ -200,7 +201,7 @@ async fn create(ctx: &Ctx, job: &Job, owner: &Owner, creation: &Creation) -> Car
     match outcomes {
         Unclear { silent: true, .. } => ctx.memory.asks_at(&owner.uid, ctx.clock.now() + LONGEST_REQUEST),
         Unclear { answered: true, .. } => {
-            // Where the server does not say it now the next pass asks again.
+            // If the next request fails, the next sync repeats it.
             ctx.memory.asks_at(&owner.uid, ctx.clock.now());
             doubt(ctx, job).await;
         }
@@ -214,8 +215,8 @@ async fn create(ctx: &Ctx, job: &Job, owner: &Owner, creation: &Creation) -> Car
     Carried { applied: Applied { created, closed, ..Applied::default() }, cut, failure }
 }
 
-/// Whether the Job's namespace goes and takes no pods any more: asked as the creation of a pod that is not carried out, which
-/// is within our rights.
+/// Whether the Job's namespace is terminating and rejects new pods. Checked with a dry run of a pod creation, for which
+/// the controller has permission.
 pub(crate) async fn is_closed(ctx: &Ctx, job: &Job, owner: &Owner) -> bool {
     let Ok(body) = Maker::new(job, owner)
         .and_then(|it| it.body(NewPod { index: Some(0), failures: None }).map_err(ApplyError::Encode))
@@ -223,7 +224,7 @@ pub(crate) async fn is_closed(ctx: &Ctx, job: &Job, owner: &Owner) -> bool {
         return false;
     };
     let path = format!("{}?dryRun=All", Pod::resource().collection(Some(&owner.namespace)));
-    // Any other answer says nothing of the namespace.
+    // Any other error does not concern the namespace.
     ctx.control.api().ask(&path, &body).await.is_err_and(|err| err.is_namespace_terminating())
 }
 
@@ -232,28 +233,28 @@ struct Tally {
     created: usize,
     cut: bool,
     failed: usize,
-    /// The namespace goes.
+    /// The namespace is terminating.
     closed: bool,
     outcomes: Unclear,
     failure: Option<CreateError>,
 }
 
-/// Creations of which nobody knows whether they happened.
+/// Creations whose outcome is not known.
 #[derive(Default, PartialEq, Eq)]
 struct Unclear {
-    /// One was answered, so that it is over on the server.
+    /// The server responded with an error, so the request has ended.
     answered: bool,
-    /// One was not, or was given up by the server while it was under way: it may still happen.
+    /// There was no response, or the server gave up while storing, so the pod may still be created.
     silent: bool,
 }
 
 impl Unclear {
-    /// True for an outcome that is clear: it did not happen.
+    /// Returns true when the pod was certainly not created.
     fn is_clear(&mut self, err: &CreateError) -> bool {
         let CreateError::Api(ApiError::Unknown { status, .. }) = err else { return true };
         let words = status.as_ref().map(|it| it.message.as_str());
         match (status.as_ref().map(|it| it.code), words) {
-            // Refused before anything was stored.
+            // The webhook refused the pod before it was stored.
             (Some(500), Some(words)) if words.contains("failed calling webhook") => return true,
             (Some(504) | None, _) => self.silent = true,
             (_, Some(words)) if words.contains("etcdserver:") => self.silent = true,
@@ -268,14 +269,14 @@ enum CreateError {
     Encode(serde_json::Error),
 }
 
-/// Creations of one pass.
+/// The creations of one sync.
 struct Stage<'a> {
     ctx: &'a Ctx,
     job: &'a Job,
     owner: &'a Owner,
     turn: Turn,
     maker: &'a Maker,
-    /// Why, for the metric.
+    /// The reason label of the metric.
     reason: &'a str,
 }
 
@@ -313,7 +314,7 @@ impl Stage<'_> {
         if tally.outcomes.is_clear(&err) {
             self.ctx.memory.expectations.creation_observed(&self.owner.uid);
         }
-        // Nobody can do anything about a namespace that terminates, and trying again is of no use.
+        // A retry cannot succeed in a terminating namespace.
         if matches!(&err, CreateError::Api(err) if err.is_namespace_terminating()) {
             tally.closed = true;
         } else {
@@ -322,16 +323,16 @@ impl Stage<'_> {
     }
 }
 
-/// A pod may be there whose creation the server answered with an error of its own. It is expected until the cache has passed
-/// whatever the server has stored by now; where no answer came at all, it may still be on its way, and is asked for when
-/// no request is that old.
+/// Handles creations that the server answered with an internal error: the pod may exist. It stays expected until the
+/// cache has passed the newest resourceVersion of the server. Without any response the creation may still be running;
+/// then this is called when no request can be that old.
 pub(crate) async fn doubt(ctx: &Ctx, job: &Job) {
     if ctx.stopping.is_cancelled() {
         return;
     }
     let newest = ListOptions { limit: 1, ..ListOptions::default() };
     let page = ctx.control.api().list_metadata(&Pod::resource(), Some(&job.meta.namespace), &newest).await;
-    // Failing that it is asked again, or the expectation ends by itself.
+    // On failure the request is repeated later, or the expectation expires.
     let Ok(page) = page else { return };
     ctx.memory.doubts(&job.meta.uid, page.version.clone());
     let (queue, key) = (ctx.queue.clone(), job.meta.as_ref().key());
@@ -339,8 +340,8 @@ pub(crate) async fn doubt(ctx: &Ctx, job: &Job) {
 }
 
 impl Ctx {
-    /// A pod that was created holds a slot until it is seen to end. It may have been seen already, before the answer came,
-    /// or may never be: it went while nobody watched.
+    /// A created pod occupies a slot until the informer shows that it has ended. The informer may have shown the pod
+    /// before the response came. It may also never show it, if the pod was deleted while no watch was open.
     fn holds_slot(&self, job: &Job, written: Written) {
         let Written { name, uid, version, .. } = written;
         self.memory.runs(&job.meta.uid, uid.clone());
@@ -351,7 +352,8 @@ impl Ctx {
                 queue.add_after(key, memory.changes(&job, Haste::Progress, clock.now()));
             }
         };
-        // Asked before the store: where it says that all was shown and handled, absence means that the pod is gone again.
+        // Called before the store is read: if the store has passed this version and has no such pod, the pod was
+        // deleted.
         let passed = self.pods.store().when_passed(version, Box::new(unless_shown));
         let cached = self.pods.store().get(&job.meta.namespace, &name).ok().flatten().filter(|it| it.meta.uid == uid);
         if cached.is_some() {
@@ -364,11 +366,11 @@ impl Ctx {
     }
 }
 
-/// Makes the bodies of a Job's pods.
+/// Builds the request bodies of a Job's pods.
 struct Maker {
     stamp: Stamp,
     name: Box<str>,
-    /// Of a Job without indexes all are alike.
+    /// Without indexes all pods of the Job have the same body.
     plain: Option<Box<RawValue>>,
 }
 
@@ -410,11 +412,11 @@ impl Maker {
     }
 }
 
-/// `<job>-<index>-`, the job's part cut so that the index stays.
+/// `<job>-<index>-`. The Job's name is cut so that the index is complete.
 fn prefix(job: &str, index: &str) -> String {
     let tail = format!("-{index}-");
     let room: Range<usize> = 0..job.len().min(LONGEST_PREFIX.saturating_sub(tail.len()));
-    // Names are ASCII.
+    // Object names are ASCII, so any cut is at a character boundary.
     format!("{}{tail}", job.get(room).unwrap_or_default())
 }
 

@@ -1,4 +1,4 @@
-//! How long a failure holds back the next pod. Pure.
+//! The back-off before the next pod after a failure. Pure.
 
 use std::time::Duration;
 
@@ -6,25 +6,25 @@ use api::{ConditionStatus, ContainerRole, ContainerState, Pod};
 
 use crate::snapshot::Moment;
 
-/// After the first failure; doubled with each one more.
+/// The delay after the first failure. It doubles with each further failure.
 const BASE: Duration = Duration::from_secs(10);
 
-/// Never longer than this.
+/// The longest delay.
 const CAP: Duration = Duration::from_secs(600);
 
-/// What failed since the last success.
+/// The failures since the last success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Backoff {
-    /// How many pods failed.
+    /// The number of failed pods.
     pub(crate) failures: u32,
-    /// When the last of them ended, in seconds since the epoch.
+    /// When the last of them finished, in seconds since the epoch.
     pub(crate) last: i64,
 }
 
 impl Backoff {
-    /// With what has ended meanwhile: the finish times of new successes and new failures, in any order.
+    /// Adds the finish times of new successes and new failures, which may be in any order.
     pub(crate) fn with(self, succeeded: Option<i64>, failed: &[i64]) -> Self {
-        // A success takes back all that failed before it, and at the same time.
+        // A success cancels all failures that finished before it or at the same time.
         let (before, after) = match succeeded {
             Some(success) => (Self::default(), failed.iter().filter(|it| **it > success).copied().collect()),
             None => (self, failed.to_vec()),
@@ -34,7 +34,7 @@ impl Backoff {
         Self { failures: before.failures.saturating_add(failures), last: *last }
     }
 
-    /// How long no pod may be created for it; zero when one may.
+    /// How long no pod may be created; zero when the back-off is over.
     pub(crate) fn remaining(self, now: Moment) -> Duration {
         if self.failures == 0 {
             return Duration::ZERO;
@@ -44,7 +44,8 @@ impl Backoff {
     }
 }
 
-/// When a pod ended, as well as that can be said, in seconds since the epoch.
+/// The finish time of a pod in seconds since the epoch, or the best approximation (`getFinishedTime` in upstream's
+/// backoff_utils.go).
 pub(crate) fn finish_time(pod: &Pod) -> i64 {
     let not_ready = || {
         let ready = pod.condition("Ready")?;
@@ -54,7 +55,7 @@ pub(crate) fn finish_time(pod: &Pod) -> i64 {
     containers_ended(pod).or_else(not_ready).or_else(deleted).or(pod.creation).unwrap_or_default()
 }
 
-/// When the last container ended; `None` unless all of those that do the pod's work have.
+/// When the last container ended. `None` while a container other than an init container has not ended.
 fn containers_ended(pod: &Pod) -> Option<i64> {
     let mut last = None;
     for container in pod.containers.iter().filter(|it| it.role != ContainerRole::Init) {

@@ -1,8 +1,8 @@
-//! Stops a Job that creates pods and never sees them end. Pure.
+//! Limits the creations of a Job whose pods never end. Pure.
 //!
-//! A pod that somebody takes away, by its labels or its owner, is missed and replaced: without end if whoever took it
-//! does so without end. So the pods of a Job that were created and have not ended are counted, whoever owns them now. And
-//! where somebody takes our finalizer off them, nothing holds them, and we ourselves delete and replace them.
+//! If another client removes the labels or the owner of each new pod, the controller replaces each pod, without end. So
+//! the pods that were created for a Job and have not ended are counted, whatever owns them now. If another client
+//! removes our finalizer, the controller itself deletes and replaces the pods; these are counted too.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -12,28 +12,28 @@ use std::{
 use api::Uid;
 use clock::Instant;
 
-/// How many pods a Job may have created that have not ended, for each that it wants at once.
+/// A Job may have at most this many pods that have not ended, per unit of its parallelism.
 const FACTOR: usize = 2;
 
-/// How long the slot of a pod is not free that was deleted as nothing held it: as long as the longest back-off. Whoever
-/// takes our finalizer takes that of the next pod too, until somebody makes him cease.
+/// How long a slot stays occupied after its pod was deleted because our finalizer was missing. It is the longest
+/// back-off, because the client that removed the finalizer will probably remove the next one too.
 const LOST: Duration = Duration::from_secs(10 * 60);
 
-/// The pods that this process created and did not see end, by the uid of their Job. The same constant work for each event.
+/// The pods that this process created and that have not ended, by the uid of their Job. Each event is constant work.
 #[derive(Debug, Default)]
 pub(crate) struct Brake {
     jobs: HashMap<Uid, HashSet<Uid>>,
     pods: HashMap<Uid, Created>,
-    /// When pods were deleted as nothing held them, in this order, by the uid of their Job.
+    /// When pods were deleted because they had no finalizer, in ascending order, by the uid of their Job.
     lost: HashMap<Uid, VecDeque<Instant>>,
 }
 
-/// A pod that was created.
+/// A created pod.
 #[derive(Debug)]
 struct Created {
-    /// For this Job, as its labels and owners may name another by now.
+    /// The Job that it was created for. The pod's labels and owner may have changed since.
     job: Uid,
-    /// The cache has shown it, so that it will show it end.
+    /// The cache has shown it, so the cache will also show its end.
     shown: bool,
 }
 
@@ -51,13 +51,14 @@ impl Brake {
         }
     }
 
-    /// The cache has passed the creation of `pod`. One that it did not show went before it could. Whose it was is told then.
+    /// The cache has passed the creation of `pod`. If it never showed the pod, the pod is gone; then its Job is
+    /// returned.
     pub(crate) fn passed(&mut self, pod: &Uid) -> Option<Uid> {
         self.pods.get(pod).filter(|it| !it.shown)?;
         self.ended(pod)
     }
 
-    /// `pod` ended, failed, or is being deleted or gone. Whose it was is told where it was one of these.
+    /// `pod` has ended, is being deleted, or is gone. Returns its Job if the pod was counted here.
     pub(crate) fn ended(&mut self, pod: &Uid) -> Option<Uid> {
         let Created { job, .. } = self.pods.remove(pod)?;
         if let Some(pods) = self.jobs.get_mut(&job) {
@@ -69,7 +70,7 @@ impl Brake {
         Some(job)
     }
 
-    /// `pod` is about to be deleted as nothing holds it. Its slot is not free when it goes, but a while later.
+    /// `pod` will be deleted because our finalizer is missing. Its slot stays occupied for [`LOST`].
     pub(crate) fn loses(&mut self, pod: &Uid, now: Instant) {
         if let Some(job) = self.ended(pod) {
             self.lost.entry(job).or_default().push_back(now);
@@ -84,7 +85,7 @@ impl Brake {
         }
     }
 
-    /// How many more pods may be created for `job`, and when there may be one more though none ends.
+    /// How many more pods may be created for `job`, and when the next slot becomes free even if no pod ends.
     pub(crate) fn room(&mut self, job: &Uid, parallelism: i32, now: Instant) -> (usize, Option<Duration>) {
         let lost = self.lost.get_mut(job);
         let (lost, next) = lost.map_or((0, None), |it| {
@@ -99,7 +100,7 @@ impl Brake {
         (room(lost + self.jobs.get(job).map_or(0, HashSet::len), parallelism), next)
     }
 
-    /// True where nothing is remembered of any Job.
+    /// True when no Job has an entry.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         let Self { jobs, pods, lost } = self;
@@ -107,7 +108,7 @@ impl Brake {
     }
 }
 
-/// How many more pods may be created when `open` have not ended.
+/// How many more pods may be created when `open` pods have not ended.
 fn room(open: usize, parallelism: i32) -> usize {
     let most = FACTOR.saturating_mul(usize::try_from(parallelism).unwrap_or_default());
     most.saturating_sub(open)
@@ -137,10 +138,10 @@ mod tests {
             brake.created(&job, uid(pod));
         }
         assert_eq!([free(&mut brake, &job, 2), free(&mut brake, &job, 3), free(&mut brake, &other, 2)], [0, 2, 4]);
-        // Counted once, however often it is told.
+        // A repeated creation counts once.
         brake.created(&job, uid("d"));
         assert_eq!(free(&mut brake, &job, 3), 2);
-        // Less is wanted than there is.
+        // With a lower parallelism the room is zero, not negative.
         assert_eq!(free(&mut brake, &job, 1), 0);
     }
 

@@ -1,4 +1,4 @@
-//! Bounds what is asked of the server at once, and shares it among Jobs.
+//! Limits the concurrent API calls and shares them between Jobs.
 
 use std::{future::Future, time::Duration};
 
@@ -8,34 +8,34 @@ use tokio::sync::Semaphore;
 
 use crate::Ctx;
 
-/// So many calls about pods are under way at once.
+/// The maximum of concurrent calls about pods.
 const AT_ONCE: usize = 96;
 
-/// And so many of one Job, so that one of ten thousand pods leaves room to others. Who waits for a place is served in the
-/// order of coming, so a Job of one pod has at most so many before it for each of the others.
+/// The maximum for one Job, so that a Job of ten thousand pods leaves calls for others. Permits are granted in the
+/// order of requests, so a Job of one pod waits for at most this many calls of each other Job.
 const OF_ONE_JOB: usize = 64;
 
-/// So long a stage of a pass begins calls while other Jobs wait for a worker: one with thousands of pods, at twenty calls a
-/// second, would keep them waiting for minutes.
+/// How long one stage of a sync starts new calls while other Jobs wait for a worker. A Job with thousands of pods, at
+/// twenty calls per second, would otherwise delay them for minutes.
 const TURN: Duration = Duration::from_secs(5);
 
-/// One stage of a pass.
+/// The start of one stage of a sync.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Turn(Instant);
 
 impl Ctx {
-    /// A stage begins.
+    /// Starts a stage.
     pub(crate) fn turn(&self) -> Turn {
         Turn(self.clock.now())
     }
 
-    /// Whether the stage is to begin no further call: it is another Job's turn.
+    /// Whether the stage must start no further call, because its time is over and other Jobs wait.
     pub(crate) fn is_over(&self, turn: Turn) -> bool {
         self.clock.now().saturating_duration_since(turn.0) >= TURN && !self.queue.is_empty()
     }
 }
 
-/// The places.
+/// The permits for calls.
 pub(crate) struct Calls(Semaphore);
 
 impl Default for Calls {
@@ -45,7 +45,7 @@ impl Default for Calls {
 }
 
 impl Calls {
-    /// Makes a call for each item, many at once. Answers come in the order of the items.
+    /// Makes a call for each item, many concurrently. Results are in the order of the items.
     pub(crate) async fn each<T, R, F>(&self, items: Vec<T>, call: impl Fn(T) -> F) -> Vec<R>
     where
         F: Future<Output = R>,
@@ -53,7 +53,7 @@ impl Calls {
         self.each_until(|| false, items, call).await.into_iter().flatten().collect()
     }
 
-    /// The same, `None` for each item whose call would begin when it is over.
+    /// Like [`Calls::each`], with `None` for each item whose call was not started because `is_over` returned true.
     pub(crate) async fn each_until<T, R, F>(
         &self,
         is_over: impl Fn() -> bool,
@@ -67,7 +67,7 @@ impl Calls {
         for item in items {
             let (call, is_over) = (call(item), &is_over);
             calls.push(async move {
-                // Never closed: without a place there would only be no bound.
+                // The semaphore is never closed. If it were, calls would only lose their limit.
                 let _place = self.0.acquire().await;
                 if is_over() { None } else { Some(call.await) }
             });

@@ -1,7 +1,7 @@
-//! The pod that remembers for its index how often it failed. Pure.
+//! The failed pod that keeps the failure count of its index. Pure.
 //!
-//! With `backoffLimitPerIndex` there is no counter but on pods: so the newest failed pod of an index keeps its finalizer
-//! until its replacement, which carries the count on, is seen to be active.
+//! With `backoffLimitPerIndex` failures are counted only in annotations of pods (KEP-3850). So the newest failed pod of
+//! an index keeps its finalizer until the informer shows an active replacement, which has the next count.
 
 use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 
@@ -14,26 +14,26 @@ use crate::{
     snapshot::{Hold, Snapshot},
 };
 
-/// The annotation that says how many failures of an index were counted before this pod.
+/// The annotation with the number of counted failures of the index before this pod.
 pub(crate) const FAILURES: &str = "batch.kubernetes.io/job-index-failure-count";
 
-/// The annotation that says how many failures of an index were ignored before this pod.
+/// The annotation with the number of ignored failures of the index before this pod.
 pub(crate) const IGNORED: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
 
-/// A larger count would be read back as none.
+/// A larger count does not parse and would be read as zero.
 const MOST: u32 = i32::MAX.unsigned_abs();
 
-/// What failed of an index before a pod was created for it.
+/// The failures of an index before a pod was created for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Failures {
-    /// Those that count.
+    /// Failures that count.
     pub(crate) counted: u32,
-    /// Those that a rule ignored.
+    /// Failures that a podFailurePolicy rule ignored.
     pub(crate) ignored: u32,
 }
 
 impl Failures {
-    /// As the pod says; what cannot be read is nothing.
+    /// Reads the annotations of the pod. An annotation that does not parse counts as zero.
     pub(crate) fn of(pod: &Pod) -> Self {
         let read = |key: &str| {
             let count = pod.annotations.get(key)?.parse::<i32>().ok()?;
@@ -47,13 +47,13 @@ impl Failures {
     }
 }
 
-/// Of each index that has to be tried again, the pod that remembers: its place in the snapshot.
+/// For each index that must be retried, the position in the snapshot of the pod that keeps its failure count.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Delayed(BTreeMap<u32, usize>);
 
 impl Delayed {
-    /// Of each index without an active pod that is neither done nor given up, the failed pod that knows of the most
-    /// failures, and of these the one that ended last.
+    /// Selects, for each index that has no active pod and has neither succeeded nor failed, the failed pod with the
+    /// most failures. Among equals, the pod that finished last.
     pub(crate) fn of(snapshot: &Snapshot<'_>, settled: &Indexes, active: &Indexes) -> Self {
         let mut pods: BTreeMap<u32, (u32, i64, Reverse<usize>)> = BTreeMap::new();
         for (at, worker) in snapshot.workers.iter().enumerate() {
@@ -68,12 +68,12 @@ impl Delayed {
         Self(pods.into_iter().map(|(index, (_, _, Reverse(at)))| (index, at)).collect())
     }
 
-    /// Whether this is the pod that remembers for its index.
+    /// Whether this is the pod that keeps the failure count of its index.
     pub(crate) fn holds(&self, index: Option<u32>, at: usize) -> bool {
         index.is_some_and(|it| self.0.get(&it) == Some(&at))
     }
 
-    /// What the next pod of `index` has to remember.
+    /// The failure counts for the next pod of `index`.
     pub(crate) fn failures(&self, snapshot: &Snapshot<'_>, index: u32) -> Failures {
         let Some(replaced) = self.pod(snapshot, index) else { return Failures::default() };
         let Failures { counted, ignored } = Failures::of(replaced);
@@ -84,7 +84,7 @@ impl Delayed {
         }
     }
 
-    /// The indexes whose next pod has to wait, in ascending order, and how long.
+    /// The indexes in back-off with the remaining time, in ascending order of the index.
     pub(crate) fn waits(&self, snapshot: &Snapshot<'_>) -> impl Iterator<Item = (u32, Duration)> {
         let wait = |(index, at): (&u32, &usize)| {
             let replaced = snapshot.workers.get(*at)?.pod;

@@ -9,31 +9,31 @@ use crate::{
     tally::{Outcomes, Tally, number},
 };
 
-/// The condition that announces a success.
+/// The interim condition before `Complete` (KEP-3998).
 pub(crate) const SUCCESS: &str = "SuccessCriteriaMet";
 
-/// The condition that announces a failure.
+/// The interim condition before `Failed` (KEP-3329).
 pub(crate) const FAILURE: &str = "FailureTarget";
 
 /// How a Job ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ending {
-    /// Well or badly.
+    /// Success or failure.
     pub(crate) how: How,
-    /// Why, in one word.
+    /// The reason of the condition.
     pub(crate) reason: Atom,
-    /// Why, for people.
+    /// The message of the condition.
     pub(crate) message: Box<str>,
-    /// The status says so already.
+    /// The stored status already has the interim condition.
     pub(crate) announced: bool,
 }
 
-/// How it ends.
+/// The result of a Job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum How {
-    /// Enough has succeeded.
+    /// Enough pods or indexes have succeeded.
     Well,
-    /// Too much has failed, or it took too long.
+    /// Too many have failed, or the deadline is over.
     Badly,
 }
 
@@ -52,12 +52,12 @@ impl Ending {
         }
     }
 
-    /// Whether it ends well.
+    /// Whether the Job succeeds.
     pub(crate) fn succeeds(&self) -> bool {
         self.how == How::Well
     }
 
-    /// The condition that announces it, and the one that makes it final.
+    /// The interim and the final condition.
     pub(crate) fn conditions(&self) -> (&'static str, &'static str) {
         match self.how {
             How::Well => (SUCCESS, "Complete"),
@@ -66,8 +66,8 @@ impl Ending {
     }
 }
 
-/// How the Job ends, if it does before enough pods have succeeded. The first reason is the one that counts: what was
-/// announced once stays, a failure outweighs a success of the same moment.
+/// How the Job ends, if it ends before enough pods have succeeded. The first match counts: an announced end never
+/// changes, and a failure takes precedence over a success of the same sync.
 pub(crate) fn ending(snapshot: &Snapshot<'_>, tally: &Tally) -> Option<Ending> {
     announced(&snapshot.job.status)
         .or_else(|| by_failure_policy(snapshot))
@@ -86,7 +86,7 @@ fn announced(status: &JobStatus) -> Option<Ending> {
 
 fn by_failure_policy(snapshot: &Snapshot<'_>) -> Option<Ending> {
     snapshot.job.spec.pod_failure_policy.as_ref()?;
-    // One that nothing holds was counted long ago, and judged then; or it was deleted to go uncounted.
+    // A pod without our finalizer was already counted and judged, or it was deleted and must not be counted.
     let is_failed = |it: &&Worker<'_>| it.hold != Hold::Free && snapshot.is_failed(it);
     snapshot.workers.iter().filter(is_failed).find_map(|it| {
         let Verdict::FailJob(cause) = verdict(snapshot.job, it.pod) else { return None };
@@ -99,7 +99,8 @@ fn by_limit(snapshot: &Snapshot<'_>, tally: &Tally) -> Option<Ending> {
     is_over.then(|| Ending::failure("BackoffLimitExceeded", "Job has reached the specified backoff limit"))
 }
 
-/// Where containers are started again by the kubelet no pod fails, so restarts count instead.
+/// With `restartPolicy: OnFailure` the kubelet restarts containers and no pod fails, so restarts are counted
+/// (`pastBackoffLimitOnFailure`).
 fn restarted_too_often(snapshot: &Snapshot<'_>) -> bool {
     if snapshot.job.spec.restart_policy != RestartPolicy::OnFailure {
         return false;
@@ -115,7 +116,7 @@ fn by_deadline(snapshot: &Snapshot<'_>) -> Option<Ending> {
     remaining.is_zero().then(|| Ending::failure("DeadlineExceeded", "Job was active longer than specified deadline"))
 }
 
-/// How long the Job may still be active. `None` without a deadline, and while it does not run.
+/// How long the Job may still be active. `None` without a deadline and while the Job is suspended.
 pub(crate) fn deadline(snapshot: &Snapshot<'_>) -> Option<std::time::Duration> {
     let spec = &snapshot.job.spec;
     if spec.suspend {
@@ -125,7 +126,7 @@ pub(crate) fn deadline(snapshot: &Snapshot<'_>) -> Option<std::time::Duration> {
     Some(snapshot.known.now.remains(started(snapshot), allowed))
 }
 
-/// Since when the Job is active: since now where it starts or is resumed in this pass.
+/// When the Job became active. If it starts or resumes in this sync, that is now.
 fn started(snapshot: &Snapshot<'_>) -> i64 {
     let status = &snapshot.job.status;
     status.start.filter(|_| !status.holds("Suspended")).unwrap_or(snapshot.known.now.seconds())
@@ -153,7 +154,7 @@ fn by_success_policy(snapshot: &Snapshot<'_>, tally: &Tally) -> Option<Ending> {
     })
 }
 
-/// Whether enough pods have succeeded: the Job is complete when none is active any more.
+/// Whether enough pods have succeeded. The Job is complete when also no pod is active.
 pub(crate) fn is_complete(job: &Job, succeeded: u32) -> bool {
     match job.spec.completions {
         Some(completions) => succeeded >= number(completions),

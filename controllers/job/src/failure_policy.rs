@@ -1,34 +1,34 @@
-//! What a pod's failure means by `spec.podFailurePolicy`. Pure.
+//! The result of `spec.podFailurePolicy` for a failed pod (KEP-3329). Pure.
 
 use api::{Atom, ContainerState, ExitCodeOperator, ExitCodes, Job, Pod, PodFailureAction, PodFailureRule};
 
-/// What a failure means.
+/// The result for a failed pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict<'a> {
-    /// No rule speaks of it: it is counted.
+    /// No rule matches: the failure is counted.
     Unmatched,
-    /// It is not counted.
+    /// The failure is not counted.
     Ignore,
-    /// It is counted, as without a rule.
+    /// The failure is counted, as without a rule.
     Count,
-    /// It is counted, and its index has failed.
+    /// The failure is counted, and the index of the pod fails.
     FailIndex,
-    /// It is counted, and the Job has failed.
+    /// The failure is counted, and the Job fails.
     FailJob(Cause<'a>),
 }
 
-/// Why a Job has failed.
+/// Why a Job fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cause<'a> {
-    /// The place of the rule.
+    /// The position of the rule.
     rule: usize,
     what: What<'a>,
 }
 
-/// What a rule was about.
+/// What the rule matched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum What<'a> {
-    /// A container that ended with this code.
+    /// A container with this exit code.
     Exit(&'a Atom, i32),
     /// A condition of the pod.
     Condition(&'a Atom),
@@ -40,7 +40,7 @@ impl Verdict<'_> {
         self != Self::Ignore
     }
 
-    /// The action of the rule that spoke, for metrics.
+    /// The action of the rule that matched, for metrics.
     pub(crate) fn action(self) -> Option<&'static str> {
         match self {
             Self::Unmatched => None,
@@ -53,7 +53,7 @@ impl Verdict<'_> {
 }
 
 impl Cause<'_> {
-    /// For people, as upstream says it.
+    /// The message of the condition, with the same text as upstream.
     pub(crate) fn message(&self, pod: &Pod) -> String {
         let (namespace, name, rule) = (&pod.meta.namespace, &pod.meta.name, self.rule);
         match self.what {
@@ -67,12 +67,12 @@ impl Cause<'_> {
     }
 }
 
-/// What the failure of `pod` means to `job`.
+/// The result of the failure policy of `job` for `pod`.
 pub(crate) fn verdict<'a>(job: &Job, pod: &'a Pod) -> Verdict<'a> {
     job.spec.pod_failure_policy.as_deref().map_or(Verdict::Unmatched, |rules| judge(rules, pod))
 }
 
-/// The first rule that matches and whose action we know has the word.
+/// The first matching rule with a known action decides.
 fn judge<'a>(rules: &[PodFailureRule], pod: &'a Pod) -> Verdict<'a> {
     for (at, rule) in rules.iter().enumerate() {
         let Some(what) = matched(rule, pod) else { continue };
@@ -87,7 +87,7 @@ fn judge<'a>(rules: &[PodFailureRule], pod: &'a Pod) -> Verdict<'a> {
     Verdict::Unmatched
 }
 
-/// What of the pod the rule is about.
+/// What in the pod matches the rule.
 fn matched<'a>(rule: &PodFailureRule, pod: &'a Pod) -> Option<What<'a>> {
     match &rule.on_exit_codes {
         Some(codes) => exit(codes, pod),
@@ -99,7 +99,7 @@ fn matched<'a>(rule: &PodFailureRule, pod: &'a Pod) -> Option<What<'a>> {
     }
 }
 
-/// The first container, regular ones first, that ended badly with a code of the rule.
+/// The first container, regular containers first, whose non-zero exit code matches the rule.
 fn exit<'a>(codes: &ExitCodes, pod: &'a Pod) -> Option<What<'a>> {
     pod.containers.iter().find_map(|it| {
         let ContainerState::Terminated { exit_code, .. } = it.state else { return None };

@@ -1,4 +1,4 @@
-//! A change of a Job or a pod → what memory has now observed, and the keys to wake. Constant work per event.
+//! Handlers for changes of Jobs and pods: they update memory and enqueue keys. Constant work per event.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::{
     snapshot::FINALIZER,
 };
 
-/// A Job came, changed or went.
+/// A Job was added, updated or deleted.
 pub(crate) fn job(ctx: &Ctx, change: &Change<'_, Job>, lane: Lane) {
     let (old, new) = (change.old, change.new);
     let replaced = |old: &&Entry<Job>| new.is_none_or(|new| new.meta().uid != old.meta().uid);
@@ -32,7 +32,8 @@ pub(crate) fn job(ctx: &Ctx, change: &Change<'_, Job>, lane: Lane) {
     }
     let job = entry.readable();
     if job.is_some_and(|it| it.is_finished()) {
-        // Nothing is left to decide, so nothing is queued; what was remembered goes, and late pods are let go.
+        // The Job is finished, so it is not queued. Its memory is deleted, and the finalizers of its late pods are
+        // removed.
         ctx.memory.ends(meta.uid);
         ctx.gate.forget(meta.uid);
         lets_go(ctx, entry, lane);
@@ -44,7 +45,7 @@ pub(crate) fn job(ctx: &Ctx, change: &Change<'_, Job>, lane: Lane) {
     }
 }
 
-/// How long a change of a Job can wait: what is written into its status, mostly by us, needs no hurry.
+/// The delay before a Job is synced after a change. A status update is mostly our own, so it can wait.
 fn delay(old: Option<&Entry<Job>>, new: &Entry<Job>, cause: Cause) -> Duration {
     let (Some(old), Some(now)) = (old.and_then(Entry::readable), new.readable()) else { return Duration::ZERO };
     let same_spec = old.generation == now.generation && old.meta.deletion == now.meta.deletion;
@@ -58,7 +59,7 @@ fn job_gone(ctx: &Ctx, job: &Entry<Job>, lane: Lane) {
     lets_go(ctx, job, lane);
 }
 
-/// Nobody counts the Job's pods any more, nor adopts others.
+/// Queues the removal of finalizers from the Job's pods, and from orphans that this Job might have adopted.
 fn lets_go(ctx: &Ctx, job: &Entry<Job>, lane: Lane) {
     let meta = job.meta();
     ctx.orphans.add_to(OrphanKey::of_job(&meta), lane);
@@ -73,7 +74,7 @@ fn tell_external(ctx: &Ctx, job: &Job) {
     }
 }
 
-/// A pod came, changed or went.
+/// A pod was added, updated or deleted.
 pub(crate) fn pod(ctx: &Ctx, change: &Change<'_, Pod>, lane: Lane) {
     if change.cause == Cause::Resync {
         return;
@@ -87,7 +88,7 @@ pub(crate) fn pod(ctx: &Ctx, change: &Change<'_, Pod>, lane: Lane) {
     let Some(new) = new else { return };
     let place = Place { ctx, new, meta: new.meta(), lane, initial: change.cause == Cause::Initial };
     if !is_held(&place.meta) {
-        // Whatever owns it now: the Job that let it go may have lost it meanwhile.
+        // Checked for any owner, because the Job that asked for the removal may have lost the pod meanwhile.
         ctx.memory.left(place.meta.uid);
     }
     if place.meta.deletion.is_some() || readable(place.new).is_some_and(is_terminal) {
@@ -103,7 +104,7 @@ pub(crate) fn pod(ctx: &Ctx, change: &Change<'_, Pod>, lane: Lane) {
     }
 }
 
-/// The pod is no more: whatever was expected of it has happened.
+/// The pod was deleted: all that was expected of it has happened.
 fn pod_gone(ctx: &Ctx, gone: &Entry<Pod>) {
     let meta = gone.meta();
     let owner = controlling_job(&meta);
@@ -112,13 +113,13 @@ fn pod_gone(ctx: &Ctx, gone: &Entry<Pod>) {
     let Some(owner) = owner else { return };
     ctx.memory.expectations.deletion_observed(&owner.uid, meta.uid);
     if let Owner::Working(key) | Owner::Unknown(key) = resolve(ctx, meta.namespace, owner) {
-        // A pod that had been counted leaves nothing to do.
+        // A pod that was already counted leaves nothing to do.
         let counted = readable(gone).is_some_and(|it| is_terminal(it) && !is_held(&meta));
         wake(ctx, key, &owner.uid, if counted { Haste::News } else { Haste::Progress });
     }
 }
 
-/// The pod counts no more for the brake. The Job that created it may have lost it since, and wait for this.
+/// The pod frees its slot. The Job that created it may have lost it and may be waiting for the slot, so it is enqueued.
 fn frees_slot(ctx: &Ctx, pod: &MetaRef<'_>, owner: Option<&OwnerRef>) {
     let Some(job) = ctx.memory.stops(pod.uid).filter(|job| owner.is_none_or(|it| it.uid != *job)) else { return };
     for job in ctx.jobs.store().by_index(&JobIndex::Uid(job)).unwrap_or_default() {
@@ -126,13 +127,13 @@ fn frees_slot(ctx: &Ctx, pod: &MetaRef<'_>, owner: Option<&OwnerRef>) {
     }
 }
 
-/// A pod that is there.
+/// A pod that exists.
 struct Place<'a> {
     ctx: &'a Ctx,
     new: &'a Entry<Pod>,
     meta: MetaRef<'a>,
     lane: Lane,
-    /// It belongs to the first set, with which every Job is queued: nobody is woken for it.
+    /// The event is from the initial list. Every Job is queued then anyway, so the pod enqueues none.
     initial: bool,
 }
 
@@ -140,13 +141,15 @@ impl Place<'_> {
     fn added(&self) {
         let Some(owner) = controlling_job(&self.meta) else { return self.orphan(true) };
         let resolved = resolve(self.ctx, self.meta.namespace, owner);
-        // Anybody may write the uid of a Job into pods elsewhere: these are none that it waits for, and take no slot of it.
+        // Any user may write the uid of a Job into pods of other namespaces. The Job neither expects such pods nor
+        // gives them a slot.
         if !matches!(resolved, Owner::Missing) {
             self.ctx.memory.expectations.creation_observed(&owner.uid);
-            // What was there before us without our finalizer may have lost it to a manager that was about to delete it.
+            // A pod from before our start without our finalizer may have lost it to a manager that was about to delete
+            // the pod.
             let is_left_over = self.initial && !is_held(&self.meta);
             if readable(self.new).is_some_and(|it| !is_terminal(it)) && !is_left_over {
-                // Whoever created it, and whether or not the answer was lost.
+                // Counted even if another process created it or the response was lost.
                 self.ctx.memory.runs(&owner.uid, self.meta.uid.clone());
             }
         }
@@ -159,24 +162,25 @@ impl Place<'_> {
         }
     }
 
-    /// It is being deleted and may still run.
+    /// The pod is being deleted and may still run.
     fn deleting(&self, old: Option<&Entry<Pod>>) {
         if let Some(old) = old {
-            // Both may be one event, where a watch was broken meanwhile.
+            // After a broken watch, one event may contain the deletion and the change of the owner.
             self.keeps_owner(old);
         }
         let Some(owner) = controlling_job(&self.meta) else { return self.orphan(old.is_none()) };
         self.ctx.memory.expectations.deletion_observed(&owner.uid, self.meta.uid);
         let resolved = resolve(self.ctx, self.meta.namespace, owner);
         if old.is_none() && !matches!(resolved, Owner::Missing) {
-            // It came already with the wish to go.
+            // The pod was first seen with a deletionTimestamp, so the event also confirms its creation.
             self.ctx.memory.expectations.creation_observed(&owner.uid);
         }
         match resolved {
             Owner::Working(key) if !self.initial => wake(self.ctx, key, &owner.uid, self.haste(old)),
             Owner::Working(_) => {}
             Owner::Unknown(key) => {
-                // Judged when the cache can tell: it is let go where nobody will count it.
+                // The Job's sync decides when the cache is readable. The finalizer must also go if no Job will count
+                // the pod.
                 wake(self.ctx, key, &owner.uid, Haste::Progress);
                 if is_held(&self.meta) {
                     self.let_go(owner);
@@ -187,13 +191,13 @@ impl Place<'_> {
         }
     }
 
-    /// Whether it still has the owner that it had. One that it lost is told.
+    /// Whether the pod still has the same controller. If not, the previous controller is enqueued.
     fn keeps_owner(&self, old: &Entry<Pod>) -> bool {
         let (was, is) = (old.meta(), &self.meta);
         let (before, now) = (controlling_job(&was), controlling_job(is));
         let same_owner = before.map(|it| &it.uid) == now.map(|it| &it.uid);
         if let Some(before) = before.filter(|_| !same_owner) {
-            // It is lost, and not ended: its slot is not free.
+            // The pod was lost but has not ended, so its slot stays occupied.
             self.ctx.memory.expectations.deletion_observed(&before.uid, is.uid);
             if let Owner::Working(key) | Owner::Unknown(key) = resolve(self.ctx, was.namespace, before) {
                 wake(self.ctx, key, &before.uid, Haste::Progress);
@@ -218,8 +222,8 @@ impl Place<'_> {
         }
     }
 
-    /// How soon its Job wants to know. Where it ended or is to end, somebody may take its place; a pod that has only come
-    /// further, or was counted by us, is to be told some time.
+    /// How soon the Job must be synced. If the pod ended or is being deleted, it may need a replacement soon. Other
+    /// changes only update the status.
     fn haste(&self, old: Option<&Entry<Pod>>) -> Haste {
         let leaves = |entry: &Entry<Pod>| {
             let ended = readable(entry).is_none_or(is_terminal);
@@ -229,7 +233,7 @@ impl Place<'_> {
         if was == leaves(self.new) { Haste::News } else { Haste::Progress }
     }
 
-    /// It has no controller. Our finalizer is to go, and whoever selects it may adopt it.
+    /// The pod has no controller. Its finalizer must be removed, and Jobs that select it may adopt it.
     fn orphan(&self, changed: bool) {
         if self.meta.controller().is_some() {
             return;
@@ -249,15 +253,15 @@ impl Place<'_> {
     }
 }
 
-/// What the cache says of the Job that a pod names.
+/// The state of the Job that a pod names as its controller.
 enum Owner {
-    /// It is there and has not ended; whoever manages it.
+    /// It exists and has not finished, whatever manages it.
     Working(ObjectKey),
-    /// It has ended.
+    /// It has finished.
     Finished,
-    /// It is not there, or another one has its name.
+    /// It does not exist, or another Job has its name.
     Missing,
-    /// The cache cannot tell now.
+    /// The cache cannot be read now.
     Unknown(ObjectKey),
 }
 
@@ -272,7 +276,7 @@ fn resolve(ctx: &Ctx, namespace: &Atom, owner: &OwnerRef) -> Owner {
     }
 }
 
-/// The Jobs that will adopt an orphan.
+/// The Jobs that may adopt this orphan.
 pub(crate) fn suitors(ctx: &Ctx, pod: &Pod) -> Vec<std::sync::Arc<Job>> {
     let store = ctx.jobs.store();
     let named = JOB_LABELS.iter().find_map(|label| pod.labels.get(label)).map(|it| JobIndex::Uid(Uid::new(it)));
@@ -294,7 +298,7 @@ fn wake(ctx: &Ctx, key: ObjectKey, job: &Uid, haste: Haste) {
     ctx.queue.add_after(key, delay);
 }
 
-/// The controller of a pod, if it is a Job. As the index has it, by its kind alone.
+/// The pod's controller, if its kind is Job. The apiVersion is not compared, as in the pod index.
 fn controlling_job<'a>(pod: &MetaRef<'a>) -> Option<&'a OwnerRef> {
     pod.controller().filter(|it| &*it.kind == "Job")
 }

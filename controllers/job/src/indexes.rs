@@ -1,11 +1,11 @@
-//! Sets of completion indexes, as the runs in which the API writes them.
+//! Sets of completion indexes, stored as ranges like in the API.
 
 use std::fmt::{self, Write};
 
-/// A set of indexes: ascending runs that neither touch nor overlap.
+/// A set of indexes: ascending ranges that neither touch nor overlap.
 ///
-/// What it costs grows with the number of runs, not of indexes: a Job works from below, so that a hundred thousand done
-/// are a run and a few.
+/// The cost grows with the number of ranges and not of indexes. A Job starts the lowest indexes first, so a hundred
+/// thousand completed indexes are only a few ranges.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Indexes(Vec<Run>);
 
@@ -17,8 +17,8 @@ struct Run {
 }
 
 impl Indexes {
-    /// Reads the text of a status or a policy as far as it speaks of indexes below `completions`; it ends at the first run
-    /// beyond. Pieces that cannot be read are left out.
+    /// Parses the text of a status or a policy. Indexes of `completions` and above are ignored, and parsing stops at
+    /// the first range that starts there. Parts that do not parse are skipped.
     pub(crate) fn parse(text: &str, completions: u32) -> Self {
         let mut runs = Vec::new();
         for piece in text.split(',') {
@@ -27,7 +27,7 @@ impl Indexes {
             if first >= completions {
                 break;
             }
-            // A run that cannot be read to its end may still be a piece of three numbers, of which two are taken.
+            // A part with more than one dash is read by its first two numbers.
             let last = last.split('-').next().unwrap_or_default();
             let Ok(last) = last.parse::<u32>() else { continue };
             if last >= first {
@@ -40,12 +40,12 @@ impl Indexes {
         Self::joined(runs.into_iter())
     }
 
-    /// The set of these indexes, which ascend.
+    /// The set of these indexes, which must ascend.
     pub(crate) fn of(ascending: impl IntoIterator<Item = u32>) -> Self {
         Self::joined(ascending.into_iter().map(|it| Run { first: it, last: it }))
     }
 
-    /// What is in either.
+    /// The indexes that are in either set.
     pub(crate) fn union(&self, other: &Self) -> Self {
         if other.0.is_empty() {
             return self.clone();
@@ -58,23 +58,23 @@ impl Indexes {
         }))
     }
 
-    /// Whether `index` is in it.
+    /// Whether `index` is in the set.
     pub(crate) fn contains(&self, index: u32) -> bool {
         let at = self.0.partition_point(|it| it.last < index);
         self.0.get(at).is_some_and(|it| it.first <= index)
     }
 
-    /// How many indexes are in it.
+    /// The number of indexes in the set.
     pub(crate) fn len(&self) -> u32 {
         self.0.iter().map(Run::len).sum()
     }
 
-    /// True without any.
+    /// Whether the set is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many indexes are in both.
+    /// The number of indexes that are in both sets.
     pub(crate) fn common(&self, other: &Self) -> u32 {
         let (mut ours, mut theirs) = (self.0.iter().peekable(), other.0.iter().peekable());
         let mut common = 0;
@@ -90,7 +90,7 @@ impl Indexes {
         common
     }
 
-    /// The lowest indexes below `completions` that are not in it, at most `wanted`, in ascending order.
+    /// The lowest indexes below `completions` that are not in the set, at most `wanted`, in ascending order.
     pub(crate) fn lowest_free(&self, completions: u32, wanted: usize) -> Vec<u32> {
         let mut free = Vec::with_capacity(wanted.min(completions as usize));
         let mut next = 0;
@@ -102,7 +102,7 @@ impl Indexes {
         free
     }
 
-    /// Joins runs that ascend by their first index.
+    /// Joins ranges that ascend by their first index.
     fn joined(runs: impl Iterator<Item = Run>) -> Self {
         let mut joined: Vec<Run> = Vec::new();
         for run in runs {
@@ -121,7 +121,7 @@ impl Run {
     }
 }
 
-/// The API's way: runs of three and more as `a-b`, of two as `a,b`.
+/// The format of the API: a range of three or more as `a-b`, of two as `a,b`.
 impl fmt::Display for Indexes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, run) in self.0.iter().enumerate() {

@@ -2,11 +2,12 @@ use std::collections::{HashMap, HashSet};
 
 use api::Uid;
 
-/// Pods whose finalizer we asked to go, and which the cache may still show with it: they have been dealt with. With their
-/// Job, as they may have another owner, or none, by the time they are seen without it.
+/// Pods whose finalizer this process removed or is removing. The cache may still show the finalizer, but these pods
+/// must not be counted again. The Job is stored too, because the pod may have another owner or none when the cache
+/// shows the removal.
 #[derive(Default)]
 pub(crate) struct LeavingPods {
-    /// By Job, so that a Job's sync costs no more when others have many. None is empty.
+    /// By Job, so that the cost of a sync does not depend on other Jobs. No set is empty.
     pods: HashMap<Uid, HashSet<Uid>>,
     /// By pod.
     jobs: HashMap<Uid, Uid>,
@@ -27,7 +28,7 @@ impl LeavingPods {
         self.pods.is_empty() && self.jobs.is_empty()
     }
 
-    /// Adds a pod. Where another Job asked before, only the last one counts.
+    /// Adds a pod. If it was added for another Job before, only the new Job counts.
     pub(crate) fn add(&mut self, job: &Uid, pod: &Uid) {
         self.remove(pod);
         self.jobs.insert(pod.clone(), job.clone());
@@ -44,7 +45,7 @@ impl LeavingPods {
         }
     }
 
-    /// Drops the pods of this Job.
+    /// Removes the pods of this Job.
     pub(crate) fn remove_all_of(&mut self, job: &Uid) {
         for pod in self.pods.remove(job).into_iter().flatten() {
             self.jobs.remove(&pod);

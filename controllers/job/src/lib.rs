@@ -1,17 +1,19 @@
 //! Runs pods to completion and counts each exactly once.
 //!
-//! Promises: each pod that ends is counted exactly once, whatever dies in between; never more pods are active than the Job
-//! wants, nor two for one index; a Job that has ended is never opened again, and leaves no pod held by our finalizer.
+//! Guarantees: each pod that ends is counted exactly once, even if a process crashes between any two writes. There are
+//! never more active pods than the Job allows, and never two for one index. A finished Job is never started again, and
+//! none of its pods keeps our finalizer.
 //!
-//! The course of one Job: pods are created as they are wanted, each held by a finalizer. One that ended is named in the
-//! status; only when that is stored its finalizer goes; only when it is gone it moves from the names to the counters. How
-//! the Job ends is announced first and made final when all pods are counted.
+//! The life of a Job: pods are created as needed, each with a finalizer. When a pod has ended, its uid is written to
+//! `uncountedTerminatedPods`, or the index of a succeeded pod to `completedIndexes`. After that write the finalizer is
+//! removed. After the removal the uid moves to the counters. How the Job ends is first announced by an interim
+//! condition, and becomes final when all pods are counted (KEP-2307).
 //!
-//! Reading order: `sync` (one Job, top to bottom), `handlers` (who wakes it). Then the rules, which are pure: `snapshot`
-//! (what a decision rests on), `plan` (what is to be done), with `tally`, `ending`, `backoff`, `delayed`,
-//! `failure_policy`, `success_policy`, `indexes` and `brake`; `tracking` and `status` (what is told). Then what acts:
-//! `apply` (pods), `track` (status and finalizers), `orphans` (pods that nobody counts any more). Last what is shared:
-//! `memory` (with `leaving`), `calls`, `metrics`.
+//! Reading order: `sync` (one Job, top to bottom), `handlers` (which events enqueue a Job). Then the rules, which are
+//! pure: `snapshot` (the input of a decision), `plan` (what to do), with `tally`, `ending`, `backoff`, `delayed`,
+//! `failure_policy`, `success_policy`, `indexes` and `brake`; `tracking` and `status` (what the status contains). Then
+//! the writes: `apply` (pods), `track` (status and finalizers), `orphans` (pods that no Job will count). Last the
+//! shared state: `memory` (with `leaving`), `calls`, `metrics`.
 
 mod handlers;
 mod sync;
@@ -61,12 +63,12 @@ use crate::{calls::Calls, memory::Memory, metrics::Meters, orphans::OrphanKey};
 /// The canonical name.
 pub const NAME: &str = "job-controller";
 
-/// As upstream's role of this controller grants it, as far as it is used.
+/// The rights of upstream's ClusterRole `system:controller:job-controller` that this controller uses.
 pub const PROFILE: Profile = Profile {
     acts: &[
         Right { group: "batch", resource: "jobs", verbs: &["get"] },
         Right { group: "batch", resource: "jobs/status", verbs: &["update"] },
-        // Asked where owners that block their deletion are checked.
+        // Required by the admission plugin OwnerReferencesPermissionEnforcement for `blockOwnerDeletion`.
         Right { group: "batch", resource: "jobs/finalizers", verbs: &["update"] },
         Right { group: "", resource: "pods", verbs: &["create", "delete", "list", "patch"] },
         Right { group: "", resource: "events", verbs: &["create", "patch"] },
@@ -76,21 +78,21 @@ pub const PROFILE: Profile = Profile {
         Right { group: "batch", resource: "jobs", verbs: &["list", "watch"] },
         Right { group: "", resource: "pods", verbs: &["list", "watch"] },
     ],
-    // A Job's status may be another controller's by right.
+    // By `spec.managedBy` another controller may write a Job's status.
     marks: &[],
 };
 
-/// A key that fails is tried again after a second, at last every minute.
+/// A failing key is retried after one second, and finally every minute.
 const BACKOFF: Backoff = Backoff::per_key(Duration::from_secs(1), Duration::from_secs(60));
 
-/// What the user can choose.
+/// The options of the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
     /// `--concurrent-job-syncs`
     pub workers: usize,
-    /// The gate StaleControllerConsistencyJob: a Job waits until the caches show what was last written for it.
+    /// The feature gate StaleControllerConsistencyJob: a Job waits until the caches show the last writes for it.
     pub reads_own_writes: bool,
-    /// The gate MutableSchedulingDirectivesForSuspendedJobs: a Job that is suspended loses its `startTime`.
+    /// The feature gate MutableSchedulingDirectivesForSuspendedJobs: a suspended Job loses its `startTime`.
     pub clears_start: bool,
 }
 
@@ -100,7 +102,7 @@ impl Default for Options {
     }
 }
 
-/// Declares the controller.
+/// Adds the controller to the manager.
 pub fn start(builder: &mut Builder, options: Options) {
     wire(builder, options);
 }
@@ -157,10 +159,10 @@ fn wire(builder: &mut Builder, options: Options) -> Arc<Ctx> {
     ctx
 }
 
-/// What all syncs share.
+/// The state that all syncs share.
 struct Ctx {
     control: PodControl,
-    /// The same without a rate limit, for what must be finished at a stop.
+    /// Like `control` without a rate limit, for calls that must be completed during shutdown.
     unlimited: PodControl,
     recorder: Recorder,
     jobs: Informer<Job>,
@@ -174,19 +176,19 @@ struct Ctx {
     meters: Meters,
     calls: Calls,
     clock: Clock,
-    /// The manager stops: a pass ends between two calls.
+    /// Cancelled when the manager stops. A sync then ends between two calls.
     stopping: CancellationToken,
 }
 
 impl Ctx {
-    /// A status of this Job was stored, which our cache has to show before we look again.
+    /// Records a stored status. The next sync waits until the cache shows it.
     fn wrote_job(&self, job: &Uid, version: &Version) {
         if self.reads_own_writes {
             self.gate.wrote(job, &self.jobs.watched(), version);
         }
     }
 
-    /// How long a Job is parked at most whose writes the caches do not show yet. It is woken when they do.
+    /// The longest wait of a Job whose last writes the caches do not show yet. It is enqueued when they do.
     fn behind(&self, job: &Job) -> Option<Duration> {
         let (queue, key) = (self.queue.clone(), job.meta.as_ref().key());
         self.gate.behind(&job.meta.uid, move || queue.add(key))

@@ -1,5 +1,5 @@
-//! What is remembered of each Job, by uid: a successor of the same name inherits nothing. Handlers observe in constant
-//! time; the delete handler ends an entry, and so does a sync that finds its Job gone after it remembered something.
+//! The memory of each Job, by uid, so that a new Job of the same name inherits nothing. Handlers update it in constant
+//! time. The delete handler removes an entry; so does a sync that finds its Job deleted after it stored something.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -13,16 +13,16 @@ use parking_lot::Mutex;
 
 use crate::{backoff::Backoff, brake::Brake, leaving::LeavingPods, snapshot::Unseen};
 
-/// What happens within so long of a sync is looked at together, in the next one.
+/// Events within this time after a sync are handled together in the next one.
 pub(crate) const BATCH: Duration = Duration::from_secs(1);
 
-/// Until the server is asked again for what it did not say.
+/// The delay before a failed request to the server is repeated.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 
-/// The Jobs.
+/// The memory of all Jobs.
 #[derive(Default)]
 pub(crate) struct Memory {
-    /// What we created and deleted and have not yet seen.
+    /// The creations and deletions that the informer has not shown yet.
     pub(crate) expectations: Expectations,
     inner: Mutex<Inner>,
 }
@@ -31,40 +31,40 @@ pub(crate) struct Memory {
 struct Inner {
     jobs: HashMap<Uid, Entry>,
     leaving: LeavingPods,
-    /// Pods that we created and nobody has seen end.
+    /// The created pods that have not ended.
     brake: Brake,
 }
 
 #[derive(Default)]
 struct Entry {
-    /// What failed since the last success, once a status that counts it is stored.
+    /// The failures since the last success, set when a status that counts them is stored.
     backoff: Option<Backoff>,
-    /// The status that ends the Job is stored; the cache may not show it yet.
+    /// The final status is stored, but the cache may not show it yet.
     ended: bool,
-    /// As many creations succeeded in one pass, since one failed last.
+    /// The most creations that succeeded in one sync since the last failed one.
     proven: usize,
     /// When the last sync began.
     synced: Option<Instant>,
-    /// The outcome of a creation is not known.
+    /// Set while the outcome of a creation is not known.
     doubt: Option<Doubt>,
-    /// Grows with everything that happens to the Job's pods.
+    /// Incremented with each event of the Job's pods.
     changes: u64,
-    /// The last sync left nothing to do.
+    /// Set when the last sync left nothing to do.
     rest: Option<Rest>,
-    /// Creations are held back; told once.
+    /// Creations are held back. Reported once.
     braked: bool,
 }
 
-/// How the outcome of a creation is found out.
+/// How the outcome of an unknown creation is determined.
 #[derive(Debug)]
 enum Doubt {
-    /// It may still be on its way, until then.
+    /// The request may still be running until this time.
     Ask(Instant),
-    /// The cache tells it once it has passed this version.
+    /// The outcome is known when the cache has passed this resourceVersion.
     Passed(Version),
 }
 
-/// Nothing is to do for a Job of this version, until its pods change or the time has come.
+/// A Job of this resourceVersion needs no sync until its pods change or the time is reached.
 #[derive(Debug, Clone)]
 struct Rest {
     version: Version,
@@ -72,39 +72,39 @@ struct Rest {
     until: Option<Instant>,
 }
 
-/// What a sync begins with.
+/// What memory contains at the start of a sync.
 #[derive(Debug)]
 pub(crate) struct Sight {
-    /// For [`Memory::rests`].
+    /// The argument for [`Memory::rests`].
     pub(crate) changes: u64,
-    /// As last stored.
+    /// The back-off of the last stored status.
     pub(crate) backoff: Option<Backoff>,
-    /// The Job has ended, whatever the cache says.
+    /// The Job has finished, even if the cache does not show it.
     pub(crate) ended: bool,
-    /// Pods that have been dealt with: their finalizers are on their way out.
+    /// Pods whose finalizers are being removed; they must not be counted again.
     pub(crate) leaving: HashSet<Uid>,
-    /// How many more pods the brake lets the Job create.
+    /// How many more pods `brake` allows.
     pub(crate) room: usize,
-    /// In how long it lets it create one more though none ends.
+    /// When `brake` allows one more pod even if none ends.
     pub(crate) more_room: Option<Duration>,
 }
 
-/// How soon an event is worth a sync.
+/// How soon an event needs a sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Haste {
-    /// There is something to do: at once, where the Job was quiet.
+    /// There may be something to do: sync at once, unless the last sync was just now.
     Progress,
-    /// It is to be told some time.
+    /// Only the status changes: the sync can wait.
     News,
 }
 
 impl Memory {
-    /// A Job came into sight.
+    /// A Job was added.
     pub(crate) fn begin(&self, job: &Uid) {
         self.inner.lock().jobs.entry(job.clone()).or_default();
     }
 
-    /// A Job is gone.
+    /// A Job was deleted.
     pub(crate) fn forget(&self, job: &Uid) {
         let mut inner = self.inner.lock();
         inner.jobs.remove(job);
@@ -114,8 +114,8 @@ impl Memory {
         self.expectations.delete(job);
     }
 
-    /// A Job has ended and its end was seen: nothing of it will be created, counted or held back any more. Pods whose
-    /// finalizers went may not be seen without them yet.
+    /// A Job has finished and the cache shows it: no pod will be created, counted or held back any more. Pods with a
+    /// pending removal of the finalizer are kept, because the cache may still show the finalizer.
     pub(crate) fn ends(&self, job: &Uid) {
         let mut inner = self.inner.lock();
         if let Some(entry) = inner.jobs.get_mut(job) {
@@ -126,19 +126,19 @@ impl Memory {
         self.expectations.delete(job);
     }
 
-    /// True as long as the Job has not been seen gone.
+    /// True until the Job is deleted.
     pub(crate) fn holds(&self, job: &Uid) -> bool {
         self.inner.lock().jobs.contains_key(job)
     }
 
-    /// True where nothing is remembered of any Job, nor of its pods.
+    /// True when there is no entry of any Job or pod.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         let Inner { jobs, leaving, brake } = &*self.inner.lock();
         jobs.is_empty() && leaving.is_empty() && brake.is_empty()
     }
 
-    /// How long a Job of this version has nothing to do; `None` when there may be something. Zero is for ever.
+    /// How long a Job of this resourceVersion needs no sync; zero means without limit. `None` when it may need one.
     pub(crate) fn rest(&self, job: &Uid, version: &Version, now: Instant) -> Option<Duration> {
         let inner = self.inner.lock();
         let entry = inner.jobs.get(job)?;
@@ -149,7 +149,8 @@ impl Memory {
         }
     }
 
-    /// A sync begins. Asked before pods are listed: what is seen to have left in between would be counted twice.
+    /// A sync begins. Must be called before pods are listed: a pod whose finalizer disappears in between would be
+    /// counted twice.
     pub(crate) fn sees(&self, job: &Uid, parallelism: i32, now: Instant) -> Sight {
         let mut inner = self.inner.lock();
         let (room, more_room) = inner.brake.room(job, parallelism, now);
@@ -161,12 +162,13 @@ impl Memory {
         Sight { changes: *changes, backoff: *backoff, ended: *ended, leaving, room, more_room }
     }
 
-    /// A sync found nothing to do, and nothing that happened since it began escaped it.
+    /// A sync found nothing to do. Has no effect if a pod event came since the sync began, because `changes` differs
+    /// then.
     pub(crate) fn rests(&self, job: &Uid, version: Version, changes: u64, until: Option<Instant>) {
         self.with(job, |it| it.rest = Some(Rest { version, changes, until }));
     }
 
-    /// Something happened to a pod of the Job. Says when a sync is due: what happens in quick succession shares one.
+    /// A pod of the Job changed. Returns the delay of the next sync; events in quick succession share one sync.
     pub(crate) fn changes(&self, job: &Uid, haste: Haste, now: Instant) -> Duration {
         let mut inner = self.inner.lock();
         let Some(entry) = inner.jobs.get_mut(job) else { return BATCH };
@@ -178,7 +180,7 @@ impl Memory {
         }
     }
 
-    /// The finalizers of these pods are asked to go.
+    /// The finalizers of these pods are about to be removed.
     pub(crate) fn asks_to_leave<'a>(&self, job: &Uid, pods: impl IntoIterator<Item = &'a Uid>) {
         let Inner { jobs, leaving, .. } = &mut *self.inner.lock();
         if jobs.contains_key(job) {
@@ -186,42 +188,42 @@ impl Memory {
         }
     }
 
-    /// The finalizer of a pod is gone, or the pod is; or the request failed.
+    /// The finalizer or the pod is gone, or the removal failed.
     pub(crate) fn left(&self, pod: &Uid) {
         self.inner.lock().leaving.remove(pod);
     }
 
-    /// The finalizer of this pod was asked to go, and the cache does not show it gone.
+    /// Whether the finalizer of this pod is being removed and the cache still shows it.
     pub(crate) fn is_leaving(&self, pod: &Uid) -> bool {
         self.inner.lock().leaving.contains(pod)
     }
 
-    /// What failed, once a status that counts it is stored.
+    /// Stores the back-off of a stored status.
     pub(crate) fn records(&self, job: &Uid, backoff: Backoff) {
         self.with(job, |it| it.backoff = Some(backoff));
     }
 
-    /// Nobody knows whether the status was stored that counts what failed: it is told by the pods again.
+    /// The outcome of a status write is unknown, so the back-off must be computed from the pods again.
     pub(crate) fn doubts_backoff(&self, job: &Uid) {
         self.with(job, |it| it.backoff = None);
     }
 
-    /// The status that ends the Job is being stored; `false` takes that back.
+    /// The final status is being stored. `false` reverts this after a failed write.
     pub(crate) fn ended(&self, job: &Uid, ended: bool) {
         self.with(job, |it| it.ended = ended);
     }
 
-    /// As many creations as succeeded in one pass, since one failed last.
+    /// The most creations that succeeded in one sync since the last failed one.
     pub(crate) fn proven(&self, job: &Uid) -> usize {
         self.inner.lock().jobs.get(job).map_or(0, |it| it.proven)
     }
 
-    /// So many creations succeeded in a pass; none where one failed.
+    /// The number of creations that succeeded in a sync; zero if one failed.
     pub(crate) fn proves(&self, job: &Uid, creations: usize) {
         self.with(job, |it| it.proven = if creations == 0 { 0 } else { it.proven.max(creations) });
     }
 
-    /// A pod was created for the Job, and holds a slot until it is seen to end.
+    /// A pod was created for the Job. It occupies a slot until it ends.
     pub(crate) fn runs(&self, job: &Uid, pod: Uid) {
         let mut inner = self.inner.lock();
         if inner.jobs.contains_key(job) {
@@ -234,34 +236,35 @@ impl Memory {
         self.inner.lock().brake.shown(pod);
     }
 
-    /// The cache has passed the creation of a pod. Where it did not show it the pod went before it could, and its slot is
-    /// free. Tells the Job that it was created for.
+    /// The cache has passed the creation of a pod. If it never showed the pod, the pod is gone and its slot is free;
+    /// then the Job that it was created for is returned.
     pub(crate) fn passes(&self, pod: &Uid) -> Option<Uid> {
         self.inner.lock().brake.passed(pod)
     }
 
-    /// A pod ended, or is being deleted, or is gone: its slot is free. Tells the Job that it was created for, whose it may
-    /// be no more.
+    /// A pod has ended, is being deleted, or is gone, so its slot is free. Returns the Job that it was created for,
+    /// which may not be its owner any more.
     pub(crate) fn stops(&self, pod: &Uid) -> Option<Uid> {
         self.inner.lock().brake.ended(pod)
     }
 
-    /// A pod is about to be deleted as nothing holds it: its slot is not free when it goes.
+    /// A pod will be deleted because our finalizer is missing. Its slot is not free when it is deleted.
     pub(crate) fn loses(&self, pod: &Uid, now: Instant) {
         self.inner.lock().brake.loses(pod, now);
     }
 
-    /// Nobody knows whether all that was created came to be. Whatever did, a cache that has passed `version` shows.
+    /// The outcome of some creations is unknown. A cache that has passed `version` shows every pod that was created.
     pub(crate) fn doubts(&self, job: &Uid, version: Version) {
         self.with(job, |it| it.doubt = Some(Doubt::Passed(version)));
     }
 
-    /// The same, but what was created may still be on its way until `at`.
+    /// The same, but the requests may still be running until `at`.
     pub(crate) fn asks_at(&self, job: &Uid, at: Instant) {
         self.with(job, |it| it.doubt = Some(Doubt::Ask(at)));
     }
 
-    /// Whether the server is to be asked now for the version of [`Memory::doubts`]. If that fails, a while later again.
+    /// Whether to request the version for [`Memory::doubts`] from the server now. If the request fails, it is repeated
+    /// later.
     pub(crate) fn is_to_ask(&self, job: &Uid, now: Instant) -> bool {
         let mut is_time = false;
         self.with(job, |it| {
@@ -274,7 +277,7 @@ impl Memory {
         is_time
     }
 
-    /// When something unseen is given up, or asked for, if it is not seen before.
+    /// When an expectation expires or the server must be asked about a creation.
     pub(crate) fn gives_up_at(&self, job: &Uid) -> Option<Instant> {
         let asked = self.inner.lock().jobs.get(job).and_then(|it| match it.doubt {
             Some(Doubt::Ask(at)) => Some(at),
@@ -283,7 +286,7 @@ impl Memory {
         asked.into_iter().chain(self.expectations.expires_at(job)).min()
     }
 
-    /// What is unseen of all that was done for a Job. Asked before pods are listed.
+    /// Which writes for the Job the caches do not show yet. Must be called before pods are listed.
     pub(crate) fn unseen(&self, job: &Uid, passed: impl Fn(&Version) -> bool, now: Instant) -> Unseen {
         let (mut is_settled, mut is_doubted) = (false, false);
         self.with(job, |it| {
@@ -294,11 +297,11 @@ impl Memory {
             is_doubted = it.doubt.is_some();
         });
         if is_settled {
-            // What the cache does not show did not happen.
+            // A creation that the cache does not show did not happen.
             self.expectations.drop_creations(job);
         }
         if self.expectations.satisfied(job, now) {
-            // What is created from now on is not meant by it.
+            // The unknown creations are resolved; later ones must not be affected.
             self.with(job, |it| it.doubt = None);
             return Unseen::Nothing;
         }
@@ -306,7 +309,7 @@ impl Memory {
         if is_safe { Unseen::Doubtful } else { Unseen::Writes }
     }
 
-    /// Whether creations are held back. True when that is news.
+    /// Records whether creations are held back. Returns true when that has just begun.
     pub(crate) fn brakes(&self, job: &Uid, braked: bool) -> bool {
         let mut news = false;
         self.with(job, |it| news = std::mem::replace(&mut it.braked, braked) != braked && braked);

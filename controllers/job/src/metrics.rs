@@ -1,4 +1,4 @@
-//! What is counted, with upstream's names, labels, buckets and words.
+//! The metrics, with the names, labels, buckets and label values of upstream.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use pod_control::{has_finalizer, is_terminal};
 
 use crate::snapshot::FINALIZER;
 
-/// The families of this controller.
+/// The metric families of this controller.
 pub(crate) struct Meters {
     duration: HistogramVec,
     syncs: IntCounterVec,
@@ -22,12 +22,12 @@ pub(crate) struct Meters {
     braked: IntCounterVec,
 }
 
-/// What a sync mainly did.
+/// The main action of a sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// It looked, and perhaps gave up.
+    /// No change, or the sync failed early.
     Reconciling,
-    /// It counted.
+    /// It counted pods.
     Tracking,
     /// It created pods.
     Created,
@@ -91,13 +91,13 @@ impl Meters {
         self.duration.with_label_values(&labels).observe(took.as_secs_f64());
     }
 
-    /// The status that ends this Job is stored.
+    /// The final status of this Job is stored.
     pub(crate) fn finished(&self, job: &Job, succeeded: bool, reason: &str) {
         let result = if succeeded { "succeeded" } else { "failed" };
         self.jobs.with_label_values(&[mode(job), result, reason]).inc();
     }
 
-    /// A status is stored that counts so many more pods for good.
+    /// A status is stored whose counters have grown by these numbers of pods.
     pub(crate) fn counted(&self, job: &Job, succeeded: u64, failed: u64) {
         for (result, count) in [("succeeded", succeeded), ("failed", failed)] {
             if count > 0 {
@@ -106,7 +106,7 @@ impl Meters {
         }
     }
 
-    /// A status is stored that counts so many more indexes for good.
+    /// A status is stored whose index sets have grown by these numbers.
     pub(crate) fn indexes(&self, job: &Job, succeeded: u64, failed: u64) {
         let limit = if job.spec.backoff_limit_per_index.is_some() { "perIndex" } else { "global" };
         for (status, count) in [("succeeded", succeeded), ("failed", failed)] {
@@ -116,28 +116,28 @@ impl Meters {
         }
     }
 
-    /// A failure policy did this with a pod that is recorded by now.
+    /// The failure policy applied this action to a pod, and the status with that pod is stored.
     pub(crate) fn handled(&self, action: &str) {
         self.failures.with_label_values(&[action]).inc();
     }
 
-    /// A pod was to be created for this reason.
+    /// A pod was created for this reason, or its creation failed.
     pub(crate) fn created(&self, reason: &str, succeeded: bool) {
         let status = if succeeded { "succeeded" } else { "failed" };
         self.creations.with_label_values(&[reason, status]).inc();
     }
 
-    /// A Job came into sight that another controller manages.
+    /// A Job was added that another controller manages (`spec.managedBy`).
     pub(crate) fn is_external(&self, controller: &str) {
         self.external.with_label_values(&[controller]).inc();
     }
 
-    /// A Job creates no more pods, as those that it created are not seen to end.
+    /// The brake holds back the creations of a Job.
     pub(crate) fn brakes(&self, job: &Job) {
         self.braked.with_label_values(&[&*job.meta.namespace]).inc();
     }
 
-    /// A pod changed; counts how many that have ended are held by our finalizer, whoever owns them.
+    /// A pod changed. Counts ended pods that get or lose our finalizer, whatever owns them.
     pub(crate) fn pod_changed(&self, old: Option<&Pod>, new: Option<&Pod>) {
         let waits = |pod: Option<&Pod>| pod.is_some_and(|it| is_terminal(it) && has_finalizer(it, FINALIZER));
         match (waits(old), waits(new)) {

@@ -1,4 +1,5 @@
-//! Pods that our finalizer holds for nobody: their Job has ended or is gone, or they have no controller. The second queue.
+//! Removes our finalizer from pods that no Job will count: their Job has finished or is gone, or they have no
+//! controller. The second work queue.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -10,23 +11,23 @@ use runner::Outcome;
 
 use crate::{Ctx, handlers::suitors, snapshot::FINALIZER};
 
-/// Bounds how long a pod is held whose finalizer was asked to go when its Job ended, and did not.
+/// The delay before a pod is checked again whose finalizer was already being removed when its Job finished.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// What to look at.
+/// The key of the orphan queue.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum OrphanKey {
     /// A pod without a controller.
     Pod(ObjectKey),
-    /// All pods of a namespace without a controller: a Job is gone whose selector might have chosen any of them.
+    /// All pods of a namespace without a controller, because a Job was deleted whose selector might match any of them.
     Namespace(Atom),
-    /// All pods of a Job that has ended or is gone.
+    /// All pods of a Job that has finished or is gone.
     Job {
-        /// Where it is or was.
+        /// The namespace of the Job.
         namespace: Atom,
-        /// Its name.
+        /// The name of the Job.
         name: Atom,
-        /// Its identity: a successor of the name has pods of its own.
+        /// The uid of the Job, because a later Job of the same name has its own pods.
         uid: Uid,
     },
 }
@@ -47,7 +48,7 @@ impl fmt::Display for OrphanKey {
     }
 }
 
-/// Why pods are still held. The key is tried again.
+/// Why pods still have the finalizer. The key is retried.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OrphanError {
     #[error("cannot read the cache")]
@@ -63,12 +64,12 @@ pub(crate) enum OrphanError {
     },
 }
 
-/// Lets the pods of a key go, if they are to.
+/// Removes the finalizer from the pods of a key that no Job will count.
 pub(crate) async fn release(ctx: &Ctx, key: &OrphanKey) -> Result<Outcome, OrphanError> {
     let held = candidates(ctx, key)?.into_iter().filter(|it| is_stuck(ctx, it));
     let is_leaving = |pod: &Arc<Pod>| ctx.memory.is_leaving(&pod.meta.uid);
     let (leaving, held): (Vec<Arc<Pod>>, Vec<Arc<Pod>>) = held.partition(is_leaving);
-    // Their finalizers are on their way out, since before the Job ended: what does not go by itself is asked again.
+    // These removals were requested before the Job finished. If one does not succeed, it is repeated later.
     let outcome = if leaving.is_empty() { Outcome::Done } else { Outcome::After(LOOK_AGAIN) };
     if held.is_empty() {
         return Ok(outcome);
@@ -82,7 +83,7 @@ pub(crate) async fn release(ctx: &Ctx, key: &OrphanKey) -> Result<Outcome, Orpha
     let release = |pod: Arc<Pod>| {
         let none = &none;
         async move {
-            // Somebody may adopt it meanwhile, and needs the finalizer.
+            // A Job may adopt the pod meanwhile and needs the finalizer, so the patch must fail if the pod has changed.
             let outcome = ctx.control.remove_finalizer_as_seen(none, &pod, FINALIZER).await;
             (pod, outcome.map(drop))
         }
@@ -101,40 +102,40 @@ fn candidates(ctx: &Ctx, key: &OrphanKey) -> Result<Vec<Arc<Pod>>, StoreError> {
     match key {
         OrphanKey::Pod(key) => {
             let pod = store.get(&key.namespace, &key.name)?;
-            // With a controller it has come to belong to somebody.
+            // A pod with a controller is no orphan any more.
             Ok(pod.into_iter().filter(|it| it.meta.as_ref().controller().is_none()).collect())
         }
         OrphanKey::Namespace(namespace) => store.by_index(&PodIndex::Orphans(namespace.clone())),
         OrphanKey::Job { namespace, name, uid } => {
             let mut pods = store.by_index(&PodIndex::JobWork(uid.clone()))?;
             pods.extend(store.by_index(&PodIndex::JobOrphans(uid.clone()))?);
-            // Only those that name it as the key does: what is found out about this name says nothing of the Job that
-            // pods elsewhere, or with another name, belong to.
+            // Only pods whose ownerReference matches the key. The check of this namespace and name proves nothing for
+            // pods with another name or namespace in their reference.
             pods.retain(|it| it.meta.namespace == *namespace && is_named(it, name));
             Ok(pods)
         }
     }
 }
 
-/// True where the controller, if there is one, bears this name.
+/// True when the pod's controller has this name, or the pod has no controller.
 fn is_named(pod: &Pod, job: &str) -> bool {
     pod.meta.as_ref().controller().is_none_or(|it| *it.name == *job)
 }
 
-/// Our finalizer holds it, and nobody will adopt it: who does needs the finalizer where it is.
+/// The pod has our finalizer and no Job will count it. An orphan that a Job may adopt keeps its finalizer.
 fn is_stuck(ctx: &Ctx, pod: &Pod) -> bool {
     let is_owned = pod.meta.as_ref().controller().is_some();
     has_finalizer(pod, FINALIZER) && may_be_ours(pod) && (is_owned || suitors(ctx, pod).is_empty())
 }
 
-/// Another kind of controller, whatever its name, may put the same finalizer there for reasons of its own.
+/// A controller of another kind may use the same finalizer for its own purpose.
 fn may_be_ours(pod: &Pod) -> bool {
     let is_job = |owner: &OwnerRef| &*owner.kind == "Job" && *owner.api_version == *Job::resource().api_version();
     pod.meta.as_ref().controller().is_none_or(is_job)
 }
 
-/// True when nobody will count the pods of this Job any more: it has ended, or is gone. A Job that the cache does not know
-/// may be newer than the cache, so the server is asked.
+/// True when no Job will count the pods of this Job: it has finished or is gone. A Job that is not in the cache may be
+/// newer than the cache, so the server is asked.
 async fn is_over(ctx: &Ctx, namespace: &str, name: &str, uid: &Uid) -> Result<bool, OrphanError> {
     let is_over = |job: &Job| job.is_managed_by_us() && job.is_finished();
     if let Some(job) = ctx.jobs.store().get(namespace, name)?

@@ -1,4 +1,4 @@
-//! What is to be done for a Job: the story of one decision. Pure.
+//! Decides what to do for a Job. Pure.
 
 use std::{cmp::Ordering, time::Duration};
 
@@ -13,87 +13,89 @@ use crate::{
     tally::{Outcomes, Tally, number},
 };
 
-/// The most pods that one pass creates, or deletes because they are too many.
+/// The most pods that one sync creates, or deletes as surplus.
 const MOST: usize = 500;
 
-/// The least that a back-off makes wait.
+/// The shortest delay of a back-off.
 const LEAST_WAIT: Duration = Duration::from_secs(1);
 
-/// How often it is asked whether a namespace goes that a pod holds.
+/// How often to check whether a namespace is terminating that a held pod would block.
 const ASK_AGAIN: Duration = Duration::from_secs(60);
 
-/// What is to be done for a Job.
+/// What to do for a Job.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    /// What happens to pods.
+    /// The changes of pods.
     pub(crate) pods: PodChange,
-    /// What happens to pods once the status is stored that this pass wants.
+    /// The changes of pods after the new status is stored.
     pub(crate) once_stored: PodChange,
-    /// How the Job ends, if it does.
+    /// How the Job ends, if it ends.
     pub(crate) ending: Option<Ending>,
-    /// What it rests on, for the status.
+    /// The counts that the plan is based on, for the status.
     pub(crate) tally: Tally,
-    /// Pods were looked after: only then the status may say whether the Job is suspended.
+    /// Pods were managed in this sync. Only then may the status say whether the Job is suspended.
     pub(crate) managed: bool,
-    /// What the metrics of this sync say it did: as upstream, also where nothing is left to do of it, or it has to wait.
+    /// The action label of the sync metric. As in `syncJob`, it is also set when nothing is left to do or the Job
+    /// waits.
     pub(crate) action: Action,
-    /// Why no pod, or not all that are missing, is created.
+    /// Why fewer pods are created than are missing.
     pub(crate) waiting: Option<Waiting>,
-    /// A pod that is being deleted remembers for an index that gets no pod now. Should its namespace go, it would hold it for
-    /// ever: that has to be asked for.
+    /// A terminating pod keeps the failure count of an index that gets no pod now. It would block the deletion of its
+    /// namespace forever, so the namespace must be checked.
     pub(crate) strands: bool,
-    /// When to look again though nothing happens.
+    /// When to sync again even without an event.
     pub(crate) again: Option<Duration>,
 }
 
-/// What happens to pods. Deletion wins over creation, so they cannot meet. Pods are named by their place in the snapshot.
+/// The changes of pods. Deletion comes before creation, so a plan has only one of them. Pods are given by their
+/// position in the snapshot.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum PodChange {
-    /// Nothing.
+    /// No change.
     Keep,
-    /// The Job ends, and its status says so: all its active pods are deleted. They keep their finalizers until they are
-    /// counted.
+    /// The Job ends and the stored status says so: all active pods are deleted. They keep their finalizers until they
+    /// are counted.
     End(Vec<usize>),
-    /// The Job is suspended: all its active pods go, finalizer first, so that none of them is counted.
+    /// The Job is suspended: all active pods lose the finalizer and are deleted, so that none is counted.
     Suspend(Vec<usize>),
-    /// These are too many: they go, finalizer first, so that none of them is counted.
+    /// Surplus pods lose the finalizer and are deleted, so that none is counted.
     Delete(Vec<usize>),
-    /// These are missing.
+    /// Missing pods are created.
     Create(Creation),
 }
 
 /// Pods to create.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Creation {
-    /// One entry for each.
+    /// One entry per pod.
     pub(crate) pods: Vec<NewPod>,
-    /// Why, for the metric.
+    /// The reason label of the metric.
     pub(crate) reason: &'static str,
 }
 
 /// A pod to create.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NewPod {
-    /// Its index, if the Job has indexes.
+    /// Its index, if the Job is Indexed.
     pub(crate) index: Option<u32>,
-    /// What it has to remember, if failures are counted for each index.
+    /// The failure counts of its index, if the Job has a `backoffLimitPerIndex`.
     pub(crate) failures: Option<Failures>,
 }
 
-/// Why no pod, or not all that are missing, is created.
+/// Why fewer pods are created than are missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waiting {
-    /// Something that we created or deleted is still unseen.
+    /// The caches do not show all of our creations and deletions yet.
     Unseen,
-    /// A failure is not long enough ago.
+    /// The back-off after a failure is not over.
     Backoff(Duration),
-    /// Pods that are to be replaced have not ended.
+    /// Pods to be replaced are still terminating.
     Terminating,
-    /// Too many pods were created that never ended.
+    /// Too many created pods have not ended.
     Brake,
 }
 
-/// Decides.
+/// Decides what to do for a Job.
 pub(crate) fn plan(snapshot: &Snapshot<'_>) -> Plan {
     let tally = Tally::of(snapshot);
     let ending = ending::ending(snapshot, &tally);
@@ -110,15 +112,15 @@ pub(crate) fn plan(snapshot: &Snapshot<'_>) -> Plan {
     };
     if let Some(ending) = ending {
         if snapshot.known.unseen != Unseen::Nothing {
-            // It ends when all is seen.
+            // The Job ends when the caches show all writes.
             plan.waiting = Some(Waiting::Unseen);
         }
-        // A pod that is deleted looks like a failure, and could change a decision that is not stored.
+        // A deleted pod looks like a failed one and could change a decision that is not stored yet.
         let pods = if ending.announced { &mut plan.pods } else { &mut plan.once_stored };
         *pods = non_empty(all_active(snapshot), PodChange::End);
         plan.ending = Some(ending);
     } else if snapshot.is_deleting() {
-        // Its pods are the garbage collector's.
+        // The garbage collector deletes the pods of this Job.
     } else if snapshot.known.unseen == Unseen::Writes {
         plan.waiting = Some(Waiting::Unseen);
     } else {
@@ -132,14 +134,14 @@ pub(crate) fn plan(snapshot: &Snapshot<'_>) -> Plan {
     plan
 }
 
-/// Whether a pod is being deleted that remembers for its index.
+/// Whether a terminating pod keeps the failure count of its index.
 fn strands(snapshot: &Snapshot<'_>, tally: &Tally) -> bool {
     let Some(indexes) = &tally.indexes else { return false };
     let mut workers = snapshot.workers.iter().enumerate();
     workers.any(|(at, it)| it.pod.meta.deletion.is_some() && indexes.delayed.holds(it.index(), at))
 }
 
-/// Decides about pods, and names what that is, as jobcontroller.manageJob does.
+/// Decides about pods and returns the action for the metric, like `jobcontroller.manageJob`.
 fn manage(snapshot: &Snapshot<'_>, plan: &mut Plan) -> Action {
     if snapshot.job.spec.suspend {
         plan.pods = non_empty(all_active(snapshot), PodChange::Suspend);
@@ -152,7 +154,7 @@ fn manage(snapshot: &Snapshot<'_>, plan: &mut Plan) -> Action {
         return Action::Deleted;
     }
     let missing = wanted.saturating_sub(snapshot.active);
-    // More may be terminating than are missing.
+    // More pods may be terminating than are missing.
     let held_back = if snapshot.replaces_only_failed() { snapshot.terminating } else { 0 };
     let create = missing.saturating_sub(held_back);
     if create == 0 {
@@ -167,11 +169,11 @@ fn manage(snapshot: &Snapshot<'_>, plan: &mut Plan) -> Action {
     Action::Created
 }
 
-/// How many pods should be active.
+/// The number of pods that should be active.
 fn wanted(snapshot: &Snapshot<'_>, tally: &Tally) -> usize {
     let parallelism = number(snapshot.job.spec.parallelism);
     let wanted = match snapshot.job.spec.completions {
-        // After the first success whoever works goes on, and nobody follows.
+        // Without `completions`, after the first success the active pods continue and are not replaced.
         None if tally.succeeded > 0 => return snapshot.active,
         None => parallelism,
         Some(completions) => number(completions).saturating_sub(tally.succeeded).min(parallelism),
@@ -179,12 +181,12 @@ fn wanted(snapshot: &Snapshot<'_>, tally: &Tally) -> usize {
     wanted as usize
 }
 
-/// Creates `missing` pods, as far as nothing holds them back.
+/// Creates `missing` pods, as far as back-off and `brake` allow.
 fn fill(snapshot: &Snapshot<'_>, missing: usize, plan: &mut Plan) {
     let pods = match &plan.tally.indexes {
         Some(indexes) if snapshot.counts_per_index() => {
             let (pods, wait) = per_index(snapshot, indexes, missing.min(MOST));
-            // Others may have taken all places: then the end of one of them is waited for.
+            // When other indexes take all places, the end of one of their pods triggers the next sync.
             if let Some(wait) = wait.filter(|_| pods.len() < missing) {
                 plan.waiting = Some(Waiting::Backoff(wait));
                 plan.look_again(wait.max(LEAST_WAIT));
@@ -212,7 +214,7 @@ fn fill(snapshot: &Snapshot<'_>, missing: usize, plan: &mut Plan) {
 }
 
 impl Plan {
-    /// Whether pods that it deletes lose the finalizer first.
+    /// Whether the deleted pods lose the finalizer first.
     pub(crate) fn frees(&self) -> bool {
         matches!(self.pods, PodChange::Suspend(_) | PodChange::Delete(_))
     }
@@ -226,7 +228,7 @@ impl Plan {
         self.again = Some(self.again.map_or(after, |it| it.min(after)));
     }
 
-    /// Creates these pods, as far as the brake lets it.
+    /// Plans the creation of these pods, as far as `brake` allows.
     fn create(&mut self, snapshot: &Snapshot<'_>, mut pods: Vec<NewPod>) {
         if pods.len() > snapshot.known.room {
             pods.truncate(snapshot.known.room);
@@ -241,7 +243,7 @@ impl Plan {
     }
 }
 
-/// Why pods are created, in the words of the metric.
+/// The reason label of the creation metric.
 fn reason(snapshot: &Snapshot<'_>, tally: &Tally) -> &'static str {
     let only_failed = snapshot.job.spec.pod_replacement_policy == api::PodReplacementPolicy::Failed;
     match (tally.failed > 0, snapshot.terminating > 0) {
@@ -251,7 +253,7 @@ fn reason(snapshot: &Snapshot<'_>, tally: &Tally) -> &'static str {
     }
 }
 
-/// The indexes that are settled, or that a pod works for: none of them gets a pod.
+/// The indexes that must not get a pod: they have succeeded or failed, or already have a pod.
 fn taken(snapshot: &Snapshot<'_>, indexes: &Outcomes) -> Indexes {
     let mut taken = indexes.succeeded.union(&indexes.active);
     if let Some(failed) = &indexes.failed {
@@ -266,12 +268,13 @@ fn taken(snapshot: &Snapshot<'_>, indexes: &Outcomes) -> Indexes {
     taken
 }
 
-/// The pods of the lowest free indexes whose back-off is over, at most `wanted`, and the shortest wait of the other free ones.
+/// The new pods for the lowest free indexes that are not in back-off, at most `wanted`, and the shortest remaining
+/// back-off.
 fn per_index(snapshot: &Snapshot<'_>, indexes: &Outcomes, wanted: usize) -> (Vec<NewPod>, Option<Duration>) {
     let taken = taken(snapshot, indexes);
     let waits: Vec<(u32, Duration)> =
         indexes.delayed.waits(snapshot).filter(|(index, _)| !taken.contains(*index)).collect();
-    // An index in back-off must not block the indexes behind it.
+    // An index in back-off must not block the indexes after it.
     let taken = taken.union(&Indexes::of(waits.iter().map(|(index, _)| *index)));
     let free = taken.lowest_free(snapshot.completions(), wanted).into_iter();
     let failures = |index| Some(indexes.delayed.failures(snapshot, index));
@@ -279,7 +282,7 @@ fn per_index(snapshot: &Snapshot<'_>, indexes: &Outcomes, wanted: usize) -> (Vec
     (pods, waits.into_iter().map(|(_, wait)| wait).min())
 }
 
-/// The active pods that have to go: those that are of no use, and the least missed ones until `at_least` go.
+/// The active pods to delete: all useless ones, and more in the order of `deletion_order` until there are `at_least`.
 fn surplus(snapshot: &Snapshot<'_>, at_least: usize) -> Vec<usize> {
     let by_rank = |a: &usize, b: &usize| deletion_order(snapshot.workers[*a].pod, snapshot.workers[*b].pod);
     let (mut surplus, mut left) = match has_useless(snapshot) {
@@ -298,7 +301,7 @@ fn surplus(snapshot: &Snapshot<'_>, at_least: usize) -> Vec<usize> {
     surplus
 }
 
-/// Whether an active pod is of no use: its end could not be counted, or it has no index, or one that another works for too.
+/// Whether an active pod is useless: it has no finalizer, has no valid index, or shares its index with another pod.
 fn has_useless(snapshot: &Snapshot<'_>) -> bool {
     if snapshot.active().any(|(_, it)| it.hold == Hold::Free) {
         return true;
@@ -312,10 +315,10 @@ fn has_useless(snapshot: &Snapshot<'_>) -> bool {
     is_stray || !indexes.is_sorted_by(|a, b| a < b)
 }
 
-/// Active pods of no use, and the others: of each index all but the best one.
+/// The useless active pods, and the others. Of each index only the best pod is kept.
 fn useless(snapshot: &Snapshot<'_>) -> (Vec<usize>, Vec<usize>) {
     let worker = |at: usize| &snapshot.workers[at];
-    // Nothing holds them, so they would go uncounted: a deletion that was begun and failed leaves them so.
+    // These have no finalizer and would never be counted. A deletion that failed halfway leaves such pods.
     let (mut surplus, mut active): (Vec<usize>, Vec<usize>) =
         all_active(snapshot).into_iter().partition(|at| worker(*at).hold == Hold::Free);
     if !snapshot.job.is_indexed() {

@@ -1,4 +1,4 @@
-//! What one decision rests on: a Job, its pods in the few words that rules speak, and what memory knows. Pure.
+//! The input of one decision: a Job, its pods as the rules need them, and the content of memory. Pure.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -11,23 +11,23 @@ use crate::{
     ending::{FAILURE, SUCCESS},
 };
 
-/// What holds a pod until its Job has counted it.
+/// The finalizer of a pod until its Job has counted it.
 pub(crate) const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
 
-/// The annotation, and label, that names the index of a pod.
+/// The annotation and label with the completion index of a pod.
 pub(crate) const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
-/// A moment in milliseconds since the epoch.
+/// A time in milliseconds since the epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment(pub(crate) i64);
 
 impl Moment {
-    /// As the API writes it: whole seconds.
+    /// In whole seconds, like times of the API.
     pub(crate) fn seconds(self) -> i64 {
         self.0.div_euclid(1_000)
     }
 
-    /// How long until `wait` is over that began at `since` (in seconds); zero when it is.
+    /// The remaining time of a `wait` that began at `since` (in seconds); zero when it is over.
     pub(crate) fn remains(self, since: i64, wait: Duration) -> Duration {
         let wait = i64::try_from(wait.as_millis()).unwrap_or(i64::MAX);
         let end = since.saturating_mul(1_000).saturating_add(wait);
@@ -35,134 +35,134 @@ impl Moment {
     }
 }
 
-/// A pod that is the Job's. One that this sync adopted counts as if it carried the finalizer already.
+/// A pod of the Job. A pod that this sync adopted counts as if it had the finalizer already.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Claimed<'a> {
-    /// As it is cached.
+    /// The pod in the cache.
     pub(crate) pod: &'a Pod,
-    /// Since this sync.
+    /// It was adopted in this sync.
     pub(crate) adopted: bool,
 }
 
-/// What memory and clock say at the time of the decision.
+/// What memory and clock contain at the time of the decision.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Known {
     /// The time.
     pub(crate) now: Moment,
-    /// What is unseen of all that was done for the Job. Asked before pods are listed.
+    /// Which writes the caches do not show yet. Determined before pods are listed.
     pub(crate) unseen: Unseen,
-    /// What failed since the last success, as last stored; `None` when this process has not recorded it yet.
+    /// The back-off of the last stored status; `None` when this process has not stored one.
     pub(crate) backoff: Option<Backoff>,
-    /// How many more pods the brake lets this Job create.
+    /// How many more pods `brake` allows.
     pub(crate) room: usize,
-    /// In how long it lets it create one more though none ends.
+    /// When `brake` allows one more pod even if none ends.
     pub(crate) more_room: Option<Duration>,
-    /// A Job that is suspended loses its start: see [`crate::Options`].
+    /// A suspended Job loses its `startTime`: see [`crate::Options`].
     pub(crate) clears_start: bool,
 }
 
-/// What is unseen of all that was done for a Job.
+/// Which writes for a Job the caches do not show yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unseen {
-    /// Nothing.
+    /// The caches show all writes.
     Nothing,
-    /// Pods of which it is not known whether they were created. None may come before that is known, nor may the Job be at
-    /// its end; those that are seen may go.
+    /// It is not known whether some pods were created. Until then no pod may be created and the Job must not end;
+    /// existing pods may be deleted.
     Doubtful,
-    /// Pods that were created or deleted: none may come or go before all of it is seen.
+    /// Pods were created or deleted. Until the caches show that, no pod may be created or deleted.
     Writes,
 }
 
-/// What one decision rests on.
+/// The input of one decision.
 #[derive(Debug)]
 pub(crate) struct Snapshot<'a> {
-    /// As it is cached.
+    /// The Job in the cache.
     pub(crate) job: &'a Job,
-    /// Its pods, in the order given. Plans name them by their place here.
+    /// Its pods in the given order. Plans use their positions in this list.
     pub(crate) workers: Vec<Worker<'a>>,
-    /// What memory and clock say.
+    /// The content of memory, and the time.
     pub(crate) known: Known,
-    /// The pods that the status names as not yet counted.
+    /// The pods in `status.uncountedTerminatedPods`.
     pub(crate) uncounted: Uncounted<'a>,
-    /// The status says how the Job ends.
+    /// The stored status has an interim condition.
     pub(crate) announced: bool,
-    /// Pods that neither ended nor are being deleted.
+    /// Pods that have neither ended nor are being deleted.
     pub(crate) active: usize,
-    /// Active ones that are ready.
+    /// Active pods that are ready.
     pub(crate) ready: usize,
     /// Pods that are being deleted and have not ended.
     pub(crate) terminating: usize,
 }
 
-/// One pod in the words that rules speak.
+/// One pod as the rules need it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Worker<'a> {
-    /// The pod itself, for what only some rules ask.
+    /// The pod, for rules that need more of it.
     pub(crate) pod: &'a Pod,
-    /// Which completion it works for.
+    /// The completion that it works for.
     pub(crate) place: Place,
-    /// What has become of it.
+    /// Its state.
     pub(crate) state: State,
-    /// Whether our finalizer holds it.
+    /// Whether it has our finalizer.
     pub(crate) hold: Hold,
 }
 
-/// Which completion a pod works for.
+/// The completion that a pod works for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Any: the Job has no indexes.
+    /// Any, because the Job has no indexes.
     Any,
-    /// The one of this index, which is below `completions`.
+    /// The completion of this index, which is below `completions`.
     At(u32),
-    /// None: the Job has indexes, and the pod has none of them. It counts for nothing.
+    /// None, because the Job is Indexed and the pod has no valid index. Such a pod is not counted.
     Stray,
 }
 
-/// What has become of a pod.
+/// The state of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// It works, or will.
+    /// It is pending or running.
     Active {
-        /// And is ready.
+        /// Whether it is ready.
         ready: bool,
     },
     /// It is being deleted and has not ended.
     Terminating,
-    /// It ended well.
+    /// It has succeeded.
     Succeeded,
-    /// It ended badly.
+    /// It has failed.
     Failed,
 }
 
-/// Whether our finalizer holds a pod.
+/// Whether a pod has our finalizer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hold {
-    /// The finalizer is there.
+    /// It has the finalizer.
     Held,
-    /// The cache still shows it, but we asked for its removal: the pod has been dealt with.
+    /// The cache shows the finalizer, but its removal was requested. The pod must not be counted again.
     Leaving,
-    /// It is not there.
+    /// It has no finalizer.
     Free,
 }
 
-/// The pods that the status names as not yet counted.
+/// The pods in `status.uncountedTerminatedPods`.
 #[derive(Debug, Default)]
 pub(crate) struct Uncounted<'a> {
-    /// As succeeded.
+    /// Pods in the list `succeeded`.
     pub(crate) succeeded: HashSet<&'a Uid>,
-    /// As failed.
+    /// Pods in the list `failed`.
     pub(crate) failed: HashSet<&'a Uid>,
 }
 
 impl Uncounted<'_> {
-    /// Whether the status names this pod at all. One that it calls failed stays so, even if it says now that it succeeded.
+    /// Whether the status lists this pod. A pod in `failed` stays failed even if its phase is Succeeded now.
     pub(crate) fn names(&self, pod: &Uid) -> bool {
         self.failed.contains(pod) || self.succeeded.contains(pod)
     }
 }
 
-/// Puts a Job, its pods and what is known of it into the words of the rules. `leaving` tells for which pods the removal of
-/// the finalizer was asked for and not yet seen. One look at each pod.
+/// Builds a snapshot. `leaving` returns true for pods whose finalizer is being removed while the cache still shows it.
+/// One pass over the pods.
 pub(crate) fn gather<'a>(
     job: &'a Job,
     pods: impl IntoIterator<Item = Claimed<'a>>,
@@ -205,24 +205,24 @@ impl<'a> Snapshot<'a> {
         completions(self.job)
     }
 
-    /// Whether only pods that have ended are replaced, and counted as failed.
+    /// Whether only ended pods are replaced and counted as failed, and not terminating ones.
     pub(crate) fn replaces_only_failed(&self) -> bool {
         self.job.spec.pod_replacement_policy == PodReplacementPolicy::Failed
             || self.job.spec.pod_failure_policy.is_some()
     }
 
-    /// Whether the user is deleting the Job.
+    /// Whether the Job is being deleted.
     pub(crate) fn is_deleting(&self) -> bool {
         self.job.meta.deletion.is_some()
     }
 
-    /// Whether failures are counted for each index.
+    /// Whether failures are counted per index.
     pub(crate) fn counts_per_index(&self) -> bool {
         self.job.is_indexed() && self.job.spec.backoff_limit_per_index.is_some()
     }
 
-    /// Whether a pod counts as failed: it ended badly, or it is being deleted and need not end to be replaced. Once an end is
-    /// announced pods are deleted because of it.
+    /// Whether a pod counts as failed: it has failed, or it is terminating and is replaced before it ends. After an
+    /// announced end terminating pods do not count, because the controller deleted them.
     pub(crate) fn is_failed(&self, worker: &Worker<'_>) -> bool {
         match worker.state {
             State::Failed => true,
@@ -231,17 +231,17 @@ impl<'a> Snapshot<'a> {
         }
     }
 
-    /// Whether the pod was deleted because the Job has succeeded: how it exits counts for nothing.
+    /// Whether the pod was deleted because the Job has succeeded. Then its exit is not counted.
     pub(crate) fn is_deleted_by_success(&self, worker: &Worker<'_>) -> bool {
         self.job.status.holds(SUCCESS) && worker.pod.meta.deletion.is_some()
     }
 
-    /// Whether the pod was counted before as what it was when the Job's end deleted it.
+    /// Whether the pod was already counted when the Job's end deleted it.
     pub(crate) fn is_counted_with_end(&self, worker: &Worker<'_>) -> bool {
         self.announced && worker.hold == Hold::Leaving && worker.pod.meta.deletion.is_some()
     }
 
-    /// Pods that the status does not know yet: held, not named there, and of use.
+    /// Pods that must be counted: they have the finalizer and a valid index, and the status does not list them.
     pub(crate) fn news(&self) -> impl Iterator<Item = &Worker<'a>> {
         let is_new = |it: &&Worker<'_>| {
             it.hold == Hold::Held && it.place != Place::Stray && !self.uncounted.names(&it.pod.meta.uid)
@@ -249,7 +249,7 @@ impl<'a> Snapshot<'a> {
         self.workers.iter().filter(is_new)
     }
 
-    /// Active pods, with their places in the snapshot.
+    /// The active pods with their positions in the snapshot.
     pub(crate) fn active(&self) -> impl Iterator<Item = (usize, &Worker<'a>)> {
         self.workers.iter().enumerate().filter(|(_, it)| it.is_active())
     }
@@ -267,12 +267,12 @@ impl<'a> Worker<'a> {
         Self { pod, place: place(job, pod), state: state(pod), hold }
     }
 
-    /// Whether it works, or will.
+    /// Whether the pod is pending or running.
     pub(crate) fn is_active(&self) -> bool {
         matches!(self.state, State::Active { .. })
     }
 
-    /// Its index, if it has one of use.
+    /// Its index, if it is valid.
     pub(crate) fn index(&self) -> Option<u32> {
         match self.place {
             Place::At(index) => Some(index),
@@ -281,7 +281,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// `completions` as a bound of indexes; validation has it set on a Job that has indexes.
+/// `completions` as a bound of indexes; validation requires it for an Indexed Job.
 pub(crate) fn completions(job: &Job) -> u32 {
     job.spec.completions.and_then(|it| u32::try_from(it).ok()).unwrap_or_default()
 }

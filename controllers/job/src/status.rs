@@ -1,4 +1,4 @@
-//! What the status of a Job says, and what the API server lets it say. Pure.
+//! The content of a Job's status, and the validation of the API server. Pure.
 
 use api::{ConditionStatus, JobCondition, JobSpec, JobStatus};
 
@@ -12,7 +12,7 @@ mod check;
 
 pub(crate) use check::{Broken, check};
 
-/// Says how many pods there are, with what this pass did to them.
+/// Sets the numbers of pods, including the changes of this sync.
 pub(crate) fn count(status: &mut JobStatus, snapshot: &Snapshot<'_>, applied: &Applied) {
     let gone = applied.gone.len();
     let was_ready = |at: &&usize| snapshot.workers[**at].state == State::Active { ready: true };
@@ -22,14 +22,14 @@ pub(crate) fn count(status: &mut JobStatus, snapshot: &Snapshot<'_>, applied: &A
     status.terminating = Some(counter(snapshot.terminating + gone));
 }
 
-/// Says whether the Job is suspended; `Some` when that is new. The time that it may be active starts anew with each
+/// Sets the `Suspended` condition; `Some` when it has changed. `activeDeadlineSeconds` starts again with each
 /// resumption.
 pub(crate) fn suspend(status: &mut JobStatus, snapshot: &Snapshot<'_>) -> Option<bool> {
     let (suspended, now) = (snapshot.job.spec.suspend, snapshot.known.now);
     let is_new = if suspended {
         set(status, "Suspended", ConditionStatus::True, "JobSuspended", "Job suspended", now)
     } else {
-        // Never begins as false.
+        // The condition is not added with status False.
         status.condition("Suspended").is_some()
             && set(status, "Suspended", ConditionStatus::False, "JobResumed", "Job resumed", now)
     };
@@ -41,14 +41,14 @@ pub(crate) fn suspend(status: &mut JobStatus, snapshot: &Snapshot<'_>) -> Option
     is_new.then_some(suspended)
 }
 
-/// Says that the Job has ended.
+/// Sets the final condition.
 pub(crate) fn finish(status: &mut JobStatus, spec: &JobSpec, ending: &Ending, now: Moment) {
-    // Nothing ends that never started, says the server, but for a suspended Job that wants nothing.
+    // The API server rejects an end without `startTime`, except for a suspended Job with zero completions.
     let wants_nothing = spec.suspend && spec.completions == Some(0);
     if status.start.is_none() && !wants_nothing {
         status.start = Some(now.seconds());
     }
-    // A start by another clock may be later than now, and nothing ends before it starts.
+    // `startTime` from another clock may be later than now, but the end must not be before the start.
     let end = Moment(now.0.max(status.start.unwrap_or(i64::MIN).saturating_mul(1_000)));
     let (_, final_) = ending.conditions();
     set(status, final_, ConditionStatus::True, &ending.reason, &ending.message, end);
@@ -57,7 +57,7 @@ pub(crate) fn finish(status: &mut JobStatus, spec: &JobSpec, ending: &Ending, no
     }
 }
 
-/// Sets a condition; false if it says all of that already.
+/// Sets a condition; false if it is set with the same values already.
 pub(crate) fn set(
     status: &mut JobStatus,
     type_: &str,
@@ -79,7 +79,7 @@ pub(crate) fn set(
     !is_same
 }
 
-/// Whether `next` says more than `stored`. That there are no uncounted pods is no news.
+/// Whether `next` must be stored. A new but empty `uncountedTerminatedPods` is no reason.
 pub(crate) fn differs(stored: &JobStatus, next: &JobStatus) -> bool {
     let is_silent = stored.uncounted.is_none() && next.uncounted.as_ref().is_none_or(api::UncountedPods::is_empty);
     if !is_silent {
@@ -90,8 +90,8 @@ pub(crate) fn differs(stored: &JobStatus, next: &JobStatus) -> bool {
     *stored != said
 }
 
-/// How many pods, succeeded and failed, `next` counts for good beyond `stored`: for metrics. Fewer than before, after a
-/// Job became smaller, are none.
+/// The increase of the succeeded and failed counters, for metrics. A decrease, after a Job was made smaller, counts as
+/// zero.
 pub(crate) fn counted(stored: &JobStatus, next: &JobStatus) -> (u64, u64) {
     let more = |before: i32, after: i32| u64::try_from(after.saturating_sub(before)).unwrap_or_default();
     (more(stored.succeeded, next.succeeded), more(stored.failed, next.failed))

@@ -1,10 +1,10 @@
-//! When a Job has succeeded before all of its indexes have, by `spec.successPolicy`. Pure.
+//! Whether `spec.successPolicy` declares a Job successful before all indexes have succeeded (KEP-3998). Pure.
 
 use api::SuccessRule;
 
 use crate::indexes::Indexes;
 
-/// The place of the first rule that these indexes fulfil. Without a success nothing is fulfilled.
+/// The position of the first rule that these indexes fulfil. Without any succeeded index no rule is fulfilled.
 pub(crate) fn fulfilled(rules: &[SuccessRule], succeeded: &Indexes, completions: u32) -> Option<usize> {
     if succeeded.is_empty() {
         return None;
@@ -16,7 +16,7 @@ fn holds(rule: &SuccessRule, succeeded: &Indexes, completions: u32) -> bool {
     let enough = rule.count.map(|it| u32::try_from(it).unwrap_or_default());
     let Some(text) = &rule.indexes else { return enough.is_some_and(|it| succeeded.len() >= it) };
     let listed = Indexes::parse(text, completions);
-    // A list without an index in range says nothing.
+    // A list without a valid index fulfils nothing.
     if listed.is_empty() {
         return false;
     }

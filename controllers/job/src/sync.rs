@@ -1,4 +1,4 @@
-//! One Job, top to bottom: gates, gather, plan, apply, track.
+//! One Job, top to bottom: gates, snapshot, plan, apply, track.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,12 +20,12 @@ use crate::{
     tracking,
 };
 
-/// Why a sync did not get to its end.
+/// Why a sync failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SyncError {
     #[error("cannot read the cache")]
     Cache(#[from] StoreError),
-    /// Whoever it may mean, no pod is released for it.
+    /// The meaning of the selector is unknown, so no pod is released.
     #[error("the selector has an operator that is not known")]
     Selector,
     #[error("cannot tell whose pods are whose")]
@@ -38,7 +38,7 @@ pub(crate) enum SyncError {
 
 /// Brings one Job closer to its spec.
 pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncError> {
-    // The delete handler has dropped its memory, by uid.
+    // The delete handler has removed its memory, by uid.
     let Some(job) = ctx.jobs.store().get(&key.namespace, &key.name)? else { return Ok(Outcome::Done) };
     if !job.is_managed_by_us() || job.is_finished() {
         return Ok(Outcome::Done);
@@ -47,15 +47,16 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
     if let Some(rest) = ctx.memory.rest(uid, &job.meta.version, now) {
         return Ok(again((!rest.is_zero()).then_some(rest)));
     }
-    // Woken when the caches show our own last writes.
+    // The Job is enqueued when the caches show our last writes.
     if let Some(wait) = ctx.behind(&job) {
         return Ok(Outcome::Parked(wait));
     }
     if ctx.memory.is_to_ask(uid, now) {
         doubt(ctx, &job).await;
     }
-    // Both are asked before pods are listed: the other way round a pod can slip in between, and be created or counted twice.
-    // And before the Job is read that all rests on: what the caches show and memory forgot by now, it has to show too.
+    // Both are read before pods are listed. In the other order a pod event in between could lead to a second creation
+    // or a second count. They are also read before the Job is read again: the caches must show whatever memory has
+    // dropped by now.
     let unseen = ctx.memory.unseen(uid, |it| ctx.pods.store().passed(it), now);
     let sight = ctx.memory.sees(uid, job.spec.parallelism, now);
     let job = match ctx.jobs.store().get(&key.namespace, &key.name)? {
@@ -83,7 +84,7 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
     ctx.forget_if_gone(&job);
     match outcome {
         Err(SyncError::Track(TrackError::Gone)) => Ok(Outcome::Done),
-        // Calls that were not made are no failure: the next leader makes them.
+        // Calls that were not made because of shutdown are no failure. The next leader makes them.
         Err(_) if ctx.stopping.is_cancelled() => Ok(Outcome::Done),
         outcome => outcome,
     }
@@ -98,12 +99,12 @@ async fn reconcile(
     action: &mut Action,
 ) -> Result<Outcome, SyncError> {
     let Sight { changes, backoff, ended: _, leaving, room, more_room } = sight;
-    // A Job that is being deleted releases nothing, and may have to wait for its pods: all that are its own go, however they
-    // are labelled.
+    // A Job that is being deleted releases no pods, whatever their labels. With foreground deletion it may have to wait
+    // for all of its pods.
     let goes = job.meta.deletion.is_some();
     let selects = |pod: &Pod| goes || job.spec.selector.as_ref().is_some_and(|it| it.matches(&pod.labels));
-    // A back-off that memory does not know is told by pods that were counted long ago, or are in no counter, as their failure
-    // was ignored.
+    // If memory has no back-off, it is computed from pods that were counted before. Failures may be missing in the
+    // counters, because a podFailurePolicy ignored them.
     let uncounted = || job.status.uncounted.as_ref().is_some_and(|it| !it.failed.is_empty());
     let failed = || job.status.failed > 0 || uncounted() || job.spec.pod_failure_policy.is_some();
     let all = backoff.is_none() && failed();
@@ -128,7 +129,7 @@ async fn reconcile(
         applied.closed = is_closed(ctx, job, owner).await;
     }
 
-    // Pods are released only after the status that names them is stored.
+    // Finalizers are removed only after the status that counts the pods is stored.
     let step = tracking::step(&snapshot, &plan, &applied);
     let mut has_released = false;
     if let Some(step) = step {
@@ -148,16 +149,16 @@ async fn reconcile(
             ctx.memory.rests(&job.meta.uid, job.meta.version.clone(), changes, until);
         }
     }
-    // Reported last: the status is written even when a creation failed.
+    // Returned last, because the status must be written even when a creation failed.
     failure.map_or(Ok(()), Err)?;
     if cut {
-        // Behind the others that wait.
+        // Requeued behind the keys that wait.
         return Ok(again(Some(Duration::ZERO)));
     }
     Ok(again(soonest(ctx, job, &plan, unseen, has_released)))
 }
 
-/// The Job's own pods and orphans that may become its.
+/// The Job's own pods, and orphans that it may adopt.
 fn candidates(ctx: &Ctx, job: &Job, all: bool) -> Result<Vec<Arc<Pod>>, StoreError> {
     let (store, uid) = (ctx.pods.store(), &job.meta.uid);
     let own = if all { PodIndex::Owner(uid.clone()) } else { PodIndex::JobWork(uid.clone()) };
@@ -168,7 +169,8 @@ fn candidates(ctx: &Ctx, job: &Job, all: bool) -> Result<Vec<Arc<Pod>>, StoreErr
     };
     let mut pods = store.by_index(&own)?;
     let orphans = store.by_index(&orphans)?.into_iter();
-    // One that bears our mark, has ended and is held no more was counted before it lost its owner: it would be again.
+    // An ended orphan with our label and without the finalizer was counted before it lost its owner; adopting it would
+    // count it again.
     let counted = |pod: &Pod| job.selects_by_uid() && is_terminal(pod) && !has_finalizer(pod, FINALIZER);
     pods.extend(orphans.filter(|it| !counted(it)));
     Ok(pods)
@@ -178,11 +180,11 @@ fn has_unknown_operator(selector: &Selector) -> bool {
     selector.requirements.iter().any(|it| matches!(it.operator, SelectorOperator::Other(_)))
 }
 
-/// When to look again though nothing happens.
+/// When to sync again even without an event.
 fn soonest(ctx: &Ctx, job: &Job, plan: &Plan, unseen: Unseen, released: bool) -> Option<Duration> {
-    // What went is moved to the counters by the next write.
+    // The next status write moves released pods to the counters.
     let settle = released.then_some(BATCH);
-    // After a lost event nothing else would wake it.
+    // After a lost event nothing else would enqueue the Job.
     let expiry = match unseen {
         Unseen::Nothing => None,
         Unseen::Doubtful | Unseen::Writes => ctx.memory.gives_up_at(&job.meta.uid),
@@ -195,12 +197,12 @@ fn again(after: Option<Duration>) -> Outcome {
     after.map_or(Outcome::Done, Outcome::After)
 }
 
-/// Tells the user once that creations are held back.
+/// Sends an event once when creations are held back.
 fn tell_brake(ctx: &Ctx, job: &Job, owner: &Owner, plan: &Plan) {
     let is_braked = match plan.waiting {
         Some(Waiting::Brake) => true,
         None => false,
-        // It says nothing of the brake.
+        // Other reasons do not change the state of `brake`.
         Some(_) => return,
     };
     if ctx.memory.brakes(&job.meta.uid, is_braked) {
@@ -211,7 +213,8 @@ fn tell_brake(ctx: &Ctx, job: &Job, owner: &Owner, plan: &Plan) {
 }
 
 impl Ctx {
-    /// What a sync remembers of a Job that went in the meantime is dropped again: its delete handler ran before.
+    /// Removes what a sync stored in memory for a Job that was deleted meanwhile, because its delete handler ran
+    /// earlier.
     fn forget_if_gone(&self, job: &Job) {
         let uid = &job.meta.uid;
         let is_there = self.jobs.store().by_index(&JobIndex::Uid(uid.clone()));

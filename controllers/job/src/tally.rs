@@ -1,4 +1,4 @@
-//! What a Job has come to: what its status counts for good and what ended since. Pure.
+//! Counts for a Job: the counters of its status plus the pods that ended since. Pure.
 
 use std::collections::HashSet;
 
@@ -12,36 +12,36 @@ use crate::{
     snapshot::{Hold, Snapshot, State, Worker},
 };
 
-/// What a Job has come to.
+/// The counts of a Job.
 #[derive(Debug)]
 pub(crate) struct Tally {
-    /// Pods, or indexes, that succeeded.
+    /// Succeeded pods, or succeeded indexes.
     pub(crate) succeeded: u32,
     /// Failures that count.
     pub(crate) failed: u32,
-    /// What failed since the last success, with what ended since.
+    /// The back-off, including pods that ended since the last status.
     pub(crate) backoff: Backoff,
-    /// Of a Job with indexes, what became of them.
+    /// The state of the indexes of an Indexed Job.
     pub(crate) indexes: Option<Outcomes>,
 }
 
-/// What became of the indexes of a Job.
+/// The state of the indexes of a Job.
 #[derive(Debug)]
 pub(crate) struct Outcomes {
-    /// Indexes that had succeeded when the status was written.
+    /// Indexes that have succeeded in the stored status.
     pub(crate) stored: Indexes,
     /// Indexes that have succeeded.
     pub(crate) succeeded: Indexes,
-    /// Indexes that have failed for good; `None` where failures are not counted for each index.
+    /// Indexes that have failed. `None` when failures are not counted per index.
     pub(crate) failed: Option<Indexes>,
-    /// Indexes that an active pod works for.
+    /// Indexes with an active pod.
     pub(crate) active: Indexes,
-    /// The pods that remember for indexes that are to be tried again.
+    /// The pods that keep the failure counts of indexes to retry.
     pub(crate) delayed: Delayed,
 }
 
 impl Tally {
-    /// Counts. One look at each pod, a second one only at what ended since.
+    /// Counts. Each pod is read once; only pods that ended since the last status are read again.
     pub(crate) fn of(snapshot: &Snapshot<'_>) -> Self {
         let status = &snapshot.job.status;
         let news = News::of(snapshot, snapshot.news());
@@ -62,13 +62,13 @@ impl Tally {
         }
     }
 
-    /// Indexes that have failed for good.
+    /// Indexes that have failed.
     pub(crate) fn failed_indexes(&self) -> Option<&Indexes> {
         self.indexes.as_ref()?.failed.as_ref()
     }
 }
 
-/// What ended and is not yet in the status.
+/// Pods that ended and are not in the status yet.
 #[derive(Default)]
 struct News {
     succeeded: usize,
@@ -89,7 +89,7 @@ impl News {
         news
     }
 
-    /// The back-off with all of this.
+    /// The back-off including these pods.
     fn after(&self, snapshot: &Snapshot<'_>) -> Backoff {
         let before = snapshot.known.backoff.unwrap_or_else(|| rebuilt(snapshot));
         before.with(self.last_success, &self.failed)
@@ -101,12 +101,12 @@ impl News {
     }
 }
 
-/// The back-off once all that ended is stored but these pods, which come with the next status.
+/// The back-off after the next status, which contains all ended pods except `put_off`.
 pub(crate) fn backoff_without(snapshot: &Snapshot<'_>, put_off: &HashSet<&Uid>) -> Backoff {
     News::of(snapshot, snapshot.news().filter(|it| !put_off.contains(&it.pod.meta.uid))).after(snapshot)
 }
 
-/// The back-off after a restart, which memory does not survive: what is cached of pods that were counted tells it.
+/// The back-off after a restart of the process, computed from counted pods in the cache.
 fn rebuilt(snapshot: &Snapshot<'_>) -> Backoff {
     let is_new = |it: &Worker<'_>| it.hold == Hold::Held && !snapshot.uncounted.names(&it.pod.meta.uid);
     let mut known = News::default();
@@ -132,11 +132,11 @@ impl Outcomes {
         for worker in &snapshot.workers {
             let Some(index) = worker.index() else { continue };
             match worker.state {
-                // Whoever works unheld is not counted, and deleted.
+                // A pod without the finalizer is not counted, and will be deleted.
                 _ if worker.hold == Hold::Free => {}
                 _ if snapshot.is_deleted_by_success(worker) || snapshot.is_counted_with_end(worker) => {}
                 State::Active { .. } => active.push(index),
-                // A pod that the status calls failed stays failed, whatever it says now.
+                // A pod in `uncountedTerminatedPods.failed` stays failed even if its phase is Succeeded now.
                 State::Succeeded if !snapshot.uncounted.failed.contains(&worker.pod.meta.uid) => done.push(index),
                 _ => {
                     if limit.is_some_and(|limit| gives_up(snapshot, worker, limit)) {
@@ -145,7 +145,7 @@ impl Outcomes {
                 }
             }
         }
-        // An index is one or the other, never both, as the server demands. What is stored stays.
+        // The API server requires that no index has both succeeded and failed. A stored result stays.
         done.retain(|it| !given_up.as_ref().is_some_and(|given_up| given_up.contains(*it)));
         let succeeded = stored.union(&ascending(done));
         lost.retain(|it| !succeeded.contains(*it));
@@ -159,9 +159,9 @@ impl Outcomes {
     }
 }
 
-/// Whether the index of this pod has failed for good with it.
+/// Whether the index of this pod has failed because of it.
 fn gives_up(snapshot: &Snapshot<'_>, worker: &Worker<'_>, limit: u32) -> bool {
-    // What is deleted once an end is announced goes because of it, however it ends.
+    // After an announced end a terminating pod was deleted by the controller, so its exit does not count.
     let goes_with_job = snapshot.announced && worker.pod.meta.deletion.is_some();
     if goes_with_job || !snapshot.is_failed(worker) {
         return false;
@@ -180,7 +180,7 @@ pub(crate) fn number(counter: i32) -> u32 {
     u32::try_from(counter).unwrap_or_default()
 }
 
-/// How many, as counters are.
+/// A number of pods as a counter.
 fn size(many: usize) -> u32 {
     u32::try_from(many).unwrap_or(u32::MAX)
 }

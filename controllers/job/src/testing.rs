@@ -1,20 +1,20 @@
-//! Jobs and pods for the tables of the rules.
+//! Jobs and pods for table tests of the rules.
 
 use api::{Cached, Job, Pod};
 use serde_json::{Value, json};
 
 use crate::snapshot::{Claimed, Known, Moment, Snapshot, Unseen, gather};
 
-/// The moment of all tables, in seconds: 2026-01-02T03:04:05Z.
+/// The current time of all tests, in seconds: 2026-01-02T03:04:05Z.
 pub(crate) const NOW: i64 = 1_767_323_045;
 
-/// The text of a time so many seconds after [`NOW`].
+/// The RFC 3339 time this many seconds after [`NOW`].
 pub(crate) fn at(seconds: i64) -> String {
     let (day, within) = ((NOW + seconds).div_euclid(86_400) - 20_455, (NOW + seconds).rem_euclid(86_400));
     format!("2026-01-{:02}T{:02}:{:02}:{:02}Z", day + 2, within / 3_600, within / 60 % 60, within % 60)
 }
 
-/// A Job of two pods at once and four in all, started, with these changes of `spec` and `status`.
+/// A started Job with parallelism 2 and completions 4, with these changes of `spec` and `status`.
 pub(crate) fn job(spec: Value, status: Value) -> Job {
     let mut object = json!({
         "metadata": { "name": "j", "namespace": "ns", "uid": "job-uid", "resourceVersion": "1" },
@@ -26,14 +26,14 @@ pub(crate) fn job(spec: Value, status: Value) -> Job {
     decode(&object)
 }
 
-/// The same, being deleted.
+/// The same Job with a deletionTimestamp.
 pub(crate) fn deleted(job: &Job) -> Job {
     let mut job = job.clone();
     job.meta.deletion = Some(NOW);
     job
 }
 
-/// A pod with our finalizer that waits for a node.
+/// A pending pod with our finalizer.
 pub(crate) fn pod(name: &str) -> PodBuilder {
     PodBuilder(json!({
         "metadata": { "name": name, "namespace": "ns", "uid": format!("uid-{name}"), "creationTimestamp": at(-50),
@@ -43,7 +43,7 @@ pub(crate) fn pod(name: &str) -> PodBuilder {
     }))
 }
 
-/// Builds a pod; reads like its story.
+/// Builds a pod with chained calls.
 pub(crate) struct PodBuilder(Value);
 
 impl PodBuilder {
@@ -57,12 +57,12 @@ impl PodBuilder {
         self.running().condition("Ready", "True", -40)
     }
 
-    /// Ended well, so many seconds after [`NOW`].
+    /// Succeeded this many seconds after [`NOW`].
     pub(crate) fn succeeded(self, seconds: i64) -> Self {
         self.running().phase("Succeeded").exit("main", 0, seconds)
     }
 
-    /// Ended badly, with code 1.
+    /// Failed with exit code 1, this many seconds after [`NOW`].
     pub(crate) fn failed(self, seconds: i64) -> Self {
         self.running().phase("Failed").exit("main", 1, seconds)
     }
@@ -100,7 +100,7 @@ impl PodBuilder {
         self
     }
 
-    /// The count of failures that it was created with.
+    /// Sets the annotation with the number of failures before this pod.
     pub(crate) fn failures(self, count: u32) -> Self {
         self.annotation("batch.kubernetes.io/job-index-failure-count", &count.to_string())
     }
@@ -133,7 +133,7 @@ impl From<PodBuilder> for Pod {
     }
 }
 
-/// Memory that knows of nothing, at [`NOW`].
+/// Empty memory at [`NOW`].
 pub(crate) const KNOWN: Known = Known {
     now: Moment(NOW * 1_000),
     unseen: Unseen::Nothing,
@@ -143,17 +143,16 @@ pub(crate) const KNOWN: Known = Known {
     clears_start: true,
 };
 
-/// What a pass sees of these pods.
+/// The snapshot of a sync with these pods.
 pub(crate) fn see<'a>(job: &'a Job, pods: &'a [Pod], known: Known) -> Snapshot<'a> {
     gather(job, pods.iter().map(|pod| Claimed { pod, adopted: false }), |_| false, known)
 }
 
-/// These pods.
 pub(crate) fn pods<const N: usize>(pods: [PodBuilder; N]) -> Vec<Pod> {
     pods.into_iter().map(PodBuilder::build).collect()
 }
 
-/// A condition of a Job that holds.
+/// A condition of a Job with status True.
 pub(crate) fn holds(type_: &str, reason: &str, message: &str) -> Value {
     json!({ "type": type_, "status": "True", "reason": reason, "message": message, "lastTransitionTime": at(-10) })
 }

@@ -1,4 +1,4 @@
-//! The wired controller, seen from within.
+//! Tests of the wired controller that read its memory.
 
 use ::testing::Rig;
 use client::Limits;
@@ -40,7 +40,7 @@ async fn acceptance_job_011_of_a_job_that_is_deleted_nothing_is_remembered() {
     pass(5).await;
     assert!(ctx.memory.is_empty(), "nor of its pods, which are still there");
     assert_eq!(ctx.memory.expectations.expires_at(&uid), None);
-    // What is heard of them late begins nothing anew.
+    // Late events of the pods add no new entry.
     cluster.thaw("pods");
     pass(200).await;
     assert!(ctx.memory.is_empty());

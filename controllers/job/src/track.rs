@@ -1,5 +1,5 @@
-//! The finalizer protocol as stages. A pod may be forgotten only when it is counted in the stored status, so its finalizer
-//! goes after that and never before: [`release`] asks for a [`Recorded`], which only [`record`] gives.
+//! The finalizer protocol in stages. A finalizer is removed only after the stored status contains the pod: [`release`]
+//! needs a [`Recorded`], which only [`record`] returns.
 
 use std::sync::Arc;
 
@@ -17,15 +17,15 @@ use crate::{
     tracking::{self, Finished, Step},
 };
 
-/// Why counting stopped.
+/// Why pods could not be counted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TrackError {
-    /// The Job is gone, or another one has its name: there is nothing to count any more.
+    /// The Job is gone, or another Job has its name, so there is nothing to count.
     #[error("the job is gone")]
     Gone,
     #[error("cannot store the status")]
     Status(#[source] ApiError),
-    /// An error of ours: sent, it would be refused again and again.
+    /// A bug of this controller. The server would reject the status on each retry.
     #[error("the status is not sent, as the server would refuse it")]
     Broken(#[source] Broken),
     #[error("cannot take the finalizer off {failed} of {wanted} pods")]
@@ -37,38 +37,38 @@ pub(crate) enum TrackError {
     },
 }
 
-/// A status that names all that ended, stored.
+/// A stored status that contains all ended pods.
 #[must_use]
 pub(crate) struct Recorded {
     step: Step,
     /// Our write, if one was needed.
     written: Option<Written>,
-    /// What is stored now.
+    /// The stored status.
     stored: JobStatus,
 }
 
-/// Which finalizers went, in the order of the step.
+/// Which finalizers were removed, in the order of the step.
 #[must_use]
 pub(crate) struct Released {
     went: Vec<bool>,
-    /// The rest is left to the next pass, as other Jobs wait.
+    /// The rest is left to the next sync, because other Jobs wait.
     pub(crate) cut: bool,
     failure: Option<TrackError>,
 }
 
 impl Recorded {
-    /// Has the finalizers go of the counted pods that are deleted since.
+    /// Adds the counted pods that have been deleted since to the pods that lose their finalizer.
     pub(crate) fn release_deleted(&mut self, deleted: &[usize]) {
         self.step.release_deleted(deleted);
     }
 
-    /// Whether finalizers are to go.
+    /// Whether any finalizer must be removed.
     pub(crate) fn has_releases(&self) -> bool {
         !self.step.release.is_empty()
     }
 }
 
-/// Stores what ended. What memory keeps of it, and what is told of it, follows only then.
+/// Stores the pods that ended. Memory, metrics and events are updated only after that.
 pub(crate) async fn record(
     ctx: &Ctx,
     owner: &Owner,
@@ -103,12 +103,12 @@ pub(crate) async fn record(
     Ok(Recorded { step, written, stored })
 }
 
-/// Takes the finalizers off the pods that the stored status counts.
+/// Removes the finalizers from the pods that the stored status counts.
 pub(crate) async fn release(ctx: &Ctx, owner: &Owner, pods: &[Arc<Pod>], recorded: &Recorded) -> Released {
     let leaving: Vec<&Arc<Pod>> = recorded.step.release.iter().filter_map(|at| pods.get(*at)).collect();
     let wanted = leaving.len();
-    // Before the first of them goes: its event may come before the answer, and until it comes the cache is not to be
-    // believed.
+    // Recorded before the first removal, because its watch event may come before the response. Until that event the
+    // finalizer in the cache must be ignored.
     ctx.memory.asks_to_leave(&owner.uid, leaving.iter().map(|it| &it.meta.uid));
     let turn = ctx.turn();
     let calls = ctx.calls.each_until(
@@ -147,7 +147,7 @@ pub(crate) async fn release(ctx: &Ctx, owner: &Owner, pods: &[Arc<Pod>], recorde
     Released { went, cut, failure }
 }
 
-/// Stores what is left to say: that the Job has ended, or what went although not all did.
+/// Stores the last status: the end of the Job, or the released pods if not all could be released.
 pub(crate) async fn settle(
     ctx: &Ctx,
     owner: &Owner,
@@ -162,7 +162,7 @@ pub(crate) async fn settle(
     let settled = tracking::settle(snapshot, step, &went, now);
     let ends = settled.finished.is_some();
     if let Some(status) = settled.status {
-        // Said before: the end may be seen, and all memory of the Job dropped, before the answer comes.
+        // Set before the write, because the delete handler may clear memory before the response comes.
         ctx.memory.ended(&job.meta.uid, ends);
         let stored_now = put(ctx, job, written.as_ref(), &stored, &status).await;
         let answer = stored_now.inspect_err(|_| ctx.memory.ended(&job.meta.uid, false))?;
@@ -189,7 +189,8 @@ async fn put(
         Ok(written) => Ok(written),
         Err(err) if is_gone(&err, &job.meta.name) => Err(TrackError::Gone),
         Err(err) => {
-            // It may be stored: then what failed is no news any more, and only the pods can tell of it.
+            // The status may be stored. Then the failures are not new any more, and the back-off must be computed from
+            // the pods.
             if matches!(err, ApiError::Unknown { .. }) {
                 ctx.memory.doubts_backoff(&job.meta.uid);
             }
@@ -217,13 +218,13 @@ fn tell(ctx: &Ctx, owner: &Owner, job: &Job, finished: &Finished) {
 }
 
 impl Ctx {
-    /// A status is stored that counts more pods for good than the one before.
+    /// Counts the increase of the counters in a stored status.
     fn counts(&self, job: &Job, before: &JobStatus, after: &JobStatus) {
         let (succeeded, failed) = status::counted(before, after);
         self.meters.counted(job, succeeded, failed);
     }
 
-    /// The server says that a pod is gone. While the cache shows it all the same, it stays dealt with.
+    /// The server says that a pod is gone. While the cache still shows it, it must not be counted again.
     fn saw_gone(&self, pod: &Pod) {
         let cached = self.pods.store().get(&pod.meta.namespace, &pod.meta.name).ok().flatten();
         if cached.is_none_or(|it| it.meta.uid != pod.meta.uid) {

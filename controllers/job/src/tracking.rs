@@ -1,10 +1,10 @@
-//! Which pods are counted, whose finalizers go, and when the Job may be declared ended: the two pure steps of the finalizer
-//! protocol. Between them stand the writes.
+//! Decides which pods are counted, which finalizers are removed and when the Job has ended: the two pure steps of the
+//! finalizer protocol (KEP-2307). The writes are between the steps.
 //!
-//! A pod may be forgotten only when its uid, or for a success its index, is stored in the Job's status. So [`step`] says
-//! what is stored first and which finalizers may go then; [`settle`], told which of them went, says what is stored last.
-//! What a crash between the two leaves behind the next pass finds in the status: a uid there whose finalizer is gone is
-//! moved to the counters and never listed again.
+//! A finalizer may be removed only when the pod's uid, or for a success its index, is stored in the Job's status. So
+//! [`step`] returns the status to store first and the finalizers to remove after that. [`settle`] gets the removed
+//! finalizers and returns the last status. After a crash in between, the next sync continues from the status: a listed
+//! uid whose finalizer is gone moves to the counters and is never listed again.
 
 use std::collections::HashSet;
 
@@ -20,79 +20,79 @@ use crate::{
     tally::{self, number},
 };
 
-/// How many pods may be uncounted, or successes of indexes new, in one status: bounds its size, and how long one Job
-/// keeps others waiting.
+/// The most uncounted pods plus new succeeded indexes in one status. Limits the size of the status and the duration of
+/// a sync.
 pub(crate) const MOST_UNCOUNTED: usize = 500;
 
-/// What became of a plan's pods.
+/// The result of a plan's pod changes.
 #[derive(Debug, Default)]
 pub(crate) struct Applied {
-    /// How many pods were created.
+    /// The number of created pods.
     pub(crate) created: usize,
-    /// The pods of the plan, by place, that are deleted now; one that was gone already counts.
+    /// The positions of the deleted pods. A pod that was gone already counts too.
     pub(crate) gone: Vec<usize>,
-    /// The namespace goes: no pod will ever replace another.
+    /// The namespace is terminating, so no replacement can be created.
     pub(crate) closed: bool,
 }
 
-/// What the first stage wants.
+/// The result of the first step.
 #[derive(Debug)]
 pub(crate) struct Step {
-    /// The status as it should be.
+    /// The status to store.
     pub(crate) status: JobStatus,
-    /// It has to be stored before anything else happens.
+    /// The status has changed and must be stored before anything else.
     pub(crate) write: bool,
-    /// The pods, by place, whose finalizers go once it is.
+    /// The positions of the pods that lose their finalizer after that.
     pub(crate) release: Vec<usize>,
-    /// The pods that go with the Job: counted by this status as they are now, released once they are deleted as well.
+    /// The positions of the pods that are deleted because the Job ends. This status counts them in their present state;
+    /// they lose the finalizer after the deletion.
     pub(crate) release_deleted: Vec<usize>,
-    /// The Job is suspended, or resumed, with this.
+    /// The new value of the `Suspended` condition, if it has changed.
     pub(crate) suspended: Option<bool>,
-    /// How often each action of the failure policy decided.
+    /// The failure policy actions, one entry per pod to which one applied.
     pub(crate) actions: Vec<&'static str>,
-    /// What failed since the last success, as far as this status counts it.
+    /// The back-off, including the pods that this status counts.
     pub(crate) backoff: Backoff,
-    /// How the Job ends, if it does.
+    /// How the Job ends, if it ends.
     ending: Option<Ending>,
-    /// All that may work is deleted, and nothing is unseen.
+    /// No pod is active, and the caches show all writes.
     quiet: bool,
-    /// Pods of uids that the status names and that still carry the finalizer.
+    /// Pods that the status lists and that still have the finalizer.
     held: HashSet<Uid>,
-    /// More ended than one status takes: the Job is not at its end.
+    /// More pods have ended than one status can take, so the Job must not end yet.
     more: bool,
 }
 
-/// What the last stage wants.
+/// The result of the last step.
 #[derive(Debug)]
 pub(crate) struct Settled {
-    /// The status to store; `None` when what is stored is good enough. Uids whose finalizers went are then left to the
-    /// next pass, which their going brings about.
+    /// The status to store; `None` when the stored one is sufficient. Uids without finalizer are then moved by the next
+    /// sync, which the removal triggers.
     pub(crate) status: Option<JobStatus>,
-    /// The Job has ended with it.
+    /// Set when the Job ends with this status.
     pub(crate) finished: Option<Finished>,
 }
 
-/// What is told of a Job that has ended.
+/// How a Job has ended, for the event and the metrics.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Finished {
-    /// It ended well.
+    /// Whether it has succeeded.
     pub(crate) succeeded: bool,
-    /// Why, in one word.
+    /// The reason of the condition.
     pub(crate) reason: Atom,
-    /// Why, for people.
+    /// The message of the condition.
     pub(crate) message: Box<str>,
-    /// More succeeded than were wanted.
+    /// More pods have succeeded than `completions`.
     pub(crate) too_many: bool,
 }
 
-/// The first stage, once the plan's pods were dealt with. `None` when the status is as it should be and no finalizer is
-/// to go.
+/// The first step, after the plan's pod changes. `None` when neither the status nor a finalizer must change.
 pub(crate) fn step(snapshot: &Snapshot<'_>, plan: &Plan, applied: &Applied) -> Option<Step> {
     let now = snapshot.known.now;
     let active = snapshot.active.saturating_sub(applied.gone.len()) + applied.created;
     let quiet = active == 0 && snapshot.known.unseen == Unseen::Nothing;
     let completes = || quiet && is_complete(snapshot.job, plan.tally.succeeded);
-    // Announced by the pass that decides it, whatever becomes of the pods; only its last condition waits.
+    // Announced in the same sync, whatever happens to the pods. Only the final condition waits.
     let ending = plan.ending.clone().or_else(|| completes().then(Ending::completed));
 
     let mut next = snapshot.job.status.clone();
@@ -122,7 +122,8 @@ pub(crate) fn step(snapshot: &Snapshot<'_>, plan: &Plan, applied: &Applied) -> O
     step.count(snapshot, plan, applied);
     if let Some(indexes) = &plan.tally.indexes {
         let (succeeded, spec) = (i32::try_from(indexes.succeeded.len()).unwrap_or(i32::MAX), &snapshot.job.spec);
-        // A counter that shrinks is refused, with all that the status says, unless the Job is as it was when it was made smaller.
+        // The API server rejects a smaller `succeeded`, except for an elastic Indexed Job (`completions` equal to
+        // `parallelism`).
         let may_shrink = spec.completions == Some(spec.parallelism);
         step.status.succeeded = if may_shrink { succeeded } else { succeeded.max(snapshot.job.status.succeeded) };
         step.status.completed_indexes = indexes.succeeded.to_string().into();
@@ -136,7 +137,7 @@ pub(crate) fn step(snapshot: &Snapshot<'_>, plan: &Plan, applied: &Applied) -> O
     (step.write || !step.release.is_empty() || step.may_end()).then_some(step)
 }
 
-/// The last stage: `released` tells of each pod of `step.release` whether its finalizer is gone.
+/// The last step. `released` has one entry per pod of `step.release`: whether its finalizer is gone.
 pub(crate) fn settle(snapshot: &Snapshot<'_>, step: Step, released: &[bool], now: Moment) -> Settled {
     let may_end = step.may_end();
     let Step { mut status, release, ending, mut held, .. } = step;
@@ -158,19 +159,19 @@ pub(crate) fn settle(snapshot: &Snapshot<'_>, step: Step, released: &[bool], now
             };
             Settled { status: Some(status), finished: Some(finished) }
         }
-        // What is left will be tried again: until then it is worth knowing what went.
+        // The other removals will be retried, so the completed ones are stored now.
         _ if moved && !all_went => Settled { status: Some(status), finished: None },
         _ => Settled { status: None, finished: None },
     }
 }
 
-/// The pods that the status names and that still carry the finalizer.
+/// Pods that the status lists and that still have the finalizer.
 fn held(snapshot: &Snapshot<'_>) -> HashSet<Uid> {
     let is_named = |it: &&Worker<'_>| it.hold == Hold::Held && snapshot.uncounted.names(&it.pod.meta.uid);
     snapshot.workers.iter().filter(is_named).map(|it| it.pod.meta.uid.clone()).collect()
 }
 
-/// Moves the uids of pods that nothing holds any more to the counters. True if there are such.
+/// Moves the uids of pods without the finalizer to the counters. Returns true if there were any.
 fn move_free(status: &mut JobStatus, held: &HashSet<Uid>) -> bool {
     let JobStatus { uncounted: Some(uncounted), succeeded, failed, .. } = status else { return false };
     let keep_held = |list: &mut Vec<Uid>, counter: &mut i32| {
@@ -180,12 +181,12 @@ fn move_free(status: &mut JobStatus, held: &HashSet<Uid>) -> bool {
         *counter = counter.saturating_add(i32::try_from(gone).unwrap_or(i32::MAX));
         gone > 0
     };
-    // Both, whatever the first one says.
+    // Both lists must be processed, so `||` must not skip the second.
     let (one, two) = (keep_held(&mut uncounted.succeeded, succeeded), keep_held(&mut uncounted.failed, failed));
     one || two
 }
 
-/// What a pod whose finalizer goes is counted as.
+/// How a pod is counted when its finalizer is removed.
 enum Count {
     Nothing,
     Success(Uid),
@@ -194,24 +195,24 @@ enum Count {
 }
 
 impl Step {
-    /// Has the finalizers go of the pods that go with the Job and are deleted now.
+    /// Adds the pods that were deleted because the Job ends to the pods that lose their finalizer.
     pub(crate) fn release_deleted(&mut self, deleted: &[usize]) {
         let deleted: HashSet<usize> = deleted.iter().copied().collect();
         self.release.extend(self.release_deleted.drain(..).filter(|at| deleted.contains(at)));
     }
 
-    /// Counts what ended, and chooses whose finalizers go.
+    /// Counts ended pods and selects the finalizers to remove.
     fn count(&mut self, snapshot: &Snapshot<'_>, plan: &Plan, applied: &Applied) {
         // How a pod exits after our DELETE must not count (jobcontroller.trackJobStatusAndRemoveFinalizers).
         let to_delete: HashSet<usize> = plan.deletes_once_stored().iter().copied().collect();
         let deleted: HashSet<usize> = applied.gone.iter().chain(&to_delete).copied().collect();
-        // The plan took the finalizers of these already.
+        // The plan has already removed the finalizers of these pods.
         let is_freed = |at: &usize| plan.frees() && deleted.contains(at);
         let mut candidates: Vec<usize> = (0..snapshot.workers.len())
             .filter(|at| !is_freed(at) && self.may_go(snapshot, plan, applied, &deleted, *at))
             .collect();
         if snapshot.job.is_indexed() {
-            // Completed indexes appear in their order.
+            // Sorted, because `completedIndexes` is sorted.
             candidates.sort_by_key(|at| snapshot.workers[*at].index());
         }
         let (mut new_indexes, mut put_off) = (0, HashSet::new());
@@ -219,7 +220,7 @@ impl Step {
             let actions = self.actions.len();
             let count = self.what(snapshot, plan, at);
             let uncounted = self.status.uncounted.get_or_insert_default();
-            // Pods that are named already are released however many there are, or they would block all others.
+            // Pods that the status lists already are always released; otherwise they would block all others.
             if !matches!(count, Count::Nothing) && new_indexes + uncounted.len() >= MOST_UNCOUNTED {
                 put_off.insert(&snapshot.workers[at].pod.meta.uid);
                 self.actions.truncate(actions);
@@ -246,7 +247,7 @@ impl Step {
         }
     }
 
-    /// Whether the finalizer of this pod may go, once the pod is counted.
+    /// Whether the finalizer of this pod may be removed once the pod is counted.
     fn may_go(
         &self,
         snapshot: &Snapshot<'_>,
@@ -263,15 +264,16 @@ impl Step {
             return true;
         }
         if self.ending.is_some() {
-            // Where it still works it is not known how it ends.
+            // It is not known yet how an active pod ends.
             return !worker.is_active() || deleted.contains(&at);
         }
-        // Who remembers for a successor that cannot come would hold its namespace for ever: pods go before Jobs there.
+        // A pod that keeps a failure count for a replacement that cannot be created would block its terminating
+        // namespace forever, because pods are deleted before Jobs there.
         let is_needed = !applied.closed && remembers(plan, worker, at);
         snapshot.is_failed(worker) && !is_needed
     }
 
-    /// What this pod is counted as. Pods that the status names are counted.
+    /// How this pod must be counted. Pods that the status lists are counted already.
     fn what(&mut self, snapshot: &Snapshot<'_>, plan: &Plan, at: usize) -> Count {
         let worker = &snapshot.workers[at];
         let uid = &worker.pod.meta.uid;
@@ -285,8 +287,8 @@ impl Step {
                 (None, _) => Count::Success(uid.clone()),
             };
         }
-        // When the Job fails, whoever still worked failed with it; when it succeeds they are counted neither way: it was we
-        // who deleted them.
+        // When the Job fails, active pods count as failed. When it succeeds, active pods are not counted, because the
+        // controller deleted them.
         let fails_with_job = self.ending.as_ref().is_some_and(|it| !it.succeeds());
         if !snapshot.is_failed(worker) && !fails_with_job {
             return Count::Nothing;
@@ -296,12 +298,13 @@ impl Step {
         if verdict.counts() { Count::Failure(uid.clone()) } else { Count::Nothing }
     }
 
-    /// Whether the Job may be declared ended once all of this is done and nothing is uncounted.
+    /// Whether the Job may end once this step is done and no pod is uncounted.
     fn may_end(&self) -> bool {
         self.ending.is_some() && self.quiet && !self.more && self.status.terminating.unwrap_or_default() == 0
     }
 
-    /// Whether the last write follows without any other: what it announces stands already, and no pod waits for it.
+    /// Whether the final status can be the only write: the interim condition is stored and no finalizer must be removed
+    /// first.
     fn ends_at_once(&self) -> bool {
         let is_counted = self.status.uncounted.as_ref().is_none_or(api::UncountedPods::is_empty);
         let is_announced = self.ending.as_ref().is_some_and(|it| it.announced);
@@ -309,7 +312,7 @@ impl Step {
     }
 }
 
-/// Whether the pod is the one that remembers for its index.
+/// Whether the pod keeps the failure count of its index.
 fn remembers(plan: &Plan, worker: &Worker<'_>, at: usize) -> bool {
     plan.tally.indexes.as_ref().is_some_and(|it| it.delayed.holds(worker.index(), at))
 }

@@ -1,4 +1,4 @@
-//! A cluster in memory and the whole controller on it: informers, handlers, queue, workers and client.
+//! An in-memory cluster and the whole controller: informers, handlers, work queue, workers and client.
 
 use std::{future::ready, sync::Arc};
 
@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) const NAMESPACE: &str = "default";
 
-/// One manager with the Job controller alone, and a user beside it.
+/// A manager that runs only the Job controller, and a client of a user.
 pub(crate) struct Manager {
     user: client::Api,
     _scope: Scope,
@@ -25,7 +25,7 @@ pub(crate) struct Manager {
 }
 
 impl Manager {
-    /// Asks by way of `server`, as fast as it can. Returns what it measures, too.
+    /// Sends requests through `server` without a rate limit. Returns the metrics of the manager too.
     pub(crate) fn start(server: Transport, clock: Clock) -> (Self, Metrics) {
         let Rig { deps, scope, stop } = Rig::new(server, clock, Limits::NONE);
         let (metrics, user) = (deps.metrics.clone(), deps.clients.controller("user", Limits::NONE));
@@ -37,7 +37,7 @@ impl Manager {
         (Self { user, _scope: scope, _stop: stop }, metrics)
     }
 
-    /// Creates a Job as a user does, so that the server completes it.
+    /// Creates a Job the way a user does, so that the API server sets the defaults.
     pub(crate) async fn create(&self, name: &str, mut spec: Value) -> Result<(), client::ApiError> {
         let containers = json!([{ "name": "main", "image": "example.com/main:1" }]);
         spec["template"] = json!({ "spec": { "restartPolicy": "Never", "containers": containers } });
@@ -47,7 +47,7 @@ impl Manager {
     }
 }
 
-/// The names of pods that were made since they were taken last.
+/// The names of pods that were created since the list was last taken.
 pub(crate) fn births(cluster: &TestCluster) -> Arc<Mutex<Vec<String>>> {
     let born: Arc<Mutex<Vec<String>>> = Arc::default();
     let told = born.clone();

@@ -7,7 +7,7 @@ use crate::{
     testing::{KNOWN, at, holds, job, pod, pods, see},
 };
 
-/// The reason of the end that these pods bring to this Job; empty for none.
+/// The reason with which the Job ends with these pods; empty if it does not end.
 fn reason(spec: Value, status: Value, pods: &[Pod]) -> String {
     said(spec, status, pods, KNOWN).map_or_else(String::new, |it| it.reason.to_string())
 }

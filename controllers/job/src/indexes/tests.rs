@@ -73,7 +73,7 @@ fn a_full_range_has_no_free_index() {
     assert_eq!(set("").lowest_free(10, 0), Vec::<u32>::new());
 }
 
-/// An index more costs as much at ninety thousand done as at a thousand.
+/// Adding an index costs the same after ninety thousand completions as after a thousand.
 #[test]
 fn a_hundred_thousand_in_order_are_one_run() {
     let mut all = Indexes::default();

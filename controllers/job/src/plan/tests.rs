@@ -13,7 +13,7 @@ fn decide(spec: Value, status: Value, pods: &[Pod], known: Known) -> Plan {
     plan(&see(&job, pods, known))
 }
 
-/// What a plan does, in one line: names of pods for deletions, indexes or a number for creations.
+/// A plan in one line: the names of deleted pods, or the indexes or number of created pods.
 fn what(plan: &Plan, pods: &[Pod]) -> String {
     let names = |word: &str, places: &[usize]| {
         let names: Vec<&str> = places.iter().map(|at| &*pods[*at].meta.name).collect();
@@ -180,7 +180,7 @@ fn acceptance_job_032_the_wait_survives_a_restart() {
     let again = |pods: &[Pod], status| decide(json!({}), status, pods, restarted).again;
     let two = pods([pod("a").failed(-30).free(), pod("b").failed(-5).free()]);
     assert_eq!(again(&two, json!({ "failed": 2 })), Some(Duration::from_secs(15)));
-    // One that the status names and one that nobody counted yet are two failures as well, and none counts twice.
+    // A pod in `uncountedTerminatedPods` and a pod not yet counted are two failures as well; none counts twice.
     let named = pods([pod("a").failed(-30), pod("b").failed(-5)]);
     let status = json!({ "uncountedTerminatedPods": { "failed": ["uid-a"] } });
     assert_eq!(again(&named, status), Some(Duration::from_secs(15)));
@@ -301,7 +301,7 @@ fn failures_without_end_are_remembered_as_many() {
     let spec = indexed(json!({ "backoffLimitPerIndex": i32::MAX, "completions": 1, "backoffLimit": i32::MAX }));
     let most = i32::MAX.unsigned_abs();
     let failed = pods([pod("a").index(0).failures(most).failed(-700)]);
-    // Such an index is given up; the rule is asked by itself.
+    // Such an index has failed; the function is called directly here.
     let job = job(spec, json!({}));
     let snapshot = see(&job, &failed, KNOWN);
     let none = crate::indexes::Indexes::default();

@@ -1,5 +1,6 @@
-//! The API server's own rules for a new status. One that breaks them is refused again and again, and no finalizer goes
-//! meanwhile: so they are asked for before a status is sent. Only what changed is looked at, as the server does.
+//! The API server's validation of a new status (`validateJobStatus`). A status that breaks a rule would be rejected on
+//! each retry, and no finalizer would be removed. So the rules are checked before the request. Only changed fields are
+//! checked, like on the server.
 
 use std::collections::HashSet;
 
@@ -18,7 +19,7 @@ const FAILED: &str = "Failed";
 const SUCCESS: &str = "SuccessCriteriaMet";
 const FAILURE: &str = "FailureTarget";
 
-/// Whether the server takes `new` in the place of `old`.
+/// Whether the server accepts `new` in place of `old`.
 pub(crate) fn check(spec: &JobSpec, old: &JobStatus, new: &JobStatus) -> Result<(), Broken> {
     let rules = [conditions, times, terminal, counters, uncounted, indexes];
     rules.iter().try_for_each(|rule| rule(spec, old, new))

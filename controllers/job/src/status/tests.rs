@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::testing::{NOW, at, holds, job};
 
-/// What the server would say of this change; empty when it takes it.
+/// The server's objection to this change; empty when it accepts it.
 fn said(spec: Value, old: Value, new: Value) -> &'static str {
     let (old, new) = (job(spec.clone(), old), job(spec, new));
     check(&new.spec, &old.status, &new.status).map_or_else(|Broken(rule)| rule, |()| "")

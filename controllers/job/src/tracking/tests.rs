@@ -10,7 +10,7 @@ use crate::{
     testing::{KNOWN, NOW, at, deleted, holds, job, pod, pods, see},
 };
 
-/// What one pass wants, every deletion and creation having worked.
+/// One sync in which every deletion and creation succeeds.
 fn pass<'a>(job: &'a Job, pods: &'a [Pod], known: Known) -> (Snapshot<'a>, Option<Step>) {
     pass_with(see(job, pods, known), |it| it)
 }
@@ -38,7 +38,7 @@ fn uids(list: &[Uid]) -> String {
     names.join(" ")
 }
 
-/// Uncounted successes, uncounted failures, and the two counters.
+/// Uncounted succeeded, uncounted failed, and the two counters.
 fn counts(status: &JobStatus) -> (String, String, i32, i32) {
     let uncounted = status.uncounted.clone().unwrap_or_default();
     (uids(&uncounted.succeeded), uids(&uncounted.failed), status.succeeded, status.failed)
@@ -48,14 +48,14 @@ fn counted(succeeded: &str, failed: &str, more: (i32, i32)) -> (String, String, 
     (succeeded.to_owned(), failed.to_owned(), more.0, more.1)
 }
 
-/// The Job once the status of this step is stored.
+/// The Job with the status of this step.
 fn with_status(job: &Job, step: &Step) -> Job {
     let mut job = job.clone();
     job.status = step.status.clone();
     job
 }
 
-/// The last stage when all finalizers went.
+/// The last step when all finalizers were removed.
 fn settled(snapshot: &Snapshot<'_>, step: Step) -> Settled {
     let released = vec![true; step.release.len()];
     settle(snapshot, step, &released, KNOWN.now)
@@ -260,7 +260,7 @@ fn acceptance_job_028_failed_is_said_only_when_no_pod_is_left_and_announced_befo
     let stored = with_status(&job, &step);
     assert!(settled(&snapshot, step).finished.is_none());
 
-    // Their deletion was refused.
+    // The deletions were rejected.
     let (snapshot, step) = pass(&stored, &some[1..], KNOWN);
     let step = step.unwrap();
     assert_eq!(counts(&step.status), counted("", "b c", (0, 1)), "counted once");
@@ -386,7 +386,7 @@ fn acceptance_job_051_when_a_policy_is_fulfilled_who_works_is_counted_neither_wa
     assert_eq!((counts(&step.status), names(&snapshot, &step.release)), (counted("", "", (1, 1)), "a".to_owned()));
     assert!(settled(&snapshot, step).finished.is_none(), "one is terminating");
 
-    // The manager died before the finalizer of the one that worked went.
+    // The manager crashed before it removed the finalizer of the active pod.
     let announced = json!({ "succeeded": 1, "completedIndexes": "1",
         "conditions": [holds("SuccessCriteriaMet", "SuccessPolicy", "m")] });
     let job = self::job(json!({ "completionMode": "Indexed" }), announced);
@@ -563,7 +563,7 @@ fn a_job_that_ends_without_a_start_gets_one_and_none_ends_before_it_starts() {
     assert_eq!((status.completion, status.start), (Some(NOW + 30), Some(NOW + 30)));
 }
 
-/// What a Job of a hundred thousand done costs: no look at what is done.
+/// The cost for a Job with ninety thousand completions does not depend on that number.
 #[test]
 fn a_large_job_looks_at_its_pods_once_and_at_runs_of_indexes() {
     let spec = json!({ "completionMode": "Indexed", "completions": 100_000, "parallelism": 500 });

@@ -1,4 +1,4 @@
-//! An end that was decided is the one that comes, however its pods are deleted.
+//! After an end is announced, the deletion of pods does not change it.
 
 use client::Limits;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use test_cluster::Verdict;
 
 use crate::world::{MS, SEC, World, failure, pass};
 
-/// Three running pods of an Indexed Job that bears no failure, with these changes of its spec.
+/// Three running pods of an Indexed Job with backoffLimit 0, with these changes of its spec.
 async fn three(world: &World, changes: &[(&str, Value)]) -> Vec<String> {
     let mut spec = json!({ "parallelism": 3, "completions": 3, "completionMode": "Indexed", "backoffLimit": 0 });
     changes.iter().for_each(|(field, value)| spec[*field] = value.clone());
@@ -18,7 +18,7 @@ async fn three(world: &World, changes: &[(&str, Value)]) -> Vec<String> {
     pods
 }
 
-/// The first DELETE of this pod is refused.
+/// The first DELETE of this pod is rejected.
 fn refuse_one_deletion(world: &World, pod: &str) {
     let (words, mut first) = (format!("delete pods {pod}"), true);
     world.spoil(move |line, _| {
@@ -47,7 +47,7 @@ async fn a_policy_that_is_met_stays_met_though_a_deletion_is_refused() {
     assert_eq!((world.count("j", "succeeded"), world.count("j", "failed"), world.held()), (1, 0, 0));
 }
 
-/// Each DELETE is answered late, and meanwhile the first of these pods ends badly and the second well.
+/// The response of each DELETE is delayed. Meanwhile the first of these pods fails and the second succeeds.
 async fn end_before_the_answers(world: &World, pods: &[String]) {
     while world.asked("delete pods") < pods.len() {
         pass(20 * MS).await;
@@ -60,10 +60,10 @@ fn answer_deletions_late(world: &World) {
     world.spoil(|line, _| line.starts_with("delete pods").then_some(Verdict::DelayAnswer(SEC / 2)));
 }
 
-/// An end for which pods are deleted, and how it counts them.
+/// An end for which pods are deleted, and how they are counted.
 struct End {
     change: (&'static str, Value),
-    /// The first pod brings the end about.
+    /// Makes the first pod end the Job.
     first: fn(&World, &str),
     condition: &'static str,
     /// Succeeded, failed, and the completed indexes.
@@ -159,7 +159,8 @@ async fn pods_of_a_job_at_its_deadline_are_deleted_though_the_cache_does_not_sho
 
 #[tokio::test(start_paused = true)]
 async fn an_end_takes_no_more_status_writes_than_its_steps() {
-    // Announced with all counts, moved to the counters, and ended; without pods to delete the first and last.
+    // With pods to delete there are three writes: announced with all counts, moved to the counters, ended. Without them
+    // there are two.
     for (pods, want) in [(1, 2), (3, 3)] {
         let world = World::new();
         let _manager = world.start().await;
@@ -189,7 +190,7 @@ async fn pods_that_end_badly_as_the_job_is_failed_fail_no_index_of_their_own() {
     world.fail(&pods[0]);
     pass(5 * SEC).await;
     assert_eq!(world.conditions("j"), ["FailureTarget=True MaxFailedIndexesExceeded"]);
-    // Their grace is over, and they are held yet.
+    // Their grace period is over and they still have the finalizer.
     pods[1..].iter().for_each(|it| world.fail(it));
     pass(5 * SEC).await;
     world.cluster.stop_intercepting();
@@ -203,7 +204,7 @@ async fn an_end_that_a_stop_interrupts_is_the_end_for_the_next_manager() {
     let world = World::new();
     let manager = world.start().await;
     let pods = three(&world, &[success_policy(), ("parallelism", json!(80)), ("completions", json!(80))]).await;
-    // So many are not deleted at once: the manager is told to stop in the middle.
+    // These are more than the concurrent calls, so the manager is stopped in the middle of the deletion.
     world.spoil(|line, _| line.starts_with("delete pods").then_some(Verdict::DelayAnswer(2 * SEC)));
     world.succeed(&pods[0]);
     while world.asked("delete pods") == 0 {

@@ -1,4 +1,4 @@
-//! Pods come and go as the Job wants them.
+//! Pods are created and deleted as the Job needs them.
 
 use serde_json::{Value, json};
 
@@ -110,7 +110,7 @@ async fn acceptance_job_008_pods_that_end_within_a_second_are_counted_together()
     world.job("j", json!({ "parallelism": 20, "completions": 20 }));
     pass(5 * SEC).await;
     let before = world.asked("update jobs/status");
-    // The first one ends a quiet time and is looked at at once, all others are looked at together.
+    // The first event after a quiet time is handled at once. The others are handled together.
     for pod in world.active() {
         world.succeed(&pod);
         pass(20 * MS).await;
@@ -204,7 +204,7 @@ async fn acceptance_job_042_of_two_pods_of_an_index_one_goes_before_anything_is_
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 2, "completions": 2, "completionMode": "Indexed" }));
     pass(2 * SEC).await;
-    // Somebody makes a second pod for the first index, and takes the second one's away.
+    // A user creates a second pod for the first index and deletes the pod of the second.
     let mut twin =
         world.cluster.list("pods", "n").into_iter().find(|it| it["metadata"]["annotations"][INDEX] == "0").unwrap();
     let other = world.pods().into_iter().find(|it| it.starts_with("j-1-")).unwrap();

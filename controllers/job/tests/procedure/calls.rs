@@ -1,4 +1,4 @@
-//! What Jobs cost in calls, with nodes that run their pods.
+//! The number of API calls of Jobs whose pods run on fake nodes.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use test_cluster::Verdict;
 
 use crate::world::{MS, SEC, World, pass};
 
-/// Nodes for many pods, which run each for a while.
+/// Fake nodes that run many pods for a while each.
 async fn nodes(world: &World) -> (Scope, Fleet) {
     let scope = Scope::new();
     let environment = Environment {
@@ -25,7 +25,7 @@ async fn nodes(world: &World) -> (Scope, Fleet) {
 }
 
 fn spec(parallelism: u32, completions: u32, mode: &str) -> Value {
-    // Shorter than the second after which it is told that a pod is ready.
+    // Shorter than the second after which a pod's readiness is written to the status.
     let annotations = json!({ "fake-nodes.mini-kcm.dev/run-for": "500ms" });
     json!({
         "parallelism": parallelism, "completions": completions, "completionMode": mode,
@@ -34,7 +34,7 @@ fn spec(parallelism: u32, completions: u32, mode: &str) -> Value {
     })
 }
 
-/// Runs these Jobs to their end, each call taking a while; how many calls there were.
+/// Runs these Jobs to their end with this duration per call. Returns the number of calls.
 async fn cost(jobs: usize, spec: &Value, call: Duration) -> usize {
     let world = World::new();
     let (_scope, _fleet) = nodes(&world).await;
@@ -87,7 +87,7 @@ async fn a_job_of_one_pod_need_not_wait_until_large_ones_are_done() {
     for change in ["create", "suspend"] {
         large(change);
         pass(10 * SEC).await;
-        // All workers are busy, for a hundred seconds or more.
+        // All workers are busy for at least a hundred seconds.
         world.job(change, json!({}));
         pass(25 * SEC).await;
         assert_eq!(world.count(change, "active"), 1, "{change}");
@@ -101,7 +101,7 @@ async fn a_job_of_one_pod_need_not_wait_until_large_ones_are_done() {
         let want = if change == "create" { 5 * 400 } else { 0 };
         assert_eq!(active, want, "{change}, after {waited} times 5 s: what was put off follows");
     }
-    // Who gives way costs a status more each time.
+    // A Job that is cut and requeued writes one more status each time.
     let pods = world.asked("create pods");
     assert_eq!((pods, world.pods().len()), (5 * 400 + 2, 2));
     let statuses = world.asked("update jobs/status");

@@ -1,4 +1,4 @@
-//! How Jobs end, and what is told of it.
+//! How Jobs end, and which events and metrics report it.
 
 use serde_json::json;
 use test_cluster::Verdict;
@@ -312,7 +312,7 @@ async fn acceptance_job_069_more_successes_than_wanted_are_told_before_the_end()
     pass(5 * SEC).await;
     drop(manager);
     world.active().iter().for_each(|it| world.succeed(it));
-    // Nobody can do that but by the back door: completions of such a Job never change.
+    // The API server does not allow this change for such a Job; the test writes it directly.
     world.edit("j", |spec| spec["completions"] = json!(2));
     let _manager = world.start().await;
     let events = world.events().await;

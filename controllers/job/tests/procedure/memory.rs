@@ -1,4 +1,4 @@
-//! What is remembered, and for whom.
+//! What memory keeps for a Job, and for how long.
 
 use serde_json::json;
 
@@ -16,7 +16,7 @@ async fn acceptance_job_065_a_job_that_has_ended_creates_nothing_before_its_end_
     world.succeed(&pod);
     pass(5 * SEC).await;
     assert_eq!(world.conditions("j").last().unwrap(), "Complete=True CompletionsReached");
-    // Its pod goes, and the cache says that it never ended.
+    // Its pod is deleted while the cache shows the Job as not finished.
     world.cluster.remove("pods", "n", &pod);
     pass(30 * SEC).await;
     assert_eq!((world.pods(), world.asked("create pods")), (vec![], 1));
@@ -41,7 +41,7 @@ async fn acceptance_job_066_a_job_waits_until_its_own_writes_are_seen_and_that_i
     let skips = r#"job_controller_stale_sync_skips_total{group="",resource="pods"}"#;
     assert!(manager.metric(skips) >= 1, "{}", manager.page());
     world.cluster.thaw("pods");
-    // A frozen stream is found and opened again.
+    // A frozen watch is detected and reopened.
     pass(200 * SEC).await;
     assert_eq!((world.active().len(), world.asked("create pods")), (2, 2));
 }

@@ -1,4 +1,4 @@
-//! Pods that nobody counts any more are let go, and those that suit are taken in.
+//! Pods that no Job will count lose the finalizer, and matching orphans are adopted.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ fn owner(kind: &str, api_version: &str, uid: &Value) -> Value {
 }
 
 impl World {
-    /// A running pod with our finalizer.
+    /// Creates a running pod.
     fn stray(&self, name: &str, labels: Value, owners: Value, finalizers: Value) {
         self.cluster.create(json!({
             "apiVersion": "v1", "kind": "Pod",
@@ -18,7 +18,7 @@ impl World {
         }));
     }
 
-    /// As the garbage collector does where dependents are to stay.
+    /// Like the garbage collector with `propagationPolicy: Orphan`.
     fn orphan_all(&self) {
         for pod in self.pods() {
             self.cluster.update("pods", "n", &pod, |it| it["metadata"]["ownerReferences"] = json!([]));
@@ -162,7 +162,7 @@ async fn a_pod_that_is_adopted_and_too_many_at_once_is_not_counted() {
         let own = world.active()[0].clone();
         world.run(&own);
         pass(5 * SEC).await;
-        // A waiting pod is the least missed one.
+        // A pending pod is deleted before a running one.
         world.cluster.create(json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": { "name": "extra", "namespace": "n", "labels": { "app": "x" }, "finalizers": held },
@@ -254,7 +254,7 @@ async fn a_job_that_the_cache_does_not_know_yet_keeps_its_pods() {
     pass(5 * SEC).await;
     assert!(world.is_held("early"), "the server knows its Job");
     assert_eq!(world.asked("get jobs j"), 1);
-    // Nor is it the end of the Job where Jobs are not served at the moment.
+    // A 404 because Jobs are not served at the moment does not prove that the Job is gone.
     world.spoil(|line, _| if line.starts_with("get jobs") { failure(404, "NotFound") } else { None });
     world.stray("next", json!({ "app": "x" }), owner("Job", "batch/v1", &job["metadata"]["uid"]), json!([FINALIZER]));
     world.delete_gracefully("next");

@@ -1,4 +1,4 @@
-//! Pods that name a Job which is not theirs: whoever may create pods, anywhere, may write any uid into them.
+//! Pods that name a Job which is not theirs: any user who may create pods may write any uid into them.
 
 use serde_json::{Value, json};
 use test_cluster::Verdict;
@@ -6,14 +6,14 @@ use test_cluster::Verdict;
 use crate::world::{FINALIZER, SEC, World, pass};
 
 impl World {
-    /// A second namespace, whose users have nothing to do with the first one.
+    /// Adds a second namespace with other users.
     fn with_neighbours() -> Self {
         let world = Self::new();
         world.cluster.create(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "m" } }));
         world
     }
 
-    /// A pod with our finalizer that claims to be the pod of a Job.
+    /// Creates a pod with our finalizer and an ownerReference to the Job.
     fn pretends(&self, name: &str, namespace: &str, job: &Value, phase: &str) {
         let owner = json!([{ "apiVersion": "batch/v1", "kind": "Job", "name": job["metadata"]["name"],
             "uid": job["metadata"]["uid"], "controller": true }]);
@@ -25,7 +25,7 @@ impl World {
         }));
     }
 
-    /// The same Job by another name: its uid in a reference that is wrong.
+    /// The Job with another name: its uid in a wrong reference.
     fn renamed(job: &Value) -> Value {
         let mut job = job.clone();
         job["metadata"]["name"] = json!("another");

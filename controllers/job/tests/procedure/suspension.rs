@@ -1,4 +1,4 @@
-//! Jobs that are suspended, resumed, or somebody else's.
+//! Jobs that are suspended, resumed, or managed by another controller.
 
 use client::Limits;
 use serde_json::{Value, json};
@@ -149,7 +149,7 @@ async fn acceptance_job_063_a_job_of_another_controller_is_left_alone_under_what
     let manager = world.start().await;
     world.job("j", json!({ "parallelism": 1, "completions": 5 }));
     pass(5 * SEC).await;
-    // Its name is queued when it goes, and another one's Job has it then.
+    // The key is queued when the Job is deleted, and another controller's Job has the name then.
     world.edit("j", |spec| spec["parallelism"] = json!(2));
     for pod in world.pods() {
         world.cluster.remove("pods", "n", &pod);

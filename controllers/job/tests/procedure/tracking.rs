@@ -1,4 +1,4 @@
-//! Each pod that ends is counted once, whatever goes wrong in between.
+//! Each ended pod is counted exactly once, whatever fails in between.
 
 use serde_json::json;
 use test_cluster::Verdict;
@@ -54,7 +54,7 @@ async fn acceptance_job_014_a_crash_after_finalizers_went_counts_once() {
     pass(5 * SEC).await;
     let pods = world.active();
     world.succeed(&pods[0]);
-    // Its finalizer goes, and nobody hears of it any more.
+    // Its finalizer is removed, but the response is lost and the manager crashes.
     world.spoil(|line, _| line.starts_with("patch pods").then_some(Verdict::LoseAnswer));
     pass(200 * MS).await;
     drop(manager);
@@ -155,7 +155,7 @@ async fn acceptance_job_019_a_pod_that_the_cache_still_shows_is_not_counted_agai
     let pod = world.active()[0].clone();
     let patch = format!("patch pods {pod}");
     let (cluster, asked) = (world.cluster.clone(), patch.clone());
-    // That the pod has ended was told. That its finalizer went is not.
+    // The cache shows that the pod has ended, but not that its finalizer was removed.
     world.spoil(move |line, _| {
         if line == asked {
             cluster.freeze_watches("pods");
@@ -197,7 +197,7 @@ async fn a_pod_that_was_counted_is_not_counted_again_when_its_owner_is_taken_awa
     pass(10 * SEC).await;
     assert_eq!((world.count("j", "succeeded"), world.count("j", "failed")), (1, 1), "{}", world.status("j"));
     assert!(!world.is_held(&well) && !world.is_held(&badly));
-    // One that is not counted yet is taken in, and counted.
+    // A pod that is not counted yet is adopted and counted.
     let open = world.active()[0].clone();
     world.cluster.update("pods", "n", &open, |it| it["metadata"]["ownerReferences"] = json!([]));
     world.succeed(&open);
@@ -216,7 +216,7 @@ async fn acceptance_job_021_a_running_pod_that_a_user_deletes_has_failed_and_is_
     pass(5 * SEC).await;
     world.delete_gracefully(&pod);
     pass(500 * MS).await;
-    // A failure makes the next pod wait: it is counted at once all the same.
+    // The failure delays the next pod, but it is counted at once.
     assert!(!world.is_held(&pod));
     pass(12 * SEC).await;
     assert_eq!((world.count("j", "failed"), world.active().len()), (1, 1));
@@ -231,7 +231,7 @@ async fn acceptance_job_007_what_is_unseen_stops_pods_and_not_counting() {
     world.job("j", json!({ "parallelism": 2, "completions": 9 }));
     pass(5 * SEC).await;
     let pods = world.active();
-    // One ends, and what takes its place is not shown.
+    // One pod ends, and the cache does not show its replacement.
     world.spoil(|line, _| (line == "create pods").then_some(Verdict::Delay(100 * MS)));
     world.succeed(&pods[0]);
     pass(50 * MS).await;
@@ -331,12 +331,12 @@ async fn who_remembers_for_an_index_of_a_job_that_stands_still_holds_no_namespac
             }
         });
         pass(30 * SEC).await;
-        // A user deletes it: the next pod of the index, if there is ever one, has to know what it knows.
+        // A user deletes the pod. The next pod of the index, if there is one, needs its failure count.
         world.cluster.delete("pods", "n", &pod);
         pass(300 * SEC).await;
         assert!(world.is_held(&pod), "{still}");
         assert!(world.asked("create pods") <= 1 + 7, "{still}: once in a while is enough");
-        // Nothing happens to the pod any more when its namespace goes.
+        // No event of the pod comes when its namespace is deleted.
         world.cluster.delete("namespaces", "", "n");
         pass(70 * SEC).await;
         assert_eq!((world.pods(), world.count("j", "failed")), (Vec::new(), 1), "{still}");

@@ -1,4 +1,4 @@
-//! Quotas, namespaces that terminate, lost answers, and pods that never end.
+//! Quotas, terminating namespaces, lost responses, and pods that never end.
 
 use serde_json::{Value, json};
 use test_cluster::Verdict;
@@ -27,7 +27,7 @@ async fn acceptance_job_006_a_quota_that_is_used_up_is_found_out_by_few_calls() 
     let failed = r#"job_controller_job_pods_creation_total{reason="new",status="failed"}"#;
     let created = r#"job_controller_job_pods_creation_total{reason="new",status="succeeded"}"#;
     assert_eq!((manager.metric(created), manager.metric(failed)), (10, 5));
-    // What was created is seen, and nothing else is waited for: the next tries follow, one call each.
+    // The cache shows the created pods and nothing else is expected, so each retry makes one call.
     pass(10 * SEC).await;
     let tries = world.asked("create pods") - 15;
     assert!((1..=4).contains(&tries), "{tries}");
@@ -139,7 +139,7 @@ async fn a_pod_that_ended_unseen_is_counted_though_its_job_is_suspended() {
 async fn pods_that_somebody_takes_away_are_replaced_until_twice_the_parallelism_never_ended() {
     let world = World::new();
     let manager = world.start().await;
-    // Whatever is created loses its owner and its labels at once.
+    // Each created pod loses its owner and labels at once.
     world.job("j", json!({ "parallelism": 2, "completions": 9 }));
     for _ in 0..30 {
         for pod in world.active() {
@@ -156,7 +156,7 @@ async fn pods_that_somebody_takes_away_are_replaced_until_twice_the_parallelism_
     let events = world.events().await;
     let told = |it: &&String| it.starts_with("Warning CreationHeldBack: ");
     assert_eq!(events.iter().filter(told).count(), 1, "{events:?}");
-    // One of them ends: its slot is free.
+    // One of the pods ends and frees its slot.
     let pod = world.active()[0].clone();
     world.fail(&pod);
     pass(5 * SEC).await;
@@ -176,7 +176,7 @@ async fn pods_that_went_while_nobody_watched_take_no_slot() {
         world.cluster.compact();
         world.cluster.break_watches("pods");
         world.cluster.thaw("pods");
-        // What was created is given up in five minutes.
+        // The expectation of the created pod expires after five minutes.
         pass(295 * SEC).await;
         world.cluster.freeze_watches("pods");
     }
@@ -191,7 +191,7 @@ async fn pods_that_went_while_nobody_watched_take_no_slot() {
 #[tokio::test(start_paused = true)]
 async fn a_job_goes_on_at_once_when_pods_that_nobody_saw_are_known_to_be_gone() {
     let world = World::new();
-    // Else it waits until the cache shows the first one.
+    // Otherwise the Job waits until the cache shows the first pod.
     let options = job_controller::Options { reads_own_writes: false, ..Default::default() };
     let _manager = world.start_with(options).await;
     pass(5 * SEC).await;
@@ -201,7 +201,7 @@ async fn a_job_goes_on_at_once_when_pods_that_nobody_saw_are_known_to_be_gone() 
     });
     world.cluster.break_watches("pods");
     world.job("j", json!({ "parallelism": 1, "completions": 1 }));
-    // Each is given up after five minutes; the second is the last that there is room for.
+    // Each expectation expires after five minutes. The second pod takes the last slot.
     for _ in 0..130 {
         pass(5 * SEC).await;
         world.active().iter().for_each(|it| world.cluster.remove("pods", "n", it));
@@ -209,7 +209,7 @@ async fn a_job_goes_on_at_once_when_pods_that_nobody_saw_are_known_to_be_gone() 
     assert_eq!(world.asked("create pods"), 2);
     world.cluster.compact();
     world.cluster.stop_intercepting();
-    // The informer tries again within a minute.
+    // The informer retries within one minute.
     pass(60 * SEC).await;
     assert_eq!((world.asked("create pods"), world.active().len()), (3, 1));
 }
@@ -233,7 +233,7 @@ async fn pods_whose_finalizer_somebody_takes_are_replaced_until_twice_the_parall
     let events = world.events().await;
     let told = |it: &&String| it.starts_with("Warning CreationHeldBack: ");
     assert_eq!(events.iter().filter(told).count(), 1, "{events:?}");
-    // He ceases, and nothing else happens to the Job.
+    // The user stops, and nothing else happens to the Job.
     pass(SEC * 600).await;
     assert_eq!((world.asked("create pods"), world.active().len()), (6, 2), "a while later it tries again");
     world.active().iter().for_each(|it| world.succeed(it));
@@ -335,7 +335,7 @@ async fn a_manager_that_stops_between_a_finalizer_and_its_deletion_leaves_no_pod
     }
 }
 
-/// One of three creations is not answered.
+/// The response to one of three creations is lost.
 async fn lose_one_answer(world: &World) {
     let mut creations = 0;
     world.spoil(move |line, _| {
@@ -381,7 +381,7 @@ async fn a_pod_of_a_lost_answer_that_is_seen_late_goes_with_the_suspension() {
     let mut creations = 0;
     world.spoil(move |line, _| {
         creations += i32::from(line == "create pods");
-        // Longer than the client waits for an answer, and served then.
+        // Longer than the client's timeout; the server then creates the pod.
         (line == "create pods" && creations == 3).then_some(Verdict::Delay(40 * SEC))
     });
     world.job("j", json!({ "parallelism": 3, "completions": 9 }));

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) const SEC: Duration = Duration::from_secs(1);
 pub(crate) const MS: Duration = Duration::from_millis(1);
 
-/// What holds a pod until it is counted.
+/// The finalizer of a pod until it is counted.
 pub(crate) const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
 pub(crate) const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
@@ -26,7 +26,7 @@ pub(crate) struct World {
     _log: testing::Log,
 }
 
-/// One process. Dropping it is a crash.
+/// One process. Dropping it simulates a crash.
 pub(crate) struct Manager {
     _scope: Scope,
     stop: CancellationToken,
@@ -34,12 +34,12 @@ pub(crate) struct Manager {
 }
 
 impl Manager {
-    /// As SIGTERM does: no key is taken any more, and calls in flight go on to their end.
+    /// Like SIGTERM: no further key is processed, and running calls are completed.
     pub(crate) fn stop(&self) {
         self.stop.cancel();
     }
 
-    /// The value of one series, such as `job_controller_job_syncs_total{...}`; 0 where it is not there.
+    /// The value of one series, such as `job_controller_job_syncs_total{...}`; 0 if it does not exist.
     pub(crate) fn metric(&self, series: &str) -> u64 {
         let text = self.metrics.encode();
         let line = text.lines().find_map(|it| it.strip_prefix(series)?.strip_prefix(' '));
@@ -59,7 +59,7 @@ impl World {
         Self { cluster, clock, _log: testing::listen() }
     }
 
-    /// Starts a manager and waits until it works.
+    /// Starts a manager and waits until its caches have synced.
     pub(crate) async fn start(&self) -> Manager {
         self.start_with(Options::default()).await
     }
@@ -80,7 +80,7 @@ impl World {
         Manager { _scope: scope, stop, metrics }
     }
 
-    /// A Job of one pod, with these changes of its spec.
+    /// Creates a Job with one pod, with these changes of its spec.
     pub(crate) fn job(&self, name: &str, spec: Value) -> Value {
         self.job_of(&json!({ "name": name, "namespace": "n" }), spec)
     }
@@ -103,7 +103,7 @@ impl World {
         self.cluster.get("jobs.batch", "n", job).unwrap()["status"].clone()
     }
 
-    /// A counter of the status; zero where it is not there.
+    /// A counter of the status; zero if it is not set.
     pub(crate) fn count(&self, job: &str, field: &str) -> i64 {
         self.status(job)[field].as_i64().unwrap_or_default()
     }
@@ -124,7 +124,7 @@ impl World {
         self.cluster.list("pods", "n").iter().map(name).collect()
     }
 
-    /// Those that neither ended nor are being deleted.
+    /// The names of pods that have neither ended nor are being deleted.
     pub(crate) fn active(&self) -> Vec<String> {
         let active = |it: &&Value| {
             let phase = it["status"]["phase"].as_str().unwrap_or_default();
@@ -142,12 +142,12 @@ impl World {
         finalizers.as_array().is_some_and(|it| it.contains(&json!(FINALIZER)))
     }
 
-    /// How many pods our finalizer holds.
+    /// The number of pods with our finalizer.
     pub(crate) fn held(&self) -> usize {
         self.pods().iter().filter(|it| self.is_held(it)).count()
     }
 
-    /// The pod has a node, runs there and is ready.
+    /// Gives the pod a node and makes it running and ready.
     pub(crate) fn run(&self, pod: &str) {
         let now = self.second();
         self.cluster.update("pods", "n", pod, |it| {
@@ -157,7 +157,7 @@ impl World {
         });
     }
 
-    /// The time as the API writes it.
+    /// The time in whole seconds, as in the API.
     pub(crate) fn second(&self) -> String {
         Timestamp::from_second(self.clock.wall().as_second()).unwrap().to_string()
     }
@@ -181,7 +181,7 @@ impl World {
         });
     }
 
-    /// A user deletes a pod, which uses its grace where it runs.
+    /// A user deletes a pod, which gets a grace period if it runs.
     pub(crate) fn delete_gracefully(&self, pod: &str) {
         let now = self.second();
         self.cluster.update("pods", "n", pod, |it| {
@@ -190,7 +190,7 @@ impl World {
         });
     }
 
-    /// What the kubelet does at the end of the grace of every pod that is being deleted.
+    /// Deletes every terminating pod, as the kubelet does after the grace period.
     pub(crate) fn kill_terminating(&self) {
         for pod in self.cluster.list("pods", "n") {
             if !pod["metadata"]["deletionTimestamp"].is_null() {
@@ -199,7 +199,7 @@ impl World {
         }
     }
 
-    /// What the controller asked of objects so far, `verb resource name`, without events.
+    /// The controller's calls so far as `verb resource name`, without events.
     pub(crate) fn lines(&self) -> Vec<String> {
         self.calls().iter().map(line).collect()
     }
@@ -213,7 +213,7 @@ impl World {
         self.lines().iter().filter(|it| it.starts_with(words)).count()
     }
 
-    /// `Type Reason: message`, sorted. What repeats is there once, with its count.
+    /// `Type Reason: message`, sorted. A repeated event is listed once, with its count.
     pub(crate) async fn events(&self) -> Vec<String> {
         pass(2 * SEC).await;
         let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
@@ -224,7 +224,7 @@ impl World {
         lines
     }
 
-    /// Lets the interceptor answer some calls of the controller.
+    /// Makes the interceptor answer some calls of the controller.
     pub(crate) fn spoil(&self, mut judge: impl FnMut(&str, &Call) -> Option<Verdict> + Send + 'static) {
         self.cluster.intercept(move |call| {
             let verdict = if is_ours(call) { judge(&line(call), call) } else { None };
@@ -248,7 +248,7 @@ fn name(object: &Value) -> String {
     object["metadata"]["name"].as_str().unwrap().to_owned()
 }
 
-/// Puts the members of `changes` into `object`; null takes away.
+/// Merges the members of `changes` into `object`; null removes a member.
 fn merge(object: &mut Value, changes: Value) {
     let changes: Map<String, Value> = serde_json::from_value(changes).unwrap();
     for (key, value) in changes {

@@ -1,4 +1,5 @@
-//! Random lives of Jobs: pods end, users meddle, writes fail, managers die. What holds always is checked at each write.
+//! Random sequences for Jobs: pods end, users change pods, writes fail, managers crash. The invariants are checked at
+//! each write.
 
 use api::{Job, Pod, PodPhase};
 use serde_json::{Value, json};
@@ -11,7 +12,7 @@ use crate::{
     testing::{KNOWN, NOW, job, pod, see},
 };
 
-/// Any mixing will do: equal seeds, equal lives.
+/// A pseudo-random generator: the same seed gives the same sequence.
 struct Rng(u64);
 
 impl Rng {
@@ -32,7 +33,7 @@ struct Life {
     backoff: Option<Backoff>,
     now: i64,
     created: u32,
-    /// What the pods that were let go are to be found as: succeeded, failed.
+    /// How the released pods must be counted: succeeded, failed.
     truth: (i32, i32),
     ended: bool,
     troubled: bool,
@@ -71,7 +72,7 @@ impl Life {
         self.troubled && self.rng.one_in(6)
     }
 
-    /// What happens between two passes.
+    /// The events between two syncs.
     fn time_passes(&mut self) {
         self.now += if self.troubled { self.rng.below(40) as i64 } else { 700 };
         let (now, troubled) = (self.now, self.troubled);
@@ -115,7 +116,7 @@ impl Life {
         self.backoff = Some(plan.tally.backoff);
         step.release_deleted(&self.apply(&plan.once_stored).gone);
         if self.fails() {
-            self.backoff = None; // The manager died, and with it what it knew.
+            self.backoff = None; // The manager crashed and lost its memory.
             return;
         }
         let released: Vec<bool> = step.release.iter().map(|at| self.let_go(&snapshot.workers[*at])).collect();
@@ -183,7 +184,7 @@ impl Life {
         assert!(indexes.is_sorted_by(|a, b| a < b), "{indexes:?}");
     }
 
-    /// Stores a status, as far as the server takes it and the call comes through.
+    /// Stores a status if the call succeeds; the status must be valid.
     fn stores(&mut self, status: &JobStatus) -> bool {
         status::check(&self.job.spec, &self.job.status, status).unwrap();
         assert!(self.job.status.failed <= status.failed && self.job.status.succeeded <= status.succeeded);
@@ -194,7 +195,7 @@ impl Life {
         true
     }
 
-    /// Takes off a finalizer, which is allowed only for a pod that the stored status tells of.
+    /// Removes a finalizer. Allowed only for a pod that the stored status contains.
     fn let_go(&mut self, worker: &Worker<'_>) -> bool {
         let uid = &worker.pod.meta.uid;
         let (status, indexes) = (&self.job.status, &self.job.status.completed_indexes);
