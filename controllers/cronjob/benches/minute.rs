@@ -1,7 +1,7 @@
-//! What ten thousand CronJobs of one minute cost: `cargo bench -p cronjob-controller`.
+//! Measures the cost of ten thousand CronJobs with a schedule of every minute: `cargo bench -p cronjob-controller`.
 //!
-//! Waiting is an entry of the queue each, and a look at one costs the same however many Jobs others have. The server is in
-//! memory and in this process: what it takes is part of the last column alone.
+//! A waiting CronJob is one delayed key in the work queue, and the cost of a sync does not depend on the Jobs of other
+//! CronJobs. The API server is in memory in this process, so its cost is part of the last column.
 #![expect(clippy::print_stdout, reason = "a bench tells what it measured")]
 #![expect(clippy::disallowed_methods, reason = "it measures real time")]
 #![expect(clippy::unwrap_used, reason = "a bench ends where something is not there")]
@@ -42,7 +42,7 @@ async fn measure(jobs: usize) {
     tokio::time::sleep(Duration::from_secs(20)).await;
 
     let waiting = spent(tokio::time::sleep(Duration::from_secs(58 * 60))).await;
-    // A jump of the clock has every one looked at, while none is due.
+    // After a clock jump every CronJob is synced, while no time is due.
     clock.suspend(Duration::from_secs(5));
     let looking = spent(tokio::time::sleep(Duration::from_secs(11))).await;
     let before = cluster.list("jobs", "ns").len();
@@ -60,7 +60,7 @@ async fn spent(wait: impl Future<Output = ()>) -> Duration {
     start.elapsed()
 }
 
-/// CronJobs of one namespace and one minute, each with this many Jobs that have ended.
+/// Creates minutely CronJobs in one namespace, each with this many finished Jobs.
 fn fill(cluster: &TestCluster, jobs: usize) {
     cluster.create(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "ns" } }));
     let container = json!({ "name": "a", "image": "i" });

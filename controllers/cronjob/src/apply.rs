@@ -1,4 +1,4 @@
-//! Carries out what was decided: each write once, in the order in which it must happen.
+//! Executes a decision: each write once, in the required order.
 
 use std::collections::BTreeSet;
 
@@ -16,30 +16,31 @@ use crate::{
     sync::SyncError,
 };
 
-/// A status that conflicts so often has a rival that does not rest: the key backs off instead.
+/// After this many conflicts another client keeps writing the status, so the key backs off.
 const ATTEMPTS: u32 = 5;
 
-/// What became of a new Job.
+/// The result of the creation of a Job.
 pub(crate) enum Begun {
-    /// It is there, and active unless it has ended already.
+    /// The Job exists. It is active unless it has already finished.
     There(Option<ActiveJob>),
     /// Another Job has its name.
     NameTaken(Notice),
-    /// The namespace goes, and the CronJob with it.
+    /// The namespace is terminating, so the CronJob will be deleted too.
     NamespaceGoes,
 }
 
-/// So often is a Job looked at whose place is to be taken and that changes all the time; then the pass is repeated later.
+/// How often a Job to be replaced is read again when it has changed. After that the sync fails and is retried.
 const LOOKS: u32 = 4;
 
-/// Deletes the ended Jobs that are too many; returns those that are gone. One that stays keeps no other: the lock of a time
-/// that `cron_job`, as the server has it, does not tell of, and what somebody changed since we saw it, perhaps to keep it.
+/// Deletes finished Jobs over the history limits and returns those that are gone. A Job that cannot be deleted does not
+/// prevent the deletion of others. A Job is kept if it is the only record of a run that the stored status does not
+/// contain, or if it has changed since it was cached, because a user may want to keep it.
 pub(crate) async fn tidy(ctx: &Ctx, cron_job: &CronJob, children: &[Child<'_>]) -> BTreeSet<Uid> {
     let now = ctx.clock.wall().as_second();
     let spec = &cron_job.spec;
     let mut surplus = history::surplus(children, End::Complete, spec.successful_history);
     surplus.extend(history::surplus(children, End::Failed, spec.failed_history));
-    // Its Job alone keeps the last time from running again, as long as the stored status does not name it.
+    // Without this Job the last time would run again, until the stored status contains it.
     let last = untold(cron_job, children, now);
     surplus.retain(|it| last.is_none() || made_for(cron_job, it.job) != last);
     let mut gone = BTreeSet::new();
@@ -52,7 +53,8 @@ pub(crate) async fn tidy(ctx: &Ctx, cron_job: &CronJob, children: &[Child<'_>]) 
     gone
 }
 
-/// Deletes those whose place a new one takes. Each is looked at first: what is no longer ours is left alone.
+/// Deletes the Jobs that a new one replaces. Each is read first, and left alone if the CronJob is not its owner any
+/// more.
 pub(crate) async fn replace(
     ctx: &Ctx,
     cron_job: &CronJob,
@@ -66,7 +68,8 @@ pub(crate) async fn replace(
     Ok(())
 }
 
-/// It may end between the look and the deletion, and its end is not lost then: what changed is looked at again.
+/// The Job may finish between the GET and the DELETE. The DELETE has a resourceVersion precondition, so a changed Job
+/// is read again and its end is not missed.
 async fn replace_one(ctx: &Ctx, cron_job: &CronJob, replaced: &ActiveJob) -> Result<(), SyncError> {
     let mut looks = 0;
     loop {
@@ -80,7 +83,7 @@ async fn replace_one(ctx: &Ctx, cron_job: &CronJob, replaced: &ActiveJob) -> Res
             }
         };
         match End::of(&live) {
-            // It takes its place in the history.
+            // A finished Job is kept for the history.
             Some(end) => {
                 ended(ctx, cron_job, &live, end);
                 return Ok(());
@@ -99,13 +102,13 @@ async fn replace_one(ctx: &Ctx, cron_job: &CronJob, replaced: &ActiveJob) -> Res
     }
 }
 
-/// Says that a Job that was active has ended.
+/// Sends the event for an active Job that has finished.
 pub(crate) fn ended(ctx: &Ctx, cron_job: &CronJob, job: &Job, end: End) {
     let message = format!("Saw completed job: {}, condition: {}", job.meta.name, end.as_str());
     ctx.tell(cron_job, Type::Normal, "SawCompletedJob", message);
 }
 
-/// The very Job of a reference, as the server has it; `None` where it is gone, or has another owner.
+/// Reads the Job of a reference from the server. `None` if it is gone or has another owner.
 pub(crate) async fn look(ctx: &Ctx, cron_job: &CronJob, active: &ActiveJob) -> Result<Option<Job>, ApiError> {
     match ctx.api.get::<Job>(&Job::resource(), &cron_job.meta.namespace, &active.name).await {
         Ok(live) => Ok(Some(live).filter(|it| it.meta.uid == active.uid && is_child(it.meta.as_ref(), cron_job))),
@@ -114,7 +117,7 @@ pub(crate) async fn look(ctx: &Ctx, cron_job: &CronJob, active: &ActiveJob) -> R
     }
 }
 
-/// Deletes one Job, that of this uid and no successor, in the state that was seen; its pods go by the garbage collector.
+/// Deletes one Job, if it still has this uid and resourceVersion. The garbage collector deletes its pods.
 async fn delete(ctx: &Ctx, cron_job: &CronJob, name: &str, uid: &Uid, version: &Version) -> Result<(), ApiError> {
     let options = DeleteOptions {
         propagation: Some(Propagation::Background),
@@ -124,9 +127,9 @@ async fn delete(ctx: &Ctx, cron_job: &CronJob, name: &str, uid: &Uid, version: &
     };
     match ctx.api.delete(&Job::resource(), &cron_job.meta.namespace, name, &options).await {
         Ok(()) => ctx.tell(cron_job, Type::Normal, "SuccessfulDelete", format!("Deleted job {name}")),
-        // Somebody else was faster.
+        // Another client has deleted it.
         Err(err) if err.is_absence_of(name) => {}
-        // Another one bears the name, or it is not what we saw. Whoever looks again knows.
+        // Another Job has the name, or the Job has changed. The caller must read it again.
         Err(err @ ApiError::Conflict(_)) => return Err(err),
         Err(err) => {
             ctx.trouble(cron_job, "FailedDelete", "Deleted job", &err);
@@ -136,7 +139,7 @@ async fn delete(ctx: &Ctx, cron_job: &CronJob, name: &str, uid: &Uid, version: &
     Ok(())
 }
 
-/// Makes the Job of a time. Its name is that of the time, so that whoever tries twice finds the first.
+/// Creates the Job for a time. Its name is made from the time, so a second attempt finds the first Job.
 pub(crate) async fn begin(ctx: &Ctx, cron_job: &CronJob, at: i64, told_in: &TimeZone) -> Result<Begun, SyncError> {
     let body = job::body(cron_job, at, told_in).map_err(SyncError::Template)?;
     let meta = &cron_job.meta;
@@ -155,7 +158,7 @@ pub(crate) async fn begin(ctx: &Ctx, cron_job: &CronJob, at: i64, told_in: &Time
             if let ApiError::Unknown { .. } = err {
                 ctx.memory.no_answer(&meta.uid, at);
             }
-            // Where nobody answered it may be there: that is no failure yet.
+            // Without a response the Job may exist, so this is not a failure yet.
             if !matches!(err, ApiError::Unknown { status: None, .. }) {
                 ctx.trouble(cron_job, "FailedCreate", "Error creating job", &err);
             }
@@ -164,8 +167,8 @@ pub(crate) async fn begin(ctx: &Ctx, cron_job: &CronJob, at: i64, told_in: &Time
     }
 }
 
-/// The Job that has the name of a time already: ours, of which the answer or the status was lost, or somebody else's; `None`
-/// where there is none.
+/// Finds the Job that has the name for this time. It is ours if the response or the status write was lost; otherwise
+/// the name is taken. `None` if there is no such Job.
 pub(crate) async fn found(ctx: &Ctx, api: &Api, cron_job: &CronJob, at: i64) -> Result<Option<Begun>, SyncError> {
     let name = job_name(cron_job, at);
     let live = match api.get::<Job>(&Job::resource(), &cron_job.meta.namespace, &name).await {
@@ -180,8 +183,8 @@ pub(crate) async fn found(ctx: &Ctx, api: &Api, cron_job: &CronJob, at: i64) -> 
     Ok(Some(Begun::There(as_active(cron_job, &Child { job: &live, end: End::of(&live) }))))
 }
 
-/// Writes the status with a change, if that says something new: to the status of the cache, and after a conflict to the
-/// one that the server has, but never to that of a successor.
+/// Writes the status with a change, if it differs. After a conflict the change is applied to the status from the
+/// server, but never to another CronJob of the same name.
 pub(crate) async fn write_status(ctx: &Ctx, api: &Api, cron_job: &CronJob, change: &Change) -> Result<(), SyncError> {
     let uid = &cron_job.meta.uid;
     let mut fresh: Option<CronJob> = None;
@@ -191,7 +194,7 @@ pub(crate) async fn write_status(ctx: &Ctx, api: &Api, cron_job: &CronJob, chang
         let target = fresh.as_ref().unwrap_or(cron_job);
         let Some(status) = change.of(&target.status) else {
             if let Some(live) = &fresh {
-                // It was written, and the answer lost. The cache shows it before anything else begins.
+                // A write succeeded but its response was lost. The next sync waits until the cache shows it.
                 ctx.gate.wrote(uid, &ctx.cron_jobs.watched(), &live.meta.version);
             }
             return Ok(());
@@ -201,7 +204,7 @@ pub(crate) async fn write_status(ctx: &Ctx, api: &Api, cron_job: &CronJob, chang
                 ctx.gate.wrote(uid, &ctx.cron_jobs.watched(), &version);
                 return Ok(());
             }
-            // Gone, or only replaced: that is read.
+            // The CronJob is deleted or has changed; read it again.
             Err(ApiError::NotFound(_) | ApiError::Conflict(_)) if attempts < ATTEMPTS => {}
             Err(err) => return Err(SyncError::Status(err)),
         }
@@ -212,8 +215,8 @@ pub(crate) async fn write_status(ctx: &Ctx, api: &Api, cron_job: &CronJob, chang
     }
 }
 
-/// The very CronJob, as the server has it; `None` where it is gone: the cache will say so too, and until then nothing more
-/// is done for it.
+/// Reads the CronJob from the server. `None` if it is gone. The cache will show that too, and until then the CronJob is
+/// not synced.
 pub(crate) async fn read(ctx: &Ctx, api: &Api, cron_job: &CronJob) -> Result<Option<CronJob>, SyncError> {
     let meta = cron_job.meta.as_ref();
     match api.get::<CronJob>(&CronJob::resource(), meta.namespace, meta.name).await {

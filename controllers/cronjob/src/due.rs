@@ -1,37 +1,37 @@
-//! Which time is due, and when to look again.
+//! Which time is due, and when to sync again.
 
 use crate::{plan::Base, schedule::Schedule};
 
-/// Of more missed times than these the user is warned.
+/// When more times than this were missed, a warning event is sent.
 pub(crate) const MANY: usize = 100;
 
-/// What a schedule says of now.
+/// The due times of a schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Due {
     /// The latest time that has come and has not run.
     pub(crate) latest: Option<Latest>,
-    /// The next one; `None` where none comes for years.
+    /// The next time; `None` if there is none for years.
     pub(crate) next: Option<i64>,
 }
 
 /// A time that has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Latest {
-    /// When it was, in seconds since the epoch.
+    /// The time, in seconds since the epoch.
     pub(crate) at: i64,
-    /// It may not begin any more.
+    /// `startingDeadlineSeconds` is over.
     pub(crate) too_late: bool,
-    /// So many times, itself included, might have begun and did not: counted up to one more than [`MANY`].
+    /// How many times within the deadline have not run, including this one; at most one more than [`MANY`].
     pub(crate) missed: usize,
 }
 
-/// A schedule that has no time at all.
+/// A schedule without any time.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Never;
 
-/// What is due `now`, which is cut to seconds, of the times that count. A run may begin less than `deadline` seconds late.
+/// Finds the due time at `now`, which is in whole seconds. A run may start less than `deadline` seconds late.
 ///
-/// All times are looked at, however many were missed and however uneven they are; at most the latest one runs.
+/// All missed times are considered, however many and however irregular they are. Only the latest one runs.
 pub(crate) fn due(schedule: &Schedule, base: Base, deadline: Option<i64>, now: i64) -> Result<Due, Never> {
     let Base { from, ahead: _, after, waiting } = base;
     let next = schedule.next_from(from, now);
@@ -40,7 +40,7 @@ pub(crate) fn due(schedule: &Schedule, base: Base, deadline: Option<i64>, now: i
         return if next.is_some() { Ok(Due { latest: None, next }) } else { Err(Never) };
     };
     let after = after.min(at - 1);
-    // A deadline may be as long as 64 bits hold.
+    // `deadline` may be as large as `i64::MAX`.
     let allowed_after = deadline.map_or(after, |it| now.saturating_sub(it).max(after));
     let missed = schedule.count(from, allowed_after, at, MANY + 1);
     let latest = Latest { at, too_late: at <= allowed_after, missed };
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
     use crate::schedule::tests::{at, schedule};
 
-    /// The last time that ran.
+    /// The base after a run at `last`.
     fn from(last: i64) -> Base {
         Base::of(Some(last), None, last, |it| it)
     }
@@ -64,7 +64,7 @@ mod tests {
         deadline: Option<i64>,
         /// The time that runs.
         runs: Option<&'static str>,
-        /// How many were missed, it included.
+        /// The number of missed times, including this one.
         missed: usize,
         next: &'static str,
     }
@@ -86,7 +86,7 @@ mod tests {
         for row in [
             Row { schedule: "0 * * * *", base: "05-19T10:00:00", now: "05-19T10:30:00", deadline: None,
                   runs: None, missed: 0, next: "05-19T11:00:00" },
-            // Upstream's class is the same: many are more than 100, whatever their number.
+            // Upstream also distinguishes only between at most and more than 100.
             Row { schedule: "0 * * * *", base: "05-19T10:00:00", now: "05-26T10:00:00", deadline: None,
                   runs: Some("05-26T10:00:00"), missed: 101, next: "05-26T11:00:00" },
             Row { schedule: "0 * * * *", base: "05-19T10:00:00", now: "05-26T10:00:00", deadline: Some(7200),
@@ -101,14 +101,14 @@ mod tests {
                   runs: Some("05-19T11:40:00"), missed: 100, next: "05-19T11:41:00" },
             Row { schedule: "* * * * *", base: "05-19T10:00:00", now: "05-19T11:41:30", deadline: None,
                   runs: Some("05-19T11:41:00"), missed: 101, next: "05-19T11:42:00" },
-            // Better than upstream, whose estimate loses these two.
+            // Upstream's estimate (`mostRecentScheduleTime`) misses these two.
             Row { schedule: "30 10,11,12 * * 1-5", base: "05-21T10:30:00", now: "05-22T16:30:00", deadline: None,
                   runs: Some("05-22T12:30:00"), missed: 5, next: "05-25T10:30:00" },
             Row { schedule: "*/10 9 * * *", base: "05-21T09:00:00", now: "05-21T18:00:00", deadline: None,
                   runs: Some("05-21T09:50:00"), missed: 5, next: "05-22T09:00:00" },
             Row { schedule: "@every 1h", base: "05-19T10:01:00", now: "05-26T10:00:00", deadline: None,
                   runs: Some("05-26T09:01:00"), missed: 101, next: "05-26T10:01:00" },
-            // Better than upstream, where a period with a shorter deadline never runs.
+            // Upstream never runs a period whose deadline is shorter.
             Row { schedule: "@every 1h", base: "05-19T09:59:00", now: "05-19T10:59:00.1", deadline: Some(10),
                   runs: Some("05-19T10:59:00"), missed: 1, next: "05-19T11:59:00" },
         ] {
@@ -166,28 +166,29 @@ mod tests {
     #[rustfmt::skip]
     fn a_time_before_the_edit_of_the_schedule_runs_only_if_it_waited_already() {
         const WEEK: i64 = 7 * 86_400;
-        // From when it ran last, to the second edit of two: was, is, last run, earlier edit, edit, deadline, now, runs, missed.
+        // For the second of two edits: schedule before, schedule after, last run, first edit, second edit, deadline,
+        // now, time that runs, missed times.
         let (noon, two) = ("0 12 * * *", "0 14 * * *");
         for (was, is, last, earlier, edit, deadline, now, runs, missed) in [
             (noon, two, "19T12:00:00", None, "19T15:00:00", None, "19T15:00:01", None, 0),
-            // Of k/k#130838: the old time comes.
+            // The case of k/k#130838: the time of the old schedule comes.
             (noon, two, "19T12:00:00", None, "19T15:00:00", None, "20T12:00:00", None, 0),
             (noon, two, "19T12:00:00", None, "19T15:00:00", Some(WEEK), "20T12:00:00", None, 0),
             (noon, two, "19T12:00:00", None, "19T15:00:00", None, "20T14:00:00", Some("20T14:00:00"), 1),
             (noon, two, "19T12:00:00", None, "19T15:00:00", Some(WEEK), "22T14:00:00", Some("22T14:00:00"), 3),
             (noon, two, "19T12:00:00", None, "19T14:00:00", None, "19T14:00:01", None, 0),
             (noon, two, "19T12:00:00", None, "19T13:59:59", None, "19T14:00:00", Some("19T14:00:00"), 1),
-            // Noon has come, and its Job was not made yet.
+            // Noon is over, but its Job was not created yet.
             (noon, "0 12 * * 1-5", "18T12:00:00", None, "19T12:00:05", None, "19T12:00:06", Some("19T12:00:00"), 1),
             (noon, "0 12,14 * * *", "18T12:00:00", None, "19T15:00:00", None, "19T15:00:01", Some("19T12:00:00"), 1),
             (noon, "0 12 * * 1-5", "18T12:00:00", None, "19T15:00:00", Some(60), "19T15:00:01", None, 0),
             (noon, "0 11 * * *", "18T12:00:00", None, "19T12:00:05", None, "19T12:00:06", None, 0),
             ("59 23 31 2 *", noon, "18T12:00:00", None, "19T15:00:00", None, "19T15:00:01", None, 0),
             ("nonsense", noon, "18T12:00:00", None, "19T15:00:00", None, "19T15:00:01", None, 0),
-            // The schedule before that had no noon.
+            // The schedule before the first edit did not contain noon.
             (noon, "0 12,14 * * *", "18T12:00:00", Some("19T13:00:00"), "19T15:00:00", None, "19T15:00:01", None, 0),
             (noon, "0 12,14 * * *", "18T12:00:00", Some("19T11:00:00"), "19T15:00:00", None, "19T15:00:01", Some("19T12:00:00"), 1),
-            // Misses count from the edit, and a period has its phase from the last run.
+            // Missed times count from the edit. A period still counts from the last run.
             (noon, "* * * * *", "18T12:00:00", None, "19T11:00:00", None, "19T11:03:30", Some("19T11:03:00"), 3),
             ("@every 1h", "@every 10m", "19T10:01:00", None, "19T10:30:00", None, "19T10:40:59", Some("19T10:31:00"), 1),
             ("@every 1h", "@every 10m", "19T10:01:00", None, "19T10:32:00", None, "19T10:40:59", None, 0),

@@ -1,4 +1,4 @@
-//! Writes what the server was not told, at the end of a term.
+//! Writes the remaining statuses at the end of a term.
 
 use std::time::Duration;
 
@@ -11,14 +11,15 @@ use crate::{
     sync::{unanswered, write_or_keep},
 };
 
-/// A server that is busy is asked again so often. Where it is slow, `--controller-shutdown-timeout` ends this.
+/// How often the writes are tried while the server is busy. With a slow server `--controller-shutdown-timeout` ends
+/// this earlier.
 const ATTEMPTS: u32 = 5;
 const PAUSE: Duration = Duration::from_secs(1);
-/// Statuses written at a time.
+/// The maximum of concurrent status writes.
 const WRITES: usize = 16;
 
-/// Writes every status that is still in memory. The workers have ended, and the Lease is released after this: a successor
-/// would run a time again whose Job is gone by then.
+/// Writes every status that is still in memory. The workers have stopped and the Lease is released after this.
+/// Otherwise the next leader would run a time again if its Job has been deleted by then.
 pub(crate) async fn flush(ctx: &Ctx, api: &Api) {
     for attempt in 1..=ATTEMPTS {
         let entries = ctx.cron_jobs.store().entries();
@@ -36,7 +37,7 @@ pub(crate) async fn flush(ctx: &Ctx, api: &Api) {
     }
 }
 
-/// True if the server was told everything.
+/// Returns true when the status is written.
 async fn write(ctx: &Ctx, api: &Api, cron_job: &CronJob, attempt: u32) -> bool {
     let uid = &cron_job.meta.uid;
     let mut change = ctx.memory.unwritten(uid).unwrap_or_default();

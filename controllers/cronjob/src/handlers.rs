@@ -1,4 +1,4 @@
-//! A change of a CronJob or a Job → the key to wake. Constant work per event.
+//! Handlers for changes of CronJobs and Jobs: they enqueue keys. Constant work per event.
 
 use api::{CronJob, Entry, Job, MetaRef, ObjectKey};
 use clock::Drift;
@@ -11,9 +11,9 @@ use crate::{
     snapshot::{End, is_child},
 };
 
-/// Drops what is remembered of a CronJob that is gone, or has a successor, and that one is gone of which there is news.
-/// Remembers when a schedule was edited, also while another manager leads. No sync runs between the change of the store and
-/// this: both are on one thread, and nothing awaits in between.
+/// Updates memory after a change of a CronJob: forgets a deleted or replaced one, clears the mark that the server has
+/// no such CronJob, and records edits of the schedule, also on a standby. No sync runs between the update of the store
+/// and this handler, because both run on one thread without an await.
 pub(crate) fn remember(ctx: &Ctx, change: &Change<'_, CronJob>) {
     let (old, new) = (change.old.map(Entry::meta), change.new.map(Entry::meta));
     if let Some(gone) = old.filter(|old| new.is_none_or(|new| new.uid != old.uid)) {
@@ -27,7 +27,7 @@ pub(crate) fn remember(ctx: &Ctx, change: &Change<'_, CronJob>) {
     }
 }
 
-/// Wakes a CronJob.
+/// Enqueues a CronJob.
 pub(crate) fn wake(ctx: &Ctx, change: &Change<'_, CronJob>, lane: Lane) {
     let Some(object) = change.new.or(change.old).map(Entry::meta) else { return };
     if change.old.is_none() {
@@ -37,7 +37,7 @@ pub(crate) fn wake(ctx: &Ctx, change: &Change<'_, CronJob>, lane: Lane) {
     ctx.queue.add_to(if edited(change).is_some() { TimedKey::Object(Wake::Edited(key)) } else { look(key) }, lane);
 }
 
-/// What a CronJob was before its schedule was edited, where that is the change.
+/// Returns the old CronJob if this change edited its schedule or time zone.
 fn edited<'a>(change: &Change<'a, CronJob>) -> Option<&'a CronJob> {
     if change.cause == Cause::Resync {
         return None;
@@ -47,7 +47,7 @@ fn edited<'a>(change: &Change<'a, CronJob>) -> Option<&'a CronJob> {
     (!same && old.meta.uid == new.meta.uid).then_some(old)
 }
 
-/// Wakes the CronJobs whose Job this is and was, where the change concerns them.
+/// Enqueues the CronJobs that own or owned this Job, if the change concerns them.
 pub(crate) fn wake_owners(ctx: &Ctx, change: &Change<'_, Job>, lane: Lane) {
     let (old, new) = (change.old.map(Entry::meta), change.new.map(Entry::meta));
     if let (Some(old), Some(new)) = (change.old, change.new)
@@ -63,7 +63,7 @@ pub(crate) fn wake_owners(ctx: &Ctx, change: &Change<'_, Job>, lane: Lane) {
     is.into_iter().for_each(|it| ctx.queue.add_to(it, lane));
 }
 
-/// True where a CronJob decides by what is different. Most updates of a Job count its pods.
+/// True if the change affects the decisions of a CronJob. Most updates of a Job only change its counters.
 fn concerns_owner(old: &Entry<Job>, new: &Entry<Job>) -> bool {
     let identity = |it: &Entry<Job>| {
         let meta = it.meta();
@@ -73,7 +73,7 @@ fn concerns_owner(old: &Entry<Job>, new: &Entry<Job>) -> bool {
     identity(old) != identity(new) || end(old) != end(new)
 }
 
-/// The CronJob that controls a Job, if it is this very one that the cache has.
+/// The key of the CronJob that controls a Job, if the cache has the CronJob with the same uid.
 fn owner(ctx: &Ctx, job: Option<MetaRef<'_>>) -> Option<Key> {
     let job = job?;
     let owner = job.controller().filter(|it| &*it.kind == "CronJob")?;

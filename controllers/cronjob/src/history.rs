@@ -1,14 +1,14 @@
-//! Which ended Jobs are too many.
+//! Which finished Jobs are over the history limits.
 
 use crate::snapshot::{Child, End};
 
-/// The oldest of those that ended alike, as many as are over the limit; without a limit none. Those that are being
-/// deleted are gone already, for the limit too.
+/// The oldest Jobs with this result that are over the limit; none without a limit. Jobs that are being deleted do not
+/// count.
 pub(crate) fn surplus<'a>(children: &[Child<'a>], end: End, limit: Option<i32>) -> Vec<Child<'a>> {
     let Some(limit) = limit else { return Vec::new() };
     let ended = children.iter().filter(|it| it.end == Some(end) && it.job.meta.deletion.is_none());
     let mut ended: Vec<Child<'a>> = ended.copied().collect();
-    // One that never started is kept longest.
+    // A Job without `startTime` is kept longest.
     ended.sort_by_key(|it| (it.job.status.start.unwrap_or(i64::MAX), &*it.job.meta.name));
     let kept = usize::try_from(limit).unwrap_or(0);
     ended.truncate(ended.len().saturating_sub(kept));
@@ -20,7 +20,7 @@ mod tests {
     use super::*;
     use crate::snapshot::tests::{Jobs, job};
 
-    /// The names of those that go.
+    /// The names of the surplus Jobs.
     fn gone(jobs: &Jobs, end: End, limit: Option<i32>) -> Vec<String> {
         surplus(&jobs.children(), end, limit).iter().map(|it| it.job.meta.name.to_string()).collect()
     }

@@ -1,4 +1,4 @@
-//! The Job of a time, as it is sent.
+//! The request body of the Job for a time.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ struct Template {
     spec: Option<Box<RawValue>>,
 }
 
-/// Nothing else of the template's metadata is used. The server does not look at it before a Job is made.
+/// No other metadata of the template is used. The server does not validate these fields before a Job is created.
 #[derive(Deserialize, Default)]
 struct TemplateMetadata {
     labels: Option<BTreeMap<String, Value>>,
@@ -55,10 +55,10 @@ struct Owner<'a> {
     block_owner_deletion: bool,
 }
 
-/// The Job for the time `at`, which is told in `zone`.
+/// The Job for the time `at`. The annotation with the time uses `zone`.
 ///
 /// # Errors
-/// Never for a template that came from a server.
+/// Never for a template from the API server.
 pub(crate) fn body<'a>(cron_job: &'a CronJob, at: i64, zone: &TimeZone) -> Result<Body<'a>, serde_json::Error> {
     let Template { metadata, spec } = serde_json::from_str(&cron_job.spec.template)?;
     let TemplateMetadata { labels, annotations } = metadata.unwrap_or_default();
@@ -83,7 +83,7 @@ pub(crate) fn body<'a>(cron_job: &'a CronJob, at: i64, zone: &TimeZone) -> Resul
     Ok(Body { api_version: "batch/v1", kind: "Job", metadata, spec })
 }
 
-/// With the offset in hours and minutes, and `Z` for none.
+/// RFC 3339 with an offset in hours and minutes, or `Z` for UTC.
 fn rfc3339(at: i64, zone: &TimeZone) -> String {
     let at = Timestamp::from_second(at).unwrap_or_default();
     let offset = zone.to_offset(at);

@@ -1,14 +1,15 @@
-//! Makes the Jobs of CronJobs at their times.
+//! Creates the Jobs of CronJobs at their times.
 //!
-//! Promises: a time has one Job at most, whoever dies between two writes, as its name is that of the time; a missed time is
-//! made up for by the latest one alone, however many were missed; what exists on the clock of a zone is found, through every
-//! change of that clock. A Job is ours by the uid of its owner, and is deleted by its own uid. Waiting costs an entry of the
-//! queue: no time is looked for, and no Job, before it comes. What was started is in the status before the Lease is released.
+//! Guarantees: a time has at most one Job, even if a process crashes between any two writes, because the Job's name is
+//! made from the time. After missed times only the latest one runs, however many were missed. Every time that exists on
+//! the wall clock of the time zone is found, across all changes of that clock. A Job belongs to a CronJob by the uid of
+//! its controller, and is deleted with a uid precondition. A waiting CronJob costs one delayed key: neither times nor
+//! Jobs are searched until a time is due. Each run is in the status before the Lease is released.
 //!
-//! Reading order: `handlers` (who wakes), `sync` (one CronJob, top to bottom), `apply` (its writes), `flush` (the last ones
-//! of a term); then what decides, which is pure: `snapshot` (what there is), `plan` (what follows from it), `due` (which time), `history` (what goes), `status`
-//! (what is written), `job` (what is made), `notice` (what people are told); then the time itself: `schedule`, `timing`,
-//! `zones`; `memory` is what is remembered.
+//! Reading order: `handlers` (which events enqueue a CronJob), `sync` (one CronJob, top to bottom), `apply` (its
+//! writes), `flush` (the last writes of a term). Then the decisions, which are pure: `snapshot` (the input), `plan`
+//! (what to do), `due` (which time), `history` (which Jobs are surplus), `status` (what to write), `job` (the body of a
+//! Job), `notice` (the events). Then the times: `schedule`, `timing`, `zones`. `memory` is the state in memory.
 
 mod apply;
 mod flush;
@@ -50,12 +51,12 @@ pub use crate::zones::ProcessZone;
 /// The canonical name.
 pub const NAME: &str = "cronjob-controller";
 
-/// As upstream's role of this controller grants it, as far as it is used.
+/// The rights of upstream's ClusterRole `system:controller:cronjob-controller` that this controller uses.
 pub const PROFILE: Profile = Profile {
     acts: &[
         Right { group: "batch", resource: "cronjobs", verbs: &["get"] },
         Right { group: "batch", resource: "cronjobs/status", verbs: &["update"] },
-        // For the owner reference that keeps a CronJob until its Jobs are gone.
+        // Required by the admission plugin OwnerReferencesPermissionEnforcement for `blockOwnerDeletion`.
         Right { group: "batch", resource: "cronjobs/finalizers", verbs: &["update"] },
         Right { group: "batch", resource: "jobs", verbs: &["get", "create", "delete"] },
         Right { group: "", resource: "events", verbs: &["create", "patch"] },
@@ -68,16 +69,16 @@ pub const PROFILE: Profile = Profile {
     marks: &[],
 };
 
-/// A CronJob that fails is tried again after 5 ms, at last every quarter of an hour, and when its next time comes.
+/// A failing CronJob is retried after 5 ms, later with up to 1000 s, and also when its next time comes.
 const BACKOFF: Backoff =
     Backoff { base: Duration::from_millis(5), cap: Duration::from_secs(1000), bucket: Some((10.0, 100)) };
 
-/// What the user can choose.
+/// The options of the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
     /// `--concurrent-cron-job-syncs`
     pub workers: usize,
-    /// The zone of schedules that name none.
+    /// The time zone of schedules without `timeZone`.
     pub zone: ProcessZone,
 }
 
@@ -87,10 +88,10 @@ impl Default for Options {
     }
 }
 
-/// Declares the controller.
+/// Adds the controller to the manager.
 pub fn start(builder: &mut Builder, options: Options) {
     let Options { workers, zone } = options;
-    // What was made before the term must show: a Job and the status that names it.
+    // The caches must show the writes of the previous leader: the Jobs and the statuses.
     let cron_jobs = builder.informer::<CronJob>(Proof::Needed);
     let jobs = builder.informer::<Job>(Proof::Needed);
     let queue = builder.queue::<Key>("cronjob", BACKOFF);
@@ -133,19 +134,19 @@ pub fn start(builder: &mut Builder, options: Options) {
     });
 }
 
-/// What a worker takes.
+/// The key of the work queue.
 type Key = TimedKey<Wake>;
 
-/// Why a CronJob is looked at.
+/// Why a CronJob is synced.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Wake {
-    /// Something may be to do.
+    /// Something may have to be done.
     Look(ObjectKey),
-    /// It has another schedule, which may be none.
+    /// Its schedule has changed; the new one may be invalid.
     Edited(ObjectKey),
 }
 
-/// The key that has a CronJob looked at.
+/// The key for a sync of a CronJob.
 fn look(key: ObjectKey) -> Key {
     TimedKey::Object(Wake::Look(key))
 }
@@ -159,7 +160,7 @@ impl fmt::Display for Wake {
     }
 }
 
-/// What all syncs share.
+/// The state that all syncs share.
 struct Ctx {
     api: Api,
     clock: Clock,
@@ -175,13 +176,13 @@ struct Ctx {
 }
 
 impl Ctx {
-    /// A CronJob is gone.
+    /// Removes a deleted CronJob from memory.
     fn forget(&self, uid: &Uid) {
         self.memory.forget(uid);
         self.gate.forget(uid);
     }
 
-    /// Tells people about a CronJob.
+    /// Sends an event about a CronJob.
     fn tell(&self, cron_job: &CronJob, type_: Type, reason: &str, message: String) {
         let meta = &cron_job.meta;
         let object = ObjectReference {
@@ -196,7 +197,7 @@ impl Ctx {
         self.recorder.event(&object, type_, reason, message);
     }
 
-    /// Tells people what went wrong, unless it is only that we stop.
+    /// Sends a warning event about an API error, unless the call was not sent because of shutdown.
     fn trouble(&self, cron_job: &CronJob, reason: &str, what: &str, err: &ApiError) {
         if matches!(err, ApiError::NotSent(_)) {
             return;
@@ -205,8 +206,8 @@ impl Ctx {
         self.tell(cron_job, Type::Warning, reason, format!("{what}: {why}"));
     }
 
-    /// After a jump of the time of day every timer is wrong: all CronJobs are looked at. Without any nobody looks again: the
-    /// next one that comes asks for it.
+    /// Checks for a jump of the wall clock. After a jump every timer is wrong, so all CronJobs are enqueued. Without
+    /// CronJobs the check stops; the handler of the next new CronJob starts it again.
     fn look_at_the_clock(&self) -> Outcome {
         if self.drift.lock().jumped(self.clock.wall(), self.clock.now()) {
             tracing::info!("The time of day has jumped, all schedules are looked at");

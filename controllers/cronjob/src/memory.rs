@@ -1,4 +1,4 @@
-//! What is known of a CronJob beyond what the server stores. By uid, and dropped with it; a new process begins without.
+//! What is known of a CronJob beyond the stored status. By uid, and removed with the CronJob. Empty after a restart.
 
 use std::collections::HashMap;
 
@@ -7,46 +7,46 @@ use parking_lot::Mutex;
 
 use crate::{notice::Notice, status::Change};
 
-/// Of all CronJobs of which there is something to remember.
+/// The CronJobs with an entry.
 #[derive(Default)]
 pub(crate) struct Memory(Mutex<HashMap<Uid, Known>>);
 
 #[derive(Default)]
 struct Known {
-    /// What holds, and was told.
+    /// The notices that hold and whose events were sent.
     told: Vec<Notice>,
-    /// The status names this time, which was to come when we looked: then, in seconds since the epoch.
+    /// The time in the status that was in the future, and when it was first seen; in seconds since the epoch.
     ahead: Option<(i64, i64)>,
-    /// What has happened, and the server was not told yet.
+    /// Changes that are not in the stored status yet.
     unwritten: Option<Change>,
-    /// A Job was asked for, for this time, and nobody knows whether it is there.
+    /// The time for which a Job was requested without a response, so that the Job may exist.
     asked: Option<i64>,
-    /// The server has it no more, though the cache still does.
+    /// The server has no such CronJob, though the cache still shows it.
     gone: bool,
-    /// Its schedule was edited, and no time has run since.
+    /// The last edit of its schedule, until a later time has run.
     edit: Option<Edit>,
 }
 
-/// An edit of a schedule or of its zone.
+/// An edit of a schedule or time zone.
 #[derive(Debug, Clone)]
 pub(crate) struct Edit {
-    /// When the edit before this one was seen, or the beginning of time; in seconds since the epoch.
+    /// When the edit before this one was seen, or `i64::MIN`; in seconds since the epoch.
     pub(crate) earlier: i64,
-    /// When it was seen.
+    /// When this edit was seen.
     pub(crate) at: i64,
-    /// The schedule before it.
+    /// The schedule before this edit.
     pub(crate) schedule: Box<str>,
-    /// The zone before it.
+    /// The time zone before this edit.
     pub(crate) zone: Option<Box<str>>,
 }
 
 impl Memory {
-    /// Whether a notice was told and still holds.
+    /// Whether the event of this notice was sent and the notice still holds.
     pub(crate) fn has_told(&self, uid: &Uid, notice: &Notice) -> bool {
         self.0.lock().get(uid).is_some_and(|it| it.told.contains(notice))
     }
 
-    /// Remembers that these notices hold and no others; returns those that did not hold before.
+    /// Stores the notices that hold now. Returns those that did not hold before.
     pub(crate) fn tell(&self, uid: &Uid, holds: Vec<Notice>) -> Vec<Notice> {
         let mut all = self.0.lock();
         if holds.is_empty() {
@@ -62,16 +62,16 @@ impl Memory {
         new
     }
 
-    /// Since when times count, where the status says that `last` ran, which is to come: since this was first seen.
+    /// From when times count if `last` in the status is in the future: from when this was first seen.
     pub(crate) fn counts_from(&self, uid: &Uid, last: i64, now: i64) -> i64 {
         let mut all = self.0.lock();
         let ahead = &mut all.entry(uid.clone()).or_default().ahead;
-        // Should the clock have gone back since, so does the beginning.
+        // If the clock was set back since, the start is set back too.
         let (_, since) = *ahead.insert(ahead.filter(|(of, since)| *of == last && *since <= now).unwrap_or((last, now)));
         since
     }
 
-    /// The status names no time that is to come.
+    /// The time in the status is not in the future.
     pub(crate) fn is_not_ahead(&self, uid: &Uid) {
         let mut all = self.0.lock();
         if let Some(known) = all.get_mut(uid) {
@@ -80,18 +80,17 @@ impl Memory {
         }
     }
 
-    /// Keeps what has happened until the next sync, which tells it: a time that ran does not run again, even if its Job is
-    /// gone by then.
+    /// Keeps a change until the next sync writes it. So a time does not run twice, even if its Job is gone by then.
     pub(crate) fn keep(&self, uid: &Uid, change: Change) {
         self.0.lock().entry(uid.clone()).or_default().unwritten = Some(change);
     }
 
-    /// What was kept.
+    /// The kept change.
     pub(crate) fn unwritten(&self, uid: &Uid) -> Option<Change> {
         self.0.lock().get(uid)?.unwritten.clone()
     }
 
-    /// Drops what was kept: it is stored.
+    /// Removes the kept change, because it is stored.
     pub(crate) fn on_written(&self, uid: &Uid) {
         let mut all = self.0.lock();
         if let Some(known) = all.get_mut(uid) {
@@ -100,22 +99,22 @@ impl Memory {
         }
     }
 
-    /// Whether something has happened, or may have, of which the server was not told.
+    /// Whether a change, or a possible creation, is not in the stored status.
     pub(crate) fn is_untold(&self, uid: &Uid) -> bool {
         self.0.lock().get(uid).is_some_and(|it| it.unwritten.is_some() || it.asked.is_some())
     }
 
-    /// The time for which a Job was asked for without an answer.
+    /// The time for which a Job was requested without a response.
     pub(crate) fn asked(&self, uid: &Uid) -> Option<i64> {
         self.0.lock().get(uid)?.asked
     }
 
-    /// No answer came to the creation of a Job for this time.
+    /// The creation of a Job for this time had no response.
     pub(crate) fn no_answer(&self, uid: &Uid, at: i64) {
         self.0.lock().entry(uid.clone()).or_default().asked = Some(at);
     }
 
-    /// It is known what became of that Job.
+    /// The outcome of that creation is known.
     pub(crate) fn answered(&self, uid: &Uid) {
         let mut all = self.0.lock();
         if let Some(known) = all.get_mut(uid) {
@@ -124,17 +123,17 @@ impl Memory {
         }
     }
 
-    /// The server says that the CronJob is gone. Remembered until the cache says so too.
+    /// The server has no such CronJob. Kept until the cache shows it too.
     pub(crate) fn gone(&self, uid: &Uid) {
         self.0.lock().entry(uid.clone()).or_default().gone = true;
     }
 
-    /// Whether the server said that the CronJob is gone.
+    /// Whether the server has no such CronJob.
     pub(crate) fn is_gone(&self, uid: &Uid) -> bool {
         self.0.lock().get(uid).is_some_and(|it| it.gone)
     }
 
-    /// Something happened to the CronJob since, so that it may be there after all.
+    /// An event of the CronJob came, so it may exist.
     pub(crate) fn may_be_there(&self, uid: &Uid) {
         let mut all = self.0.lock();
         if let Some(known) = all.get_mut(uid) {
@@ -143,7 +142,7 @@ impl Memory {
         }
     }
 
-    /// Remembers that the schedule of the CronJob was edited `now`, and what the CronJob `was` before.
+    /// Stores that the schedule was edited at `now`. `was` is the CronJob before the edit.
     pub(crate) fn on_edit(&self, was: &CronJob, now: i64) {
         let mut all = self.0.lock();
         let edit = &mut all.entry(was.meta.uid.clone()).or_default().edit;
@@ -152,13 +151,13 @@ impl Memory {
         *edit = Some(Edit { earlier, at: now, schedule, zone });
     }
 
-    /// The last edit, unless it was before `from`, the last time that ran: then it is forgotten.
+    /// The last edit, if it was after `from`, the last time that ran. Otherwise the edit is removed.
     pub(crate) fn edit_after(&self, uid: &Uid, from: i64, now: i64) -> Option<Edit> {
         let mut all = self.0.lock();
         let edit = &mut all.get_mut(uid)?.edit;
         *edit = edit.take().filter(|it| it.at > from);
         if let Some(edit) = edit {
-            // Should the clock have gone back since, so does the edit.
+            // If the clock was set back since, the edit is set back too.
             edit.at = edit.at.min(now);
             edit.earlier = edit.earlier.min(now);
         }
@@ -167,7 +166,7 @@ impl Memory {
         edit
     }
 
-    /// The cache says that the CronJob is gone.
+    /// The cache shows that the CronJob is gone.
     pub(crate) fn forget(&self, uid: &Uid) {
         self.0.lock().remove(uid);
     }

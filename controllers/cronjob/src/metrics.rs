@@ -1,8 +1,8 @@
-//! What dashboards chart.
+//! The metrics of this controller.
 
 use metrics::Metrics;
 
-/// The numbers that only this controller has.
+/// The metric families that only this controller has.
 pub(crate) struct Numbers {
     skew: metrics::HistogramVec,
 }
@@ -15,14 +15,14 @@ impl Numbers {
             &[],
             &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0],
         );
-        // There from the start, as upstream.
+        // The series exists from the start, like upstream's.
         let _ = skew.with_label_values::<&str>(&[]);
         Self { skew }
     }
 
-    /// A Job was made at this second for that time.
+    /// A Job for the time `at` was created at `created`.
     pub(crate) fn made(&self, created: i64, at: i64) {
-        // Seconds in a float are exact for longer than there are times.
+        // The conversion is exact below 2^53 seconds.
         #[expect(clippy::cast_precision_loss, reason = "a difference of times is far below 2^53 seconds")]
         self.skew.with_label_values::<&str>(&[]).observe((created - at) as f64);
     }

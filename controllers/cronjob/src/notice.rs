@@ -1,39 +1,39 @@
-//! What people are told, in upstream's words.
+//! The events of a CronJob, with upstream's texts.
 
 use events::Type;
 use jiff::Timestamp;
 
-/// Something that holds: told when it begins to, not in each sync.
+/// A state for which one event is sent when it begins, not in each sync.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Notice {
-    /// A Job of the CronJob runs that the controller did not make.
+    /// A Job of the CronJob is active that the controller did not create.
     UnexpectedJob { job: Box<str>, uid: api::Uid },
-    /// The zone is not known.
+    /// The time zone is unknown.
     UnknownTimeZone { zone: Box<str>, why: String },
-    /// The text names a zone itself.
+    /// The schedule contains `TZ`.
     UnsupportedSchedule { schedule: Box<str> },
-    /// The text is no schedule.
+    /// The schedule does not parse.
     UnparseableSchedule { schedule: Box<str>, why: String },
-    /// The schedule has no times.
+    /// The schedule has no time.
     InvalidSchedule { schedule: Box<str> },
-    /// Many times passed, and the last of them is this one.
+    /// Many times were missed; this is the latest.
     TooManyMissedTimes { at: i64 },
-    /// This time came too late to begin.
+    /// The starting deadline of this time is over.
     MissSchedule { at: i64 },
-    /// This time waits for the end of a Job.
+    /// This time waits for the end of an active Job.
     JobAlreadyActive { at: i64 },
-    /// The name of the Job for this time is taken by a Job that is not ours.
+    /// The name for this time is taken by a Job that the controller did not create.
     NameTaken { job: String },
-    /// The status says that a time ran which is yet to come.
+    /// `lastScheduleTime` is in the future.
     LastScheduleInFuture {
         at: i64,
-        /// Nothing runs before it.
+        /// No time before it runs.
         counts: bool,
     },
 }
 
 impl Notice {
-    /// Type, reason and message of its event.
+    /// Type, reason and message of the event.
     pub(crate) fn event(&self) -> (Type, &'static str, String) {
         use Type::{Normal, Warning};
         match self {
@@ -84,7 +84,7 @@ impl Notice {
     }
 }
 
-/// RFC 1123 with a numeric zone, in UTC.
+/// The RFC 1123 format with a numeric zone, in UTC.
 fn rfc1123(at: i64) -> String {
     let at = Timestamp::from_second(at).unwrap_or_default();
     at.strftime("%a, %d %b %Y %H:%M:%S +0000").to_string()

@@ -1,4 +1,4 @@
-//! What one sync is to do: first with what is there, then with the time.
+//! Decides what one sync does: first from the existing Jobs, then from the time.
 
 use std::collections::BTreeSet;
 
@@ -14,19 +14,19 @@ use crate::{
     timing::Timing,
 };
 
-/// What follows from the children and the status alone.
+/// The result of comparing the Jobs with the status.
 #[derive(Debug, Default)]
 pub(crate) struct Settled<'a> {
     pub(crate) change: Change,
-    /// Were active and have ended: people are told.
+    /// Active Jobs that have finished; each gets an event.
     pub(crate) ended: Vec<(Child<'a>, End)>,
-    /// Run, and were never active: made by hand, or the status is not what the server has.
+    /// Running Jobs that are not in `status.active`: created by a user, or the cached status is old.
     pub(crate) unexpected: Vec<Child<'a>>,
-    /// Are active, and the cache knows of none: gone, or the cache is late.
+    /// Jobs in `status.active` that the cache does not have: deleted, or the cache is behind.
     pub(crate) unknown: Vec<ActiveJob>,
 }
 
-/// Compares the children with the active Jobs of the status. Those in `removed` were deleted in this sync.
+/// Compares the Jobs with `status.active`. The Jobs in `removed` were deleted in this sync.
 pub(crate) fn settle<'a>(cron_job: &CronJob, children: &[Child<'a>], removed: &BTreeSet<Uid>) -> Settled<'a> {
     let mut settled = Settled::default();
     settled.change.gone.clone_from(removed);
@@ -46,14 +46,14 @@ pub(crate) fn settle<'a>(cron_job: &CronJob, children: &[Child<'a>], removed: &B
                 }
             }
             None if is_active => {}
-            // Made by us, by a manager that did not come to tell the status.
+            // Created by a manager that did not write the status.
             None if made_for(cron_job, child.job).is_some() => settled.change.begun.extend(as_active(cron_job, child)),
             None => settled.unexpected.push(*child),
         }
     }
     let known: BTreeSet<&Uid> = children.iter().map(|it| &it.job.meta.uid).collect();
     for it in cron_job.status.active.iter().filter(|it| !known.contains(&it.uid)) {
-        // No Job of ours: not even asked for, least of all in another namespace.
+        // This reference cannot be a Job of this CronJob, so it is not requested, above all not in another namespace.
         if it.name.is_empty() || it.uid.is_empty() || it.namespace != cron_job.meta.namespace {
             settled.change.gone.insert(it.uid.clone());
         } else {
@@ -63,8 +63,8 @@ pub(crate) fn settle<'a>(cron_job: &CronJob, children: &[Child<'a>], removed: &B
     settled
 }
 
-/// How a Job that began stands among the active ones, if it does. One that is being deleted runs on until its pods have
-/// ended, and is not waited for where it was replaced.
+/// The entry of a started Job in `status.active`, if it is active. A terminating Job stays active until its pods have
+/// ended, but with `concurrencyPolicy: Replace` it does not count.
 pub(crate) fn as_active(cron_job: &CronJob, child: &Child<'_>) -> Option<ActiveJob> {
     let meta = &child.job.meta;
     let replaced = meta.deletion.is_some() && cron_job.spec.concurrency_policy == ConcurrencyPolicy::Replace;
@@ -72,13 +72,13 @@ pub(crate) fn as_active(cron_job: &CronJob, child: &Child<'_>) -> Option<ActiveJ
     runs.then(|| ActiveJob::new(&meta.namespace, &meta.name, meta.uid.clone(), meta.version.clone()))
 }
 
-/// What the time asks for.
+/// What to do for the time.
 #[derive(Debug, Default)]
 pub(crate) struct Plan<'a> {
     pub(crate) run: Run<'a>,
-    /// What holds now.
+    /// The notices that hold now.
     pub(crate) notices: Vec<Notice>,
-    /// When to look again, in seconds since the epoch.
+    /// When to sync again, in seconds since the epoch.
     pub(crate) next: Option<i64>,
 }
 
@@ -87,34 +87,34 @@ pub(crate) struct Plan<'a> {
 pub(crate) enum Run<'a> {
     #[default]
     Nothing,
-    /// Its Job is there already, and the status does not tell.
+    /// The Job exists already, but the status does not contain the run.
     Begun { at: i64, child: Child<'a> },
-    /// Its Job is to be made, when those were deleted.
+    /// The Job must be created, after the replaced ones are deleted.
     Begin { at: i64, replaces: Vec<ActiveJob>, told_in: TimeZone },
 }
 
-/// So far apart, in seconds, the clocks of two managers may be.
+/// The largest assumed difference between the clocks of two managers, in seconds.
 pub(crate) const AHEAD: i64 = 3600;
-/// A last time that is to come by no more, in seconds, comes soon enough, and nobody is told.
+/// A last time that is less than this many seconds in the future causes no event.
 const A_LITTLE: i64 = 60;
 
-/// From when on times count.
+/// From when times count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Base {
-    /// This time itself is over.
+    /// Times after this one count.
     pub(crate) from: i64,
-    /// The time in the status, where that is to come by more than a little.
+    /// The last time in the status, if it is more than [`A_LITTLE`] in the future.
     pub(crate) ahead: Option<i64>,
-    /// Only times after this one run: `from`, or the moment of a later edit of the schedule (k/k#130838).
+    /// Only times after this run: `from`, or the time of a later edit of the schedule (k/k#130838).
     pub(crate) after: i64,
-    /// The latest time of the schedule before the edit, where it had come by then and had not run. It runs if it is a time
-    /// of the present schedule too.
+    /// The latest time of the schedule before the edit that had come and not run at the edit. It runs if the new
+    /// schedule contains it too.
     pub(crate) waiting: Option<i64>,
 }
 
 impl Base {
-    /// From the time that the status names. Somebody whose clock is ahead of ours may have run times that are to come for
-    /// us: by [`AHEAD`] at most, more than that is an error of a clock, and times count from `since`, when it was seen.
+    /// The base from the time in the status. A manager with a faster clock may have run times in our future, by up to
+    /// [`AHEAD`]. A later time is a clock error; then times count from `since`, when it was first seen.
     pub(crate) fn of(last: Option<i64>, creation: Option<i64>, now: i64, since: impl FnOnce(i64) -> i64) -> Self {
         let (from, ahead) = match last {
             Some(last) if last > now + AHEAD => (since(last), Some(last)),
@@ -123,19 +123,20 @@ impl Base {
         Self { from, ahead, after: from, waiting: None }
     }
 
-    /// The same when the schedule was edited at `at`, and before that at `earlier`; `was` is the schedule in between.
+    /// The same after an edit of the schedule at `at`. `earlier` is the edit before, and `was` the schedule between
+    /// them.
     pub(crate) fn edited(self, earlier: i64, at: i64, was: Option<&Schedule>) -> Self {
         let waiting = was.and_then(|it| it.last(self.from, at)).filter(|it| *it > earlier);
         Self { after: self.from.max(at), waiting, ..self }
     }
 
-    /// The time in the status that does not count.
+    /// The time in the status that must be ignored.
     pub(crate) fn wrong(&self) -> Option<i64> {
         self.ahead.filter(|it| self.from < *it)
     }
 }
 
-/// Decides about a run. `active` is what is left of the active Jobs, `now` is cut to seconds.
+/// Decides about a run. `active` are the remaining active Jobs; `now` is in whole seconds.
 pub(crate) fn plan<'a>(
     cron_job: &CronJob,
     children: &[Child<'a>],
@@ -190,7 +191,7 @@ fn run<'a>(
 ) -> Run<'a> {
     let Latest { at, too_late, missed } = latest;
     let name = job_name(cron_job, at);
-    // A minute has one Job: the second of two times in it has had its own.
+    // A minute has one Job, so a second time in the same minute does not run.
     if cron_job.status.last_schedule.is_some_and(|it| job_name(cron_job, it) == name) {
         return Run::Nothing;
     }
@@ -213,7 +214,7 @@ fn run<'a>(
             Run::Nothing
         }
         ConcurrencyPolicy::Replace => Run::Begin { at, replaces: active.to_vec(), told_in },
-        // A word that we do not know forbids nothing, as upstream.
+        // As in upstream's `syncCronJob`, an unknown policy does not prevent a run.
         ConcurrencyPolicy::Allow | ConcurrencyPolicy::Forbid | ConcurrencyPolicy::Other(_) => {
             Run::Begin { at, replaces: Vec::new(), told_in }
         }

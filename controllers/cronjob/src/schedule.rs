@@ -1,8 +1,8 @@
-//! The text of a schedule, and the times that it means.
+//! Parses a schedule and computes its times.
 //!
-//! The grammar is that of the API server, which stores what this parser must accept: general-purpose cron readers differ
-//! in weekdays, steps and what they refuse. Times follow the wall clock of a zone: a time that a change of the clock leaves
-//! out is left out, one that it repeats comes twice, and everything that exists on the clock is found.
+//! The grammar is that of the API server (robfig/cron), because the server stores every schedule that it accepts. Other
+//! cron parsers differ in weekdays, steps and errors. Times follow the wall clock of a time zone: a time that a clock
+//! change skips does not occur, a repeated time occurs twice, and no other time is missed.
 
 mod field;
 mod times;
@@ -14,19 +14,19 @@ use jiff::tz::TimeZone;
 
 use self::field::Fields;
 
-/// A schedule that was understood.
+/// A parsed schedule.
 #[derive(Debug, Clone)]
 pub(crate) struct Schedule(Kind);
 
 #[derive(Debug, Clone)]
 enum Kind {
-    /// At fixed distances, in whole seconds and at least one.
+    /// At a fixed period in whole seconds, at least one.
     Every(i64),
-    /// At the wall times of a zone that match.
+    /// At the matching wall times of a time zone.
     At(Box<(Fields, TimeZone)>),
 }
 
-/// A text that is no schedule, in the words that the API server has for it.
+/// The parse error, with the text of the API server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NoSchedule(String);
 
@@ -36,14 +36,14 @@ impl fmt::Display for NoSchedule {
     }
 }
 
-/// Where the names of zones are known.
+/// A lookup of time zones.
 pub(crate) trait ZoneNames {
-    /// The zone of this name, or why there is none.
+    /// The time zone with this name, or the error.
     fn zone(&self, name: &str) -> Result<TimeZone, String>;
-    /// The zone of the process.
+    /// The time zone of the process.
     fn process(&self) -> TimeZone;
 
-    /// The zone of a name as users write it, where some words are no names.
+    /// The time zone for a name in a CronJob, where some words have a special meaning.
     fn named(&self, name: &str) -> Result<TimeZone, String> {
         match name {
             "" | "UTC" => Ok(TimeZone::UTC),
@@ -54,7 +54,7 @@ pub(crate) trait ZoneNames {
 }
 
 impl Schedule {
-    /// Reads a text, with its zone in front of it where it has one.
+    /// Parses a schedule, which may begin with its time zone.
     pub(crate) fn parse(text: &str, zones: &impl ZoneNames) -> Result<Self, NoSchedule> {
         if text.is_empty() {
             return Err(NoSchedule("empty spec string".to_owned()));
@@ -81,7 +81,7 @@ impl Schedule {
     }
 }
 
-/// The fields that a word stands for.
+/// The fields that a descriptor stands for.
 fn meaning(word: &str) -> Result<&'static str, NoSchedule> {
     Ok(match word {
         "@yearly" | "@annually" => "0 0 1 1 *",

@@ -1,4 +1,4 @@
-//! What one sync looks at.
+//! The input of one sync.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -8,20 +8,20 @@ use serde::Deserialize;
 
 use crate::plan::AHEAD;
 
-/// When a Job was to begin, on the Job.
+/// The annotation of a Job with its scheduled time.
 pub(crate) const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
-/// On a Job that somebody made by hand, out of the template of a CronJob.
+/// The annotation of a Job that a user created from a CronJob, for example with `kubectl create job --from`.
 const BY_HAND: &str = "cronjob.kubernetes.io/instantiate";
 
-/// A Job whose controller is our CronJob.
+/// A Job whose controller is the CronJob.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Child<'a> {
     pub(crate) job: &'a Job,
-    /// How it ended; `None` while it has not.
+    /// How it finished; `None` while it has not.
     pub(crate) end: Option<End>,
 }
 
-/// How a Job ended.
+/// How a Job finished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     Complete,
@@ -29,7 +29,7 @@ pub(crate) enum End {
 }
 
 impl End {
-    /// By the first condition that says so. What a Job only expects, SuccessCriteriaMet or FailureTarget, is no end.
+    /// By the first final condition. The interim conditions SuccessCriteriaMet and FailureTarget do not count.
     pub(crate) fn of(job: &Job) -> Option<Self> {
         job.finished().map(|it| if &*it.type_ == "Complete" { Self::Complete } else { Self::Failed })
     }
@@ -42,7 +42,8 @@ impl End {
     }
 }
 
-/// True where the controller of an object is this very CronJob, not one of another kind, or an earlier one of its name.
+/// Whether the controller of an object is this CronJob, and not an object of another kind or an earlier CronJob of the
+/// same name.
 pub(crate) fn is_child(object: MetaRef<'_>, cron_job: &CronJob) -> bool {
     object
         .controller()
@@ -50,26 +51,26 @@ pub(crate) fn is_child(object: MetaRef<'_>, cron_job: &CronJob) -> bool {
         && *object.namespace == cron_job.meta.namespace
 }
 
-/// Of the Jobs that name the CronJob's uid those that are its own.
+/// The Jobs that the CronJob controls, of those that have its uid in their controller reference.
 pub(crate) fn children<'a>(cron_job: &CronJob, jobs: &'a [Arc<Job>]) -> Vec<Child<'a>> {
     let own = jobs.iter().filter(|it| is_child(it.meta.as_ref(), cron_job));
     own.map(|it| Child { job: it, end: End::of(it) }).collect()
 }
 
-/// The name of the Job for a time: the same for all times of one minute, so that a minute has one Job.
+/// The name of the Job for a time. All times of one minute have the same name, so that a minute has one Job.
 pub(crate) fn job_name(cron_job: &CronJob, at: i64) -> String {
     format!("{}-{}", cron_job.meta.name, at.div_euclid(60))
 }
 
-/// The time for which this controller made a Job; `None` for one that it did not make, though it may be called alike and
-/// name the same owner. The Job tells the time, and its name must be that of the time.
+/// The time for which this controller created a Job. `None` for a Job that it did not create, even if the Job has a
+/// similar name and the same controller. The annotation has the time, and the name must match it.
 pub(crate) fn made_for(cron_job: &CronJob, job: &Job) -> Option<i64> {
     #[derive(Deserialize)]
     struct Told {
         annotations: BTreeMap<String, String>,
     }
     let minute = job.meta.name.strip_prefix(&*cron_job.meta.name)?.strip_prefix('-')?;
-    // Few names are of this form, and of those few are asked for: no cache keeps what they tell.
+    // Few names match, so the metadata is parsed only for these instead of being cached.
     if !is_child(job.meta.as_ref(), cron_job) || !minute.bytes().all(|it| it.is_ascii_digit()) {
         return None;
     }
@@ -81,8 +82,8 @@ pub(crate) fn made_for(cron_job: &CronJob, job: &Job) -> Option<i64> {
     (job_name(cron_job, at) == *job.meta.name).then_some(at)
 }
 
-/// The last time for which there is a Job of this controller's, where the status names none so late: a manager made it and
-/// did not come to tell. One that is to come by more than clocks may differ is an error of a clock.
+/// The latest time for which this controller created a Job, if `lastScheduleTime` is earlier: a manager created the Job
+/// and did not write the status. Times more than [`AHEAD`] in the future are ignored as a clock error.
 pub(crate) fn untold(cron_job: &CronJob, children: &[Child<'_>], now: i64) -> Option<i64> {
     let last = cron_job.status.last_schedule;
     let made = children.iter().filter_map(|it| made_for(cron_job, it.job));
@@ -102,7 +103,8 @@ pub(crate) mod tests {
 
     pub(crate) struct JobBuilder(Value);
 
-    /// A Job of the CronJob `c`, whose uid is its name, by default; made by the controller where the name is that of a time.
+    /// A Job of the CronJob `c`, with its name as uid. If the name is that of a time, it looks like created by the
+    /// controller.
     pub(crate) fn job(name: &str) -> JobBuilder {
         let owner = json!({ "apiVersion": "batch/v1", "kind": "CronJob", "name": "c", "uid": "c", "controller": true });
         let metadata = json!({ "name": name, "namespace": "ns", "uid": name, "ownerReferences": [owner] });
@@ -174,7 +176,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// The CronJob `c` of namespace `ns`, made at the beginning of time, with these fields over what it has.
+    /// The CronJob `c` in namespace `ns`, created at the epoch, with these fields merged in.
     pub(crate) fn cron_job(fields: Value) -> CronJob {
         let mut object = json!({
             "metadata": { "name": "c", "namespace": "ns", "uid": "c", "creationTimestamp": rfc3339(0) },

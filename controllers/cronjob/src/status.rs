@@ -1,26 +1,26 @@
-//! What a sync changes in the status, as a change: it is made to whatever the status is when it is written.
+//! The status changes of a sync. They are applied to the status at the time of the write.
 
 use std::collections::BTreeSet;
 
 use api::{ActiveJob, CronJobStatus, Uid};
 
-/// What is to be different.
+/// A change of the status.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Change {
-    /// No longer active.
+    /// Jobs to remove from `active`.
     pub(crate) gone: BTreeSet<Uid>,
-    /// Active from now on.
+    /// Jobs to add to `active`.
     pub(crate) begun: Vec<ActiveJob>,
-    /// The time that ran last.
+    /// The last time that ran.
     pub(crate) last_schedule: Option<i64>,
-    /// A time in the status that is to come, and does not count.
+    /// A future time in the status that must be ignored.
     pub(crate) wrong: Option<i64>,
-    /// A Job completed then, and perhaps another one later.
+    /// The completion time of a Job; another Job may have completed later.
     pub(crate) last_successful: Option<i64>,
 }
 
 impl Change {
-    /// This change, and then another one.
+    /// This change followed by another one.
     pub(crate) fn then(mut self, later: Self) -> Self {
         let Self { gone, begun, last_schedule, wrong, last_successful } = later;
         self.gone.extend(gone);
@@ -31,18 +31,18 @@ impl Change {
         self
     }
 
-    /// The status with the change; `None` where it says all of this already.
+    /// The status with this change; `None` if nothing differs.
     pub(crate) fn of(&self, status: &CronJobStatus) -> Option<CronJobStatus> {
         let Self { gone: _, begun: _, last_schedule, wrong, last_successful } = self;
         let mut changed = status.clone();
         changed.active = self.active(status);
-        // Neither moves back, whatever others wrote meanwhile.
+        // Neither time may go back, whatever other clients have written meanwhile.
         changed.last_schedule = latest(status.last_schedule, *wrong, *last_schedule);
         changed.last_successful = status.last_successful.max(*last_successful);
         (changed != *status).then_some(changed)
     }
 
-    /// The active Jobs with the change.
+    /// The active Jobs with this change.
     pub(crate) fn active(&self, status: &CronJobStatus) -> Vec<ActiveJob> {
         let mut active: Vec<ActiveJob> =
             status.active.iter().filter(|it| !self.gone.contains(&it.uid)).cloned().collect();
@@ -55,7 +55,7 @@ impl Change {
     }
 }
 
-/// The later one of two times that ran last, where the first is not known to be wrong.
+/// The later of two last times, unless the first is known to be wrong.
 fn latest(known: Option<i64>, wrong: Option<i64>, new: Option<i64>) -> Option<i64> {
     if new.is_some() && known == wrong { new } else { known.max(new) }
 }

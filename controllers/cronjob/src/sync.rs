@@ -21,10 +21,10 @@ use crate::{
     timing::{Timing, timing},
 };
 
-/// Against small differences between clocks: each wake-up is so much later than its time.
+/// Each sync is this much later than its time, against small clock differences (upstream's `nextScheduleDelta`).
 const PADDING: Duration = Duration::from_millis(100);
 
-/// Why a sync did not get to its end.
+/// Why a sync failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SyncError {
     #[error(transparent)]
@@ -41,7 +41,7 @@ pub(crate) enum SyncError {
     Status(#[source] ApiError),
 }
 
-/// Brings one CronJob up to its time.
+/// Syncs one CronJob.
 pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncError> {
     let Some(cron_job) = ctx.cron_jobs.store().get(&key.namespace, &key.name)? else {
         ctx.queue.cancel_delay(&look(key.clone()));
@@ -62,8 +62,8 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
     let known = present(&cron_job, kept.as_ref());
     let untold = untold(&known, &children, ctx.clock.wall().as_second());
     let outcome = match untold {
-        // Before anything else is done: that Job may be deleted, to make room or as surplus, and then nothing would tell that
-        // its time has run.
+        // Written before anything else: this Job may be deleted, as replaced or surplus, and then nothing would show
+        // that its time has run.
         Some(at) => {
             change.begun = settle(&known, &children, &BTreeSet::new()).change.begun;
             change.last_schedule = Some(at);
@@ -71,14 +71,14 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
         }
         None => pass(ctx, &cron_job, kept.as_ref(), &children, &mut change).await,
     };
-    // Also after an error, and before another CronJob begins: as long as the server stores statuses, a process that is killed
-    // leaves one time untold for each worker at most.
+    // Also written after an error, and before the worker syncs another CronJob. So a killed process leaves at most one
+    // unwritten time per worker, while the server accepts statuses.
     let change = kept.unwrap_or_default().then(change);
     let written = write_or_keep(ctx, &ctx.api, &cron_job, change).await;
-    // This sync says when to look again. A timer of an earlier one may be for a schedule that was edited since.
+    // This sync decides when to sync again. An earlier timer may belong to the schedule from before an edit.
     ctx.queue.cancel_delay(&look(key.clone()));
     let outcome = written.and(outcome);
-    // Should it have gone meanwhile, what was just remembered goes too: its event has come already.
+    // If the CronJob was deleted meanwhile, its delete event has already come, so its memory must be removed here.
     let is_gone = |it: Option<Arc<CronJob>>| it.is_none_or(|it| it.meta.uid != *uid);
     if ctx.cron_jobs.store().get(&key.namespace, &key.name).is_ok_and(is_gone) {
         ctx.forget(uid);
@@ -87,13 +87,13 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
     if outcome.is_err()
         && let Some(wait) = next(ctx, &cron_job)
     {
-        // However long the back-off is, the next time is looked at when it comes.
+        // The next time must not wait for a long back-off.
         ctx.queue.add_after(look(key.clone()), wait);
     }
     outcome
 }
 
-/// Writes the status, or keeps in memory what it lacks.
+/// Writes the status, or keeps the change in memory if that fails.
 pub(crate) async fn write_or_keep(ctx: &Ctx, api: &Api, cron_job: &CronJob, change: Change) -> Result<(), SyncError> {
     let written = apply::write_status(ctx, api, cron_job, &change).await;
     match &written {
@@ -103,9 +103,10 @@ pub(crate) async fn write_or_keep(ctx: &Ctx, api: &Api, cron_job: &CronJob, chan
     written
 }
 
-/// A CronJob with another schedule is looked at, unless that is none: then people are told. No time before the edit runs.
+/// Handles an edited schedule: enqueues the CronJob, or sends an event if the schedule is invalid. No time before the
+/// edit runs.
 ///
-/// No handler does this: zones may have to be read from files.
+/// This is not done in the handler, because time zones may have to be read from files.
 pub(crate) fn edited(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncError> {
     let Some(cron_job) = ctx.cron_jobs.store().get(&key.namespace, &key.name)? else { return Ok(Outcome::Done) };
     if let Timing::Read { schedule: Err(_), .. } = Timing::of(&cron_job.spec, &ctx.zones) {
@@ -117,7 +118,7 @@ pub(crate) fn edited(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncError> {
     Ok(Outcome::Done)
 }
 
-/// How long it is until the next time, whatever else there is to do.
+/// How long it is until the next time.
 fn next(ctx: &Ctx, cron_job: &CronJob) -> Option<Duration> {
     let Timing::Read { schedule: Ok(schedule), .. } = Timing::of(&cron_job.spec, &ctx.zones) else { return None };
     let now = ctx.clock.wall();
@@ -125,7 +126,7 @@ fn next(ctx: &Ctx, cron_job: &CronJob) -> Option<Duration> {
     until(schedule.next_from(from, now.as_second())?, now)
 }
 
-/// The CronJob with what has happened to it and the server was not told yet.
+/// The CronJob with the changes that are not in the stored status yet.
 fn present<'a>(cron_job: &'a CronJob, kept: Option<&Change>) -> Cow<'a, CronJob> {
     match kept.and_then(|it| it.of(&cron_job.status)) {
         Some(status) => {
@@ -137,7 +138,7 @@ fn present<'a>(cron_job: &'a CronJob, kept: Option<&Change>) -> Cow<'a, CronJob>
     }
 }
 
-/// Everything but the status, of which it collects the changes. What happened before, and was not told, is in `kept`.
+/// Does everything but the status write. Collects the changes of the status; earlier unwritten changes are in `kept`.
 async fn pass(
     ctx: &Ctx,
     told: &CronJob,
@@ -145,7 +146,7 @@ async fn pass(
     children: &[Child<'_>],
     change: &mut Change,
 ) -> Result<Outcome, SyncError> {
-    // First, as Jobs that are too many may stand in the way of a new one's quota.
+    // First, because surplus Jobs may use the quota that a new one needs.
     let removed = apply::tidy(ctx, told, children).await;
     let cron_job = &*present(told, kept);
     let Settled { change: settled, ended, unexpected, unknown } = settle(cron_job, children, &removed);
@@ -154,7 +155,7 @@ async fn pass(
         apply::ended(ctx, cron_job, child.job, end);
     }
     let Some(mut notices) = strangers(ctx, cron_job, &unexpected).await? else { return Ok(Outcome::Done) };
-    // What cannot be asked for stays active, and keeps nothing else from its time.
+    // A Job that cannot be read stays active and does not prevent anything else.
     let missed = missing(ctx, cron_job, unknown, change).await;
     unanswered(ctx, &ctx.api, cron_job, children, change).await?;
 
@@ -176,7 +177,7 @@ async fn pass(
     result.and(missed).map(|()| wait.map_or(Outcome::Done, Outcome::After))
 }
 
-/// Asks for the active Jobs of which the cache knows nothing.
+/// Reads the active Jobs that the cache does not have from the server.
 async fn missing(ctx: &Ctx, cron_job: &CronJob, unknown: Vec<ActiveJob>, change: &mut Change) -> Result<(), SyncError> {
     let mut result = Ok(());
     for it in unknown {
@@ -192,7 +193,7 @@ async fn missing(ctx: &Ctx, cron_job: &CronJob, unknown: Vec<ActiveJob>, change:
     result
 }
 
-/// A Job that was asked for without an answer: before anything else begins it is known whether it is there.
+/// Determines whether a Job exists whose creation had no response. Must be known before anything else runs.
 pub(crate) async fn unanswered(
     ctx: &Ctx,
     api: &Api,
@@ -213,9 +214,9 @@ pub(crate) async fn unanswered(
     Ok(())
 }
 
-/// What is to be told of Jobs that nobody expected; `None` where the CronJob itself is gone.
+/// The notices for Jobs that are active but not in the status; `None` if the CronJob is gone.
 ///
-/// Before it is told the server is asked, once for all, whether its status knows them.
+/// Before an event is sent, the status is read once from the server, because the cached one may be old.
 async fn strangers(ctx: &Ctx, cron_job: &CronJob, unexpected: &[Child<'_>]) -> Result<Option<Vec<Notice>>, SyncError> {
     let notice = |child: &Child<'_>| {
         let meta = &child.job.meta;
@@ -233,7 +234,7 @@ async fn strangers(ctx: &Ctx, cron_job: &CronJob, unexpected: &[Child<'_>]) -> R
     Ok(Some(notices))
 }
 
-/// From when on times count: from the last one, or from the creation, but never from a time that is to come.
+/// From when times count: from the last time or the creation, but not from a wrong time in the future.
 fn base(ctx: &Ctx, cron_job: &CronJob, now: i64) -> Base {
     let uid = &cron_job.meta.uid;
     let since = |last| ctx.memory.counts_from(uid, last, now);
@@ -250,7 +251,7 @@ fn base(ctx: &Ctx, cron_job: &CronJob, now: i64) -> Base {
     base.edited(earlier, at, was.as_ref())
 }
 
-/// Makes a run happen, and says in the change what became of it.
+/// Executes a run and adds the result to the change.
 async fn carry_out(
     ctx: &Ctx,
     cron_job: &CronJob,
@@ -278,7 +279,7 @@ async fn carry_out(
     Ok(())
 }
 
-/// How long it is until a time, with the padding; `None` for one that never comes.
+/// How long it is until a time, with the padding; `None` if the time is out of range.
 pub(crate) fn until(at: i64, now: Timestamp) -> Option<Duration> {
     let wait = Timestamp::from_second(at).ok()?.duration_since(now);
     Some(Duration::try_from(wait).unwrap_or_default() + PADDING)

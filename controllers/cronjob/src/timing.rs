@@ -1,4 +1,4 @@
-//! The schedule of a CronJob with its zone.
+//! The schedule of a CronJob with its time zone.
 
 use api::CronJobSpec;
 use jiff::tz::TimeZone;
@@ -8,29 +8,29 @@ use crate::{
     schedule::{Schedule, ZoneNames},
 };
 
-/// When a CronJob is to run.
+/// The schedule of a CronJob, or why it has none.
 pub(crate) enum Timing {
-    /// Its zone is not known.
+    /// The time zone is unknown.
     UnknownZone(Notice),
-    /// Its text was read.
+    /// The time zone is known.
     Read {
-        /// The schedule, or what is wrong with the text.
+        /// The schedule, or the notice about its parse error.
         schedule: Result<Schedule, Notice>,
-        /// The zone in which times are told to people.
+        /// The time zone for times in annotations.
         told_in: TimeZone,
-        /// The text names a zone, which is none of its business.
+        /// The schedule contains `TZ`, which is not supported.
         unsupported: Option<Notice>,
     },
 }
 
 impl Timing {
-    /// Reads the schedule of a CronJob.
+    /// Parses the schedule of a CronJob.
     pub(crate) fn of(spec: &CronJobSpec, zones: &impl ZoneNames) -> Self {
         timing(&spec.schedule, spec.time_zone.as_deref(), zones)
     }
 }
 
-/// Reads the text of a schedule and the name of its zone.
+/// Parses a schedule with the name of its time zone.
 pub(crate) fn timing(text: &str, zone: Option<&str>, zones: &impl ZoneNames) -> Timing {
     let told_in = match zone {
         None => TimeZone::UTC,

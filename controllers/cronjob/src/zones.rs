@@ -1,4 +1,4 @@
-//! Zones by name: those of the system, and a copy of our own for a system without.
+//! Time zones by name: from the system's database, or else from the bundled copy.
 
 use std::{
     collections::HashMap,
@@ -13,23 +13,23 @@ use parking_lot::Mutex;
 
 use crate::schedule::ZoneNames;
 
-/// Where systems keep their zones.
+/// The folders of the system's time zone database.
 const FOLDERS: [&str; 4] = ["/usr/share/zoneinfo", "/usr/share/lib/zoneinfo", "/usr/lib/locale/TZ", "/etc/zoneinfo"];
-/// After this time a zone is read anew, so that a new edition of the system's database is heard of without a restart.
+/// After this time a zone is read again, so that an update of the database needs no restart.
 const FRESH: Duration = Duration::from_secs(60);
-/// So many zones are remembered: more than there are, and a bound for those of made-up names.
+/// The most zones in the cache. There are fewer zones; this limits entries for invented names.
 const MOST: usize = 1000;
 
-/// The zone in which a schedule without one is read.
+/// The time zone of schedules without one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProcessZone {
-    /// What `TZ` says, or else `/etc/localtime`, or else UTC.
+    /// From `TZ`, or else `/etc/localtime`, or else UTC.
     System,
-    /// The zone of this name, or else UTC.
+    /// The time zone with this name, or else UTC.
     Named(&'static str),
 }
 
-/// The zones that are known.
+/// A cache of time zones.
 pub(crate) struct Zones {
     folders: Vec<PathBuf>,
     process: TimeZone,
@@ -71,7 +71,7 @@ impl ZoneNames for Zones {
     }
 }
 
-/// The zone of a name as it is written in the database, where upper and lower case count.
+/// The time zone with this exact name, which is case-sensitive.
 fn look_up(folders: &[PathBuf], name: &str) -> Result<TimeZone, String> {
     if name.contains("..") || name.starts_with(['/', '\\']) || name.contains('\0') {
         return Err("time: invalid location name".to_owned());
@@ -88,7 +88,7 @@ fn read(name: &str, path: &Path) -> Option<TimeZone> {
     TimeZone::tzif(name, &fs::read(path).ok()?).ok()
 }
 
-/// `TZ` names a zone, with or without a colon before it, or its file; empty, or nothing that is known, is UTC.
+/// `TZ` is the name of a zone or of its file, with or without a colon before it. Empty or unknown means UTC.
 fn of_process(folders: &[PathBuf], tz: Option<&str>, local: &Path) -> TimeZone {
     let zone = match tz.map(|it| it.strip_prefix(':').unwrap_or(it)) {
         None => read("Local", local),
@@ -109,7 +109,7 @@ mod tests {
         FOLDERS.map(PathBuf::from).to_vec()
     }
 
-    /// Hours east of Greenwich in the summer of 2026.
+    /// The offset in hours in the summer of 2026.
     fn hours(zone: &TimeZone) -> i32 {
         zone.to_offset(Timestamp::from_second(1_782_000_000).unwrap()).seconds() / 3600
     }

@@ -10,7 +10,7 @@ use crate::{
     zones::ProcessZone,
 };
 
-/// The first day of the world of these tests, and the minute of its first Job.
+/// The first day of these tests, and the minute of its first Job.
 const DAY: i64 = 86_400 * 20_000;
 const MINUTE: i64 = DAY / 60;
 
@@ -110,7 +110,7 @@ fn acceptance_cronjob_035_one_that_is_being_deleted_runs_on_unless_it_was_replac
     assert!(settled(&cron_job(json!({})), &ended, &[]).begun.is_empty());
 }
 
-/// A plan in words: what runs, what holds, and how many seconds until the next time.
+/// Checks a plan as text: the run, the notices, and the seconds until the next time.
 fn check(cron_job: &CronJob, jobs: &Jobs, now: i64, want: (&str, &[&str], Option<i64>)) {
     let children = jobs.children();
     let change = settle(cron_job, &children, &BTreeSet::new()).change;
@@ -129,7 +129,7 @@ fn check(cron_job: &CronJob, jobs: &Jobs, now: i64, want: (&str, &[&str], Option
     assert_eq!((run.as_str(), &*notices, next.map(|it| it - now)), want);
 }
 
-/// Minutely, created at the beginning of the day.
+/// A minutely CronJob that was created at the start of [`DAY`].
 fn minutely(fields: Value) -> CronJob {
     let mut object = json!({ "metadata": { "creationTimestamp": rfc3339(DAY) } });
     for (key, value) in fields.as_object().unwrap() {
@@ -205,7 +205,7 @@ fn acceptance_cronjob_023_024_025_policies_differ_while_a_job_is_active() {
     }
     let forbid = spec("concurrencyPolicy", "Forbid");
     check(&forbid, &none(), DAY + 125, ("begin 120 replacing []", &[], Some(55)));
-    // Its predecessor began, and the status was not told.
+    // The previous Job was created, but the status was not written.
     check(&forbid, &Jobs::from([job("c-1")]), DAY + 125, ("-", &["JobAlreadyActive"], Some(55)));
 }
 
@@ -300,7 +300,7 @@ fn what_ran_by_a_clock_that_is_ahead_does_not_run_again() {
     let c = |ahead: i64| minutely(json!({ "status": { "lastScheduleTime": rfc3339(DAY + 600 + ahead) } }));
     let now = DAY + 600;
     check(&c(60), &none(), now, ("-", &[], Some(60)));
-    // Five minutes, and the Jobs of these times are gone.
+    // Five minutes in the future, and the Jobs of these times are gone.
     check(&c(300), &none(), now, ("-", &["LastScheduleInFuture"], Some(60)));
     check(&c(3600), &none(), now, ("-", &["LastScheduleInFuture"], Some(60)));
     let told = Base::of(Some(now + 300), None, now, |_| now);

@@ -1,8 +1,8 @@
-//! The five fields.
+//! The five fields of a cron schedule.
 
 use super::NoSchedule;
 
-/// What the fields of a schedule match.
+/// The values that the fields of a schedule match.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Fields {
     pub(super) minutes: Set,
@@ -16,14 +16,14 @@ pub(super) struct Fields {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Set {
     bits: u64,
-    /// A piece of it begins with a star and has no step that leaves something out.
+    /// True if a part of the field begins with a star and has no step greater than one.
     star: bool,
 }
 
 struct Range {
     least: u32,
     most: u32,
-    /// In their order, the first one for `least`.
+    /// The names in order; the first stands for `least`.
     names: &'static [&'static str],
 }
 
@@ -53,8 +53,8 @@ impl Fields {
         })
     }
 
-    /// Whether a day of the month, which is a day of the week, matches. Where both fields leave something out, one of them
-    /// is enough.
+    /// Whether this day of the month and of the week matches. If neither field has a star, a match of one of them is
+    /// enough.
     pub(super) fn has_day(&self, day: u32, weekday: u32) -> bool {
         let (by_day, by_weekday) = (self.days.has(day), self.weekdays.has(weekday));
         if self.days.star || self.weekdays.star { by_day && by_weekday } else { by_day || by_weekday }
@@ -66,7 +66,7 @@ impl Set {
         self.bits & (1 << number) != 0
     }
 
-    /// The least number of at least `from`.
+    /// The smallest matching number that is at least `from`.
     pub(super) fn from(self, from: u32) -> Option<u32> {
         let left = self.bits.checked_shr(from).unwrap_or(0);
         (left != 0).then(|| from + left.trailing_zeros())
@@ -84,7 +84,7 @@ impl Range {
         Ok(set)
     }
 
-    /// `5`, `*`, `1-5`, and each of them with `/step`.
+    /// Parses `5`, `*`, `1-5`, each with or without `/step`.
     fn piece(&self, piece: &str) -> Result<Set, NoSchedule> {
         let mut parts = piece.split('/');
         let span: Vec<&str> = parts.next().unwrap_or_default().split('-').collect();
@@ -114,7 +114,7 @@ impl Range {
         self.check(low, high, step, piece)?;
         let mut bits = 0;
         let mut number = low;
-        // Of what is in range, the highest number is 59: neither shift nor sum overflows.
+        // All numbers are at most 59 here, so neither shift nor sum overflows.
         while number <= high {
             bits |= 1 << number;
             number += step.min(64);
@@ -137,7 +137,7 @@ impl Range {
         }))
     }
 
-    /// A name in any letter case, or a number.
+    /// Parses a name in any letter case, or a number.
     fn number(&self, text: &str) -> Result<u64, NoSchedule> {
         match self.names.iter().zip(self.least..).find(|(name, _)| name.eq_ignore_ascii_case(text)) {
             Some((_, number)) => Ok(number.into()),
@@ -146,7 +146,7 @@ impl Range {
     }
 }
 
-/// A number of 64 bits with an optional sign.
+/// Parses a 64-bit number with an optional sign.
 fn number(text: &str) -> Result<u64, NoSchedule> {
     let number: i64 = text.parse().map_err(|err: std::num::ParseIntError| {
         use std::num::IntErrorKind::{NegOverflow, PosOverflow};

@@ -3,7 +3,7 @@ use jiff::Timestamp;
 use super::*;
 use crate::zones::{ProcessZone, Zones};
 
-/// Reads a text as a process in UTC does.
+/// Parses a schedule as a process in UTC does.
 pub(crate) fn schedule(text: &str) -> Result<Schedule, NoSchedule> {
     Schedule::parse(text, &zones(ProcessZone::Named("UTC")))
 }
@@ -12,12 +12,12 @@ pub(crate) fn zones(process: ProcessZone) -> Zones {
     Zones::new(process, clock::Clock::system())
 }
 
-/// Seconds of a time in RFC 3339, which is cut as cron cuts it.
+/// The seconds of an RFC 3339 time, rounded down.
 pub(crate) fn at(text: &str) -> i64 {
     text.parse::<Timestamp>().unwrap().as_second()
 }
 
-/// The next time as text; `none` where there is none.
+/// The next time as text; `none` if there is none.
 fn next(text: &str, zone: &str, from: &str) -> String {
     let schedule = schedule(&format!("TZ={zone} {text}")).unwrap();
     schedule.next(at(from)).map_or("none".to_owned(), |it| Timestamp::from_second(it).unwrap().to_string())
@@ -25,7 +25,7 @@ fn next(text: &str, zone: &str, from: &str) -> String {
 
 #[test]
 fn acceptance_cronjob_001_every_row_of_the_oracle() {
-    // Rows 43, 45 and 46 as corrected: upstream loses a day, or the hours of one, that exist.
+    // Rows 43, 45 and 46 differ from upstream, which misses an existing day or hours of it.
     let rows = include_str!("oracle.txt").lines().filter(|it| !it.starts_with('#'));
     let mut number = 0;
     for row in rows {
@@ -133,14 +133,14 @@ fn without_a_zone_it_is_that_of_the_process() {
     assert_eq!(in_tokyo("TZ=Local 0 9 * * *").next(at("2026-01-14T12:00:00Z")), want);
 }
 
-/// All times of a schedule between two instants.
+/// All times of a schedule after `from` and not after `to`.
 fn times(schedule: &Schedule, from: i64, to: i64) -> Vec<i64> {
     std::iter::successors(schedule.next(from), |it| schedule.next(*it)).take_while(|it| *it <= to).collect()
 }
 
 #[test]
 fn every_minute_of_the_wall_clock_is_found_across_each_change_of_it() {
-    // In steps of half a minute, without the arithmetic: does the wall clock show a time that matches?
+    // Compares with a simple search in steps of half a minute for matching wall times.
     for (zone, day) in [
         ("Europe/Berlin", "2026-03-29"),
         ("Europe/Berlin", "2026-10-25"),
@@ -152,9 +152,9 @@ fn every_minute_of_the_wall_clock_is_found_across_each_change_of_it() {
         ("Australia/Lord_Howe", "2026-10-04"),
         ("Australia/Lord_Howe", "2026-04-05"),
         ("Asia/Kolkata", "2026-06-01"),
-        // A day that was left out altogether.
+        // A day that was skipped completely.
         ("Pacific/Apia", "2011-12-30"),
-        // An offset of odd seconds, before 1972.
+        // An offset with seconds, used before 1972.
         ("Africa/Monrovia", "1972-01-07"),
     ] {
         let from = at(&format!("{day}T00:00:00Z")) - 36 * 3600;

@@ -8,12 +8,12 @@ use jiff::{
 
 use super::{Fields, Kind, Schedule};
 
-/// Nobody waits longer: a schedule without a time in this many years from the present one has none.
+/// A schedule without a time in this many years after the present one has no time.
 const YEARS: i16 = 5;
 const DAY: i64 = 86_400;
 
 impl Schedule {
-    /// The first time after `after`; `None` where none comes for years. A period has its phase from `after`.
+    /// The first time after `after`; `None` if there is none for years. A period counts from `after`.
     pub(crate) fn next(&self, after: i64) -> Option<i64> {
         match &self.0 {
             Kind::Every(period) => after.checked_add(*period),
@@ -27,7 +27,7 @@ impl Schedule {
         if let Kind::Every(period) = &self.0 {
             return Some(first + (now - first) / period * period);
         }
-        // `known` is a time, and none is both after `empty` and not after `now`.
+        // Invariant: `known` is a time, and there is no time after `empty` and not after `now`.
         let (mut known, mut empty) = (first, now);
         while known < empty {
             let middle = known + (empty - known) / 2;
@@ -39,8 +39,7 @@ impl Schedule {
         Some(known)
     }
 
-    /// How many times are after `after` and not after `now`, of a schedule whose times are counted from `from`; `most` where
-    /// they are more.
+    /// The number of times after `after` and not after `now`, at most `most`. A period counts from `from`.
     pub(crate) fn count(&self, from: i64, after: i64, now: i64, most: usize) -> usize {
         if let Kind::Every(period) = &self.0 {
             let until = |at: i64| (at.max(from) - from) / period;
@@ -50,7 +49,7 @@ impl Schedule {
         times.take_while(|it| *it <= now).take(most).count()
     }
 
-    /// The first time after `now` of a schedule whose times are counted from `from`.
+    /// The first time after `now`. A period counts from `from`.
     pub(crate) fn next_from(&self, from: i64, now: i64) -> Option<i64> {
         self.next(match &self.0 {
             Kind::Every(_) => self.last(from, now).unwrap_or(from),
@@ -59,8 +58,8 @@ impl Schedule {
     }
 }
 
-/// Between two changes of the clock, wall time is time plus an offset: the first match of the wall clock that comes before
-/// the next change is the answer. What the wall clock leaves out is in no such stretch, what it repeats is in two.
+/// Between two clock changes wall time is UTC plus a constant offset, so the first matching wall time before the next
+/// change is the result. A skipped wall time is in no such interval, and a repeated one is in two.
 fn next_at(fields: &Fields, zone: &TimeZone, after: i64) -> Option<i64> {
     let mut from = after.checked_add(1)?;
     let limit = year(wall(zone, from)?.0)?.checked_add(YEARS)?;
@@ -78,7 +77,7 @@ fn next_at(fields: &Fields, zone: &TimeZone, after: i64) -> Option<i64> {
     }
 }
 
-/// The wall time of an instant, counted as if it were UTC, and its distance to UTC.
+/// The wall time of an instant, as seconds as if it were UTC, and its offset.
 fn wall(zone: &TimeZone, at: i64) -> Option<(i64, Offset)> {
     let offset = zone.to_offset(Timestamp::from_second(at).ok()?);
     Some((at + i64::from(offset.seconds()), offset))
@@ -93,7 +92,7 @@ fn date(day: i64) -> Option<Date> {
     Some(Offset::UTC.to_datetime(midnight).date())
 }
 
-/// The first wall time of at least `from` and before `ends` that matches, up to the end of the year `limit`.
+/// The first matching wall time that is at least `from` and before `ends`, up to the end of the year `limit`.
 fn next_wall(fields: &Fields, from: i64, ends: Option<i64>, limit: i16) -> Option<i64> {
     let before_end = |it: &i64| ends.is_none_or(|ends| *it < ends);
     let first_day = from.div_euclid(DAY);
@@ -101,7 +100,7 @@ fn next_wall(fields: &Fields, from: i64, ends: Option<i64>, limit: i16) -> Optio
     let mut midnight = first_day * DAY;
     while date.year() <= limit && before_end(&midnight) {
         if !fields.months.has(number(date.month())) {
-            // On with the first of the next month.
+            // Continue with the first day of the next month.
             let left = i64::from(date.days_in_month() - date.day()) + 1;
             (date, midnight) = (date.last_of_month().tomorrow().ok()?, midnight + left * DAY);
             continue;
@@ -117,7 +116,7 @@ fn next_wall(fields: &Fields, from: i64, ends: Option<i64>, limit: i16) -> Optio
     None
 }
 
-/// The first time of a day, in seconds, that is at least `from` and matches.
+/// The first matching time of a day, in seconds, that is at least `from`.
 fn time_of_day(fields: &Fields, from: i64) -> Option<i64> {
     let minute_of_day = u32::try_from((from.max(0) + 59) / 60).ok()?;
     let (hour, minute) = (minute_of_day / 60, minute_of_day % 60);

@@ -1,4 +1,4 @@
-//! What becomes of Jobs: they end, are deleted, are made by hand.
+//! Jobs that finish, are deleted, or are created by users.
 
 use serde_json::{Value, json};
 
@@ -99,7 +99,7 @@ async fn acceptance_cronjob_032_a_job_that_only_the_server_calls_active_is_expec
     assert_eq!(world.told("UnexpectedJob"), 0);
     assert_eq!(world.active("c"), [FIRST, "by-another-manager"]);
     assert!(world.calls().iter().all(|it| it == "get cronjobs c"));
-    // When it ends it leaves, though the cache never saw it there.
+    // When the Job finishes, it is removed from the active list although the cache never had it there.
     world.end("by-another-manager", "Complete");
     world.end(FIRST, "Complete");
     pass(SEC).await;

@@ -1,11 +1,11 @@
-//! Clocks that change, and clocks that jump.
+//! Changes of the wall clock, and clock jumps.
 
 use clock::Timestamp;
 use serde_json::json;
 
 use crate::world::{MINUTE, SEC, SOON, World, pass};
 
-/// When the Jobs of a CronJob were to begin, from one time to another; each ends as it is made.
+/// The scheduled times of a CronJob's Jobs in an interval; each Job finishes at once.
 async fn times(schedule: &str, zone: &str, from: &str, to: &str) -> Vec<String> {
     let world = World::at(from);
     let _manager = world.start().await;
@@ -49,7 +49,7 @@ async fn daily_ones_run_daily_across_each_change() {
             "2026-11-02T12:00:00Z",
             ["2026-10-31T03:00:00-04:00", "2026-11-01T03:00:00-05:00", "2026-11-02T03:00:00-05:00"],
         ),
-        // Where upstream loses the hours after a change by half an hour.
+        // Upstream misses the hours after a change by half an hour.
         (
             "Australia/Lord_Howe",
             "2026-10-02T12:00:30Z",
@@ -88,7 +88,7 @@ async fn a_machine_that_slept_runs_the_latest_time_soon_after() {
     let _manager = world.start().await;
     world.cron_job("c", json!({ "schedule": "0 * * * *" }));
     pass(SOON).await;
-    // Timers do not know that it is a quarter past one now.
+    // The timers do not notice that it is 13:15 now.
     world.clock.suspend(MINUTE * 225);
     pass(SEC * 11).await;
     assert_eq!(world.times(), ["2026-05-19T13:00:00Z"]);

@@ -1,4 +1,4 @@
-//! Somebody edits a CronJob while it waits.
+//! A user edits a CronJob while it waits for its next time.
 
 use std::time::Duration;
 
@@ -80,7 +80,7 @@ async fn acceptance_cronjob_021_a_resync_is_looked_at_at_once() {
         let _manager = world.start_with("UTC", resync).await;
         world.cron_job("c", json!({ "schedule": "0 * * * *" }));
         world.spoil(|line| if line.starts_with("update cronjobs/status") { broken() } else { None });
-        // It has failed so often that the next try is minutes away.
+        // After this many failures the next retry is minutes away.
         world.until("2026-05-19T10:11:40Z").await;
         world.cluster.stop_intercepting();
         pass(MINUTE + SEC).await;
@@ -152,7 +152,7 @@ async fn acceptance_cronjob_042_another_zone_is_another_time() {
     assert_eq!(world.times(), ["2026-05-19T12:00:00+02:00"]);
 }
 
-/// Of k/k#130838: the time of the new schedule lies between the last run and the edit.
+/// The case of k/k#130838: the time of the new schedule is between the last run and the edit.
 #[tokio::test(start_paused = true)]
 async fn a_time_before_the_edit_does_not_run_when_the_old_time_comes() {
     let world = World::at("2026-05-19T11:59:30Z");
@@ -200,7 +200,7 @@ async fn a_zone_whose_time_is_past_runs_nothing_of_today() {
     let world = World::at("2026-05-19T09:59:30Z");
     let _manager = world.start().await;
     world.cron_job("c", json!({ "schedule": "0 12 * * *", "timeZone": "Europe/Berlin" }));
-    // It is noon in London at eleven.
+    // 11:00 UTC is noon in London.
     world.until("2026-05-19T11:30:00Z").await;
     world.edit("c", "timeZone", json!("Europe/London"));
     world.until("2026-05-20T10:59:50Z").await;
@@ -243,7 +243,7 @@ async fn an_edit_that_a_standby_saw_counts_when_it_leads() {
     assert_eq!(world.times(), ["2026-05-19T12:00:00Z", "2026-05-20T14:00:00Z"]);
 }
 
-/// The moment of the edit is not known then: the latest time that was missed runs, as after any restart.
+/// This manager does not know the time of the edit, so the latest missed time runs, as after any restart.
 #[tokio::test(start_paused = true)]
 async fn a_manager_that_did_not_see_the_edit_runs_the_latest_time() {
     let world = World::at("2026-05-19T11:59:30Z");

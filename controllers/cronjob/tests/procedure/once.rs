@@ -1,4 +1,4 @@
-//! A time runs once, whatever is lost, late, or called alike.
+//! A time runs once, even if a response is lost, an event is late, or a name is taken.
 
 use serde_json::json;
 use test_cluster::Verdict;
@@ -42,7 +42,7 @@ async fn the_only_trace_of_a_time_stays_until_the_status_tells_of_it() {
     world.end(FIRST, "Complete");
     pass(SEC).await;
     assert_eq!(world.jobs(), [FIRST]);
-    // Whoever comes next knows only what is stored.
+    // The next leader knows only what is stored.
     drop(manager);
     world.cluster.stop_intercepting();
     let _manager = world.start().await;
@@ -95,7 +95,7 @@ async fn one_that_the_server_has_no_more_begins_nothing_more() {
     world.cluster.remove("cronjobs", "ns", "c");
     world.cron_job("c", json!({ "schedule": "0 0 1 1 *" }));
     world.until("2026-05-19T10:00:00Z").await;
-    // The garbage collector finds its owner gone.
+    // The garbage collector deletes the Job, because its owner is gone.
     world.remove_job(FIRST);
     world.until("2026-05-19T10:01:00Z").await;
     assert_eq!((creations(&world), world.jobs().len()), (1, 0));
@@ -125,7 +125,7 @@ async fn one_over_the_limit_that_somebody_changed_meanwhile_stays() {
     world.until("2026-05-19T10:00:00Z").await;
     world.end(FIRST, "Complete");
     pass(SEC).await;
-    // Somebody keeps it, and the cache does not show that.
+    // A user removes the owner to keep the Job, and the cache does not show it.
     world.cluster.freeze_watches("jobs");
     world.cluster.update("jobs", "ns", FIRST, |it| it["metadata"]["ownerReferences"] = json!([]));
     world.edit("c", "successfulJobsHistoryLimit", json!(0));
@@ -138,7 +138,7 @@ async fn one_over_the_limit_that_somebody_changed_meanwhile_stays() {
 async fn what_ran_by_a_clock_that_is_ahead_does_not_run_again() {
     let world = World::at("2026-05-19T09:59:30Z");
     world.cron_job("c", json!({}));
-    // By another manager, and the Jobs are gone already.
+    // Another manager ran these times, and their Jobs are gone.
     world.set_status("c", "lastScheduleTime", json!("2026-05-19T10:05:00Z"));
     let _manager = world.start().await;
     world.until("2026-05-19T10:05:30Z").await;
@@ -155,7 +155,7 @@ async fn what_ran_by_a_clock_that_is_ahead_does_not_run_again() {
 async fn no_time_is_left_out_while_a_call_fails_for_an_hour() {
     for failing in ["update cronjobs/status", "get jobs"] {
         let (world, _manager) = waiting("Allow").await;
-        // One of which the cache knows nothing, so that it is asked for.
+        // A Job that the cache does not have, so that it is read from the server.
         let unknown = json!([{ "kind": "Job", "namespace": "ns", "name": "unknown", "uid": "unknown" }]);
         world.spoil(move |line| if line.starts_with(failing) { broken() } else { None });
         world.set_status("c", "active", unknown);

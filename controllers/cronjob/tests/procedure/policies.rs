@@ -1,4 +1,4 @@
-//! A time comes while the Job before still runs.
+//! The next time comes while the previous Job still runs.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use crate::world::{MINUTE, SEC, SOON, World, broken, pass};
 const FIRST: &str = "c-29653080";
 const SECOND: &str = "c-29653081";
 
-/// A CronJob of this policy whose first Job runs, and half a minute later.
+/// A CronJob with this policy, half a minute after its first Job started.
 async fn running(policy: &str) -> (World, crate::world::Manager) {
     let world = World::at("2026-05-19T09:59:30Z");
     let manager = world.start().await;
@@ -27,7 +27,7 @@ async fn acceptance_cronjob_024_forbid_waits_and_begins_at_once_when_it_may() {
     assert_eq!(world.status("c", "lastScheduleTime"), "2026-05-19T10:00:00Z");
     assert_eq!(world.told("JobAlreadyActive"), 1);
     assert!(world.calls().is_empty());
-    // Looked at again meanwhile: it is still the same time that waits.
+    // A further sync: the same time still waits.
     world.cluster.update("cronjobs", "ns", "c", |it| it["metadata"]["labels"] = json!({ "a": "b" }));
     pass(SEC * 10).await;
     assert_eq!(world.told("JobAlreadyActive"), 1);

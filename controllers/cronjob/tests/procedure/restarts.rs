@@ -1,4 +1,4 @@
-//! The manager dies between two writes, or an answer is lost.
+//! The manager crashes between two writes, or a response is lost.
 
 use serde_json::json;
 use test_cluster::Verdict;
@@ -65,7 +65,7 @@ async fn acceptance_cronjob_035_the_answer_to_a_creation_is_lost() {
     let world = World::at("2026-05-19T09:59:30Z");
     let _manager = world.start().await;
     world.cron_job("c", json!({}));
-    // The cache does not show it either, so it is asked for.
+    // The cache does not show the Job, so it is read from the server.
     world.cluster.freeze_watches("jobs");
     let mut lost = false;
     world.spoil(move |line| {
@@ -92,7 +92,7 @@ async fn two_restarts_within_a_minute_make_nothing_twice() {
         let manager = world.start().await;
         pass(SEC * 5).await;
         drop(manager);
-        // What the status said is lost, too.
+        // The content of the status is lost too.
         world.set_status("c", "lastScheduleTime", json!(null));
         world.set_status("c", "active", json!(null));
     }
@@ -105,7 +105,7 @@ async fn acceptance_cronjob_046_a_conflict_is_written_over_what_the_server_has()
     let _manager = world.start().await;
     world.cron_job("c", json!({}));
     world.until("2026-05-19T10:00:00Z").await;
-    // Another writer that the cache does not show.
+    // The cache does not show the write of another client.
     world.cluster.freeze_watches("cronjobs");
     world.set_status("c", "lastSuccessfulTime", json!("2026-05-19T10:00:30Z"));
     world.cluster.update("cronjobs", "ns", "c", |it| it["metadata"]["labels"] = json!({ "new": "one" }));

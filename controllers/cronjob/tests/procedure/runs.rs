@@ -1,4 +1,4 @@
-//! A time comes, and a Job is made.
+//! A time comes, and a Job is created.
 
 use serde_json::json;
 
@@ -29,7 +29,7 @@ async fn acceptance_cronjob_012_013_023_027_each_minute_has_its_job() {
             "uid": job["metadata"]["uid"], "resourceVersion": job["metadata"]["resourceVersion"] }])
     );
     assert_eq!(world.status("c", "lastScheduleTime"), "2026-05-19T10:00:00Z");
-    // Allow: the next one does not wait for its end.
+    // With `concurrencyPolicy: Allow` the next Job does not wait for the end of the first.
     pass(MINUTE).await;
     assert_eq!(world.active("c"), ["c-29653080", "c-29653081"]);
     assert_eq!(world.status("c", "lastScheduleTime"), "2026-05-19T10:01:00Z", "the time, not when it began");
@@ -84,7 +84,7 @@ async fn acceptance_cronjob_019_a_schedule_that_never_comes_is_told_once_and_cos
     pass(MINUTE * 20).await;
     assert_eq!(world.told("InvalidSchedule"), 2);
     assert!(world.calls().is_empty() && world.jobs().is_empty());
-    // Twice the CronJob, and the clock.
+    // Two syncs of the CronJob, and the clock checks.
     let adds = manager.metrics("workqueue_adds_total{name=\"cronjob\"}");
     let adds: u64 = adds[0].rsplit(' ').next().unwrap().parse().unwrap();
     assert!(adds < 2 * 120 + 10, "{adds}");
@@ -124,12 +124,12 @@ async fn acceptance_cronjob_045_047_nothing_changed_costs_no_call() {
     world.cron_job("c", json!({ "schedule": "0 * * * *" }));
     world.until("2026-05-19T10:00:00Z").await;
     world.calls();
-    // An update that says nothing new to us, and one of a Job that counts its pods.
+    // A change of labels does not concern the controller, and neither do the pod counters of a Job.
     world.cluster.update("cronjobs", "ns", "c", |it| it["metadata"]["labels"] = json!({ "a": "b" }));
     world.cluster.update("jobs", "ns", "c-29653080", |it| it["status"]["active"] = json!(1));
     pass(SEC).await;
     assert!(world.calls().is_empty());
-    // A new manager looks at everything once.
+    // A new manager syncs each CronJob once.
     drop(manager);
     let _manager = world.start().await;
     pass(MINUTE).await;

@@ -1,4 +1,4 @@
-//! The manager stops while there is much to write.
+//! The manager stops while many writes are pending.
 
 use serde_json::json;
 use test_cluster::Verdict;
@@ -10,7 +10,7 @@ const TEN: &str = "2026-05-19T10:00:00Z";
 /// `--concurrent-cron-job-syncs`
 const WORKERS: usize = 5;
 
-/// A hundred CronJobs of one minute, three seconds after it: the limits allow 90 calls until then.
+/// A hundred minutely CronJobs, three seconds after their time. The rate limit has allowed 90 calls by then.
 async fn busy() -> (World, Manager) {
     let world = World::at("2026-05-19T09:59:30Z");
     let manager = world.start().await;
@@ -22,7 +22,7 @@ async fn busy() -> (World, Manager) {
     (world, manager)
 }
 
-/// One CronJob just before its time.
+/// A CronJob just before its time.
 async fn waiting() -> (World, Manager) {
     let world = World::at("2026-05-19T09:59:30Z");
     let manager = world.start().await;
@@ -37,7 +37,7 @@ async fn a_manager_that_stops_under_load_leaves_no_started_time_untold() {
     let made = world.jobs().len();
     assert!((20..100).contains(&made), "{made} are made");
     assert!(world.untold().is_empty(), "of {made} untold: {:?}", world.untold());
-    // Their time to live is over: nothing but the status tells of them.
+    // The Jobs are deleted, as after their TTL, so that only the status shows that they ran.
     world.jobs().iter().for_each(|it| world.remove_job(it));
     let _successor = world.start().await;
     pass(SEC * 20).await;

@@ -1,4 +1,4 @@
-//! Jobs that cannot be made, and times that were missed.
+//! Jobs that cannot be created, and missed times.
 
 use serde_json::{Value, json};
 use test_cluster::Verdict;
@@ -34,7 +34,7 @@ async fn acceptance_cronjob_037_a_quota_is_told_and_made_room_for() {
     let manager = world.start().await;
     world.cron_job("c", json!({ "successfulJobsHistoryLimit": 0 }));
     world.until("2026-05-19T10:00:00Z").await;
-    // It ends while nobody looks, so that what follows happens in one pass.
+    // The Job finishes while no manager runs, so that all that follows happens in one sync.
     drop(manager);
     world.end(FIRST, "Complete");
     world.until("2026-05-19T10:01:00Z").await;
@@ -57,7 +57,7 @@ async fn however_often_it_failed_the_next_time_is_tried_when_it_comes() {
     let _manager = world.start().await;
     world.cron_job("c", json!({}));
     world.spoil(|line| (line == "create jobs").then(|| Verdict::status(403, "Forbidden", "no")));
-    // By then the back-off alone is longer than ten minutes.
+    // By then the back-off is longer than ten minutes.
     world.until("2026-05-19T11:00:30Z").await;
     world.cluster.stop_intercepting();
     world.until("2026-05-19T11:01:00Z").await;
@@ -112,7 +112,7 @@ async fn a_period_with_a_short_deadline_runs() {
     let _manager = world.start().await;
     pass(MINUTE * 60 + SOON).await;
     assert_eq!(world.times(), ["2026-05-19T11:00:05Z"]);
-    // Nor does a deadline that is longer than time stop it, as it stops every run upstream.
+    // A deadline larger than any time must not prevent runs, as it does upstream.
     world.edit("c", "startingDeadlineSeconds", json!(i64::MAX));
     pass(MINUTE * 60).await;
     assert_eq!(world.jobs().len(), 2);
@@ -135,7 +135,7 @@ async fn while_no_status_is_stored_the_history_keeps_its_limit() {
         }
     }
     assert_eq!(ended.len(), 8, "each minute ran once");
-    // The last one tells a successor that its time has run.
+    // The last Job is kept, so that the next leader finds that its time has run.
     world.until("2026-05-19T10:07:59Z").await;
     assert_eq!(world.jobs(), ["c-29653087"]);
 }
@@ -211,7 +211,7 @@ async fn a_cronjob_of_which_there_is_news_after_it_was_said_to_be_gone_goes_on()
     let world = World::at("2026-05-19T09:59:30Z");
     let _manager = world.start().await;
     world.cron_job("c", json!({}));
-    // A server that was set back to an earlier day.
+    // The server was restored from an older backup.
     world.spoil(|line| {
         let Verdict::Answer { status, headers, mut body } = Verdict::status(404, "NotFound", "not found") else {
             return None;

@@ -15,10 +15,10 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) const SEC: Duration = Duration::from_secs(1);
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
-/// Longer than a wake-up is padded, and than everything that follows from it takes.
+/// Longer than the padding of a sync plus the time for its effects.
 pub(crate) const SOON: Duration = Duration::from_millis(500);
 
-/// Where everything of these tests is.
+/// The namespace of all objects.
 const NS: &str = "ns";
 const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
 
@@ -27,7 +27,7 @@ pub(crate) struct World {
     pub(crate) cluster: TestCluster,
 }
 
-/// One process. Dropping it is a crash.
+/// One process. Dropping it simulates a crash.
 pub(crate) struct Manager {
     _scope: Scope,
     metrics: Metrics,
@@ -35,7 +35,7 @@ pub(crate) struct Manager {
     controller: Task,
 }
 
-/// One process that does not lead yet.
+/// One process that is not the leader yet.
 pub(crate) struct Standby {
     scope: Scope,
     metrics: Metrics,
@@ -44,7 +44,7 @@ pub(crate) struct Standby {
 }
 
 impl Standby {
-    /// Begins its term and waits until it works.
+    /// Begins the term, and waits until the workers run.
     pub(crate) async fn lead(self) -> Manager {
         let Self { scope, metrics, stop, controller } = self;
         let stopped = stop.clone();
@@ -56,19 +56,19 @@ impl Standby {
 }
 
 impl Manager {
-    /// Stops in order, as before the Lease is released.
+    /// Stops like before the release of the Lease.
     pub(crate) async fn stop(self) {
         self.stop.cancel();
         self.controller.ended().await;
     }
 
-    /// How many keys its queue was given until now.
+    /// How many keys have been added to its work queue.
     pub(crate) fn woken(&self) -> u64 {
         let lines = self.metrics("workqueue_adds_total{name=\"cronjob\"");
         lines[0].rsplit(' ').next().unwrap().parse().unwrap()
     }
 
-    /// The lines of `/metrics` that begin with this.
+    /// The lines of `/metrics` that begin with this prefix.
     pub(crate) fn metrics(&self, prefix: &str) -> Vec<String> {
         let text = self.metrics.encode();
         text.lines().filter(|it| it.starts_with(prefix)).map(str::to_owned).collect()
@@ -76,7 +76,7 @@ impl Manager {
 }
 
 impl World {
-    /// Begins at this time of day.
+    /// A new cluster at this time.
     pub(crate) fn at(time: &str) -> Self {
         testing::listen();
         let clock = Clock::virtual_from(time.parse().unwrap());
@@ -85,12 +85,12 @@ impl World {
         Self { cluster, clock }
     }
 
-    /// Starts a manager in UTC and waits until it works.
+    /// Starts a manager in UTC and waits until its workers run.
     pub(crate) async fn start(&self) -> Manager {
         self.start_in("UTC").await
     }
 
-    /// The same in another zone.
+    /// The same in another time zone.
     pub(crate) async fn start_in(&self, zone: &'static str) -> Manager {
         self.start_with(zone, Duration::ZERO).await
     }
@@ -100,7 +100,7 @@ impl World {
         self.declare(zone, resync).lead().await
     }
 
-    /// A manager in UTC that watches, as another one leads.
+    /// A standby in UTC, while another manager leads.
     pub(crate) fn stand_by(&self) -> Standby {
         let mut standby = self.declare("UTC", Duration::ZERO);
         standby.controller.begin();
@@ -117,7 +117,7 @@ impl World {
         Standby { scope, metrics, stop, controller: builder.build() }
     }
 
-    /// A CronJob with these fields of its spec.
+    /// Creates a CronJob with these fields of its spec.
     pub(crate) fn cron_job(&self, name: &str, fields: Value) {
         let mut spec = json!({ "schedule": "* * * * *", "jobTemplate": template() });
         for (key, value) in fields.as_object().unwrap() {
@@ -127,7 +127,7 @@ impl World {
         self.cluster.create(json!({ "apiVersion": "batch/v1", "kind": "CronJob", "metadata": metadata, "spec": spec }));
     }
 
-    /// A Job that somebody else made; `owner` is the CronJob that controls it.
+    /// Creates a Job of another client; `owner` is the CronJob that controls it.
     pub(crate) fn job(&self, name: &str, owner: Option<&str>) {
         let mut metadata = json!({ "name": name, "namespace": NS });
         if let Some(owner) = owner {
@@ -143,7 +143,7 @@ impl World {
         self.cluster.update("cronjobs", NS, name, |it| it["spec"][field] = value);
     }
 
-    /// The Job ends now: `Complete` or `Failed`.
+    /// Finishes the Job with the condition `Complete` or `Failed`.
     pub(crate) fn end(&self, job: &str, condition: &str) {
         let now = self.clock.wall().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         self.cluster.update("jobs", NS, job, |it| {
@@ -154,12 +154,12 @@ impl World {
         });
     }
 
-    /// As a DELETE does: finalizers hold.
+    /// Like a DELETE request: an object with finalizers stays.
     pub(crate) fn delete(&self, resource: &str, name: &str) {
         self.cluster.delete(resource, NS, name);
     }
 
-    /// A Job is gone, as the garbage collector has no part in these tests.
+    /// Removes a Job, because no garbage collector runs in these tests.
     pub(crate) fn remove_job(&self, name: &str) {
         self.cluster.remove("jobs", NS, name);
     }
@@ -173,7 +173,7 @@ impl World {
         self.cluster.list("jobs", NS).iter().map(|it| text(&it["metadata"]["name"])).collect()
     }
 
-    /// The times of all Jobs, as they are told.
+    /// The scheduled times of all Jobs, from their annotations.
     pub(crate) fn times(&self) -> Vec<String> {
         let time = |it: &Value| text(&it["metadata"]["annotations"][SCHEDULED]);
         self.cluster.list("jobs", NS).iter().map(time).collect()
@@ -185,7 +185,7 @@ impl World {
         active.iter().map(|it| text(&it["name"])).collect()
     }
 
-    /// A time of the status; empty for none.
+    /// A time of the status; empty if it is not set.
     pub(crate) fn status(&self, name: &str, field: &str) -> String {
         text(&self.get("cronjobs", name)["status"][field])
     }
@@ -194,7 +194,7 @@ impl World {
         self.cluster.update("cronjobs", NS, name, |it| it["status"][field] = value);
     }
 
-    /// `2 Normal SuccessfulCreate Created job c-1`, with how often it was told.
+    /// `2 Normal SuccessfulCreate Created job c-1`, beginning with the count.
     pub(crate) fn events(&self) -> Vec<String> {
         let event = |it: &Value| {
             let count = it["count"].as_i64().unwrap_or(1);
@@ -205,14 +205,14 @@ impl World {
         events.iter().map(event).collect()
     }
 
-    /// How often something was told for this reason.
+    /// How many events had this reason.
     pub(crate) fn told(&self, reason: &str) -> i64 {
         let events = self.cluster.list("events", NS);
         let of = events.iter().filter(|it| it["reason"] == reason);
         of.map(|it| it["count"].as_i64().unwrap_or(1)).sum()
     }
 
-    /// What the controller asked for since the last time this was asked, informers and events apart.
+    /// The controller's calls since the last use of this function, without informers and events.
     pub(crate) fn calls(&self) -> Vec<String> {
         let ours = |it: &&Call| it.user_agent.contains(cronjob_controller::NAME) && it.resource != "events";
         let calls = self.cluster.requests().iter().filter(ours).map(line).collect();
@@ -220,14 +220,14 @@ impl World {
         calls
     }
 
-    /// The CronJobs that have a Job, and whose status names no time.
+    /// The CronJobs that have a Job and no `lastScheduleTime`.
     pub(crate) fn untold(&self) -> Vec<String> {
         let owner = |it: &Value| text(&it["metadata"]["ownerReferences"][0]["name"]);
         let owners = self.cluster.list("jobs", NS).iter().map(owner).collect::<Vec<_>>();
         owners.into_iter().filter(|it| self.status(it, "lastScheduleTime").is_empty()).collect()
     }
 
-    /// Lets the interceptor answer some calls of the controller, by their line.
+    /// Makes the interceptor answer some calls of the controller, selected by their line.
     pub(crate) fn spoil(&self, mut judge: impl FnMut(&str) -> Option<Verdict> + Send + 'static) {
         self.cluster.intercept(move |call| {
             let ours = call.user_agent.contains(cronjob_controller::NAME);
@@ -236,7 +236,7 @@ impl World {
         });
     }
 
-    /// Goes on to a time of day, and a little further, so that what begins then has happened.
+    /// Advances to this time and [`SOON`] beyond it, so that the effects of that time have happened.
     pub(crate) async fn until(&self, time: &str) {
         let time: Timestamp = time.parse().unwrap();
         let left = Duration::try_from(time.duration_since(self.clock.wall())).unwrap();
@@ -244,7 +244,7 @@ impl World {
     }
 }
 
-/// Of Jobs that never end by themselves.
+/// A template of Jobs that do not finish by themselves.
 fn template() -> Value {
     let container = json!({ "name": "a", "image": "i" });
     json!({ "spec": { "template": { "spec": { "restartPolicy": "Never", "containers": [container] } } } })
