@@ -1,4 +1,4 @@
-//! The rule: whether a Job is to be cleaned up, and how long it has yet. Pure.
+//! The rule: whether a Job must be deleted, and how long it still has. Pure.
 
 use std::time::Duration;
 
@@ -6,37 +6,36 @@ use api::Job;
 use clock::Timestamp;
 use jiff::SignedDuration;
 
-/// What becomes of a Job now.
+/// What to do with a Job now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Nothing before it changes: it has work to do, goes already, or may stay.
+    /// Nothing until it changes: it is not finished, is being deleted already, or has no TTL.
     Keep,
-    /// It has so much time yet. `ahead` of us is the clock of whoever wrote that it finished.
+    /// Its TTL is over after `remaining`. `ahead` means that its finish time is in our future.
     Wait { remaining: Duration, ahead: bool },
-    /// It was due so long ago.
+    /// Its TTL was over this long ago.
     Due { late: Duration },
-    /// It finished, and its conditions do not say when: nothing is done before that changes.
+    /// It is finished, but its conditions have no finish time. Nothing can be done until it changes.
     Unclear,
 }
 
-/// The time to live of a Job that is to be cleaned up: one that finished and is not going already. Who manages or owns it
-/// does not matter.
+/// The TTL of a finished Job that is not being deleted, whatever manages or owns it (`needsCleanup`).
 pub(crate) fn applies(job: &Job) -> Option<i32> {
     job.spec.ttl_after_finished.filter(|_| job.is_finished() && job.meta.deletion.is_none())
 }
 
-/// What becomes of this Job now.
+/// What to do with this Job now.
 pub(crate) fn verdict(job: &Job, now: Timestamp) -> Verdict {
     let Some(ttl) = applies(job) else { return Verdict::Keep };
     job.finished_at().map_or(Verdict::Unclear, |finished| judge(finished, ttl, now))
 }
 
-/// True for a Job that is to be cleaned up, and nobody wrote when it finished.
+/// True for a finished Job with a TTL whose finish time is unknown.
 pub(crate) fn is_unclear(job: &Job) -> bool {
     applies(job).is_some() && job.finished_at().is_none()
 }
 
-/// True for a Job that goes because its time to live was over, and has not gone yet.
+/// True for a Job that was deleted after its TTL was over and still exists.
 pub(crate) fn lingers(job: &Job) -> bool {
     let due = job.finished_at().zip(job.spec.ttl_after_finished).map(|(finished, ttl)| due_at(finished, ttl));
     job.meta.deletion.zip(due).is_some_and(|(deletion, due)| deletion >= due)
@@ -45,7 +44,7 @@ pub(crate) fn lingers(job: &Job) -> bool {
 fn judge(finished: i64, ttl: i32, now: Timestamp) -> Verdict {
     let since = |second: i64| now.as_duration().saturating_sub(SignedDuration::from_secs(second));
     let late = since(due_at(finished, ttl));
-    // Exactly at its time counts.
+    // At exactly this time the Job is due.
     match Duration::try_from(late) {
         Ok(late) => Verdict::Due { late },
         Err(_) => Verdict::Wait { remaining: late.unsigned_abs(), ahead: since(finished).is_negative() },
@@ -61,7 +60,7 @@ fn due_at(finished: i64, ttl: i32) -> i64 {
 mod tests {
     use super::*;
 
-    /// 10:00:00 of some day.
+    /// 10:00:00 on an arbitrary day.
     const TEN: i64 = 1_800_007_200;
 
     fn secs(secs: u64) -> Duration {
@@ -84,7 +83,7 @@ mod tests {
             let now = Timestamp::from_second(now).unwrap();
             let verdict = judge(finished, ttl, now);
             match (verdict, want) {
-                // So far away every finish is ahead.
+                // In these rows every finish time is in the future.
                 (Verdict::Wait { remaining, .. }, Verdict::Wait { remaining: want, .. }) => {
                     assert_eq!(remaining, want, "{name}");
                 }

@@ -1,4 +1,4 @@
-//! A change of a Job → the key to wake. Constant work per event.
+//! The handler for changes of Jobs: it enqueues keys. Constant work per event.
 
 use api::{Entry, Job};
 use clock::Drift;
@@ -8,8 +8,8 @@ use workqueue::Lane;
 
 use crate::{Ctx, expiry, telling};
 
-/// Wakes a Job that is to be cleaned up, now or later: everything else is decided when a worker has it. One that went
-/// leaves at most a timer, which finds nothing to do.
+/// Enqueues a Job that must be deleted now or later; the worker decides the rest. A deleted Job leaves at most a timer,
+/// whose sync finds nothing to do.
 pub(crate) fn wake(ctx: &Ctx, change: &Change<'_, Job>, lane: Lane) {
     let Some(job) = change.new.and_then(Entry::readable) else { return };
     if expiry::is_unclear(job) {

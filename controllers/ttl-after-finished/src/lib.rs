@@ -1,12 +1,13 @@
 //! Deletes finished Jobs when their time to live is over.
 //!
-//! Promises: a Job is deleted when our clock, which may be ahead of the API server's as upstream's may, says that
-//! `finish + ttlSecondsAfterFinished`, both the API's own, has come; never before, and only in the very state in which it was seen to be due: the DELETE names uid and resourceVersion of a live read. So neither a
-//! successor of the same name nor a Job whose time to live was raised is hit, however old the cache. It goes in the
-//! foreground, its pods first.
+//! Guarantees: a Job is deleted when `finish time + ttlSecondsAfterFinished` is reached on our clock, and never before.
+//! The finish time is from the API. As with upstream, our clock may be ahead of the API server's. A Job is deleted only
+//! in the state in which it was due: the DELETE has the uid and resourceVersion of a live read as preconditions. So
+//! neither a later Job of the same name nor a Job whose TTL was raised is deleted, however old the cache is. Deletion
+//! is in the foreground, so the pods are deleted first.
 //!
-//! Reading order: `handlers` (who wakes), `sync` (one Job, top to bottom), `expiry` (the rule: is it due, how long yet),
-//! `telling` (the numbers and the one event).
+//! Reading order: `handlers` (which events enqueue a Job), `sync` (one Job, top to bottom), `expiry` (the rule: whether
+//! and when it is due), `telling` (the metrics and the event).
 
 mod handlers;
 mod sync;
@@ -32,7 +33,7 @@ use crate::{sync::SyncError, telling::Meters};
 /// The canonical name.
 pub const NAME: &str = "ttl-after-finished-controller";
 
-/// As upstream's role of this controller grants it, as far as it is used.
+/// The rights of upstream's ClusterRole `system:controller:ttl-after-finished-controller` that this controller uses.
 pub const PROFILE: Profile = Profile {
     acts: &[
         Right { group: "batch", resource: "jobs", verbs: &["get", "delete"] },
@@ -40,15 +41,15 @@ pub const PROFILE: Profile = Profile {
     ],
     paths: &[],
     watches: &[Right { group: "batch", resource: "jobs", verbs: &["list", "watch"] }],
-    // Whoever deletes a Job leaves nothing on it that names him.
+    // A deleted Job keeps no managedFields entry of this controller, so there is no mark of another manager.
     marks: &[],
 };
 
-/// As upstream: 5 ms, doubled up to 1000 s, and ten failures a second for all.
+/// As client-go's `DefaultTypedControllerRateLimiter`: 5 ms, doubled up to 1000 s, and ten per second for all keys.
 const BACKOFF: Backoff =
     Backoff { base: Duration::from_millis(5), cap: Duration::from_secs(1000), bucket: Some((10.0, 100)) };
 
-/// What the user can choose.
+/// The options of the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
     /// `--concurrent-ttl-after-finished-syncs`
@@ -61,10 +62,10 @@ impl Default for Options {
     }
 }
 
-/// Declares the controller.
+/// Adds the controller to the manager.
 pub fn start(builder: &mut Builder, options: Options) {
     let Options { workers } = options;
-    // Every delete rests on a live read, so the cache need not be proved.
+    // Every DELETE follows a live read, so the cache need not be proved.
     let jobs = builder.informer::<Job>(Proof::LiveReads);
     let queue = builder.queue::<TimedKey>("ttl_jobs_to_delete", BACKOFF);
     let api = builder.api(Factor::ONE);
@@ -95,7 +96,7 @@ pub fn start(builder: &mut Builder, options: Options) {
     });
 }
 
-/// What all syncs share.
+/// The state that all syncs share.
 struct Ctx {
     api: Api,
     clock: Clock,
@@ -107,8 +108,8 @@ struct Ctx {
 }
 
 impl Ctx {
-    /// After a jump of the time of day every timer is wrong: all Jobs that wait for theirs are looked at. Without any Job
-    /// nobody looks again: the next one that comes asks for it.
+    /// Checks for a jump of the wall clock. After a jump every timer is wrong, so all Jobs that wait for their TTL are
+    /// enqueued. Without Jobs the check stops; the handler of the next Job starts it again.
     fn look_at_the_clock(&self) -> Outcome {
         if self.drift.lock().jumped(self.clock.wall(), self.clock.now()) {
             tracing::info!("The time of day has jumped, all finished Jobs are looked at");

@@ -1,4 +1,4 @@
-//! One finished Job, top to bottom: what the cache says, what the server says, and the DELETE.
+//! One finished Job, top to bottom: the cache, the live read, and the DELETE.
 
 use api::{Job, ObjectKey, Typed};
 use client::{ApiError, DeleteOptions, Propagation};
@@ -10,10 +10,10 @@ use crate::{
     expiry::{self, Verdict},
 };
 
-/// A Job that is written so often while we try to delete it backs off instead.
+/// After this many conflicts the key backs off, because another client keeps writing the Job.
 const ATTEMPTS: u32 = 5;
 
-/// Why a sync did not get to its end.
+/// Why a sync failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SyncError {
     #[error("error cleaning up Job {key}, will retry")]
@@ -47,7 +47,7 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
     let mut attempts = 0;
     loop {
         attempts += 1;
-        // The cache may be behind: the time to live was raised or removed, or another Job bears the name.
+        // The cache may be behind: the TTL may be raised or removed, or another Job may have the name (`processJob`).
         let Some(job) = read(ctx, key).await? else { return Ok(Outcome::Done) };
         if let Some(outcome) = not_now(ctx, &job) {
             return Ok(outcome);
@@ -58,18 +58,19 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
                 return Ok(Outcome::Done);
             }
             Err(err) if err.is_absence_of(&key.name) => return Ok(Outcome::Done),
-            // Changed or replaced since we read it: look again.
+            // The Job was changed or replaced after the read; read it again.
             Err(ApiError::Conflict(_)) if attempts < ATTEMPTS => {}
             Err(source) => return Err(SyncError::Delete { key: key.clone(), source }),
         }
     }
 }
 
-/// How the sync of a Job ends that is not due; `None` for one that is.
+/// The outcome for a Job that is not due; `None` for one that is due.
 fn not_now(ctx: &Ctx, job: &Job) -> Option<Outcome> {
     match expiry::verdict(job, ctx.clock.wall()) {
         Verdict::Due { .. } => None,
-        // What is unclear was told when it became so. To ask again would change nothing; the next update wakes it.
+        // The event for an unknown finish time was sent by the handler. A retry would change nothing; the next update
+        // enqueues the Job.
         Verdict::Keep | Verdict::Unclear => Some(Outcome::Done),
         Verdict::Wait { remaining, ahead } => {
             if ahead {
@@ -92,7 +93,7 @@ async fn read(ctx: &Ctx, key: &ObjectKey) -> Result<Option<Job>, SyncError> {
     }
 }
 
-/// Deletes this very Job in this very state, its pods first.
+/// Deletes the Job if it has not changed since the read, its pods first.
 async fn delete(ctx: &Ctx, job: &Job) -> Result<(), ApiError> {
     let options = DeleteOptions {
         propagation: Some(Propagation::Foreground),

@@ -1,4 +1,4 @@
-//! What people and their dashboards are told.
+//! The metrics and the event of this controller.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use metrics::{Histogram, IntGauge, Metrics};
 
 use crate::expiry;
 
-/// The numbers of this controller.
+/// The metrics of this controller.
 #[derive(Clone)]
 pub(crate) struct Meters {
     late: Histogram,
@@ -18,7 +18,7 @@ pub(crate) struct Meters {
 
 impl Meters {
     pub(crate) fn new(metrics: &Metrics) -> Self {
-        // 0.1 s to 819.2 s, doubling.
+        // From 0.1 s, doubling to 819.2 s.
         let buckets: Vec<f64> = (0..14).map(|power| 0.1 * f64::from(1u32 << power)).collect();
         let late = metrics.histograms(
             "ttl_after_finished_controller_job_deletion_duration_seconds",
@@ -35,12 +35,12 @@ impl Meters {
         Self { late: late.with_label_values::<&str>(&[]), lingering: lingering.with_label_values::<&str>(&[]) }
     }
 
-    /// A DELETE was accepted so long after the Job was due.
+    /// A DELETE succeeded this long after the Job was due.
     pub(crate) fn deleted(&self, late: Duration) {
         self.late.observe(late.as_secs_f64());
     }
 
-    /// Counts the Jobs that are deleted and do not go.
+    /// Counts the Jobs that were deleted and still exist.
     pub(crate) fn terminating(&self, change: &Change<'_, Job>) {
         let lingers =
             |entry: Option<&Entry<Job>>| entry.and_then(Entry::readable).is_some_and(|it| expiry::lingers(it));
@@ -52,7 +52,7 @@ impl Meters {
     }
 }
 
-/// Says that a Job finished and nobody wrote when, so that it stays.
+/// Logs and sends an event that a finished Job has no finish time, so it is not deleted.
 pub(crate) fn unclear(recorder: &Recorder, job: &Job) {
     let message = format!("unable to find the time when the Job {} finished", job.meta.as_ref().key());
     tracing::error!("{message}");

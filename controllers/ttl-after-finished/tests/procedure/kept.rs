@@ -1,10 +1,11 @@
-//! Jobs that are none of our business.
+//! Jobs that the controller must not delete.
 
 use serde_json::{Value, json};
 
 use crate::world::{MS, SEC, World, complete, condition, job, pass};
 
-/// Such a Job is there from the beginning, and another one comes and is updated: nobody asks for either, nor queues them.
+/// Runs with one such Job from the start, and another that is created and updated later. The controller sends no
+/// request for either and queues neither.
 async fn is_left_alone(name: &str, made: impl Fn(&str) -> Value) {
     let world = World::new();
     world.cluster.create(made("old"));
@@ -53,7 +54,7 @@ async fn acceptance_ttl_008_a_job_that_goes_already_is_left_alone() {
     };
     is_left_alone("terminating", terminating).await;
 
-    // It is deleted by somebody while its timer runs.
+    // Another client deletes the Job while its timer runs.
     let world = World::new();
     let mut held = job("a", Some(10), &[complete(0)]);
     held["metadata"]["finalizers"] = json!(["example.com/hold"]);

@@ -1,4 +1,4 @@
-//! The real controller, with informer, queue, workers and client, against the API server in miniature, in virtual time.
+//! The real controller, with informer, work queue, workers and client, against an in-memory API server in virtual time.
 
 #![expect(clippy::unwrap_used, reason = "a test ends where something is not there")]
 

@@ -1,4 +1,4 @@
-//! A server that will not, and what holds a Job.
+//! Requests that the server rejects, and Jobs with finalizers.
 
 use serde_json::json;
 use test_cluster::Verdict;

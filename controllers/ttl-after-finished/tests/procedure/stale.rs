@@ -1,4 +1,4 @@
-//! A cache that is behind: the live read and the preconditions protect what it does not show.
+//! A cache that is behind: the live read and the preconditions protect changed Jobs.
 
 use serde_json::json;
 use test_cluster::Verdict;

@@ -1,4 +1,4 @@
-//! What people are told.
+//! The events, logs and metrics.
 
 use serde_json::json;
 use test_cluster::Verdict;
@@ -34,7 +34,7 @@ async fn acceptance_ttl_021_a_job_of_which_nobody_knows_when_it_finished_stays_a
     let finished = json!({ "type": "Complete", "status": "True", "lastTransitionTime": null });
     world.cluster.create(job("a", Some(0), &[finished]));
     let _manager = world.start().await;
-    // Events last for an hour.
+    // Events expire after one hour.
     world.until(3000 * SEC).await;
     assert_eq!(world.lines(), [""; 0], "to ask again would change nothing");
     let words = "unable to find the time when the Job default/a finished";
@@ -43,7 +43,7 @@ async fn acceptance_ttl_021_a_job_of_which_nobody_knows_when_it_finished_stays_a
     assert_eq!(events.len(), 1, "{events:?}");
     assert_eq!((&events[0]["reason"], &events[0]["message"]), (&json!("FinishTimeUnknown"), &json!(words)));
     assert_eq!(events[0]["involvedObject"]["name"], "a");
-    // Nor does an update that changes nothing about it tell it again.
+    // An update that does not change the finish time sends no second event.
     world.cluster.update("jobs", "default", "a", |it| it["metadata"]["labels"] = json!({ "new": "one" }));
     world.until(3000 * SEC + 100 * MS).await;
     assert_eq!(world.logged(words).len(), 1);

@@ -15,7 +15,7 @@ use ttl_after_finished_controller::{NAME, Options};
 
 pub(crate) const SEC: Duration = Duration::from_secs(1);
 pub(crate) const MS: Duration = Duration::from_millis(1);
-/// The worlds' first second.
+/// The time at which each test starts, in seconds since the epoch.
 pub(crate) const START: i64 = 1_800_000_000;
 
 pub(crate) struct World {
@@ -25,7 +25,7 @@ pub(crate) struct World {
     log: testing::Log,
 }
 
-/// One process. Dropping it is a crash.
+/// One process. Dropping it simulates a crash.
 pub(crate) struct Manager {
     _scope: Scope,
     _stop: CancellationToken,
@@ -33,26 +33,26 @@ pub(crate) struct Manager {
 }
 
 impl Manager {
-    /// The value of a series; 0 where there is none.
+    /// The value of a series; 0 if it does not exist.
     pub(crate) fn metric(&self, series: &str) -> f64 {
         let text = self.metrics.encode();
         let value = text.lines().find_map(|it| it.strip_prefix(series)?.strip_prefix(' ')?.parse().ok());
         value.unwrap_or(0.0)
     }
 
-    /// How many keys were ever queued, timers that fired included.
+    /// How many keys have been added to the work queue, including timers.
     pub(crate) fn queued(&self) -> f64 {
         self.metric("workqueue_adds_total{name=\"ttl_jobs_to_delete\"}")
     }
 
-    /// How many deletions were observed, and their sum.
+    /// The count and the sum of the observed deletions.
     pub(crate) fn observed(&self) -> (f64, f64) {
         let name = "ttl_after_finished_controller_job_deletion_duration_seconds";
         (self.metric(&format!("{name}_count")), self.metric(&format!("{name}_sum")))
     }
 }
 
-/// A Job in namespace `default` as somebody else left it.
+/// A Job in namespace `default`, as another client created it.
 pub(crate) fn job(name: &str, ttl: Option<i32>, conditions: &[Value]) -> Value {
     let containers = json!([{ "name": "main", "image": "example.com/main:1" }]);
     json!({
@@ -70,13 +70,13 @@ pub(crate) fn job(name: &str, ttl: Option<i32>, conditions: &[Value]) -> Value {
     })
 }
 
-/// A condition that says so since this second of the world.
+/// A condition with this status since this second of the test.
 pub(crate) fn condition(kind: &str, status: &str, second: i64) -> Value {
     let time = Timestamp::from_second(START + second).unwrap().to_string();
     json!({ "type": kind, "status": status, "lastProbeTime": time, "lastTransitionTime": time })
 }
 
-/// `Complete` since this second of the world.
+/// `Complete` since this second of the test.
 pub(crate) fn complete(second: i64) -> Value {
     condition("Complete", "True", second)
 }
@@ -87,7 +87,7 @@ impl World {
         Self { cluster: TestCluster::new(clock.clone()), began: clock.now(), clock, log: testing::listen() }
     }
 
-    /// Starts a manager and waits until it works.
+    /// Starts a manager and waits until its workers run.
     pub(crate) async fn start(&self) -> Manager {
         self.start_with(Duration::ZERO).await
     }
@@ -107,17 +107,17 @@ impl World {
         Manager { _scope: scope, _stop: stop, metrics }
     }
 
-    /// Sleeps until this time of the world.
+    /// Sleeps until this time after the start of the test.
     pub(crate) async fn until(&self, time: Duration) {
         tokio::time::sleep_until(self.began + time).await;
     }
 
-    /// The second of the world that it is now, rounded down.
+    /// The seconds since the start of the test, rounded down.
     pub(crate) fn second(&self) -> i64 {
         self.clock.wall().as_second() - START
     }
 
-    /// The Job finishes now.
+    /// Finishes the Job now.
     pub(crate) fn finish(&self, name: &str, kind: &str) {
         let now = condition(kind, "True", self.second());
         self.cluster.update("jobs", "default", name, |it| it["status"]["conditions"] = json!([now]));
@@ -131,34 +131,34 @@ impl World {
         self.cluster.get("jobs", "default", name)
     }
 
-    /// True for a Job that is gone or goes.
+    /// True for a Job that is gone or is being deleted.
     pub(crate) fn goes(&self, name: &str) -> bool {
         self.get(name).is_none_or(|it| it["metadata"]["deletionTimestamp"].is_string())
     }
 
-    /// What the controller asked for so far about Jobs, informers apart.
+    /// The controller's calls about Jobs so far, without informers.
     pub(crate) fn calls(&self) -> Vec<Call> {
         let ours = |it: &Call| it.user_agent.contains(NAME) && it.resource == "jobs";
         self.cluster.requests().into_iter().filter(ours).collect()
     }
 
-    /// The same as `get a`, a line each.
+    /// The same calls as lines such as `get a`.
     pub(crate) fn lines(&self) -> Vec<String> {
         self.calls().iter().map(line).collect()
     }
 
-    /// When those calls came, in time since the world began.
+    /// When these calls were sent, after the start of the test.
     pub(crate) fn times(&self, wanted: &str) -> Vec<Duration> {
         let calls = self.calls();
         calls.iter().filter(|it| line(it) == wanted).map(|it| it.at.saturating_duration_since(self.began)).collect()
     }
 
-    /// The lines with these words that were logged since this world began.
+    /// The log lines with these words since the start of the test.
     pub(crate) fn logged(&self, words: &str) -> Vec<String> {
         self.log.lines().into_iter().filter(|it| it.contains(words)).collect()
     }
 
-    /// Lets the interceptor answer some calls of the controller.
+    /// Makes the interceptor answer some calls of the controller.
     pub(crate) fn spoil(&self, mut judge: impl FnMut(&str, &TestCluster) -> Option<Verdict> + Send + 'static) {
         let cluster = self.cluster.clone();
         self.cluster.intercept(move |call| {
