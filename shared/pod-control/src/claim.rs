@@ -6,75 +6,75 @@ use futures::{StreamExt, stream};
 
 use crate::{Owner, PodControl, control::is_gone};
 
-/// So many patches of one owner are under way at once.
+/// The maximum of concurrent patches for one owner.
 const AT_ONCE: usize = 16;
 
-/// What becomes of a candidate.
+/// What to do with a candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claim {
-    /// It is the owner's.
+    /// The owner controls it and selects it.
     Keep,
-    /// It is somebody else's, or nobody's business.
+    /// Another owner controls it, or it does not concern this owner.
     Ignore,
-    /// It is nobody's and suits the owner.
+    /// It has no controller and the owner selects it.
     Adopt,
-    /// It is the owner's and does not suit it any more.
+    /// The owner controls it and does not select it any more.
     Release,
 }
 
 /// The pods of an owner.
 #[derive(Debug, Default)]
 pub struct Claimed {
-    /// All of them, those that were just adopted too, which still look as they did before.
+    /// All pods of the owner. Those that were just adopted are still in the state before the adoption.
     pub pods: Vec<Arc<Pod>>,
-    /// Which of them were just adopted.
+    /// The pods that were just adopted.
     pub adopted: HashSet<Uid>,
 }
 
-/// Why the pods of an owner could not be told.
+/// Why the pods of an owner could not be claimed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {
-    /// The owner could not be looked at.
+    /// The owner could not be read.
     #[error("cannot look at {owner} before adopting pods")]
     Owner {
-        /// Its name.
+        /// The name of the owner.
         owner: Box<str>,
-        /// Why.
+        /// The error of the request.
         #[source]
         source: ApiError,
     },
-    /// It is another one by now.
+    /// The owner was replaced by another object of the same name.
     #[error("original {owner} is gone: its uid was {was}, it is {is}")]
     Replaced {
-        /// Its name.
+        /// The name of the owner.
         owner: Box<str>,
-        /// As the cache has it.
+        /// The uid in the cache.
         was: Uid,
-        /// As the server has it.
+        /// The uid on the server.
         is: Uid,
     },
-    /// It adopts no more.
+    /// The owner is being deleted, so it must not adopt.
     #[error("{owner} has just been deleted")]
     Deleted {
-        /// Its name.
+        /// The name of the owner.
         owner: Box<str>,
     },
-    /// Pods could not be patched; all were tried.
+    /// Some pods could not be patched. All were tried.
     #[error("cannot claim {count} pods, the first being {pod}")]
     Pods {
-        /// How many.
+        /// The number of these pods.
         count: usize,
-        /// The name of one.
+        /// The name of one of them.
         pod: Box<str>,
-        /// What the server said of it.
+        /// The error for that pod.
         #[source]
         source: ApiError,
     },
 }
 
-/// Whether a pod is the owner's, or may become or must cease to be. Pure.
+/// Decides whether the owner keeps, adopts or releases a pod (`BaseControllerRefManager.ClaimObject`). Pure.
 ///
-/// A uid alone proves nothing: whoever may create pods, anywhere, may write any uid into them.
+/// The uid alone proves nothing: any user who may create pods may write any uid into them, in any namespace.
 #[must_use]
 pub fn verdict(owner: &Owner, pod: MetaRef<'_>, matches: bool) -> Claim {
     if !owner.namespace.is_empty() && *pod.namespace != owner.namespace {
@@ -94,16 +94,18 @@ pub fn verdict(owner: &Owner, pod: MetaRef<'_>, matches: bool) -> Claim {
     }
 }
 
-/// True where a reference means this owner. By kind, as indexes have it: the uid tells groups apart.
+/// Whether a reference means this owner. The kind is compared as in the indexes; the API group need not be, because
+/// uids are unique.
 fn is_named(owner: &Owner, reference: &OwnerRef) -> bool {
     reference.uid == owner.uid && *reference.kind == *owner.resource.kind && *reference.name == *owner.name
 }
 
-/// Sorts out whose the candidates are, adopts and releases. Before the first adoption the owner itself is looked at on
-/// the server, once: the cache may lag behind a deletion that leaves the pods to others.
+/// Claims the owner's pods among the candidates: adopts and releases as needed. Before the first adoption the owner is
+/// read from the server once (upstream's `RecheckDeletionTimestamp`), because the cache may not show that the owner is
+/// being deleted and its pods must be left to others.
 ///
 /// # Errors
-/// If a pod that is to be adopted or released could not be; all others were tried.
+/// If a pod could not be adopted or released. All others were tried.
 pub async fn claim(
     control: &PodControl,
     owner: &Owner,
@@ -156,7 +158,7 @@ async fn release(control: &PodControl, owner: &Owner, pods: Vec<Arc<Pod>>) -> Re
     let mut calls = stream::iter(calls).buffered(AT_ONCE);
     while let Some((pod, outcome)) = calls.next().await {
         match outcome {
-            // Also said of a pod without owners, or of another one by this name.
+            // The server answers Invalid also for a pod without owners and for another pod of this name.
             Ok(_) | Err(ApiError::Invalid(_)) => {}
             Err(err) if is_gone(&err, &pod.meta.name) => {}
             Err(err) => failed.add(&pod, err),
@@ -165,7 +167,7 @@ async fn release(control: &PodControl, owner: &Owner, pods: Vec<Arc<Pod>>) -> Re
     failed.into_result()
 }
 
-/// The owner as the server has it must be the very same, and stay.
+/// Checks that the owner on the server has the same uid and is not being deleted.
 async fn may_adopt(control: &PodControl, owner: &Owner) -> Result<(), ClaimError> {
     let name = || owner.name.clone();
     let live = control.api().get::<Meta>(&owner.resource, &owner.namespace, &owner.name).await;
@@ -179,7 +181,7 @@ async fn may_adopt(control: &PodControl, owner: &Owner) -> Result<(), ClaimError
     Ok(())
 }
 
-/// What went wrong, of which one is told in full.
+/// The number of failures, and the first of them.
 #[derive(Default)]
 struct Failed {
     count: usize,

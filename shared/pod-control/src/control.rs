@@ -7,10 +7,10 @@ use serde_json::{Map, Value, json, value::RawValue};
 
 use crate::Owner;
 
-/// Told of every pod that was stored: for whom, and at which version.
+/// Called for each stored pod with the uid of the owner and the resourceVersion.
 type Wrote = Arc<dyn Fn(&Uid, &Version) + Send + Sync>;
 
-/// Writes pods for their owners, and tells of it in events on these.
+/// Writes pods for their owners, and sends events about the owners.
 #[derive(Clone)]
 pub struct PodControl {
     api: Api,
@@ -19,29 +19,29 @@ pub struct PodControl {
 }
 
 impl PodControl {
-    /// `wrote` is called after each creation and patch that the server stored, with the uid of the owner and the version:
-    /// what a cache has to show before the next look. Deletions return no version.
+    /// `wrote` is called after each stored creation and patch, with the uid of the owner and the resourceVersion that
+    /// the cache must show before the next sync. A deletion returns no resourceVersion.
     #[must_use]
     pub fn new(api: Api, recorder: Recorder, wrote: impl Fn(&Uid, &Version) + Send + Sync + 'static) -> Self {
         Self { api, recorder, wrote: Arc::new(wrote) }
     }
 
-    /// The same through another client.
+    /// The same with another client.
     #[must_use]
     pub fn through(&self, api: Api) -> Self {
         Self { api, ..self.clone() }
     }
 
-    /// Through which it speaks.
+    /// The client.
     #[must_use]
     pub fn api(&self) -> &Api {
         &self.api
     }
 
-    /// Creates a pod as `body` says it, in the namespace of its owner.
+    /// Creates a pod with this `body` in the namespace of its owner.
     ///
     /// # Errors
-    /// As [`ApiError`]. No event tells of a namespace that terminates: nothing can be done about it.
+    /// See [`ApiError`]. For a terminating namespace no event is sent, because the user cannot fix it.
     pub async fn create(&self, owner: &Owner, body: &RawValue) -> Result<Written, ApiError> {
         match self.api.create(&Pod::resource(), &owner.namespace, &body).await {
             Ok(written) => {
@@ -58,11 +58,11 @@ impl PodControl {
         }
     }
 
-    /// Deletes this very pod, not a successor of its name.
+    /// Deletes this pod, with its uid as precondition.
     ///
     /// # Errors
-    /// As [`ApiError`]; [`is_gone`] tells of those that mean that there is nothing left to delete, for which there is no
-    /// event.
+    /// See [`ApiError`]. [`is_gone`] recognises the errors that mean that the pod does not exist any more; for these no
+    /// event is sent.
     pub async fn delete(&self, owner: &Owner, pod: &Pod) -> Result<(), ApiError> {
         let options = DeleteOptions { uid: Some(pod.meta.uid.clone()), ..DeleteOptions::default() };
         let (namespace, name) = (&*pod.meta.namespace, &*pod.meta.name);
@@ -75,19 +75,19 @@ impl PodControl {
         outcome
     }
 
-    /// Takes a finalizer off this very pod.
+    /// Removes a finalizer from this pod, with its uid as precondition.
     ///
     /// # Errors
-    /// As [`ApiError`]; [`is_gone`] tells of those that mean that there is nothing left to hold.
+    /// See [`ApiError`]. [`is_gone`] recognises the errors that mean that the pod does not exist any more.
     pub async fn remove_finalizer(&self, owner: &Uid, pod: &Pod, finalizer: &str) -> Result<Written, ApiError> {
         let metadata = json!({ "uid": pod.meta.uid, "$deleteFromPrimitiveList/finalizers": [finalizer] });
         self.patch(owner, pod, &metadata).await
     }
 
-    /// The same, of a pod that nobody has changed since it was seen: what it was taken for, it still is.
+    /// The same, if the pod has not changed since it was cached.
     ///
     /// # Errors
-    /// As [`ApiError`]; `Conflict` when it has changed.
+    /// See [`ApiError`]; `Conflict` if the pod has changed.
     pub async fn remove_finalizer_as_seen(&self, owner: &Uid, pod: &Pod, finalizer: &str) -> Result<Written, ApiError> {
         let metadata = json!({
             "uid": pod.meta.uid,
@@ -97,8 +97,8 @@ impl PodControl {
         self.patch(owner, pod, &metadata).await
     }
 
-    /// Makes `owner` the controller of an orphan. That its uid is in the patch makes the server refuse another pod of the
-    /// name, and one that got a controller in the meantime is refused too.
+    /// Makes `owner` the controller of an orphan. The patch contains the uid, so the server rejects it for another pod
+    /// of the same name. It also rejects a second controller.
     pub(crate) async fn adopt(&self, owner: &Owner, pod: &Pod) -> Result<Written, ApiError> {
         let mut metadata = json!({ "uid": pod.meta.uid, "ownerReferences": [owner.controller_reference()] });
         if let Some(finalizer) = owner.finalizer {
@@ -107,7 +107,7 @@ impl PodControl {
         self.patch(&owner.uid, pod, &metadata).await
     }
 
-    /// Takes `owner` off a pod, and its finalizer too.
+    /// Removes the reference to `owner` from a pod, and its finalizer too.
     pub(crate) async fn release(&self, owner: &Owner, pod: &Pod) -> Result<Written, ApiError> {
         let mut metadata = Map::new();
         metadata.insert("uid".to_owned(), json!(pod.meta.uid));
@@ -130,12 +130,12 @@ impl PodControl {
     }
 }
 
-/// True for what the server says of an object that is not there any more: none of that name, or another one.
+/// Whether an error means that the object is gone: there is none of this name, or another one has the name.
 #[must_use]
 pub fn is_gone(err: &ApiError, name: &str) -> bool {
     match err {
         ApiError::NotFound(_) => err.is_absence_of(name),
-        // A precondition that does not hold. We give none but the uid.
+        // A failed precondition on the uid; a failed one on the resourceVersion has another message.
         ApiError::Conflict(status) => status.message.contains("UID"),
         // A patch that would change the uid.
         ApiError::Invalid(status) => status.details.causes.iter().any(|it| it.field == "metadata.uid"),
@@ -143,12 +143,13 @@ pub fn is_gone(err: &ApiError, name: &str) -> bool {
     }
 }
 
-/// False where nothing was sent, as our term is over or we stop: that is no news of the pod.
+/// False if the request was not sent, because the term is over or the manager stops. Such an error does not concern the
+/// pod.
 fn is_the_servers(err: &ApiError) -> bool {
     !matches!(err, ApiError::NotSent(_))
 }
 
-/// The server's own words, as upstream's events show them.
+/// The message of the server, which upstream's events show.
 fn words(err: &ApiError) -> String {
     err.status().map(|it| it.message.clone()).filter(|it| !it.is_empty()).unwrap_or_else(|| err.to_string())
 }

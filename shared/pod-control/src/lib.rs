@@ -1,8 +1,8 @@
-//! What every controller that owns pods does with them, and no rule of a particular one.
+//! The pod operations that all owning controllers share. The rules of a particular controller are not here.
 //!
-//! Reading order: [`Owner`] (on whose behalf), [`PodControl`] (the writes, with the events that tell of them), `claim`
-//! (whose pods are whose), [`PodTemplate`] and [`Stamp`] (from a template to the body of a creation), `predicates` and
-//! `ranking` (pure), [`SlowStart`].
+//! Reading order: [`Owner`] (the owner of pods), [`PodControl`] (the writes with their events), `claim` (adoption and
+//! release), [`PodTemplate`] and [`Stamp`] (from a template to a request body), `predicates` and `ranking` (pure),
+//! [`SlowStart`].
 
 mod claim;
 mod control;

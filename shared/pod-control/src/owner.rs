@@ -2,26 +2,26 @@ use api::{Atom, MetaRef, Resource, Uid};
 use k8s_openapi::api::core::v1::ObjectReference;
 use serde_json::{Value, json};
 
-/// On whose behalf pods are created, claimed and deleted.
+/// The object for which pods are created, claimed and deleted.
 #[derive(Debug, Clone)]
 pub struct Owner {
     /// Its type.
     pub resource: Resource,
-    /// Its namespace; empty for a cluster-scoped owner, who may claim pods anywhere.
+    /// Its namespace; empty for a cluster-scoped owner, which may claim pods in any namespace.
     pub namespace: Atom,
     /// Its name.
     pub name: Box<str>,
-    /// Its identity in time.
+    /// Its uid.
     pub uid: Uid,
-    /// It is being deleted: nothing is adopted or released any more.
+    /// It is being deleted, so it neither adopts nor releases pods.
     pub deleting: bool,
-    /// Added to a pod that is adopted, taken off one that is released.
+    /// Added to each adopted pod and removed from each released one.
     pub finalizer: Option<&'static str>,
     reference: ObjectReference,
 }
 
 impl Owner {
-    /// For an object of this type.
+    /// The owner for an object of this type.
     #[must_use]
     pub fn new(resource: Resource, meta: MetaRef<'_>, finalizer: Option<&'static str>) -> Self {
         let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
@@ -45,14 +45,14 @@ impl Owner {
         }
     }
 
-    /// What events about it name.
+    /// The object reference for events about the owner.
     #[must_use]
     pub fn reference(&self) -> &ObjectReference {
         &self.reference
     }
 
-    /// The entry of `metadata.ownerReferences` that makes it the controller of a pod. To block the owner's deletion
-    /// needs the right to update its `finalizers`, where the server checks that.
+    /// The entry of `metadata.ownerReferences` that makes it the controller of a pod. If the server checks
+    /// `blockOwnerDeletion`, this needs permission to update the owner's `finalizers`.
     #[must_use]
     pub fn controller_reference(&self) -> Value {
         json!({

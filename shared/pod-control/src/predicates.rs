@@ -1,32 +1,32 @@
-//! What a pod is. Pure.
+//! The state of a pod. Pure.
 
 use api::{ConditionStatus, Pod, PodPhase};
 
-/// It has come to its end, well or badly.
+/// It has succeeded or failed.
 #[must_use]
 pub fn is_terminal(pod: &Pod) -> bool {
     matches!(pod.phase, PodPhase::Succeeded | PodPhase::Failed)
 }
 
-/// It works, or will.
+/// It is pending or running and is not being deleted.
 #[must_use]
 pub fn is_active(pod: &Pod) -> bool {
     !is_terminal(pod) && pod.meta.deletion.is_none()
 }
 
-/// It was told to end and has not.
+/// It is being deleted and has not ended.
 #[must_use]
 pub fn is_terminating(pod: &Pod) -> bool {
     !is_terminal(pod) && pod.meta.deletion.is_some()
 }
 
-/// Its condition says so, whatever its phase.
+/// Its `Ready` condition is true, in any phase.
 #[must_use]
 pub fn is_ready(pod: &Pod) -> bool {
     pod.condition("Ready").is_some_and(|it| it.status == ConditionStatus::True)
 }
 
-/// It is held by this finalizer.
+/// It has this finalizer.
 #[must_use]
 pub fn has_finalizer(pod: &Pod, finalizer: &str) -> bool {
     pod.meta.finalizers.iter().any(|it| &**it == finalizer)

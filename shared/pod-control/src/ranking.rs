@@ -1,4 +1,4 @@
-//! Which of several working pods goes first when there are too many. Pure.
+//! The order in which surplus active pods are deleted. Pure.
 
 use std::cmp::Ordering;
 
@@ -6,11 +6,11 @@ use api::{ContainerRole, Pod, PodPhase};
 
 use crate::is_ready;
 
-/// The order in which pods are deleted, the first one first: the one that would be missed least. Without ranks, as Jobs
-/// use it.
+/// Orders pods by deletion: the first one is deleted first. Like upstream's `ActivePods`, which Jobs use; there is no
+/// rank by node.
 #[must_use]
 pub fn deletion_order(a: &Pod, b: &Pod) -> Ordering {
-    // False goes before true: unassigned before assigned, not ready before ready.
+    // False sorts before true: unassigned before assigned, not ready before ready.
     (!a.node.is_empty())
         .cmp(&!b.node.is_empty())
         .then_with(|| step(&a.phase).cmp(&step(&b.phase)))
@@ -21,7 +21,7 @@ pub fn deletion_order(a: &Pod, b: &Pod) -> Ordering {
         .then_with(|| newer_first(a.creation, b.creation))
 }
 
-/// How far a pod has come. A phase that we do not know counts as one that nobody knows.
+/// The order of the phases. An unknown phase counts like `Unknown`.
 fn step(phase: &PodPhase) -> u8 {
     match phase {
         PodPhase::Pending => 0,
@@ -34,7 +34,7 @@ fn ready_since(pod: &Pod) -> Option<i64> {
     pod.condition("Ready").and_then(|it| it.last_transition)
 }
 
-/// A time that is not known counts as the most recent.
+/// An unknown time counts as the most recent.
 fn newer_first(a: Option<i64>, b: Option<i64>) -> Ordering {
     b.unwrap_or(i64::MAX).cmp(&a.unwrap_or(i64::MAX))
 }

@@ -1,7 +1,8 @@
 use std::ops::Range;
 
-/// Batches of growing size, so that what is bound to fail (a quota is used up, a webhook refuses) is found out by few
-/// calls: one at first, then twice as many as before. A batch with a failure is the last.
+/// Batches of growing size (upstream's `slowStartBatch`): each is twice as large as the one before, so that a
+/// persistent failure, such as a used-up quota or a rejecting webhook, costs few calls. The caller must stop after a
+/// batch with a failure.
 #[derive(Debug, Clone)]
 pub struct SlowStart {
     total: usize,
@@ -10,13 +11,13 @@ pub struct SlowStart {
 }
 
 impl SlowStart {
-    /// For `total` calls, of which as many are tried at once as were `proven` by the last ones; one where nothing was.
+    /// Batches for `total` calls. The first has `proven` calls, the number that succeeded before, and at least one.
     #[must_use]
     pub fn new(total: usize, proven: usize) -> Self {
         Self { total, next: 0, size: proven.max(1) }
     }
 
-    /// Which calls come next; `None` when all were made.
+    /// The range of the next calls; `None` when all were returned.
     pub fn batch(&mut self) -> Option<Range<usize>> {
         let end = self.total.min(self.next.saturating_add(self.size));
         let batch = self.next..end;

@@ -4,10 +4,10 @@ use serde_json::{Map, Value, json, value::RawValue};
 
 use crate::Owner;
 
-/// A pod template as its owner carries it, parsed once for many pods.
+/// A pod template of an owner, parsed once for many pods.
 ///
-/// Labels, annotations, finalizers and spec are taken over as they came, with every field that we do not know; nothing
-/// else of the template's metadata is.
+/// Labels, annotations, finalizers and spec are copied unchanged, including unknown fields. Other metadata of the
+/// template is ignored.
 #[derive(Debug, Clone)]
 pub struct PodTemplate {
     labels: Map<String, Value>,
@@ -16,18 +16,18 @@ pub struct PodTemplate {
     spec: Map<String, Value>,
 }
 
-/// A template of which no pod can be made.
+/// The template cannot be used for pods.
 #[derive(Debug, thiserror::Error)]
 pub enum TemplateError {
-    /// Nobody would find its pods.
+    /// It has no labels, so no selector would find its pods.
     #[error("unable to create pods, no labels")]
     NoLabels,
-    /// It is no template at all.
+    /// It does not decode.
     #[error("the pod template does not decode")]
     Decode(#[source] serde_json::Error),
 }
 
-/// What one pod has beyond the template.
+/// The fields of one pod that are not in the template.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Extra<'a> {
     /// The prefix of its name, see [`Owner::generate_name`].
@@ -40,8 +40,8 @@ pub struct Extra<'a> {
     pub hostname: Option<&'a str>,
 }
 
-/// A template with everything that all pods of one owner have in common, as text: a pod costs no more than its own
-/// metadata.
+/// A template with all fields that the pods of one owner share, as text. So only the metadata of each pod must be
+/// encoded.
 #[derive(Debug, Clone)]
 pub struct Stamp {
     labels: Map<String, Value>,
@@ -74,8 +74,8 @@ impl PodTemplate {
         Ok(Self { labels, annotations, finalizers, spec: object(template.remove("spec")) })
     }
 
-    /// Gives every container, init containers too, an environment variable that follows a label of the pod, unless it
-    /// has one of that name.
+    /// Adds an environment variable with the value of a pod label to every container and init container, unless there
+    /// is one of that name.
     pub fn set_env_from_label(&mut self, name: &str, label: &str) {
         let source = json!({ "fieldRef": { "fieldPath": format!("metadata.labels['{label}']") } });
         for list in ["initContainers", "containers"] {
@@ -94,7 +94,7 @@ impl PodTemplate {
         }
     }
 
-    /// Ready for the pods of `owner`, whose finalizer each of them gets.
+    /// Prepares the template for the pods of `owner`, and adds its finalizer.
     #[must_use]
     pub fn stamp(self, owner: &Owner) -> Stamp {
         let Self { labels, annotations, mut finalizers, mut spec } = self;
@@ -112,10 +112,10 @@ impl PodTemplate {
 }
 
 impl Stamp {
-    /// The body of one creation.
+    /// The request body of one pod.
     ///
     /// # Errors
-    /// Never for a template that was parsed.
+    /// Never for a parsed template.
     pub fn pod(&self, extra: Extra<'_>) -> Result<Box<RawValue>, serde_json::Error> {
         let Extra { generate_name, labels, annotations, hostname } = extra;
         let mut metadata = Map::new();
@@ -146,10 +146,11 @@ impl Stamp {
 }
 
 impl Owner {
-    /// The prefix of its pods' names: its own name with a dash, or without where that could not begin a pod's name.
+    /// The prefix of its pods' names: its own name and a dash. If that is longer than a name may be, the dash is
+    /// omitted.
     #[must_use]
     pub fn generate_name(&self) -> String {
-        /// A pod's name may be as long.
+        /// The longest name of a pod.
         const LONGEST: usize = 253;
         let dash = if self.name.len() < LONGEST { "-" } else { "" };
         format!("{}{dash}", self.name)
@@ -171,7 +172,7 @@ fn with(common: &Map<String, Value>, own: &[(&str, &str)]) -> Value {
     all.into()
 }
 
-/// An object's JSON without its braces.
+/// The JSON text of an object without the braces.
 fn members(object: &Map<String, Value>) -> Box<str> {
     let text = Value::Object(object.clone()).to_string();
     text.strip_prefix('{').and_then(|it| it.strip_suffix('}')).unwrap_or_default().into()

@@ -1,4 +1,4 @@
-//! Writes and claims against the API server in miniature.
+//! Writes and claims against the in-memory API server.
 
 #![expect(clippy::unwrap_used, reason = "a test ends where something is not there")]
 
@@ -60,7 +60,7 @@ impl World {
         self
     }
 
-    /// A pod labelled `app: {app}`, owned as given.
+    /// A pod with the label `app: {app}` and these owners.
     fn pod(&self, name: &str, app: &str, owners: Value, finalizers: &[&str]) -> Arc<Pod> {
         let object = self.cluster.create(json!({
             "apiVersion": "v1", "kind": "Pod",
@@ -268,12 +268,12 @@ async fn acceptance_common_022_a_release_that_finds_nothing_to_release_is_no_err
         assert_eq!(outcome.is_err(), is_error, "{code}");
         assert_eq!(outcome.unwrap_or_default(), [""; 0], "{code}");
     }
-    // A 404 has to say that it is this pod that is not there.
+    // A 404 must name this pod, or it does not prove that the pod is gone.
     world.spoil("patch", absent("a"));
     assert_eq!(world.claim(pods).await.unwrap(), [""; 0]);
 }
 
-/// As the server says that no pod has this name.
+/// The server's response that no pod has this name.
 fn absent(name: &str) -> Verdict {
     let mut verdict = Verdict::status(404, "NotFound", "no");
     if let Verdict::Answer { body, .. } = &mut verdict {
