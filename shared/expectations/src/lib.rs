@@ -1,11 +1,11 @@
-//! What a controller did and has not yet seen.
+//! The writes of a controller that its cache does not show yet.
 //!
-//! A sync creates and deletes by a cache that is a little late. So that the next sync does not do the same again, it
-//! says beforehand what it is going to do ([`Expectations::expect`]), handlers count what they see, and no sync of that
-//! owner acts before all has been seen, or five minutes are over.
+//! A sync creates and deletes pods from a cache that may be slightly behind. To prevent that the next sync repeats
+//! this, a sync first records its writes ([`Expectations::expect`]) and handlers count the observed ones. No sync of
+//! that owner writes until all are observed or five minutes have passed.
 //!
-//! The order matters: expectations are recorded *before* the writes are sent, because the watch event can come before
-//! the answer; and they are asked for *before* the cache is listed.
+//! The order matters. Expectations are recorded *before* the requests are sent, because the watch event may come before
+//! the response. They are checked *before* the cache is listed.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -16,24 +16,25 @@ use api::Uid;
 use clock::Instant;
 use parking_lot::Mutex;
 
-/// Bounds a stall after a lost watch event: what was not seen for longer than this is not waited for.
+/// The timeout of an expectation (client-go's `ExpectationsTimeout`). Limits a stall after a lost watch event.
 const TTL: Duration = Duration::from_secs(5 * 60);
 
-/// The least that timers tell apart.
+/// The resolution of timers.
 const TICK: Duration = Duration::from_millis(1);
 
-/// Expectations of all owners of one controller, by the owner's uid: a successor of the same name inherits nothing.
+/// The expectations of all owners of one controller, by the owner's uid, so that a new owner of the same name inherits
+/// none.
 ///
-/// The delete handler of the owner calls [`Expectations::delete`].
+/// The delete handler of the owner must call [`Expectations::delete`].
 #[derive(Debug, Default)]
 pub struct Expectations(Mutex<HashMap<Uid, Record>>);
 
-/// What is still to come. Counters may fall below zero, which counts as fulfilled: more was seen than was waited for.
+/// The outstanding expectations. A counter below zero counts as fulfilled: more was observed than was expected.
 #[derive(Debug)]
 struct Record {
     creations: i64,
     deletions: i64,
-    /// Pods whose deletion counts, each once.
+    /// The pods whose deletion is expected; each counts once.
     pods: HashSet<Uid>,
     since: Instant,
 }
@@ -55,7 +56,7 @@ impl Expectations {
         Self::default()
     }
 
-    /// Replaces what is expected for `owner` by `creations` new pods and the deletion of exactly these `pods`.
+    /// Replaces the expectations of `owner` by `creations` new pods and the deletion of exactly these `pods`.
     pub fn expect(&self, owner: &Uid, creations: usize, pods: impl IntoIterator<Item = Uid>, now: Instant) {
         let pods: HashSet<Uid> = pods.into_iter().collect();
         let creations = i64::try_from(creations).unwrap_or(i64::MAX);
@@ -74,7 +75,7 @@ impl Expectations {
         self.expect(owner, 0, pods, now);
     }
 
-    /// Expects the deletion of exactly these pods, beside creations that are still unseen. The expiry starts anew.
+    /// Expects the deletion of exactly these pods, in addition to outstanding creations. The timeout starts again.
     pub fn add_deletions(&self, owner: &Uid, pods: impl IntoIterator<Item = Uid>, now: Instant) {
         let pods: HashSet<Uid> = pods.into_iter().collect();
         let mut records = self.0.lock();
@@ -85,19 +86,20 @@ impl Expectations {
         report_overwritten(owner, before);
     }
 
-    /// Expects no creation any more: what was not seen did not happen.
+    /// Expects no creation any more, because creations that were not observed did not happen.
     pub fn drop_creations(&self, owner: &Uid) {
         if let Some(record) = self.0.lock().get_mut(owner) {
             record.creations = 0;
         }
     }
 
-    /// Expects more, if anything is on record. The expiry stays.
+    /// Adds to the expectations of `owner`, if there are any. The timeout does not change.
     pub fn raise(&self, owner: &Uid, creations: i64, deletions: i64) {
         self.lower(owner, creations.saturating_neg(), deletions.saturating_neg());
     }
 
-    /// Expects less, if anything is on record: a creation failed or was never tried. The expiry stays.
+    /// Subtracts from the expectations of `owner`, if there are any, because a creation failed or was not tried. The
+    /// timeout does not change.
     pub fn lower(&self, owner: &Uid, creations: i64, deletions: i64) {
         if let Some(record) = self.0.lock().get_mut(owner) {
             record.creations = record.creations.saturating_sub(creations);
@@ -105,13 +107,13 @@ impl Expectations {
         }
     }
 
-    /// A pod of `owner` came into sight, or its creation failed for certain.
+    /// A pod of `owner` was observed, or its creation has certainly failed.
     pub fn creation_observed(&self, owner: &Uid) {
         self.lower(owner, 1, 0);
     }
 
-    /// `pod` goes or is gone, or its deletion failed for certain (with "not found" too: no event will follow).
-    /// Counts once, and only for a pod whose deletion is expected.
+    /// `pod` is being deleted or gone, or its deletion has certainly failed. Also called after "not found", because no
+    /// event may follow. Counts once, and only for a pod whose deletion is expected.
     pub fn deletion_observed(&self, owner: &Uid, pod: &Uid) {
         if let Some(record) = self.0.lock().get_mut(owner)
             && record.pods.remove(pod)
@@ -120,22 +122,22 @@ impl Expectations {
         }
     }
 
-    /// True when a sync of `owner` may create and delete: nothing is on record, all of it was seen, or it has expired.
+    /// Whether a sync of `owner` may create and delete: nothing is expected, all was observed, or the timeout is over.
     #[must_use]
     pub fn satisfied(&self, owner: &Uid, now: Instant) -> bool {
         let records = self.0.lock();
         records.get(owner).is_none_or(|it| it.fulfilled() || it.has_expired(now))
     }
 
-    /// True when no deletion is unseen, whatever is of creations.
+    /// Whether all expected deletions were observed, regardless of creations.
     #[must_use]
     pub fn has_seen_deletions(&self, owner: &Uid, now: Instant) -> bool {
         let records = self.0.lock();
         records.get(owner).is_none_or(|it| it.deletions <= 0 || it.has_expired(now))
     }
 
-    /// When `owner` is satisfied even if nothing more is seen; `None` when there is nothing to wait for. A sync that must
-    /// not act comes again then: after a lost event nothing else would wake it.
+    /// When the timeout of `owner` is over; `None` if nothing is outstanding. A sync that must not write is requeued
+    /// for this time, because after a lost event nothing else would enqueue the key.
     #[must_use]
     pub fn expires_at(&self, owner: &Uid) -> Option<Instant> {
         let records = self.0.lock();
@@ -143,7 +145,7 @@ impl Expectations {
         (!record.fulfilled()).then(|| record.since + TTL + TICK)
     }
 
-    /// Forgets `owner`, which is gone.
+    /// Removes the expectations of a deleted `owner`.
     pub fn delete(&self, owner: &Uid) {
         self.0.lock().remove(owner);
     }
@@ -153,7 +155,7 @@ fn size(pods: &HashSet<Uid>) -> i64 {
     i64::try_from(pods.len()).unwrap_or(i64::MAX)
 }
 
-/// A sync that acted without being satisfied: after an expiry, or by mistake.
+/// Reports a sync that wrote although expectations were outstanding: the timeout was over, or there is a bug.
 fn report_overwritten(owner: &Uid, before: Option<Record>) {
     if let Some(before) = before.filter(|it| !it.pods.is_empty() && !it.fulfilled()) {
         tracing::error!(%owner, unseen = before.deletions, "Expected deletions were overwritten before all were seen");
