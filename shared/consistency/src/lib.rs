@@ -1,14 +1,15 @@
-//! What a controller wrote and its cache must show before it acts again (read your writes, KEP-5647).
+//! Makes a controller wait until its cache shows its own writes (read your writes, KEP-5647).
 //!
-//! Each write that the server answers is told to the [`Gate`] with the version that came back. Before its next sync of
-//! that owner the controller asks [`Gate::behind`]: either the caches show all of it, or the key is parked and woken by
-//! the informer that was late. Only versions that our own writes returned are waited for.
+//! After each write the controller calls [`Gate::wrote`] with the returned resourceVersion. Before the next sync of
+//! that owner it calls [`Gate::behind`]. If a cache does not show all writes, the key is parked, and the informer
+//! enqueues it when it has caught up. Only resourceVersions of our own writes are awaited.
 //!
-//! After etcd was restored to an older state the caches may never show those versions. So what is written counts as shown too
-//! once a cache took a whole set, read as the most recent state and asked for after the write.
+//! After etcd was restored to an older state, the caches may never show those versions. So a write also counts as shown
+//! when the cache has received a complete set that was read as the most recent state and requested after the write.
 //!
-//! What cannot be compared blocks nobody: a version that is empty or no number, be it of a write or of a store. A store
-//! before its first set shows nothing yet; workers start when their caches have synced, so no key is parked for that.
+//! A resourceVersion that is empty or not a number, of a write or of a store, cannot be compared and blocks nothing. A
+//! store before its first set shows no write. Workers start only when their caches have synced, so no key is parked for
+//! that.
 
 use std::{
     collections::HashMap,
@@ -25,31 +26,32 @@ use informer::Watched;
 use metrics::{IntCounterVec, Metrics};
 use parking_lot::Mutex;
 
-/// A parked key looks again after this time even if no informer wakes it.
+/// A parked key is synced after this time even if no informer enqueues it.
 const PARKED: Duration = Duration::from_secs(30);
 
-/// Own writes not yet seen, by the owner's uid: a successor of the same name has a record of its own.
+/// Own writes that the caches do not show yet, by the owner's uid, so that a new owner of the same name has its own
+/// record.
 ///
-/// The check and the writes of one owner never run at once, as a key has one worker.
+/// The check and the writes of one owner never run concurrently, because a key has only one worker.
 pub struct Gate {
     records: Mutex<HashMap<Uid, Vec<Wrote>>>,
     clock: Clock,
     skips: IntCounterVec,
 }
 
-/// The newest of our writes of one type.
+/// The newest write of one type.
 #[derive(Clone)]
 struct Wrote {
     cache: Arc<dyn Watched>,
     version: Version,
-    /// When the last of them was answered.
+    /// When the response of the last write came.
     at: BootInstant,
-    /// The cache holds a wake for this owner and this version.
+    /// The cache holds a callback for this owner and version.
     is_awaited: Arc<AtomicBool>,
 }
 
 impl Gate {
-    /// A gate whose skips are counted as upstream does: `subsystem` such as `daemonset_controller`, `kind` such as
+    /// A gate with the skip counter of upstream; `subsystem` is for example `daemonset_controller`, and `kind`
     /// `DaemonSet`.
     #[must_use]
     pub fn new(subsystem: &str, kind: &str, metrics: &Metrics, clock: Clock) -> Self {
@@ -59,10 +61,10 @@ impl Gate {
         Self { records: Mutex::default(), clock, skips }
     }
 
-    /// Remembers that a write for `owner` was stored at `version`, as `client::Written` tells it, which `cache`, the
-    /// informer of the written type, is to show. Deletions, which return no version, are not told.
+    /// Records that a write for `owner` was stored with `version`, from `client::Written`. `cache` is the informer of
+    /// the written type. Deletions are not recorded, because they return no resourceVersion.
     pub fn wrote(&self, owner: &Uid, cache: &Arc<dyn Watched>, version: &Version) {
-        // It could never be waited for, and would hide a later one that can.
+        // Such a version cannot be compared, and would replace an earlier one that can.
         if version.number().is_none() {
             return;
         }
@@ -71,16 +73,16 @@ impl Gate {
         let record = records.entry(owner.clone()).or_default();
         match record.iter_mut().find(|it| it.cache.resource() == cache.resource()) {
             Some(known) if known.version.is_older_than(version) => *known = Wrote::new(cache, version, at),
-            // A set that was asked for before this write may lack it.
+            // A set that was requested before this write may not contain it.
             Some(known) => known.at = at,
             None => record.push(Wrote::new(cache, version, at)),
         }
     }
 
-    /// `None` when the caches show every write for `owner`, whose record is then dropped. Otherwise how long the key is
-    /// to be parked at most; `wake` is called earlier, when the cache that was found late has caught up.
+    /// `None` if the caches show every write for `owner`; then its record is removed. Otherwise the longest time to
+    /// park the key. `wake` is called earlier, when the late cache has caught up.
     pub fn behind(&self, owner: &Uid, wake: impl FnOnce() + Send + 'static) -> Option<Duration> {
-        // Caches are asked outside our lock: theirs may be held by whoever calls us.
+        // Caches are called without our lock, because the caller may hold theirs.
         let record = self.records.lock().get(owner).cloned()?;
         let wake = Arc::new(Mutex::new(Some(wake)));
         let late = record.iter().find(|it| !it.wake_when_passed(&wake));
@@ -93,7 +95,7 @@ impl Gate {
         Some(PARKED)
     }
 
-    /// Drops the record of `owner`, which is gone.
+    /// Removes the record of a deleted `owner`.
     pub fn forget(&self, owner: &Uid) {
         self.records.lock().remove(owner);
     }
@@ -104,14 +106,14 @@ impl Wrote {
         Self { cache: cache.clone(), version: version.clone(), at, is_awaited: Arc::default() }
     }
 
-    /// True when the cache shows it, and `wake` is still there for another. Otherwise the cache holds `wake`, or the one
-    /// of an earlier look; it decides both under one lock.
+    /// Returns true when the cache shows the write; then `wake` is not used. Otherwise the cache holds `wake`, or the
+    /// callback of an earlier call. The cache decides both under one lock.
     fn wake_when_passed(&self, wake: &Arc<Mutex<Option<impl FnOnce() + Send + 'static>>>) -> bool {
-        // Later than the write, not at one time with it.
+        // The set must be requested after the write, not at the same instant.
         if self.cache.first_set_was_consistent_after(self.at + Duration::from_nanos(1)) {
             return true;
         }
-        // A key is looked at again and again while its cache is late: each look would leave one more wake.
+        // A key may be checked many times while its cache is behind. Only the first check adds a callback.
         if self.is_awaited.swap(true, Ordering::AcqRel) {
             return self.cache.passed(&self.version);
         }

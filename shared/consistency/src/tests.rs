@@ -19,7 +19,7 @@ use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A gate, and real informers of a cluster in miniature.
+/// A gate with real informers of an in-memory cluster.
 struct Rig {
     cluster: TestCluster,
     clients: Clients,
@@ -62,7 +62,7 @@ impl Rig {
         watched
     }
 
-    /// A synced cache of pods at `version`, which shows nothing later until it is thawed.
+    /// A synced cache of pods at `version`, which shows no later version until it is thawed.
     async fn pods_at(&self, version: u64) -> Arc<dyn Watched> {
         self.write_up_to(version);
         let pods = self.cache::<Pod>().await;
@@ -71,7 +71,7 @@ impl Rig {
         pods
     }
 
-    /// Pods are created until the cluster, which begins below 99, is at `version`.
+    /// Creates pods until the cluster is at `version`.
     fn write_up_to(&self, version: u64) {
         while self.cluster.version() < version {
             let mut pod = pod();
@@ -80,7 +80,7 @@ impl Rig {
         }
     }
 
-    /// The caches of this resource show what they held back.
+    /// Lets the caches of this resource show the delayed events.
     async fn thaw(&self, resource: &str) {
         self.cluster.thaw(resource);
         sleep(Duration::from_millis(1)).await;
@@ -210,15 +210,15 @@ async fn acceptance_common_048_the_highest_version_is_remembered() {
     assert_eq!(rig.behind("a"), None);
 }
 
-/// By uid there is nothing to replace: the record of a successor is another one, and that of its predecessor goes with
-/// the object, dropped by the delete handler.
+/// Records are by uid, so a new object of the same name has its own record. The delete handler removes the record of
+/// the old one.
 #[tokio::test(start_paused = true)]
 async fn acceptance_common_049_a_successor_has_a_record_of_its_own() {
     let rig = rig();
     let pods = rig.pods_at(99).await;
     rig.wrote("a", &pods, "105");
     rig.wrote("b", &pods, "106");
-    rig.gate.forget(&Uid::new("a")); // As the delete handler does.
+    rig.gate.forget(&Uid::new("a")); // Like the delete handler.
     assert!(rig.record("a").is_empty());
     rig.gate.forget(&Uid::new("a"));
     assert_eq!(rig.record("b"), ["106"]);
@@ -322,7 +322,7 @@ async fn acceptance_machinery_024_a_key_behind_its_own_write_is_parked_writes_no
     queue.add("a");
     sleep(SECOND).await;
     queue.add("a");
-    sleep(40 * SECOND).await; // Longer than a key is parked: it looks again, and parks again.
+    sleep(40 * SECOND).await; // Longer than a key is parked, so it is synced and parked again.
     assert_eq!(writes(), [0], "no write while the cache is behind");
     assert_eq!(queue.failures(&"a"), 0, "parked, not rate-limited");
     assert_eq!(rig.skips("pods").as_deref(), Some("2"));
@@ -331,7 +331,7 @@ async fn acceptance_machinery_024_a_key_behind_its_own_write_is_parked_writes_no
     assert_eq!(writes(), [0, 41], "woken at once");
 }
 
-/// As after etcd was restored to an older state: versions begin again where they were then.
+/// After etcd was restored to an older state, versions start again from an earlier number.
 #[tokio::test(start_paused = true)]
 async fn a_write_that_the_cache_will_never_show_is_waited_for_until_a_whole_set_that_was_asked_for_later() {
     let rig = rig();
@@ -348,7 +348,7 @@ async fn a_write_that_the_cache_will_never_show_is_waited_for_until_a_whole_set_
     rig.thaw("pods").await;
     assert_eq!((rig.woken(), rig.behind("a")), (0, Some(PARKED)));
     rig.cluster.end_watches("pods");
-    // The server takes a watch from what is to come, so that nothing tells of the restored state yet.
+    // The server accepts a watch from a future version, so nothing shows the restored state yet.
     let mut is_first = true;
     rig.cluster.intercept(move |call| {
         let is_watch = call.parameter("watch") == "true" || call.parameter("watch") == "1";
@@ -360,7 +360,7 @@ async fn a_write_that_the_cache_will_never_show_is_waited_for_until_a_whole_set_
     sleep(60 * SECOND).await;
     assert_eq!(pods.store_version(), Some(99.into()));
     assert_eq!((rig.woken(), rig.behind("a")), (1, None), "woken, and passed");
-    // What is written from now on is waited for as ever.
+    // Later writes are awaited as before.
     rig.cluster.freeze_watches("pods");
     rig.write_up_to(100);
     rig.wrote("a", &pods, "100");
@@ -375,7 +375,7 @@ async fn a_set_that_was_asked_for_before_a_write_does_not_show_it() {
     let pods = rig.pods_at(99).await;
     rig.wrote("a", &pods, "200");
     sleep(SECOND / 100).await;
-    // On its way for a second, while more is written.
+    // The list takes one second, and another write happens meanwhile.
     rig.cluster.intercept(|_| Verdict::Delay(SECOND));
     pods.relist_consistently();
     sleep(SECOND / 2).await;
