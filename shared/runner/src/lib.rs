@@ -1,7 +1,7 @@
-//! Key in, sync, outcome out.
+//! Runs the syncs of work queues.
 //!
-//! [`Workers`] take keys from a queue, call a sync for each, and tell the queue what became of it. They contain a panic
-//! of one key, and know no controller. Their [`Pulse`] tells whether they still move.
+//! [`Workers`] take keys from a work queue, call a sync for each, and report the outcome to the queue. A panic affects
+//! only its key. This crate does not depend on any controller. The [`Pulse`] shows whether the workers make progress.
 
 mod outcome;
 mod pulse;

@@ -1,13 +1,14 @@
 use std::{error::Error, fmt::Write as _, time::Duration};
 
-/// How a sync ends when it does not fail. A failure always means "again, with back-off". There is no fifth way.
+/// How a successful sync ends. A failed sync is always retried with back-off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing is left to do until something changes.
+    /// Nothing to do until something changes.
     Done,
-    /// Look again after this time.
+    /// Sync again after this time.
     After(Duration),
-    /// The cache must first show our own writes: look again after this time, or when woken. Neither success nor failure.
+    /// The cache must first show our own writes. Sync again after this time, or when the informer enqueues the key.
+    /// Counts as neither success nor failure.
     Parked(Duration),
 }
 

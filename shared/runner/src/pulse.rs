@@ -1,8 +1,8 @@
-//! Whether the workers of one queue still move.
+//! Detects whether the workers of one queue make progress.
 //!
-//! A sync that takes long is no fault: it may have much to do, on a slow server. So what counts is not how long a key is
-//! with its worker but when anything happened to it last: each time the sync's future is polled an answer has come, or a
-//! timer has fired. Only what nothing happens to for [`STALL`] is stuck.
+//! A long sync is not an error: it may have much to do on a slow server. So the duration of the sync does not count,
+//! but the time since its future was last polled. A poll means that a response has come or a timer has fired. A key
+//! without a poll for [`STALL`] is stuck.
 
 use std::{fmt, hash::Hash, sync::Arc, time::Duration};
 
@@ -10,11 +10,11 @@ use clock::{Clock, Instant};
 use parking_lot::Mutex;
 use workqueue::Queue;
 
-/// Nothing happens to a key for so long only if it is stuck: a call ends after 70 s, or after 190 s where the server asked
-/// for repeats of it, and a wait for the budget wakes once a minute. The rest is for a machine that is busy otherwise.
+/// A key is polled within this time unless it is stuck: a call ends after 70 s, or after 190 s if the server requests
+/// retries, and a wait for the rate limiter wakes once per minute. The rest is a reserve for a busy machine.
 pub const STALL: Duration = Duration::from_secs(300);
 
-/// Shared by the workers of one queue and whoever asks for them; cheap to clone.
+/// The state of the workers of one queue, shared with its readers; cheap to clone.
 #[derive(Clone)]
 pub struct Pulse(Arc<Inner>);
 
@@ -26,41 +26,41 @@ struct Inner {
 }
 
 struct State {
-    /// For each worker: since when it has its key, and when anything happened to that last.
+    /// For each worker with a key, when the sync was last polled.
     hands: Vec<Option<Instant>>,
-    /// When a key was taken or given back last; before the first one, when the workers started.
+    /// When a key was last taken or given back; before the first key, when the workers started.
     active: Option<Instant>,
 }
 
-/// What waits in the queue.
+/// The keys that wait in the queue.
 struct Backlog {
     depth: usize,
     oldest: Option<Duration>,
 }
 
-/// The workers of one queue, at one moment.
+/// The state of the workers of one queue at one instant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reading {
     /// The queue's name.
     pub queue: &'static str,
-    /// Keys that can be taken now.
+    /// The number of keys that can be taken now.
     pub depth: usize,
-    /// How long the first of them waits.
+    /// How long the first of them has been waiting.
     pub oldest: Option<Duration>,
-    /// How many workers there are.
+    /// The number of workers.
     pub workers: usize,
-    /// For each worker that has a key: how long ago anything happened to it.
+    /// For each worker with a key, how long ago the sync was last polled.
     pub silences: Vec<Duration>,
-    /// How long ago a key was taken or given back; `None` before the workers started.
+    /// How long ago a key was last taken or given back; `None` before the workers started.
     pub active: Option<Duration>,
 }
 
-/// Workers that do not move.
+/// Workers without progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stuck {
-    /// Nothing happened to a key for so long.
+    /// A key was not polled for this long.
     Key(&'static str, Duration),
-    /// So many keys wait, workers are free, and none of them took one for so long.
+    /// This many keys wait and a worker is free, but no key was taken for this long.
     Queue(&'static str, usize, Duration),
 }
 
@@ -80,26 +80,26 @@ impl fmt::Display for Stuck {
 impl std::error::Error for Stuck {}
 
 impl Reading {
-    /// Whether these workers move.
+    /// Whether the workers make progress.
     ///
     /// # Errors
-    /// What is stuck.
+    /// The worker or queue that is stuck.
     pub fn verdict(&self) -> Result<(), Stuck> {
         let Self { queue, depth, oldest, workers, silences, active } = self;
         if let Some(longest) = silences.iter().max().filter(|it| **it >= STALL) {
             return Err(Stuck::Key(queue, *longest));
         }
         let someone_is_free = silences.len() < *workers;
-        // Before the start nobody is expected to take anything.
+        // Before the start no key is expected to be taken.
         let Some(active) = active else { return Ok(()) };
-        // Both: a queue that was empty for an hour may have got its first key just now.
+        // The smaller of both counts, because an idle queue may have received its first key just now.
         let untouched = oldest.unwrap_or_default().min(*active);
         if someone_is_free && untouched >= STALL { Err(Stuck::Queue(queue, *depth, untouched)) } else { Ok(()) }
     }
 }
 
 impl Pulse {
-    /// For so many workers of a queue, which have not started yet.
+    /// The state of `workers` workers of a queue that have not started yet.
     #[must_use]
     pub fn new<K>(queue: &Queue<K>, workers: usize, clock: Clock) -> Self
     where
@@ -112,7 +112,7 @@ impl Pulse {
         Self(Arc::new(Inner { queue: name, clock, backlog: Box::new(backlog), state }))
     }
 
-    /// How they are now.
+    /// Reads the present state.
     #[must_use]
     pub fn read(&self) -> Reading {
         let Inner { queue, clock, backlog, state } = &*self.0;
@@ -124,17 +124,17 @@ impl Pulse {
         Reading { queue, depth, oldest, workers: state.hands.len(), silences, active: state.active.map(since) }
     }
 
-    /// How many workers this is for.
+    /// The number of workers.
     pub(crate) fn workers(&self) -> usize {
         self.0.state.lock().hands.len()
     }
 
-    /// From now on keys are expected to be taken.
+    /// The workers have started, so keys are expected to be taken.
     pub fn started(&self) {
         self.0.state.lock().active = Some(self.0.clock.now());
     }
 
-    /// Something happened to the key of this worker, which has just been taken perhaps.
+    /// The sync of this worker is being polled.
     pub(crate) fn moved(&self, worker: usize) {
         let now = self.0.clock.now();
         if let Some(hand) = self.0.state.lock().hands.get_mut(worker) {

@@ -10,16 +10,16 @@ use workqueue::Queue;
 
 use crate::{Outcome, Pulse, error_chain};
 
-/// What workers need from the manager.
+/// The environment of workers.
 #[derive(Clone)]
 pub struct Environment {
-    /// Where they run.
+    /// Starts the tasks.
     pub spawner: Spawner,
-    /// Time.
+    /// The clock.
     pub clock: Clock,
-    /// Where panics are counted.
+    /// The registry of the panic counter.
     pub metrics: Metrics,
-    /// Once cancelled, no further key is taken; calls in flight go on to their end.
+    /// When cancelled, no further key is taken. Running syncs are completed.
     pub stop: CancellationToken,
 }
 
@@ -28,7 +28,7 @@ pub struct Workers {
     tasks: Vec<Task>,
 }
 
-/// What the workers of one queue share.
+/// The state that the workers of one queue share.
 struct Shared<K, F> {
     controller: &'static str,
     queue: Queue<K>,
@@ -40,9 +40,10 @@ struct Shared<K, F> {
 }
 
 impl Workers {
-    /// Starts the workers of `pulse`, which call `sync` for each key of `queue` until the queue ends or they are stopped.
+    /// Starts the workers of `pulse`. They call `sync` for each key of `queue` until the queue is closed or they are
+    /// stopped.
     ///
-    /// Keys that are queued when they are stopped are dropped: nobody will work on them.
+    /// Keys that are queued at the stop are dropped without a sync.
     pub fn start<K, E, F, S>(
         env: &Environment,
         controller: &'static str,
@@ -70,7 +71,7 @@ impl Workers {
         Self { tasks }
     }
 
-    /// Waits until every worker has ended: after the stop, when the calls in flight are over.
+    /// Waits until every worker has ended after the stop, with all running syncs completed.
     pub async fn ended(self) {
         for task in self.tasks {
             task.ended().await;
@@ -97,7 +98,7 @@ where
         };
         let Some(key) = key else { return };
         shared.pulse.turned(worker, true);
-        // Whatever is said while it works on the key names both.
+        // All log lines of the sync contain controller and key.
         let span = info_span!("sync", controller = shared.controller, %key);
         shared.run(&key, worker).instrument(span).await;
         shared.queue.done(&key);
@@ -109,7 +110,7 @@ impl<K, F> Shared<K, F>
 where
     K: Clone + Eq + Hash + Send + fmt::Debug + fmt::Display + 'static,
 {
-    /// Syncs one key and tells the queue what became of it.
+    /// Syncs one key and reports the outcome to the queue.
     async fn run<E, S>(&self, key: &K, worker: usize)
     where
         E: Error,
@@ -117,9 +118,9 @@ where
         S: Future<Output = Result<Outcome, E>>,
     {
         let started = self.clock.now();
-        // The call is made inside: what panics before the first await is contained too.
+        // The call is inside the future, so that a panic before the first await is also caught.
         let mut sync = pin!(AssertUnwindSafe(async { (self.sync)(key.clone()).await }).catch_unwind());
-        // Nobody polls a sync to which nothing happened.
+        // A sync is polled only when a response or timer is ready.
         let watched = poll_fn(|context| {
             self.pulse.moved(worker);
             sync.as_mut().poll(context)

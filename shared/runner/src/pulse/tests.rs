@@ -69,7 +69,7 @@ async fn a_key_that_is_stuck_fails_the_check_and_one_that_moves_for_hours_never_
     let _workers = Workers::start(&env, "test", &pulse, queue.clone(), |key| async move {
         match key {
             "hangs" => pending().await,
-            // A hundred calls, each as slow as calls may be.
+            // A hundred calls, each with the longest duration of a call.
             _ => {
                 for _ in 0..100 {
                     sleep(70 * SECOND).await;

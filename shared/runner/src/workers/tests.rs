@@ -17,7 +17,7 @@ struct Failed(#[source] Refused);
 #[error("refused with 403")]
 struct Refused;
 
-/// What each call of a key saw: the time since the start, and the failures before it.
+/// For each call: the time since the start, and the failures before it.
 type Calls = Arc<Mutex<Vec<(Duration, u32)>>>;
 
 struct Rig {
@@ -36,7 +36,7 @@ fn rig() -> Rig {
 }
 
 impl Rig {
-    /// One worker whose n-th call ends as `script` says.
+    /// Starts one worker whose n-th call returns `script(n)`.
     fn play(&self, script: impl Fn(usize) -> Result<Outcome, Failed> + Send + Sync + 'static) -> (Workers, Calls) {
         let calls = Calls::default();
         let (seen, queue, clock, start) =
@@ -67,8 +67,8 @@ async fn each_outcome_tells_the_queue_what_it_means() {
         0 | 1 => Err(Failed(Refused)),        // 5 ms, 10 ms
         2 => Ok(Outcome::Parked(1_000 * MS)), // neither success nor failure
         3 => Err(Failed(Refused)),            // 20 ms: the failures still count
-        4 => Ok(Outcome::After(2_000 * MS)),  // success, and again
-        5 => Err(Failed(Refused)),            // 5 ms: they were forgotten
+        4 => Ok(Outcome::After(2_000 * MS)),  // success, then again
+        5 => Err(Failed(Refused)),            // 5 ms: the failures were reset
         _ => Ok(Outcome::Done),
     });
     rig.queue.add("a");
