@@ -17,78 +17,78 @@ use crate::{
     running::{Cache, Controller, Part},
 };
 
-/// What all controllers of one manager share.
+/// The dependencies that all controllers of one manager share.
 #[derive(Clone)]
 pub struct Deps {
     /// One informer per type.
     pub informers: Informers,
-    /// Clients with a budget of their own.
+    /// Clients, each with its own rate limit.
     pub clients: Clients,
-    /// Time.
+    /// The clock.
     pub clock: Clock,
-    /// The manager's registry.
+    /// The metrics registry of the manager.
     pub metrics: Metrics,
-    /// Where tasks start.
+    /// Starts the tasks.
     pub spawner: Spawner,
     /// `--kube-api-qps`, `--kube-api-burst`.
     pub limits: Limits,
-    /// Every random choice of a controller begins here.
+    /// The seed of all random choices of a controller.
     pub seed: u64,
-    /// How often a handler without a period of its own sees everything again; zero: never.
+    /// The resync period of handlers without their own; zero means no resync.
     pub resync: Duration,
-    /// Named as the source of events.
+    /// The host name in the source of events.
     pub host: String,
-    /// Fires when the manager stops in order: a long sync ends between two calls, so that the Lease is soon released.
+    /// Cancelled when the manager stops. A long sync then ends between two calls, so that the Lease is released soon.
     pub stopping: CancellationToken,
 }
 
-/// Whether an informer's cache alone justifies writes.
+/// Whether writes may depend on an informer's cache alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proof {
-    /// Yes: a new leader waits until the cache has shown everything that was written before its term.
+    /// Yes. A new leader waits until the cache shows all writes from before its term.
     Needed,
-    /// No: each write rests on a live read.
+    /// No. Each write follows a live read.
     LiveReads,
 }
 
-/// Collects what one controller declares.
+/// Collects the declarations of one controller.
 pub struct Builder {
     name: &'static str,
     /// The name of its clients.
     client: &'static str,
-    /// Who it is to the server; `None`: the manager itself.
+    /// Its identity on the server; `None` means the manager's own.
     account: Option<Account>,
     deps: Deps,
     controller: Controller,
 }
 
 impl Builder {
-    /// For the controller of this canonical name.
+    /// A builder for the controller with this canonical name.
     #[must_use]
     pub fn new(name: &'static str, deps: Deps) -> Self {
         let controller = Controller::new(name);
         Self { name, client: name, account: None, deps, controller }
     }
 
-    /// Names its clients, and says who they are: the manager itself where there is no account.
+    /// Sets the name and the account of its clients. Without an account they use the manager's identity.
     #[must_use]
     pub fn speaks_as(self, client: &'static str, account: Option<Account>) -> Self {
         Self { client, account, ..self }
     }
 
-    /// Everything that was declared.
+    /// Returns the declared controller.
     #[must_use]
     pub fn build(self) -> Controller {
         self.controller
     }
 
-    /// What all controllers share.
+    /// The shared dependencies.
     #[must_use]
     pub fn deps(&self) -> &Deps {
         &self.deps
     }
 
-    /// The one informer of a type, running from now on.
+    /// The shared informer of a type. It runs from now on.
     pub fn informer<T: Typed>(&mut self, proof: Proof) -> Informer<T> {
         let informer = self.deps.informers.typed::<T>();
         let store = informer.store().clone();
@@ -100,15 +100,16 @@ impl Builder {
         informer
     }
 
-    /// A client with `factor` times the common limits (upstream gives some controllers more), fenced by the term.
+    /// A client with `factor` times the common rate limit, because upstream gives some controllers more. It is fenced
+    /// by the term.
     #[must_use]
     pub fn api(&self, factor: Factor) -> Api {
         let Limits { qps, burst } = self.deps.limits;
         self.api_within(Limits { qps: qps * factor.qps, burst: burst.saturating_mul(factor.burst) })
     }
 
-    /// A client without limits, fenced by the term, for the writes that end a term: a wait for a limit would end with the
-    /// stop, and nothing be sent.
+    /// A client without a rate limit, fenced by the term, for the writes at the end of a term. A wait for the rate
+    /// limiter would be cancelled by the stop, and the request would not be sent.
     #[must_use]
     pub fn unlimited_api(&self) -> Api {
         self.api_within(Limits::NONE)
@@ -121,7 +122,7 @@ impl Builder {
         }
     }
 
-    /// A queue of this name, which its metrics carry.
+    /// A work queue with this name, which is also the label of its metrics.
     #[must_use]
     pub fn queue<K>(&self, name: &'static str, backoff: Backoff) -> Queue<K>
     where
@@ -130,7 +131,7 @@ impl Builder {
         Queue::new(name, backoff, self.deps.clock.clone(), &self.deps.metrics)
     }
 
-    /// Events of this controller, written through its own client.
+    /// The event recorder of this controller, which uses the controller's client.
     #[must_use]
     pub fn recorder(&mut self, api: Api) -> Recorder {
         let recorder = Recorder::new(events::Deps {
@@ -146,24 +147,24 @@ impl Builder {
         recorder
     }
 
-    /// A random generator of its own for `purpose`, equal for equal seeds.
+    /// A separate random generator for `purpose`; equal seeds give equal sequences.
     #[must_use]
     pub fn rng(&self, purpose: &str) -> fastrand::Rng {
         let mixed = self.name.bytes().chain(purpose.bytes()).fold(self.deps.seed, |hash, byte| {
-            // FNV-1a's step: any cheap mixing will do.
+            // A step of FNV-1a; the quality of the hash does not matter.
             (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
         });
         fastrand::Rng::with_seed(mixed)
     }
 
-    /// Has `handler` called for every change from now on, also while another manager leads: for what must be known when
-    /// the term begins. It wakes nobody.
+    /// Adds a handler that is called for every change from now on, also on a standby. For state that must be complete
+    /// when the term begins. Such a handler must not enqueue keys.
     pub fn feed<T: Typed>(&mut self, informer: &Informer<T>, handler: impl Fn(&Change<'_, T>) + Send + Sync + 'static) {
         self.controller.is_fed(informer.add_handler(self.name, None, move |change| handler(&change)));
     }
 
-    /// Has `handler` called for every change from the beginning of the term on; it learns in which lane its keys belong.
-    /// Without a resync period of its own it has the manager's.
+    /// Adds a handler that is called for every change from the beginning of the term. Its second argument is the lane
+    /// for its keys. `None` means the manager's resync period.
     pub fn on_change<T: Typed>(
         &mut self,
         informer: &Informer<T>,
@@ -178,8 +179,8 @@ impl Builder {
         })));
     }
 
-    /// Runs `task` from the time when all controllers of the manager are declared, also while another manager leads, until
-    /// the term is over: it is cancelled after the last worker ended, and awaited.
+    /// Runs `task` on leader and standby, from the time when all controllers are declared until the end of the term. It
+    /// is cancelled after the last worker has ended, and awaited.
     pub fn background<Fut>(&mut self, name: &'static str, task: impl FnOnce(CancellationToken) -> Fut + Send + 'static)
     where
         Fut: Future<Output = ()> + Send + 'static,
@@ -188,12 +189,12 @@ impl Builder {
         self.controller.does(Box::new(move |end| spawner.spawn(name, task(end))));
     }
 
-    /// Calls `act` when the term begins, before any worker starts: what a machine learned on a standby becomes due.
+    /// Calls `act` when the term begins, before any worker starts, for work that a standby has collected.
     pub fn with_the_term(&mut self, act: impl FnOnce() + Send + 'static) {
         self.controller.has(Part::Beginning(Box::new(act)));
     }
 
-    /// Has the workers wait for this too. It is begun with the term.
+    /// Makes the workers wait for this future too. It is created when the term begins.
     pub fn workers_wait<Fut>(&mut self, wait: impl FnOnce() -> Fut + Send + 'static)
     where
         Fut: Future<Output = ()> + Send + 'static,
@@ -201,12 +202,12 @@ impl Builder {
         self.controller.has(Part::Wait(Box::new(move || Box::pin(wait()))));
     }
 
-    /// Serves a page at `/debug/controllers/<controller>/<name>` while the controller runs. It is shown at once: no waits.
+    /// Serves a page at `/debug/controllers/<controller>/<name>` while the controller runs. `show` must not block.
     pub fn page(&mut self, name: &'static str, show: impl Fn(&Query) -> Result<Shown, String> + Send + Sync + 'static) {
         self.controller.tells(Page::new(name, show));
     }
 
-    /// Has `count` workers take keys from `queue` during the term.
+    /// Starts `count` workers for `queue` during the term.
     pub fn workers<K, F, Fut, E>(&mut self, queue: &Queue<K>, count: usize, sync: F)
     where
         K: Clone + Eq + Hash + Display + std::fmt::Debug + Send + Sync + 'static,
@@ -226,12 +227,12 @@ impl Builder {
     }
 }
 
-/// How many times the common limits a client gets.
+/// The multiple of the common rate limit for a client.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Factor {
-    /// Of `--kube-api-qps`.
+    /// Multiplies `--kube-api-qps`.
     pub qps: f64,
-    /// Of `--kube-api-burst`.
+    /// Multiplies `--kube-api-burst`.
     pub burst: u32,
 }
 
@@ -240,7 +241,7 @@ impl Factor {
     pub const ONE: Self = Self { qps: 1.0, burst: 1 };
 }
 
-/// What changed now goes before the initial list and resyncs.
+/// New changes go before the initial list and resyncs.
 fn lane(cause: Cause) -> Lane {
     match cause {
         Cause::Watch | Cause::Relist => Lane::Now,

@@ -1,10 +1,11 @@
-//! What a controller is given, and what it declares to the manager.
+//! The interface between a controller and the manager.
 //!
-//! A controller's `start` gets a [`Builder`] and says which informers it reads, which handlers translate their changes
-//! into keys, and which workers take the keys. Nothing acts yet: the manager keeps the [`Controller`] that comes out and
-//! lets it [`run`](Controller::run) with the term. Informers are warm from the start; handlers that wake keys are added
-//! with the term as late handlers, so every queue fills as at a first start. There is no second path for standbys. A
-//! controller whose informers are found at run time has a [task](Builder::background) of its own, which is as warm.
+//! A controller's `start` gets a [`Builder`] and declares its informers, the handlers that turn changes into keys, and
+//! the workers for the keys. This alone starts no sync: the manager keeps the resulting [`Controller`] and calls
+//! [`run`](Controller::run) when the term begins. Informers run from the start. Handlers that enqueue keys are added
+//! when the term begins, so that every work queue is filled by the initial events, as at a first start. So a standby
+//! that becomes leader needs no special code. A controller that finds its informers at run time uses a [background
+//! task](Builder::background), which also runs on a standby.
 
 mod builder;
 mod page;

@@ -1,6 +1,6 @@
 use std::{fmt, sync::Arc};
 
-/// A page of one controller, below `/debug/controllers/<its name>/`; shown while it runs.
+/// A debug page of one controller at `/debug/controllers/<its name>/`, served while the controller runs.
 #[derive(Clone)]
 pub struct Page {
     name: &'static str,
@@ -9,16 +9,16 @@ pub struct Page {
 
 type Show = Arc<dyn Fn(&Query) -> Result<Shown, String> + Send + Sync>;
 
-/// What a page shows.
+/// The content of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shown {
-    /// Of the text.
+    /// The media type of the text.
     pub content_type: &'static str,
-    /// The page.
+    /// The text.
     pub text: String,
 }
 
-/// What a page is asked for.
+/// The query parameters of a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Query(Vec<(String, String)>);
 
@@ -36,17 +36,17 @@ impl Page {
         self.name
     }
 
-    /// The page.
+    /// Renders the page.
     ///
     /// # Errors
-    /// What is wrong with the question.
+    /// If a query parameter is invalid.
     pub fn show(&self, query: &Query) -> Result<Shown, String> {
         (self.show)(query)
     }
 }
 
 impl Query {
-    /// Keys and values in the order given; keys may repeat.
+    /// Keys and values in the given order. Keys may repeat.
     #[must_use]
     pub fn new(pairs: impl IntoIterator<Item = (String, String)>) -> Self {
         Self(pairs.into_iter().collect())

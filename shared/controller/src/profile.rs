@@ -1,37 +1,38 @@
-/// What a controller needs of the server, and what its work leaves on objects: read before it acts, never by itself.
+/// The permissions of a controller and its marks on objects. Read before the controller acts, and never by the
+/// controller.
 #[derive(Debug, Clone, Copy)]
 pub struct Profile {
-    /// What it does in its own name.
+    /// The requests of the controller itself.
     pub acts: &'static [Right],
-    /// What it reads in its own name that is no resource: paths.
+    /// The non-resource paths that the controller itself reads.
     pub paths: &'static [&'static str],
-    /// What the manager's informers read for it.
+    /// The reads of the manager's informers for the controller.
     pub watches: &'static [Right],
-    /// Where another manager that does the same work shows.
+    /// Where the writes of another manager's controller of the same kind can be found.
     pub marks: &'static [Mark],
 }
 
-/// Verbs on one resource, in every namespace.
+/// Verbs on one resource, in all namespaces.
 #[derive(Debug, Clone, Copy)]
 pub struct Right {
-    /// API group; empty for core, `*` for all.
+    /// The API group; empty for core, `*` for all.
     pub group: &'static str,
-    /// Plural name, with `/` before a subresource; `*` for all.
+    /// The plural name, followed by `/` and the subresource if there is one; `*` for all.
     pub resource: &'static str,
-    /// As RBAC names them.
+    /// The verbs of RBAC.
     pub verbs: &'static [&'static str],
 }
 
-/// Objects that carry the name of who wrote them last.
+/// Objects whose managedFields name the last writer.
 #[derive(Debug, Clone, Copy)]
 pub struct Mark {
-    /// Path and query of a list that is short: of what is being worked on.
+    /// Path and query of a short list: the objects that the controller is processing.
     pub list: &'static str,
     /// The subresource that only this kind of controller writes.
     pub subresource: &'static str,
 }
 
 impl Profile {
-    /// Of a controller that is not there.
+    /// The profile of an absent controller.
     pub const NONE: Self = Self { acts: &[], paths: &[], watches: &[], marks: &[] };
 }

@@ -10,7 +10,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{Page, Proof};
 
-/// A controller as declared: nothing of it acts before [`Controller::run`].
+/// A declared controller. It does nothing before [`Controller::run`].
 pub struct Controller {
     name: &'static str,
     caches: Vec<Cache>,
@@ -22,12 +22,12 @@ pub struct Controller {
     background: Background,
 }
 
-/// What runs on a standby too.
+/// The tasks that also run on a standby.
 struct Background {
     declared: Vec<Box<dyn FnOnce(CancellationToken) -> Task + Send>>,
     running: Vec<Task>,
     end: CancellationToken,
-    /// Ends them also when a standby stops and drops its controllers.
+    /// Ends the tasks also when a standby stops and drops its controllers.
     _dropped: DropGuard,
 }
 
@@ -53,9 +53,9 @@ impl Background {
 pub struct Cache {
     /// Its informer.
     pub watched: Arc<dyn Watched>,
-    /// Whether a new leader must prove it.
+    /// Whether a new leader must prove that the cache is fresh.
     pub proof: Proof,
-    /// True when it shows that the object of this key is gone or going.
+    /// Returns true when the cache shows that the object of this key is gone or being deleted.
     pub shows_gone: Arc<dyn Fn(&ObjectKey) -> bool + Send + Sync>,
 }
 
@@ -120,33 +120,33 @@ impl Controller {
         &self.caches
     }
 
-    /// Where its events wait to be written: flushed when the manager stops.
+    /// The recorders of its events; flushed when the manager stops.
     #[must_use]
     pub fn recorders(&self) -> &[Recorder] {
         &self.recorders
     }
 
-    /// How its workers are, for each of its queues.
+    /// The state of its workers, one per queue.
     #[must_use]
     pub fn pulses(&self) -> &[Pulse] {
         &self.pulses
     }
 
-    /// What it shows of itself while it runs.
+    /// Its debug pages.
     #[must_use]
     pub fn pages(&self) -> &[Page] {
         &self.pages
     }
 
-    /// Starts what runs on a standby too. All controllers of the manager are declared by now, so whoever looks for an
-    /// informer finds it; a second call is of no effect.
+    /// Starts the tasks that also run on a standby. All controllers of the manager are declared by then, so every
+    /// informer can be found. A second call has no effect.
     pub fn begin(&mut self) {
         self.background.begin();
     }
 
-    /// Works from the beginning of a term until `stop`: adds the handlers, waits until each has had its whole first set
-    /// and until `proved` says that the caches are new enough, then starts the workers. After `stop` no further key is
-    /// taken; returns when the calls in flight have ended.
+    /// Runs one term until `stop`: adds the handlers, waits until each has handled its initial list and `proved` has
+    /// completed, then starts the workers. After `stop` no further key is taken. Returns when all running syncs are
+    /// completed.
     pub async fn run(mut self, stop: CancellationToken, proved: impl Future<Output = ()>) {
         self.begin();
         let mut handlers = self.feeds;
@@ -161,7 +161,7 @@ impl Controller {
         }
         let ready = async {
             let synced = join_all(handlers.iter().map(Registration::synced));
-            // All of them from now on: what waits for a time counts from the beginning of the term.
+            // All futures are polled from now on, so that their timeouts count from the beginning of the term.
             tokio::join!(proved, synced, join_all(waits));
         };
         tokio::select! {

@@ -2,12 +2,12 @@ use std::fmt;
 
 use api::ObjectKey;
 
-/// What a worker takes whose objects wait for times of day.
+/// The key of a controller whose objects wait for a time.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum TimedKey<K = ObjectKey> {
-    /// One of them.
+    /// An object.
     Object(K),
-    /// Whether the time of day has jumped, for all of them.
+    /// The check for a jump of the wall clock, which concerns all objects.
     Clock,
 }
 

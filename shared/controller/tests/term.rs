@@ -1,4 +1,4 @@
-//! What a declared controller does before, in and after a term, on an API server in memory.
+//! A declared controller before, in and after a term, with an in-memory API server.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests may fail like tests")]
 
@@ -19,7 +19,7 @@ use workqueue::{Backoff, Lane};
 
 const NAME: &str = "test-controller";
 
-/// What the controller's handler and sync saw.
+/// The calls of the handler and of the sync.
 #[derive(Default)]
 struct Seen {
     changes: Mutex<Vec<(String, Lane)>>,
@@ -34,7 +34,7 @@ struct World {
     scope: Scope,
 }
 
-/// A controller that handles namespaces; each sync takes `work`.
+/// A controller that handles namespaces. Each sync takes `work`.
 fn declare(resync: Duration, own: Option<Duration>, work: Duration) -> World {
     let clock = Clock::virtual_from(Timestamp::UNIX_EPOCH);
     let cluster = TestCluster::new(clock.clone());
@@ -63,7 +63,7 @@ fn declare(resync: Duration, own: Option<Duration>, work: Duration) -> World {
 }
 
 impl World {
-    /// Begins the term; caches are proved after `proved`.
+    /// Begins the term. The caches are proved after `proved`.
     fn begin(self, proved: Duration) -> Running {
         let Self { cluster, seen, controller, scope } = self;
         let stop = CancellationToken::new();
@@ -163,7 +163,7 @@ async fn a_handler_without_a_period_of_its_own_resyncs_with_the_manager() {
     }
 }
 
-/// A controller that writes down what is begun and ended, and when.
+/// A controller that records which parts begin and end, in order.
 fn tell_of_beginnings() -> (Controller, Arc<Mutex<Vec<&'static str>>>, Scope) {
     let clock = Clock::virtual_from(Timestamp::UNIX_EPOCH);
     let cluster = TestCluster::new(clock.clone());
