@@ -11,7 +11,7 @@ use std::{
 use e2e::{ControlPlane, Options, Rest, assets_or_skip};
 use serde_json::Value;
 
-const SCHEMA: &str = include_str!("../../../shared/test-cluster/src/schema.txt");
+const SCHEMA: &str = include_str!("../../../shared/testing/test-cluster/src/schema.txt");
 
 /// Published with its fields, but stored as free-form data by our server.
 const HELD_WHOLE: &str = "apiextensions.v1.JSONSchemaProps";

@@ -99,7 +99,7 @@ fn acceptance_shell_050_a_json_line_is_one_object_in_upstreams_order() {
 fn the_caller_names_the_crate_or_the_folder() {
     for (file, want) in [
         ("cmd/mini-kcm/src/start.rs", "mini-kcm/start.rs"),
-        ("shared/client/src/layers/hints.rs", "layers/hints.rs"),
+        ("shared/kube/client/src/layers/hints.rs", "layers/hints.rs"),
         ("/root/.cargo/registry/src/index/h2-0.4.1/src/proto/streams.rs", "proto/streams.rs"),
         ("start.rs", "start.rs"),
         ("", ""),
