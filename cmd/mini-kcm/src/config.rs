@@ -29,7 +29,7 @@ pub struct Config {
     pub kubeconfig: Option<PathBuf>,
     /// `--master`
     pub master: Option<String>,
-    /// Who controllers are to the server.
+    /// The identity of the controllers at the API server.
     pub identity: identity::Options,
     /// The common client budget.
     pub limits: Limits,

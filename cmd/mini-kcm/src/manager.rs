@@ -51,7 +51,7 @@ pub struct Deps {
     pub scope: Scope,
     /// The first signal.
     pub stop: CancellationToken,
-    /// Who we are in the Lease and in events.
+    /// The identity of this process in the Lease and in events.
     pub hostname: String,
 }
 

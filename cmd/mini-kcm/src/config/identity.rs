@@ -1,4 +1,4 @@
-//! Who controllers are to the server.
+//! The identity of the controllers at the API server.
 
 use crate::flags::Typed;
 

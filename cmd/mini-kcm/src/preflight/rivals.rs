@@ -20,7 +20,7 @@ const UNSURE: Duration = Duration::from_secs(2);
 pub(super) struct Leader {
     /// The name of its Lease.
     pub(super) lease: String,
-    /// Who holds it.
+    /// The holder of the Lease.
     pub(super) holder: String,
     /// When it got it.
     since: Timestamp,

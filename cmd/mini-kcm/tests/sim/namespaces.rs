@@ -21,7 +21,7 @@ const POLICIES: &str = "meshnetworkpolicies.net.example.com";
 const OWNER: &str = "owner";
 /// By which managers are elected.
 const LEASE: &str = "kube-system/kube-controller-manager";
-/// A namespace that nobody deletes.
+/// A namespace that is never deleted.
 const STAYS: &str = "stays";
 /// Until an API server may let objects into a namespace that terminates: it learns of that from a watch of its own.
 const LATE: u32 = 4_500;

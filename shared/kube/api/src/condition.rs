@@ -13,7 +13,7 @@ words! {
         True = "True",
         /// It does not hold.
         False = "False",
-        /// Nobody can tell.
+        /// The status cannot be determined.
         Unknown = "Unknown",
     }
 }

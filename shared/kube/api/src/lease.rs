@@ -16,7 +16,7 @@ pub struct Lease {
     pub meta: Meta,
     /// All annotations as they came: leaders of ours leave notes there, and a node's Lease has none.
     pub annotations: BTreeMap<String, String>,
-    /// holderIdentity; empty when nobody holds it.
+    /// holderIdentity; empty when there is no holder.
     pub holder: Atom,
     /// leaseDurationSeconds.
     pub duration_seconds: Option<i32>,

@@ -54,7 +54,7 @@ pub struct Pod {
     pub meta: Meta,
     /// All labels.
     pub labels: Labels,
-    /// The few annotations that somebody reads.
+    /// The few annotations that controllers read.
     pub annotations: Labels,
     /// creationTimestamp in seconds since the epoch.
     pub creation: Option<i64>,
@@ -93,7 +93,7 @@ pub struct ClaimVolume {
     pub claim: Box<str>,
 }
 
-/// A condition of a pod, as far as anybody decides by it.
+/// The part of a pod condition that controllers use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodCondition {
     /// What it is about.

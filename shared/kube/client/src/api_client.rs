@@ -229,7 +229,7 @@ impl Api {
     /// sync, if there was one.
     ///
     /// # Errors
-    /// As [`ApiError`]; `Conflict` when anybody has written since.
+    /// As [`ApiError`]; `Conflict` when the object was written meanwhile.
     pub async fn put_status<T: StatusOwner>(
         &self,
         object: &T,
@@ -250,7 +250,7 @@ impl Api {
     /// brought them, the finalizers as given.
     ///
     /// # Errors
-    /// As [`ApiError`]; `Conflict` when anybody has written since.
+    /// As [`ApiError`]; `Conflict` when the object was written meanwhile.
     pub async fn finalize(
         &self,
         name: &str,
@@ -274,7 +274,7 @@ impl Api {
     /// Replaces a whole object: for the Lease alone, whose only writer is its holder.
     ///
     /// # Errors
-    /// As [`ApiError`]; `Conflict` when anybody has written since.
+    /// As [`ApiError`]; `Conflict` when the object was written meanwhile.
     pub async fn replace(
         &self,
         resource: &Resource,

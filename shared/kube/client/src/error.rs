@@ -92,7 +92,7 @@ impl ApiError {
         }
     }
 
-    /// An outcome that nobody knows, without an answer.
+    /// The outcome is unknown, because there was no answer.
     #[must_use]
     pub fn unknown(message: impl Into<String>) -> Self {
         Self::Unknown { message: message.into(), status: None }

@@ -13,9 +13,9 @@ use client::Api;
 use clock::{Clock, Instant};
 use tokio::sync::Mutex;
 
-/// A whole answer serves this long: an aggregated API may come back with objects of its own.
+/// How long a complete discovery is reused. It is short, because an aggregated API may return with its objects.
 const WHOLE: Duration = Duration::from_secs(30);
-/// An answer with holes serves those that stand in line for it, and soon after is asked for anew.
+/// How long an incomplete discovery is reused: only for callers that already wait for it.
 const WITH_HOLES: Duration = Duration::from_secs(1);
 
 /// A resource in one version of its group.
@@ -23,7 +23,7 @@ const WITH_HOLES: Duration = Duration::from_secs(1);
 pub struct Served {
     /// What it is, and where.
     pub resource: Resource,
-    /// Of the versions in which it was told of, this is the one that the server prefers.
+    /// True when this is the version that the server prefers, of all versions that list the resource.
     pub preferred: bool,
     verbs: Box<[Atom]>,
 }
@@ -35,7 +35,7 @@ impl Served {
         Self { resource, preferred, verbs: verbs.into_iter().map(Into::into).collect() }
     }
 
-    /// Whether it can be asked for this.
+    /// True when the resource supports this verb.
     #[must_use]
     pub fn offers(&self, verb: &str) -> bool {
         self.verbs.iter().any(|it| **it == *verb)
@@ -47,16 +47,16 @@ impl Served {
 pub struct Discovery {
     /// Every resource of every version; of one resource, the versions in the server's order of preference.
     pub served: Vec<Served>,
-    /// Why, by `group/version` that could not be asked.
+    /// The error of each `group/version` that could not be read.
     pub failed: BTreeMap<String, String>,
-    /// Why, by root (`/api`, `/apis`) that could not be asked.
+    /// The error of each root (`/api`, `/apis`) that could not be read.
     pub broken: BTreeMap<&'static str, String>,
-    /// Group versions that are none.
+    /// Group versions whose names do not parse.
     pub unparsable: Vec<String>,
 }
 
 impl Discovery {
-    /// Asks the server what it serves. Never fails as a whole: what did not answer is named in the result.
+    /// Reads what the server serves. It never fails as a whole: the result names what could not be read.
     pub async fn read(api: &Api) -> Self {
         read::read(api).await
     }
@@ -78,7 +78,7 @@ impl Discovery {
         !self.served.is_empty() && !self.broken.contains_key(root) && !self.failed.contains_key(&of.api_version())
     }
 
-    /// True when everybody answered. An answer in which nothing is served says nothing about what is there.
+    /// True when every group was read. A discovery without resources is not complete: it proves no absence.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         let Self { served, failed, broken, unparsable } = self;
@@ -104,7 +104,7 @@ impl Discovery {
         ))
     }
 
-    /// Which group versions are none.
+    /// The group versions whose names do not parse.
     #[must_use]
     pub fn parse_failure(&self) -> Option<String> {
         (!self.unparsable.is_empty()).then(|| self.unparsable.join(", "))
@@ -117,7 +117,7 @@ fn hint(group_version: &str) -> String {
     parts.map_or_else(String::new, |(group, version)| format!(" (see APIService {version}.{group})"))
 }
 
-/// One answer for all who find it new enough. At most one is asked for at a time.
+/// A discovery shared by all callers for which it is new enough. At most one request runs at a time.
 pub struct Discoveries {
     clock: Clock,
     last: Mutex<Option<Taken>>,
@@ -125,7 +125,7 @@ pub struct Discoveries {
 
 #[derive(Clone)]
 struct Taken {
-    /// When it was asked for.
+    /// When it was requested.
     asked: Instant,
     answered: Instant,
     discovery: Arc<Discovery>,
@@ -145,7 +145,7 @@ impl Discoveries {
         Self { clock, last: Mutex::new(None) }
     }
 
-    /// What is served, asked for at `since` or later.
+    /// A discovery that was requested at `since` or later.
     pub async fn since(&self, api: &Api, since: Instant) -> Arc<Discovery> {
         let came = self.clock.now();
         let mut last = self.last.lock().await;
@@ -160,9 +160,9 @@ impl Discoveries {
         discovery
     }
 
-    /// Gives the memory back while nobody needs it.
+    /// Frees the memory unless a caller uses the lock.
     pub fn forget(&self) {
-        // Whoever holds it needs it.
+        // A caller that holds the lock needs the discovery.
         if let Ok(mut last) = self.last.try_lock() {
             *last = None;
         }

@@ -31,9 +31,9 @@ pub struct Deps {
     pub spawner: Spawner,
     /// Where dropped events are counted.
     pub metrics: Metrics,
-    /// Who reports, such as `job-controller`.
+    /// The reporting component, such as `job-controller`.
     pub component: String,
-    /// Where it runs; may be empty.
+    /// The host of the component; may be empty.
     pub host: String,
 }
 
@@ -66,9 +66,9 @@ pub(crate) struct Report {
     pub(crate) at: Instant,
 }
 
-/// Reports events for one controller, cheap to clone. Nobody waits for an event.
+/// Reports events for one controller, cheap to clone. Callers never wait for the write.
 ///
-/// The budgets of aggregation and spam filter are the controller's own, and forgotten with the process.
+/// Each recorder has its own aggregation and spam filter; their state ends with the process.
 #[derive(Clone)]
 pub struct Recorder(Arc<Inner>);
 
@@ -76,11 +76,11 @@ struct Inner {
     clock: Clock,
     reports: mpsc::Sender<Report>,
     full: IntCounter,
-    /// Ends the taking of reports; what is due is still written.
+    /// Stops accepting reports; queued Events are still written.
     stop: CancellationToken,
-    /// Ends the worker where it stands.
+    /// Stops the worker at once.
     abandon: CancellationToken,
-    /// The worker is no more.
+    /// The worker has stopped.
     ended: CancellationToken,
 }
 
@@ -114,7 +114,7 @@ impl Recorder {
             stopped,
         };
         let ends = ended.clone().drop_guard();
-        // Should the scope be gone, the future is dropped at once and with it the guard: nobody waits for ever.
+        // If the scope is gone, the future and its guard are dropped at once, so that `flush` does not wait for ever.
         let work = async move {
             let _ends = ends;
             worker.run().await;

@@ -50,7 +50,7 @@ impl Worker {
             if let Some(letter) = self.outbox.due(self.clock.now()) {
                 let result = tokio::select! {
                     biased;
-                    // It may be stored or not: nobody waits any more to learn which.
+                    // The write may be stored or not; its answer is no longer awaited.
                     () = self.abandon.cancelled() => return self.leave(1),
                     result = write(&self.api, &resource, &letter) => result,
                 };

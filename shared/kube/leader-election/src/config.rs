@@ -7,7 +7,7 @@ use fastrand::Rng;
 /// Waits between tries to acquire are the retry period times 1 to 1 + this much, so that standbys do not march in step.
 pub(crate) const JITTER: f64 = 1.2;
 
-/// Which Lease, who we are, and how long everything may take.
+/// The Lease, the identity of this process, and the durations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// `--leader-elect-lease-duration`: others wait this long after the last renewal they saw.
@@ -20,7 +20,7 @@ pub struct Config {
     pub namespace: String,
     /// `--leader-elect-resource-name`
     pub name: String,
-    /// Who we are, unlike anybody else: see [`identity`].
+    /// The unique identity of this process: see [`identity`].
     pub identity: String,
 }
 

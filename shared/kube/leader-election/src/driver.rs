@@ -103,7 +103,7 @@ impl Driver {
             }
             Signal::ProveAhead { .. } | Signal::NewLeader(_) => {}
         }
-        // Nobody listens only when the elector is gone, and then this task is about to end, too.
+        // Sending fails only when the elector is gone; then this task ends soon too.
         let _ = self.signals.send(signal);
     }
 

@@ -48,7 +48,7 @@ pub struct Deps {
     pub spawner: Spawner,
 }
 
-/// Tries to lead, and renews while it does. At most one term: whoever lost it starts again as another process.
+/// Acquires the Lease and renews it. It leads for at most one term: a process that lost the Lease must be restarted.
 pub struct Elector {
     config: Arc<Config>,
     api: Api,
@@ -67,7 +67,7 @@ struct Tasks {
     watch: Task,
 }
 
-/// Nothing renews for an elector that is gone.
+/// Stops renewing when the elector is dropped.
 impl Drop for Tasks {
     fn drop(&mut self) {
         if let Some(driver) = &self.driver {

@@ -12,7 +12,7 @@ use crate::{
     signal::{Signal, Takeover},
 };
 
-/// Who may take the Lease and when: upstream's rules, without I/O and without a clock.
+/// Decides when this process may take the Lease: upstream's rules, without I/O and without a clock.
 ///
 /// Times on the Lease are never compared with a clock of ours: what counts is how long ago we saw the record change.
 /// That is asked on the clock which counts suspension. A leader's term counts from the *sending* of a renewal.
@@ -24,9 +24,10 @@ pub(crate) struct Machine {
     /// When the present try began, or the last one.
     began: BootInstant,
     known: Option<Known>,
-    /// From whom the record that we tried to write would take over: its answer may be lost and found in a later try.
+    /// The previous holder for the record that we tried to write. If the answer is lost, a later read may find that
+    /// record.
     claim: Takeover,
-    /// Whom we last told of.
+    /// The holder that was reported last.
     reported: String,
     /// Why the last try failed, for the reason of a loss.
     failure: Option<String>,
@@ -95,7 +96,7 @@ pub(crate) enum Action {
     Renewed(BootInstant),
     /// A renewal had to read first.
     SlowPath,
-    /// A request brought no success. That somebody else leads is none.
+    /// A request failed. It is not a failure that another process leads.
     Failed(String),
     /// Tell the manager.
     Tell(Signal),
@@ -323,11 +324,11 @@ impl Machine {
         })
     }
 
-    /// From whom a write of ours takes over now.
+    /// The holder that a write of ours would replace now.
     fn takeover(&self, step: Step) -> Takeover {
         let Some(known) = &self.known else { return Takeover::First };
         if step == Step::Create {
-            // Deleted under a holder whom we have seen.
+            // It was deleted while a holder that we have seen still held it.
             return Takeover::Other;
         }
         let lease = &known.lease;

@@ -10,7 +10,7 @@ use crate::{Config, config::leases};
 /// A leader of ours notes how long after a renewal it still writes. JSON of [`Fence`].
 const FENCE: &str = "mini-kcm.io/fence";
 
-/// A leader of ours that leaves notes what it wrote last. JSON of [`HandOver`].
+/// A leader of ours writes here what it wrote last, when it releases. JSON of [`HandOver`].
 const HAND_OVER: &str = "mini-kcm.io/hand-over";
 
 /// What a leaver tells its successor: per type that it wrote, and that its own informer has shown, the version of the
@@ -37,11 +37,11 @@ pub(crate) struct Lease {
     hand_over: Option<HandOver>,
 }
 
-/// What upstream calls the leader election record. Two of them differ when anybody has renewed.
+/// The leader election record of client-go (`LeaderElectionRecord`). It changes with every renewal.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Record {
-    /// Empty when nobody leads.
+    /// Empty when there is no leader.
     #[serde(rename = "holderIdentity")]
     holder: Option<String>,
     lease_duration_seconds: Option<i64>,
@@ -67,12 +67,12 @@ struct HandOver {
 }
 
 impl Record {
-    /// Who leads; empty for nobody.
+    /// The identity of the holder; empty when there is none.
     pub(crate) fn holder(&self) -> &str {
         self.holder.as_deref().unwrap_or_default()
     }
 
-    /// How long others wait after a change: the lease's own word, whatever we are configured with.
+    /// How long others wait after a change: the duration in the Lease, not the configured one.
     pub(crate) fn duration(&self) -> Duration {
         Duration::from_secs(self.lease_duration_seconds.unwrap_or(0).try_into().unwrap_or(0))
     }
@@ -82,7 +82,7 @@ impl Record {
         self.transitions.unwrap_or(0)
     }
 
-    /// True when no trace of any holder is left: somebody made the Lease and nobody has led by it.
+    /// True when the Lease was created but never had a holder.
     fn is_untouched(&self) -> bool {
         self.holder().is_empty() && self.transitions() == 0 && self.acquire_time.is_none() && self.renew_time.is_none()
     }
@@ -190,7 +190,7 @@ impl Lease {
         of_last_holder.then_some(&note.versions)
     }
 
-    /// True when nobody has ever led by this Lease.
+    /// True when the Lease never had a holder.
     pub(crate) fn is_untouched(&self) -> bool {
         self.record.is_untouched()
     }

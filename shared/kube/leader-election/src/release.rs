@@ -11,7 +11,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// Why the Lease could not be released. Others then wait until it expires.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReleaseError {
-    /// Somebody else holds it already.
+    /// Another process holds it already.
     #[error("{0} holds the lease")]
     TakenBy(String),
     /// No try succeeded in time.

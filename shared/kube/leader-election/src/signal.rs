@@ -2,7 +2,7 @@ use clock::BootInstant;
 
 use crate::Notes;
 
-/// What the manager is told.
+/// What the elector signals to the manager.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Signal {
     /// Another leader of ours has stopped renewing, and its fence has ended: it sends no more writes. What is read from
@@ -13,16 +13,16 @@ pub enum Signal {
     },
     /// We lead, and the term has begun.
     Acquired(Takeover),
-    /// We do not lead any more, for good; the term is over. The reason is for people.
+    /// This process has lost the Lease for good; its term is over. The reason is for log output.
     Lost(String),
-    /// Somebody leads, maybe we: told once per change.
+    /// The Lease has a new holder, possibly this process. Sent once per change.
     NewLeader(String),
 }
 
-/// From whom we took over, which decides what must be proved before we act.
+/// The previous holder, which decides what must be proved before the first write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Takeover {
-    /// Nobody, as far as can be seen: no Lease was there, or nobody had led by it.
+    /// No previous holder is visible: there was no Lease, or it never had a holder.
     First,
     /// A leader of ours that has stopped in order.
     ReleasedByOurs(Notes),
@@ -33,6 +33,6 @@ pub enum Takeover {
         /// The server stores none of its writes after this. It may still be to come.
         last_write: BootInstant,
     },
-    /// Anybody else, such as a Go manager.
+    /// Any other holder, such as a Go manager.
     Other,
 }

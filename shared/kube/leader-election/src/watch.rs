@@ -21,7 +21,7 @@ const SHORT: Duration = Duration::from_secs(1);
 /// Pauses before opening again double from the first to the second.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
-/// Who is not allowed to watch asks again this much later: rights may be granted.
+/// Wait after a 403 before watching again: the right may be granted meanwhile.
 const REFUSED: Duration = Duration::from_secs(60);
 
 /// Frames taken from the socket at once.
@@ -106,7 +106,7 @@ impl LeaseWatch {
             };
             for line in batch {
                 match notice(&line) {
-                    // Nobody listens only when the driver has ended, and then this task is about to end, too.
+                    // Sending fails only when the driver has ended; then this task ends soon too.
                     Ok(notice) => drop(notice.map(|it| self.notices.send(it))),
                     Err(why) => return End::Broken(why),
                 }

@@ -1,13 +1,13 @@
-//! Notices when the time of day jumps: somebody set the clock, or the machine slept. Timers know nothing of either.
+//! Detects jumps of the wall clock: an operator set it, or the machine was suspended. Timers do not notice either.
 
 use std::time::Duration;
 
 use crate::{Instant, Timestamp};
 
-/// Less is what a clock is adjusted by while it runs.
+/// A smaller difference is normal clock adjustment.
 const JUMP: Duration = Duration::from_secs(1);
 
-/// Both clocks, as they were read last. Whoever waits for times of day looks every [`Drift::EVERY`].
+/// Both clocks at the last reading. A caller that waits for a wall time must check every [`Drift::EVERY`].
 #[derive(Debug, Clone, Copy)]
 pub struct Drift {
     wall: Timestamp,
@@ -15,16 +15,16 @@ pub struct Drift {
 }
 
 impl Drift {
-    /// How often both clocks are compared.
+    /// How often to compare both clocks.
     pub const EVERY: Duration = Duration::from_secs(10);
 
-    /// What both clocks say now.
+    /// The present values of both clocks.
     #[must_use]
     pub fn new(wall: Timestamp, now: Instant) -> Self {
         Self { wall, now }
     }
 
-    /// True where the time of day did not go on as time did since the last look.
+    /// True when the wall clock and the monotonic clock advanced differently since the last check.
     pub fn jumped(&mut self, wall: Timestamp, now: Instant) -> bool {
         let passed = now.saturating_duration_since(self.now);
         let expected = self.wall.checked_add(passed).unwrap_or(Timestamp::MAX);

@@ -1,4 +1,4 @@
-//! The only place that asks what time it is.
+//! The only crate that reads the time.
 //!
 //! Three clocks, because three questions differ: what time do people read ([`Clock::wall`]), how long did this process
 //! run since ([`Clock::now`]), and how long ago was it for the rest of the world, suspension included ([`Clock::boot`]).
@@ -21,7 +21,7 @@ pub use tokio::time::Instant;
 
 /// An instant on the clock that keeps counting while the machine is suspended (`CLOCK_BOOTTIME`).
 ///
-/// Terms of leadership are measured with it: a process that slept through its lease must notice.
+/// Lease terms are measured with it: a process must notice that its lease expired during a suspension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BootInstant(Duration);
 
@@ -105,7 +105,7 @@ impl Clock {
         }
     }
 
-    /// The time of day, for what people and other programs read. Jumps when somebody sets it.
+    /// Wall time, for output that people and other programs read. It jumps when an operator sets the clock.
     #[must_use]
     pub fn wall(&self) -> Timestamp {
         match &self.0 {
@@ -138,7 +138,7 @@ impl Clock {
                 let nanos = u32::try_from(it.tv_nsec).unwrap_or(0);
                 BootInstant(Duration::new(secs, nanos))
             }
-            // Away from zero, so that subtracting a lease never saturates.
+            // Far from zero, so that subtracting a lease duration never saturates.
             Source::Virtual(it) => BootInstant(Duration::from_secs(1_000_000) + it.elapsed()),
         }
     }

@@ -22,7 +22,7 @@ const MOST: usize = 4096;
 /// Longer questions are not remembered, as upstream.
 const LONGEST: usize = 10_000;
 
-/// Paths that everybody may see.
+/// Paths that are allowed without authorization.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OpenPaths {
     whole: Vec<String>,

@@ -73,13 +73,13 @@ pub struct Options {
     pub http2: bool,
     /// Streams of one HTTP/2 connection, fewer than the 32 that we bear; 0: these.
     pub http2_streams: u32,
-    /// Who asks.
+    /// Authentication of clients.
     pub authentication: AuthenticationOptions,
-    /// Who may.
+    /// Authorization of requests.
     pub authorization: AuthorizationOptions,
 }
 
-/// How to find out who asks.
+/// The settings of authentication.
 #[derive(Debug, Clone)]
 pub struct AuthenticationOptions {
     /// `--client-ca-file`
@@ -106,7 +106,7 @@ impl AuthenticationOptions {
     }
 }
 
-/// How to find out who may.
+/// The settings of authorization.
 #[derive(Debug, Clone)]
 pub struct AuthorizationOptions {
     /// `--authorization-always-allow-paths`

@@ -142,7 +142,7 @@ fn by_hand(world: &World, name: &str, rng: &mut Rng) -> Made {
     (spec, fails(rng, 150))
 }
 
-/// A pod that nobody controls.
+/// A pod without a controller.
 pub(super) fn orphan(world: &World, name: &str, labels: &Value, rng: &mut Rng) {
     let held: &[&str] = if rng.bool() { &[super::book::FINALIZER] } else { &[] };
     world.cluster().create(json!({

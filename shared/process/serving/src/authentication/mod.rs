@@ -37,7 +37,7 @@ pub struct User {
 }
 
 impl User {
-    /// Nobody in particular.
+    /// An anonymous client.
     #[must_use]
     pub fn anonymous() -> Self {
         Self { name: ANONYMOUS.to_owned(), groups: vec![UNAUTHENTICATED.to_owned()], ..Self::default() }
@@ -49,7 +49,7 @@ impl User {
         self.name == ANONYMOUS
     }
 
-    /// Whoever was recognised belongs to this group too.
+    /// Adds the group of authenticated clients, unless the user is anonymous.
     fn authenticated(mut self) -> Self {
         let known = |it: &String| it == AUTHENTICATED || it == UNAUTHENTICATED;
         if !self.is_anonymous() && !self.groups.iter().any(known) {
