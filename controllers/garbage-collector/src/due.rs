@@ -117,7 +117,12 @@ impl Known {
     /// The proof that the claimed object is gone, either as a cluster-scoped object or in the namespace of its
     /// dependent.
     pub(crate) fn gone(&self, claim: &Coordinates) -> Option<Gone> {
-        self.graph.lock().gone(claim).or_else(|| self.absent.of(claim))
+        self.gone_in(&self.graph.lock(), claim)
+    }
+
+    /// The same when the caller holds the lock of the graph.
+    fn gone_in(&self, graph: &Graph, claim: &Coordinates) -> Option<Gone> {
+        graph.gone(claim).or_else(|| self.absent.of(claim))
     }
 
     pub(crate) fn restores(&self) -> Restores {
@@ -144,7 +149,7 @@ impl Known {
     /// read was sent.
     pub(crate) fn found(&self, asked: &Coordinates, was_proved_before: bool) {
         let mut graph = self.graph.lock();
-        let is_newer = !was_proved_before && (graph.gone(asked).is_some() || self.absent.of(asked).is_some());
+        let is_newer = !was_proved_before && self.gone_in(&graph, asked).is_some();
         if !is_newer {
             self.absent.forget(&asked.uid);
             graph.forget_proofs_of(&asked.uid);

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_asks_for_too_much_is_told_how_to_ask_for_less() {
+    fn the_error_of_a_graph_that_is_too_large_names_the_query_for_a_part() {
         assert_eq!(
             too_many(true),
             "the graph has more than 10000 objects, which are not drawn: ask for a part of it as ?uid=<uid of an object>"

@@ -6,7 +6,7 @@ use api::Uid;
 use clock::Instant;
 use parking_lot::Mutex;
 
-/// The retry interval of a waiting namespace. Of five turns of at most 75 s, one ends in each such interval.
+/// The retry interval of a waiting namespace. Of five turns of 75 s, one ends in each such interval.
 pub(crate) const TURN: Duration = Duration::from_secs(15);
 /// A waiting namespace that has not asked for this long is removed: it is deleted, or it was synced without a turn.
 const ABSENT: Duration = Duration::from_secs(40);
