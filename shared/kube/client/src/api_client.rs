@@ -16,56 +16,56 @@ use crate::{
     layers::{Create, CreateHints, Once, Throttle},
 };
 
-/// Answers to writes are asked for as metadata: decoding a Pod back costs more than sending it.
+/// Requests the response of a write as metadata only: decoding a returned Pod costs more than sending it.
 pub(crate) const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
-/// The form that deletecollection wants: the singular one is refused *after the deed*.
+/// The form for deletecollection. With the singular form the server deletes the objects and then returns an error.
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 const JSON: &str = "application/json";
 
-/// The small typed surface through which a controller speaks, and the only door for writes.
+/// The typed client of a controller. All writes go through it.
 #[derive(Clone)]
 pub struct Api {
     pub(crate) reads: Stack,
     pub(crate) writes: Stack,
-    /// Of a fenced client.
+    /// Set only in a fenced client.
     pub(crate) hints: Option<Arc<CreateHints>>,
-    /// What a leader tells its successor; only for clients whose writes the term guards.
+    /// The writes that a leader reports to its successor; only in clients that the term fences.
     pub(crate) ledger: Option<Ledger>,
     pub(crate) budget: Arc<Throttle>,
 }
 
-/// What the server stored.
+/// The stored object as the response of a write describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Written {
     /// The object's name, which the server may have generated.
     pub name: Box<str>,
-    /// Its identity.
+    /// Its UID.
     pub uid: Uid,
-    /// The version of this very write.
+    /// The resourceVersion of this write.
     pub version: Version,
-    /// creationTimestamp in seconds since the epoch, where the answer tells it.
+    /// creationTimestamp in seconds since the epoch, if the response contains it.
     pub creation: Option<i64>,
 }
 
 /// A patch body with its media type.
 #[derive(Debug, Clone)]
 pub enum Patch {
-    /// RFC 6902
+    /// JSON Patch (RFC 6902).
     Json(Value),
-    /// RFC 7386
+    /// JSON Merge Patch (RFC 7386).
     Merge(Value),
-    /// Kubernetes' own, for built-in kinds.
+    /// Strategic merge patch, for built-in kinds only.
     Strategic(Value),
 }
 
-/// What becomes of dependents.
+/// The propagation policy for the dependents of a deleted object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Propagation {
-    /// The garbage collector deletes them afterwards.
+    /// The garbage collector deletes the dependents after the owner.
     Background,
-    /// They go first.
+    /// The dependents are deleted before the owner.
     Foreground,
-    /// They stay.
+    /// The dependents are not deleted.
     Orphan,
 }
 
@@ -79,47 +79,48 @@ impl Propagation {
     }
 }
 
-/// Preconditions and manner of a DELETE.
+/// The options of a DELETE.
 #[derive(Debug, Clone, Default)]
 pub struct DeleteOptions {
-    /// The server's default when `None`.
+    /// `None` means the server's default.
     pub propagation: Option<Propagation>,
-    /// Only this very object.
+    /// UID precondition: no other object of the same name is deleted.
     pub uid: Option<Uid>,
-    /// Only in this very state.
+    /// resourceVersion precondition: the object is deleted only if it is unchanged.
     pub version: Option<Version>,
-    /// Seconds; the object's own when `None`.
+    /// Grace period in seconds; `None` means the object's own.
     pub grace: Option<u32>,
 }
 
-/// Query of a list.
+/// The query parameters of a list.
 #[derive(Debug, Clone, Default)]
 pub struct ListOptions {
-    /// At most this many items; 0 = all.
+    /// The maximum number of items in a page; 0 means no limit.
     pub limit: u32,
-    /// Token of the page before.
+    /// The continue token of the previous page.
     pub next: String,
-    /// `resourceVersion`; empty = the most recent, by a consistent read.
+    /// `resourceVersion`; empty means the most recent state by a consistent read.
     pub version: String,
 }
 
 impl Api {
-    /// How long a request that is sent now waits for the budget: no server is to blame for that.
+    /// How long the rate limiter would delay a request that is sent now. This delay is not the server's.
     #[must_use]
     pub fn budget_wait(&self, now: Instant) -> Duration {
         self.budget.backlog(now)
     }
 
-    /// Reads one object from the server, not from a cache.
+    /// Reads one object from the server, not from the cache.
     ///
     /// # Errors
-    /// As [`ApiError`]; an object that does not decode is `Unknown` naming the field.
+    /// As [`ApiError`]. For an object that does not decode, `Unknown` with the name of the field.
     pub async fn get<T: Cached>(&self, resource: &Resource, namespace: &str, name: &str) -> Result<T, ApiError> {
         let bytes = self.read(&resource.object(namespace, name), JSON).await?;
         T::decode_object(&bytes).map_err(|err| ApiError::unknown(format!("{resource} {namespace}/{name}: {err}")))
     }
 
-    /// Reads the metadata of one object from the server; the whole object where the server cannot leave the rest out.
+    /// Reads the metadata of one object from the server. A server that cannot return metadata only returns the whole
+    /// object.
     ///
     /// # Errors
     /// As [`Api::get`].
@@ -128,7 +129,7 @@ impl Api {
         Meta::decode_object(&bytes).map_err(|err| ApiError::unknown(format!("{resource} {namespace}/{name}: {err}")))
     }
 
-    /// The same as it came, for whoever must send it back unchanged.
+    /// Reads the same metadata without decoding it, for a caller that sends it back unchanged.
     ///
     /// # Errors
     /// As [`ApiError`].
@@ -136,7 +137,7 @@ impl Api {
         self.read(&resource.object(namespace, name), METADATA).await
     }
 
-    /// Lists the metadata of one page of objects: of `namespace`, or of the cluster.
+    /// Lists one page of objects as metadata, in `namespace` or in the whole cluster.
     ///
     /// # Errors
     /// As [`ApiError`].
@@ -151,7 +152,7 @@ impl Api {
         Meta::decode_page(&bytes).map_err(|err| ApiError::unknown(format!("list of {resource}: {err}")))
     }
 
-    /// A GET of any path with its bytes as answer: discovery and the like.
+    /// Sends a GET of any path, for example for discovery, and returns the bytes of the response.
     ///
     /// # Errors
     /// As [`ApiError`].
@@ -161,7 +162,7 @@ impl Api {
         collect(answer).await
     }
 
-    /// The same, with the server's time when it answered, where the answer tells it.
+    /// The same as [`Api::read`], with the server's time from the `Date` header, if the response has one.
     ///
     /// # Errors
     /// As [`ApiError`].
@@ -172,7 +173,7 @@ impl Api {
         Ok((collect(answer).await?, date))
     }
 
-    /// Creates `object` in `namespace` (ignored for cluster-scoped types).
+    /// Creates `object` in `namespace`, which is ignored for cluster-scoped types.
     ///
     /// # Errors
     /// As [`ApiError`].
@@ -191,7 +192,8 @@ impl Api {
         self.written(resource, request).await.inspect_err(|err| hints.failed(err))
     }
 
-    /// A POST whose answer is the point: reviews and tokens. Never asks for metadata alone, which would lose it.
+    /// Sends a POST and returns the body of the response, for reviews and tokens. It does not request metadata only,
+    /// because that would drop the result.
     ///
     /// # Errors
     /// As [`ApiError`].
@@ -200,7 +202,7 @@ impl Api {
         collect(send(&self.writes, request).await?).await
     }
 
-    /// Patches an object or one of its subresources (`sub` such as `Some("status")`).
+    /// Patches an object or one of its subresources, for example `Some("status")`.
     ///
     /// # Errors
     /// As [`ApiError`].
@@ -225,11 +227,11 @@ impl Api {
         self.write(resource, Method::PATCH, &path, media_type, encode(body)?).await
     }
 
-    /// Replaces the status of `object`, whose version makes the write exact. `after` is our own last write of it in this
-    /// sync, if there was one.
+    /// Replaces the status of `object`. The resourceVersion of the object is the precondition, or that of `after`, our
+    /// own last write of the object in this sync.
     ///
     /// # Errors
-    /// As [`ApiError`]; `Conflict` when the object was written meanwhile.
+    /// As [`ApiError`]; `Conflict` if the object was written in the meantime.
     pub async fn put_status<T: StatusOwner>(
         &self,
         object: &T,
@@ -246,11 +248,11 @@ impl Api {
         self.write(&resource, Method::PUT, &path, JSON, encode(&body)?).await
     }
 
-    /// Replaces `spec.finalizers` of a namespace by the `finalize` subresource: `metadata` and `spec` as a live read
-    /// brought them, the finalizers as given.
+    /// Replaces `spec.finalizers` of a namespace through the `finalize` subresource. `metadata` and `spec` are from a
+    /// live read.
     ///
     /// # Errors
-    /// As [`ApiError`]; `Conflict` when the object was written meanwhile.
+    /// As [`ApiError`]; `Conflict` if the object was written in the meantime.
     pub async fn finalize(
         &self,
         name: &str,
@@ -271,10 +273,10 @@ impl Api {
         self.write(&Namespace::resource(), Method::PUT, &path, JSON, encode(&body)?).await
     }
 
-    /// Replaces a whole object: for the Lease alone, whose only writer is its holder.
+    /// Replaces a whole object. Only for the Lease, which has one writer, its holder.
     ///
     /// # Errors
-    /// As [`ApiError`]; `Conflict` when the object was written meanwhile.
+    /// As [`ApiError`]; `Conflict` if the object was written in the meantime.
     pub async fn replace(
         &self,
         resource: &Resource,
@@ -304,7 +306,7 @@ impl Api {
         drain(send(&self.writes, request).await?).await
     }
 
-    /// Deletes every object of a type in a namespace. The answer names what was deleted and is not kept.
+    /// Deletes all objects of a type in a namespace. The response lists the deleted objects and is discarded.
     ///
     /// # Errors
     /// As [`ApiError`].
@@ -323,8 +325,8 @@ impl Api {
         drain(send(&self.writes, request).await?).await
     }
 
-    /// Asks a pod to go, if the disruption budgets allow it: what they say comes back as [`ApiError::Busy`], never
-    /// repeated here.
+    /// Evicts a pod through the eviction subresource. If a PodDisruptionBudget does not allow it, the result is
+    /// [`ApiError::Busy`]. This client does not retry it.
     ///
     /// # Errors
     /// As [`ApiError`].
@@ -384,7 +386,7 @@ impl Api {
             #[serde(default)]
             creation_timestamp: Option<Box<str>>,
         }
-        // The server has stored it: an answer that cannot be read leaves the outcome to be looked up.
+        // The server has stored the object. If the response cannot be read, the caller must look up the outcome.
         let Answer { metadata } =
             serde_json::from_slice(&answer).map_err(|err| ApiError::unknown(format!("answer to {path}: {err}")))?;
         let Stored { name, uid, resource_version, creation_timestamp } = metadata;
@@ -434,7 +436,7 @@ impl DeleteOptions {
     }
 }
 
-/// As it is sent.
+/// The JSON form of [`DeleteOptions`].
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct DeleteBody<'a> {
@@ -473,17 +475,18 @@ fn encode(object: &impl Serialize) -> Result<Bytes, ApiError> {
     serde_json::to_vec(object).map(Bytes::from).map_err(|err| ApiError::unknown(format!("cannot encode: {err}")))
 }
 
-/// Has the server decode a write once. Otherwise it decodes a second time, strictly, to warn of unknown and doubled fields
-/// (`fieldValidation` in `apiserver/pkg/endpoints/handlers/rest.go`), and stores the same.
+/// Makes the server decode a write only once. By default it decodes a second time, strictly, to warn about
+/// unknown and duplicate fields, and stores the same object (`fieldValidation` in
+/// `apiserver/pkg/endpoints/handlers/rest.go`).
 ///
-/// Custom kinds of other groups keep the warning. Those of `*.k8s.io` (gateway.networking.k8s.io) lose it, which matters
-/// little: what is written to them is metadata.
+/// Custom kinds keep the warning, except those in groups `*.k8s.io`, for example gateway.networking.k8s.io. That is
+/// acceptable, because only metadata is written to them.
 fn without_field_validation(resource: &Resource, path: &str) -> String {
     let is_kubernetes_own = !resource.group.contains('.') || resource.group.ends_with(".k8s.io");
     if is_kubernetes_own { format!("{path}?fieldValidation=Ignore") } else { path.to_owned() }
 }
 
-/// A request for a path of ours; the transport knows the server.
+/// A request with a path only. The transport adds the server.
 pub(crate) fn request(
     method: Method,
     path: &str,
@@ -501,7 +504,7 @@ pub(crate) fn request(
     builder.body(body.into()).map_err(|err| ApiError::unknown(format!("{path}: {err}")))
 }
 
-/// Sends, and turns every answer that is no success into an error.
+/// Sends a request and turns a response without success into an error.
 pub(crate) async fn send(stack: &Stack, request: Request<crate::Body>) -> Result<Response<Incoming>, ApiError> {
     let is_read = request.method() == Method::GET;
     let answer = stack.clone().oneshot(request).await?;
@@ -512,12 +515,12 @@ pub(crate) async fn send(stack: &Stack, request: Request<crate::Body>) -> Result
     Err(if is_read { ApiError::from_read(status, retry_after) } else { ApiError::from_status(status, retry_after) })
 }
 
-/// What the server says instead of doing it, and when it wants to be asked again.
+/// Reads the status of a refused request and its `Retry-After`.
 async fn refusal(answer: Response<Incoming>) -> Result<(api::Status, Option<Duration>), ApiError> {
     let code = answer.status();
     let retry_after = retry_after(&answer);
     let body = collect(answer).await?;
-    // Overload and unserved groups answer in plain text.
+    // Under overload and for groups that are not served, the body is plain text.
     let mut status: api::Status = serde_json::from_slice(&body).unwrap_or_else(|_| api::Status {
         message: String::from_utf8_lossy(&body[..body.len().min(512)]).trim().to_owned(),
         ..api::Status::default()
@@ -529,7 +532,7 @@ async fn refusal(answer: Response<Incoming>) -> Result<(api::Status, Option<Dura
     Ok((status, retry_after))
 }
 
-/// `Retry-After` in seconds, a minute at most; the other form, a date, is not used by API servers.
+/// `Retry-After` in seconds, at most one minute. API servers do not use the other form, a date.
 pub(crate) fn retry_after<B>(answer: &Response<B>) -> Option<Duration> {
     let value = answer.headers().get(header::RETRY_AFTER)?.to_str().ok()?;
     value.trim().parse().ok().map(|it| Duration::from_secs(it).min(crate::error::LONGEST_RETRY_AFTER))
@@ -542,7 +545,7 @@ pub(crate) async fn collect(answer: Response<Incoming>) -> Result<Bytes, ApiErro
         .map_err(|err| ApiError::unknown(format!("answer broke off: {}", crate::error::chain(&*err))))
 }
 
-/// Reads an answer to its end without keeping it.
+/// Reads a response to its end and discards it.
 async fn drain(answer: Response<Incoming>) -> Result<(), ApiError> {
     debug_assert!(answer.status() != StatusCode::NOT_ACCEPTABLE);
     let mut body = answer.into_body();

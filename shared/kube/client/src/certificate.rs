@@ -1,7 +1,7 @@
-//! Certificates that are shown to a server, of any version of X.509.
+//! Client certificates of any X.509 version.
 //!
-//! rustls wants to read one first, and reads none of version 1, such as `openssl x509 -req` makes and Go's managers and
-//! servers take. Whether it is any good is the server's business.
+//! rustls parses a certificate first and rejects version 1, which `openssl x509 -req` creates and Go clients and
+//! servers accept. The server decides whether the certificate is valid.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use secrecy::ExposeSecret;
 use x509_parser::{certificate::X509Certificate, prelude::FromDer};
 
-/// The certificate and key of a kubeconfig's user; `None` without them.
+/// The certificate and key of the user in a kubeconfig; `None` if it has none.
 ///
 /// # Errors
-/// Naming the field, and what is wrong with it. No value of it, as it may be a secret.
+/// The field, and what is wrong with it. It contains no value, because that may be secret.
 pub(crate) fn of(who: &AuthInfo) -> Result<Option<Arc<dyn ResolvesClientCert>>, String> {
     let chain = content(who.client_certificate_data.as_deref(), who.client_certificate.as_deref());
     let key = content(who.client_key_data.as_ref().map(ExposeSecret::expose_secret), who.client_key.as_deref());
@@ -42,7 +42,7 @@ pub(crate) fn of(who: &AuthInfo) -> Result<Option<Arc<dyn ResolvesClientCert>>, 
     Ok(Some(Arc::new(SingleCertAndKey::from(key))))
 }
 
-/// Data go before a file, as in every kubeconfig.
+/// Inline data are preferred to a file, as in every kubeconfig.
 fn content(data: Option<&str>, file: Option<&str>) -> Result<Option<Vec<u8>>, String> {
     match (data, file) {
         (Some(data), _) => BASE64_STANDARD.decode(data).map(Some).map_err(|_| "is not base64".to_owned()),
@@ -51,7 +51,7 @@ fn content(data: Option<&str>, file: Option<&str>) -> Result<Option<Vec<u8>>, St
     }
 }
 
-/// A chain and the key of its first certificate.
+/// Combines a certificate chain with the key of its first certificate.
 ///
 /// # Errors
 /// What is wrong with them.
@@ -75,7 +75,7 @@ pub fn certified(
 pub(crate) mod tests {
     use super::*;
 
-    /// Of version 1, by `openssl req -new …`, `openssl x509 -req …`.
+    /// A certificate of version 1, made by `openssl req -new …`, `openssl x509 -req …`.
     pub(crate) const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----\n\
         MIIBGDCBvwIUGRW+kejsMdZwN/O2GWufWLAeqMowCgYIKoZIzj0EAwIwDjEMMAoG\n\
         A1UEAwwDb2xkMCAXDTI2MTEyMjAzNTU0NFoYDzIxMjYxMDI5MDM1NTQ0WjAOMQww\n\

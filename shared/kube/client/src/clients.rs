@@ -14,31 +14,31 @@ use crate::{
     pools,
 };
 
-/// Informers are one client, as upstream.
+/// All informers use one client, as in upstream.
 const INFORMERS: &str = "shared-informers";
-/// As upstream.
+/// The client name of upstream.
 const LEADER_ELECTION: &str = "leader-election";
-/// Asks for the tokens of controllers.
+/// The client that requests the tokens of controllers.
 const ACCOUNTS: &str = "service-account-tokens";
 
-/// Where bytes go, one transport per pool, so that one kind of traffic never waits behind another.
+/// One transport for each pool, so that one kind of traffic does not wait behind another.
 #[derive(Clone)]
 pub struct Pools {
-    /// Watches only: they hold streams for minutes.
+    /// Only watches, which hold their streams for minutes.
     pub watches: Transport,
     /// Reads, reviews and tokens.
     pub reads: Transport,
-    /// Controllers' writes, guarded by the term.
+    /// The writes of controllers, fenced by the term.
     pub writes: Transport,
-    /// The Lease.
+    /// The requests for the Lease.
     pub lease: Transport,
-    /// Reads of controllers with an identity of their own, on connections without our certificate.
+    /// Reads of controllers with their own identity, on connections without our client certificate.
     pub account_reads: Transport,
-    /// Their writes, guarded by the term.
+    /// The writes of these controllers, fenced by the term.
     pub account_writes: Transport,
 }
 
-/// The pools, and who we are to the server.
+/// The pools, and our identity.
 #[derive(Clone)]
 pub struct Connection {
     /// The transports.
@@ -48,7 +48,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Pools to the server of a configuration. Nothing connects before the first request.
+    /// Opens pools to the server of a configuration. No connection is made before the first request.
     ///
     /// # Errors
     /// When an address, certificate, key, token or plugin of the configuration cannot be used.
@@ -56,7 +56,7 @@ impl Connection {
         let host = config.cluster_url.authority().map_or("", |it| it.as_str().rsplit('@').next().unwrap_or_default());
         let host = Arc::from(host);
         let PoolOptions { clock, spawner, plugins, .. } = &options;
-        // Taken out: kube would run it too.
+        // Taken out, because kube would run the plugin too.
         let exec = config.auth_info.exec.take().filter(|_| !says_who(&config.auth_info));
         let plugin = exec.map(|it| plugins.plugin(&it, clock, spawner)).transpose()?;
         let authorize = authorize(&config, plugin.clone(), clock)?;
@@ -64,7 +64,7 @@ impl Connection {
         Ok(Self { pools, host, authorize })
     }
 
-    /// Every pool leads to one service: a server in memory.
+    /// All pools use one service, a server in memory.
     #[must_use]
     pub fn in_memory(service: Transport) -> Self {
         let pools = Pools {
@@ -79,7 +79,8 @@ impl Connection {
     }
 }
 
-/// A plugin is asked only where nothing else says who we are: a certificate neither, as with client-go.
+/// True if the configuration identifies us without a plugin. A plugin is used only if this is false, as in client-go. A
+/// certificate counts too.
 fn says_who(who: &kube::config::AuthInfo) -> bool {
     let password = who.username.is_some() && who.password.is_some();
     let certificate = (who.client_certificate.is_some() || who.client_certificate_data.is_some())
@@ -87,27 +88,27 @@ fn says_who(who: &kube::config::AuthInfo) -> bool {
     password || certificate || who.token.is_some() || who.token_file.is_some() || who.auth_provider.is_some()
 }
 
-/// What the layers need from the manager.
+/// The dependencies of the layers.
 #[derive(Clone)]
 pub struct Environment {
-    /// Time.
+    /// The clock.
     pub clock: Clock,
-    /// Where `rest_client_*` go.
+    /// The registry of the `rest_client_*` metrics.
     pub metrics: Metrics,
-    /// When controllers may write.
+    /// The term in which controllers may write.
     pub term: Term,
-    /// Ends waits for tokens and for `Retry-After` at once; what is in flight goes on.
+    /// Cancels waits for tokens and for `Retry-After`. Requests in flight are completed.
     pub stop: CancellationToken,
-    /// Sent as User-Agent, with `/<name>` behind it.
+    /// The User-Agent, to which `/<name>` is added.
     pub user_agent: String,
 }
 
-/// `--kube-api-qps` and `--kube-api-burst`; a qps of zero or less means no limit.
+/// `--kube-api-qps` and `--kube-api-burst`. A qps of zero or less means no limit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
-    /// Requests a second.
+    /// Requests per second.
     pub qps: f64,
-    /// Requests at once.
+    /// Requests in a burst.
     pub burst: u32,
 }
 
@@ -116,7 +117,7 @@ impl Limits {
     pub const NONE: Self = Self { qps: 0.0, burst: 0 };
 }
 
-/// Hands out clients: one per controller, with its own budget.
+/// Creates the clients: one per controller, each with its own rate limiter.
 #[derive(Clone)]
 pub struct Clients {
     pools: Pools,
@@ -126,7 +127,7 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Puts the layers on a connection.
+    /// Adds the layers to a connection.
     #[must_use]
     pub fn new(connection: Connection, environment: Environment) -> Self {
         let Connection { pools, host, authorize } = connection;
@@ -142,27 +143,28 @@ impl Clients {
         Self { pools, environment, common, ledger }
     }
 
-    /// What was written lately through the clients that the term guards.
+    /// The recent writes of the fenced clients.
     #[must_use]
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
 
-    /// For a controller or its recorder: writes are fenced by the term.
+    /// A client for a controller or its recorder. Its writes are fenced by the term.
     #[must_use]
     pub fn controller(&self, name: &str, limits: Limits) -> Api {
         self.fenced(name, limits, &self.common, [&self.pools.reads, &self.pools.writes])
     }
 
-    /// The same in a controller's own name: with its token and nothing else that says who asks. Whom the kubeconfig acts
-    /// as, and the headers that it adds, belong to the manager's own identity and are left out, as upstream.
+    /// The same with a controller's own identity. A request contains its token and no other identity. Impersonation and
+    /// extra headers of the kubeconfig belong to the identity of the manager and are not sent, as in upstream.
     #[must_use]
     pub fn controller_as(&self, account: &Account, name: &str, limits: Limits) -> Api {
         let common = Common { authorize: Some(account.authorize()), ..self.common.clone() };
         self.fenced(name, limits, &common, [&self.pools.account_reads, &self.pools.account_writes])
     }
 
-    /// The identities that controllers may have. Their tokens are asked for in our own name, in tasks of `spawner`.
+    /// The identities for controllers. Their tokens are requested with the identity of the manager, in tasks of
+    /// `spawner`.
     #[must_use]
     pub fn accounts(&self, limits: Limits, spawner: Spawner) -> Accounts {
         let Environment { clock, metrics, .. } = &self.environment;
@@ -184,7 +186,7 @@ impl Clients {
         }
     }
 
-    /// For reviews, tokens and preflight: not fenced, and nothing is repeated.
+    /// A client for reviews, tokens and preflight. It has no fence and retries nothing.
     #[must_use]
     pub fn unfenced(&self, name: &str, limits: Limits) -> Api {
         let budget = Arc::new(Throttle::new(name, limits));
@@ -192,7 +194,7 @@ impl Clients {
         Api { reads: reads.clone(), writes: reads, hints: None, ledger: None, budget }
     }
 
-    /// For reflectors, which share one budget; opening a watch is charged too. Nothing is repeated.
+    /// A client for reflectors, which share one rate limiter. Opening a watch takes a token too. Nothing is retried.
     #[must_use]
     pub fn watcher(&self, limits: Limits) -> Watcher {
         let budget = Arc::new(Throttle::new(INFORMERS, limits));
@@ -206,8 +208,9 @@ impl Clients {
         }
     }
 
-    /// For the Lease and nothing else: its own connection, no budget, no retry. No request takes longer than `attempt`;
-    /// a connection that has not answered by then is used no more, so that a hung renewal leaves time for another.
+    /// A client for the Lease only, with its own connection, without rate limit and retries. A request takes no longer
+    /// than `attempt`. A connection without a response by then is not used again, so that a hanging renewal leaves time
+    /// for the next attempt.
     #[must_use]
     pub fn lease(&self, attempt: Duration) -> Api {
         let budget = Arc::new(Throttle::new(LEADER_ELECTION, Limits::NONE));

@@ -9,47 +9,48 @@ use kube::config::Kubeconfig;
 
 use crate::{InClusterError, in_cluster, kubeconfig};
 
-/// Why no way to the API server can be configured.
+/// Why no connection to the API server can be configured.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The kubeconfig, or a file that it names, cannot be used.
+    /// The kubeconfig, or a file that it references, cannot be used.
     #[error("--kubeconfig {}: {reason}", path.display())]
     Kubeconfig {
-        /// The flag's value.
+        /// The value of the flag.
         path: PathBuf,
-        /// The field, and what is wrong with it. No value of the file.
+        /// The field, and what is wrong with it. It contains no value of the file.
         reason: String,
     },
-    /// The address is no server's.
+    /// The address is not the address of a server.
     #[error("--master {server:?}: {reason}")]
     Master {
-        /// The flag's value, as [`redacted`] shows it.
+        /// The value of the flag, as [`redacted`] returns it.
         server: String,
         /// What is wrong.
         reason: String,
     },
-    /// No flag was given, and this is no pod.
+    /// No flag was given, and the process does not run in a pod.
     #[error(
         "neither --kubeconfig nor --master was given, and the in-cluster configuration (KUBERNETES_SERVICE_HOST, \
          KUBERNETES_SERVICE_PORT and /var/run/secrets/kubernetes.io/serviceaccount) cannot be used: {0}"
     )]
     InCluster(#[source] InClusterError),
-    /// The server's address, as [`redacted`] shows it, is not complete.
+    /// The address of the server, as [`redacted`] returns it, is not complete.
     #[error("server {0:?} is no http or https address with a host")]
     Server(String),
-    /// The proxy of this host cannot be used.
+    /// The proxy for this host cannot be used.
     #[error("proxy-url {0:?}: only http, https and socks5 proxies are supported")]
     Proxy(String),
-    /// A certificate, key or authority cannot be used.
+    /// A certificate, a key or a certificate authority cannot be used.
     #[error("client credentials: {0}")]
     Tls(String),
-    /// Whom to impersonate cannot be sent.
+    /// The user to impersonate cannot be sent.
     #[error("client credentials: {0}")]
     Credentials(#[source] Box<kube::Error>),
-    /// In client-go's words. It has none any more, but for OIDC, which a controller manager has never had.
+    /// An auth provider, with the message of client-go. client-go supports none any more except OIDC, which a
+    /// controller manager has never supported.
     #[error("client credentials: user.auth-provider: no Auth Provider found for name {0:?}")]
     Provider(String),
-    /// The token or password has bytes that no header may have.
+    /// The token or password contains bytes that are not allowed in a header.
     #[error(
         "client credentials: the token or password cannot be sent: it has a line break or another control character"
     )]
@@ -57,36 +58,37 @@ pub enum ConfigError {
     /// The token file cannot be read.
     #[error("client credentials: token file {}: {source}", path.display())]
     TokenFile {
-        /// Its path.
+        /// The path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         source: std::io::Error,
     },
-    /// The exec plugin's description is not complete.
+    /// The description of the exec plugin is not complete.
     #[error("client credentials: user.exec.{field}: {reason}")]
     Exec {
-        /// In `exec`.
+        /// The field of `exec`.
         field: &'static str,
         /// What is wrong.
         reason: String,
     },
-    /// `tls-server-name`, or the host, is no name that a certificate could carry.
+    /// `tls-server-name`, or the host, is not a name that a certificate can contain.
     #[error("TLS server name {0:?} is not valid")]
     ServerName(String),
 }
 
 impl ConfigError {
-    /// True where nothing was to be found, as this is no pod; not where a pod's configuration is broken.
+    /// True if there is no configuration because this is no pod; false if the configuration of a pod is broken.
     #[must_use]
     pub fn is_no_pod(&self) -> bool {
         matches!(self, Self::InCluster(InClusterError::NoPod(_)))
     }
 }
 
-/// The configuration that the flags ask for: a kubeconfig, a server, both (the server wins), or the pod we run in.
+/// Loads the configuration from the flags: from a kubeconfig, from a server address, from both (the address wins), or
+/// otherwise from the pod.
 ///
 /// # Errors
-/// Naming the flag and file, or what was tried without flags.
+/// The error names the flag and the file, or what was tried without flags.
 pub fn load(kubeconfig: Option<&Path>, master: Option<&str>) -> Result<kube::Config, ConfigError> {
     let mut config = match (kubeconfig, master) {
         (Some(path), master) => from_kubeconfig(path, master)?,
@@ -109,7 +111,7 @@ fn from_kubeconfig(path: &Path, master: Option<&str>) -> Result<kube::Config, Co
         }
     }
     let authority = current_authority(&file);
-    // Kube mixes the proxy of the environment in, whatever NO_PROXY says: what the file says is kept apart.
+    // Kube adds the proxy of the environment and ignores NO_PROXY, so the proxy of the file is kept separately.
     let proxy = current(&file).and_then(|it| it.proxy_url.clone()).filter(|it| !it.is_empty());
     let mut config = kubeconfig::resolve(path, file)?;
     if proxy.is_none() {
@@ -119,20 +121,20 @@ fn from_kubeconfig(path: &Path, master: Option<&str>) -> Result<kube::Config, Co
     Ok(config)
 }
 
-/// The cluster that the current context names.
+/// The cluster of the current context.
 fn current(file: &Kubeconfig) -> Option<&kube::config::Cluster> {
     let context = file.contexts.iter().find(|it| Some(&it.name) == file.current_context.as_ref())?.context.as_ref()?;
     file.clusters.iter().find(|it| it.name == context.cluster)?.cluster.as_ref()
 }
 
-/// The file with the server's certificate authority, for reading it again when it is renewed.
+/// The file of the certificate authority, so that it can be read again after a renewal.
 fn current_authority(file: &Kubeconfig) -> Option<PathBuf> {
     let cluster = current(file)?;
     let inline = cluster.certificate_authority_data.is_some();
     cluster.certificate_authority.as_ref().filter(|_| !inline).map(PathBuf::from)
 }
 
-/// True where a server without a scheme means TLS, as client-go decides.
+/// True if a server without a scheme means TLS, by the rule of client-go.
 fn asks_for_tls(file: &Kubeconfig) -> bool {
     current(file).is_some_and(|it| {
         it.certificate_authority.is_some()
@@ -145,7 +147,7 @@ fn asks_for_tls(file: &Kubeconfig) -> bool {
         .any(|it| it.client_certificate.is_some() || it.client_certificate_data.is_some())
 }
 
-/// An address as users write it: `host`, `host:port` or a URL.
+/// Parses an address as users write it: `host`, `host:port` or a URL.
 fn server(master: &str, scheme: &str) -> Result<Uri, ConfigError> {
     let refused = |reason: String| ConfigError::Master { server: redacted(master), reason };
     let complete = if master.contains("://") { master.to_owned() } else { format!("{scheme}://{master}") };
@@ -156,8 +158,8 @@ fn server(master: &str, scheme: &str) -> Result<Uri, ConfigError> {
     }
 }
 
-/// An address as it may be shown: user and password are not, whether or not there is a scheme before them, or a slash in
-/// them. What does not look like an address loses everything up to its last `@` too.
+/// An address without user and password, for messages. They are also removed if there is no scheme, or if they contain
+/// a slash. From a text that is not an address, everything up to its last `@` is removed.
 #[must_use]
 pub fn redacted(address: &str) -> String {
     let letter = |it: char| it.is_ascii_alphanumeric() || matches!(it, '+' | '-' | '.');
@@ -168,7 +170,8 @@ pub fn redacted(address: &str) -> String {
     rest.rsplit_once('@').map_or_else(|| address.to_owned(), |(_, open)| format!("{scheme}CLASSIFIED@{open}"))
 }
 
-/// The proxy variables of the environment, read as Go reads them: by the scheme of the server, never for ourselves.
+/// The proxy variables of the environment, with the rules of Go: chosen by the scheme of the server, never for
+/// localhost.
 #[derive(Default)]
 struct ProxyVariables {
     https: String,

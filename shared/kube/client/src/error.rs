@@ -2,48 +2,49 @@ use std::time::Duration;
 
 use api::Status;
 
-/// A server that asks for more time than this is asked again all the same: a wrong value must not stop anything for hours.
+/// A longer `Retry-After` is reduced to this, so that a wrong value does not stop a client for hours.
 pub(crate) const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
 
-/// A request that did not succeed, cut by what a caller does next. The server's words are boxed: most results are none.
+/// A request without success, divided by what the caller does next. The [`Status`] is boxed, because most results have
+/// none.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ApiError {
-    /// 404. `details.name` is empty where the route, not the object, is missing.
+    /// 404. `details.name` is empty if the route is missing and not the object.
     #[error("not found: {}", .0.message)]
     NotFound(Box<Status>),
     /// 409 of a create.
     #[error("already exists: {}", .0.message)]
     AlreadyExists(Box<Status>),
-    /// 409 of a write: read again.
+    /// 409 of another write. Read the object again.
     #[error("conflict: {}", .0.message)]
     Conflict(Box<Status>),
-    /// 422: the object itself is wrong.
+    /// 422. The object itself is invalid.
     #[error("invalid: {}", .0.message)]
     Invalid(Box<Status>),
-    /// 410: the version or the continue token is too old.
+    /// 410. The resourceVersion or the continue token is too old.
     #[error("gone: {}", .0.message)]
     Gone(Box<Status>),
-    /// Any other 4xx: the server will not, however often it is asked (400, 401, 403, 405, 406, 415 …).
+    /// Any other 4xx (400, 401, 403, 405, 406, 415 …). A retry does not help.
     #[error("refused with {}: {}", .0.code, .0.message)]
     Refused(Box<Status>),
-    /// 429, or a read's 503 with `Retry-After`: nothing happened, come later.
+    /// 429, or the 503 of a read with `Retry-After`. Nothing was changed. Try again later.
     #[error("server busy: {}", .status.message)]
     Busy {
-        /// What the server asked for, a minute at most.
+        /// `Retry-After`, at most one minute.
         after: Option<Duration>,
-        /// Its words.
+        /// The Status of the response.
         status: Box<Status>,
     },
-    /// Nothing was sent: the fence, a shutdown, or no connection.
+    /// Nothing was sent, because of the fence, a shutdown or a failed connection.
     #[error("not sent: {0}")]
     NotSent(NotSent),
-    /// It may have happened: no answer, a broken one, or a 5xx, even one that asks to come later. Keep the expectation
-    /// and look again.
+    /// The write may have happened: there was no response, an incomplete one, or a 5xx, even a 5xx with `Retry-After`.
+    /// Keep the expectation and look up the object.
     #[error("outcome unknown: {message}")]
     Unknown {
-        /// What went wrong.
+        /// The error.
         message: String,
-        /// What the server said, if it said anything.
+        /// The Status of the response, if there was one.
         status: Option<Box<Status>>,
     },
 }
@@ -51,22 +52,22 @@ pub enum ApiError {
 /// Why nothing was sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotSent {
-    /// The term is over, or has not begun.
+    /// The term has ended, or has not begun.
     #[error("the term of leadership is over")]
     TermOver,
-    /// The manager is stopping and does not wait any more.
+    /// The manager is stopping and does not wait any longer.
     #[error("the manager is stopping")]
     Stopping,
-    /// No connection could be made.
+    /// No connection could be established.
     #[error("cannot connect: {0}")]
     Unreachable(String),
-    /// There is no token that says who we are.
+    /// There is no token for our identity.
     #[error("{0}")]
     Unidentified(String),
 }
 
 impl ApiError {
-    /// An answer to a write that is no success, classified.
+    /// Classifies the response of a write that did not succeed.
     #[must_use]
     pub fn from_status(status: Status, retry_after: Option<Duration>) -> Self {
         let after = come_later(&status, retry_after);
@@ -83,7 +84,7 @@ impl ApiError {
         }
     }
 
-    /// The same for a read, which cannot have changed anything: a 503 that says when to come again is patience asked for.
+    /// The same for a read, which cannot have changed anything. So a 503 with `Retry-After` is [`ApiError::Busy`].
     #[must_use]
     pub fn from_read(status: Status, retry_after: Option<Duration>) -> Self {
         match come_later(&status, retry_after) {
@@ -92,13 +93,13 @@ impl ApiError {
         }
     }
 
-    /// The outcome is unknown, because there was no answer.
+    /// The outcome is unknown, because there was no response.
     #[must_use]
     pub fn unknown(message: impl Into<String>) -> Self {
         Self::Unknown { message: message.into(), status: None }
     }
 
-    /// The server's words, if it said any.
+    /// The Status of the response, if there was one.
     #[must_use]
     pub fn status(&self) -> Option<&Status> {
         match self {
@@ -114,26 +115,26 @@ impl ApiError {
         }
     }
 
-    /// The HTTP code; 0 where the server gave none.
+    /// The HTTP status code; 0 if there was none.
     #[must_use]
     pub fn code(&self) -> u16 {
         self.status().map_or(0, |it| it.code)
     }
 
-    /// True where the server says that the object of this name is not there. Other 404s say nothing of it: that its kind is not
-    /// served now, that its namespace is not there, or what a proxy in between knows.
+    /// True if the server reports that the object of this name does not exist. Other 404s do not prove that: the kind
+    /// is not served now, the namespace does not exist, or a proxy has sent the response.
     #[must_use]
     pub fn is_absence_of(&self, name: &str) -> bool {
         matches!(self, Self::NotFound(status) if status.details.name == name)
     }
 
-    /// True for a write into a terminating namespace, which is read from the causes, not from the reason.
+    /// True for a write into a terminating namespace. Only the causes show this; the reason does not.
     #[must_use]
     pub fn is_namespace_terminating(&self) -> bool {
         self.status().is_some_and(|it| it.has_cause("NamespaceTerminating"))
     }
 
-    /// True when the API server's watch cache has not reached the version asked for.
+    /// True if the server's watch cache has not yet reached the requested resourceVersion.
     #[must_use]
     pub fn is_too_large_version(&self) -> bool {
         self.status().is_some_and(|it| {
@@ -142,7 +143,7 @@ impl ApiError {
     }
 }
 
-/// When the server wants to be asked again: the header's word, or else the body's.
+/// The time until the next attempt: from the header, otherwise from the body.
 fn come_later(status: &Status, retry_after: Option<Duration>) -> Option<Duration> {
     let wait = retry_after.or_else(|| {
         let secs = status.details.retry_after_seconds;
@@ -151,13 +152,13 @@ fn come_later(status: &Status, retry_after: Option<Duration>) -> Option<Duration
     wait.map(|it| it.min(LONGEST_RETRY_AFTER))
 }
 
-/// An error with its causes: hyper's own words ("error sending request") name none.
+/// An error with its causes. The message of hyper alone ("error sending request") contains none.
 pub(crate) fn chain(err: &(dyn std::error::Error + 'static)) -> String {
     let mut text = err.to_string();
     let mut source = err.source();
     while let Some(cause) = source {
         let words = cause.to_string();
-        // Some errors repeat what their cause says.
+        // Some errors already contain the message of their cause.
         if !text.ends_with(&words) {
             text.push_str(": ");
             text.push_str(&words);

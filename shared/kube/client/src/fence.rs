@@ -3,23 +3,23 @@ use std::{sync::Arc, time::Duration};
 use clock::{BootInstant, Clock};
 use parking_lot::Mutex;
 
-/// No write starts with less of the term left than this: time for the bytes to leave.
+/// No write starts when less than this remains of the term, because its bytes need time to be sent.
 const LEAST_REST: Duration = Duration::from_millis(300);
 
-/// Kept between the end of a server-side timeout and the end of the lease.
+/// The margin between the end of a server-side timeout and the end of the lease.
 const LEASE_MARGIN: Duration = Duration::from_secs(1);
 
-/// The server counts a timeout from when the request has reached it, and storing takes a moment too. Half of
-/// [`LEASE_MARGIN`]: the other half is left to a successor for its proof.
+/// The server starts to count a timeout when the request arrives, and storing also takes time. This is half of
+/// [`LEASE_MARGIN`]; a successor uses the other half for its proof of the caches.
 const DELAY: Duration = Duration::from_millis(500);
 
-/// The shortest server-side timeout: its parameter counts whole seconds, and 0 means the server's default.
+/// The shortest server-side timeout. Its parameter has whole seconds, and 0 means the server's default.
 pub(crate) const LEAST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The time in which this process may write, as a value that controllers and their recorders carry.
+/// The period in which this process may write. Controllers and their recorders share it.
 ///
-/// Valid until (the instant at which the last successful renewal was *sent* + renew deadline) on the boot-time clock,
-/// which counts suspension. Over is over: a term never comes back. Without leader election it never ends.
+/// It is valid for the renew deadline after the last successful renewal was *sent*, on the boot-time clock, which
+/// includes suspension. A term that is over never becomes valid again. Without leader election it has no end.
 #[derive(Clone)]
 pub struct Term(Arc<Inner>);
 
@@ -36,31 +36,31 @@ enum Phase {
     Over,
 }
 
-/// How long one renewal carries.
+/// How long a term lasts after one renewal.
 #[derive(Debug, Clone, Copy)]
 pub struct TermLimits {
-    /// The leader writes no longer than this after it sent a renewal.
+    /// The leader stops writing when this time has passed after it sent the last renewal.
     pub renew_deadline: Duration,
-    /// Others may take over this long after they saw a renewal.
+    /// A standby may acquire the lease when this time has passed after it observed the last renewal.
     pub lease_duration: Duration,
 }
 
 impl TermLimits {
-    /// How long after a renewal was sent its leader's creates may still be stored: the server works on them beyond the
-    /// end of the term. See [`Term::server_timeout`].
+    /// How long after a renewal was sent the creates of its leader may still be stored. The server may store them after
+    /// the end of the term, see [`Term::server_timeout`].
     ///
-    /// Does not bound a create that was sent while timeouts are suspended, see `CreateHints`: the server's own limit, which is
-    /// a minute by default, ends its work on that.
+    /// This does not apply to a create that was sent while timeouts are paused, see `CreateHints`. Such a create ends
+    /// with the server's own limit, one minute by default.
     #[must_use]
     pub fn last_write(&self) -> Duration {
-        // Bytes of the last create may leave until the term is over, and its timeout is a second at least.
+        // The last create may be sent until the end of the term, and its timeout is at least one second.
         let of_the_last_one = self.renew_deadline + LEAST_TIMEOUT;
         self.lease_duration.saturating_sub(LEASE_MARGIN).max(of_the_last_one) + DELAY
     }
 }
 
 impl Term {
-    /// A term that has not begun: nothing may be written yet.
+    /// A term that has not begun. Writes are refused.
     #[must_use]
     pub fn new(clock: Clock) -> Self {
         Self(Arc::new(Inner { clock, phase: Mutex::new(Phase::NotBegun) }))
@@ -74,8 +74,8 @@ impl Term {
         term
     }
 
-    /// Begins the term, or prolongs it: a write of the Lease that was sent at `sent` has succeeded.
-    /// Returns false, and changes nothing, when the term is over or lapsed before the answer came.
+    /// Begins or extends the term after a write of the Lease that was sent at `sent` has succeeded. Returns false and
+    /// changes nothing if the term is over, or if it lapsed before the response arrived.
     pub fn renewed(&self, sent: BootInstant, limits: TermLimits) -> bool {
         let now = self.0.clock.boot();
         let mut phase = self.0.phase.lock();
@@ -92,12 +92,12 @@ impl Term {
         true
     }
 
-    /// Ends the term for good.
+    /// Ends the term permanently.
     pub fn end(&self) {
         *self.0.phase.lock() = Phase::Over;
     }
 
-    /// What is left; zero before the beginning and after the end, `None` for a term without end.
+    /// The time that remains: zero before the beginning and after the end, `None` for a term without end.
     #[must_use]
     pub fn rest(&self) -> Option<Duration> {
         match *self.0.phase.lock() {
@@ -109,7 +109,7 @@ impl Term {
         }
     }
 
-    /// True while bytes of a write that has started may still leave.
+    /// True while a write that has started may still be sent.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.rest().is_none_or(|rest| !rest.is_zero())
@@ -121,10 +121,11 @@ impl Term {
         self.rest().is_none_or(|rest| rest >= LEAST_REST)
     }
 
-    /// How long the server may take over a create, so that it gives up before anybody else can lead:
-    /// the rest of the *lease* less a second. `None` for a term without end.
+    /// The server-side timeout of a create: what remains of the *lease* minus one second, so that the server gives up
+    /// before another leader can exist. `None` for a term without end.
     ///
-    /// Never the rest of the fence: a dead webhook of 10 s with `failurePolicy: Ignore` would make every create fail.
+    /// The rest of the fence would be too short: with an unreachable webhook of 10 s and `failurePolicy: Ignore` every
+    /// create would fail.
     #[must_use]
     pub fn server_timeout(&self) -> Option<Duration> {
         match *self.0.phase.lock() {
@@ -193,7 +194,7 @@ mod tests {
         }
     }
 
-    /// A create that takes its whole timeout, and is half a second late.
+    /// Each create uses its whole timeout and is delayed by half a second.
     #[tokio::test(start_paused = true)]
     async fn no_create_is_stored_after_the_last_write() {
         for (renew_deadline, lease_duration) in [(10_000, 15_000), (10_000, 11_000), (2_000, 4_000), (1_300, 1_500)] {
@@ -209,7 +210,7 @@ mod tests {
                 assert!(stored <= limits.last_write(), "{limits:?}: {stored:?}");
                 tokio::time::advance(Duration::from_millis(50)).await;
             }
-            // What was let through just now may leave until here.
+            // A create that was allowed just now may be sent until the end of the term.
             while term.is_valid() {
                 let stored = (clock.boot() + LEAST_TIMEOUT).saturating_since(sent);
                 assert!(stored <= limits.last_write(), "{limits:?}: {stored:?}");

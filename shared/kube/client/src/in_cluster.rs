@@ -1,6 +1,6 @@
-//! The configuration of a pod, read as client-go reads it (`rest.InClusterConfig`).
+//! The in-cluster configuration, read as in client-go (`rest.InClusterConfig`).
 //!
-//! Not kube's, which ends without the `namespace` file or without an authority.
+//! The implementation of kube is not used: it fails without the `namespace` file or without a certificate authority.
 
 use std::{
     env::VarError,
@@ -17,31 +17,31 @@ const FOLDER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const HOST: &str = "KUBERNETES_SERVICE_HOST";
 const PORT: &str = "KUBERNETES_SERVICE_PORT";
 
-/// Why the configuration of a pod cannot be used.
+/// Why the in-cluster configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum InClusterError {
-    /// Every pod has this variable.
+    /// A variable that every pod has is not set.
     #[error("{0} is not set")]
     NoPod(&'static str),
     /// The token cannot be read.
     #[error("token file {}: {source}", path.display())]
     Token {
-        /// Its path.
+        /// The path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         source: io::Error,
     },
-    /// Neither the pod's authority nor the system's can be used.
+    /// Neither the certificate authority of the pod nor those of the system can be used.
     #[error("certificate authority {}: {reason}; the system's authorities cannot be used either: {system}", path.display())]
     Authority {
-        /// Its path.
+        /// The path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         reason: String,
-        /// What is wrong with the system's.
+        /// The error of the system's authorities.
         system: String,
     },
-    /// Host and port give no address.
+    /// Host and port do not form an address.
     #[error("{HOST} and {PORT}: {0}")]
     Address(#[source] InvalidUri),
 }
@@ -49,7 +49,7 @@ pub enum InClusterError {
 /// The configuration of this pod.
 ///
 /// # Errors
-/// When this is no pod, its token cannot be read, or there is no authority to trust.
+/// When this is no pod, its token cannot be read, or there is no certificate authority to trust.
 pub(crate) fn load() -> Result<kube::Config, InClusterError> {
     read(std::env::var, Path::new(FOLDER), |config| credentials::build(config).map(drop))
 }

@@ -13,10 +13,10 @@ use crate::ConfigError;
 /// Reads a kubeconfig.
 ///
 /// # Errors
-/// Naming the file and the field. No value of it is repeated, as it may be a secret.
+/// The error names the file and the field. An error contains no value, because that may be secret.
 pub(crate) fn read(path: &Path) -> Result<Kubeconfig, ConfigError> {
     let bytes = std::fs::read(path).map_err(|err| wrong(path, format!("cannot be read: {err}")))?;
-    // Kube would read a pair of bytes beyond its end.
+    // Without this check kube would read beyond the end of the bytes.
     if matches!(bytes[..], [0xff, 0xfe, ..] | [0xfe, 0xff, ..]) && bytes.len() % 2 == 1 {
         return Err(wrong(path, "is UTF-16 that was cut off".to_owned()));
     }
@@ -25,7 +25,8 @@ pub(crate) fn read(path: &Path) -> Result<Kubeconfig, ConfigError> {
     Ok(file)
 }
 
-/// What is empty is not set, as for client-go. Paths are the file's own by now: an empty one has become its folder.
+/// Makes empty values unset, as client-go does. Paths are already absolute here, so an empty path is the folder of the
+/// file.
 fn unset_what_is_empty(file: &mut Kubeconfig, folder: &Path) {
     let no_text = |it: &mut Option<String>| drop(it.take_if(|it| it.is_empty()));
     let no_path = |it: &mut Option<String>| drop(it.take_if(|it| it.is_empty() || Path::new(it) == folder));
@@ -52,10 +53,10 @@ fn wrong(path: &Path, reason: String) -> ConfigError {
     ConfigError::Kubeconfig { path: path.to_owned(), reason }
 }
 
-/// Makes the configuration that the file's current context asks for.
+/// Resolves the configuration of the current context.
 ///
 /// # Errors
-/// Naming the file and the field.
+/// The error names the file and the field.
 pub(crate) fn resolve(path: &Path, file: Kubeconfig) -> Result<kube::Config, ConfigError> {
     kube::Config::try_from(file).map_err(|err| refused(path, err))
 }
@@ -71,7 +72,7 @@ fn refused(path: &Path, err: KubeconfigError) -> ConfigError {
             };
             wrong_field(&text, err).unwrap_or_else(|| format!("is no kubeconfig in YAML: {place}"))
         }
-        // A name that is not there may be a value that slipped to another line.
+        // A name that does not exist may be a secret value on the wrong line, so it is not shown.
         KubeconfigError::LoadContext(_) | KubeconfigError::LoadClusterOfContext(_) => {
             format!("{}: names what is not in the file", field(&err))
         }
@@ -80,7 +81,7 @@ fn refused(path: &Path, err: KubeconfigError) -> ConfigError {
     wrong(path, reason)
 }
 
-/// Where in a kubeconfig an error of its meaning lies.
+/// The field that an error of kube is about.
 fn field(err: &KubeconfigError) -> &'static str {
     match err {
         KubeconfigError::CurrentContextNotSet | KubeconfigError::LoadContext(_) => "current-context",
@@ -98,7 +99,8 @@ fn field(err: &KubeconfigError) -> &'static str {
     }
 }
 
-/// The names in a kubeconfig. A key of any other name may be a value that slipped to the left.
+/// The field names of a kubeconfig. A key with another name may be a secret value with wrong indentation, so it is not
+/// shown.
 const NAMES: &[&str] = &[
     "apiVersion",
     "args",
@@ -145,7 +147,7 @@ const NAMES: &[&str] = &[
     "value",
 ];
 
-/// The field that has not the form it should have; `None` where the text is not even YAML.
+/// The field with the wrong type; `None` if the text is not YAML at all.
 fn wrong_field(text: &str, err: &serde_saphyr::Error) -> Option<String> {
     let words = err.without_snippet().to_string();
     let is_missing = words.starts_with("missing field");
@@ -157,7 +159,7 @@ fn wrong_field(text: &str, err: &serde_saphyr::Error) -> Option<String> {
     if path.is_empty() {
         return None;
     }
-    // What was found instead may be a secret; what was expected is not.
+    // The value that was found may be secret. What was expected is not.
     let expected = words.rsplit_once(", expected ").map(|it| it.1).or_else(|| words.strip_prefix("expected "));
     let wrong = match expected {
         Some(expected) => format!("expected {expected}"),
@@ -171,9 +173,10 @@ fn place(at: Location) -> (u64, u64) {
     (at.line(), at.column())
 }
 
-/// A document of which only the keys count, and where they are.
+/// A YAML document reduced to its keys and their positions.
 ///
-/// Not serde_path_to_error: with all that a kubeconfig may hold it was four hundred kilobytes of an idle manager's memory.
+/// serde_path_to_error is not used: for all fields of a kubeconfig it took four hundred kilobytes of an idle manager's
+/// memory.
 enum Node {
     Leaf,
     List(Vec<Spanned<Node>>),
@@ -181,8 +184,8 @@ enum Node {
 }
 
 impl Node {
-    /// The path of the last thing that has begun by then, as far as its names are known. A field is missing in what begins
-    /// there, not in the first thing of it.
+    /// Appends the path of the last node that begins at or before the position, up to the first unknown name. A missing
+    /// field belongs to the node that begins there, not to its first child.
     fn path_to(&self, at: (u64, u64), is_missing: bool, path: &mut String) {
         let has_begun =
             |key: &Spanned<String>| place(key.referenced) < at || !is_missing && place(key.referenced) == at;
@@ -195,7 +198,7 @@ impl Node {
                 }
             }
             Self::Map(entries) => {
-                // Others' entries, merged or by an alias, have the place of these.
+                // Entries from a merge or an alias have the positions of another mapping, so they are left out.
                 let own = entries.iter().filter(|(key, _)| key.referenced == key.defined && has_begun(key));
                 let last = own.max_by_key(|(key, _)| place(key.referenced));
                 if let Some((key, value)) = last.filter(|(key, _)| NAMES.contains(&key.value.as_str())) {
@@ -290,7 +293,7 @@ mod tests {
 
     use crate::load;
 
-    /// Everything that a kubeconfig may have; its secrets are canaries.
+    /// A kubeconfig with all fields. Its secrets are searched for in the error messages.
     const WHOLE: &str = r#"apiVersion: v1
 kind: Config
 current-context: here
@@ -334,7 +337,7 @@ users:
       provideClusterInfo: true
 "#;
 
-    /// What a spoiled line may say instead.
+    /// The values that replace a line.
     const ODD: &[&str] = &[
         "",
         "~",
@@ -418,7 +421,7 @@ users:
         (folder, path)
     }
 
-    /// `KUBECONFIG_CASES=1000000` makes a night's work of it.
+    /// `KUBECONFIG_CASES=1000000` runs it for many hours.
     #[test]
     fn a_spoiled_kubeconfig_is_an_error_that_names_the_file_and_shows_no_secret() {
         let cases = std::env::var("KUBECONFIG_CASES").ok().and_then(|it| it.parse().ok()).unwrap_or(2_000);

@@ -10,15 +10,15 @@ use parking_lot::Mutex;
 
 use crate::{ApiError, Written};
 
-/// Writes older than this are in every cache that hears from its server: a frozen watch is healed within 90 s. Whoever
-/// asks [`Ledger::written`] leaves the others out, by `informer::Watched::unanswered`: behind a server that answers no
-/// watch a cache may be older than our memory.
+/// After this time a write is in every cache whose server responds, because a frozen watch is replaced within 90 s. A
+/// caller of [`Ledger::written`] leaves out the other caches (`informer::Watched::unanswered`): if a server responds to
+/// no watch, a cache may be older than this memory.
 const REMEMBERED: Duration = Duration::from_secs(100);
-/// Deletions of one type that are remembered one by one.
+/// The maximum number of deletions of one type that are kept individually.
 const MOST_DELETIONS: usize = 10_000;
 
-/// What this manager wrote lately, by type: a leaver waits until its own caches show it, so that it can tell its
-/// successor how far to read.
+/// The recent writes of this manager, by type. A leader that stops waits until its own caches contain them, so that it
+/// can report to its successor up to which version to read.
 #[derive(Clone)]
 pub struct Ledger(Arc<Inner>);
 
@@ -31,18 +31,18 @@ struct Inner {
 struct Type {
     newest: Option<Version>,
     deleted: VecDeque<(Instant, ObjectKey)>,
-    /// When something was last written without our knowing what.
+    /// When a write with an unknown result was last sent.
     untracked: Option<Instant>,
 }
 
-/// The writes of one type that caches must show.
+/// The writes of one type that the caches must contain.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Writes {
-    /// The highest version that one of our writes returned.
+    /// The highest resourceVersion that a write returned.
     pub newest: Option<Version>,
-    /// What we deleted: gone, or marked as going.
+    /// The objects that we deleted. They are gone or have a deletionTimestamp.
     pub deleted: Vec<ObjectKey>,
-    /// Something was written that nobody can name.
+    /// True if there was a write with an unknown result.
     pub untracked: bool,
 }
 
@@ -53,7 +53,7 @@ impl Ledger {
         Self(Arc::new(Inner { clock, types: Mutex::default() }))
     }
 
-    /// A write returned this version.
+    /// Records the resourceVersion that a write returned.
     pub fn wrote(&self, resource: &Resource, version: &Version) {
         let mut types = self.0.types.lock();
         let newest = &mut types.entry(resource.clone()).or_default().newest;
@@ -62,7 +62,7 @@ impl Ledger {
         }
     }
 
-    /// A DELETE of one object was sent: its answer names no version.
+    /// Records that a DELETE of one object was sent. Its response contains no resourceVersion.
     pub fn deleted(&self, resource: &Resource, key: ObjectKey) {
         let now = self.0.clock.now();
         let mut types = self.0.types.lock();
@@ -75,19 +75,20 @@ impl Ledger {
         it.deleted.push_back((now, key));
     }
 
-    /// Something was written that nobody can name: a whole collection was deleted, or an answer was lost.
+    /// Records a write with an unknown result: a collection was deleted, or a response was lost.
     pub fn lost_sight(&self, resource: &Resource) {
         let now = self.0.clock.now();
         self.0.types.lock().entry(resource.clone()).or_default().untracked = Some(now);
     }
 
-    /// A write is sent whose answer will tell what was stored. Without an end it is lost from sight.
+    /// Records that a write is sent whose response will contain the stored object. Without a response its result is
+    /// unknown.
     pub(crate) fn sending(&self, resource: &Resource) -> Sending<'_> {
         Sending { ledger: self, resource: Some(resource.clone()) }
     }
 
-    /// Every type that was written, with what caches must show. What is older than 100 s is taken as shown, which holds
-    /// only where no answer is due.
+    /// All types with writes, and what the caches must contain. Writes older than 100 s count as contained in them,
+    /// which is true only if the server responds to our watches.
     #[must_use]
     pub fn written(&self) -> Vec<(Resource, Writes)> {
         let now = self.0.clock.now();
@@ -105,15 +106,15 @@ impl Ledger {
     }
 }
 
-/// A write under way. Its caller may leave at any time, and the server stores it nevertheless.
+/// A write in flight. If the caller drops it, the server may store it all the same.
 pub(crate) struct Sending<'a> {
     ledger: &'a Ledger,
-    /// `None` once the outcome is known.
+    /// `None` when the outcome is known.
     resource: Option<Resource>,
 }
 
 impl Sending<'_> {
-    /// This came of it.
+    /// Records the outcome.
     pub(crate) fn ended(mut self, outcome: &Result<Written, ApiError>) {
         let Some(resource) = self.resource.take() else { return };
         match outcome {

@@ -1,14 +1,14 @@
-//! The door to the API server.
+//! The client for the API server.
 //!
-//! [`Connection`] is where bytes go: six pools of connections, or a service in memory. [`Clients`] puts the layers on
-//! top and hands out what the rest of the manager speaks with: [`Api`] (the only door for writes), [`Watcher`] for
-//! reflectors, the lease's own client. Nobody above this crate knows HTTP.
+//! [`Connection`] is the transport: six pools of connections, or a service in memory. [`Clients`] adds the layers and
+//! creates the clients: [`Api`] (all writes go through it), [`Watcher`] for reflectors, and the client of the Lease.
+//! Crates above this one do not use HTTP.
 //!
-//! Kube gives the kubeconfig ([`load`]) and the layer of extra headers. Its `Client` is not used: its buffer is a detached
-//! task for each client, and queues requests above the fence.
+//! Kube provides the kubeconfig ([`load`]) and the layer of extra headers. Its `Client` is not used, because its buffer
+//! is a detached task for each client and queues requests above the fence.
 //!
-//! Reading order: [`Api`] and [`ApiError`], then [`Term`] (the fence), [`Watcher`], [`Clients`], [`Accounts`] (identities of
-//! controllers), the layers, the pools.
+//! Reading order: [`Api`] and [`ApiError`], then [`Term`] (the fence), [`Watcher`], [`Clients`], [`Accounts`] (the
+//! identities of controllers), the layers, the pools.
 
 mod accounts;
 mod api_client;
@@ -38,13 +38,13 @@ pub use ledger::{Ledger, Writes};
 pub use pools::{PoolOptions, Unreachable};
 pub use watch::{Lines, LinesError, Token, Watcher};
 
-/// What travels with a request: bytes that can be sent again.
+/// The body of a request: bytes that can be sent again.
 pub type Body = http_body_util::Full<bytes::Bytes>;
-/// What comes back: a stream of bytes.
+/// The body of a response: a stream of bytes.
 pub type Incoming = http_body_util::combinators::UnsyncBoxBody<bytes::Bytes, BoxError>;
-/// Whatever a transport says went wrong.
+/// Any error of a transport.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
-/// The seam beneath every layer: real connections, or a server in memory. Simulation sits here.
+/// The service below all layers: real connections, or a server in memory. A simulation replaces it.
 pub type Transport = tower::util::BoxCloneSyncService<http::Request<Body>, http::Response<Incoming>, BoxError>;
-/// A transport with all layers on top.
+/// A transport with all layers.
 pub(crate) type Stack = tower::util::BoxCloneSyncService<http::Request<Body>, http::Response<Incoming>, ApiError>;

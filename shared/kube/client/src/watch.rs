@@ -10,30 +10,30 @@ use crate::{
     pools::Retire,
 };
 
-/// As client-go's decoder of streams. A line without an end would otherwise be kept until memory is.
+/// The limit of client-go's stream decoder. A line without an end would otherwise fill the memory.
 const LONGEST_LINE: usize = 16 << 20;
 
-/// What a reflector reads with: no retry layer, so that it sees every answer.
+/// The client of a reflector. It has no retry layer, so that the reflector gets every response.
 #[derive(Clone)]
 pub struct Watcher {
     pub(crate) lists: Stack,
     pub(crate) watches: Stack,
-    /// Where tokens are taken.
+    /// The source of rate limiter tokens.
     pub(crate) budget: Layers,
     pub(crate) urgent: bool,
 }
 
-/// Leave to ask once.
+/// Permission for one request.
 pub struct Token(Watcher);
 
 impl Watcher {
-    /// The same without a budget: for proofs of a new leader, which must not wait behind a first sync.
+    /// The same without a rate limit, for the proofs of a new leader, which must not wait behind the first syncs.
     #[must_use]
     pub fn urgent(&self) -> Self {
         Self { urgent: true, ..self.clone() }
     }
 
-    /// Waits until the budget allows a request for `path`. However long that takes, no server is to blame for it.
+    /// Waits until the rate limiter allows a request for `path`. This delay is not the server's.
     ///
     /// # Errors
     /// `NotSent` when the manager stops.
@@ -44,7 +44,7 @@ impl Watcher {
         Ok(Token(self.clone()))
     }
 
-    /// One page of a list, as bytes.
+    /// Reads one page of a list, as bytes.
     ///
     /// # Errors
     /// As [`ApiError`].
@@ -52,7 +52,7 @@ impl Watcher {
         self.token(path).await?.list(path, accept).await
     }
 
-    /// Opens a watch. No deadline stands over it once it is open: silence is the reflector's to judge.
+    /// Opens a watch. An open watch has no deadline; the reflector decides whether it has been silent for too long.
     ///
     /// # Errors
     /// As [`ApiError`].
@@ -62,7 +62,7 @@ impl Watcher {
 }
 
 impl Token {
-    /// As [`Watcher::list`], at once.
+    /// Like [`Watcher::list`], without a wait.
     ///
     /// # Errors
     /// As [`ApiError`].
@@ -71,8 +71,8 @@ impl Token {
         api_client::collect(api_client::send(&self.0.lists, request).await?).await
     }
 
-    /// As [`Watcher::watch`], at once. The answer must begin within the time given, or else within 30 s; if it does not,
-    /// the connection that was asked gets no new watches.
+    /// Like [`Watcher::watch`], without a wait. The response must begin within the given time, by default 30 s.
+    /// Otherwise the connection gets no new watches.
     ///
     /// # Errors
     /// As [`ApiError`].
@@ -93,26 +93,27 @@ impl Token {
     }
 }
 
-/// Why a watch brings no more lines.
+/// Why a watch returns no more lines.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LinesError {
-    /// The connection or the stream broke.
+    /// The connection or the stream has broken.
     #[error("watch broke off: {0}")]
     Broken(String),
-    /// A line is longer than 16 MiB. The watch brings it again from the same version: only a list can pass it.
+    /// A line is longer than 16 MiB. A new watch from the same version would return it again, so the reflector must
+    /// relist.
     #[error("a line of the watch is longer than 16 MiB")]
     TooLong,
 }
 
-/// The frames of a watch, one JSON document a line.
+/// The frames of a watch, one JSON document per line.
 pub struct Lines {
     body: Incoming,
     connection: Option<Retire>,
-    /// The beginning of a line whose end has not come; holds no end of line.
+    /// The beginning of an incomplete line, without a newline.
     begun: BytesMut,
-    /// What came last and has not been handed out.
+    /// The last received bytes that are not yet returned.
     chunk: Bytes,
-    /// How the stream ended; an error is told once, after the lines that came before it.
+    /// The end of the stream. An error is returned once, after the lines before it.
     end: Option<Result<(), LinesError>>,
 }
 
@@ -121,21 +122,21 @@ impl Lines {
         Self { body, connection, begun: BytesMut::new(), chunk: Bytes::new(), end: None }
     }
 
-    /// Retires the connection that this watch runs on: a frozen one must not get the reopened watch too. Other streams
-    /// on it go on.
+    /// Retires the connection of this watch: if it is frozen, the next watch must not use it. Other streams on it
+    /// continue.
     pub fn condemn(&self) {
         if let Some(connection) = &self.connection {
             connection.retire();
         }
     }
 
-    /// Waits for at least one line and returns all complete ones that the socket has, at most `most`.
-    /// `None` after the server's clean end. Safe to drop while waiting: nothing is lost.
+    /// Waits for at least one line and returns all complete lines that have arrived, at most `most`. Returns `None`
+    /// after the server has closed the stream without an error. It is safe to drop the future: no line is lost.
     ///
     /// # Errors
     /// When the stream breaks, or a line is longer than 16 MiB.
     pub async fn next_batch(&mut self, most: usize) -> Option<Result<Vec<Bytes>, LinesError>> {
-        // Never holds a line while it waits, so that nothing is lost with the future.
+        // No line is held while the future is pending, so dropping it loses none.
         let mut lines = Vec::new();
         std::future::poll_fn(|cx| {
             loop {
@@ -168,7 +169,7 @@ impl Lines {
         .await
     }
 
-    /// What is left once the stream has ended: lines, then the error if it broke, then nothing.
+    /// What remains after the end of the stream: the lines, then an error if there was one, then nothing.
     fn last(&mut self, lines: Vec<Bytes>) -> Option<Result<Vec<Bytes>, LinesError>> {
         if !lines.is_empty() {
             return Some(Ok(lines));
@@ -179,7 +180,7 @@ impl Lines {
         }
     }
 
-    /// The next complete line: a slice of what came where it came in one piece. Each byte is looked at once.
+    /// The next complete line, without a copy if it arrived in one chunk. Each byte is scanned once.
     fn take_line(&mut self) -> Option<Bytes> {
         while !self.chunk.is_empty() {
             let found = memchr::memchr(b'\n', &self.chunk);
@@ -196,14 +197,14 @@ impl Lines {
             line.truncate(end);
             if !self.begun.is_empty() {
                 self.begun.extend_from_slice(&line);
-                // Not `split`, which would leave the room for the next line.
+                // Not `split`, which would keep the capacity for the next line.
                 line = std::mem::take(&mut self.begun).freeze();
             }
             if !line.is_empty() {
                 return Some(line);
             }
         }
-        // An empty slice too keeps all of the frame that it was cut from: of a watch that is silent, for minutes.
+        // Even an empty slice keeps its whole frame in memory, on a silent watch for minutes.
         self.chunk = Bytes::new();
         None
     }

@@ -1,8 +1,9 @@
 //! The identities of controllers under `--use-service-account-credentials`.
 //!
-//! Each is a ServiceAccount in kube-system whose tokens come by TokenRequest. A task of its own asks for the first one
-//! at once and renews it well before its end, so that no request waits for a token while all is well. Reading order:
-//! `schedule` decides when to ask and what becomes of a refusal, `request` asks, this file ties them to time.
+//! Each is a ServiceAccount in kube-system with tokens from TokenRequest. One task per account requests the first token
+//! at once and renews it long before it expires, so that normally no request waits for a token. Reading order:
+//! `schedule` decides when to request a token and how to handle a refusal, `request` sends the requests, and this file
+//! combines them with timers.
 
 mod request;
 mod schedule;
@@ -27,16 +28,16 @@ use crate::{
     layers::{Authorize, Shown, Tokens, bearer},
 };
 
-/// Where the accounts of controllers live.
+/// The namespace of the controllers' ServiceAccounts.
 pub const ACCOUNT_NAMESPACE: &str = "kube-system";
 
-/// The user that the server knows the account of this name as.
+/// The user name of the ServiceAccount of this name.
 #[must_use]
 pub fn account_user(name: &str) -> String {
     format!("system:serviceaccount:{ACCOUNT_NAMESPACE}:{name}")
 }
 
-/// The accounts of one manager, cheap to clone. Each is asked for at most once.
+/// The accounts of one manager; cheap to clone. Each account exists at most once.
 #[derive(Clone)]
 pub struct Accounts(Arc<Inner>);
 
@@ -48,7 +49,7 @@ struct Inner {
     accounts: Mutex<BTreeMap<Box<str>, Account>>,
 }
 
-/// One identity, cheap to clone.
+/// One identity; cheap to clone.
 #[derive(Clone)]
 pub struct Account(Arc<Identity>);
 
@@ -56,14 +57,16 @@ struct Identity {
     name: Box<str>,
     clock: Clock,
     schedule: Mutex<Schedule<HeaderValue>>,
-    /// Wakes the keeper: a token was refused.
+    /// Wakes the task of the account: a token was refused.
     wanted: Notify,
-    /// Wakes, in their order, those who wait for the end of the keeper's next try. Not a `watch`, whose order is random.
+    /// Wakes the requests that wait for the end of the next attempt, in FIFO order. A `watch` would wake them in random
+    /// order.
     tried: Notify,
 }
 
 impl Accounts {
-    /// Accounts whose tokens are asked for through `api`, which the term does not guard: a standby has its tokens ready.
+    /// Accounts that request their tokens through `api`. The term does not fence it, so that a standby has its tokens
+    /// ready.
     #[must_use]
     pub(crate) fn new(api: Api, clock: Clock, spawner: Spawner, metrics: &Metrics) -> Self {
         let requests = metrics.counters(
@@ -74,7 +77,7 @@ impl Accounts {
         Self(Arc::new(Inner { api, clock, spawner, requests, accounts: Mutex::default() }))
     }
 
-    /// The account of this name in kube-system. Its token is asked for from now on.
+    /// The account of this name in kube-system. Its first token is requested now.
     #[must_use]
     pub fn account(&self, name: &str) -> Account {
         let mut accounts = self.0.accounts.lock();
@@ -96,7 +99,7 @@ impl Accounts {
 }
 
 impl Inner {
-    /// Keeps an account's token fresh, as long as the manager lives.
+    /// Renews the token of an account until the manager ends.
     async fn keep(self: Arc<Self>, account: Account) {
         let Account(identity) = account;
         loop {
@@ -159,7 +162,7 @@ impl Tokens for Identity {
     fn token(&self) -> BoxFuture<'_, Result<Shown, ApiError>> {
         Box::pin(async move {
             loop {
-                // Before the look, so that a try that ends meanwhile counts.
+                // Registered before the check, so that an attempt that ends in between is not missed.
                 let tried = self.tried.notified();
                 if let Some(shown) = self.usable() {
                     return Ok(shown);

@@ -8,16 +8,16 @@ use serde_json::json;
 use super::ACCOUNT_NAMESPACE as NAMESPACE;
 use crate::{Api, ApiError, api_client::METADATA};
 
-/// As upstream, in seconds.
+/// The lifetime of upstream, in seconds.
 const LIFE: u32 = 3_600;
 
-/// A token as a header, and how long it lives.
+/// A token as a header, and its lifetime.
 pub(super) struct Issued {
     pub(super) token: HeaderValue,
     pub(super) life: Duration,
 }
 
-/// Why there is no token. Says nothing of one.
+/// Why there is no token. Contains no part of one.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NoToken {
     #[error("cannot get or create the ServiceAccount: {0}")]
@@ -52,7 +52,7 @@ struct Status {
     expiration_timestamp: String,
 }
 
-/// Asks for a token of an account, which is created where it is missing.
+/// Requests a token of an account, and creates the account if it does not exist.
 pub(super) async fn token(api: &Api, account: &str, clock: &Clock) -> Result<Issued, NoToken> {
     exists(api, account).await.map_err(NoToken::Account)?;
     let path = format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token");
@@ -63,7 +63,7 @@ pub(super) async fn token(api: &Api, account: &str, clock: &Clock) -> Result<Iss
     issued(&answer, clock.wall())
 }
 
-/// Reads an answer. Never repeats a part of it, as it is a secret.
+/// Parses a response. An error contains no part of it, because it is secret.
 fn issued(answer: &[u8], now: Timestamp) -> Result<Issued, NoToken> {
     let Ok(Answer { metadata, status }) = serde_json::from_slice(answer) else {
         return Err(NoToken::Answer("status"));
@@ -74,13 +74,13 @@ fn issued(answer: &[u8], now: Timestamp) -> Result<Issued, NoToken> {
         .ok_or(NoToken::Answer("token"))?;
     token.set_sensitive(true);
     let ends: Timestamp = status.expiration_timestamp.parse().map_err(|_| NoToken::Answer("expirationTimestamp"))?;
-    // Both by the server's clock, so that it does not matter how far ours is off.
+    // Both are times of the server's clock, so the difference to our clock does not matter.
     let begins = metadata.creation_timestamp.parse().unwrap_or(now);
     let life = Duration::try_from(ends.duration_since(begins)).unwrap_or_default();
     Ok(Issued { token, life })
 }
 
-/// Creates the account where it is missing, and kube-system where that is, as upstream does.
+/// Creates the account if it does not exist, and also kube-system, as in upstream.
 async fn exists(api: &Api, account: &str) -> Result<(), ApiError> {
     let path = format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}");
     match found(api, &path).await {
@@ -90,7 +90,7 @@ async fn exists(api: &Api, account: &str) -> Result<(), ApiError> {
     let namespace = format!("/api/v1/namespaces/{NAMESPACE}");
     if let Err(ApiError::NotFound(_)) = found(api, &namespace).await {
         let object = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } });
-        // Whether we may create namespaces at all is not known; the account's own error tells what matters.
+        // We may not be allowed to create namespaces. The error of the account then shows the cause.
         match api.ask("/api/v1/namespaces", &object).await {
             Ok(_) | Err(ApiError::AlreadyExists(_)) => {}
             Err(err) => tracing::warn!(namespace = NAMESPACE, %err, "cannot create the missing namespace"),

@@ -2,54 +2,54 @@ use std::time::Duration;
 
 use clock::Instant;
 
-/// The server gives no token for less, so a shorter life means that our clocks differ.
+/// The server issues no token with a shorter lifetime, so a shorter one means that the clocks differ.
 const SHORTEST_LIFE: Duration = Duration::from_mins(10);
-/// Of a token's life that is left when it is renewed, in percent.
+/// The percentage of a token's lifetime that is left when it is renewed.
 const LEEWAY: u32 = 20;
-/// After a failure: doubled each time, as often as upstream tries.
+/// The pause after the first failure. It is doubled after each further one, for as many attempts as in upstream.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
-/// So many tries follow each other closely; who waits for a first token is told of the failure then.
+/// The number of attempts with a short pause. After them, requests without a token fail.
 const STEPS: u32 = 4;
-/// Between tries after that.
+/// The pause between later attempts.
 const LONG_PAUSE: Duration = Duration::from_secs(10);
-/// A token younger than this that is refused is not helped by another one.
+/// A refused token that is younger than this is not replaced, because another one would not help.
 const FRESH: Duration = Duration::from_secs(10);
-/// So long the successor of a refused token is not held responsible: whoever refuses both means something else, such as
-/// another server behind the API server.
+/// The successor of a refused token is not replaced for this long. If both are refused, the cause is something else,
+/// for example an aggregated API server.
 const PROVEN: Duration = Duration::from_mins(1);
 
-/// When an account's token is asked for, and which one is used meanwhile.
+/// Decides when the token of an account is requested, and which token is used in the meantime.
 pub(super) struct Schedule<T> {
     held: Option<Held<T>>,
-    /// Tries since the last success.
+    /// The number of attempts since the last success.
     failures: u32,
-    /// What the last try said, if it failed.
+    /// The error of the last attempt, if it failed.
     failed: Option<String>,
     next: Instant,
-    /// A refusal had the next token asked for.
+    /// True if the next token is requested because of a refusal.
     refused: bool,
-    /// The token that is held came for one that was refused.
+    /// True if the present token was requested because of a refusal.
     successor: bool,
 }
 
-/// A token and its life.
+/// A token and its lifetime.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Held<T> {
     pub(super) token: T,
-    /// Tells it from its predecessor.
+    /// Distinguishes it from its predecessor.
     pub(super) serial: u64,
     since: Instant,
     ends: Instant,
 }
 
-/// What becomes of a request that was refused with 401.
+/// What happens to a request that was refused with 401.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refused {
-    /// A newer token is there already.
+    /// There is already a newer token.
     Newer,
-    /// Another one is asked for.
+    /// Another token is requested.
     Renew,
-    /// The refusal stands.
+    /// The refusal is final.
     Stands,
 }
 
@@ -58,12 +58,12 @@ impl<T: Clone> Schedule<T> {
         Self { held: None, failures: 0, failed: None, next: now, refused: false, successor: false }
     }
 
-    /// When the next token is to be asked for.
+    /// When the next token is to be requested.
     pub(super) fn next(&self) -> Instant {
         self.next
     }
 
-    /// A token came, which was `asked` for then and lives so long.
+    /// Records a new token with its lifetime, which was requested at `asked`.
     pub(super) fn issued(&mut self, token: T, life: Duration, asked: Instant) {
         let life = life.max(SHORTEST_LIFE);
         let serial = self.held.as_ref().map_or(0, |it| it.serial) + 1;
@@ -74,7 +74,7 @@ impl<T: Clone> Schedule<T> {
         self.successor = std::mem::take(&mut self.refused);
     }
 
-    /// No token came. The old one is used on, until its end.
+    /// Records a failed attempt. The old token is used until it expires.
     pub(super) fn failed(&mut self, why: String, now: Instant) {
         self.failures = self.failures.saturating_add(1);
         let pause = if self.failures < STEPS { FIRST_PAUSE * (1 << (self.failures - 1)) } else { LONG_PAUSE };
@@ -87,23 +87,23 @@ impl<T: Clone> Schedule<T> {
         self.held.as_ref().filter(|it| now < it.ends).cloned()
     }
 
-    /// Why who waits for a token waits no longer.
+    /// The error for requests that wait for a token, if they must not wait any longer.
     pub(super) fn gives_up(&self) -> Option<&str> {
         self.failed.as_deref().filter(|_| self.failures >= STEPS)
     }
 
-    /// True while the last try has failed.
+    /// True if the last attempt has failed.
     pub(super) fn is_failing(&self) -> bool {
         self.failures > 0
     }
 
-    /// The server does not know the token of this number any more: its account was made anew, or its key was changed.
+    /// Handles a refusal of the token of this serial. The account was created again, or the signing key was changed.
     pub(super) fn refused(&mut self, serial: u64, now: Instant) -> Refused {
         let young = if self.successor { PROVEN } else { FRESH };
         match self.usable(now) {
             Some(newer) if newer.serial != serial => Refused::Newer,
             Some(held) if now.saturating_duration_since(held.since) < young => Refused::Stands,
-            // It is being asked for, and not faster for being refused once more.
+            // A token is already being requested. A second refusal does not make that faster.
             _ if self.is_failing() => Refused::Stands,
             _ => {
                 self.next = now;

@@ -9,11 +9,11 @@ use serde::Deserialize;
 use super::validity::Validity;
 use crate::certificate;
 
-/// What a plugin says we are. Shows nothing of it.
+/// The credential that a plugin returned. It has no `Debug`, because all of it is secret.
 pub(super) struct Credential {
     pub(super) token: Option<HeaderValue>,
     pub(super) certificate: Option<Certificate>,
-    /// `None` holds until it is refused.
+    /// `None` means valid until it is refused.
     pub(super) ends: Option<Timestamp>,
 }
 
@@ -47,12 +47,12 @@ struct Status {
     client_key_data: Option<String>,
 }
 
-/// Reads what a plugin has written. No error repeats a part of it, as all of it is secret.
+/// Parses the output of a plugin. An error contains no part of it, because all of it is secret.
 ///
 /// # Errors
-/// Naming the field.
+/// The error names the field.
 pub(super) fn read(version: &str, written: &[u8]) -> Result<Credential, String> {
-    // JSON is YAML too, and some plugins write that.
+    // JSON is also YAML, and some plugins write YAML.
     let answer: Answer = serde_saphyr::from_slice(written).map_err(|err| match err.location() {
         Some(at) => format!("is no ExecCredential in JSON or YAML: line {}, column {}", at.line(), at.column()),
         None => "is no ExecCredential in JSON or YAML".to_owned(),

@@ -3,28 +3,28 @@ use serde_json::{Value, json};
 
 use crate::ConfigError;
 
-/// What is run, and what it is told: the plugin of a kubeconfig, checked.
+/// The command and its input: the validated plugin of a kubeconfig.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Invocation {
     pub(super) command: String,
     pub(super) args: Vec<String>,
     pub(super) env: Vec<(String, String)>,
-    /// `apiVersion` of question and answer.
+    /// `apiVersion` of the input and the output.
     pub(super) version: &'static str,
     /// `KUBERNETES_EXEC_INFO`
     pub(super) question: String,
-    /// For people whose plugin is not there.
+    /// A hint for users whose plugin is not installed.
     pub(super) hint: String,
 }
 
-/// The versions of the protocol that servers of today's plugins speak.
+/// The versions of the protocol that present plugins support.
 const VERSIONS: [&str; 2] = ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];
 
 impl Invocation {
-    /// Checks the plugin of a kubeconfig, as client-go does.
+    /// Validates the plugin of a kubeconfig, as client-go does.
     ///
     /// # Errors
-    /// Naming the field.
+    /// The error names the field.
     pub(super) fn of(exec: &ExecConfig) -> Result<Self, ConfigError> {
         let refused = |field: &'static str, reason: String| ConfigError::Exec { field, reason };
         let missing = |field| refused(field, "is missing".to_owned());

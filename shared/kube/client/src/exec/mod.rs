@@ -1,9 +1,11 @@
-//! A program that says who we are: exec plugins of a kubeconfig (client.authentication.k8s.io).
+//! Exec plugins of a kubeconfig (client.authentication.k8s.io).
 //!
-//! Not kube's: that one runs the program anew for each pool, puts what it wrote into its errors, and does not ask it
-//! again when a certificate has ended. Reading order: `invocation` is the question, `answer` reads the reply (`validity`
-//! of its certificate), `run` is the process, this file keeps the credential until it ends or is refused. A plugin may
-//! take its time: it is asked ahead, so that a Lease is renewed meanwhile.
+//! The implementation of kube is not used: it runs the plugin again for each pool, repeats its output in errors, and
+//! does not run it again when a certificate has expired.
+//!
+//! Reading order: `invocation` is the input, `answer` parses the output (`validity` of its certificate), `run` is the
+//! process, and this file keeps the credential until it expires or is refused. A plugin may be slow: it runs before the
+//! credential expires, so that the Lease can still be renewed.
 
 mod answer;
 mod invocation;
@@ -30,14 +32,15 @@ use crate::{
     layers::{Shown, Tokens},
 };
 
-/// A plugin that fails, or whose credential has ended when it comes, is not run again at once for everybody who asks.
+/// A plugin that failed, or whose credential had already expired, is not run again for every request within this time.
 const AGAIN: Duration = Duration::from_secs(1);
-/// A credential younger than this is not helped by another one: when it is refused, or near its end as the plugin keeps
-/// one until then. Nor is a plugin asked ahead that has failed as lately.
+/// A new credential is not requested if the present one is younger than this: not when it is refused, and not near its
+/// end, because the plugin may return the same one until then. A plugin that failed less than this ago is not run ahead
+/// of time.
 const FRESH: Duration = Duration::from_secs(10);
-/// Of a credential's life that is left when another is asked for, in percent.
+/// The percentage of a credential's lifetime that is left when a new one is requested.
 const LEEWAY: u32 = 20;
-/// Upstream's, in seconds: ten minutes to four years.
+/// The buckets of upstream in seconds, from ten minutes to four years.
 const AGES: &[f64] = &[
     600.0,
     1_800.0,
@@ -52,14 +55,15 @@ const AGES: &[f64] = &[
     124_416_000.0,
 ];
 
-/// The plugins of one process, cheap to clone. Kubeconfigs that name the same one share it, as with client-go.
+/// The plugins of one process; cheap to clone. Kubeconfigs with the same plugin share it, as in client-go.
 #[derive(Clone)]
 pub struct Plugins {
     metrics: Metrics,
     known: Arc<Mutex<Vec<Plugin>>>,
 }
 
-/// The plugin of a kubeconfig, cheap to clone: one process at a time, its credential shared by all connections.
+/// The plugin of a kubeconfig; cheap to clone. Only one process of it runs at a time, and all connections share its
+/// credential.
 #[derive(Clone)]
 pub(crate) struct Plugin(Arc<Inner>);
 
@@ -75,14 +79,14 @@ struct Inner {
 #[derive(Default)]
 struct State {
     held: Option<Arc<Held>>,
-    /// The run that everybody waits for.
+    /// The current run, which all callers wait for.
     asking: Option<Asking>,
-    /// The last failure, and when it was.
+    /// The last failure and its time.
     failed: Option<(Instant, Arc<str>)>,
 }
 
 impl State {
-    /// Why the plugin has failed, if it did so less than this ago.
+    /// The error of the plugin, if it failed within this time.
     fn failure(&self, now: Instant, within: Duration) -> Option<Arc<str>> {
         let (at, why) = self.failed.as_ref()?;
         (now.saturating_duration_since(*at) < within).then(|| why.clone())
@@ -91,17 +95,17 @@ impl State {
 
 type Asking = Shared<BoxFuture<'static, Result<Arc<Held>, Arc<str>>>>;
 
-/// What the plugin said.
+/// A credential that the plugin returned.
 pub(crate) struct Held {
     token: Option<HeaderValue>,
     ends: Option<Timestamp>,
-    /// When another is to be asked for, while this one is used on.
+    /// When a new credential is requested. This one is used in the meantime.
     renew: Option<Timestamp>,
-    /// Tells it from its predecessor.
+    /// Distinguishes it from its predecessor.
     serial: u64,
     since: Instant,
     certificate: Option<Certified>,
-    /// Tells its certificate from its predecessor's; 0 where there never was one.
+    /// Distinguishes its certificate from the previous one; 0 if there was never a certificate.
     pub(crate) certificate_serial: u64,
 }
 
@@ -113,7 +117,7 @@ struct Certified {
 }
 
 impl Held {
-    /// What a TLS connection shows.
+    /// The client certificate for a TLS connection.
     pub(crate) fn certificate(&self) -> Option<Arc<dyn ResolvesClientCert>> {
         self.certificate.as_ref().map(|it| it.resolver.clone() as Arc<dyn ResolvesClientCert>)
     }
@@ -126,16 +130,16 @@ impl fmt::Debug for Plugins {
 }
 
 impl Plugins {
-    /// Without a plugin yet. What they do goes to `metrics`.
+    /// No plugins yet. Their metrics are registered in `metrics`.
     #[must_use]
     pub fn new(metrics: &Metrics) -> Self {
         Self { metrics: metrics.clone(), known: Arc::default() }
     }
 
-    /// The plugin of a kubeconfig. Nothing is run before the first request.
+    /// The plugin of a kubeconfig. It is not run before the first request.
     ///
     /// # Errors
-    /// Naming the field.
+    /// The error names the field.
     pub(crate) fn plugin(&self, exec: &ExecConfig, clock: &Clock, spawner: &Spawner) -> Result<Plugin, ConfigError> {
         let invocation = Invocation::of(exec)?;
         let mut known = self.known.lock();
@@ -185,16 +189,16 @@ impl Plugin {
         Self(Arc::new(Inner { invocation, clock, spawner, calls, ages, state: Mutex::default() }))
     }
 
-    /// Seconds until its certificate ends, where it has one.
+    /// Seconds until its certificate expires, if it has one.
     fn life(&self) -> Option<f64> {
         let ends = self.0.state.lock().held.as_ref()?.certificate.as_ref()?.validity.ends;
         Some(ends.duration_since(self.0.clock.wall()).as_secs_f64())
     }
 
-    /// The credential of now: the one that is held, until its end. Near its end another is asked for meanwhile.
+    /// The credential that is valid now. Near its end a new one is requested, and this one is still returned.
     ///
     /// # Errors
-    /// Naming the command.
+    /// The error names the command.
     pub(crate) async fn credential(&self) -> Result<Arc<Held>, Arc<str>> {
         let asking = {
             let mut state = self.0.state.lock();
@@ -204,7 +208,7 @@ impl Plugin {
                 let ended = held.ends.is_some_and(|it| it <= wall);
                 let due = held.renew.is_some_and(|it| it <= wall) && age(&held) >= FRESH;
                 if !ended && due && state.failure(now, FRESH).is_none() {
-                    // The run goes on by itself.
+                    // The run continues in its own task.
                     drop(self.asking(&mut state));
                 }
                 if !ended || age(&held) < AGAIN {
@@ -219,12 +223,12 @@ impl Plugin {
         asking.await
     }
 
-    /// The number of the certificate that connections of now show.
+    /// The serial of the certificate that new connections use.
     pub(crate) fn certificate_serial(&self) -> u64 {
         self.0.state.lock().held.as_ref().map_or(0, |it| it.certificate_serial)
     }
 
-    /// Joins the run under way, or starts one. It ends whoever still waits for it.
+    /// Joins the current run or starts one. It continues when a caller stops waiting.
     fn asking(&self, state: &mut State) -> Asking {
         if let Some(asking) = &state.asking {
             return asking.clone();
@@ -323,7 +327,7 @@ impl Tokens for Plugin {
     }
 }
 
-/// When a credential that came `now` is to be renewed.
+/// When a credential that was received at `now` is renewed.
 fn renewal(now: Timestamp, ends: Timestamp) -> Timestamp {
     let life = Duration::try_from(ends.duration_since(now)).unwrap_or_default();
     now.checked_add(life * (100 - LEEWAY) / 100).unwrap_or(ends)

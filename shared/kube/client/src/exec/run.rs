@@ -4,12 +4,12 @@ use tokio::{io::AsyncReadExt, process::Command};
 
 use super::invocation::Invocation;
 
-/// Longer than any plugin talks to its authority.
+/// Longer than any plugin needs for its authority.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// No credential is this large.
 const LARGEST: u64 = 1 << 20;
 
-/// How a plugin failed: as metrics and people name it.
+/// The failure of a plugin, for metrics and messages.
 #[derive(Debug)]
 pub(super) struct Failed {
     pub(super) status: &'static str,
@@ -17,7 +17,7 @@ pub(super) struct Failed {
     pub(super) why: String,
 }
 
-/// Runs the plugin and returns what it wrote. Its own complaints go where ours go, as with client-go.
+/// Runs the plugin and returns its standard output. Its standard error is ours, as in client-go.
 pub(super) async fn run(invocation: &Invocation) -> Result<Vec<u8>, Failed> {
     let internal = |why: String| Failed { status: "client_internal_error", code: 1, why };
     let mut child = Command::new(&invocation.command)

@@ -1,7 +1,7 @@
 use clock::Timestamp;
 use x509_parser::{certificate::X509Certificate, prelude::FromDer};
 
-/// From when to when a certificate holds.
+/// The validity period of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Validity {
     pub(super) begins: Timestamp,
@@ -9,7 +9,7 @@ pub(super) struct Validity {
 }
 
 impl Validity {
-    /// Of a certificate in DER.
+    /// Reads it from a certificate in DER.
     pub(super) fn of(certificate: &[u8]) -> Option<Self> {
         let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
         let time = |seconds: i64| Timestamp::from_second(seconds).ok();
@@ -40,7 +40,7 @@ mod tests {
     fn what_is_no_certificate_has_none() {
         let whole = certificate(2020, 2030);
         for length in 0..whole.len() {
-            // Cut anywhere: never a panic.
+            // A truncated certificate must not cause a panic.
             assert!(Validity::of(&whole[..length]).is_none(), "{length}");
         }
         let mut rng = fastrand::Rng::with_seed(7);

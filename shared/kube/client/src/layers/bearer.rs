@@ -9,25 +9,27 @@ use tower::{ServiceExt, util::BoxCloneSyncService};
 use super::{deadline::Deadline, identity::Authorize};
 use crate::{ApiError, Body, BoxError, NotSent, Transport};
 
-/// Who we are: a token as a header, or something beside it.
+/// The credential of a request: a header with a token, or a certificate and no header.
 #[derive(Debug, Clone)]
 pub(crate) struct Shown {
-    /// Marked as sensitive; none where a certificate says who we are.
+    /// Marked as sensitive. `None` if a certificate identifies us.
     pub(crate) value: Option<HeaderValue>,
-    /// Tells it from its predecessor.
+    /// Distinguishes it from its predecessor.
     pub(crate) serial: u64,
 }
 
-/// Where tokens come from that end and are renewed.
+/// A source of tokens that expire and are renewed.
 pub(crate) trait Tokens: Send + Sync + 'static {
-    /// What to send. May wait for it.
+    /// The token to send. The caller may have to wait for it.
     fn token(&self) -> BoxFuture<'_, Result<Shown, ApiError>>;
 
-    /// The server has refused the token of this number with 401. Returns whether there is another one now.
+    /// Called when the server has refused the token of this serial with 401. Returns whether there is another token
+    /// now.
     fn refused(&self, serial: u64) -> BoxFuture<'_, bool>;
 }
 
-/// Travels with a request: the manager stops. Who waits for a token then has sent nothing, and waits no longer.
+/// An extension of a request: cancelled when the manager stops. A request that waits for a token has sent nothing and
+/// then ends.
 #[derive(Clone)]
 pub(super) struct Stop(pub(super) CancellationToken);
 
@@ -35,14 +37,15 @@ impl Stop {
     async fn or<T>(&self, waits: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
-            // What is at hand needs no wait: a manager that stops still writes what it has begun.
+            // Polled first: a token that is available needs no wait, so that a stopping manager can complete its
+            // writes.
             it = waits => Some(it),
             () = self.0.cancelled() => None,
         }
     }
 }
 
-/// Travels with a 401: which token was refused, and until when its request must have an answer.
+/// An extension of a 401 response: the source of the refused token, its serial, and the deadline of the request.
 #[derive(Clone)]
 pub(super) struct Refusal {
     tokens: Arc<dyn Tokens>,
@@ -50,7 +53,7 @@ pub(super) struct Refusal {
     until: Instant,
 }
 
-/// Sends the token with each request.
+/// Adds a token to each request.
 pub(crate) fn bearer(tokens: Arc<dyn Tokens>) -> Authorize {
     Arc::new(move |inner| {
         let tokens = tokens.clone();
@@ -82,8 +85,8 @@ async fn shown(tokens: &dyn Tokens, stop: Option<&Stop>) -> Result<Shown, ApiErr
 }
 
 impl Refusal {
-    /// Waits for another token, as long as the request has time. Returns the time that it has left then; `None` where
-    /// the refusal stands.
+    /// Waits for another token until the deadline of the request. Returns the time that remains then; `None` if the
+    /// refusal is final.
     pub(super) async fn renewed(self, clock: &Clock, stop: &Stop) -> Option<Duration> {
         let Self { tokens, serial, until } = self;
         let another = stop.or(tokio::time::timeout_at(until, tokens.refused(serial))).await;
@@ -91,17 +94,18 @@ impl Refusal {
         (another == Some(Ok(true)) && !rest.is_zero()).then_some(rest)
     }
 
-    /// Has another token asked for, for those who come next.
+    /// Starts the request of another token, for later requests.
     pub(super) fn told(self) {
-        // The first poll begins it; whoever else needs one drives it on.
+        // The first poll starts it. Later callers complete it.
         let _ = self.tokens.refused(self.serial).now_or_never();
     }
 }
 
-/// True for a request that may be sent once more with another token.
+/// True for a request that may be sent again with another token.
 ///
-/// The server itself asks who we are before anything else, and a webhook that says 401 kept a write from being stored:
-/// nothing was done. Below `/apis/` another server may answer, for reasons of its own: only reads go there twice.
+/// The API server authenticates before it does anything else, and after a 401 from a webhook a write is not stored. So
+/// nothing was done. Below `/apis/` an aggregated API server may respond with 401 for other reasons, so only reads are
+/// sent again there.
 pub(super) fn may_repeat(method: &Method, path: &str) -> bool {
     method == Method::GET || !path.starts_with("/apis/")
 }

@@ -14,17 +14,17 @@ use tokio::time::Sleep;
 
 use crate::{BoxError, Incoming};
 
-/// Longer than any API server works on a request (60 s).
+/// Longer than an API server works on a request (60 s).
 pub(crate) const DEADLINE: Duration = Duration::from_secs(70);
-/// A server answers the opening of a watch at once; what is silent longer leads nowhere, and its connection is retired.
+/// A server responds to a new watch at once. A connection that is silent for longer is retired.
 pub(crate) const WATCH_OPENS: Duration = Duration::from_secs(30);
 
-/// How long an attempt may take.
+/// The time limit of an attempt.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Patience {
-    /// Until the whole answer has come.
+    /// Until the whole response has been received.
     Whole(Duration),
-    /// Until it begins: a watch then lives as long as it likes.
+    /// Until the response begins. An open watch has no limit.
     Head(Duration),
 }
 
@@ -36,24 +36,25 @@ impl Patience {
     }
 }
 
-/// Shortens the time in which the answer to a request must begin.
+/// Reduces the time in which the response to a request must begin.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Within(pub(crate) Duration);
 
-/// Travels with a request, so that a pool can tell a connection that gave no answer in time from a caller that left.
+/// An extension of a request. With it a pool can distinguish a connection without a response in time from a caller that
+/// was dropped.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Deadline {
     pub(crate) at: Instant,
-    /// The whole time that the attempt was given.
+    /// The whole time of the attempt.
     pub(crate) limit: Duration,
 }
 
-/// The head of an answer; `None` when the limit passed first.
+/// The head of a response; `None` if the time limit passed first.
 pub(super) async fn head<T>(limit: Instant, answer: impl Future<Output = T>) -> Option<T> {
     tokio::time::timeout_at(limit, answer).await.ok()
 }
 
-/// The body of an answer: breaks off at the limit, and tells its size in the end.
+/// The body of a response. It ends with an error at the time limit, and its size is recorded at the end.
 pub(super) fn body(inner: Incoming, limit: Option<Instant>, counter: Option<Histogram>) -> Incoming {
     let limit = limit.map(|it| Box::pin(tokio::time::sleep_until(it)));
     Answer { inner, limit, size: 0, counter }.boxed_unsync()
@@ -71,7 +72,7 @@ impl Body for Answer {
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        // What has come is taken first: an answer that is complete at its deadline is complete.
+        // Received data are checked first: a response that is complete at its deadline is valid.
         let frame = match Pin::new(&mut self.inner).poll_frame(cx) {
             Poll::Ready(frame) => frame,
             Poll::Pending => {

@@ -3,20 +3,20 @@ use tower::{ServiceExt, util::BoxCloneSyncService};
 
 use crate::{ApiError, Body, BoxError, NotSent, Term, Transport, fence::LEAST_TIMEOUT, pools::Unreachable};
 
-/// Marks the create of an object, which carries a server-side timeout inside a term.
+/// Marks the create of an object, which gets a server-side timeout inside a term.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Create;
 
-/// Asks the term. Travels with its request: a pool in which a request may wait for a connection asks once more when it
-/// hands the request on, as that wait can be longer than the term.
+/// Checks the term. It is an extension of its request: in a pool a request may wait for a connection longer than the
+/// term lasts, so the pool checks again before it sends.
 #[derive(Debug, Clone)]
 pub(crate) struct Fence {
     term: Term,
-    /// The address of a create, to which the server's time is added.
+    /// The URI of a create, to which the server-side timeout is added.
     create: Option<Uri>,
 }
 
-/// Asks the term, last before the transport, once per attempt; and says what a transport's failure means.
+/// Checks the term directly before the transport, once per attempt, and classifies the errors of the transport.
 pub(super) fn fenced(transport: Transport, term: Option<Term>) -> Transport {
     BoxCloneSyncService::new(tower::service_fn(move |mut request: Request<Body>| {
         let (transport, term) = (transport.clone(), term.clone());
@@ -37,7 +37,8 @@ impl Fence {
         Self { term, create }
     }
 
-    /// Lets a write start now, or refuses it. Tells a create's server how long it may take, as of now.
+    /// Allows a write to start now, or refuses it. Sets the server-side timeout of a create to the time that remains
+    /// now.
     pub(crate) fn pass(&self, request: &mut Request<Body>) -> Result<(), ApiError> {
         if !self.term.may_start_write() {
             return Err(ApiError::NotSent(NotSent::TermOver));
@@ -49,12 +50,13 @@ impl Fence {
     }
 }
 
-/// The address of a create that the server gives up before anybody else can lead; `None` for a term without end.
+/// The URI of a create with a timeout, after which the server gives up before another leader can exist. `None` for a
+/// term without end.
 fn limited(create: &Uri, term: &Term) -> Option<Uri> {
     let rest = term.server_timeout()?;
     let path = create.path_and_query().map_or("/", PathAndQuery::as_str);
     let mark = if path.contains('?') { '&' } else { '?' };
-    // A path that was valid stays valid with digits behind it.
+    // A valid path remains valid when digits are added.
     format!("{path}{mark}timeout={}s", rest.max(LEAST_TIMEOUT).as_secs()).parse().ok()
 }
 

@@ -6,14 +6,14 @@ use parking_lot::Mutex;
 
 use crate::{ApiError, Term};
 
-/// So long a client does without hints once the server has cut one of its creates.
+/// How long a client sends creates without a timeout after the server has cut one off.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// Whether one client's creates tell the server how long it may take.
+/// Whether the creates of one client have a server-side timeout.
 ///
-/// A create that the server cut inside a living term was cut for nothing: a slow webhook, or a clock that runs ahead.
-/// Trying again with the same hint would fail for ever. Without one the server may store a create after a successor has
-/// proved its caches, as upstream, whose creates never carry one.
+/// If the server cuts off a create while the term is valid, the timeout was too short: a webhook is slow, or a clock
+/// runs ahead. A retry with the same timeout would never succeed. Without a timeout the server may store a create after
+/// a successor has proved its caches. Upstream always has this risk, because it never sets the timeout.
 pub(crate) struct CreateHints {
     name: Box<str>,
     clock: Clock,
@@ -32,12 +32,12 @@ impl CreateHints {
         Arc::new(Self { name: name.into(), clock, term, paused_until: Mutex::new(None), pauses })
     }
 
-    /// True while creates carry a hint.
+    /// True if creates have a timeout now.
     pub(crate) fn wanted(&self) -> bool {
         self.paused_until.lock().is_none_or(|it| self.clock.now() >= it)
     }
 
-    /// Looks at the failure of a create that carried one.
+    /// Checks the error of a create that had a timeout.
     pub(crate) fn failed(&self, err: &ApiError) {
         let cut = err.status().is_some_and(|it| it.code == 504 && it.reason == "Timeout");
         if cut && self.term.server_timeout().is_some() && self.term.is_valid() {

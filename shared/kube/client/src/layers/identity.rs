@@ -19,17 +19,17 @@ use tower::{
 use super::bearer::bearer;
 use crate::{Body, ConfigError, Transport, exec::Plugin};
 
-/// Kubelets renew a projected token well before it expires.
+/// The kubelet renews a projected token long before it expires.
 const READ_AGAIN: Duration = Duration::from_secs(60);
-/// After a read that failed: the file may have been in the middle of its renewal.
+/// The interval after a failed read, because the file may just have been in renewal.
 const RETRY_READ: Duration = Duration::from_secs(1);
-/// A file that stays away is warned of once in this time.
+/// The interval of warnings while a file cannot be read.
 const WARN_AGAIN: Duration = Duration::from_secs(60);
 
-/// Puts who we are on top of a transport.
+/// Adds our identity to the requests of a transport.
 pub(crate) type Authorize = Arc<dyn Fn(Transport) -> Transport + Send + Sync>;
 
-/// Who the configuration says we are, beside a client certificate; `None` where it says nothing.
+/// The identity of the configuration apart from a client certificate; `None` if there is none.
 ///
 /// # Errors
 /// When a token, header or plugin cannot be used.
@@ -56,9 +56,10 @@ pub(crate) fn authorize(
     })))
 }
 
-/// What the configuration itself holds: user and password, a token, or a file with one.
+/// The identity in the configuration itself: user and password, a token, or a token file.
 ///
-/// Not kube's layer, which brings the providers that client-go has taken out, and with them a JSONPath and a regex engine.
+/// The layer of kube is not used: it has the auth providers that client-go has removed, and they need a JSONPath and a
+/// regex engine.
 fn own(who: &AuthInfo, clock: &Clock) -> Result<Option<Authorize>, ConfigError> {
     if let Some(provider) = &who.auth_provider {
         return Err(ConfigError::Provider(provider.name.clone()));
@@ -71,7 +72,7 @@ fn own(who: &AuthInfo, clock: &Clock) -> Result<Option<Authorize>, ConfigError> 
         (_, _, Some(token)) => Some(header(format!("Bearer {}", token.expose_secret()))?),
         (_, _, None) => None,
     };
-    // A token is renewed in its file: beside one the file is sent, as client-go does.
+    // The token is renewed in its file, so the file is used if both are set, as in client-go.
     Ok(match &who.token_file {
         Some(path) => Some(TokenFile::open(path.into(), static_header, clock.clone())?.into_authorize()),
         None => static_header.map(always),
@@ -91,7 +92,7 @@ fn always(value: HeaderValue) -> Authorize {
     })
 }
 
-/// Each request says who we are.
+/// Adds an Authorization header to each request.
 fn with_header(inner: Transport, value: impl Fn() -> HeaderValue + Clone + Send + Sync + 'static) -> Transport {
     BoxCloneSyncService::new(MapRequest::new(inner, move |mut request: Request<Body>| {
         request.headers_mut().insert(AUTHORIZATION, value());
@@ -99,23 +100,24 @@ fn with_header(inner: Transport, value: impl Fn() -> HeaderValue + Clone + Send 
     }))
 }
 
-/// `<manager>/<name>`: what upstream calls the component suffix.
+/// `<manager>/<name>`; upstream calls the name the component suffix.
 pub(crate) fn user_agent(manager: &str, name: &str) -> HeaderValue {
     let text: String = format!("{manager}/{name}").chars().filter(|it| matches!(it, ' '..='~')).collect();
-    // Visible ASCII is always a valid value.
+    // Visible ASCII is always a valid header value.
     HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("mini-kcm"))
 }
 
-/// A bearer token in a file, read again a minute after it was read. The last token serves while the file cannot be read.
+/// A file with a bearer token. It is read again one minute after the last read. If it cannot be read, the last token is
+/// used.
 ///
-/// Not kube's: that one keeps the newline which `echo` leaves in a file, and no header may contain it.
+/// The implementation of kube is not used: it keeps the newline that `echo` writes, which is not allowed in a header.
 struct TokenFile {
     path: PathBuf,
     clock: Clock,
     held: Mutex<HeldToken>,
 }
 
-/// What is sent, and when the file is read next.
+/// The header, and when the file is read next.
 struct HeldToken {
     header: HeaderValue,
     next_read: Instant,
@@ -123,7 +125,7 @@ struct HeldToken {
 }
 
 impl TokenFile {
-    /// Until the file was read once, `otherwise` is sent.
+    /// Sends `otherwise` until the file has been read once.
     fn open(path: PathBuf, otherwise: Option<HeaderValue>, clock: Clock) -> Result<Arc<Self>, ConfigError> {
         let now = clock.now();
         let (header, read_in) = match (read(&path), otherwise) {
@@ -152,7 +154,7 @@ impl TokenFile {
 }
 
 impl HeldToken {
-    /// Reads the file if it is time. Returns an error that is to be logged.
+    /// Reads the file if that is due. Returns an error that must be logged.
     fn refresh(&mut self, path: &Path, now: Instant) -> Option<io::Error> {
         if now < self.next_read {
             return None;
@@ -175,7 +177,7 @@ impl HeldToken {
     }
 }
 
-/// An empty file holds no token (`fileTokenSource` in client-go).
+/// An empty file contains no token (`fileTokenSource` in client-go).
 fn read(path: &Path) -> io::Result<HeaderValue> {
     let text = std::fs::read_to_string(path)?;
     let token = text.trim();
@@ -195,7 +197,7 @@ mod tests {
 
     use super::*;
 
-    /// What a request says of who we are.
+    /// The Authorization header that a request gets.
     async fn said(who: Value) -> Result<Option<String>, String> {
         let who: AuthInfo = serde_json::from_value(who).unwrap();
         let Some(authorize) = own(&who, &Clock::system()).map_err(|err| err.to_string())? else { return Ok(None) };

@@ -1,9 +1,9 @@
-//! What happens to a request between [`crate::Api`] and a connection, outside in:
-//! retry → another token → token bucket → metrics → deadline → User-Agent → auth → fence → transport.
+//! The layers of a request between [`crate::Api`] and a connection, from the outside to the inside:
+//! retry → new token after a 401 → rate limiter → metrics → deadline → User-Agent → auth → fence → transport.
 //!
-//! Plain functions in one order rather than nested services: the order *is* the design, and here it can be read. Two
-//! things are asked twice, because time passes between: a reflector takes its token before it sends, and the pools
-//! beneath ask the fence again once a connection was had.
+//! They are plain functions in one place instead of nested services, so that their order can be read here. Two checks
+//! are made twice, because time passes in between: a reflector takes its rate limiter token before it sends, and a pool
+//! checks the fence again when the request has a connection.
 
 mod bearer;
 mod deadline;
@@ -38,7 +38,7 @@ pub(crate) use self::{
     warnings::Warnings,
 };
 
-/// What one client's requests pass, cheap to clone.
+/// The layers of one client; cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Layers(Arc<Inner>);
 
@@ -51,22 +51,23 @@ struct Inner {
     user_agent: HeaderValue,
     retries: bool,
     patience: Patience,
-    /// The transport beneath fence and auth.
+    /// The transport below fence and auth.
     authorized: Transport,
 }
 
-/// How one client differs from another.
+/// The differences between clients.
 pub(crate) struct Recipe {
     pub(crate) throttle: Arc<Throttle>,
     pub(crate) user_agent: HeaderValue,
-    /// Repeats what the server asks to repeat. The reflector, the lease and reviews see every answer instead.
+    /// Retries what the server asks to retry. The clients of reflectors, of the Lease and of reviews get every response
+    /// instead.
     pub(crate) retries: bool,
     pub(crate) patience: Patience,
-    /// Writes only while this lasts.
+    /// Writes are sent only in this term.
     pub(crate) fence: Option<Term>,
 }
 
-/// What all clients share.
+/// The state that all clients share.
 #[derive(Clone)]
 pub(crate) struct Common {
     pub(crate) clock: Clock,
@@ -95,7 +96,7 @@ impl Layers {
         }))
     }
 
-    /// Waits until the budget allows another request. Nothing is sent meanwhile.
+    /// Waits until the rate limiter allows another request. Nothing is sent before.
     pub(crate) async fn token(&self, method: &Method, uri: &(dyn Display + Sync)) -> Result<(), ApiError> {
         let Inner { clock, stop, observed, throttle, .. } = &*self.0;
         let waited = throttle.wait(clock, stop, (method, uri)).await?;
@@ -124,7 +125,7 @@ impl Layers {
         }
     }
 
-    /// An attempt, and another one where a new token may help: each has its place in the budget and is counted.
+    /// Sends a request, and once more if a new token may help. Each attempt takes a rate limiter token and is counted.
     async fn identified(&self, mut request: Request<Body>) -> Result<Response<Incoming>, ApiError> {
         let mut answer = self.attempt(request.clone()).await?;
         let Some(refusal) = answer.extensions_mut().remove::<Refusal>() else { return Ok(answer) };
@@ -135,7 +136,7 @@ impl Layers {
         let stop = Stop(self.0.stop.clone());
         let Some(rest) = refusal.renewed(&self.0.clock, &stop).await else { return Ok(answer) };
         retry::discard(answer).await;
-        // Both together take no longer than one may, beside waits for the budget.
+        // Both attempts together have the time of one, without the waits for the rate limiter.
         request.extensions_mut().insert(Within(rest));
         self.attempt(request).await
     }
@@ -165,7 +166,7 @@ impl Layers {
         }
         let answer = answer?;
         warnings.tell(&answer);
-        // A watch lives as long as it likes, but not a refusal of one.
+        // An open watch has no deadline, but a refused one has.
         let at = match patience {
             Patience::Head(_) if answer.status().is_success() => None,
             Patience::Head(_) => Some(begun + DEADLINE),
@@ -176,7 +177,7 @@ impl Layers {
     }
 }
 
-/// The error of fence or transport; any other is of the layer between, before anything was sent.
+/// The error of the fence or the transport. Any other error is from the layer between them, before anything was sent.
 fn unboxed(err: crate::BoxError) -> ApiError {
     match err.downcast::<ApiError>() {
         Ok(err) => *err,

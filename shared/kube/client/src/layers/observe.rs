@@ -9,7 +9,7 @@ const SECONDS: &[f64] = &[0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0
 const BYTES: &[f64] =
     &[64., 256., 512., 1_024., 4_096., 16_384., 65_536., 262_144., 1_048_576., 4_194_304., 16_777_216.];
 
-/// `rest_client_*`, as upstream; each attempt counts.
+/// The `rest_client_*` metrics of upstream. Each attempt is counted.
 pub(crate) struct Observed {
     host: Arc<str>,
     requests: IntCounterVec,
@@ -62,7 +62,7 @@ impl Observed {
         self.throttled.with_label_values(&[method.as_str(), &self.host]).observe(wait.as_secs_f64());
     }
 
-    /// What the fence or a shutdown held back was no request.
+    /// A request that the fence or a shutdown stopped is not counted.
     pub(super) fn attempted<B>(
         &self,
         method: &Method,

@@ -6,25 +6,26 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{ApiError, Incoming, NotSent};
 
-/// As upstream.
+/// The maximum number of retries, as in upstream.
 const MOST: u32 = 10;
-/// An answer up to this size is read to its end, so that its connection can be used again.
+/// A response up to this size is read to its end, so that its connection can be used again.
 const DISCARDED: usize = 64 * 1024;
-/// Well below the time after which a worker that does not move counts as stuck.
+/// Much shorter than the time after which a worker without progress counts as stuck.
 const STEP: Duration = Duration::from_secs(60);
-/// A request is not repeated when that would end later than this after its begin. With its last attempt (70 s) it then ends
-/// well before a worker that waits for it counts as stuck (`runner::STALL`).
+/// A request is not retried if that would be later than this after its start. With its last attempt (70 s) it then ends
+/// long before the worker that waits for it counts as stuck (`runner::STALL`).
 const LONGEST: Duration = Duration::from_secs(120);
 
-/// Marks a request whose every answer is the caller's: an eviction's 429 is a budget's word, not overload.
+/// Marks a request that is never retried. The 429 of an eviction is the decision of a PodDisruptionBudget and not
+/// overload.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Once;
 
-/// How long to wait before the request is repeated; `None` where the answer stands.
+/// How long to wait before the request is retried; `None` if it must not be.
 ///
-/// Only a server that says when is asked again. 429 says that nothing happened. After 503 with `Retry-After` a write by
-/// name may be repeated: it lands on the same object. A create may not, nor any write after another 5xx: it could
-/// happen twice.
+/// A request is retried only after a response with `Retry-After`. After a 429 the server has done nothing. After a 503
+/// a write to a named object may be retried, because it changes the same object. A create must not be retried after a
+/// 5xx, nor any write after another 5xx: it could happen twice.
 pub(super) fn wait(
     repeated: u32,
     elapsed: Duration,
@@ -41,8 +42,8 @@ pub(super) fn wait(
     (safe && repeated < MOST && elapsed.saturating_add(after) <= LONGEST).then_some(after)
 }
 
-/// Waits, or ends at once when the manager stops: nothing came of the request. The future wakes once a minute, so that a
-/// worker that waits does not look stuck.
+/// Waits, but returns at once when the manager stops; nothing has been done then. The future wakes once per minute, so
+/// that a waiting worker does not count as stuck.
 pub(super) async fn pause(wait: Duration, stop: &CancellationToken) -> Result<(), ApiError> {
     let mut left = wait;
     while !left.is_zero() {
@@ -56,7 +57,7 @@ pub(super) async fn pause(wait: Duration, stop: &CancellationToken) -> Result<()
     Ok(())
 }
 
-/// Reads an answer that nobody wants.
+/// Reads a response that is not needed.
 pub(super) async fn discard(answer: Response<Incoming>) {
     let mut body = answer.into_body();
     let mut size = 0;

@@ -24,7 +24,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 const TERM: TermLimits =
     TermLimits { renew_deadline: Duration::from_secs(10), lease_duration: Duration::from_secs(15) };
 
-/// What reached the transport.
+/// A request that reached the transport.
 #[derive(Debug, Clone)]
 struct Seen {
     at: Duration,
@@ -33,7 +33,7 @@ struct Seen {
     agent: String,
 }
 
-/// Clients on a transport of a few lines, on virtual time.
+/// Clients on a simulated transport, with virtual time.
 struct Bench {
     clock: Clock,
     metrics: Metrics,
@@ -78,7 +78,7 @@ impl Bench {
         Self { clock, metrics, term, stop, seen, clients }
     }
 
-    /// Answers by number: status, `Retry-After`, body.
+    /// The responses by request number: status, `Retry-After`, body.
     fn scripted(script: &'static [(u16, Option<&'static str>, &'static str)]) -> Self {
         Self::new(Term::endless, move |number, _| {
             let (code, after, body) = script[number.min(script.len() - 1)];
@@ -218,7 +218,7 @@ async fn a_stop_ends_waits_at_once_and_nothing_was_sent() {
 async fn acceptance_shell_042_each_controller_has_a_budget_of_its_own() {
     let bench = Bench::scripted(&[(200, None, WRITTEN)]);
     let (one, other) = (bench.clients.controller("one", LIMITS), bench.clients.controller("other", LIMITS));
-    // 30 at once, ten more at 20 a second; reads and writes of one controller share.
+    // 30 requests at once, then ten more at 20 per second. Reads and writes of one controller share the limit.
     for number in 0..40 {
         match number % 2 {
             0 => create(&one).await.unwrap(),

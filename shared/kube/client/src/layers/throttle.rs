@@ -8,21 +8,21 @@ use tokio_util::sync::CancellationToken;
 use super::retry::pause;
 use crate::{ApiError, Limits};
 
-/// Waits longer than this are told, at most one in this time, as upstream.
+/// Longer waits are logged, at most once within this time, as in upstream.
 const LONG: Duration = Duration::from_secs(1);
 
-/// Marks a request that takes no token: it has one already, or a new leader waits for its answer.
+/// Marks a request that takes no token: it already has one, or a new leader waits for its response.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Free;
 
-/// One client's budget of requests: a token bucket, first come, first served.
+/// The rate limiter of one client: a token bucket in FIFO order.
 pub(crate) struct Throttle {
     name: Box<str>,
     bucket: Option<Mutex<Bucket>>,
     told: Mutex<Option<Instant>>,
 }
 
-/// Tokens now; fewer than none when requests wait.
+/// The available tokens; negative if requests wait.
 struct Bucket {
     rate: f64,
     burst: f64,
@@ -38,12 +38,12 @@ impl Throttle {
         Self { name: name.into(), bucket, told: Mutex::new(None) }
     }
 
-    /// How long a request that comes now waits.
+    /// How long a request that starts now would wait.
     pub(crate) fn backlog(&self, now: Instant) -> Duration {
         self.bucket.as_ref().map_or(Duration::ZERO, |it| it.lock().backlog(now))
     }
 
-    /// Takes a token and waits until it is due. Returns how long that was. `what` it is for is told when that was long.
+    /// Takes a token and waits until it is due. Returns the time of the wait. A long wait is logged with `what`.
     pub(super) async fn wait(
         &self,
         clock: &Clock,
@@ -76,24 +76,24 @@ impl Throttle {
 }
 
 impl Bucket {
-    /// Takes a token and says after which time it may be used.
+    /// Takes a token and returns the time until it may be used.
     fn take(&mut self, now: Instant) -> Duration {
         let wait = self.backlog(now);
         self.tokens -= 1.0;
         wait
     }
 
-    /// After which time the next token may be used.
+    /// The time until the next token may be used.
     fn backlog(&mut self, now: Instant) -> Duration {
         let since = self.at.map_or(Duration::ZERO, |it| now.saturating_duration_since(it));
         self.at = Some(now);
         self.tokens = (self.tokens + since.as_secs_f64() * self.rate).min(self.burst);
-        // The smallest rate that a flag can carry gives a wait beyond what a duration holds.
+        // With the smallest possible rate the wait does not fit into a `Duration`.
         Duration::try_from_secs_f64((1.0 - self.tokens).max(0.0) / self.rate).unwrap_or(Duration::MAX)
     }
 }
 
-/// Gives the token of a request back that was given up while it waited.
+/// Returns the token of a request that was dropped while it waited.
 struct Returns<'a>(Option<&'a Mutex<Bucket>>);
 
 impl Returns<'_> {

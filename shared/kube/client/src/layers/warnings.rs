@@ -3,10 +3,10 @@ use std::collections::HashSet;
 use http::{Response, header};
 use parking_lot::Mutex;
 
-/// More distinct texts than this are a flood: then they are told anew.
+/// After this number of distinct texts the set is cleared, and each text is logged again.
 const MOST: usize = 1_000;
 
-/// Tells what the server warns of, once per text.
+/// Logs the warnings of the server, each text once.
 #[derive(Default)]
 pub(crate) struct Warnings(Mutex<HashSet<Box<str>>>);
 
@@ -14,7 +14,7 @@ impl Warnings {
     pub(super) fn tell<B>(&self, answer: &Response<B>) {
         for text in answer.headers().get_all(header::WARNING).iter().filter_map(|it| text(it.to_str().ok()?)) {
             if self.is_new(&text) {
-                // Of what we ask, which no operator can change; upstream tells none of them.
+                // These warnings are about our own requests, which no operator can change. Upstream logs none of them.
                 tracing::debug!(target: "v2", warning = %text, "The API server warns");
             }
         }
@@ -29,7 +29,7 @@ impl Warnings {
     }
 }
 
-/// The text of `299 - "text"`, the one form that API servers use (RFC 7234, section 5.5).
+/// The text of `299 - "text"`, the only form that API servers use (RFC 7234, section 5.5).
 fn text(header: &str) -> Option<String> {
     let (code, rest) = header.split_once(' ')?;
     let (_agent, quoted) = rest.split_once(' ')?;

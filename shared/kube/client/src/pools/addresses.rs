@@ -1,4 +1,4 @@
-//! In which order, and for how long, the addresses of a name are dialed.
+//! The order in which the addresses of a name are dialed, and the time for each.
 
 use std::{
     collections::BTreeMap,
@@ -10,21 +10,21 @@ use std::{
 use clock::Instant;
 use parking_lot::Mutex;
 
-/// For this long an address that failed is dialed after the others.
+/// For this long a failed address is dialed after the others.
 const FAILED_FOR: Duration = Duration::from_secs(60);
-/// A new leader waits no longer than 10 s for a healthy server: the third address is dialed before.
+/// A new leader waits no longer than 10 s for a healthy server, so the third address is dialed before that.
 const LONGEST_SHARE: Duration = Duration::from_secs(3);
-/// Addresses that one dial tries at least, before its time is over.
+/// The minimum number of addresses that one dial tries in its time.
 const TRIED_AT_LEAST: u32 = 3;
 
-/// How long one address may take for TCP, TLS and the settings of HTTP/2 while others are left to dial.
+/// The time of one address for TCP, TLS and the settings of HTTP/2, if there are further addresses.
 ///
-/// Go's dialer shares the time for TCP alone, and at least 2 s (`partialDeadline` in `net`).
+/// Go's dialer divides only the time for TCP, with at least 2 s for each address (`partialDeadline` in `net`).
 pub(super) fn share(connect_timeout: Duration) -> Duration {
     (connect_timeout / TRIED_AT_LEAST).min(LONGEST_SHARE)
 }
 
-/// Addresses on which no connection came about lately; all pools share them.
+/// The addresses that failed recently. All pools share them.
 #[derive(Clone, Default)]
 pub(super) struct FailedAddresses(Arc<Mutex<BTreeMap<IpAddr, Instant>>>);
 
@@ -35,7 +35,7 @@ impl FailedAddresses {
         failed.insert(address, now);
     }
 
-    /// Moves addresses that failed lately to the end, the latest failure last.
+    /// Moves recently failed addresses to the end, the latest failure last.
     pub(super) fn sort(&self, addresses: &mut [SocketAddr], now: Instant) {
         let failed = self.0.lock();
         addresses.sort_by_key(|it| failed.get(&it.ip()).copied().filter(|at| is_recent(*at, now)));

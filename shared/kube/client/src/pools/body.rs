@@ -14,9 +14,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Body, BoxError, Incoming};
 
-/// Takes a connection out of service: what runs on it goes on, nothing new begins there.
+/// Takes a connection out of service: its streams continue, but it gets no new ones.
 ///
-/// Travels with each answer, so that whoever reads a stream can condemn the connection beneath it.
+/// It is an extension of each response, so that the reader of a stream can retire the connection.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Retire(CancellationToken);
 
@@ -34,10 +34,10 @@ impl Retire {
     }
 }
 
-/// A request's body that knows whether hyper has begun to take it.
+/// A request body that records whether hyper has started to read it.
 ///
-/// Hyper asks for the body only after the stream has been opened. A stream that then ends by the peer's GOAWAY is one
-/// that the peer says it has not processed; before that, the same error may stand for a stream nobody can speak of.
+/// Hyper reads the body only after it has opened the stream. If such a stream then ends with a GOAWAY, the server has
+/// not processed it. Before that, the same error proves nothing about the stream.
 pub(super) struct Outgoing {
     inner: Body,
     begun: Arc<AtomicBool>,
@@ -68,13 +68,13 @@ impl http_body::Body for Outgoing {
     }
 }
 
-/// A place on a connection, given back when the answer has been read.
+/// A place on a connection. It is given back when the response has been read.
 pub(super) trait Place: Send + Unpin + 'static {
-    /// The answer came to its end, so the connection can be used again. Just dropped, it may not.
+    /// The response has ended, so the connection can be used again. If the place is only dropped, it may not be.
     fn complete(self);
 }
 
-/// An answer's body, which keeps its place until it has ended.
+/// The body of a response, which keeps its place until it has ended.
 pub(super) fn held<P: Place>(inner: hyper::body::Incoming, place: P) -> Incoming {
     let mut held = Held { inner, place: Some(place) };
     held.look_for_the_end();

@@ -35,24 +35,24 @@ use super::{
 };
 use crate::{BoxError, ConfigError, config::redacted};
 
-/// Anything that bytes go through.
+/// Any stream of bytes.
 pub(super) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 pub(super) type BoxIo = Box<dyn Io>;
 
-/// Gives the addresses of a name.
+/// Resolves a name to its addresses.
 pub(super) type Resolver = BoxCloneSyncService<Name, std::vec::IntoIter<SocketAddr>, io::Error>;
 
 type ProxyDial = BoxFuture<'static, std::io::Result<TokioIo<BoxIo>>>;
 
-/// What both ends have agreed upon.
+/// The protocol that client and server have agreed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Protocol {
     Http1,
     Http2,
 }
 
-/// Makes connections: TCP, a proxy where one is named, TLS on top.
+/// Establishes connections: TCP, then a proxy if there is one, then TLS.
 #[derive(Clone)]
 pub(super) struct Connector {
     pub(super) target: Arc<Target>,
@@ -65,7 +65,7 @@ pub(super) struct Connector {
     read_buffer: Option<usize>,
 }
 
-/// As the machine resolves names.
+/// The resolver of the operating system.
 pub(super) fn system_resolver() -> Resolver {
     BoxCloneSyncService::new(GaiResolver::new().map_response(|it| it.collect::<Vec<_>>().into_iter()))
 }
@@ -75,7 +75,7 @@ struct Proxy {
     address: Uri,
     basic: Option<HeaderValue>,
     raw: Option<(String, String)>,
-    /// Its own name, where it speaks TLS itself.
+    /// The server name of the proxy, if it uses TLS itself.
     server_name: ServerName<'static>,
 }
 
@@ -93,7 +93,8 @@ impl Connector {
         Ok(Self { target, address, server_name, proxy, guard, resolver, failed, read_buffer: policy.read_buffer })
     }
 
-    /// The addresses of the server, or of the proxy where there is one. Their ports mean nothing. Bounded by the caller.
+    /// The addresses of the server, or of the proxy if there is one. Their ports are not used. The caller limits the
+    /// time.
     pub(super) async fn addresses(&self) -> Result<Vec<SocketAddr>, BoxError> {
         let address = self.proxy.as_ref().map_or(&self.address, |it| &it.address);
         let host = address.host().unwrap_or_default().trim_matches(['[', ']']);
@@ -105,7 +106,7 @@ impl Connector {
         Ok(found.collect())
     }
 
-    /// A connection with one of the addresses, on which HTTP can begin. Bounded by the caller.
+    /// A connection to one of the addresses, ready for HTTP. The caller limits the time.
     pub(super) async fn connect(
         &self,
         addresses: Vec<SocketAddr>,
@@ -121,7 +122,7 @@ impl Connector {
             Some(b"h2") => Protocol::Http2,
             _ => Protocol::Http1,
         };
-        // HTTP/1.1 has a connection for each watch, and each buffer stays.
+        // With HTTP/1.1 there is a connection for each watch, and each would keep its buffer.
         if let (Protocol::Http2, Some(size)) = (protocol, self.read_buffer) {
             buffer_reads(tls.get_mut().0, size);
         }
@@ -139,7 +140,7 @@ impl Connector {
         connector.set_tcp_user_timeout(self.guard.as_ref().map(|it| it.write_timeout));
         let tcp: TcpStream = connector.oneshot(address).await?.into_inner();
         let Some(guard) = &self.guard else { return Ok(Box::new(tcp)) };
-        // What the kernel still holds when the connection breaks must not leave after it.
+        // When the connection breaks, the bytes that the kernel still has must not be sent.
         socket2::SockRef::from(&tcp).set_linger(Some(Duration::ZERO))?;
         Ok(Box::new(Guarded::new(tcp, guard.term.clone())))
     }
@@ -154,7 +155,7 @@ impl Connector {
         let speaks_tls = address.scheme_str() == Some("https");
         let (this, server) = (self.clone(), self.address);
         let tls = tls.filter(|_| speaks_tls);
-        // Boxed: the proxies' connectors are generic beyond what the compiler proves to be `Send`.
+        // Boxed, because the compiler cannot prove that the generic proxy connectors are `Send`.
         let connector = tower::service_fn(move |address: Uri| -> ProxyDial {
             this.clone().dial_proxy(address, addresses.clone(), tls.clone(), server_name.clone()).boxed()
         });
@@ -195,7 +196,7 @@ impl Proxy {
         if !matches!(url.scheme_str(), Some("http" | "https" | "socks5" | "socks5h")) {
             return Err(refused());
         }
-        // Takes user and password out of the URL and encodes them as the scheme wants them.
+        // Removes user and password from the URL and encodes them for the scheme.
         let found = Matcher::builder().all(url.to_string()).build().intercept(server).ok_or_else(refused)?;
         let server_name = name(url.host().unwrap_or_default().trim_matches(['[', ']']))?;
         Ok(Self {
@@ -207,7 +208,7 @@ impl Proxy {
     }
 }
 
-/// Reads ahead from now on: rustls takes 4 KiB a call of the kernel.
+/// Adds a read buffer from now on, because rustls reads only 4 KiB per system call.
 fn buffer_reads(io: &mut Either<BoxIo, BufReader<BoxIo>>, size: usize) {
     if let Either::Left(plain) = io {
         let plain: BoxIo = std::mem::replace(plain, Box::new(tokio::io::empty()));
@@ -215,7 +216,7 @@ fn buffer_reads(io: &mut Either<BoxIo, BufReader<BoxIo>>, size: usize) {
     }
 }
 
-/// A proxy is asked for HTTP/1.1 alone and told nothing of our certificate's protocol.
+/// A proxy is offered HTTP/1.1 only, and not the protocols for the server.
 fn for_proxy(tls: &ClientConfig) -> Arc<ClientConfig> {
     let mut tls = tls.clone();
     tls.alpn_protocols = vec![b"http/1.1".to_vec()];

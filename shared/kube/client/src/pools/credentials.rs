@@ -15,16 +15,16 @@ use rustls_platform_verifier::BuilderVerifierExt;
 use super::Unreachable;
 use crate::{ConfigError, certificate, exec::Plugin};
 
-/// Certificates are renewed in place, by kubeadm or a mounted secret.
+/// Certificates are renewed in place, by kubeadm or through a mounted secret.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
-/// Of a configuration with a plugin's certificate: as rustls has it by default.
+/// The number of TLS sessions of a configuration with a plugin's certificate, the default of rustls.
 const SESSIONS: usize = 256;
 
-/// What a TLS connection is made with. Files are looked at again at most once a minute; a change of them, or another
-/// certificate of the plugin, begins a new generation, and connections of an older one take no new requests.
+/// The configuration of TLS connections. Its files are checked at most once per minute. A change of the files, or a new
+/// certificate of the plugin, begins a new generation. Connections of an older generation get no new requests.
 pub(super) struct Credentials {
     config: kube::Config,
-    /// Speaks plain HTTP when false.
+    /// False means plain HTTP.
     tls: bool,
     files: Vec<PathBuf>,
     plugin: Option<Plugin>,
@@ -34,16 +34,16 @@ pub(super) struct Credentials {
 
 struct State {
     generation: u64,
-    /// Without the plugin's certificate.
+    /// Without the certificate of the plugin.
     config: Option<Arc<ClientConfig>>,
     looked: Instant,
     contents: Vec<Option<Vec<u8>>>,
-    /// The number of the plugin's certificate.
+    /// The serial of the plugin's certificate.
     certificate: u64,
 }
 
 impl Credentials {
-    /// The credentials of a configuration that has no plugin beside this one.
+    /// The credentials of a configuration. `plugin` is its exec plugin.
     pub(super) fn open(
         config: kube::Config,
         tls: bool,
@@ -58,7 +58,7 @@ impl Credentials {
         Ok(Self { config, tls, files, plugin, clock, state })
     }
 
-    /// Of what connects now.
+    /// The generation of new connections.
     pub(super) fn generation(&self) -> u64 {
         let mut state = self.state.lock();
         let now = self.clock.now();
@@ -75,7 +75,7 @@ impl Credentials {
         state.generation
     }
 
-    /// What to connect with, and its generation; no configuration means plain HTTP.
+    /// The TLS configuration for a new connection and its generation. No configuration means plain HTTP.
     pub(super) async fn tls(&self) -> Result<(Option<Arc<ClientConfig>>, u64), Unreachable> {
         let Some(plugin) = &self.plugin else {
             let generation = self.generation();
@@ -85,7 +85,7 @@ impl Credentials {
             let held = plugin.credential().await.map_err(|why| Unreachable(format!("client credentials: {why}")))?;
             let generation = self.generation();
             let state = self.state.lock();
-            // Another one may have come between these lines.
+            // The plugin may have returned another certificate in the meantime.
             if state.certificate == held.certificate_serial {
                 let with = |config: Arc<ClientConfig>| match held.certificate() {
                     Some(certificate) => showing(&config, certificate),
@@ -101,7 +101,7 @@ impl Credentials {
         if contents == state.contents || !self.tls {
             return;
         }
-        // Certificate and key are two files: between their renewals they do not fit, and the old pair serves on.
+        // Certificate and key are two files. Between their renewals they do not match, and the old pair is used.
         match build(&self.config) {
             Ok(config) => {
                 tracing::info!("client certificate or authority has changed: new connections use it");
@@ -125,13 +125,13 @@ fn read(files: &[PathBuf]) -> Vec<Option<Vec<u8>>> {
     files.iter().map(|it| std::fs::read(it).ok()).collect()
 }
 
-/// What a configuration trusts, and what it shows of its own.
+/// Builds the TLS configuration: the trusted authorities and our client certificate.
 ///
-/// Not kube's `rustls_client_config`: that one reads no certificate of version 1, and brings plugins and providers of its own,
-/// with them a JSONPath and a regex engine.
+/// Kube's `rustls_client_config` is not used: it accepts no certificate of version 1, and it has its own plugins and
+/// auth providers, which need a JSONPath and a regex engine.
 ///
 /// # Errors
-/// Naming the field that cannot be used.
+/// The error names the field that cannot be used.
 pub(crate) fn build(config: &kube::Config) -> Result<Arc<ClientConfig>, ConfigError> {
     let trusting = trusting(config).map_err(ConfigError::Tls)?;
     let mut built = match certificate::of(&config.auth_info).map_err(ConfigError::Tls)? {
@@ -142,12 +142,13 @@ pub(crate) fn build(config: &kube::Config) -> Result<Arc<ClientConfig>, ConfigEr
     Ok(Arc::new(built))
 }
 
-/// The authority of the file, as it is now, or of the configuration; without any that of the system, as client-go.
+/// Trusts the authority in the file, as it is now, or in the configuration. If there is none, trusts those of the
+/// system, as in client-go.
 fn trusting(config: &kube::Config) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, String> {
     let unusable = |why: &str| format!("cluster.certificate-authority: {why}");
     let builder = ClientConfig::builder();
     let authorities: Vec<_> = match (&config.root_cert_file, &config.root_cert) {
-        // In client-go's sense: who names an authority does not want just anybody.
+        // Client-go has the same rule: a certificate authority and no verification contradict each other.
         (Some(_), _) | (_, Some(_)) if config.accept_invalid_certs => {
             return Err("cluster.insecure-skip-tls-verify: is not allowed beside a certificate-authority".to_owned());
         }
@@ -161,7 +162,7 @@ fn trusting(config: &kube::Config) -> Result<ConfigBuilder<ClientConfig, WantsCl
         }
         (None, Some(given)) => given.iter().map(|it| CertificateDer::from(it.as_slice()).into_owned()).collect(),
     };
-    // One that is odd does not keep the others out; without any nobody could be trusted.
+    // One unusable certificate does not exclude the others. Without any, no server could be trusted.
     let mut roots = RootCertStore::empty();
     let (_, ignored) = roots.add_parsable_certificates(authorities);
     if roots.is_empty() {
@@ -173,7 +174,7 @@ fn trusting(config: &kube::Config) -> Result<ConfigBuilder<ClientConfig, WantsCl
     Ok(builder.with_root_certificates(roots))
 }
 
-/// `insecure-skip-tls-verify`: whatever the server shows will do.
+/// `insecure-skip-tls-verify`: every server certificate is accepted.
 #[derive(Debug)]
 struct Unverified;
 
@@ -208,7 +209,7 @@ impl ServerCertVerifier for Unverified {
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        // All that a server may have: nothing is verified.
+        // All schemes that a server may use, because nothing is verified.
         vec![
             SignatureScheme::ECDSA_NISTP256_SHA256,
             SignatureScheme::ECDSA_NISTP384_SHA384,
@@ -230,7 +231,7 @@ impl ServerCertVerifier for Unverified {
 fn showing(config: &ClientConfig, certificate: Arc<dyn ResolvesClientCert>) -> Arc<ClientConfig> {
     let mut config = config.clone();
     config.client_auth_cert_resolver = certificate;
-    // A session that is resumed speaks as whoever began it.
+    // A resumed session keeps the identity of the first one, so sessions are not shared between certificates.
     config.resumption = Resumption::in_memory_sessions(SESSIONS);
     Arc::new(config)
 }

@@ -12,17 +12,17 @@ use tokio::{
 
 use crate::Term;
 
-/// What the connections of writes obey.
+/// The limits for the connections of writes.
 #[derive(Debug, Clone)]
 pub(super) struct Guard {
     pub(super) term: Term,
     pub(super) write_timeout: Duration,
 }
 
-/// A socket that breaks once the term is over.
+/// A socket that fails when the term is over.
 ///
-/// Beneath TLS and HTTP/2, because both keep bytes back (a full window, a full socket) and let them go when the peer
-/// makes room: that may be long after the fence let their request pass.
+/// It is below TLS and HTTP/2, because both delay bytes (for a full window or a full socket) and send them when the
+/// peer is ready. That may be long after the request passed the fence.
 pub(super) struct Guarded {
     inner: TcpStream,
     term: Term,

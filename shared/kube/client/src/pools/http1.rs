@@ -10,15 +10,15 @@ use super::{
 };
 use crate::BoxError;
 
-/// A connection that carries one request at a time.
+/// A connection with one request at a time.
 pub(super) struct Single {
     pub(super) sender: SendRequest<Outgoing>,
     pub(super) retire: Retire,
     pub(super) generation: u64,
 }
 
-/// A request's turn on a connection. Dropped before the answer's end, it takes the connection with it: what is left of
-/// the answer stands in the way of the next.
+/// The turn of a request on a connection. If it is dropped before the end of the response, the connection is closed,
+/// because the rest of the response would precede the next one.
 pub(super) struct Turn {
     pub(super) single: Single,
     pub(super) pool: Pool,
@@ -44,7 +44,7 @@ impl Single {
 impl Place for Turn {
     fn complete(self) {
         let Self { single, pool, _permit } = self;
-        // Before the permit goes: whoever gets that finds the connection.
+        // Before the permit is released, so that its next owner finds this connection.
         pool.rest(single);
     }
 }

@@ -20,27 +20,27 @@ const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 4 << 20;
-/// How often we look whether the server has said how many streams it takes.
+/// How often to check whether the settings of the server have arrived.
 const LOOK_FOR_SETTINGS: Duration = Duration::from_millis(1);
 
-/// A connection that carries many requests at once.
+/// A connection with many requests at a time.
 pub(super) struct Multiplexed {
     sender: SendRequest<Outgoing>,
-    /// One permit for each stream that the server, and we, allow.
+    /// One permit for each stream that both the server and our policy allow.
     places: Arc<Semaphore>,
     pub(super) retire: Retire,
     pub(super) generation: u64,
 }
 
-/// One stream's place. Dropped or complete, the place is free.
+/// The place of one stream. It is free again when this is dropped or completed.
 pub(super) struct Stream {
     connection: Arc<Multiplexed>,
     _place: OwnedSemaphorePermit,
 }
 
 impl Multiplexed {
-    /// Begins HTTP/2 and waits for the server's settings: a burst that knows no limit would be refused in part. `most`
-    /// streams, if the server takes as many.
+    /// Starts HTTP/2 and waits for the server's settings: without their limit, a part of a burst would be refused. At
+    /// most `most` streams, or fewer if the server allows fewer.
     pub(super) async fn open(
         io: BoxIo,
         spawner: &Spawner,
@@ -49,11 +49,11 @@ impl Multiplexed {
     ) -> Result<Self, BoxError> {
         let (streams, begun) = unbounded();
         let streams = Streams(streams);
-        // Ends with the connection, which holds the other end, and with the last of its streams.
+        // Ends with the connection, which has the other end, and with the last of its streams.
         spawner.spawn("http2 connection", begun.for_each_concurrent(None, |it: BoxFuture<'static, ()>| it));
         let (sender, mut connection) = Builder::new(streams.clone())
             .timer(TokioTimer::new())
-            // None before the settings came: that is how we see them come.
+            // 0 until the settings arrive. The change shows that they have arrived.
             .initial_max_send_streams(0)
             .adaptive_window(false)
             .initial_stream_window_size(STREAM_WINDOW)
@@ -87,13 +87,13 @@ impl Multiplexed {
         self.generation == generation && !self.retire.is_retired() && !self.sender.is_closed()
     }
 
-    /// A place for one more stream; `None` when the connection is full.
+    /// A place for one more stream; `None` if the connection is full.
     pub(super) fn take(self: &Arc<Self>) -> Option<Stream> {
         let place = self.places.clone().try_acquire_owned().ok()?;
         Some(Stream { connection: self.clone(), _place: place })
     }
 
-    /// Waits for a place, first come, first served; `None` when the connection went out of service first.
+    /// Waits for a place in FIFO order; `None` if the connection was retired first.
     pub(super) async fn wait(self: &Arc<Self>) -> Option<Stream> {
         tokio::select! {
             biased;
@@ -119,14 +119,14 @@ impl Place for Stream {
     fn complete(self) {}
 }
 
-/// What hyper starts for a connection and its streams runs in one task of the manager's scope. A task for each request
-/// would cost a request its place in the scope's list.
+/// All futures that hyper starts for a connection and its streams run in one task of the manager's scope. One task per
+/// request would need an entry in the list of the scope for each request.
 #[derive(Clone)]
 struct Streams(UnboundedSender<BoxFuture<'static, ()>>);
 
 impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Streams {
     fn execute(&self, future: F) {
-        // Refused once the scope is gone: then nothing is to run.
+        // Fails when the scope has ended. Then nothing must run.
         let _ = self.0.unbounded_send(future.boxed());
     }
 }

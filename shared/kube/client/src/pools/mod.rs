@@ -1,12 +1,13 @@
 //! Connections to a real API server.
 //!
-//! Six [`Pool`]s, so that one kind of traffic never waits behind another: watches hold streams for minutes, the Lease
-//! must get through when everything else is stuck, and writes leave only while a term lasts.
+//! There are six [`Pool`]s, so that one kind of traffic does not wait behind another: watches hold streams for minutes,
+//! requests for the Lease must succeed when all other traffic is blocked, and writes are sent only in a term.
 //!
-//! Own and small rather than hyper-util's `client::pool`: a connection here can be retired (by a frozen watch, a missed
-//! deadline, a renewed certificate) while its streams go on, a watch connection takes a bounded number of streams, and
-//! everybody who waits for the first connection waits for the same one. Reading order: `pool`, `connect`, `addresses`,
-//! `http2`, `http1`, `guard`.
+//! hyper-util's `client::pool` is not used: here a connection can be retired (by a frozen watch, a missed deadline, a
+//! renewed certificate) while its streams continue, a watch connection has a limited number of streams, and all
+//! requests that wait for the first connection share one attempt to connect.
+//!
+//! Reading order: `pool`, `connect`, `addresses`, `http2`, `http1`, `guard`.
 
 mod addresses;
 mod body;
@@ -40,39 +41,41 @@ use crate::{
 
 pub(crate) use self::body::Retire;
 
-/// What connections need from the manager.
+/// The dependencies and options of the pools.
 #[derive(Debug, Clone)]
 pub struct PoolOptions {
-    /// Where connections are driven.
+    /// Starts the tasks that drive connections.
     pub spawner: Spawner,
-    /// While it lasts, bytes of writes may leave.
+    /// The bytes of writes are sent only in this term.
     pub term: Term,
-    /// Time.
+    /// The clock.
     pub clock: Clock,
-    /// How long written bytes may stay unacknowledged: lease duration − renew deadline, so that nothing which left
-    /// within the term arrives after the lease.
+    /// How long written bytes may be unacknowledged: lease duration − renew deadline, so that no bytes that were sent
+    /// in the term arrive after the end of the lease.
     pub write_timeout: Duration,
-    /// How long one request for the Lease may take: a connection for it is made within that time.
+    /// The time limit of one request for the Lease. A connection for it must be established within this time.
     pub lease_attempt: Duration,
-    /// Connections of one process share their exec plugins.
+    /// The exec plugins, which all connections of a process share.
     pub plugins: Plugins,
 }
 
-/// No connection could be made, so nothing was sent. A transport in memory may say it too.
+/// No connection could be established, so nothing was sent. A transport in memory may return it too.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{0}")]
 pub struct Unreachable(pub String);
 
-/// A watch connection takes no more, whatever the server allows: a broken one then breaks few watches.
+/// The maximum number of streams on a watch connection, even if the server allows more. A broken connection then ends
+/// only a few watches.
 const WATCHES: usize = 64;
-/// HTTP/1.1 carries one request at a time.
+/// A connection with HTTP/1.1 has one request at a time.
 const HTTP1_CONNECTIONS: usize = 8;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 const LEASE_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Of a watch connection that speaks HTTP/2, beneath TLS.
+/// The read buffer of a watch connection with HTTP/2, below TLS.
 const WATCH_READ_BUFFER: usize = 64 << 10;
 
-/// The pools to the server of a configuration, whose exec plugin is apart. Nothing connects before the first request.
+/// Opens the pools to the server of a configuration, whose exec plugin is separate. No connection is made before the
+/// first request.
 ///
 /// # Errors
 /// When a certificate, key, name or address cannot be used.
@@ -89,7 +92,7 @@ fn open_with(
     let PoolOptions { spawner, term, clock, write_timeout, lease_attempt, plugins: _ } = options;
     let target = Arc::new(Target::of(&config.cluster_url)?);
     let credentials = Arc::new(Credentials::open(config.clone(), target.is_tls(), plugin, clock.clone())?);
-    // The server believes a certificate rather than a token that comes on its connection.
+    // A server prefers the client certificate of a connection to a token, so these connections have no certificate.
     let mut anonymous = config.clone();
     anonymous.auth_info = kube::config::AuthInfo::default();
     let without = Arc::new(Credentials::open(anonymous, target.is_tls(), None, clock.clone())?);

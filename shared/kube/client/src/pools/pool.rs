@@ -32,24 +32,25 @@ use crate::{
     layers::{Deadline, Fence},
 };
 
-/// A server whose connections close as soon as they open is not asked for ever.
+/// The limit of attempts with a server that closes each connection at once.
 const MOST_TRIES: usize = 100;
 
 /// How one kind of traffic uses connections.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Policy {
     pub(super) name: &'static str,
-    /// Most streams on an HTTP/2 connection; a further one is opened beyond. `None`: one connection carries what the
-    /// server takes, and all else waits here, where a write can still be held back. Inside the connection it could not.
+    /// The maximum number of streams on an HTTP/2 connection; more streams need another connection. `None` means one
+    /// connection with the server's own limit. Other requests wait in this pool, where the fence can still stop a
+    /// write. Inside the connection it could not.
     pub(super) streams: Option<usize>,
-    /// Most connections where the server speaks HTTP/1.1 alone.
+    /// The maximum number of connections if the server supports only HTTP/1.1.
     pub(super) http1: usize,
     pub(super) connect_timeout: Duration,
-    /// Beneath TLS and HTTP/2, for connections on which much is read.
+    /// The read buffer below TLS and HTTP/2, for connections with much incoming data.
     pub(super) read_buffer: Option<usize>,
 }
 
-/// Connections for one kind of traffic, cheap to clone.
+/// The connections for one kind of traffic; cheap to clone.
 #[derive(Clone)]
 pub(super) struct Pool(Arc<Inner>);
 
@@ -59,18 +60,18 @@ struct Inner {
     credentials: Arc<Credentials>,
     spawner: Spawner,
     clock: Clock,
-    /// One permit for each HTTP/1.1 connection in use; first come, first served.
+    /// One permit for each HTTP/1.1 connection in use, in FIFO order.
     turns: Arc<Semaphore>,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// What the server spoke last.
+    /// The protocol of the last connection.
     speaks: Option<Protocol>,
     multiplexed: Vec<Arc<Multiplexed>>,
     resting: Vec<Single>,
-    /// The one attempt to connect that everybody waits for. Gone with the last who waits.
+    /// The present attempt to connect, which all waiting requests share. It is dropped with the last of them.
     opening: Option<WeakShared<Opening>>,
 }
 
@@ -78,7 +79,7 @@ type Opening = BoxFuture<'static, Result<(), Unreachable>>;
 
 enum Step {
     Take(Stream),
-    /// For a place on a connection that is full.
+    /// Wait for a free stream on a connection that is full.
     Wait(Arc<Multiplexed>),
     Join(Shared<Opening>),
     Turn,
@@ -94,10 +95,10 @@ enum Place {
     Turn(Turn),
 }
 
-/// A request that got no answer.
+/// A request without a response.
 struct Failed {
     why: BoxError,
-    /// The server has certainly not acted on it.
+    /// True if the server has certainly not processed the request.
     never_processed: bool,
 }
 
@@ -113,8 +114,8 @@ impl Pool {
         Self(Arc::new(Inner { policy, connector, credentials, spawner, clock, turns, state: Mutex::default() }))
     }
 
-    /// Sends, and once more if the server has certainly not acted on the first: that is what a GOAWAY between two
-    /// requests, or an idle connection that just closed, come to.
+    /// Sends a request, and once more if the server has certainly not processed it: after a GOAWAY between two
+    /// requests, or if an idle connection was just closed.
     pub(super) async fn send(&self, request: Request<Body>) -> Result<Response<Incoming>, BoxError> {
         let again = request.clone();
         match self.send_once(request).await {
@@ -126,7 +127,7 @@ impl Pool {
         }
     }
 
-    /// Takes a connection back whose answer has been read to its end.
+    /// Returns a connection to the pool after its response has been read to the end.
     pub(super) fn rest(&self, single: Single) {
         if !single.retire.is_retired() {
             self.0.state.lock().resting.push(single);
@@ -135,7 +136,7 @@ impl Pool {
 
     async fn send_once(&self, mut request: Request<Body>) -> Result<Response<Incoming>, Failed> {
         let place = self.place().await.map_err(Failed::of)?;
-        // That may have taken longer than the term had left.
+        // The wait may have been longer than the rest of the term.
         if let Some(fence) = request.extensions().get::<Fence>().cloned() {
             fence.pass(&mut request).map_err(Failed::of)?;
         }
@@ -157,7 +158,7 @@ impl Pool {
             Err(failure) => {
                 let never_processed = never_processed(&failure, safe || begun.load(Ordering::Relaxed));
                 if never_processed {
-                    // It may not know yet that it is going away.
+                    // The connection may not have processed its GOAWAY yet.
                     stream.retire().retire();
                 }
                 Err(Failed { why: failure.into_error().into(), never_processed })
@@ -175,7 +176,8 @@ impl Pool {
         match answer {
             Ok(answer) => Ok(with_retire(answer, turn.single.retire.clone()).map(|body| held(body, turn))),
             Err(failure) => {
-                // An idle connection may close just when a request goes out; a read may simply be sent again.
+                // An idle connection may be closed at the moment when a request is sent. A read can simply be sent
+                // again.
                 let closed = safe && failure.error().is_incomplete_message();
                 let never_processed = closed || failure.message().is_some();
                 Err(Failed { why: failure.into_error().into(), never_processed })
@@ -189,7 +191,7 @@ impl Pool {
         Patience { deadline, since: clock.now(), clock, retire: retire.clone(), pool: self.0.policy.name }
     }
 
-    /// A place on a connection; opens one where there is none.
+    /// A free stream or turn on a connection. Opens a connection if there is none.
     async fn place(&self) -> Result<Place, Unreachable> {
         for _ in 0..MOST_TRIES {
             match self.step() {
@@ -236,7 +238,7 @@ impl Pool {
         Step::Join(opening)
     }
 
-    /// Connects for everybody who waits.
+    /// Connects for all waiting requests.
     async fn open(&self) -> Result<(), Unreachable> {
         let opened = self.connect().await;
         let mut state = self.0.state.lock();
@@ -251,7 +253,7 @@ impl Pool {
         Ok(())
     }
 
-    /// A turn on an HTTP/1.1 connection; `None` when the server has learned HTTP/2 since.
+    /// A turn on an HTTP/1.1 connection; `None` if the server supports HTTP/2 now.
     async fn turn(&self) -> Result<Option<Turn>, Unreachable> {
         let permit = self.0.turns.clone().acquire_owned().await.map_err(|err| Unreachable(err.to_string()))?;
         let generation = self.0.credentials.generation();
@@ -270,8 +272,8 @@ impl Pool {
         }
     }
 
-    /// Dials one address after the other, each for its share of the time and the last for the rest. An address that
-    /// accepts and stays silent must not be the first in the next dial too.
+    /// Dials one address after the other. Each has its share of the time, and the last has the rest. An address that
+    /// accepts a connection and stays silent must not be the first in the next dial too.
     async fn connect(&self) -> Result<Opened, Unreachable> {
         let Inner { policy, connector, credentials, clock, .. } = &*self.0;
         let until = clock.now() + policy.connect_timeout;
@@ -333,13 +335,14 @@ impl State {
 }
 
 impl Failed {
-    /// Of a request that was not sent, and is not to be.
+    /// For a request that was not sent and must not be sent again.
     fn of(why: impl Into<BoxError>) -> Self {
         Self { why: why.into(), never_processed: false }
     }
 }
 
-/// Retires a connection that gave no head of an answer by the deadline. A caller that leaves earlier proves nothing.
+/// Retires a connection that has sent no response head by the deadline. A caller that is dropped earlier proves
+/// nothing.
 struct Patience {
     deadline: Option<Deadline>,
     since: Instant,
@@ -358,7 +361,7 @@ impl Drop for Patience {
     fn drop(&mut self) {
         let Some(Deadline { at, limit }) = self.deadline else { return };
         let now = self.clock.now();
-        // Who spent most of the time on waiting for a connection cannot blame it.
+        // If most of the time was a wait for the connection, the connection is not the cause.
         if now >= at && now.saturating_duration_since(self.since) >= limit / 2 {
             tracing::warn!(pool = self.pool, "No answer in time: later requests go to another connection");
             self.retire.retire();
@@ -377,12 +380,12 @@ fn with_retire<B>(mut answer: Response<B>, retire: Retire) -> Response<B> {
     answer
 }
 
-/// Sent twice, it does what it does sent once.
+/// Sending such a request twice has the same effect as sending it once.
 fn is_safe(method: &Method) -> bool {
     method == Method::GET || method == Method::HEAD
 }
 
-/// True when the server has certainly not acted on a request: hyper gave it back, or the server said so.
+/// True if the server has certainly not processed the request: hyper returned it, or the server reported so.
 fn never_processed<T>(failure: &TrySendError<T>, tellable: bool) -> bool {
     if failure.message().is_some() {
         return true;

@@ -5,13 +5,13 @@ use http::{
 
 use crate::{ConfigError, config::redacted};
 
-/// The server's address: where paths of ours begin.
+/// The address of the server, to which the paths of requests are added.
 #[derive(Debug)]
 pub(super) struct Target {
     scheme: Scheme,
     authority: Authority,
     host_header: HeaderValue,
-    /// The path of a server that lives below one, without a slash at its end.
+    /// The path prefix of the server, without a trailing slash.
     prefix: Box<str>,
 }
 
@@ -20,7 +20,7 @@ impl Target {
         let refused = || ConfigError::Server(redacted(&server.to_string()));
         let scheme = server.scheme().filter(|it| **it == Scheme::HTTP || **it == Scheme::HTTPS).ok_or_else(refused)?;
         let given = server.authority().filter(|it| !it.host().is_empty()).ok_or_else(refused)?;
-        // User and password in a server's URL mean nothing to Kubernetes and must not travel in `:authority`.
+        // Kubernetes ignores user and password in the server's URL, and they must not be sent in `:authority`.
         let bare = given.as_str().rsplit('@').next().unwrap_or_default();
         let authority = Authority::try_from(bare).map_err(|_| refused())?;
         let host_header = HeaderValue::try_from(bare).map_err(|_| refused())?;
@@ -32,19 +32,19 @@ impl Target {
         self.scheme == Scheme::HTTPS
     }
 
-    /// Without the brackets of an IPv6 address.
+    /// The host, without the brackets of an IPv6 address.
     pub(super) fn host(&self) -> &str {
         self.authority.host().trim_matches(['[', ']'])
     }
 
-    /// Where to connect to, with the port spelled out.
+    /// The address to connect to, with an explicit port.
     pub(super) fn address(&self) -> Result<Uri, http::Error> {
         let port = self.authority.port_u16().unwrap_or(if self.is_tls() { 443 } else { 80 });
         let authority = format!("{}:{port}", self.authority.host());
         Uri::builder().scheme(self.scheme.clone()).authority(authority).path_and_query("/").build()
     }
 
-    /// HTTP/2 names the server in the URL.
+    /// HTTP/2 has the server in the URL.
     pub(super) fn absolute<B>(&self, request: &mut Request<B>) -> Result<(), http::Error> {
         let path = self.path(request.uri());
         *request.uri_mut() = Uri::builder()
@@ -55,7 +55,7 @@ impl Target {
         Ok(())
     }
 
-    /// HTTP/1.1 names it in a header.
+    /// HTTP/1.1 has the server in a header.
     pub(super) fn relative<B>(&self, request: &mut Request<B>) -> Result<(), http::Error> {
         *request.uri_mut() = Uri::builder().path_and_query(self.path(request.uri())).build()?;
         request.headers_mut().insert(header::HOST, self.host_header.clone());

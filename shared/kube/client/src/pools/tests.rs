@@ -1,4 +1,5 @@
-//! Real sockets on loopback. Tests wait for notifications; where time must pass, they pause the clock and advance it.
+//! Tests with real sockets on loopback. They wait for notifications. If time must pass, they pause the clock and
+//! advance it.
 
 use std::sync::{
     Arc,
@@ -29,7 +30,7 @@ mod plugin;
 mod server;
 mod term;
 
-/// The manager's side.
+/// The manager with its pools.
 struct Manager {
     scope: Scope,
     clock: Clock,
@@ -61,7 +62,7 @@ impl Manager {
         Self { scope, clock, term, metrics, pools, clients }
     }
 
-    /// With a term that has just begun.
+    /// A manager whose term has just begun.
     fn leading(config: kube::Config) -> Self {
         let limits = TermLimits { renew_deadline: 10 * SECOND, lease_duration: 15 * SECOND };
         let manager = Self::with_term(config, Term::new);
@@ -69,7 +70,7 @@ impl Manager {
         manager
     }
 
-    /// Lets the term come to its last 200 ms.
+    /// Advances the term to its last 200 ms.
     fn term_nears_its_end(&self) {
         self.clock.suspend(Duration::from_millis(9_800));
     }
@@ -118,12 +119,12 @@ const SECOND: Duration = Duration::from_secs(1);
 
 const WRITTEN: &str = r#"{"metadata":{"name":"a"}}"#;
 
-/// Answers with the number of the connection.
+/// The response is the number of the connection.
 async fn echo(connection: usize, _: Received) -> Response<Incoming> {
     said(connection.to_string())
 }
 
-/// An answer that begins and never ends.
+/// A response that begins and never ends.
 fn open_ended(line: &'static str) -> Response<Incoming> {
     let first = futures::stream::iter([Ok(http_body::Frame::data(bytes::Bytes::from_static(line.as_bytes())))]);
     let body = StreamBody::new(futures::StreamExt::chain(first, futures::stream::pending()));
@@ -167,7 +168,7 @@ async fn a_burst_at_the_start_shares_one_connection_at_once() {
         let all = all.clone();
         async move {
             assert_eq!(request.uri().path(), "/prefix/api");
-            // Nobody is answered before all have come.
+            // No request gets a response before all have arrived.
             all.wait().await;
             said(connection.to_string())
         }
@@ -232,7 +233,7 @@ async fn a_full_watch_connection_is_followed_by_another() {
         let open = join_all((0..watches).map(|_| watcher.watch("/watch", "*/*"))).await;
         assert!(open.iter().all(Result::is_ok));
         assert_eq!(server.connections(), connections, "{watches} watches of {most_streams}");
-        // An ended watch leaves its place.
+        // An ended watch frees its place.
         drop(open);
         watcher.watch("/watch", "*/*").await.unwrap();
         assert_eq!(server.connections(), connections);
@@ -270,10 +271,10 @@ async fn after_a_go_away_the_next_request_has_a_new_connection() {
     }
 }
 
-/// GOAWAY without error, last processed stream 0.
+/// GOAWAY without error; the last processed stream is 0.
 const GO_AWAY: [u8; 17] = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// Reads the frames of an HTTP/2 client up to the end of its first request.
+/// Reads the frames of an HTTP/2 client until the end of its first request.
 async fn raw_request(tls: &mut (impl AsyncReadExt + AsyncWriteExt + Unpin)) {
     const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
     tls.write_all(&SETTINGS).await.unwrap();
@@ -300,7 +301,7 @@ async fn a_write_that_the_server_says_it_did_not_process_is_sent_again() {
                     raw_request(&mut tls).await;
                     tls.write_all(&GO_AWAY).await.unwrap();
                     tls.flush().await.unwrap();
-                    // The connection stays.
+                    // The connection remains open.
                     let _ = tls.read_to_end(&mut Vec::new()).await;
                 }
                 .boxed()
@@ -349,7 +350,7 @@ async fn a_lease_attempt_without_an_answer_retires_its_connection() {
     let lease = manager.clients.lease(2 * SECOND);
     let pausing = async {
         arrived.notified().await;
-        // From here on time runs to the deadline by itself.
+        // From here the paused clock advances to the deadline.
         tokio::time::pause();
     };
     let began = manager.clock.now();
@@ -435,7 +436,7 @@ async fn a_renewed_client_certificate_is_used_by_new_connections() {
     store(&new);
     assert_eq!(read(&api).await.unwrap(), "0", "files are looked at once a minute");
     a_minute_later().await;
-    // A certificate without its key does not fit: what is there serves on.
+    // A certificate without its key does not match, so the old pair is used.
     std::fs::write(&key, old.key.serialize_pem()).unwrap();
     assert_eq!(read(&api).await.unwrap(), "0");
     std::fs::write(&key, new.key.serialize_pem()).unwrap();
@@ -481,11 +482,11 @@ async fn connections_of_accounts_show_no_certificate_and_those_of_the_manager_do
     config.auth_info.client_key = Some(key.display().to_string());
     let manager = Manager::new(config);
     let crate::Pools { watches, reads, writes, lease, account_reads, account_writes } = manager.pools.clone();
-    // One after the other, so that the connections come in this order.
+    // One after the other, so that the connections have this order.
     for pool in [account_reads, account_writes, watches, reads, writes, lease] {
         pool.oneshot(http::Request::new(crate::Body::default())).await.unwrap();
     }
-    // The server believes a certificate rather than a token that comes beside it.
+    // A server prefers a certificate to a token on the same connection.
     let shown = Some(ours.certificate.der().to_vec());
     assert_eq!(server.certificates(), [None, None, shown.clone(), shown.clone(), shown.clone(), shown]);
 }

@@ -1,4 +1,5 @@
-//! A controller's own identity: no wait for a token lets a write leave after its term, and what is sent twice counts twice.
+//! The identities of controllers: a write that waited for a token is not sent after its term, and a request that is
+//! sent twice is counted twice.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -9,7 +10,7 @@ use super::*;
 const TOKEN: &str = r#"{"metadata":{"creationTimestamp":"1970-01-01T00:00:00Z"},
     "status":{"token":"t","expirationTimestamp":"1970-01-01T01:00:00Z"}}"#;
 
-/// A server that takes its time for tokens, the first and later ones, and refuses so many other requests.
+/// A server with a delay for the first token and one for later tokens. It refuses `refuses` other requests.
 fn bench([first, later]: [Duration; 2], refuses: usize) -> Bench {
     let (tokens, others) = (AtomicUsize::new(0), AtomicUsize::new(0));
     Bench::new(Term::new, move |_, request| {
@@ -33,13 +34,13 @@ fn bench([first, later]: [Duration; 2], refuses: usize) -> Bench {
     })
 }
 
-/// A controller's client, in its own name.
+/// The client of a controller with its own identity.
 fn own(bench: &Bench, scope: &Scope) -> Api {
     let account = bench.clients.accounts(Limits::NONE, scope.spawner()).account("job-controller");
     bench.clients.controller_as(&account, "job-controller", Limits::NONE)
 }
 
-/// Requests whose address contains this.
+/// The number of requests whose URI contains `what`.
 fn sent(bench: &Bench, what: &str) -> usize {
     bench.seen().iter().filter(|it| it.uri.contains(what)).count()
 }
@@ -53,7 +54,7 @@ async fn a_write_that_waited_for_its_token_beyond_the_term_is_not_sent() {
         let (bench, scope) = (bench(takes, refuses), Scope::new());
         let api = own(&bench, &scope);
         if refuses > 0 {
-            // A token that has just come would not be asked for again.
+            // A refused token that is too new would not be replaced.
             tokio::time::sleep(60 * SECOND).await;
         }
         assert!(bench.term.renewed(bench.clock.boot(), TERM));
@@ -74,7 +75,7 @@ async fn a_request_that_is_repeated_with_another_token_is_counted_twice() {
     let text = bench.metrics.encode();
     for line in [
         r#"rest_client_requests_total{code="401",host="in-memory",method="GET"} 1"#,
-        // The account is looked at before each token.
+        // The ServiceAccount is read before each token request.
         r#"rest_client_requests_total{code="200",host="in-memory",method="GET"} 3"#,
     ] {
         assert!(text.contains(line), "{line} is not in\n{text}");
@@ -92,7 +93,7 @@ async fn a_write_that_another_server_may_have_refused_is_not_repeated() {
     let err = api.create(&deployments, "ns", &object).await.map(|_| ()).unwrap_err();
     assert!(matches!(err, ApiError::Refused(_)), "{err}");
     assert_eq!(sent(&bench, "/deployments"), 1);
-    // Another token is asked for, though nobody waits for it here.
+    // A new token is requested, although no request waits for it here.
     tokio::time::sleep(SECOND).await;
     api.create(&deployments, "ns", &object).await.map(|_| ()).unwrap();
     assert_eq!(sent(&bench, "/token"), 2, "one new token for both");

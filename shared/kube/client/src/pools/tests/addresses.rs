@@ -1,4 +1,4 @@
-//! One name, two addresses, on the first of which no connection comes about.
+//! A name with two addresses, of which the first accepts no usable connection.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -8,7 +8,7 @@ use tower::util::BoxCloneSyncService;
 use super::*;
 use crate::pools::addresses::share;
 
-/// A listener that nothing takes connections from: the kernel accepts them, or drops them once its queue is full.
+/// A listener without accept: the kernel accepts connections until its queue is full, and then drops them.
 struct SilentAddress {
     listener: TcpListener,
     queued: Vec<TcpStream>,
@@ -34,7 +34,7 @@ fn first_address(server: &Server) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::new(127, 0, 0, 2), server.port))
 }
 
-/// Ends the time of the address that is being dialed. Were it not dialed yet, its real time would pass.
+/// Ends the time of the address that is being dialed. If it is not being dialed yet, real time would pass.
 async fn end_share(connect_timeout: Duration) {
     for _ in 0..100 {
         tokio::task::yield_now().await;
@@ -44,7 +44,7 @@ async fn end_share(connect_timeout: Duration) {
     tokio::time::resume();
 }
 
-/// The first address is dialed once, for the Lease, and by no pool afterwards.
+/// The first address is dialed once, for the Lease, and then by no pool.
 async fn check_first_address_is_skipped(server: &Server) {
     let (first, second) = (first_address(server), SocketAddr::from((Ipv4Addr::LOCALHOST, server.port)));
     let resolver =
@@ -58,7 +58,7 @@ async fn check_first_address_is_skipped(server: &Server) {
         let answer = pool.clone().oneshot(http::Request::new(crate::Body::default()));
         async move { answer.await.unwrap().status().as_u16() }
     };
-    // A lease is acquired and renewed in one attempt: the second address is dialed within it.
+    // The Lease is acquired or renewed in one attempt, so the second address is dialed within that attempt.
     assert_eq!(tokio::join!(ask(&pools.lease), end_share(LEASE_CONNECT_TIMEOUT)).0, 200);
     for pool in [&pools.reads, &pools.writes, &pools.watches] {
         assert_eq!(ask(pool).await, 200);

@@ -1,4 +1,4 @@
-//! Exec plugins as programs of the system, asked by connections on real sockets.
+//! Exec plugins as real programs, run for connections on real sockets.
 
 use std::{
     io::Write,
@@ -14,7 +14,7 @@ use super::*;
 
 const V1: &str = "client.authentication.k8s.io/v1";
 
-/// A shell script as plugin: it notes that it ran and writes what the file says.
+/// A shell script as plugin. It records each run and writes the content of a file.
 struct Script {
     folder: TempDir,
 }
@@ -58,7 +58,7 @@ fn certificate(it: &Identity) -> serde_json::Value {
     json!({ "clientCertificateData": it.certificate.pem(), "clientKeyData": it.key.serialize_pem() })
 }
 
-/// Tells the token and the connection of each request.
+/// The response contains the token and the connection of the request.
 async fn tell(connection: usize, request: Received) -> Response<Incoming> {
     let token = request.headers().get(header::AUTHORIZATION).map_or("none", |it| it.to_str().unwrap());
     said(format!("{token} on {connection}"))
@@ -96,7 +96,7 @@ async fn a_slow_plugin_is_asked_ahead_and_nobody_waits_for_it() {
     let manager = Manager::new(with_plugin(&server, &json!({ "command": "sh", "args": ["-c", line] })));
     let api = manager.api();
     assert_eq!(read(&api).await.unwrap(), "Bearer one on 0");
-    // From here on it hangs until somebody opens the gate.
+    // From here it blocks until the test opens the gate.
     std::fs::remove_file(&gate).unwrap();
     assert!(std::process::Command::new("mkfifo").arg(&gate).status().unwrap().success());
     script.says(&json!({ "token": "two" }));
@@ -118,7 +118,7 @@ async fn a_credential_that_has_ended_when_it_comes_does_not_run_the_plugin_for_e
     let server = Server::start(HTTP2, tell).await;
     let script = Script::new(&json!({ "token": "old", "expirationTimestamp": "1969-12-31T00:00:00Z" }));
     let manager = Manager::new(script.config(&server));
-    // It is shown all the same, as client-go does: the server's clock decides.
+    // The token is sent all the same, as in client-go, because the server's clock decides.
     let api = manager.api();
     for _ in 0..100 {
         assert_eq!(read(&api).await.unwrap(), "Bearer old on 0");
@@ -224,7 +224,7 @@ async fn failures_name_the_command_and_are_counted() {
     }
 }
 
-/// Everything that is logged, at any level and by anybody.
+/// All log lines, of any level and any task.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -241,8 +241,8 @@ impl Write for Log {
 
 #[tokio::test]
 async fn no_verbosity_shows_a_credential() {
-    // In a process of its own: tracing remembers for the whole process whether anybody listens at a place, and while there
-    // is but one listener it asks whoever comes by first, which may be the thread of a test that has none.
+    // In a separate process: tracing caches for the whole process whether a callsite is enabled, and with a single
+    // subscriber it decides that in the thread that comes first, which may belong to a test without one.
     if std::env::var_os("ALONE").is_none() {
         let alone = std::process::Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "pools::tests::plugin::no_verbosity_shows_a_credential"])

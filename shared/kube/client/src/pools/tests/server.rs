@@ -1,4 +1,4 @@
-//! A small TLS server on loopback that tells which connection a request came by.
+//! A small TLS server on loopback. It records the connection of each request.
 
 use std::{
     future::Future,
@@ -25,7 +25,7 @@ use crate::{BoxError, Incoming};
 
 pub(super) type Received = Request<hyper::body::Incoming>;
 type Handler = Arc<dyn Fn(usize, Received) -> BoxFuture<'static, Response<Incoming>> + Send + Sync>;
-/// Speaks on the first connection instead of hyper.
+/// Handles the first connection instead of hyper.
 pub(super) type Raw = Arc<dyn Fn(TlsStream<TcpStream>) -> BoxFuture<'static, ()> + Send + Sync>;
 
 pub(super) struct Authority {
@@ -34,7 +34,7 @@ pub(super) struct Authority {
     pub(super) der: Vec<u8>,
 }
 
-/// Certificate and key in PEM.
+/// A certificate and its key in PEM.
 pub(super) struct Identity {
     pub(super) certificate: rcgen::Certificate,
     pub(super) key: rcgen::KeyPair,
@@ -62,7 +62,7 @@ pub(super) struct Options {
     pub(super) alpn: &'static [&'static str],
     pub(super) most_streams: u32,
     pub(super) stream_window: u32,
-    /// Asks for a client's certificate, and bears that it has none, as an API server does.
+    /// Requests a client certificate and also accepts a client without one, as an API server does.
     pub(super) clients: bool,
     pub(super) raw: Option<Raw>,
 }
@@ -85,7 +85,7 @@ struct Shared {
     stream_window: u32,
     raw: Option<Raw>,
     connections: AtomicUsize,
-    /// What clients showed, by connection.
+    /// The client certificates, by connection.
     certificates: parking_lot::Mutex<Vec<Option<Vec<u8>>>>,
     leave: Notify,
     left: Notify,
@@ -144,7 +144,7 @@ impl Server {
         self.shared.certificates.lock().clone()
     }
 
-    /// Says GOAWAY on the connection that waits longest for that, and waits until it is closed.
+    /// Sends GOAWAY on the connection that has waited longest for one, and waits until it is closed.
     pub(super) async fn go_away(&self) {
         let left = self.shared.left.notified();
         self.shared.leave.notify_one();

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A server on which the first `busy` requests stay without an answer until it is let go, and what it was asked.
+/// A server that does not respond to the first `busy` requests until the test allows it, and records all requests.
 struct Busy {
     server: Server,
     asked: Arc<parking_lot::Mutex<Vec<String>>>,
@@ -52,7 +52,7 @@ async fn a_write_that_waited_for_its_place_beyond_the_term_does_not_start() {
             server.all_arrived(busy).await;
             let late = write(&api, 10);
             let ending = async {
-                // The late one has asked the fence, and waits.
+                // The late write has passed the fence and waits.
                 tokio::task::yield_now().await;
                 manager.term_nears_its_end();
                 server.let_go.add_permits(busy);
@@ -137,12 +137,12 @@ async fn whoever_waits_for_a_place_on_a_retired_connection_gets_another() {
     assert_eq!(server.connections(), 2);
 }
 
-/// A server that takes so little of a body that the rest has to wait for it.
+/// A server that reads so little of a body that the rest must wait.
 struct Slow {
     server: Server,
     arrived: Arc<Notify>,
     read_on: Arc<Notify>,
-    /// Bytes of the last body.
+    /// The received bytes of the last body.
     received: Arc<AtomicUsize>,
 }
 
@@ -168,7 +168,7 @@ impl Slow {
         Self { server, arrived, read_on, received }
     }
 
-    /// Ends the term once a request has arrived, and reads on.
+    /// Ends the term when a request has arrived, then lets the server read on.
     async fn ends(&self, term: &Term) {
         self.arrived.notified().await;
         term.end();
@@ -185,7 +185,7 @@ async fn bytes_that_wait_inside_http2_do_not_leave_after_the_term() {
     let err = written.unwrap_err();
     assert!(matches!(&err, ApiError::Unknown { .. }), "{err}");
     assert!(slow.received.load(Ordering::SeqCst) < 10_000);
-    // Reads go on.
+    // Reads continue.
     slow.read_on.notify_one();
     read(&api).await.unwrap();
 }
@@ -199,7 +199,7 @@ async fn nor_do_those_of_a_controllers_own_identity() {
     let (written, ()) = tokio::join!(writing, slow.ends(&manager.term));
     assert!(written.is_err());
     assert!(slow.received.load(Ordering::SeqCst) < 10_000);
-    // What reads go out on is not guarded.
+    // The connections of reads are not guarded.
     slow.read_on.notify_one();
     manager.pools.account_reads.clone().oneshot(request()).await.unwrap();
 }
