@@ -1,4 +1,4 @@
-//! Microseconds and bytes for each pod: `cargo bench -p api`.
+//! Time and memory for each pod: `cargo bench -p api`.
 #![expect(clippy::print_stdout, reason = "a bench tells what it measured")]
 #![expect(clippy::disallowed_methods, reason = "it measures real time")]
 
@@ -19,7 +19,7 @@ fn main() {
     let mut source = common::Pods::new();
     let bytes = source.frame(0).len();
     println!("a frame of {bytes} bytes");
-    // Both are kept: memory that one gives back would hide what the other takes.
+    // Both are kept, because memory that one releases would hide what the other allocates.
     let _metadata = frames::<Meta>("metadata", &mut source);
     let _pods = frames::<Pod>("pod", &mut source);
 

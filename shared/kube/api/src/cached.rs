@@ -2,12 +2,12 @@ use std::{fmt, hash::Hash, sync::Arc};
 
 use crate::{DecodeError, Frame, Meta, MetaRef, Page, Resource};
 
-/// A kind that an informer can hold: the door from bytes to objects, and what the store asks of each.
+/// A kind that an informer can cache: how to decode its objects, and what the store needs of each object.
 pub trait Cached: Sized + Send + Sync + fmt::Debug + 'static {
-    /// The indexes that the kind declares, as one enum: `Owner(Uid)`, `Node(Atom)`; use [`NoIndex`] where there are none.
+    /// The indexes of the kind, as one enum, for example `Owner(Uid)`, `Node(Atom)`; [`NoIndex`] if it has none.
     type Index: Eq + Hash + Clone + fmt::Debug + Send + Sync + 'static;
 
-    /// The media type asked of the server for lists (`watch == false`) and watches.
+    /// The media type to request for lists (`watch == false`) and watches.
     fn accept(watch: bool) -> &'static str;
 
     /// Decodes one watch frame, event type and object in one pass.
@@ -16,51 +16,52 @@ pub trait Cached: Sized + Send + Sync + fmt::Debug + 'static {
     /// Decodes one page of a list.
     ///
     /// # Errors
-    /// If the bytes are no list, or an item's metadata does not decode.
+    /// If the bytes are not a list, or the metadata of an item does not decode.
     fn decode_page(bytes: &[u8]) -> Result<Page<Self>, DecodeError>;
 
-    /// Decodes one object, as a GET answers it.
+    /// Decodes one object from the response of a GET.
     ///
     /// # Errors
-    /// If it does not decode; the message names the field.
+    /// If it does not decode. The error names the field.
     fn decode_object(bytes: &[u8]) -> Result<Self, DecodeError>;
 
-    /// What every object has.
+    /// The metadata of the object.
     fn meta(&self) -> MetaRef<'_>;
 
     /// Calls `add` for each index entry of this object.
     fn index(&self, add: &mut dyn FnMut(Self::Index));
 
-    /// Calls `add` for each index entry that metadata alone tell: where an object is found that does not decode, so that
-    /// nobody overlooks it. Other entries it does not have.
+    /// Calls `add` for each index entry that can be computed from the metadata alone. An object that does not decode
+    /// has only these entries, and a sync must not overlook it.
     fn index_meta(_meta: MetaRef<'_>, _add: &mut dyn FnMut(Self::Index)) {}
 }
 
 /// A kind whose resource is known at compile time.
 pub trait Typed: Cached {
-    /// Where it is served.
+    /// The resource of the kind.
     fn resource() -> Resource;
 }
 
-/// For kinds without an index.
+/// The index type of kinds without an index.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum NoIndex {}
 
-/// An object that is there but does not decode. No sync may overlook it: its owner's sync ends in an error naming it.
+/// An object that exists but does not decode. A sync must not ignore it: the sync of its owner ends with an error that
+/// names it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Unreadable {
-    /// What could be read.
+    /// The part that decoded.
     pub meta: Meta,
-    /// The decoder's words, naming the field.
+    /// The error of the decoder, which names the field.
     pub why: String,
 }
 
-/// What a store holds under one key.
+/// The value of one key in a store.
 #[derive(Debug)]
 pub enum Entry<T> {
     /// The object.
     Readable(Arc<T>),
-    /// Only its metadata.
+    /// An object of which only the metadata decoded.
     Unreadable(Arc<Unreadable>),
 }
 
@@ -74,7 +75,7 @@ impl<T> Clone for Entry<T> {
 }
 
 impl<T: Cached> Entry<T> {
-    /// Metadata, which is always there.
+    /// The metadata, which every entry has.
     #[must_use]
     pub fn meta(&self) -> MetaRef<'_> {
         match self {

@@ -7,27 +7,27 @@ use crate::{
 };
 
 words! {
-    /// What a condition says.
+    /// The status of a condition.
     ConditionStatus {
-        /// It holds.
+        /// The condition holds.
         True = "True",
-        /// It does not hold.
+        /// The condition does not hold.
         False = "False",
         /// The status cannot be determined.
         Unknown = "Unknown",
     }
 }
 
-/// One entry of `status.conditions`, as most kinds have it.
+/// One entry of `status.conditions`, in the form that most kinds have.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Condition {
-    /// What it is about.
+    /// The type of the condition.
     pub type_: Atom,
     /// Whether it holds.
     pub status: ConditionStatus,
-    /// Why, in one word.
+    /// The reason, in one word.
     pub reason: Atom,
-    /// Why, for people.
+    /// The reason, for people.
     pub message: Box<str>,
     /// When `status` last changed, in seconds since the epoch.
     pub last_transition: Option<i64>,
@@ -55,7 +55,7 @@ impl<'de> Deserialize<'de> for Condition {
     }
 }
 
-/// All five fields in the API's names.
+/// Writes all five fields with their names in the API.
 impl Serialize for Condition {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]

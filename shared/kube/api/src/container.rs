@@ -2,55 +2,55 @@ use serde::Deserialize;
 
 use crate::{Atom, time::Seconds};
 
-/// What is known of one container of a pod.
+/// The status of one container of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerStatus {
     /// The container's name.
     pub name: Atom,
-    /// What it is for.
+    /// The role of the container.
     pub role: ContainerRole,
-    /// How often it was started again.
+    /// The restart count.
     pub restarts: i32,
-    /// What it is doing.
+    /// The state of the container.
     pub state: ContainerState,
 }
 
-/// What a container is for.
+/// The role of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContainerRole {
-    /// It runs to its end before the regular ones start.
+    /// Runs to completion before the regular containers start.
     Init,
-    /// An init container with restart policy `Always`: it runs as long as the regular ones.
+    /// An init container with restart policy `Always`. It runs as long as the regular containers.
     Sidecar,
-    /// It does the pod's work.
+    /// A regular container.
     Regular,
 }
 
-/// What a container is doing.
+/// The state of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ContainerState {
-    /// It has not started; also where nothing is said.
+    /// It has not started. Also the state if none is given.
     Waiting {
-        /// Such as `CrashLoopBackOff`.
+        /// For example `CrashLoopBackOff`.
         reason: Atom,
     },
-    /// It runs.
+    /// It is running.
     Running {
-        /// Since when, in seconds since the epoch.
+        /// When it started, in seconds since the epoch.
         started: Option<i64>,
     },
-    /// It has ended.
+    /// It has terminated.
     Terminated {
-        /// 0 is success.
+        /// 0 means success.
         exit_code: i32,
-        /// Such as `OOMKilled`.
+        /// For example `OOMKilled`.
         reason: Atom,
-        /// When, in seconds since the epoch.
+        /// When it finished, in seconds since the epoch.
         finished: Option<i64>,
     },
 }
 
-/// `containerStatuses[]` on the wire.
+/// `containerStatuses[]` in the JSON of the API.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WireContainerStatus {
@@ -86,7 +86,7 @@ struct WireTerminated {
 }
 
 impl WireContainerStatus {
-    /// With the role that its name has in the spec.
+    /// Adds the role, which depends on the container's name in the spec.
     pub(crate) fn with_role(self, role: impl FnOnce(&Atom) -> ContainerRole) -> ContainerStatus {
         let Self { name, restart_count, state } = self;
         let name = name.unwrap_or_default();

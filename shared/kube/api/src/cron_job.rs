@@ -14,49 +14,49 @@ mod status;
 pub use status::{ActiveJob, CronJobStatus};
 
 words! {
-    /// What happens at a time whose predecessor still runs.
+    /// What happens at a scheduled time when the previous Job is still running.
     ConcurrencyPolicy {
-        /// Both run.
+        /// Both Jobs run.
         Allow = "Allow" | "",
-        /// The new one has to wait.
+        /// The new Job is not created while the previous one is running.
         Forbid = "Forbid",
-        /// The old one goes.
+        /// The running Job is deleted.
         Replace = "Replace",
     }
 }
 
-/// What our controllers read of a CronJob, and what their writes must carry back.
+/// The fields of a CronJob that our controllers read, and those that their writes must contain.
 #[derive(Debug, Clone)]
 pub struct CronJob {
-    /// What every object has.
+    /// The common metadata.
     pub meta: Meta,
     /// creationTimestamp in seconds since the epoch.
     pub creation: Option<i64>,
-    /// What the user wants.
+    /// The spec.
     pub spec: CronJobSpec,
-    /// What was last written of it. A copy, changed, is what the next write says.
+    /// The last stored status. A changed copy of it is the body of the next status write.
     pub status: CronJobStatus,
     raw_metadata: RawMetadata,
 }
 
-/// `spec` of a CronJob, with the server's defaults for what may not be there.
+/// `spec` of a CronJob. Missing fields have the server's default.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CronJobSpec {
-    /// The times, in the text of cron.
+    /// The schedule in cron format.
     pub schedule: Box<str>,
-    /// The zone in which the text is read; `None` is the zone of the process.
+    /// The time zone of the schedule; `None` means the time zone of the process.
     pub time_zone: Option<Box<str>>,
-    /// How late a run may begin, in seconds.
+    /// How late a Job may start, in seconds.
     pub starting_deadline: Option<i64>,
-    /// What happens at a time whose predecessor still runs.
+    /// What happens at a scheduled time when the previous Job is still running.
     pub concurrency_policy: ConcurrencyPolicy,
-    /// Nothing begins.
+    /// True if no Job is created.
     pub suspend: bool,
-    /// How many Jobs that succeeded are kept; `None` is all.
+    /// The number of successful Jobs to keep; `None` means all.
     pub successful_history: Option<i32>,
-    /// How many Jobs that failed are kept; `None` is all.
+    /// The number of failed Jobs to keep; `None` means all.
     pub failed_history: Option<i32>,
-    /// `jobTemplate` as JSON, as it came; decoded when a Job is made.
+    /// `jobTemplate` as unchanged JSON. It is decoded when a Job is created.
     pub template: Box<str>,
 }
 

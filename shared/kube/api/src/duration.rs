@@ -1,27 +1,27 @@
-//! Durations as Go writes them, which is how flags and schedules write theirs.
+//! Durations in the format of Go, which flags and schedules use.
 
 use std::time::Duration;
 
-/// Why a text is no duration, in Go's words.
+/// Why a text is not a duration, with the messages of Go.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// A number is missing or malformed, or it is all longer than Go can hold (292 years).
+    /// A number is missing or malformed, or the duration is too long for Go (292 years).
     #[error("time: invalid duration {0:?}")]
     Malformed(String),
-    /// Go demands a unit, except for a plain `0`.
+    /// Go requires a unit, except for a plain `0`.
     #[error("time: missing unit in duration {0:?}")]
     MissingUnit(String),
-    /// Not one of ns, us, ms, s, m, h.
+    /// The unit is not one of ns, us, ms, s, m, h.
     #[error("time: unknown unit {unit:?} in duration {text:?}")]
     UnknownUnit {
-        /// What stands where a unit should.
+        /// The text in place of the unit.
         unit: String,
-        /// All of it.
+        /// The whole text.
         text: String,
     },
 }
 
-/// The nanoseconds of a text such as `1h30m`, `-1.5s`, `100ms` or `0`.
+/// Parses a text such as `1h30m`, `-1.5s`, `100ms` or `0` to nanoseconds.
 ///
 /// # Errors
 /// As [`Error`].
@@ -35,7 +35,7 @@ pub fn parse(text: &str) -> Result<i64, Error> {
     if rest.is_empty() {
         return Err(malformed());
     }
-    // In 128 bits nothing below overflows before it is compared with what 64 hold.
+    // With 128 bits nothing below can overflow before the result is compared with the range of 64 bits.
     let mut total: i128 = 0;
     while !rest.is_empty() {
         let (whole, after) = digits(rest);
@@ -62,11 +62,11 @@ pub fn parse(text: &str) -> Result<i64, Error> {
     i64::try_from(if is_negative { -total } else { total }).map_err(|_| malformed())
 }
 
-/// A duration as Go writes it: `1h30m0s`, `1.5s`, `100ms`, `0s`.
+/// Formats a duration as Go does: `1h30m0s`, `1.5s`, `100ms`, `0s`.
 #[must_use]
 pub fn show(duration: Duration) -> String {
     let nanos = duration.as_nanos();
-    // Go writes all of what is shorter than a second in one unit.
+    // Go uses a single unit for a duration below one second.
     let (unit, name) = match nanos {
         0 => return "0s".to_owned(),
         1..1_000 => (1, "ns"),
@@ -102,7 +102,7 @@ fn nanos(unit: &str) -> Option<i128> {
     })
 }
 
-/// What `0.<fraction>` of a unit is, cut to nanoseconds. More digits than eighteen change nothing.
+/// The value of `0.<fraction>` of a unit, truncated to nanoseconds. More than eighteen digits make no difference.
 fn part(fraction: &str, scale: i128) -> i128 {
     let (mut value, mut divisor): (i128, i128) = (0, 1);
     for digit in fraction.bytes().take(18) {

@@ -1,50 +1,51 @@
 use crate::{Meta, Status, Version};
 
-/// One frame of a watch, decoded.
+/// One decoded frame of a watch.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Frame<T> {
-    /// An object came, changed or went; in a streamed first set all of them are `Added`.
+    /// An object was added, changed or deleted. In the initial events of a watch list every event is `Added`.
     Object(Event, T),
-    /// The object is there but does not decode; its metadata does. `why` names the field.
+    /// The object exists but does not decode. Its metadata does. The text names the field.
     Unreadable(Event, Meta, String),
-    /// Progress without an object. `initial_end` closes a streamed first set.
+    /// Progress without an object. `initial_end` marks the end of the initial events.
     Bookmark {
-        /// The stream has shown everything up to here.
+        /// The stream has delivered all events up to this version.
         version: Version,
-        /// Annotation `k8s.io/initial-events-end` is `"true"`.
+        /// The annotation `k8s.io/initial-events-end` is `"true"`.
         initial_end: bool,
     },
-    /// The server ends the stream with a reason; 410 means that the start version is gone.
+    /// The server ends the stream with a Status. 410 means that the start version is too old.
     Error(Status),
-    /// Not even metadata decodes: the stream cannot be trusted any further.
+    /// Not even the metadata decodes, so the stream cannot be used any longer.
     Garbage(String),
 }
 
-/// What a watch says happened. The store decides for itself what an event means: presence counts, not the word.
+/// The event type of a watch event. The store does not rely on it, but compares the object with the one that it
+/// contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// `ADDED`
     Added,
     /// `MODIFIED`
     Modified,
-    /// `DELETED`; the object is its last state with the version of the deletion.
+    /// `DELETED`. The object is its last state, with the resourceVersion of the deletion.
     Deleted,
 }
 
 /// One page of a list.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Page<T> {
-    /// Objects, and those that do not decode beyond metadata with the reason.
+    /// The objects; for an object that does not decode, its metadata and the error.
     pub items: Vec<Result<T, (Meta, String)>>,
-    /// The list's own version.
+    /// The resourceVersion of the list.
     pub version: Version,
-    /// Token of the next page; empty on the last.
+    /// The continue token of the next page; empty on the last page.
     pub next: String,
-    /// How many items follow, where the server says.
+    /// The number of items that follow, if the server returns it.
     pub remaining: Option<u64>,
 }
 
-/// Bytes that are no page, or an item without readable metadata.
+/// The bytes are not a page, or the metadata of an item does not decode.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot decode: {0}")]
 pub struct DecodeError(pub String);

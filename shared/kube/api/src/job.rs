@@ -16,18 +16,18 @@ pub use status::{JobCondition, JobStatus, UncountedPods};
 /// The value of `spec.managedBy` that means the built-in controller.
 const BUILT_IN: &str = "kubernetes.io/job-controller";
 
-/// The label of the selector that the server makes: the Job's uid.
+/// The label of the generated selector. Its value is the UID of the Job.
 const CONTROLLER_UID: &str = "batch.kubernetes.io/controller-uid";
 
-/// The same label, as servers before 1.27 made it.
+/// The same label from servers before 1.27.
 const LEGACY_CONTROLLER_UID: &str = "controller-uid";
 
 words! {
-    /// How completions are told apart.
+    /// How completions are distinguished.
     CompletionMode {
-        /// They are not: so many pods have to succeed.
+        /// They are not distinguished. A number of pods must succeed.
         NonIndexed = "NonIndexed" | "",
-        /// Each has an index, and one pod has to succeed for each.
+        /// Each completion has an index, and one pod must succeed for each index.
         Indexed = "Indexed",
     }
 }
@@ -35,35 +35,35 @@ words! {
 words! {
     /// When a pod is replaced.
     PodReplacementPolicy {
-        /// As soon as it is being deleted.
+        /// When it is being deleted or has failed.
         TerminatingOrFailed = "TerminatingOrFailed" | "",
-        /// Only when it has ended.
+        /// Only when it has reached its final phase.
         Failed = "Failed",
     }
 }
 
 words! {
-    /// Whether containers of a pod are started again.
+    /// Whether the containers of a pod are restarted.
     RestartPolicy {
-        /// Whatever they ended with.
+        /// Always.
         Always = "Always",
-        /// When they ended badly.
+        /// If they failed.
         OnFailure = "OnFailure",
-        /// Not at all.
+        /// Never.
         Never = "Never",
     }
 }
 
 words! {
-    /// What a rule of a pod failure policy does.
+    /// The action of a rule of a pod failure policy.
     PodFailureAction {
         /// The failure is not counted.
         Ignore = "Ignore",
-        /// The failure is counted, as without a rule.
+        /// The failure is counted, as it is without a rule.
         Count = "Count",
-        /// The pod's index has failed.
+        /// The index of the pod fails.
         FailIndex = "FailIndex",
-        /// The Job has failed.
+        /// The Job fails.
         FailJob = "FailJob",
     }
 }
@@ -71,108 +71,108 @@ words! {
 words! {
     /// How exit codes are compared.
     ExitCodeOperator {
-        /// The code is one of them.
+        /// The exit code is one of the values.
         In = "In",
-        /// The code is none of them.
+        /// The exit code is none of the values.
         NotIn = "NotIn",
     }
 }
 
-/// What our controllers read of a Job, and what their writes must carry back.
+/// The fields of a Job that our controllers read, and those that their writes must contain.
 #[derive(Debug, Clone)]
 pub struct Job {
-    /// What every object has.
+    /// The common metadata.
     pub meta: Meta,
     /// creationTimestamp in seconds since the epoch.
     pub creation: Option<i64>,
-    /// metadata.generation, which only a change of the spec raises.
+    /// metadata.generation, which only a change of the spec increases.
     pub generation: i64,
-    /// What the user wants.
+    /// The spec.
     pub spec: JobSpec,
-    /// What was last written of it. A copy, changed, is what the next write says.
+    /// The last stored status. A changed copy of it is the body of the next status write.
     pub status: JobStatus,
     raw_metadata: RawMetadata,
 }
 
-/// `spec` of a Job, with the server's defaults for what may not be there.
+/// `spec` of a Job. Missing fields have the server's default.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobSpec {
-    /// How many pods may be active at once.
+    /// The maximum number of active pods.
     pub parallelism: i32,
-    /// How many pods have to succeed; `None` means that the success of one is enough.
+    /// The number of pods that must succeed. `None` means that the success of any pod completes the Job.
     pub completions: Option<i32>,
-    /// How completions are told apart.
+    /// How completions are distinguished.
     pub completion_mode: CompletionMode,
-    /// How many failures are borne.
+    /// The number of failures that are tolerated before the Job fails.
     pub backoff_limit: i32,
-    /// How many failures of one index are borne.
+    /// The number of failures that are tolerated before an index fails.
     pub backoff_limit_per_index: Option<i32>,
-    /// How many indexes may fail before the Job does.
+    /// The number of indexes that may fail before the Job fails.
     pub max_failed_indexes: Option<i32>,
-    /// What failures mean.
+    /// The rules for failed pods.
     pub pod_failure_policy: Option<Box<[PodFailureRule]>>,
-    /// When the Job has succeeded before all indexes have.
+    /// The rules by which the Job succeeds before all indexes have succeeded.
     pub success_policy: Option<Box<[SuccessRule]>>,
     /// When a pod is replaced.
     pub pod_replacement_policy: PodReplacementPolicy,
-    /// No pod is to run.
+    /// True if no pod must run.
     pub suspend: bool,
     /// How long the Job may be active, in seconds.
     pub active_deadline: Option<i64>,
-    /// Which pods are the Job's.
+    /// The selector of the Job's pods.
     pub selector: Option<Selector>,
-    /// The selector is the user's.
+    /// True if the user has set the selector.
     pub manual_selector: bool,
-    /// The controller in charge; see [`Job::is_managed_by_us`].
+    /// The responsible controller; see [`Job::is_managed_by_us`].
     pub managed_by: Option<Atom>,
-    /// How long the Job is kept once it has ended, in seconds.
+    /// How long a finished Job is kept, in seconds.
     pub ttl_after_finished: Option<i32>,
-    /// Whether containers of a pod are started again.
+    /// Whether the containers of a pod are restarted.
     pub restart_policy: RestartPolicy,
-    /// The pod template as JSON, as it came; decoded when a pod is built.
+    /// The pod template as unchanged JSON. It is decoded when a pod is created.
     pub template: Box<str>,
 }
 
 /// One rule of `spec.podFailurePolicy`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodFailureRule {
-    /// What it does.
+    /// The action.
     pub action: PodFailureAction,
-    /// The exit codes it is about.
+    /// The exit codes that match.
     pub on_exit_codes: Option<ExitCodes>,
-    /// The pod conditions it is about, type and status; any of them.
+    /// The pod conditions that match, as type and status. Any of them is enough.
     pub on_pod_conditions: Box<[(Atom, ConditionStatus)]>,
 }
 
 /// `onExitCodes` of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExitCodes {
-    /// The one container it is about; `None` for all.
+    /// The name of the container; `None` means all containers.
     pub container: Option<Atom>,
     /// How to compare.
     pub operator: ExitCodeOperator,
-    /// What to compare with.
+    /// The exit codes to compare with.
     pub values: Box<[i32]>,
 }
 
 /// One rule of `spec.successPolicy`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SuccessRule {
-    /// The indexes it is about, as intervals; `None` for all.
+    /// The indexes, as intervals; `None` means all.
     pub indexes: Option<Box<str>>,
-    /// How many of them are enough; `None` for all.
+    /// The number of them that must succeed; `None` means all.
     pub count: Option<i32>,
 }
 
-/// How Jobs are found.
+/// The indexes of Jobs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum JobIndex {
-    /// Jobs by the uid of their controller, such as a CronJob.
+    /// Jobs by the UID of their controller, for example a CronJob.
     Owner(Uid),
-    /// The one Job of this uid.
+    /// The Job with this UID.
     Uid(Uid),
-    /// Jobs of a namespace whose selector is not the one that the server makes: any orphan there may be theirs. All
-    /// others select by their uid.
+    /// Jobs of a namespace whose selector is not the generated one. They may select any orphan there. All other Jobs
+    /// select by their UID.
     Manual(Atom),
 }
 
@@ -183,37 +183,37 @@ impl Job {
         self.status.condition(type_)
     }
 
-    /// The condition by which the Job has ended, Complete or Failed.
+    /// The condition Complete or Failed that finished the Job.
     #[must_use]
     pub fn finished(&self) -> Option<&JobCondition> {
         self.status.finished()
     }
 
-    /// Whether the Job has ended.
+    /// True if the Job is finished.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.finished().is_some()
     }
 
-    /// When the Job ended, in seconds since the epoch; `None` also where its condition does not say.
+    /// When the Job finished, in seconds since the epoch; `None` also if the condition has no time.
     #[must_use]
     pub fn finished_at(&self) -> Option<i64> {
         self.finished()?.last_transition
     }
 
-    /// False where `spec.managedBy` names another controller: nothing of such a Job is ours to touch.
+    /// False if `spec.managedBy` names another controller. Our controller must not change such a Job or its pods.
     #[must_use]
     pub fn is_managed_by_us(&self) -> bool {
         self.spec.managed_by.as_deref().is_none_or(|it| it == BUILT_IN)
     }
 
-    /// Whether the pods of this Job have an index each.
+    /// True if each pod of this Job has an index.
     #[must_use]
     pub fn is_indexed(&self) -> bool {
         self.spec.completion_mode == CompletionMode::Indexed
     }
 
-    /// Whether the selector is the one that the server makes: the Job's own uid and nothing else.
+    /// True if the selector is the generated one: the UID of the Job and nothing else.
     #[must_use]
     pub fn selects_by_uid(&self) -> bool {
         let Some(Selector { labels, requirements }) = &self.spec.selector else { return false };
@@ -297,7 +297,7 @@ impl Extra for JobMetadata {
     }
 }
 
-/// As the server defaults it.
+/// The default of the server.
 const BACKOFF_LIMIT: i32 = 6;
 
 impl Default for JobSpec {
@@ -336,7 +336,7 @@ struct WireSpec {
     managed_by: Option<Atom>,
     ttl_seconds_after_finished: Option<i32>,
     template: Option<Box<RawValue>>,
-    /// Out of the template.
+    /// Read from the template.
     #[serde(skip)]
     restart_policy: Option<RestartPolicy>,
 }

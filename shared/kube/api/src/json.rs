@@ -1,7 +1,7 @@
-//! JSON behind the door of [`crate::Cached`].
+//! Decodes JSON for [`crate::Cached`].
 //!
-//! Decoding is lenient: a field that is absent or `null` has its default, a field that nobody reads is skipped without
-//! being built. What a field says must be of its type, though: a wrong word is never read as nothing.
+//! A field that is absent or `null` has its default. A field that is not used is skipped without an allocation. But a
+//! field with the wrong type is an error and never the default.
 
 mod place;
 
@@ -24,7 +24,7 @@ pub(crate) fn frame<T: DeserializeOwned>(bytes: &[u8]) -> Frame<T> {
     }
 }
 
-/// Decodes one page of a list. An item that does not decode costs a second look at that item only.
+/// Decodes one page of a list. Only an item that does not decode is read a second time.
 pub(crate) fn page<T: DeserializeOwned>(bytes: &[u8]) -> Result<Page<T>, DecodeError> {
     #[derive(Deserialize, Default)]
     #[serde(default, rename_all = "camelCase")]
@@ -37,7 +37,7 @@ pub(crate) fn page<T: DeserializeOwned>(bytes: &[u8]) -> Result<Page<T>, DecodeE
     #[serde(bound(deserialize = "T: DeserializeOwned"))]
     struct List<T> {
         metadata: Option<ListMeta>,
-        // The key tells a list from any other object; Go writes an empty one as null.
+        // The key distinguishes a list from other objects. Go encodes an empty list as null.
         #[serde(deserialize_with = "some_items")]
         items: Items<T>,
     }
@@ -59,12 +59,12 @@ pub(crate) fn object<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError
     serde_json::from_slice(bytes).map_err(|err| reason(&err, bytes))
 }
 
-/// Decodes `text`, which stands under `name` in its object; an error names the field from there.
+/// Decodes `text`, the value of the field `name`. The path in an error begins with that name.
 pub(crate) fn named<T: DeserializeOwned>(name: &str, text: &str) -> Result<T, String> {
     serde_json::from_str(text).map_err(|err| format!("{name}.{}", reason(&err, text.as_bytes()).0))
 }
 
-/// The part of [`crate::Cached`] that is the same for every kind that comes as JSON.
+/// The part of [`crate::Cached`] that is the same for all kinds in JSON.
 macro_rules! as_json {
     () => {
         fn accept(_: bool) -> &'static str {
@@ -87,19 +87,19 @@ macro_rules! as_json {
 
 pub(crate) use as_json;
 
-/// Takes `null` as the default; with `#[serde(default)]` an absent field too.
+/// Decodes `null` as the default. With `#[serde(default)]` also an absent field.
 pub(crate) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(from: D) -> Result<T, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or_default())
 }
 
-/// The next value of a map, `null` as the default.
+/// The next value of a map. `null` is decoded as the default.
 pub(crate) fn next_or_default<'de, A: MapAccess<'de>, T: Deserialize<'de> + Default>(
     map: &mut A,
 ) -> Result<T, A::Error> {
     Ok(map.next_value::<Option<T>>()?.unwrap_or_default())
 }
 
-/// A key of a map, borrowed where it has no escapes.
+/// A key of a map, borrowed if it contains no escapes.
 pub(crate) struct Key<'de>(pub(crate) Cow<'de, str>);
 
 impl<'de> Deserialize<'de> for Key<'de> {
@@ -121,7 +121,7 @@ impl<'de> Deserialize<'de> for Key<'de> {
     }
 }
 
-/// A frame decoded while its bytes are read once; `None` where that cannot be: the object came before its type.
+/// A frame that is decoded in one pass; `None` if that is impossible because the object precedes its type.
 struct OnePass<T>(Option<Frame<T>>);
 
 impl<'de, T: DeserializeOwned> Deserialize<'de> for OnePass<T> {
@@ -152,7 +152,7 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for OnePass<T> {
     }
 }
 
-/// The slow way: finds the object first, then keeps of it what can be kept.
+/// The slow path: finds the object first, then decodes as much of it as possible.
 fn frame_again<T: DeserializeOwned>(bytes: &[u8]) -> Frame<T> {
     #[derive(Deserialize)]
     struct Parts<'a> {
@@ -180,7 +180,7 @@ fn garbage<T>(err: DecodeError) -> Frame<T> {
     Frame::Garbage(err.0)
 }
 
-/// An object, or its metadata and why there is no more.
+/// An object; if it does not decode, its metadata and the error.
 fn item<T: DeserializeOwned>(text: &str) -> Result<Result<T, (Meta, String)>, DecodeError> {
     match serde_json::from_str(text) {
         Ok(object) => Ok(Ok(object)),
@@ -188,16 +188,16 @@ fn item<T: DeserializeOwned>(text: &str) -> Result<Result<T, (Meta, String)>, De
     }
 }
 
-/// Why `bytes` do not decode, naming the field.
+/// Why `bytes` do not decode, with the name of the field.
 fn reason(err: &serde_json::Error, bytes: &[u8]) -> DecodeError {
-    // An error about the whole has no path.
+    // An error about the whole document has no path.
     match path_of(err, bytes).as_str() {
         "" => DecodeError(err.to_string()),
         path => DecodeError(format!("{path}: {err}")),
     }
 }
 
-/// The word of a watch event.
+/// The event type of a watch frame.
 #[derive(Clone, Copy)]
 enum What {
     Object(Event),
@@ -226,7 +226,7 @@ impl<'de> Deserialize<'de> for What {
     }
 }
 
-/// The object of a bookmark has a version and, at the end of a streamed first set, one annotation.
+/// The object of a bookmark has a resourceVersion and, at the end of the initial events, one annotation.
 #[derive(Deserialize)]
 struct Bookmark {
     metadata: BookmarkMeta,
@@ -253,7 +253,7 @@ impl<T> From<Bookmark> for Frame<T> {
     }
 }
 
-/// The items of a list, each found first and then decoded, so that one of them cannot spoil the others.
+/// The items of a list. Each item is first located and then decoded, so that one bad item does not affect the others.
 struct Items<T>(Vec<Result<T, (Meta, String)>>);
 
 impl<'de, T: DeserializeOwned> Deserialize<'de> for Items<T> {

@@ -2,7 +2,7 @@ use std::fmt;
 
 use crate::Atom;
 
-/// Namespace and name; the namespace is empty for cluster-scoped objects.
+/// Namespace and name. The namespace is empty for cluster-scoped objects.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectKey {
     /// The namespace, or empty.
@@ -12,14 +12,14 @@ pub struct ObjectKey {
 }
 
 impl ObjectKey {
-    /// A key from its two parts.
+    /// A key from namespace and name.
     #[must_use]
     pub fn new(namespace: &str, name: &str) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
 }
 
-/// `namespace/name`, or the name alone: the form of log lines and client-go's queue keys.
+/// `namespace/name`, or only the name: the form of log lines and of client-go's queue keys.
 impl fmt::Display for ObjectKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.namespace.is_empty() { f.write_str(&self.name) } else { write!(f, "{}/{}", self.namespace, self.name) }

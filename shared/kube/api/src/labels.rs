@@ -7,12 +7,12 @@ use serde::{
 
 use crate::{Atom, json::Key, shared::share};
 
-/// Labels, or those annotations that somebody reads: sorted by key, one set shared by all objects that carry equal ones.
+/// Labels, or the annotations that are used. They are sorted by key, and all objects with equal sets share one.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct Labels(Arc<[(Atom, Atom)]>);
 
 impl Labels {
-    /// The value under `key`.
+    /// The value of `key`.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&str> {
         let at = self.0.binary_search_by(|(known, _)| (**known).cmp(key)).ok()?;
@@ -24,14 +24,14 @@ impl Labels {
         self.0.iter().map(|(key, value)| (key, value))
     }
 
-    /// True without any.
+    /// True if there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// Of equal keys the last one stays, as in JSON.
+/// If a key is repeated, the last value is used, as in JSON.
 impl FromIterator<(Atom, Atom)> for Labels {
     fn from_iter<I: IntoIterator<Item = (Atom, Atom)>>(pairs: I) -> Self {
         let mut pairs: Vec<_> = pairs.into_iter().collect();
@@ -48,7 +48,7 @@ impl fmt::Debug for Labels {
     }
 }
 
-/// Decodes a map of texts and keeps the pairs whose key `keep` accepts; the other values are not even looked at.
+/// Decodes a map of strings and keeps the pairs whose key `keep` accepts. Other values are skipped.
 pub(crate) struct Pairs {
     pub(crate) keep: fn(&str) -> bool,
 }

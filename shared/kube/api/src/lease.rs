@@ -9,14 +9,14 @@ use crate::{
     time::Micros,
 };
 
-/// What our controllers read of a Lease: a node's heartbeat, or the lock of an election.
+/// The fields of a Lease that our controllers read: the heartbeat of a node, or the lock of a leader election.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
-    /// What every object has.
+    /// The common metadata.
     pub meta: Meta,
-    /// All annotations as they came: leaders of ours leave notes there, and a node's Lease has none.
+    /// All annotations, unchanged. Our leaders write notes there. The Lease of a node has none.
     pub annotations: BTreeMap<String, String>,
-    /// holderIdentity; empty when there is no holder.
+    /// holderIdentity; empty if there is no holder.
     pub holder: Atom,
     /// leaseDurationSeconds.
     pub duration_seconds: Option<i32>,

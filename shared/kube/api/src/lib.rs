@@ -1,8 +1,9 @@
-//! Typed keys, slim cached types and the door through which bytes become objects.
+//! Typed keys, the small types of cached objects, and their decoding.
 //!
-//! Reading order: [`Atom`], [`Uid`], [`Version`] and [`Resource`] are the words; [`Meta`] is what every object has;
-//! [`Cached`] is the door, behind which `json.rs` decodes; the kinds follow, one file each. k8s-openapi types are for what we *write* and are never
-//! cached; the types here hold only what our controllers read.
+//! Reading order: [`Atom`], [`Uid`], [`Version`] and [`Resource`] are the basic types, [`Meta`] is the metadata of
+//! every object, and [`Cached`] is the trait of all cached kinds, decoded by `json.rs`. The kinds follow, one file
+//! each. The k8s-openapi types are for objects that we *write*, and they are never cached. The types here contain only
+//! what our controllers read.
 
 mod condition;
 mod key;
@@ -60,8 +61,8 @@ pub use taint::{Taint, TaintEffect, Toleration, TolerationOperator};
 pub use uid::Uid;
 pub use version::Version;
 
-/// An interned string: eight bytes to hold, shared by all equal ones, freed with the last.
+/// An interned string. It takes eight bytes; all equal ones share one text, which is freed with the last of them.
 ///
-/// For words that repeat: namespaces, node names, label keys and values, reasons, condition types. Never for pod names,
-/// uids or versions, which do not.
+/// For texts that repeat: namespaces, node names, label keys and values, reasons, condition types. Not for pod names,
+/// UIDs or versions, which do not repeat.
 pub type Atom = string_cache::DefaultAtom;

@@ -4,52 +4,52 @@ use serde::{Deserialize, Deserializer};
 
 use crate::{Atom, Cached, DecodeError, Frame, NoIndex, ObjectKey, Page, Uid, Version, json, metadata::Metadata};
 
-/// What every object has, and all that is kept of one that is seen as metadata only.
+/// The common metadata of an object, and all that is kept of an object that is cached as metadata only.
 ///
-/// No labels, no annotations: see [`crate::Cached`] for kinds that need them.
+/// It has no labels and no annotations. Kinds that need them have their own types, see [`crate::Cached`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Meta {
-    /// The object's name. Not interned: names do not repeat.
+    /// The name. Not interned, because names do not repeat.
     pub name: Box<str>,
     /// The namespace; empty for cluster-scoped objects.
     pub namespace: Atom,
-    /// Identity in time.
+    /// The UID.
     pub uid: Uid,
     /// resourceVersion.
     pub version: Version,
-    /// Owner references, shared between objects of equal owners.
+    /// Owner references. Objects with equal owners share them.
     pub owners: Arc<[OwnerRef]>,
-    /// Finalizers in the order given, shared.
+    /// Finalizers in their order, shared.
     pub finalizers: Arc<[Atom]>,
     /// deletionTimestamp in seconds since the epoch.
     pub deletion: Option<i64>,
 }
 
-/// One entry of `metadata.ownerReferences`, all fields.
+/// One entry of `metadata.ownerReferences`, with all fields.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct OwnerRef {
     /// `group/version` of the owner.
     pub api_version: Atom,
     /// Kind of the owner.
     pub kind: Atom,
-    /// Name of the owner; shared, as the dependents of one owner repeat it.
+    /// Name of the owner. Shared, because all dependents of an owner repeat it.
     pub name: Atom,
     /// Uid of the owner.
     pub uid: Uid,
-    /// True on the one managing controller.
+    /// True for the managing controller.
     pub controller: bool,
-    /// Foreground deletion of the owner waits for this object.
+    /// True if foreground deletion of the owner waits for this object.
     pub block_owner_deletion: bool,
 }
 
-/// The same facts, borrowed from a typed object.
+/// The same fields, borrowed from a typed object.
 #[derive(Debug, Clone, Copy)]
 pub struct MetaRef<'a> {
     /// The object's name.
     pub name: &'a str,
     /// The namespace; empty for cluster-scoped objects.
     pub namespace: &'a Atom,
-    /// Identity in time.
+    /// The UID.
     pub uid: &'a Uid,
     /// resourceVersion.
     pub version: &'a Version,
@@ -62,7 +62,7 @@ pub struct MetaRef<'a> {
 }
 
 impl Meta {
-    /// Borrowed, as typed objects give it.
+    /// The borrowed form.
     #[must_use]
     pub fn as_ref(&self) -> MetaRef<'_> {
         let Self { name, namespace, uid, version, owners, finalizers, deletion } = self;
@@ -77,7 +77,7 @@ impl<'a> MetaRef<'a> {
         ObjectKey { namespace: self.namespace.clone(), name: self.name.into() }
     }
 
-    /// The managing controller, of which validation allows one at most.
+    /// The managing controller. Validation allows at most one.
     #[must_use]
     pub fn controller(&self) -> Option<&'a OwnerRef> {
         self.owners.iter().find(|it| it.controller)
@@ -112,7 +112,8 @@ impl Cached for Meta {
     type Index = NoIndex;
 
     fn accept(watch: bool) -> &'static str {
-        // Whole objects from aggregated servers that know no PartialObjectMetadata and would answer with 406.
+        // Aggregated API servers without PartialObjectMetadata would respond with 406. With the second media type they
+        // return whole objects.
         if watch {
             "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
         } else {

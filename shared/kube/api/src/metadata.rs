@@ -1,4 +1,4 @@
-//! `metadata` on the wire.
+//! `metadata` in the JSON of the API.
 
 use std::{fmt, marker::PhantomData};
 
@@ -14,15 +14,16 @@ use crate::{
     time::Seconds,
 };
 
-/// `metadata`: what [`Meta`] keeps, and what one kind wants beside it. Everything else is skipped, `managedFields` first.
+/// `metadata`: the fields of [`Meta`], and those that a kind needs in addition. All others are skipped, above all
+/// `managedFields`.
 pub(crate) struct Metadata<E = ()> {
     pub(crate) meta: Meta,
     pub(crate) extra: E,
 }
 
-/// The fields of `metadata` that one kind reads beyond [`Meta`].
+/// The fields of `metadata` that a kind needs in addition to [`Meta`].
 pub(crate) trait Extra: Default {
-    /// Takes the value of `key`; false where the key is none of ours.
+    /// Reads the value of `key`; returns false if the key is not used.
     fn take<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<bool, A::Error>;
 }
 
@@ -68,7 +69,7 @@ impl<'de, E: Extra> Visitor<'de> for Fields<E> {
                 }
             }
         }
-        // Without a name there is no key to keep it under.
+        // Without a name the object has no key in the store.
         if meta.name.is_empty() { Err(A::Error::missing_field("name")) } else { Ok(Metadata { meta, extra }) }
     }
 }

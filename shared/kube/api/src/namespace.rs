@@ -9,7 +9,7 @@ use crate::{
 };
 
 words! {
-    /// Where a namespace is in its life.
+    /// The phase of a namespace.
     NamespacePhase {
         /// In use.
         Active = "Active",
@@ -18,29 +18,29 @@ words! {
     }
 }
 
-/// What the namespace controller reads of a namespace, and what its writes must carry back.
+/// The fields of a namespace that the namespace controller reads, and those that its writes must contain.
 #[derive(Debug, Clone)]
 pub struct Namespace {
-    /// What every object has.
+    /// The common metadata.
     pub meta: Meta,
-    /// `spec.finalizers`, which hold the namespace until its content is gone; `meta.finalizers` are others.
+    /// `spec.finalizers`, which keep the namespace until its content is deleted. They are not `meta.finalizers`.
     pub spec_finalizers: Box<[Atom]>,
-    /// Where the namespace is in its life.
+    /// The phase of the namespace.
     pub phase: NamespacePhase,
     /// All conditions in their order.
     pub conditions: Box<[Condition]>,
-    /// `spec` as it came, for the finalize subresource.
+    /// `spec` as unchanged JSON, for the finalize subresource.
     pub spec: Option<Box<RawValue>>,
     raw_metadata: RawMetadata,
     status: Option<Box<RawValue>>,
 }
 
 impl Namespace {
-    /// The status to write: this `phase` and these `conditions` in this order, and all that the present status says
-    /// beyond them, fields of a condition that we do not know included.
+    /// The status to write: this `phase` and these `conditions` in this order. All other content of the present status
+    /// is kept, also unknown fields of a condition.
     ///
     /// # Errors
-    /// Never for a status that came from a server; the JSON is parsed anew.
+    /// Never for a status from a server. The JSON is parsed again.
     pub fn status_with(&self, phase: &NamespacePhase, conditions: &[Condition]) -> Result<Value, serde_json::Error> {
         let mut status: Map<String, Value> = match &self.status {
             Some(raw) => serde_json::from_str(raw.get())?,
@@ -61,7 +61,7 @@ impl Namespace {
     }
 }
 
-/// `condition` with the fields of its present form that it does not have itself.
+/// Adds to `condition` those fields of its present form that it does not have.
 fn over(present: Option<Value>, condition: &impl Serialize) -> Result<Value, serde_json::Error> {
     let mut value = serde_json::to_value(condition)?;
     if let (Some(Value::Object(present)), Value::Object(fields)) = (present, &mut value) {
@@ -129,7 +129,7 @@ impl<'de> Deserialize<'de> for Namespace {
     }
 }
 
-/// Decodes a part that is also kept as it came.
+/// Decodes a part that is also kept unchanged.
 fn part<T: DeserializeOwned + Default, E: serde::de::Error>(name: &str, raw: Option<&RawValue>) -> Result<T, E> {
     raw.map_or_else(|| Ok(T::default()), |raw| named(name, raw.get()).map_err(E::custom))
 }

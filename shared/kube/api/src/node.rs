@@ -8,16 +8,16 @@ use crate::{
     time::Seconds,
 };
 
-/// What our controllers read of a node.
+/// The fields of a node that our controllers read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
-    /// What every object has.
+    /// The common metadata.
     pub meta: Meta,
     /// All labels.
     pub labels: Labels,
     /// creationTimestamp in seconds since the epoch.
     pub creation: Option<i64>,
-    /// spec.unschedulable: cordoned.
+    /// spec.unschedulable: true if the node is cordoned.
     pub unschedulable: bool,
     /// All taints in their order.
     pub taints: Box<[Taint]>,
@@ -25,16 +25,16 @@ pub struct Node {
     pub conditions: Box<[NodeCondition]>,
 }
 
-/// A condition of a node, which alone has a heartbeat.
+/// A condition of a node. Only these conditions have a heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeCondition {
-    /// What it is about.
+    /// The type of the condition.
     pub type_: Atom,
     /// Whether it holds.
     pub status: ConditionStatus,
-    /// Why, in one word.
+    /// The reason, in one word.
     pub reason: Atom,
-    /// When the kubelet last said so, in seconds since the epoch.
+    /// When the kubelet last reported the condition, in seconds since the epoch.
     pub last_heartbeat: Option<i64>,
     /// When `status` last changed, in seconds since the epoch.
     pub last_transition: Option<i64>,

@@ -14,7 +14,7 @@ use crate::{
     words::words,
 };
 
-/// The annotations of a pod that our controllers read; no other is kept.
+/// The annotations of a pod that our controllers read. No others are kept.
 const ANNOTATIONS: [&str; 4] = [
     "batch.kubernetes.io/job-completion-index",
     "batch.kubernetes.io/job-index-failure-count",
@@ -25,78 +25,78 @@ const ANNOTATIONS: [&str; 4] = [
 /// The kind of owner that counts its pods.
 const JOB: &str = "Job";
 
-/// What holds a pod until its Job has counted it.
+/// The finalizer of a pod until its Job has counted it.
 const JOB_FINALIZER: &str = "batch.kubernetes.io/job-tracking";
 
-/// Where the server writes the uid of a Job on its pods; the second one is older.
+/// The labels with the UID of a Job on its pods. The second one is the legacy label.
 pub const JOB_LABELS: [&str; 2] = ["batch.kubernetes.io/controller-uid", "controller-uid"];
 
 words! {
-    /// Where a pod is in its life.
+    /// The phase of a pod.
     PodPhase {
         /// Not all containers have started.
         Pending = "Pending",
-        /// Bound, and at least one container runs or will.
+        /// Bound to a node, and at least one container runs or is starting.
         Running = "Running",
-        /// All containers ended well.
+        /// All containers have terminated successfully.
         Succeeded = "Succeeded",
-        /// All containers ended, one of them badly.
+        /// All containers have terminated, at least one of them with a failure.
         Failed = "Failed",
-        /// The node cannot be asked.
+        /// The state cannot be obtained from the node.
         Unknown = "Unknown",
     }
 }
 
-/// What our controllers read of a pod.
+/// The fields of a pod that our controllers read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pod {
-    /// What every object has.
+    /// The common metadata.
     pub meta: Meta,
     /// All labels.
     pub labels: Labels,
-    /// The few annotations that controllers read.
+    /// The annotations that controllers read.
     pub annotations: Labels,
     /// creationTimestamp in seconds since the epoch.
     pub creation: Option<i64>,
-    /// deletionGracePeriodSeconds: what the deletion under way granted; a longer time than fits is the longest that does.
+    /// deletionGracePeriodSeconds of the present deletion. A value that does not fit is reduced to the maximum.
     pub deletion_grace: Option<i32>,
-    /// metadata.generation, which conditions name as observed.
+    /// metadata.generation, for the observedGeneration of conditions.
     pub generation: i64,
-    /// spec.nodeName; empty while unassigned.
+    /// spec.nodeName; empty if the pod is not assigned.
     pub node: Atom,
-    /// The one node that required node affinity names by `metadata.name In [..]`; empty without such a term.
+    /// The one node in the required node affinity `metadata.name In [..]`; empty without such a term.
     pub target_node: Atom,
-    /// terminationGracePeriodSeconds; a longer time than fits is the longest that does.
+    /// terminationGracePeriodSeconds. A value that does not fit is reduced to the maximum.
     pub termination_grace: Option<i32>,
     /// All tolerations in their order, shared.
     pub tolerations: Arc<[Toleration]>,
-    /// Volumes that are claims.
+    /// The volumes of type PersistentVolumeClaim.
     pub claims: Box<[ClaimVolume]>,
-    /// Where the pod is in its life.
+    /// The phase of the pod.
     pub phase: PodPhase,
-    /// status.reason, such as `Evicted`.
+    /// status.reason, for example `Evicted`.
     pub reason: Atom,
-    /// When the kubelet took it, in seconds since the epoch.
+    /// When the kubelet accepted the pod, in seconds since the epoch.
     pub start: Option<i64>,
     /// All conditions.
     pub conditions: Box<[PodCondition]>,
-    /// All containers that have a status: regular ones first, then init containers.
+    /// All containers with a status: first the regular ones, then the init containers.
     pub containers: Box<[ContainerStatus]>,
 }
 
-/// A volume that is a PersistentVolumeClaim.
+/// A volume of type PersistentVolumeClaim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimVolume {
-    /// The volume's name.
+    /// The name of the volume.
     pub volume: Atom,
-    /// The claim's name. Not interned: claims of StatefulSets do not repeat.
+    /// The name of the claim. Not interned, because the claims of StatefulSets do not repeat.
     pub claim: Box<str>,
 }
 
-/// The part of a pod condition that controllers use.
+/// The fields of a pod condition that controllers use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodCondition {
-    /// What it is about.
+    /// The type of the condition.
     pub type_: Atom,
     /// Whether it holds.
     pub status: ConditionStatus,
@@ -104,10 +104,10 @@ pub struct PodCondition {
     pub last_transition: Option<i64>,
 }
 
-/// How pods are found.
+/// The indexes of pods.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum PodIndex {
-    /// Pods by the uid of their controller.
+    /// Pods by the UID of their controller.
     Owner(Uid),
     /// Pods of a namespace without a controller.
     Orphans(Atom),
@@ -115,10 +115,10 @@ pub enum PodIndex {
     Node(Atom),
     /// All pods of a namespace.
     Namespace(Atom),
-    /// Pods by the uid of the Job that controls them, without those that ended and are held by nothing of the Job's any
-    /// more: a Job of a hundred thousand completions, or failures, has its last ones to look at, not all.
+    /// Pods by the UID of their Job, without the finished ones that have no Job finalizer any more. A Job with a
+    /// hundred thousand completions or failures needs to read only its last pods.
     JobWork(Uid),
-    /// Pods without a controller by the uid of the Job that their labels name, as the server labels the pods of a Job.
+    /// Pods without a controller, by the UID of the Job in the labels that the server sets on the pods of a Job.
     JobOrphans(Uid),
 }
 
@@ -165,7 +165,8 @@ impl Cached for Pod {
         add(PodIndex::Namespace(self.meta.namespace.clone()));
     }
 
-    /// An unreadable orphan is nobody's candidate and blocks nobody.
+    /// An orphan that does not decode has no orphan entry: it cannot be adopted, and it must not fail the sync of any
+    /// object.
     fn index_meta(meta: MetaRef<'_>, add: &mut dyn FnMut(PodIndex)) {
         if let Some(owner) = meta.controller() {
             add(PodIndex::Owner(owner.uid.clone()));
@@ -219,7 +220,7 @@ impl<'de> Deserialize<'de> for Pod {
     }
 }
 
-/// Eight bytes less for each of two times that nobody sets to 68 years.
+/// Saves eight bytes for each of two durations. No user sets them to 68 years.
 fn saturated(seconds: i64) -> i32 {
     i32::try_from(seconds).unwrap_or(if seconds < 0 { i32::MIN } else { i32::MAX })
 }
@@ -297,7 +298,7 @@ struct WireRequirement {
 }
 
 impl WireAffinity {
-    /// The node of a daemon's pod: the first requirement `metadata.name In [one]`, whatever term it stands in.
+    /// The node of a DaemonSet pod: the first requirement `metadata.name In [one]` of any term.
     fn target_node(self) -> Option<Atom> {
         let terms = self.node_affinity?.required?.node_selector_terms?;
         terms.into_iter().filter_map(|it| it.match_fields).flatten().find_map(

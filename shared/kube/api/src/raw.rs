@@ -8,10 +8,10 @@ use serde_json::{Map, Value, value::RawValue};
 
 use crate::{Typed, Version};
 
-/// The `metadata` of an object as it came, without `managedFields`.
+/// The unchanged `metadata` of an object, without `managedFields`.
 ///
-/// Kinds whose status or finalizers we write keep it, because such a PUT replaces labels, annotations, finalizers and
-/// owner references by what the body says: only what came back unchanged does no harm.
+/// Kinds whose status or finalizers we write keep it. Such a PUT replaces labels, annotations, finalizers and owner
+/// references with those of the body, so it must contain the unchanged ones.
 #[derive(Clone)]
 pub struct RawMetadata(Box<RawValue>);
 
@@ -22,10 +22,11 @@ impl RawMetadata {
         self.0.get()
     }
 
-    /// The same metadata at `version`: what the answer of our own last write said. Nothing else may change.
+    /// The same metadata with the resourceVersion from the response of our own last write. No other field may have
+    /// changed.
     ///
     /// # Errors
-    /// Never for metadata that came from a server; the JSON is parsed anew.
+    /// Never for metadata from a server. The JSON is parsed again.
     pub fn at(&self, version: &Version) -> Result<Self, serde_json::Error> {
         let mut fields: Map<String, Value> = serde_json::from_str(self.0.get())?;
         fields.insert("resourceVersion".to_owned(), Value::String(version.to_string()));
@@ -84,7 +85,7 @@ impl<'de> Deserialize<'de> for RawMetadata {
 
 /// A kind whose status we write.
 pub trait StatusOwner: Typed {
-    /// The metadata that a PUT of its status carries.
+    /// The metadata for a PUT of the status.
     fn raw_metadata(&self) -> &RawMetadata;
 }
 

@@ -2,16 +2,16 @@ use std::fmt;
 
 use crate::{Atom, uri};
 
-/// A resource type as the API server serves it.
+/// A resource type of the API server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Resource {
     /// API group; empty for core.
     pub group: Atom,
-    /// API version, such as `v1`.
+    /// API version, for example `v1`.
     pub version: Atom,
-    /// Lower-case plural, such as `pods`.
+    /// Lower-case plural, for example `pods`.
     pub plural: Atom,
-    /// Kind, such as `Pod`.
+    /// Kind, for example `Pod`.
     pub kind: Atom,
     /// False for cluster-scoped types.
     pub namespaced: bool,
@@ -36,13 +36,13 @@ impl Resource {
         Self { namespaced: false, ..Self::namespaced(group, version, plural, kind) }
     }
 
-    /// `v1`, `apps/v1`.
+    /// The apiVersion, for example `v1` or `apps/v1`.
     #[must_use]
     pub fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.to_string() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// The URL path of the collection: of `namespace`, or of the whole cluster for `None` or cluster-scoped types.
+    /// The URL path of the collection in `namespace`. For `None` or a cluster-scoped type, of the whole cluster.
     #[must_use]
     pub fn collection(&self, namespace: Option<&str>) -> String {
         let root = if self.group.is_empty() { "/api".to_owned() } else { format!("/apis/{}", self.group) };
@@ -64,7 +64,7 @@ impl Resource {
     }
 }
 
-/// `pods`, `deployments.apps`: how people name a type.
+/// `pods`, `deployments.apps`: the form that users know.
 impl fmt::Display for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.plural)?;

@@ -1,4 +1,4 @@
-//! Fields that we do not know, kept so that our writes carry them along.
+//! Unknown fields, which are kept so that our writes contain them.
 
 use std::{fmt, marker::PhantomData};
 
@@ -11,12 +11,12 @@ use serde_json::value::RawValue;
 
 use crate::json::Key;
 
-/// What an object says beyond the fields that a type knows, each as it came.
+/// The fields of an object that its type does not define, unchanged.
 #[derive(Clone, Default)]
 pub(crate) struct Rest(Box<[(Box<str>, Box<RawValue>)]>);
 
 impl Rest {
-    /// Writes them behind the known fields.
+    /// Writes them after the known fields.
     pub(crate) fn write<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
         self.0.iter().try_for_each(|(key, value)| map.serialize_entry(key, value))
     }
@@ -38,12 +38,12 @@ impl fmt::Debug for Rest {
     }
 }
 
-/// A type that keeps what it does not know.
+/// A type that keeps its unknown fields.
 pub(crate) trait Known: Default {
-    /// Takes the value of `key`; false where the key is none of ours.
+    /// Reads the value of `key`; returns false if the key is unknown.
     fn take<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<bool, A::Error>;
 
-    /// Where the others go.
+    /// The unknown fields.
     fn rest(&mut self) -> &mut Rest;
 }
 

@@ -3,48 +3,48 @@ use serde::{Deserialize, Deserializer};
 use crate::{Atom, Labels, labels::Pairs, words::words};
 
 words! {
-    /// How a requirement of a selector compares.
+    /// The operator of a selector requirement.
     SelectorOperator {
-        /// The label is there and has one of the values.
+        /// The label exists and has one of the values.
         In = "In",
-        /// The label is not there or has none of the values.
+        /// The label does not exist or has none of the values.
         NotIn = "NotIn",
-        /// The label is there.
+        /// The label exists.
         Exists = "Exists",
-        /// The label is not there.
+        /// The label does not exist.
         DoesNotExist = "DoesNotExist",
     }
 }
 
-/// A `metav1.LabelSelector`: all of it has to hold; an empty one selects everything.
+/// A `metav1.LabelSelector`. All parts must match. An empty selector matches everything.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Selector {
-    /// Labels that have to be equal.
+    /// Labels that must be equal.
     pub labels: Labels,
-    /// What else has to hold.
+    /// Further requirements.
     pub requirements: Box<[Requirement]>,
 }
 
 /// One entry of `matchExpressions`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Requirement {
-    /// The label's key.
+    /// The key of the label.
     pub key: Atom,
-    /// How to compare.
+    /// The operator.
     pub operator: SelectorOperator,
-    /// What to compare with.
+    /// The values to compare with.
     pub values: Box<[Atom]>,
 }
 
 impl Selector {
-    /// Whether all of it holds of these labels. A requirement of an operator that this version does not know never holds.
+    /// Whether the labels match all parts. A requirement with an unknown operator never matches.
     #[must_use]
     pub fn matches(&self, labels: &Labels) -> bool {
         self.labels.iter().all(|(key, value)| labels.get(key) == Some(value))
             && self.requirements.iter().all(|it| it.matches(labels))
     }
 
-    /// True when it selects everything.
+    /// True if it matches everything.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty() && self.requirements.is_empty()

@@ -1,4 +1,4 @@
-//! Equal sets are one set: labels, owners and finalizers repeat from object to object.
+//! Shares equal sets of labels, owners and finalizers, because many objects have the same ones.
 
 use std::{
     hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash},
@@ -10,9 +10,9 @@ use parking_lot::Mutex;
 
 use crate::{Atom, OwnerRef, Toleration};
 
-/// Elements whose sets are shared process-wide.
+/// The element of sets that are shared in the whole process.
 pub(crate) trait Shareable: Hash + Eq + Sized + 'static {
-    /// Where the sets of this element are known.
+    /// The table of all sets of this element.
     fn table() -> &'static Table<Self>;
 }
 
@@ -30,29 +30,29 @@ macro_rules! shareable {
 
 shareable!(Atom, (Atom, Atom), OwnerRef, Toleration);
 
-/// Returns the one set of these elements, in this order.
+/// Returns the shared set of these elements, in this order.
 pub(crate) fn share<T: Shareable>(elements: Vec<T>) -> Arc<[T]> {
     if elements.is_empty() { Arc::default() } else { T::table().share(elements) }
 }
 
-/// Sets by content, held weakly: a set lives as long as its users.
+/// A table of sets by content. It has weak references, so a set is freed with its last user.
 pub(crate) struct Table<T: 'static> {
     shards: [Mutex<Shard<T>>; SHARDS],
 }
 
-/// Enough that decoders on a few cores seldom meet.
+/// Enough to make lock contention between decoders on a few cores rare.
 const SHARDS: usize = 16;
 
-/// Below this many sets it does not pay to look for dead ones.
+/// Below this number of sets the removal of freed sets is not worth its cost.
 const SMALL: usize = 32;
 
 struct Shard<T: 'static> {
     sets: HashTable<Known<T>>,
-    /// Look-ups since the dead were last removed.
+    /// The number of look-ups since freed sets were last removed.
     asked: usize,
 }
 
-/// The hash is kept: a dead set can no longer be asked for its own.
+/// The hash is stored, because it cannot be computed for a freed set.
 struct Known<T: 'static> {
     hash: u64,
     set: Weak<[T]>,
@@ -65,10 +65,10 @@ impl<T: Hash + Eq> Table<T> {
 
     fn share(&self, elements: Vec<T>) -> Arc<[T]> {
         let hash = BuildHasherDefault::<DefaultHasher>::new().hash_one(&elements);
-        // The upper half chooses the shard: the table within uses the lower bits and the topmost seven.
+        // The upper half selects the shard, because the hash table uses the lower bits and the top seven.
         let mut shard = self.shards[(hash >> 32) as usize % SHARDS].lock();
         shard.remove_dead();
-        // A dead set of this hash is as good as ours: its place is taken over.
+        // A freed set with this hash is replaced.
         let equal = |it: &Known<T>| it.hash == hash && it.set.upgrade().is_none_or(|set| *set == *elements);
         match shard.sets.entry(hash, equal, |it| it.hash) {
             Entry::Occupied(known) => match known.get().set.upgrade() {
@@ -89,7 +89,8 @@ impl<T: Hash + Eq> Table<T> {
 }
 
 impl<T> Shard<T> {
-    /// Once in half as many look-ups as there are sets: each look-up pays for two, and at most every other set is dead.
+    /// Runs once in half as many look-ups as there are sets. So each look-up pays for two sets, and at most half of the
+    /// sets are freed ones.
     fn remove_dead(&mut self) {
         self.asked += 1;
         if 2 * self.asked > self.sets.len().max(SMALL) {
@@ -132,7 +133,7 @@ mod tests {
         for it in 1_000..200_000 {
             table.share(vec![it]);
         }
-        // As many dead ones as living ones in each shard, and the few that do not pay.
+        // At most as many freed sets as sets in use in each shard, plus the few below `SMALL`.
         let most = 2 * kept.len() + 2 * SHARDS * SMALL;
         assert!(table.known() <= most, "{} of at most {most}", table.known());
         for (it, set) in (0..).zip(&kept) {

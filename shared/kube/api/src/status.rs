@@ -2,20 +2,20 @@ use serde::Deserialize;
 
 use crate::json::or_default;
 
-/// What the API server says of a request that failed: `metav1.Status` as far as a caller decides by it.
+/// The API server's description of a failed request: the fields of `metav1.Status` that callers use.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Status {
-    /// The HTTP code; 0 where the server did not say.
+    /// The HTTP status code; 0 if the server did not set it.
     #[serde(deserialize_with = "or_default")]
     pub code: u16,
-    /// Machine-readable reason such as `NotFound`; empty where unclassified.
+    /// Machine-readable reason, for example `NotFound`; empty if there is none.
     #[serde(deserialize_with = "or_default")]
     pub reason: String,
-    /// For people.
+    /// The message for people.
     #[serde(deserialize_with = "or_default")]
     pub message: String,
-    /// Name, kind, causes.
+    /// Name, kind and causes.
     #[serde(deserialize_with = "or_default")]
     pub details: Details,
 }
@@ -24,19 +24,19 @@ pub struct Status {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Details {
-    /// The object's name; empty when the route, not the object, was missing.
+    /// The name of the object; empty if the route was missing and not the object.
     #[serde(deserialize_with = "or_default")]
     pub name: String,
-    /// The API group of what is meant; empty for core, and where the server did not say.
+    /// The API group; empty for core, or if the server did not set it.
     #[serde(deserialize_with = "or_default")]
     pub group: String,
-    /// The plural of what is meant, as a rule; the field is not always filled with that, nor always at all.
+    /// Normally the plural of the resource, but servers do not always set it, or set another text.
     #[serde(deserialize_with = "or_default")]
     pub kind: String,
-    /// Why, in parts.
+    /// The causes.
     #[serde(deserialize_with = "or_default")]
     pub causes: Vec<Cause>,
-    /// Seconds to wait; 0 where the server did not say.
+    /// Seconds to wait; 0 if the server did not set it.
     #[serde(deserialize_with = "or_default")]
     pub retry_after_seconds: u32,
 }
@@ -45,19 +45,19 @@ pub struct Details {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Cause {
-    /// Such as `NamespaceTerminating`, `ResourceVersionTooLarge`, `FieldValueInvalid`.
+    /// For example `NamespaceTerminating`, `ResourceVersionTooLarge`, `FieldValueInvalid`.
     #[serde(deserialize_with = "or_default")]
     pub reason: String,
-    /// For people.
+    /// The message for people.
     #[serde(deserialize_with = "or_default")]
     pub message: String,
-    /// The field, for validation.
+    /// The invalid field.
     #[serde(deserialize_with = "or_default")]
     pub field: String,
 }
 
 impl Status {
-    /// True when a cause with this reason is given.
+    /// True if there is a cause with this reason.
     #[must_use]
     pub fn has_cause(&self, reason: &str) -> bool {
         self.details.causes.iter().any(|it| it.reason == reason)

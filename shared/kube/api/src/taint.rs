@@ -3,27 +3,27 @@ use serde::{Deserialize, Deserializer};
 use crate::{Atom, time::Seconds, words::words};
 
 words! {
-    /// What a taint does to pods that do not tolerate it.
+    /// The effect of a taint on pods that do not tolerate it.
     TaintEffect {
-        /// No new pods.
+        /// New pods are not scheduled.
         NoSchedule = "NoSchedule",
-        /// Rather no new pods.
+        /// New pods are not scheduled if possible.
         PreferNoSchedule = "PreferNoSchedule",
-        /// No pods at all.
+        /// New pods are not scheduled, and running pods are evicted.
         NoExecute = "NoExecute",
     }
 }
 
 words! {
-    /// How a toleration compares; none given means `Equal`.
+    /// The operator of a toleration. The default is `Equal`.
     TolerationOperator {
         /// Key and value are equal.
         Equal = "Equal" | "",
-        /// The key is there, whatever its value.
+        /// The key exists, with any value.
         Exists = "Exists",
-        /// The taint's value is a smaller number.
+        /// The value of the taint is a smaller number.
         Lt = "Lt",
-        /// The taint's value is a greater number.
+        /// The value of the taint is a greater number.
         Gt = "Gt",
     }
 }
@@ -31,11 +31,11 @@ words! {
 /// One entry of a node's `spec.taints`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taint {
-    /// Its name.
+    /// The key.
     pub key: Atom,
-    /// Its value, often empty.
+    /// The value, often empty.
     pub value: Atom,
-    /// What it does.
+    /// The effect.
     pub effect: TaintEffect,
     /// timeAdded in seconds since the epoch.
     pub added: Option<i64>,
@@ -44,15 +44,15 @@ pub struct Taint {
 /// One entry of a pod's `spec.tolerations`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Toleration {
-    /// The taint's key; empty means any, with `Exists`.
+    /// The key of the taint; empty means any key, with `Exists`.
     pub key: Atom,
-    /// How key and value compare.
+    /// The operator.
     pub operator: TolerationOperator,
     /// The value to compare with.
     pub value: Atom,
-    /// The effect tolerated; `None` means all.
+    /// The tolerated effect; `None` means all effects.
     pub effect: Option<TaintEffect>,
-    /// How long `NoExecute` is tolerated; `None` means for ever.
+    /// How long `NoExecute` is tolerated; `None` means without limit.
     pub seconds: Option<i64>,
 }
 

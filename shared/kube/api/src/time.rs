@@ -1,4 +1,4 @@
-//! Times of the API as numbers.
+//! The times of the API as numbers.
 
 use std::fmt;
 
@@ -8,11 +8,11 @@ use serde::{
     de::{Error, Visitor},
 };
 
-/// Whole seconds since the epoch, decoded from RFC 3339: `metav1.Time`. A malformed time is an error, never zero.
+/// `metav1.Time`, decoded from RFC 3339 to whole seconds since the epoch. A malformed time is an error, never zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Seconds(pub(crate) i64);
 
-/// Microseconds since the epoch, decoded from RFC 3339: `metav1.MicroTime`.
+/// `metav1.MicroTime`, decoded from RFC 3339 to microseconds since the epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Micros(pub(crate) i64);
 

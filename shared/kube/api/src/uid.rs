@@ -4,9 +4,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::Atom;
 
-/// The identity of one object in time: a successor of the same name has another.
+/// The UID of an object. A later object of the same name has another one.
 ///
-/// Canonical lower-case dashed text is kept as 16 bytes; anything else as it came, so that it is written back unchanged.
+/// Canonical text, lower-case with dashes, is stored as 16 bytes. Any other text is stored unchanged, so that it is
+/// written back unchanged.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Uid(Repr);
 
@@ -16,17 +17,17 @@ enum Repr {
     Text(Atom),
 }
 
-/// Where the dashes stand in `8-4-4-4-12`.
+/// The positions of the dashes in `8-4-4-4-12`.
 const DASHES: [usize; 4] = [8, 13, 18, 23];
 
 impl Uid {
-    /// Keeps `text`, compactly where it is canonical.
+    /// Stores `text`, in 16 bytes if it is canonical.
     #[must_use]
     pub fn new(text: &str) -> Self {
         Self(canonical(text.as_bytes()).map_or_else(|| Repr::Text(Atom::from(text)), Repr::Canonical))
     }
 
-    /// True for the empty text, which no stored object has.
+    /// True for the empty text. Every stored object has a UID.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         matches!(&self.0, Repr::Text(text) if text.is_empty())

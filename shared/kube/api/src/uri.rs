@@ -1,10 +1,10 @@
-//! Text of somebody else in a URI, percent-encoded (RFC 3986).
+//! Percent-encodes text from other sources for a URI (RFC 3986).
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 
-/// Everything but the unreserved characters.
+/// All characters except the unreserved ones.
 const VALUE: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-/// Everything but what a segment of a path may hold.
+/// All characters that are not allowed in a path segment.
 const SEGMENT: AsciiSet = VALUE
     .remove(b'!')
     .remove(b'$')
@@ -20,13 +20,13 @@ const SEGMENT: AsciiSet = VALUE
     .remove(b':')
     .remove(b'@');
 
-/// As the value of a parameter of a query.
+/// Encodes the value of a query parameter.
 pub fn value(text: &str) -> PercentEncode<'_> {
     utf8_percent_encode(text, &VALUE)
 }
 
-/// As one segment of a path, whatever is in it: names of roles may be any text, and owner references name what nobody
-/// checks.
+/// Encodes a path segment. It may contain any character: names of roles may be any text, and the server does not check
+/// the names in owner references.
 pub fn segment(text: &str) -> PercentEncode<'_> {
     utf8_percent_encode(text, &SEGMENT)
 }

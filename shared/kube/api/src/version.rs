@@ -4,9 +4,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::Atom;
 
-/// A resourceVersion: a number as all known servers use, or text kept as it came.
+/// A resourceVersion: a number, as all known servers use, or any other text unchanged.
 ///
-/// Comparable only within one resource type (KEP-5504).
+/// It can be compared only within one resource type (KEP-5504).
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Version(Repr);
 
@@ -17,7 +17,7 @@ enum Repr {
 }
 
 impl Version {
-    /// Keeps `text`; well-formed means digits without a leading zero.
+    /// Stores `text`. Well-formed means digits without a leading zero.
     #[must_use]
     pub fn new(text: &str) -> Self {
         let well_formed = text.bytes().all(|it| it.is_ascii_digit()) && !text.starts_with('0');
@@ -27,7 +27,7 @@ impl Version {
         }
     }
 
-    /// True for "" (no version known).
+    /// True for the empty text, which means that no version is known.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         matches!(&self.0, Repr::Text(text) if text.is_empty())
@@ -42,13 +42,13 @@ impl Version {
         }
     }
 
-    /// Compares two versions of one type; `None` when either is not well-formed.
+    /// Compares two versions of one type; `None` if one of them is not well-formed.
     #[must_use]
     pub fn compare(&self, other: &Self) -> Option<Ordering> {
         Some(self.number()?.cmp(&other.number()?))
     }
 
-    /// True when `self` is known to be older than `other`. Malformed versions never are.
+    /// True if `self` is known to be older than `other`; false if one of them is not well-formed.
     #[must_use]
     pub fn is_older_than(&self, other: &Self) -> bool {
         self.compare(other) == Some(Ordering::Less)

@@ -1,7 +1,7 @@
-//! Words of the API as enums that never lose one.
+//! The string constants of the API as enums that keep unknown values.
 
-/// Declares an enum of API words. A word of a newer server decodes as `Other` and is written back as it came, so that a
-/// rule that does not know it has to say so.
+/// Declares an enum of API constants. An unknown value of a newer server decodes as `Other` and is written back
+/// unchanged, so that each `match` must handle it.
 macro_rules! words {
     ($(#[$about:meta])* $name:ident {
         $($(#[$meaning:meta])* $variant:ident = $text:literal $(| $also:literal)*),+ $(,)?
@@ -10,12 +10,12 @@ macro_rules! words {
         #[derive(Debug, Clone, PartialEq, Eq, Hash)]
         pub enum $name {
             $($(#[$meaning])* $variant,)+
-            /// A word that this version does not know; empty where none was given.
+            /// A value that this version does not define; empty if none was given.
             Other($crate::Atom),
         }
 
         impl $name {
-            /// The word as the API writes it.
+            /// The value in the API.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 match self {
@@ -78,7 +78,7 @@ mod tests {
 
     use crate::{ConditionStatus, NamespacePhase, PodPhase, TaintEffect, TolerationOperator};
 
-    /// Decodes each of `words`; `known` tells whether it is one of ours.
+    /// Decodes each of `words`. `known` returns whether the value is defined.
     fn check<T: Serialize + DeserializeOwned>(known: fn(&T) -> bool, words: &[&str]) {
         for &word in words {
             let text = format!("{word:?}");

@@ -1,4 +1,4 @@
-//! What a cached pod costs, measured as the process pays it: resident memory under the allocator that we ship.
+//! The memory of a cached pod, measured as resident memory of the process with the allocator that we ship.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ fn a_cached_pod_costs_at_most_1000_bytes() {
     const PODS: usize = 20_000;
     let mut source = common::Pods::new();
     let mut pods = Vec::with_capacity(PODS);
-    // What the first ones cost is code and tables, which do not grow with the cluster.
+    // The first pods also load code and tables, which do not grow with the cluster.
     let warm: Vec<_> = (0..100).map(|n| decode(source.frame(PODS + n))).collect();
     let (before, mut wire) = (resident(), 0);
     for n in 0..PODS {

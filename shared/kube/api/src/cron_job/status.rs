@@ -11,10 +11,10 @@ use crate::{
     time::{Seconds, rfc3339},
 };
 
-/// `status` of a CronJob. Written, it says all that it said when it was read, fields that we do not know included.
+/// `status` of a CronJob. When it is written, it contains everything that was read, also unknown fields.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CronJobStatus {
-    /// Jobs that have not ended, as far as the controller has heard.
+    /// Jobs that are not finished, as far as the controller has observed.
     pub active: Vec<ActiveJob>,
     /// The scheduled time of the last run, in seconds since the epoch.
     pub last_schedule: Option<i64>,
@@ -36,7 +36,7 @@ pub struct ActiveJob {
     pub name: Box<str>,
     /// Its uid.
     pub uid: Uid,
-    /// Its version when it was made.
+    /// Its resourceVersion at creation.
     pub version: Version,
     rest: Rest,
 }

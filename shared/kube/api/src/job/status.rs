@@ -11,30 +11,30 @@ use crate::{
     time::{Seconds, rfc3339},
 };
 
-/// `status` of a Job. Written, it says all that it said when it was read, fields that we do not know included.
+/// `status` of a Job. When it is written, it contains everything that was read, also unknown fields.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct JobStatus {
     /// All conditions in their order.
     pub conditions: Vec<JobCondition>,
-    /// Since when the Job is active, in seconds since the epoch.
+    /// When the Job became active, in seconds since the epoch.
     pub start: Option<i64>,
     /// When it completed, in seconds since the epoch.
     pub completion: Option<i64>,
-    /// Pods that are neither ended nor being deleted.
+    /// The number of pods that are neither finished nor being deleted.
     pub active: i32,
-    /// Active pods that are ready.
+    /// The number of active pods that are ready.
     pub ready: Option<i32>,
-    /// Pods that are being deleted and have not ended.
+    /// The number of pods that are being deleted and not finished.
     pub terminating: Option<i32>,
-    /// Pods, or indexes, that succeeded and are counted for good.
+    /// The number of succeeded pods, or indexes, that are counted permanently.
     pub succeeded: i32,
-    /// Pods that failed and are counted for good.
+    /// The number of failed pods that are counted permanently.
     pub failed: i32,
-    /// Indexes that succeeded, as intervals; empty for none.
+    /// The succeeded indexes as intervals; empty for none.
     pub completed_indexes: Box<str>,
-    /// Indexes that failed, as intervals.
+    /// The failed indexes as intervals.
     pub failed_indexes: Option<Box<str>>,
-    /// Pods that ended and still carry our finalizer.
+    /// The finished pods that still have our finalizer.
     pub uncounted: Option<UncountedPods>,
     rest: Rest,
 }
@@ -42,9 +42,9 @@ pub struct JobStatus {
 /// `status.uncountedTerminatedPods`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct UncountedPods {
-    /// Those that succeeded.
+    /// The succeeded pods.
     pub succeeded: Vec<Uid>,
-    /// Those that failed.
+    /// The failed pods.
     pub failed: Vec<Uid>,
     rest: Rest,
 }
@@ -52,15 +52,15 @@ pub struct UncountedPods {
 /// One entry of a Job's `status.conditions`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct JobCondition {
-    /// What it is about.
+    /// The type of the condition.
     pub type_: Atom,
     /// Whether it holds.
     pub status: ConditionStatus,
-    /// Why, in one word.
+    /// The reason, in one word.
     pub reason: Atom,
-    /// Why, for people.
+    /// The reason, for people.
     pub message: Box<str>,
-    /// When it was last looked at, in seconds since the epoch.
+    /// When it was last checked, in seconds since the epoch.
     pub last_probe: Option<i64>,
     /// When `status` last changed, in seconds since the epoch.
     pub last_transition: Option<i64>,
@@ -74,13 +74,13 @@ impl JobStatus {
         self.conditions.iter().find(|it| &*it.type_ == type_)
     }
 
-    /// Whether a condition of this type holds.
+    /// True if a condition of this type holds.
     #[must_use]
     pub fn holds(&self, type_: &str) -> bool {
         self.conditions.iter().any(|it| &*it.type_ == type_ && it.status == ConditionStatus::True)
     }
 
-    /// The condition by which the Job has ended, Complete or Failed.
+    /// The condition Complete or Failed that finished the Job.
     #[must_use]
     pub fn finished(&self) -> Option<&JobCondition> {
         let ends =
@@ -90,7 +90,7 @@ impl JobStatus {
 }
 
 impl JobCondition {
-    /// A condition that begins `now`.
+    /// A condition with its times set to `now`.
     #[must_use]
     pub fn new(type_: &str, status: ConditionStatus, reason: &str, message: &str, now: i64) -> Self {
         Self {
@@ -106,13 +106,13 @@ impl JobCondition {
 }
 
 impl UncountedPods {
-    /// How many there are.
+    /// The number of pods.
     #[must_use]
     pub fn len(&self) -> usize {
         self.succeeded.len() + self.failed.len()
     }
 
-    /// True without any.
+    /// True if there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -185,7 +185,7 @@ impl Known for JobCondition {
     }
 }
 
-/// Writes a map and leaves out what is not there, as the server does.
+/// Writes a map without its absent fields, as the server does.
 struct Writer<M>(M);
 
 impl<M: SerializeMap> Writer<M> {

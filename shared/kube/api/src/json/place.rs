@@ -1,18 +1,18 @@
-//! Where in a document a reader stopped.
+//! The path in a document at which decoding failed.
 //!
-//! Not serde_path_to_error's wrapper around the reader: built for every kind it was a twentieth of the manager's code, and
-//! code is most of what an idle manager keeps in memory.
+//! serde_path_to_error is not used: its wrapper, compiled for every kind, was a twentieth of the manager's code, and
+//! code is most of the memory of an idle manager.
 
-/// A container that is open.
+/// An open object or array.
 enum Open {
-    /// The key whose value is being read; none before the first and between two.
+    /// The key whose value is being read; `None` before the first key and between two entries.
     Object(Option<String>),
-    /// The item that is being read.
+    /// The index of the item that is being read.
     Array(usize),
 }
 
-/// The path of the value that an error is about, such as `spec.containers[0].name`; empty for the whole. Of a value that was
-/// read to its end or not yet begun it is the value's own.
+/// The path of the value that an error is about, for example `spec.containers[0].name`; empty for the whole document.
+/// It is the path of the value itself, whether the value was read completely or not begun.
 pub(super) fn path_of(err: &serde_json::Error, text: &[u8]) -> String {
     let before: usize = text.split(|it| *it == b'\n').take(err.line().saturating_sub(1)).map(|it| it.len() + 1).sum();
     let read = text.get(..before + err.column()).unwrap_or(text);
@@ -54,7 +54,7 @@ pub(super) fn path_of(err: &serde_json::Error, text: &[u8]) -> String {
     path
 }
 
-/// A string without its quotes, as it is written, and what follows it.
+/// The raw text of a string without its quotes, and the rest of the text.
 fn string(text: &[u8]) -> (&[u8], &[u8]) {
     let mut escaped = false;
     let end = text.iter().position(|byte| {

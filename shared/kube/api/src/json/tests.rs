@@ -5,7 +5,7 @@ use crate::{
     Cached, ConditionStatus, Lease, Namespace, Node, NodeCondition, ObjectKey, Pod, PodPhase, StatusOwner, Uid,
 };
 
-/// A pod of uid `u-1`, owned by `o-1`, whose grace is `grace`.
+/// A pod with UID `u-1` and owner `o-1`. `grace` is its terminationGracePeriodSeconds.
 fn pod(name: &str, grace: &str) -> String {
     format!(
         r#"{{"kind":"Pod","metadata":{{"name":"{name}","namespace":"ns","uid":"u-1","resourceVersion":"12",
@@ -223,7 +223,7 @@ fn metadata_is_asked_for_first_and_read_from_whole_objects_too() {
         assert!(media_types.len() == 2 && media_types[0].contains(";as=PartialObjectMetadata"), "{media_types:?}");
         assert_eq!(media_types[1], "application/json");
     }
-    // What a server sends that knows no PartialObjectMetadata.
+    // The response of a server that does not support PartialObjectMetadata.
     let pod = serde_json::json!({
         "apiVersion": "metrics.example.com/v1", "kind": "Sample",
         "spec": { "metadata": { "name": "not-this" }, "uid": "nor-this" },

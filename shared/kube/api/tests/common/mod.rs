@@ -1,14 +1,14 @@
-//! Watch frames of pods as an API server sends them: about 9 kB each, most of it managedFields.
+//! Watch frames of pods as an API server sends them: about 9 kB each, mostly managedFields.
 
 use std::fs;
 
-/// Resident bytes of this process; 0 where the system does not tell.
+/// The resident bytes of this process; 0 if the system does not report them.
 pub(crate) fn resident() -> usize {
     let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
     statm.split(' ').nth(1).and_then(|it| it.parse::<usize>().ok()).unwrap_or_default() * 4_096
 }
 
-/// The shape of a large cluster: each pod of one of 400 owners, on one of 1,000 nodes, in one of 50 namespaces.
+/// Pods as in a large cluster: each has one of 400 owners, one of 1,000 nodes and one of 50 namespaces.
 pub(crate) struct Pods {
     frame: String,
 }
@@ -18,7 +18,7 @@ impl Pods {
         Self { frame: String::new() }
     }
 
-    /// The `ADDED` frame of pod `n`; the same for the same `n`.
+    /// The `ADDED` frame of pod `n`. It depends only on `n`.
     pub(crate) fn frame(&mut self, n: usize) -> &[u8] {
         self.frame.clear();
         self.frame.push_str(r#"{"type":"ADDED","object":"#);
@@ -27,7 +27,7 @@ impl Pods {
         self.frame.as_bytes()
     }
 
-    /// A page of pods `from..to`.
+    /// A page with the pods `from..to`.
     #[allow(dead_code, reason = "only one of the users wants pages")]
     pub(crate) fn page(&mut self, from: usize, to: usize) -> &[u8] {
         self.frame.clear();
@@ -44,7 +44,7 @@ impl Pods {
 }
 
 fn uid(kind: usize, n: usize) -> String {
-    // Any mixing will do: it only has to be unique and to look random.
+    // The quality of the hash does not matter. The result must be unique and look random.
     let mixed = (n as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ ((kind as u64) << 60);
     format!("{:08x}-{:04x}-4{:03x}-8{:03x}-{n:012x}", mixed >> 32, mixed >> 16 & 0xffff, mixed & 0xfff, n & 0xfff)
 }
