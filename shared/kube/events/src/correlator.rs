@@ -13,27 +13,27 @@ use crate::{
     recorder::{Report, Type},
 };
 
-/// Entries of each of the three tables.
+/// The maximum number of entries in each of the three tables.
 const REMEMBERED: usize = 4096;
-/// From this many different messages of one reason on, they are combined into one Event …
+/// From this number of different messages with the same reason, they are combined into one Event.
 const ALIKE: usize = 10;
-/// … unless the reason was silent for longer than this.
+/// After this time without an event of that reason, the messages are counted from the start.
 const SILENCE: Duration = Duration::from_secs(600);
 const COMBINED: &str = "(combined from similar events): ";
-/// Events of one object and type at once …
+/// The burst of Events for one object and type.
 const BURST: u32 = 25;
-/// … and one more in this time.
+/// After the burst, one more Event is allowed in this time.
 const REFILL: Duration = Duration::from_secs(300);
 
-/// Who reports.
+/// The source of the events.
 pub(crate) struct Source {
     pub(crate) component: String,
     pub(crate) host: String,
 }
 
-/// Turns reports into Events: counts what repeats, combines what is alike, drops what is too much.
+/// Turns reports into Events: counts repeated ones, combines similar ones, and drops those above the limit.
 ///
-/// The source is no part of the keys, as one correlator serves one source.
+/// The source is not part of the keys, because a correlator has one source.
 pub(crate) struct Correlator {
     source: Source,
     names: Names,
@@ -42,7 +42,7 @@ pub(crate) struct Correlator {
     spam: Lru<Subject, Budget>,
 }
 
-/// What an event is about. The key of the spam filter.
+/// The object of an event and its type. This is the key of the spam filter.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Subject {
     kind: String,
@@ -60,14 +60,14 @@ struct Group {
     reason: String,
 }
 
-/// The key of counting: one Event on the server.
+/// The key of counting. Each has one Event on the server.
 #[derive(PartialEq, Eq, Hash)]
 enum Identity {
     Single { group: Group, field_path: String, message: String },
     Combined(Group),
 }
 
-/// The messages of a group that have an Event of their own.
+/// The messages of a group that have separate Events.
 struct Similar {
     last: Instant,
     messages: BTreeSet<String>,
@@ -79,9 +79,9 @@ struct Seen {
     count: i32,
 }
 
-/// A token bucket that refuses.
+/// A token bucket that refuses instead of waiting.
 struct Budget {
-    /// When it is whole again.
+    /// When the bucket is full again.
     whole_at: Instant,
 }
 
@@ -96,8 +96,8 @@ impl Correlator {
         }
     }
 
-    /// The Event that the server shall hold; one with a count above one has been there before. `None` for spam, which
-    /// counts in the next Event of its kind.
+    /// Returns the Event to store. If its count is above one, it should already exist. `None` for spam, which is
+    /// counted in the next Event of the same key.
     pub(crate) fn observe(&mut self, report: Report) -> Option<Event> {
         let Report { object, type_, reason, message, wall, at } = report;
         let subject = Subject::new(&object, type_);
@@ -112,7 +112,7 @@ impl Correlator {
         let seen =
             self.events.entry(identity, || Seen { name: self.names.name(&subject.name, wall), first: wall, count: 0 });
         seen.count = seen.count.saturating_add(1);
-        // Asked last: what is dropped has been counted.
+        // The spam filter is last, so that dropped reports are counted.
         let budget = self.spam.entry(subject, || Budget { whole_at: at });
         budget.accepts(at).then(|| build(&self.source, seen, object, type_, reason, message, wall))
     }
@@ -133,7 +133,7 @@ impl Subject {
 }
 
 impl Similar {
-    /// True for a message that shares the combined Event: the first nine of a group keep their own.
+    /// True for a message that uses the combined Event. The first nine messages of a group have separate Events.
     fn combines(&mut self, message: &str, now: Instant) -> bool {
         if now.saturating_duration_since(self.last) > SILENCE {
             self.messages.clear();
@@ -171,7 +171,7 @@ fn build(
     now: Timestamp,
 ) -> Event {
     let Source { component, host } = source;
-    // Events about cluster-scoped objects live in `default`.
+    // Events of cluster-scoped objects are in the namespace `default`.
     let namespace = object.namespace.clone().filter(|it| !it.is_empty()).unwrap_or_else(|| "default".to_owned());
     let host = (!host.is_empty()).then(|| host.clone());
     Event {

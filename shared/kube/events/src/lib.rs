@@ -1,9 +1,9 @@
-//! The event recorder: what controllers tell people about objects, as core/v1 Events.
+//! The event recorder: the reports of controllers about objects, as core/v1 Events.
 //!
-//! [`Recorder`] takes a report and never waits: a bounded channel leads to a worker of its own. There the
-//! `correlator` counts what repeats, combines what is alike and drops what is too much; the `outbox` holds what is to be
-//! written, joined per Event, and decides about retries; the `worker` drives both. Correlator and outbox are machines
-//! without I/O.
+//! [`Recorder`] accepts a report without blocking: a bounded channel leads to a worker task. There the `correlator`
+//! counts repeated events, combines similar ones and drops those above the limit, the `outbox` contains the Events to
+//! write, one entry per Event, and decides about retries, and the `worker` drives both. Correlator and outbox do no
+//! I/O.
 
 mod correlator;
 mod lru;

@@ -4,10 +4,10 @@ use std::{
     sync::Arc,
 };
 
-/// A table that forgets what was not used for longest once it is full.
+/// A table of limited size that removes the least recently used entry.
 pub(crate) struct Lru<K, V> {
     capacity: usize,
-    /// Counts uses.
+    /// A counter of uses.
     now: u64,
     entries: HashMap<Arc<K>, (u64, V)>,
     by_use: BTreeMap<u64, Arc<K>>,
@@ -18,7 +18,7 @@ impl<K: Eq + Hash, V> Lru<K, V> {
         Self { capacity, now: 0, entries: HashMap::new(), by_use: BTreeMap::new() }
     }
 
-    /// The value of `key`, made where there is none, and used just now.
+    /// The value of `key`, created if absent, and marked as used.
     pub(crate) fn entry(&mut self, key: K, make: impl FnOnce() -> V) -> &mut V {
         self.now += 1;
         let key = match self.entries.get_key_value(&key) {
@@ -52,7 +52,7 @@ mod tests {
         *lru.entry("a", || 0) = 1;
         *lru.entry("b", || 0) = 2;
         assert_eq!(*lru.entry("a", || 0), 1);
-        lru.entry("c", || 3); // Forgets b.
+        lru.entry("c", || 3); // Removes b.
         assert_eq!((*lru.entry("a", || 0), *lru.entry("c", || 0), *lru.entry("b", || 0)), (1, 3, 0));
         assert_eq!((lru.entries.len(), lru.by_use.len()), (2, 2));
     }

@@ -1,10 +1,10 @@
 use clock::Timestamp;
 use fastrand::Rng;
 
-/// Names Events as upstream does: `<object name>.<hex of unix nanoseconds>`, or a random name where that is not valid.
+/// Names Events as upstream does: `<object name>.<hex of unix nanoseconds>`, or a random name if that is not valid.
 pub(crate) struct Names {
     rng: Rng,
-    /// The last number given. Two Events of one object in one instant are still two.
+    /// The last number used, so that two Events of one object at the same instant have different names.
     last: i128,
 }
 
@@ -29,7 +29,7 @@ impl Names {
     }
 }
 
-/// RFC 1123: at most 253 bytes; labels of lower-case letters, digits and inner dashes, joined by dots.
+/// RFC 1123: at most 253 bytes; labels of lower-case letters, digits and inner dashes, separated by dots.
 fn is_subdomain(name: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let label =

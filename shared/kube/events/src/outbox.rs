@@ -5,27 +5,28 @@ use clock::Instant;
 use fastrand::Rng;
 use k8s_openapi::api::core::v1::Event;
 
-/// Tries of one Event.
+/// The maximum number of attempts for one Event.
 const TRIES: u32 = 12;
-/// Between two tries. The first wait is a random part of it, so that many recorders do not come back at once.
+/// The pause between two attempts. The first pause is a random part of it, so that many recorders do not retry at the
+/// same time.
 const PAUSE: Duration = Duration::from_secs(10);
-/// With as many Events waiting the worker takes no more reports, so that the channel fills and drops.
+/// With this number of waiting Events the worker takes no more reports. The channel then fills up and drops reports.
 const ROOM: usize = 1000;
 
-/// Events on their way to the server, one entry for each: reports that come while an Event waits are joined to it.
+/// The Events to write, one entry for each. A report for an Event that is waiting is merged into its entry.
 ///
-/// Retries wait here, so that one Event never holds up the others.
+/// Retries wait here, so that they do not delay other Events.
 pub(crate) struct Outbox {
     rng: Rng,
     entries: Vec<Letter>,
-    /// Orders letters of one instant by their coming.
+    /// Orders the entries of one instant by arrival.
     tickets: u64,
 }
 
-/// One write to come.
+/// One Event to write.
 #[derive(Debug)]
 pub(crate) struct Letter {
-    /// What the server shall hold.
+    /// The Event to store.
     pub(crate) event: Event,
     pub(crate) verb: Verb,
     tries: u32,
@@ -36,20 +37,20 @@ pub(crate) struct Letter {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verb {
     Create,
-    /// The Event should be there: its count, last time and message change.
+    /// The Event should exist. Its count, last time and message are changed.
     Patch,
 }
 
-/// What became of a try.
+/// The result of an attempt.
 #[derive(Debug)]
 pub(crate) enum Settled {
-    /// The server holds it.
+    /// The Event is stored.
     Written,
-    /// It comes again.
+    /// The Event will be tried again.
     Again,
-    /// It is not wanted, and that is no news: its namespace goes, or our term is over.
+    /// The Event is dropped without an error: its namespace is terminating, or our term is over.
     Dropped,
-    /// The server refused, or could not be reached often enough.
+    /// The server refused the Event, or could not be reached in any attempt.
     Failed,
 }
 
@@ -62,12 +63,13 @@ impl Outbox {
         self.entries.len() < ROOM
     }
 
-    /// How many Events wait.
+    /// The number of waiting Events.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Takes what the server shall hold, in place of what waits for the same Event: `naming` gives no name twice.
+    /// Adds an Event, or replaces the waiting one of the same name. `naming` never uses a name twice for different
+    /// Events.
     pub(crate) fn observe(&mut self, event: Event, now: Instant) {
         if let Some(waiting) = self.entries.iter_mut().find(|it| it.event.metadata.name == event.metadata.name) {
             waiting.event = event;
@@ -82,13 +84,13 @@ impl Outbox {
         self.entries.iter().map(|it| it.due).min()
     }
 
-    /// Takes the next letter whose time has come.
+    /// Takes the next Event that is due.
     pub(crate) fn due(&mut self, now: Instant) -> Option<Letter> {
         let (at, next) = self.entries.iter().enumerate().min_by_key(|(_, it)| (it.due, it.ticket))?;
         (next.due <= now).then(|| self.entries.swap_remove(at))
     }
 
-    /// Decides what follows a try.
+    /// Decides what follows an attempt.
     pub(crate) fn settle(&mut self, letter: Letter, result: &Result<(), ApiError>, now: Instant) -> Settled {
         let tries = letter.tries + 1;
         let letter = Letter { tries, ..letter };
@@ -97,14 +99,15 @@ impl Outbox {
             Err(err) => err,
         };
         match err {
-            // The time to live of Events is short: what we would count on is gone.
+            // Events have a short time to live, so the Event to patch may have expired.
             ApiError::NotFound(_) if letter.verb == Verb::Patch => self.again(letter, Verb::Create, now),
-            // Names are ours alone, so an earlier try was stored whose answer was lost, with what was known then.
+            // Only we use this name. So an earlier attempt was stored with its content of that time, and its response
+            // was lost.
             ApiError::AlreadyExists(_) if letter.event.count > Some(1) => self.again(letter, Verb::Patch, now),
             ApiError::AlreadyExists(_) => Settled::Written,
             ApiError::NotSent(NotSent::TermOver | NotSent::Stopping) => Settled::Dropped,
             err if err.is_namespace_terminating() => Settled::Dropped,
-            // What the server has said is final; only what never got an answer is tried again.
+            // A response of the server is final. Only an attempt without a response is repeated.
             err if err.status().is_none() => {
                 let wait = if tries == 1 { PAUSE.mul_f64(self.rng.f64()) } else { PAUSE };
                 let verb = letter.verb;

@@ -16,33 +16,33 @@ use crate::{
     worker::Worker,
 };
 
-/// As many reports wait for the worker at most.
+/// The maximum number of reports that wait for the worker.
 const WAITING: usize = 1000;
 
-/// What a recorder needs from the manager.
+/// The dependencies of a recorder.
 pub struct Deps {
-    /// Writes the Events: fenced, with the controller's budget.
+    /// Writes the Events. It is fenced and has the rate limit of the controller.
     pub api: Api,
-    /// Time.
+    /// The clock.
     pub clock: Clock,
-    /// For the first wait of a retry, and names that must be made up.
+    /// For the first pause of a retry, and for random names.
     pub rng: Rng,
-    /// Where the worker runs.
+    /// Starts the worker.
     pub spawner: Spawner,
-    /// Where dropped events are counted.
+    /// The registry of the counter of dropped events.
     pub metrics: Metrics,
-    /// The reporting component, such as `job-controller`.
+    /// The reporting component, for example `job-controller`.
     pub component: String,
     /// The host of the component; may be empty.
     pub host: String,
 }
 
-/// Whether an event is news or trouble.
+/// The type of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Type {
-    /// News.
+    /// Normal information.
     Normal,
-    /// Trouble.
+    /// A problem.
     Warning,
 }
 
@@ -55,7 +55,7 @@ impl Type {
     }
 }
 
-/// One report, as it was made.
+/// One report with its times.
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) object: ObjectReference,
@@ -66,9 +66,9 @@ pub(crate) struct Report {
     pub(crate) at: Instant,
 }
 
-/// Reports events for one controller, cheap to clone. Callers never wait for the write.
+/// Reports the events of one controller; cheap to clone. Callers never wait for the write.
 ///
-/// Each recorder has its own aggregation and spam filter; their state ends with the process.
+/// Each recorder has its own aggregation and spam filter, which are kept only in memory.
 #[derive(Clone)]
 pub struct Recorder(Arc<Inner>);
 
@@ -76,11 +76,11 @@ struct Inner {
     clock: Clock,
     reports: mpsc::Sender<Report>,
     full: IntCounter,
-    /// Stops accepting reports; queued Events are still written.
+    /// Stops the acceptance of reports. Events in the queue are still written.
     stop: CancellationToken,
     /// Stops the worker at once.
     abandon: CancellationToken,
-    /// The worker has stopped.
+    /// Cancelled when the worker has stopped.
     ended: CancellationToken,
 }
 
@@ -114,7 +114,7 @@ impl Recorder {
             stopped,
         };
         let ends = ended.clone().drop_guard();
-        // If the scope is gone, the future and its guard are dropped at once, so that `flush` does not wait for ever.
+        // If the scope has ended, the future and its guard are dropped at once, so that `flush` does not wait for ever.
         let work = async move {
             let _ends = ends;
             worker.run().await;
@@ -123,7 +123,7 @@ impl Recorder {
         Self(Arc::new(Inner { clock, reports, full, stop, abandon, ended }))
     }
 
-    /// Reports something about `object`. Dropped, and counted, when too much is waiting.
+    /// Reports an event of `object`. If too many reports are waiting, it is dropped and counted.
     pub fn event(&self, object: &ObjectReference, type_: Type, reason: &str, message: String) {
         let Inner { clock, reports, full, .. } = &*self.0;
         let (wall, at) = (clock.wall(), clock.now());
@@ -145,8 +145,8 @@ impl Recorder {
         }
     }
 
-    /// Takes no more events, writes what is due and ends the worker; after `limit` at the latest. Waiting retries are
-    /// given up, and counted like everything that `limit` cuts off.
+    /// Accepts no more events, writes those that are due and stops the worker, at the latest after `limit`. Waiting
+    /// retries are dropped. They are counted, as is everything that `limit` cuts off.
     pub async fn flush(&self, limit: Duration) {
         self.0.stop.cancel();
         if tokio::time::timeout(limit, self.0.ended.cancelled()).await.is_err() {

@@ -15,18 +15,18 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 
-/// How the server answers one request.
+/// The reaction of the server to one request.
 #[derive(Debug, Clone)]
 enum Answer {
     Stored,
     Refused(u16, Value),
     /// The connection breaks.
     Broken,
-    /// No answer at all.
+    /// There is no response.
     Silence,
 }
 
-/// A request as the server saw it.
+/// A request that the server received.
 #[derive(Debug, Clone)]
 struct Seen {
     at: Duration,
@@ -45,7 +45,7 @@ struct Rig {
     log: testing::Log,
 }
 
-/// A recorder and a server that answers as scripted, and then always as `rest` says.
+/// A recorder and a server that responds by the script, and then always with `rest`.
 fn rig(script: impl IntoIterator<Item = Answer>, rest: Answer) -> Rig {
     let script: Arc<Mutex<VecDeque<Answer>>> = Arc::new(Mutex::new(script.into_iter().collect()));
     let clock = Clock::virtual_from(Timestamp::from_second(1_800_000_000).unwrap());
@@ -121,7 +121,7 @@ impl Rig {
         self.recorder.event(object, Type::Normal, reason, message.to_owned());
     }
 
-    /// What was asked of the server so far, one line each.
+    /// The requests so far, one line each.
     fn asked(&self) -> Vec<String> {
         let line = |it: &Seen| format!("{} {} {}", it.method, it.body["count"], it.body["message"]);
         self.seen.lock().iter().map(line).collect()
@@ -203,7 +203,7 @@ async fn acceptance_machinery_039_a_terminating_namespace_gets_one_try_without_e
     assert_eq!((rig.seen.lock().len(), rig.dropped("failed")), (1, 1));
     assert_eq!(rig.log.lines(), [""; 0]);
 
-    // Any other refusal is given up as soon, and is an error.
+    // Any other refusal also ends the attempts, and is logged as an error.
     let rig = self::rig([Answer::Refused(403, json!({ "reason": "Forbidden", "message": "no" }))], Answer::Stored);
     rig.event(&pod("a"), "Created", "m");
     sleep(Duration::from_secs(600)).await;
@@ -221,7 +221,7 @@ async fn acceptance_machinery_040_without_an_api_server_a_write_is_tried_twelve_
     let waits: Vec<_> = seen.windows(2).map(|it| it[1].at - it[0].at).collect();
     assert_eq!(waits.len(), 11);
     assert!(waits[0] < Duration::from_secs(10), "{waits:?}");
-    // Timers have a resolution of a millisecond.
+    // Timers have a resolution of one millisecond.
     let ten = Duration::from_secs(10)..=Duration::from_millis(10_002);
     assert!(waits[1..].iter().all(|it| ten.contains(it)), "{waits:?}");
     assert_eq!(rig.dropped("failed"), 1);
@@ -311,7 +311,7 @@ async fn a_flush_ends_in_time_without_an_answer_and_gives_up_waiting_retries() {
 
 #[tokio::test(start_paused = true)]
 async fn what_a_flush_leaves_unwritten_is_counted() {
-    // One write without an answer, two behind it.
+    // One write without a response, and two Events behind it.
     let rig = rig([], Answer::Silence);
     for name in ["a", "b", "c"] {
         rig.event(&pod(name), "Created", "m");
@@ -320,7 +320,7 @@ async fn what_a_flush_leaves_unwritten_is_counted() {
     sleep(Duration::from_secs(1)).await;
     assert_eq!((rig.seen.lock().len(), rig.dropped("stopped"), rig.scope.len()), (1, 3, 0));
 
-    // A thousand retries wait, and reports wait behind them in the channel.
+    // A thousand retries wait, and further reports wait in the channel.
     let rig = self::rig([], Answer::Broken);
     for round in 0..2 {
         for at in 0..700 {

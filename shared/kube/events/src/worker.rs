@@ -14,16 +14,16 @@ use crate::{
     recorder::Report,
 };
 
-/// Carries reports from the channel to the server, one write at a time.
+/// Writes the reports of the channel to the server, one write at a time.
 pub(crate) struct Worker {
     pub(crate) correlator: Correlator,
     pub(crate) outbox: Outbox,
     pub(crate) inbox: mpsc::Receiver<Report>,
     pub(crate) api: Api,
     pub(crate) clock: Clock,
-    /// Ends the taking of reports; what is due is still written.
+    /// Stops the acceptance of reports. Events that are due are still written.
     pub(crate) stop: CancellationToken,
-    /// Ends the worker where it stands.
+    /// Stops the worker at once.
     pub(crate) abandon: CancellationToken,
     pub(crate) spam: IntCounter,
     pub(crate) failed: IntCounter,
@@ -31,8 +31,8 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Runs until stopped, or until no recorder is left; then writes what is due, unless abandoned before, and ends. What
-    /// it leaves unwritten is counted.
+    /// Runs until it is stopped or all recorders are dropped. Then it writes what is due, unless it was abandoned, and
+    /// ends. Unwritten events are counted.
     pub(crate) async fn run(mut self) {
         let resource = Resource::namespaced("", "v1", "events", "Event");
         let mut stopping = false;
@@ -41,7 +41,7 @@ impl Worker {
             if stopping {
                 self.inbox.close();
             }
-            // All that waits is taken before each write, so that repetitions are joined before they cost a request.
+            // All waiting reports are taken before each write, so that repeated events are merged into one request.
             while self.outbox.has_room()
                 && let Ok(report) = self.inbox.try_recv()
             {
@@ -50,7 +50,7 @@ impl Worker {
             if let Some(letter) = self.outbox.due(self.clock.now()) {
                 let result = tokio::select! {
                     biased;
-                    // The write may be stored or not; its answer is no longer awaited.
+                    // The write may or may not be stored. Its response is no longer awaited.
                     () = self.abandon.cancelled() => return self.leave(1),
                     result = write(&self.api, &resource, &letter) => result,
                 };
@@ -64,7 +64,7 @@ impl Worker {
         }
     }
 
-    /// Waits for something to do; true when that is to stop.
+    /// Waits for something to do; returns true if the worker must stop.
     async fn wait(&mut self) -> bool {
         let deadline = self.outbox.next_deadline();
         let retry = async {
@@ -84,8 +84,8 @@ impl Worker {
         false
     }
 
-    /// Counts what goes with the worker, beside `sent` whose answer was not awaited: retries that wait, and reports that
-    /// found no room behind them.
+    /// Counts what is lost with the worker, in addition to `sent` writes without a response: waiting retries, and
+    /// reports in the channel behind them.
     fn leave(&mut self, sent: usize) {
         let mut left = sent + self.outbox.len();
         self.inbox.close();

@@ -36,7 +36,7 @@ impl Rig {
         })
     }
 
-    /// Name, count and message of what becomes of a report about pod `a`.
+    /// Name, count and message of the Event for a report about pod `a`.
     fn about_a(&mut self, reason: &str, message: &str, secs: u64) -> (String, i32, String) {
         let event = self.observe(pod("a"), reason, message, secs).unwrap();
         (event.metadata.name.unwrap(), event.count.unwrap(), event.message.unwrap())
@@ -80,7 +80,7 @@ fn acceptance_machinery_037_the_tenth_message_of_a_reason_and_all_further_ones_a
     assert_eq!(rig.about_a("Failed", "m3", 12).1, 2, "one of the first nine still has its own");
     assert_eq!(rig.about_a("Other", "m99", 13).2, "m99", "another reason");
 
-    // Silence of exactly ten minutes changes nothing; a second more, and messages count from one again.
+    // A pause of exactly ten minutes changes nothing. After one more second the messages are counted from the start.
     assert_eq!(rig.about_a("Failed", "m11", 12 + 600).0, combined);
     assert_eq!(rig.about_a("Failed", "m12", 12 + 1_201).2, "m12");
 }
@@ -92,7 +92,7 @@ fn acceptance_machinery_038_of_thirty_events_of_one_object_and_type_in_a_minute_
     assert_eq!(written, [vec![true; 25], vec![false; 5]].concat());
     assert!(rig.observe(pod("b"), "R", "m", 30).is_some(), "another object");
 
-    // One more each five minutes. What was dropped has been counted.
+    // One more Event is allowed every five minutes. Dropped reports were counted.
     let next = rig.observe(pod("a"), "R29", "m", 300).unwrap();
     assert_eq!(next.count, Some(2));
     assert!(rig.observe(pod("a"), "R", "m", 300).is_none());
