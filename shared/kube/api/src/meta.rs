@@ -34,7 +34,7 @@ pub struct OwnerRef {
     pub kind: Atom,
     /// Name of the owner. Shared, because all dependents of an owner repeat it.
     pub name: Atom,
-    /// Uid of the owner.
+    /// UID of the owner.
     pub uid: Uid,
     /// True for the managing controller.
     pub controller: bool,

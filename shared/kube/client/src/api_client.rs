@@ -104,7 +104,7 @@ pub struct ListOptions {
 }
 
 impl Api {
-    /// How long the rate limiter would delay a request that is sent now. This delay is not the server's.
+    /// How long the rate limiter would delay a request that is sent now. The server does not cause this delay.
     #[must_use]
     pub fn budget_wait(&self, now: Instant) -> Duration {
         self.budget.backlog(now)

@@ -10,9 +10,9 @@ use parking_lot::Mutex;
 
 use crate::{ApiError, Written};
 
-/// After this time a write is in every cache whose server responds, because a frozen watch is replaced within 90 s. A
-/// caller of [`Ledger::written`] leaves out the other caches (`informer::Watched::unanswered`): if a server responds to
-/// no watch, a cache may be older than this memory.
+/// After this time a write is in every cache whose server responds, because a frozen watch is replaced within 90 s. If
+/// no watch gets a response, a cache may be older than this memory. A caller of [`Ledger::written`] must exclude such
+/// caches (`informer::Watched::unanswered`).
 const REMEMBERED: Duration = Duration::from_secs(100);
 /// The maximum number of deletions of one type that are kept individually.
 const MOST_DELETIONS: usize = 10_000;

@@ -33,7 +33,7 @@ impl Watcher {
         Self { urgent: true, ..self.clone() }
     }
 
-    /// Waits until the rate limiter allows a request for `path`. This delay is not the server's.
+    /// Waits until the rate limiter allows a request for `path`. The server does not cause this delay.
     ///
     /// # Errors
     /// `NotSent` when the manager stops.

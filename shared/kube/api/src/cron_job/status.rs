@@ -34,7 +34,7 @@ pub struct ActiveJob {
     pub namespace: Atom,
     /// Its name.
     pub name: Box<str>,
-    /// Its uid.
+    /// Its UID.
     pub uid: Uid,
     /// Its resourceVersion at creation.
     pub version: Version,

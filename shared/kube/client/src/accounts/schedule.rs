@@ -8,7 +8,7 @@ const SHORTEST_LIFE: Duration = Duration::from_mins(10);
 const LEEWAY: u32 = 20;
 /// The pause after the first failure. It is doubled after each further one, for as many attempts as in upstream.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
-/// The number of attempts with a short pause. After them, requests without a token fail.
+/// The number of attempts with short pauses between them. After them, requests without a token fail.
 const STEPS: u32 = 4;
 /// The pause between later attempts.
 const LONG_PAUSE: Duration = Duration::from_secs(10);

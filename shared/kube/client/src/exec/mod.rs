@@ -32,7 +32,7 @@ use crate::{
     layers::{Shown, Tokens},
 };
 
-/// A plugin that failed, or whose credential had already expired, is not run again for every request within this time.
+/// A plugin that failed, or that returned an expired credential, is not run again within this time.
 const AGAIN: Duration = Duration::from_secs(1);
 /// A new credential is not requested if the present one is younger than this: not when it is refused, and not near its
 /// end, because the plugin may return the same one until then. A plugin that failed less than this ago is not run ahead

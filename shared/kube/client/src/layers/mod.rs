@@ -59,8 +59,8 @@ struct Inner {
 pub(crate) struct Recipe {
     pub(crate) throttle: Arc<Throttle>,
     pub(crate) user_agent: HeaderValue,
-    /// Retries what the server asks to retry. The clients of reflectors, of the Lease and of reviews get every response
-    /// instead.
+    /// Retries a request after a response with `Retry-After`. The clients of reflectors, of the Lease and of reviews
+    /// get every response instead.
     pub(crate) retries: bool,
     pub(crate) patience: Patience,
     /// Writes are sent only in this term.
