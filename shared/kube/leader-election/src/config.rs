@@ -4,17 +4,18 @@ use api::Resource;
 use client::TermLimits;
 use fastrand::Rng;
 
-/// Waits between tries to acquire are the retry period times 1 to 1 + this much, so that standbys do not march in step.
+/// The wait between two attempts to acquire is the retry period times a factor from 1 to 1 + `JITTER`. So standbys do
+/// not try at the same time (`leaderelection.JitterFactor`).
 pub(crate) const JITTER: f64 = 1.2;
 
 /// The Lease, the identity of this process, and the durations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// `--leader-elect-lease-duration`: others wait this long after the last renewal they saw.
+    /// `--leader-elect-lease-duration`: others wait this long after the last renewal that they observed.
     pub lease_duration: Duration,
     /// `--leader-elect-renew-deadline`: the leader stops this long after it sent its last successful renewal.
     pub renew_deadline: Duration,
-    /// `--leader-elect-retry-period`: time between tries.
+    /// `--leader-elect-retry-period`: the time between two attempts.
     pub retry_period: Duration,
     /// `--leader-elect-resource-namespace`
     pub namespace: String,
@@ -24,12 +25,12 @@ pub struct Config {
     pub identity: String,
 }
 
-/// What does not hold, all of it, in the words of the flags.
+/// All rules that the configuration breaks, with the names of the flags.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.join("; "))]
 pub struct InvalidConfig(pub Vec<String>);
 
-/// `<hostname>_<random uuid>`: no two processes share it, not even two on one host.
+/// `<hostname>_<random uuid>`: unique for each process, also for two on one host.
 #[must_use]
 pub fn identity(hostname: &str, rng: &mut Rng) -> String {
     // Version 4, variant 1 of RFC 9562.
@@ -39,15 +40,15 @@ pub fn identity(hostname: &str, rng: &mut Rng) -> String {
 }
 
 impl Config {
-    /// The Lease as log lines name it.
+    /// The name of the Lease in log lines.
     pub(crate) fn lock(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    /// Checks that a leader stops before others may begin, and has time for more than one try until then.
+    /// Checks that a leader stops before others may begin, and that it has time for more than one attempt until then.
     ///
     /// # Errors
-    /// Everything that is wrong.
+    /// All rules that are broken.
     pub fn validate(&self) -> Result<(), InvalidConfig> {
         let Self { lease_duration, renew_deadline, retry_period, namespace, name, identity } = self;
         let longest_retry = retry_period.mul_f64(JITTER);
@@ -86,26 +87,27 @@ impl Config {
         if wrong.is_empty() { Ok(()) } else { Err(InvalidConfig(wrong)) }
     }
 
-    /// The time for one request, for [`client::Clients::lease`]: an attempt that hangs leaves room for another one within
-    /// the renew deadline.
+    /// The timeout of one request, for [`client::Clients::lease`]. After a request without a response there is time for
+    /// another one before the renew deadline.
     #[must_use]
     pub fn attempt(&self) -> Duration {
         (self.renew_deadline / 2).max(Duration::from_secs(1))
     }
 
-    /// How long one renewal carries.
+    /// How long the term lasts after one renewal.
     pub(crate) fn limits(&self) -> TermLimits {
         TermLimits { renew_deadline: self.renew_deadline, lease_duration: self.lease_duration }
     }
 
-    /// What the record says. Rounded up where upstream cuts off: others must never wait for less than we assume.
+    /// `leaseDurationSeconds` in the record. It is rounded up, where upstream truncates: others must not wait for less
+    /// time than this process assumes.
     pub(crate) fn lease_seconds(&self) -> i64 {
         let whole = self.lease_duration.as_secs() + u64::from(self.lease_duration.subsec_nanos() > 0);
         i64::try_from(whole).unwrap_or(i64::MAX)
     }
 }
 
-/// Where Leases are served.
+/// The API resource of Leases.
 pub(crate) fn leases() -> Resource {
     Resource::namespaced("coordination.k8s.io", "v1", "leases", "Lease")
 }

@@ -16,10 +16,11 @@ use crate::{
     signal::Signal,
 };
 
-/// A leader looks at the clock this often: timers stand still while the machine is suspended, its lease does not.
+/// The interval at which a leader checks the clock. Timers do not run while the host is suspended, but the lease
+/// expires.
 const LOOK_AT_CLOCK: Duration = Duration::from_secs(1);
 
-/// Carries out what the machine says. Ends when leadership was lost, or when it is asked to.
+/// Executes the actions of the machine. Ends when the Lease is lost, or on `stop`.
 pub(crate) struct Driver {
     pub(crate) config: Arc<Config>,
     pub(crate) machine: Machine,
@@ -27,7 +28,7 @@ pub(crate) struct Driver {
     pub(crate) clock: Clock,
     pub(crate) term: Term,
     pub(crate) notices: UnboundedReceiver<Notice>,
-    /// Unbounded, as renewing must not wait for the manager; a handful of signals a term.
+    /// Unbounded, because renewing must not wait for the manager. There are only a few signals per term.
     pub(crate) signals: UnboundedSender<Signal>,
     pub(crate) seen: Arc<Mutex<Seen>>,
     pub(crate) master: IntGauge,
@@ -50,8 +51,9 @@ impl Driver {
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => {
-                    // What is on its way may be done after whatever is asked next: its answer is waited for, so that
-                    // nobody takes the Lease for free and then finds our name in it.
+                    // The server may store a write in flight after a later request. So its response is awaited.
+                    // Otherwise the release could read a Lease without a holder, and our name would be stored after
+                    // that.
                     if in_flight.is_some() {
                         answer(&mut in_flight).await;
                     }
@@ -103,7 +105,7 @@ impl Driver {
             }
             Signal::ProveAhead { .. } | Signal::NewLeader(_) => {}
         }
-        // Sending fails only when the elector is gone; then this task ends soon too.
+        // Sending fails only if the elector was dropped; then this task ends soon too.
         let _ = self.signals.send(signal);
     }
 
@@ -120,7 +122,7 @@ async fn answer(in_flight: &mut InFlight) -> Answer {
     }
 }
 
-/// One request. The client limits its time.
+/// Sends one request. The client limits its time.
 async fn send(api: Api, config: Arc<Config>, request: Request) -> Answer {
     let answer = match request {
         Request::Get => read(&api, &config).await.map(|it| it.map_or(Answer::Absent, |it| Answer::Read(Box::new(it)))),
@@ -130,7 +132,7 @@ async fn send(api: Api, config: Arc<Config>, request: Request) -> Answer {
     answer.unwrap_or_else(|err| Answer::Failed(err.to_string()))
 }
 
-/// The Lease as it is now; `None` when there is none.
+/// Reads the Lease; `None` if it does not exist.
 pub(crate) async fn read(api: &Api, config: &Config) -> Result<Option<Lease>, ApiError> {
     let path = leases().object(&config.namespace, &config.name);
     match api.read(&path, "application/json").await {
@@ -143,7 +145,7 @@ pub(crate) async fn read(api: &Api, config: &Config) -> Result<Option<Lease>, Ap
     }
 }
 
-/// Writes the Lease upon the version that it was read at.
+/// Replaces the Lease at the resourceVersion at which it was read.
 pub(crate) async fn replace(api: &Api, config: &Config, lease: &Lease) -> Result<client::Written, ApiError> {
     api.replace(&leases(), &config.namespace, &config.name, lease).await
 }

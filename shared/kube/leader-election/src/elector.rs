@@ -24,27 +24,28 @@ pub fn became_leader(identity: &str) -> String {
     format!("{identity} became leader")
 }
 
-/// The message of the event at its end.
+/// The message of the event at the end of a term.
 #[must_use]
 pub fn stopped_leading(identity: &str) -> String {
     format!("{identity} stopped leading")
 }
 
-/// What the elector works with.
+/// The dependencies of the elector.
 pub struct Deps {
-    /// The Lease's own client: no retry layer, not fenced, and no request longer than [`Config::attempt`].
+    /// A client only for the Lease: without the retry layer, not fenced, and with [`Config::attempt`] as the timeout of
+    /// a request.
     pub api: Api,
-    /// For the watch on the Lease.
+    /// The client for the watch on the Lease.
     pub watcher: Watcher,
-    /// Time.
+    /// The clock.
     pub clock: Clock,
-    /// Where `leader_election_*` go.
+    /// The registry for the `leader_election_*` metrics.
     pub metrics: Metrics,
-    /// What controllers carry; begun, prolonged and ended here.
+    /// The term that controllers attach to their writes. The elector begins, extends and ends it.
     pub term: Term,
-    /// For waits.
+    /// For the jitter of waits.
     pub rng: Rng,
-    /// Where its tasks run.
+    /// Starts the tasks.
     pub spawner: Spawner,
 }
 
@@ -78,10 +79,10 @@ impl Drop for Tasks {
 }
 
 impl Elector {
-    /// Starts trying at once, in tasks of its own.
+    /// Starts to acquire the Lease at once, in its own tasks.
     ///
     /// # Errors
-    /// If the configuration cannot work.
+    /// If the configuration is invalid.
     pub fn new(config: Config, deps: Deps) -> Result<Self, InvalidConfig> {
         config.validate()?;
         let Deps { api, watcher, clock, metrics, term, mut rng, spawner } = deps;
@@ -122,8 +123,8 @@ impl Elector {
         Ok(Self { config, api, clock, term, master, signals, over: false, seen, tasks })
     }
 
-    /// Waits for the next thing that the manager must know. After [`Signal::Lost`] nothing comes any more and this waits
-    /// for ever. Safe to drop while waiting: nothing is lost, and renewing does not depend on being asked.
+    /// Waits for the next signal. After [`Signal::Lost`] there are no more signals, and this waits forever. Dropping
+    /// the future loses no signal. Renewing does not depend on calls of this function.
     pub async fn next(&mut self) -> Signal {
         if self.over {
             return std::future::pending().await;
@@ -139,12 +140,12 @@ impl Elector {
         signal
     }
 
-    /// Gives leadership back, so that a standby takes over at once: only after the last write of the term has been
-    /// answered. The term ends here if it has not yet. Nothing is written unless the Lease names us; conflicts are
-    /// retried. Takes at most the renew deadline, beside the rest of a request that is under way.
+    /// Releases the Lease, so that a standby takes over at once. Call it only after the last write of the term was
+    /// answered. It also ends the term. It writes only if the Lease names this process, and retries conflicts. It takes
+    /// at most the renew deadline, plus the rest of a request in flight.
     ///
     /// # Errors
-    /// If the Lease still names us, as far as we know, or somebody else has taken it.
+    /// If the Lease may still name this process, or if another process has taken it.
     pub async fn release(mut self, notes: Option<Notes>) -> Result<(), ReleaseError> {
         self.term.end();
         self.master.set(0);
@@ -161,7 +162,7 @@ impl Elector {
         released
     }
 
-    /// The check `leaderElection`.
+    /// The health check `leaderElection`.
     #[must_use]
     pub fn health(&self) -> Health {
         Health {
@@ -172,7 +173,7 @@ impl Elector {
         }
     }
 
-    /// The Lease's uid, for events about it; empty as long as it was not seen.
+    /// The uid of the Lease, for events about it; empty until the Lease was observed.
     #[must_use]
     pub fn lease_uid(&self) -> Uid {
         self.seen.lock().uid.clone()

@@ -4,10 +4,12 @@ use api::Uid;
 use clock::{BootInstant, Clock};
 use parking_lot::Mutex;
 
-/// How long past its lease a leader may be seen not to renew before it counts as stuck.
+/// A leader that has not renewed for the lease duration plus this time is unhealthy
+/// (`leaderelection.NewLeaderHealthzAdaptor`).
 const TOLERANCE: Duration = Duration::from_secs(20);
 
-/// The check `leaderElection`, cheap to clone: fails on a process that holds the Lease and does not renew it.
+/// The health check `leaderElection`. It fails if this process holds the Lease and does not renew it. It is cheap to
+/// clone.
 #[derive(Debug, Clone)]
 pub struct Health {
     pub(crate) clock: Clock,
@@ -16,29 +18,29 @@ pub struct Health {
     pub(crate) seen: Arc<Mutex<Seen>>,
 }
 
-/// The Lease has not been renewed for long, and yet this process goes on.
+/// This process holds the Lease and still runs, but has not renewed it for too long.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("failed election to renew leadership on lease {lease}")]
 pub struct NotRenewed {
-    /// Its name.
+    /// The name of the Lease.
     pub lease: String,
 }
 
-/// What the driver shows to others.
+/// The state that the driver shares.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
-    /// While the Lease names us: when it was last written, or seen to change.
+    /// When the Lease was last written or observed to change; `None` if it does not name this process.
     pub(crate) held_since: Option<BootInstant>,
     pub(crate) uid: Uid,
-    /// A write was sent, so the Lease may name us whatever we know of it.
+    /// True after a write was sent: the Lease may name this process, even if this was never observed.
     pub(crate) wrote: bool,
 }
 
 impl Health {
-    /// Healthy are a standby, and a leader that renews. The suspension of the machine counts.
+    /// A standby is healthy, and so is a leader that renews. Time during which the host was suspended counts.
     ///
     /// # Errors
-    /// If we hold the Lease and it was last renewed longer ago than the lease duration and 20 s.
+    /// If this process holds the Lease and has not renewed it for longer than the lease duration plus 20 s.
     pub fn check(&self) -> Result<(), NotRenewed> {
         let held_since = self.seen.lock().held_since;
         let stuck =

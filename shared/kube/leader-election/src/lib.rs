@@ -1,12 +1,13 @@
-//! Leadership by Lease: one manager of several writes at a time, and the next one takes over without delay.
+//! Leader election with a Lease: only one of several managers writes, and a standby takes over without delay.
 //!
-//! Rules and record are upstream's, so that a Go manager and ours take turns on one Lease. What is ours: a watch on the
-//! Lease beside the polling, a [`client::Term`] that controllers carry with their writes, and two annotations by which a
-//! leader of ours tells its successor how much it must verify.
+//! The rules and the record are those of client-go, so that a Go manager and ours can use the same Lease. This crate
+//! adds three things: a watch on the Lease besides the polling; a [`client::Term`] that controllers attach to their
+//! writes; and two annotations, in which a leader of ours records how much its successor must verify.
 //!
-//! Reading order: `config` (what must hold between the durations), `record` (the Lease as we read and write it),
-//! `signal` (what the manager is told), `machine` (who may take the Lease and when, without I/O), `watch` and `driver`
-//! (the I/O around it), `elector` (what the manager speaks with), `health` and `release` (the orderly end).
+//! Reading order: `config` (the durations and their rules), `record` (how the Lease is read and written), `signal` (the
+//! signals to the manager), `machine` (which process may take the Lease and when, without I/O), `watch` and `driver`
+//! (the I/O around it), `elector` (the interface for the manager), `health` and `release` (the health check and the end
+//! of a term).
 
 mod config;
 mod record;

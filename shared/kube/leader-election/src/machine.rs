@@ -12,44 +12,45 @@ use crate::{
     signal::{Signal, Takeover},
 };
 
-/// Decides when this process may take the Lease: upstream's rules, without I/O and without a clock.
+/// Decides when this process may take the Lease, by the rules of client-go, without I/O and without a clock.
 ///
-/// Times on the Lease are never compared with a clock of ours: what counts is how long ago we saw the record change.
-/// That is asked on the clock which counts suspension. A leader's term counts from the *sending* of a renewal.
+/// Times in the Lease are never compared with the local clock. Instead the machine uses the time since it observed the
+/// last change of the record. This is measured on the clock that includes suspension. A leader's term counts from the
+/// *sending* of a renewal.
 pub(crate) struct Machine {
     config: Config,
     rng: Rng,
     phase: Phase,
     stage: Stage,
-    /// When the present try began, or the last one.
+    /// When the current or the last attempt began.
     began: BootInstant,
     known: Option<Known>,
-    /// The previous holder for the record that we tried to write. If the answer is lost, a later read may find that
+    /// The previous holder for the record that we tried to write. If the response is lost, a later read may find that
     /// record.
     claim: Takeover,
     /// The holder that was reported last.
     reported: String,
-    /// Why the last try failed, for the reason of a loss.
+    /// Why the last attempt failed, for the reason in [`Signal::Lost`].
     failure: Option<String>,
     out: VecDeque<Action>,
 }
 
-/// The Lease as last seen or written.
+/// The Lease as it was last observed or written.
 struct Known {
     lease: Lease,
-    /// When its record was seen to change, or, when we wrote it, when that was sent.
+    /// When the record was observed to change. For our own write: when it was sent.
     since: BootInstant,
-    /// It was deleted since.
+    /// True if the Lease was deleted since then.
     gone: bool,
-    /// Proving ahead was told for this record.
+    /// True if [`Signal::ProveAhead`] was sent for this record, or is not needed any more.
     told_ahead: bool,
 }
 
 impl Known {
-    /// When the server stores the last write of a holder of ours that renews no more.
+    /// The latest time at which the server stores a write of a holder of ours that does not renew any more.
     fn last_write(&self) -> Option<BootInstant> {
         let limits = TermLimits { renew_deadline: self.lease.fence()?, lease_duration: self.lease.record.duration() };
-        // Its renewal was sent before we saw it.
+        // The holder sent its renewal before this process observed it.
         Some(self.since + limits.last_write())
     }
 }
@@ -64,41 +65,42 @@ enum Phase {
     Over,
 }
 
-/// Where the present try stands. It is `Quick` where we may write without reading, then `Read`, then `Write` or `Create`.
+/// The state of the current attempt. It begins with `Quick` if a write without a read is possible. Then follow `Read`,
+/// and `Write` or `Create`.
 #[derive(Debug)]
 enum Stage {
-    /// Between tries.
+    /// Between two attempts.
     Resting { since: BootInstant, until: BootInstant },
-    /// About to send.
+    /// The step must be sent now.
     Due(Step),
-    /// Sent, with what it would store.
+    /// The step was sent, with the Lease that it writes.
     Sent { step: Step, body: Option<Box<Lease>>, at: BootInstant },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// PUT upon what is known: a renewal, or right after a release.
+    /// PUT on the known version: a renewal, or an acquisition right after a release.
     Quick,
     /// GET.
     Read,
-    /// PUT upon what was just read.
+    /// PUT on the version that was just read.
     Write,
     /// POST.
     Create,
 }
 
-/// What the driver shall do, in this order.
+/// An action for the driver. The driver executes them in the order in which they are returned.
 #[derive(Debug)]
 pub(crate) enum Action {
-    /// Send this instead of whatever is in flight.
+    /// Send this request. It replaces the one in flight.
     Send(Request),
-    /// The term begins or goes on: this renewal, sent then, has been stored.
+    /// Begin or extend the term: the renewal that was sent at this instant was stored.
     Renewed(BootInstant),
-    /// A renewal had to read first.
+    /// A renewal needed a read first.
     SlowPath,
-    /// A request failed. It is not a failure that another process leads.
+    /// A request failed. Another process as the leader is not a failure.
     Failed(String),
-    /// Tell the manager.
+    /// Send this signal to the manager.
     Tell(Signal),
 }
 
@@ -109,7 +111,7 @@ pub(crate) enum Request {
     Update(Box<Lease>),
 }
 
-/// What came of a request.
+/// The result of a request.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Read(Box<Lease>),
@@ -118,12 +120,12 @@ pub(crate) enum Answer {
     Failed(String),
 }
 
-/// What the watch says.
+/// An event of the watch.
 #[derive(Debug)]
 pub(crate) enum Notice {
-    /// The Lease is now this.
+    /// The current Lease.
     Seen(Box<Lease>),
-    /// It was deleted; this was its last state.
+    /// The Lease was deleted; this was its last state.
     Deleted(Box<Lease>),
 }
 
@@ -143,7 +145,7 @@ impl Machine {
         }
     }
 
-    /// What is to be done now; ask until there is nothing.
+    /// The next action. Call it again until it returns `None`.
     pub(crate) fn due(&mut self, now: BootInstant, wall: Timestamp) -> Option<Action> {
         self.lose_when_lapsed(now);
         if let Some(action) = self.out.pop_front() {
@@ -165,7 +167,8 @@ impl Machine {
         }
     }
 
-    /// When to ask [`Machine::due`] again at the latest; `None` while only an answer or a notice can change anything.
+    /// The latest time for the next call of [`Machine::due`]; `None` if only a response or an event can change the
+    /// state.
     pub(crate) fn next_deadline(&self) -> Option<BootInstant> {
         let lapses = match self.phase {
             Phase::Leading { renewed } => Some(renewed + self.config.renew_deadline),
@@ -174,7 +177,7 @@ impl Machine {
         [lapses, self.try_at(), self.fence_ends_at()].into_iter().flatten().min()
     }
 
-    /// The answer to the last request.
+    /// Handles the response to the last request.
     pub(crate) fn answered(&mut self, answer: Answer, now: BootInstant) {
         self.lose_when_lapsed(now);
         if self.phase == Phase::Over {
@@ -194,7 +197,7 @@ impl Machine {
                 self.stored(body.stored(written.uid, written.version), at, now);
             }
             (Answer::Failed(why), _) if step != Step::Quick => self.fail_for(why, now),
-            // What is known may be out of date: read, then write.
+            // The known Lease may be stale: read it, then write.
             (Answer::Failed(why), _) => {
                 self.failure = Some(why.clone());
                 self.out.push_back(Action::Failed(why));
@@ -204,7 +207,7 @@ impl Machine {
         }
     }
 
-    /// News from the watch. An event older than what is known is an echo and means nothing.
+    /// Handles an event of the watch. An event that is not newer than the known Lease is ignored.
     pub(crate) fn noticed(&mut self, notice: Notice, now: BootInstant) {
         self.lose_when_lapsed(now);
         let (Notice::Seen(lease) | Notice::Deleted(lease)) = &notice;
@@ -222,7 +225,7 @@ impl Machine {
                 if let Some(known) = &mut self.known {
                     known.gone = true;
                 }
-                // The leader puts it back at once. Others leave that to it as long as its lease lasts.
+                // The leader creates it again at once. A standby waits until the lease has expired.
                 if matches!((self.phase, &self.stage), (Phase::Leading { .. }, Stage::Resting { .. })) {
                     self.begin(Step::Read, now);
                 }
@@ -230,22 +233,22 @@ impl Machine {
         }
     }
 
-    /// The term did not accept a renewal: it has ended meanwhile.
+    /// Handles a renewal that the term did not accept: the term has ended meanwhile.
     pub(crate) fn term_ended(&mut self) {
         self.lose("the term has ended".to_owned());
     }
 
-    /// Since when, by our own measure, the Lease names us.
+    /// Since when the Lease names this process, on its own clock.
     pub(crate) fn held_since(&self) -> Option<BootInstant> {
         self.known.as_ref().filter(|_| self.is_ours()).map(|it| it.since)
     }
 
-    /// The identity of the Lease, as far as it is known.
+    /// The uid of the Lease, if it is known.
     pub(crate) fn uid(&self) -> Option<&Uid> {
         self.known.as_ref().map(|it| &it.lease.uid)
     }
 
-    /// True once we have led and do not any more, and the manager was told.
+    /// True after this process has lost the Lease and all actions were returned.
     pub(crate) fn is_over(&self) -> bool {
         self.phase == Phase::Over && self.out.is_empty()
     }
@@ -254,12 +257,12 @@ impl Machine {
         matches!(self.phase, Phase::Leading { .. })
     }
 
-    /// True when the Lease is known to be there and to name us.
+    /// True if the Lease is known to exist and names this process.
     fn is_ours(&self) -> bool {
         self.known.as_ref().is_some_and(|it| !it.gone && it.lease.record.holder() == self.config.identity)
     }
 
-    /// When the known record may be overwritten.
+    /// When the known record expires and may be overwritten.
     fn expires_at(&self) -> Option<BootInstant> {
         self.known.as_ref().map(|it| it.since + it.lease.record.duration())
     }
@@ -268,20 +271,21 @@ impl Machine {
         self.expires_at().is_none_or(|at| at <= now)
     }
 
-    /// True while somebody else has a lease that we must respect.
+    /// True while another process holds a lease that has not expired.
     fn is_held_by_other(&self, now: BootInstant) -> bool {
         let holder = self.known.as_ref().map_or("", |it| it.lease.record.holder());
         !holder.is_empty() && holder != self.config.identity && !self.has_expired(now)
     }
 
-    /// The next try: after the wait, or when the lease that we wait for ends while we rest.
+    /// When the next attempt begins: after the wait, or earlier when the lease of another holder expires.
     fn try_at(&self) -> Option<BootInstant> {
         let Stage::Resting { since, until } = self.stage else { return None };
         let expiry = self.expires_at().filter(|&at| self.phase == Phase::Acquiring && !self.is_ours() && at > since);
         Some(expiry.map_or(until, |at| at.min(until)))
     }
 
-    /// When the present holder, if it is one of ours, surely has stopped writing, if that is still to be told.
+    /// When the fence of the current holder ends: a holder of ours sends no writes after that. `None` if it is not one
+    /// of ours, or if [`Signal::ProveAhead`] is not needed.
     fn fence_ends_at(&self) -> Option<BootInstant> {
         let known = self.known.as_ref()?;
         let waiting = self.phase == Phase::Acquiring && !known.told_ahead && !known.gone && !self.is_ours();
@@ -289,7 +293,7 @@ impl Machine {
         (fence < known.lease.record.duration()).then(|| known.since + fence)
     }
 
-    /// The last write of a holder of ours whose fence has ended, if that is still to be told.
+    /// The last write of a holder of ours whose fence has ended, if [`Signal::ProveAhead`] must be sent for it now.
     fn prove_ahead_at(&mut self, now: BootInstant) -> Option<BootInstant> {
         self.fence_ends_at().filter(|&at| at <= now)?;
         let has_expired = self.has_expired(now);
@@ -324,11 +328,11 @@ impl Machine {
         })
     }
 
-    /// The holder that a write of ours would replace now.
+    /// The holder that our write would replace now.
     fn takeover(&self, step: Step) -> Takeover {
         let Some(known) = &self.known else { return Takeover::First };
         if step == Step::Create {
-            // It was deleted while a holder that we have seen still held it.
+            // The Lease was deleted while a known holder still held it.
             return Takeover::Other;
         }
         let lease = &known.lease;
@@ -342,15 +346,15 @@ impl Machine {
         if lease.is_untouched() { Takeover::First } else { Takeover::Other }
     }
 
-    /// After a successful read: the slow path of upstream.
+    /// The decision after a successful read (the slow path of `leaderelection.tryAcquireOrRenew`).
     fn decide(&mut self, now: BootInstant) {
         let holder = self.known.as_ref().map_or("", |it| it.lease.record.holder()).to_owned();
         if self.is_ours() {
             self.out.push_back(Action::SlowPath);
             self.stage = Stage::Due(Step::Write);
         } else if self.is_leading() {
-            // It was released or has expired: another one has led, or may lead right now. Our term is not continued upon
-            // that. A read that shows us again would be; until then each try fails.
+            // The Lease was released or has expired: another process has led, or may lead now. So the term must not be
+            // extended. Each attempt fails until a read shows this process as the holder again.
             let why = if holder.is_empty() {
                 "nobody holds the lease".to_owned()
             } else {
@@ -368,7 +372,7 @@ impl Machine {
         if let Some(known) = &mut self.known {
             known.gone = true;
         }
-        // Deleting the Lease does not stop its holder: the one we saw is given the time that it has by its last renewal.
+        // Deleting the Lease does not stop its holder: it may lead until its last renewal expires.
         if !self.is_leading() && self.is_held_by_other(now) {
             self.fail("the lease was deleted, its holder may still lead".to_owned(), now);
         } else {
@@ -376,9 +380,9 @@ impl Machine {
         }
     }
 
-    /// A write of ours was stored.
+    /// Handles a write of ours that was stored.
     fn stored(&mut self, lease: Lease, sent: BootInstant, now: BootInstant) {
-        // The watch may have been quicker, and may have shown even more.
+        // The watch may have shown this write already, or even a newer version.
         let overtaken =
             self.known.as_ref().is_some_and(|it| !it.gone && lease.version.is_older_than(&it.lease.version));
         if !overtaken {
@@ -389,7 +393,7 @@ impl Machine {
             return self.decide(now);
         }
         if now >= sent + self.config.renew_deadline {
-            // Stored, but the answer slept too long to write by it.
+            // The write was stored, but its response arrived too late to lead with it.
             return self.fail_for("the answer to a write came too late to lead by it".to_owned(), now);
         }
         self.out.push_back(Action::Renewed(sent));
@@ -401,7 +405,7 @@ impl Machine {
         self.stage = Stage::Resting { since: now, until: sent + self.config.retry_period };
     }
 
-    /// Takes over what is known, at `now` by our measure.
+    /// Updates the known Lease, which was observed or written at `now`.
     fn learn(&mut self, lease: Lease, now: BootInstant) {
         let holder = lease.record.holder().to_owned();
         match &mut self.known {
@@ -409,7 +413,7 @@ impl Machine {
             known => *known = Some(Known { lease, since: now, gone: false, told_ahead: false }),
         }
         if self.is_leading() && self.is_held_by_other(now) {
-            // Both would write until our deadline; leaderelection.tryAcquireOrRenew retries until then.
+            // Otherwise both write until our deadline; `leaderelection.tryAcquireOrRenew` only retries until then.
             return self.lose(format!("{holder} holds the lease"));
         }
         if holder != self.reported {
@@ -420,7 +424,7 @@ impl Machine {
         }
     }
 
-    /// A release that was just noticed is taken at once, without reading what the watch has shown.
+    /// Takes a released Lease at once, without reading again what the watch has shown.
     fn take_if_released(&mut self, now: BootInstant) {
         let released = self.known.as_ref().is_some_and(|it| it.lease.record.holder().is_empty());
         let writing = matches!(&self.stage, Stage::Sent { body: Some(_), .. });
@@ -429,17 +433,17 @@ impl Machine {
         }
     }
 
-    /// A try failed by something that is worth a log line.
+    /// Ends the attempt with a failure that is logged.
     fn fail_for(&mut self, why: String, now: BootInstant) {
         self.out.push_back(Action::Failed(why.clone()));
         self.fail(why, now);
     }
 
-    /// Ends the present try and rests until the next.
+    /// Ends the attempt and waits for the next one.
     fn fail(&mut self, why: String, now: BootInstant) {
         self.failure = Some(why);
         let until = match self.phase {
-            // A try that hung is followed by the next at once: the time to save the term is short.
+            // After an attempt without a response the next one begins at once, because the term ends soon.
             Phase::Leading { .. } => now.max(self.began + self.config.retry_period),
             Phase::Acquiring | Phase::Over => now + self.config.retry_period.mul_f64(1.0 + self.rng.f64() * JITTER),
         };
@@ -460,7 +464,7 @@ impl Machine {
         self.lose(why);
     }
 
-    /// Over is over: whatever is in flight does not matter any more.
+    /// Ends leadership for good. A response in flight has no effect any more.
     fn lose(&mut self, why: String) {
         self.phase = Phase::Over;
         self.out.clear();

@@ -7,28 +7,28 @@ use serde_json::{Map, Value, json};
 
 use crate::{Config, config::leases};
 
-/// A leader of ours notes how long after a renewal it still writes. JSON of [`Fence`].
+/// The annotation in which a leader of ours records for how long after a renewal it still writes. JSON of [`Fence`].
 const FENCE: &str = "mini-kcm.io/fence";
 
-/// A leader of ours writes here what it wrote last, when it releases. JSON of [`HandOver`].
+/// The annotation in which a leader of ours records its last writes when it releases the Lease. JSON of [`HandOver`].
 const HAND_OVER: &str = "mini-kcm.io/hand-over";
 
-/// What a leaver tells its successor: per type that it wrote, and that its own informer has shown, the version of the
-/// last event. A type that is missing here must be proved anew.
+/// The notes of a leader for its successor. For each type that it wrote they contain the resourceVersion of the last
+/// event, if its own informer has shown all these writes. The successor must prove each missing type again.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Notes {
-    /// By the type as people name it: `pods`, `jobs.batch`.
+    /// The resourceVersion by resource and group: `pods`, `jobs.batch`.
     pub versions: BTreeMap<String, Version>,
 }
 
-/// The Lease, with everything on it that is not ours.
+/// The Lease, including all fields that this crate does not use.
 ///
-/// Its PUT is the only full PUT that we send. It carries labels, annotations, finalizers, owner references and fields of
-/// the spec that we do not know as they were read; only the record and our own two annotations are set.
+/// Its PUT is the only full PUT that mini-kcm sends. Labels, annotations, finalizers, owner references and unknown
+/// fields of the spec are sent as they were read. Only the record and our two annotations are set.
 #[derive(Debug, Clone)]
 pub(crate) struct Lease {
-    /// As it was read, less managedFields, which the server keeps by itself.
+    /// The object as it was read, without managedFields, which the server maintains itself.
     object: Map<String, Value>,
     pub(crate) uid: Uid,
     pub(crate) version: Version,
@@ -45,15 +45,15 @@ pub(crate) struct Record {
     #[serde(rename = "holderIdentity")]
     holder: Option<String>,
     lease_duration_seconds: Option<i64>,
-    /// Times stay text: they are carried and compared for difference, but never with a clock of ours.
+    /// Times stay strings: they are kept and compared for equality, but never compared with the local clock.
     acquire_time: Option<String>,
     renew_time: Option<String>,
     #[serde(rename = "leaseTransitions")]
     transitions: Option<i64>,
 }
 
-/// Our annotations carry the transition count they were written under: a Go manager keeps what it finds in metadata, and
-/// a note of another count is void.
+/// Our annotations contain the `leaseTransitions` under which they were written. A Go manager keeps unknown metadata,
+/// so an annotation with another count is stale and ignored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Fence {
     transitions: i64,
@@ -72,7 +72,7 @@ impl Record {
         self.holder.as_deref().unwrap_or_default()
     }
 
-    /// How long others wait after a change: the duration in the Lease, not the configured one.
+    /// How long other processes wait after a change: the duration in the Lease, not the configured one.
     pub(crate) fn duration(&self) -> Duration {
         Duration::from_secs(self.lease_duration_seconds.unwrap_or(0).try_into().unwrap_or(0))
     }
@@ -89,18 +89,18 @@ impl Record {
 }
 
 impl Lease {
-    /// Reads a Lease as a GET answers it. Unknown, missing and null fields are fine.
+    /// Decodes a Lease from the response to a GET. Unknown, missing and null fields are accepted.
     ///
     /// # Errors
-    /// If it is no JSON object or a field that we need has another type.
+    /// If it is not a JSON object, or if a field of the record has another type.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, serde_json::Error> {
         Self::from_object(serde_json::from_slice(bytes)?)
     }
 
-    /// Reads a Lease as it stands in a watch frame.
+    /// Decodes a Lease from a watch event.
     ///
     /// # Errors
-    /// As [`Lease::decode`].
+    /// See [`Lease::decode`].
     pub(crate) fn from_object(mut object: Map<String, Value>) -> Result<Self, serde_json::Error> {
         #[derive(Default, Deserialize)]
         #[serde(rename_all = "camelCase", default)]
@@ -116,7 +116,7 @@ impl Lease {
             metadata.remove("managedFields");
         }
         let annotations = annotations.unwrap_or_default();
-        // A note that does not decode is as good as none: the successor then proves everything.
+        // An annotation that does not decode is ignored; the successor then proves everything.
         let note = |name: &str| annotations.get(name);
         Ok(Self {
             uid: uid.unwrap_or_default(),
@@ -128,7 +128,7 @@ impl Lease {
         })
     }
 
-    /// A Lease that does not exist yet, with us as its first holder.
+    /// A new Lease with this process as the first holder.
     pub(crate) fn new(config: &Config, wall: Timestamp) -> Self {
         let metadata = json!({ "namespace": config.namespace, "name": config.name });
         let nothing = Self {
@@ -142,24 +142,24 @@ impl Lease {
         nothing.held(config, 0, micro_time(wall), wall)
     }
 
-    /// With us as a new holder.
+    /// The Lease with this process as a new holder.
     pub(crate) fn taken(&self, config: &Config, wall: Timestamp) -> Self {
         self.held(config, self.record.transitions().saturating_add(1), micro_time(wall), wall)
     }
 
-    /// With us as the holder we were, and a new renewal.
+    /// The Lease with this process still as the holder, and a new renewal.
     pub(crate) fn renewed(&self, config: &Config, wall: Timestamp) -> Self {
         let acquired = self.record.acquire_time.clone().unwrap_or_else(|| micro_time(wall));
         self.held(config, self.record.transitions(), acquired, wall)
     }
 
-    /// With no holder, and what the next one needs to know.
+    /// The Lease without a holder, with the notes for the next one.
     pub(crate) fn released(&self, notes: Option<Notes>, wall: Timestamp) -> Self {
         let transitions = self.record.transitions();
         Self {
             record: Record {
                 holder: Some(String::new()),
-                // Upstream's word: zero is not valid.
+                // As upstream (`leaderelection.release`): zero is not valid.
                 lease_duration_seconds: Some(1),
                 acquire_time: Some(micro_time(wall)),
                 renew_time: Some(micro_time(wall)),
@@ -171,19 +171,19 @@ impl Lease {
         }
     }
 
-    /// The same, as the server has stored it.
+    /// The same Lease with the uid and the version that the server has stored.
     pub(crate) fn stored(self, uid: Uid, version: Version) -> Self {
         Self { uid, version, ..self }
     }
 
-    /// How long after a renewal the present holder still writes, if it is one of ours.
+    /// For how long after a renewal the current holder still writes, if it is one of ours.
     pub(crate) fn fence(&self) -> Option<Duration> {
         let fence = self.fence.as_ref()?;
         let of_this_holder = !self.record.holder().is_empty() && fence.transitions == self.record.transitions();
         of_this_holder.then(|| Duration::from_millis(fence.ms))
     }
 
-    /// What the last holder left, if it was one of ours and has released.
+    /// The notes of the last holder, if it was one of ours and has released the Lease.
     pub(crate) fn notes(&self) -> Option<&Notes> {
         let note = self.hand_over.as_ref()?;
         let of_last_holder = self.record.holder().is_empty() && note.transitions == self.record.transitions();
@@ -246,7 +246,7 @@ impl Serialize for Lease {
     }
 }
 
-/// The object under `name`, taken out; empty where it is missing or null.
+/// Removes and returns the object under `name`; empty if it is missing or null.
 fn take(object: &mut Map<String, Value>, name: &str) -> Map<String, Value> {
     match object.remove(name) {
         Some(Value::Object(section)) => section,
@@ -261,7 +261,7 @@ fn annotate(annotations: &mut Map<String, Value>, name: &str, text: Option<Strin
     };
 }
 
-/// As Go writes a MicroTime: always six decimals.
+/// Formats a time as Go's `MicroTime`: always with six decimals.
 fn micro_time(at: Timestamp) -> String {
     format!("{at:.6}")
 }

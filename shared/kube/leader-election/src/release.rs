@@ -5,26 +5,27 @@ use clock::Clock;
 
 use crate::{Config, Notes, driver};
 
-/// Between tries that failed for another reason than a conflict.
+/// The pause after an attempt that failed for another reason than a conflict.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Why the Lease could not be released. Others then wait until it expires.
+/// Why the Lease could not be released. Then standbys wait until it expires.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReleaseError {
     /// Another process holds it already.
     #[error("{0} holds the lease")]
     TakenBy(String),
-    /// No try succeeded in time.
+    /// No attempt succeeded in time.
     #[error("no release succeeded within {limit:?}: {last}")]
     TimedOut {
         /// The renew deadline.
         limit: Duration,
-        /// Why the last try failed.
+        /// Why the last attempt failed.
         last: String,
     },
 }
 
-/// Empties the holder, with notes for the next one. The caller has ended the driver: nothing renews behind our back.
+/// Clears the holder and writes the notes for the next one. The caller has ended the driver, so no renewal happens
+/// meanwhile.
 pub(crate) async fn release(
     api: &Api,
     config: &Config,
@@ -37,7 +38,7 @@ pub(crate) async fn release(
         loop {
             match attempt(api, config, clock, notes.as_ref(), &mut written).await {
                 Ok(done) => return done,
-                // Such as a renewal that was under way when the driver ended.
+                // For example with a renewal that was in flight when the driver ended.
                 Err(err @ ApiError::Conflict(_)) => last = err.to_string(),
                 Err(err) => {
                     last = err.to_string();
@@ -52,7 +53,8 @@ pub(crate) async fn release(
     }
 }
 
-/// One try; the client limits the time of its requests. `written` says that a write was sent whose outcome is not known: what is found then may be our own deed.
+/// One attempt; the client limits the time of its requests. `written` is set when a write was sent whose result is
+/// unknown: a later read may then show the result of this write.
 async fn attempt(
     api: &Api,
     config: &Config,

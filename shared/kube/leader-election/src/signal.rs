@@ -6,12 +6,14 @@ use crate::Notes;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Signal {
     /// Another leader of ours has stopped renewing, and its fence has ended: it sends no more writes. What is read from
-    /// `last_write` on holds when we lead. Void as soon as the leader renews after all; then it may come again.
+    /// `last_write` on is still true when this process leads. If the leader renews after all, this signal is void. It
+    /// may then be sent again.
     ProveAhead {
-        /// From this instant on the server stores nothing more of that leader: until then it may work on a create.
+        /// From this instant on the server stores no more writes of that leader. Until then it may still process a
+        /// create.
         last_write: BootInstant,
     },
-    /// We lead, and the term has begun.
+    /// This process leads, and the term has begun.
     Acquired(Takeover),
     /// This process has lost the Lease for good; its term is over. The reason is for log output.
     Lost(String),
@@ -24,13 +26,13 @@ pub enum Signal {
 pub enum Takeover {
     /// No previous holder is visible: there was no Lease, or it never had a holder.
     First,
-    /// A leader of ours that has stopped in order.
+    /// A leader of ours that has released the Lease.
     ReleasedByOurs(Notes),
     /// A leader of ours that stopped renewing. Both instants are on our clock.
     CrashOfOurs {
-        /// When we saw its last renewal.
+        /// When this process observed its last renewal.
         last_change: BootInstant,
-        /// The server stores none of its writes after this. It may still be to come.
+        /// From this instant on the server stores none of its writes. It may be in the future.
         last_write: BootInstant,
     },
     /// Any other holder, such as a Go manager.

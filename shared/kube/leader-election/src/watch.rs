@@ -9,47 +9,48 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::{Config, config::leases, machine::Notice, record::Lease};
 
-/// The least `timeoutSeconds` of a watch, and how much is added at random.
+/// The minimum `timeoutSeconds` of a watch, and the maximum that is added at random.
 const LIFE: (u64, u64) = (60, 15);
 
-/// A watch that is open this long beyond its time is frozen.
+/// A watch that is still open this long after its timeout is considered broken.
 const FROZEN: Duration = Duration::from_secs(10);
 
-/// A watch that ends sooner is a failure, however politely.
+/// A watch that ends sooner than this counts as a failure, even if the server ended it without an error.
 const SHORT: Duration = Duration::from_secs(1);
 
-/// Pauses before opening again double from the first to the second.
+/// The first and the maximum pause before the next watch. Each failure doubles the pause.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
-/// Wait after a 403 before watching again: the right may be granted meanwhile.
+/// The pause after a 403: the permission may be granted meanwhile.
 const REFUSED: Duration = Duration::from_secs(60);
 
-/// Frames taken from the socket at once.
+/// The maximum number of watch events in one read.
 const BATCH: usize = 16;
 
-/// Watches the one Lease beside the polling, so that a release is known at once. Only a hint: nothing waits for it.
+/// Watches the Lease in addition to the polling, so that a release is observed at once. This is only a hint: leader
+/// election also works without it.
 pub(crate) struct LeaseWatch {
     pub(crate) watcher: Watcher,
     pub(crate) clock: Clock,
     pub(crate) rng: Rng,
     pub(crate) notices: UnboundedSender<Notice>,
-    /// Of the collection, with the field selector.
+    /// The path of the collection, with the field selector.
     path: String,
     pace: Pace,
 }
 
-/// When to open the next one.
+/// When to start the next watch.
 #[derive(Default)]
 struct Pace {
     failures: u32,
-    /// A refusal is told once, until watching was possible again.
+    /// True after a refusal was logged. It is logged again only after a watch has succeeded.
     warned: bool,
 }
 
 enum End {
-    /// By the server, in order.
+    /// The server ended the watch without an error.
     Clean,
-    /// The server will not.
+    /// The server refused the watch.
     Refused(ApiError),
     Broken(String),
 }
@@ -69,8 +70,8 @@ impl LeaseWatch {
         rng: Rng,
         notices: UnboundedSender<Notice>,
     ) -> Self {
-        // Without a version the stream begins with the present state: nothing is missed between two streams, and no
-        // version can be too old.
+        // Without a resourceVersion the watch begins with the current state. So no change between two watches is
+        // missed, and no resourceVersion can be too old.
         let collection = leases().collection(Some(&config.namespace));
         let path = format!("{collection}?watch=true&fieldSelector=metadata.name%3D{}", config.name);
         Self { watcher, clock, rng, notices, path, pace: Pace::default() }
@@ -89,7 +90,7 @@ impl LeaseWatch {
         }
     }
 
-    /// One watch from its opening to its end.
+    /// Runs one watch until it ends.
     async fn stream(&mut self, life: Duration) -> End {
         let path = format!("{}&timeoutSeconds={}", self.path, life.as_secs());
         let mut lines = match self.watcher.watch(&path, "application/json").await {
@@ -106,7 +107,7 @@ impl LeaseWatch {
             };
             for line in batch {
                 match notice(&line) {
-                    // Sending fails only when the driver has ended; then this task ends soon too.
+                    // Sending fails only if the driver has ended; then this task ends soon too.
                     Ok(notice) => drop(notice.map(|it| self.notices.send(it))),
                     Err(why) => return End::Broken(why),
                 }
@@ -118,7 +119,7 @@ impl LeaseWatch {
 }
 
 impl Pace {
-    /// How long to wait before the next one.
+    /// The pause before the next watch.
     fn pause(&mut self, end: End, short: bool, rng: &mut Rng) -> Duration {
         match end {
             End::Clean if !short => return Duration::ZERO,
@@ -138,7 +139,7 @@ impl Pace {
     }
 }
 
-/// What a frame says, if it says anything of the Lease.
+/// The notice in a watch event; `None` if the event has no Lease.
 fn notice(line: &[u8]) -> Result<Option<Notice>, String> {
     let frame: Frame = serde_json::from_slice(line).map_err(|err| format!("a frame does not decode: {err}"))?;
     let lease =

@@ -1,4 +1,4 @@
-//! What somebody gets who does not get a page, in upstream's words.
+//! The responses to refused requests, with upstream's wording.
 
 use axum::{
     body::Body,
@@ -9,13 +9,15 @@ use serde::Serialize;
 
 use crate::User;
 
-/// A whole answer of this size takes no place while it is sent: what all connections hold of such is bounded by their number.
+/// A complete response up to this size is not counted while it is sent. The number of connections limits the memory for
+/// such responses.
 pub const SMALL_ANSWER: usize = 4 << 10;
-/// An answer repeats no more bytes of one text, escapes included: with all its texts it stays a [`SMALL_ANSWER`].
+/// The maximum number of bytes, including escapes, that a response repeats of one text. So a response with all its
+/// texts is not larger than [`SMALL_ANSWER`].
 const REPEATED: usize = 256;
 const ELLIPSIS: &str = "…";
 
-/// The beginning of `text`, as far as an answer repeats it: anyone may send a long one.
+/// The beginning of `text`, as much as a response repeats. A client may send a very long text.
 #[must_use]
 pub fn shortened(text: &str) -> String {
     if text.len() <= REPEATED {
@@ -42,12 +44,12 @@ struct Status<'a> {
 #[derive(Serialize)]
 struct Empty {}
 
-/// 401
+/// The 401 response.
 pub(crate) fn unauthorized(headers: &HeaderMap, query: Option<&str>) -> Response {
     status(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized", None, pretty(headers, query))
 }
 
-/// 403
+/// The 403 response.
 pub(crate) fn forbidden(
     user: &User,
     asked: (&str, &str),
@@ -64,12 +66,12 @@ pub(crate) fn forbidden(
     answer
 }
 
-/// 500: who may do this cannot be found out.
+/// The 500 response when authorization failed with an error.
 pub(crate) fn undecided(path: &str, why: &str) -> Response {
     text(StatusCode::INTERNAL_SERVER_ERROR, &format!("Internal Server Error: {}: {}", quoted(path), shortened(why)))
 }
 
-/// Plain text, as Go's `http.Error`.
+/// A plain text response, as from Go's `http.Error`.
 pub(crate) fn text(code: StatusCode, text: &str) -> Response {
     let headers = [(header::CONTENT_TYPE, "text/plain; charset=utf-8"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
     (code, headers, format!("{text}\n")).into_response()
@@ -87,28 +89,29 @@ fn status(code: StatusCode, reason: &'static str, message: &str, details: Option
         code: code.as_u16(),
     };
     let json = if pretty { serde_json::to_string_pretty(&status) } else { serde_json::to_string(&status) };
-    // A struct of texts always encodes.
+    // Encoding a struct of strings does not fail.
     let json = go_escaped(&json.unwrap_or_default());
     let json = if pretty { json } else { json + "\n" };
     (code, [(header::CONTENT_TYPE, "application/json")], Body::from(json)).into_response()
 }
 
-/// Go's JSON is safe inside HTML.
+/// Escapes `&`, `<` and `>`, as Go's `encoding/json` does.
 fn go_escaped(json: &str) -> String {
     json.replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e")
 }
 
-/// Shortened, as Go quotes it, and safe inside HTML.
+/// Shortens a text, quotes it as Go does, and escapes it for HTML.
 fn quoted(text: &str) -> String {
     escaped(&format!("{:?}", shortened(text)))
 }
 
-/// Shortened before, as escapes cost time, and after, as they count.
+/// Escapes a text for HTML. It is shortened before, because escaping a long text costs time, and after, because escapes
+/// make it longer.
 fn escaped(text: &str) -> String {
     shortened(&shortened(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;"))
 }
 
-/// People get line breaks, as upstream guesses who is one.
+/// True if the JSON is indented: by the `pretty` parameter or by the user agent (upstream `negotiation.isPrettyPrint`).
 fn pretty(headers: &HeaderMap, query: Option<&str>) -> bool {
     let asked = query.unwrap_or_default().split('&').find_map(|it| it.strip_prefix("pretty"));
     match asked {

@@ -1,4 +1,4 @@
-//! Answers of the API server, remembered for a while.
+//! The cache of the API server's decisions.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -9,10 +9,11 @@ use futures::{
 };
 use parking_lot::Mutex;
 
-/// What a question is known by: never the question itself, which may be a secret.
+/// The key of a request: a digest, because the request itself may contain a secret.
 pub(crate) type Key = [u8; 32];
 
-/// A bounded memory of answers in which the longest unused goes first. Who asks what is being asked waits for that answer.
+/// A bounded cache; the least recently used entry is removed first. Concurrent calls with the same key share one
+/// request.
 pub(crate) struct Asked<V> {
     most: usize,
     clock: Clock,
@@ -21,7 +22,7 @@ pub(crate) struct Asked<V> {
 
 struct Inner<V> {
     answers: BTreeMap<Key, Answer<V>>,
-    /// Keys in the order of their last use.
+    /// The keys in the order of their last use.
     used: BTreeMap<u64, Key>,
     uses: u64,
     underway: BTreeMap<Key, WeakShared<BoxFuture<'static, V>>>,
@@ -33,23 +34,23 @@ struct Answer<V> {
     used: u64,
 }
 
-/// An answer, and for how long it may be given again; zero: not at all.
+/// A value and how long it may be cached; zero means not at all.
 pub(crate) type Fresh<V> = (V, Duration);
 
 impl<V: Clone + Send + Sync + 'static> Asked<V> {
-    /// Remembers `most` answers.
+    /// A cache for at most `most` values.
     pub(crate) fn new(most: usize, clock: Clock) -> Arc<Self> {
         let inner = Inner { answers: BTreeMap::new(), used: BTreeMap::new(), uses: 0, underway: BTreeMap::new() };
         Arc::new(Self { most, clock, inner: Mutex::new(inner) })
     }
 
-    /// The remembered answer.
+    /// The cached value.
     pub(crate) fn known(&self, key: &Key) -> Option<V> {
         let now = self.clock.now();
         self.inner.lock().known(key, now)
     }
 
-    /// The remembered answer, or that of `ask`, which is asked once however many want to know.
+    /// The cached value, or the result of `ask`. Concurrent calls with the same key call `ask` once.
     pub(crate) async fn get(self: &Arc<Self>, key: Key, ask: impl FnOnce() -> BoxFuture<'static, Fresh<V>>) -> V {
         let shared = {
             let now = self.clock.now();
@@ -95,7 +96,7 @@ impl<V: Clone + Send + Sync + 'static> Inner<V> {
     }
 
     fn begin(&mut self, key: Key, asked: BoxFuture<'static, V>) -> Shared<BoxFuture<'static, V>> {
-        // Whoever asked may have gone away before the answer came.
+        // Removes the requests whose callers were all cancelled before the response arrived.
         self.underway.retain(|_, it| it.upgrade().is_some());
         let shared = asked.shared();
         if let Some(weak) = shared.downgrade() {
@@ -169,7 +170,7 @@ mod tests {
         let server = Server::new(10);
         let answers = join_all((0..50).map(|_| server.get(1, Duration::ZERO))).await;
         assert!(answers.iter().all(|it| *it == 1), "{answers:?}");
-        // Somebody who goes away early does not spoil it for the next one.
+        // A caller that is cancelled early does not break the next call.
         let gone = tokio::time::timeout(Duration::from_millis(1), server.get(2, TTL)).await;
         assert!(gone.is_err());
         assert_eq!(server.get(2, TTL).await, 2);

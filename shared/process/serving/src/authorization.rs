@@ -1,4 +1,5 @@
-//! Who may: some paths are everybody's, one group may do anything, and about the rest the API server is asked.
+//! Authorization: open paths are allowed for all clients, the group system:masters is allowed everything, and a
+//! SubjectAccessReview decides the rest.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,9 +18,9 @@ use crate::{
 
 pub(crate) const PATH: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 const MASTERS: &str = "system:masters";
-/// More different questions than people and monitoring systems ask.
+/// The maximum number of cached decisions, more than users and monitoring systems need.
 const MOST: usize = 4096;
-/// Longer questions are not remembered, as upstream.
+/// A larger request is not cached, as upstream (`maxControlledAttrCacheSize`).
 const LONGEST: usize = 10_000;
 
 /// Paths that are allowed without authorization.
@@ -33,7 +34,7 @@ impl OpenPaths {
     /// Reads `--authorization-always-allow-paths`.
     ///
     /// # Errors
-    /// A sentence that names the flag.
+    /// If a path is invalid; the message names the flag.
     pub fn parse(typed: &[String]) -> Result<Self, String> {
         let mut paths = Self::default();
         for path in typed {
@@ -49,7 +50,7 @@ impl OpenPaths {
         Ok(paths)
     }
 
-    /// True where everybody may.
+    /// True if the path is allowed without authorization.
     #[must_use]
     pub(crate) fn contains(&self, path: &str) -> bool {
         let path = path.strip_prefix('/').unwrap_or(path);
@@ -57,16 +58,16 @@ impl OpenPaths {
     }
 }
 
-/// What was decided.
+/// The result of authorization.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Decision {
     Allowed,
-    /// Nobody says that it is allowed.
+    /// No authorizer allows the request.
     NoOpinion(String),
     Denied(String),
 }
 
-/// Decides.
+/// Authorizes requests.
 pub(crate) struct Authorization {
     pub(crate) open: OpenPaths,
     pub(crate) reviews: Option<Reviews>,
@@ -74,7 +75,7 @@ pub(crate) struct Authorization {
     pub(crate) measured: Arc<Measured>,
 }
 
-/// Asks the API server, and remembers the answer for a while.
+/// Sends SubjectAccessReviews to the API server and caches the decisions.
 pub(crate) struct Reviews {
     pub(crate) reviewer: Arc<Reviewer>,
     pub(crate) asked: Arc<Asked<Outcome>>,
@@ -119,7 +120,7 @@ struct Status {
 
 impl Authorization {
     /// # Errors
-    /// Why it cannot be decided.
+    /// If no decision is possible, with the reason.
     pub(crate) async fn decide(&self, user: &User, verb: &str, path: &str) -> Result<Decision, String> {
         let begun = self.clock.now();
         let decision = self.ask(user, verb, path).await;

@@ -1,4 +1,4 @@
-//! Connections: accepted, bounded, and driven to their end.
+//! Accepts connections, limits them, and serves each one until it ends.
 
 use std::{net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
@@ -26,39 +26,41 @@ use crate::{
     tls::Tls,
 };
 
-/// A handshake that takes longer is given up.
+/// The timeout of a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// The head of a request that takes longer is given up, and so is a connection without requests; as upstream.
+/// The timeout for the header of a request, as upstream (`ReadHeaderTimeout`). A connection without requests is closed
+/// after the same time.
 const HEAD: Duration = Duration::from_secs(32);
-/// After this a connection ends when it is idle; clients open another.
+/// At this age a connection is closed when it is idle; clients open another one.
 const AGE: Duration = Duration::from_secs(600);
-/// How often a connection is looked at that is slow to take its answer.
+/// The interval of the check for responses that a client does not read.
 const LOOK: Duration = Duration::from_secs(5);
-/// Connections in all.
+/// The maximum number of connections.
 pub(crate) const MOST: usize = 128;
-/// Of one request: a token, and room to spare.
+/// The maximum size of the headers of one request: a token and some reserve.
 const HEADERS: usize = 64 << 10;
-/// Of one HTTP/2 connection: more than there is room for would only be refused. Go has 250.
+/// The maximum number of streams of one HTTP/2 connection. More streams than concurrent requests would only be refused.
+/// Go's default is 250.
 const STREAMS: u32 = MOST_REQUESTS as u32;
-/// Of one HTTP/2 stream towards a client that does not read.
+/// The send buffer of one HTTP/2 stream, for a client that does not read.
 const SEND_BUFFER: usize = 64 << 10;
-/// What a client may send on one HTTP/2 stream before it is read: a body of the largest size.
+/// The flow-control window of one HTTP/2 stream: the maximum size of a body.
 const STREAM_WINDOW: u32 = 64 << 10;
-/// The same for all streams of a connection.
+/// The flow-control window of all streams of a connection.
 const CONNECTION_WINDOW: u32 = 128 << 10;
 
-/// What all connections share.
+/// The state that all connections share.
 pub(crate) struct Server {
     pub(crate) tls: Arc<Tls>,
     pub(crate) pages: Router,
     pub(crate) spawner: Spawner,
     pub(crate) clock: Clock,
-    /// Of one HTTP/2 connection; 0: as many as we bear.
+    /// The maximum number of streams of one HTTP/2 connection; 0 means `STREAMS`.
     pub(crate) streams: u32,
 }
 
 impl Server {
-    /// Accepts until the scope ends.
+    /// Accepts connections until the scope ends.
     pub(crate) async fn accept(self: Arc<Self>, listener: TcpListener) {
         let places = Places::new(MOST, self.clock.clone());
         loop {
@@ -68,7 +70,7 @@ impl Server {
                     self.spawner.spawn("serve-connection", async move { server.connection(stream, from, place).await });
                 }
                 Err(err) => {
-                    // Out of file descriptors, most likely: trying at once would only spin.
+                    // The process probably has no free file descriptor. Without a pause this would be a busy loop.
                     tracing::warn!(%err, "cannot accept a connection");
                     sleep(Duration::from_millis(100)).await;
                 }
@@ -86,7 +88,7 @@ impl Server {
     }
 
     async fn shaken(&self, stream: TcpStream, from: SocketAddr, place: Arc<Place>) {
-        // An answer is one or two writes: waiting to join them with more only costs time.
+        // A response is one or two writes. Nagle's algorithm would only delay them.
         let _ = stream.set_nodelay(true);
         let address = stream.local_addr().ok().map(|it| it.ip());
         let acceptor = TlsAcceptor::from(self.tls.config(address));
@@ -116,7 +118,7 @@ impl Server {
             }
         });
         let io = TokioIo::new(stream);
-        // A client that goes away mid-request is its own business.
+        // An error because the client disconnects during a request is ignored.
         if http2 {
             let mut server = http2::Builder::new(InScope(self.spawner.clone()));
             server.timer(TokioTimer::new()).keep_alive_interval(HEAD).keep_alive_timeout(HANDSHAKE);
@@ -133,7 +135,7 @@ impl Server {
         } else {
             let mut server = http1::Builder::new();
             server.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(HEADERS);
-            // For eyes and scripts that know them so.
+            // Go sends header names in title case; users and scripts may expect that.
             server.title_case_headers(true);
             let mut connection = pin!(server.serve_connection(io, service));
             tokio::select! {
@@ -145,7 +147,7 @@ impl Server {
         }
     }
 
-    /// Ends when the connection has had its time, or one of its answers has.
+    /// Waits until the connection must be closed: by `retire`, by an overdue request or by its age.
     async fn ends(&self, place: &Place, retire: &CancellationToken) {
         tokio::select! {
             biased;
@@ -155,7 +157,7 @@ impl Server {
         }
     }
 
-    /// Lets what is under way end, unless that takes too long.
+    /// Waits for the requests in flight, unless that takes too long.
     async fn last_words<E>(&self, connection: impl Future<Output = Result<(), E>>, place: &Place) {
         tokio::select! {
             biased;
@@ -165,7 +167,8 @@ impl Server {
         }
     }
 
-    /// Ends when an answer was there in time but its client does not take it.
+    /// Waits until a request is in flight for too long. Its response is ready within [`REQUEST`], so the client does
+    /// not read it.
     async fn overdue(&self, place: &Place) {
         loop {
             sleep(LOOK).await;

@@ -4,13 +4,14 @@ use tokio::{fs::File, io::AsyncReadExt};
 
 use crate::ServeError;
 
-/// Nothing that we read is larger.
+/// The maximum size of a file; no file needs more.
 const LARGEST: u64 = 1 << 20;
 
-/// Makes something of the contents, or says what is wrong with them.
+/// Parses the contents, or returns what is wrong with them.
 pub(crate) type Read<T> = Box<dyn Fn(&[Vec<u8>]) -> Result<T, String> + Send + Sync>;
 
-/// Files that make one thing together and may change. What cannot be used changes nothing and is said once.
+/// Files that together make one value and may change. If they cannot be used, the old value stays, and this is logged
+/// once.
 pub(crate) struct Files<T> {
     flag: &'static str,
     paths: Vec<PathBuf>,
@@ -20,21 +21,21 @@ pub(crate) struct Files<T> {
 }
 
 impl<T> Files<T> {
-    /// Reads them for the first time.
+    /// Reads the files for the first time.
     ///
     /// # Errors
-    /// Naming the flag and the files.
+    /// If the files cannot be used; the message names the flag and the files.
     pub(crate) async fn open(flag: &'static str, paths: Vec<PathBuf>, read: Read<T>) -> Result<(Self, T), ServeError> {
         let mut files = Self { flag, paths, read, seen: Vec::new(), told: None };
         match files.look().await {
             Ok(Some(value)) => Ok((files, value)),
-            // Nothing was seen before, so there is a value or an error.
+            // Only possible without any path: nothing was read before, so any content is a change.
             Ok(None) => Err(ServeError::File(flag, files.names(), "nothing to read".to_owned())),
             Err(why) => Err(ServeError::File(flag, files.names(), why)),
         }
     }
 
-    /// Reads them again; the value where they have changed and can be used.
+    /// Reads the files again. Returns the new value if they have changed and can be used.
     pub(crate) async fn refresh(&mut self) -> Option<T> {
         match self.look().await {
             Ok(None) => None,
@@ -100,7 +101,7 @@ mod tests {
         std::fs::write(&path, "one").unwrap();
         let (mut files, first) = Files::open("--flag", vec![path.clone()], Box::new(text)).await.unwrap();
         assert_eq!(first, "one");
-        // Written again with the same words: no change.
+        // Written again with the same content: no change.
         std::fs::write(&path, "one").unwrap();
         assert_eq!(files.refresh().await, None);
         std::fs::write(&path, "bad").unwrap();

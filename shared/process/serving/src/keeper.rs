@@ -1,4 +1,4 @@
-//! Keeps what is believed as fresh as files and cluster say.
+//! Reloads certificates and authorities from files and from the cluster.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,19 +14,19 @@ use crate::{
     trust::{Bundle, Proxies, Trust},
 };
 
-/// How often files are read again.
+/// The interval between two reads of the files.
 const FILES: Duration = Duration::from_secs(5);
-/// How often the cluster is asked again.
+/// The interval between two lookups in the cluster.
 const CLUSTER: Duration = Duration::from_secs(30);
-/// What the cluster did not say at the start is wanted sooner.
+/// The interval after a failed lookup in the cluster.
 const CLUSTER_MISSING: Duration = Duration::from_secs(5);
 
-/// Where the authorities of client certificates come from.
+/// The sources of the authorities for client certificates.
 pub(crate) struct Truster {
     client_file: Option<Files<Bundle>>,
     proxy_file: Option<Files<Bundle>>,
     cluster: Option<Cluster>,
-    /// What files and cluster say, believable or not.
+    /// The configuration from files and cluster, before [`Trust::believable`].
     said: Trust,
     trust: watch::Sender<Arc<Trust>>,
     clock: Clock,
@@ -34,7 +34,7 @@ pub(crate) struct Truster {
 
 struct Cluster {
     api: Api,
-    /// Which of the two the cluster decides.
+    /// The two sets of authorities: true for each set that comes from the cluster.
     clients: bool,
     proxies: bool,
     ask_at: Instant,
@@ -43,7 +43,7 @@ struct Cluster {
 
 impl Truster {
     /// # Errors
-    /// A file that cannot be used; a cluster that does not answer, unless that is tolerated.
+    /// If a file cannot be used, or if the lookup in the cluster fails and this is not tolerated.
     pub(crate) async fn open(
         options: &AuthenticationOptions,
         api: Option<Api>,
@@ -83,7 +83,7 @@ impl Truster {
         Ok((truster, seen))
     }
 
-    /// Looks again; true when something is believed now that was not.
+    /// Reads all sources again. Returns true if the configuration has changed.
     async fn refresh(&mut self) -> bool {
         let mut trust = self.said.clone();
         let mut changed = false;
@@ -106,7 +106,7 @@ impl Truster {
         changed
     }
 
-    /// Takes what is said now, as far as it can be believed.
+    /// Publishes a new configuration without the part that is not safe.
     fn believe(&mut self, said: Trust) {
         if said.any_client_is_a_proxy() && !self.said.any_client_is_a_proxy() {
             tracing::warn!(
@@ -120,7 +120,7 @@ impl Truster {
 }
 
 impl Cluster {
-    /// The first question, on which the start depends.
+    /// The first lookup. If it fails, the start fails too, unless this is tolerated.
     async fn begin(&mut self, trust: &mut Trust, tolerate: bool, clock: &Clock) -> Result<(), ServeError> {
         match lookup::ask(&self.api).await {
             Ok(said) => {
@@ -177,7 +177,7 @@ impl Cluster {
     }
 }
 
-/// Looks after certificates and authorities as long as we serve.
+/// Reloads certificates and authorities as long as the port is served.
 pub(crate) struct Keeper {
     pub(crate) certificates: Sources,
     pub(crate) truster: Truster,
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
     use crate::testing::{Authority, answer, api, authentication};
 
-    /// A cluster that says `*said`, or is down.
+    /// A cluster that returns `*said` as its client CA, or is down if that is `None`.
     fn cluster(said: &Arc<Mutex<Option<String>>>) -> Api {
         let said = said.clone();
         api(move |_, _| match &*said.lock() {
@@ -238,7 +238,7 @@ mod tests {
         options.tolerate_lookup_failure = true;
         let (mut truster, trust) = open(&options).await.unwrap();
         assert!(trust.borrow().subjects().is_none());
-        // It is asked again until it answers, and again when its answer may have changed.
+        // The lookup is repeated until it succeeds, and later because its result may have changed.
         for name in ["first", "second"] {
             *said.lock() = Some(Authority::new(name).pem());
             assert!(!truster.refresh().await, "not so soon");
@@ -247,7 +247,7 @@ mod tests {
             let subjects = trust.borrow().subjects().unwrap();
             assert!(String::from_utf8_lossy(subjects[0].as_ref()).contains(name));
         }
-        // What it said stays when it says nothing.
+        // A failed lookup keeps the previous result.
         *said.lock() = None;
         tokio::time::advance(CLUSTER).await;
         assert!(!truster.refresh().await && trust.borrow().subjects().is_some());

@@ -1,5 +1,5 @@
-//! What happens to a request before a page sees it, outside in: panics are contained, the request is logged, bounds are
-//! kept, nothing may be cached, who asks is found out, whether they may is decided, and there must be room.
+//! The layers in front of a page, from the outermost to the innermost: contain panics, log the request, enforce limits,
+//! disable caching, authenticate, authorize, and limit concurrent requests.
 
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -33,35 +33,37 @@ use crate::{
     room::{Room, Sparing},
 };
 
-/// An answer that is not there by then will not be waited for.
+/// A request without a response after this time gets 504.
 pub(crate) const REQUEST: Duration = Duration::from_secs(60);
-/// No page takes a larger body.
+/// The maximum size of a request body; no page needs more.
 const BODY: usize = 64 << 10;
-/// Requests at once in each room.
+/// The maximum number of concurrent requests in each [`Room`].
 pub(crate) const MOST_REQUESTS: usize = 32;
 
-/// Who sent a request, as far as its connection tells.
+/// The client of a request, as its connection identifies it.
 #[derive(Clone)]
 pub(crate) struct Peer {
-    /// Whose room it takes.
+    /// The address for which its requests are counted in a [`Room`].
     pub(crate) address: IpAddr,
-    /// The client's certificates, its own first.
+    /// The certificate chain of the client; the client's own certificate is the first.
     pub(crate) chain: Arc<[CertificateDer<'static>]>,
-    /// Ends the connection after what is under way.
+    /// Closes the connection after the requests in flight.
     pub(crate) retire: CancellationToken,
 }
 
-/// What decides about requests; [`Gate::protect`] puts it in front of pages.
+/// Authenticates and authorizes requests. [`Gate::protect`] adds it in front of pages.
 pub struct Gate {
     pub(crate) authentication: Authentication,
     pub(crate) authorization: Authorization,
     pub(crate) clock: Clock,
-    /// Who needs the API server's word is in here until it is said: no page waits for it.
+    /// Limits requests that may need a review by the API server. A request is counted here until it is decided, so that
+    /// a slow review does not block pages.
     asking: Arc<Room>,
-    /// Pages at work, and answers that are not small until they are sent.
+    /// Limits requests for pages that are not open. A response larger than [`SMALL_ANSWER`] is counted until it is
+    /// sent.
     pages: Arc<Room>,
-    /// The same for pages that everybody may see, but for a probe without a body: slow readers of another open page do not keep
-    /// it out.
+    /// Limits requests for open pages in the same way. A probe without a body is not counted, so that slow readers of
+    /// another open page do not block it.
     open_pages: Arc<Room>,
     strangers: Sparing,
     undecided: Sparing,
@@ -82,7 +84,7 @@ impl Gate {
         })
     }
 
-    /// Nobody reaches these pages but through every layer. The last one added is the outermost.
+    /// Adds all layers in front of `pages`; no request can bypass a layer. The layer added last is the outermost.
     pub fn protect(self: Arc<Self>, pages: Router) -> Router {
         pages
             .layer(from_fn_with_state(self.clone(), admitted))
@@ -107,7 +109,7 @@ async fn contained(request: Request, next: Next) -> Response {
     }
 }
 
-/// Neither headers nor the query: they may hold secrets.
+/// Logs neither headers nor the query, because they may contain secrets.
 async fn logged(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Response {
     let begun = gate.clock.now();
     let (verb, path) = (request.method().clone(), request.uri().path().to_owned());
@@ -129,7 +131,7 @@ async fn bounded(request: Request, next: Next) -> Response {
     }
 }
 
-/// An answer after which the connection ends, where HTTP can say so in it.
+/// An error response that closes the connection. Only HTTP/1 has a header for this.
 fn refused(version: Version, code: StatusCode, text: &str) -> Response {
     let mut answer = answers::text(code, text);
     if version <= Version::HTTP_11 {
@@ -138,7 +140,8 @@ fn refused(version: Version, code: StatusCode, text: &str) -> Response {
     answer
 }
 
-/// There is no room. Whoever asks for so much at once begins anew.
+/// The response when a limit is reached. It also closes the connection, so that a client with too many requests must
+/// reconnect.
 fn crowded(version: Version, peer: Option<&Peer>) -> Response {
     if let Some(peer) = peer {
         peer.retire.cancel();
@@ -166,20 +169,21 @@ async fn admitted(State(gate): State<Arc<Gate>>, request: Request, next: Next) -
     let peer = head.extensions.remove::<Peer>();
     let address = peer.as_ref().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |it| it.address);
     let open = gate.authorization.open.contains(head.uri.path());
-    // A probe asks the API server nothing, so whoever does is not in its way.
+    // A probe needs no review, so requests that wait for a review do not block it.
     let asks = !open || head.headers.contains_key(header::AUTHORIZATION);
     let asking = if asks { gate.asking.enter(address) } else { None };
     if asks && asking.is_none() {
         return crowded(head.version, peer.as_ref());
     }
     if let Some(refusal) = refusal(&gate, peer.as_ref(), &mut head).await {
-        // It is small, whatever was asked, and needs no room until it is sent.
+        // A refusal is always small, so it is not counted while it is sent.
         return refusal;
     }
     drop(asking);
     let version = head.version;
     let room = if open { &gate.open_pages } else { &gate.pages };
-    // The answer to a probe is small, so it needs no place. A request with a body does: the body is held meanwhile.
+    // The response to a probe is small, so it is not counted. A request with a body is counted, because its body is
+    // kept in memory.
     let is_probe = open && is_probe(head.uri.path()) && body.is_end_stream();
     let place = if is_probe { None } else { room.enter(address) };
     if !is_probe && place.is_none() {
@@ -193,11 +197,12 @@ async fn admitted(State(gate): State<Arc<Gate>>, request: Request, next: Next) -
     answer.map(|inner| Body::new(Holding { inner, _held: place }))
 }
 
-/// Finds out who asks and whether they may; the answer where they may not.
+/// Authenticates and authorizes a request. Returns the response if the request is refused.
 async fn refusal(gate: &Gate, peer: Option<&Peer>, head: &mut Parts) -> Option<Response> {
     let chain = peer.map_or(&[][..], |it| &it.chain);
     let user = gate.authentication.who(chain, &head.headers).await;
-    // Whoever opened an HTTP/2 connection without saying who they are shall not keep it, as upstream.
+    // The HTTP/2 connection of a client that is not authenticated is closed, as upstream does
+    // (`UnauthenticatedHTTP2DOSMitigation`, CVE-2023-44487).
     let unknown = user.as_ref().ok().is_none_or(User::is_anonymous);
     if head.version == Version::HTTP_2
         && unknown
@@ -246,7 +251,7 @@ fn verb_of(method: &Method) -> String {
     method.as_str().to_ascii_lowercase()
 }
 
-/// A body that holds something until it was sent.
+/// A body that keeps a value until the body is sent.
 pub(crate) struct Holding<H> {
     pub(crate) inner: Body,
     pub(crate) _held: H,

@@ -1,12 +1,14 @@
-//! A port that speaks HTTPS to whoever the API server says may hear it.
+//! An HTTPS port with delegated authentication and authorization.
 //!
-//! It takes any [`Router`] and puts in front of it what kube-controller-manager puts in front of its own pages: TLS with
-//! certificates that may change, delegated authentication and authorization, and bounds in every direction, so that no
-//! client, however slow or many, costs more than a known amount or keeps a probe out. It knows no page and no controller.
+//! It takes any [`Router`] and adds the layers that kube-controller-manager adds to its own handlers: TLS with
+//! certificate reload, delegated authentication and authorization, and limits. With the limits, many or slow clients
+//! use a bounded amount of memory, and they do not block probes. This crate does not depend on the pages or on a
+//! controller.
 //!
-//! Reading order: [`serve`] is the story; [`Gate`] (`layers`) is what happens to a request; `authentication` and
-//! `authorization` decide, with `asked` (what is remembered) and `review` (how the API server is asked) beneath; `tls`
-//! and `trust` are whose certificates count, `keeper` keeps both fresh; `connections`, `places` and `room` are the bounds.
+//! Reading order: [`serve`] starts everything. [`Gate`] (`layers`) handles a request. `authentication` and
+//! `authorization` decide about it; they use `asked` (the cache of decisions) and `review` (the requests to the API
+//! server). `tls` has the serving certificates, `trust` has the authorities for client certificates, and `keeper`
+//! reloads both. `connections`, `places` and `room` enforce the limits.
 
 mod answers;
 mod asked;
@@ -58,20 +60,20 @@ use self::{
     trust::Trust,
 };
 
-/// How to serve.
+/// The settings of [`serve`].
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where.
+    /// The address and port to listen on.
     pub listen: Listen,
-    /// The usual certificate.
+    /// The default certificate.
     pub certificate: CertificateSource,
-    /// Certificates for names.
+    /// Certificates for server names (SNI).
     pub sni: Vec<SniPair>,
-    /// What a handshake may agree on.
+    /// The allowed TLS versions, cipher suites and curves.
     pub policy: Policy,
-    /// Whether HTTP/2 is offered.
+    /// True if HTTP/2 is offered.
     pub http2: bool,
-    /// Streams of one HTTP/2 connection, fewer than the 32 that we bear; 0: these.
+    /// The maximum number of streams of one HTTP/2 connection. 0 means 32; larger values are reduced to 32.
     pub http2_streams: u32,
     /// Authentication of clients.
     pub authentication: AuthenticationOptions,
@@ -84,11 +86,11 @@ pub struct Options {
 pub struct AuthenticationOptions {
     /// `--client-ca-file`
     pub client_authorities: Option<PathBuf>,
-    /// `--requestheader-client-ca-file`; without it the cluster is asked.
+    /// `--requestheader-client-ca-file`; without it the authorities come from the cluster, unless `skip_lookup` is set.
     pub proxy_authorities: Option<PathBuf>,
-    /// `--requestheader-allowed-names`, beside that file.
+    /// `--requestheader-allowed-names`, used only with that file.
     pub proxy_names: Vec<String>,
-    /// `--requestheader-*-headers`, beside that file.
+    /// `--requestheader-*-headers`, used only with that file.
     pub proxy_headers: ProxyHeaders,
     /// `--authentication-skip-lookup`
     pub skip_lookup: bool,
@@ -99,7 +101,7 @@ pub struct AuthenticationOptions {
 }
 
 impl AuthenticationOptions {
-    /// True when the cluster is asked for authorities that no file gives.
+    /// True if authorities are read from the cluster, because a file for them is not configured.
     #[must_use]
     pub fn looks_up(&self) -> bool {
         !self.skip_lookup && (self.client_authorities.is_none() || self.proxy_authorities.is_none())
@@ -117,42 +119,42 @@ pub struct AuthorizationOptions {
     pub refused_ttl: Duration,
 }
 
-/// What serving stands on.
+/// The dependencies of [`serve`].
 #[derive(Clone)]
 pub struct Deps {
-    /// Asked about tokens and certificate authorities; `None` where nobody can be asked.
+    /// The client for TokenReviews and for the lookup of authorities; `None` without a kubeconfig.
     pub authenticator: Option<Api>,
-    /// Asked about who may.
+    /// The client for SubjectAccessReviews; `None` without a kubeconfig.
     pub authorizer: Option<Api>,
-    /// Time.
+    /// The clock.
     pub clock: Clock,
-    /// Every random choice but keys begins here.
+    /// The seed of all random choices except keys.
     pub seed: u64,
-    /// Where the families go.
+    /// The metrics registry.
     pub metrics: Metrics,
-    /// Owns every task.
+    /// Starts the tasks.
     pub spawner: Spawner,
 }
 
-/// Why nothing can be served.
+/// The reason why nothing can be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The address is taken or not ours.
+    /// The address is in use or does not belong to this host.
     #[error("cannot listen on {0} (--bind-address, --secure-port): {1}")]
     Listen(SocketAddr, std::io::Error),
-    /// No certificate could be made.
+    /// No self-signed certificate could be generated.
     #[error("cannot make a self-signed certificate: {0}")]
     Certificate(String),
-    /// The system gives no random bytes for a key.
+    /// The system returned no random bytes for a key.
     #[error("the system gives no random bytes, without which nothing can be kept secret")]
     Randomness,
     /// A file cannot be used.
     #[error("{0}: {1}: {2}")]
     File(&'static str, String, String),
-    /// The versions and suites leave nothing to agree on.
+    /// The configured versions, cipher suites and curves do not give a valid TLS configuration.
     #[error("--tls-min-version, --tls-cipher-suites, --tls-curve-preferences: {0}")]
     Policy(rustls::Error),
-    /// The cluster does not say whom to believe.
+    /// The authentication configuration could not be read from the cluster.
     #[error(
         "unable to load the cluster's authentication configuration: {0} (--authentication-kubeconfig; go on without it: \
          --authentication-tolerate-lookup-failure)"
@@ -160,10 +162,10 @@ pub enum ServeError {
     Lookup(String),
 }
 
-/// Listens, and answers until the scope ends. Returns where.
+/// Serves `pages` until the scope ends. Returns the bound address.
 ///
 /// # Errors
-/// As [`ServeError`].
+/// See [`ServeError`].
 pub async fn serve(options: Options, pages: Router, deps: Deps) -> Result<SocketAddr, ServeError> {
     let Listen { address, port, .. } = options.listen;
     let failed = |err| ServeError::Listen(SocketAddr::new(address, port), err);
@@ -190,11 +192,11 @@ pub async fn serve(options: Options, pages: Router, deps: Deps) -> Result<Socket
     Ok(bound)
 }
 
-/// The gate alone, without a port: for whoever brings requests another way. What it believes about certificates and front
-/// proxies stays as it is at the beginning.
+/// Returns the gate alone, without a port, for requests that arrive another way. Its authorities for client
+/// certificates and front proxies are read once and not refreshed.
 ///
 /// # Errors
-/// As [`ServeError`].
+/// See [`ServeError`].
 pub async fn gate(options: &Options, deps: &Deps) -> Result<Arc<Gate>, ServeError> {
     Ok(guarded(options, deps).await?.0)
 }

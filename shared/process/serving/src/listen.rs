@@ -6,33 +6,34 @@ use std::{
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 
-/// Where to listen, and with whom to share it.
+/// The address to listen on, and whether other processes may use the same port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Listen {
-    /// An unspecified address means every interface and both families.
+    /// An unspecified address means all interfaces and both IP families.
     pub address: IpAddr,
-    /// 0 lets the system choose.
+    /// 0 means that the system chooses the port.
     pub port: u16,
-    /// `SO_REUSEPORT`: more than one process on one port.
+    /// Sets `SO_REUSEPORT`, so that several processes can listen on one port.
     pub share_port: bool,
 }
 
-/// Connections that wait for us to accept them.
+/// The maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
-/// What the system keeps of answers that a client does not read, which would otherwise grow to megabytes each.
+/// The socket buffer for responses that a client does not read. Without this limit it grows to megabytes for each
+/// connection.
 const SEND_BUFFER: usize = 128 << 10;
-/// The same for what we have not read yet.
+/// The socket buffer for requests that are not read yet.
 const RECEIVE_BUFFER: usize = 64 << 10;
 
 impl Listen {
     /// Opens the socket.
     ///
     /// # Errors
-    /// When the address is taken or not ours.
+    /// If the address is in use or does not belong to this host.
     pub(crate) fn open(self) -> io::Result<TcpListener> {
         let Self { address, port, .. } = self;
         if address.is_unspecified() {
-            // As Go does: an unspecified address of one family means both, where the machine has both.
+            // As in Go, an unspecified address of one family means both families, if the host has both.
             let every = self.bind(SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port));
             match every {
                 Err(err) if address.is_ipv4() && err.kind() != io::ErrorKind::AddrInUse => {}
@@ -47,12 +48,12 @@ impl Listen {
         if at.is_ipv6() && at.ip().is_unspecified() {
             socket.set_only_v6(false)?;
         }
-        // Go's and tokio's default; what --permit-address-sharing asks for.
+        // The default of Go and tokio; it is also what --permit-address-sharing sets.
         socket.set_reuse_address(true)?;
         if self.share_port {
             socket.set_reuse_port(true)?;
         }
-        // Accepted connections inherit both.
+        // Accepted connections inherit both buffer sizes.
         socket.set_send_buffer_size(SEND_BUFFER)?;
         socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
         socket.bind(&at.into())?;

@@ -1,4 +1,4 @@
-//! What the cluster says about client certificates: configmap kube-system/extension-apiserver-authentication.
+//! Reads the authorities for client certificates from the ConfigMap kube-system/extension-apiserver-authentication.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -9,12 +9,12 @@ use tokio::time::timeout;
 use crate::trust::{Bundle, Proxies, ProxyHeaders};
 
 const PATH: &str = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
-/// What the messages call it.
+/// The name of the ConfigMap in error messages.
 const NAME: &str = "configmap/extension-apiserver-authentication in kube-system";
-/// Longer than a healthy server ever takes.
+/// The timeout of the lookup; a healthy server needs less.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What it says.
+/// The content of the ConfigMap.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Said {
     pub(crate) clients: Option<Bundle>,
@@ -27,10 +27,10 @@ struct ConfigMap {
     data: BTreeMap<String, String>,
 }
 
-/// Asks the cluster.
+/// Reads the ConfigMap from the cluster.
 ///
 /// # Errors
-/// Why it could not be read, or which key is wrong.
+/// If it cannot be read, or if a key is invalid; the message names the key.
 pub(crate) async fn ask(api: &Api) -> Result<Said, String> {
     let answer = timeout(PATIENCE, api.read(PATH, "application/json")).await;
     let answer = answer.map_err(|_| format!("{NAME}: no answer within {PATIENCE:?}"))?;

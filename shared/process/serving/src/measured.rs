@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use metrics::{Histogram, HistogramVec, IntCounterVec, IntGaugeVec, Metrics};
 
-/// The families that upstream has for who asks and who may.
+/// Upstream's metrics for authentication and authorization.
 pub(crate) struct Measured {
     authenticated_users: IntCounterVec,
     authentication_attempts: IntCounterVec,
@@ -13,7 +13,7 @@ pub(crate) struct Measured {
     pub(crate) cache: CacheMeasured,
 }
 
-/// Of the memory of tokens.
+/// The metrics of the token cache.
 pub(crate) struct CacheMeasured {
     requests: IntCounterVec,
     duration: HistogramVec,
@@ -21,11 +21,11 @@ pub(crate) struct CacheMeasured {
     pub(crate) active: IntGaugeVec,
 }
 
-/// 1 ms × 2ⁿ
+/// Buckets of 1 ms × 2ⁿ.
 const DURATIONS: &[f64] =
     &[0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192, 16.384];
 const CACHE_DURATIONS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
-/// Now, half an hour, one, two, six and twelve hours, one, two, four and seven days, one, three, six and twelve months.
+/// 0, half an hour, 1, 2, 6 and 12 hours, 1, 2, 4 and 7 days, 1, 3, 6 and 12 months.
 const EXPIRATIONS: &[f64] = &[
     0.0,
     1_800.0,
@@ -86,7 +86,7 @@ impl Measured {
         }
     }
 
-    /// Who was seen: the name of a user, or that a credential was wrong.
+    /// Records an authentication: the name of the user, or `None` if a credential was invalid.
     pub(crate) fn authenticated(&self, user: Option<&str>, took: Duration) {
         let result = if user.is_some() { "success" } else { "error" };
         if let Some(user) = user {
@@ -102,7 +102,7 @@ impl Measured {
         self.authorization_duration.with_label_values(&[result]).observe(took.as_secs_f64());
     }
 
-    /// How long the certificate that somebody showed is still valid, negative when it is not.
+    /// Records for how long a client certificate is still valid; negative if it has expired.
     pub(crate) fn certificate_expires_in(&self, seconds: f64) {
         self.certificate_expiration.observe(seconds);
     }
@@ -124,20 +124,20 @@ impl CacheMeasured {
         }
     }
 
-    /// A token was looked up: remembered or not.
+    /// Records a lookup of a token in the cache.
     pub(crate) fn looked_up(&self, hit: bool, took: Duration) {
         let status = if hit { "hit" } else { "miss" };
         self.requests.with_label_values(&[status]).inc();
         self.duration.with_label_values(&[status]).observe(took.as_secs_f64());
     }
 
-    /// The server was asked.
+    /// Records a TokenReview.
     pub(crate) fn fetched(&self, ok: bool) {
         self.fetches.with_label_values(&[if ok { "ok" } else { "error" }]).inc();
     }
 }
 
-/// Few names, whoever asks: upstream's choice.
+/// Maps user names to a few label values, as upstream (`compressUsername`).
 fn label_of(user: &str) -> &str {
     match user {
         "admin" | "client" | "kube_proxy" | "kubelet" | "system:serviceaccount:kube-system:default" => user,
@@ -168,7 +168,7 @@ mod tests {
         measured.cache.fetched(true);
         measured.cache.active.with_label_values(&["blocked"]).set(0);
         let text = metrics.encode();
-        // Lines as kube-controller-manager 1.36 gives them.
+        // Lines from kube-controller-manager 1.36.
         for line in [
             "# TYPE authenticated_user_requests counter",
             "authenticated_user_requests{username=\"admin\"} 1",

@@ -1,4 +1,4 @@
-/// Percent-decodes a path as Go does before it decides who may see it; what is not encoded well stays as it is.
+/// Percent-decodes a path, as Go does before authorization. An invalid escape stays unchanged.
 pub(crate) fn decoded(path: &str) -> String {
     let hex = |it: u8| char::from(it).to_digit(16).and_then(|it| u8::try_from(it).ok());
     let bytes = path.as_bytes();

@@ -1,4 +1,4 @@
-//! Who is connected, and who goes when somebody new wants in.
+//! The connections of a server, and which of them is closed when a new one arrives at the limit.
 
 use std::{
     cmp::Reverse,
@@ -12,17 +12,19 @@ use clock::{Clock, Instant};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-/// For this long nobody asks a connection that leaves no answer unread what it is good for: it shakes hands, and asks.
+/// A new connection has this time for its handshake and its first request. During this time it is closed last, unless
+/// it has an unread response.
 const GRACE: Duration = Duration::from_secs(2);
-/// Who holds no more than this holds no more than anybody: a kubelet with two probes under way is not to lose them to a
-/// flood that has an address for each connection.
+/// All peers with at most this many connections count as equal. Otherwise a kubelet with two running probes would lose
+/// them to a flood that uses another address for each connection.
 const FEW: usize = 2;
 
 /// The connections of one server.
 ///
-/// A new one always gets a place: where all are taken, one of the peer that holds the most of them goes, in the order of
-/// [`Worth`]. So neither many connections nor slow or busy ones keep a probe out, nor cut off one that is there, from
-/// whichever host they come; unless as many as there are places come while one probe shakes hands and asks.
+/// A new connection always gets a place. If all places are taken, a connection of the peer with the most connections is
+/// closed, in the order of [`Worth`]. So many, slow or busy connections from any host neither block a new probe nor
+/// close a running one. The only exception: as many connections as there are places arrive while one probe does its
+/// handshake and sends its request.
 #[derive(Clone)]
 pub(crate) struct Places(Arc<Inner>);
 
@@ -39,53 +41,54 @@ struct Table {
 }
 
 struct Live {
-    /// As [`peer`] has it.
+    /// The result of [`peer`] for its address.
     peer: IpAddr,
     came: Instant,
-    /// Requests under way, by number.
+    /// The requests in flight, by number.
     doing: BTreeMap<u64, Request>,
-    /// The last beginning or end of anything.
+    /// When the connection was accepted, or a request last began or ended.
     moved: Instant,
     leave: CancellationToken,
 }
 
 struct Request {
     begun: Instant,
-    /// From when on its client alone was waited for.
+    /// When the response was ready. From then on only the client causes delay.
     answered: Option<Instant>,
 }
 
-/// What a connection does with its place; the first of these goes first, and of two that do the same the one that has done
-/// so for longer.
+/// The state of a connection. Connections are closed in this order. Of two connections in the same state, the one that
+/// is in it for longer is closed first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Worth {
-    /// Does not take an answer that is there.
+    /// The client does not read a response that is ready.
     Unread,
-    /// Asks nothing.
+    /// No request is in flight.
     Idle,
-    /// Waits for an answer. There is room for fewer of these than there are places.
+    /// A request waits for its response. The request limits allow fewer of these connections than there are places.
     Waiting,
-    /// Came less than [`GRACE`] ago.
+    /// The connection was accepted less than [`GRACE`] ago.
     New,
 }
 
-/// The place of one connection; given back when dropped.
+/// The place of one connection; dropping it releases the place.
 pub(crate) struct Place {
-    /// Whose it is, as [`peer`] has it.
+    /// The result of [`peer`] for the client's address.
     pub(crate) peer: IpAddr,
     places: Places,
     id: u64,
     leave: CancellationToken,
 }
 
-/// One request under way; over when dropped, which is when its answer was taken.
+/// One request in flight. It is dropped when the client has read the response; this ends it.
 pub(crate) struct Doing {
     places: Places,
     connection: u64,
     id: u64,
 }
 
-/// Whom an address counts for: an IPv6 host has 2⁶⁴ of them, and of the loopback each host has 2²⁴ and one.
+/// The peer to which an address belongs. An IPv6 host has 2⁶⁴ addresses, so its /64 prefix is one peer. Each host has
+/// 2²⁴ loopback addresses of IPv4 and one of IPv6, so these are one peer too.
 fn peer(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         address if address.is_loopback() => IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -99,7 +102,7 @@ impl Places {
         Self(Arc::new(Inner { most, clock, table: Mutex::default() }))
     }
 
-    /// A place for a connection from `address`; somebody else loses theirs when all are taken.
+    /// Returns a place for a connection from `address`. If all places are taken, another connection is closed.
     pub(crate) fn take(&self, address: IpAddr) -> Arc<Place> {
         let peer = peer(address);
         let now = self.0.clock.now();
@@ -123,7 +126,8 @@ impl Table {
         self.next
     }
 
-    /// One of the peer that would hold the most places once `new` has another; of these the first that [`Worth`] names.
+    /// The connection to close: one of the peer with the most connections, counting one more for `new`, and of these
+    /// the first in the order of [`Worth`].
     fn least_worthy(&self, new: IpAddr, now: Instant) -> Option<u64> {
         let mut held = BTreeMap::from([(new, 1_usize)]);
         for live in self.live.values() {
@@ -135,7 +139,7 @@ impl Table {
 }
 
 impl Live {
-    /// What it does, and since when.
+    /// The state of the connection, and since when.
     fn worth(&self, now: Instant) -> (Worth, Instant) {
         if let Some(since) = self.doing.values().filter_map(|it| it.answered).min() {
             (Worth::Unread, since)
@@ -150,12 +154,12 @@ impl Live {
 }
 
 impl Place {
-    /// Ends when the place was given to somebody else.
+    /// Waits until the place is given to another connection.
     pub(crate) async fn lost(&self) {
         self.leave.cancelled().await;
     }
 
-    /// Notes that a request begins.
+    /// Records that a request begins.
     pub(crate) fn begin(&self) -> Doing {
         let now = self.places.0.clock.now();
         let mut table = self.places.0.table.lock();
@@ -167,14 +171,14 @@ impl Place {
         Doing { places: self.places.clone(), connection: self.id, id }
     }
 
-    /// When the oldest request under way began.
+    /// When the oldest request in flight began.
     pub(crate) fn oldest(&self) -> Option<Instant> {
         self.places.0.table.lock().live.get(&self.id)?.doing.values().map(|it| it.begun).min()
     }
 }
 
 impl Doing {
-    /// Notes that the answer is there: what remains is the client's.
+    /// Records that the response is ready. From now on only the client causes delay.
     pub(crate) fn answered(&self) {
         let now = self.places.0.clock.now();
         let mut table = self.places.0.table.lock();
@@ -215,7 +219,7 @@ mod tests {
         place.leave.is_cancelled()
     }
 
-    /// A request whose answer its client does not take.
+    /// A request whose client does not read the response.
     fn unread(place: &Place) -> Doing {
         let request = place.begin();
         request.answered();
@@ -243,7 +247,7 @@ mod tests {
             later().await;
         }
         tokio::time::advance(GRACE).await;
-        // The first one asked something since: it moved last.
+        // The first connection had a request since, so it is the last that became idle.
         drop(all[0].begin());
         later().await;
         let new = places.take(FLOOD.into());
@@ -291,9 +295,9 @@ mod tests {
         assert_eq!(place.oldest(), None);
     }
 
-    /// Where the connections of a flood come from, by number.
+    /// The address of each connection of a flood, by number.
     type Source = fn(u16) -> IpAddr;
-    /// What it does with each.
+    /// The action of the flood on each connection.
     type Deed = fn(&Place) -> Option<Doing>;
 
     #[tokio::test(start_paused = true)]
@@ -321,11 +325,11 @@ mod tests {
         let places = Places::new(128, Clock::system());
         let (mut flood, mut probes) = (Vec::new(), Vec::new());
         for number in 0..500 {
-            // 50 in a second: no more come within the grace than there are places.
+            // 50 connections per second: no more of them arrive within `GRACE` than there are places.
             tokio::time::advance(Duration::from_millis(20)).await;
             let place = places.take(source(number));
             flood.push((deed(&place), place));
-            // A probe takes half a second until it asks, and meanwhile there is another.
+            // A probe sends its request half a second after it connects. Meanwhile another probe connects.
             if number % 25 == 0 {
                 probes.push(places.take(KUBELET.into()));
             }
@@ -343,12 +347,12 @@ mod tests {
         type Flood = fn(u16) -> IpAddr;
         let hosts: [(IpAddr, Flood); 2] = [
             (KUBELET.into(), |_| FLOOD.into()),
-            // One host with an address of its own for each connection.
+            // One host that uses another address for each connection.
             ([0x2001_u16, 0xdb8, 0, 8, 0, 0, 0, 1].into(), |last| [0x2001_u16, 0xdb8, 0, 7, 0, 0, 0, last].into()),
         ];
         for (kubelet, flood) in hosts {
             let places = Places::new(4, Clock::system());
-            // Two that shake hands: nothing is asked yet.
+            // Two connections in the handshake, without a request.
             let handshakes = [places.take(kubelet), places.take(kubelet)];
             for number in 0..100 {
                 later().await;

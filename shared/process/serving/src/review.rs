@@ -1,4 +1,4 @@
-//! One question to the API server, asked again where that helps.
+//! Sends a review to the API server, with retries.
 
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ use parking_lot::Mutex;
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::time::timeout_at;
 
-/// As upstream: 500 ms × 1.5 with a jitter of 0.2, five tries in all.
+/// Upstream's `DefaultAuthWebhookRetryBackoff`: 500 ms × 1.5 with a jitter of 0.2, at most five attempts.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const FACTOR: f64 = 1.5;
 const JITTER: f64 = 0.2;
 const TRIES: u32 = 5;
-/// All tries of one question.
+/// The timeout for all attempts of one review.
 const PATIENCE: Duration = Duration::from_secs(10);
 const BUCKETS: &[f64] = &[0.25, 0.5, 0.7, 1.0, 1.5, 3.0, 5.0, 10.0];
 
-/// Asks one kind of review.
+/// Sends reviews of one kind.
 pub(crate) struct Reviewer {
     api: Api,
     path: &'static str,
@@ -53,7 +53,7 @@ impl Reviewer {
     }
 
     /// # Errors
-    /// What the last try said.
+    /// The error of the last attempt.
     pub(crate) async fn ask<A: DeserializeOwned>(&self, question: &impl Serialize) -> Result<A, String> {
         let end = self.clock.now() + PATIENCE;
         let mut pause = FIRST_PAUSE;
@@ -79,7 +79,7 @@ impl Reviewer {
         let late = |_| Err(ApiError::unknown(format!("no answer within {PATIENCE:?}")));
         let answer = timeout_at(end, self.api.ask(self.path, question)).await.unwrap_or_else(late);
         let code = match &answer {
-            // What the server says to a review that it stores nowhere.
+            // The server returns 201 to a review, although it does not store it.
             Ok(_) => "201".to_owned(),
             Err(err) => err.status().map_or_else(|| "<error>".to_owned(), |it| it.code.to_string()),
         };
@@ -89,13 +89,13 @@ impl Reviewer {
     }
 }
 
-/// True where the same question may be answered a moment later. Nobody waits for a server to which no connection can be
-/// made: whoever asked is told at once.
+/// True if a retry may succeed. If no connection to the server can be made, the caller gets the error at once, without
+/// a retry.
 fn helps(err: &ApiError) -> bool {
     match err {
         ApiError::Busy { .. } => true,
         ApiError::Unknown { status: Some(status), .. } => matches!(status.code, 500 | 504),
-        // The connection broke.
+        // The connection was interrupted.
         ApiError::Unknown { status: None, .. } => true,
         _ => false,
     }

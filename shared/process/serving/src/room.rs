@@ -1,17 +1,17 @@
-//! How many may be inside at once, and how often a complaint is logged.
+//! Limits for concurrent requests and for repeated log lines.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
 use clock::{Clock, Instant};
 use parking_lot::Mutex;
 
-/// A room for so many. No peer gets more than half of it, so that one alone keeps nobody out.
+/// A limit for concurrent requests. A peer gets at most half of it, so that one peer alone does not block the others.
 pub(crate) struct Room {
     most: usize,
     inside: Mutex<BTreeMap<IpAddr, usize>>,
 }
 
-/// Inside until dropped.
+/// One counted request; dropping it removes it from the count.
 pub(crate) struct Inside {
     room: Arc<Room>,
     peer: IpAddr,
@@ -22,7 +22,7 @@ impl Room {
         Arc::new(Self { most, inside: Mutex::default() })
     }
 
-    /// Lets one more of `peer` in; `None` where there is no room.
+    /// Counts one more request of `peer`; `None` if the limit is reached.
     pub(crate) fn enter(self: &Arc<Self>, peer: IpAddr) -> Option<Inside> {
         let mut inside = self.inside.lock();
         let all: usize = inside.values().sum();
@@ -50,10 +50,10 @@ impl Drop for Inside {
     }
 }
 
-/// At most one line in this time.
+/// The minimum time between two log lines.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Lets one complaint of many through: whoever sends nonsense shall not fill the log.
+/// Limits repeated log lines, so that a client with invalid requests does not fill the log.
 pub(crate) struct Sparing {
     clock: Clock,
     told: Mutex<Told>,
@@ -70,7 +70,7 @@ impl Sparing {
         Self { clock, told: Mutex::default() }
     }
 
-    /// `None` where nothing is to be logged now; else how many were withheld since the last line.
+    /// `None` if no line may be logged now; otherwise the number of lines that were suppressed since the last one.
     pub(crate) fn tell(&self) -> Option<u64> {
         let now = self.clock.now();
         let mut told = self.told.lock();

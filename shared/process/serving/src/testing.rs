@@ -59,7 +59,7 @@ impl Authority {
         self.pem.clone()
     }
 
-    /// A client; one group at most, as the generator keeps one value of a kind.
+    /// A client certificate. It has at most one group, because the generator keeps one value of each type.
     pub(crate) fn client(&self, name: &str, groups: &[&str]) -> Signed {
         self.sign(named(name, groups), ExtendedKeyUsagePurpose::ClientAuth)
     }
@@ -83,13 +83,13 @@ impl Authority {
     }
 }
 
-/// An answer with a JSON body.
+/// A response with a JSON body.
 pub(crate) fn answer(code: u16, body: &Value) -> Response<client::Incoming> {
     let body = Full::new(body.to_string().into()).map_err(|never| match never {}).boxed_unsync();
     Response::builder().status(code).body(body).unwrap()
 }
 
-/// An API server that answers path and body with whatever `say` says.
+/// An API server whose response is the result of `say` for the path and the body.
 pub(crate) fn api(say: impl Fn(&str, Value) -> Response<client::Incoming> + Send + Sync + 'static) -> Api {
     let say = Arc::new(say);
     asking(Transport::new(tower::service_fn(move |request: Request<Body>| {
@@ -102,7 +102,7 @@ pub(crate) fn api(say: impl Fn(&str, Value) -> Response<client::Incoming> + Send
     })))
 }
 
-/// An API server that never answers.
+/// An API server that never responds.
 pub(crate) fn silent() -> Api {
     asking(Transport::new(tower::service_fn(|_: Request<Body>| {
         std::future::pending::<Result<Response<client::Incoming>, client::BoxError>>()
@@ -121,7 +121,7 @@ fn asking(server: Transport) -> Api {
     Clients::new(Connection::in_memory(server), environment).unfenced("test", Limits::NONE)
 }
 
-/// Nobody is believed.
+/// Options without any authority.
 pub(crate) fn authentication() -> AuthenticationOptions {
     AuthenticationOptions {
         client_authorities: None,
@@ -134,12 +134,12 @@ pub(crate) fn authentication() -> AuthenticationOptions {
     }
 }
 
-/// The body of an answer, as text.
+/// The body of a response, as text.
 pub(crate) async fn text(answer: AxumResponse) -> String {
     String::from_utf8(answer.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
 }
 
-/// A client that shakes hands with anyone, and shows a certificate or none.
+/// A client that accepts any server certificate, with or without a client certificate.
 pub(crate) fn trusting(
     versions: &[&'static SupportedProtocolVersion],
     shown: Option<(CertificateDer<'static>, PrivateKeyDer<'static>)>,
@@ -150,7 +150,7 @@ pub(crate) fn trusting(
         .dangerous()
         .with_custom_certificate_verifier(::testing::tls::anyone());
     let Some((certificate, key)) = shown else { return builder.with_no_client_auth() };
-    // Whether the two belong together is not looked at: a thief has no better key.
+    // The key need not belong to the certificate: a test uses a stolen certificate without its key.
     let key = default_provider().key_provider.load_private_key(key).unwrap();
     let shown: Arc<dyn ResolvesClientCert> =
         Arc::new(SingleCertAndKey::from(CertifiedKey::new(vec![certificate], key)));

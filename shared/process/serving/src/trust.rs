@@ -1,4 +1,4 @@
-//! Whose client certificates are believed, and what for.
+//! The authorities for client certificates and for front proxies.
 
 use std::sync::Arc;
 
@@ -9,40 +9,40 @@ use rustls::{
 };
 use rustls_pki_types::{CertificateDer, Der, UnixTime, pem::PemObject};
 
-/// Everything that decides about client certificates at one moment.
+/// The current configuration for client certificates.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Trust {
-    /// Whoever they sign is who the certificate says.
+    /// Signs the certificates of clients. The certificate names the user.
     pub(crate) clients: Option<Bundle>,
-    /// Whoever they sign may say for whom it speaks.
+    /// Signs the certificates of front proxies. The request headers name the user.
     pub(crate) proxies: Option<Proxies>,
 }
 
-/// Front proxies, and the headers in which they say for whom they speak.
+/// Front proxies, and the headers in which they send the user.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Proxies {
-    /// `None` while the cluster names no authority: then nobody is believed.
+    /// `None` while the cluster has no authority for them. Then no front proxy is trusted.
     pub(crate) authorities: Option<Bundle>,
-    /// Common names; empty: any.
+    /// The allowed common names; empty means any.
     pub(crate) allowed: Vec<String>,
     pub(crate) headers: ProxyHeaders,
 }
 
-/// The names of headers, as configured.
+/// The configured header names.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProxyHeaders {
-    /// The first that is not empty has the user's name.
+    /// The first value that is not empty is the user's name.
     pub username: Vec<String>,
-    /// The first that is not empty has the user's uid.
+    /// The first value that is not empty is the user's uid.
     pub uid: Vec<String>,
-    /// Every value of all of them is a group.
+    /// Every value of these headers is a group.
     pub group: Vec<String>,
-    /// Every header that begins so is a key of the extra map.
+    /// The prefixes of extra headers. The rest of a header's name is the key in the extra map.
     pub extra_prefix: Vec<String>,
 }
 
 impl ProxyHeaders {
-    /// The first name that no header can have.
+    /// The first name that is not a valid header name.
     #[must_use]
     pub fn invalid(&self) -> Option<&str> {
         let Self { username, uid, group, extra_prefix } = self;
@@ -56,16 +56,16 @@ impl ProxyHeaders {
 pub(crate) struct Bundle {
     verifier: Arc<dyn ClientCertVerifier>,
     subjects: Arc<[DistinguishedName]>,
-    /// What an authority signs with is who it is, whatever its certificate.
+    /// The public keys. An authority is identified by its key, not by its certificate.
     keys: Arc<[Der<'static>]>,
     pem: Arc<[u8]>,
 }
 
 impl Bundle {
-    /// Reads PEM.
+    /// Parses PEM.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// If the PEM has no certificate or an invalid one.
     pub(crate) fn read(pem: &[u8]) -> Result<Self, String> {
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(pem) {
@@ -83,10 +83,11 @@ impl Bundle {
         Ok(Self { verifier, subjects, keys, pem: pem.into() })
     }
 
-    /// Proves that `chain`, whose first certificate is the client's own, was signed by one of these for clients.
+    /// Verifies that one of these authorities signed `chain` for client authentication. The first certificate is the
+    /// client's own.
     ///
     /// # Errors
-    /// Why it is not believed.
+    /// If the chain is not valid, with the reason.
     pub(crate) fn verify(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Result<(), String> {
         let (own, others) = chain.split_first().ok_or("no certificate")?;
         self.verifier.verify_client_cert(own, others, now).map(|_| ()).map_err(|err| err.to_string())
@@ -106,15 +107,15 @@ impl std::fmt::Debug for Bundle {
 }
 
 impl Trust {
-    /// True where whoever has a client certificate could say to be anybody: an authority signs both clients and front
-    /// proxies, and nothing tells these from those.
+    /// True if any client could act as a front proxy, and so as any user: one authority signs both clients and front
+    /// proxies, and no allowed names separate them.
     pub(crate) fn any_client_is_a_proxy(&self) -> bool {
         let (Some(clients), Some(proxies)) = (&self.clients, &self.proxies) else { return false };
         let Proxies { authorities: Some(authorities), allowed, .. } = proxies else { return false };
         allowed.is_empty() && authorities.keys.iter().any(|it| clients.keys.contains(it))
     }
 
-    /// What may be believed of it: no front proxy where any client would be one.
+    /// Removes the front proxies if any client could act as one.
     pub(crate) fn believable(mut self) -> Self {
         if self.any_client_is_a_proxy() {
             self.proxies = None;
@@ -122,8 +123,8 @@ impl Trust {
         self
     }
 
-    /// The names of all authorities, which clients are told of so that they choose the right certificate; `None` when no
-    /// certificate would be looked at.
+    /// The names of all authorities. The handshake sends them, so that a client selects the right certificate. `None`
+    /// if client certificates are not used.
     pub(crate) fn subjects(&self) -> Option<Vec<DistinguishedName>> {
         let Self { clients, proxies } = self;
         let proxies = proxies.as_ref().and_then(|it| it.authorities.as_ref());

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::*;
 
-/// What happens to the machine.
+/// An input of the machine.
 enum In {
     Tick,
     Read(Lease),
@@ -17,7 +17,7 @@ enum In {
 }
 use In::{Absent, Deleted, Failed, Read, Seen, Stored, Tick};
 
-/// Seconds, what happens then, and all that the machine wants done by then.
+/// The time in seconds, the input, and the expected actions.
 type Row<'a> = (f64, In, &'a [&'a str]);
 
 fn config() -> Config {
@@ -35,12 +35,12 @@ fn at(seconds: f64) -> BootInstant {
     BootInstant::from_millis(1_000_000_000) + Duration::from_secs_f64(seconds)
 }
 
-/// A foreign Lease: holder, transitions, version; the version also makes it a record of its own.
+/// A Lease of another manager. `version` also makes its record different from other ones.
 fn lease(holder: &str, transitions: i64, version: u64) -> Lease {
     with(holder, transitions, version, &json!({}))
 }
 
-/// The same with a fence of 10 s.
+/// The same with a fence of 10 s, as from a leader of ours.
 fn of_ours(holder: &str, transitions: i64, version: u64) -> Lease {
     let note = format!(r#"{{"transitions":{transitions},"ms":10000}}"#);
     with(holder, transitions, version, &json!({ "mini-kcm.io/fence": note }))
@@ -116,7 +116,7 @@ fn run(machine: &mut Machine, name: &str, rows: Vec<Row<'_>>) {
     }
 }
 
-/// A machine that has led since 0.01, by version 1 of the Lease.
+/// A machine that leads since 0.01 s, with version 1 of the Lease.
 fn leader() -> Machine {
     let mut machine = Machine::new(config(), Rng::with_seed(1), at(0.0));
     let rows: Vec<Row<'_>> = vec![
@@ -165,7 +165,7 @@ fn what_the_watch_showed_before_the_answer_came_is_not_forgotten() {
     let edited = renewed.stored(Uid::new("u"), Version::from(9));
     let rows: Vec<Row<'_>> = vec![
         (2.0, Tick, &["update us t0 @1"]),
-        // Our own renewal was version 8; somebody edited a label since.
+        // Our own renewal was version 8; a user has edited a label since.
         (2.01, Seen(edited), &[]),
         (2.02, Stored(8), &["renewed"]),
         (4.0, Tick, &["update us t0 @9"]),
@@ -193,7 +193,7 @@ fn a_leader_that_cannot_renew_stops_at_the_deadline_counted_from_the_last_sendin
         (2.5, Stored(2), &["renewed"]),
         (4.0, Tick, &["update us t0 @2"]),
         (9.0, Failed, &["failed", "get"]),
-        // It hung, so the next try does not wait for the retry period.
+        // The request had no response for a long time, so the next attempt does not wait for the retry period.
         (9.1, Failed, &["failed", "update us t0 @2"]),
         (11.99, Tick, &[]),
         (12.0, Tick, &["lost: no renewal succeeded for 10.0s: no luck"]),
@@ -241,7 +241,7 @@ fn acceptance_machinery_049_a_leader_whose_lease_is_held_by_another_ends_its_ter
     for (name, rows) in cases {
         let mut machine = leader();
         run(&mut machine, name, rows);
-        // Over is over, even when the other one releases the Lease.
+        // It stays over, even if the other process releases the Lease.
         let after: Vec<Row<'_>> = vec![(3.0, Failed, &[]), (4.0, Seen(lease("", 1, 9)), &[]), (30.0, Tick, &[])];
         run(&mut machine, name, after);
         assert!(machine.is_over(), "{name}");
@@ -269,7 +269,7 @@ fn no_term_begins_by_a_write_that_another_holder_has_replaced_already() {
     let rows: Vec<Row<'_>> = vec![
         (0.0, Tick, &["get"]),
         (0.0, Read(lease("", 4, 1)), &["update us t5 @1"]),
-        // Our write is version 2; its answer comes later than the watch shows version 3.
+        // Our write is version 2. Its response arrives after the watch has shown version 3.
         (0.01, Seen(lease("b", 6, 3)), &["leader b"]),
         (0.02, Stored(2), &[]),
         (4.5, Tick, &["get"]),
@@ -289,7 +289,7 @@ fn a_newcomer_waits_a_full_lease_from_its_first_sight_however_old_the_renewal_sa
         (13.5, Tick, &["get"]),
         (13.5, Read(lease("go", 4, 1)), &[]),
         (14.999, Tick, &[]),
-        // Not the next poll, but the end of the lease.
+        // At the end of the lease, not at the next poll.
         (15.0, Tick, &["get"]),
         (15.01, Read(lease("go", 4, 1)), &["update us t5 @1"]),
         (15.02, Stored(2), &["leader us", "renewed", "acquired Other"]),
@@ -305,7 +305,7 @@ fn each_renewal_that_is_seen_starts_the_wait_anew() {
         (3.0, Seen(lease("go", 4, 2)), &[]),
         (4.5, Tick, &["get"]),
         (4.6, Read(lease("go", 4, 3)), &[]),
-        // An echo from before the read.
+        // A stale event from before the read.
         (4.7, Seen(lease("go", 4, 2)), &[]),
         (9.1, Tick, &["get"]),
         (9.1, Failed, &["failed"]),
@@ -314,7 +314,7 @@ fn each_renewal_that_is_seen_starts_the_wait_anew() {
         (18.1, Tick, &["get"]),
         (18.1, Failed, &["failed"]),
         (19.6, Tick, &["get"]),
-        // A failure at the very end is no reason to hurry.
+        // A failure at the end of the lease does not shorten the wait.
         (19.6, Failed, &["failed"]),
         (19.7, Tick, &[]),
     ];
@@ -384,7 +384,7 @@ fn a_crash_of_ours_is_proved_ahead_once_its_fence_is_over() {
         (11.99, Tick, &[]),
         (12.0, Tick, &["prove as of 16.5"]),
         (12.1, Failed, &["failed"]),
-        // It lives after all: the proof is void, and the wait begins anew.
+        // The leader renews after all: the proof is void, and the wait begins again.
         (12.2, Seen(of_ours("a", 4, 3)), &[]),
         (22.2, Tick, &["prove as of 26.7", "get"]),
         (22.3, Read(of_ours("a", 4, 3)), &[]),
@@ -433,7 +433,7 @@ fn an_answer_that_comes_too_late_begins_no_term() {
         (0.0, Tick, &["get"]),
         (0.0, Absent, &["create us t0"]),
         (20.0, Stored(1), &["leader us", "failed"]),
-        // It has expired by the time of its sending, so it is read first.
+        // The lease counts from the sending of the write, so it has expired and is read first.
         (24.5, Tick, &["get"]),
     ];
     check("late answer", rows);

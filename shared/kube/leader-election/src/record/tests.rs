@@ -56,7 +56,7 @@ fn a_put_changes_the_record_and_our_notes_and_nothing_else() {
     let taken = lease(&foreign()).taken(&config(), at(1_767_229_200));
     assert_eq!(body(&taken), want);
 
-    // A renewal keeps when and as which holder it was acquired.
+    // A renewal keeps acquireTime and leaseTransitions.
     want["metadata"]["resourceVersion"] = json!("42");
     want["spec"]["renewTime"] = json!("2026-01-01T01:00:02.000000Z");
     let taken = taken.stored(Uid::new("u1"), Version::from(42));

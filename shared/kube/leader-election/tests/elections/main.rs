@@ -1,4 +1,4 @@
-//! Whole electors against a server that holds one Lease, in virtual time: each rule by itself, then all of them under
+//! Complete electors with a server that has one Lease, in virtual time: first each rule alone, then all of them under
 //! random faults.
 
 mod support;

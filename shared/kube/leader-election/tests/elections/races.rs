@@ -1,16 +1,17 @@
-//! Several electors on one Lease under random faults: never two terms at once, and always one once the faults end.
+//! Several electors on one Lease under random faults: never two terms at the same time, and always one after the faults
+//! end.
 
 use crate::support::{Mode, Process, Server, epoch, secs, sleep};
 use fastrand::Rng;
 use leader_election::Notes;
 
-/// How long faults go on, in steps of 50 ms.
+/// The duration of the faults, in steps of 50 ms.
 const STEPS: u32 = 12_000;
 
 struct Race {
     server: Server,
     rng: Rng,
-    /// Every process that has run; those that ended keep their term for the checks.
+    /// All processes that have run. Those that ended keep their term for the checks.
     live: Vec<Process>,
     ended: Vec<client::Term>,
     started: u32,
@@ -40,7 +41,7 @@ impl Race {
         if self.rng.u8(..4) == 0 {
             link.forbid_watch();
         }
-        // Clocks that differ by up to a day.
+        // The clocks differ by up to a day.
         let wall = epoch() + secs(self.rng.f64() * 86_400.0);
         let seed = self.rng.u64(..);
         self.live.push(Process::start_at(&self.server, &name, seed, wall, link));
@@ -62,14 +63,14 @@ impl Race {
                 self.live[at].link.set(mode);
             }
             8 => {
-                // Its clock alone goes on, so only a leader may sleep: it learns that its term is over.
+                // Only its own clock advances. So only a leader is suspended: it then observes that its term is over.
                 let it = &self.live[at];
                 if it.term.is_valid() {
                     it.clock.suspend(secs(self.rng.f64() * 30.0));
                 }
             }
             9 => {
-                // A crash: what was in flight may still arrive, the term is gone with the process.
+                // A crash: a request in flight may still arrive, but the term ends with the process.
                 let it = self.live.swap_remove(at);
                 it.term.end();
                 self.ended.push(it.term.clone());
@@ -80,7 +81,7 @@ impl Race {
                 let it = self.live.swap_remove(at);
                 self.ended.push(it.term.clone());
                 self.handed_over += u32::from(it.term.is_valid());
-                // Whether it succeeds or not, others may lead only when its term is over.
+                // Even if the release fails, another process may lead only after the term is over.
                 let _ = it.elector.release(Some(Notes::default())).await;
                 self.start();
             }
@@ -89,7 +90,7 @@ impl Race {
         }
     }
 
-    /// Processes that have lost end, as the manager does, and are started again.
+    /// Ends the processes that have lost the Lease, as the manager does, and starts new ones.
     async fn restart_losers(&mut self) {
         for at in (0..self.live.len()).rev() {
             let signals = self.live[at].signals(0.0).await;
@@ -118,7 +119,7 @@ async fn run(seed: u64) -> (u32, i64) {
     for it in &race.live {
         it.link.set(Mode::Up);
     }
-    // The longest lease, the longest wait for a try, and a hung request or two.
+    // The longest lease, the longest wait for an attempt, and one or two requests without a response.
     for _ in 0..800 {
         sleep(0.05).await;
         race.restart_losers().await;
@@ -136,7 +137,7 @@ async fn two_terms_never_overlap_and_somebody_leads_in_the_end() {
         let (handed_over, transitions) = run(seed).await;
         total = (total.0 + handed_over, total.1 + transitions);
     }
-    // One seed alone may be a quiet one.
+    // A single seed may have few faults.
     let moved = total.0 > 5 && total.1 > 50;
     assert!(moved || seeds().len() == 1, "the faults make leadership move: {total:?}");
 }
@@ -146,7 +147,7 @@ async fn one_seed_gives_one_history() {
     assert_eq!(run(7).await, run(7).await);
 }
 
-/// A handful, or the one that `SEED` says.
+/// Eight seeds, or the one in `SEED`.
 fn seeds() -> Vec<u64> {
     match std::env::var("SEED").ok().and_then(|it| it.parse().ok()) {
         Some(seed) => vec![seed],

@@ -154,7 +154,7 @@ async fn acceptance_machinery_048_an_unreachable_leader_stops_before_anybody_tak
             a.leads(0.1).await;
             let mut b = Process::start(&server, "b", 50 + seed);
             sleep(10.0 + seed as f64 * 0.37).await;
-            // Of those whose answer came, the last was sent at most this long ago.
+            // The last renewal with a response was sent before this time.
             let cut = server.elapsed();
             a.link.set(mode);
             let why = a.loses(11.0).await;
@@ -283,7 +283,7 @@ async fn acceptance_machinery_053_a_leader_that_is_blocked_for_more_than_35_s_is
     a.leads(0.1).await;
     let b = Process::start(&server, "b", 2);
     sleep(20.0).await;
-    // Blocked: time goes on, its tasks do not run.
+    // Blocked: time advances, but its tasks do not run.
     let (a_blocked, b_blocked) = (a.clock.clone(), b.clock.clone());
     let renewed = server.elapsed() - server.writes("a").last().unwrap().at;
     a_blocked.suspend(secs(34.9) - renewed);
@@ -308,7 +308,7 @@ async fn acceptance_machinery_056_after_a_pause_the_old_term_writes_nothing() {
         a.loses(1.1).await;
         sleep(60.0).await;
         let after = server.writes("a").len();
-        // One that was in flight may arrive.
+        // A write in flight may still arrive.
         assert!(after <= before + 1, "seed {seed}: {before} {after}");
         assert!(!a.term.is_valid());
     }
@@ -317,7 +317,7 @@ async fn acceptance_machinery_056_after_a_pause_the_old_term_writes_nothing() {
 #[tokio::test(start_paused = true)]
 async fn leadership_goes_to_and_fro_between_a_go_manager_and_ours() {
     let server = Server::new();
-    // Go releases, as its 1.37 does: ours takes over.
+    // The Go manager releases, as version 1.37 does, and ours takes over.
     server.go_holds("go", 15, 4, "2027-01-15T08:00:00.100000Z");
     let mut a = Process::start(&server, "a", 1);
     sleep(3.0).await;
@@ -328,7 +328,7 @@ async fn leadership_goes_to_and_fro_between_a_go_manager_and_ours() {
     assert_eq!(a.leads(0.15).await, Takeover::Other);
     assert_eq!(server.transitions(), 5);
 
-    // Ours releases with notes, Go takes over and keeps the metadata, then crashes.
+    // Ours releases with notes. The Go manager takes over, keeps the metadata, and crashes.
     let notes = Notes { versions: BTreeMap::from([("pods".to_owned(), Version::from(5))]) };
     a.elector.release(Some(notes)).await.unwrap();
     assert_eq!((server.holder().as_str(), server.spec()["leaseDurationSeconds"].clone()), ("", json!(1)));
@@ -338,7 +338,7 @@ async fn leadership_goes_to_and_fro_between_a_go_manager_and_ours() {
     assert_eq!(b.leads(15.2).await, Takeover::Other, "the notes are of another term");
     assert_eq!(server.transitions(), 7);
 
-    // Ours crashes, Go takes over and keeps the note of the fence; then Go crashes.
+    // Ours crashes. The Go manager takes over, keeps the annotation of the fence, and crashes.
     drop(b);
     server.go_holds("go", 15, 8, "2027-01-15T08:01:00.000000Z");
     let mut c = Process::start(&server, "c", 3);
@@ -370,7 +370,8 @@ async fn a_release_survives_conflicts_and_outages_and_a_renewal_in_flight() {
         let server = Server::new();
         let mut a = Process::start(&server, "a", seed);
         a.leads(0.1).await;
-        // At this moment of the renewal's two milliseconds there and back, and in some seeds with a broken network.
+        // Each seed releases at another moment of a renewal, which takes 2 ms in each direction. Half of the seeds also
+        // have a broken network.
         sleep(1.99 + 0.001 * (seed % 10) as f64).await;
         let link = a.link.clone();
         if seed >= 10 {
@@ -412,7 +413,7 @@ async fn a_release_whose_answer_was_lost_is_recognised_even_when_another_leads_b
     let mut b = Process::start(&server, "b", 2);
     sleep(5.0).await;
     let link = a.link.clone();
-    // The read comes back four milliseconds later; the answer to the write does not.
+    // The read returns after four milliseconds; the response to the write is lost.
     tokio::spawn(async move {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         link.set(Mode::LosesAnswers);

@@ -9,10 +9,10 @@ use crate::trust::Bundle;
 
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
-/// The user whom a client certificate names; `None` where it names none.
+/// The user in a client certificate; `None` if it has no common name.
 ///
 /// # Errors
-/// Why the certificate is not believed.
+/// If the certificate is not valid, with the reason.
 pub(super) fn user(authorities: &Bundle, chain: &[CertificateDer<'_>], now: UnixTime) -> Result<Option<User>, String> {
     authorities.verify(chain, now).map_err(|why| format!("client certificate: {why}"))?;
     let Some(own) = chain.first() else { return Ok(None) };
@@ -26,18 +26,18 @@ pub(super) fn user(authorities: &Bundle, chain: &[CertificateDer<'_>], now: Unix
     Ok(Some(User { name: name.to_owned(), uid: uid(subject)?, groups, extra }))
 }
 
-/// The common name; of several the last, as Go reads it.
+/// The common name; if there are several, the last one, as in Go.
 pub(super) fn common_name<'a>(subject: &'a X509Name<'_>) -> Option<&'a str> {
     subject.iter_common_name().filter_map(|it| it.as_str().ok()).last()
 }
 
-/// Seconds since 1970 at which the client's own certificate ends.
+/// When the client's own certificate expires, in seconds since 1970.
 pub(super) fn expiry(chain: &[CertificateDer<'_>]) -> Option<i64> {
     let (_, certificate) = X509Certificate::from_der(chain.first()?).ok()?;
     Some(certificate.validity().not_after.timestamp())
 }
 
-/// Kubernetes' own attribute for a user's uid.
+/// The uid of the user, from the attribute that Kubernetes defines (k/k#127897).
 fn uid(subject: &X509Name<'_>) -> Result<String, String> {
     let mut values = subject.iter_by_oid(&oid!(1.3.6.1.4.1.57683.2));
     let Some(value) = values.next() else { return Ok(String::new()) };

@@ -1,4 +1,4 @@
-//! Who asks: a front proxy's word, a client certificate, a bearer token, or nobody.
+//! Authentication by front proxy, client certificate or bearer token. Without any of these the client is anonymous.
 
 mod certificates;
 mod proxies;
@@ -19,19 +19,19 @@ const AUTHENTICATED: &str = "system:authenticated";
 const UNAUTHENTICATED: &str = "system:unauthenticated";
 const ANONYMOUS: &str = "system:anonymous";
 
-/// Who asks.
+/// The user of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct User {
     /// The name.
     #[serde(default, rename = "username")]
     pub name: String,
-    /// What tells it from others of that name.
+    /// Distinguishes users with the same name.
     #[serde(default)]
     pub uid: String,
-    /// What it belongs to.
+    /// The groups of the user.
     #[serde(default)]
     pub groups: Vec<String>,
-    /// What else is known.
+    /// Additional attributes.
     #[serde(default)]
     pub extra: BTreeMap<String, Vec<String>>,
 }
@@ -59,21 +59,21 @@ impl User {
     }
 }
 
-/// Finds out who asks.
+/// Authenticates requests.
 pub(crate) struct Authentication {
     pub(crate) trust: watch::Receiver<Arc<Trust>>,
-    /// `None` where nobody can be asked about tokens: who brings one is anonymous.
+    /// `None` if TokenReviews are not possible. Then a client with a token is anonymous.
     pub(crate) tokens: Option<Tokens>,
     pub(crate) clock: Clock,
     pub(crate) measured: Arc<Measured>,
 }
 
 impl Authentication {
-    /// The first proof that holds says who it is. One that does not hold counts only when none does; without any the user is
-    /// anonymous.
+    /// The first valid credential gives the user. An invalid credential is an error only if no other one is valid.
+    /// Without a credential the user is anonymous.
     ///
     /// # Errors
-    /// What was wrong with what was shown; never a secret.
+    /// If a credential is invalid and no other one is valid. The message never contains a secret.
     pub(crate) async fn who(&self, chain: &[CertificateDer<'_>], headers: &HeaderMap) -> Result<User, String> {
         let begun = self.clock.now();
         let user = self.decide(chain, headers).await;

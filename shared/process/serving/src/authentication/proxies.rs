@@ -7,10 +7,10 @@ use x509_parser::{certificate::X509Certificate, prelude::FromDer};
 use super::{User, certificates::common_name};
 use crate::trust::{Proxies, ProxyHeaders};
 
-/// The user for whom a front proxy speaks; `None` where nobody does.
+/// The user in the headers of a front proxy; `None` if there is none.
 ///
 /// # Errors
-/// Why whoever shows the certificate may not speak for others.
+/// If the certificate is not that of an allowed front proxy, with the reason.
 pub(super) fn user(
     proxies: &Proxies,
     chain: &[CertificateDer<'_>],
@@ -38,7 +38,7 @@ fn named(names: &ProxyHeaders, headers: &HeaderMap) -> Option<User> {
     Some(User { name, uid: first(&names.uid).unwrap_or_default(), groups, extra: extra(&names.extra_prefix, headers) })
 }
 
-/// Values that are not empty.
+/// The values of a header that are not empty.
 fn values(headers: &HeaderMap, name: &str) -> impl Iterator<Item = String> {
     let values = headers.get_all(name.trim()).into_iter().map(|it| String::from_utf8_lossy(it.as_bytes()).into_owned());
     values.filter(|it| !it.is_empty()).collect::<Vec<_>>().into_iter()
@@ -49,7 +49,7 @@ fn extra(prefixes: &[String], headers: &HeaderMap) -> BTreeMap<String, Vec<Strin
     for prefix in prefixes {
         let prefix = prefix.trim().to_ascii_lowercase();
         for (name, value) in headers {
-            // Names of headers are in lower case here.
+            // Header names are in lower case here.
             let Some(key) = name.as_str().strip_prefix(&prefix) else { continue };
             let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
             extra.entry(crate::paths::decoded(key)).or_default().push(value);

@@ -28,7 +28,7 @@ fn bundle(authority: &Authority) -> Bundle {
     Bundle::read(authority.pem().as_bytes()).unwrap()
 }
 
-/// The token `good` is Jane's, `unknown` nobody's, `spoiled` makes the server say an error.
+/// The token `good` belongs to Jane, `unknown` to no user, and `spoiled` gets an error from the server.
 fn world() -> World {
     let (clients, proxies) = (Authority::new("clients"), Authority::new("proxies"));
     let text = |names: &[&str]| names.iter().map(|it| (*it).to_owned()).collect();
@@ -70,7 +70,7 @@ impl World {
         let headers = headers.iter().map(|(name, value)| {
             (HeaderName::try_from(*name).unwrap(), header::HeaderValue::try_from(*value).unwrap())
         });
-        // A header may be there more than once.
+        // A header may occur more than once.
         let mut map = HeaderMap::new();
         headers.for_each(|(name, value)| {
             map.append(name, value);
@@ -130,7 +130,7 @@ async fn only_the_allowed_front_proxy_speaks_for_others() {
     assert_eq!(user.extra["scopes/x"], ["s"]);
 
     assert!(world.who(&[world.proxies.client("other", &[]).certificate], &said).await.is_err());
-    // A client of the cluster speaks for itself, whatever it claims.
+    // With a client certificate the front proxy headers are ignored.
     let user = world.who(&[world.clients.client("front", &[]).certificate], &said).await.unwrap();
     assert_eq!(user.name, "front");
 }
@@ -138,7 +138,7 @@ async fn only_the_allowed_front_proxy_speaks_for_others() {
 #[tokio::test]
 async fn an_authority_that_counts_no_more_counts_no_more_on_open_connections() {
     let world = world();
-    // What a connection remembers of its client is the certificate alone.
+    // A connection keeps only the certificate of its client.
     let chain = [world.clients.client("root", &["system:masters"]).certificate];
     assert_eq!(world.who(&chain, &[]).await.unwrap().name, "root");
     let other = Trust { clients: Some(bundle(&Authority::new("other"))), proxies: None };

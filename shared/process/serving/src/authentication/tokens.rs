@@ -19,21 +19,21 @@ use crate::{
 };
 
 pub(crate) const PATH: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
-/// More different tokens than a monitoring system has.
+/// The maximum number of cached tokens, more than monitoring systems use.
 const MOST: usize = 1024;
 
-/// Asks the API server whose a token is, and remembers it for a while.
+/// Sends TokenReviews to the API server and caches the results.
 pub(crate) struct Tokens {
     reviewer: Arc<Reviewer>,
     asked: Arc<Asked<Outcome>>,
     ttl: Duration,
     clock: Clock,
     measured: Arc<Measured>,
-    /// Of this process alone: what is remembered tells nobody what a token was.
+    /// A key that exists only in this process, so that the cache does not reveal a token.
     key: hmac::Key,
 }
 
-/// The user; that there is none; or that it could not be found out, with the reason.
+/// The user, `None` if the token is invalid, or the reason why the review failed.
 type Outcome = Result<Option<User>, Arc<str>>;
 
 #[derive(Deserialize)]
@@ -54,14 +54,14 @@ struct Status {
 
 impl Tokens {
     /// # Errors
-    /// When the system has no randomness: everybody would know the key.
+    /// If the system returns no random bytes: the key would be predictable.
     pub(crate) fn new(
         reviewer: Reviewer,
         ttl: Duration,
         clock: Clock,
         measured: Arc<Measured>,
     ) -> Result<Self, ServeError> {
-        // A key, so not from the seed: a simulation does not see it.
+        // A key must not come from the seed. Its value does not affect a simulation.
         let mut secret = [0; 32];
         SystemRandom::new().fill(&mut secret).map_err(|_| ServeError::Randomness)?;
         Ok(Self {
@@ -74,10 +74,10 @@ impl Tokens {
         })
     }
 
-    /// The user of the request's bearer token; `None` where it has none.
+    /// The user of the request's bearer token; `None` if the request has no token.
     ///
     /// # Errors
-    /// Why the token proves nothing.
+    /// If the token is invalid or its review failed.
     pub(super) async fn user(&self, headers: &HeaderMap) -> Result<Option<User>, String> {
         let Some(token) = bearer(headers) else { return Ok(None) };
         match self.review(token).await {
@@ -114,12 +114,12 @@ async fn fetch(reviewer: Arc<Reviewer>, measured: Arc<Measured>, token: String, 
     let outcome = match reviewer.ask::<Answer>(&question).await {
         Ok(Answer { status }) if status.authenticated => Ok(Some(status.user)),
         Ok(Answer { status }) if status.error.is_empty() => Ok(None),
-        // The server's words name no token, but neither are they ours to trust with one.
+        // The server's message should not contain the token, but this is not certain, so it is not passed on.
         Ok(_) => Err(Arc::from("the API server does not know the token")),
         Err(why) => Err(Arc::from(why)),
     };
     measured.cache.fetched(outcome.is_ok());
-    // As upstream: what ended with an error is asked again.
+    // An error is not cached, as upstream.
     let keep = if outcome.is_ok() { ttl } else { Duration::ZERO };
     (outcome, keep)
 }
@@ -132,7 +132,7 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
-/// One more while it lives.
+/// Increments a gauge until it is dropped.
 struct Counted(metrics::IntGauge);
 
 impl Counted {

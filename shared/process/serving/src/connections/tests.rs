@@ -13,7 +13,7 @@ use crate::{
     testing::{authentication, trusting},
 };
 
-/// A server on loopback whose only page is everybody's.
+/// A server on loopback with one open page.
 struct Port {
     scope: Scope,
     address: SocketAddr,
@@ -55,14 +55,14 @@ impl Port {
         TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
     }
 
-    /// A client that takes at most `window` bytes of each answer.
+    /// A client that accepts at most `window` bytes of each response.
     async fn http2(&self, window: u32) -> SendRequest<Bytes> {
         let stream = self.connected(&["h2"]).await;
         let mut client = h2::client::Builder::new();
         client.initial_window_size(window);
         let (client, connection) = client.handshake::<_, Bytes>(stream).await.unwrap();
         self.scope.spawner().spawn("client", async move {
-            // How it ends is not what is tested.
+            // The result of the connection is not tested.
             let _ = connection.await;
         });
         client
@@ -90,7 +90,7 @@ async fn the_streams_of_a_connection_are_as_few_as_the_flag_says_and_never_more_
     for (flag, want) in [(0, 32), (3, 3), (1000, 32)] {
         let port = port(true, flag).await;
         let (client, answer) = ask(&port.http2(1024).await).await;
-        // With the first answer the server's settings are there.
+        // The server's settings arrive before the first response.
         assert_eq!(answer.await.unwrap().status(), 200);
         assert_eq!(client.current_max_send_streams(), want, "{flag}");
     }
@@ -99,10 +99,10 @@ async fn the_streams_of_a_connection_are_as_few_as_the_flag_says_and_never_more_
 #[tokio::test]
 async fn clients_that_take_no_byte_of_their_answers_keep_no_probe_out() {
     let port = port(true, 0).await;
-    // Shakes hands and then takes its time.
+    // This client does its handshake, and sends its request much later.
     let slow = port.http2(1024).await;
     let mut unread = Vec::new();
-    // From the address of the probes, and more than there are places.
+    // From the same address as the probes, and more connections than there are places.
     for _ in 0..MOST + 40 {
         let client = port.http2(0).await;
         let (client, answer) = ask(&client).await;

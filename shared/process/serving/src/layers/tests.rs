@@ -18,17 +18,17 @@ use crate::{
 
 const TTL: Duration = Duration::from_secs(10);
 
-/// How the API server is.
+/// The state of the API server.
 #[derive(Clone, Copy, PartialEq)]
 enum Server {
     Well,
     Down,
     Absent,
-    /// It never answers.
+    /// It never responds.
     Silent,
 }
 
-/// Tokens are names; `monitor` may get /metrics and /large, and nobody else anything.
+/// A token is the name of its user. The API server allows only `monitor`, and only /metrics and /large.
 fn gate(server: Server, open: &[&str]) -> (Arc<Gate>, Metrics) {
     let (clock, metrics) = (Clock::system(), Metrics::new());
     let measured = Arc::new(Measured::new(&metrics));
@@ -84,7 +84,7 @@ fn request(path: &str, token: Option<&str>) -> Request {
     request.body(Body::empty()).unwrap()
 }
 
-/// The same by way of a connection from 10.0.0.`host`.
+/// The same request on a connection from 10.0.0.`host`.
 fn from(host: u8, mut request: Request) -> Request {
     let peer = Peer { address: [10, 0, 0, host].into(), chain: Arc::from([]), retire: CancellationToken::new() };
     request.extensions_mut().insert(peer);
@@ -114,7 +114,7 @@ async fn acceptance_shell_019_probes_are_everybodys_and_the_rest_is_for_whom_the
     ] {
         assert_eq!(code(&pages, path, token).await, want, "{path} {token:?}");
     }
-    // What was decided is remembered.
+    // The decision is cached.
     let asked =
         |metrics: &Metrics| metrics.encode().contains("apiserver_delegated_authz_request_total{code=\"201\"} 4");
     assert!(asked(&metrics), "{}", metrics.encode());
@@ -133,7 +133,7 @@ async fn acceptance_shell_021_without_an_authorizer_only_open_paths_are_served()
     let pages = gate(Server::Absent, PROBES).0.protect(pages());
     for (path, want) in [("/healthz", 200), ("/metrics", 403)] {
         assert_eq!(code(&pages, path, None).await, want);
-        // Nobody can say whose the token is: anonymous, as upstream.
+        // Without an authenticator a client with a token is anonymous, as upstream.
         assert_eq!(code(&pages, path, Some("monitor")).await, want);
     }
 }
@@ -182,7 +182,7 @@ async fn who_keeps_every_place_busy_does_not_keep_probes_out() {
     let (gate, _) = gate(Server::Well, PROBES);
     let pages = gate.clone().protect(pages());
     let large = async |host| pages.clone().oneshot(from(host, request("/large", Some("monitor")))).await.unwrap();
-    // Answers that nobody reads: half of the room is the most that one host gets.
+    // Responses that are not read. One host gets at most half of the limit.
     let mut unread = Vec::new();
     for host in [1, 2] {
         for _ in 0..MOST_REQUESTS / 2 {
@@ -246,7 +246,7 @@ async fn small_answers_that_nobody_reads_take_no_room() {
     assert!(unread.iter().all(|it| it.status() == 200));
 }
 
-/// Anyone may send so many of these as there are streams, and read no answer.
+/// A client may send as many of these as there are streams, and not read the responses.
 #[tokio::test]
 async fn refusals_of_long_paths_and_methods_are_small() {
     let long = "&".repeat(60_000);

@@ -1,4 +1,4 @@
-//! Handshakes: with which certificate, by which rules, and whose certificates are asked for.
+//! TLS handshakes: the serving certificate, the policy, and the authorities that are sent to clients.
 
 mod pair;
 mod policy;
@@ -24,7 +24,7 @@ pub use self::{
 };
 pub(crate) use self::{sni::Certificates, source::Sources};
 
-/// What new handshakes use; replaced as a whole.
+/// The configuration for new handshakes; it is replaced as a whole.
 pub(crate) struct Tls {
     policy: Policy,
     provider: Arc<CryptoProvider>,
@@ -39,7 +39,7 @@ struct Configs {
 
 impl Tls {
     /// # Errors
-    /// When the policy leaves nothing to agree on.
+    /// If the policy does not give a valid configuration.
     pub(crate) fn new(
         policy: Policy,
         http2: bool,
@@ -51,24 +51,24 @@ impl Tls {
         Ok(Self { policy, provider, http2, current: RwLock::new(Arc::new(configs)) })
     }
 
-    /// The rules for a handshake on one of our addresses.
+    /// The configuration for a handshake on one of our addresses.
     pub(crate) fn config(&self, address: Option<IpAddr>) -> Arc<ServerConfig> {
         let current = self.current.read().clone();
         let own = address.and_then(|it| current.by_address.get(&it.to_canonical()));
         own.unwrap_or(&current.default).clone()
     }
 
-    /// Has new handshakes use these.
+    /// Replaces the certificates and authorities for new handshakes.
     pub(crate) fn replace(&self, certificates: Certificates, subjects: Subjects) {
         match Configs::new(&self.policy, &self.provider, self.http2, certificates, subjects) {
             Ok(configs) => *self.current.write() = Arc::new(configs),
-            // The policy was good at the start, so nothing is left that could fail.
+            // Only the policy can cause an error, and it was valid at the start.
             Err(err) => tracing::error!(%err, "cannot use the new certificates"),
         }
     }
 }
 
-/// Whose certificates clients are asked for; `None` asks for none.
+/// The authorities that are sent to clients when their certificate is requested; `None` requests no certificate.
 pub(crate) type Subjects = Option<Vec<DistinguishedName>>;
 
 impl Configs {
@@ -98,8 +98,9 @@ impl Configs {
     }
 }
 
-/// Asks for a certificate and takes any or none, as Go's `RequestClientCert`: whether it proves anything is decided with
-/// each request, so that a stranger's certificate and a good token get an answer, and authorities can change.
+/// Requests a certificate and accepts any or none, as Go's `RequestClientCert`. The certificate is verified with each
+/// request instead. So a client with an unknown certificate and a valid token gets a response, and authorities can
+/// change.
 #[derive(Debug)]
 struct Asks {
     subjects: Subjects,
@@ -128,7 +129,7 @@ impl ClientCertVerifier for Asks {
         Ok(ClientCertVerified::assertion())
     }
 
-    // That the peer holds the key is proved here and nowhere else.
+    // This is the only place that verifies that the client has the key.
     fn verify_tls12_signature(
         &self,
         message: &[u8],

@@ -8,10 +8,10 @@ use x509_parser::{certificate::X509Certificate, extensions::GeneralName, prelude
 /// A certificate and its key, ready for handshakes.
 pub(crate) type Pair = Arc<CertifiedKey>;
 
-/// Reads a pair from PEM.
+/// Parses a pair from PEM.
 ///
 /// # Errors
-/// What is wrong with which of the two, or that they do not belong together.
+/// If the certificate or the key is invalid, or if they do not belong together.
 pub(crate) fn read(certificate: &[u8], key: &[u8], provider: &CryptoProvider) -> Result<Pair, String> {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificate).collect();
     let chain = chain.map_err(|err| format!("the certificate cannot be read: {err}"))?;
@@ -23,16 +23,16 @@ pub(crate) fn read(certificate: &[u8], key: &[u8], provider: &CryptoProvider) ->
     pair.map(Arc::new).map_err(|err| format!("certificate and key cannot be used together: {err}"))
 }
 
-/// PEM of a pair that nobody signed: certificate, then key.
+/// A self-signed pair in PEM.
 pub(crate) struct Made {
     pub(crate) certificate: String,
     pub(crate) key: String,
 }
 
-/// A certificate for `localhost`, 127.0.0.1 and the address we listen on, as upstream makes it.
+/// Generates a certificate for `localhost`, 127.0.0.1 and the listen address, as upstream.
 ///
 /// # Errors
-/// When the generator fails.
+/// If the generator fails.
 pub(crate) fn self_signed(address: IpAddr) -> Result<Made, rcgen::Error> {
     let mut params = CertificateParams::new(vec!["localhost".to_owned()])?;
     params.subject_alt_names.push(SanType::IpAddress(IpAddr::from([127, 0, 0, 1])));
@@ -48,8 +48,8 @@ pub(crate) fn self_signed(address: IpAddr) -> Result<Made, rcgen::Error> {
     Ok(Made { certificate: certificate.pem(), key: key.serialize_pem() })
 }
 
-/// The names for which a certificate stands when the operator gave none: the common name where it is a host's, and the
-/// DNS names. Addresses are left out, as SNI cannot carry them.
+/// The names for which a certificate is used if the operator gave no patterns: the common name if it is a host name,
+/// and the DNS names. IP addresses are omitted, because SNI cannot contain them.
 pub(crate) fn names(certificate: &CertificateDer<'_>) -> Vec<String> {
     let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return Vec::new() };
     let common = certificate.subject().iter_common_name().filter_map(|it| it.as_str().ok()).last();
@@ -64,7 +64,7 @@ pub(crate) fn names(certificate: &CertificateDer<'_>) -> Vec<String> {
     names
 }
 
-/// A DNS name, or a wildcard for one.
+/// True for a DNS name and for a wildcard.
 fn is_host(name: &str) -> bool {
     if name == "*" {
         return true;

@@ -1,4 +1,4 @@
-//! Go's names for versions, cipher suites and curves, and what we have for them.
+//! Go's names for TLS versions, cipher suites and curves, mapped to those of rustls.
 
 use rustls::{
     CipherSuite, SupportedCipherSuite, SupportedProtocolVersion,
@@ -6,7 +6,7 @@ use rustls::{
     version::{TLS12, TLS13},
 };
 
-/// What a handshake may agree on.
+/// The TLS versions, cipher suites and curves that a handshake may use.
 #[derive(Debug, Clone)]
 pub struct Policy {
     pub(crate) provider: CryptoProvider,
@@ -19,7 +19,7 @@ impl Default for Policy {
     }
 }
 
-/// Secure by Go's word and ours. Those of TLS 1.3 are always on, as in Go.
+/// Suites that are secure in Go and supported by rustls. Those of TLS 1.3 are always enabled, as in Go.
 const SUITES: &[(&str, CipherSuite)] = &[
     ("TLS_AES_128_GCM_SHA256", CipherSuite::TLS13_AES_128_GCM_SHA256),
     ("TLS_AES_256_GCM_SHA384", CipherSuite::TLS13_AES_256_GCM_SHA384),
@@ -34,7 +34,7 @@ const SUITES: &[(&str, CipherSuite)] = &[
     ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256),
 ];
 
-/// Secure by Go's word, but CBC: ours has none of them.
+/// Suites that are secure in Go, but use CBC: rustls supports none of them.
 const NOT_OURS: &[&str] = &[
     "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
     "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA",
@@ -42,7 +42,7 @@ const NOT_OURS: &[&str] = &[
     "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
 ];
 
-/// Insecure by Go's own word.
+/// Suites that are insecure in Go.
 const INSECURE: &[&str] = &[
     "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256",
     "TLS_ECDHE_ECDSA_WITH_RC4_128_SHA",
@@ -58,28 +58,29 @@ const INSECURE: &[&str] = &[
     "TLS_RSA_WITH_RC4_128_SHA",
 ];
 
-/// Go's CurveIDs that ours has.
+/// Go's CurveIDs that rustls supports with ring.
 const CURVES: &[(i32, &str)] = &[(23, "CurveP256"), (24, "CurveP384"), (29, "X25519")];
-/// Go's CurveIDs that ours lacks.
+/// Go's CurveIDs that rustls does not support with ring.
 const CURVES_NOT_OURS: &[(i32, &str)] =
     &[(25, "CurveP521"), (4587, "SecP256r1MLKEM768"), (4588, "X25519MLKEM768"), (4589, "SecP384r1MLKEM1024")];
 
-/// What was read, and what an operator should know about it.
+/// The errors and warnings for the operator.
 #[derive(Debug, Default)]
 pub struct Told {
-    /// Wrong values, naming the flag.
+    /// Invalid values, with their flag.
     pub errors: Vec<String>,
-    /// Accepted without effect, naming the flag.
+    /// Values that are accepted without effect, with their flag.
     pub warnings: Vec<String>,
 }
 
 impl Policy {
-    /// Reads `--tls-min-version`, `--tls-cipher-suites` and `--tls-curve-preferences` as typed; empty means the default.
+    /// Parses `--tls-min-version`, `--tls-cipher-suites` and `--tls-curve-preferences` as typed; empty means the
+    /// default.
     #[must_use]
     pub fn read(min_version: &str, suites: &[String], curves: &[String]) -> (Self, Told) {
         let (mut policy, mut told) = (Self::default(), Told::default());
         match min_version {
-            // Nothing below TLS 1.2 is spoken.
+            // Versions below TLS 1.2 are not supported, so these values mean TLS 1.2.
             "" | "VersionTLS10" | "VersionTLS11" | "VersionTLS12" => {}
             "VersionTLS13" => policy.versions = vec![&TLS13],
             other => told.errors.push(format!(

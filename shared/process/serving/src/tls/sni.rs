@@ -4,14 +4,14 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 
 use super::pair::{self, Pair};
 
-/// One `--tls-sni-cert-key`.
+/// One value of `--tls-sni-cert-key`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SniPair {
     /// PEM of the certificate chain.
     pub certificate: PathBuf,
     /// PEM of its key.
     pub key: PathBuf,
-    /// Domain patterns; empty: the names of the certificate.
+    /// Domain patterns; empty means the names of the certificate.
     pub patterns: Vec<String>,
 }
 
@@ -19,7 +19,7 @@ impl SniPair {
     /// Reads `cert,key` or `cert,key:pattern,pattern`.
     ///
     /// # Errors
-    /// A sentence that names the flag.
+    /// If the value is invalid; the message names the flag.
     pub fn parse(typed: &str) -> Result<Self, String> {
         let wrong = || format!("--tls-sni-cert-key={typed}: expected cert,key or cert,key:pattern,pattern");
         let (files, patterns) = match typed.split_once(':') {
@@ -35,7 +35,7 @@ impl SniPair {
     }
 }
 
-/// The certificates of one moment.
+/// The current serving certificates.
 #[derive(Debug, Clone)]
 pub(crate) struct Certificates {
     pub(crate) default: Pair,
@@ -43,7 +43,7 @@ pub(crate) struct Certificates {
 }
 
 impl Certificates {
-    /// Patterns of the operator win over names of certificates, and earlier pairs over later ones.
+    /// Configured patterns have priority over the names of certificates, and earlier pairs over later ones.
     pub(crate) fn new(default: Pair, named: &[(Vec<String>, Pair)]) -> Self {
         let (mut by_name, mut explicit) = (BTreeMap::new(), BTreeMap::new());
         for (patterns, pair) in named.iter().rev() {
@@ -57,7 +57,7 @@ impl Certificates {
         Self { default, by_name }
     }
 
-    /// The pair for a name that a client asked for: by the whole name, then with its first label as wildcard.
+    /// The pair for a server name: by the full name, then with the first label replaced by `*`.
     fn named(&self, name: &str) -> Option<&Pair> {
         let name = name.trim_end_matches('.').to_ascii_lowercase();
         self.by_name.get(&name).or_else(|| {
@@ -67,17 +67,17 @@ impl Certificates {
         })
     }
 
-    /// Addresses that have a certificate of their own, for clients that name no host.
+    /// The addresses with their own certificate, for clients that send no server name.
     pub(crate) fn by_address(&self) -> impl Iterator<Item = (IpAddr, &Pair)> {
         self.by_name.iter().filter_map(|(name, pair)| Some((name.parse().ok()?, pair)))
     }
 }
 
-/// Chooses by the name that a client asks for.
+/// Selects the certificate by the server name that the client sends.
 #[derive(Debug)]
 pub(crate) struct Resolver {
     pub(crate) certificates: Arc<Certificates>,
-    /// For clients that name no host.
+    /// For clients that send no server name.
     pub(crate) nameless: Pair,
 }
 

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{ServeError, files::Files};
 
-/// Where the certificate comes from that clients get who ask for no special name.
+/// The source of the default certificate, for clients whose server name has no other certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CertificateSource {
     /// `--tls-cert-file` and `--tls-private-key-file`.
@@ -24,32 +24,32 @@ pub enum CertificateSource {
         /// PEM of its key.
         key: PathBuf,
     },
-    /// `--cert-dir`: read from there, or made and written there.
+    /// `--cert-dir`: the pair is read from there. If it is missing, it is generated and written there.
     Folder {
-        /// The folder, created when missing.
+        /// The folder; it is created if it is missing.
         folder: PathBuf,
-        /// The files' name, to which `.crt` and `.key` are added.
+        /// The name of both files, without `.crt` and `.key`.
         name: String,
     },
-    /// Made for this process.
+    /// Generated for this process, in memory only.
     Memory,
 }
 
-/// All certificates, and the files from which they come.
+/// All serving certificates and their files.
 pub(crate) struct Sources {
     default: Source,
     named: Vec<(Vec<String>, Source)>,
 }
 
 struct Source {
-    /// `None` for one that lives in memory only.
+    /// `None` for a pair that is in memory only.
     files: Option<Files<Pair>>,
     pair: Pair,
 }
 
 impl Sources {
     /// # Errors
-    /// Naming the flag and the file.
+    /// If a certificate cannot be used; the message names the flag and the file.
     pub(crate) async fn open(
         source: &CertificateSource,
         named: &[SniPair],
@@ -87,7 +87,7 @@ impl Sources {
         Certificates::new(self.default.pair.clone(), &named)
     }
 
-    /// Reads the files again; true when a certificate is another one now.
+    /// Reads the files again. Returns true if a certificate has changed.
     pub(crate) async fn refresh(&mut self) -> bool {
         let mut changed = self.default.refresh().await;
         for (_, source) in &mut self.named {
@@ -122,7 +122,7 @@ impl Source {
     }
 }
 
-/// Makes a pair and keeps it, the key for our eyes only.
+/// Generates a pair and writes it to the files. Only the owner can read the key.
 fn write(folder: &Path, (certificate, key): (&Path, &Path), address: IpAddr) -> Result<(), ServeError> {
     use std::{fs, io::Write as _, os::unix::fs::OpenOptionsExt as _};
 

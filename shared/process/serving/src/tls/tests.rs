@@ -19,7 +19,7 @@ fn pair(name: &str) -> pair::Pair {
     pair::read(certificate.as_bytes(), key.as_bytes(), &Policy::default().provider).unwrap()
 }
 
-/// What the server says about a handshake over memory, and the client's side of it.
+/// The server's and the client's result of a handshake in memory.
 async fn handshake(
     server: Arc<ServerConfig>,
     client: ClientConfig,
@@ -60,7 +60,7 @@ async fn who_names_no_host_gets_the_certificate_of_the_address() {
         (Some(mapped), "10.0.0.1", &own),
         (Some(elsewhere), "10.0.0.2", &usual),
         (None, "10.0.0.1", &usual),
-        // Whoever names a host gets that host's certificate, or the usual one.
+        // A client that sends a server name gets the certificate for that name, or the default.
         (Some(here), "localhost", &usual),
     ] {
         let client = trusting(rustls::ALL_VERSIONS, None);

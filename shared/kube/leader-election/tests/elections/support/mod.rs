@@ -1,4 +1,4 @@
-//! A server that holds one Lease, and processes that compete for it.
+//! A server with one Lease, and processes that compete for it.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on shall fail")]
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 pub(crate) use process::Process;
 pub(crate) use server::{Link, Mode, Server};
 
-/// When all processes' clocks say 2027, more or less.
+/// The time on the clocks of all processes, in 2027.
 pub(crate) fn epoch() -> clock::Timestamp {
     clock::Timestamp::from_second(1_800_000_000).unwrap()
 }

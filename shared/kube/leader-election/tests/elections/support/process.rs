@@ -8,7 +8,7 @@ use tasks::Scope;
 
 use super::{Link, Server, epoch};
 
-/// One manager, as far as leadership goes. Dropping it is a crash.
+/// One manager, but only its leader election. Dropping it is a crash.
 pub(crate) struct Process {
     pub(crate) name: String,
     pub(crate) elector: Elector,
@@ -32,12 +32,12 @@ pub(crate) fn config(identity: &str) -> Config {
 }
 
 impl Process {
-    /// Starts with a clock of its own, set like everybody's.
+    /// Starts with its own clock, which has the same time as all others.
     pub(crate) fn start(server: &Server, name: &str, seed: u64) -> Self {
         Self::start_at(server, name, seed, epoch(), server.link(name))
     }
 
-    /// Starts with a clock that says `wall`, on a network of its own.
+    /// Starts with a clock that shows `wall`, and with its own network.
     pub(crate) fn start_at(server: &Server, name: &str, seed: u64, wall: clock::Timestamp, link: Link) -> Self {
         let clock = Clock::virtual_from(wall);
         let (metrics, term, scope) = (Metrics::new(), Term::new(clock.clone()), Scope::new());
@@ -64,7 +64,7 @@ impl Process {
         Self { name: name.to_owned(), elector, term, clock, metrics, health, link, _scope: scope }
     }
 
-    /// Waits until it leads, at most `seconds`, and says from whom it took over.
+    /// Waits at most `seconds` until it leads, and returns the previous holder.
     #[track_caller]
     pub(crate) fn leads(&mut self, seconds: f64) -> impl Future<Output = Takeover> {
         let caller = std::panic::Location::caller();
@@ -78,7 +78,7 @@ impl Process {
         }
     }
 
-    /// Waits until it has lost, at most `seconds`, and says why.
+    /// Waits at most `seconds` until it has lost the Lease, and returns the reason.
     #[track_caller]
     pub(crate) fn loses(&mut self, seconds: f64) -> impl Future<Output = String> {
         let caller = std::panic::Location::caller();
@@ -91,7 +91,7 @@ impl Process {
         }
     }
 
-    /// Takes what was signalled within `seconds`.
+    /// Returns all signals within `seconds`.
     pub(crate) async fn signals(&mut self, seconds: f64) -> Vec<Signal> {
         let mut all = Vec::new();
         let none: Option<()> = self

@@ -16,11 +16,11 @@ use serde_json::{Value, json};
 const PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
 const NAME: &str = "kube-controller-manager";
 
-/// From a process to the server, and back again.
+/// The latency of a request, and also of its response.
 const LATENCY: Duration = Duration::from_millis(2);
 const LATE: Duration = Duration::from_secs(1);
 
-/// An API server that knows one Lease.
+/// An API server with one Lease.
 #[derive(Clone)]
 pub(crate) struct Server(Arc<Mutex<State>>);
 
@@ -33,7 +33,7 @@ struct State {
     log: Vec<Entry>,
 }
 
-/// What somebody asked, and what came of it.
+/// A request and its result.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
     pub(crate) at: Duration,
@@ -56,11 +56,11 @@ pub(crate) struct Link(Arc<(String, Mutex<(Mode, bool)>)>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     Up,
-    /// Nothing comes through, nothing is refused.
+    /// Requests get neither a response nor an error.
     Hang,
-    /// 500 to everything.
+    /// All requests get 500.
     Broken,
-    /// Requests arrive and are carried out, answers do not come back.
+    /// Requests are executed, but their responses are lost.
     LosesAnswers,
     /// Writes arrive a second after they were sent.
     LateWrites,
@@ -104,18 +104,18 @@ impl Server {
         Link(Arc::new((who.to_owned(), Mutex::new((Mode::Up, true)))))
     }
 
-    /// A service in memory, as seen over this link.
+    /// A transport to the server in memory, over this link.
     pub(crate) fn transport(&self, link: &Link) -> Transport {
         let (server, link) = (self.clone(), link.clone());
         Transport::new(tower::service_fn(move |request: Request<Body>| {
             let (server, link) = (server.clone(), link.clone());
-            // Whoever asked may be gone when it arrives: it is carried out all the same.
+            // The request is executed even if its sender was dropped meanwhile.
             let answer = tokio::spawn(async move { server.answer(&link, request).await });
             async move { answer.await.map_err(BoxError::from) }
         }))
     }
 
-    /// Since the server was started.
+    /// The time since the server was started.
     pub(crate) fn elapsed(&self) -> Duration {
         let state = self.lock();
         state.clock.now() - state.start
@@ -141,12 +141,12 @@ impl Server {
         self.lock().log.clone()
     }
 
-    /// Writes that `who` has got through.
+    /// The stored writes of one process.
     pub(crate) fn writes(&self, who: &str) -> Vec<Entry> {
         self.log().into_iter().filter(|it| it.who == who && it.is_stored_write()).collect()
     }
 
-    /// Changes the Lease as somebody else does, whatever its version.
+    /// Changes the Lease as another client, without a version check.
     pub(crate) fn edit(&self, change: impl FnOnce(&mut Value)) {
         let mut state = self.lock();
         let mut lease = state.lease.clone().unwrap_or_else(|| json!({ "metadata": { "name": NAME, "uid": "uid-1" } }));
@@ -154,7 +154,7 @@ impl Server {
         state.store(lease);
     }
 
-    /// A record as a Go manager writes it.
+    /// Stores a record as a Go manager writes it.
     pub(crate) fn go_holds(&self, holder: &str, seconds: u32, transitions: i64, renewed: &str) {
         self.edit(|it| {
             it["spec"] = json!({
@@ -260,7 +260,7 @@ impl State {
         lease
     }
 
-    /// A link that is not up freezes its watches; what they missed ends them when it matters again.
+    /// Sends an event to all watches. A watch whose link is not up misses the event, so it ends.
     fn tell(&mut self, event: &str, lease: &Value) {
         self.watches.retain(|(link, sender)| match link.mode() {
             Mode::Up | Mode::LateWrites => sender.unbounded_send(frame(event, lease)).is_ok(),
