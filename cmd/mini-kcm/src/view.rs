@@ -62,8 +62,7 @@ impl View {
         for (resource, Cache { watched, .. }) in self.caches.clone() {
             let (begun, api, clock) = (self.clock.boot(), self.api.clone(), self.clock.clone());
             self.begin(resource, begun, async move {
-                // A cache that is far behind catches up during the first proof. The first proof must not delay the
-                // second one.
+                // A stale cache catches up during the first proof. The first proof must not delay the second one.
                 let meantime = last_write.saturating_since(begun).saturating_sub(informer::AHEAD);
                 let caught_up = prove(watched.clone(), api.clone(), clock.clone(), begun);
                 let _ = tokio::time::timeout(meantime, caught_up).await;
