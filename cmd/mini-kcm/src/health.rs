@@ -86,7 +86,7 @@ impl Health {
     }
 
     /// Adds a check for each running controller, which fails when its workers are stuck. Called after all controllers
-    /// are built, so that no probe fails for a missing one.
+    /// are built, so that no probe fails in between.
     pub fn run_controllers(&self, controllers: Vec<Running>) {
         self.0.state.lock().controllers = controllers;
     }

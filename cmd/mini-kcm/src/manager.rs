@@ -56,8 +56,8 @@ pub struct Deps {
 }
 
 impl Deps {
-    /// Dependencies for a manager in the same process as its server. Its clock, registry, term and scope are its own,
-    /// and its seed is derived from `hostname`.
+    /// Dependencies for a manager in the same process as its server. Its registry, term and scope are its own, and its
+    /// seed is derived from `hostname`.
     #[must_use]
     pub fn in_memory(config: &Config, server: Transport, clock: Clock, hostname: &str) -> Self {
         Self {

@@ -30,11 +30,10 @@ use crate::{config::Config, serve::Reviewers};
 const AGAIN: Duration = Duration::from_secs(300);
 /// A running manager delays its first check, because it has more urgent requests at its start.
 const FIRST: Duration = Duration::from_secs(2);
-/// The timeout of one check. It sends about thirty requests of a few milliseconds each.
+/// The timeout of one run of the checks. It sends about thirty requests of a few milliseconds each.
 const LONGEST: Duration = Duration::from_secs(30);
-/// From this clock difference in seconds on there is a warning. Leases tolerate the difference, because no manager
-/// compares the times of a Lease with its own clock. A controller that waits for a time from an object acts too early
-/// or too late by this difference.
+/// A larger clock difference, in seconds, is a finding. Leases tolerate it, because no manager compares the times of a
+/// Lease with its own clock. A controller that waits for a time from an object acts too early or too late by it.
 const CLOCKS_DIFFER: f64 = 5.0;
 /// The check of the flags.
 const FLAGS: &str = "flags";
@@ -82,7 +81,7 @@ pub struct Finding {
 pub struct Report {
     /// Sorted.
     pub findings: Vec<Finding>,
-    /// The checks that were completed. The findings of all other checks stay as they were.
+    /// The checks whose findings are new. The findings of all other checks stay as they were.
     pub looked: BTreeSet<&'static str>,
     /// Permissions that are certainly missing.
     pub missing: Vec<Wanted>,

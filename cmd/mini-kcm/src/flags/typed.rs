@@ -129,7 +129,7 @@ impl Typed {
         })
     }
 
-    /// A number of workers. Less than one is an error with upstream's message, and more than [`MOST_WORKERS`] is an
+    /// A number of workers. Less than one is an error with upstream's message, and more than `MOST_WORKERS` is an
     /// error too.
     pub fn workers(&mut self, name: &str) -> usize {
         let count = self.int(name);

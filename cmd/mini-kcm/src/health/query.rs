@@ -3,7 +3,7 @@
 pub struct Query {
     /// Lists each check in the answer.
     pub verbose: bool,
-    /// Names of checks to exclude.
+    /// Names of checks whose failure is ignored.
     pub exclude: Vec<String>,
 }
 

@@ -7,10 +7,10 @@ use client::ACCOUNT_NAMESPACE;
 
 use super::rights::{Wanted, Who};
 
-/// The verbs for each subject of the rules.
+/// The verbs for each target of the rules.
 type Rules<'a> = BTreeMap<On<'a>, BTreeSet<&'a str>>;
 
-/// The subject of one rule. RBAC has no rule with both paths and resources.
+/// The target of one rule. RBAC has no rule with both paths and resources.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum On<'a> {
     /// A non-resource URL. Only a ClusterRole can grant it.

@@ -35,7 +35,8 @@ pub(super) struct Book {
     pub(super) orphaned_once: BTreeSet<String>,
     /// The objects whose deletion was started by a process.
     pub(super) collected: BTreeSet<String>,
-    /// The objects whose owner references were changed by a user, or that wait in the foreground.
+    /// The objects whose owner references a user changed, or that a user deleted with Foreground, while another
+    /// object waited.
     pub(super) closed: BTreeSet<String>,
     /// The start of each process's term, and the version of the Lease at that time.
     pub(super) terms: BTreeMap<String, (Instant, u64)>,
@@ -77,7 +78,7 @@ pub(super) struct Ref {
 /// The state of an owner, from the view of its dependents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Stand {
-    /// It is not being deleted.
+    /// It keeps its dependents: it exists, and is not being deleted with Foreground or Orphan.
     Solid,
     /// It is being deleted with Foreground, and waits for its dependents.
     Waits,

@@ -124,7 +124,7 @@ impl Deed<'_> {
         if before.refs.is_empty() {
             return Err("it has no owners, and is deleted".to_owned());
         }
-        // A dependent with other owners is deleted with those.
+        // A dependent with other owners may be deleted with those.
         let left_by =
             |it: &Ref| book.orphaned.get(&it.uid).is_some_and(|who| who == by) && book.meant(before, it).is_some();
         if before.refs.iter().all(left_by) {
@@ -203,7 +203,7 @@ impl Deed<'_> {
         self.has_looked(|it| it.blocks)
     }
 
-    /// Checks that references are removed, or no longer block.
+    /// Checks the removal of references, and the change of references to non-blocking ones.
     fn frees(&self) -> Held {
         let Self { book, before, after, now, .. } = self;
         if let Some(it) = after.refs.iter().find(|new| !before.refs.iter().any(|it| it.is_for(new))) {
@@ -223,8 +223,8 @@ impl Deed<'_> {
                 Owner::None => must_stay = true,
             }
         }
-        // An object must keep an owner, even one that was only recently deleted: a frozen process may have observed
-        // that owner as existing. The object is judged again by that owner.
+        // One reference to a real owner must remain. That owner may be deleted by now, because a frozen process may
+        // have a stale view of it. The collector then checks the object again for this reference.
         let holds = |it: &Ref| book.meant(before, it).is_some();
         if must_stay && !after.refs.iter().any(holds) {
             let name = |it: &Ref| format!("{} {}", it.kind, it.name);

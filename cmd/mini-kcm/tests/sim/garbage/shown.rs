@@ -100,7 +100,7 @@ impl Shown {
         self.processes.get(by)?.began
     }
 
-    /// True when a process must know an object of this group in the state of this version.
+    /// True when a process must have observed an object of this group in the state of this version.
     pub(super) fn knows(&self, by: &str, group: &str, uid: &str, since: u64, now: Instant, hidden: Hidden) -> bool {
         let versions = self.processes.get(by).and_then(|it| it.versions.get(uid));
         let first = versions.and_then(|it| it.iter().find(|it| it.1 >= since));

@@ -133,7 +133,7 @@ fn waits(book: &Book, job: &Job, pod: &Pod, now: Instant) -> Held {
     if by_index && book.pods.values().filter(own).any(|it| it.given_up) {
         return Ok(());
     }
-    // A new controller cannot know a pod that lost its owner reference after it was counted.
+    // A new controller cannot recognize a pod that lost its owner reference after it was counted.
     let of = |it: &&Pod| own(it) && !it.given_up && (it.job.is_some() || it.tracked);
     let ended = |phase: Phase| {
         book.pods.values().filter(of).filter(move |it| it.phase == phase).filter_map(|it| Some((it.ended?, it.gone)))

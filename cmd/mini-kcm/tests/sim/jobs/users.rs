@@ -122,8 +122,8 @@ fn disturb(world: &World, pod: &str, rng: &mut Rng) {
     let Some(now) = cluster.get(PODS, HOME, pod) else { return };
     let ended = matches!(now["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
     match rng.u8(0..12) {
-        // A pod that ended and was counted would be counted again when its Job's label is missing, and not at all when
-        // it was released before. So such a pod is left unchanged.
+        // An ended pod that is released before it is counted would never be counted. An ended pod without its Job's
+        // label would be counted again after it loses its owner. So neither change is made.
         7 | 8 if ended => {}
         9 if ended && now["metadata"]["labels"]["batch.kubernetes.io/controller-uid"].is_null() => {}
         0..=4 => delete_pod(world, HOME, pod),
