@@ -83,7 +83,7 @@ const ACTING: &[&str] = &[
     "StaleControllerConsistencyJob",
 ];
 
-/// Gates of controllers of this binary that are not implemented, and what is missing without each.
+/// Gates of controllers of this binary that are not implemented, and the effect that is missing for each.
 const MISSING: &[(&str, &str)] = &[("WorkloadWithJob", "Jobs get neither Workloads nor PodGroups")];
 
 /// All gates with their value in this process.

@@ -396,7 +396,7 @@ async fn list(api: &Api, path: &str) -> Result<Value, ApiError> {
     serde_json::from_slice(&bytes).map_err(|err| ApiError::unknown(format!("{path}: {err}")))
 }
 
-/// The user name that the server sees for this client; `None` when the review fails.
+/// The user name of this client at the API server; `None` when the review fails.
 async fn user(api: &Api) -> Option<String> {
     let question = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview" });
     let answer = api.ask("/apis/authentication.k8s.io/v1/selfsubjectreviews", &question).await.ok()?;

@@ -60,13 +60,13 @@ fn leader(lease: &Value, now: Timestamp) -> Option<Leader> {
 }
 
 /// The time from which another manager's writes show that it does the same work; `None` when they do not show it. `led`
-/// is the begin of our term, `ours` is the name of our Lease.
+/// is the start of our term, `ours` is the name of our Lease.
 #[must_use]
 pub(super) fn since(led: Option<Timestamp>, ours: Option<&str>, leaders: &[Leader]) -> Option<Timestamp> {
     if led.is_some() {
         return led;
     }
-    // The leader with our Lease does this work rightly. This process is its standby.
+    // The holder of our Lease is allowed to do this work, and this process is its standby.
     if leaders.iter().any(|it| Some(&*it.lease) == ours) {
         return None;
     }

@@ -59,7 +59,7 @@ pub(super) fn ahead(server: Timestamp, sent: Timestamp, received: Timestamp) -> 
     }
 }
 
-/// Converts a time of a clock that is `ahead` seconds before the server's into the server's time.
+/// Converts a time of a clock that is `ahead` seconds fast into the server's time.
 #[must_use]
 pub(super) fn by_server(time: Timestamp, ahead: f64) -> Timestamp {
     let by = Duration::try_from_secs_f64(ahead.abs()).unwrap_or_default();

@@ -1,5 +1,5 @@
 //! CronJobs and Jobs with a TTL under all faults, and a CronJob that runs every minute while clocks change. A stand-in
-//! plays the Job controller, which has its own simulation.
+//! replaces the Job controller, which has its own simulation.
 
 mod book;
 mod crowd;

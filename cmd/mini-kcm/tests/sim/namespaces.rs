@@ -23,7 +23,7 @@ const OWNER: &str = "owner";
 const LEASE: &str = "kube-system/kube-controller-manager";
 /// A namespace that is never deleted.
 const STAYS: &str = "stays";
-/// How long an API server may still accept objects in a terminating namespace: it learns about the termination from its
+/// How long an API server may still accept objects in a terminating namespace. It observes the termination through its
 /// own watch.
 const LATE: u32 = 4_500;
 /// The time limit after the faults: a hung call, a frozen watch, an expiring Lease and a long back-off in sequence. It

@@ -232,7 +232,7 @@ impl Book {
         let earlier = cron.started.insert(time, (by.to_owned(), text(job, "uid")));
         cron.known.entry(by.to_owned()).or_insert(now);
         let cron = self.crons.get(uid).ok_or("a Job of a CronJob that never was")?;
-        // A second start is allowed when the first process died before it wrote the status, and the Job was removed by
+        // A second start is allowed when the first process crashed before its status write, and the Job was removed by
         // a user or by its TTL. In this case the first start cannot be known.
         let lost = |(who, what): &(String, String)| {
             let taken = self.jobs.get(what).is_some_and(|it| it.taken);

@@ -1,5 +1,5 @@
 //! A stand-in for the Job controller and the garbage collector: Jobs run for some time and end. Deleted Jobs are
-//! removed when nothing keeps them.
+//! removed when they have no finalizer.
 
 use std::time::Duration;
 
