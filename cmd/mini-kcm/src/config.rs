@@ -1,4 +1,4 @@
-//! What we run with: validated, typed, all errors reported at once.
+//! The validated, typed configuration. All errors are reported at once.
 
 mod configuration;
 pub mod identity;
@@ -16,12 +16,12 @@ use client::Limits;
 pub use self::serving::Serving;
 use crate::{controllers::Selection, flags::Typed, gates::Gates};
 
-/// Everything that was decided before the first request.
+/// The whole configuration, complete before the first request.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Which controllers run.
+    /// The enabled controllers.
     pub controllers: Selection,
-    /// Feature gates, and the release that we behave as.
+    /// Feature gates, and the emulated release.
     pub gates: Gates,
     /// Per-controller options.
     pub options: Options,
@@ -31,53 +31,53 @@ pub struct Config {
     pub master: Option<String>,
     /// The identity of the controllers at the API server.
     pub identity: identity::Options,
-    /// The common client budget.
+    /// The rate limit that all clients have in common.
     pub limits: Limits,
     /// `--min-resync-period`
     pub min_resync_period: Duration,
     /// `--controller-start-interval`
     pub start_interval: Duration,
-    /// `--controller-shutdown-timeout`; `None` waits for ever.
+    /// `--controller-shutdown-timeout`; `None` waits without a limit.
     pub shutdown_timeout: Option<Duration>,
-    /// What a standby keeps ready.
+    /// Whether informers run on a standby.
     pub standby: Standby,
-    /// `None` without leader election.
+    /// `None` when leader election is off.
     pub election: Option<Election>,
-    /// `None` serves nothing.
+    /// `None` when no port is served.
     pub serving: Option<Serving>,
-    /// How we log.
+    /// The options of the log.
     pub logging: klog::Options,
-    /// What is shown of us.
+    /// The options of debug pages and metrics.
     pub observing: observing::Options,
-    /// What the operator should know, one sentence each.
+    /// Warnings for the operator, one sentence each.
     pub warnings: Vec<String>,
 }
 
 /// Options of single controllers.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// Of the CronJob controller.
+    /// The CronJob controller.
     pub cron_job: cronjob_controller::Options,
-    /// Of the garbage collector.
+    /// The garbage collector.
     pub garbage_collector: garbage_collector_controller::Options,
-    /// Of the Job controller.
+    /// The Job controller.
     pub job: job_controller::Options,
-    /// Of the namespace controller.
+    /// The namespace controller.
     pub namespace: namespace_controller::Options,
-    /// Of the controller of Jobs' time to live.
+    /// The TTL-after-finished controller.
     pub ttl_after_finished: ttl_after_finished_controller::Options,
 }
 
-/// What a standby keeps ready.
+/// Whether informers run on a standby.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standby {
-    /// Informers run, so that it acts at once.
+    /// Informers run, so that a new leader can act at once.
     Warm,
-    /// Nothing runs before the term, as upstream.
+    /// No informer runs before the term, as in upstream.
     Cold,
 }
 
-/// The Lease and its durations, as typed; the election itself checks how they fit.
+/// The Lease and its durations, as given. `leader_election` validates the combination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Election {
     /// `--leader-elect-lease-duration`
@@ -93,7 +93,7 @@ pub struct Election {
 }
 
 impl Election {
-    /// What the election is made with.
+    /// The configuration of the elector.
     #[must_use]
     pub fn with_identity(&self, identity: String) -> leader_election::Config {
         let Self { lease_duration, renew_deadline, retry_period, namespace, name } = self.clone();
@@ -105,7 +105,7 @@ impl Config {
     /// Reads the flags.
     ///
     /// # Errors
-    /// Everything that is wrong, one text each, naming the flag.
+    /// All errors, one text each. Each names its flag.
     pub fn new(mut flags: Typed) -> Result<Self, Vec<String>> {
         let gates = Gates::read(&mut flags);
         let controllers = selection(&mut flags, &gates);
@@ -183,7 +183,7 @@ fn selection(flags: &mut Typed, gates: &Gates) -> Selection {
         .with_token_key(flags.optional("service-account-private-key-file").is_some())
 }
 
-/// Without end is no limit, which the client writes as 0.
+/// An infinite rate means no limit, which is 0 for the client.
 fn qps(flags: &Typed) -> f64 {
     let qps = flags.float("kube-api-qps");
     if qps.is_finite() { qps } else { 0.0 }
@@ -203,7 +203,7 @@ fn election(flags: &mut Typed) -> Option<Election> {
         namespace: flags.text("leader-elect-resource-namespace").to_owned(),
         name: flags.text("leader-elect-resource-name").to_owned(),
     };
-    // The identity is made when the process starts; any will do to check the rest.
+    // The real identity is created when the process starts. Any identity is enough for this validation.
     if let Err(err) = election.with_identity("unnamed".to_owned()).validate() {
         flags.error(err.to_string());
     }

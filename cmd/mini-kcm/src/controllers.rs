@@ -1,8 +1,8 @@
-//! The table of controllers: canonical name, alias, default, and how ours start.
+//! The table of controllers: canonical name, alias, default, and the start function of each controller in this binary.
 //!
-//! Adding a controller means one crate under `controllers/` and its constructor in this table. Names whose controller is
-//! not in this binary are known all the same, so that an operator's argument list starts us, and is warned about what it
-//! will not get.
+//! A new controller is one crate under `controllers/` and its constructor in this table. The table also contains the
+//! names of controllers that are not in this binary. So an operator's `--controllers` list is accepted unchanged, with
+//! a warning about the absent controllers.
 
 mod idle;
 mod lacks;
@@ -16,29 +16,29 @@ use crate::{config::Options, flags::Typed, gates::Gates};
 /// One line of the table.
 #[derive(Debug)]
 pub struct Known {
-    /// Canonical name; its meaning never changes.
+    /// Canonical name. Its meaning never changes.
     pub name: &'static str,
-    /// An older name that still works; empty where there never was one.
+    /// An older name that still works; empty without one.
     pub alias: &'static str,
-    /// Its identity in kube-system under `--use-service-account-credentials`, and the name of its client at all times;
-    /// empty where upstream gives it none.
+    /// Its ServiceAccount in kube-system under `--use-service-account-credentials`, and always the name of its client.
+    /// Empty where upstream has none.
     pub service_account: &'static str,
-    /// What it needs and leaves behind.
+    /// Its permissions and its marks on objects.
     pub profile: Profile,
-    /// When `*` includes it.
+    /// Whether `*` includes it.
     pub default: ByDefault,
-    /// How it starts, where it is in this binary.
+    /// Its start function; `None` when it is not in this binary.
     pub start: Option<Start>,
 }
 
 impl Known {
-    /// The ServiceAccount in kube-system that it may speak as.
+    /// The ServiceAccount in kube-system that the controller may use.
     #[must_use]
     pub fn identity(&self) -> Option<&'static str> {
         (!self.service_account.is_empty()).then_some(self.service_account)
     }
 
-    /// The feature gates that it needs, all of them. Those that no release lets anybody turn off are left out.
+    /// All feature gates that the controller needs. Gates that are locked on in every known release are left out.
     #[must_use]
     pub fn gates(&self) -> &'static [&'static str] {
         match self.default {
@@ -51,7 +51,7 @@ impl Known {
 /// Declares a controller to its builder.
 pub type Start = fn(&mut Builder, &Options);
 
-/// When a controller runs without being named.
+/// When a controller runs without an entry of its own in `--controllers`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ByDefault {
     /// With `*`.
@@ -60,7 +60,7 @@ pub enum ByDefault {
     Off,
     /// With `*`, if these feature gates are on.
     Gated(&'static [&'static str]),
-    /// When it has a key to sign with, whatever is listed.
+    /// With a signing key, whatever `--controllers` contains.
     WithKey,
     /// Never: a stub that upstream removed in 1.37.
     Removed,
@@ -72,7 +72,7 @@ const fn absent(name: &'static str, alias: &'static str, service_account: &'stat
     Known { name, alias, service_account, profile: Profile::NONE, default, start: None }
 }
 
-/// Every name that `--controllers` takes.
+/// Every name that `--controllers` accepts.
 pub const KNOWN: &[Known] = &[
     Known {
         name: namespace_controller::NAME,
@@ -217,9 +217,9 @@ fn start_ttl_after_finished(builder: &mut Builder, options: &Options) {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selection {
     entries: Vec<String>,
-    /// Controllers of which feature gates are off, and which.
+    /// Controllers with disabled feature gates, and these gates.
     gated: BTreeMap<&'static str, Vec<&'static str>>,
-    /// Controllers that other flags leave nothing to do, and what they need.
+    /// Controllers without work because of other flags, and the flag that each needs.
     idle: BTreeMap<&'static str, &'static str>,
     token_key: bool,
 }
@@ -228,7 +228,7 @@ impl Selection {
     /// Checks every entry.
     ///
     /// # Errors
-    /// One text for each name that is not known.
+    /// One text for each unknown name.
     pub fn new(entries: &[String]) -> Result<Self, Vec<String>> {
         let mut canonical = Vec::new();
         let mut errors = Vec::new();
@@ -246,7 +246,7 @@ impl Selection {
         if errors.is_empty() { Ok(Self { entries: canonical, ..Self::default() }) } else { Err(errors) }
     }
 
-    /// Leaves out controllers of which a gate is off.
+    /// Disables controllers that need a disabled gate.
     #[must_use]
     pub fn behind(self, gates: &Gates) -> Self {
         let off = |it: &Known| it.gates().iter().copied().filter(|gate| !gates.enabled(gate)).collect::<Vec<_>>();
@@ -254,25 +254,26 @@ impl Selection {
         Self { gated: gated.collect(), ..self }
     }
 
-    /// Leaves out controllers that other flags leave nothing to do.
+    /// Disables controllers that have no work because of other flags.
     #[must_use]
     pub fn with_work(self, flags: &Typed) -> Self {
         Self { idle: idle::idle(flags), ..self }
     }
 
-    /// `--service-account-private-key-file` is given.
+    /// Sets whether `--service-account-private-key-file` is given.
     #[must_use]
     pub fn with_token_key(self, token_key: bool) -> Self {
         Self { token_key, ..self }
     }
 
-    /// The entries, canonical.
+    /// The entries with canonical names.
     #[must_use]
     pub fn entries(&self) -> &[String] {
         &self.entries
     }
 
-    /// Whether a controller is to run. The first entry that names it wins; else `*` decides by its default.
+    /// True when the controller is enabled. The first entry that names it wins; without one, `*` and its default
+    /// decide.
     #[must_use]
     pub fn enables(&self, known: &Known) -> bool {
         if known.default == WithKey {
@@ -292,19 +293,19 @@ impl Selection {
         matches!(known.default, On | Gated(_)) && self.entries.iter().any(|it| it == "*")
     }
 
-    /// The controllers of this binary that are to run.
+    /// The enabled controllers of this binary.
     pub fn ours(&self) -> impl Iterator<Item = (&'static Known, Start)> + '_ {
         KNOWN.iter().filter(|it| self.enables(it)).filter_map(|it| Some((it, it.start?)))
     }
 
-    /// Controllers that were asked for and are not in this binary.
+    /// Enabled controllers that are not in this binary.
     #[must_use]
     pub fn absent(&self) -> Vec<&'static str> {
         let absent = |it: &&Known| self.enables(it) && it.start.is_none() && it.default != Removed;
         KNOWN.iter().filter(absent).map(|it| it.name).collect()
     }
 
-    /// What an operator should know before relying on this selection, one sentence each.
+    /// Warnings for the operator about this selection, one sentence each.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
@@ -472,7 +473,7 @@ mod tests {
     #[test]
     fn acceptance_shell_010_a_gated_controller_may_be_named_and_its_gates_are_told() {
         let named = |known: &Known, on: bool| {
-            // In 1.36 none of them is locked.
+            // No gate of the table is locked in 1.36.
             let gates: Vec<String> = known.gates().iter().map(|it| format!("{it}={on}")).collect();
             let args = ["--emulated-version=1.36".to_owned(), format!("--feature-gates={}", gates.join(","))];
             let Asked::Run(mut flags) = parse(args) else { panic!("no flags") };

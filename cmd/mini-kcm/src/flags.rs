@@ -1,7 +1,7 @@
-//! What the user typed: the flags as data, and a reader that reports every bad value at once.
+//! Parses the command line. The flags are data, and every bad value is reported at once.
 //!
-//! Names, defaults, syntax and error texts are kube-controller-manager's. `table` lists the flags, `line` reads the
-//! arguments as Go's pflag does, `value` reads single values, [`Typed`] hands them out, `help` prints them.
+//! Names, defaults, syntax and error messages are those of kube-controller-manager. `table` lists the flags, `line`
+//! parses arguments like Go's pflag, `value` parses single values, [`Typed`] returns them, and `help` prints the help.
 
 #[cfg(test)]
 mod document;
@@ -22,18 +22,19 @@ pub(crate) use value::boolean;
 
 use crate::version;
 
-/// What the command line asks for.
+/// The result of parsing the command line.
 pub enum Asked {
-    /// Run with these flags; what is wrong with them comes out of [`Typed::finish`].
+    /// Run with these flags. [`Typed::finish`] returns their errors.
     Run(Typed),
-    /// Print this and end well: help or version.
+    /// Print this text and exit with success: help or version.
     Print(String),
 }
 
-/// Reads the arguments, the program's name not among them.
+/// Parses the arguments, without the program's name.
 pub fn parse(args: impl IntoIterator<Item = String>) -> Asked {
     let mut typed = Typed::new(line::read(args));
-    // As upstream: a mistyped flag comes before everything, and help minds no other words, which the version does.
+    // As in upstream: a flag error has priority over everything. `--help` accepts extra arguments, `--version` does
+    // not.
     if typed.is_mistyped() {
         return Asked::Run(typed);
     }
@@ -58,7 +59,7 @@ pub fn parse(args: impl IntoIterator<Item = String>) -> Asked {
 }
 
 impl Typed {
-    /// The version to print: `--version=v1.37.0-…`, or our own.
+    /// The printed version: the value of `--version=v1.37.0-…`, or our own.
     fn reported_version(&self) -> String {
         let set = self.texts("version").into_iter().rev().find(|it| it.starts_with('v'));
         set.map_or_else(version::git_version, str::to_owned)
@@ -100,7 +101,7 @@ mod tests {
             (vec!["", "--version"], false),
             (vec!["x", "--help"], false),
             (vec!["--help", "--version"], false),
-            // What a value means is looked at by who runs with it.
+            // The meaning of a value is only checked when the manager runs.
             (vec!["--controllers=foo", "--version"], false),
             (vec!["--concurrent-namespace-syncs=0", "--version"], false),
         ] {

@@ -1,7 +1,6 @@
-//! Feature gates: upstream's names, stages, defaults and locks, and what the operator set.
+//! Feature gates: upstream's names, stages, defaults and locks, and the settings of the operator.
 //!
-//! Few of them change anything in this binary (`ACTING`); all are known, checked and told in
-//! `kubernetes_feature_enabled`.
+//! Few of them change this binary (`ACTING`). All are accepted, checked and reported in `kubernetes_feature_enabled`.
 
 mod table;
 mod versions;
@@ -18,21 +17,21 @@ use crate::{
 
 pub use versions::{BINARY, Version, Versions};
 
-/// How far a feature has come.
+/// The stage of a feature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// Off by default, may go.
+    /// Off by default; may be removed.
     Alpha,
-    /// Mostly on by default.
+    /// Usually on by default.
     Beta,
-    /// Here to stay.
+    /// Generally available.
     Stable,
-    /// On its way out.
+    /// Will be removed.
     Deprecated,
 }
 
 impl Stage {
-    /// As the metric names it.
+    /// The label value in the metric.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -44,25 +43,25 @@ impl Stage {
     }
 }
 
-/// What a gate is in one release.
+/// A gate in one release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spec {
-    /// How far it has come.
+    /// The stage.
     pub stage: Stage,
-    /// Its default.
+    /// The default.
     pub on: bool,
-    /// True when it cannot be set to anything else.
+    /// True when the gate is locked to its default.
     pub locked: bool,
 }
 
 /// One gate.
 #[derive(Debug)]
 pub struct Gate {
-    /// As upstream writes it.
+    /// Upstream's name.
     pub name: &'static str,
-    /// `None`: that release does not have it.
+    /// `None` when the release does not have it.
     pub in_1_36: Option<Spec>,
-    /// `None`: that release does not have it.
+    /// `None` when the release does not have it.
     pub in_1_37: Option<Spec>,
 }
 
@@ -72,7 +71,7 @@ impl Gate {
     }
 }
 
-/// Gates that change something in this binary, beside those that controllers of the table need.
+/// Gates that change the behaviour of this binary, without those that a controller of the table needs.
 const ACTING: &[&str] = &[
     "AllAlpha",
     "AllBeta",
@@ -84,20 +83,20 @@ const ACTING: &[&str] = &[
     "StaleControllerConsistencyJob",
 ];
 
-/// Gates of controllers of this binary that nothing here implements, and what is missing with each.
+/// Gates of controllers of this binary that are not implemented, and the effect that is missing for each.
 const MISSING: &[(&str, &str)] = &[("WorkloadWithJob", "Jobs get neither Workloads nor PodGroups")];
 
-/// All gates as they are in this process.
+/// All gates with their value in this process.
 #[derive(Debug, Clone)]
 pub struct Gates {
     versions: Versions,
     all: BTreeMap<&'static str, (Stage, bool)>,
-    /// What the operator should know, one sentence each.
+    /// Warnings for the operator, one sentence each.
     warnings: Vec<String>,
 }
 
 impl Gates {
-    /// Reads `--feature-gates`, `--emulated-version` and `--min-compatibility-version`. What is wrong is noted there.
+    /// Reads `--feature-gates`, `--emulated-version` and `--min-compatibility-version`. Errors are added to `flags`.
     #[must_use]
     pub fn read(flags: &mut Typed) -> Self {
         let versions = Versions::read(flags);
@@ -129,44 +128,44 @@ impl Gates {
         Self { versions, all, warnings }
     }
 
-    /// The releases in force.
+    /// The emulated version and the minimum compatibility version.
     #[must_use]
     pub fn versions(&self) -> Versions {
         self.versions
     }
 
-    /// Whether a gate is on; one that this release does not have is off.
+    /// True when the gate is on. A gate that the emulated release does not have is off.
     #[must_use]
     pub fn enabled(&self, name: &str) -> bool {
         self.all.get(name).is_some_and(|(_, on)| *on)
     }
 
-    /// The releases in force, as pages and metrics tell them.
+    /// The same versions in the form for pages and metrics.
     #[must_use]
     pub fn version(&self) -> version::Version {
         let Versions { emulated, min_compatibility } = self.versions;
         version::Version { emulation: emulated.minor, min_compatibility: min_compatibility.minor }
     }
 
-    /// Pages that are not served, as their gate is off.
+    /// Pages that are not served because their gate is off.
     #[must_use]
     pub fn pages_off(&self) -> Vec<&'static str> {
         let pages = [("ComponentFlagz", "/flagz"), ("ComponentStatusz", "/statusz")];
         pages.into_iter().filter(|(gate, _)| !self.enabled(gate)).map(|(_, page)| page).collect()
     }
 
-    /// Every gate with its stage and whether it is on, by name.
+    /// Every gate with its stage and value, sorted by name.
     pub fn all(&self) -> impl Iterator<Item = (&'static str, Stage, bool)> + '_ {
         self.all.iter().map(|(name, (stage, on))| (*name, *stage, *on))
     }
 
-    /// What the operator should know, one sentence each.
+    /// Warnings for the operator, one sentence each.
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// Declares what `/metrics` says.
+    /// Registers the metric `kubernetes_feature_enabled`.
     pub fn declare(&self, metrics: &Metrics) {
         let help = "[BETA] This metric records the data about the stage and enablement of a k8s feature.";
         let family = metrics.gauges("kubernetes_feature_enabled", help, &["name", "stage"]);
@@ -176,7 +175,7 @@ impl Gates {
     }
 }
 
-/// One `Gate=true`, `kube:Gate=true`.
+/// Parses one `Gate=true` or `kube:Gate=true`.
 fn setting(
     entry: &str,
     known: &BTreeMap<&'static str, Spec>,

@@ -1,4 +1,4 @@
-//! What probes are told.
+//! The health checks of `/healthz`, `/livez` and `/readyz`.
 
 mod query;
 mod report;
@@ -24,7 +24,7 @@ pub struct Health(Arc<Inner>);
 #[derive(Default)]
 struct Inner {
     state: Mutex<State>,
-    /// Checks that failed when they were asked last.
+    /// Checks that failed at their last request.
     failing: Mutex<BTreeSet<String>>,
     slis: Slis,
 }
@@ -42,33 +42,33 @@ struct State {
 pub struct Running {
     /// Its canonical name.
     pub name: &'static str,
-    /// How its workers are.
+    /// The state of its workers, one per queue.
     pub pulses: Vec<Pulse>,
-    /// What it shows of itself.
+    /// Its debug pages.
     pub pages: Vec<Page>,
 }
 
 impl Running {
-    /// What is to be known of a controller that is about to run.
+    /// The data of a controller that is about to run.
     #[must_use]
     pub fn of(controller: &Controller) -> Self {
         Self { name: controller.name(), pulses: controller.pulses().to_vec(), pages: controller.pages().to_vec() }
     }
 }
 
-/// Who asks.
+/// The requested probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Probe {
-    /// `/healthz`, as upstream has it.
+    /// `/healthz`, with upstream's checks.
     Healthz,
-    /// `/livez`: the same.
+    /// `/livez`, the same checks.
     Livez,
-    /// `/readyz`: that the caches are synced, too.
+    /// `/readyz`, which also checks that the caches are synced.
     Readyz,
 }
 
 impl Probe {
-    /// As in its path.
+    /// Its name in the path.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -85,13 +85,13 @@ impl Health {
         self.0.state.lock().election = Some(election);
     }
 
-    /// Adds a check for each running controller, which fails when its workers do not move: after all were built, so that
-    /// a probe fails for none in between.
+    /// Adds a check for each running controller, which fails when its workers are stuck. Called after all controllers
+    /// are built, so that no probe fails in between.
     pub fn run_controllers(&self, controllers: Vec<Running>) {
         self.0.state.lock().controllers = controllers;
     }
 
-    /// Running controllers; none on a standby.
+    /// The running controllers; none on a standby.
     #[must_use]
     pub fn controllers(&self) -> Vec<Running> {
         self.0.state.lock().controllers.clone()
@@ -102,13 +102,13 @@ impl Health {
         self.0.state.lock().informers = Some(informers);
     }
 
-    /// The answer to a probe.
+    /// Runs the checks of a probe and returns its report.
     #[must_use]
     pub fn answer(&self, probe: Probe, query: &Query) -> Report {
         report(probe.name(), self.checks(probe), query, |check| self.observe(probe, check))
     }
 
-    /// The answer of one check; `None` when there is no such check (now).
+    /// Runs one check. `None` when there is no such check at present.
     #[must_use]
     pub fn answer_one(&self, probe: Probe, name: &str) -> Option<Report> {
         let check = self.checks(probe).into_iter().find(|it| it.name == name)?;
@@ -116,13 +116,13 @@ impl Health {
         Some(Report::of(check))
     }
 
-    /// What became of all checks that were asked for.
+    /// The results of all requested checks, as metrics.
     #[must_use]
     pub fn slis(&self) -> &Metrics {
         self.0.slis.metrics()
     }
 
-    /// Forgets what became of them.
+    /// Resets these metrics.
     pub fn reset_slis(&self) {
         self.0.slis.reset();
     }
@@ -138,7 +138,7 @@ impl Health {
     }
 
     fn checks(&self, probe: Probe) -> Vec<Check> {
-        // Not under the lock: a check asks others, which have locks of their own.
+        // The lock is released first, because the checks take other locks.
         let State { election, controllers, informers } = self.0.state.lock().clone();
         let election =
             election.iter().map(|it| Check::new("leaderElection", it.check().map_err(|err| err.to_string())));
@@ -154,7 +154,7 @@ impl Health {
     }
 }
 
-/// Ready with a cache that has had its first set. The note says how old its last sign of life is.
+/// Passes when the informer has synced. The note contains the age of its last sign of life.
 fn synced(watched: &dyn informer::Watched) -> Check {
     let name = format!("informer-sync/{}", watched.resource());
     let check = Check::new(&name, watched.has_synced().then_some(()).ok_or_else(|| "not synced".to_owned()));

@@ -1,17 +1,17 @@
-//! Whether a leader still hears the cluster.
+//! Detects that a leader no longer gets answers to its watches.
 
 use std::time::Duration;
 
 use client::Term;
 use informer::Informers;
 
-/// How often it is asked.
+/// The check interval.
 const EVERY: Duration = Duration::from_secs(5);
-/// A leader that no watch has answered for this long makes room.
+/// A leader steps down when no watch was answered for this long.
 const DEAF: Duration = Duration::from_secs(60);
 
-/// Returns the reason to step down: every typed informer that ever synced, two at least, gets no answer though the Lease
-/// can be renewed. A single broken type never costs the term.
+/// Returns the reason to step down. It returns when every typed informer that has synced, at least two, gets no answer
+/// although the Lease can be renewed. A single broken type never ends the term.
 pub(crate) async fn deaf(informers: &Informers, term: &Term) -> String {
     loop {
         tokio::time::sleep(EVERY).await;

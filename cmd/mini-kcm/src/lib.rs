@@ -1,8 +1,9 @@
 //! mini-kcm: a kube-controller-manager as a value.
 //!
-//! Reading order: [`manager`] is the story (start order, leadership, shutdown); [`controllers`] is the table;
-//! [`view`] says when a new leader's caches are new enough; [`flags`] and [`config`] are what the user typed and what we
-//! run with, [`gates`] the feature gates among it; [`serve`] listens, and [`pages`] answers probes, Prometheus and people; [`start`] ties it to a process.
+//! Reading order: [`manager`] contains start order, leadership and shutdown; [`controllers`] is the table of
+//! controllers; [`view`] checks that a new leader's caches are fresh; [`flags`] parses the command line, [`config`]
+//! validates it, and [`gates`] has the feature gates; [`serve`] opens the serving port, and [`pages`] serves probes,
+//! metrics and debug pages on it; [`start`] runs a manager as a process.
 
 pub mod config;
 pub mod controllers;

@@ -1,9 +1,9 @@
-//! Parse, run, exit code.
+//! Entry point of the binary.
 
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> std::process::ExitCode {
-    // What is not UTF-8 is in no flag's value, and what stands for it is told with the flag.
+    // An argument that is not UTF-8 is never a valid flag value. The lossy text appears in the error for that flag.
     mini_kcm::start::main(std::env::args_os().skip(1).map(|it| it.to_string_lossy().into_owned()))
 }

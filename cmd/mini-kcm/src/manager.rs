@@ -1,7 +1,7 @@
-//! The manager as a value: start order, leadership, shutdown, read top to bottom.
+//! The manager as a value: start order, leadership and shutdown, in this order from top to bottom.
 //!
-//! It owns everything: no statics but the interner and the log subscriber, no detached task, no exit below main. Two
-//! managers in one process do not know of each other, so a simulation runs them side by side.
+//! It owns all its state: no statics except the interner and the log subscriber, no detached task, no exit below main.
+//! Two managers in one process share nothing, so that a simulation can run them side by side.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,37 +26,38 @@ use crate::{
     view::View,
 };
 
-/// Longest wait for events to be written when we stop.
+/// The maximum time to write pending events at shutdown.
 const FLUSH: Duration = Duration::from_millis(500);
-/// How long the API server may be unwell when a term begins.
+/// How long the API server may be unhealthy when a term begins.
 const SERVER_HEALTHY: Duration = Duration::from_secs(10);
 
-/// What the manager stands on.
+/// The dependencies of a manager.
 pub struct Deps {
-    /// Where requests go.
+    /// The connection to the API server.
     pub connection: Connection,
-    /// Whom the serving port asks about its own clients.
+    /// The connections for TokenReviews and SubjectAccessReviews of the serving port's clients.
     pub reviewers: Reviewers,
-    /// When controllers may write: the connection's write pool asks the same term.
+    /// Controllers may write only during this term. The write pool of the connection checks the same term.
     pub term: Term,
-    /// Time.
+    /// The clock.
     pub clock: Clock,
-    /// Every random choice begins here.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// The manager's own registry.
+    /// The metrics registry of the manager.
     pub metrics: Metrics,
-    /// The log's level, which can be changed while we run.
+    /// The log handle. The log level can be changed at run time.
     pub log: klog::Handle,
-    /// Owns every task; dropping it is a crash.
+    /// Owns every task. Dropping it simulates a crash.
     pub scope: Scope,
-    /// The first signal.
+    /// Cancelled by the first signal.
     pub stop: CancellationToken,
     /// The identity of this process in the Lease and in events.
     pub hostname: String,
 }
 
 impl Deps {
-    /// Beside a server in the same process: all is its own, and what is random begins at its name.
+    /// Dependencies for a manager in the same process as its server. Its registry, term and scope are its own, and its
+    /// seed is derived from `hostname`.
     #[must_use]
     pub fn in_memory(config: &Config, server: Transport, clock: Clock, hostname: &str) -> Self {
         Self {
@@ -77,7 +78,7 @@ impl Deps {
 /// How a manager ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Exit {
-    /// Asked to stop, and stopped in order: exit code 0.
+    /// A stop was requested, and the shutdown completed in order: exit code 0.
     Clean,
     /// Exit code 1 with this cause.
     Failed(String),
@@ -95,7 +96,7 @@ pub async fn run(config: Config, deps: Deps) -> Exit {
     }
 }
 
-/// Looks around as a manager would, and does nothing else.
+/// Runs the preflight checks of a manager and nothing else.
 pub async fn preflight(config: Config, deps: Deps) -> Report {
     Manager::new(config, deps).preflight.look().await
 }
@@ -106,24 +107,25 @@ struct Manager {
     health: Health,
     environment: Environment,
     clients: Clients,
-    /// Under `--use-service-account-credentials`.
+    /// Set with `--use-service-account-credentials`.
     accounts: Option<Accounts>,
     preflight: Arc<Preflight>,
     informers: Informers,
-    /// Ends the waits of controllers' clients (nothing was sent, so nothing is lost), and long syncs between two calls.
+    /// Cancelled at shutdown: it ends waits for the rate limiter in the controllers' clients, where no request was sent
+    /// yet, and ends long syncs between two calls.
     stopping: CancellationToken,
     started: Timestamp,
-    /// The port, while it is served.
+    /// The serving port, while it is open.
     served: Option<serve::Served>,
 }
 
-/// Why a term ends.
+/// The reason why a term ends.
 enum End {
-    /// A signal.
+    /// A stop was requested by a signal.
     Asked,
-    /// We can do nothing, or hear nothing: another may do better.
+    /// This process makes no progress or gets no watch events. Another manager should lead.
     MakesRoom(String),
-    /// The Lease is no longer ours, and others may act any moment; or an invariant broke.
+    /// The Lease is lost, so another manager may write at any moment; or an invariant is broken.
     Cut(String),
 }
 
@@ -177,7 +179,8 @@ impl Manager {
             let served = serve::serve(serving, pages, reviewers, &self.environment, stand);
             self.served = tokio::select! {
                 biased;
-                // The cluster may take long to say whose certificates count, and nothing is begun yet.
+                // Reading the client CA from the cluster may take long. Nothing else has started yet, so a stop ends it
+                // at once.
                 () = self.deps.stop.cancelled() => return Ok(()),
                 served = served => Some(served?),
             };
@@ -212,7 +215,7 @@ impl Manager {
         }
     }
 
-    /// A standby until the Lease is ours, a leader from then on.
+    /// Runs as a standby until the Lease is acquired, and as the leader from then on.
     async fn live_elected(&mut self, election: Election) -> Result<(), String> {
         let mut rng = fastrand::Rng::with_seed(self.deps.seed);
         let identity = leader_election::identity(&self.deps.hostname, &mut rng);
@@ -225,11 +228,12 @@ impl Manager {
             let signal = tokio::select! {
                 biased;
                 () = self.deps.stop.cancelled() => {
-                    // The Lease may just have become ours: nobody is to wait for its expiry.
+                    // The Lease may have been acquired just now. It is released, so that the next leader does not wait
+                    // for its expiry.
                     let released = elector.release(None).await;
                     self.informers.shut_down().await;
                     return match released {
-                        // Another one's is not ours to give back: a try of ours, however it ended, came too late.
+                        // A Lease of another holder is not released. Our own attempt to acquire it came too late.
                         Ok(()) | Err(ReleaseError::TakenBy(_)) => Ok(()),
                         Err(err) => Err(err.to_string()),
                     };
@@ -271,7 +275,7 @@ impl Manager {
         Elector::new(config, deps).map_err(|err| err.to_string())
     }
 
-    /// Builds every enabled controller. They may look from here on, and act with the term.
+    /// Builds every enabled controller. Its informers run from now on; it writes only during the term.
     fn declare(&self) -> Vec<Controller> {
         let deps = ControllerDeps {
             informers: self.informers.clone(),
@@ -286,7 +290,7 @@ impl Manager {
             resync: self.config.min_resync_period.mul_f64(1.0 + fastrand::Rng::with_seed(self.deps.seed).f64()),
         };
         let enabled = self.config.controllers.ours().map(|(known, start)| {
-            // Tokens are asked for from here on: by a warm standby long before its term.
+            // Account tokens are requested from now on, so a warm standby has them long before its term.
             let account = self.accounts.as_ref().zip(known.identity()).map(|(accounts, name)| accounts.account(name));
             let client = known.identity().unwrap_or(known.name);
             let mut builder = Builder::new(known.name, deps.clone()).speaks_as(client, account);
@@ -294,12 +298,12 @@ impl Manager {
             builder.build()
         });
         let mut controllers: Vec<Controller> = enabled.collect();
-        // Now that every informer that controllers share is there.
+        // All informers that controllers share are declared now.
         controllers.iter_mut().for_each(Controller::begin);
         controllers
     }
 
-    /// A term: controllers start, work, and stop in order.
+    /// Runs one term: controllers start, work, and stop in order.
     async fn lead(&mut self, controllers: Vec<Controller>, view: View, elector: Option<Elector>) -> Result<(), String> {
         self.preflight.leads();
         let mut elector = elector;
@@ -330,10 +334,10 @@ impl Manager {
             reason = self.cut_short(elector.as_mut()) => return Err(reason),
             drained = self.drain(running) => drained?,
         }
-        // Who leaves because it hears nothing has nothing to tell.
+        // A leader that steps down without watch events has no useful notes for its successor.
         let told = async { if failure.is_none() { Some(view.notes(&self.clients).await) } else { None } };
         let (notes, _) = tokio::join!(told, join_all(recorders.iter().map(|it| it.flush(FLUSH))));
-        // From here on not one write of ours leaves: the Lease may go to the next.
+        // No write of this process is sent after this line, so the Lease may be released.
         self.deps.term.end();
         if let Some(elector) = elector
             && let Err(err) = elector.release(notes).await
@@ -375,7 +379,7 @@ impl Manager {
     }
 
     async fn until_the_end(&self, mut elector: Option<&mut Elector>) -> End {
-        // Only who can make room for another has a reason to.
+        // Only a manager with leader election can step down for another one.
         let elected = elector.is_some();
         let deaf =
             async { if elected { deaf(&self.informers, &self.deps.term).await } else { std::future::pending().await } };
@@ -387,7 +391,7 @@ impl Manager {
         }
     }
 
-    /// Returns when the term ended without our doing, or must end at once.
+    /// Returns when the term was lost, or when it must end at once.
     async fn cut_short(&self, elector: Option<&mut Elector>) -> String {
         let lost = async {
             let Some(elector) = elector else { return std::future::pending().await };
@@ -405,7 +409,7 @@ impl Manager {
         }
     }
 
-    /// The term begins only on a server that says it is well.
+    /// The term begins only when the API server is healthy.
     async fn wait_for_server(&self) -> Result<(), String> {
         let api = self.clients.unfenced("health", self.config.limits);
         let deadline = self.deps.clock.now() + SERVER_HEALTHY;
@@ -423,7 +427,7 @@ impl Manager {
         }
     }
 
-    /// Waits for calls in flight; past the timeout the Lease is not released, as they may still write.
+    /// Waits for running syncs. After the timeout the Lease is not released, because these syncs may still write.
     async fn drain(&self, running: Vec<(&'static str, Task)>) -> Result<(), String> {
         let names: Vec<&'static str> = running.iter().map(|(name, _)| *name).collect();
         let waiting = parking_lot::Mutex::new(names);
@@ -466,7 +470,7 @@ impl Manager {
 
     fn leadership_events(&self, election: &Election, elector: &Elector, identity: String) -> LeadershipEvents {
         let recorder = Recorder::new(events::Deps {
-            // Beside the term: the Lease and what is said of it are not fenced.
+            // Unfenced: the Lease and its events are also written outside the term.
             api: self.clients.unfenced("leader-election", self.config.limits),
             clock: self.deps.clock.clone(),
             rng: fastrand::Rng::with_seed(self.deps.seed),
@@ -487,7 +491,7 @@ impl Manager {
     }
 }
 
-/// What is said of a term on its Lease.
+/// Records the start and end of a term as events on the Lease.
 struct LeadershipEvents {
     recorder: Recorder,
     lease: ObjectReference,

@@ -1,6 +1,7 @@
-//! What the serving port answers, page by page. Who may ask, and by what means, is not decided here.
+//! The pages of the serving port. Authentication and authorization are not part of this module.
 //!
-//! As upstream's, pages ignore the method unless it has a meaning, and everything else is `404 page not found`.
+//! As in upstream, a page ignores the HTTP method unless the method has a meaning. Every other path is `404 page not
+//! found`.
 
 mod debug;
 mod monitoring;
@@ -23,29 +24,29 @@ use serde_json::Value;
 
 use crate::{health::Health, version::Version};
 
-/// What the pages tell of.
+/// The data behind the pages.
 pub struct Sources {
-    /// The checks of probes.
+    /// The health checks.
     pub health: Health,
-    /// The manager's registry.
+    /// The metrics registry of the manager.
     pub metrics: Metrics,
-    /// What `/configz` says.
+    /// The content of `/configz`.
     pub configuration: Value,
-    /// Every flag and its value, sensitive ones hidden.
+    /// Every flag and its value. Sensitive values are hidden.
     pub flags: BTreeMap<String, String>,
-    /// Pages that a feature gate turned off.
+    /// Pages that are off because of their feature gate.
     pub off: Vec<&'static str>,
-    /// What we are.
+    /// The version.
     pub version: Version,
-    /// Controllers that were asked for and are not in this binary.
+    /// Enabled controllers that are not in this binary.
     pub absent: Vec<&'static str>,
-    /// The level of the log.
+    /// The log handle.
     pub log: klog::Handle,
-    /// `--profiling`: serves what is below `/debug`.
+    /// `--profiling`: serves the pages below `/debug`.
     pub profiling: bool,
-    /// Time.
+    /// The clock.
     pub clock: Clock,
-    /// When the process started.
+    /// The start time of the process.
     pub started: Timestamp,
 }
 
@@ -64,7 +65,7 @@ pub fn router(sources: Sources) -> Router {
     routes.fallback(not_found).layer(axum::middleware::map_response(uncached))
 }
 
-/// Answers to one question are not kept for the next.
+/// No answer may be cached.
 async fn uncached(mut response: Response) -> Response {
     let never = HeaderValue::from_static("no-cache, private");
     response.headers_mut().insert(header::CACHE_CONTROL, never);
@@ -81,7 +82,7 @@ fn text(code: StatusCode, text: impl Into<String>) -> Response {
     (code, [(header::CONTENT_TYPE, "text/plain; charset=utf-8"), NO_SNIFF], text.into()).into_response()
 }
 
-/// A page that does not change, ready to be sent.
+/// A static page, already serialized.
 fn json(value: &Value) -> impl IntoResponse + Clone + Send + use<> {
     ([(header::CONTENT_TYPE, "application/json"), NO_SNIFF], value.to_string())
 }

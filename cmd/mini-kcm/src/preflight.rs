@@ -1,9 +1,10 @@
-//! Whether a manager with these flags could do its work here: rights, the server's version, the clocks, other managers.
+//! Checks whether a manager with these flags can do its work in this cluster: permissions, the server's version,
+//! clocks, other managers.
 //!
-//! Asked for by `--preflight`, which ends with what was found. A manager looks too, beside its election and never in its
-//! way: what it finds is told as warnings, and stops nothing. Nothing is changed by a look. Reading order: this file asks;
-//! `rights` (who needs what), `grant` (the rules that give it), `server` (version and clock) and `rivals` (other managers)
-//! decide.
+//! `--preflight` runs the checks once and exits with the findings. A running manager also runs them, in parallel to its
+//! election, so that they never delay or stop it. It logs the findings as warnings. A check changes nothing in the
+//! cluster. Reading order: this file sends the requests; `rights` (the needed permissions), `grant` (rules that grant
+//! the missing ones), `server` (version and clock) and `rivals` (other managers) evaluate the answers.
 
 mod grant;
 mod rights;
@@ -25,77 +26,77 @@ pub use self::rights::{Wanted, Who};
 use self::{rights::Access, rivals::Foreign, server::Version};
 use crate::{config::Config, serve::Reviewers};
 
-/// Between two looks of a running manager.
+/// The interval of the checks in a running manager.
 const AGAIN: Duration = Duration::from_secs(300);
-/// A running manager has more urgent things to ask at first.
+/// A running manager delays its first check, because it has more urgent requests at its start.
 const FIRST: Duration = Duration::from_secs(2);
-/// A look takes some thirty requests, each a few milliseconds.
+/// The timeout of one run of the checks. It sends about thirty requests of a few milliseconds each.
 const LONGEST: Duration = Duration::from_secs(30);
-/// A difference of clocks that is told. Leases bear it, since nobody compares a Lease's times with his own clock; what
-/// waits for a time that an object names acts too early or too late by it.
+/// A larger clock difference, in seconds, is a finding. Leases tolerate it, because no manager compares the times of a
+/// Lease with its own clock. A controller that waits for a time from an object acts too early or too late by it.
 const CLOCKS_DIFFER: f64 = 5.0;
-/// The check of what flags ask for.
+/// The check of the flags.
 const FLAGS: &str = "flags";
 
-/// Looks around on behalf of one manager.
+/// Runs the preflight checks of one manager.
 pub struct Preflight {
     config: Config,
     clients: Clients,
-    /// As the serving port's questions go out; none where nobody can be asked.
+    /// Clients for the reviews of the serving port; `None` without a connection.
     authenticator: Option<Clients>,
     authorizer: Option<Clients>,
     clock: Clock,
     findings: IntGaugeVec,
     foreign: IntCounterVec,
-    /// Counted already.
+    /// The foreign writes that are already counted.
     seen: Mutex<BTreeSet<Foreign>>,
-    /// When our term began, by our clock.
+    /// The time on our clock when our term began.
     led: Mutex<Option<Timestamp>>,
 }
 
-/// How much a finding matters.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// The manager cannot do all of its work.
     Error,
-    /// It can, as far as we see.
+    /// The manager can probably do its work.
     Warning,
-    /// Nothing is wrong with it.
+    /// Nothing is wrong.
     Note,
 }
 
-/// Something that an operator should know.
+/// A result that the operator should see.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
-    /// How much it matters.
+    /// Its severity.
     pub severity: Severity,
-    /// What was looked at: `flags`, `server`, `version`, `clock`, `rights`, `rivals`.
+    /// The check: `flags`, `server`, `version`, `clock`, `rights`, `rivals`.
     pub check: &'static str,
     /// One sentence.
     pub text: String,
 }
 
-/// All that one look brought.
+/// The result of one run of the checks.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// In order.
+    /// Sorted.
     pub findings: Vec<Finding>,
-    /// What was looked at; the rest is as it was.
+    /// The checks whose findings are new. The findings of all other checks stay as they were.
     pub looked: BTreeSet<&'static str>,
-    /// Rights that are certainly missing.
+    /// Permissions that are certainly missing.
     pub missing: Vec<Wanted>,
-    /// The users of the kubeconfigs.
+    /// The user names of the kubeconfigs.
     pub users: BTreeMap<Who, String>,
 }
 
 impl Report {
-    /// True when nothing that is needed is missing.
+    /// True when no needed permission is missing and no other error was found.
     #[must_use]
     pub fn is_fine(&self) -> bool {
         self.findings.iter().all(|it| it.severity != Severity::Error)
     }
 
-    /// For people and, below the findings, for `kubectl apply`.
+    /// The findings as text, followed by YAML for `kubectl apply`.
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = String::new();
@@ -111,7 +112,7 @@ impl Report {
             text.push_str("# These rules grant what is missing:\n");
             text.push_str(&grant::yaml(&self.missing, &self.users));
         }
-        // What flags ask for and we do not do is missing too, though nobody can grant it.
+        // A flag without effect counts as missing, although no rule can grant it.
         let asked_in_vain = self.findings.iter().any(|it| it.check == FLAGS);
         if self.is_fine() && self.missing.is_empty() && !asked_in_vain {
             text.push_str("# Nothing is missing.\n");
@@ -125,7 +126,7 @@ impl Report {
 }
 
 impl Preflight {
-    /// For a manager of this configuration, with its clients and those whom its serving port asks.
+    /// For a manager with this configuration, with its clients and the connections of its serving port.
     #[must_use]
     pub fn new(config: &Config, clients: &Clients, reviewers: &Reviewers, environment: &Environment) -> Self {
         let Environment { clock, metrics, .. } = environment;
@@ -151,13 +152,13 @@ impl Preflight {
         }
     }
 
-    /// Our term begins: from here on nobody else should do our work.
+    /// Our term begins. From now on no other manager should do the same work.
     pub fn leads(&self) {
         *self.led.lock() = Some(self.clock.wall());
     }
 
-    /// Looks again and again while the manager lives, and tells what is new. Rights that were there stay, mostly, and
-    /// who lacks one is told when it acts: once they are all there, they are not asked for again.
+    /// Runs the checks periodically while the manager runs, and logs new findings. When all permissions are granted,
+    /// they are not checked again: they are rarely removed, and a controller logs a denied request.
     pub async fn watch(&self) {
         tokio::time::sleep(FIRST).await;
         let mut told: BTreeSet<Finding> = BTreeSet::new();
@@ -185,7 +186,7 @@ impl Preflight {
             tracing::info!("--preflight prints the rules that grant what is missing");
         }
         let was_fine = told.is_empty();
-        // What was not looked at is as it was.
+        // Findings of a check that was not completed stay.
         told.retain(|it| !looked.contains(it.check));
         told.extend(findings);
         if told.is_empty() && !was_fine {
@@ -193,7 +194,7 @@ impl Preflight {
         }
     }
 
-    /// Looks at everything once, at the flags too: a running manager has told of those at its start.
+    /// Runs all checks once. It includes the warnings about flags, which a running manager logs at its start.
     pub async fn look(&self) -> Report {
         let mut report = self.look_at(true).await;
         report.looked.insert(FLAGS);
@@ -220,7 +221,7 @@ impl Preflight {
         report
     }
 
-    /// Returns how far our clock is ahead of the server's, in seconds; `None` where there is no server.
+    /// Returns by how many seconds our clock is ahead of the server's; `None` when the server does not answer.
     async fn look_at_server(&self, api: &Api, report: &mut Report) -> Option<f64> {
         let sent = self.clock.wall();
         let (answer, date) = match api.read_dated("/version", "*/*").await {
@@ -265,7 +266,8 @@ impl Preflight {
         if ahead.abs() < CLOCKS_DIFFER {
             return;
         }
-        // A holder is judged by what is seen to change, so this is no danger for the Lease as long as it lasts longer.
+        // A Lease is judged by its observed changes. So a smaller difference than the lease duration is no danger for
+        // it.
         let lease = self.config.election.as_ref().map_or(f64::INFINITY, |it| it.lease_duration.as_secs_f64());
         let severity = if ahead.abs() < lease { Severity::Warning } else { Severity::Error };
         let direction = if ahead > 0.0 { "ahead of" } else { "behind" };
@@ -291,7 +293,7 @@ impl Preflight {
                 review(api, wanted, report).await;
             }
         }
-        // Only now, with every question asked: until then what is known is as it was.
+        // Marked only after the last review. An incomplete check must not remove earlier findings.
         report.looked.insert("rights");
     }
 
@@ -323,13 +325,13 @@ impl Preflight {
         report.looked.insert("rivals");
     }
 
-    /// The Leases beside ours.
+    /// The Leases in the namespace of our Lease.
     async fn leases(&self, api: &Api) -> Result<Value, ApiError> {
         let namespace = self.config.election.as_ref().map_or("kube-system", |it| it.namespace.as_str());
         list(api, &format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases?limit=500")).await
     }
 
-    /// Writes of others that are ours alone to make, between these two times.
+    /// Finds writes of other managers between these two times, to subresources that only our controllers should write.
     async fn look_for_foreign(&self, api: &Api, times: (Timestamp, Timestamp), report: &mut Report) {
         let mut foreign = BTreeSet::new();
         for (known, _) in self.config.controllers.ours() {
@@ -339,7 +341,7 @@ impl Preflight {
                     Err(err) => {
                         let text = format!("cannot see whether another manager does the work of {}: {err}", known.name);
                         report.tell(Severity::Warning, "rivals", text);
-                        // What it showed before it may show again.
+                        // Earlier writes of this controller may appear again, so they stay counted.
                         foreign.extend(self.seen.lock().iter().filter(|it| it.controller == known.name).cloned());
                     }
                 }
@@ -354,7 +356,7 @@ impl Preflight {
         self.count(foreign);
     }
 
-    /// Counts what was not seen before, and says so. What is no longer recent is not shown again.
+    /// Counts and logs writes that were not seen before. A write that is no longer recent does not appear again.
     fn count(&self, foreign: BTreeSet<Foreign>) {
         let mut seen = self.seen.lock();
         for it in foreign.difference(&seen) {
@@ -394,7 +396,7 @@ async fn list(api: &Api, path: &str) -> Result<Value, ApiError> {
     serde_json::from_slice(&bytes).map_err(|err| ApiError::unknown(format!("{path}: {err}")))
 }
 
-/// Who we are to the server; `None` where it does not say.
+/// The user name of this client at the API server; `None` when the review fails.
 async fn user(api: &Api) -> Option<String> {
     let question = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview" });
     let answer = api.ask("/apis/authentication.k8s.io/v1/selfsubjectreviews", &question).await.ok()?;

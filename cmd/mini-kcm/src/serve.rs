@@ -1,4 +1,4 @@
-//! The serving port: which clients it asks who may see the pages.
+//! The serving port, and the connections for delegated authentication and authorization.
 
 use std::{net::SocketAddr, path::Path};
 
@@ -10,23 +10,23 @@ use tokio::sync::oneshot;
 
 use crate::config::Serving;
 
-/// As upstream.
+/// The rate limit of reviews, as in upstream.
 const BUDGET: Limits = Limits { qps: 200.0, burst: 400 };
 
-/// Connections for questions about tokens and rights; none where nobody can be asked.
+/// Connections for TokenReviews and SubjectAccessReviews; `None` without a usable kubeconfig.
 #[derive(Clone, Default)]
 pub struct Reviewers {
-    /// Of `--authentication-kubeconfig`.
+    /// From `--authentication-kubeconfig`.
     pub authentication: Option<Connection>,
-    /// Of `--authorization-kubeconfig`.
+    /// From `--authorization-kubeconfig`.
     pub authorization: Option<Connection>,
 }
 
 impl Reviewers {
-    /// Opens what the flags name; without a flag, the cluster whose pod we are, if we are one.
+    /// Opens the connections of the flags. Without a flag it uses the in-cluster configuration, if there is one.
     ///
     /// # Errors
-    /// A sentence that names the flag.
+    /// A text that names the flag.
     pub fn open(serving: &Serving, options: &PoolOptions) -> Result<Self, String> {
         let Serving { authentication_kubeconfig, authorization_kubeconfig, .. } = serving;
         Ok(Self {
@@ -41,8 +41,8 @@ fn open(flag: &str, kubeconfig: Option<&Path>, options: &PoolOptions) -> Result<
     optional(flag, kubeconfig, opened)
 }
 
-/// Only a kubeconfig that a flag names must be usable: without a connection the port still answers probes
-/// (`DelegatingAuthenticationOptions.getClient` of apiserver).
+/// A kubeconfig from a flag must be usable. Without a flag a missing connection is accepted, because the port can still
+/// serve probes (`DelegatingAuthenticationOptions.getClient` of apiserver).
 fn optional<T>(flag: &str, kubeconfig: Option<&Path>, opened: Result<T, ConfigError>) -> Result<Option<T>, String> {
     match (opened, kubeconfig) {
         (Ok(connection), _) => Ok(Some(connection)),
@@ -60,18 +60,18 @@ fn optional<T>(flag: &str, kubeconfig: Option<&Path>, opened: Result<T, ConfigEr
     }
 }
 
-/// A served port; closed when dropped.
+/// An open serving port. It is closed on drop.
 pub struct Served {
-    /// Where.
+    /// Its address.
     pub address: SocketAddr,
     _open: oneshot::Sender<()>,
 }
 
-/// Serves `pages` on a thread of its own: whoever keeps the port busy takes nothing from the workers that lead. The thread
-/// ends when this is given up.
+/// Serves `pages` on a separate thread, so that many requests take no CPU time from the workers of the leader. The
+/// thread ends when the future or the result is dropped.
 ///
 /// # Errors
-/// Why it cannot be served, naming the flag.
+/// Why the port cannot be served. The text names the flag.
 pub async fn serve(
     serving: &Serving,
     pages: Router,
@@ -97,20 +97,20 @@ pub async fn serve(
     let (tell, told) = oneshot::channel();
     let work = move || {
         runtime.block_on(async move {
-            // Nobody sends on `closed`, it ends with its sender: also while the port still starts.
+            // No value is sent on `closed`. It completes when its sender is dropped, also while the port still starts.
             let served = tokio::select! {
                 biased;
                 _ = &mut closed => return,
                 served = serving::serve(options, pages, deps) => served,
             };
             let serves = served.is_ok();
-            // Nobody waits for the answer of a manager that is gone.
+            // The receiver is gone when the manager has stopped.
             let _ = tell.send(served);
             if serves {
                 let _ = closed.await;
             }
         });
-        // What still runs is cut.
+        // Tasks that still run are aborted.
         runtime.shutdown_background();
     };
     let thread = std::thread::Builder::new().name("serving".to_owned()).spawn(work);

@@ -1,4 +1,4 @@
-//! From a command line to an exit code.
+//! Runs the process: from the command line to the exit code.
 
 use std::{io::Write, process::ExitCode, time::Duration};
 
@@ -16,10 +16,10 @@ use crate::{
     serve::Reviewers,
 };
 
-/// Without a lease, a write connection whose peer is gone is found after this long.
+/// TCP user timeout of write connections without leader election: a dead peer is detected after this time.
 const UNELECTED_WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Parses, runs, and says how it ended.
+/// Parses the flags, runs the manager and returns the exit code.
 #[must_use]
 pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
     let config = match flags::parse(args) {
@@ -45,7 +45,7 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
         }
     };
     introduce(&config);
-    // One worker: what controllers do is wait for the API server, and a second one costs CPU to wake.
+    // One worker thread. Controllers mostly wait for the API server, and waking a second thread costs CPU.
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build() {
         Ok(runtime) => runtime,
         Err(err) => {
@@ -60,9 +60,9 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
         return code;
     }
     let exit = runtime.block_on(run(config, log.clone()));
-    // Whatever still runs is cut: it was given its time.
+    // The shutdown timeouts have passed. Tasks that still run are aborted.
     runtime.shutdown_background();
-    // What was said last is what people look for.
+    // The exit cause must be the last line of the log, because operators look for it there.
     match exit {
         Exit::Clean => {
             log.end(|| tracing::info!("Stopped in order"));
@@ -75,7 +75,7 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
     }
 }
 
-/// What every log begins with: the flags, then who we are.
+/// Logs the flags and then the version, as the first lines of every log.
 fn introduce(config: &Config) {
     for (name, value) in &config.observing.flags {
         tracing::debug!(target: klog::FLAG, "FLAG: --{name}={value:?}");
@@ -113,10 +113,10 @@ async fn run(config: Config, log: klog::Handle) -> Exit {
     }
 }
 
-/// What a manager stands on in a process of its own: the machine's clock, connections to the server of its flags.
+/// The dependencies of a manager in its own process: the system clock, and connections to the API server of the flags.
 ///
 /// # Errors
-/// Why the server cannot be reached with these flags, naming them.
+/// Why the flags give no usable connection. The text names the flag.
 pub async fn deps(config: &Config, log: klog::Handle, stop: CancellationToken) -> Result<Deps, String> {
     let clock = Clock::system();
     let term = match config.election {
@@ -125,7 +125,7 @@ pub async fn deps(config: &Config, log: klog::Handle, stop: CancellationToken) -
     };
     let scope = Scope::new();
     let server = client::load(config.kubeconfig.as_deref(), config.master.as_deref()).map_err(|err| err.to_string())?;
-    // Bytes of the old term that are not acknowledged when the lease ends never will be.
+    // The connection drops bytes of the old term that are not acknowledged when the Lease expires.
     let election = config.election.as_ref();
     let write_timeout =
         election.map_or(UNELECTED_WRITE_TIMEOUT, |it| it.lease_duration.saturating_sub(it.renew_deadline));
@@ -149,7 +149,8 @@ pub async fn deps(config: &Config, log: klog::Handle, stop: CancellationToken) -
     Ok(Deps { connection, reviewers, term, clock, seed: fastrand::u64(..), metrics, log, scope, stop, hostname })
 }
 
-/// What only a process knows. The tasks are those of `spawner`'s scope: the port's live on a runtime of their own.
+/// Registers the process metrics, which exist once per process. The task count covers the scope of `spawner`; the
+/// serving port has its own runtime and is not counted.
 fn tell_of_ourselves(metrics: &Metrics, log: klog::Handle, spawner: Spawner) {
     let tasks = metrics.gauges(
         "go_goroutines",
@@ -168,7 +169,7 @@ fn tell_of_ourselves(metrics: &Metrics, log: klog::Handle, spawner: Spawner) {
     });
 }
 
-/// The first signal asks to stop in order; the returned future ends with the second.
+/// The first signal cancels `stop`. The returned future completes at the second signal.
 fn second_signal(stop: CancellationToken) -> std::io::Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -185,7 +186,7 @@ fn second_signal(stop: CancellationToken) -> std::io::Result<impl Future<Output 
     })
 }
 
-/// Writes what was asked for on the command line. False when that failed, which is told where there is somebody to tell.
+/// Writes the requested text to standard output. Returns false, and reports on standard error, when the write failed.
 fn say(text: &str) -> bool {
     let mut stdout = std::io::stdout().lock();
     let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
@@ -195,9 +196,9 @@ fn say(text: &str) -> bool {
     written.is_ok()
 }
 
-/// There is no log yet.
+/// Writes to standard error, because the log does not exist yet.
 fn complain(text: &str) {
-    // Nobody is left to tell that it failed.
+    // A failed write to standard error cannot be reported.
     let _ = writeln!(std::io::stderr().lock(), "Error: {text}");
 }
 

@@ -1,24 +1,25 @@
-//! Which Kubernetes we are, to those who ask.
+//! The version of this binary, for pages and metrics.
 
 use metrics::Metrics;
 use serde_json::{Value, json};
 
-/// The release whose behaviour this is, `1.MINOR`.
+/// The minor version of the Kubernetes release of this binary, `1.MINOR`.
 pub const MINOR: u32 = 37;
 
-/// The release that we report to be.
+/// The reported Kubernetes version.
 pub const RELEASE: &str = "v1.37.0";
 
-/// What compiled us.
+/// The reported compiler.
 pub const COMPILER: &str = "rustc";
 
-/// The release, and behind it ourselves: tools that compare the versions of a cluster read its beginning.
+/// The Kubernetes release, followed by our own version. Tools that compare the versions of a cluster read the first
+/// part.
 #[must_use]
 pub fn git_version() -> String {
     format!("{RELEASE}+mini-kcm.{}", env!("CARGO_PKG_VERSION"))
 }
 
-/// The system, in Go's words.
+/// Operating system and architecture, with Go's names.
 #[must_use]
 pub fn platform() -> String {
     let architecture = match std::env::consts::ARCH {
@@ -29,12 +30,12 @@ pub fn platform() -> String {
     format!("{}/{architecture}", std::env::consts::OS)
 }
 
-/// What we are, and which release we behave as.
+/// The emulated versions of this binary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Version {
-    /// `--emulated-version`: the minor of 1.
+    /// `--emulated-version`: the minor version.
     pub emulation: u32,
-    /// `--min-compatibility-version`: the minor of 1.
+    /// `--min-compatibility-version`: the minor version.
     pub min_compatibility: u32,
 }
 
@@ -51,19 +52,19 @@ impl Version {
         concat!("mini-kcm v", env!("CARGO_PKG_VERSION"))
     }
 
-    /// As Kubernetes numbers its binaries.
+    /// The Kubernetes version of the binary, in the form of Kubernetes.
     #[must_use]
     pub fn binary(self) -> String {
         format!("1.{MINOR}.0")
     }
 
-    /// The release that we behave as.
+    /// The emulated release.
     #[must_use]
     pub fn emulation(self) -> String {
         format!("1.{}", self.emulation)
     }
 
-    /// What `/version` says.
+    /// The content of `/version`.
     #[must_use]
     pub fn page(self) -> Value {
         let Build { git_version, compiler, platform } = Build::this();
@@ -84,10 +85,10 @@ impl Version {
         })
     }
 
-    /// Declares what `/metrics` says.
+    /// Registers the version metrics.
     pub fn declare(self, metrics: &Metrics) {
         let Build { git_version, compiler, platform } = Build::this();
-        // What we do not have is empty, which is as if it were not there.
+        // A label without a value is empty, which Prometheus treats as absent.
         let build = [
             ("major", "1"),
             ("minor", &MINOR.to_string()),

@@ -1,8 +1,8 @@
-//! When a new leader's caches are new enough, and what a leaver tells its successor about that.
+//! Proves that the caches of a new leader are fresh, and writes the notes of a leaving leader for its successor.
 //!
-//! A new leader acts on nothing older than the old leader's last write. Where one of ours released the Lease it says
-//! which versions that means; everywhere else each informer is proved against the server's own word. Only informers
-//! whose cache alone justifies writes are proved.
+//! A new leader must not act on a cache that lacks a write of the old leader. When a mini-kcm leader released the
+//! Lease, its notes contain the versions to wait for. In all other cases each informer is proved with a read from the
+//! server. Only informers whose cache alone justifies writes are proved.
 
 use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
@@ -18,24 +18,25 @@ use informer::Watched;
 use leader_election::{Notes, Takeover};
 use tasks::{Spawner, Task};
 
-/// The leaver waits this long for its informers to show its writes; the successor as long for what the notes say.
+/// How long a leaving leader waits until its informers show its writes. A successor waits as long for the versions of
+/// the notes.
 const CATCH_UP: Duration = Duration::from_secs(1);
-/// Between two looks whether a deletion shows.
+/// The poll interval while a deletion is not in the cache yet.
 const LOOK: Duration = Duration::from_millis(5);
-/// Between two tries to prove: the server was not there, most likely.
+/// The pause between two attempts of a proof. The server was probably not reachable.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// A proof that runs whether or not anybody waits for it yet.
+/// A proof in progress. It runs even before a controller waits for it.
 struct Running {
-    /// What was written before this instant is shown once the proof is done.
+    /// When the proof is done, the cache shows all writes from before this instant.
     begun: BootInstant,
     done: Shared<BoxFuture<'static, ()>>,
     task: Task,
 }
 
-/// The view of one manager.
+/// The cache proofs of one manager.
 pub struct View {
-    /// Those whose cache alone justifies writes.
+    /// The caches that alone justify writes.
     caches: BTreeMap<Resource, Cache>,
     api: Api,
     clock: Clock,
@@ -44,23 +45,24 @@ pub struct View {
 }
 
 impl View {
-    /// The view through these controllers' informers.
+    /// For the informers of these controllers.
     #[must_use]
     pub fn new(clients: &Clients, controllers: &[Controller], clock: Clock, spawner: Spawner) -> Self {
         let needed = controllers.iter().flat_map(Controller::caches).filter(|it| it.proof == Proof::Needed);
         let caches = needed.map(|it| (it.watched.resource().clone(), it.clone())).collect();
-        // Proofs pass no token bucket: the term is waiting.
+        // Proofs have no rate limit, because the start of the term waits for them.
         let api = clients.unfenced("proof", Limits::NONE);
         Self { caches, api, clock, spawner, proofs: BTreeMap::new() }
     }
 
-    /// Proves everything while the Lease of the last leader, one of ours, still stands: now, as it sends no more, and
-    /// once more when the server stores no more of it, at `last_write`.
+    /// Starts proofs before the Lease of the last leader expires, when that leader was mini-kcm. The first proof starts
+    /// now, as the old leader no longer sends. The second starts at `last_write`, when the server stores no more of its
+    /// writes.
     pub fn prove_ahead(&mut self, last_write: BootInstant) {
         for (resource, Cache { watched, .. }) in self.caches.clone() {
             let (begun, api, clock) = (self.clock.boot(), self.api.clone(), self.clock.clone());
             self.begin(resource, begun, async move {
-                // A cache that is far behind catches up in the meantime. That must not delay the proof that counts.
+                // A stale cache catches up during the first proof. The first proof must not delay the second one.
                 let meantime = last_write.saturating_since(begun).saturating_sub(informer::AHEAD);
                 let caught_up = prove(watched.clone(), api.clone(), clock.clone(), begun);
                 let _ = tokio::time::timeout(meantime, caught_up).await;
@@ -69,10 +71,10 @@ impl View {
         }
     }
 
-    /// Decides what must still be shown before anything is written.
+    /// Decides which proofs are still needed before the first write.
     pub fn take_over(&mut self, takeover: Takeover) {
         for (resource, cache) in self.caches.clone() {
-            // What is proved as of the last write after the last sign of the last leader stays proved.
+            // A proof from `prove_ahead` stays valid when it began after the last renewal of the last leader.
             let ahead = match takeover {
                 Takeover::CrashOfOurs { last_change, .. } => {
                     self.proofs.get(&resource).is_some_and(|it| it.begun > last_change)
@@ -90,7 +92,7 @@ impl View {
             let now = self.clock.boot();
             let begun = match takeover {
                 Takeover::CrashOfOurs { last_write, .. } => now.max(last_write),
-                // Taking the Lease took longer than its last holder could write.
+                // Acquiring the Lease took longer than the last holder was able to write.
                 Takeover::First | Takeover::ReleasedByOurs(_) | Takeover::Other => now,
             };
             self.begin(resource, begun, async move {
@@ -105,18 +107,18 @@ impl View {
         }
     }
 
-    /// Ends when all of these informers are proved; at once without a predecessor.
+    /// Completes when all of these informers are proved; at once without a previous leader.
     pub fn proved(&self, caches: &[Cache]) -> impl Future<Output = ()> + Send + use<> {
         let awaited = caches.iter().filter_map(|it| Some(self.proofs.get(it.watched.resource())?.done.clone()));
         join_all(awaited.collect::<Vec<_>>()).map(drop)
     }
 
-    /// Waits, a second at most, until our own informers show what we wrote and deleted, and notes for each type that
-    /// they do show how far they are. A type without a note costs the successor a proof.
+    /// Waits, for one second at most, until the informers show the writes and deletions of this process. Then notes the
+    /// version of each such type. A type without a note costs the successor a proof.
     pub async fn notes(&self, clients: &Clients) -> Notes {
         let shown = clients.ledger().written().into_iter().filter_map(|(resource, writes)| {
             let Cache { watched, shows_gone, .. } = self.caches.get(&resource)?.clone();
-            // What the server owes us may be anything.
+            // The watch does not answer, so the version may be old.
             if watched.unanswered().is_some() {
                 return None;
             }
@@ -125,7 +127,7 @@ impl View {
                     if let Some(version) = writes.newest {
                         passed(&*watched, version).await;
                     }
-                    // A deletion returns no version to wait for.
+                    // A delete call returns no version to wait for.
                     while !writes.deleted.iter().all(|key| shows_gone(key)) {
                         tokio::time::sleep(LOOK).await;
                     }
@@ -139,7 +141,7 @@ impl View {
         Notes { versions }
     }
 
-    /// Starts a proof in place of an older one, which would only get in its way.
+    /// Starts a proof and stops an older one of the same resource, which is no longer needed.
     fn begin(&mut self, resource: Resource, begun: BootInstant, proof: impl Future<Output = ()> + Send + 'static) {
         let done = proof.boxed().shared();
         let task = self.spawner.spawn("proof", done.clone());
@@ -157,15 +159,15 @@ async fn prove(watched: Arc<dyn Watched>, api: Api, clock: Clock, old_term_ended
     tracing::debug!(target: "v2", resource = %watched.resource(), "The cache is proved");
 }
 
-/// Waits until the store passed `version`.
+/// Waits until the store has passed `version`.
 async fn passed(watched: &dyn Watched, version: api::Version) {
     let (tell, told) = tokio::sync::oneshot::channel();
     let wake = Box::new(move || {
-        // Nobody waits any more: the patience was over.
+        // The receiver is gone after a timeout.
         let _ = tell.send(());
     });
     if !watched.when_passed(version, wake) && told.await.is_err() {
-        // The informer is gone and passes nothing any more.
+        // The informer is gone and will never pass the version.
         std::future::pending::<()>().await;
     }
 }

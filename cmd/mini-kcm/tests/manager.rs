@@ -1,4 +1,4 @@
-//! The whole manager on an API server in memory, in virtual time: election, fence, controllers, shutdown.
+//! The whole manager with an in-memory API server in virtual time: election, fence, controllers, shutdown.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests may fail like tests")]
 
@@ -23,7 +23,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-/// One manager process, told from others by the end of its User-Agent.
+/// One manager process. The suffix of its User-Agent identifies it.
 struct Replica {
     name: &'static str,
     clock: Clock,
@@ -41,7 +41,7 @@ impl Replica {
         Self { name, clock, stop, metrics, exit }
     }
 
-    /// What one is made of.
+    /// The configuration and dependencies of a replica.
     fn ready(cluster: &TestCluster, name: &'static str, args: &[&str]) -> (Config, Deps) {
         let args = ["--secure-port=0"].iter().chain(args).map(|it| (*it).to_owned());
         let Asked::Run(typed) = flags::parse(args) else { panic!("flags") };
@@ -58,7 +58,7 @@ impl Replica {
         (config, deps)
     }
 
-    /// What this replica asked of the server, apart from the Lease, events and its look around.
+    /// The requests of this replica, without the Lease, events and preflight.
     fn work<'a>(&self, calls: &'a [Recorded]) -> Vec<&'a Recorded> {
         let ours = calls.iter().filter(|it| it.user_agent.ends_with(&format!("#{}", self.name)));
         let ours = ours.filter(|it| !it.user_agent.contains("/preflight#"));
@@ -74,7 +74,7 @@ impl Replica {
     }
 }
 
-/// Virtual, as everything here.
+/// Virtual time, as in all these tests.
 fn now() -> Instant {
     Clock::system().now()
 }
@@ -87,7 +87,7 @@ fn cluster() -> TestCluster {
     TestCluster::new(Clock::virtual_from(epoch()))
 }
 
-/// A namespace with a ConfigMap in it, deleted.
+/// Creates a namespace with a ConfigMap, and deletes the namespace.
 fn condemn(cluster: &TestCluster, name: &str) {
     cluster.create(json!({
         "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name},
@@ -110,7 +110,7 @@ fn leads(cluster: &TestCluster, replica: &str) -> bool {
     holder.starts_with(&format!("{replica}_"))
 }
 
-/// Lets virtual time pass until something is so; ten minutes at most.
+/// Advances virtual time until the condition holds, for ten minutes at most.
 async fn until(what: &str, so: impl Fn() -> bool) {
     for _ in 0..60_000 {
         if so() {
@@ -153,7 +153,7 @@ async fn acceptance_machinery_052_a_manager_leads_tells_so_empties_a_namespace_a
 async fn acceptance_shell_002_a_controller_switched_off_does_nothing_and_asks_for_nothing() {
     let cluster = cluster();
     condemn(&cluster, "doomed");
-    // The garbage collector watches every type, namespaces too.
+    // The garbage collector is off too, because it watches every type, including namespaces.
     let replica =
         Replica::start(&cluster, "a", &["--controllers=*,-namespace-controller,-garbage-collector-controller"]);
     until("a leads", || leads(&cluster, "a")).await;
@@ -328,7 +328,7 @@ async fn acceptance_shell_039_controllers_start_between_one_and_two_intervals_af
 #[tokio::test(start_paused = true)]
 async fn acceptance_machinery_056_a_leader_that_slept_through_its_lease_writes_nothing_of_its_old_term() {
     let cluster = cluster();
-    // So slow a budget that writes of the old term wait in it when the machine sleeps.
+    // The rate limit is so low that writes of the old term wait for it when the machine is suspended.
     let mut leader = Replica::start(&cluster, "a", &["--kube-api-qps=0.05", "--kube-api-burst=1"]);
     until("a leads", || leads(&cluster, "a")).await;
     for number in 0..50 {
@@ -350,7 +350,7 @@ async fn without_leader_election_there_is_no_lease() {
     until("the namespace is gone", || gone(&cluster, "doomed")).await;
     replica.stop.cancel();
     assert_eq!(replica.ended().await, Exit::Clean);
-    // The look around reads the Lease, to find managers that are not ours.
+    // Preflight reads the Leases to find other managers.
     let written =
         |it: &Recorded| it.resource == "leases" && it.namespace == "kube-system" && !matches!(it.verb, "get" | "list");
     let writes: Vec<_> = cluster.requests().into_iter().filter(written).collect();

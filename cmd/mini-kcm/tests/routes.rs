@@ -1,6 +1,6 @@
-//! Arbitrary requests against everything that the serving port answers: never a panic, always a clear answer.
+//! Random requests to all routes of the serving port: no panic, and always a known answer.
 //!
-//! `CASES=1000000` for a million of them, `SEED` for others than usual.
+//! `CASES=1000000` runs a million cases, `SEED` selects other cases.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests may fail like tests")]
 
@@ -87,7 +87,7 @@ const VALUES: &[&str] = &[
 ];
 const BODIES: &[&str] = &["", "4", "-1", "99999999999999999999", "{}", "\u{0}", "four"];
 
-/// An API server that decides by chance, as the seed has it, and sometimes not at all.
+/// An API server with random answers from the seed, and sometimes no answer.
 fn chance(seed: u64) -> Transport {
     let rng = std::sync::Mutex::new(Rng::with_seed(seed));
     let rng = std::sync::Arc::new(rng);
@@ -113,7 +113,7 @@ fn chance(seed: u64) -> Transport {
     }))
 }
 
-/// Everything but the connection: the gate, and every page behind it.
+/// All layers except the connection: authentication, authorization, and all pages.
 async fn service(seed: u64, scope: &Scope) -> Router {
     let Asked::Run(typed) = flags::parse(std::iter::empty()) else { panic!("flags") };
     let serving = Config::new(typed).unwrap().serving.unwrap();
@@ -156,7 +156,7 @@ fn noise(rng: &mut Rng, most: usize) -> Vec<u8> {
     (0..rng.usize(0..most)).map(|_| rng.u8(..)).collect()
 }
 
-/// Something that a parser of HTTP lets through; `None` where it does not.
+/// A request that an HTTP parser accepts; `None` when it does not.
 fn request(rng: &mut Rng) -> Option<Request<Body>> {
     let path = match rng.u8(0..4) {
         0 => format!("/{}", String::from_utf8_lossy(&noise(rng, 40))),
@@ -178,7 +178,7 @@ fn request(rng: &mut Rng) -> Option<Request<Body>> {
     request.body(Body::from(body)).ok()
 }
 
-/// What the answer says is wrong with it.
+/// The error in an answer, if there is one.
 fn wrong(code: StatusCode, text: &[u8]) -> Option<&'static str> {
     let known = [200, 400, 401, 403, 404, 405, 406, 413, 415, 429, 500, 504].contains(&code.as_u16());
     let panicked = text.windows(8).any(|it| it == b"panicked") || text.starts_with(b"This request caused a panic");
@@ -203,7 +203,7 @@ async fn health_answers_that_are_left_unread_keep_no_probe_out() {
     };
     let long = format!("/healthz?verbose&exclude={}&exclude={}", "x".repeat(5_000), "%01".repeat(5_000));
     let mut unread = Vec::new();
-    // More than any room has places.
+    // More requests than there are request slots.
     for _ in 0..100 {
         unread.push(ask(&long).await);
     }

@@ -1,4 +1,4 @@
-//! Keeps the house as `docs/ARCHITECTURE.md` draws it: what may depend on what, and what deciding modules may touch.
+//! Checks the rules of `docs/ARCHITECTURE.md`: dependencies between crates, and the allowed imports of pure modules.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests may fail like tests")]
 
@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::Value;
 
-/// Modules that decide: functions over values.
+/// Modules with decisions as pure functions over values.
 const RULES: &[&str] = &[
     "controllers/cronjob/src/due.rs",
     "controllers/cronjob/src/history.rs",
@@ -48,7 +48,7 @@ const RULES: &[&str] = &[
     "controllers/ttl-after-finished/src/expiry.rs",
 ];
 
-/// State machines: told what happened and when. A generator may be handed in.
+/// State machines: events and times are arguments. A random generator may be an argument too.
 const MACHINES: &[&str] = &[
     "controllers/garbage-collector/src/breaker.rs",
     "controllers/garbage-collector/src/graph.rs",
@@ -67,30 +67,31 @@ const MACHINES: &[&str] = &[
     "shared/controller/workqueue/src/core.rs",
 ];
 
-/// What neither mentions outside comments.
+/// Words that neither rules nor machines may contain outside comments.
 const IO: &[&str] = &["client::Api", "tokio::", "tracing::", ".await", "async fn", "Clock", "std::fs", "std::net"];
 
-/// What rules do not mention either.
+/// Words that rules must not contain either.
 const CHANCE: &[&str] = &["fastrand"];
 
-/// What no handler mentions: it runs in the task of an informer, where all others wait for it. Zones are read from files.
+/// Words that no handler may contain. A handler runs in the task of its informer, where all other handlers wait for it.
+/// Time zones are read from files.
 const SLOW: &[&str] = &[".await", "async fn", "std::fs", "std::net", "zones"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
 }
 
-/// Dependencies that are there for a feature which they switch on.
+/// Dependencies whose only purpose is a feature that they enable.
 const FOR_A_FEATURE: &[&str] = &["k8s-openapi"];
 
 /// A member of the workspace.
 struct Package {
     name: String,
-    /// Below the root.
+    /// Its path below the root.
     folder: String,
-    /// Of the library and the binary.
+    /// The dependencies of the library and the binary.
     normal: Vec<String>,
-    /// Of tests and benches too.
+    /// The dependencies including those of tests and benches.
     all: Vec<String>,
 }
 
@@ -128,10 +129,10 @@ fn sources(below: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The rooms of the house: a crate depends on its own room and on those after it.
+/// The rooms of the workspace. A crate depends on its own room and on those after it.
 const ROOMS: &[&str] = &["cmd/", "controllers/", "shared/controller/", "shared/kube/", "shared/process/"];
 
-/// The place of a folder in [`ROOMS`]; `None` for `shared/testing` and `e2e`.
+/// The index of a folder in [`ROOMS`]; `None` for `shared/testing` and `e2e`.
 fn room(folder: &str) -> Option<usize> {
     ROOMS.iter().position(|it| folder.starts_with(it))
 }
@@ -151,13 +152,12 @@ fn a_crate_depends_only_on_its_own_room_and_on_those_after_it() {
                 Some(from) if folder.starts_with("controllers/") => to.is_none_or(|to| from < to),
                 Some(from) => to.is_none_or(|to| from <= to),
             };
-            // It asks the API server about tokens and rights.
+            // `serving` sends TokenReviews and SubjectAccessReviews to the API server.
             let is_delegated_auth = (name.as_str(), dependency.as_str()) == ("serving", "client");
             assert!(allowed || is_delegated_auth, "{name} must not depend on {dependency}");
             let for_tests = matches!(dependency.as_str(), "test-cluster" | "fake-nodes" | "testing");
-            // The playground is a cluster in a box; nothing depends on it.
-            // The simulation has one inside, and is itself for tests.
-            // The scenarios of e2e, for tests themselves, need pods that run and end.
+            // The playground is a complete cluster, and no crate depends on it. The simulation contains a test cluster,
+            // and only tests use it. The scenarios of e2e are tests too, and need pods that run and end.
             let may = match name.as_str() {
                 "playground" => dependency != "testing",
                 "testing" => dependency == "test-cluster",
@@ -172,7 +172,7 @@ fn a_crate_depends_only_on_its_own_room_and_on_those_after_it() {
 #[test]
 fn the_log_hears_our_crates_and_nobody_elses() {
     let mut ours: Vec<String> = packages().iter().map(|it| it.name.replace('-', "_")).collect();
-    // Its own test and bench.
+    // The test and the bench of klog itself.
     ours.extend(["cost".to_owned(), "lines".to_owned()]);
     ours.sort_unstable();
     assert_eq!(klog::OURS, ours);
@@ -233,7 +233,7 @@ fn no_file_hides_unfinished_work() {
         sources(&root().join(top), &mut files);
     }
     assert!(files.len() > 60);
-    // Spelled in parts, so that this file does not find itself.
+    // Built from parts, so that this file does not match.
     let unfinished = [["todo", "!("].concat(), ["unimplemented", "!("].concat(), ["#[ig", "nore"].concat()];
     for file in files {
         let text = fs::read_to_string(&file).unwrap();

@@ -1,5 +1,5 @@
-//! A new leader acts on nothing older than its predecessor's last write: what a leaver notes, and what a successor waits
-//! for, on an API server in memory.
+//! A new leader does not act on a cache that lacks a write of its predecessor: the notes of a leaving leader, and the
+//! waits of its successor, with an in-memory API server.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests may fail like tests")]
 
@@ -20,7 +20,7 @@ use testing::Rig;
 
 const CONTROLLER: &str = "namespace-controller";
 
-/// A manager whose one controller relies on its cache of namespaces.
+/// A manager with one controller that depends on its cache of namespaces.
 struct World {
     cluster: TestCluster,
     clients: Clients,
@@ -40,7 +40,7 @@ impl World {
         let mut builder = Builder::new(CONTROLLER, deps);
         let namespaces = builder.informer::<Namespace>(proof);
         namespaces.watched().synced().await;
-        // Sets that were asked for before the old term ended prove nothing.
+        // A list that was requested before the end of the old term proves nothing.
         tokio::time::sleep(Duration::from_secs(1)).await;
         let api = clients.controller(CONTROLLER, Limits::NONE);
         Self { cluster, clients, controllers: vec![builder.build()], namespaces, api, clock, scope }
@@ -181,7 +181,7 @@ async fn a_crash_of_ours_that_was_proved_ahead_costs_nothing_at_the_take_over() 
     let last_change = world.clock.boot() - Duration::from_secs(10);
     view.prove_ahead(world.clock.boot() + Duration::from_secs(4));
     for second in 0..50 {
-        // The server's version is always past that of the cache: only a bookmark proves it.
+        // The server's version is always newer than the cache's, so that only a bookmark proves the cache.
         let name = format!("c{second}");
         world.cluster.create(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}));
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -201,7 +201,7 @@ async fn a_create_that_is_stored_between_the_end_of_the_fence_and_the_last_write
     let last_change = world.clock.boot() - Duration::from_secs(10);
     view.prove_ahead(world.clock.boot() + Duration::from_secs(4));
     tokio::time::sleep(Duration::from_secs(3)).await;
-    // A webhook held the last leader's create, and the watch that was reopened for the first proof is silent.
+    // A webhook delayed the create of the last leader, and the watch that was reopened for the first proof is silent.
     world.cluster.freeze_watches("namespaces");
     world.create("late").await;
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -238,7 +238,7 @@ async fn what_was_proved_ahead_of_another_end_or_before_a_later_renewal_does_not
         let mut view = world.view();
         view.prove_ahead(world.clock.boot() + Duration::from_secs(4));
         tokio::time::sleep(Duration::from_secs(5)).await;
-        // The leader renewed after all, and wrote on.
+        // The leader renewed its Lease and continued to write.
         let last_change = world.clock.boot();
         world.cluster.freeze_watches("namespaces");
         world.create("late").await;
@@ -274,7 +274,8 @@ async fn caches_behind_live_reads_are_not_proved() {
     assert_eq!(world.proofs(), 0);
 }
 
-/// With a lease hardly longer than its renew deadline, the server may store a write of the last leader after the take-over.
+/// With a lease duration that is hardly longer than its renew deadline, the server may store a write of the last leader
+/// after the take-over.
 #[tokio::test(start_paused = true)]
 async fn a_write_that_is_stored_after_the_take_over_is_shown_before_workers_start() {
     let world = World::new(Proof::Needed).await;

@@ -1,4 +1,4 @@
-//! Cleanup: on a real cluster nothing of ours is left.
+//! Cleanup: no object of ours stays on a real cluster.
 
 use std::time::Duration;
 

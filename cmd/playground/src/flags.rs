@@ -26,7 +26,7 @@ pub(crate) struct Options {
     pub(crate) manager: Vec<String>,
 }
 
-/// What the command line asks for.
+/// The result of parsing the command line.
 #[derive(Debug)]
 pub(crate) enum Asked {
     Run(Box<Options>),

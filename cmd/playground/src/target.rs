@@ -111,7 +111,8 @@ impl Target {
     /// The cluster of a kubeconfig. All objects that we create there have `id` in their names.
     pub(crate) async fn real(options: &Options, path: &Path, id: &str, clock: &Clock) -> anyhow::Result<Self> {
         let mut config = client::load(Some(path), None)?;
-        // Failed requests are retried by us, because only we know what they did.
+        // The client must not retry: a request without an answer may have changed an object, which only the caller can
+        // check.
         config.default_retry = false;
         let server = config.cluster_url.to_string();
         let failed = || format!("--kubeconfig {}: {server}", path.display());

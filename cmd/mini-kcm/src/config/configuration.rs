@@ -1,4 +1,4 @@
-//! `/configz`: the flags as kube-controller-manager's own configuration object, field by field.
+//! `/configz`: the flags in the form of kube-controller-manager's configuration object.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use crate::{
     flags::{self, Kind, Typed, show_duration},
 };
 
-/// A field and the flag that it shows.
+/// A field and its flag.
 type Field = (&'static str, &'static str);
 
-/// The whole object. What upstream's has and no flag sets is as upstream has it.
+/// The whole object. A field without a flag has upstream's value.
 pub(super) fn configuration(flags: &Typed, controllers: &Selection) -> Value {
     let flags = Flags(flags);
     let mut object = json!({
@@ -34,7 +34,7 @@ pub(super) fn configuration(flags: &Typed, controllers: &Selection) -> Value {
     object
 }
 
-/// What holds nothing but numbers, truths, texts and durations.
+/// Sections that contain only numbers, booleans, texts and durations.
 const SECTIONS: &[(&str, &[Field])] = &[
     (
         "AttachDetachController",
@@ -249,7 +249,7 @@ impl Flags<'_> {
         Value::Object(fields.collect::<Map<_, _>>())
     }
 
-    /// In the form that its kind has in Go's JSON.
+    /// The value in the JSON form of Go.
     fn value(&self, name: &str) -> Value {
         match flags::find(name).map(|it| it.kind) {
             Some(Kind::Bool) => json!(self.0.bool(name)),
@@ -262,7 +262,7 @@ impl Flags<'_> {
     }
 }
 
-/// A whole number has no fraction.
+/// A whole number is written without a fraction.
 fn number(value: f64) -> Value {
     let whole = value.fract() == 0.0 && value.abs() < 1e15;
     if whole { json!(value as i64) } else { json!(value) }

@@ -2,12 +2,12 @@
 
 use crate::flags::Typed;
 
-/// Options of identity.
+/// The options of the identity, and of `--preflight`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// `--use-service-account-credentials`: each controller speaks as a ServiceAccount of its own.
+    /// `--use-service-account-credentials`: each controller uses its own ServiceAccount.
     pub own_accounts: bool,
-    /// `--preflight`: looks whether everything is there, and ends.
+    /// `--preflight`: checks permissions and the cluster, and exits.
     pub preflight: bool,
 }
 

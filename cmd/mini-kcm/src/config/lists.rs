@@ -1,10 +1,10 @@
-//! Argument lists that clusters start a kube-controller-manager with. They start us unchanged, whatever files they name
-//! are there or not; and what kube-bench greps in them is what it wants.
+//! Argument lists from real clusters. This binary accepts them unchanged, whether or not their files exist, and the
+//! checks of kube-bench pass on them.
 
 use super::Config;
 use crate::flags::{Asked, parse};
 
-/// What kubeadm writes into its static pod's manifest for a cluster with a pod network.
+/// The arguments in kubeadm's static pod manifest for a cluster with a pod network.
 const KUBEADM: &str = "--allocate-node-cidrs=true \
     --authentication-kubeconfig=/etc/kubernetes/controller-manager.conf \
     --authorization-kubeconfig=/etc/kubernetes/controller-manager.conf --bind-address=127.0.0.1 \
@@ -15,10 +15,10 @@ const KUBEADM: &str = "--allocate-node-cidrs=true \
     --root-ca-file=/etc/kubernetes/pki/ca.crt --service-account-private-key-file=/etc/kubernetes/pki/sa.key \
     --service-cluster-ip-range=10.96.0.0/12 --use-service-account-credentials=true";
 
-/// What kind adds to kubeadm's: the last one for IPv6.
+/// The arguments that kind adds to kubeadm's. The last one is for IPv6.
 const KIND: [&str; 2] = ["--enable-hostpath-provisioner=true", "--enable-hostpath-provisioner=true --bind-address=::"];
 
-/// What Cluster API's providers and operators add to kubeadm's.
+/// The arguments that Cluster API providers and operators add to kubeadm's.
 const ADDED: [&str; 4] = [
     "--cloud-provider=external",
     "--cloud-provider=external --cloud-config=/etc/kubernetes/azure.json --configure-cloud-routes=false --v=4",
@@ -28,7 +28,7 @@ const ADDED: [&str; 4] = [
      --tls-cipher-suites=TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
 ];
 
-/// Whole lists of managed control planes and distributions.
+/// Complete lists of managed control planes and distributions.
 const WHOLE: [&str; 2] = [
     "--allocate-node-cidrs --attach-detach-reconcile-sync-period=1m0s --cluster-cidr=100.96.0.0/11 \
      --cluster-name=shoot--garden --cluster-signing-duration=720h --concurrent-deployment-syncs=50 \
@@ -80,7 +80,7 @@ fn acceptance_shell_047_argument_lists_of_kubeadm_kind_and_others_start_us_uncha
 
 #[test]
 fn acceptance_shell_047_bootstrap_controllers_stay_asked_for_beside_a_disabled_one() {
-    // The value that documents for kind and kubeadm tell people to write.
+    // The value that documents for kind and kubeadm recommend.
     let list = format!("{KUBEADM} --controllers=-job");
     let entries = config(&list).controllers.entries().to_vec();
     assert_eq!(entries, ["*", "bootstrap-signer-controller", "token-cleaner-controller", "-job-controller"]);
@@ -103,7 +103,7 @@ fn kubeadms_list_is_warned_in_plain_words_of_what_the_cluster_will_not_get() {
     assert_eq!(ignored, 1, "one warning: {warnings:?}");
 }
 
-/// What kube-bench wants of a flag.
+/// The expected value in a kube-bench check.
 #[derive(Debug, Clone, Copy)]
 enum Wants {
     Set,
@@ -113,7 +113,7 @@ enum Wants {
     HasNotOrUnset(&'static str),
 }
 
-/// The checks 1.3.1 to 1.3.7 of its CIS 1.12 configuration. Each looks at the lines of `ps -ef` that name the process.
+/// The checks 1.3.1 to 1.3.7 of its CIS 1.12 configuration. Each searches the process's line in `ps -ef`.
 const KUBE_BENCH: [(&str, &str, Wants); 7] = [
     ("1.3.1", "--terminated-pod-gc-threshold", Wants::Set),
     ("1.3.2", "--profiling", Wants::Is("false")),
@@ -124,7 +124,7 @@ const KUBE_BENCH: [(&str, &str, Wants); 7] = [
     ("1.3.7", "--bind-address", Wants::IsOrUnset("127.0.0.1")),
 ];
 
-/// The flag's value as kube-bench cuts it out of the line: up to the next blank.
+/// The flag's value as kube-bench extracts it: up to the next space.
 fn value<'a>(line: &'a str, flag: &str) -> Option<&'a str> {
     let after = &line[line.find(flag)? + flag.len()..];
     after.trim_start_matches(['=', ':', ' ']).split_whitespace().next()
@@ -143,7 +143,7 @@ fn passes(line: &str, flag: &str, wants: Wants) -> bool {
 
 #[test]
 fn kube_benchs_checks_pass_on_a_list_that_we_run_with() {
-    // kubeadm's list with what the benchmark asks for beyond it.
+    // kubeadm's list with the additional flags of the benchmark.
     let hardened = format!("{KUBEADM} --profiling=false --terminated-pod-gc-threshold=10");
     let config = config(&hardened);
     assert!(config.election.is_some() && !config.observing.profiling, "and it means here what it says");

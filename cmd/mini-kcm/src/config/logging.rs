@@ -1,12 +1,12 @@
-//! How we log.
+//! The options of the log.
 
 use klog::{Format, Options, Vmodule};
 
 use crate::{flags::Typed, gates::Gates};
 
-/// Reads the flags of logs, with upstream's rules for what does not go together.
+/// Reads the logging flags, and checks their combination with upstream's rules.
 ///
-/// What is wrong is noted in `flags`.
+/// Errors are added to `flags`.
 pub(super) fn read(flags: &mut Typed, gates: &Gates) -> Options {
     let (alpha, beta) = (gates.enabled("LoggingAlphaOptions"), gates.enabled("LoggingBetaOptions"));
     let format = match flags.text("logging-format") {
@@ -44,8 +44,8 @@ pub(super) fn read(flags: &mut Typed, gates: &Gates) -> Options {
     Options { format, verbosity: flags.level("v"), vmodule, split_stream, info_buffer, flush_every }
 }
 
-/// Where one format's lines go: whether errors go apart, and how much of the rest may wait. Both are upstream's alpha
-/// options, refused without the gate whichever format is chosen.
+/// The routing of one format: whether errors go to another stream, and how many bytes of info messages are buffered.
+/// Both are alpha options of upstream. Without the gate they are refused, also for the format that is not selected.
 fn routing(flags: &mut Typed, format: &str, allowed: bool) -> (bool, usize) {
     let (split, size) = (format!("log-{format}-split-stream"), format!("log-{format}-info-buffer-size"));
     let (splits, bytes) = (flags.bool(&split), flags.bytes(&size));
@@ -57,7 +57,7 @@ fn routing(flags: &mut Typed, format: &str, allowed: bool) -> (bool, usize) {
         let field = format!("options.{format}.infoBufferSize");
         flags.error(format!("{field}: Forbidden: Feature LoggingAlphaOptions is disabled; see --{size}"));
     }
-    // Less than nothing buffers nothing, as upstream.
+    // A negative size disables the buffer, as in upstream.
     (splits, usize::try_from(bytes).unwrap_or(0))
 }
 
@@ -100,7 +100,7 @@ mod tests {
                 vec!["--logging-format=json", "--log-json-split-stream", "--log-json-info-buffer-size=1536"],
                 Options { format: Format::Json, ..split },
             ),
-            // An option of the other format is no mistake, and does nothing.
+            // An option of the other format is accepted and has no effect.
             (vec!["--log-json-split-stream", "--log-json-info-buffer-size=1k"], default),
         ] {
             assert_eq!(options(&args, "LoggingAlphaOptions=true"), Ok(want), "{args:?}");

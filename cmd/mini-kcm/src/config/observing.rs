@@ -1,4 +1,4 @@
-//! What pages tell of the configuration, and which metrics they show.
+//! The configuration of debug pages and metrics.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -12,20 +12,20 @@ use crate::{
     version,
 };
 
-/// What is shown of us, and what is not.
+/// The options of debug pages and metrics.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// What `/configz` says.
+    /// The content of `/configz`.
     pub configuration: Value,
-    /// Every flag and its value as `/flagz` shows them.
+    /// Every flag and its value, as shown by `/flagz`.
     pub flags: BTreeMap<String, String>,
     /// `--profiling`
     pub profiling: bool,
-    /// Which metrics are shown.
+    /// The selection of metrics and label values.
     pub choices: Choices,
 }
 
-/// Reads the flags of metrics and of `/debug`.
+/// Reads the flags of metrics and `/debug`.
 pub fn read(flags: &mut Typed, controllers: &Selection) -> Options {
     let hidden = flags.text("show-hidden-metrics-for-version");
     let previous = format!("1.{}", version::MINOR - 1);
@@ -51,7 +51,7 @@ fn choices(flags: &mut Typed) -> Choices {
         let result = choices.disable(&name);
         errors.extend(result.err().map(|it| format!("--disabled-metrics: Invalid value: {name:?}: {it}")));
     }
-    // The flag overrides the manifest, so it is read last.
+    // The flag overrides the manifest, so the flag is read last.
     if let Some(path) = flags.path("allow-metric-labels-manifest") {
         let result = manifest(&path).and_then(|it| allow(&mut choices, it));
         let shown = path.display();
@@ -68,7 +68,7 @@ fn allow(choices: &mut Choices, pairs: BTreeMap<String, String>) -> Result<(), S
     pairs.iter().try_for_each(|(key, values)| choices.allow(key, values))
 }
 
-/// The pairs below `allowListMapping`.
+/// Reads the pairs of `allowListMapping` from a file.
 fn manifest(path: &Path) -> Result<BTreeMap<String, String>, String> {
     #[derive(serde::Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -78,7 +78,7 @@ fn manifest(path: &Path) -> Result<BTreeMap<String, String>, String> {
     }
     let text = std::fs::read_to_string(path).map_err(|err| format!("failed to read allow list manifest: {err}"))?;
     let manifest = serde_saphyr::from_str::<Manifest>(&text);
-    // Not what was found there: who names another file by mistake may have named one with a secret.
+    // The error must not contain text from the file: with a wrong path it may be a secret.
     manifest.map(|it| it.allowed).map_err(|err| {
         let place = err.location().map(|it| format!("line {}, column {}: ", it.line(), it.column()));
         format!(
@@ -89,7 +89,7 @@ fn manifest(path: &Path) -> Result<BTreeMap<String, String>, String> {
     })
 }
 
-/// The flags as Go prints their values.
+/// The flags with their values as Go prints them.
 fn shown(flags: &Typed) -> BTreeMap<String, String> {
     flags::flags().map(|flag| (flag.name.to_owned(), hidden(flag.name, show(flags, flag)))).collect()
 }
@@ -113,7 +113,8 @@ fn show(flags: &Typed, flag: &flags::Flag) -> String {
     }
 }
 
-/// Flags name files, not what is in them; but an address may carry a password, and the server's needs no scheme.
+/// A flag contains the name of a file, never its content. An address may contain a password, and `--master` needs no
+/// scheme.
 fn hidden(name: &str, value: String) -> String {
     let address = name == "master" || value.contains("://");
     if address && client::redacted(&value) != value { "CLASSIFIED".to_owned() } else { value }

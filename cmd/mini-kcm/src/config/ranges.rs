@@ -1,12 +1,13 @@
-//! Values that upstream refuses, or should: in its words, also for controllers that are not in this binary, so that a
-//! command line is told its mistakes on the day when it is written.
+//! Values that upstream refuses, or should refuse, with upstream's messages. They are also checked for controllers that
+//! are not in this binary, so that a wrong command line is reported now and not when they are added.
 
 use crate::flags::Typed;
 
-/// How upstream says that a number of workers is too small.
+/// Upstream's messages for too few workers.
 #[derive(Clone, Copy)]
 enum Says {
-    /// Most of them; those that upstream does not check at all too, as without workers nothing is done in silence.
+    /// Most flags. Also used for those that upstream does not check: without workers a controller would do nothing, and
+    /// log nothing.
     Greater,
     Larger,
     GreaterThanZero,
@@ -31,7 +32,7 @@ const WORKERS: &[(&str, Says)] = &[
     ("concurrent-validating-admission-policy-status-syncs", Says::Greater),
 ];
 
-/// Lowest and highest value.
+/// The lowest and the highest value.
 const RANGES: &[(&str, i64, i64)] = &[
     ("concurrent-service-endpoint-syncs", 1, 50),
     ("max-endpoints-per-slice", 1, 1000),
@@ -106,7 +107,7 @@ mod tests {
         ] {
             assert_eq!(errors(&[args]), [want]);
         }
-        // Those of controllers that are in this binary are checked where they are read.
+        // The flags of controllers in this binary are checked where they are read.
         let elsewhere = [
             "concurrent-cron-job-syncs",
             "concurrent-gc-syncs",

@@ -7,13 +7,13 @@ use serving::{
 
 use crate::flags::Typed;
 
-/// Upstream's name for the pair in `--cert-dir`.
+/// Upstream's name of the key pair in `--cert-dir`.
 const PAIR_NAME: &str = "kube-controller-manager";
 
-/// How the port is served, and whom it asks.
+/// The options of the serving port.
 #[derive(Debug, Clone)]
 pub struct Serving {
-    /// Everything but connections.
+    /// All options except connections.
     pub options: Options,
     /// `--authentication-kubeconfig`
     pub authentication_kubeconfig: Option<PathBuf>,
@@ -21,7 +21,7 @@ pub struct Serving {
     pub authorization_kubeconfig: Option<PathBuf>,
 }
 
-/// Reads the flags; `None` where nothing is served. What an operator should know goes to `warnings`.
+/// Reads the flags; `None` when no port is served. Warnings for the operator are added to `warnings`.
 pub(super) fn read(flags: &mut Typed, warnings: &mut Vec<String>) -> Option<Serving> {
     let port = flags.port("secure-port");
     let listen = Listen { address: flags.address("bind-address"), port, share_port: flags.bool("permit-port-sharing") };
@@ -35,7 +35,7 @@ pub(super) fn read(flags: &mut Typed, warnings: &mut Vec<String>) -> Option<Serv
         authentication: authentication(flags),
         authorization: authorization(flags),
     };
-    // Wrong values are told of whether or not there is a port.
+    // Wrong values are reported even without a port.
     (port != 0).then(|| Serving {
         options,
         authentication_kubeconfig: flags.path("authentication-kubeconfig"),

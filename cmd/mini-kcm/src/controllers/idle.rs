@@ -1,11 +1,10 @@
-//! Controllers that do not run although they are asked for, as other flags leave them nothing to do. As upstream, that is no
-//! mistake.
+//! Enabled controllers that do not run because other flags leave them no work. This is not an error, as in upstream.
 
 use std::collections::BTreeMap;
 
 use crate::flags::Typed;
 
-/// What makes a certificate authority for one of the signers.
+/// The flags with a certificate authority for one signer.
 const SIGNERS: &[&str] = &[
     "cluster-signing-kube-apiserver-client-cert-file",
     "cluster-signing-kube-apiserver-client-key-file",
@@ -17,7 +16,7 @@ const SIGNERS: &[&str] = &[
     "cluster-signing-legacy-unknown-key-file",
 ];
 
-/// Their names, each with what it needs.
+/// The names of controllers without work, each with the flag that it needs.
 pub(super) fn idle(flags: &Typed) -> BTreeMap<&'static str, &'static str> {
     let given = |name: &str| !flags.text(name).is_empty();
     let pair = given("cluster-signing-cert-file") && given("cluster-signing-key-file");

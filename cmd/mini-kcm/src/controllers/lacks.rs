@@ -1,4 +1,4 @@
-//! What a cluster does not get without a controller, in words for people who do not know its name.
+//! What a cluster lacks without a controller, in words for operators who do not know the controller's name.
 
 /// Completes the sentence "the cluster gets no …".
 pub(super) fn without(name: &str) -> Option<&'static str> {

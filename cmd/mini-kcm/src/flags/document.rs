@@ -1,4 +1,4 @@
-//! Writes `docs/flags.md` from the table, and sees that it is what is there.
+//! Generates `docs/flags.md` from the table, and checks the committed file.
 
 use std::{fmt::Write, fs, path::Path};
 

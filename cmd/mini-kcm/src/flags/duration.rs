@@ -4,18 +4,18 @@ use api::duration;
 
 pub use api::duration::show as show_duration;
 
-/// Why a text is no duration of a flag.
+/// The error for an invalid duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
-    /// Go does not read it.
+    /// The text has not the syntax of Go.
     #[error(transparent)]
     Syntax(#[from] duration::Error),
-    /// Nothing here can last less than nothing.
+    /// The duration is negative, which no flag allows.
     #[error("duration {0:?} must not be negative")]
     Negative(String),
 }
 
-/// Reads a duration in Go's syntax: `1h30m`, `1.5s`, `100ms`, `0`.
+/// Parses a duration in Go's syntax: `1h30m`, `1.5s`, `100ms`, `0`.
 ///
 /// # Errors
 /// As [`DurationError`].

@@ -1,6 +1,6 @@
-//! Many generated command lines and durations: nothing panics, and every error names its flag.
+//! Generated command lines and durations: parsing never panics, and every error names its flag.
 //!
-//! `CASES=1000000 cargo test -p mini-kcm --lib fuzz` plays as many; a failure tells the number of its case.
+//! `CASES=1000000 cargo test -p mini-kcm --lib fuzz` runs as many cases. A failure prints the number of its case.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -13,7 +13,7 @@ fn cases() -> u64 {
     std::env::var("CASES").ok().and_then(|it| it.parse().ok()).unwrap_or(2_000)
 }
 
-/// Plays every case with a generator of its own, so that one can be repeated alone.
+/// Runs each case with its own generator, so that one case can be repeated alone.
 fn play(mut case: impl FnMut(&mut Rng) -> Result<(), String>) {
     for number in 0..cases() {
         let told = catch_unwind(AssertUnwindSafe(|| case(&mut Rng::with_seed(number))));
@@ -118,10 +118,10 @@ fn fuzzed_durations_are_read_or_refused_with_the_text() {
     });
 }
 
-/// One argument, mostly a flag that there is.
+/// One argument, usually a valid flag.
 fn argument(rng: &mut Rng, all: &[(&str, Kind)]) -> Vec<String> {
     let (name, kind) = all[rng.usize(..all.len())];
-    // What it prints is of no use here.
+    // Flags that only print are not useful here.
     if matches!(name, "help" | "version") {
         return Vec::new();
     }
@@ -136,7 +136,7 @@ fn argument(rng: &mut Rng, all: &[(&str, Kind)]) -> Vec<String> {
     }
 }
 
-/// Upstream's words for these do not name a flag; they name what was typed.
+/// Upstream's messages that contain the argument and not the name of a flag.
 const UNNAMED: &[&str] = &[
     "unknown flag: ",
     "unknown shorthand flag: ",

@@ -1,4 +1,4 @@
-//! The help, laid out as kube-controller-manager's.
+//! The help, in the layout of kube-controller-manager.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use super::{
     value,
 };
 
-/// What `--help` prints.
+/// The text of `--help`.
 #[must_use]
 pub fn help() -> String {
     let mut text =
@@ -37,7 +37,7 @@ fn left(flag: &Flag) -> String {
     format!("  {short}--{}{}{kind}", flag.name, if kind.is_empty() { "" } else { " " })
 }
 
-/// Nothing for a default that says nothing: false, 0, empty.
+/// The default for the help. Empty for a zero value: false, 0, empty text.
 fn default(flag: &Flag) -> String {
     let default = flag.default;
     match flag.kind {

@@ -1,4 +1,4 @@
-//! Reads arguments as Go's pflag does: `--flag=value`, `--flag value`, `-v4`, flags and other words in any order.
+//! Parses arguments like Go's pflag: `--flag=value`, `--flag value`, `-v4`, flags and other words in any order.
 
 use std::{collections::BTreeMap, vec};
 
@@ -7,15 +7,15 @@ use super::{
     value,
 };
 
-/// What stands on a command line.
+/// The parsed command line.
 #[derive(Debug, Default)]
 pub(super) struct Line {
-    /// The values of each flag that was given, in order.
+    /// The values of each given flag, in order.
     pub(super) values: BTreeMap<&'static str, Vec<String>>,
-    /// What is wrong with flags, in the order in which it stands there.
+    /// The errors of flags, in the order of the command line.
     pub(super) errors: Vec<String>,
-    /// What is wrong with other words: a mistake of its own only where no flag is one, as the value of an unknown flag
-    /// looks like such a word.
+    /// The error for words that are not flags. It is only reported when no flag is wrong, because the value of an
+    /// unknown flag looks like such a word.
     pub(super) stray: Option<String>,
 }
 
@@ -34,7 +34,7 @@ pub(super) fn read(args: impl IntoIterator<Item = String>) -> Line {
         }
     }
     let mut line = reader.line;
-    // Upstream minds no words that are empty, alone.
+    // Upstream accepts words when all of them are empty.
     if words.iter().any(|it| !it.is_empty()) {
         let words: Vec<String> = words.iter().map(|it| format!("{it:?}")).collect();
         line.stray = Some(format!("\"mini-kcm\" does not take any arguments, got [{}]", words.join(" ")));
@@ -65,7 +65,7 @@ impl Reader {
         }
     }
 
-    /// Letters behind one dash, of which the last may have a value.
+    /// Parses short flags behind one dash. The last one may have a value.
     fn short(&mut self, arg: &str) {
         let mut rest = &arg[1..];
         while let Some(letter) = rest.chars().next() {
@@ -111,7 +111,7 @@ impl Reader {
     }
 }
 
-/// What a flag means that is given without a value, where that may be.
+/// The value of a flag without a value, for the kinds that allow it.
 fn alone(flag: &Flag) -> Option<String> {
     matches!(flag.kind, Kind::Bool | Kind::Version).then(|| "true".to_owned())
 }

@@ -1,4 +1,4 @@
-//! The flags as data: every flag of kube-controller-manager 1.36 and 1.37, in the groups and the order of its help.
+//! The table of flags: every flag of kube-controller-manager 1.36 and 1.37, in the groups and the order of its help.
 
 mod cloud;
 mod generic;
@@ -11,10 +11,10 @@ mod serving;
 mod storage;
 mod workloads;
 
-/// Flags under one heading of the help.
+/// The flags of one section of the help.
 #[derive(Debug)]
 pub struct Group {
-    /// The heading.
+    /// The title of the section.
     pub name: &'static str,
     /// In alphabetical order.
     pub flags: &'static [Flag],
@@ -23,21 +23,21 @@ pub struct Group {
 /// One flag.
 #[derive(Debug)]
 pub struct Flag {
-    /// Without dashes, `_` written as `-`.
+    /// The name without dashes, with `_` written as `-`.
     pub name: &'static str,
-    /// What it takes.
+    /// The kind of its value.
     pub kind: Kind,
-    /// As text; empty where nothing is the default.
+    /// The default as text; empty without one.
     pub default: &'static str,
-    /// One line for people.
+    /// One line for the help.
     pub help: &'static str,
-    /// What it does here.
+    /// Its effect in this binary.
     pub effect: Effect,
-    /// Which releases have it.
+    /// The releases that have it.
     pub history: History,
 }
 
-/// What a flag takes.
+/// The kind of a flag's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// `--flag`, `--flag=false`
@@ -46,38 +46,38 @@ pub enum Kind {
     Text,
     /// Go's duration.
     Duration,
-    /// A whole number of 32 bits.
+    /// A 32-bit integer.
     Int32,
-    /// A whole number of 64 bits.
+    /// A 64-bit integer.
     Int,
-    /// A fraction of 32 bits.
+    /// A 32-bit float.
     Float32,
-    /// A fraction of 64 bits.
+    /// A 64-bit float.
     Float,
-    /// Comma list, may be repeated.
+    /// Comma-separated list, may be repeated.
     List,
-    /// Comma list of whole numbers, may be repeated.
+    /// Comma-separated list of integers, may be repeated.
     Numbers,
     /// An IP address.
     Address,
-    /// Comma list of `name=value`, may be repeated.
+    /// Comma-separated list of `name=value`, may be repeated.
     Map,
-    /// Comma list of `Gate=true`, or `component:Gate=true`; may be repeated.
+    /// Comma-separated list of `Gate=true` or `component:Gate=true`, may be repeated.
     Gates,
-    /// `certificate,key` or `certificate,key:name,name`; may be repeated.
+    /// `certificate,key` or `certificate,key:name,name`, may be repeated.
     CertKeys,
-    /// A number of bytes as Kubernetes writes quantities.
+    /// A number of bytes in the syntax of Kubernetes quantities.
     Quantity,
-    /// Verbosity of the log.
+    /// Log verbosity.
     Level,
-    /// Comma list of `file=level`.
+    /// Comma-separated list of `file=level`.
     Patterns,
     /// `true`, `false`, `raw`, or a version to report.
     Version,
 }
 
 impl Kind {
-    /// As kube-controller-manager's help names it; empty for a boolean.
+    /// The name in the help of kube-controller-manager; empty for a boolean.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -102,33 +102,34 @@ impl Kind {
     }
 }
 
-/// What a flag does here.
+/// The effect of a flag in this binary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
-    /// It does what it says.
+    /// It has its documented effect.
     Acts,
-    /// Accepted so that a command line made for kube-controller-manager starts us, and why it does nothing.
+    /// It is accepted and has no effect, so that a command line of kube-controller-manager works unchanged. Contains
+    /// the reason.
     Waits(&'static str),
-    /// Any other value than the default is an error, as ignoring it would do harm; and which.
+    /// A value other than the default is an error, because ignoring it would do harm. Contains the harm.
     Refused(&'static str),
 }
 
-/// Which releases have a flag.
+/// The releases that have a flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum History {
     /// 1.36 and 1.37.
     Both,
-    /// 1.36 and 1.37, deprecated there and not in their help.
+    /// 1.36 and 1.37, where it is deprecated and not in the help.
     Deprecated,
-    /// 1.37 does not have it any more.
+    /// Only 1.36.
     Until136,
-    /// 1.36 does not have it yet.
+    /// Only 1.37.
     Since137,
-    /// Ours alone.
+    /// Only mini-kcm.
     Ours,
 }
 
-/// Why most flags wait.
+/// The reason why most flags have no effect.
 const ABSENT: &str = "its controller is not in this binary";
 
 const fn flag(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Flag {
@@ -153,7 +154,7 @@ impl Flag {
     }
 }
 
-/// Every flag, grouped as the help of kube-controller-manager.
+/// Every flag, in the groups of kube-controller-manager's help.
 pub const GROUPS: &[Group] = &[
     serving::DEBUGGING,
     cloud::MIGRATION,
@@ -202,7 +203,7 @@ pub fn flags() -> impl Iterator<Item = &'static Flag> {
     GROUPS.iter().flat_map(|it| it.flags)
 }
 
-/// The flag of this name.
+/// The flag with this name.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Flag> {
     flags().find(|it| it.name == name)

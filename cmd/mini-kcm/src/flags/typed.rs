@@ -1,4 +1,4 @@
-//! Hands out the values of flags.
+//! Returns the values of flags.
 
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
@@ -9,10 +9,10 @@ use super::{
     value,
 };
 
-/// Each worker is a task and its memory, whether or not it has work: a number that was mistyped must not take all there is.
+/// Each worker is a task and needs memory even without work. A mistyped number must not use up all memory.
 const MOST_WORKERS: i64 = 10_000;
 
-/// The flags as typed, every value of which has the syntax of its kind, and what is wrong with them so far.
+/// The parsed flags. Every value has the syntax of its kind. Contains the errors found so far.
 pub struct Typed {
     line: Line,
 }
@@ -27,7 +27,7 @@ impl Typed {
         !self.line.errors.is_empty()
     }
 
-    /// Notes words that belong to no flag; true if there are any.
+    /// Adds the error for words that belong to no flag. Returns true if there are any.
     pub(super) fn refuse_words(&mut self) -> bool {
         let stray = self.line.stray.take();
         let found = stray.is_some();
@@ -35,14 +35,14 @@ impl Typed {
         found
     }
 
-    /// The value as typed, or the default; for a repeated flag the last.
+    /// The value as given, or the default. For a repeated flag, the last value.
     #[must_use]
     pub fn text(&self, name: &str) -> &str {
         let default = || find(name).map_or("", |it| it.default);
         self.line.values.get(name).and_then(|it| it.last()).map_or_else(default, String::as_str)
     }
 
-    /// Every occurrence of a flag that may be repeated, as typed; its default, if it has one, when it was not given.
+    /// All values of a repeated flag as given. Without one, its default, unless that is empty.
     #[must_use]
     pub fn texts(&self, name: &str) -> Vec<&str> {
         match self.line.values.get(name) {
@@ -51,32 +51,32 @@ impl Typed {
         }
     }
 
-    /// True when the user gave the flag.
+    /// True when the flag was given.
     #[must_use]
     pub fn given(&self, name: &str) -> bool {
         self.line.values.contains_key(name)
     }
 
-    /// The text, or `None` when empty.
+    /// The text; `None` when empty.
     #[must_use]
     pub fn optional(&self, name: &str) -> Option<String> {
         let text = self.text(name);
         (!text.is_empty()).then(|| text.to_owned())
     }
 
-    /// The path of a file, or `None` when empty.
+    /// A file path; `None` when empty.
     #[must_use]
     pub fn path(&self, name: &str) -> Option<PathBuf> {
         self.optional(name).map(PathBuf::from)
     }
 
-    /// All elements of a comma list; later occurrences append. A wholly empty value gives no element.
+    /// All elements of a comma-separated list. Repeated flags append. An empty value gives no element.
     #[must_use]
     pub fn list(&self, name: &str) -> Vec<String> {
         self.texts(name).into_iter().flat_map(|it| value::comma_list(it).unwrap_or_default()).collect()
     }
 
-    /// The pairs of a map; a later one replaces an earlier one of the same key.
+    /// The pairs of a map. A later pair replaces an earlier one with the same key.
     #[must_use]
     pub fn pairs(&self, name: &str) -> std::collections::BTreeMap<String, String> {
         self.texts(name).into_iter().flat_map(|it| value::pairs(it).unwrap_or_default()).collect()
@@ -88,19 +88,19 @@ impl Typed {
         value::boolean(self.text(name)).unwrap_or_default()
     }
 
-    /// A duration that is not negative.
+    /// A duration, never negative.
     #[must_use]
     pub fn duration(&self, name: &str) -> Duration {
         parse_duration(self.text(name)).unwrap_or_default()
     }
 
-    /// A whole number, whatever its base.
+    /// An integer in any base.
     #[must_use]
     pub fn int(&self, name: &str) -> i64 {
         value::int(self.text(name), 64).unwrap_or_default()
     }
 
-    /// A number with a fraction, never NaN.
+    /// A float, never NaN.
     #[must_use]
     pub fn float(&self, name: &str) -> f64 {
         value::float(self.text(name), 64).unwrap_or_default()
@@ -112,13 +112,13 @@ impl Typed {
         value::quantity(self.text(name)).unwrap_or_default()
     }
 
-    /// Verbosity.
+    /// The log verbosity.
     #[must_use]
     pub fn level(&self, name: &str) -> u32 {
         value::level(self.text(name)).unwrap_or_default()
     }
 
-    /// A port; 0 where it is none, which is an error.
+    /// A port. An invalid one adds an error and returns 0.
     pub fn port(&mut self, name: &str) -> u16 {
         let port = self.int(name);
         u16::try_from(port).unwrap_or_else(|_| {
@@ -129,7 +129,8 @@ impl Typed {
         })
     }
 
-    /// A number of workers: at least one, with upstream's words, and no more than there could be work for.
+    /// A number of workers. Less than one is an error with upstream's message, and more than `MOST_WORKERS` is an
+    /// error too.
     pub fn workers(&mut self, name: &str) -> usize {
         let count = self.int(name);
         if count < 1 {
@@ -140,7 +141,7 @@ impl Typed {
         usize::try_from(count.clamp(1, MOST_WORKERS)).unwrap_or(1)
     }
 
-    /// A number that is not negative.
+    /// A number, not negative.
     pub fn count(&mut self, name: &str) -> u32 {
         let count = self.int(name);
         u32::try_from(count).unwrap_or_else(|_| {
@@ -149,7 +150,7 @@ impl Typed {
         })
     }
 
-    /// An address to listen on. Empty leaves it at what it was, as upstream: the one before it, or the default.
+    /// An address to listen on. An empty value keeps the previous one or the default, as in upstream.
     #[must_use]
     pub fn address(&self, name: &str) -> IpAddr {
         let default = find(name).map_or("", |it| it.default);
@@ -157,20 +158,20 @@ impl Typed {
         given.find_map(|it| value::address(it).ok().flatten()).unwrap_or(IpAddr::from([0, 0, 0, 0]))
     }
 
-    /// Notes an error of the caller's own.
+    /// Adds an error.
     pub fn error(&mut self, error: impl Into<String>) {
         self.line.errors.push(error.into());
     }
 
-    /// All errors so far, if there are any.
+    /// Returns the errors, if there are any.
     ///
     /// # Errors
-    /// Then they are returned in the order in which they were found.
+    /// All errors, in the order in which they were found.
     pub fn finish(self) -> Result<(), Vec<String>> {
         if self.line.errors.is_empty() { Ok(()) } else { Err(self.line.errors) }
     }
 
-    /// Flags with another value than their default that do nothing here, each with the reason.
+    /// Flags with a value other than their default that have no effect here, each with the reason.
     #[must_use]
     pub fn without_effect(&self) -> Vec<(&'static Flag, &'static str)> {
         let waiting = flags().filter_map(|flag| match flag.effect {
@@ -180,7 +181,7 @@ impl Typed {
         waiting.filter(|(flag, _)| self.differs(flag)).collect()
     }
 
-    /// Notes every flag that must not be ignored and is not the default.
+    /// Adds an error for each flag that must not be ignored and has not its default.
     pub fn refuse(&mut self) {
         let refused = flags().filter_map(|flag| match flag.effect {
             Effect::Refused(why) => Some((flag, why)),
@@ -193,7 +194,7 @@ impl Typed {
         }
     }
 
-    /// True when a flag was given and means something else than its default.
+    /// True when the flag was given with another meaning than its default.
     #[must_use]
     pub fn differs(&self, flag: &Flag) -> bool {
         let name = flag.name;
@@ -318,7 +319,7 @@ mod tests {
 
     #[test]
     fn every_default_has_the_syntax_of_its_kind() {
-        // Of these kinds nothing cannot be typed.
+        // An empty value cannot be given for these kinds.
         let untyped =
             |it: &Flag| matches!(it.kind, Kind::Numbers | Kind::Map | Kind::CertKeys) && it.default.is_empty();
         for flag in flags().filter(|it| !untyped(it)) {

@@ -1,17 +1,17 @@
-//! Single values, as Go reads them. Errors are Go's words for why a text is none.
+//! Parses single values like Go, with Go's error messages.
 
 use std::net::IpAddr;
 
 use super::{Kind, parse_duration};
 use crate::version::RELEASE;
 
-/// Whether a text is a value of this kind.
+/// Checks that a text is a value of this kind.
 ///
 /// # Errors
-/// Why it is none.
+/// Why it is not.
 pub(super) fn check(kind: Kind, text: &str) -> Result<(), String> {
     match kind {
-        // Which gates there are depends on the release, so they are checked with it.
+        // The known gates depend on the release, so gates are checked when the release is known.
         Kind::Text | Kind::Gates => Ok(()),
         Kind::Bool => boolean(text).map(drop),
         Kind::Duration => parse_duration(text).map(drop).map_err(|err| err.to_string()),
@@ -84,7 +84,7 @@ pub(super) fn int(text: &str, bits: u32) -> Result<i64, String> {
     i64::try_from(number).map_err(|_| beyond())
 }
 
-/// A base's prefix counts as a digit.
+/// The prefix of a base counts as a digit.
 fn underscores_stand_between_digits(unsigned: &str) -> bool {
     let (prefix, rest) = match unsigned.as_bytes() {
         [b'0', b'x' | b'X' | b'b' | b'B' | b'o' | b'O', ..] => unsigned.split_at(2),
@@ -103,7 +103,7 @@ fn underscores_stand_between_digits(unsigned: &str) -> bool {
     !after_underscore
 }
 
-/// Go's `strconv.ParseFloat`, without NaN, which no flag has a use for.
+/// Go's `strconv.ParseFloat`, but without NaN, which no flag can use.
 pub(super) fn float(text: &str, bits: u32) -> Result<f64, String> {
     let invalid = || syntax("ParseFloat", text);
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
@@ -117,18 +117,18 @@ pub(super) fn float(text: &str, bits: u32) -> Result<f64, String> {
     let plain: String = unsigned.chars().filter(|it| *it != '_').collect();
     let number = match plain.strip_prefix("0x").or_else(|| plain.strip_prefix("0X")) {
         Some(hex) => hex_float(hex).ok_or_else(invalid)?,
-        // Rust would take the words for infinity and NaN too.
+        // Rust would also accept its own names for infinity and NaN.
         None if plain.starts_with(|it: char| it.is_ascii_digit() || it == '.') => {
             plain.parse().map_err(|_| invalid())?
         }
         None => return Err(invalid()),
     };
-    // The largest number of 32 bits is what is less than half a step above it, too.
+    // A number less than half a step above the largest 32-bit float is rounded down to it.
     let beyond = if bits == 32 { f64::from(f32::MAX) + 2.0_f64.powi(103) } else { f64::INFINITY };
     if number < beyond { Ok(sign * number) } else { Err(range("ParseFloat", text)) }
 }
 
-/// `1.8p3` behind `0x`: digits of base 16, then a power of two, which must be there. Infinite where it is too large.
+/// Parses `1.8p3` after `0x`: hexadecimal digits, then a required power of two. Infinite when it is too large.
 fn hex_float(text: &str) -> Option<f64> {
     let (digits, power) = text.split_once(['p', 'P'])?;
     let unsigned = power.strip_prefix(['+', '-']).unwrap_or(power);
@@ -143,18 +143,18 @@ fn hex_float(text: &str) -> Option<f64> {
     for digit in whole.chars().chain(fraction.chars()) {
         number = number * 16.0 + f64::from(digit.to_digit(16)?);
     }
-    // Times a power beyond all numbers it would be none.
+    // Zero times an infinite power would be NaN.
     if number == 0.0 {
         return Some(0.0);
     }
     let power: i32 = power.parse().unwrap_or(if power.starts_with('-') { i32::MIN } else { i32::MAX });
     let behind = i32::try_from(fraction.len()).unwrap_or(i32::MAX);
     let number = number * 2.0_f64.powi(power.saturating_sub(behind.saturating_mul(4)));
-    // More digits than fit, then a power that makes it small: where it ends is not known.
+    // The digits overflow and the power is tiny, so the result is not a number. It is treated as too large.
     Some(if number.is_nan() { f64::INFINITY } else { number })
 }
 
-/// An address, `None` when empty, which leaves it at what it was.
+/// An address. An empty text returns `None`, which keeps the previous value.
 pub(super) fn address(text: &str) -> Result<Option<IpAddr>, String> {
     if text.is_empty() {
         return Ok(None);
@@ -162,7 +162,7 @@ pub(super) fn address(text: &str) -> Result<Option<IpAddr>, String> {
     text.trim().parse().map(Some).map_err(|_| format!("failed to parse IP: {text:?}"))
 }
 
-/// One line of comma-separated values, of which some may be quoted.
+/// Parses one line of comma-separated values. Values may be quoted.
 pub(super) fn comma_list(text: &str) -> Result<Vec<String>, String> {
     let mut elements = Vec::new();
     let mut rest = text;
@@ -192,7 +192,8 @@ pub(super) fn comma_list(text: &str) -> Result<Vec<String>, String> {
     Ok(elements)
 }
 
-/// Up to the closing quote, and what follows it, which is a comma or nothing. Two quotes stand for one.
+/// Returns the text up to the closing quote, and the rest, which is empty or begins with a comma. Two quotes stand for
+/// one.
 fn quoted_element(quoted: &str) -> Option<(String, &str)> {
     let mut element = String::new();
     let mut rest = quoted;
@@ -210,9 +211,9 @@ fn quoted_element(quoted: &str) -> Option<(String, &str)> {
     }
 }
 
-/// `key=value,other=value`; a pair in quotes may have commas in it.
+/// Parses `key=value,other=value`. A quoted pair may contain commas.
 pub(super) fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
-    // With one pair alone, as pflag, commas are part of it.
+    // In a single pair commas are part of the value, as in pflag.
     let elements = match text.matches('=').count() {
         0 => return Err(format!("{text} must be formatted as key=value")),
         1 => vec![text.trim_matches('"').to_owned()],
@@ -225,7 +226,7 @@ pub(super) fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
     elements.into_iter().map(split).collect()
 }
 
-/// Verbosity of the log.
+/// Log verbosity.
 pub(super) fn level(text: &str) -> Result<u32, String> {
     if text.is_empty() || !text.bytes().all(|it| it.is_ascii_digit()) {
         return Err(syntax("ParseUint", text));
@@ -244,7 +245,7 @@ fn cert_keys(text: &str) -> Result<(), String> {
     }
 }
 
-/// A number of bytes as Kubernetes writes quantities, rounded up.
+/// A number of bytes in the syntax of Kubernetes quantities, rounded up.
 pub(super) fn quantity(text: &str) -> Result<i64, String> {
     const INVALID: &str = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
     let invalid = || INVALID.to_owned();

@@ -1,8 +1,8 @@
 //! Every feature gate of kube-controller-manager 1.36 and 1.37.
 //!
-//! 1.36 is what its binary tells of itself in `--help`, in `kubernetes_feature_enabled` and when a gate is set against
-//! its lock. 1.37 is from the public repositories and documents of July and August 2026; where these are silent about a
-//! gate, it is taken to be what it was in 1.36.
+//! The gates of 1.36 come from its binary: from `--help`, `kubernetes_feature_enabled`, and the error for a locked
+//! gate. The gates of 1.37 come from the public repositories and documents of July and August 2026. A gate that these
+//! do not mention is copied from 1.36.
 
 use super::{
     Gate, Spec,
@@ -14,7 +14,7 @@ const ALPHA: Option<Spec> = spec(Alpha, false, false);
 const BETA: Option<Spec> = spec(Beta, true, false);
 const BETA_OFF: Option<Spec> = spec(Beta, false, false);
 const GA: Option<Spec> = spec(Stable, true, true);
-/// The first release after its graduation may still turn it off.
+/// A stable gate that can still be turned off, in the first release after its graduation.
 const GA_FREE: Option<Spec> = spec(Stable, true, false);
 const DEPRECATED: Option<Spec> = spec(Deprecated, false, false);
 const DEPRECATED_LOCKED: Option<Spec> = spec(Deprecated, false, true);
@@ -29,7 +29,7 @@ const fn gate(name: &'static str, in_1_36: Option<Spec>, in_1_37: Option<Spec>) 
     Gate { name, in_1_36, in_1_37 }
 }
 
-/// In alphabetical order; what each is in 1.36 and in 1.37.
+/// In alphabetical order: name, spec in 1.36, spec in 1.37.
 pub(super) const GATES: &[Gate] = &[
     gate("APIResponseCompression", BETA, BETA),
     gate("APIServerIdentity", BETA, BETA),

@@ -1,4 +1,4 @@
-//! Which release we are, and which one we are asked to behave as.
+//! The release of this binary, and the release that it emulates.
 
 use std::{fmt, str::FromStr};
 
@@ -13,13 +13,13 @@ pub struct Version {
     pub minor: u32,
 }
 
-/// The release whose behaviour this is.
+/// The Kubernetes release of this binary.
 pub const BINARY: Version = Version { major: 1, minor: version::MINOR };
 
-/// The oldest release that we know how to be.
+/// The oldest release that can be emulated.
 const OLDEST: Version = Version { major: 1, minor: 36 };
 
-/// What 1.36 takes as the oldest release that other components may have; it changes nothing here.
+/// The lowest `--min-compatibility-version` of 1.36. The flag has no effect here.
 const OLDEST_COMPATIBLE: Version = Version { major: 1, minor: 33 };
 
 impl fmt::Display for Version {
@@ -31,7 +31,7 @@ impl fmt::Display for Version {
 impl FromStr for Version {
     type Err = String;
 
-    /// `1.37` or `v1.37`.
+    /// Parses `1.37` or `v1.37`.
     fn from_str(text: &str) -> Result<Self, String> {
         let numbers = text.strip_prefix('v').unwrap_or(text);
         let parts: Vec<&str> = numbers.split('.').collect();
@@ -48,7 +48,7 @@ impl FromStr for Version {
     }
 }
 
-/// The release to behave as, and the oldest that others may have.
+/// The emulated release, and the oldest release of other components.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Versions {
     /// `--emulated-version`
@@ -80,7 +80,7 @@ impl Versions {
     }
 }
 
-/// The version that a flag gives our component, `kube`.
+/// The version of the component `kube` in a flag.
 fn one(flags: &mut Typed, name: &str) -> Option<Version> {
     let mut found: Option<Version> = None;
     for entry in flags.list(name) {

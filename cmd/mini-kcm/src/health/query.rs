@@ -1,14 +1,14 @@
 /// `?verbose` and `?exclude=name`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Query {
-    /// Says each check.
+    /// Lists each check in the answer.
     pub verbose: bool,
-    /// Names of checks whose failure does not count.
+    /// Names of checks whose failure is ignored.
     pub exclude: Vec<String>,
 }
 
 impl Query {
-    /// Reads the part of a URL behind the question mark.
+    /// Parses the query string of a URL.
     #[must_use]
     pub fn parse(query: &str) -> Self {
         let mut parsed = Self::default();

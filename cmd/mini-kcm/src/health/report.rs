@@ -4,12 +4,12 @@ use serving::{SMALL_ANSWER, shortened};
 
 use super::Query;
 
-/// One line of a probe's answer.
+/// The result of one check, one line of a probe's answer.
 pub(super) struct Check {
     pub(super) name: String,
-    /// Why it fails; `None` when it is well.
+    /// Why it failed; `None` when it passed.
     pub(super) failure: Option<String>,
-    /// Said in the verbose answer.
+    /// Shown in the verbose answer.
     pub(super) note: String,
 }
 
@@ -19,17 +19,17 @@ impl Check {
     }
 }
 
-/// What a probe gets: healthy or not, and the text.
+/// The answer to a probe: healthy or not, and the text.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Report {
     /// 200 or 500.
     pub healthy: bool,
-    /// `ok`, or a line per check.
+    /// `ok`, or one line per check.
     pub text: String,
 }
 
 impl Report {
-    /// Of one check that was asked for by name, with its reason.
+    /// The report of one check that was requested by name, with its reason.
     pub(super) fn of(check: Check) -> Self {
         match check.failure {
             None => Self { healthy: true, text: "ok".to_owned() },
@@ -38,7 +38,8 @@ impl Report {
     }
 }
 
-/// As much of `text` as goes before `end` in an answer that takes no place while nobody reads it.
+/// Truncates `text` so that it fits with `end` into a small answer, which occupies no request slot while it is
+/// sent.
 fn small(mut text: String, end: &str) -> String {
     text.truncate(text.floor_char_boundary(SMALL_ANSWER.saturating_sub(end.len())));
     text + end
@@ -50,8 +51,8 @@ struct Line {
     text: String,
 }
 
-/// The lines in their order, before `end`. Where they have no room in a small answer, the last of those that pass are left
-/// out: with a hundred CRDs the one that fails would be cut off.
+/// Joins the lines in their order, followed by `end`. When they do not fit into a small answer, the last passing lines
+/// are left out. Otherwise, with a hundred CRDs, the failing line could be cut off.
 fn fitting(mut lines: Vec<Line>, end: &str) -> String {
     let size = |lines: &[Line], rest: &str| lines.iter().map(|it| it.text.len()).sum::<usize>() + rest.len();
     let (all, mut rest) = (lines.len(), end.to_owned());
@@ -64,7 +65,7 @@ fn fitting(mut lines: Vec<Line>, end: &str) -> String {
     small(lines.into_iter().map(|it| it.text).collect(), &rest)
 }
 
-/// Whether a check begins to fail, or passes again, and was not so when it was asked last.
+/// True when a check passed at its last request and fails now, or the other way round.
 pub(super) fn turns(failing: &mut BTreeSet<String>, check: &Check) -> bool {
     match check.failure {
         Some(_) => failing.insert(check.name.clone()),
@@ -72,10 +73,10 @@ pub(super) fn turns(failing: &mut BTreeSet<String>, check: &Check) -> bool {
     }
 }
 
-/// Puts the checks together, with upstream's words. `observe` learns of each that counts.
+/// Builds the answer with upstream's words and calls `observe` for each check that counts.
 ///
-/// Why a check failed is logged, not told: anybody may ask. And as anybody may ask as often as he likes, it is one line,
-/// which only those see who want to see much.
+/// The reason of a failure is logged but not in the answer, because any client may read the answer. Any client may also
+/// ask often, so the reason is one log line at a high verbosity.
 pub(super) fn report(probe: &str, checks: Vec<Check>, query: &Query, observe: impl Fn(&Check)) -> Report {
     let mut unknown: BTreeSet<&str> = query.exclude.iter().map(String::as_str).collect();
     let mut lines = Vec::new();

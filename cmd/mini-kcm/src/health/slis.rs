@@ -1,11 +1,11 @@
-//! `/metrics/slis`: what became of each check that was asked for.
+//! `/metrics/slis`: the result of each requested check.
 
 use metrics::{IntCounterVec, IntGaugeVec, Metrics};
 
 const NAME: &str = "kubernetes_healthcheck";
 const TOTAL: &str = "kubernetes_healthchecks_total";
 
-/// The families, in a registry of their own, as upstream.
+/// The families, in a separate registry, as in upstream.
 pub(super) struct Slis {
     metrics: Metrics,
     last: IntGaugeVec,

@@ -10,7 +10,7 @@ use tower::ServiceExt;
 use super::*;
 use crate::config::tests::typed;
 
-/// What probes ask a manager that runs; its port is left out.
+/// The pages of a running manager, requested without a network port.
 struct Site {
     pages: Router,
     clock: Clock,
@@ -34,7 +34,7 @@ impl Site {
         (parts.status.as_u16(), text)
     }
 
-    /// Lets virtual time pass until controllers run; a minute at most.
+    /// Advances virtual time until controllers run, for one minute at most.
     async fn leads(&self) {
         for _ in 0..6_000 {
             if self.get("/healthz?verbose").await.1.contains("namespace-controller") {
@@ -68,7 +68,8 @@ async fn acceptance_shell_024_025_a_leader_that_is_stuck_in_its_renewal_fails_it
     let cluster = cluster();
     let leader = Site::start(&cluster, "a");
     leader.leads().await;
-    // Nothing of the manager runs in this time, so it cannot end by itself, as a leader does that merely cannot renew.
+    // The manager's tasks do not run during this time, so it cannot end its term itself. A leader that only fails to
+    // renew does end it.
     leader.clock.suspend(Duration::from_secs(30));
     assert_eq!(leader.get("/healthz").await, (200, "ok".to_owned()), "it may be late");
     leader.clock.suspend(Duration::from_secs(6));
@@ -81,7 +82,7 @@ async fn acceptance_shell_024_025_a_leader_that_is_stuck_in_its_renewal_fails_it
 
 #[tokio::test]
 async fn a_signal_while_the_port_starts_ends_the_manager_at_once() {
-    // The port waits for what the cluster says of client certificates; it does not come to listening.
+    // The port waits for the client CA of the cluster, so it does not start to listen.
     let config = Config::new(typed(&["--controllers=namespace"])).unwrap();
     let cluster = cluster();
     let mut deps = Deps::in_memory(&config, cluster.service(), Clock::system(), "a");
@@ -97,7 +98,7 @@ async fn a_signal_while_the_port_starts_ends_the_manager_at_once() {
     stop.cancel();
     let exit = tokio::time::timeout(Duration::from_secs(2), running).await.expect("at once").unwrap();
     assert_eq!(exit, Exit::Clean);
-    // The thread of the port ends too: it gives back what it asked with.
+    // The thread of the port ends too: it drops its client.
     let closed = tokio::time::timeout(Duration::from_secs(2), asked.recv()).await.expect("at once");
     assert_eq!(closed, None);
 }

@@ -1,6 +1,6 @@
-//! `/debug/controllers` and `/debug/flags/v`: only with `--profiling`.
+//! `/debug/controllers` and `/debug/flags/v`, only with `--profiling`.
 //!
-//! Upstream's profiles are not here: our binary is stripped of the symbols that would make one readable.
+//! Upstream's profiles are absent: this binary has no symbols, so that a profile would be unreadable.
 
 use axum::{
     Router,
@@ -46,7 +46,7 @@ pub(super) fn routes(health: Health, log: klog::Handle, clock: Clock) -> Router 
         .route("/debug/flags/v", any(async move |method: Method, body: Bytes| level(&log, &method, &body)))
 }
 
-/// What a running controller shows of itself.
+/// A debug page of a running controller.
 fn own_page(health: &Health, name: &str, page: &str, query: &str) -> Option<Response> {
     let running = health.controllers().into_iter().find(|it| it.name == name)?;
     let page = running.pages.into_iter().find(|it| it.name() == page)?;
@@ -57,7 +57,7 @@ fn own_page(health: &Health, name: &str, page: &str, query: &str) -> Option<Resp
     })
 }
 
-/// Each running controller; none on a standby.
+/// The state of each running controller; empty on a standby.
 fn told(health: &Health, clock: &Clock) -> Vec<(&'static str, Value)> {
     let told = |Running { name, pulses, .. }: Running| {
         let queues: Vec<Value> = pulses.iter().map(|it| queue(it.read(), clock)).collect();
@@ -82,7 +82,7 @@ fn queue(reading: Reading, clock: &Clock) -> Value {
     })
 }
 
-/// The answers are upstream's, apart from how a wrong number is explained.
+/// The answers are those of upstream, except the message for an invalid number.
 fn level(log: &klog::Handle, method: &Method, body: &[u8]) -> Response {
     let text = |code, text: String| (code, [(header::CONTENT_TYPE, "text/plain"), NO_SNIFF], text).into_response();
     if method != Method::PUT {

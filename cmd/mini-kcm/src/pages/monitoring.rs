@@ -1,4 +1,4 @@
-//! `/metrics` and `/metrics/slis`, in Prometheus' text format whatever is asked for, as upstream.
+//! `/metrics` and `/metrics/slis`, always in the text format of Prometheus, as in upstream.
 
 use axum::{
     Router,
@@ -12,7 +12,7 @@ use super::text;
 use crate::health::Health;
 
 const FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
-/// By which a scraper notices that counters began anew.
+/// A scraper detects with this header that the counters were reset.
 const STARTED: HeaderName = HeaderName::from_static("process-start-time-unix");
 
 pub(super) fn routes(health: &Health, metrics: Metrics) -> Router {

@@ -1,6 +1,7 @@
-//! What `/flagz` and `/statusz` are answered in: text, unless a structured form is asked for by all its parameters.
+//! Content negotiation of `/flagz` and `/statusz`: text, unless the Accept header requests a structured form with all
+//! its parameters.
 
-/// A form of an answer.
+/// The form of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     Text,
@@ -8,10 +9,10 @@ pub(super) enum Form {
     Yaml(Release),
 }
 
-/// Of the group `config.k8s.io`.
+/// The versions of the group `config.k8s.io`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Release {
-    /// Still answered, with a warning.
+    /// Still served, with a warning.
     V1Alpha1,
     V1Beta1,
 }
@@ -25,18 +26,18 @@ impl Release {
     }
 }
 
-/// The form that an Accept header likes best, of those that there are of `kind`; `None` when it likes none.
+/// The form that the Accept header prefers among the forms of `kind`; `None` when it accepts none.
 pub(super) fn form(accept: &str, kind: &str) -> Option<Form> {
     if accept.trim().is_empty() {
         return Some(Form::Text);
     }
     let mut wanted: Vec<Clause<'_>> = accept.split(',').map(Clause::parse).filter(|it| it.quality > 0.0).collect();
-    // Stable: of equal wishes the first goes first.
+    // The sort is stable: of two clauses with equal quality the first one wins.
     wanted.sort_by(|one, other| other.quality.total_cmp(&one.quality));
     wanted.iter().find_map(|it| it.form(kind))
 }
 
-/// One wish of an Accept header.
+/// One clause of an Accept header.
 struct Clause<'a> {
     media: String,
     parameters: Vec<(String, &'a str)>,
@@ -51,7 +52,7 @@ impl<'a> Clause<'a> {
         let parameters: Vec<_> =
             pairs.map(|(name, value)| (name.trim().to_ascii_lowercase(), value.trim().trim_matches('"'))).collect();
         let quality = parameters.iter().find(|(name, _)| name == "q").and_then(|(_, value)| value.parse().ok());
-        // What is no number is no wish for less.
+        // A quality that is not a number counts as 1.
         let quality = quality.filter(|it: &f32| it.is_finite()).unwrap_or(1.0);
         Self { media, parameters, quality }
     }

@@ -1,4 +1,4 @@
-//! `/healthz`, `/livez`, `/readyz`, and each of their checks by name.
+//! `/healthz`, `/livez`, `/readyz`, and the single checks by name.
 
 use axum::{
     Router,

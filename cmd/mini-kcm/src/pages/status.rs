@@ -17,35 +17,35 @@ use super::{
 };
 use crate::version::Version;
 
-/// Whose place we take.
+/// The component that this binary replaces.
 const COMPONENT: &str = "kube-controller-manager";
-/// What this manager has to tell that upstream's object has no field for.
+/// The annotation with the absent controllers, for which upstream's object has no field.
 const ABSENT: &str = "mini-kcm.io/absent-controllers";
 const PATHS: [&str; 7] = ["/configz", "/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/version"];
 
-/// What `/statusz` tells of.
+/// The data of `/statusz`.
 pub(super) struct Status {
     pub(super) version: Version,
     pub(super) absent: Vec<&'static str>,
-    /// Pages that are not there.
+    /// Pages that are not served.
     pub(super) off: Vec<&'static str>,
     pub(super) clock: Clock,
     pub(super) started: Timestamp,
 }
 
-/// A page in all its forms.
+/// A page with text and structured forms.
 trait Page {
     fn kind(&self) -> &'static str;
-    /// What stands below the heading.
+    /// The text below the heading.
     fn lines(&self) -> String;
-    /// The fields beside kind, version and metadata.
+    /// The fields besides kind, version and metadata.
     fn fields(&self) -> Value;
     fn annotations(&self) -> BTreeMap<&'static str, String> {
         BTreeMap::new()
     }
 }
 
-/// The pages that are not off.
+/// The routes of the pages that are not off.
 pub(super) fn routes(flags: BTreeMap<String, String>, status: Status) -> Router {
     let (flags, status) = (Arc::new(Flags(flags)), Arc::new(status));
     let mut routes = Router::new();
@@ -122,14 +122,14 @@ impl Page for Status {
 }
 
 fn answer(page: &dyn Page, headers: &HeaderMap) -> Response {
-    // What is not text is no wish that we know.
+    // A header that is not text matches no form.
     let accept = headers.get_all(header::ACCEPT).iter().map(|it| it.to_str().unwrap_or("-"));
     let accept = accept.collect::<Vec<_>>().join(",");
     match form(&accept, page.kind()) {
         None => not_acceptable(),
         Some(Form::Text) => text(StatusCode::OK, heading(page) + &page.lines()),
         Some(Form::Json(release)) => {
-            // Pretty printing fails for no value.
+            // Pretty printing cannot fail for a JSON value.
             let body = serde_json::to_string_pretty(&object(page, release)).unwrap_or_default();
             structured(page, "application/json", release, body + "\n")
         }
@@ -165,7 +165,7 @@ fn structured(page: &dyn Page, media: &str, release: Release, body: String) -> R
             "299 - \"This version of the {} endpoint is deprecated. Please use a newer version.\"",
             page.kind().to_ascii_lowercase()
         );
-        // The text is ours, and valid in a header.
+        // The text is a valid header value.
         if let Ok(deprecated) = deprecated.parse() {
             response.headers_mut().insert(header::WARNING, deprecated);
         }

@@ -9,7 +9,7 @@ use workqueue::{Backoff, Queue};
 use super::*;
 use crate::health::Running;
 
-/// The pages of a manager that may lead.
+/// The pages of a manager that can become leader.
 struct Site {
     health: Health,
     metrics: Metrics,

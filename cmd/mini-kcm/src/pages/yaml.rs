@@ -1,10 +1,10 @@
-//! Small objects in YAML.
+//! Writes small objects as YAML.
 
 use std::fmt::Write as _;
 
 use serde_json::Value;
 
-/// An object in block style. Scalars and lists are written as JSON writes them, which is YAML too.
+/// An object in block style. Scalars and lists are written as JSON, which is valid YAML.
 pub(super) fn block(value: &Value) -> String {
     let mut text = String::new();
     write(&mut text, value, 0);

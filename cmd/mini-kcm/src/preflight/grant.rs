@@ -7,19 +7,20 @@ use client::ACCOUNT_NAMESPACE;
 
 use super::rights::{Wanted, Who};
 
-/// The verbs for each object of rules.
+/// The verbs for each target of the rules.
 type Rules<'a> = BTreeMap<On<'a>, BTreeSet<&'a str>>;
 
-/// What one rule is about: RBAC has no rule about both.
+/// The target of one rule. RBAC has no rule with both paths and resources.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum On<'a> {
-    /// What is no resource. Granted in the whole cluster alone.
+    /// A non-resource URL. Only a ClusterRole can grant it.
     Path(&'a str),
-    /// Objects of a resource; an empty name means all.
+    /// Objects of a resource; an empty name means all objects.
     Resource { group: &'a str, resource: &'a str, name: &'a str },
 }
 
-/// The objects that grant what is missing, as YAML to paste; empty when nothing is. `users` are the users of kubeconfigs.
+/// The roles and bindings that grant the missing permissions, as YAML to paste; empty when none is missing. `users` are
+/// the user names of the kubeconfigs.
 #[must_use]
 pub(super) fn yaml(missing: &[Wanted], users: &BTreeMap<Who, String>) -> String {
     let mut roles: BTreeMap<(&Who, &str), Rules<'_>> = BTreeMap::new();

@@ -5,48 +5,48 @@ use serde_json::{Value, json};
 
 use crate::{config::Config, controllers::Known};
 
-/// The namespace of what the serving port looks up.
+/// The namespace of the ConfigMap that the serving port reads.
 const KUBE_SYSTEM: &str = "kube-system";
 
-/// One verb on one resource, or on a path, that somebody needs.
+/// One verb on one resource or path, needed by one identity.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Wanted {
-    /// Who needs it.
+    /// The identity that needs it.
     pub who: Who,
-    /// API group; empty for core.
+    /// The API group; empty for core.
     pub group: String,
-    /// Plural name, with `/` before a subresource.
+    /// The plural name, followed by `/` and the subresource if there is one.
     pub resource: String,
-    /// In this namespace; empty for all.
+    /// The namespace; empty for all.
     pub namespace: String,
-    /// Of the object with this name; empty for all.
+    /// The object name; empty for all.
     pub name: String,
-    /// Of the server, where it is about no resource: all from group to name is empty then. Empty otherwise.
+    /// The non-resource URL. Group to name are empty in this case. Empty for a resource.
     pub path: String,
-    /// As RBAC names it.
+    /// The verb of RBAC.
     pub verb: String,
-    /// The controller that needs it, or what else of the manager.
+    /// The controller that needs it, or the function of the manager.
     pub purpose: String,
-    /// Without it something does not work; otherwise it works less well.
+    /// False when the manager works without it, but less well.
     pub needed: bool,
 }
 
-/// Who acts.
+/// The identity that sends requests.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Who {
-    /// Whom `--kubeconfig` names.
+    /// The user of `--kubeconfig`.
     Manager,
-    /// Whom `--authentication-kubeconfig` names.
+    /// The user of `--authentication-kubeconfig`.
     Authenticator,
-    /// Whom `--authorization-kubeconfig` names.
+    /// The user of `--authorization-kubeconfig`.
     Authorizer,
-    /// A ServiceAccount of this name in kube-system.
+    /// The ServiceAccount with this name in kube-system.
     Account(String),
 }
 
 impl Who {
-    /// Who asks the server what this one may do. Accounts are not asked themselves: that would take a token of theirs,
-    /// and make those that are missing.
+    /// The identity that sends the access review. The manager sends it for a ServiceAccount, because a request by the
+    /// account itself needs a token, and getting one would create a missing account.
     #[must_use]
     pub(super) fn asker(&self) -> Self {
         match self {
@@ -55,7 +55,7 @@ impl Who {
         }
     }
 
-    /// For roles and for people.
+    /// A name for roles and messages.
     #[must_use]
     pub(super) fn name(&self) -> &str {
         match self {
@@ -67,21 +67,21 @@ impl Who {
     }
 }
 
-/// The word of a review.
+/// The result of an access review.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Access {
-    /// It may.
+    /// Access is allowed.
     Granted,
-    /// It may not.
+    /// Access is denied.
     Denied,
-    /// The server could not say.
+    /// The server could not decide.
     Unknown(String),
 }
 
-/// Everything that a manager with this configuration needs, in order and once each.
+/// Every permission that a manager with this configuration needs, sorted, without duplicates.
 #[must_use]
 pub(super) fn wanted(config: &Config) -> Vec<Wanted> {
-    // Every term begins with a look at the server's health, and ends where that is refused.
+    // Every term begins with a read of the server's health, and ends when it is refused.
     let mut wanted = BTreeSet::from([Wanted::of_path(Who::Manager, "/healthz", "the start of a term")]);
     for (known, _) in config.controllers.ours() {
         of_controller(config, known, &mut wanted);
@@ -98,7 +98,7 @@ fn of_election(config: &Config, wanted: &mut BTreeSet<Wanted>) {
         name: name.to_owned(),
         ..Wanted::of(Who::Manager, ["coordination.k8s.io", "leases"], verb, purpose)
     };
-    // A create has no name yet, as RBAC sees it.
+    // RBAC cannot restrict a create by object name.
     wanted.insert(lease("create", "", "leader election"));
     wanted.extend(["get", "update"].map(|verb| lease(verb, &election.name, "leader election")));
     let better = [
@@ -113,7 +113,7 @@ fn of_election(config: &Config, wanted: &mut BTreeSet<Wanted>) {
     wanted.extend(["create", "patch"].map(event));
 }
 
-/// What the serving port asks the server, each as whom its own flag names.
+/// The reviews of the serving port, each with the identity of its flag.
 fn of_serving(config: &Config, wanted: &mut BTreeSet<Wanted>) {
     let Some(serving) = &config.serving else { return };
     let review =
@@ -170,19 +170,19 @@ fn of_controller(config: &Config, known: &Known, wanted: &mut BTreeSet<Wanted>) 
 }
 
 impl Wanted {
-    /// Of all objects in all namespaces.
+    /// A permission on all objects in all namespaces.
     fn of(who: Who, [group, resource]: [&str; 2], verb: &str, purpose: &str) -> Self {
         let [group, resource, verb, purpose] = [group, resource, verb, purpose].map(str::to_owned);
         let [namespace, name, path] = [const { String::new() }; 3];
         Self { who, group, resource, namespace, name, path, verb, purpose, needed: true }
     }
 
-    /// To read what is at this path of the server.
+    /// A permission to read this non-resource URL.
     fn of_path(who: Who, path: &str, purpose: &str) -> Self {
         Self { path: path.to_owned(), ..Self::of(who, ["", ""], "get", purpose) }
     }
 
-    /// Where the question to the server goes, and the question.
+    /// The path and the body of the access review.
     #[must_use]
     pub(super) fn question(&self) -> (&'static str, Value) {
         let Self { who, group, resource, namespace, name, path, verb, .. } = self;
@@ -209,7 +209,7 @@ impl Wanted {
         (reviews, json!({ "apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec }))
     }
 
-    /// For people: `update namespaces/finalize`, `get /healthz`.
+    /// A text for operators: `update namespaces/finalize`, `get /healthz`.
     #[must_use]
     pub fn text(&self) -> String {
         let Self { group, resource, namespace, name, path, verb, .. } = self;
@@ -230,7 +230,7 @@ impl Wanted {
     }
 }
 
-/// Reads the answer to a review.
+/// Parses the answer to an access review.
 #[must_use]
 pub(super) fn access(answer: &[u8]) -> Access {
     let answer: Value = serde_json::from_slice(answer).unwrap_or_default();

@@ -3,16 +3,16 @@ use std::time::Duration;
 use clock::Timestamp;
 use serde_json::Value;
 
-/// The field managers of controller managers: the first word of their User-Agent. One inside another program has that
-/// program's name, and is not seen.
+/// The field managers of controller managers, which are the first word of their User-Agent. A manager inside another
+/// program has that program's name and is not found.
 const MANAGERS: [&str; 2] = ["kube-controller-manager", OURS];
-/// Ours.
+/// Our own field manager.
 const OURS: &str = "mini-kcm";
-/// A Lease that was renewed within this time is held, whatever the difference of the clocks that we tolerate.
+/// A Lease that was renewed within this time is held, with any tolerated clock difference.
 const HELD: Duration = Duration::from_secs(60);
-/// A write this old tells nothing of today.
+/// An older write proves nothing about the present.
 const RECENT: Duration = Duration::from_secs(600);
-/// Times of writes are cut to seconds, and what the server's clock shows is known to one.
+/// Write times are truncated to seconds, and the server's clock is known to one second.
 const UNSURE: Duration = Duration::from_secs(2);
 
 /// A controller manager that holds a Lease.
@@ -22,20 +22,20 @@ pub(super) struct Leader {
     pub(super) lease: String,
     /// The holder of the Lease.
     pub(super) holder: String,
-    /// When it got it.
+    /// The time when it acquired the Lease.
     since: Timestamp,
 }
 
-/// A write that another manager made where only this controller writes.
+/// A write of another manager to a subresource that only this controller writes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Foreign {
-    /// Whose work it was.
+    /// The controller whose work it was.
     pub(super) controller: &'static str,
-    /// Namespace and name.
+    /// Namespace and name of the object.
     pub(super) object: String,
-    /// Its field manager.
+    /// The field manager of the write.
     pub(super) manager: String,
-    /// When.
+    /// The time of the write.
     pub(super) at: Timestamp,
 }
 
@@ -59,22 +59,22 @@ fn leader(lease: &Value, now: Timestamp) -> Option<Leader> {
     (held && written_by_one).then(|| Leader { lease: name.to_owned(), holder: holder.to_owned(), since })
 }
 
-/// From when on another manager's writes show that it does our work too; `None` where they do not. `led` is when our
-/// term began, `ours` the name of our Lease.
+/// The time from which another manager's writes show that it does the same work; `None` when they do not show it. `led`
+/// is the start of our term, `ours` is the name of our Lease.
 #[must_use]
 pub(super) fn since(led: Option<Timestamp>, ours: Option<&str>, leaders: &[Leader]) -> Option<Timestamp> {
     if led.is_some() {
         return led;
     }
-    // Whoever leads under our Lease does this work by right: we come after it.
+    // The holder of our Lease is allowed to do this work, and this process is its standby.
     if leaders.iter().any(|it| Some(&*it.lease) == ours) {
         return None;
     }
-    // What a manager wrote before its term may have been with other flags.
+    // A manager may have had other flags before its term.
     leaders.iter().map(|it| it.since).min()
 }
 
-/// What managers other than ours have written lately, and `since` then, where only this controller writes.
+/// Recent writes of managers other than ours, from `since` on, to a subresource that only this controller writes.
 #[must_use]
 pub(super) fn foreign(
     controller: &'static str,

@@ -3,32 +3,32 @@ use std::time::Duration;
 use clock::Timestamp;
 use serde_json::Value;
 
-/// The oldest minor version of the API server with which we were meant to work: one whose kinds and subresources are
-/// all final that our controllers write.
+/// The oldest supported minor version of the API server. It has all kinds and subresources that our controllers write,
+/// in a final version.
 pub(super) const OLDEST: u32 = 34;
-/// The newest whose flags, gates and kinds we know.
+/// The newest minor version whose flags, gates and kinds are known.
 pub(super) const NEWEST: u32 = 37;
-/// The header that tells the server's time counts in seconds.
+/// The Date header has a resolution of one second.
 const COARSE: Duration = Duration::from_secs(1);
 
-/// How the server's version suits us.
+/// The result of the version check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Version {
-    /// Between the oldest and the newest that we know.
+    /// A supported version.
     Known,
-    /// It lacks what we write.
+    /// It may lack kinds or subresources that our controllers write.
     TooOld(String),
-    /// It may have what we do not know.
+    /// It may have features that we do not know.
     TooNew(String),
-    /// It does not say.
+    /// The answer contains no version.
     Unknown,
 }
 
-/// Judges the answer of `/version`.
+/// Checks the answer of `/version`.
 #[must_use]
 pub(super) fn version(answer: &[u8]) -> Version {
     let answer: Value = serde_json::from_slice(answer).unwrap_or_default();
-    // Some providers write `33+`.
+    // Some providers append a plus sign: `33+`.
     let number = |field: &str| -> Option<u32> {
         let text = answer[field].as_str()?;
         text.trim_end_matches(|it: char| !it.is_ascii_digit()).parse().ok()
@@ -42,11 +42,11 @@ pub(super) fn version(answer: &[u8]) -> Version {
     }
 }
 
-/// How far our clock is ahead of the server's (or behind, when negative), in seconds, as far as that is certain: the
-/// server's time was read between `sent` and `received`.
+/// By how many seconds our clock is ahead of the server's, negative when it is behind. This is the smallest possible
+/// difference: the server read its time between `sent` and `received`.
 #[must_use]
 pub(super) fn ahead(server: Timestamp, sent: Timestamp, received: Timestamp) -> f64 {
-    // It may have been as late as just before the next second.
+    // The server's time may be up to one second later than its header.
     let (earliest, latest) = (server.as_second() as f64, server.as_second() as f64 + COARSE.as_secs_f64());
     let seconds = |it: Timestamp| it.as_millisecond() as f64 / 1_000.0;
     let (sent, received) = (seconds(sent), seconds(received));
@@ -59,7 +59,7 @@ pub(super) fn ahead(server: Timestamp, sent: Timestamp, received: Timestamp) -> 
     }
 }
 
-/// A time of a clock that is so many seconds ahead of the server's, by the server's clock.
+/// Converts a time of a clock that is `ahead` seconds fast into the server's time.
 #[must_use]
 pub(super) fn by_server(time: Timestamp, ahead: f64) -> Timestamp {
     let by = Duration::try_from_secs_f64(ahead.abs()).unwrap_or_default();
@@ -99,7 +99,7 @@ mod tests {
         ] {
             let [server, sent, received] = [server, sent, received].map(|it| at(&format!("2026-01-01T{it}")));
             assert!((ahead(server, sent, received) - want).abs() < 1e-6, "{name}");
-            // What we sent at some time, the server saw a second later at most.
+            // A time from our clock differs from the server's by one second at most after the conversion.
             let sent = by_server(sent, want);
             assert!(want.abs() < 1e-6 || server.duration_since(sent).as_secs().abs() <= 1, "{name}: {sent}");
         }

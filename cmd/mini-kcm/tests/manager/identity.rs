@@ -1,9 +1,10 @@
-//! Who controllers are to the server: tokens come, are renewed, end and are refused, in virtual time.
+//! The identities of controllers at the API server: tokens are requested, renewed, expire and are refused, in virtual
+//! time.
 
 use super::*;
 
 const OWN: &str = "--use-service-account-credentials";
-/// One controller is one account.
+/// One controller has one account.
 const ALONE: &str = "--controllers=namespace";
 const USER: &str = "system:serviceaccount:kube-system:namespace-controller";
 const MINUTE: Duration = Duration::from_secs(60);
@@ -12,7 +13,7 @@ fn token_requests(calls: &[Recorded]) -> Vec<&Recorded> {
     calls.iter().filter(|it| it.resource == "serviceaccounts" && it.subresource == "token").collect()
 }
 
-/// The namespace controller's own calls: what deletes and finalizes.
+/// The writes of the namespace controller: its deletions and finalize calls.
 fn deeds(calls: &[Recorded]) -> Vec<&Recorded> {
     let deed = |it: &&Recorded| {
         matches!(it.verb, "update" | "delete" | "deletecollection" | "patch") && it.resource != "leases"
@@ -20,7 +21,7 @@ fn deeds(calls: &[Recorded]) -> Vec<&Recorded> {
     calls.iter().filter(deed).collect()
 }
 
-/// Condemns a namespace and waits until it is gone.
+/// Deletes a namespace and waits until it is gone.
 async fn empties(cluster: &TestCluster, name: &str) {
     condemn(cluster, name);
     until("the namespace is gone", || gone(cluster, name)).await;
@@ -39,7 +40,8 @@ async fn acceptance_shell_040_controllers_act_as_accounts_of_their_own_which_are
     for call in deeds(&calls) {
         assert_eq!(call.user, USER, "{} {}", call.method, call.path);
     }
-    // Whatever the controller asks, not only what it changes: the manager may read as much, so nothing else would tell.
+    // All requests are checked, not only writes: the manager has the same read permissions, so a wrong identity would
+    // not be visible.
     let own: Vec<&Recorded> = calls.iter().filter(|it| it.user_agent.ends_with("/namespace-controller#a")).collect();
     assert!(own.iter().any(|it| it.verb == "list"));
     for call in own {

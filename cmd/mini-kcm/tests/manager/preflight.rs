@@ -1,10 +1,10 @@
-//! The look around of a running manager: it tells, counts, and never stands in the way of the election.
+//! The preflight checks of a running manager: they log, count, and never delay the election.
 
 use super::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A namespace that stays: something in it has a finalizer. Another manager is seen to have worked on it.
+/// A namespace that is kept by an object with a finalizer. Its managedFields contain a write of another manager.
 fn held_namespace(cluster: &TestCluster, name: &str, writer: &str, at: &str) {
     cluster.create(json!({
         "apiVersion": "v1", "kind": "Namespace",
@@ -49,7 +49,7 @@ const FOREIGN: &str = "mini_kcm_foreign_writes_total";
 #[tokio::test(start_paused = true)]
 async fn acceptance_shell_048_alone_at_its_work_a_manager_finds_nobody_else() {
     let cluster = cluster();
-    // Upstream leads, without our controller: it never writes where that one does.
+    // Upstream leads without our controller, so it never writes the subresource of that controller.
     rival_lease(&cluster, "kube-controller-manager", "kube-controller-manager");
     held_namespace(&cluster, "held", "mini-kcm", "2026-01-01T00:00:00Z");
     let replica = Replica::start(&cluster, "a", &["--leader-elect-resource-name=mini-kcm"]);
@@ -79,7 +79,7 @@ async fn acceptance_shell_049_the_writes_of_another_manager_at_the_same_work_are
 #[tokio::test(start_paused = true)]
 async fn the_writes_of_whom_we_stand_behind_and_take_over_from_are_no_rivals() {
     let cluster = cluster();
-    // Upstream leads under our Lease, and is gone soon.
+    // Upstream leads with our Lease, and stops soon.
     rival_lease(&cluster, "kube-controller-manager", "kube-controller-manager");
     held_namespace(&cluster, "held", "kube-controller-manager", "2026-01-01T00:00:00Z");
     let replica = Replica::start(&cluster, "a", &[]);
@@ -178,7 +178,7 @@ async fn a_server_that_is_too_old_is_told_and_one_that_hangs_changes_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn who_checks_before_replacing_a_whole_manager_is_told_what_the_cluster_will_lack() {
-    // As kubeadm asks, and what we do alone.
+    // The list of kubeadm, and a list that we implement completely.
     for (list, lacks) in [("*,bootstrapsigner,tokencleaner", true), ("namespace", false)] {
         let flag = format!("--controllers={list}");
         let (config, deps) = Replica::ready(&cluster(), "a", &[flag.as_str()]);
@@ -219,7 +219,7 @@ async fn where_not_everybody_may_read_paths_the_rules_for_them_are_named() {
 
 #[tokio::test(start_paused = true)]
 async fn clocks_that_differ_are_told() {
-    // Where the server's time is not known, nothing is claimed.
+    // Without the server's time there is no finding.
     for (date, differ) in [("Thu, 01 Jan 2026 00:00:02 GMT", 0), ("Thu, 01 Jan 2026 00:01:00 GMT", 1), ("nonsense", -1)]
     {
         let cluster = cluster();

@@ -1,5 +1,5 @@
-//! CronJobs and Jobs with a time to live while everything goes wrong, and a CronJob of each minute while clocks change. Jobs
-//! are played by a stand-in: what becomes of them is another simulation.
+//! CronJobs and Jobs with a TTL under all faults, and a CronJob that runs every minute while clocks change. A stand-in
+//! replaces the Job controller, which has its own simulation.
 
 mod book;
 mod crowd;
@@ -21,14 +21,15 @@ use book::Book;
 const MS: Duration = Duration::from_millis(1);
 const SEC: Duration = Duration::from_secs(1);
 const HOME: &str = "work";
-/// By which managers are elected.
+/// The Lease of the leader election.
 const LEASE: &str = "kube-system/kube-controller-manager";
-/// The two that this is about.
+/// Only the two controllers of this scenario.
 const FLAGS: &[&str] = &["--controllers=cronjob-controller,ttl-after-finished-controller"];
-/// After the faults: a hung call, a frozen watch, an expiring lease, and a time of the rarest schedule.
+/// The time limit after the faults: a hung call, a frozen watch, an expiring Lease, and one time of the rarest
+/// schedule.
 const ENOUGH: Duration = Duration::from_secs(420);
 
-/// What the writes so far say, shared with who reads them.
+/// The book of all writes, shared with its readers.
 type Shared = Arc<Mutex<Book>>;
 
 /// For many seeds: two managers, CronJobs of every kind, and users.
@@ -36,12 +37,13 @@ pub(crate) fn wild() -> Scenario {
     Scenario::new("cronjobs", random)
 }
 
-/// For a sweep: as little as shows every step.
+/// For a sweep: the smallest scenario with every step.
 pub(crate) fn small() -> Scenario {
     Scenario::new("cronjobs, swept", swept)
 }
 
-/// For many seeds: many CronJobs of one minute, few calls, and a manager that stops or is killed among them.
+/// For many seeds: many CronJobs with the same minute, a low rate limit, and a manager that is stopped or killed during
+/// their start.
 pub(crate) fn many() -> Scenario {
     Scenario::new("cronjobs, many at once", crowd::many_at_once)
 }
@@ -66,7 +68,7 @@ async fn random(world: World) -> Result<(), String> {
 async fn swept(world: World) -> Result<(), String> {
     let mut rng = world.rng();
     let shared = begins(&world, &mut rng);
-    // So many seconds before the minute is full.
+    // The time until the next full minute, in seconds.
     let early = (60 - world.clock().wall().as_second().rem_euclid(60)).rem_euclid(60).unsigned_abs();
     world.sleep(SEC * u32::try_from((early + 55) % 60).unwrap_or(0)).await;
     let spec = |policy: &str| {
@@ -86,7 +88,7 @@ async fn swept(world: World) -> Result<(), String> {
     finish(&world, &shared).await
 }
 
-/// A cluster in which Jobs are played, and with everything that is promised watched over.
+/// A cluster with simulated Jobs, and with all guarantees checked.
 fn begins(world: &World, rng: &mut Rng) -> Shared {
     let shared = Shared::default();
     let (tell, made) = mpsc::unbounded_channel();
@@ -95,7 +97,7 @@ fn begins(world: &World, rng: &mut Rng) -> Shared {
         let held = book.lock().look(write, clock.now(), clock.wall());
         if write.resource() == "jobs.batch" && write.change() == Change::Added {
             let uid = write.after().and_then(|it| it["metadata"]["uid"].as_str().map(str::to_owned));
-            // Jobs are played as long as the run lasts.
+            // The receiver exists during the whole run.
             let _ = tell.send((write.name().to_owned(), uid.unwrap_or_default()));
         }
         held
@@ -113,7 +115,7 @@ fn begins(world: &World, rng: &mut Rng) -> Shared {
     shared
 }
 
-/// Nothing goes wrong any more: every CronJob goes on, and once they are suspended everything that is too much goes.
+/// The faults end: every CronJob continues. Then all are suspended, and all surplus Jobs must be deleted.
 async fn ends(world: &World, shared: &Shared) -> Result<(), String> {
     world.calm();
     for cron in world.cluster().list("cronjobs.batch", HOME) {
@@ -147,7 +149,7 @@ async fn finish(world: &World, shared: &Shared) -> Result<(), String> {
     done.map_err(|why| format!("{why}; {}", missing(&shared.lock(), world).unwrap_or_default()))
 }
 
-/// What is not as it should be in the end.
+/// The first object that is not in its final state, as a text.
 fn missing(book: &Book, world: &World) -> Option<String> {
     for (uid, cron) in book.crons.iter().filter(|it| !it.1.gone) {
         for how in ["Complete", "Failed"] {
@@ -169,27 +171,27 @@ fn missing(book: &Book, world: &World) -> Option<String> {
     late.map(|it| format!("{} has expired at {:?}, and it is {now}", it.name, it.expires()))
 }
 
-/// The wall time in so many seconds, as the API writes it.
+/// The wall time plus so many seconds, in the format of the API.
 fn stamp(world: &World, seconds: i64) -> String {
     let at = world.clock().wall().as_second() + seconds;
     clock::Timestamp::from_second(at).unwrap_or(clock::Timestamp::UNIX_EPOCH).to_string()
 }
 
-/// When the clocks of a zone change, and a schedule for a time that is left out then or comes twice.
+/// A clock change of a zone, and a schedule with a time that is skipped or repeated by it.
 #[derive(Clone, Copy)]
 pub(crate) struct Shift {
     pub(crate) zone: &'static str,
-    /// In seconds since the epoch.
+    /// The time of the change, in seconds since the epoch.
     pub(crate) at: i64,
     pub(crate) schedule: &'static str,
-    /// When that schedule fires, in seconds from the change.
+    /// The times of the schedule, in seconds from the change.
     pub(crate) fires: &'static [i64],
 }
 
-/// Before and after a shift, in seconds.
+/// The seconds before and after a change.
 const AROUND: i64 = 2_400;
 
-/// A CronJob of each minute while the clocks of its zone change: each minute has its Job, whatever the clock shows.
+/// A CronJob that runs every minute during a clock change: each minute has one Job, for any local time.
 pub(crate) fn across(shift: Shift) -> Scenario {
     Scenario::new("cronjobs, clocks change", move |world| around(world, shift)).beginning(shift.at - AROUND)
 }

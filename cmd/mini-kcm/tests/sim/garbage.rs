@@ -1,5 +1,5 @@
-//! Objects that own each other in every way, while everything goes wrong: what the garbage collector promises, and users who
-//! delete in all three ways, change owners, and make again under a name what is gone.
+//! Objects with every kind of owner reference, under all faults: the guarantees of the garbage collector. Users delete
+//! with all three propagation policies, change owners, and create successors with the same name.
 
 mod book;
 mod chains;
@@ -24,18 +24,18 @@ use troubles::Troubles;
 use users::{At, HOMES, reference};
 
 const MS: Duration = Duration::from_millis(1);
-/// By which managers are elected.
+/// The Lease of the leader election.
 const LEASE: &str = "kube-system/kube-controller-manager";
-/// Nothing but the collector.
+/// Only the garbage collector.
 const ALONE: &str = "--controllers=garbage-collector-controller";
-/// After the faults: a hung call, a frozen watch, an expiring lease, discovery, and the back-off of what failed as long as the
-/// faults lasted; and as many minutes as the breaker needs.
+/// The time limit after the faults: a hung call, a frozen watch, an expiring Lease, discovery, and a back-off as long
+/// as the faults lasted; and as many minutes as the breaker needs.
 const ENOUGH: Duration = Duration::from_secs(900);
 
-/// A request may be on its way for so long.
+/// How long a request may be delayed.
 const LATE: Duration = Duration::from_secs(90);
 
-/// What the writes so far say, shared with who reads them.
+/// The book of all writes, shared with its readers.
 type Shared = Arc<Mutex<Book>>;
 
 /// For many seeds: two managers, objects of every kind, and users.
@@ -43,7 +43,7 @@ pub(crate) fn wild() -> Scenario {
     Scenario::new("garbage", random)
 }
 
-/// For a sweep: as little as shows every step.
+/// For a sweep: the smallest scenario with every step.
 pub(crate) fn small() -> Scenario {
     Scenario::new("garbage, swept", swept)
 }
@@ -52,7 +52,7 @@ async fn random(world: World) -> Result<(), String> {
     let mut rng = world.rng();
     let shared = begins(&world);
     let troubles = Troubles::begin(&world);
-    // Each group more is a dozen requests more for each start.
+    // Each additional group costs a dozen requests per start.
     if rng.u8(0..8) > 0 {
         hide(&world, &QUIET_GROUPS);
     }
@@ -73,7 +73,7 @@ async fn random(world: World) -> Result<(), String> {
     if rng.bool() {
         world.spawn("troubles", troubles.handle().happen(world.clone(), shared.clone(), rng.fork()));
     }
-    // Some have known everything for long before anything is deleted.
+    // In some runs the caches are complete long before the first deletion.
     let first = if rng.u8(0..3) == 0 { 60_000 } else { 3_000 };
     world.sleep(MS * rng.u32(0..first)).await;
     let slow = [300, 2_000, 8_000][rng.usize(..3)];
@@ -87,7 +87,7 @@ async fn random(world: World) -> Result<(), String> {
     ends(&world, &shared).await
 }
 
-/// Each of the three ways once, with what differs most.
+/// Each of the three propagation policies once, with the most different kinds.
 async fn swept(world: World) -> Result<(), String> {
     let shared = begins(&world);
     let _troubles = Troubles::begin(&world);
@@ -118,7 +118,7 @@ async fn swept(world: World) -> Result<(), String> {
     world.sleep(MS * 1_500).await;
     left.delete(&world, "Orphan");
     world.sleep(MS * 1_500).await;
-    // Another one under its name owns nothing.
+    // A successor with the same name owns nothing.
     left.make(&world, json!([]));
     world.sleep(MS * 3_000).await;
     world.calm();
@@ -126,7 +126,7 @@ async fn swept(world: World) -> Result<(), String> {
     ends(&world, &shared).await
 }
 
-/// A cluster with every type, and with everything that is promised watched over.
+/// A cluster with every type, and with all guarantees checked.
 fn begins(world: &World) -> Shared {
     let shared = Shared::default();
     let (book, clock) = (shared.clone(), world.clock().clone());
@@ -144,13 +144,13 @@ fn hide(world: &World, groups: &[&str]) {
     groups.iter().for_each(|it| world.cluster().fail_discovery(it, DiscoveryFault::Missing));
 }
 
-/// What has no owner left goes, what is to wait for nothing waits no more, and nothing names who is gone.
+/// Objects without owners are deleted, no owner waits without a reason, and no reference names a deleted object.
 async fn ends(world: &World, shared: &Shared) -> Result<(), String> {
-    // Requests are on their way still, and types come that went: what is true now need not be then.
+    // Delayed requests may still arrive, and removed types return. The present state is not final.
     world.sleep(LATE).await;
     let over = || shared.lock().missing().is_none();
     let until = world.clock().now() + ENOUGH;
-    // What the breaker holds back may go minutes later, and only then what depends on it is to go.
+    // The breaker may delay a deletion by minutes. Its dependents are only deleted after it.
     let ended = loop {
         let ended = world.eventually(ENOUGH, "what has no owner left is gone", over).await;
         if ended.is_ok() || world.clock().now() >= until {

@@ -1,5 +1,5 @@
-//! Jobs of every kind while everything goes wrong: what the controller promises, nodes that play their pods, and users who
-//! cannot leave them alone.
+//! Jobs of every kind under all faults: the guarantees of the controller, simulated nodes for the pods, and users who
+//! change Jobs and pods.
 
 mod book;
 mod collector;
@@ -24,14 +24,15 @@ use book::Book;
 use kubelet::Told;
 
 const MS: Duration = Duration::from_millis(1);
-/// By which managers are elected.
+/// The Lease of the leader election.
 const LEASE: &str = "kube-system/kube-controller-manager";
-/// Nothing but Jobs.
+/// Only the Job controller.
 const FLAGS: &[&str] = &["--controllers=job-controller"];
-/// After the faults: a hung call, a frozen watch, an expiring lease, and the back-off of what failed often.
+/// The time limit after the faults: a hung call, a frozen watch, an expiring Lease, and the back-off after many
+/// failures.
 const ENOUGH: Duration = Duration::from_secs(420);
 
-/// What the writes so far say, shared with who reads them.
+/// The book of all writes, shared with its readers.
 type Shared = Arc<Mutex<Book>>;
 
 /// For many seeds: two managers, Jobs of every kind, and users.
@@ -39,7 +40,7 @@ pub(crate) fn wild() -> Scenario {
     Scenario::new("jobs", random)
 }
 
-/// For a sweep: as little as shows every step.
+/// For a sweep: the smallest scenario with every step.
 pub(crate) fn small() -> Scenario {
     Scenario::new("jobs, swept", swept)
 }
@@ -99,7 +100,7 @@ async fn swept(world: World) -> Result<(), String> {
         workload::create(&world, "plain", json!({ "completions": 1 }), quick, 1);
     }
     world.sleep(MS * 12_000).await;
-    // Whoever still believes in the Job that is long gone would adopt it.
+    // A process with a stale cache would adopt this pod for the deleted Job.
     workload::orphan(&world, "stray", &labels, &mut rng);
     world.sleep(MS * 3_000).await;
     world.calm();
@@ -107,7 +108,7 @@ async fn swept(world: World) -> Result<(), String> {
     ends(&world, &shared).await
 }
 
-/// A cluster with nodes and a garbage collector, and with everything that is promised watched over.
+/// A cluster with nodes and a garbage collector, and with all guarantees checked.
 fn begins(world: &World, rng: &mut Rng) -> Shared {
     let shared = Shared::default();
     let (tell, told) = mpsc::unbounded_channel();
@@ -115,7 +116,7 @@ fn begins(world: &World, rng: &mut Rng) -> Shared {
     world.always("the book", move |write| {
         let held = promises::look(&mut book.lock(), write, clock.now());
         if let Some(it) = tells(write) {
-            // Nodes live as long as the run.
+            // The receiver exists during the whole run.
             let _ = tell.send(it);
         }
         held
@@ -127,7 +128,7 @@ fn begins(world: &World, rng: &mut Rng) -> Shared {
     shared
 }
 
-/// What a node must hear of a write.
+/// The event for a node, if the write needs one.
 fn tells(write: &Write) -> Option<Told> {
     if write.resource() != "pods" {
         return None;
@@ -143,7 +144,7 @@ fn tells(write: &Write) -> Option<Told> {
     (deletes && !deleted).then_some(Told::Deleted { namespace, name, uid })
 }
 
-/// What is deleted or changed by name is meant by its uid, and a status is never refused for what it says.
+/// Checks that each delete and patch by name has a uid precondition, and that no status write is rejected as invalid.
 fn bears_uid(world: &World) {
     let told = world.clone();
     world.cluster().intercept(move |call| {
@@ -166,7 +167,7 @@ fn bears_uid(world: &World) {
     });
 }
 
-/// Users want every Job to end now.
+/// Changes the Jobs so that each can end.
 fn settle(world: &World) {
     for job in world.cluster().list("jobs.batch", users::HOME) {
         let name = job["metadata"]["name"].as_str().unwrap_or_default();
@@ -181,7 +182,7 @@ fn settle(world: &World) {
     }
 }
 
-/// Every Job ends, no pod keeps its finalizer, and none of a finished Job works on.
+/// Every Job ends, no pod keeps its finalizer, and no pod of a finished Job continues to run.
 async fn ends(world: &World, shared: &Shared) -> Result<(), String> {
     let over = || missing(&shared.lock()).is_none();
     let what = "every Job has ended, and its pods with it";
@@ -189,7 +190,7 @@ async fn ends(world: &World, shared: &Shared) -> Result<(), String> {
     ended.map_err(|why| format!("{why}; {}", missing(&shared.lock()).unwrap_or_default()))
 }
 
-/// What has not ended yet.
+/// The first object that has not ended yet, as a text.
 fn missing(book: &Book) -> Option<String> {
     let foreign = |job: &Option<String>| {
         let job = job.as_deref().and_then(|it| book.jobs.get(it));

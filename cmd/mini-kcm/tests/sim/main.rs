@@ -1,5 +1,5 @@
-//! The whole manager under simulation: election, fence, informers, queues and controllers, with everything going wrong that
-//! may. How to read a failure and how to write another one stands in `docs/simulation.md`.
+//! The whole manager under simulation: election, fence, informers, queues and controllers, with all simulated faults.
+//! `docs/simulation.md` describes how to read a failure and how to write a scenario.
 
 #![expect(clippy::unwrap_used, reason = "a test ends where something is not there")]
 
@@ -11,7 +11,7 @@ mod namespaces;
 
 use testing::sim;
 
-/// As in the binary: runs are short, and much of them is memory.
+/// The allocator of the binary. Runs are short, and much of their time is spent on memory allocation.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
@@ -64,7 +64,7 @@ fn a_cronjob_of_each_minute_fires_each_minute_while_clocks_change() {
             schedule: "30 1 * * *",
             fires: &[-1_800, 1_800],
         },
-        // 2027-04-03T15:00Z: by half an hour.
+        // 2027-04-03T15:00Z. This zone shifts by half an hour.
         cronjobs::Shift { zone: "Australia/Lord_Howe", at: 1_806_764_400, schedule: "45 1 * * *", fires: &[-900, 900] },
     ];
     for shift in shifts {
@@ -103,7 +103,7 @@ fn the_same_seed_gives_the_same_trace_byte_for_byte() {
         same(&trace, &sim::trace(&namespaces::wild(), seed).unwrap(), &format!("seed {seed}"));
         all.extend(trace);
     }
-    // What could differ is among it.
+    // The faults that could differ between runs must occur.
     for what in ["crashed", "stands still", "is asked to stop", "frozen before"] {
         assert!(all.iter().any(|line| line.contains(what)), "none of the seeds shows: {what}");
     }

@@ -6,7 +6,7 @@ use mini_kcm::{
 };
 use testing::sim::Process;
 
-/// A process that is the manager, started with these flags, but for the port that it serves on.
+/// A simulated process that runs the manager with these flags, without a serving port.
 pub(crate) fn manager(args: &[&str]) -> impl Fn(Process) -> BoxFuture<'static, Result<(), String>> + use<> {
     let args = ["--secure-port=0"].iter().chain(args).map(|it| (*it).to_owned());
     let Asked::Run(typed) = flags::parse(args) else { panic!("flags") };

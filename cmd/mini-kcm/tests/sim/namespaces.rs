@@ -1,5 +1,5 @@
-//! Namespaces that end, with content of many kinds, while everything goes wrong. What the controller promises, as
-//! invariants, and a cluster that is as unhelpful as a real one.
+//! Namespaces that terminate, with content of many kinds, under all faults. The guarantees of the controller are
+//! checked as invariants.
 
 use std::time::Duration;
 
@@ -12,38 +12,39 @@ use crate::manager::manager;
 
 const SEC: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
-/// Where content may be.
+/// The resources that may have content.
 const KINDS: [&str; 7] =
     ["pods", "configmaps", "secrets", "jobs.batch", "widgets.example.com", "gadgets.parts.example.com", POLICIES];
-/// What shields pods.
+/// The policies that protect pods.
 const POLICIES: &str = "meshnetworkpolicies.net.example.com";
 /// The ConfigMap that owns a network policy.
 const OWNER: &str = "owner";
-/// By which managers are elected.
+/// The Lease of the leader election.
 const LEASE: &str = "kube-system/kube-controller-manager";
 /// A namespace that is never deleted.
 const STAYS: &str = "stays";
-/// Until an API server may let objects into a namespace that terminates: it learns of that from a watch of its own.
+/// How long an API server may still accept objects in a terminating namespace. It observes the termination through its
+/// own watch.
 const LATE: u32 = 4_500;
-/// After the faults: a hung call, a frozen watch, an expiring lease and a long back-off, one after the other; and less than
-/// the resync period, which would heal a lost wake-up.
+/// The time limit after the faults: a hung call, a frozen watch, an expiring Lease and a long back-off in sequence. It
+/// is less than the resync period, which would hide a lost enqueue.
 const ENOUGH: Duration = Duration::from_secs(290);
 
-/// How much there is.
+/// The size of a scenario.
 #[derive(Clone, Copy)]
 struct Size {
     doomed: usize,
     objects: usize,
-    /// Other things change while namespaces end: groups fail, kinds go, successors come.
+    /// Other changes happen while namespaces terminate: groups fail, kinds are removed, namespaces are created again.
     restless: bool,
 }
 
-/// For many seeds: two managers, and a lot going on.
+/// For many seeds: two managers and many changes.
 pub(crate) fn wild() -> Scenario {
     Scenario::new("namespaces", |world| play(world, Size { doomed: 3, objects: 3, restless: true }))
 }
 
-/// For a sweep: as little as shows every step.
+/// For a sweep: the smallest scenario with every step.
 pub(crate) fn small() -> Scenario {
     Scenario::new("namespaces, swept", |world| play(world, Size { doomed: 2, objects: 2, restless: false }))
 }
@@ -54,9 +55,10 @@ async fn play(world: World, size: Size) -> Result<(), String> {
     kind(&world, "example.com", "widgets", "Widget");
     kind(&world, "parts.example.com", "gadgets", "Gadget");
     kind(&world, "net.example.com", "meshnetworkpolicies", "MeshNetworkPolicy");
-    // Of its own copy, so that what follows does not depend on it. A webhook hangs at a widget of some namespace.
+    // A clone of the generator, so that the rest of the run does not depend on this choice. A webhook hangs for a
+    // widget of one namespace.
     let hangs = size.restless && rng.clone().u8(0..4) == 0;
-    // Gadgets are served by somebody who does not delete collections.
+    // The server of gadgets does not support deletecollection.
     let told = world.clone();
     world.cluster().intercept(move |call| {
         if call.verb == "delete" && !bears_uid(&call.body) {
@@ -74,7 +76,7 @@ async fn play(world: World, size: Size) -> Result<(), String> {
     for namespace in doomed.iter().map(String::as_str).chain([STAYS]) {
         fill(&world, namespace, size.objects, &mut rng);
     }
-    // Of its own copy, so that what follows does not depend on it.
+    // A clone of the generator, so that the rest of the run does not depend on this choice.
     let own = size.restless && rng.clone().bool();
     let mut flags = vec!["--controllers=namespace"];
     flags.extend(own.then_some("--use-service-account-credentials"));
@@ -93,7 +95,7 @@ async fn play(world: World, size: Size) -> Result<(), String> {
     }
     let patience = if size.restless { rng.u32(2_000..45_000) } else { 12_000 };
     world.sleep(MS * patience).await;
-    // Whoever holds something lets go of it, and nothing goes wrong any more.
+    // All finalizers are removed and all faults end.
     world.calm();
     for group in ["example.com", "parts.example.com"] {
         world.cluster().mend_group(group);
@@ -103,7 +105,7 @@ async fn play(world: World, size: Size) -> Result<(), String> {
     world.eventually(ENOUGH, "all namespaces that were deleted are gone", gone).await
 }
 
-/// What the namespace controller promises, whatever happens.
+/// The guarantees of the namespace controller.
 fn promises(world: &World) {
     world.always("a namespace goes only when it is empty", |write| {
         if write.resource() != "namespaces" || !is_let_go(write) {
@@ -118,7 +120,8 @@ fn promises(world: &World) {
     world.always("pods go before everything else", |write| {
         let content = !write.namespace().is_empty() && !matches!(&*write.resource(), "pods" | "events");
         let other = content && by_manager(write) && is_deletion(write);
-        // What a server lets in late may come beside our DELETE; network policies wait for that too.
+        // An object that the server accepts late may arrive at the same time as our DELETE. Network policies must wait
+        // even for that.
         let counts = |pod: &Value| write.resource() == POLICIES || pod["metadata"]["name"] != "late";
         let early = other && write.list("pods", write.namespace()).iter().any(counts);
         if early {
@@ -146,12 +149,12 @@ fn promises(world: &World) {
     });
 }
 
-/// Whoever bears the name by then shall not be taken for another one.
+/// True when the delete has a uid precondition, so that it cannot delete a successor with the same name.
 fn bears_uid(options: &[u8]) -> bool {
     serde_json::from_slice::<Value>(options).is_ok_and(|it| it["preconditions"]["uid"].is_string())
 }
 
-/// Whom the controller speaks as under `--use-service-account-credentials`, created where it is missing.
+/// The controller's account under `--use-service-account-credentials`, which is created when it is missing.
 fn is_own_account(write: &Write) -> bool {
     write.resource() == "serviceaccounts"
         && write.namespace() == "kube-system"
@@ -170,7 +173,7 @@ fn is_deletion(write: &Write) -> bool {
     write.change() == Change::Removed || (!terminates(write.before().as_ref()) && terminates(write.after().as_ref()))
 }
 
-/// The namespace lost the finalizer that holds it.
+/// True when the write removes the finalizer of the namespace.
 fn is_let_go(write: &Write) -> bool {
     let held = |it: Option<Value>| {
         it.is_some_and(|it| it["spec"]["finalizers"].as_array().is_some_and(|it| it.contains(&json!("kubernetes"))))
@@ -210,11 +213,11 @@ fn fill(world: &World, namespace: &str, objects: usize, rng: &mut Rng) {
             object(world, api_version, kind, namespace, &format!("o{number}"), held);
         }
     }
-    // Of a copy of the generator, so that what follows does not depend on it.
+    // A clone of the generator, so that the rest of the run does not depend on this choice.
     if rng.clone().bool() {
         owned_policy(world, namespace);
     }
-    // It waits for dependents that nobody can tell.
+    // This gadget waits for dependents that cannot be determined.
     if rng.u8(0..4) == 0 {
         object(world, "parts.example.com/v1", "Gadget", namespace, "waits", &["foregroundDeletion"]);
         world.cluster().delete("gadgets.parts.example.com", namespace, "waits");
@@ -235,7 +238,7 @@ fn object(world: &World, api_version: &str, kind: &str, namespace: &str, name: &
     world.cluster().create(json!({ "apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": {} }));
 }
 
-/// A network policy that goes with the ConfigMap that owns it.
+/// A network policy whose owner is a ConfigMap, and which must be deleted after it.
 fn owned_policy(world: &World, namespace: &str) {
     object(world, "v1", "ConfigMap", namespace, OWNER, &[]);
     let owner = world.cluster().get("configmaps", namespace, OWNER).unwrap();
@@ -247,7 +250,7 @@ fn owned_policy(world: &World, namespace: &str) {
     }));
 }
 
-/// Deletes network policies whose owner is gone, as the garbage collector does.
+/// Deletes network policies without an owner, like the garbage collector.
 async fn collector(world: World) {
     loop {
         world.sleep(SEC / 2).await;
@@ -261,7 +264,7 @@ async fn collector(world: World) {
     }
 }
 
-/// Another API server has not heard of the deletion yet, and lets something in; a pod too, if `with_pod`.
+/// Another API server has not observed the deletion yet and accepts an object, and also a pod if `with_pod`.
 async fn late(world: World, namespace: String, after: Duration, with_pod: bool) {
     let policies = || {
         let all = world.cluster().list(POLICIES, &namespace);
@@ -282,7 +285,7 @@ async fn late(world: World, namespace: String, after: Duration, with_pod: bool) 
     object(&world, "example.com/v1", "Widget", &namespace, "late", &[]);
 }
 
-/// Ends pods when their grace is over.
+/// Removes pods when their grace period is over.
 async fn kubelet(world: World) {
     loop {
         world.sleep(SEC).await;
@@ -296,7 +299,7 @@ async fn kubelet(world: World) {
     }
 }
 
-/// Everything lets go of what it holds.
+/// Removes the finalizers of all objects.
 fn release(world: &World) {
     for kind in KINDS {
         for object in world.cluster().list(kind, "") {
@@ -308,8 +311,8 @@ fn release(world: &World) {
     }
 }
 
-/// What else happens in a cluster: groups go away and come back, finalizers end, versions are compacted, bookmarks are sent,
-/// and namespaces come again under the name of one that went.
+/// Other changes in a cluster: groups disappear and return, finalizers are removed, versions are compacted, bookmarks
+/// are sent, and deleted namespaces are created again.
 async fn trouble(world: World, mut rng: Rng) {
     loop {
         world.sleep(MS * rng.u32(300..6_000)).await;
@@ -329,7 +332,7 @@ async fn trouble(world: World, mut rng: Rng) {
     }
 }
 
-/// Somebody makes again what is gone, and does not expect to lose it.
+/// A user creates a deleted namespace again. It must not be deleted with the old one.
 fn successors(world: &World, rng: &mut Rng) {
     for number in 0..3 {
         let name = format!("n{number}");

@@ -1,4 +1,4 @@
-//! The namespace controller: a namespace full of content is deleted step by step, and its conditions say what remains.
+//! The namespace controller: a namespace with many kinds is deleted step by step, and its conditions show what remains.
 
 use serde_json::{Value, json};
 

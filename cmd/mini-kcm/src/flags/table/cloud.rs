@@ -1,4 +1,4 @@
-//! Flags of what moved to cloud controller managers.
+//! Flags of controllers that moved to cloud controller managers.
 
 use super::{
     Group,

@@ -1,4 +1,4 @@
-//! Flags of controllers of what ends, is cleaned up, or is counted.
+//! Flags of Jobs, of controllers that clean up, and of quotas.
 
 use super::{
     Group,

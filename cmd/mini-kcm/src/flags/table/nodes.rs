@@ -1,4 +1,4 @@
-//! Flags of controllers of nodes.
+//! Flags of node controllers.
 
 use super::{
     Group,

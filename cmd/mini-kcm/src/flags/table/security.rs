@@ -1,4 +1,4 @@
-//! Who may ask us, and the keys that sign certificates.
+//! Flags of authentication, authorization and certificate signing.
 
 use super::{
     Group,

@@ -1,4 +1,4 @@
-//! Flags of controllers of Services.
+//! Flags of Service controllers.
 
 use super::{
     Group,

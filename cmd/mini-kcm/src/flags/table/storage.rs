@@ -1,4 +1,4 @@
-//! Flags of controllers of volumes.
+//! Flags of volume controllers.
 
 use super::{
     Group,

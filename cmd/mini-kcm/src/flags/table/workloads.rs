@@ -1,4 +1,4 @@
-//! Flags of controllers of workloads that run on.
+//! Flags of controllers of long-running workloads.
 
 use super::{
     Group,

@@ -1,4 +1,4 @@
-//! What the writes on the API say of CronJobs and Jobs, and what the controllers promise of them, whatever happens.
+//! The book of CronJobs and Jobs, and the guarantees of both controllers.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,17 +10,17 @@ use serde_json::Value;
 use test_cluster::Change;
 use testing::sim::Write;
 
-/// Longer than a controller may be behind what is stored.
+/// More than the maximum staleness of a controller.
 const LAG: Duration = Duration::from_secs(200);
-/// What the wall clocks of two machines may differ by, in seconds, with whole seconds rounded.
+/// The maximum difference of two machines' wall clocks, in seconds, after rounding to whole seconds.
 const CLOCKS_DIFFER: i64 = 32;
-/// A request on its way may be applied so many seconds after it was sent.
+/// The maximum delay of a request in the network, in seconds.
 const ON_ITS_WAY: i64 = 5;
 const TIME: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
 
 type Held = Result<(), String>;
 
-/// Every CronJob and every Job that ever was, by uid.
+/// Every CronJob and every Job that ever existed, by uid.
 #[derive(Default)]
 pub(super) struct Book {
     pub(super) crons: BTreeMap<String, Cron>,
@@ -31,16 +31,16 @@ pub(super) struct Book {
 #[derive(Default)]
 pub(super) struct Cron {
     pub(super) name: String,
-    /// As stored last.
+    /// The last stored object.
     pub(super) object: Value,
     pub(super) gone: bool,
-    /// Since when it is gone, or being deleted.
+    /// The time since which it is gone or being deleted.
     ends: Option<Instant>,
-    /// Times that were started, in seconds since the epoch, with who did and the Job that it made.
+    /// The started times, in seconds since the epoch, each with the process that started it and its Job.
     pub(super) started: BTreeMap<i64, (String, String)>,
-    /// Since when it had which schedule, suspension and limits.
+    /// The specs (schedule, suspension, limits), each with the time since which it is stored.
     specs: Vec<(Instant, Value)>,
-    /// Since when which process knows it, by its first write for it.
+    /// Per process, the time of its first write for this CronJob.
     known: BTreeMap<String, Instant>,
 }
 
@@ -50,19 +50,19 @@ pub(super) struct Job {
     pub(super) name: String,
     /// The CronJob that controls it.
     pub(super) cron: Option<String>,
-    /// It is the Job of a time.
+    /// True for a Job of a scheduled time.
     pub(super) scheduled: bool,
-    /// As stored last.
+    /// The last stored object.
     pub(super) object: Value,
     pub(super) gone: bool,
-    /// Since when it is gone.
+    /// The time when it was removed.
     went: Option<Instant>,
-    /// A user or the garbage collector took it away.
+    /// A user or the garbage collector removed it.
     taken: bool,
 }
 
 impl Job {
-    /// `Complete` or `Failed`, and since when in seconds.
+    /// `Complete` or `Failed`, and the time of this condition in seconds.
     pub(super) fn finished(&self) -> Option<(&str, i64)> {
         let conditions = self.object["status"]["conditions"].as_array()?;
         let last = |it: &&Value| matches!(it["type"].as_str(), Some("Complete" | "Failed")) && it["status"] == "True";
@@ -74,14 +74,14 @@ impl Job {
         self.object["metadata"]["deletionTimestamp"].is_string()
     }
 
-    /// When it may go at the earliest, by what is stored now.
+    /// The earliest time of its deletion, from the stored object.
     pub(super) fn expires(&self) -> Option<i64> {
         Some(self.finished()?.1 + self.object["spec"]["ttlSecondsAfterFinished"].as_i64()?)
     }
 }
 
 impl Cron {
-    /// Specs that a controller may still go by, with since when each is stored.
+    /// The specs that a controller may still use, each with the time since which it is stored.
     fn stored(&self, now: Instant) -> impl Iterator<Item = (Instant, &Value)> {
         let seen = self.specs.iter().enumerate().filter(move |(at, _)| {
             let until = self.specs.get(at + 1).map(|it| it.0);
@@ -90,16 +90,17 @@ impl Cron {
         seen.map(|it| (it.1.0, &it.1.1))
     }
 
-    /// Specs that a controller may still go by.
+    /// The specs that a controller may still use.
     fn specs(&self, now: Instant) -> impl Iterator<Item = &Value> {
         self.stored(now).map(|it| it.1)
     }
 
-    /// True where `by` knew the CronJob before it got a schedule with this time, and that was after the time (k/k#130838).
+    /// True when `by` knew the CronJob before an edit that added this time to its schedule, and the edit was after the
+    /// time (k/k#130838).
     fn is_before_edit(&self, by: &str, time: i64, now: Instant, wall: i64) -> bool {
         let Some(then) = now.checked_sub(seconds_long(wall - time)) else { return false };
         let fitting = |it: &(Instant, &Value)| fits(it.1["schedule"].as_str().unwrap_or_default(), time);
-        // A process may have gone by these when the time came, whatever its clock.
+        // Specs that a process may have used at that time, with any clock difference.
         let mut when_it_came = self.stored(then).filter(|it| it.0 <= then + seconds_long(CLOCKS_DIFFER));
         let edit = self.specs.iter().map(|it| (it.0, &it.1)).filter(|it| it.0 > then).find(fitting);
         let knew = edit.is_some_and(|edit| self.known.get(by).is_some_and(|it| *it < edit.0));
@@ -111,7 +112,7 @@ impl Cron {
     }
 }
 
-/// How many Jobs that ended so are kept.
+/// The history limit for Jobs with this condition.
 fn limit(spec: &Value, finished: &str) -> usize {
     let field = if finished == "Complete" { "successfulJobsHistoryLimit" } else { "failedJobsHistoryLimit" };
     spec[field].as_u64().and_then(|it| usize::try_from(it).ok()).unwrap_or(usize::MAX)
@@ -126,12 +127,12 @@ fn text(object: &Value, field: &str) -> String {
 }
 
 impl Book {
-    /// The Jobs of a CronJob that are there.
+    /// The existing Jobs of a CronJob.
     pub(super) fn children<'a>(&'a self, cron: &'a str) -> impl Iterator<Item = &'a Job> {
         self.jobs.values().filter(move |it| it.cron.as_deref() == Some(cron) && !it.gone)
     }
 
-    /// The times that this process started and that no status tells of.
+    /// The times that this process started and that are not in the status yet.
     pub(super) fn untold(&self, by: &str) -> Vec<String> {
         let mut untold = Vec::new();
         for cron in self.crons.values().filter(|it| it.ends.is_none()) {
@@ -142,7 +143,7 @@ impl Book {
         untold
     }
 
-    /// Takes in a write, and says what is wrong with it.
+    /// Records a write, and returns the broken guarantee.
     pub(super) fn look(&mut self, write: &Write, now: Instant, wall: Timestamp) -> Held {
         let by_manager = write.by != "world";
         let held = match &*write.resource() {
@@ -206,7 +207,7 @@ impl Book {
         let job = self.jobs.entry(uid).or_default();
         job.name = text(&object, "name");
         job.gone = after.is_none();
-        // The network may make it in the name of a manager, just before it does.
+        // A delayed request may create it with the name of another manager, just before that manager does.
         job.scheduled = object["metadata"]["annotations"][TIME].is_string();
         let owner = object["metadata"]["ownerReferences"]
             .as_array()
@@ -214,7 +215,7 @@ impl Book {
         job.cron = owner.filter(|it| it["kind"] == "CronJob").and_then(|it| it["uid"].as_str()).map(str::to_owned);
         if job.gone {
             job.went = Some(now);
-            // Whoever deletes it because its time to live is over knows nothing of the CronJob's status.
+            // A deletion because of the TTL does not depend on the CronJob's status.
             let lived = object["spec"]["ttlSecondsAfterFinished"].is_number();
             job.taken = !by_manager && (!job.is_deleting() || lived);
         }
@@ -222,7 +223,7 @@ impl Book {
         held
     }
 
-    /// A manager makes a Job.
+    /// Checks a Job that a manager creates.
     fn starts(&mut self, by: &str, job: &Value, now: Instant, wall: i64) -> Held {
         let owner = &job["metadata"]["ownerReferences"][0];
         let uid = owner["uid"].as_str().unwrap_or_default();
@@ -231,8 +232,8 @@ impl Book {
         let earlier = cron.started.insert(time, (by.to_owned(), text(job, "uid")));
         cron.known.entry(by.to_owned()).or_insert(now);
         let cron = self.crons.get(uid).ok_or("a Job of a CronJob that never was")?;
-        // Where the one that began it died before it wrote that down, and somebody took the Job away or its time to live
-        // did, nobody can know.
+        // A second start is allowed when the first process crashed before its status write, and the Job was removed by
+        // a user or by its TTL. In this case the first start cannot be known.
         let lost = |(who, what): &(String, String)| {
             let taken = self.jobs.get(what).is_some_and(|it| it.taken);
             who != by && taken && seconds(&cron.object["status"]["lastScheduleTime"]).is_none_or(|it| it < time)
@@ -273,7 +274,7 @@ impl Book {
         }
     }
 
-    /// A manager deletes a Job, which needs a reason.
+    /// Checks the deletion of a Job by a manager, which needs a reason.
     fn deletes(&self, uid: &str, after: Option<&Value>, now: Instant, wall: i64) -> Held {
         let job = self.jobs.get(uid).ok_or("a Job that never was")?;
         let deletes = after.is_none_or(|it| it["metadata"]["deletionTimestamp"].is_string());
@@ -293,7 +294,7 @@ impl Book {
             let replaced = it.object["spec"]["concurrencyPolicy"] == "Replace" && job.scheduled;
             return if replaced { Ok(()) } else { Err("it runs".to_owned()) };
         };
-        // Whoever counts may not have heard yet that one is gone.
+        // A controller may not have observed yet that a Job is gone.
         let seen = |it: &&Job| it.cron.as_ref() == Some(cron) && it.went.is_none_or(|it| it + LAG > now);
         let alike = self.jobs.values().filter(seen).filter(|it| it.finished().is_some_and(|it| it.0 == how)).count();
         let fewest = it.specs(now).map(|it| limit(it, how)).min().unwrap_or(usize::MAX);
@@ -305,7 +306,7 @@ fn seconds_long(seconds: i64) -> Duration {
     Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
 }
 
-/// Whether a time is one of the schedules that are used here.
+/// True when the time belongs to the schedule. Covers only the schedules of this scenario.
 fn fits(schedule: &str, time: i64) -> bool {
     match schedule {
         "* * * * *" => time.rem_euclid(60) == 0,
@@ -314,7 +315,7 @@ fn fits(schedule: &str, time: i64) -> bool {
         "@every 90s" => true,
         _ => match schedule.strip_suffix(" * * * *").and_then(|it| it.parse::<i64>().ok()) {
             Some(minute) => time.rem_euclid(3600) == minute * 60,
-            // That it is the right one is what the scenario of daylight saving is for.
+            // The daylight saving scenario checks that the time is the right one.
             None => time.rem_euclid(900) == 0,
         },
     }

@@ -1,4 +1,5 @@
-//! Many CronJobs of one minute, and a manager that may send few calls: it stops in order, or is killed, while they begin.
+//! Many CronJobs with the same minute, and a manager with a low rate limit, which is stopped or killed during their
+//! start.
 
 use std::sync::Arc;
 
@@ -14,17 +15,17 @@ use crate::manager::manager;
 /// `--concurrent-cron-job-syncs`
 const WORKERS: usize = 5;
 
-/// How a process is ended from outside.
+/// Ends a process from outside.
 #[derive(Clone)]
 struct Reins {
     stop: CancellationToken,
     kill: CancellationToken,
 }
 
-/// Of the processes that were started, in their order.
+/// The started processes, in order.
 type Started = Arc<Mutex<Vec<Reins>>>;
 
-/// Nothing goes wrong with the network here: what is untold in the end was not sent.
+/// The network has no faults here. So a start that is missing in the status at the end was not sent.
 pub(super) async fn many_at_once(world: World) -> Result<(), String> {
     world.calm();
     let mut rng = world.rng();
@@ -59,7 +60,7 @@ pub(super) async fn many_at_once(world: World) -> Result<(), String> {
     ends(&world, &shared).await
 }
 
-/// Whatever a process started stands in a status when it gives its Lease back.
+/// Every time that a process started must be in a status before it releases its Lease.
 fn tells_before_it_releases(world: &World, shared: &Shared) {
     let shared = shared.clone();
     world.always("a status tells of each time before the Lease is released", move |write| {
@@ -72,7 +73,7 @@ fn tells_before_it_releases(world: &World, shared: &Shared) {
     });
 }
 
-/// A process that can be stopped, and killed.
+/// A process that can be stopped and killed.
 fn held(
     started: Started,
     run: impl Fn(Process) -> BoxFuture<'static, Result<(), String>>,

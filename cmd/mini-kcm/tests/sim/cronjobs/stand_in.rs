@@ -1,4 +1,5 @@
-//! In place of the Job controller and of the garbage collector: Jobs run for a while and end, and go when they are let.
+//! A stand-in for the Job controller and the garbage collector: Jobs run for some time and end. Deleted Jobs are
+//! removed when they have no finalizer.
 
 use std::time::Duration;
 
@@ -11,12 +12,12 @@ use super::{HOME, Shared, stamp};
 
 const MS: Duration = Duration::from_millis(1);
 const JOBS: &str = "jobs.batch";
-/// The most milliseconds that a Job runs.
+/// The maximum running time of a Job, in milliseconds.
 pub(super) const RUNS: &str = "sim/runs";
 /// How many of a thousand Jobs fail.
 pub(super) const FAILS: &str = "sim/fails";
 
-/// Plays each Job that was made.
+/// Runs each created Job.
 pub(super) async fn plays(world: World, mut made: UnboundedReceiver<(String, String)>, mut rng: Rng) {
     while let Some((name, uid)) = made.recv().await {
         world.spawn("job", runs(world.clone(), name, uid, rng.fork()));
@@ -55,7 +56,7 @@ async fn runs(world: World, name: String, uid: String, mut rng: Rng) {
     });
 }
 
-/// Jobs that were deleted in the foreground go after a while; those whose CronJob is gone are deleted.
+/// Removes Jobs that were deleted with Foreground after some time, and deletes Jobs whose CronJob is gone.
 pub(super) async fn collects(world: World, shared: Shared, mut rng: Rng) {
     loop {
         world.sleep(MS * rng.u32(300..2_500)).await;

@@ -1,4 +1,4 @@
-//! CronJobs, Jobs with a time to live, and users who change them.
+//! CronJobs, Jobs with a TTL, and users who change them.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const JOBS: &str = "jobs.batch";
 const SCHEDULES: [&str; 4] = ["* * * * *", "*/2 * * * *", "1-59/2 * * * *", "@every 90s"];
 const TIMES_TO_LIVE: [u32; 4] = [0, 5, 45, 90];
 
-/// A CronJob of any kind.
+/// A CronJob of a random kind.
 pub(super) fn any(world: &World, name: &str, rng: &mut Rng) {
     let policy = ["Allow", "Forbid", "Replace"][rng.usize(..3)];
     let mut spec = json!({
@@ -32,7 +32,8 @@ pub(super) fn any(world: &World, name: &str, rng: &mut Rng) {
     create(world, name, spec, rng.u32(1_000..110_000), rng.u32(0..400), live);
 }
 
-/// A CronJob whose Jobs run so long at the most, fail so often of a thousand, and live so long after that.
+/// A CronJob. Its Jobs run for `runs` milliseconds at most, `fails` of a thousand fail, and their TTL is `live`
+/// seconds.
 pub(super) fn create(world: &World, name: &str, mut spec: Value, runs: u32, fails: u32, live: Option<u32>) {
     let mut job = job_spec();
     if let Some(live) = live {
@@ -51,7 +52,7 @@ fn job_spec() -> Value {
     }}})
 }
 
-/// A Job that nobody's schedule made, with a time to live.
+/// A Job with a TTL that was not created by a schedule.
 pub(super) fn job(world: &World, name: &str, owner: Option<&Value>, live: Option<u32>, rng: &mut Rng) {
     if world.cluster().get(JOBS, HOME, name).is_some() {
         return;
@@ -80,7 +81,7 @@ fn pick<T: Clone>(all: &[T], rng: &mut Rng) -> Option<T> {
     (!all.is_empty()).then(|| all[rng.usize(..all.len())].clone())
 }
 
-/// Does something to a CronJob or to a Job from time to time, until nothing goes wrong any more.
+/// Changes a CronJob or a Job from time to time, until the world is calm.
 pub(super) async fn meddle(world: World, mut rng: Rng) {
     for number in 0_u32.. {
         world.sleep(MS * rng.u32(1_000..20_000)).await;
@@ -111,14 +112,14 @@ pub(super) async fn meddle(world: World, mut rng: Rng) {
                 }
             }
             5 => job(&world, &format!("manual-{number}"), Some(&cron), None, &mut rng),
-            // Somebody has taken the name of a time to come.
+            // The name for the Job of a future time is already taken by another Job.
             6 => {
                 let minute = world.clock().wall().as_second() / 60 + 1;
                 job(&world, &format!("{name}-{minute}"), None, Some(0), &mut rng);
             }
             7 => job(&world, &format!("once-{}", rng.u8(..3)), None, Some(TIMES_TO_LIVE[rng.usize(..4)]), &mut rng),
             8 => cluster.compact(),
-            // A time of this hour that is past: the next one is to come in an hour.
+            // A past minute of this hour, so that the next run is an hour later.
             9 | 10 => {
                 let minute = (world.clock().wall().as_second() / 60 - rng.i64(1..4)).rem_euclid(60);
                 set(&|it| it["spec"]["schedule"] = format!("{minute} * * * *").into());
@@ -128,7 +129,7 @@ pub(super) async fn meddle(world: World, mut rng: Rng) {
     }
 }
 
-/// Deletes a Job, or changes how long it lives.
+/// Deletes a Job, or changes its TTL.
 fn disturb(world: &World, rng: &mut Rng) {
     let Some(job) = pick(&world.cluster().list(JOBS, HOME), rng) else { return };
     let name = job["metadata"]["name"].as_str().unwrap_or_default();

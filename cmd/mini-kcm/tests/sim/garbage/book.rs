@@ -1,6 +1,6 @@
-//! What the writes on the API say of owners and of what they own: the book that the collector's work is held against. It is
-//! kept from the stored writes alone, and knows nothing of how a collector works. Beside it stands what each process was
-//! shown: what nobody was shown nobody can know.
+//! The book of owners and dependents. The collector's writes are checked against it. It is computed from the stored
+//! writes alone and does not depend on the collector's code. It also records what each process was shown, because a
+//! process cannot act on an object that it was never shown.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,28 +18,31 @@ use super::{
 
 pub(super) const ORPHAN: &str = "orphan";
 pub(super) const FOREGROUND: &str = "foregroundDeletion";
-/// From the answer that an owner is in some state until a write that follows from it is stored: no term lasts longer unseen.
+/// The maximum time from a read of an owner's state to the store of a write that depends on it. No term continues
+/// longer without a renewal.
 pub(super) const PROOF: Duration = Duration::from_secs(15);
 
-/// Every object that ever was, by uid.
+/// Every object that ever existed, by uid.
 #[derive(Default)]
 pub(super) struct Book {
     pub(super) objects: BTreeMap<String, Object>,
-    /// By apiVersion and kind: since when it is served, and whether it still is. Built-in types are not among them.
+    /// By apiVersion and kind: since when it is served, and whether it is still served. Without built-in types.
     pub(super) served: BTreeMap<(String, String), (Instant, bool)>,
-    /// By the uid of an owner that a process let go after it had orphaned what it owned: which process.
+    /// By the uid of an owner whose orphan finalizer was removed by a process: that process.
     pub(super) orphaned: BTreeMap<String, String>,
-    /// Those of them that were deleted again in another way, while others held them: not every process was shown that.
+    /// Owners of `orphaned` that other finalizers kept, and that were deleted again with another policy. Not every
+    /// process was shown that deletion.
     pub(super) orphaned_once: BTreeSet<String>,
-    /// Whose deletion a process began.
+    /// The objects whose deletion was started by a process.
     pub(super) collected: BTreeSet<String>,
-    /// Whose owners a user changed.
+    /// The objects whose owner references a user changed, or that a user deleted with Foreground, while another
+    /// object waited.
     pub(super) closed: BTreeSet<String>,
-    /// When each process began its term, and the version of that.
+    /// The start of each process's term, and the version of the Lease at that time.
     pub(super) terms: BTreeMap<String, (Instant, u64)>,
-    /// When each process deleted something.
+    /// The times of each process's deletions.
     pub(super) deletions: BTreeMap<String, Vec<Instant>>,
-    /// How many it may delete in a minute.
+    /// The maximum number of deletions per minute.
     pub(super) most: Option<usize>,
     pub(super) shown: Shown,
 }
@@ -56,12 +59,12 @@ pub(super) struct Object {
     pub(super) finalizers: Vec<String>,
     pub(super) deleting: bool,
     pub(super) gone: bool,
-    /// By how it stood: until when.
+    /// The earlier states, each with the time until which it lasted.
     until: BTreeMap<Stand, Instant>,
     pub(super) made: Option<Instant>,
 }
 
-/// What an object says of an owner, and the version since which it says so.
+/// An owner reference, and the version since which the object has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Ref {
     pub(super) api_version: String,
@@ -72,30 +75,31 @@ pub(super) struct Ref {
     pub(super) since: u64,
 }
 
-/// How an owner stands towards what it owns.
+/// The state of an owner, from the view of its dependents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Stand {
-    /// It holds what it owns.
+    /// It keeps its dependents: it exists, and is not being deleted with Foreground or Orphan.
     Solid,
-    /// It is being deleted, and waits for what it owns to go first.
+    /// It is being deleted with Foreground, and waits for its dependents.
     Waits,
-    /// It is being deleted, and what it owns shall stay.
+    /// It is being deleted with Orphan.
     Orphans,
     Gone,
 }
 
-/// What becomes of a reference.
+/// What an owner reference resolves to.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Owner<'a> {
     Is(&'a Object),
-    /// There is none, and that can be proved.
+    /// The owner does not exist, and this can be proved.
     None,
-    /// Nobody can say: its type is unknown, or not served, or has namespaces while the dependent has none.
+    /// This cannot be determined: the type is unknown or not served, or is namespaced while the dependent is
+    /// cluster-scoped.
     Unprovable,
 }
 
 impl Object {
-    /// What is written of an object at `version`, after what was known of it.
+    /// The object as stored at `version`, with the history of its known state.
     pub(super) fn read(known: Option<&Self>, object: &Value, gone: bool, version: u64, now: Instant) -> Self {
         let metadata = &object["metadata"];
         let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
@@ -147,17 +151,17 @@ impl Object {
         }
     }
 
-    /// Whether it stands so, or did so little ago that whoever acts on it may not know better.
+    /// True when the owner has this state, or had it so recently that a process may not have observed the change.
     pub(super) fn stood(&self, so: Stand, now: Instant) -> bool {
         self.stand() == so || self.until.get(&so).is_some_and(|it| *it + PROOF > now)
     }
 
-    /// Whether it stands so, or ever did.
+    /// True when the owner has or ever had this state.
     pub(super) fn stood_once(&self, so: Stand) -> bool {
         self.stand() == so || self.until.contains_key(&so)
     }
 
-    /// Whether it holds what it owns, or did a moment ago.
+    /// True when the owner keeps its dependents, or did so recently.
     pub(super) fn held(&self, now: Instant) -> bool {
         self.stood(Stand::Solid, now) || self.stood(Stand::Orphans, now)
     }
@@ -189,12 +193,12 @@ impl std::fmt::Display for Ref {
 }
 
 impl Ref {
-    /// The same, but for since when.
+    /// True for the same reference, apart from `since`.
     pub(super) fn says_as(&self, other: &Self) -> bool {
         (&self.uid, self.blocks) == (&other.uid, other.blocks) && self.is_for(other)
     }
 
-    /// It names the same owner at the same place.
+    /// True when both references name the same owner with the same type and name.
     pub(super) fn is_for(&self, other: &Self) -> bool {
         let at = |it: &Self| (it.uid.clone(), it.kind.clone(), it.name.clone(), it.api_version.clone());
         at(self) == at(other)
@@ -202,7 +206,7 @@ impl Ref {
 }
 
 impl Book {
-    /// Takes in a write, after it was judged.
+    /// Records a write, after it was checked.
     pub(super) fn take(&mut self, write: &Write, now: Instant) {
         let (before, after) = (write.before(), write.after());
         if write.resource() == DEFINITIONS {
@@ -236,7 +240,7 @@ impl Book {
         }
     }
 
-    /// Whether a type is served now; `None` where it never was.
+    /// True when a type is served now; `None` when it was never served.
     pub(super) fn serves(&self, api_version: &str, kind: &str) -> Option<bool> {
         match kinds::named(api_version, kind)? {
             it if it.custom => self.served.get(&(api_version.to_owned(), kind.to_owned())).map(|it| it.1),
@@ -244,12 +248,12 @@ impl Book {
         }
     }
 
-    /// Since when an object's type is served.
+    /// The time since which the object's type is served.
     pub(super) fn served_since(&self, of: &Object) -> Option<Instant> {
         self.served.get(&(of.api_version.clone(), of.kind.clone())).map(|it| it.0)
     }
 
-    /// Who is meant by a reference. Where no type of that name was ever served nobody can have asked.
+    /// Resolves a reference. If no type of that name was ever served, no process can have read the owner.
     pub(super) fn owner(&self, of: &Object, it: &Ref) -> Owner<'_> {
         let known = kinds::named(&it.api_version, &it.kind);
         let misplaced = |it: &Type| it.namespaced && of.namespace.is_empty();
@@ -262,7 +266,7 @@ impl Book {
         }
     }
 
-    /// The object of this uid, there or gone, where it is what the reference says.
+    /// The object with this uid, existing or deleted, if its kind, name, group and namespace match the reference.
     pub(super) fn meant(&self, of: &Object, it: &Ref) -> Option<&Object> {
         self.objects.get(&it.uid).filter(|owner| {
             let place = owner.namespace.is_empty() || owner.namespace == of.namespace;
@@ -271,7 +275,7 @@ impl Book {
         })
     }
 
-    /// Whether everything that an object says of its owners can be asked for now.
+    /// True when every owner of the object can be read now.
     pub(super) fn is_provable(&self, of: &Object) -> bool {
         of.refs.iter().all(|it| {
             let misplaced = kinds::named(&it.api_version, &it.kind).is_some_and(|it| it.namespaced);
@@ -279,22 +283,22 @@ impl Book {
         })
     }
 
-    /// What names an owner now, but for itself.
+    /// The existing dependents of an owner, without the owner itself.
     pub(super) fn dependents<'a>(&'a self, owner: &'a str) -> impl Iterator<Item = &'a Object> {
         self.objects.values().filter(move |it| !it.gone && it.uid != owner && it.names(owner))
     }
 
-    /// What names an owner and keeps it from going.
+    /// The existing dependents that block the deletion of an owner, with their references.
     pub(super) fn blocking<'a>(&'a self, owner: &'a str) -> impl Iterator<Item = (&'a Object, &'a Ref)> {
         let refs =
             move |it: &'a Object| it.refs.iter().filter(move |it| it.uid == owner && it.blocks).map(move |at| (it, at));
         self.objects.values().filter(move |it| !it.gone && it.uid != owner).flat_map(refs)
     }
 
-    /// What is not yet as it must become once nothing goes wrong any more.
+    /// The first object that is not in its final state, as a text. Called when the faults have ended.
     pub(super) fn missing(&self) -> Option<String> {
         let there = || self.objects.values().filter(|it| !it.gone);
-        // What nobody can judge stays, and so does what waits for it.
+        // An object whose owners cannot be read stays, and so does every owner that waits for it.
         let mut stuck: BTreeSet<&str> = there().filter(|it| !self.is_provable(it)).map(|it| &*it.uid).collect();
         loop {
             let waits = |it: &&Object| it.stand() == Stand::Waits && !stuck.contains(&*it.uid);
@@ -319,7 +323,7 @@ impl Book {
             let refs: Vec<String> = it.refs.iter().map(Ref::to_string).collect();
             let said = |what: &str| Some(format!("{it} of {} {what}: {}", it.uid, refs.join(" and ")));
             let owners: Vec<Owner> = it.refs.iter().map(|at| self.owner(it, at)).collect();
-            // One that waits for ever does not look at what comes to it later.
+            // An object that waits for ever ignores an owner that is added later.
             if owners.iter().any(|it| matches!(it, Owner::Is(it) if it.stand() == Stand::Waits)) {
                 return None;
             }
@@ -333,8 +337,8 @@ impl Book {
         })
     }
 
-    /// Those that wait for each other because users deleted each of them so, or closed again what a collector had opened, and
-    /// what waits for them. A collector has a circle wait for nothing.
+    /// Objects that wait for each other, and the owners that wait for them. The users deleted each of them with
+    /// Foreground, or closed again a circle that a collector had opened. A collector opens any other circle.
     fn circles(&self) -> Vec<&str> {
         let again = self.circles_of(|_| true);
         if again.iter().any(|it| self.closed.contains(*it)) {

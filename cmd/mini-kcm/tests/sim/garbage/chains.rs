@@ -1,4 +1,4 @@
-//! Owners that other controllers make, with all of them at work and nothing going wrong: a Job whose time to live is over,
+//! Owners that other controllers create, with all controllers running and without faults: a Job whose TTL has expired,
 //! and a CronJob that is deleted.
 
 use std::{
@@ -21,17 +21,17 @@ const HOME: &str = HOMES[0];
 const JOBS: &str = "jobs.batch";
 const CRON_JOBS: &str = "cronjobs.batch";
 const PODS: &str = "pods";
-/// A run of a schedule, its end, and what follows from it.
+/// Enough time for one run of the schedule, its end, and the deletions after it.
 const ENOUGH: Duration = Duration::from_secs(200);
-/// How long a pod of `quick` works, in seconds; others work for ever.
+/// How long a pod of `quick` runs, in seconds. Other pods run for ever.
 const WORKS: i64 = 3;
 
-/// A Job whose time to live is over: its pods go before it.
+/// A Job whose TTL has expired: its pods are deleted before it.
 pub(crate) fn job_expires() -> Scenario {
     Scenario::new("a Job expires", expires)
 }
 
-/// A CronJob that is deleted while a Job of it is at work: both Job and pods go.
+/// A CronJob that is deleted while one of its Jobs runs: the Job and its pods are deleted too.
 pub(crate) fn cron_job_goes() -> Scenario {
     Scenario::new("a CronJob goes", goes)
 }
@@ -116,7 +116,7 @@ fn spec(app: &str) -> Value {
     }})
 }
 
-/// Runs what is there, and lets go what is to end.
+/// Runs the pods, and removes deleted ones.
 async fn kubelet(world: World) {
     loop {
         world.sleep(SEC).await;

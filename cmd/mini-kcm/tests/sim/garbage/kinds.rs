@@ -1,4 +1,4 @@
-//! The types that play along, and the definitions of the custom ones.
+//! The types of the scenario, and the definitions of the custom ones.
 
 use serde_json::{Value, json};
 use testing::sim::World;
@@ -6,13 +6,13 @@ use testing::sim::World;
 /// A type of objects.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Type {
-    /// As the cluster names it.
+    /// The name in the test cluster.
     pub(super) resource: &'static str,
-    /// The version in which objects are made.
+    /// The version in which objects are created.
     pub(super) api_version: &'static str,
     pub(super) kind: &'static str,
     pub(super) namespaced: bool,
-    /// Comes and goes with its definition.
+    /// True for a type that is added and removed with its CustomResourceDefinition.
     pub(super) custom: bool,
 }
 
@@ -39,11 +39,11 @@ const GIZMO: Type = Type {
     custom: true,
 };
 
-/// What is made, and what is told of it.
+/// The types of the objects that are created.
 pub(super) static TYPES: [Type; 7] = [
     MAP,
     built_in("secrets", "v1", "Secret", true),
-    // Without a policy these two are deleted with `Orphan`.
+    // The default propagation policy of these two is `Orphan`.
     CONTROLLER,
     built_in("jobs.batch", "batch/v1", "Job", true),
     ROLE,
@@ -51,12 +51,12 @@ pub(super) static TYPES: [Type; 7] = [
     GIZMO,
 ];
 
-/// Groups that come and go.
+/// Groups that are added and removed.
 pub(super) const CUSTOM_GROUPS: [&str; 2] = ["example.com", "parts.example.com"];
-/// Groups of built-in types that nothing here is made of: without them a run is quicker.
+/// Groups of built-in types without objects here. A run without them is faster.
 pub(super) const QUIET_GROUPS: [&str; 7] =
     ["apps", "autoscaling", "policy", "storage.k8s.io", "scheduling.k8s.io", "discovery.k8s.io", "coordination.k8s.io"];
-/// A second version of the custom types, which may be withdrawn.
+/// A second version of the custom types, which may stop being served.
 pub(super) const OLD_VERSION: &str = "v1beta1";
 pub(super) const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
@@ -66,17 +66,17 @@ impl Type {
     }
 }
 
-/// Empty for the core group.
+/// The group; empty for the core group.
 pub(super) fn group(api_version: &str) -> &str {
     api_version.split_once('/').map_or("", |it| it.0)
 }
 
-/// The type of an object or of a reference, whatever its version.
+/// The type of an object or a reference, for any version.
 pub(super) fn named(api_version: &str, kind: &str) -> Option<&'static Type> {
     TYPES.iter().find(|it| it.kind == kind && it.group() == group(api_version))
 }
 
-/// Defines a custom type, if it is not there.
+/// Creates the definition of a custom type, if it does not exist.
 pub(super) fn define(world: &World, of: &Type) {
     let plural = of.resource.split('.').next().unwrap_or_default();
     if !of.custom || world.cluster().get(DEFINITIONS, "", of.resource).is_some() {
@@ -95,7 +95,7 @@ pub(super) fn define(world: &World, of: &Type) {
     }));
 }
 
-/// Withdraws the second version of a custom type, or serves it again.
+/// Sets whether the second version of a custom type is served.
 pub(super) fn serve_old_version(world: &World, of: &Type, served: bool) {
     if world.cluster().get(DEFINITIONS, "", of.resource).is_some() {
         world.cluster().update(DEFINITIONS, "", of.resource, |it| {
@@ -104,20 +104,20 @@ pub(super) fn serve_old_version(world: &World, of: &Type, served: bool) {
     }
 }
 
-/// Whether objects of a type can be made now.
+/// True when objects of the type can be created now.
 pub(super) fn is_open(world: &World, of: &Type) -> bool {
     let definition = || world.cluster().get(DEFINITIONS, "", of.resource);
     !of.custom || definition().is_some_and(|it| it["metadata"]["deletionTimestamp"].is_null())
 }
 
-/// What an object of a type has beside its metadata.
+/// The fields of an object besides its metadata.
 pub(super) fn body(of: &Type) -> Value {
     let template = json!({
         "metadata": { "labels": { "app": "a" } },
         "spec": { "restartPolicy": "Never", "containers": [{ "name": "main", "image": "i" }] },
     });
     match of.kind {
-        // Its own controller leaves it alone.
+        // Suspended, so that the Job controller does not create pods.
         "Job" => json!({ "spec": { "suspend": true, "template": template } }),
         "ReplicationController" => {
             json!({ "spec": { "replicas": 0, "selector": { "app": "a" }, "template": template } })

@@ -1,4 +1,4 @@
-//! What the garbage collector promises, whatever happens.
+//! The guarantees of the garbage collector.
 
 use std::time::Duration;
 
@@ -15,17 +15,17 @@ use super::{
 
 type Held = Result<(), String>;
 
-/// Whom the collector speaks as.
+/// The User-Agent suffix of the collector.
 pub(super) const AGENT: &str = "/generic-garbage-collector";
-/// For how long after its term began, and with monitors that are not there yet, a process lets no owner go whose dependents
-/// it may not have seen.
+/// For this long after its term began, a process must not remove the finalizer of an owner whose dependents it may not
+/// have observed, even with monitors that have not synced.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// What the network may hold a write, within a minute.
+/// A minute, less the time for which the network may delay a write.
 const MINUTE: Duration = Duration::from_secs(55);
-/// Long enough for a process to have been told what is served.
+/// After this time a process has read the discovery document.
 const SETTLED: Duration = Duration::from_secs(10);
 
-/// A write, as the rules see it.
+/// A write and its context.
 struct Deed<'a> {
     book: &'a Book,
     by: &'a str,
@@ -34,7 +34,7 @@ struct Deed<'a> {
     now: Instant,
 }
 
-/// Judges a write, and takes it into the book.
+/// Checks a write, and records it in the book.
 pub(super) fn look(book: &mut Book, write: &Write, now: Instant) -> Held {
     if write.by != "world" {
         book.shown.begins(write.by, now);
@@ -52,7 +52,8 @@ pub(super) fn look(book: &mut Book, write: &Write, now: Instant) -> Held {
 
 fn judge(book: &mut Book, write: &Write, now: Instant) -> Held {
     let resource = write.resource();
-    // What follows of itself from the last instance of a type is done in the name of who took it.
+    // The deletion of the last instance of a type has follow-up writes by the server, which are recorded with the name
+    // of the same process.
     let follows = resource == kinds::DEFINITIONS || resource.starts_with("apiservices.");
     if follows || resource.starts_with("events") {
         return Ok(());
@@ -64,7 +65,7 @@ fn judge(book: &mut Book, write: &Write, now: Instant) -> Held {
     let shown = after.as_ref().unwrap_or(&before);
     let mut next = Object::read(Some(&known), shown, after.is_none(), write.version(), now);
     if after.is_none() {
-        // Whoever takes the last finalizer shows it still there.
+        // The write that removes the last finalizer still shows that finalizer.
         next.finalizers.clear();
     }
     let deed = Deed { book, by: write.by, before: &known, after: &next, now };
@@ -80,8 +81,9 @@ fn judge(book: &mut Book, write: &Write, now: Instant) -> Held {
     held.and_then(|()| breaker(book, write.by, now))
 }
 
-/// Whom a user gives other owners, or has wait himself, that one may close a circle which a collector had opened, or was about
-/// to. It opens those that are closed when it comes to them, and it does not come before somebody waits.
+/// A user who changes the owners of an object, or deletes it with Foreground, may close a circle that a collector
+/// opened or is about to open. A collector opens the circles that are closed when it processes them, and it does so
+/// only when an object of the circle waits. So the object is recorded only when another one waits.
 fn closes_a_circle(book: &mut Book, write: &Write) {
     let (before, after) = (write.before().unwrap_or_default(), write.after().unwrap_or_default());
     let owners = |it: &Value| it["metadata"]["ownerReferences"].clone();
@@ -97,7 +99,8 @@ fn closes_a_circle(book: &mut Book, write: &Write) {
     }
 }
 
-/// Whoever is held by others after it was let go as orphaned may be deleted in another way: then what it owns goes.
+/// An owner may be kept by other finalizers after its orphan finalizer was removed. When it is deleted again with
+/// Foreground, its dependents are deleted.
 fn changes_its_mind(book: &mut Book, write: &Write) {
     let after = write.after().unwrap_or_default();
     let uid = after["metadata"]["uid"].as_str().unwrap_or_default();
@@ -107,7 +110,7 @@ fn changes_its_mind(book: &mut Book, write: &Write) {
     }
 }
 
-/// Never more in a minute than allowed, by one process.
+/// One process must not delete more objects per minute than allowed.
 fn breaker(book: &Book, by: &str, now: Instant) -> Held {
     let Some(most) = book.most else { return Ok(()) };
     let lately = book.deletions.get(by).into_iter().flatten().filter(|it| **it + MINUTE > now).count();
@@ -115,13 +118,13 @@ fn breaker(book: &Book, by: &str, now: Instant) -> Held {
 }
 
 impl Deed<'_> {
-    /// It begins to delete an object.
+    /// Checks the start of a deletion.
     fn deletes(&self) -> Held {
         let Self { book, by, before, after, now } = self;
         if before.refs.is_empty() {
             return Err("it has no owners, and is deleted".to_owned());
         }
-        // What others owned too goes with them.
+        // A dependent with other owners may be deleted with those.
         let left_by =
             |it: &Ref| book.orphaned.get(&it.uid).is_some_and(|who| who == by) && book.meant(before, it).is_some();
         if before.refs.iter().all(left_by) {
@@ -145,7 +148,7 @@ impl Deed<'_> {
         self.keeps_order()
     }
 
-    /// Whose owner waits takes what it owns itself along first.
+    /// A dependent of an owner that waits must be deleted with Foreground when it has dependents of its own.
     fn keeps_order(&self) -> Held {
         let Self { book, by: _, before, after, now } = self;
         let waits = |it: &Ref| matches!(book.owner(before, it), Owner::Is(owner) if owner.stand() == Stand::Waits && !owner.held(*now));
@@ -158,7 +161,7 @@ impl Deed<'_> {
         }
     }
 
-    /// It changes an object, or lets one go that is being deleted.
+    /// Checks a change of an object, or the removal of its last finalizer.
     fn changes(&self, old: &Value, new: Option<&Value>, change: Change) -> Held {
         let Self { before, after, .. } = self;
         if let Some(it) = before.finalizers.iter().find(|it| !after.has(it) && *it != ORPHAN && *it != FOREGROUND) {
@@ -183,7 +186,7 @@ impl Deed<'_> {
         self.frees()
     }
 
-    /// Takes `orphan` from an owner.
+    /// Checks the removal of the finalizer `orphan` from an owner.
     fn orphans(&self) -> Held {
         if let Some(it) = self.known_dependents(|_| true, Hidden::Forgotten) {
             return Err(format!("it is let go as if orphaned, and {it} still names it"));
@@ -191,16 +194,16 @@ impl Deed<'_> {
         self.has_looked(|_| true)
     }
 
-    /// Takes `foregroundDeletion` from an owner.
+    /// Checks the removal of the finalizer `foregroundDeletion` from an owner.
     fn finishes(&self) -> Held {
-        // What is watched no more keeps it still.
+        // A dependent that is no longer watched still blocks the owner.
         if let Some(it) = self.known_dependents(|it| it.blocks, Hidden::Kept) {
             return Err(format!("it is let go before {it}, which keeps it"));
         }
         self.has_looked(|it| it.blocks)
     }
 
-    /// Takes references from an object, or has them block no more.
+    /// Checks the removal of references, and the change of references to non-blocking ones.
     fn frees(&self) -> Held {
         let Self { book, before, after, now, .. } = self;
         if let Some(it) = after.refs.iter().find(|new| !before.refs.iter().any(|it| it.is_for(new))) {
@@ -209,7 +212,8 @@ impl Deed<'_> {
         let taken = before.refs.iter().filter(|old| !after.refs.iter().any(|it| it.is_for(old)));
         let mut must_stay = false;
         for it in taken {
-            // Nothing is lost by what is left without owners, however long ago a process saw that it was to stay.
+            // Removing a reference to an orphaning owner is always safe, also when the process observed the orphaning
+            // long ago.
             let orphans = book.objects.get(&it.uid).is_some_and(|it| it.stood_once(Stand::Orphans));
             match book.owner(before, it) {
                 _ if orphans || book.orphaned.contains_key(&it.uid) || book.orphaned_once.contains(&it.uid) => {}
@@ -219,7 +223,8 @@ impl Deed<'_> {
                 Owner::None => must_stay = true,
             }
         }
-        // By whom it was held a while ago, as a process that stood still may have been told: it is judged by him again.
+        // One reference to a real owner must remain. That owner may be deleted by now, because a frozen process may
+        // have a stale view of it. The collector then checks the object again for this reference.
         let holds = |it: &Ref| book.meant(before, it).is_some();
         if must_stay && !after.refs.iter().any(holds) {
             let name = |it: &Ref| format!("{} {}", it.kind, it.name);
@@ -246,7 +251,7 @@ impl Deed<'_> {
         Ok(())
     }
 
-    /// What names this owner in such a way, and is known to whoever acts.
+    /// A dependent with such a reference that the acting process has observed.
     fn known_dependents(&self, how: impl Fn(&Ref) -> bool, hidden: Hidden) -> Option<&Object> {
         let Self { book, by, before, now, .. } = self;
         book.dependents(&before.uid).find(|it| {
@@ -259,8 +264,9 @@ impl Deed<'_> {
         })
     }
 
-    /// Soon after its term began nobody lets an owner go before it has looked at everything that may name it, and before it
-    /// was shown what did so when the term began: what was watched until then may have died in silence.
+    /// Soon after the start of its term a process must not remove the finalizer of an owner before two conditions hold.
+    /// It has listed every type that may have dependents. And it was shown every dependent that existed when the term
+    /// began, because a watch from before the term may have failed silently.
     fn has_looked(&self, how: impl Fn(&Ref) -> bool) -> Held {
         let Self { book, by, before, now, .. } = self;
         let (Some((term, version)), Some(began)) = (book.terms.get(*by), book.shown.began(by)) else { return Ok(()) };
@@ -286,7 +292,7 @@ impl Deed<'_> {
     }
 }
 
-/// An object without what the collector may change, and what the server counts.
+/// The object without the fields that the collector may change, and without those that the server sets.
 fn rest(object: &Value) -> Value {
     let mut rest = object.clone();
     let taken = ["ownerReferences", "finalizers", "resourceVersion", "generation", "managedFields"];

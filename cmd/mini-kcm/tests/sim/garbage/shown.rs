@@ -1,4 +1,4 @@
-//! What each process was shown, and since when: line by line, as it reached it.
+//! Records what each process was shown by lists and watches, and when.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,18 +9,18 @@ use clock::Instant;
 use serde::Deserialize;
 use testing::sim::Seen;
 
-/// Longer than a process may stand still between being shown something and noting it.
+/// More than the maximum time between the arrival of an event and its processing. A process may be frozen in between.
 const KNOWN: Duration = Duration::from_secs(45);
 
 /// Longer than any run.
 const FOR_EVER: Duration = Duration::from_secs(1_000_000);
 
-/// What becomes of what a process knows of a group that discovery does not show.
+/// Whether the observed objects of a group count while discovery does not list the group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hidden {
-    /// It may be forgotten.
+    /// They do not count: the process may have dropped them.
     Forgotten,
-    /// It counts.
+    /// They count.
     Kept,
 }
 
@@ -28,18 +28,18 @@ pub(super) enum Hidden {
 #[derive(Default)]
 pub(super) struct Shown {
     processes: BTreeMap<String, Process>,
-    /// Groups that discovery does not show now: what is not watched any more may be forgotten.
+    /// Groups that discovery does not list now. A process may stop their watches and drop their objects.
     hidden: BTreeSet<&'static str>,
-    /// When anything was wrong with discovery last.
+    /// The time of the last fault of discovery.
     unsure: Option<Instant>,
 }
 
 #[derive(Default)]
 struct Process {
     began: Option<Instant>,
-    /// By uid: the versions that it was shown.
+    /// By uid: the versions that the process was shown.
     versions: BTreeMap<String, Vec<(Instant, u64)>>,
-    /// Resources of which it was shown everything that there was.
+    /// Resources of which the process was shown a complete list.
     whole: BTreeSet<String>,
 }
 
@@ -48,7 +48,7 @@ struct Process {
 struct Text {
     r#type: String,
     object: Part,
-    /// Of a list.
+    /// The items of a list.
     items: Vec<Part>,
     metadata: Metadata,
 }
@@ -69,7 +69,7 @@ struct Metadata {
 }
 
 impl Shown {
-    /// Takes in what a process was just shown.
+    /// Records a line that a process was just shown.
     pub(super) fn take(&mut self, seen: &Seen, now: Instant) {
         let process = self.processes.entry(seen.by.to_owned()).or_default();
         process.began.get_or_insert(now);
@@ -91,7 +91,7 @@ impl Shown {
         }
     }
 
-    /// A process is there: it has written something.
+    /// Records that a process runs, because it has written.
     pub(super) fn begins(&mut self, by: &str, now: Instant) {
         self.processes.entry(by.to_owned()).or_default().began.get_or_insert(now);
     }
@@ -100,31 +100,32 @@ impl Shown {
         self.processes.get(by)?.began
     }
 
-    /// Whether a process must know an object of this group as it is since a version.
+    /// True when a process must have observed an object of this group in the state of this version.
     pub(super) fn knows(&self, by: &str, group: &str, uid: &str, since: u64, now: Instant, hidden: Hidden) -> bool {
         let versions = self.processes.get(by).and_then(|it| it.versions.get(uid));
         let first = versions.and_then(|it| it.iter().find(|it| it.1 >= since));
         (hidden == Hidden::Kept || !self.hidden.contains(group)) && first.is_some_and(|it| it.0 + KNOWN <= now)
     }
 
-    /// Whether a process was ever shown an object as it is since a version.
+    /// True when a process was ever shown an object in the state of this version or later.
     pub(super) fn was_shown(&self, by: &str, uid: &str, since: u64) -> bool {
         let versions = self.processes.get(by).and_then(|it| it.versions.get(uid));
         versions.and_then(|it| it.last()).is_some_and(|it| it.1 >= since)
     }
 
-    /// Whether a process was shown everything that there was of a resource.
+    /// True when a process was shown a complete list of a resource.
     pub(super) fn is_whole(&self, by: &str, resource: &str) -> bool {
         self.processes.get(by).is_some_and(|it| it.whole.contains(resource))
     }
 
-    /// Discovery does not show all from now on; this group, where one is named, is believed to be gone.
+    /// Discovery is incomplete from now on. The group, if given, counts as removed.
     pub(super) fn hide(&mut self, group: Option<&'static str>, now: Instant) {
         self.unsure = Some(now + FOR_EVER);
         self.hidden.extend(group);
     }
 
-    /// Discovery shows everything again. What was hidden is known when it was shown anew: `of` tells the group of an object.
+    /// Discovery is complete again. Objects of the hidden groups count only when they are shown again. `of` returns the
+    /// group of an object.
     pub(super) fn unhide(&mut self, of: impl Fn(&str) -> Option<String>, now: Instant) {
         let hidden = std::mem::take(&mut self.hidden);
         self.unsure = self.unsure.map(|_| now);
@@ -133,7 +134,7 @@ impl Shown {
         }
     }
 
-    /// Whether discovery showed everything since then.
+    /// True when discovery was complete since then.
     pub(super) fn discovery_was_sure(&self, since: Instant) -> bool {
         self.unsure.is_none_or(|it| it < since)
     }

@@ -1,4 +1,4 @@
-//! What goes wrong on the server's side: discovery, groups, types whose list fails, servers of another version.
+//! Faults on the server's side: discovery, groups, types whose list fails, servers of another version.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,22 +15,22 @@ use super::{
 
 const MS: Duration = Duration::from_millis(1);
 
-/// What is wrong now.
+/// The present faults.
 #[derive(Default)]
 struct Wrong {
-    /// Discovery answers nothing at all.
+    /// Discovery returns errors.
     discovery: bool,
-    /// Lists of this resource fail, as with a conversion webhook that does not answer.
+    /// Lists of this resource fail, as with an unavailable conversion webhook.
     lists: Option<&'static str>,
-    /// This resource is asked for at a server that does not know it.
+    /// Requests for this resource reach a server that does not have it.
     unknown: Option<&'static str>,
 }
 
-/// What the transport sees of the collector: each DELETE says whom it means, and as he was seen.
+/// Injects the faults, and checks that each DELETE of the collector has preconditions with uid and resourceVersion.
 pub(super) struct Troubles(Arc<Mutex<Wrong>>);
 
 impl Troubles {
-    /// Looks at every request from now on.
+    /// Intercepts every request from now on.
     pub(super) fn begin(world: &World) -> Self {
         let wrong: Arc<Mutex<Wrong>> = Arc::default();
         let (told, state) = (world.clone(), wrong.clone());
@@ -47,7 +47,7 @@ impl Troubles {
         Self(wrong)
     }
 
-    /// Something goes wrong for a while, again and again, until nothing goes wrong any more.
+    /// Injects faults for limited times, until the world is calm.
     pub(super) async fn happen(self, world: World, shared: Shared, mut rng: Rng) {
         while !world.is_calm() {
             world.sleep(MS * rng.u32(500..25_000)).await;
@@ -73,12 +73,12 @@ impl Troubles {
                 shared.lock().shown.hide(None, now);
                 cluster.fail_discovery(group, DiscoveryFault::Stale);
             }
-            // A small group is believed to have gone, and what was known of it may be forgotten.
+            // A small group seems to be removed, so a process may drop its objects.
             2 => {
                 shared.lock().shown.hide(Some(group), now);
                 cluster.fail_discovery(group, DiscoveryFault::Missing);
             }
-            // Most of what there is is not.
+            // Most groups seem to be removed, which is not true.
             3 => {
                 shared.lock().shown.hide(None, now);
                 cluster.fail_discovery("", DiscoveryFault::Missing);
@@ -92,7 +92,7 @@ impl Troubles {
         }
     }
 
-    /// All of it works again.
+    /// Ends all faults.
     pub(super) fn mend(&self, world: &World, shared: &Shared) {
         *self.0.lock() = Wrong::default();
         for group in CUSTOM_GROUPS.iter().chain([&""]) {
@@ -104,7 +104,7 @@ impl Troubles {
         book.shown.unhide(group, world.clock().now());
     }
 
-    /// A second handle.
+    /// A second handle to the same faults.
     pub(super) fn handle(&self) -> Self {
         Self(self.0.clone())
     }

@@ -1,4 +1,4 @@
-//! Users who make objects that own each other, and cannot leave them alone.
+//! Users who create objects with owner references, and change and delete them.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use super::kinds::{self, DEFINITIONS, OLD_VERSION, TYPES, Type};
 
 const MS: Duration = Duration::from_millis(1);
 pub(super) const HOMES: [&str; 2] = ["n1", "n2"];
-/// So few that successors come under the names of those that went.
+/// So few names that successors are created with the names of deleted objects.
 const NAMES: u8 = 4;
 const HOLD: &str = "x.io/hold";
 
-/// An object's place.
+/// The place of an object.
 #[derive(Debug, Clone)]
 pub(super) struct At {
     pub(super) of: Type,
@@ -33,14 +33,14 @@ impl At {
         served.then(|| world.cluster().get(self.of.resource, &self.namespace, &self.name)).flatten()
     }
 
-    /// Changes the object as a PUT does, where it is there.
+    /// Changes the object as a PUT does, if it exists.
     pub(super) fn change(&self, world: &World, change: impl FnOnce(&mut Value)) {
         if self.get(world).is_some() {
             world.cluster().update(self.of.resource, &self.namespace, &self.name, change);
         }
     }
 
-    /// Deletes it by a policy; an empty one leaves that to the server.
+    /// Deletes it with a propagation policy; an empty one means the server's default.
     pub(super) fn delete(&self, world: &World, policy: &str) {
         match (world.cluster().serves(self.of.resource), policy) {
             (false, _) => {}
@@ -49,7 +49,7 @@ impl At {
         }
     }
 
-    /// Makes it with these owners, where there is room for it.
+    /// Creates it with these owners, if it does not exist and its type can be used.
     pub(super) fn make(&self, world: &World, owners: Value) {
         if !kinds::is_open(world, &self.of) || self.get(world).is_some() {
             return;
@@ -65,7 +65,7 @@ impl At {
     }
 }
 
-/// What an object says of its owner.
+/// An owner reference to `owner`.
 pub(super) fn reference(owner: &Value, blocks: bool) -> Value {
     json!({
         "apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"],
@@ -73,7 +73,7 @@ pub(super) fn reference(owner: &Value, blocks: bool) -> Value {
     })
 }
 
-/// Everything that is there.
+/// All existing objects.
 pub(super) fn all(world: &World) -> Vec<(At, Value)> {
     let served = TYPES.into_iter().filter(|it| world.cluster().serves(it.resource));
     let listed = served.flat_map(|of| world.cluster().list(of.resource, "").into_iter().map(move |it| (of, it)));
@@ -81,7 +81,7 @@ pub(super) fn all(world: &World) -> Vec<(At, Value)> {
         let text = |field: &str| it["metadata"][field].as_str().unwrap_or_default().to_owned();
         (At { of, namespace: text("namespace"), name: text("name") }, it)
     });
-    // Those that others made are none of ours.
+    // Without objects that other controllers created.
     named.filter(|it| it.0.namespace.is_empty() || HOMES.contains(&&*it.0.namespace)).collect()
 }
 
@@ -89,7 +89,7 @@ fn pick<T: Clone>(all: &[T], rng: &mut Rng) -> Option<T> {
     (!all.is_empty()).then(|| all[rng.usize(..all.len())].clone())
 }
 
-/// Makes one more object, which some of those that are there own; mostly in the right way.
+/// Creates one more object. Existing objects are its owners, mostly with correct references.
 pub(super) fn any(world: &World, rng: &mut Rng) {
     let of = TYPES[rng.usize(..TYPES.len())];
     let at = At::new(of, HOMES[usize::from(rng.u8(0..4) == 0)], &format!("o{}", rng.u8(..NAMES)));
@@ -97,7 +97,7 @@ pub(super) fn any(world: &World, rng: &mut Rng) {
     let mut owners: Vec<Value> = Vec::new();
     for _ in 0..[0, 1, 1, 1, 2, 3][rng.usize(..6)] {
         let Some(owner) = owner(&at, &there, rng) else { continue };
-        // One owner is named once.
+        // An owner has one reference only.
         if !owners.iter().any(|it| it["uid"] == owner["uid"]) {
             owners.push(owner);
         }
@@ -105,7 +105,7 @@ pub(super) fn any(world: &World, rng: &mut Rng) {
     at.make(world, owners.into());
 }
 
-/// Three objects that own each other in a circle, and block each other's deletion.
+/// Three objects that own each other in a circle, with blocking references.
 pub(super) fn circle(world: &World, rng: &mut Rng) {
     let types = [kinds::MAP, kinds::WIDGET, kinds::CONTROLLER];
     let all = ["c0", "c1", "c2"].map(|name| At::new(types[rng.usize(..types.len())], HOMES[0], name));
@@ -117,7 +117,7 @@ pub(super) fn circle(world: &World, rng: &mut Rng) {
     }
 }
 
-/// One of those that are there, as an object at this place would name it: mostly one that can own it, rightly named.
+/// A reference to an existing object, for an object at this place. It is mostly a valid owner with a correct reference.
 fn owner(at: &At, there: &[(At, Value)], rng: &mut Rng) -> Option<Value> {
     let fits = |it: &&(At, Value)| it.0.namespace.is_empty() || it.0.namespace == at.namespace;
     let odd = rng.u8(0..8) == 0;
@@ -126,9 +126,9 @@ fn owner(at: &At, there: &[(At, Value)], rng: &mut Rng) -> Option<Value> {
     match rng.u8(0..24) {
         0 => it["name"] = "other".into(),
         1 => it["kind"] = if it["kind"] == "Secret" { "ConfigMap" } else { "Secret" }.into(),
-        // Nobody has heard of it.
+        // No such type exists.
         2 => it["kind"] = "Unicorn".into(),
-        // It was never there, as far as this is a uid of anybody.
+        // No object has or had this uid.
         3 | 4 => it["uid"] = format!("00000000-0000-4000-8000-{:012}", rng.u32(..)).into(),
         5 | 6 => {
             let group = kinds::group(it["apiVersion"].as_str().unwrap_or_default()).to_owned();
@@ -142,7 +142,7 @@ fn owner(at: &At, there: &[(At, Value)], rng: &mut Rng) -> Option<Value> {
     Some(it)
 }
 
-/// Does something to one of the objects from time to time, until nothing goes wrong any more.
+/// Changes objects from time to time, until the world is calm.
 pub(super) async fn meddle(world: World, slow: u32, mut rng: Rng) {
     loop {
         world.sleep(MS * rng.u32(50..slow)).await;
@@ -168,7 +168,7 @@ pub(super) async fn meddle(world: World, slow: u32, mut rng: Rng) {
     }
 }
 
-/// Deletes an object in one of the ways, perhaps again in another one, and perhaps somebody makes it again.
+/// Deletes an object with one of the policies. It may be deleted again with another policy, and created again.
 async fn delete(world: &World, at: &At, rng: &mut Rng) {
     const POLICIES: [&str; 6] = ["", "Background", "Background", "Foreground", "Foreground", "Orphan"];
     let policy = POLICIES[rng.usize(..6)];
@@ -187,7 +187,7 @@ async fn delete(world: &World, at: &At, rng: &mut Rng) {
     }
 }
 
-/// Changes what an object says of its owners.
+/// Changes the owner references of an object.
 fn edit(world: &World, at: &At, object: &Value, there: &[(At, Value)], rng: &mut Rng) {
     let owners = object["metadata"]["ownerReferences"].as_array().map_or(0, Vec::len);
     let new = owner(at, there, rng);
@@ -215,7 +215,7 @@ fn edit(world: &World, at: &At, object: &Value, there: &[(At, Value)], rng: &mut
         match how {
             0 => drop(owners.remove(which)),
             1 => owners[which]["name"] = "other".into(),
-            // Set right again, where it was wrong.
+            // Corrects a wrong reference.
             2 => {
                 let right = there.iter().find(|it| it.1["metadata"]["uid"] == owners[which]["uid"]);
                 if let Some((_, owner)) = right {
@@ -227,7 +227,7 @@ fn edit(world: &World, at: &At, object: &Value, there: &[(At, Value)], rng: &mut
     });
 }
 
-/// Puts a finalizer on an object that is not being deleted, or takes it.
+/// Adds a finalizer to an object that is not being deleted, or removes it.
 fn hold(object: &mut Value, hold: bool) {
     let deletes = object["metadata"]["deletionTimestamp"].is_string();
     if hold && deletes {
@@ -241,7 +241,7 @@ fn hold(object: &mut Value, hold: bool) {
     object["metadata"]["finalizers"] = finalizers.into();
 }
 
-/// A custom type goes or comes, or one of its versions does.
+/// Adds or removes a custom type or one of its versions.
 fn definitions(world: &World, rng: &mut Rng) {
     let customs: Vec<&Type> = TYPES.iter().filter(|it| it.custom).collect();
     let of = customs[rng.usize(..customs.len())];
@@ -253,7 +253,7 @@ fn definitions(world: &World, rng: &mut Rng) {
     }
 }
 
-/// Everybody lets go of what he holds.
+/// Removes all finalizers of the users.
 pub(super) fn settle(world: &World) {
     for (at, object) in all(world) {
         if object["metadata"]["finalizers"].as_array().is_some_and(|it| it.contains(&HOLD.into())) {

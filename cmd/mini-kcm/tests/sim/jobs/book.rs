@@ -1,19 +1,19 @@
-//! What the writes on the API say of Jobs and their pods: the book that a controller's work is held against. It is kept from
-//! the stored writes alone, and knows nothing of how a controller works.
+//! The book of Jobs and their pods. The controller's writes are checked against it. It is computed from the stored
+//! writes alone and does not depend on the controller's code.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use clock::Instant;
 use serde_json::Value;
 
-/// Longer than a controller may be behind what is stored: a frozen watch, a call that hangs, and a Lease that expires.
+/// More than the maximum staleness of a controller: a frozen watch, a hung call, and an expiring Lease.
 pub(super) const LAG: Duration = Duration::from_secs(200);
 pub(super) const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
 pub(super) const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 pub(super) const FAILURES: &str = "batch.kubernetes.io/job-index-failure-count";
 const OURS: &str = "kubernetes.io/job-controller";
 
-/// Every Job and every pod that ever was.
+/// Every Job and every pod that ever existed.
 #[derive(Default)]
 pub(super) struct Book {
     /// By uid.
@@ -38,32 +38,32 @@ pub(super) struct Pod {
     pub(super) name: String,
     /// The Job that controls it now.
     pub(super) job: Option<String>,
-    /// Every Job that ever did.
+    /// Every Job that ever controlled it.
     pub(super) of: Vec<String>,
-    /// What controls it is no Job.
+    /// Its controller is not a Job.
     pub(super) foreign: bool,
-    /// The Job that a manager made it for, and which manager.
+    /// The Job for which a manager created it, and this manager.
     pub(super) made: Option<(String, String)>,
     pub(super) tracked: bool,
     pub(super) phase: Phase,
     pub(super) deleting: bool,
     pub(super) gone: bool,
     pub(super) index: Option<i64>,
-    /// Failures of its index before it, by its annotation.
+    /// Earlier failures of its index, from its annotation.
     pub(super) failures: Option<i64>,
     pub(super) born: Option<Instant>,
-    /// When its phase became final.
+    /// The time when its phase became final.
     pub(super) ended: Option<Instant>,
-    /// A rule of the failure policies that are used here ignores how it failed.
+    /// A rule of the failure policies in `workload` ignores this failure.
     pub(super) ignored: bool,
     pub(super) labels: Value,
-    /// Somebody changed its labels or its owner.
+    /// Its labels or its owner were changed by a user.
     pub(super) touched: bool,
-    /// A manager took its finalizer while its Job was under way.
+    /// A manager removed its finalizer while its Job was not finished.
     pub(super) released: bool,
-    /// And it worked then: nobody will count it.
+    /// A tracked pod that was removed, or whose finalizer was removed while it ran. It will not be counted.
     pub(super) given_up: bool,
-    /// A manager deleted it while it worked.
+    /// A manager deleted it while it ran.
     pub(super) deleted_by_manager: bool,
 }
 
@@ -73,18 +73,18 @@ pub(super) struct Job {
     pub(super) uid: String,
     pub(super) namespace: String,
     pub(super) name: String,
-    /// As stored last.
+    /// The last stored object.
     pub(super) object: Value,
     pub(super) gone: bool,
-    /// Since when it is being deleted, or gone.
+    /// The time since which it is being deleted or gone.
     pub(super) ends: Option<Instant>,
-    /// Who wrote that it is finished.
+    /// The process that wrote the finished condition.
     pub(super) finished_by: Option<String>,
-    /// By the uid of a pod: whether it was counted as failed, and whether it has left its list.
+    /// By pod uid: whether the pod was counted as failed, and whether its uid has left the list.
     pub(super) counted: BTreeMap<String, (bool, bool)>,
-    /// When more of its pods worked than it wants, or others than it wants.
+    /// The last time when more pods ran than wanted, or other ones than wanted.
     pub(super) overfull: Option<Instant>,
-    /// Since when it had which parallelism and how many completions; a suspended Job wants none of both.
+    /// Its parallelism and completions, each with the time since which they are set. Both are 0 for a suspended Job.
     pub(super) sizes: Vec<(Instant, i64, i64)>,
 }
 
@@ -97,7 +97,7 @@ impl Pod {
         self.works() && !self.deleting
     }
 
-    /// It ended badly, or a user deleted it; unless a manager did so before.
+    /// True when it failed, or a user deleted it, unless a manager deleted it before.
     pub(super) fn may_have_failed(&self) -> bool {
         let ended = self.phase == Phase::Failed || self.deleting || self.gone;
         ended && !self.deleted_by_manager
@@ -107,7 +107,7 @@ impl Pod {
         self.job.as_deref() == Some(job)
     }
 
-    /// Takes in what is stored now.
+    /// Updates the pod from the stored object.
     pub(super) fn read(&mut self, object: &Value, now: Instant) {
         let metadata = &object["metadata"];
         let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
@@ -143,7 +143,7 @@ impl Pod {
     }
 }
 
-/// How the rules of `workload` that say Ignore know it.
+/// True when an Ignore rule of `workload` matches this failure.
 fn is_ignored(pod: &Value) -> bool {
     let ended = |it: &Value| it["state"]["terminated"]["exitCode"] == 44;
     let list = |it: &str| pod["status"][it].as_array().cloned().unwrap_or_default();
@@ -188,17 +188,17 @@ impl Job {
         *self.spec("completionMode") == "Indexed"
     }
 
-    /// Its size follows its parallelism.
+    /// True when its completions change together with its parallelism.
     pub(super) fn is_elastic(&self) -> bool {
         self.is_indexed() && self.spec("completions") == self.spec("parallelism")
     }
 
-    /// Only pods that have ended are replaced, not those that are ending.
+    /// True when a pod is replaced only after it has ended, and not while it terminates.
     pub(super) fn waits_for_the_end(&self) -> bool {
         *self.spec("podReplacementPolicy") == "Failed" || !self.spec("podFailurePolicy").is_null()
     }
 
-    /// Another controller has it.
+    /// True when another controller manages it.
     pub(super) fn is_foreign(&self) -> bool {
         self.spec("managedBy").as_str().is_some_and(|it| it != OURS)
     }
@@ -207,7 +207,7 @@ impl Job {
         is_finished(&self.object)
     }
 
-    /// What was the largest parallelism, and the most completions, that a controller may still go by.
+    /// The largest parallelism and the most completions that a controller may still observe.
     pub(super) fn most(&self, now: Instant) -> (i64, i64) {
         let seen = self.sizes.iter().enumerate().filter(|(at, _)| {
             let until = self.sizes.get(at + 1).map(|it| it.0);
@@ -216,7 +216,7 @@ impl Job {
         seen.fold((0, 0), |most, (_, it)| (most.0.max(it.1), most.1.max(it.2)))
     }
 
-    /// Whether a controller may believe that some of its pods are too many.
+    /// True when a controller may observe that the Job has too many pods.
     pub(super) fn may_shrink(&self, now: Instant) -> bool {
         self.overfull.is_some_and(|it| it + LAG > now)
     }
@@ -228,8 +228,8 @@ impl Book {
         self.pods.values().filter(move |it| it.is_of(job))
     }
 
-    /// Notes whether some pods of a Job are too many now, as they are or as a controller may see them yet: one that was not
-    /// let go may not have been shown to have ended, beside those that were there then.
+    /// Records whether a Job has too many pods now, either really or in a stale cache. A pod whose finalizer is not
+    /// removed may look active together with the other pods of that time, because its end may not be observed yet.
     pub(super) fn weigh(&mut self, job: &str, now: Instant) {
         let unseen = |it: &&Pod| it.tracked && !it.deleting && it.ended.is_some_and(|it| it + LAG > now);
         let ends: Vec<Instant> = self.pods_of(job).filter(unseen).filter_map(|it| it.ended).collect();
@@ -243,7 +243,7 @@ impl Book {
         }
     }
 
-    /// Whether some pods of a Job are too many where these are active.
+    /// True when a Job has too many pods, counting these pods as active.
     fn is_overfull(&self, job: &str, is_active: impl Fn(&Pod) -> bool) -> bool {
         let Some(it) = self.jobs.get(job).filter(|it| !it.gone) else { return false };
         let active: Vec<&Pod> = self.pods_of(job).filter(|it| is_active(it)).collect();
@@ -274,7 +274,7 @@ pub(super) fn is_tracked(pod: &Value) -> bool {
     pod["metadata"]["finalizers"].as_array().is_some_and(|it| it.iter().any(|it| it == FINALIZER))
 }
 
-/// The owner that controls it.
+/// The controlling owner.
 pub(super) fn controller(object: &Value) -> Option<&Value> {
     object["metadata"]["ownerReferences"].as_array()?.iter().find(|it| it["controller"] == true)
 }
@@ -288,13 +288,13 @@ pub(super) fn is_finished(job: &Value) -> bool {
     holds(job, "Complete") || holds(job, "Failed")
 }
 
-/// The uids of one of the lists of pods that are not in a counter yet.
+/// The uids in one of the lists of uncounted pods.
 pub(super) fn uncounted(job: &Value, list: &str) -> Vec<String> {
     let all = job["status"]["uncountedTerminatedPods"][list].as_array();
     all.into_iter().flatten().filter_map(|it| it.as_str().map(str::to_owned)).collect()
 }
 
-/// Indexes such as `0-2,4`.
+/// Parses indexes such as `0-2,4`.
 pub(super) fn indexes(text: &Value) -> Vec<i64> {
     let spans = text.as_str().unwrap_or_default().split(',').filter(|it| !it.is_empty());
     spans

@@ -1,4 +1,4 @@
-//! The garbage collector, as far as Jobs need one: pods go with their Job, or are left without an owner.
+//! A garbage collector for Jobs: pods are deleted with their Job, or orphaned.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const MS: Duration = Duration::from_millis(1);
 pub(super) async fn collects(world: World, shared: Shared, mut rng: Rng) {
     loop {
         world.sleep(MS * rng.u32(300..2_500)).await;
-        // What it is about to do is read first: it may not write while the book is open.
+        // The book is read before the writes, because each write locks the book.
         let ending: Vec<(String, String, String, bool)> = {
             let book = shared.lock();
             let over = book.jobs.values().filter(|it| it.ends.is_some());

@@ -1,4 +1,4 @@
-//! What the Job controller promises of a Job's status: every pod that ended is counted exactly once.
+//! The guarantees for a Job's status: every ended pod is counted exactly once.
 
 use clock::Instant;
 use serde_json::Value;
@@ -12,7 +12,7 @@ use super::{
 
 type Held = Result<(), String>;
 
-/// Takes a write of a Job into the book, and says what is wrong with it.
+/// Records a write of a Job in the book, and returns the broken guarantee.
 pub(super) fn job(book: &mut Book, write: &Write, now: Instant) -> Held {
     let before = write.before().unwrap_or_default();
     let Some(after) = write.after() else {
@@ -60,7 +60,7 @@ fn status(book: &mut Book, uid: &str, before: &Value, after: &Value, by: &str) -
     if is_finished(after) { finished(book, job, after, by) } else { Ok(()) }
 }
 
-/// What enters the lists of uids, and what leaves them.
+/// Checks the uids that are added to the lists, and those that are removed.
 fn lists(book: &mut Book, uid: &str, before: &Value, after: &Value) -> Held {
     for (list, as_failed) in [("succeeded", false), ("failed", true)] {
         let (old, new) = (uncounted(before, list), uncounted(after, list));
@@ -72,7 +72,7 @@ fn lists(book: &mut Book, uid: &str, before: &Value, after: &Value) -> Held {
         }
         for pod in old.iter().filter(|it| !new.contains(it)) {
             let known = book.pods.get(pod).ok_or_else(|| format!("{pod} was never a pod"))?;
-            // One that somebody took away is not its pod any more.
+            // A pod without its owner reference no longer belongs to the Job.
             if known.tracked && !known.gone && known.job.as_deref() == Some(uid) {
                 return Err(format!("{} leaves {list}, and has its finalizer still", known.name));
             }
@@ -103,7 +103,7 @@ fn enters(book: &Book, uid: &str, after: &Value, pod: &str, as_failed: bool) -> 
     let ended = match known.phase {
         Phase::Succeeded => true,
         Phase::Failed => as_failed,
-        // One that a user deletes has failed, and all that work have where the Job has.
+        // A pod that a user deleted counts as failed. When the Job has failed, all running pods count as failed.
         Phase::Works => as_failed && (known.may_have_failed() || holds(after, "FailureTarget")),
     };
     if ended { Ok(()) } else { Err(format!("counts {name} as {}, and it is {:?}", word(as_failed), known.phase)) }
@@ -113,7 +113,7 @@ fn word(as_failed: bool) -> &'static str {
     if as_failed { "failed" } else { "succeeded" }
 }
 
-/// A counter is how many uids have left its list.
+/// A counter is the number of uids that have left its list.
 fn counters(job: &Job, after: &Value) -> Held {
     let left = |as_failed: bool| count(job.counted.values().filter(|it| **it == (as_failed, true)).count());
     let status = &after["status"];
@@ -129,7 +129,7 @@ fn counters(job: &Job, after: &Value) -> Held {
     Ok(())
 }
 
-/// An index is complete when a pod of it has succeeded, and stays so.
+/// An index is complete when one of its pods has succeeded, and it stays complete.
 fn completed(book: &Book, job: &Job, before: &Value, after: &Value) -> Held {
     let (old, new) = (indexes(&before["status"]["completedIndexes"]), indexes(&after["status"]["completedIndexes"]));
     let succeeded = after["status"]["succeeded"].as_i64().unwrap_or(0);
@@ -151,7 +151,7 @@ fn completed(book: &Book, job: &Job, before: &Value, after: &Value) -> Held {
     }
 }
 
-/// An index has failed when more of its pods did than it may have.
+/// An index has failed when more of its pods failed than allowed.
 fn failed(book: &Book, job: &Job, before: &Value, after: &Value) -> Held {
     let (old, new) = (indexes(&before["status"]["failedIndexes"]), indexes(&after["status"]["failedIndexes"]));
     let most = job.completions().unwrap_or(0);
@@ -173,7 +173,7 @@ fn failed(book: &Book, job: &Job, before: &Value, after: &Value) -> Held {
     Ok(())
 }
 
-/// A Job ends when all of its pods have.
+/// A Job is finished only after all of its pods have ended.
 fn finished(book: &Book, job: &Job, after: &Value, by: &str) -> Held {
     let own = |it: &&super::book::Pod| it.made.as_ref().is_some_and(|it| it.1 == by);
     if let Some(pod) = book.pods_of(&job.uid).filter(own).find(|it| it.tracked && !it.gone) {
@@ -182,7 +182,7 @@ fn finished(book: &Book, job: &Job, after: &Value, by: &str) -> Held {
     let succeeded = after["status"]["succeeded"].as_i64().unwrap_or(0);
     let conditions = after["status"]["conditions"].as_array();
     let complete = conditions.into_iter().flatten().find(|it| it["type"] == "Complete" && it["status"] == "True");
-    // What is announced stays so, though more are wanted since.
+    // An announced success stays valid, also when completions were increased later.
     let enough = job.is_elastic() || succeeded >= job.completions().unwrap_or(1);
     let reached = complete.is_none_or(|it| it["reason"] != "CompletionsReached" || enough);
     if reached { Ok(()) } else { Err(format!("complete with {succeeded} successes of {:?}", job.completions())) }

@@ -1,4 +1,4 @@
-//! Nodes, as far as a Job sees them: pods that are bound, run, and end as their annotations say.
+//! Simulated nodes for Jobs: pods are bound, run, and end as their annotations specify.
 
 use std::time::Duration;
 
@@ -10,24 +10,24 @@ use tokio::sync::mpsc::UnboundedReceiver;
 const MS: Duration = Duration::from_millis(1);
 const SEC: Duration = Duration::from_secs(1);
 
-/// How many of a thousand pods fail; none of them once the cluster is calm, unless [`ALWAYS`] says so.
+/// How many of a thousand pods fail. In a calm world no pod fails, except for [`ALWAYS`].
 pub(super) const FAILS: &str = "sim/fails";
-/// Pods of this index fail, in calm times too.
+/// Pods of this index always fail, also in a calm world.
 pub(super) const ALWAYS: &str = "sim/always-fails";
-/// With which code a pod fails.
+/// The exit code of a failing pod.
 pub(super) const CODE: &str = "sim/code";
-/// The most milliseconds that a pod runs.
+/// The maximum running time of a pod, in milliseconds.
 pub(super) const RUNS: &str = "sim/runs";
-/// The pod never ends of itself until the cluster is calm.
+/// The pod does not end before the world is calm.
 pub(super) const STAYS: &str = "sim/stays";
 
-/// What happened to a pod that its node must know.
+/// An event for the node of a pod.
 pub(super) enum Told {
     Made { namespace: String, name: String, uid: String },
     Deleted { namespace: String, name: String, uid: String },
 }
 
-/// One pod as its node has it.
+/// A pod on its node.
 struct Known {
     world: World,
     namespace: String,
@@ -35,7 +35,7 @@ struct Known {
     uid: String,
 }
 
-/// All nodes: each pod is played by a task of its own.
+/// All nodes. Each pod has its own task.
 pub(super) async fn nodes(world: World, mut told: UnboundedReceiver<Told>, mut rng: Rng) {
     while let Some(told) = told.recv().await {
         let rng = rng.fork();
@@ -48,7 +48,7 @@ pub(super) async fn nodes(world: World, mut told: UnboundedReceiver<Told>, mut r
 }
 
 impl Known {
-    /// The pod, while it is this one.
+    /// The pod, if it still exists with this uid.
     fn now(&self) -> Option<Value> {
         let pod = self.world.cluster().get("pods", &self.namespace, &self.name)?;
         (pod["metadata"]["uid"] == self.uid.as_str()).then_some(pod)
@@ -83,7 +83,7 @@ impl Known {
         }
     }
 
-    /// Its containers have stopped.
+    /// The containers have stopped.
     fn stops(&self, code: i64) {
         let at = self.world.clock().wall().to_string();
         let at = format!("{}Z", at.split(['.', 'Z']).next().unwrap_or_default());
@@ -100,7 +100,7 @@ impl Known {
         });
     }
 
-    /// It is to end: its containers stop within its grace, and it goes when nothing holds it.
+    /// Ends a deleted pod: its containers stop within the grace period. The pod is removed when it has no finalizer.
     async fn ends(self, mut rng: Rng) {
         let Some(pod) = self.now() else { return };
         let grace = pod["metadata"]["deletionGracePeriodSeconds"].as_u64().unwrap_or(0);
@@ -119,7 +119,7 @@ fn works(pod: &Value) -> bool {
     !matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
 }
 
-/// Neither ended nor about to be ended by somebody else.
+/// True when the pod has neither ended nor been deleted.
 fn may_go_on(pod: &Value) -> bool {
     works(pod) && pod["metadata"]["deletionTimestamp"].is_null()
 }

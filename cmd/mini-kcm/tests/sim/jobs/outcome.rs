@@ -1,4 +1,4 @@
-//! How a Job ends: as its pods and its users have it, and not by what a controller did to end it.
+//! A Job ends because of its pods and its users, and never because of pods that a controller deleted to end it.
 
 use serde_json::Value;
 
@@ -6,10 +6,10 @@ use super::book::{Book, Job, count, indexes};
 
 type Held = Result<(), String>;
 
-/// Each announcement with what it becomes.
+/// Each announcing condition with its final condition.
 const ENDS: [(&str, &str); 2] = [("FailureTarget", "Failed"), ("SuccessCriteriaMet", "Complete")];
 
-/// What a manager's status says of the end, beside what it said before.
+/// Checks the conditions of a manager's status write against those before it.
 pub(super) fn outcome(book: &Book, job: &Job, before: &Value, after: &Value) -> Held {
     for (announcement, end) in ENDS {
         let (old, new) = (reason(before, announcement), reason(after, announcement));
@@ -27,7 +27,7 @@ pub(super) fn outcome(book: &Book, job: &Job, before: &Value, after: &Value) -> 
     Ok(())
 }
 
-/// Why a condition is true.
+/// The reason of a true condition.
 fn reason(job: &Value, condition: &str) -> Option<String> {
     let all = job["status"]["conditions"].as_array();
     let found = all.into_iter().flatten().find(|it| it["type"] == condition && it["status"] == "True");
@@ -42,7 +42,7 @@ fn announced(book: &Book, job: &Job, after: &Value, reason: &str) -> Held {
     }
 }
 
-/// No pod has failed that a manager deleted while it worked.
+/// A running pod that a manager deleted does not count as failed.
 fn failed_too_often(book: &Book, job: &Job) -> Held {
     let by_index = !job.spec("backoffLimitPerIndex").is_null();
     let limit = job.spec("backoffLimit").as_i64().unwrap_or(if by_index { i64::MAX } else { 6 });

@@ -1,4 +1,4 @@
-//! What the Job controller promises of pods, whatever happens.
+//! The guarantees of the Job controller for pods.
 
 use std::time::Duration;
 
@@ -14,12 +14,13 @@ use super::{
 
 type Held = Result<(), String>;
 
-/// What the wall clocks of two machines may differ by, to either side, with whole seconds rounded.
+/// The maximum difference of two machines' wall clocks, in either direction, after rounding to whole seconds.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(33);
-/// From the answer that a Job is there until an adoption that follows from it is stored: no term lasts longer unseen.
+/// The maximum time from a read of a Job to the store of an adoption that depends on it. No term continues longer
+/// without a renewal.
 const ADOPTS_WITHIN: Duration = Duration::from_secs(15);
 
-/// Takes a write into the book, and says what is wrong with it.
+/// Records a write in the book, and returns the broken guarantee.
 pub(super) fn look(book: &mut Book, write: &Write, now: Instant) -> Held {
     match &*write.resource() {
         "pods" => pod(book, write, now),
@@ -59,7 +60,7 @@ fn pod(book: &mut Book, write: &Write, now: Instant) -> Held {
     } else {
         let before = before.unwrap_or_else(|| next.clone());
         next.touched |= before.labels != next.labels || before.job != next.job;
-        // Taken away though our finalizer held it: nobody counts it any more.
+        // Removed in spite of our finalizer, so it will not be counted.
         next.given_up |= next.gone && before.tracked;
         Ok(())
     };
@@ -74,7 +75,7 @@ fn is_under_way(book: &Book, job: Option<&str>) -> bool {
     job.and_then(|it| book.jobs.get(it)).is_some_and(|it| it.ends.is_none() && !it.is_finished())
 }
 
-/// A manager makes a pod.
+/// Checks a pod that a manager creates.
 fn made(book: &Book, pod: &Pod, object: &Value, now: Instant) -> Held {
     let uid = pod.job.as_deref().ok_or("makes a pod without a Job")?;
     let job = book.jobs.get(uid).ok_or("makes a pod for a Job that never was")?;
@@ -105,7 +106,7 @@ fn made(book: &Book, pod: &Pod, object: &Value, now: Instant) -> Held {
     form(job, object)
 }
 
-/// Never two active pods for one index, and none for an index that is done or not wanted.
+/// No index has two active pods, and no pod is created for an index that is completed or not wanted.
 fn index(book: &Book, job: &Job, pod: &Pod, completions: i64, working: impl Fn(&&Pod) -> bool) -> Held {
     let index = pod.index.ok_or("makes a pod without an index")?;
     if index >= completions {
@@ -123,16 +124,16 @@ fn index(book: &Book, job: &Job, pod: &Pod, completions: i64, working: impl Fn(&
     Ok(())
 }
 
-/// Not before the back-off of what failed is over. The book knows no failure but those whose pods are there, which a new
-/// controller sees too.
+/// Checks the back-off after failures. The book uses only failures whose pods still exist, because a new controller can
+/// observe only these.
 fn waits(book: &Book, job: &Job, pod: &Pod, now: Instant) -> Held {
     let by_index = !job.spec("backoffLimitPerIndex").is_null();
     let own = |it: &&Pod| it.of.contains(&job.uid) && (!by_index || it.index == pod.index);
-    // What an index remembers is on pods alone, and goes with one that was taken away uncounted.
+    // The back-off of an index is stored on its pods alone. It is lost when a pod was removed without being counted.
     if by_index && book.pods.values().filter(own).any(|it| it.given_up) {
         return Ok(());
     }
-    // Whom somebody took away after he was counted a new controller does not know.
+    // A new controller cannot recognize a pod that lost its owner reference after it was counted.
     let of = |it: &&Pod| own(it) && !it.given_up && (it.job.is_some() || it.tracked);
     let ended = |phase: Phase| {
         book.pods.values().filter(of).filter(move |it| it.phase == phase).filter_map(|it| Some((it.ended?, it.gone)))
@@ -154,13 +155,13 @@ fn waits(book: &Book, job: &Job, pod: &Pod, now: Instant) -> Held {
     Ok(())
 }
 
-/// A pod knows how often its index has failed.
+/// Checks the index failure count of a new pod.
 fn failures(book: &Book, job: &Job, pod: &Pod) -> Held {
     if job.spec("backoffLimitPerIndex").is_null() || job.is_elastic() {
         return Ok(());
     }
     let of = |it: &&Pod| it.of.contains(&job.uid) && it.index == pod.index;
-    // The count is on pods alone: it goes with one that was taken away, or let go uncounted.
+    // The count is stored on pods alone. It is lost with a pod that was removed or released without being counted.
     if book.pods.values().filter(of).any(|it| it.given_up || (it.touched && !it.is_of(&job.uid))) {
         return Ok(());
     }
@@ -177,8 +178,8 @@ fn failures(book: &Book, job: &Job, pod: &Pod) -> Held {
     Ok(())
 }
 
-/// Pods that were made for a Job and neither ended nor were deleted, whomever they belong to now. What another manager
-/// made and somebody took away bears no mark by which it could be known.
+/// Limits the active pods that were created for a Job, also those that no longer belong to it. A pod that another
+/// manager created and that lost its owner reference cannot be recognized, so it does not count.
 fn brake(book: &Book, job: &Job, pod: &Pod, parallelism: i64) -> Held {
     let by = pod.made.as_ref().map(|it| &it.1);
     let out = book.pods.values().filter(|it| {
@@ -194,7 +195,7 @@ fn brake(book: &Book, job: &Job, pod: &Pod, parallelism: i64) -> Held {
     Ok(())
 }
 
-/// A pod is as its Job's template says, and belongs to it.
+/// A new pod must match its Job's template, and be owned by the Job.
 fn form(job: &Job, pod: &Value) -> Held {
     let labels = job.object["spec"]["template"]["metadata"]["labels"].as_object();
     let kept = labels.is_some_and(|it| it.iter().all(|(label, value)| pod["metadata"]["labels"][label] == *value));
@@ -205,7 +206,7 @@ fn form(job: &Job, pod: &Value) -> Held {
     Ok(())
 }
 
-/// A manager takes the finalizer of a pod.
+/// Checks the removal of a finalizer by a manager.
 fn let_go(book: &mut Book, before: &Pod, after: &Pod, now: Instant) -> Held {
     if before.foreign {
         return Err("takes the finalizer of a pod that another kind controls".to_owned());
@@ -235,7 +236,7 @@ fn let_go(book: &mut Book, before: &Pod, after: &Pod, now: Instant) -> Held {
             job.is_indexed() && before.index.is_some_and(|it| indexes(&status["completedIndexes"]).contains(&it))
         }
         Phase::Failed => before.ignored && !job.spec("podFailurePolicy").is_null(),
-        // It is too many, or it was deleted because the Job has succeeded.
+        // A surplus pod, or a pod that was deleted because the Job has succeeded.
         Phase::Works => job.may_shrink(now) || (holds(&job.object, "SuccessCriteriaMet") && before.deleting),
     };
     if counted {
@@ -245,7 +246,7 @@ fn let_go(book: &mut Book, before: &Pod, after: &Pod, now: Instant) -> Held {
     }
 }
 
-/// A manager gives a pod to a Job.
+/// Checks an adoption by a manager.
 fn adoption(book: &Book, before: &Pod, after: &Pod, now: Instant) -> Held {
     let job = after.job.as_deref().and_then(|it| book.jobs.get(it)).ok_or("adopts for a Job that never was")?;
     if job.ends.is_some_and(|it| it + ADOPTS_WITHIN < now) {

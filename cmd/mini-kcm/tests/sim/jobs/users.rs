@@ -1,4 +1,4 @@
-//! Users who cannot leave Jobs and their pods alone, and what else happens in a cluster.
+//! Users who change Jobs and their pods, and other changes in a cluster.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use testing::sim::World;
 use super::{Shared, workload};
 
 const MS: Duration = Duration::from_millis(1);
-/// Where Jobs are.
+/// The namespace of the Jobs.
 pub(super) const HOME: &str = "work";
 const JOBS: &str = "jobs.batch";
 const PODS: &str = "pods";
 
-/// Does something to a Job or one of its pods from time to time, until nothing goes wrong any more.
+/// Changes a Job or one of its pods from time to time, until the world is calm.
 pub(super) async fn meddle(world: World, shared: Shared, mut rng: Rng) {
     loop {
         world.sleep(MS * rng.u32(300..9_000)).await;
@@ -45,7 +45,7 @@ pub(super) async fn meddle(world: World, shared: Shared, mut rng: Rng) {
     }
 }
 
-/// Takes the pods of a Job away by their labels, one after the other, while they work.
+/// Removes running pods of a Job from its selector, one after the other.
 pub(super) async fn steal(world: World, shared: Shared, mut rng: Rng) {
     let Some(job) = any(&world.cluster().list(JOBS, HOME), &mut rng) else { return };
     let uid = job["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
@@ -61,7 +61,7 @@ pub(super) async fn steal(world: World, shared: Shared, mut rng: Rng) {
     }
 }
 
-/// The selector of its Job matches a pod no more.
+/// Changes the labels of a pod, so that the selector of its Job no longer matches.
 fn lose(world: &World, pod: &str) {
     world.cluster().update(PODS, HOME, pod, |it| it["metadata"]["labels"] = json!({ "app": "lost" }));
 }
@@ -70,7 +70,7 @@ fn any<T: Clone>(all: &[T], rng: &mut Rng) -> Option<T> {
     (!all.is_empty()).then(|| all[rng.usize(..all.len())].clone())
 }
 
-/// Changes a Job as a PUT does: not where it is gone, or finished.
+/// Changes a Job as a PUT does, if it exists.
 fn change(world: &World, name: &str, change: impl FnOnce(&mut Value)) {
     if world.cluster().get(JOBS, HOME, name).is_some() {
         world.cluster().update(JOBS, HOME, name, change);
@@ -82,7 +82,7 @@ fn resize(world: &World, job: &Value, rng: &mut Rng) {
     let spec = &job["spec"];
     let elastic = spec["completionMode"] == "Indexed" && spec["completions"] == spec["parallelism"];
     let size = rng.i64(if elastic { 1 } else { 0 }..=4);
-    // What hangs on the number of completions could not follow.
+    // Fields that depend on the number of completions would become invalid.
     let free = spec["successPolicy"].is_null() && spec["maxFailedIndexes"].is_null();
     change(world, name, |it| {
         if !elastic || free {
@@ -94,7 +94,7 @@ fn resize(world: &World, job: &Value, rng: &mut Rng) {
     });
 }
 
-/// Deletes a Job in one of the three ways; another one may come under its name.
+/// Deletes a Job with one of the three propagation policies. A successor with the same name may be created.
 async fn replace(world: &World, job: &Value, rng: &mut Rng) {
     let name = job["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     let how = [None, Some("orphan"), Some("foregroundDeletion")][rng.usize(..3)];
@@ -105,7 +105,7 @@ async fn replace(world: &World, job: &Value, rng: &mut Rng) {
     }
 }
 
-/// Deletes a Job: what depends on it goes in the background, or is cared for by this finalizer.
+/// Deletes a Job: without a finalizer with Background, otherwise with this finalizer.
 pub(super) fn delete_job(world: &World, name: &str, finalizer: Option<&str>) {
     let now = stamp(world, 0);
     change(world, name, |it| {
@@ -122,8 +122,8 @@ fn disturb(world: &World, pod: &str, rng: &mut Rng) {
     let Some(now) = cluster.get(PODS, HOME, pod) else { return };
     let ended = matches!(now["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
     match rng.u8(0..12) {
-        // What has ended and is counted would be counted once more where it bears no mark of its Job, and not at all where it
-        // is released before.
+        // An ended pod that is released before it is counted would never be counted. An ended pod without its Job's
+        // label would be counted again when it loses its owner. So users make neither change.
         7 | 8 if ended => {}
         9 if ended && now["metadata"]["labels"]["batch.kubernetes.io/controller-uid"].is_null() => {}
         0..=4 => delete_pod(world, HOME, pod),
@@ -139,7 +139,7 @@ fn disturb(world: &World, pod: &str, rng: &mut Rng) {
         }
         7 | 8 => lose(world, pod),
         9 => disown(world, HOME, pod),
-        // By force: nobody ever sees how it ended.
+        // Removed by force, so that its end is never observed.
         10 => cluster.remove(PODS, HOME, pod),
         _ => {
             cluster.update(PODS, HOME, pod, |it| it["metadata"]["labels"]["seen"] = rng.u32(..).to_string().into());
@@ -147,7 +147,7 @@ fn disturb(world: &World, pod: &str, rng: &mut Rng) {
     }
 }
 
-/// Deletes a pod as a user does, with its grace.
+/// Deletes a pod as a user does, with its grace period.
 pub(super) fn delete_pod(world: &World, namespace: &str, name: &str) {
     let Some(pod) = world.cluster().get(PODS, namespace, name) else { return };
     if !pod["metadata"]["deletionTimestamp"].is_null() {
@@ -165,14 +165,14 @@ pub(super) fn delete_pod(world: &World, namespace: &str, name: &str) {
     });
 }
 
-/// Takes the owner of a pod away.
+/// Removes the owner references of a pod.
 pub(super) fn disown(world: &World, namespace: &str, name: &str) {
     if world.cluster().get(PODS, namespace, name).is_some() {
         world.cluster().update(PODS, namespace, name, |it| it["metadata"]["ownerReferences"] = json!([]));
     }
 }
 
-/// The wall time in so many seconds, as the API writes it.
+/// The wall time plus so many seconds, in the format of the API.
 pub(super) fn stamp(world: &World, seconds: i64) -> String {
     let at = world.clock().wall().as_second() + seconds;
     clock::Timestamp::from_second(at).unwrap_or(clock::Timestamp::UNIX_EPOCH).to_string()

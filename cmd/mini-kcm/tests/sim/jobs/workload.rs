@@ -1,4 +1,4 @@
-//! Which Jobs there are: one of each kind that the API knows, with what makes them differ drawn from the seed.
+//! The Jobs of the scenario: every kind of Job that the API has, with options drawn from the seed.
 
 use fastrand::Rng;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use testing::sim::World;
 
 use super::{kubelet, users::HOME};
 
-/// Creates a Job of any kind under this name.
+/// Creates a Job of a random kind with this name.
 pub(super) fn any(world: &World, name: &str, rng: &mut Rng) {
     let (mut spec, mut notes) = match rng.u8(0..16) {
         0 | 1 => plain(rng),
@@ -33,7 +33,7 @@ pub(super) fn any(world: &World, name: &str, rng: &mut Rng) {
     create(world, name, spec, notes, rng.i64(0..6));
 }
 
-/// Creates a Job, whose pods have these annotations and so many seconds of grace.
+/// Creates a Job whose pods have these annotations and this grace period in seconds.
 pub(super) fn create(world: &World, name: &str, mut spec: Value, notes: Value, grace: i64) {
     let template = &mut spec["template"];
     template["metadata"]["annotations"] = notes;
@@ -129,7 +129,7 @@ fn elastic(rng: &mut Rng) -> Made {
     (spec, fails(rng, 100))
 }
 
-/// Selects its pods by a label of the user's; some are there already, and belong to nobody.
+/// A Job with a manual selector. Some matching pods without an owner exist already.
 fn by_hand(world: &World, name: &str, rng: &mut Rng) -> Made {
     let labels = json!({ "app": name });
     for number in 0..rng.u8(0..3) {
@@ -152,7 +152,7 @@ pub(super) fn orphan(world: &World, name: &str, labels: &Value, rng: &mut Rng) {
     }));
 }
 
-/// A pod that another kind controls, with the finalizer of Jobs.
+/// A pod with the finalizer of Jobs whose controller has another kind.
 pub(super) fn stranger(world: &World, name: &str) {
     world.cluster().create(json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -170,13 +170,13 @@ fn foreign() -> Made {
     (json!({ "completions": 2, "parallelism": 2, "managedBy": "example.com/other" }), json!({}))
 }
 
-/// Fails again and again, and waits longer each time.
+/// A Job whose pods fail many times, with a growing back-off.
 fn patient() -> Made {
     let notes = json!({ kubelet::FAILS: "1000", kubelet::RUNS: "400" });
     (json!({ "completions": 1, "parallelism": 1, "backoffLimit": 6 }), notes)
 }
 
-/// Has little time.
+/// A Job with a short deadline.
 fn short(rng: &mut Rng) -> Made {
     let mut spec = json!({
         "completions": rng.u8(1..4), "parallelism": rng.u8(1..4), "activeDeadlineSeconds": rng.u8(2..30),
