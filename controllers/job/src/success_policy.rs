@@ -9,10 +9,10 @@ pub(crate) fn fulfilled(rules: &[SuccessRule], succeeded: &Indexes, completions:
     if succeeded.is_empty() {
         return None;
     }
-    rules.iter().position(|it| holds(it, succeeded, completions))
+    rules.iter().position(|it| is_fulfilled(it, succeeded, completions))
 }
 
-fn holds(rule: &SuccessRule, succeeded: &Indexes, completions: u32) -> bool {
+fn is_fulfilled(rule: &SuccessRule, succeeded: &Indexes, completions: u32) -> bool {
     let enough = rule.count.map(|it| u32::try_from(it).unwrap_or_default());
     let Some(text) = &rule.indexes else { return enough.is_some_and(|it| succeeded.len() >= it) };
     let listed = Indexes::parse(text, completions);

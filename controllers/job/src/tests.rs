@@ -34,7 +34,7 @@ async fn acceptance_job_011_of_a_job_that_is_deleted_nothing_is_remembered() {
     cluster.update("jobs.batch", "n", "j", |it| it["spec"]["parallelism"] = 4.into());
     pass(5).await;
     let uid = Uid::new(job["metadata"]["uid"].as_str().unwrap());
-    assert!(ctx.memory.holds(&uid) && ctx.memory.expectations.expires_at(&uid).is_some());
+    assert!(ctx.memory.contains(&uid) && ctx.memory.expectations.expires_at(&uid).is_some());
 
     cluster.remove("jobs.batch", "n", "j");
     pass(5).await;

@@ -3,18 +3,18 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    snapshot::Known,
-    testing::{KNOWN, at, holds, job, pod, pods, see},
+    snapshot::SnapshotInputs,
+    testing::{INPUTS, at, job, pod, pods, snapshot_of, true_condition},
 };
 
 /// The reason with which the Job ends with these pods; empty if it does not end.
 fn reason(spec: Value, status: Value, pods: &[Pod]) -> String {
-    said(spec, status, pods, KNOWN).map_or_else(String::new, |it| it.reason.to_string())
+    said(spec, status, pods, INPUTS).map_or_else(String::new, |it| it.reason.to_string())
 }
 
-fn said(spec: Value, status: Value, pods: &[Pod], known: Known) -> Option<Ending> {
+fn said(spec: Value, status: Value, pods: &[Pod], inputs: SnapshotInputs) -> Option<Ending> {
     let job = job(spec, status);
-    let snapshot = see(&job, pods, known);
+    let snapshot = snapshot_of(&job, pods, inputs);
     ending(&snapshot, &Tally::of(&snapshot))
 }
 
@@ -29,17 +29,17 @@ fn acceptance_job_029_one_failure_more_than_the_limit_ends_the_job() {
     assert_eq!(reason(limit(6), uncounted, &[]), "BackoffLimitExceeded");
     let known_already = json!({ "failed": 5, "uncountedTerminatedPods": { "failed": ["uid-0"] } });
     assert_eq!(reason(limit(6), known_already, &failed(1)), "", "a pod is counted once");
-    let ending = said(limit(0), json!({}), &failed(1), KNOWN).unwrap();
+    let ending = said(limit(0), json!({}), &failed(1), INPUTS).unwrap();
     assert_eq!(&*ending.message, "Job has reached the specified backoff limit");
 }
 
 #[test]
 fn acceptance_job_034_what_was_counted_before_a_restart_still_ends_the_job() {
-    let known = Known { backoff: None, ..KNOWN };
-    let done = pods([pod("a").failed(-5).free()]);
+    let inputs = SnapshotInputs { backoff: None, ..INPUTS };
+    let done = pods([pod("a").failed(-5).without_finalizer()]);
     let status = json!({ "failed": 1, "succeeded": 9 });
     let spec = json!({ "backoffLimit": 0, "completions": 10 });
-    assert_eq!(&*said(spec, status, &done, known).unwrap().reason, "BackoffLimitExceeded");
+    assert_eq!(&*said(spec, status, &done, inputs).unwrap().reason, "BackoffLimitExceeded");
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn a_pod_that_was_deleted_to_go_uncounted_fails_no_job() {
     let rules = json!([{ "action": "FailJob", "onExitCodes": { "operator": "In", "values": [1] } }]);
     let spec = || json!({ "podFailurePolicy": { "rules": rules } });
     assert_eq!(reason(spec(), json!({}), &pods([pod("a").failed(-5)])), "PodFailurePolicy");
-    assert_eq!(reason(spec(), json!({}), &pods([pod("a").failed(-5).free()])), "");
+    assert_eq!(reason(spec(), json!({}), &pods([pod("a").failed(-5).without_finalizer()])), "");
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn acceptance_job_031_a_deadline_counts_from_the_start_and_the_limit_outweighs_i
     assert_eq!(reason(spec(60), json!({ "failed": 1 }), &[]), "BackoffLimitExceeded");
     assert_eq!(reason(spec(1), json!({ "startTime": null }), &[]), "", "it starts now");
     assert_eq!(
-        &*said(spec(1), json!({}), &[], KNOWN).unwrap().message,
+        &*said(spec(1), json!({}), &[], INPUTS).unwrap().message,
         "Job was active longer than specified deadline"
     );
 }
@@ -85,41 +85,40 @@ fn acceptance_job_031_a_deadline_counts_from_the_start_and_the_limit_outweighs_i
 fn acceptance_job_061_time_spent_suspended_is_no_time_of_activity() {
     let spec = |suspend: bool| json!({ "activeDeadlineSeconds": 10, "suspend": suspend });
     assert_eq!(reason(spec(true), json!({}), &[]), "");
-    let suspended = json!({ "conditions": [holds("Suspended", "JobSuspended", "Job suspended")] });
+    let suspended = json!({ "conditions": [true_condition("Suspended", "JobSuspended", "Job suspended")] });
     assert_eq!(reason(spec(false), suspended, &[]), "", "it is resumed in this pass");
     assert_eq!(reason(spec(false), json!({ "startTime": at(-10) }), &[]), "DeadlineExceeded");
 }
 
 #[test]
 fn acceptance_job_036_what_was_announced_stays_with_its_message() {
-    let announced = json!({ "conditions": [holds("FailureTarget", "PodFailurePolicy", "the container")] });
-    let ending = said(json!({ "backoffLimit": 0 }), announced, &pods([pod("p").failed(-1)]), KNOWN).unwrap();
+    let announced = json!({ "conditions": [true_condition("FailureTarget", "PodFailurePolicy", "the container")] });
+    let ending = said(json!({ "backoffLimit": 0 }), announced, &pods([pod("p").failed(-1)]), INPUTS).unwrap();
     assert_eq!((&*ending.reason, &*ending.message), ("PodFailurePolicy", "the container"));
-    assert!(ending.announced && !ending.succeeds());
+    assert!(ending.announced && !ending.is_success());
     let not_true = json!({ "type": "FailureTarget", "status": "False", "reason": "R" });
     assert_eq!(reason(json!({}), json!({ "conditions": [not_true] }), &[]), "");
 }
 
 #[test]
 fn acceptance_job_052_what_was_announced_first_is_what_happens() {
-    let success = json!({ "failed": 9, "conditions": [holds("SuccessCriteriaMet", "SuccessPolicy", "m")] });
-    let ending = said(json!({ "backoffLimit": 0 }), success, &[], KNOWN).unwrap();
-    assert!(ending.succeeds() && ending.announced && &*ending.reason == "SuccessPolicy");
+    let success = json!({ "failed": 9, "conditions": [true_condition("SuccessCriteriaMet", "SuccessPolicy", "m")] });
+    let ending = said(json!({ "backoffLimit": 0 }), success, &[], INPUTS).unwrap();
+    assert!(ending.is_success() && ending.announced && &*ending.reason == "SuccessPolicy");
 
     let indexed = json!({ "completionMode": "Indexed", "successPolicy": { "rules": [{ "succeededCount": 1 }] } });
-    let failure =
-        json!({ "completedIndexes": "1", "conditions": [holds("FailureTarget", "BackoffLimitExceeded", "m")] });
-    assert!(!said(indexed.clone(), failure, &[], KNOWN).unwrap().succeeds());
-    assert!(said(indexed, json!({ "completedIndexes": "1" }), &[], KNOWN).unwrap().succeeds());
+    let failure = json!({ "completedIndexes": "1", "conditions": [true_condition("FailureTarget", "BackoffLimitExceeded", "m")] });
+    assert!(!said(indexed.clone(), failure, &[], INPUTS).unwrap().is_success());
+    assert!(said(indexed, json!({ "completedIndexes": "1" }), &[], INPUTS).unwrap().is_success());
 }
 
 #[test]
 fn acceptance_job_051_a_fulfilled_policy_is_told_with_its_rule() {
     let spec = json!({ "completionMode": "Indexed", "completions": 4,
         "successPolicy": { "rules": [{ "succeededIndexes": "3" }, { "succeededIndexes": "1" }] } });
-    let ending = said(spec.clone(), json!({}), &pods([pod("p").index(1).succeeded(-1)]), KNOWN).unwrap();
+    let ending = said(spec.clone(), json!({}), &pods([pod("p").index(1).succeeded(-1)]), INPUTS).unwrap();
     assert_eq!((&*ending.reason, &*ending.message), ("SuccessPolicy", "Matched rules at index 1"));
-    assert!(ending.succeeds() && !ending.announced);
+    assert!(ending.is_success() && !ending.announced);
     assert_eq!(reason(spec, json!({}), &pods([pod("p").index(2).succeeded(-1)])), "");
 }
 
@@ -137,14 +136,14 @@ fn acceptance_job_045_indexes_that_failed_fail_the_job_when_all_others_have_ende
     let first = pod("p").index(0).failures(0).failed(-1);
     assert_eq!(reason(per_index(json!({})), json!({ "completedIndexes": "1-3" }), &pods([first])), "", "one is borne");
     assert_eq!(reason(per_index(json!({})), json!({ "failedIndexes": "0-3" }), &[]), "FailedIndexes");
-    let ending = said(per_index(json!({})), json!({ "failedIndexes": "0-3" }), &[], KNOWN).unwrap();
+    let ending = said(per_index(json!({})), json!({ "failedIndexes": "0-3" }), &[], INPUTS).unwrap();
     assert_eq!(&*ending.message, "Job has failed indexes");
 }
 
 #[test]
 fn acceptance_job_046_too_many_failed_indexes_fail_the_job_at_once() {
     let spec = || per_index(json!({ "maxFailedIndexes": 1 }));
-    let ending = said(spec(), json!({ "failedIndexes": "0,2" }), &[], KNOWN).unwrap();
+    let ending = said(spec(), json!({ "failedIndexes": "0,2" }), &[], INPUTS).unwrap();
     assert_eq!(&*ending.reason, "MaxFailedIndexesExceeded");
     assert_eq!(&*ending.message, "Job has exceeded the specified maximal number of failed indexes");
     assert_eq!(reason(spec(), json!({ "failedIndexes": "0" }), &[]), "");
@@ -182,7 +181,7 @@ fn acceptance_job_038_with_a_failure_policy_a_pod_is_judged_when_it_has_ended() 
 fn acceptance_job_035_the_pod_that_a_rule_names_fails_the_job() {
     let rules = json!([{ "action": "FailJob", "onExitCodes": { "operator": "In", "values": [42] } }]);
     let failed = pod("p").phase("Failed").exit("main", 42, -1);
-    let ending = said(json!({ "podFailurePolicy": { "rules": rules } }), json!({}), &pods([failed]), KNOWN).unwrap();
+    let ending = said(json!({ "podFailurePolicy": { "rules": rules } }), json!({}), &pods([failed]), INPUTS).unwrap();
     assert_eq!(&*ending.reason, "PodFailurePolicy");
     assert_eq!(
         &*ending.message,

@@ -6,9 +6,9 @@ use crate::testing::{PodBuilder, job, pod};
 fn said(rules: Value, pod: PodBuilder) -> String {
     let job = job(json!({ "podFailurePolicy": { "rules": rules } }), json!({}));
     let pod = pod.build();
-    match verdict(&job, &pod) {
-        Verdict::FailJob(cause) => cause.message(&pod),
-        other => format!("{:?} {}", other.action(), other.counts()),
+    match policy_result(&job, &pod) {
+        PolicyResult::FailJob(cause) => cause.message(&pod),
+        other => format!("{:?} {}", other.action(), other.is_counted()),
     }
 }
 

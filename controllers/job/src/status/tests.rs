@@ -1,16 +1,16 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::testing::{NOW, at, holds, job};
+use crate::testing::{NOW, at, job, true_condition};
 
 /// The server's objection to this change; empty when it accepts it.
 fn said(spec: Value, old: Value, new: Value) -> &'static str {
     let (old, new) = (job(spec.clone(), old), job(spec, new));
-    check(&new.spec, &old.status, &new.status).map_or_else(|Broken(rule)| rule, |()| "")
+    check(&new.spec, &old.status, &new.status).map_or_else(|InvalidStatus(rule)| rule, |()| "")
 }
 
 fn has(types: &[&str]) -> Value {
-    types.iter().map(|it| holds(it, "R", "m")).collect()
+    types.iter().map(|it| true_condition(it, "R", "m")).collect()
 }
 
 #[test]
@@ -138,6 +138,6 @@ fn a_condition_changes_only_when_it_says_something_else() {
 fn what_is_counted_for_good_never_goes_down_in_metrics() {
     let status =
         |succeeded: i32, failed: i32| job(json!({}), json!({ "succeeded": succeeded, "failed": failed })).status;
-    assert_eq!(counted(&status(1, 1), &status(4, 1)), (3, 0));
-    assert_eq!(counted(&status(4, 1), &status(1, 3)), (0, 2));
+    assert_eq!(counter_increases(&status(1, 1), &status(4, 1)), (3, 0));
+    assert_eq!(counter_increases(&status(4, 1), &status(1, 3)), (0, 2));
 }

@@ -19,7 +19,7 @@ async fn acceptance_job_001_a_job_runs_its_pods_two_at_a_time_and_completes() {
         done += 1;
     }
     pass(3 * SEC).await;
-    assert_eq!((done, world.pods().len(), world.held()), (4, 4, 0));
+    assert_eq!((done, world.pods().len(), world.with_finalizer()), (4, 4, 0));
     assert_eq!((world.count("j", "succeeded"), world.count("j", "active")), (4, 0));
     let want = ["SuccessCriteriaMet=True CompletionsReached", "Complete=True CompletionsReached"];
     assert_eq!(world.conditions("j"), want);
@@ -97,9 +97,9 @@ async fn acceptance_job_005_one_pass_creates_five_hundred_pods_at_most() {
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 1000, "completions": 1000 }));
     pass(500 * MS).await;
-    assert_eq!(world.asked("create pods"), 500);
+    assert_eq!(world.call_count("create pods"), 500);
     pass(5 * SEC).await;
-    assert_eq!(world.asked("create pods"), 1000);
+    assert_eq!(world.call_count("create pods"), 1000);
     assert_eq!(world.count("j", "active"), 1000);
 }
 
@@ -109,7 +109,7 @@ async fn acceptance_job_008_pods_that_end_within_a_second_are_counted_together()
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 20, "completions": 20 }));
     pass(5 * SEC).await;
-    let before = world.asked("update jobs/status");
+    let before = world.call_count("update jobs/status");
     // The first event after a quiet time is handled at once. The others are handled together.
     for pod in world.active() {
         world.succeed(&pod);
@@ -117,9 +117,9 @@ async fn acceptance_job_008_pods_that_end_within_a_second_are_counted_together()
     }
     pass(5 * SEC).await;
     assert_eq!(world.count("j", "succeeded"), 20);
-    let writes = world.asked("update jobs/status") - before;
+    let writes = world.call_count("update jobs/status") - before;
     assert!(writes <= 3, "{writes}: the first, the others, the end");
-    assert_eq!(world.asked("patch pods"), 20);
+    assert_eq!(world.call_count("patch pods"), 20);
 }
 
 #[tokio::test(start_paused = true)]
@@ -130,7 +130,7 @@ async fn the_first_pod_that_ends_in_a_quiet_time_is_counted_and_followed_at_once
     pass(5 * SEC).await;
     world.succeed(&world.active()[0]);
     pass(50 * MS).await;
-    assert_eq!((world.active().len(), world.held()), (1, 1), "upstream looks after a second");
+    assert_eq!((world.active().len(), world.with_finalizer()), (1, 1), "upstream looks after a second");
 }
 
 #[tokio::test(start_paused = true)]

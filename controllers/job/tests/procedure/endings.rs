@@ -16,9 +16,9 @@ async fn acceptance_job_028_a_failure_too_many_ends_all_pods_first_and_then_the_
     pass(5 * SEC).await;
     world.fail(&pods[0]);
     pass(5 * SEC).await;
-    assert_eq!((world.active().len(), world.asked("delete pods")), (0, 99));
+    assert_eq!((world.active().len(), world.call_count("delete pods")), (0, 99));
     assert_eq!(world.conditions("j"), ["FailureTarget=True BackoffLimitExceeded"]);
-    assert_eq!((world.count("j", "terminating"), world.held()), (99, 0));
+    assert_eq!((world.count("j", "terminating"), world.with_finalizer()), (99, 0));
     world.kill_terminating();
     pass(5 * SEC).await;
     assert_eq!(world.conditions("j").last().unwrap(), "Failed=True BackoffLimitExceeded");
@@ -56,7 +56,7 @@ async fn acceptance_job_033_while_a_failure_holds_back_the_others_are_told_and_c
     world.fail(&pods[0]);
     pass(4 * SEC).await;
     assert_eq!((world.count("j", "active"), world.count("j", "ready"), world.count("j", "failed")), (1, 1, 1));
-    assert!(!world.is_held(&pods[0]));
+    assert!(!world.has_finalizer(&pods[0]));
 }
 
 #[tokio::test(start_paused = true)]
@@ -92,7 +92,7 @@ async fn failures_that_are_ignored_hold_back_the_next_pod_after_a_restart_too() 
         pass(12 * SEC).await;
     }
     drop(manager);
-    assert_eq!((world.count("j", "failed"), world.held(), world.active().len()), (0, 0, 0));
+    assert_eq!((world.count("j", "failed"), world.with_finalizer(), world.active().len()), (0, 0, 0));
     let _manager = world.start().await;
     pass(5 * SEC).await;
     assert_eq!(world.active(), [""; 0], "two failed, though no counter says so");
@@ -108,7 +108,7 @@ async fn a_failure_holds_back_the_next_pod_though_the_answer_to_its_status_is_lo
     pass(5 * SEC).await;
     let mut first = true;
     let mut is_first = move |line: &str| line.starts_with("update jobs/status") && std::mem::take(&mut first);
-    world.spoil(move |line, _| is_first(line).then_some(Verdict::LoseAnswer));
+    world.intercept(move |line, _| is_first(line).then_some(Verdict::LoseAnswer));
     world.fail(&world.active()[0]);
     pass(8 * SEC).await;
     assert_eq!(world.active(), [""; 0], "it is counted in a status of which nobody heard");
@@ -127,7 +127,7 @@ async fn acceptance_job_031_a_deadline_ends_a_job_whatever_its_pods_do() {
     world.kill_terminating();
     pass(3 * SEC).await;
     let want = ["FailureTarget=True DeadlineExceeded", "Failed=True DeadlineExceeded"];
-    assert_eq!((world.conditions("j"), world.held()), (want.map(str::to_owned).to_vec(), 0));
+    assert_eq!((world.conditions("j"), world.with_finalizer()), (want.map(str::to_owned).to_vec(), 0));
     let events = world.events().await;
     assert!(events.contains(&"Warning DeadlineExceeded: Job was active longer than specified deadline".to_owned()));
 }
@@ -145,7 +145,7 @@ async fn acceptance_job_034_a_manager_that_comes_in_the_middle_of_a_failure_ends
     let _manager = world.start().await;
     pass(5 * SEC).await;
     assert_eq!(world.conditions("j").last().unwrap(), "Failed=True BackoffLimitExceeded");
-    assert_eq!((world.count("j", "failed"), world.count("j", "succeeded"), world.held()), (1, 9, 0));
+    assert_eq!((world.count("j", "failed"), world.count("j", "succeeded"), world.with_finalizer()), (1, 9, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -208,7 +208,7 @@ async fn acceptance_job_045_an_index_that_fails_twice_fails_the_job_when_all_hav
             format!(r#"job_controller_job_finished_indexes_total{{backoffLimit="perIndex",status="{status}"}}"#);
         assert_eq!(manager.metric(&indexes), count, "{status}");
     }
-    assert_eq!(world.held(), 0);
+    assert_eq!(world.with_finalizer(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -230,11 +230,11 @@ async fn acceptance_job_046_one_failed_index_too_many_ends_the_others_at_once() 
     world.fail(&pods[1]);
     pass(5 * SEC).await;
     assert_eq!(world.conditions("j"), ["FailureTarget=True MaxFailedIndexesExceeded"]);
-    assert_eq!((world.active().len(), world.asked(&format!("delete pods {}", pods[2]))), (0, 1));
+    assert_eq!((world.active().len(), world.call_count(&format!("delete pods {}", pods[2]))), (0, 1));
     world.kill_terminating();
     pass(5 * SEC).await;
     assert_eq!(world.conditions("j").last().unwrap(), "Failed=True MaxFailedIndexesExceeded");
-    assert_eq!((world.status("j")["failedIndexes"].clone(), world.held()), (json!("0,1"), 0));
+    assert_eq!((world.status("j")["failedIndexes"].clone(), world.with_finalizer()), (json!("0,1"), 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -253,7 +253,7 @@ async fn acceptance_job_051_a_success_policy_ends_the_other_pods_and_counts_them
     world.kill_terminating();
     pass(5 * SEC).await;
     assert_eq!(world.conditions("j").last().unwrap(), "Complete=True SuccessPolicy");
-    assert_eq!((world.count("j", "succeeded"), world.count("j", "failed"), world.held()), (1, 0, 0));
+    assert_eq!((world.count("j", "succeeded"), world.count("j", "failed"), world.with_finalizer()), (1, 0, 0));
 }
 
 #[tokio::test(start_paused = true)]

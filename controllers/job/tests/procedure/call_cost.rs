@@ -39,7 +39,7 @@ async fn cost(jobs: usize, spec: &Value, call: Duration) -> usize {
     let world = World::new();
     let (_scope, _fleet) = nodes(&world).await;
     let _manager = world.start().await;
-    world.spoil(move |_, _| Some(Verdict::DelayAnswer(call)));
+    world.intercept(move |_, _| Some(Verdict::DelayAnswer(call)));
     for job in 0..jobs {
         world.job(&format!("j-{job}"), spec.clone());
     }
@@ -47,7 +47,7 @@ async fn cost(jobs: usize, spec: &Value, call: Duration) -> usize {
         pass(SEC).await;
         let ended = |it: &Value| it["status"]["completionTime"].is_string();
         if world.cluster.list("jobs.batch", "n").iter().all(ended) {
-            assert_eq!(world.held(), 0);
+            assert_eq!(world.with_finalizer(), 0);
             return world.calls().len();
         }
     }
@@ -102,8 +102,8 @@ async fn a_job_of_one_pod_need_not_wait_until_large_ones_are_done() {
         assert_eq!(active, want, "{change}, after {waited} times 5 s: what was put off follows");
     }
     // A Job that is cut and requeued writes one more status each time.
-    let pods = world.asked("create pods");
+    let pods = world.call_count("create pods");
     assert_eq!((pods, world.pods().len()), (5 * 400 + 2, 2));
-    let statuses = world.asked("update jobs/status");
+    let statuses = world.call_count("update jobs/status");
     assert!(statuses < pods / 10, "{statuses}");
 }
