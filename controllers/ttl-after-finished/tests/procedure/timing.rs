@@ -33,7 +33,7 @@ async fn acceptance_ttl_002_a_failed_job_is_deleted_right_after_its_time_and_not
     assert_eq!(world.lines(), [""; 0]);
     world.until(15 * SEC + 100 * MS).await;
     assert_eq!(world.lines(), ["get a", "delete a"]);
-    assert!(world.goes("a"));
+    assert!(world.is_deleted("a"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -54,10 +54,10 @@ async fn acceptance_ttl_011_a_time_to_live_that_is_lowered_below_the_age_counts_
     world.cluster.create(job("a", Some(100), &[complete(0)]));
     let _manager = world.start().await;
     world.until(50 * SEC).await;
-    assert!(!world.goes("a"));
+    assert!(!world.is_deleted("a"));
     world.set_ttl("a", Some(20));
     pass(100 * MS).await;
-    assert!(world.goes("a"));
+    assert!(world.is_deleted("a"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -68,9 +68,9 @@ async fn a_time_to_live_that_is_lowered_above_the_age_counts_from_the_finish_on(
     world.until(5 * SEC).await;
     world.set_ttl("a", Some(20));
     world.until(20 * SEC - MS).await;
-    assert!(!world.goes("a"));
+    assert!(!world.is_deleted("a"));
     world.until(21 * SEC).await;
-    assert!(world.goes("a"));
+    assert!(world.is_deleted("a"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -81,7 +81,7 @@ async fn acceptance_ttl_012_a_time_to_live_set_on_a_job_that_finished_a_day_ago_
     world.until(10 * SEC).await;
     world.set_ttl("a", Some(60));
     pass(100 * MS).await;
-    assert!(world.goes("a"));
+    assert!(world.is_deleted("a"));
     let (count, sum) = manager.observed();
     assert!(count == 1.0 && (sum - 86_350.0).abs() < 1.0, "{count} {sum}");
 }
@@ -98,11 +98,14 @@ async fn acceptance_ttl_022_a_restart_deletes_what_expired_meanwhile_and_keeps_t
     assert_eq!(world.lines(), [""; 0]);
     let _manager = world.start().await;
     world.until(70 * SEC).await;
-    assert!((0..50).all(|number| world.goes(&format!("early-{number}"))), "within what the client's budget allows");
+    assert!(
+        (0..50).all(|number| world.is_deleted(&format!("early-{number}"))),
+        "within what the client's budget allows"
+    );
     world.until(100 * SEC - MS).await;
-    assert!(!world.goes("late"));
+    assert!(!world.is_deleted("late"));
     world.until(101 * SEC).await;
-    assert!(world.goes("late"));
+    assert!(world.is_deleted("late"));
     assert_eq!(world.lines().len(), 2 * 51);
 }
 
@@ -120,9 +123,9 @@ async fn acceptance_ttl_023_whoever_manages_or_owns_a_job_its_time_to_live_count
     world.cluster.create(owned);
     let _manager = world.start().await;
     world.until(10 * SEC - MS).await;
-    assert!(!world.goes("foreign") && !world.goes("owned"));
+    assert!(!world.is_deleted("foreign") && !world.is_deleted("owned"));
     world.until(11 * SEC).await;
-    assert!(world.goes("foreign") && world.goes("owned"));
+    assert!(world.is_deleted("foreign") && world.is_deleted("owned"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -145,7 +148,7 @@ async fn a_machine_that_was_suspended_looks_at_the_time_of_day_within_ten_second
     world.until(10 * SEC).await;
     world.clock.suspend(3600 * SEC);
     world.until(21 * SEC).await;
-    assert!(world.goes("a"));
+    assert!(world.is_deleted("a"));
 }
 
 #[tokio::test(start_paused = true)]

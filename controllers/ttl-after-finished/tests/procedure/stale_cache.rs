@@ -36,7 +36,7 @@ async fn acceptance_ttl_010_a_time_to_live_that_was_removed_leaves_a_timer_that_
     world.until(3600 * SEC).await;
     assert_eq!(world.lines().len(), 1);
     assert!(manager.queued() - queued <= 358.0, "nothing is added again but the look at the clock");
-    assert!(!world.goes("seen") && !world.goes("behind"));
+    assert!(!world.is_deleted("seen") && !world.is_deleted("behind"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -49,7 +49,7 @@ async fn acceptance_ttl_013_a_successor_of_the_same_name_is_not_deleted() {
     world.cluster.create(job("a", Some(10), &[]));
     world.until(3600 * SEC).await;
     assert_eq!(world.lines(), ["get a"]);
-    assert!(!world.goes("a"));
+    assert!(!world.is_deleted("a"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -58,7 +58,7 @@ async fn acceptance_ttl_014_a_successor_that_comes_between_read_and_delete_survi
     world.cluster.create(job("a", Some(10), &[complete(0)]));
     let manager = world.start().await;
     let mut replaced = false;
-    world.spoil(move |line, cluster| {
+    world.intercept(move |line, cluster| {
         if line == "delete a" && !std::mem::replace(&mut replaced, true) {
             cluster.remove("jobs", "default", "a");
             cluster.create(job("a", Some(0), &[]));
@@ -68,7 +68,7 @@ async fn acceptance_ttl_014_a_successor_that_comes_between_read_and_delete_survi
     world.until(3600 * SEC).await;
     assert_eq!(world.lines(), ["get a", "delete a", "get a"], "refused, and looked at again at once");
     assert_eq!(world.calls()[1].status, 409);
-    assert!(!world.goes("a"));
+    assert!(!world.is_deleted("a"));
     assert_eq!(manager.observed().0, 0.0);
     assert_eq!(world.logged("Sync failed"), [""; 0]);
 }
@@ -79,7 +79,7 @@ async fn a_time_to_live_that_is_raised_between_read_and_delete_counts() {
     world.cluster.create(job("a", Some(10), &[complete(0)]));
     let _manager = world.start().await;
     let mut raised = false;
-    world.spoil(move |line, cluster| {
+    world.intercept(move |line, cluster| {
         if line == "delete a" && !std::mem::replace(&mut raised, true) {
             cluster.update("jobs", "default", "a", |it| it["spec"]["ttlSecondsAfterFinished"] = json!(20));
         }
@@ -87,9 +87,9 @@ async fn a_time_to_live_that_is_raised_between_read_and_delete_counts() {
     });
     world.until(20 * SEC - MS).await;
     assert_eq!(world.lines(), ["get a", "delete a", "get a"]);
-    assert!(!world.goes("a"));
+    assert!(!world.is_deleted("a"));
     world.until(21 * SEC).await;
-    assert!(world.goes("a"));
+    assert!(world.is_deleted("a"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -110,7 +110,7 @@ async fn acceptance_ttl_017_a_job_that_goes_before_its_delete_comes_is_no_error(
     let world = World::new();
     world.cluster.create(job("a", Some(10), &[complete(0)]));
     let manager = world.start().await;
-    world.spoil(|line, cluster| {
+    world.intercept(|line, cluster| {
         if line == "delete a" {
             cluster.remove("jobs", "default", "a");
         }
@@ -130,12 +130,12 @@ async fn a_404_that_does_not_name_the_job_is_no_end_of_it() {
         world.cluster.create(job("a", Some(10), &[complete(0)]));
         let _manager = world.start().await;
         let mut first = true;
-        world.spoil(move |line, _| {
+        world.intercept(move |line, _| {
             let not_served = || Verdict::status(404, "NotFound", "the server could not find the requested resource");
             (line == spoilt && std::mem::take(&mut first)).then(not_served)
         });
         world.until(60 * SEC).await;
-        assert!(world.goes("a"), "{spoilt}: {:?}", world.lines());
+        assert!(world.is_deleted("a"), "{spoilt}: {:?}", world.lines());
     }
 }
 

@@ -10,19 +10,19 @@ async fn acceptance_ttl_016_a_delete_that_fails_is_tried_again_less_and_less_oft
     let world = World::new();
     world.cluster.create(job("a", Some(10), &[complete(0)]));
     let _manager = world.start().await;
-    world.spoil(|line, _| (line == "delete a").then(|| Verdict::status(500, "InternalError", "not today")));
+    world.intercept(|line, _| (line == "delete a").then(|| Verdict::status(500, "InternalError", "not today")));
     world.until(60 * SEC).await;
     let tries = world.times("delete a");
     let pauses: Vec<_> = tries.windows(2).map(|it| it[1] - it[0]).collect();
     assert!(pauses.len() >= 8, "{pauses:?}");
     assert!(pauses.windows(2).all(|it| it[1] > it[0]), "they grow: {pauses:?}");
-    assert!(!world.goes("a"));
+    assert!(!world.is_deleted("a"));
     let failed = world.logged("error cleaning up Job default/a, will retry");
     assert_eq!(failed.len(), tries.len(), "{failed:?}");
 
-    world.spoil(|_, _| None);
+    world.intercept(|_, _| None);
     world.until(180 * SEC).await;
-    assert!(world.goes("a"));
+    assert!(world.is_deleted("a"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -30,12 +30,12 @@ async fn a_live_read_that_fails_is_tried_again_and_deletes_nothing() {
     let world = World::new();
     world.cluster.create(job("a", Some(10), &[complete(0)]));
     let _manager = world.start().await;
-    world.spoil(|line, _| (line == "get a").then(|| Verdict::status(403, "Forbidden", "not you")));
+    world.intercept(|line, _| (line == "get a").then(|| Verdict::status(403, "Forbidden", "not you")));
     world.until(60 * SEC).await;
     assert!(world.times("get a").len() >= 8 && world.times("delete a").is_empty(), "{:?}", world.lines());
-    world.spoil(|_, _| None);
+    world.intercept(|_, _| None);
     world.until(180 * SEC).await;
-    assert!(world.goes("a"));
+    assert!(world.is_deleted("a"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -43,15 +43,15 @@ async fn conflicts_without_end_back_off() {
     let world = World::new();
     world.cluster.create(job("a", Some(10), &[complete(0)]));
     let _manager = world.start().await;
-    world.spoil(|line, _| (line == "delete a").then(|| Verdict::status(409, "Conflict", "somebody was faster")));
+    world.intercept(|line, _| (line == "delete a").then(|| Verdict::status(409, "Conflict", "somebody was faster")));
     world.until(10 * SEC + 4 * MS).await;
     assert_eq!(world.times("delete a").len(), 5, "a few times at once");
     world.until(70 * SEC).await;
     let tries = world.times("delete a").len();
     assert!((40..=75).contains(&tries), "{tries}");
-    world.spoil(|_, _| None);
+    world.intercept(|_, _| None);
     world.until(200 * SEC).await;
-    assert!(world.goes("a"));
+    assert!(world.is_deleted("a"));
 }
 
 #[tokio::test(start_paused = true)]

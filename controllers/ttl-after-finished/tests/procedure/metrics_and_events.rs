@@ -16,7 +16,7 @@ async fn acceptance_ttl_020_a_finish_in_the_future_is_told_and_waited_for() {
     world.until(40 * SEC - MS).await;
     assert_eq!(world.lines(), [""; 0]);
     world.until(41 * SEC).await;
-    assert!(world.goes("a"));
+    assert!(world.is_deleted("a"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -50,7 +50,7 @@ async fn acceptance_ttl_021_a_job_of_which_nobody_knows_when_it_finished_stays_a
 
     world.finish("a", "Complete");
     world.until(3001 * SEC).await;
-    assert!(world.goes("a"), "the next update is looked at");
+    assert!(world.is_deleted("a"), "the next update is looked at");
 }
 
 #[tokio::test(start_paused = true)]
@@ -59,7 +59,7 @@ async fn acceptance_ttl_024_the_delay_of_an_accepted_delete_is_observed_and_of_n
     world.cluster.create(job("a", Some(10), &[complete(0)]));
     let manager = world.start().await;
     let mut tries = 0;
-    world.spoil(move |line, _| {
+    world.intercept(move |line, _| {
         tries += i32::from(line == "delete a");
         match tries {
             1 if line == "delete a" => Some(Verdict::status(500, "InternalError", "not today")),
