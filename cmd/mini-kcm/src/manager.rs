@@ -289,7 +289,7 @@ impl Manager {
             // Tokens are asked for from here on: by a warm standby long before its term.
             let account = self.accounts.as_ref().zip(known.identity()).map(|(accounts, name)| accounts.account(name));
             let client = known.identity().unwrap_or(known.name);
-            let mut builder = Builder::new(known.name, deps.clone()).speaks_as(client, account);
+            let mut builder = Builder::new(known.name, deps.clone()).with_identity(client, account);
             start(&mut builder, &self.config.options);
             builder.build()
         });

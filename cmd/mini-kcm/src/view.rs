@@ -115,7 +115,7 @@ impl View {
     /// they do show how far they are. A type without a note costs the successor a proof.
     pub async fn notes(&self, clients: &Clients) -> Notes {
         let shown = clients.ledger().written().into_iter().filter_map(|(resource, writes)| {
-            let Cache { watched, shows_gone, .. } = self.caches.get(&resource)?.clone();
+            let Cache { watched, is_gone_or_deleting, .. } = self.caches.get(&resource)?.clone();
             // What the server owes us may be anything.
             if watched.unanswered().is_some() {
                 return None;
@@ -126,7 +126,7 @@ impl View {
                         passed(&*watched, version).await;
                     }
                     // A deletion returns no version to wait for.
-                    while !writes.deleted.iter().all(|key| shows_gone(key)) {
+                    while !writes.deleted.iter().all(|key| is_gone_or_deleting(key)) {
                         tokio::time::sleep(LOOK).await;
                     }
                 };

@@ -4,7 +4,9 @@ use std::{ops::Range, sync::Arc, time::Duration};
 
 use api::{Job, Pod, Typed};
 use client::{ApiError, ListOptions, NotSent, Written};
-use pod_control::{Claimed, Extra, Owner, PodControl, PodTemplate, SlowStart, Stamp, TemplateError, is_gone};
+use pod_control::{
+    Claimed, Extra, Owner, PodControl, PodTemplate, PreparedTemplate, SlowStart, TemplateError, is_gone,
+};
 use serde_json::value::RawValue;
 
 use crate::{
@@ -372,7 +374,7 @@ impl Ctx {
 
 /// Builds the request bodies of a Job's pods.
 struct BodyBuilder {
-    stamp: Stamp,
+    template: PreparedTemplate,
     name: Box<str>,
     /// Without indexes all pods of the Job have the same body.
     plain: Option<Box<RawValue>>,
@@ -385,11 +387,11 @@ impl BodyBuilder {
         if job.is_indexed() {
             template.set_env_from_label(INDEX_VARIABLE, INDEX);
         }
-        let stamp = template.stamp(owner);
+        let template = template.prepare(owner);
         let generate_name = owner.generate_name();
         let extra = Extra { generate_name: &generate_name, ..Extra::default() };
-        let plain = if job.is_indexed() { None } else { Some(stamp.pod(extra).map_err(ApplyError::Encode)?) };
-        Ok(Self { stamp, name: owner.name.clone(), plain })
+        let plain = if job.is_indexed() { None } else { Some(template.pod(extra).map_err(ApplyError::Encode)?) };
+        Ok(Self { template, name: owner.name.clone(), plain })
     }
 
     fn body(&self, pod: NewPod) -> Result<Box<RawValue>, serde_json::Error> {
@@ -407,7 +409,7 @@ impl BodyBuilder {
         if ignored > 0 {
             annotations.push((IGNORED, &ignored_text));
         }
-        self.stamp.pod(Extra {
+        self.template.pod(Extra {
             generate_name: &prefix(&self.name, &index),
             labels: &[(INDEX, &index)],
             annotations: &annotations,

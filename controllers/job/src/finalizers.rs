@@ -79,7 +79,7 @@ pub(crate) async fn record(
     let job = snapshot.job;
     let written = if step.write { Some(put(ctx, job, None, &job.status, &step.status).await?) } else { None };
     if let Some(written) = &written {
-        ctx.wrote_job(&job.meta.uid, &written.version);
+        ctx.record_job_write(&job.meta.uid, &written.version);
     }
     ctx.memory.record_backoff(&job.meta.uid, step.backoff);
     let stored = if step.write { step.status.clone() } else { job.status.clone() };
@@ -167,7 +167,7 @@ pub(crate) async fn store_last_status(
         let stored_now = put(ctx, job, written.as_ref(), &stored, &status).await;
         let response = stored_now.inspect_err(|_| ctx.memory.set_finish_pending(&job.meta.uid, false))?;
         if !is_final {
-            ctx.wrote_job(&job.meta.uid, &response.version);
+            ctx.record_job_write(&job.meta.uid, &response.version);
         }
         ctx.count_finished_pods(job, &stored, &status);
     }

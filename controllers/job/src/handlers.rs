@@ -35,7 +35,7 @@ pub(crate) fn on_job(ctx: &Ctx, change: &Change<'_, Job>, lane: Lane) {
         // The Job is finished, so it is not queued. Its memory is deleted, and the finalizers of its late pods are
         // removed.
         ctx.memory.clear_finished(meta.uid);
-        ctx.gate.forget(meta.uid);
+        ctx.consistency.remove(meta.uid);
         enqueue_finalizer_removals(ctx, entry, lane);
         return;
     }
@@ -55,7 +55,7 @@ fn delay(old: Option<&Entry<Job>>, new: &Entry<Job>, cause: Cause) -> Duration {
 fn on_job_deleted(ctx: &Ctx, job: &Entry<Job>, lane: Lane) {
     let meta = job.meta();
     ctx.memory.on_job_deleted(meta.uid);
-    ctx.gate.forget(meta.uid);
+    ctx.consistency.remove(meta.uid);
     enqueue_finalizer_removals(ctx, job, lane);
 }
 

@@ -50,7 +50,7 @@ use std::{sync::Arc, time::Duration};
 
 use api::{Job, ObjectKey, Pod, Uid, Version};
 use clock::Clock;
-use consistency::Gate;
+use consistency::ConsistencyStore;
 use controller::{Builder, Factor, Profile, Proof, Right};
 use events::Recorder;
 use informer::Informer;
@@ -65,7 +65,7 @@ pub const NAME: &str = "job-controller";
 
 /// The rights of upstream's ClusterRole `system:controller:job-controller` that this controller uses.
 pub const PROFILE: Profile = Profile {
-    acts: &[
+    requests: &[
         Right { group: "batch", resource: "jobs", verbs: &["get"] },
         Right { group: "batch", resource: "jobs/status", verbs: &["update"] },
         // Required by the admission plugin OwnerReferencesPermissionEnforcement for `blockOwnerDeletion`.
@@ -115,21 +115,21 @@ fn wire(builder: &mut Builder, options: Options) -> Arc<Ctx> {
     let recorder = builder.recorder(api.clone());
     let metrics = builder.deps().metrics.clone();
     let memory = Arc::new(Memory::default());
-    let gate = Arc::new(Gate::new("job_controller", "Job", &metrics, builder.deps().clock.clone()));
+    let consistency = Arc::new(ConsistencyStore::new("job_controller", "Job", &metrics, builder.deps().clock.clone()));
     let control = PodControl::new(api, recorder.clone(), {
-        let (memory, gate, cache) = (memory.clone(), gate.clone(), pods.watched());
+        let (memory, consistency, cache) = (memory.clone(), consistency.clone(), pods.watched());
         move |job, version| {
             if read_own_writes && memory.contains(job) {
-                gate.wrote(job, &cache, version);
+                consistency.record_write(job, &cache, version);
             }
         }
     });
     let ctx = Arc::new(Ctx {
-        unlimited: control.through(builder.unlimited_api()),
+        unlimited: control.with_client(builder.unlimited_api()),
         control,
         recorder,
         memory,
-        gate,
+        consistency,
         read_own_writes,
         clear_start_time,
         queue: builder.queue("job", BACKOFF),
@@ -170,7 +170,7 @@ struct Ctx {
     queue: Queue<ObjectKey>,
     orphans: Queue<OrphanKey>,
     memory: Arc<Memory>,
-    gate: Arc<Gate>,
+    consistency: Arc<ConsistencyStore>,
     read_own_writes: bool,
     clear_start_time: bool,
     meters: Meters,
@@ -182,16 +182,16 @@ struct Ctx {
 
 impl Ctx {
     /// Records a stored status. The next sync waits until the cache shows it.
-    fn wrote_job(&self, job: &Uid, version: &Version) {
+    fn record_job_write(&self, job: &Uid, version: &Version) {
         if self.read_own_writes {
-            self.gate.wrote(job, &self.jobs.watched(), version);
+            self.consistency.record_write(job, &self.jobs.watched(), version);
         }
     }
 
     /// The longest wait of a Job whose last writes the caches do not show yet. It is enqueued when they do.
-    fn behind(&self, job: &Job) -> Option<Duration> {
+    fn park_if_stale(&self, job: &Job) -> Option<Duration> {
         let (queue, key) = (self.queue.clone(), job.meta.as_ref().key());
-        self.gate.behind(&job.meta.uid, move || queue.add(key))
+        self.consistency.park_if_stale(&job.meta.uid, move || queue.add(key))
     }
 }
 

@@ -307,12 +307,12 @@ impl Memory {
             // A creation that the cache does not show did not happen.
             self.expectations.drop_creations(job);
         }
-        if self.expectations.satisfied(job, now) {
+        if self.expectations.is_satisfied(job, now) {
             // The unknown creations are resolved; later ones must not be affected.
             self.with(job, |it| it.unknown_creates = None);
             return Unseen::Nothing;
         }
-        let is_safe = is_unknown && self.expectations.has_seen_deletions(job, now);
+        let is_safe = is_unknown && self.expectations.has_observed_deletions(job, now);
         if is_safe { Unseen::UnknownCreates } else { Unseen::Writes }
     }
 
@@ -355,7 +355,7 @@ mod tests {
         memory.begin_finalizer_removals(&job, [&Uid::new("pod")]);
         memory.expectations.expect_creations(&job, 5, now);
         memory.on_job_deleted(&job);
-        assert!(memory.is_empty() && memory.expectations.satisfied(&job, now));
+        assert!(memory.is_empty() && memory.expectations.is_satisfied(&job, now));
         memory.begin_finalizer_removals(&job, [&Uid::new("pod")]);
         memory.on_pod_created(&job, Uid::new("pod"));
         memory.on_pod_changed(&job, Urgency::Immediate, now);
@@ -477,7 +477,7 @@ mod tests {
             (0, None, false, 1, 2),
             "but what is on its way"
         );
-        assert!(memory.expectations.satisfied(&job, now) && memory.on_pod_stopped(&Uid::new("pod")).is_none());
+        assert!(memory.expectations.is_satisfied(&job, now) && memory.on_pod_stopped(&Uid::new("pod")).is_none());
     }
 
     #[test]

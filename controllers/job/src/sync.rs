@@ -47,7 +47,7 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
         return Ok(requeue((!idle.is_zero()).then_some(idle)));
     }
     // The Job is enqueued when the caches show our last writes.
-    if let Some(wait) = ctx.behind(&job) {
+    if let Some(wait) = ctx.park_if_stale(&job) {
         return Ok(Outcome::Parked(wait));
     }
     if ctx.memory.begin_unknown_creates_check(uid, now) {
@@ -219,7 +219,7 @@ impl Ctx {
         let is_there = self.jobs.store().by_index(&JobIndex::Uid(uid.clone()));
         if is_there.is_ok_and(|it| it.is_empty()) {
             self.memory.on_job_deleted(uid);
-            self.gate.forget(uid);
+            self.consistency.remove(uid);
         }
     }
 }

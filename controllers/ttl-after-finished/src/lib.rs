@@ -35,7 +35,7 @@ pub const NAME: &str = "ttl-after-finished-controller";
 
 /// The rights of upstream's ClusterRole `system:controller:ttl-after-finished-controller` that this controller uses.
 pub const PROFILE: Profile = Profile {
-    acts: &[
+    requests: &[
         Right { group: "batch", resource: "jobs", verbs: &["get", "delete"] },
         Right { group: "", resource: "events", verbs: &["create", "patch"] },
     ],

@@ -7,7 +7,7 @@ use api::{Node, Pod, Typed};
 use client::{ApiError, Clients, Connection, Limits, Term};
 use clock::Clock;
 use informer::Informers;
-use runner::{Outcome, Pulse, Workers};
+use runner::{Outcome, WorkerHealth, Workers};
 use serde_json::{Value, json};
 use tasks::Scope;
 use test_cluster::{TestCluster, Verdict};
@@ -19,12 +19,12 @@ use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A gate with real informers of an in-memory cluster.
+/// A store with real informers of an in-memory cluster.
 struct Rig {
     cluster: TestCluster,
     clients: Clients,
     informers: Informers,
-    gate: Arc<Gate>,
+    consistency: Arc<ConsistencyStore>,
     clock: Clock,
     metrics: Metrics,
     scope: Scope,
@@ -50,8 +50,8 @@ fn rig() -> Rig {
         spawner: scope.spawner(),
         rng_seed: 1,
     });
-    let gate = Arc::new(Gate::new("daemonset_controller", "DaemonSet", &metrics, clock.clone()));
-    Rig { cluster, clients, informers, gate, clock, metrics, scope, woken: Arc::default() }
+    let consistency = Arc::new(ConsistencyStore::new("daemonset_controller", "DaemonSet", &metrics, clock.clone()));
+    Rig { cluster, clients, informers, consistency, clock, metrics, scope, woken: Arc::default() }
 }
 
 impl Rig {
@@ -87,18 +87,18 @@ impl Rig {
     }
 
     fn wrote(&self, owner: &str, cache: &Arc<dyn Watched>, version: &str) {
-        self.gate.wrote(&Uid::new(owner), cache, &Version::new(version));
+        self.consistency.record_write(&Uid::new(owner), cache, &Version::new(version));
     }
 
     fn behind(&self, owner: &str) -> Option<Duration> {
         let woken = self.woken.clone();
-        self.gate.behind(&Uid::new(owner), move || {
+        self.consistency.park_if_stale(&Uid::new(owner), move || {
             woken.fetch_add(1, Ordering::SeqCst);
         })
     }
 
     fn record(&self, owner: &str) -> Vec<String> {
-        let records = self.gate.records.lock();
+        let records = self.consistency.records.lock();
         records.get(&Uid::new(owner)).map_or(vec![], |it| it.iter().map(|it| it.version.to_string()).collect())
     }
 
@@ -133,7 +133,7 @@ async fn acceptance_common_045_a_store_that_is_behind_keeps_the_record_and_wakes
     rig.thaw("pods").await;
     assert_eq!(rig.woken(), 1);
     assert_eq!(rig.behind("a"), None);
-    assert!(rig.gate.records.lock().is_empty());
+    assert!(rig.consistency.records.lock().is_empty());
     assert_eq!(rig.skips("pods").as_deref(), Some("1"), "a pass is no skip");
 }
 
@@ -218,9 +218,9 @@ async fn acceptance_common_049_a_successor_has_a_record_of_its_own() {
     let pods = rig.pods_at(99).await;
     rig.wrote("a", &pods, "105");
     rig.wrote("b", &pods, "106");
-    rig.gate.forget(&Uid::new("a")); // Like the delete handler.
+    rig.consistency.remove(&Uid::new("a")); // Like the delete handler.
     assert!(rig.record("a").is_empty());
-    rig.gate.forget(&Uid::new("a"));
+    rig.consistency.remove(&Uid::new("a"));
     assert_eq!(rig.record("b"), ["106"]);
 }
 
@@ -237,7 +237,7 @@ async fn acceptance_common_050_concurrent_first_writes_lose_none() {
     let mut record = rig.record("a");
     record.sort();
     assert_eq!(record, ["199", "200"]);
-    assert_eq!(rig.gate.records.lock().len(), 1);
+    assert_eq!(rig.consistency.records.lock().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -292,16 +292,16 @@ async fn acceptance_machinery_024_a_key_behind_its_own_write_is_parked_writes_no
     let queue = Queue::new("test", Backoff::default(), rig.clock.clone(), &rig.metrics);
     let api = rig.clients.controller("test", Limits::NONE);
     let sync = {
-        let (queue, gate) = (queue.clone(), rig.gate.clone());
+        let (queue, consistency) = (queue.clone(), rig.consistency.clone());
         move |key: &'static str| {
-            let (queue, gate, api, pods) = (queue.clone(), gate.clone(), api.clone(), pods.clone());
+            let (queue, consistency, api, pods) = (queue.clone(), consistency.clone(), api.clone(), pods.clone());
             async move {
                 let owner = Uid::new(key);
-                if let Some(limit) = gate.behind(&owner, move || queue.add(key)) {
+                if let Some(limit) = consistency.park_if_stale(&owner, move || queue.add(key)) {
                     return Ok::<_, ApiError>(Outcome::Parked(limit));
                 }
                 let written = api.create(pods.resource(), "default", &pod()).await?;
-                gate.wrote(&owner, &pods, &written.version);
+                consistency.record_write(&owner, &pods, &written.version);
                 Ok(Outcome::Done)
             }
         }
@@ -312,7 +312,7 @@ async fn acceptance_machinery_024_a_key_behind_its_own_write_is_parked_writes_no
         metrics: rig.metrics.clone(),
         stop: CancellationToken::new(),
     };
-    let _workers = Workers::start(&env, "test", &Pulse::new(&queue, 2, env.clock.clone()), queue.clone(), sync);
+    let _workers = Workers::start(&env, "test", &WorkerHealth::new(&queue, 2, env.clock.clone()), queue.clone(), sync);
     let start = rig.clock.now();
     let writes = || {
         let calls = rig.cluster.requests().into_iter().filter(|it| it.verb == "create");

@@ -13,7 +13,7 @@ pub fn deletion_order(a: &Pod, b: &Pod) -> Ordering {
     // False sorts before true: unassigned before assigned, not ready before ready.
     (!a.node.is_empty())
         .cmp(&!b.node.is_empty())
-        .then_with(|| step(&a.phase).cmp(&step(&b.phase)))
+        .then_with(|| phase_rank(&a.phase).cmp(&phase_rank(&b.phase)))
         .then_with(|| is_ready(a).cmp(&is_ready(b)))
         .then_with(|| if is_ready(a) { newer_first(ready_since(a), ready_since(b)) } else { Ordering::Equal })
         .then_with(|| restarts(b, ContainerRole::Regular).cmp(&restarts(a, ContainerRole::Regular)))
@@ -22,7 +22,7 @@ pub fn deletion_order(a: &Pod, b: &Pod) -> Ordering {
 }
 
 /// The order of the phases. An unknown phase counts like `Unknown`.
-fn step(phase: &PodPhase) -> u8 {
+fn phase_rank(phase: &PodPhase) -> u8 {
     match phase {
         PodPhase::Pending => 0,
         PodPhase::Running => 2,

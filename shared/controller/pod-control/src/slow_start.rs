@@ -11,10 +11,10 @@ pub struct SlowStart {
 }
 
 impl SlowStart {
-    /// Batches for `total` calls. The first has `proven` calls, the number that succeeded before, and at least one.
+    /// Batches for `total` calls. The first has `first_size` calls, the number that succeeded before, and at least one.
     #[must_use]
-    pub fn new(total: usize, proven: usize) -> Self {
-        Self { total, next: 0, size: proven.max(1) }
+    pub fn new(total: usize, first_size: usize) -> Self {
+        Self { total, next: 0, size: first_size.max(1) }
     }
 
     /// The range of the next calls; `None` when all were returned.
@@ -31,8 +31,8 @@ impl SlowStart {
 mod tests {
     use super::*;
 
-    fn sizes(total: usize, proven: usize) -> Vec<usize> {
-        let mut batches = SlowStart::new(total, proven);
+    fn sizes(total: usize, first_size: usize) -> Vec<usize> {
+        let mut batches = SlowStart::new(total, first_size);
         std::iter::from_fn(|| batches.batch()).map(|it| it.len()).collect()
     }
 

@@ -104,7 +104,7 @@ impl World {
             .collect()
     }
 
-    fn spoil(&self, verb: &'static str, verdict: Verdict) {
+    fn intercept(&self, verb: &'static str, verdict: Verdict) {
         self.cluster.intercept(move |call: &Call| {
             if call.verb == verb && call.resource != "events" { verdict.clone() } else { Verdict::Pass }
         });
@@ -174,7 +174,7 @@ async fn acceptance_common_014_a_uid_is_not_enough_to_be_an_owners_pod() {
 
     let mut of_the_cluster = world.owner.clone();
     of_the_cluster.namespace = "".into();
-    assert_eq!(pod_control::verdict(&of_the_cluster, elsewhere.meta.as_ref(), true), pod_control::Claim::Keep);
+    assert_eq!(pod_control::claim_decision(&of_the_cluster, elsewhere.meta.as_ref(), true), pod_control::Claim::Keep);
 }
 
 #[tokio::test(start_paused = true)]
@@ -209,7 +209,7 @@ async fn acceptance_common_017_018_what_is_being_deleted_or_lives_elsewhere_is_n
 
     let mut of_the_cluster = world.owner.clone();
     of_the_cluster.namespace = "".into();
-    assert_eq!(pod_control::verdict(&of_the_cluster, elsewhere.meta.as_ref(), true), pod_control::Claim::Adopt);
+    assert_eq!(pod_control::claim_decision(&of_the_cluster, elsewhere.meta.as_ref(), true), pod_control::Claim::Adopt);
 }
 
 #[tokio::test(start_paused = true)]
@@ -226,7 +226,7 @@ async fn acceptance_common_019_an_adopted_pod_gets_the_finalizer_in_the_same_pat
 async fn acceptance_common_020_the_owner_is_looked_at_once_and_no_patch_is_sent_if_that_fails() {
     let world = World::new();
     let pods: Vec<_> = ["a", "b", "c"].map(|name| world.pod(name, "x", json!([]), &[])).into();
-    world.spoil("get", Verdict::status(500, "InternalError", "no"));
+    world.intercept("get", Verdict::status(500, "InternalError", "no"));
     let err = world.claim(pods.clone()).await.unwrap_err();
     assert!(matches!(err, ClaimError::Owner { .. }), "{err}");
     assert_eq!(world.calls(), ["get job"]);
@@ -263,13 +263,13 @@ async fn acceptance_common_022_a_release_that_finds_nothing_to_release_is_no_err
     for (code, reason, is_error) in
         [(404, "NotFound", true), (422, "Invalid", false), (409, "Conflict", true), (500, "InternalError", true)]
     {
-        world.spoil("patch", Verdict::status(code, reason, "no"));
+        world.intercept("patch", Verdict::status(code, reason, "no"));
         let outcome = world.claim(pods.clone()).await;
         assert_eq!(outcome.is_err(), is_error, "{code}");
         assert_eq!(outcome.unwrap_or_default(), [""; 0], "{code}");
     }
     // A 404 must name this pod, or it does not prove that the pod is gone.
-    world.spoil("patch", absent("a"));
+    world.intercept("patch", absent("a"));
     assert_eq!(world.claim(pods).await.unwrap(), [""; 0]);
 }
 
@@ -286,12 +286,12 @@ fn absent(name: &str) -> Verdict {
 async fn acceptance_common_023_a_pod_that_is_gone_is_not_adopted_and_a_failure_names_one_of_all_that_were_tried() {
     let world = World::new();
     let pods: Vec<_> = ["a", "b"].map(|name| world.pod(name, "x", json!([]), &[])).into();
-    world.spoil("patch", absent("a"));
+    world.intercept("patch", absent("a"));
     assert_eq!(world.claim(vec![pods[0].clone()]).await.unwrap(), [""; 0]);
     let err = world.claim(pods.clone()).await.unwrap_err();
     assert_eq!(err.to_string(), "cannot claim 1 pods, the first being b", "it is not b that is not there");
     world.cluster.clear_requests();
-    world.spoil("patch", Verdict::status(422, "Invalid", "no"));
+    world.intercept("patch", Verdict::status(422, "Invalid", "no"));
     let err = world.claim(pods).await.unwrap_err();
     assert_eq!(err.to_string(), "cannot claim 2 pods, the first being a");
     assert_eq!(world.calls(), ["get job", "patch a", "patch b"]);
@@ -319,9 +319,9 @@ async fn creations_and_deletions_are_told_on_the_owner_in_upstreams_words() {
     let written = world.control.create(&world.owner, &body("job-")).await.unwrap();
     let pod = decode(&world.stored(&written.name));
     world.control.delete(&world.owner, &pod).await.unwrap();
-    world.spoil("create", Verdict::status(403, "Forbidden", "pods \"job-\" is forbidden: exceeded quota"));
+    world.intercept("create", Verdict::status(403, "Forbidden", "pods \"job-\" is forbidden: exceeded quota"));
     world.control.create(&world.owner, &body("job-")).await.unwrap_err();
-    world.spoil("delete", Verdict::status(500, "InternalError", "etcd is away"));
+    world.intercept("delete", Verdict::status(500, "InternalError", "etcd is away"));
     let err = world.control.delete(&world.owner, &pod).await.unwrap_err();
     assert!(!is_gone(&err, &pod.meta.name), "{err}");
     let name = &*written.name;
@@ -364,7 +364,7 @@ async fn acceptance_common_044_every_pod_that_was_stored_is_told_once_and_no_oth
     let pod = world.pod("a", "x", world.ours(), &[FINALIZER]);
     let patched = world.control.remove_finalizer(&world.owner.uid, &pod, FINALIZER).await.unwrap();
     world.control.delete(&world.owner, &pod).await.unwrap();
-    world.spoil("create", Verdict::status(500, "InternalError", "no"));
+    world.intercept("create", Verdict::status(500, "InternalError", "no"));
     world.control.create(&world.owner, &body("job-")).await.unwrap_err();
     let told = world.writes.lock().clone();
     let want = [&written.version, &patched.version].map(|it| (world.owner.uid.clone(), it.to_string()));

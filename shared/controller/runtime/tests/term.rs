@@ -45,7 +45,7 @@ fn declare(resync: Duration, own: Option<Duration>, work: Duration) -> World {
     let queue = builder.queue::<Atom>("test", Backoff::default());
     let seen = Arc::new(Seen::default());
     let (heard, done, keys, fed) = (seen.clone(), seen.clone(), queue.clone(), seen.clone());
-    builder.feed(&namespaces, move |_| *fed.fed.lock() += 1);
+    builder.on_every_change(&namespaces, move |_| *fed.fed.lock() += 1);
     builder.on_change(&namespaces, own, move |change, lane| {
         let Some(new) = change.new else { return };
         heard.changes.lock().push((new.meta().name.to_owned(), lane));
@@ -180,8 +180,8 @@ fn tell_of_beginnings() -> (Controller, Arc<Mutex<Vec<&'static str>>>, Scope) {
         end.cancelled().await;
         ends();
     });
-    builder.with_the_term(tell("term"));
-    builder.workers_wait(|| tokio::time::sleep(Duration::from_secs(30)));
+    builder.on_term_start(tell("term"));
+    builder.wait_before_workers(|| tokio::time::sleep(Duration::from_secs(30)));
     let queue = builder.queue::<u8>("test", Backoff::default());
     queue.add(1);
     let works = tell("works");

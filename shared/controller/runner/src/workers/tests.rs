@@ -44,7 +44,7 @@ impl Rig {
         let workers = Workers::start(
             &self.env,
             "test",
-            &Pulse::new(&self.queue, 1, Clock::system()),
+            &WorkerHealth::new(&self.queue, 1, Clock::system()),
             self.queue.clone(),
             move |key| {
                 let at = {
@@ -107,7 +107,7 @@ async fn a_panic_after_an_await_is_contained_too() {
         }
     };
     let _workers =
-        Workers::start(&rig.env, "test", &Pulse::new(&rig.queue, 1, Clock::system()), rig.queue.clone(), sync);
+        Workers::start(&rig.env, "test", &WorkerHealth::new(&rig.queue, 1, Clock::system()), rig.queue.clone(), sync);
     rig.queue.add("bad");
     rig.queue.add("good");
     sleep(4 * MS).await;
@@ -130,7 +130,7 @@ async fn a_stop_takes_no_further_key_and_awaits_the_running_calls() {
         }
     };
     let workers =
-        Workers::start(&rig.env, "test", &Pulse::new(&rig.queue, 2, Clock::system()), rig.queue.clone(), sync);
+        Workers::start(&rig.env, "test", &WorkerHealth::new(&rig.queue, 2, Clock::system()), rig.queue.clone(), sync);
     ["a", "b", "c", "d"].into_iter().for_each(|key| rig.queue.add(key));
     sleep(400 * MS).await;
     rig.env.stop.cancel();
