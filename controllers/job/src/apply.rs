@@ -431,7 +431,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn acceptance_job_044_a_long_name_is_cut_and_the_index_stays() {
+    fn acceptance_job_044_a_long_name_is_truncated_before_the_index() {
         assert_eq!(prefix("job", "7"), "job-7-");
         let long = "a".repeat(63);
         assert_eq!(prefix(&long, "12345"), format!("{}-12345-", "a".repeat(51)));

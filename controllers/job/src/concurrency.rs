@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_large_job_leaves_room_to_a_small_one() {
+    async fn a_large_job_leaves_permits_for_a_small_one() {
         let limit = CallLimit::default();
         let (now, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let call = |item: usize| {

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_never_end_stop_their_job_at_twice_its_parallelism() {
+    fn pods_that_never_end_limit_creations_to_twice_the_parallelism() {
         let mut limit = CreationLimit::default();
         let (job, other) = (uid("job"), uid("other"));
         for pod in ["a", "b", "c", "d"] {
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_ended_gives_its_place_back_once() {
+    fn an_ended_pod_frees_its_slot_once() {
         let mut limit = CreationLimit::default();
         let job = uid("job");
         limit.on_pod_created(&job, uid("a"));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_went_before_the_cache_could_show_it_gives_its_place_back() {
+    fn a_pod_deleted_before_the_cache_shows_it_frees_its_slot() {
         let (mut limit, job) = (CreationLimit::default(), uid("job"));
         for pod in ["a", "b"] {
             limit.on_pod_created(&job, uid(pod));
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_leaves_nothing_behind() {
+    fn removed_jobs_and_pods_leave_no_entry() {
         let mut limit = CreationLimit::default();
         let job = uid("job");
         for pod in ["a", "b"] {
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_nothing_held_gives_its_place_back_a_while_after_it_went() {
+    fn an_untracked_pod_frees_its_slot_some_time_after_its_deletion() {
         let (mut limit, job, now) = (CreationLimit::default(), uid("job"), now());
         let later = |secs: u64| now + Duration::from_secs(secs);
         for (pod, at) in [("a", 0), ("b", 60)] {

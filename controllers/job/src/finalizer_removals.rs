@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_job_knows_its_own_pods_until_they_or_it_are_gone() {
+    fn each_job_has_its_own_pods_until_they_or_it_are_removed() {
         let [a, b] = ["job-a", "job-b"].map(Uid::new);
         let [one, two, three] = ["one", "two", "three"].map(Uid::new);
         let mut removals = FinalizerRemovals::default();

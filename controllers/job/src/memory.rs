@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn acceptance_job_011_nothing_is_left_of_a_job_that_is_gone() {
+    fn acceptance_job_011_a_deleted_job_has_no_memory() {
         let (memory, job, now) = memory();
         memory.begin_sync(&job, 1, now);
         memory.record_backoff(&job, Backoff { failures: 3, last: 7 });
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_event_of_a_quiet_time_is_worth_a_sync_at_once_and_later_ones_share_one() {
+    fn the_first_event_after_a_pause_is_synced_at_once_and_later_ones_are_batched() {
         let (memory, job, now) = memory();
         let ms = Duration::from_millis;
         assert_eq!(memory.on_pod_changed(&job, Urgency::Immediate, now), Duration::ZERO, "never looked at");
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_rests_until_it_changes_or_its_pods_do_or_its_time_has_come() {
+    fn an_idle_job_is_synced_when_it_or_a_pod_changes_or_its_deadline_is_reached() {
         let (memory, job, now) = memory();
         let (one, two) = (Version::new("1"), Version::new("2"));
         let sec = Duration::from_secs(1);
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_knows_is_settled_by_a_cache_that_is_new_enough() {
+    fn an_unknown_create_is_resolved_by_a_cache_that_has_passed_it() {
         let (memory, job, now) = memory();
         let (none, seven) = (|_: &Version| false, |it: &Version| *it == Version::new("7"));
         memory.expectations.expect_creations(&job, 3, now);
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_deleted_beside_a_doubt_is_waited_for() {
+    fn deletions_are_awaited_besides_an_unknown_create() {
         let (memory, job, now) = memory();
         let (none, seven) = (|_: &Version| false, |it: &Version| *it == Version::new("7"));
         let pod = Uid::new("pod");
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn a_doubt_that_came_into_sight_says_nothing_of_what_is_created_after_it() {
+    fn an_observed_unknown_create_does_not_affect_later_creations() {
         let (memory, job, now) = memory();
         memory.expectations.expect_creations(&job, 1, now);
         memory.await_unknown_creates(&job, Version::new("7"));
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_on_its_way_is_asked_for_when_it_cannot_be_any_more() {
+    fn an_unknown_create_is_checked_after_the_longest_request_time() {
         let (memory, job, now) = memory();
         let sec = Duration::from_secs(1);
         memory.expectations.expect_creations(&job, 1, now);
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_whose_end_is_seen_leaves_nothing_to_remember() {
+    fn an_observed_end_clears_the_memory_of_a_job() {
         let (memory, job, now) = memory();
         memory.record_backoff(&job, Backoff { failures: 3, last: 7 });
         memory.set_finish_pending(&job, true);
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn a_brake_is_news_when_it_begins_to_hold() {
+    fn creation_limit_is_reported_once_when_it_begins() {
         let (memory, job, _) = memory();
         assert!(memory.set_creation_limited(&job, true));
         assert!(!memory.set_creation_limited(&job, true));

@@ -184,7 +184,7 @@ mod tests {
     use crate::testing::{job, pod};
 
     #[test]
-    fn families_have_upstreams_names_labels_and_words() {
+    fn metric_families_have_the_names_labels_and_help_of_upstream() {
         let metrics = Metrics::new();
         let meters = Meters::new(&metrics);
         let indexed = job(json!({ "completionMode": "Indexed", "backoffLimitPerIndex": 1 }), json!({}));

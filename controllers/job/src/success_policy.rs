@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rule_wants_all_it_lists_or_as_many_as_it_says() {
+    fn a_rule_needs_all_listed_indexes_or_the_given_count() {
         let rule = |indexes: Option<&str>, count| SuccessRule { indexes: indexes.map(Into::into), count };
         for (name, rules, succeeded, want) in [
             ("no rules", vec![], "0-9", None),

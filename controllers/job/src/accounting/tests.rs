@@ -62,7 +62,7 @@ fn settled(snapshot: &Snapshot<'_>, step: FirstStep) -> LastStep {
 }
 
 #[test]
-fn acceptance_job_012_what_ended_is_in_the_status_before_its_finalizer_goes() {
+fn acceptance_job_012_an_ended_pod_is_in_the_status_before_its_finalizer_is_removed() {
     let job = job(json!({}), json!({}));
     let some = pods([pod("a").succeeded(-1), pod("b").failed(-20), pod("c").ready()]);
     let (snapshot, step) = pass(&job, &some, INPUTS);
@@ -75,7 +75,7 @@ fn acceptance_job_012_what_ended_is_in_the_status_before_its_finalizer_goes() {
 }
 
 #[test]
-fn acceptance_job_014_a_finalizer_that_is_gone_moves_its_pod_to_the_counter() {
+fn acceptance_job_014_a_removed_finalizer_moves_its_pod_to_the_counter() {
     let job =
         job(json!({}), json!({ "uncountedTerminatedPods": { "succeeded": ["uid-a"], "failed": ["uid-b", "uid-c"] } }));
     let some = pods([
@@ -92,14 +92,14 @@ fn acceptance_job_014_a_finalizer_that_is_gone_moves_its_pod_to_the_counter() {
 }
 
 #[test]
-fn acceptance_job_015_a_pod_that_vanished_uncounted_is_counted() {
+fn acceptance_job_015_an_uncounted_pod_that_is_gone_is_counted() {
     let job = job(json!({}), json!({ "uncountedTerminatedPods": { "succeeded": ["uid-a"], "failed": ["uid-b"] } }));
     let (_, step) = pass(&job, &[], INPUTS);
     assert_eq!(counts(&step.unwrap().status), counted("", "", (1, 1)));
 }
 
 #[test]
-fn acceptance_job_013_a_crash_before_the_finalizer_went_counts_nothing_twice() {
+fn acceptance_job_013_a_crash_before_the_finalizer_removal_counts_nothing_twice() {
     let job = job(json!({}), json!({ "active": 2, "uncountedTerminatedPods": { "succeeded": ["uid-a"] } }));
     let some = pods([pod("a").succeeded(-1), pod("b"), pod("c")]);
     let (snapshot, step) = pass(&job, &some, INPUTS);
@@ -110,7 +110,7 @@ fn acceptance_job_013_a_crash_before_the_finalizer_went_counts_nothing_twice() {
 }
 
 #[test]
-fn acceptance_job_017_what_went_is_counted_though_not_all_did() {
+fn acceptance_job_017_removed_finalizers_are_counted_though_others_remain() {
     let job = job(json!({ "completions": 3 }), json!({}));
     let some = pods([pod("a").succeeded(-1), pod("b").succeeded(-1), pod("c").succeeded(-1)]);
     let (snapshot, step) = pass(&job, &some, INPUTS);
@@ -122,7 +122,7 @@ fn acceptance_job_017_what_went_is_counted_though_not_all_did() {
 }
 
 #[test]
-fn a_success_of_an_index_whose_finalizer_stays_does_not_end_the_job() {
+fn a_succeeded_index_with_a_remaining_finalizer_does_not_end_the_job() {
     let job = job(json!({ "completionMode": "Indexed", "completions": 1 }), json!({}));
     let some = pods([pod("a").index(0).succeeded(-1)]);
     let (snapshot, step) = pass(&job, &some, INPUTS);
@@ -132,7 +132,7 @@ fn a_success_of_an_index_whose_finalizer_stays_does_not_end_the_job() {
 }
 
 #[test]
-fn acceptance_job_018_one_status_takes_five_hundred_and_the_rest_follows() {
+fn acceptance_job_018_one_status_lists_five_hundred_pods_and_the_rest_later() {
     let many: Vec<Pod> = (0..501).map(|it| pod(&it.to_string()).succeeded(-1).build()).collect();
     let job = job(json!({ "completions": 501 }), json!({}));
     let (snapshot, step) = pass(&job, &many, INPUTS);
@@ -150,7 +150,7 @@ fn acceptance_job_018_one_status_takes_five_hundred_and_the_rest_follows() {
 }
 
 #[test]
-fn failures_that_are_put_off_are_told_and_waited_for_once() {
+fn postponed_failures_are_reported_and_backed_off_once() {
     let rules = json!([{ "action": "Count", "onExitCodes": { "operator": "In", "values": [1] } }]);
     let spec = json!({ "completions": 900, "backoffLimit": 9_000, "podFailurePolicy": { "rules": rules } });
     let job = job(spec, json!({}));
@@ -161,7 +161,7 @@ fn failures_that_are_put_off_are_told_and_waited_for_once() {
 }
 
 #[test]
-fn a_status_that_is_full_already_blocks_nobody_whom_it_names() {
+fn pods_listed_in_a_full_status_are_still_released() {
     let named: Vec<String> = (0..500).map(|it| format!("uid-{it}")).collect();
     let job = job(json!({ "completions": 900 }), json!({ "uncountedTerminatedPods": { "succeeded": named } }));
     let many: Vec<Pod> = (0..501).map(|it| pod(&it.to_string()).succeeded(-1).build()).collect();
@@ -170,7 +170,7 @@ fn a_status_that_is_full_already_blocks_nobody_whom_it_names() {
 }
 
 #[test]
-fn acceptance_job_019_a_pod_whose_finalizer_is_going_is_not_counted_again() {
+fn acceptance_job_019_a_pod_with_a_pending_finalizer_removal_is_not_counted_again() {
     let job = job(json!({ "parallelism": 1 }), json!({ "succeeded": 1, "active": 1, "failed": 1 }));
     let some = pods([pod("a").succeeded(-1), pod("b").failed(-1), pod("c")]);
     let is_removal_pending = |uid: &Uid| *uid != Uid::new("uid-c");
@@ -182,7 +182,7 @@ fn acceptance_job_019_a_pod_whose_finalizer_is_going_is_not_counted_again() {
 }
 
 #[test]
-fn acceptance_job_020_what_is_called_failed_stays_failed() {
+fn acceptance_job_020_a_pod_listed_as_failed_stays_failed() {
     let job =
         job(json!({ "parallelism": 1 }), json!({ "active": 1, "uncountedTerminatedPods": { "failed": ["uid-a"] } }));
     let some = pods([pod("a").succeeded(-1), pod("b")]);
@@ -201,7 +201,7 @@ fn acceptance_job_020_what_is_called_failed_stays_failed() {
 }
 
 #[test]
-fn acceptance_job_021_a_deleted_pod_is_failed_at_once() {
+fn acceptance_job_021_a_deleted_pod_counts_as_failed_at_once() {
     let job = job(json!({}), json!({}));
     let some = pods([pod("a").running().deleting(), pod("b")]);
     let (snapshot, step) = pass(&job, &some, INPUTS);
@@ -223,7 +223,7 @@ fn acceptance_job_023_no_pod_of_a_deleted_job_keeps_the_finalizer() {
 }
 
 #[test]
-fn acceptance_job_062_a_deleted_job_that_is_suspended_says_nothing_of_it() {
+fn acceptance_job_062_a_suspended_deleted_job_gets_no_condition() {
     let job = deleted(&job(json!({ "suspend": true }), json!({})));
     let some = pods([pod("a").ready()]);
     let (snapshot, step) = pass(&job, &some, INPUTS);
@@ -233,7 +233,7 @@ fn acceptance_job_062_a_deleted_job_that_is_suspended_says_nothing_of_it() {
 }
 
 #[test]
-fn acceptance_job_007_what_ended_is_counted_though_something_is_unseen() {
+fn acceptance_job_007_ended_pods_are_counted_with_unfulfilled_expectations() {
     let job = job(json!({}), json!({}));
     let some = pods([pod("a").succeeded(-1)]);
     let (snapshot, step) = pass(&job, &some, SnapshotInputs { unseen: Unseen::Writes, ..INPUTS });
@@ -252,7 +252,7 @@ fn acceptance_job_003_a_job_starts_once() {
 }
 
 #[test]
-fn acceptance_job_028_failed_is_said_only_when_no_pod_is_left_and_announced_before() {
+fn acceptance_job_028_failed_is_set_after_failure_target_and_when_no_pod_remains() {
     let spec = || json!({ "backoffLimit": 0, "parallelism": 3 });
     let job = self::job(spec(), json!({ "active": 3 }));
     let some = pods([pod("a").failed(-1), pod("b").ready(), pod("c")]);
@@ -289,7 +289,7 @@ fn acceptance_job_028_failed_is_said_only_when_no_pod_is_left_and_announced_befo
 }
 
 #[test]
-fn an_end_is_announced_though_something_is_unseen_and_put_off_until_all_is_deleted_and_seen() {
+fn the_interim_condition_is_set_at_once_and_the_end_when_all_is_deleted_and_observed() {
     let spec = || json!({ "backoffLimit": 0, "completionMode": "Indexed" });
     let unseen = SnapshotInputs { unseen: Unseen::Writes, ..INPUTS };
     let fresh = job(spec(), json!({ "active": 1 }));
@@ -307,7 +307,7 @@ fn an_end_is_announced_though_something_is_unseen_and_put_off_until_all_is_delet
 }
 
 #[test]
-fn pods_that_go_with_the_job_fail_no_index_of_their_own() {
+fn pods_deleted_with_the_job_do_not_fail_their_index() {
     let announced = || {
         json!({ "active": 2, "failedIndexes": "0",
         "conditions": [true_condition("FailureTarget", "MaxFailedIndexesExceeded", "m")] })
@@ -324,7 +324,7 @@ fn pods_that_go_with_the_job_fail_no_index_of_their_own() {
 }
 
 #[test]
-fn acceptance_job_035_the_pod_that_fails_the_job_is_held_until_the_status_says_why() {
+fn acceptance_job_035_the_pod_that_fails_the_job_keeps_its_finalizer_until_the_reason_is_stored() {
     let rules = json!([{ "action": "FailJob", "onExitCodes": { "operator": "In", "values": [1] } }]);
     let job = job(json!({ "podFailurePolicy": { "rules": rules } }), json!({}));
     let some = pods([pod("a").failed(-1), pod("b").ready()]);
@@ -368,7 +368,7 @@ fn acceptance_job_002_a_job_without_completions_completes_when_none_is_active() 
 }
 
 #[test]
-fn acceptance_job_069_more_successes_than_wanted_are_told() {
+fn acceptance_job_069_more_successes_than_completions_are_reported() {
     let job = job(json!({ "completions": 1 }), json!({}));
     let some = pods([pod("a").succeeded(-1), pod("b").succeeded(-1)]);
     let (snapshot, step) = pass(&job, &some, INPUTS);
@@ -376,7 +376,7 @@ fn acceptance_job_069_more_successes_than_wanted_are_told() {
 }
 
 #[test]
-fn acceptance_job_051_when_a_policy_is_fulfilled_who_works_is_counted_neither_way() {
+fn acceptance_job_051_active_pods_are_not_counted_when_a_success_policy_is_fulfilled() {
     let spec = json!({ "completionMode": "Indexed", "successPolicy": { "rules": [{ "succeededIndexes": "1" }] } });
     let job = job(spec, json!({ "active": 2 }));
     let some = pods([pod("a").index(0).running(), pod("b").index(1).succeeded(-1), pod("c").index(2).failed(-1)]);
@@ -403,7 +403,7 @@ fn acceptance_job_051_when_a_policy_is_fulfilled_who_works_is_counted_neither_wa
 }
 
 #[test]
-fn acceptance_job_047_a_failed_pod_is_held_until_its_replacement_works() {
+fn acceptance_job_047_a_failed_pod_keeps_its_finalizer_until_its_replacement_is_active() {
     let spec = || json!({ "completionMode": "Indexed", "backoffLimitPerIndex": 5, "completions": 1 });
     let job = self::job(spec(), json!({ "active": 1, "failedIndexes": "" }));
     let alone = pods([pod("a").index(0).failures(0).failed(-60).deleting()]);
@@ -419,7 +419,7 @@ fn acceptance_job_047_a_failed_pod_is_held_until_its_replacement_works() {
 }
 
 #[test]
-fn acceptance_job_045_an_index_that_is_given_up_lets_its_pod_go() {
+fn acceptance_job_045_a_failed_index_releases_its_pod() {
     let spec = json!({ "completionMode": "Indexed", "backoffLimitPerIndex": 1, "completions": 2 });
     let job = job(spec, json!({}));
     let some = pods([pod("a").index(0).failures(1).failed(-60), pod("b").index(1)]);
@@ -429,7 +429,7 @@ fn acceptance_job_045_an_index_that_is_given_up_lets_its_pod_go() {
 }
 
 #[test]
-fn acceptance_job_037_an_ignored_failure_loses_its_finalizer_uncounted() {
+fn acceptance_job_037_an_ignored_failure_loses_its_finalizer_without_being_counted() {
     let rules = json!([{ "action": "Ignore", "onPodConditions": [{ "type": "DisruptionTarget", "status": "True" }] }]);
     let job = job(json!({ "podFailurePolicy": { "rules": rules }, "parallelism": 1 }), json!({ "active": 1 }));
     let some = pods([pod("a").failed(-60).condition("DisruptionTarget", "True", -60), pod("b")]);
@@ -456,7 +456,7 @@ fn acceptance_job_054_a_deleted_pod_is_terminating_until_it_has_ended() {
 }
 
 #[test]
-fn acceptance_job_056_suspended_pods_go_uncounted_and_the_clock_stops() {
+fn acceptance_job_056_pods_of_a_suspended_job_are_not_counted_and_the_start_time_is_cleared() {
     let job = job(json!({ "suspend": true }), json!({ "active": 2, "ready": 1 }));
     let some = pods([pod("a").ready(), pod("b")]);
     let (snapshot, step) = pass(&job, &some, INPUTS);
@@ -468,7 +468,7 @@ fn acceptance_job_056_suspended_pods_go_uncounted_and_the_clock_stops() {
 }
 
 #[test]
-fn acceptance_job_058_a_resumed_job_starts_anew() {
+fn acceptance_job_058_a_resumed_job_gets_a_new_start_time() {
     let suspended =
         json!({ "startTime": null, "conditions": [true_condition("Suspended", "JobSuspended", "Job suspended")] });
     let (_, step) = pass(&job(json!({}), suspended), &[], INPUTS);
@@ -482,7 +482,7 @@ fn acceptance_job_058_a_resumed_job_starts_anew() {
 }
 
 #[test]
-fn acceptance_job_060_a_suspended_job_that_wants_nothing_completes() {
+fn acceptance_job_060_a_suspended_job_with_zero_completions_completes() {
     let job = job(json!({ "suspend": true, "completions": 0 }), json!({ "startTime": null }));
     let (snapshot, step) = pass(&job, &[], INPUTS);
     let step = step.unwrap();
@@ -492,7 +492,7 @@ fn acceptance_job_060_a_suspended_job_that_wants_nothing_completes() {
 }
 
 #[test]
-fn acceptance_job_050_a_job_made_to_want_nothing_completes_and_says_what_it_lost() {
+fn acceptance_job_050_a_job_reduced_to_zero_completions_completes_with_the_remaining_counts() {
     let spec = |size: i32| json!({ "completionMode": "Indexed", "completions": size, "parallelism": size });
     let stored = json!({ "completedIndexes": "0-2", "succeeded": 3, "failed": 2 });
     let small = job(spec(1), stored.clone());
@@ -504,7 +504,7 @@ fn acceptance_job_050_a_job_made_to_want_nothing_completes_and_says_what_it_lost
 }
 
 #[test]
-fn a_job_that_is_narrowed_after_it_was_made_smaller_can_still_store_its_status() {
+fn a_job_with_reduced_completions_and_then_parallelism_has_a_valid_status() {
     let spec = json!({ "completionMode": "Indexed", "completions": 2, "parallelism": 1 });
     let job = job(spec, json!({ "completedIndexes": "0,2-4", "succeeded": 4 }));
     let some = pods([pod("a").index(1).failed(-20)]);
@@ -515,7 +515,7 @@ fn a_job_that_is_narrowed_after_it_was_made_smaller_can_still_store_its_status()
 }
 
 #[test]
-fn acceptance_job_070_what_this_pass_deletes_is_neither_active_nor_ready() {
+fn acceptance_job_070_pods_that_this_sync_deletes_are_neither_active_nor_ready() {
     let job = job(json!({ "parallelism": 1 }), json!({ "active": 2, "ready": 2 }));
     let some = pods([pod("a").ready().created(-9), pod("b").ready().created(-8)]);
     let step = pass(&job, &some, INPUTS).1.unwrap();
@@ -524,7 +524,7 @@ fn acceptance_job_070_what_this_pass_deletes_is_neither_active_nor_ready() {
 }
 
 #[test]
-fn acceptance_job_033_a_job_that_waits_says_how_many_are_active() {
+fn acceptance_job_033_a_job_in_back_off_reports_its_active_pods() {
     let job = job(json!({}), json!({ "active": 2, "ready": 1 }));
     let some = pods([pod("a").failed(-1), pod("b").ready()]);
     let (snapshot, step) = pass(&job, &some, INPUTS);
@@ -535,7 +535,7 @@ fn acceptance_job_033_a_job_that_waits_says_how_many_are_active() {
 }
 
 #[test]
-fn a_job_that_needs_nothing_gets_nothing() {
+fn a_job_without_changes_gets_no_write() {
     let job = job(json!({}), json!({ "active": 2, "ready": 2 }));
     let some = pods([pod("a").ready(), pod("b").ready()]);
     assert!(pass(&job, &some, INPUTS).1.is_none());
@@ -544,7 +544,7 @@ fn a_job_that_needs_nothing_gets_nothing() {
 }
 
 #[test]
-fn an_adopted_pod_counts_as_if_it_carried_the_finalizer() {
+fn an_adopted_pod_counts_as_if_it_had_the_finalizer() {
     let job = job(json!({}), json!({}));
     let some = pods([pod("a").succeeded(-1).without_finalizer()]);
     let claimed = || some.iter().map(|pod| ClaimedPod { pod, adopted: true });
@@ -553,7 +553,7 @@ fn an_adopted_pod_counts_as_if_it_carried_the_finalizer() {
 }
 
 #[test]
-fn a_job_that_ends_without_a_start_gets_one_and_none_ends_before_it_starts() {
+fn a_finished_job_gets_a_start_time_not_after_its_completion_time() {
     let spec = || json!({ "suspend": true, "backoffLimit": 0 });
     let failed = json!({ "startTime": null, "failed": 1, "conditions": [true_condition("FailureTarget", "R", "m")] });
     let job = self::job(spec(), failed);
@@ -572,7 +572,7 @@ fn a_job_that_ends_without_a_start_gets_one_and_none_ends_before_it_starts() {
 
 /// The cost for a Job with ninety thousand completions does not depend on that number.
 #[test]
-fn a_large_job_looks_at_its_pods_once_and_at_runs_of_indexes() {
+fn the_cost_of_a_large_job_depends_on_its_pods_and_ranges() {
     let spec = json!({ "completionMode": "Indexed", "completions": 100_000, "parallelism": 500 });
     let job = job(spec, json!({ "completedIndexes": "0-89999", "succeeded": 90_000, "active": 500, "ready": 0 }));
     let some: Vec<Pod> = (90_000..90_500).map(|it| pod(&it.to_string()).index(it).build()).collect();

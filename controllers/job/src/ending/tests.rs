@@ -34,7 +34,7 @@ fn acceptance_job_029_one_failure_more_than_the_limit_ends_the_job() {
 }
 
 #[test]
-fn acceptance_job_034_what_was_counted_before_a_restart_still_ends_the_job() {
+fn acceptance_job_034_failures_counted_before_a_restart_still_end_the_job() {
     let inputs = SnapshotInputs { backoff: None, ..INPUTS };
     let done = pods([pod("a").failed(-5).without_finalizer()]);
     let status = json!({ "failed": 1, "succeeded": 9 });
@@ -43,7 +43,7 @@ fn acceptance_job_034_what_was_counted_before_a_restart_still_ends_the_job() {
 }
 
 #[test]
-fn a_pod_that_was_deleted_to_go_uncounted_fails_no_job() {
+fn a_pod_deleted_as_uncounted_does_not_fail_the_job() {
     let rules = json!([{ "action": "FailJob", "onExitCodes": { "operator": "In", "values": [1] } }]);
     let spec = || json!({ "podFailurePolicy": { "rules": rules } });
     assert_eq!(reason(spec(), json!({}), &pods([pod("a").failed(-5)])), "PodFailurePolicy");
@@ -51,7 +51,7 @@ fn a_pod_that_was_deleted_to_go_uncounted_fails_no_job() {
 }
 
 #[test]
-fn acceptance_job_030_restarts_count_where_the_kubelet_starts_containers_again() {
+fn acceptance_job_030_restarts_count_with_restart_policy_on_failure() {
     let spec = |policy: &str, limit: i32| json!({ "backoffLimit": limit, "template": { "spec": { "restartPolicy": policy } } });
     let restarted = |list: &str, restarts: i32| pod("p").running().restarts(list, restarts);
     for (name, spec, pod, want) in [
@@ -69,7 +69,7 @@ fn acceptance_job_030_restarts_count_where_the_kubelet_starts_containers_again()
 }
 
 #[test]
-fn acceptance_job_031_a_deadline_counts_from_the_start_and_the_limit_outweighs_it() {
+fn acceptance_job_031_a_deadline_counts_from_the_start_and_the_limit_takes_precedence() {
     let spec = |deadline: i64| json!({ "activeDeadlineSeconds": deadline, "backoffLimit": 0 });
     assert_eq!(reason(spec(60), json!({}), &[]), "DeadlineExceeded");
     assert_eq!(reason(spec(61), json!({}), &[]), "");
@@ -82,7 +82,7 @@ fn acceptance_job_031_a_deadline_counts_from_the_start_and_the_limit_outweighs_i
 }
 
 #[test]
-fn acceptance_job_061_time_spent_suspended_is_no_time_of_activity() {
+fn acceptance_job_061_suspended_time_does_not_count_towards_the_deadline() {
     let spec = |suspend: bool| json!({ "activeDeadlineSeconds": 10, "suspend": suspend });
     assert_eq!(reason(spec(true), json!({}), &[]), "");
     let suspended = json!({ "conditions": [true_condition("Suspended", "JobSuspended", "Job suspended")] });
@@ -91,7 +91,7 @@ fn acceptance_job_061_time_spent_suspended_is_no_time_of_activity() {
 }
 
 #[test]
-fn acceptance_job_036_what_was_announced_stays_with_its_message() {
+fn acceptance_job_036_an_interim_condition_keeps_its_message() {
     let announced = json!({ "conditions": [true_condition("FailureTarget", "PodFailurePolicy", "the container")] });
     let ending = said(json!({ "backoffLimit": 0 }), announced, &pods([pod("p").failed(-1)]), INPUTS).unwrap();
     assert_eq!((&*ending.reason, &*ending.message), ("PodFailurePolicy", "the container"));
@@ -101,7 +101,7 @@ fn acceptance_job_036_what_was_announced_stays_with_its_message() {
 }
 
 #[test]
-fn acceptance_job_052_what_was_announced_first_is_what_happens() {
+fn acceptance_job_052_the_first_interim_condition_decides_the_end() {
     let success = json!({ "failed": 9, "conditions": [true_condition("SuccessCriteriaMet", "SuccessPolicy", "m")] });
     let ending = said(json!({ "backoffLimit": 0 }), success, &[], INPUTS).unwrap();
     assert!(ending.is_success() && ending.announced && &*ending.reason == "SuccessPolicy");
@@ -113,7 +113,7 @@ fn acceptance_job_052_what_was_announced_first_is_what_happens() {
 }
 
 #[test]
-fn acceptance_job_051_a_fulfilled_policy_is_told_with_its_rule() {
+fn acceptance_job_051_a_fulfilled_policy_is_reported_with_its_rule() {
     let spec = json!({ "completionMode": "Indexed", "completions": 4,
         "successPolicy": { "rules": [{ "succeededIndexes": "3" }, { "succeededIndexes": "1" }] } });
     let ending = said(spec.clone(), json!({}), &pods([pod("p").index(1).succeeded(-1)]), INPUTS).unwrap();
@@ -129,7 +129,7 @@ fn per_index(change: Value) -> Value {
 }
 
 #[test]
-fn acceptance_job_045_indexes_that_failed_fail_the_job_when_all_others_have_ended() {
+fn acceptance_job_045_failed_indexes_fail_the_job_when_all_others_have_ended() {
     let second = |index| pod("p").index(index).failures(1).failed(-1);
     assert_eq!(reason(per_index(json!({})), json!({ "completedIndexes": "1-3" }), &pods([second(0)])), "FailedIndexes");
     assert_eq!(reason(per_index(json!({})), json!({ "completedIndexes": "1,2" }), &pods([second(0)])), "");
@@ -152,7 +152,7 @@ fn acceptance_job_046_too_many_failed_indexes_fail_the_job_at_once() {
 }
 
 #[test]
-fn acceptance_job_048_a_rule_that_fails_an_index_does_so_whatever_is_left_of_its_budget() {
+fn acceptance_job_048_a_fail_index_rule_applies_regardless_of_the_limit_per_index() {
     let rules = json!([{ "action": "FailIndex", "onExitCodes": { "operator": "In", "values": [1] } }]);
     let spec = per_index(json!({ "backoffLimitPerIndex": 9, "podFailurePolicy": { "rules": rules } }));
     let failed = pods([pod("p").index(0).failures(0).failed(-1)]);
@@ -160,7 +160,7 @@ fn acceptance_job_048_a_rule_that_fails_an_index_does_so_whatever_is_left_of_its
 }
 
 #[test]
-fn acceptance_job_053_of_a_success_and_a_failure_in_one_pass_the_failure_wins() {
+fn acceptance_job_053_a_failure_takes_precedence_over_a_success_of_the_same_sync() {
     let spec = per_index(json!({ "backoffLimitPerIndex": 0, "maxFailedIndexes": 0,
         "successPolicy": { "rules": [{ "succeededIndexes": "1" }] } }));
     let both = pods([pod("a").index(0).failures(0).failed(-1), pod("b").index(1).succeeded(-1)]);
@@ -168,7 +168,7 @@ fn acceptance_job_053_of_a_success_and_a_failure_in_one_pass_the_failure_wins() 
 }
 
 #[test]
-fn acceptance_job_038_with_a_failure_policy_a_pod_is_judged_when_it_has_ended() {
+fn acceptance_job_038_a_failure_policy_is_applied_when_the_pod_has_ended() {
     let rules = json!([{ "action": "FailJob", "onExitCodes": { "operator": "In", "values": [1] } }]);
     let spec = || json!({ "podFailurePolicy": { "rules": rules }, "backoffLimit": 0 });
     let terminating = pod("p").running().exit("main", 1, -1).deleting();
@@ -178,7 +178,7 @@ fn acceptance_job_038_with_a_failure_policy_a_pod_is_judged_when_it_has_ended() 
 }
 
 #[test]
-fn acceptance_job_035_the_pod_that_a_rule_names_fails_the_job() {
+fn acceptance_job_035_a_pod_that_matches_a_fail_job_rule_fails_the_job() {
     let rules = json!([{ "action": "FailJob", "onExitCodes": { "operator": "In", "values": [42] } }]);
     let failed = pod("p").phase("Failed").exit("main", 42, -1);
     let ending = said(json!({ "podFailurePolicy": { "rules": rules } }), json!({}), &pods([failed]), INPUTS).unwrap();

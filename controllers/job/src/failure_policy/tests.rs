@@ -15,7 +15,7 @@ fn said(rules: Value, pod: PodBuilder) -> String {
 const UNMATCHED: &str = "None true";
 
 #[test]
-fn acceptance_job_035_an_exit_code_that_fails_the_job_is_told_with_container_pod_code_and_rule() {
+fn acceptance_job_035_the_fail_job_message_has_container_pod_code_and_rule() {
     let rules = json!([
         { "action": "Ignore", "onExitCodes": { "operator": "In", "values": [7] } },
         { "action": "FailJob", "onExitCodes": { "operator": "In", "values": [5, 42] } },
@@ -30,7 +30,7 @@ fn acceptance_job_035_an_exit_code_that_fails_the_job_is_told_with_container_pod
 }
 
 #[test]
-fn acceptance_job_039_the_first_rule_that_matches_has_the_word() {
+fn acceptance_job_039_the_first_matching_rule_decides() {
     let codes = |action| json!({ "action": action, "onExitCodes": { "operator": "In", "values": [1] } });
     for (name, rules, want) in [
         ("count before fail", json!([codes("Count"), codes("FailJob")]), "Some(\"Count\") true"),
@@ -44,7 +44,7 @@ fn acceptance_job_039_the_first_rule_that_matches_has_the_word() {
 }
 
 #[test]
-fn acceptance_job_040_a_rule_for_one_container_is_not_about_another() {
+fn acceptance_job_040_a_rule_for_one_container_does_not_match_another() {
     let rule = |name| json!([{ "action": "Ignore", "onExitCodes": { "containerName": name, "operator": "NotIn", "values": [0] } }]);
     let failed = || pod("p").phase("Failed").exit("b", 1, -1);
     assert_eq!(said(rule("a"), failed()), UNMATCHED);
@@ -52,7 +52,7 @@ fn acceptance_job_040_a_rule_for_one_container_is_not_about_another() {
 }
 
 #[test]
-fn a_code_is_compared_only_where_a_container_ended_badly() {
+fn exit_codes_are_compared_only_for_failed_containers() {
     let rule = |operator: &str, values: &[i32]| json!([{ "action": "Ignore", "onExitCodes": { "operator": operator, "values": values } }]);
     let failed = || pod("p").phase("Failed").exit("a", 0, -1).exit("b", 3, -1);
     for (name, rules, pod, matches) in [

@@ -43,7 +43,7 @@ fn running(many: usize) -> Vec<Pod> {
 }
 
 #[test]
-fn acceptance_job_001_no_more_are_active_than_at_once_and_than_are_missing() {
+fn acceptance_job_001_active_pods_are_limited_by_parallelism_and_missing_completions() {
     for (name, succeeded, active, want) in [
         ("at first", 0, 0, "create 2"),
         ("one is there", 0, 1, "create 1"),
@@ -58,7 +58,7 @@ fn acceptance_job_001_no_more_are_active_than_at_once_and_than_are_missing() {
 }
 
 #[test]
-fn acceptance_job_002_without_a_number_of_completions_nobody_follows_the_first_success() {
+fn acceptance_job_002_without_completions_no_pod_is_created_after_the_first_success() {
     let spec = || json!({ "completions": null, "parallelism": 5 });
     assert_eq!(done(spec(), json!({}), &running(3)), "create 2");
     assert_eq!(done(spec(), json!({ "succeeded": 1 }), &running(3)), "keep");
@@ -75,7 +75,7 @@ fn acceptance_job_004_parallelism_is_followed_up_and_down() {
 }
 
 #[test]
-fn acceptance_job_005_one_pass_creates_or_deletes_five_hundred_pods_at_most() {
+fn acceptance_job_005_one_sync_creates_or_deletes_at_most_five_hundred_pods() {
     let many = json!({ "parallelism": 1000, "completions": 5000 });
     assert_eq!(done(many, json!({}), &[]), "create 500");
     let indexed = json!({ "parallelism": 1000, "completions": 5000, "completionMode": "Indexed" });
@@ -87,7 +87,7 @@ fn acceptance_job_005_one_pass_creates_or_deletes_five_hundred_pods_at_most() {
 }
 
 #[test]
-fn acceptance_job_007_with_something_unseen_no_pod_comes_or_goes() {
+fn acceptance_job_007_unfulfilled_expectations_prevent_creations_and_deletions() {
     let unseen = SnapshotInputs { unseen: Unseen::Writes, ..INPUTS };
     for (spec, pods) in
         [(json!({}), running(0)), (json!({ "parallelism": 0 }), running(2)), (json!({ "suspend": true }), running(2))]
@@ -98,7 +98,7 @@ fn acceptance_job_007_with_something_unseen_no_pod_comes_or_goes() {
 }
 
 #[test]
-fn a_sync_is_named_after_what_it_is_about_though_it_waits_or_nothing_is_left() {
+fn the_action_label_names_the_main_action_also_while_waiting() {
     let pending = |unseen| SnapshotInputs { unseen, ..INPUTS };
     let per_index = || indexed(json!({ "backoffLimitPerIndex": 0, "completions": 2, "parallelism": 2 }));
     let failed = || pods([pod("a").failed(-3)]);
@@ -125,7 +125,7 @@ fn a_sync_is_named_after_what_it_is_about_though_it_waits_or_nothing_is_left() {
 }
 
 #[test]
-fn a_creation_in_doubt_holds_back_creations_alone() {
+fn an_unknown_create_delays_only_creations() {
     let unknown = SnapshotInputs { unseen: Unseen::UnknownCreates, ..INPUTS };
     let unseen = Some(Waiting::Unseen);
     for (spec, active, want, waiting) in [
@@ -141,14 +141,14 @@ fn a_creation_in_doubt_holds_back_creations_alone() {
 }
 
 #[test]
-fn acceptance_job_057_nothing_is_suspended_while_something_is_unseen() {
+fn acceptance_job_057_no_pod_is_suspended_with_unfulfilled_expectations() {
     let plan =
         decide(json!({ "suspend": true }), json!({}), &running(2), SnapshotInputs { unseen: Unseen::Writes, ..INPUTS });
     assert!(plan.pods == PodChange::Keep && !plan.managed);
 }
 
 #[test]
-fn acceptance_job_028_all_that_is_active_goes_when_the_job_fails() {
+fn acceptance_job_028_all_active_pods_are_deleted_when_the_job_fails() {
     let mut all = running(99);
     all.push(pod("bad").failed(-1).build());
     let spec = || json!({ "backoffLimit": 0, "parallelism": 100, "completions": 100 });
@@ -162,7 +162,7 @@ fn acceptance_job_028_all_that_is_active_goes_when_the_job_fails() {
 }
 
 #[test]
-fn acceptance_job_032_a_failure_holds_back_the_next_pod() {
+fn acceptance_job_032_a_failure_delays_the_next_pod() {
     let failed = pods([pod("a").failed(-3)]);
     let plan = decide(json!({}), json!({}), &failed, INPUTS);
     assert_eq!((what(&plan, &failed), plan.requeue_after), ("keep".to_owned(), Some(Duration::from_secs(7))));
@@ -176,7 +176,7 @@ fn acceptance_job_032_a_failure_holds_back_the_next_pod() {
 }
 
 #[test]
-fn acceptance_job_032_the_wait_survives_a_restart() {
+fn acceptance_job_032_the_back_off_is_restored_after_a_restart() {
     let restarted = SnapshotInputs { backoff: None, ..INPUTS };
     let again = |pods: &[Pod], status| decide(json!({}), status, pods, restarted).requeue_after;
     let two = pods([pod("a").failed(-30).without_finalizer(), pod("b").failed(-5).without_finalizer()]);
@@ -194,7 +194,7 @@ fn acceptance_job_032_the_wait_survives_a_restart() {
 }
 
 #[test]
-fn acceptance_job_037_an_ignored_failure_holds_back_its_replacement_too() {
+fn acceptance_job_037_an_ignored_failure_also_delays_its_replacement() {
     let rules = json!([{ "action": "Ignore", "onPodConditions": [{ "type": "DisruptionTarget", "status": "True" }] }]);
     let evicted = pods([pod("a").failed(-4).condition("DisruptionTarget", "True", -4)]);
     let plan =
@@ -209,7 +209,7 @@ fn indexed(change: Value) -> Value {
 }
 
 #[test]
-fn acceptance_job_041_the_lowest_free_indexes_come_first() {
+fn acceptance_job_041_the_lowest_free_indexes_are_created_first() {
     for (name, change, status, pods, want) in [
         ("at first", json!({}), json!({}), vec![], "create 0 1 2 3"),
         ("two at once", json!({ "parallelism": 2 }), json!({}), vec![], "create 0 1"),
@@ -231,7 +231,7 @@ fn acceptance_job_041_the_lowest_free_indexes_come_first() {
 }
 
 #[test]
-fn acceptance_job_042_pods_of_no_use_go_before_any_comes() {
+fn acceptance_job_042_useless_pods_are_deleted_before_any_creation() {
     for (name, change, pods, want) in [
         ("the worse of two", json!({}), vec![pod("a").index(0), pod("b").index(0).ready()], "delete a"),
         (
@@ -257,7 +257,7 @@ fn acceptance_job_042_pods_of_no_use_go_before_any_comes() {
 }
 
 #[test]
-fn acceptance_job_045_an_index_is_tried_again_within_its_budget_and_not_beyond() {
+fn acceptance_job_045_an_index_is_retried_up_to_its_limit() {
     let spec = || indexed(json!({ "backoffLimitPerIndex": 1 }));
     let once = pods([pod("a").index(0).failures(0).failed(-30)]);
     let plan = decide(spec(), json!({}), &once, INPUTS);
@@ -271,7 +271,7 @@ fn acceptance_job_045_an_index_is_tried_again_within_its_budget_and_not_beyond()
 }
 
 #[test]
-fn acceptance_job_049_indexes_wait_each_for_itself() {
+fn acceptance_job_049_each_index_has_its_own_back_off() {
     let spec = || indexed(json!({ "backoffLimitPerIndex": 5, "completions": 3, "parallelism": 3 }));
     let failed = |name: &str, index, failures, at| pod(name).index(index).failures(failures).failed(at);
     let some = pods([failed("a", 0, 0, -12), failed("b", 1, 1, -12), failed("c", 2, 2, -12)]);
@@ -283,7 +283,7 @@ fn acceptance_job_049_indexes_wait_each_for_itself() {
 }
 
 #[test]
-fn indexes_in_back_off_leave_their_places_to_the_ones_behind_them() {
+fn indexes_in_back_off_do_not_block_later_indexes() {
     let spec = || indexed(json!({ "backoffLimitPerIndex": 5, "parallelism": 2 }));
     let failed = |index, at| pod("a").index(index).failures(0).failed(at);
     let sec = Duration::from_secs;
@@ -300,7 +300,7 @@ fn indexes_in_back_off_leave_their_places_to_the_ones_behind_them() {
 }
 
 #[test]
-fn acceptance_job_047_the_replacement_of_a_deleted_pod_knows_of_its_failure() {
+fn acceptance_job_047_the_replacement_of_a_deleted_pod_has_its_failure_count() {
     let spec = indexed(json!({ "backoffLimitPerIndex": 5, "completions": 1 }));
     let deleted = pods([pod("a").index(0).failures(2).failed(-60).deleting()]);
     let plan = decide(spec, json!({}), &deleted, INPUTS);
@@ -309,7 +309,7 @@ fn acceptance_job_047_the_replacement_of_a_deleted_pod_knows_of_its_failure() {
 }
 
 #[test]
-fn failures_without_end_are_remembered_as_many() {
+fn failure_counts_have_a_maximum() {
     let spec = indexed(json!({ "backoffLimitPerIndex": i32::MAX, "completions": 1, "backoffLimit": i32::MAX }));
     let most = i32::MAX.unsigned_abs();
     let failed = pods([pod("a").index(0).failures(most).failed(-700)]);
@@ -326,7 +326,7 @@ fn failures_without_end_are_remembered_as_many() {
 }
 
 #[test]
-fn an_ignored_failure_of_an_index_is_remembered_as_such() {
+fn an_ignored_failure_of_an_index_is_counted_as_ignored() {
     let rules = json!([{ "action": "Ignore", "onPodConditions": [{ "type": "DisruptionTarget", "status": "True" }] }]);
     let spec = indexed(json!({ "backoffLimitPerIndex": 0, "completions": 1, "podFailurePolicy": { "rules": rules } }));
     let evicted = pod("a").index(0).failures(0).failed(-60).condition("DisruptionTarget", "True", -60);
@@ -336,7 +336,7 @@ fn an_ignored_failure_of_an_index_is_remembered_as_such() {
 }
 
 #[test]
-fn acceptance_job_050_a_smaller_job_drops_what_is_out_of_range_and_a_larger_one_does_it_again() {
+fn acceptance_job_050_a_smaller_job_drops_indexes_out_of_range_and_a_larger_one_runs_them_again() {
     let sized = |size: u32| indexed(json!({ "completions": size, "parallelism": size }));
     let stored = || json!({ "completedIndexes": "0-2", "succeeded": 3 });
     let small = decide(sized(1), stored(), &[], INPUTS);
@@ -346,7 +346,7 @@ fn acceptance_job_050_a_smaller_job_drops_what_is_out_of_range_and_a_larger_one_
 }
 
 #[test]
-fn acceptance_job_054_with_policy_failed_a_pod_is_replaced_when_it_has_ended() {
+fn acceptance_job_054_with_replacement_policy_failed_a_pod_is_replaced_when_it_has_ended() {
     let spec = || json!({ "podReplacementPolicy": "Failed", "parallelism": 1 });
     let going = pods([pod("a").running().deleting()]);
     let plan = decide(spec(), json!({}), &going, INPUTS);
@@ -365,7 +365,7 @@ fn acceptance_job_055_more_may_be_terminating_than_are_wanted() {
 }
 
 #[test]
-fn an_index_whose_pod_is_going_is_taken_where_only_failed_pods_are_replaced() {
+fn an_index_with_a_terminating_pod_is_not_free_with_replacement_policy_failed() {
     let spec = indexed(json!({ "podReplacementPolicy": "Failed", "parallelism": 3 }));
     assert_eq!(done(spec, json!({}), &pods([pod("a").index(0).running().deleting()])), "create 1 2");
 }
@@ -379,7 +379,7 @@ fn acceptance_job_021_a_pod_that_a_user_deletes_has_failed_and_is_replaced() {
 }
 
 #[test]
-fn an_active_pod_that_nothing_holds_would_go_uncounted_and_is_replaced() {
+fn an_active_pod_without_finalizer_is_replaced() {
     for (name, spec, some, want) in [
         ("as many as wanted", json!({}), vec![pod("a").ready().without_finalizer(), pod("b")], "delete a"),
         ("fewer than wanted", json!({}), vec![pod("a").ready().without_finalizer()], "delete a"),
@@ -409,7 +409,7 @@ fn an_active_pod_that_nothing_holds_would_go_uncounted_and_is_replaced() {
 }
 
 #[test]
-fn what_an_index_remembers_waits_for_a_pod_that_is_held() {
+fn an_untracked_replacement_does_not_release_the_failure_count() {
     let spec = indexed(json!({ "backoffLimitPerIndex": 1, "completions": 1, "parallelism": 1 }));
     let some = pods([pod("a").index(0).failures(0).failed(-30), pod("b").index(0).failures(1).without_finalizer()]);
     let plan = decide(spec, json!({}), &some, INPUTS);
@@ -419,7 +419,7 @@ fn what_an_index_remembers_waits_for_a_pod_that_is_held() {
 }
 
 #[test]
-fn acceptance_job_056_all_that_is_active_goes_when_the_job_is_suspended() {
+fn acceptance_job_056_all_active_pods_are_deleted_when_the_job_is_suspended() {
     let some = pods([pod("a").ready(), pod("b"), pod("c").failed(-1), pod("d").deleting()]);
     assert_eq!(done(json!({ "suspend": true }), json!({}), &some), "suspend a b");
     let many =
@@ -428,12 +428,12 @@ fn acceptance_job_056_all_that_is_active_goes_when_the_job_is_suspended() {
 }
 
 #[test]
-fn acceptance_job_059_a_job_that_begins_suspended_gets_no_pods() {
+fn acceptance_job_059_a_job_created_suspended_gets_no_pods() {
     assert_eq!(done(json!({ "suspend": true }), json!({ "startTime": null }), &[]), "keep");
 }
 
 #[test]
-fn acceptance_job_062_a_job_that_is_deleted_gets_and_loses_no_pods() {
+fn acceptance_job_062_a_deleting_job_creates_and_deletes_no_pods() {
     for spec in [json!({}), json!({ "suspend": true }), json!({ "parallelism": 0 })] {
         let job = deleted(&job(spec, json!({})));
         let pods = running(1);
@@ -443,7 +443,7 @@ fn acceptance_job_062_a_job_that_is_deleted_gets_and_loses_no_pods() {
 }
 
 #[test]
-fn a_deadline_wakes_the_job_when_it_is_over() {
+fn a_job_is_requeued_for_its_deadline() {
     let again = |spec, pods: &[Pod]| decide(spec, json!({}), pods, INPUTS).requeue_after;
     assert_eq!(again(json!({ "activeDeadlineSeconds": 100 }), &running(2)), Some(Duration::from_secs(40)));
     let failed = pods([pod("a").failed(-3)]);
@@ -453,7 +453,7 @@ fn a_deadline_wakes_the_job_when_it_is_over() {
 }
 
 #[test]
-fn the_brake_stops_creations_and_says_so() {
+fn the_creation_limit_stops_creations_and_is_the_waiting_reason() {
     let with_slots = |free_slots| SnapshotInputs { free_slots, ..INPUTS };
     let spec = || json!({ "parallelism": 3 });
     let plan = decide(spec(), json!({}), &[], with_slots(2));
@@ -467,7 +467,7 @@ fn the_brake_stops_creations_and_says_so() {
 }
 
 #[test]
-fn an_index_is_never_both_done_and_given_up() {
+fn an_index_has_never_both_succeeded_and_failed() {
     let spec = || indexed(json!({ "backoffLimitPerIndex": 0 }));
     let outcome = |status, pods: &[Pod]| {
         let indexes = decide(spec(), status, pods, INPUTS).tally.indexes.unwrap();
@@ -484,7 +484,7 @@ fn an_index_is_never_both_done_and_given_up() {
 }
 
 #[test]
-fn a_job_that_was_suspended_before_its_deadline_announces_no_end() {
+fn a_job_suspended_before_its_deadline_does_not_fail_on_resume() {
     let suspended = json!({ "conditions": [true_condition("Suspended", "JobSuspended", "Job suspended")] });
     let plan = decide(json!({ "activeDeadlineSeconds": 30 }), suspended, &[], INPUTS);
     assert_eq!((plan.ending, plan.requeue_after), (None, Some(Duration::from_secs(30))));

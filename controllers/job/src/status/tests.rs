@@ -14,7 +14,7 @@ fn has(types: &[&str]) -> Value {
 }
 
 #[test]
-fn a_status_that_the_server_would_refuse_is_not_sent() {
+fn an_invalid_status_is_not_sent() {
     let indexed = || json!({ "completionMode": "Indexed", "completions": 4, "backoffLimitPerIndex": 1 });
     let elastic = || json!({ "completionMode": "Indexed", "completions": 2, "parallelism": 2 });
     let ended = |change: Value| {
@@ -121,7 +121,7 @@ fn a_status_that_the_server_would_refuse_is_not_sent() {
 }
 
 #[test]
-fn a_condition_changes_only_when_it_says_something_else() {
+fn a_condition_is_replaced_only_when_its_values_differ() {
     let mut status = job(json!({}), json!({})).status;
     let now = Moment(NOW * 1_000);
     let later = Moment(now.0 + 5_000);
@@ -135,7 +135,7 @@ fn a_condition_changes_only_when_it_says_something_else() {
 }
 
 #[test]
-fn what_is_counted_for_good_never_goes_down_in_metrics() {
+fn finished_pod_metrics_never_decrease() {
     let status =
         |succeeded: i32, failed: i32| job(json!({}), json!({ "succeeded": succeeded, "failed": failed })).status;
     assert_eq!(counter_increases(&status(1, 1), &status(4, 1)), (3, 0));

@@ -55,25 +55,25 @@ async fn cost(jobs: usize, spec: &Value, call: Duration) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_of_one_pod_costs_five_calls_at_most() {
+async fn a_job_of_one_pod_needs_at_most_five_calls() {
     let calls = cost(50, &spec(1, 1, "NonIndexed"), 10 * MS).await;
     assert!(calls <= 5 * 50, "{calls}: one creation, one finalizer, three statuses");
 }
 
 #[tokio::test(start_paused = true)]
-async fn jobs_of_twenty_pods_cost_little_more_than_two_calls_for_each_pod() {
+async fn jobs_of_twenty_pods_need_little_more_than_two_calls_per_pod() {
     let calls = cost(10, &spec(20, 20, "NonIndexed"), 10 * MS).await;
     assert!(calls * 10 <= 10 * 20 * 22, "{calls}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_large_indexed_job_costs_two_calls_for_each_pod_and_few_statuses() {
+async fn a_large_indexed_job_needs_two_calls_per_pod_and_few_status_writes() {
     let calls = cost(1, &spec(200, 1_000, "Indexed"), 10 * MS).await;
     assert!(calls * 100 <= 1_000 * 205, "{calls}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_of_one_pod_need_not_wait_until_large_ones_are_done() {
+async fn a_small_job_does_not_wait_for_large_jobs() {
     let world = World::new();
     let _manager = world.start_limited(job_controller::Options::default(), Limits { qps: 20.0, burst: 30 }).await;
     let large = |change: &str| {

@@ -6,7 +6,7 @@ use test_cluster::Verdict;
 use crate::world::{MS, SEC, World, pass};
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_028_a_failure_too_many_ends_all_pods_first_and_then_the_job() {
+async fn acceptance_job_028_too_many_failures_end_all_pods_and_then_the_job() {
     let world = World::new();
     let manager = world.start().await;
     world.job("j", json!({ "parallelism": 100, "completions": 100, "backoffLimit": 0 }));
@@ -30,7 +30,7 @@ async fn acceptance_job_028_a_failure_too_many_ends_all_pods_first_and_then_the_
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_032_each_failure_holds_back_the_next_pod_for_longer() {
+async fn acceptance_job_032_each_failure_doubles_the_back_off() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({}));
@@ -46,7 +46,7 @@ async fn acceptance_job_032_each_failure_holds_back_the_next_pod_for_longer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_033_while_a_failure_holds_back_the_others_are_told_and_counted() {
+async fn acceptance_job_033_during_back_off_other_pods_are_reported_and_counted() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 2, "completions": 5 }));
@@ -60,7 +60,7 @@ async fn acceptance_job_033_while_a_failure_holds_back_the_others_are_told_and_c
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_holds_back_the_next_pod_after_a_restart_too() {
+async fn back_off_continues_after_a_restart() {
     let world = World::new();
     let manager = world.start().await;
     world.job("j", json!({}));
@@ -81,7 +81,7 @@ async fn a_failure_holds_back_the_next_pod_after_a_restart_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_that_are_ignored_hold_back_the_next_pod_after_a_restart_too() {
+async fn back_off_of_ignored_failures_continues_after_a_restart() {
     let world = World::new();
     let manager = world.start().await;
     let rule = json!({ "action": "Ignore", "onExitCodes": { "operator": "In", "values": [44] } });
@@ -101,7 +101,7 @@ async fn failures_that_are_ignored_hold_back_the_next_pod_after_a_restart_too() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_holds_back_the_next_pod_though_the_answer_to_its_status_is_lost() {
+async fn back_off_continues_when_a_status_response_is_lost() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({}));
@@ -117,7 +117,7 @@ async fn a_failure_holds_back_the_next_pod_though_the_answer_to_its_status_is_lo
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_031_a_deadline_ends_a_job_whatever_its_pods_do() {
+async fn acceptance_job_031_a_deadline_ends_a_job_regardless_of_its_pods() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({ "activeDeadlineSeconds": 7 }));
@@ -133,7 +133,7 @@ async fn acceptance_job_031_a_deadline_ends_a_job_whatever_its_pods_do() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_034_a_manager_that_comes_in_the_middle_of_a_failure_ends_it() {
+async fn acceptance_job_034_a_new_manager_completes_the_failure_of_a_job() {
     let world = World::new();
     let manager = world.start().await;
     world.job("j", json!({ "parallelism": 10, "completions": 10, "backoffLimit": 0 }));
@@ -149,7 +149,7 @@ async fn acceptance_job_034_a_manager_that_comes_in_the_middle_of_a_failure_ends
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_035_036_an_exit_code_fails_the_job_in_words_that_outlive_its_pod() {
+async fn acceptance_job_035_036_an_exit_code_fails_the_job_and_the_message_stays_after_the_pod_is_gone() {
     let world = World::new();
     let manager = world.start().await;
     let rule =
@@ -183,7 +183,7 @@ async fn acceptance_job_035_036_an_exit_code_fails_the_job_in_words_that_outlive
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_045_an_index_that_fails_twice_fails_the_job_when_all_have_ended() {
+async fn acceptance_job_045_a_failed_index_fails_the_job_when_all_have_ended() {
     let world = World::new();
     let manager = world.start().await;
     let spec = json!({ "parallelism": 2, "completions": 2, "completionMode": "Indexed", "backoffLimitPerIndex": 1 });
@@ -212,7 +212,7 @@ async fn acceptance_job_045_an_index_that_fails_twice_fails_the_job_when_all_hav
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_046_one_failed_index_too_many_ends_the_others_at_once() {
+async fn acceptance_job_046_too_many_failed_indexes_end_the_others_at_once() {
     let world = World::new();
     let _manager = world.start().await;
     world.job(
@@ -238,7 +238,7 @@ async fn acceptance_job_046_one_failed_index_too_many_ends_the_others_at_once() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_051_a_success_policy_ends_the_other_pods_and_counts_them_neither_way() {
+async fn acceptance_job_051_a_success_policy_deletes_the_other_pods_without_counting_them() {
     let world = World::new();
     let _manager = world.start().await;
     let policy = json!({ "rules": [{ "succeededIndexes": "1" }] });
@@ -257,7 +257,7 @@ async fn acceptance_job_051_a_success_policy_ends_the_other_pods_and_counts_them
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_050_an_elastic_job_drops_what_is_out_of_range_and_runs_it_again() {
+async fn acceptance_job_050_an_elastic_job_drops_indexes_out_of_range_and_runs_them_again() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 3, "completions": 3, "completionMode": "Indexed" }));
@@ -305,7 +305,7 @@ async fn acceptance_job_054_with_replacement_after_failure_a_deleted_pod_is_coun
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_069_more_successes_than_wanted_are_told_before_the_end() {
+async fn acceptance_job_069_more_successes_than_completions_are_reported_before_the_end() {
     let world = World::new();
     let manager = world.start().await;
     world.job("j", json!({ "parallelism": 3, "completions": 3 }));
@@ -321,7 +321,7 @@ async fn acceptance_job_069_more_successes_than_wanted_are_told_before_the_end()
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_070_pods_that_this_pass_deleted_are_neither_active_nor_ready() {
+async fn acceptance_job_070_pods_deleted_in_this_sync_are_neither_active_nor_ready() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 3, "completions": 9 }));

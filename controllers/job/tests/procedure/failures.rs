@@ -6,7 +6,7 @@ use test_cluster::Verdict;
 use crate::world::{MS, SEC, World, failure, pass};
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_006_a_quota_that_is_used_up_is_found_out_by_few_calls() {
+async fn acceptance_job_006_an_exhausted_quota_costs_few_calls() {
     let world = World::new();
     let manager = world.start().await;
     let mut room = 10;
@@ -36,7 +36,7 @@ async fn acceptance_job_006_a_quota_that_is_used_up_is_found_out_by_few_calls() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_071_a_namespace_that_terminates_is_neither_told_nor_waited_for() {
+async fn acceptance_job_071_a_terminating_namespace_sends_no_event_and_leaves_no_expectation() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 4, "completions": 9 }));
@@ -53,7 +53,7 @@ async fn acceptance_job_071_a_namespace_that_terminates_is_neither_told_nor_wait
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_creation_whose_answer_is_lost_is_not_repeated() {
+async fn lost_create_response_does_not_create_twice() {
     let world = World::new();
     let _manager = world.start().await;
     let mut first = true;
@@ -66,7 +66,7 @@ async fn a_creation_whose_answer_is_lost_is_not_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_creation_that_never_came_to_be_is_repeated_when_it_cannot_be_on_its_way_any_more() {
+async fn a_lost_create_request_is_repeated_after_the_request_timeout() {
     let world = World::new();
     let _manager = world.start().await;
     let mut first = true;
@@ -79,7 +79,7 @@ async fn a_creation_that_never_came_to_be_is_repeated_when_it_cannot_be_on_its_w
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_creation_that_the_server_answers_with_an_error_of_its_own_is_repeated_when_the_cache_knows_better() {
+async fn a_create_with_a_server_error_is_repeated_when_the_cache_has_passed_it() {
     let world = World::new();
     let _manager = world.start().await;
     let mut first = true;
@@ -94,7 +94,7 @@ async fn a_creation_that_the_server_answers_with_an_error_of_its_own_is_repeated
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_is_to_end_while_a_creation_is_unseen_ends_when_that_is_given_up() {
+async fn a_job_with_an_unobserved_create_ends_when_the_expectation_expires() {
     let world = World::new();
     let _manager = world.start().await;
     let mut tries = 0;
@@ -115,7 +115,7 @@ async fn a_job_that_is_to_end_while_a_creation_is_unseen_ends_when_that_is_given
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_ended_unseen_is_counted_though_its_job_is_suspended() {
+async fn an_unobserved_pod_that_ended_is_counted_while_the_job_is_suspended() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 1, "completions": 3 }));
@@ -135,7 +135,7 @@ async fn a_pod_that_ended_unseen_is_counted_though_its_job_is_suspended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_somebody_takes_away_are_replaced_until_twice_the_parallelism_never_ended() {
+async fn pods_released_by_another_client_are_replaced_up_to_twice_the_parallelism() {
     let world = World::new();
     let manager = world.start().await;
     // Each created pod loses its owner and labels at once.
@@ -163,7 +163,7 @@ async fn pods_that_somebody_takes_away_are_replaced_until_twice_the_parallelism_
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_went_while_nobody_watched_take_no_slot() {
+async fn pods_deleted_without_a_watch_take_no_slot() {
     let world = World::new();
     let _manager = world.start().await;
     pass(5 * SEC).await;
@@ -188,7 +188,7 @@ async fn pods_that_went_while_nobody_watched_take_no_slot() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_goes_on_at_once_when_pods_that_nobody_saw_are_known_to_be_gone() {
+async fn unobserved_pods_that_are_gone_free_their_slots_at_once() {
     let world = World::new();
     // Otherwise the Job waits until the cache shows the first pod.
     let options = job_controller::Options { read_own_writes: false, ..Default::default() };
@@ -214,7 +214,7 @@ async fn a_job_goes_on_at_once_when_pods_that_nobody_saw_are_known_to_be_gone() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_whose_finalizer_somebody_takes_are_replaced_until_twice_the_parallelism_and_then_once_in_a_while() {
+async fn pods_that_lose_the_finalizer_are_replaced_up_to_twice_the_parallelism_and_then_rarely() {
     let world = World::new();
     let manager = world.start().await;
     world.job("j", json!({ "parallelism": 2, "completions": 2 }));
@@ -241,7 +241,7 @@ async fn pods_whose_finalizer_somebody_takes_are_replaced_until_twice_the_parall
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_we_let_go_and_cannot_delete_at_once_take_no_slot() {
+async fn untracked_pods_whose_deletion_fails_take_no_slot() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 3, "completions": 9 }));
@@ -263,7 +263,7 @@ async fn pods_that_we_let_go_and_cannot_delete_at_once_take_no_slot() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_status_that_somebody_else_wrote_in_between_is_written_again_from_what_is_seen_then() {
+async fn a_status_conflict_is_retried_from_the_new_status() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 1, "completions": 2 }));
@@ -285,7 +285,7 @@ async fn a_status_that_somebody_else_wrote_in_between_is_written_again_from_what
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_404_that_does_not_name_the_job_ends_nothing() {
+async fn a_404_without_the_job_name_does_not_count_as_deleted() {
     let not_served = || Verdict::status(404, "NotFound", "the server could not find the requested resource");
     for failing in ["update jobs/status", "patch pods"] {
         let world = World::new();
@@ -304,7 +304,7 @@ async fn a_404_that_does_not_name_the_job_ends_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_manager_that_stops_begins_no_further_call() {
+async fn a_stopping_manager_starts_no_further_call() {
     let world = World::new();
     let manager = world.start().await;
     world.intercept(|line, _| (line == "create pods").then_some(Verdict::DelayAnswer(SEC)));
@@ -316,7 +316,7 @@ async fn a_manager_that_stops_begins_no_further_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_manager_that_stops_between_a_finalizer_and_its_deletion_leaves_no_pod_unheld() {
+async fn a_stop_after_a_finalizer_removal_still_deletes_the_pod() {
     for spec in [json!({ "suspend": true }), json!({ "parallelism": 1 })] {
         let world = World::new();
         let manager = world.start().await;
@@ -347,7 +347,7 @@ async fn lose_one_response(world: &World) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_answer_to_a_creation_holds_back_no_suspension() {
+async fn a_lost_create_response_does_not_delay_a_suspension() {
     let world = World::new();
     let _manager = world.start().await;
     lose_one_response(&world).await;
@@ -358,7 +358,7 @@ async fn a_lost_answer_to_a_creation_holds_back_no_suspension() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_answer_to_a_creation_holds_back_creations_and_not_a_smaller_size() {
+async fn a_lost_create_response_delays_creations_but_not_a_lower_parallelism() {
     let world = World::new();
     let _manager = world.start().await;
     lose_one_response(&world).await;
@@ -374,7 +374,7 @@ async fn a_lost_answer_to_a_creation_holds_back_creations_and_not_a_smaller_size
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_of_a_lost_answer_that_is_seen_late_goes_with_the_suspension() {
+async fn a_late_pod_of_a_lost_create_response_is_deleted_by_the_suspension() {
     let world = World::new();
     let _manager = world.start().await;
     let mut creations = 0;
@@ -392,7 +392,7 @@ async fn a_pod_of_a_lost_answer_that_is_seen_late_goes_with_the_suspension() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_answer_to_a_creation_holds_back_the_end_and_not_its_announcement() {
+async fn a_lost_create_response_delays_the_end_but_not_the_interim_condition() {
     let world = World::new();
     let _manager = world.start().await;
     lose_one_response(&world).await;

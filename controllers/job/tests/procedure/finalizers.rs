@@ -6,7 +6,7 @@ use test_cluster::Verdict;
 use crate::world::{FINALIZER, MS, SEC, World, failure, pass};
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_012_a_finalizer_goes_after_the_status_that_names_its_pod() {
+async fn acceptance_job_012_a_finalizer_is_removed_after_the_status_lists_its_pod() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 1, "completions": 2 }));
@@ -28,7 +28,7 @@ async fn acceptance_job_012_a_finalizer_goes_after_the_status_that_names_its_pod
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_013_a_crash_before_finalizers_go_counts_once() {
+async fn acceptance_job_013_a_crash_before_finalizer_removals_counts_once() {
     let world = World::new();
     let manager = world.start().await;
     world.job("j", json!({ "parallelism": 2, "completions": 2 }));
@@ -47,7 +47,7 @@ async fn acceptance_job_013_a_crash_before_finalizers_go_counts_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_014_a_crash_after_finalizers_went_counts_once() {
+async fn acceptance_job_014_a_crash_after_finalizer_removals_counts_once() {
     let world = World::new();
     let manager = world.start().await;
     world.job("j", json!({ "parallelism": 2, "completions": 2 }));
@@ -70,7 +70,7 @@ async fn acceptance_job_014_a_crash_after_finalizers_went_counts_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_015_a_pod_that_vanished_while_the_status_named_it_is_counted() {
+async fn acceptance_job_015_a_pod_deleted_while_the_status_lists_it_is_counted() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 1, "completions": 2 }));
@@ -88,7 +88,7 @@ async fn acceptance_job_015_a_pod_that_vanished_while_the_status_named_it_is_cou
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_016_without_a_stored_status_no_finalizer_goes() {
+async fn acceptance_job_016_without_a_stored_status_no_finalizer_is_removed() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 2, "completions": 2 }));
@@ -104,7 +104,7 @@ async fn acceptance_job_016_without_a_stored_status_no_finalizer_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_017_what_went_is_counted_though_not_all_went_and_the_job_does_not_end() {
+async fn acceptance_job_017_removed_finalizers_are_counted_though_others_remain_and_the_job_does_not_end() {
     let world = World::new();
     let manager = world.start().await;
     world.job("j", json!({ "parallelism": 3, "completions": 3 }));
@@ -126,7 +126,7 @@ async fn acceptance_job_017_what_went_is_counted_though_not_all_went_and_the_job
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_018_five_hundred_pods_are_recorded_in_a_pass_and_the_rest_follows() {
+async fn acceptance_job_018_five_hundred_pods_are_recorded_in_a_sync_and_the_rest_later() {
     let world = World::new();
     let manager = world.start().await;
     world.job("j", json!({ "parallelism": 501, "completions": 501 }));
@@ -180,7 +180,7 @@ async fn acceptance_job_019_a_pod_that_the_cache_still_shows_is_not_counted_agai
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_was_counted_is_not_counted_again_when_its_owner_is_taken_away() {
+async fn a_counted_pod_is_not_counted_again_after_it_lost_its_owner() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 1, "completions": 3, "backoffLimit": 9 }));
@@ -225,7 +225,7 @@ async fn acceptance_job_021_a_running_pod_that_a_user_deletes_has_failed_and_is_
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_007_what_is_unseen_stops_pods_and_not_counting() {
+async fn acceptance_job_007_unfulfilled_expectations_delay_creations_and_not_counting() {
     let world = World::new();
     let options = job_controller::Options { read_own_writes: false, ..Default::default() };
     let _manager = world.start_with(options).await;
@@ -250,7 +250,7 @@ async fn acceptance_job_007_what_is_unseen_stops_pods_and_not_counting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_047_the_failure_of_an_index_is_remembered_by_its_pod_until_the_next_one_works() {
+async fn acceptance_job_047_a_failed_pod_keeps_the_failure_count_until_its_replacement_is_active() {
     let world = World::new();
     let _manager = world.start().await;
     world.job(
@@ -272,7 +272,7 @@ async fn acceptance_job_047_the_failure_of_an_index_is_remembered_by_its_pod_unt
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_remembers_for_an_index_holds_no_namespace_that_goes() {
+async fn a_pod_kept_for_its_failure_count_does_not_block_namespace_deletion() {
     let world = World::new();
     let _manager = world.start().await;
     world.job(
@@ -314,7 +314,7 @@ async fn a_status_is_written_with_the_metadata_and_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_remembers_for_an_index_of_a_job_that_stands_still_holds_no_namespace_that_goes() {
+async fn a_pod_kept_for_its_failure_count_in_an_inactive_job_does_not_block_namespace_deletion() {
     for still in [json!({ "suspend": true }), json!({ "parallelism": 0 })] {
         let world = World::new();
         let _manager = world.start().await;
@@ -345,7 +345,7 @@ async fn who_remembers_for_an_index_of_a_job_that_stands_still_holds_no_namespac
 }
 
 #[tokio::test(start_paused = true)]
-async fn finalizers_of_others_stay() {
+async fn other_finalizers_are_kept() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({}));

@@ -34,7 +34,7 @@ impl World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_001_pods_that_only_name_the_uid_of_a_job_neither_end_nor_fill_it() {
+async fn acceptance_job_001_pods_with_only_the_uid_of_a_job_are_not_counted() {
     let world = World::with_second_namespace();
     let _manager = world.start().await;
     let job = world.job("j", json!({ "parallelism": 1, "completions": 1, "backoffLimit": 0 }));
@@ -52,7 +52,7 @@ async fn acceptance_job_001_pods_that_only_name_the_uid_of_a_job_neither_end_nor
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_only_name_the_uid_of_a_job_are_not_what_it_waits_for() {
+async fn pods_with_only_the_uid_of_a_job_fulfil_no_expectation() {
     let world = World::with_second_namespace();
     let _manager = world.start().await;
     let mut first = true;
@@ -69,7 +69,7 @@ async fn pods_that_only_name_the_uid_of_a_job_are_not_what_it_waits_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_only_name_the_uid_of_a_job_take_no_slot_of_it() {
+async fn pods_with_only_the_uid_of_a_job_take_no_slot() {
     let world = World::with_second_namespace();
     let _manager = world.start().await;
     let job = world.job("j", json!({ "suspend": true }));
@@ -85,7 +85,7 @@ async fn pods_that_only_name_the_uid_of_a_job_take_no_slot_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_deletes_a_pod_that_only_names_the_uid_of_a_job_lets_no_pod_of_it_go() {
+async fn deleting_a_pod_with_only_the_uid_of_a_job_releases_no_pod_of_it() {
     let world = World::with_second_namespace();
     let _manager = world.start().await;
     let job = world.job("j", json!({ "parallelism": 2, "completions": 2 }));

@@ -32,7 +32,7 @@ fn success_policy() -> (&'static str, Value) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_policy_that_is_met_stays_met_though_a_deletion_is_refused() {
+async fn a_refused_deletion_does_not_change_a_fulfilled_success_policy() {
     let world = World::new();
     let _manager = world.start().await;
     let pods = three(&world, &[success_policy()]).await;
@@ -71,7 +71,7 @@ struct End {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_deleted_for_an_end_are_counted_by_that_end_however_fast_they_end() {
+async fn pods_deleted_by_an_end_are_counted_with_it_even_if_they_exit_fast() {
     let ignores = json!({ "rules": [{ "action": "Ignore", "onExitCodes": { "operator": "In", "values": [143] } }] });
     let ends = [
         End {
@@ -112,7 +112,7 @@ async fn pods_deleted_for_an_end_are_counted_by_that_end_however_fast_they_end()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_counted_with_the_announced_failure_is_counted_once_though_its_deletion_is_refused() {
+async fn a_pod_counted_with_an_interim_failure_is_counted_once_after_a_refused_deletion() {
     let world = World::new();
     let _manager = world.start().await;
     let pods = three(&world, &[]).await;
@@ -130,7 +130,7 @@ async fn a_pod_counted_with_the_announced_failure_is_counted_once_though_its_del
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deadline_stays_the_reason_and_fails_no_index_though_a_deletion_is_refused() {
+async fn a_refused_deletion_does_not_change_the_deadline_reason_or_fail_an_index() {
     let world = World::new();
     let _manager = world.start().await;
     let changes =
@@ -147,7 +147,7 @@ async fn a_deadline_stays_the_reason_and_fails_no_index_though_a_deletion_is_ref
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_of_a_job_at_its_deadline_are_deleted_though_the_cache_does_not_show_the_announcement() {
+async fn pods_are_deleted_at_the_deadline_though_the_cache_does_not_show_the_interim_condition() {
     let world = World::new();
     let _manager = world.start().await;
     three(&world, &[("activeDeadlineSeconds", json!(10))]).await;
@@ -158,7 +158,7 @@ async fn pods_of_a_job_at_its_deadline_are_deleted_though_the_cache_does_not_sho
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_takes_no_more_status_writes_than_its_steps() {
+async fn a_job_that_ends_needs_two_or_three_status_writes() {
     // With pods to delete there are three writes: announced with all counts, moved to the counters, ended. Without them
     // there are two.
     for (pods, want) in [(1, 2), (3, 3)] {
@@ -180,7 +180,7 @@ async fn an_end_takes_no_more_status_writes_than_its_steps() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_end_badly_as_the_job_is_failed_fail_no_index_of_their_own() {
+async fn pods_that_fail_because_the_job_fails_do_not_fail_their_index() {
     let world = World::new();
     let _manager = world.start().await;
     let changes = [("maxFailedIndexes", json!(0)), ("backoffLimitPerIndex", json!(0)), ("backoffLimit", json!(9))];
@@ -200,7 +200,7 @@ async fn pods_that_end_badly_as_the_job_is_failed_fail_no_index_of_their_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_that_a_stop_interrupts_is_the_end_for_the_next_manager() {
+async fn the_next_manager_completes_an_end_that_a_stop_interrupted() {
     let world = World::new();
     let manager = world.start().await;
     let pods = three(&world, &[success_policy(), ("parallelism", json!(80)), ("completions", json!(80))]).await;
@@ -223,7 +223,7 @@ async fn an_end_that_a_stop_interrupts_is_the_end_for_the_next_manager() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_is_stored_before_a_manager_dies_that_has_deleted_some() {
+async fn the_interim_condition_is_stored_before_pods_are_deleted() {
     let world = World::new();
     let manager = world.start().await;
     let pods = three(&world, &[success_policy()]).await;
@@ -247,7 +247,7 @@ async fn an_end_is_stored_before_a_manager_dies_that_has_deleted_some() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_large_job_that_has_to_give_way_in_the_middle_of_its_end_keeps_it() {
+async fn a_large_job_interrupted_while_it_ends_keeps_its_reason() {
     let world = World::new();
     let manager = world.start().await;
     let many = json!({ "parallelism": 300, "completions": 300, "completionMode": "Indexed", "backoffLimit": 6,

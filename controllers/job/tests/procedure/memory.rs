@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::world::{MS, SEC, World, pass};
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_065_a_job_that_has_ended_creates_nothing_before_its_end_is_seen() {
+async fn acceptance_job_065_a_finished_job_creates_nothing_before_the_cache_shows_its_end() {
     let world = World::new();
     let options = job_controller::Options { read_own_writes: false, ..Default::default() };
     let _manager = world.start_with(options).await;
@@ -26,7 +26,7 @@ async fn acceptance_job_065_a_job_that_has_ended_creates_nothing_before_its_end_
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_066_a_job_waits_until_its_own_writes_are_seen_and_that_is_counted() {
+async fn acceptance_job_066_a_job_waits_until_its_own_writes_are_observed_and_each_skip_is_counted() {
     let world = World::new();
     let manager = world.start().await;
     pass(SEC).await;
@@ -47,7 +47,7 @@ async fn acceptance_job_066_a_job_waits_until_its_own_writes_are_seen_and_that_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_067_a_successor_of_the_same_name_inherits_nothing() {
+async fn acceptance_job_067_a_new_job_of_the_same_name_inherits_nothing() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({}));
@@ -63,7 +63,7 @@ async fn acceptance_job_067_a_successor_of_the_same_name_inherits_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_067_a_creation_in_flight_does_not_hold_up_the_successor() {
+async fn acceptance_job_067_a_create_in_flight_does_not_delay_a_new_job_of_the_same_name() {
     let world = World::new();
     let _manager = world.start().await;
     let mut first = true;
@@ -84,7 +84,7 @@ async fn acceptance_job_067_a_creation_in_flight_does_not_hold_up_the_successor(
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_batch_is_as_large_as_the_last_pass_proved() {
+async fn the_first_batch_is_as_large_as_the_last_successful_sync() {
     let world = World::new();
     let _manager = world.start().await;
     world.intercept(|line, _| (line == "create pods").then_some(test_cluster::Verdict::DelayAnswer(100 * MS)));

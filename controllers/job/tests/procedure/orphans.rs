@@ -27,7 +27,7 @@ impl World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_022_pods_that_survive_their_job_lose_the_finalizer() {
+async fn acceptance_job_022_orphaned_pods_of_a_deleted_job_lose_the_finalizer() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 3, "completions": 3 }));
@@ -44,7 +44,7 @@ async fn acceptance_job_022_pods_that_survive_their_job_lose_the_finalizer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_023_no_pod_of_a_deleted_job_is_held() {
+async fn acceptance_job_023_pods_of_a_deleted_job_lose_the_finalizer() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("background", json!({ "parallelism": 2, "completions": 2 }));
@@ -63,7 +63,7 @@ async fn acceptance_job_023_no_pod_of_a_deleted_job_is_held() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_023_no_pod_is_held_whose_labels_ceased_to_match_while_its_job_was_deleted() {
+async fn acceptance_job_023_a_pod_with_changed_labels_loses_the_finalizer_when_its_job_is_deleted() {
     let world = World::new();
     let manager = world.start().await;
     world.job("j", json!({ "parallelism": 2, "completions": 2 }));
@@ -89,7 +89,7 @@ async fn acceptance_job_023_no_pod_is_held_whose_labels_ceased_to_match_while_it
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_024_what_was_orphaned_while_nobody_led_is_let_go() {
+async fn acceptance_job_024_pods_orphaned_without_a_leader_lose_the_finalizer() {
     let world = World::new();
     let manager = world.start().await;
     world.job("j", json!({ "parallelism": 2, "completions": 2 }));
@@ -121,7 +121,7 @@ async fn acceptance_job_025_pods_of_other_kinds_keep_their_finalizer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_026_an_orphan_that_suits_is_adopted_and_a_pod_that_suits_no_more_is_released() {
+async fn acceptance_job_026_a_matching_orphan_is_adopted_and_a_pod_that_no_longer_matches_is_released() {
     let world = World::new();
     let selector = json!({ "matchLabels": { "app": "x" } });
     let job =
@@ -142,7 +142,7 @@ async fn acceptance_job_026_an_orphan_that_suits_is_adopted_and_a_pod_that_suits
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_whose_owner_was_taken_away_is_adopted_again_by_the_label_that_names_its_job() {
+async fn a_pod_that_lost_its_owner_is_adopted_again_by_its_uid_label() {
     let world = World::new();
     let job = world.job("j", json!({}));
     let _manager = world.start().await;
@@ -156,7 +156,7 @@ async fn a_pod_whose_owner_was_taken_away_is_adopted_again_by_the_label_that_nam
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_is_adopted_and_too_many_at_once_is_not_counted() {
+async fn an_adopted_surplus_pod_is_not_counted() {
     for held in [json!([]), json!([FINALIZER])] {
         let world = World::new();
         let _manager = world.start().await;
@@ -182,7 +182,7 @@ async fn a_pod_that_is_adopted_and_too_many_at_once_is_not_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_lost_its_owner_while_it_was_let_go_is_adopted_and_let_go_again() {
+async fn a_pod_that_lost_its_owner_during_finalizer_removal_is_adopted_and_released() {
     let world = World::new();
     let selector = json!({ "matchLabels": { "app": "x" } });
     world.job("j", json!({ "manualSelector": true, "selector": selector, "parallelism": 2, "completions": 2 }));
@@ -209,7 +209,7 @@ async fn a_pod_that_lost_its_owner_while_it_was_let_go_is_adopted_and_let_go_aga
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_027_a_job_that_only_the_server_knows_to_be_deleted_adopts_nothing() {
+async fn acceptance_job_027_a_job_deleted_on_the_server_but_not_in_the_cache_adopts_nothing() {
     let world = World::new();
     let selector = json!({ "matchLabels": { "app": "x" } });
     world.job("j", json!({ "manualSelector": true, "selector": selector }));
@@ -226,7 +226,7 @@ async fn acceptance_job_027_a_job_that_only_the_server_knows_to_be_deleted_adopt
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_068_a_late_pod_of_a_finished_job_is_let_go_however_often_that_fails() {
+async fn acceptance_job_068_a_late_pod_of_a_finished_job_loses_its_finalizer_despite_errors() {
     let world = World::new();
     let _manager = world.start().await;
     let job = world.job("j", json!({}));
@@ -248,7 +248,7 @@ async fn acceptance_job_068_a_late_pod_of_a_finished_job_is_let_go_however_often
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_the_cache_does_not_know_yet_keeps_its_pods() {
+async fn pods_of_a_job_that_is_not_cached_yet_keep_their_finalizer() {
     let world = World::new();
     let _manager = world.start().await;
     pass(SEC).await;
@@ -268,7 +268,7 @@ async fn a_job_that_the_cache_does_not_know_yet_keeps_its_pods() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_of_a_job_that_is_gone_are_let_go_though_the_jobs_are_heard_of_late() {
+async fn pods_of_a_deleted_job_lose_the_finalizer_when_the_job_informer_syncs_late() {
     let world = World::new();
     world.stray("left", json!({ "app": "x" }), owner("Job", "batch/v1", &json!("u")), json!([FINALIZER]));
     world.delete_gracefully("left");
@@ -283,7 +283,7 @@ async fn pods_of_a_job_that_is_gone_are_let_go_though_the_jobs_are_heard_of_late
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_finalizer_that_went_is_not_asked_for_again_when_the_jobs_end_is_seen_first() {
+async fn a_removed_finalizer_is_not_removed_again_when_the_end_is_observed_first() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({}));

@@ -255,7 +255,7 @@ impl Simulation {
 }
 
 #[test]
-fn each_pod_is_counted_once_and_each_job_ends_whatever_happens() {
+fn each_pod_is_counted_once_and_each_job_ends_in_random_sequences() {
     let specs = [
         json!({ "parallelism": 3, "completions": 7, "backoffLimit": 100 }),
         json!({ "parallelism": 3, "completions": 7, "backoffLimit": 100, "completionMode": "Indexed" }),
