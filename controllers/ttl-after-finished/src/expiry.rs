@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_has_its_time_to_live_from_its_finish_on() {
+    fn the_ttl_counts_from_the_finish_time() {
         let wait = |remaining| Expiry::Wait { remaining: secs(remaining), ahead: false };
         let due = |late| Expiry::Due { late: secs(late) };
         for (name, finished, ttl, now, want) in [
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_second_count() {
+    fn fractions_of_a_second_count() {
         let half_past = Timestamp::new(TEN, 500_000_000).unwrap();
         let half = Duration::from_millis(500);
         assert_eq!(expiry_at(TEN, 1, half_past), Expiry::Wait { remaining: half, ahead: false });
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn acceptance_ttl_020_a_finish_in_the_future_is_waited_for() {
+    fn acceptance_ttl_020_a_finish_in_the_future_is_awaited() {
         let expiry = expiry_at(TEN + 30, 10, Timestamp::from_second(TEN).unwrap());
         assert_eq!(expiry, Expiry::Wait { remaining: secs(40), ahead: true });
     }

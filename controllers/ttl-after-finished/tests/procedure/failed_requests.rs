@@ -6,7 +6,7 @@ use test_cluster::Verdict;
 use crate::world::{MS, SEC, World, complete, job};
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_ttl_016_a_delete_that_fails_is_tried_again_less_and_less_often() {
+async fn acceptance_ttl_016_a_failed_delete_is_retried_with_back_off() {
     let world = World::new();
     world.cluster.create(job("a", Some(10), &[complete(0)]));
     let _manager = world.start().await;
@@ -26,7 +26,7 @@ async fn acceptance_ttl_016_a_delete_that_fails_is_tried_again_less_and_less_oft
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_live_read_that_fails_is_tried_again_and_deletes_nothing() {
+async fn a_failed_live_read_is_retried_and_deletes_nothing() {
     let world = World::new();
     world.cluster.create(job("a", Some(10), &[complete(0)]));
     let _manager = world.start().await;
@@ -39,7 +39,7 @@ async fn a_live_read_that_fails_is_tried_again_and_deletes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn conflicts_without_end_back_off() {
+async fn repeated_conflicts_back_off() {
     let world = World::new();
     world.cluster.create(job("a", Some(10), &[complete(0)]));
     let _manager = world.start().await;
@@ -55,7 +55,7 @@ async fn conflicts_without_end_back_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_ttl_018_a_job_that_a_finalizer_holds_is_deleted_once_and_not_early() {
+async fn acceptance_ttl_018_a_job_with_a_finalizer_is_deleted_once_and_not_early() {
     let world = World::new();
     let mut held = job("a", Some(10), &[]);
     held["metadata"]["finalizers"] = json!(["example.com/hold"]);

@@ -6,7 +6,7 @@ use test_cluster::Verdict;
 use crate::world::{MS, SEC, World, complete, job};
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_ttl_009_a_time_to_live_that_was_raised_behind_the_cache_counts() {
+async fn acceptance_ttl_009_a_raised_ttl_that_the_cache_does_not_show_is_respected() {
     let world = World::new();
     world.cluster.create(job("a", Some(10), &[complete(0)]));
     let _manager = world.start().await;
@@ -20,7 +20,7 @@ async fn acceptance_ttl_009_a_time_to_live_that_was_raised_behind_the_cache_coun
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_ttl_010_a_time_to_live_that_was_removed_leaves_a_timer_that_does_nothing() {
+async fn acceptance_ttl_010_the_timer_of_a_removed_ttl_does_nothing() {
     let world = World::new();
     world.cluster.create(job("seen", Some(10), &[complete(0)]));
     let manager = world.start().await;
@@ -40,7 +40,7 @@ async fn acceptance_ttl_010_a_time_to_live_that_was_removed_leaves_a_timer_that_
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_ttl_013_a_successor_of_the_same_name_is_not_deleted() {
+async fn acceptance_ttl_013_a_new_job_of_the_same_name_is_not_deleted() {
     let world = World::new();
     world.cluster.create(job("a", Some(10), &[complete(0)]));
     let _manager = world.start().await;
@@ -53,7 +53,7 @@ async fn acceptance_ttl_013_a_successor_of_the_same_name_is_not_deleted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_ttl_014_a_successor_that_comes_between_read_and_delete_survives() {
+async fn acceptance_ttl_014_a_job_replaced_between_read_and_delete_is_not_deleted() {
     let world = World::new();
     world.cluster.create(job("a", Some(10), &[complete(0)]));
     let manager = world.start().await;
@@ -74,7 +74,7 @@ async fn acceptance_ttl_014_a_successor_that_comes_between_read_and_delete_survi
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_time_to_live_that_is_raised_between_read_and_delete_counts() {
+async fn a_ttl_raised_between_read_and_delete_is_respected() {
     let world = World::new();
     world.cluster.create(job("a", Some(10), &[complete(0)]));
     let _manager = world.start().await;
@@ -93,7 +93,7 @@ async fn a_time_to_live_that_is_raised_between_read_and_delete_counts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_ttl_015_a_job_that_is_gone_is_no_reason_to_ask_again() {
+async fn acceptance_ttl_015_a_missing_job_is_not_retried() {
     let world = World::new();
     world.cluster.create(job("a", Some(10), &[complete(0)]));
     let _manager = world.start().await;
@@ -106,7 +106,7 @@ async fn acceptance_ttl_015_a_job_that_is_gone_is_no_reason_to_ask_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_ttl_017_a_job_that_goes_before_its_delete_comes_is_no_error() {
+async fn acceptance_ttl_017_a_job_that_is_gone_at_its_delete_is_no_error() {
     let world = World::new();
     world.cluster.create(job("a", Some(10), &[complete(0)]));
     let manager = world.start().await;
@@ -124,7 +124,7 @@ async fn acceptance_ttl_017_a_job_that_goes_before_its_delete_comes_is_no_error(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_404_that_does_not_name_the_job_is_no_end_of_it() {
+async fn a_404_without_the_job_name_is_retried() {
     for spoilt in ["get a", "delete a"] {
         let world = World::new();
         world.cluster.create(job("a", Some(10), &[complete(0)]));
@@ -140,7 +140,7 @@ async fn a_404_that_does_not_name_the_job_is_no_end_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn our_own_delete_that_the_cache_does_not_show_yet_is_not_repeated() {
+async fn an_own_delete_that_the_cache_does_not_show_yet_is_not_repeated() {
     let world = World::new();
     world.cluster.create(job("a", Some(10), &[complete(0)]));
     let manager = world.start_with(SEC).await;
