@@ -120,7 +120,7 @@ fn pod() -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_common_045_a_store_that_is_behind_keeps_the_record_and_wakes_when_it_has_caught_up() {
+async fn acceptance_common_045_a_stale_store_keeps_the_record_and_enqueues_when_it_has_caught_up() {
     let rig = rig();
     let pods = rig.pods_at(99).await;
     assert_eq!(rig.behind("a"), None, "nothing was written");
@@ -150,7 +150,7 @@ async fn acceptance_common_046_versions_are_compared_as_numbers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_common_047_versions_that_cannot_be_compared_block_nobody() {
+async fn acceptance_common_047_versions_that_cannot_be_compared_do_not_block() {
     for (store, written) in [("", "5"), ("x1", "5"), ("07", "9"), ("0", "9")] {
         let rig = rig();
         let annotations = json!({ "k8s.io/initial-events-end": "true" });
@@ -182,7 +182,7 @@ async fn acceptance_common_047_versions_that_cannot_be_compared_block_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cache_that_has_not_synced_shows_nothing_and_wakes_with_its_first_set() {
+async fn an_unsynced_cache_shows_no_write_and_enqueues_after_its_first_list() {
     let rig = rig();
     rig.write_up_to(99);
     rig.cluster.intercept(|_| Verdict::Delay(SECOND));
@@ -194,7 +194,7 @@ async fn a_cache_that_has_not_synced_shows_nothing_and_wakes_with_its_first_set(
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_common_048_the_highest_version_is_remembered() {
+async fn acceptance_common_048_the_highest_version_is_recorded() {
     let rig = rig();
     let pods = rig.pods_at(99).await;
     rig.wrote("a", &pods, "102");
@@ -213,7 +213,7 @@ async fn acceptance_common_048_the_highest_version_is_remembered() {
 /// Records are by uid, so a new object of the same name has its own record. The delete handler removes the record of
 /// the old one.
 #[tokio::test(start_paused = true)]
-async fn acceptance_common_049_a_successor_has_a_record_of_its_own() {
+async fn acceptance_common_049_a_new_owner_of_the_same_name_has_its_own_record() {
     let rig = rig();
     let pods = rig.pods_at(99).await;
     rig.wrote("a", &pods, "105");
@@ -225,7 +225,7 @@ async fn acceptance_common_049_a_successor_has_a_record_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_common_050_concurrent_first_writes_lose_none() {
+async fn acceptance_common_050_concurrent_first_writes_are_all_recorded() {
     let rig = rig();
     let (pods, nodes) = (rig.cache::<Pod>().await, rig.cache::<Node>().await);
     thread::scope(|scope| {
@@ -259,7 +259,7 @@ async fn every_type_must_have_caught_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_is_parked_again_and_again_leaves_one_wake_for_each_version() {
+async fn a_key_parked_repeatedly_adds_one_callback_for_each_version() {
     let rig = rig();
     let pods = rig.pods_at(99).await;
     rig.wrote("a", &pods, "100");
@@ -285,7 +285,7 @@ async fn a_key_that_is_parked_again_and_again_leaves_one_wake_for_each_version()
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_machinery_024_a_key_behind_its_own_write_is_parked_writes_nothing_and_wakes_with_the_store() {
+async fn acceptance_machinery_024_a_key_with_an_unobserved_write_is_parked_until_the_store_shows_it() {
     let rig = rig();
     let pods = rig.cache::<Pod>().await;
     rig.cluster.freeze_watches("pods");
@@ -333,7 +333,7 @@ async fn acceptance_machinery_024_a_key_behind_its_own_write_is_parked_writes_no
 
 /// After etcd was restored to an older state, versions start again from an earlier number.
 #[tokio::test(start_paused = true)]
-async fn a_write_that_the_cache_will_never_show_is_waited_for_until_a_whole_set_that_was_asked_for_later() {
+async fn a_write_that_the_cache_never_shows_is_awaited_until_a_later_complete_list() {
     let rig = rig();
     let pods = rig.pods_at(99).await;
     let snapshot = rig.cluster.snapshot();
@@ -370,7 +370,7 @@ async fn a_write_that_the_cache_will_never_show_is_waited_for_until_a_whole_set_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_set_that_was_asked_for_before_a_write_does_not_show_it() {
+async fn a_list_requested_before_a_write_does_not_show_it() {
     let rig = rig();
     let pods = rig.pods_at(99).await;
     rig.wrote("a", &pods, "200");

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pod_that_would_be_missed_least_goes_first() {
+    fn pods_are_deleted_in_the_order_of_active_pods() {
         let first: [(&str, Change); 9] = [
             ("unassigned", |it| it["spec"]["nodeName"] = json!("")),
             ("pending", |it| it["status"]["phase"] = json!("Pending")),
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn earlier_reasons_outweigh_later_ones() {
+    fn earlier_criteria_take_precedence_over_later_ones() {
         let unassigned_but_ready = pod(|it| it["spec"]["nodeName"] = json!(""));
         let pending_and_new = pod(|it| {
             it["status"]["phase"] = json!("Pending");

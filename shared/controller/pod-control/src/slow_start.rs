@@ -44,14 +44,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_proven_is_the_first_batch() {
+    fn the_first_batch_has_the_given_size() {
         assert_eq!(sizes(500, 500), [500]);
         assert_eq!(sizes(20, 4), [4, 8, 8]);
         assert_eq!(sizes(3, 500), [3]);
     }
 
     #[test]
-    fn every_call_is_made_once_and_in_order() {
+    fn batches_contain_every_call_once_and_in_order() {
         let mut batches = SlowStart::new(100, 3);
         let all: Vec<usize> = std::iter::from_fn(|| batches.batch()).flatten().collect();
         assert_eq!(all, (0..100).collect::<Vec<_>>());

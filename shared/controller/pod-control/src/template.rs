@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_has_what_the_template_says_and_its_owner() {
+    fn a_pod_has_the_template_fields_and_its_owner_reference() {
         let template = template(&json!({
             "metadata": { "name": "not this", "namespace": "nor this", "creationTimestamp": null,
                 "labels": { "app": "x" }, "annotations": { "a": "b" }, "finalizers": ["foo/bar"] },
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finalizer_that_is_there_is_not_repeated_and_an_empty_spec_is_one() {
+    fn an_existing_finalizer_is_not_added_twice_and_an_empty_spec_is_valid() {
         let template =
             template(&json!({ "metadata": { "labels": { "a": "b" }, "finalizers": ["example.com/ours"] } })).unwrap();
         let prepared = template.prepare(&owner("job"));
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn acceptance_common_043_a_template_without_labels_makes_no_pods() {
+    fn acceptance_common_043_a_template_without_labels_is_an_error() {
         for metadata in [json!({}), json!({ "labels": {} }), json!({ "labels": null }), Value::Null] {
             let err = template(&json!({ "metadata": metadata, "spec": {} })).unwrap_err();
             assert_eq!(err.to_string(), "unable to create pods, no labels");
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn every_container_learns_a_label_unless_it_has_a_variable_of_that_name() {
+    fn every_container_gets_the_variable_unless_it_has_one_of_that_name() {
         let mut template = template(&json!({
             "metadata": { "labels": { "a": "b" } },
             "spec": {
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn names_begin_with_the_owners_and_a_dash_if_there_is_room() {
+    fn names_begin_with_the_owner_name_and_a_dash_if_it_fits() {
         assert_eq!(owner("job").generate_name(), "job-");
         assert_eq!(owner(&"a".repeat(252)).generate_name().len(), 253);
         assert_eq!(owner(&"a".repeat(253)).generate_name().len(), 253);

@@ -101,7 +101,7 @@ async fn pass(seconds: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_handled_before_the_term_and_then_the_present_set_comes_first() {
+async fn no_change_is_handled_before_the_term_and_then_the_initial_list_first() {
     let world = declare(Duration::ZERO, None, Duration::ZERO);
     pass(60).await;
     assert!(world.seen.changes.lock().is_empty(), "a standby's queue stays empty");
@@ -129,7 +129,7 @@ async fn workers_wait_until_the_caches_are_proved() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_the_stop_no_key_is_taken_and_the_call_in_flight_ends() {
+async fn after_a_stop_no_key_is_taken_and_the_running_sync_completes() {
     let mut term = declare(Duration::ZERO, None, Duration::from_secs(10)).begin(Duration::ZERO);
     pass(5).await;
     term.end().await;
@@ -149,7 +149,7 @@ async fn a_term_that_ends_before_its_caches_are_proved_starts_no_worker() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_without_a_period_of_its_own_resyncs_with_the_manager() {
+async fn a_handler_without_its_own_resync_period_uses_that_of_the_manager() {
     let hour = Duration::from_secs(3_600);
     let minute = Duration::from_secs(60);
     for (manager, own, want) in [(Duration::ZERO, None, 0), (hour, None, 1), (hour, Some(minute), 75)] {
@@ -193,7 +193,7 @@ fn tell_of_beginnings() -> (Controller, Arc<Mutex<Vec<&'static str>>>, Scope) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_looks_on_a_standby_goes_on_in_the_term_and_ends_after_the_workers() {
+async fn background_tasks_of_a_standby_continue_in_the_term_and_end_after_the_workers() {
     let (mut controller, told, scope) = tell_of_beginnings();
     pass(1).await;
     assert!(told.lock().is_empty(), "nothing before all controllers are declared");
@@ -214,7 +214,7 @@ async fn what_looks_on_a_standby_goes_on_in_the_term_and_ends_after_the_workers(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_term_begins_what_nobody_began_and_a_standby_that_stops_ends_it() {
+async fn a_term_starts_background_tasks_and_a_dropped_standby_ends_them() {
     let (controller, told, scope) = tell_of_beginnings();
     let stop = CancellationToken::new();
     let task = scope.spawner().spawn("controller", controller.run(stop.clone(), std::future::ready(())));

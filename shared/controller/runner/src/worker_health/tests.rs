@@ -20,7 +20,7 @@ struct Case {
 }
 
 #[test]
-fn only_what_does_not_move_is_stuck() {
+fn only_workers_without_progress_are_stuck() {
     let almost = STALL - SECOND;
     let waiting = |depth, oldest, active| Reading { depth, oldest: Some(oldest), active, ..BASE };
     let busy = |since_polls: &[Duration]| Reading { since_polls: since_polls.to_vec(), ..BASE };
@@ -64,7 +64,7 @@ fn rig(workers: usize) -> Rig {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_is_stuck_fails_the_check_and_one_that_moves_for_hours_never_does() {
+async fn a_stuck_key_fails_the_check_and_a_long_sync_with_progress_does_not() {
     let Rig { env, queue, worker_health, _scope } = rig(2);
     let _workers = Workers::start(&env, "test", &worker_health, queue.clone(), |key| async move {
         match key {
@@ -91,7 +91,7 @@ async fn a_key_that_is_stuck_fails_the_check_and_one_that_moves_for_hours_never_
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_that_nobody_takes_fail_the_check_until_somebody_does() {
+async fn keys_that_no_worker_takes_fail_the_check_until_one_is_taken() {
     let Rig { env, queue, worker_health, _scope } = rig(1);
     queue.add("a");
     sleep(2 * STALL).await;
@@ -107,7 +107,7 @@ async fn keys_that_nobody_takes_fail_the_check_until_somebody_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_panics_or_fails_is_with_nobody_afterwards() {
+async fn a_key_is_released_after_a_panic_or_an_error() {
     let Rig { env, queue, worker_health, _scope } = rig(1);
     let _workers = Workers::start(&env, "test", &worker_health, queue.clone(), |key: &'static str| async move {
         assert_ne!(key, "bad", "a key that panics");

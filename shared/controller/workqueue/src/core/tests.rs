@@ -20,7 +20,7 @@ fn take_all(core: &mut Core<u8>, now: Instant) -> Vec<u8> {
 }
 
 #[test]
-fn acceptance_machinery_026_a_key_added_three_times_comes_out_once() {
+fn acceptance_machinery_026_a_key_added_three_times_is_returned_once() {
     let (mut core, now) = core();
     assert_eq!(core.add(1, Lane::Now, now), Added::Queued);
     assert_eq!(core.add(1, Lane::Now, now), Added::Nothing);
@@ -31,7 +31,7 @@ fn acceptance_machinery_026_a_key_added_three_times_comes_out_once() {
 }
 
 #[test]
-fn acceptance_machinery_027_028_a_key_in_work_comes_again_only_after_done() {
+fn acceptance_machinery_027_028_a_key_in_processing_is_returned_again_only_after_done() {
     let (mut core, now) = core();
     core.add(1, Lane::Now, now);
     assert_eq!(take_all(&mut core, now), [1]);
@@ -75,7 +75,7 @@ fn a_cancelled_delay_does_not_fire_and_a_later_one_counts() {
 }
 
 #[test]
-fn an_immediate_add_leaves_a_later_one_in_place() {
+fn an_immediate_add_does_not_cancel_a_delayed_one() {
     let (mut core, now) = core();
     core.add_after(1, now + secs(10));
     core.add(1, Lane::Now, now);
@@ -86,7 +86,7 @@ fn an_immediate_add_leaves_a_later_one_in_place() {
 }
 
 #[test]
-fn acceptance_machinery_033_shutdown_lets_queued_keys_out_drops_delayed_ones_and_takes_no_new_ones() {
+fn acceptance_machinery_033_shutdown_returns_queued_keys_drops_delayed_ones_and_accepts_no_new_ones() {
     let (mut core, now) = core();
     core.add(1, Lane::Now, now);
     core.add(2, Lane::Slow, now);
@@ -118,7 +118,7 @@ fn a_closed_queue_returns_no_further_key() {
 }
 
 #[test]
-fn keys_that_changed_now_come_first_and_the_slow_lane_gets_its_share() {
+fn changed_keys_are_served_first_and_the_slow_lane_gets_its_share() {
     let (mut core, now) = core();
     for key in 0..16 {
         core.add(100 + key, Lane::Slow, now);
