@@ -102,11 +102,11 @@ fn succeed(cluster: &TestCluster, name: &str) {
 /// The number of completed pods in the Job's status.
 fn counted(cluster: &TestCluster) -> Arc<AtomicU64> {
     let done = Arc::new(AtomicU64::new(0));
-    let told = done.clone();
+    let counter = done.clone();
     cluster.observe(move |write| {
         if write.kind() == "Job" {
             let status = write.after().map_or(Value::Null, |it| it["status"].clone());
-            told.store(status["succeeded"].as_u64().unwrap_or(0), Ordering::SeqCst);
+            counter.store(status["succeeded"].as_u64().unwrap_or(0), Ordering::SeqCst);
         }
     });
     done

@@ -95,13 +95,13 @@ fn by_failure_policy(snapshot: &Snapshot<'_>) -> Option<Ending> {
 }
 
 fn by_limit(snapshot: &Snapshot<'_>, tally: &Tally) -> Option<Ending> {
-    let is_over = tally.failed > number(snapshot.job.spec.backoff_limit) || restarted_too_often(snapshot);
+    let is_over = tally.failed > number(snapshot.job.spec.backoff_limit) || is_restart_limit_reached(snapshot);
     is_over.then(|| Ending::failure("BackoffLimitExceeded", "Job has reached the specified backoff limit"))
 }
 
 /// With `restartPolicy: OnFailure` the kubelet restarts containers and no pod fails, so restarts are counted
 /// (`pastBackoffLimitOnFailure`).
-fn restarted_too_often(snapshot: &Snapshot<'_>) -> bool {
+fn is_restart_limit_reached(snapshot: &Snapshot<'_>) -> bool {
     if snapshot.job.spec.restart_policy != RestartPolicy::OnFailure {
         return false;
     }

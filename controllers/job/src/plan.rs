@@ -158,7 +158,7 @@ fn manage(snapshot: &Snapshot<'_>, plan: &mut Plan) -> Action {
     }
     let missing = wanted.saturating_sub(snapshot.active);
     // More pods may be terminating than are missing.
-    let still_terminating = if snapshot.replaces_only_failed() { snapshot.terminating } else { 0 };
+    let still_terminating = if snapshot.is_replacing_only_failed() { snapshot.terminating } else { 0 };
     let create = missing.saturating_sub(still_terminating);
     if create == 0 {
         plan.waiting = (missing > 0).then_some(Waiting::Terminating);
@@ -187,7 +187,7 @@ fn wanted(snapshot: &Snapshot<'_>, tally: &Tally) -> usize {
 /// Creates `missing` pods, as far as back-off and `creation_limit` allow.
 fn plan_creations(snapshot: &Snapshot<'_>, missing: usize, plan: &mut Plan) {
     let pods = match &plan.tally.indexes {
-        Some(indexes) if snapshot.counts_per_index() => {
+        Some(indexes) if snapshot.is_counted_per_index() => {
             let (pods, wait) = per_index(snapshot, indexes, missing.min(MAX_PODS_PER_SYNC));
             // When other indexes take all pods, the end of one of their pods triggers the next sync.
             if let Some(wait) = wait.filter(|_| pods.len() < missing) {
@@ -262,7 +262,7 @@ fn unavailable(snapshot: &Snapshot<'_>, indexes: &IndexStates) -> Indexes {
     if let Some(failed) = &indexes.failed {
         unavailable = unavailable.union(failed);
     }
-    if snapshot.replaces_only_failed() {
+    if snapshot.is_replacing_only_failed() {
         let is_terminating = |it: &&Worker<'_>| it.state == State::Terminating;
         let mut ending: Vec<u32> = snapshot.workers.iter().filter(is_terminating).filter_map(Worker::index).collect();
         ending.sort_unstable();

@@ -206,7 +206,7 @@ impl<'a> Snapshot<'a> {
     }
 
     /// Whether only ended pods are replaced and counted as failed, and not terminating ones.
-    pub(crate) fn replaces_only_failed(&self) -> bool {
+    pub(crate) fn is_replacing_only_failed(&self) -> bool {
         self.job.spec.pod_replacement_policy == PodReplacementPolicy::Failed
             || self.job.spec.pod_failure_policy.is_some()
     }
@@ -217,7 +217,7 @@ impl<'a> Snapshot<'a> {
     }
 
     /// Whether failures are counted per index.
-    pub(crate) fn counts_per_index(&self) -> bool {
+    pub(crate) fn is_counted_per_index(&self) -> bool {
         self.job.is_indexed() && self.job.spec.backoff_limit_per_index.is_some()
     }
 
@@ -226,7 +226,7 @@ impl<'a> Snapshot<'a> {
     pub(crate) fn is_failed(&self, worker: &Worker<'_>) -> bool {
         match worker.state {
             State::Failed => true,
-            State::Terminating => !self.replaces_only_failed() && !self.announced,
+            State::Terminating => !self.is_replacing_only_failed() && !self.announced,
             State::Active { .. } | State::Succeeded => false,
         }
     }

@@ -1,4 +1,4 @@
-//! One Job, top to bottom: gates, snapshot, plan, apply, finalizers.
+//! One Job, top to bottom: checks, snapshot, plan, apply, finalizers.
 
 use std::{sync::Arc, time::Duration};
 

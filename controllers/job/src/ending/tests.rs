@@ -9,10 +9,10 @@ use crate::{
 
 /// The reason with which the Job ends with these pods; empty if it does not end.
 fn reason(spec: Value, status: Value, pods: &[Pod]) -> String {
-    said(spec, status, pods, INPUTS).map_or_else(String::new, |it| it.reason.to_string())
+    outcome(spec, status, pods, INPUTS).map_or_else(String::new, |it| it.reason.to_string())
 }
 
-fn said(spec: Value, status: Value, pods: &[Pod], inputs: SnapshotInputs) -> Option<Ending> {
+fn outcome(spec: Value, status: Value, pods: &[Pod], inputs: SnapshotInputs) -> Option<Ending> {
     let job = job(spec, status);
     let snapshot = snapshot_of(&job, pods, inputs);
     ending(&snapshot, &Tally::of(&snapshot))
@@ -29,7 +29,7 @@ fn acceptance_job_029_one_failure_more_than_the_limit_ends_the_job() {
     assert_eq!(reason(limit(6), uncounted, &[]), "BackoffLimitExceeded");
     let known_already = json!({ "failed": 5, "uncountedTerminatedPods": { "failed": ["uid-0"] } });
     assert_eq!(reason(limit(6), known_already, &failed(1)), "", "a pod is counted once");
-    let ending = said(limit(0), json!({}), &failed(1), INPUTS).unwrap();
+    let ending = outcome(limit(0), json!({}), &failed(1), INPUTS).unwrap();
     assert_eq!(&*ending.message, "Job has reached the specified backoff limit");
 }
 
@@ -39,7 +39,7 @@ fn acceptance_job_034_failures_counted_before_a_restart_still_end_the_job() {
     let done = pods([pod("a").failed(-5).without_finalizer()]);
     let status = json!({ "failed": 1, "succeeded": 9 });
     let spec = json!({ "backoffLimit": 0, "completions": 10 });
-    assert_eq!(&*said(spec, status, &done, inputs).unwrap().reason, "BackoffLimitExceeded");
+    assert_eq!(&*outcome(spec, status, &done, inputs).unwrap().reason, "BackoffLimitExceeded");
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn acceptance_job_031_a_deadline_counts_from_the_start_and_the_limit_takes_prece
     assert_eq!(reason(spec(60), json!({ "failed": 1 }), &[]), "BackoffLimitExceeded");
     assert_eq!(reason(spec(1), json!({ "startTime": null }), &[]), "", "it starts now");
     assert_eq!(
-        &*said(spec(1), json!({}), &[], INPUTS).unwrap().message,
+        &*outcome(spec(1), json!({}), &[], INPUTS).unwrap().message,
         "Job was active longer than specified deadline"
     );
 }
@@ -93,7 +93,7 @@ fn acceptance_job_061_suspended_time_does_not_count_towards_the_deadline() {
 #[test]
 fn acceptance_job_036_an_interim_condition_keeps_its_message() {
     let announced = json!({ "conditions": [true_condition("FailureTarget", "PodFailurePolicy", "the container")] });
-    let ending = said(json!({ "backoffLimit": 0 }), announced, &pods([pod("p").failed(-1)]), INPUTS).unwrap();
+    let ending = outcome(json!({ "backoffLimit": 0 }), announced, &pods([pod("p").failed(-1)]), INPUTS).unwrap();
     assert_eq!((&*ending.reason, &*ending.message), ("PodFailurePolicy", "the container"));
     assert!(ending.announced && !ending.is_success());
     let not_true = json!({ "type": "FailureTarget", "status": "False", "reason": "R" });
@@ -103,20 +103,20 @@ fn acceptance_job_036_an_interim_condition_keeps_its_message() {
 #[test]
 fn acceptance_job_052_the_first_interim_condition_decides_the_end() {
     let success = json!({ "failed": 9, "conditions": [true_condition("SuccessCriteriaMet", "SuccessPolicy", "m")] });
-    let ending = said(json!({ "backoffLimit": 0 }), success, &[], INPUTS).unwrap();
+    let ending = outcome(json!({ "backoffLimit": 0 }), success, &[], INPUTS).unwrap();
     assert!(ending.is_success() && ending.announced && &*ending.reason == "SuccessPolicy");
 
     let indexed = json!({ "completionMode": "Indexed", "successPolicy": { "rules": [{ "succeededCount": 1 }] } });
     let failure = json!({ "completedIndexes": "1", "conditions": [true_condition("FailureTarget", "BackoffLimitExceeded", "m")] });
-    assert!(!said(indexed.clone(), failure, &[], INPUTS).unwrap().is_success());
-    assert!(said(indexed, json!({ "completedIndexes": "1" }), &[], INPUTS).unwrap().is_success());
+    assert!(!outcome(indexed.clone(), failure, &[], INPUTS).unwrap().is_success());
+    assert!(outcome(indexed, json!({ "completedIndexes": "1" }), &[], INPUTS).unwrap().is_success());
 }
 
 #[test]
 fn acceptance_job_051_a_fulfilled_policy_is_reported_with_its_rule() {
     let spec = json!({ "completionMode": "Indexed", "completions": 4,
         "successPolicy": { "rules": [{ "succeededIndexes": "3" }, { "succeededIndexes": "1" }] } });
-    let ending = said(spec.clone(), json!({}), &pods([pod("p").index(1).succeeded(-1)]), INPUTS).unwrap();
+    let ending = outcome(spec.clone(), json!({}), &pods([pod("p").index(1).succeeded(-1)]), INPUTS).unwrap();
     assert_eq!((&*ending.reason, &*ending.message), ("SuccessPolicy", "Matched rules at index 1"));
     assert!(ending.is_success() && !ending.announced);
     assert_eq!(reason(spec, json!({}), &pods([pod("p").index(2).succeeded(-1)])), "");
@@ -136,14 +136,14 @@ fn acceptance_job_045_failed_indexes_fail_the_job_when_all_others_have_ended() {
     let first = pod("p").index(0).failures(0).failed(-1);
     assert_eq!(reason(per_index(json!({})), json!({ "completedIndexes": "1-3" }), &pods([first])), "", "one is borne");
     assert_eq!(reason(per_index(json!({})), json!({ "failedIndexes": "0-3" }), &[]), "FailedIndexes");
-    let ending = said(per_index(json!({})), json!({ "failedIndexes": "0-3" }), &[], INPUTS).unwrap();
+    let ending = outcome(per_index(json!({})), json!({ "failedIndexes": "0-3" }), &[], INPUTS).unwrap();
     assert_eq!(&*ending.message, "Job has failed indexes");
 }
 
 #[test]
 fn acceptance_job_046_too_many_failed_indexes_fail_the_job_at_once() {
     let spec = || per_index(json!({ "maxFailedIndexes": 1 }));
-    let ending = said(spec(), json!({ "failedIndexes": "0,2" }), &[], INPUTS).unwrap();
+    let ending = outcome(spec(), json!({ "failedIndexes": "0,2" }), &[], INPUTS).unwrap();
     assert_eq!(&*ending.reason, "MaxFailedIndexesExceeded");
     assert_eq!(&*ending.message, "Job has exceeded the specified maximal number of failed indexes");
     assert_eq!(reason(spec(), json!({ "failedIndexes": "0" }), &[]), "");
@@ -181,7 +181,8 @@ fn acceptance_job_038_a_failure_policy_is_applied_when_the_pod_has_ended() {
 fn acceptance_job_035_a_pod_that_matches_a_fail_job_rule_fails_the_job() {
     let rules = json!([{ "action": "FailJob", "onExitCodes": { "operator": "In", "values": [42] } }]);
     let failed = pod("p").phase("Failed").exit("main", 42, -1);
-    let ending = said(json!({ "podFailurePolicy": { "rules": rules } }), json!({}), &pods([failed]), INPUTS).unwrap();
+    let ending =
+        outcome(json!({ "podFailurePolicy": { "rules": rules } }), json!({}), &pods([failed]), INPUTS).unwrap();
     assert_eq!(&*ending.reason, "PodFailurePolicy");
     assert_eq!(
         &*ending.message,

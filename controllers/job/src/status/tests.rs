@@ -4,7 +4,7 @@ use super::*;
 use crate::testing::{NOW, at, job, true_condition};
 
 /// The server's objection to this change; empty when it accepts it.
-fn said(spec: Value, old: Value, new: Value) -> &'static str {
+fn broken_rule(spec: Value, old: Value, new: Value) -> &'static str {
     let (old, new) = (job(spec.clone(), old), job(spec, new));
     check(&new.spec, &old.status, &new.status).map_or_else(|InvalidStatus(rule)| rule, |()| "")
 }
@@ -116,7 +116,7 @@ fn an_invalid_status_is_not_sent() {
             "an index completed and failed",
         ),
     ] {
-        assert_eq!(said(spec.clone(), old.clone(), new.clone()), want, "{spec}: {old} to {new}");
+        assert_eq!(broken_rule(spec.clone(), old.clone(), new.clone()), want, "{spec}: {old} to {new}");
     }
 }
 

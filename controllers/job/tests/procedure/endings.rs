@@ -316,8 +316,8 @@ async fn acceptance_job_069_more_successes_than_completions_are_reported_before_
     world.edit("j", |spec| spec["completions"] = json!(2));
     let _manager = world.start().await;
     let events = world.events().await;
-    let told = "Warning TooManySucceededPods: Too many succeeded pods running after completion count reached";
-    assert!(events.iter().any(|it| it == told) && events.iter().any(|it| it == "Normal Completed: Job completed"));
+    let event = "Warning TooManySucceededPods: Too many succeeded pods running after completion count reached";
+    assert!(events.iter().any(|it| it == event) && events.iter().any(|it| it == "Normal Completed: Job completed"));
 }
 
 #[tokio::test(start_paused = true)]

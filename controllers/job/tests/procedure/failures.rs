@@ -23,7 +23,7 @@ async fn acceptance_job_006_an_exhausted_quota_costs_few_calls() {
     world.job("j", json!({ "parallelism": 100, "completions": 100 }));
     pass(900 * MS).await;
     assert_eq!((world.call_count("create pods"), world.active().len()), (1 + 2 + 4 + 8, 10));
-    assert_eq!(world.count("j", "active"), 10, "what was created is told");
+    assert_eq!(world.count("j", "active"), 10, "created pods are reported");
     let failed = r#"job_controller_job_pods_creation_total{reason="new",status="failed"}"#;
     let created = r#"job_controller_job_pods_creation_total{reason="new",status="succeeded"}"#;
     assert_eq!((manager.metric(created), manager.metric(failed)), (10, 5));
@@ -31,8 +31,8 @@ async fn acceptance_job_006_an_exhausted_quota_costs_few_calls() {
     pass(10 * SEC).await;
     let tries = world.call_count("create pods") - 15;
     assert!((1..=4).contains(&tries), "{tries}");
-    let told = "Warning FailedCreate: Error creating: pods \"j-\" is forbidden: exceeded quota: q";
-    assert!(world.events().await.iter().any(|it| it == told));
+    let event = "Warning FailedCreate: Error creating: pods \"j-\" is forbidden: exceeded quota: q";
+    assert!(world.events().await.iter().any(|it| it == event));
 }
 
 #[tokio::test(start_paused = true)]
@@ -47,7 +47,7 @@ async fn acceptance_job_071_a_terminating_namespace_sends_no_event_and_leaves_no
     pass(20 * SEC).await;
     let events = world.events().await;
     assert!(!events.iter().any(|it| it.contains("FailedCreate")), "{events:?}");
-    assert_eq!((world.count("j", "active"), world.count("j", "succeeded")), (3, 1), "what is not there is not told");
+    assert_eq!((world.count("j", "active"), world.count("j", "succeeded")), (3, 1), "missing pods are not reported");
     let tries = world.call_count("create pods") - 4;
     assert!((1..=3).contains(&tries), "{tries}: trying again is of no use");
 }
@@ -89,8 +89,8 @@ async fn a_create_with_a_server_error_is_repeated_when_the_cache_has_passed_it()
     world.job("j", json!({}));
     pass(90 * SEC).await;
     assert_eq!((world.active().len(), world.call_count("create pods")), (1, 2));
-    let told = "Warning FailedCreate: Error creating: not now";
-    assert!(world.events().await.iter().any(|it| it == told));
+    let event = "Warning FailedCreate: Error creating: not now";
+    assert!(world.events().await.iter().any(|it| it == event));
 }
 
 #[tokio::test(start_paused = true)]
@@ -153,8 +153,8 @@ async fn pods_released_by_another_client_are_replaced_up_to_twice_the_parallelis
     let braked = r#"mini_kcm_job_creations_braked_total{namespace="n"}"#;
     assert_eq!(manager.metric(braked), 1);
     let events = world.events().await;
-    let told = |it: &&String| it.starts_with("Warning CreationHeldBack: ");
-    assert_eq!(events.iter().filter(told).count(), 1, "{events:?}");
+    let event = |it: &&String| it.starts_with("Warning CreationHeldBack: ");
+    assert_eq!(events.iter().filter(event).count(), 1, "{events:?}");
     // One of the pods ends and frees its slot.
     let pod = world.active()[0].clone();
     world.fail(&pod);
@@ -230,8 +230,8 @@ async fn pods_that_lose_the_finalizer_are_replaced_up_to_twice_the_parallelism_a
     assert_eq!((world.call_count("create pods"), world.call_count("delete pods")), (4, 4));
     assert_eq!(manager.metric(r#"mini_kcm_job_creations_braked_total{namespace="n"}"#), 1);
     let events = world.events().await;
-    let told = |it: &&String| it.starts_with("Warning CreationHeldBack: ");
-    assert_eq!(events.iter().filter(told).count(), 1, "{events:?}");
+    let event = |it: &&String| it.starts_with("Warning CreationHeldBack: ");
+    assert_eq!(events.iter().filter(event).count(), 1, "{events:?}");
     // The user stops, and nothing else happens to the Job.
     pass(SEC * 600).await;
     assert_eq!((world.call_count("create pods"), world.active().len()), (6, 2), "a while later it tries again");

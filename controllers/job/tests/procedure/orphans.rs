@@ -10,7 +10,7 @@ fn owner(kind: &str, api_version: &str, uid: &Value) -> Value {
 
 impl World {
     /// Creates a running pod.
-    fn stray(&self, name: &str, labels: Value, owners: Value, finalizers: Value) {
+    fn create_pod(&self, name: &str, labels: Value, owners: Value, finalizers: Value) {
         self.cluster.create(json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": { "name": name, "namespace": "n", "labels": labels, "ownerReferences": owners, "finalizers": finalizers },
@@ -107,9 +107,9 @@ async fn acceptance_job_025_pods_of_other_kinds_keep_their_finalizer() {
     let world = World::new();
     let job = world.job("j", json!({ "suspend": true }));
     let uid = &job["metadata"]["uid"];
-    world.stray("set", json!({}), owner("ReplicaSet", "apps/v1", &json!("u")), json!([FINALIZER]));
-    world.stray("other-group", json!({}), owner("Job", "example.com/v1", &json!("v")), json!([FINALIZER]));
-    world.stray("gone", json!({}), owner("Job", "batch/v1", &json!("w")), json!([FINALIZER]));
+    world.create_pod("set", json!({}), owner("ReplicaSet", "apps/v1", &json!("u")), json!([FINALIZER]));
+    world.create_pod("other-group", json!({}), owner("Job", "example.com/v1", &json!("v")), json!([FINALIZER]));
+    world.create_pod("gone", json!({}), owner("Job", "batch/v1", &json!("w")), json!([FINALIZER]));
     let _manager = world.start().await;
     pass(3 * SEC).await;
     for pod in ["set", "other-group", "gone"] {
@@ -126,7 +126,7 @@ async fn acceptance_job_026_a_matching_orphan_is_adopted_and_a_pod_that_no_longe
     let selector = json!({ "matchLabels": { "app": "x" } });
     let job =
         world.job("j", json!({ "manualSelector": true, "selector": selector, "parallelism": 2, "completions": 2 }));
-    world.stray("orphan", json!({ "app": "x" }), json!([]), json!([]));
+    world.create_pod("orphan", json!({ "app": "x" }), json!([]), json!([]));
     let _manager = world.start().await;
     pass(3 * SEC).await;
     let adopted = world.pod("orphan");
@@ -218,7 +218,7 @@ async fn acceptance_job_027_a_job_deleted_on_the_server_but_not_in_the_cache_ado
     world.cluster.freeze_watches("jobs.batch");
     world.cluster.update("jobs.batch", "n", "j", |it| it["metadata"]["finalizers"] = json!(["orphan"]));
     world.cluster.delete("jobs.batch", "n", "j");
-    world.stray("orphan", json!({ "app": "x" }), json!([]), json!([]));
+    world.create_pod("orphan", json!({ "app": "x" }), json!([]), json!([]));
     pass(5 * SEC).await;
     assert!(world.call_count("get jobs j") >= 1);
     assert!(world.pod("orphan")["metadata"]["ownerReferences"].as_array().is_none_or(Vec::is_empty));
@@ -241,7 +241,12 @@ async fn acceptance_job_068_a_late_pod_of_a_finished_job_loses_its_finalizer_des
         }
         None
     });
-    world.stray("late", json!({ "app": "x" }), owner("Job", "batch/v1", &job["metadata"]["uid"]), json!([FINALIZER]));
+    world.create_pod(
+        "late",
+        json!({ "app": "x" }),
+        owner("Job", "batch/v1", &job["metadata"]["uid"]),
+        json!([FINALIZER]),
+    );
     pass(30 * SEC).await;
     assert!(!world.has_finalizer("late"));
     assert_eq!(world.call_count("patch pods late"), 4);
@@ -254,14 +259,24 @@ async fn pods_of_a_job_that_is_not_cached_yet_keep_their_finalizer() {
     pass(SEC).await;
     world.cluster.freeze_watches("jobs.batch");
     let job = world.job("j", json!({ "suspend": true }));
-    world.stray("early", json!({ "app": "x" }), owner("Job", "batch/v1", &job["metadata"]["uid"]), json!([FINALIZER]));
+    world.create_pod(
+        "early",
+        json!({ "app": "x" }),
+        owner("Job", "batch/v1", &job["metadata"]["uid"]),
+        json!([FINALIZER]),
+    );
     world.delete_gracefully("early");
     pass(5 * SEC).await;
     assert!(world.has_finalizer("early"), "the server knows its Job");
     assert_eq!(world.call_count("get jobs j"), 1);
     // A 404 because Jobs are not served at the moment does not prove that the Job is gone.
     world.intercept(|line, _| if line.starts_with("get jobs") { failure(404, "NotFound") } else { None });
-    world.stray("next", json!({ "app": "x" }), owner("Job", "batch/v1", &job["metadata"]["uid"]), json!([FINALIZER]));
+    world.create_pod(
+        "next",
+        json!({ "app": "x" }),
+        owner("Job", "batch/v1", &job["metadata"]["uid"]),
+        json!([FINALIZER]),
+    );
     world.delete_gracefully("next");
     pass(5 * SEC).await;
     assert!(world.call_count("get jobs j") >= 2 && world.has_finalizer("early") && world.has_finalizer("next"));
@@ -270,7 +285,7 @@ async fn pods_of_a_job_that_is_not_cached_yet_keep_their_finalizer() {
 #[tokio::test(start_paused = true)]
 async fn pods_of_a_deleted_job_lose_the_finalizer_when_the_job_informer_syncs_late() {
     let world = World::new();
-    world.stray("left", json!({ "app": "x" }), owner("Job", "batch/v1", &json!("u")), json!([FINALIZER]));
+    world.create_pod("left", json!({ "app": "x" }), owner("Job", "batch/v1", &json!("u")), json!([FINALIZER]));
     world.delete_gracefully("left");
     let mut first = true;
     world.cluster.intercept(move |call| {

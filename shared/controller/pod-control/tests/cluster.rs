@@ -39,9 +39,9 @@ impl World {
         let api = builder.api(Factor::ONE);
         let recorder = builder.recorder(api.clone());
         let writes = Writes::default();
-        let told = writes.clone();
+        let recorded = writes.clone();
         let control = PodControl::new(api, recorder, move |owner, version| {
-            told.lock().push((owner.clone(), version.to_string()));
+            recorded.lock().push((owner.clone(), version.to_string()));
         });
         cluster.create(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "n" } }));
         let owner = cluster.create(json!({
@@ -366,7 +366,7 @@ async fn acceptance_common_044_each_stored_write_is_reported_once() {
     world.control.delete(&world.owner, &pod).await.unwrap();
     world.intercept("create", Verdict::status(500, "InternalError", "no"));
     world.control.create(&world.owner, &body("job-")).await.unwrap_err();
-    let told = world.writes.lock().clone();
+    let recorded = world.writes.lock().clone();
     let want = [&written.version, &patched.version].map(|it| (world.owner.uid.clone(), it.to_string()));
-    assert_eq!(told, want);
+    assert_eq!(recorded, want);
 }

@@ -89,10 +89,10 @@ impl Simulation {
                 _ => {}
             }
         }
-        let goes = |rng: &mut Rng, pod: &Pod| {
+        let is_removed = |rng: &mut Rng, pod: &Pod| {
             !has_our_finalizer(pod) && has_ended(pod) && (pod.meta.deletion.is_some() || rng.one_in(3))
         };
-        self.pods.retain(|it| !goes(&mut self.rng, it));
+        self.pods.retain(|it| !is_removed(&mut self.rng, it));
         if self.with_failures && self.rng.one_in(9) {
             self.job.spec.suspend = !self.job.spec.suspend;
         }

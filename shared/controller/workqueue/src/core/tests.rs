@@ -212,7 +212,7 @@ impl Model {
         self.delayed.push((at, key));
     }
 
-    fn due(&mut self, now: Instant) {
+    fn enqueue_due(&mut self, now: Instant) {
         self.delayed.sort_by_key(|it| it.0); // Stable: keys of one instant keep their order.
         while self.delayed.first().is_some_and(|it| it.0 <= now) {
             let (_, key) = self.delayed.remove(0);
@@ -303,7 +303,7 @@ fn behaves_as_the_naive_model_under_random_operations() {
                 }
                 Step::Get => {
                     core.enqueue_due(now);
-                    model.due(now);
+                    model.enqueue_due(now);
                     prop_assert_eq!(core.get(now).map(|it| it.key), model.get());
                 }
                 Step::Done(at) if !model.processing.is_empty() => {
