@@ -130,8 +130,8 @@ impl Config {
             },
             job: job_controller::Options {
                 workers: flags.workers("concurrent-job-syncs"),
-                reads_own_writes: gates.enabled("StaleControllerConsistencyJob"),
-                clears_start: gates.enabled("MutableSchedulingDirectivesForSuspendedJobs"),
+                read_own_writes: gates.enabled("StaleControllerConsistencyJob"),
+                clear_start_time: gates.enabled("MutableSchedulingDirectivesForSuspendedJobs"),
             },
             namespace: namespace_controller::Options {
                 workers: flags.workers("concurrent-namespace-syncs"),
@@ -253,8 +253,8 @@ pub(crate) mod tests {
     #[test]
     fn the_gates_of_the_job_controller_reach_it() {
         let job = |gates: &str| config(&[&format!("--feature-gates={gates}")]).unwrap().options.job;
-        assert!(!job("StaleControllerConsistencyJob=false").reads_own_writes);
-        assert!(!job("MutableSchedulingDirectivesForSuspendedJobs=false").clears_start);
+        assert!(!job("StaleControllerConsistencyJob=false").read_own_writes);
+        assert!(!job("MutableSchedulingDirectivesForSuspendedJobs=false").clear_start_time);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use controller::{Controller, Page};
 use informer::Informers;
 use metrics::Metrics;
 use parking_lot::Mutex;
-use runner::Pulse;
+use runner::WorkerHealth;
 
 pub use query::Query;
 pub use report::Report;
@@ -43,7 +43,7 @@ pub struct Running {
     /// Its canonical name.
     pub name: &'static str,
     /// The state of its workers, one per queue.
-    pub pulses: Vec<Pulse>,
+    pub worker_health: Vec<WorkerHealth>,
     /// Its debug pages.
     pub pages: Vec<Page>,
 }
@@ -52,7 +52,11 @@ impl Running {
     /// The data of a controller that is about to run.
     #[must_use]
     pub fn of(controller: &Controller) -> Self {
-        Self { name: controller.name(), pulses: controller.pulses().to_vec(), pages: controller.pages().to_vec() }
+        Self {
+            name: controller.name(),
+            worker_health: controller.worker_health().to_vec(),
+            pages: controller.pages().to_vec(),
+        }
     }
 }
 
@@ -142,8 +146,8 @@ impl Health {
         let State { election, controllers, informers } = self.0.state.lock().clone();
         let election =
             election.iter().map(|it| Check::new("leaderElection", it.check().map_err(|err| err.to_string())));
-        let controllers = controllers.iter().map(|Running { name, pulses, .. }| {
-            let stuck = pulses.iter().find_map(|it| it.read().verdict().err());
+        let controllers = controllers.iter().map(|Running { name, worker_health, .. }| {
+            let stuck = worker_health.iter().find_map(|it| it.read().check().err());
             Check::new(name, stuck.map_or(Ok(()), |it| Err(it.to_string())))
         });
         let mut checks: Vec<Check> = election.chain(controllers).collect();

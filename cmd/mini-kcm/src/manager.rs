@@ -293,7 +293,7 @@ impl Manager {
             // Account tokens are requested from now on, so a warm standby has them long before its term.
             let account = self.accounts.as_ref().zip(known.identity()).map(|(accounts, name)| accounts.account(name));
             let client = known.identity().unwrap_or(known.name);
-            let mut builder = Builder::new(known.name, deps.clone()).speaks_as(client, account);
+            let mut builder = Builder::new(known.name, deps.clone()).with_identity(client, account);
             start(&mut builder, &self.config.options);
             builder.build()
         });

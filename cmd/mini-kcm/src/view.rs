@@ -117,7 +117,7 @@ impl View {
     /// version of each such type. A type without a note costs the successor a proof.
     pub async fn notes(&self, clients: &Clients) -> Notes {
         let shown = clients.ledger().written().into_iter().filter_map(|(resource, writes)| {
-            let Cache { watched, shows_gone, .. } = self.caches.get(&resource)?.clone();
+            let Cache { watched, is_gone_or_deleting, .. } = self.caches.get(&resource)?.clone();
             // The watch does not answer, so the version may be old.
             if watched.unanswered().is_some() {
                 return None;
@@ -128,7 +128,7 @@ impl View {
                         passed(&*watched, version).await;
                     }
                     // A delete call returns no version to wait for.
-                    while !writes.deleted.iter().all(|key| shows_gone(key)) {
+                    while !writes.deleted.iter().all(|key| is_gone_or_deleting(key)) {
                         tokio::time::sleep(LOOK).await;
                     }
                 };

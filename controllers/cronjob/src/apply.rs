@@ -145,7 +145,7 @@ pub(crate) async fn begin(ctx: &Ctx, cron_job: &CronJob, at: i64, told_in: &Time
     let meta = &cron_job.meta;
     match ctx.api.create(&Job::resource(), &meta.namespace, &body).await {
         Ok(Written { name, uid, version, creation }) => {
-            ctx.gate.wrote(&meta.uid, &ctx.jobs.watched(), &version);
+            ctx.consistency.record_write(&meta.uid, &ctx.jobs.watched(), &version);
             ctx.numbers.made(creation.unwrap_or_else(|| ctx.clock.wall().as_second()), at);
             ctx.tell(cron_job, Type::Normal, "SuccessfulCreate", format!("Created job {name}"));
             Ok(Begun::There(Some(ActiveJob::new(&meta.namespace, &name, uid, version))))
@@ -179,7 +179,7 @@ pub(crate) async fn found(ctx: &Ctx, api: &Api, cron_job: &CronJob, at: i64) -> 
     if made_for(cron_job, &live).is_none() {
         return Ok(Some(Begun::NameTaken(Notice::NameTaken { job: name })));
     }
-    ctx.gate.wrote(&cron_job.meta.uid, &ctx.jobs.watched(), &live.meta.version);
+    ctx.consistency.record_write(&cron_job.meta.uid, &ctx.jobs.watched(), &live.meta.version);
     Ok(Some(Begun::There(as_active(cron_job, &Child { job: &live, end: End::of(&live) }))))
 }
 
@@ -195,13 +195,13 @@ pub(crate) async fn write_status(ctx: &Ctx, api: &Api, cron_job: &CronJob, chang
         let Some(status) = change.of(&target.status) else {
             if let Some(live) = &fresh {
                 // A write succeeded but its response was lost. The next sync waits until the cache shows it.
-                ctx.gate.wrote(uid, &ctx.cron_jobs.watched(), &live.meta.version);
+                ctx.consistency.record_write(uid, &ctx.cron_jobs.watched(), &live.meta.version);
             }
             return Ok(());
         };
         match api.put_status(target, None, &status).await {
             Ok(Written { version, .. }) => {
-                ctx.gate.wrote(uid, &ctx.cron_jobs.watched(), &version);
+                ctx.consistency.record_write(uid, &ctx.cron_jobs.watched(), &version);
                 return Ok(());
             }
             // The CronJob is deleted or has changed; read it again.

@@ -36,7 +36,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use api::{CronJob, Job, ObjectKey, Uid};
 use client::{Api, ApiError};
 use clock::{Clock, Drift};
-use consistency::Gate;
+use consistency::ConsistencyStore;
 use controller::{Builder, Factor, Profile, Proof, Right, TimedKey};
 use events::{ObjectReference, Recorder, Type};
 use informer::Informer;
@@ -53,7 +53,7 @@ pub const NAME: &str = "cronjob-controller";
 
 /// The rights of upstream's ClusterRole `system:controller:cronjob-controller` that this controller uses.
 pub const PROFILE: Profile = Profile {
-    acts: &[
+    requests: &[
         Right { group: "batch", resource: "cronjobs", verbs: &["get"] },
         Right { group: "batch", resource: "cronjobs/status", verbs: &["update"] },
         // Required by the admission plugin OwnerReferencesPermissionEnforcement for `blockOwnerDeletion`.
@@ -103,7 +103,7 @@ pub fn start(builder: &mut Builder, options: Options) {
         api,
         zones: Zones::new(zone, clock.clone()),
         memory: Memory::default(),
-        gate: Gate::new("cronjob_controller", "CronJob", &metrics, clock.clone()),
+        consistency: ConsistencyStore::new("cronjob_controller", "CronJob", &metrics, clock.clone()),
         numbers: Numbers::new(&metrics),
         drift: Mutex::new(Drift::new(clock.wall(), clock.now())),
         clock,
@@ -117,7 +117,7 @@ pub fn start(builder: &mut Builder, options: Options) {
         flush::flush(&flushed, &unlimited).await;
     });
     let fed = ctx.clone();
-    builder.feed(&cron_jobs, move |change| handlers::remember(&fed, change));
+    builder.on_every_change(&cron_jobs, move |change| handlers::remember(&fed, change));
     let woken = ctx.clone();
     builder.on_change(&cron_jobs, None, move |change, lane| handlers::wake(&woken, change, lane));
     let woken = ctx.clone();
@@ -166,7 +166,7 @@ struct Ctx {
     clock: Clock,
     zones: Zones,
     memory: Memory,
-    gate: Gate,
+    consistency: ConsistencyStore,
     numbers: Numbers,
     recorder: Recorder,
     drift: Mutex<Drift>,
@@ -179,7 +179,7 @@ impl Ctx {
     /// Removes a deleted CronJob from memory.
     fn forget(&self, uid: &Uid) {
         self.memory.forget(uid);
-        self.gate.forget(uid);
+        self.consistency.remove(uid);
     }
 
     /// Sends an event about a CronJob.

@@ -52,7 +52,7 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
         return Ok(Outcome::Done);
     }
     let (queue, parked) = (ctx.queue.clone(), look(key.clone()));
-    if let Some(wait) = ctx.gate.behind(uid, move || queue.add(parked)) {
+    if let Some(wait) = ctx.consistency.park_if_stale(uid, move || queue.add(parked)) {
         return Ok(Outcome::Parked(wait));
     }
     let jobs = ctx.jobs.store().by_index(&JobIndex::Owner(uid.clone()))?;

@@ -74,7 +74,7 @@ pub const NAME: &str = "garbage-collector-controller";
 
 /// The permissions of upstream's role for this controller.
 pub const PROFILE: Profile = Profile {
-    acts: &[
+    requests: &[
         Right { group: "*", resource: "*", verbs: &["get", "patch", "delete"] },
         Right { group: "", resource: "events", verbs: &["create", "patch"] },
     ],
@@ -140,7 +140,7 @@ pub fn start(builder: &mut Builder, options: Options) {
         meters,
     });
     pages::declare(builder, &ctx);
-    builder.with_the_term(move || known.begin(clock.now()));
+    builder.on_term_start(move || known.begin(clock.now()));
     let deleting = ctx.clone();
     builder.workers(&deletes, concurrent_syncs, move |item: Item| {
         let ctx = deleting.clone();

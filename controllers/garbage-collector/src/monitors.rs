@@ -132,7 +132,7 @@ pub(crate) fn declare(
     let (runs, api) = (monitors.clone(), api.clone());
     builder.background("monitors", move |end| async move { runs.run(&api, &reads, end).await });
     let waited = monitors.clone();
-    builder.workers_wait(move || async move {
+    builder.wait_before_workers(move || async move {
         if tokio::time::timeout(PATIENCE, waited.synced()).await.is_err() {
             tracing::warn!(types = waited.names(), "Not all types are synced: collecting garbage without them");
         }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use api::{Meta, Uid};
-use controller::{Builder, Query, Shown};
+use controller::{Builder, PageContent, Query};
 
 use crate::{
     Ctx, dump,
@@ -27,11 +27,11 @@ pub(crate) fn declare(builder: &mut Builder, ctx: &Arc<Ctx>) {
 }
 
 /// The whole graph, or only what is connected with the requested objects.
-fn graph(ctx: &Ctx, query: &Query) -> Result<Shown, String> {
+fn graph(ctx: &Ctx, query: &Query) -> Result<PageContent, String> {
     let uids = dump::asked(query.all(UID));
     let vertices = ctx.known.ask(|graph| graph.vertices(&uids, MOST_DRAWN));
     let vertices = vertices.ok_or_else(|| too_many(uids.is_empty()))?;
-    Ok(Shown { content_type: GRAPHVIZ, text: dump::dot(&vertices) })
+    Ok(PageContent { content_type: GRAPHVIZ, text: dump::dot(&vertices) })
 }
 
 fn too_many(is_whole: bool) -> String {
@@ -40,13 +40,13 @@ fn too_many(is_whole: bool) -> String {
     format!("{what} more than {MOST_DRAWN} objects, which are not drawn: ask for {instead} as ?uid=<uid of an object>")
 }
 
-fn explain(ctx: &Ctx, query: &Query) -> Result<Shown, String> {
+fn explain(ctx: &Ctx, query: &Query) -> Result<PageContent, String> {
     let uids: Vec<&str> = query.all(UID).collect();
     let [uid] = *uids else { return Err("of which object? ask as ?uid=<its uid>".to_owned()) };
     let uid = Uid::new(uid);
     let facts = facts(ctx, &uid);
     let text = ctx.known.ask(|graph| why::why(graph, &uid, &facts));
-    Ok(Shown { content_type: TEXT, text })
+    Ok(PageContent { content_type: TEXT, text })
 }
 
 /// Facts about an object from outside the graph.

@@ -25,7 +25,7 @@ use test_cluster::{Options, TestCluster};
 use tokio::time::sleep;
 use tower::ServiceExt;
 
-use crate::common::{Manager, NAMESPACE, births};
+use crate::common::{Manager, NAMESPACE, created_pods};
 
 mod common;
 
@@ -39,16 +39,16 @@ const MARKS: [u64; 6] = [1_000, 10_000, 30_000, 50_000, 70_000, 90_000];
 /// The number of completions that each measurement covers.
 const WINDOW: u64 = 5_000;
 /// The longest run time of a pod. Run times are random, so indexes complete out of order.
-const LIFE: u64 = 2_000;
+const MAX_RUN_TIME: u64 = 2_000;
 /// The time between two checks of the pods.
 const TICK: Duration = Duration::from_millis(100);
 /// The time limit of a run in virtual time; far longer than any run needs.
-const PATIENCE: Duration = Duration::from_secs(100_000);
+const TIME_LIMIT: Duration = Duration::from_secs(100_000);
 
 fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     runtime.expect("a runtime").block_on(async {
-        let measured = tokio::time::timeout(PATIENCE, measure()).await;
+        let measured = tokio::time::timeout(TIME_LIMIT, measure()).await;
         let costs = measured.expect("the Job goes on");
         let ratio = costs[costs.len() - 1] / costs[0];
         println!("at {} done {ratio:.2} times of that at {} done; to reach: 1.5", MARKS[MARKS.len() - 1], MARKS[0]);
@@ -60,30 +60,30 @@ async fn measure() -> Vec<f64> {
     let clock = Clock::virtual_from(Timestamp::from_second(1_800_000_000).expect("a time"));
     let cluster = TestCluster::with_options(clock.clone(), Options { history: 5_000, ..Options::default() });
     cluster.set_recording(false);
-    let (born, done, theirs) = (births(&cluster), counted(&cluster), Meter::default());
-    let (manager, _) = Manager::start(metered(&cluster, &theirs), clock);
+    let (created, done, cluster_meter) = (created_pods(&cluster), counted(&cluster), Meter::default());
+    let (manager, _) = Manager::start(metered(&cluster, &cluster_meter), clock);
     let spec = json!({ "completionMode": "Indexed", "completions": COMPLETIONS, "parallelism": PARALLELISM });
     manager.create("large", spec).await.expect("a Job");
 
     let mut rng = fastrand::Rng::with_seed(7);
-    let mut living: Vec<(u64, String)> = Vec::new();
+    let mut running: Vec<(u64, String)> = Vec::new();
     let (mut tick, mut costs, mut begun) = (0, Vec::new(), None);
     while costs.len() < MARKS.len() {
         let now = done.load(Ordering::SeqCst);
         match begun {
-            None if now >= MARKS[costs.len()] => begun = Some((now, theirs.ours())),
+            None if now >= MARKS[costs.len()] => begun = Some((now, cluster_meter.ours())),
             Some((from, spent)) if now >= from + WINDOW => {
-                let cost = (theirs.ours() - spent) as f64 / 1e3 / (now - from) as f64;
+                let cost = (cluster_meter.ours() - spent) as f64 / 1e3 / (now - from) as f64;
                 println!("from {from} done: {cost:.1} µs of CPU for each of the next {} pods", now - from);
                 costs.push(cost);
                 begun = None;
             }
             None | Some(_) => {}
         }
-        theirs.time(|| {
-            let ends = |rng: &mut fastrand::Rng| tick + rng.u64(1..=LIFE / TICK.as_millis() as u64);
-            living.extend(std::mem::take(&mut *born.lock()).into_iter().map(|name| (ends(&mut rng), name)));
-            let due = living.extract_if(.., |(end, _)| *end <= tick);
+        cluster_meter.time(|| {
+            let ends = |rng: &mut fastrand::Rng| tick + rng.u64(1..=MAX_RUN_TIME / TICK.as_millis() as u64);
+            running.extend(std::mem::take(&mut *created.lock()).into_iter().map(|name| (ends(&mut rng), name)));
+            let due = running.extract_if(.., |(end, _)| *end <= tick);
             due.for_each(|(_, name)| succeed(&cluster, &name));
         });
         tick += 1;
@@ -102,11 +102,11 @@ fn succeed(cluster: &TestCluster, name: &str) {
 /// The number of completed pods in the Job's status.
 fn counted(cluster: &TestCluster) -> Arc<AtomicU64> {
     let done = Arc::new(AtomicU64::new(0));
-    let told = done.clone();
+    let counter = done.clone();
     cluster.observe(move |write| {
         if write.kind() == "Job" {
             let status = write.after().map_or(Value::Null, |it| it["status"].clone());
-            told.store(status["succeeded"].as_u64().unwrap_or(0), Ordering::SeqCst);
+            counter.store(status["succeeded"].as_u64().unwrap_or(0), Ordering::SeqCst);
         }
     });
     done

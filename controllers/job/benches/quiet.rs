@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use test_cluster::{Options, TestCluster};
 use tokio::time::{sleep, timeout};
 
-use crate::common::{Manager, NAMESPACE, births};
+use crate::common::{Manager, NAMESPACE, created_pods};
 
 mod common;
 
@@ -41,11 +41,11 @@ async fn measure(whose: &str, is_owned: impl Fn(usize) -> bool) {
     let cluster = TestCluster::with_options(Clock::system(), Options { history: 5_000, ..Options::default() });
     cluster.set_recording(false);
     (0..PODS).for_each(|number| drop(cluster.create(other(number, is_owned(number)))));
-    let born = births(&cluster);
+    let created = created_pods(&cluster);
     let (manager, metrics) = Manager::start(cluster.service(), Clock::system());
     let syncs = syncs(&metrics);
     manager.create("quiet", json!({ "completions": ACTIVE, "parallelism": ACTIVE })).await.expect("a Job");
-    timeout(PATIENCE, all_ready(&cluster, &born)).await.expect("the Job's pods are ready");
+    timeout(PATIENCE, all_ready(&cluster, &created)).await.expect("the Job's pods are ready");
     timeout(PATIENCE, at_rest(&syncs)).await.expect("the Job comes to rest");
 
     let before = cluster.version();
@@ -87,10 +87,10 @@ fn syncs(metrics: &Metrics) -> Histogram {
 }
 
 /// Runs the pods of the Job until its status shows all as ready.
-async fn all_ready(cluster: &TestCluster, born: &parking_lot::Mutex<Vec<String>>) {
+async fn all_ready(cluster: &TestCluster, created: &parking_lot::Mutex<Vec<String>>) {
     let is_ready = |job: Value| job["status"]["ready"] == ACTIVE;
     while !cluster.get("jobs", NAMESPACE, "quiet").is_some_and(is_ready) {
-        for name in std::mem::take(&mut *born.lock()) {
+        for name in std::mem::take(&mut *created.lock()) {
             let ready = json!([{ "type": "Ready", "status": "True" }]);
             let status = json!({ "phase": "Running", "conditions": ready });
             cluster.update("pods", NAMESPACE, &name, |it| it["status"] = status);

@@ -4,35 +4,37 @@ use std::{ops::Range, sync::Arc, time::Duration};
 
 use api::{Job, Pod, Typed};
 use client::{ApiError, ListOptions, NotSent, Written};
-use pod_control::{Claimed, Extra, Owner, PodControl, PodTemplate, SlowStart, Stamp, TemplateError, is_gone};
+use pod_control::{
+    Claimed, Extra, Owner, PodControl, PodTemplate, PreparedTemplate, SlowStart, TemplateError, is_gone,
+};
 use serde_json::value::RawValue;
 
 use crate::{
     Ctx,
-    calls::Turn,
-    delayed::{FAILURES, Failures, IGNORED},
-    memory::Haste,
+    accounting::Applied,
+    concurrency::StageStart,
+    memory::Urgency,
+    per_index_backoff::{FAILURES, Failures, IGNORED},
     plan::{Creation, NewPod, PodChange},
     snapshot::{FINALIZER, INDEX},
-    tracking::Applied,
 };
 
 /// The environment variable that gives a container its completion index.
 const INDEX_VARIABLE: &str = "JOB_COMPLETION_INDEX";
 
 /// The longest prefix of a generated pod name. With five random characters the name still fits into a label value.
-const LONGEST_PREFIX: usize = 58;
+const MAX_PREFIX: usize = 58;
 
 /// No request runs longer on the API server, whose request timeout is one minute.
-const LONGEST_REQUEST: Duration = Duration::from_secs(90);
+const MAX_REQUEST_TIME: Duration = Duration::from_secs(90);
 
 /// The outcome of a plan.
 #[derive(Debug, Default)]
-pub(crate) struct Carried {
+pub(crate) struct ApplyResult {
     /// The changes that were made.
     pub(crate) applied: Applied,
     /// The rest is left to the next sync, because other Jobs wait.
-    pub(crate) cut: bool,
+    pub(crate) cut_short: bool,
     /// The first failure.
     pub(crate) failure: Option<ApplyError>,
 }
@@ -61,23 +63,25 @@ pub(crate) enum ApplyError {
 }
 
 /// Applies the planned change to the Job's pods. `claimed` holds the pods of the snapshot.
-pub(crate) async fn apply(ctx: &Ctx, job: &Job, owner: &Owner, claimed: &Claimed, change: &PodChange) -> Carried {
+pub(crate) async fn apply(ctx: &Ctx, job: &Job, owner: &Owner, claimed: &Claimed, change: &PodChange) -> ApplyResult {
     let (pods, now) = (&*claimed.pods, ctx.clock.now());
     match change {
-        PodChange::Keep => Carried::default(),
+        PodChange::Keep => ApplyResult::default(),
         // No deletion is expected: the Job ends, so no pod is created in place of these.
-        PodChange::End(places) => delete(ctx, owner, pods, places, Finalizer::Stays).await,
-        PodChange::Suspend(places) | PodChange::Delete(places) => {
+        PodChange::End(positions) => delete(ctx, owner, pods, positions, Finalizer::Keep).await,
+        PodChange::Suspend(positions) | PodChange::Delete(positions) => {
             // The cache still shows an adopted pod as it was before the adoption, so its finalizers are not known now.
             // The next sync deletes it.
-            let places: Vec<usize> = places.iter().copied().filter(|at| !is_adopted(claimed, *at)).collect();
-            let doomed = || places.iter().filter_map(|at| pods.get(*at));
-            ctx.memory.expectations.add_deletions(&owner.uid, doomed().map(|it| it.meta.uid.clone()), now);
+            let positions: Vec<usize> = positions.iter().copied().filter(|at| !is_adopted(claimed, *at)).collect();
+            let to_delete = || positions.iter().filter_map(|at| pods.get(*at));
+            ctx.memory.expectations.add_deletions(&owner.uid, to_delete().map(|it| it.meta.uid.clone()), now);
             if let PodChange::Delete(_) = change {
                 // Recorded before the deletion, because the watch event may come before the response.
-                doomed().filter(|it| is_free(it)).for_each(|it| ctx.memory.loses(&it.meta.uid, now));
+                to_delete()
+                    .filter(|it| is_untracked(it))
+                    .for_each(|it| ctx.memory.on_untracked_delete(&it.meta.uid, now));
             }
-            delete(ctx, owner, pods, &places, Finalizer::Goes).await
+            delete(ctx, owner, pods, &positions, Finalizer::Remove).await
         }
         PodChange::Create(creation) => create(ctx, job, owner, creation).await,
     }
@@ -87,24 +91,24 @@ pub(crate) async fn apply(ctx: &Ctx, job: &Job, owner: &Owner, claimed: &Claimed
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Finalizer {
     /// The finalizer stays, because the pod must be counted.
-    Stays,
+    Keep,
     /// The finalizer is removed first, because the pod must not be counted.
-    Goes,
+    Remove,
 }
 
-async fn delete(ctx: &Ctx, owner: &Owner, pods: &[Arc<Pod>], places: &[usize], finalizer: Finalizer) -> Carried {
-    let doomed: Vec<(usize, &Arc<Pod>)> = places.iter().filter_map(|at| Some((*at, pods.get(*at)?))).collect();
-    let turn = ctx.turn();
-    let calls = ctx.calls.each_until(
-        || ctx.is_over(turn),
-        doomed.clone(),
+async fn delete(ctx: &Ctx, owner: &Owner, pods: &[Arc<Pod>], positions: &[usize], finalizer: Finalizer) -> ApplyResult {
+    let to_delete: Vec<(usize, &Arc<Pod>)> = positions.iter().filter_map(|at| Some((*at, pods.get(*at)?))).collect();
+    let stage_start = ctx.begin_stage();
+    let calls = ctx.call_limit.call_each_until(
+        || ctx.is_stage_over(stage_start),
+        to_delete.clone(),
         |(_, pod)| async move {
             // Not checked between the two calls: a running pod without its finalizer would never be counted.
-            stopping(ctx)?;
-            if finalizer == Finalizer::Stays {
+            check_not_stopping(ctx)?;
+            if finalizer == Finalizer::Keep {
                 return delete_one(ctx, &ctx.control, owner, pod).await;
             }
-            let_go(ctx, owner, pod).await?;
+            remove_finalizer(ctx, owner, pod).await?;
             match delete_one(ctx, &ctx.control, owner, pod).await {
                 // The manager began to stop while this call waited for the client's rate limiter.
                 Err(ApiError::NotSent(NotSent::Stopping)) => delete_one(ctx, &ctx.unlimited, owner, pod).await,
@@ -112,15 +116,15 @@ async fn delete(ctx: &Ctx, owner: &Owner, pods: &[Arc<Pod>], places: &[usize], f
             }
         },
     );
-    let (mut gone, mut cut, mut failed, mut first) = (Vec::new(), false, 0, None);
-    for ((at, pod), outcome) in doomed.iter().copied().zip(calls.await) {
+    let (mut gone, mut cut_short, mut failed, mut first) = (Vec::new(), false, 0, None);
+    for ((at, pod), outcome) in to_delete.iter().copied().zip(calls.await) {
         match outcome {
             None => {
-                cut = true;
+                cut_short = true;
                 ctx.memory.expectations.deletion_observed(&owner.uid, &pod.meta.uid);
             }
             Some(Ok(())) => {
-                ctx.memory.stops(&pod.meta.uid);
+                ctx.memory.on_pod_stopped(&pod.meta.uid);
                 gone.push(at);
             }
             Some(Err(err)) => {
@@ -131,12 +135,12 @@ async fn delete(ctx: &Ctx, owner: &Owner, pods: &[Arc<Pod>], places: &[usize], f
             }
         }
     }
-    let failure = first.map(|source| ApplyError::Delete { failed, wanted: places.len(), source });
-    Carried { applied: Applied { gone, ..Applied::default() }, cut, failure }
+    let failure = first.map(|source| ApplyError::Delete { failed, wanted: positions.len(), source });
+    ApplyResult { applied: Applied { gone, ..Applied::default() }, cut_short, failure }
 }
 
 /// Whether the pod does not have our finalizer.
-fn is_free(pod: &Pod) -> bool {
+fn is_untracked(pod: &Pod) -> bool {
     !pod_control::has_finalizer(pod, FINALIZER)
 }
 
@@ -145,8 +149,8 @@ fn is_adopted(claimed: &Claimed, at: usize) -> bool {
 }
 
 /// Removes our finalizer from a pod that is deleted without being counted.
-async fn let_go(ctx: &Ctx, owner: &Owner, pod: &Pod) -> Result<(), ApiError> {
-    if is_free(pod) {
+async fn remove_finalizer(ctx: &Ctx, owner: &Owner, pod: &Pod) -> Result<(), ApiError> {
+    if is_untracked(pod) {
         return Ok(());
     }
     // The pod may have ended meanwhile. Then it must be counted, so the patch must fail.
@@ -154,9 +158,9 @@ async fn let_go(ctx: &Ctx, owner: &Owner, pod: &Pod) -> Result<(), ApiError> {
     if matches!(outcome, Ok(_) | Err(ApiError::Unknown { .. })) {
         // If the deletion fails now, a later sync deletes the pod because it has no finalizer. Its slot is freed here,
         // because this controller removed the finalizer.
-        ctx.memory.stops(&pod.meta.uid);
+        ctx.memory.on_pod_stopped(&pod.meta.uid);
     }
-    outcome.map(drop).or_else(|err| unless_gone(pod, err))
+    outcome.map(drop).or_else(|err| ignore_gone(pod, err))
 }
 
 async fn delete_one(ctx: &Ctx, control: &PodControl, owner: &Owner, pod: &Pod) -> Result<(), ApiError> {
@@ -165,60 +169,62 @@ async fn delete_one(ctx: &Ctx, control: &PodControl, owner: &Owner, pod: &Pod) -
         // The pod is gone. Its watch event has come, or will never come.
         ctx.memory.expectations.deletion_observed(&owner.uid, &pod.meta.uid);
     }
-    outcome.or_else(|err| unless_gone(pod, err))
+    outcome.or_else(|err| ignore_gone(pod, err))
 }
 
-fn unless_gone(pod: &Pod, err: ApiError) -> Result<(), ApiError> {
+fn ignore_gone(pod: &Pod, err: ApiError) -> Result<(), ApiError> {
     if is_gone(&err, &pod.meta.name) { Ok(()) } else { Err(err) }
 }
 
 /// Fails when the manager has begun to stop. Called between the calls of a long sync.
-fn stopping(ctx: &Ctx) -> Result<(), ApiError> {
+fn check_not_stopping(ctx: &Ctx) -> Result<(), ApiError> {
     if ctx.stopping.is_cancelled() { Err(ApiError::NotSent(NotSent::Stopping)) } else { Ok(()) }
 }
 
-async fn create(ctx: &Ctx, job: &Job, owner: &Owner, creation: &Creation) -> Carried {
+async fn create(ctx: &Ctx, job: &Job, owner: &Owner, creation: &Creation) -> ApplyResult {
     let Creation { pods, reason } = creation;
-    let maker = match Maker::new(job, owner) {
-        Ok(maker) => maker,
-        Err(failure) => return Carried { failure: Some(failure), ..Carried::default() },
+    let bodies = match BodyBuilder::new(job, owner) {
+        Ok(bodies) => bodies,
+        Err(failure) => return ApplyResult { failure: Some(failure), ..ApplyResult::default() },
     };
     ctx.memory.expectations.expect_creations(&owner.uid, pods.len(), ctx.clock.now());
-    let mut batches = SlowStart::new(pods.len(), ctx.memory.proven(&owner.uid));
-    let (turn, mut tally) = (ctx.turn(), Tally::default());
+    let mut batches = SlowStart::new(pods.len(), ctx.memory.last_batch_size(&owner.uid));
+    let (stage_start, mut results) = (ctx.begin_stage(), CreateResults::default());
     while let Some(batch) = batches.batch() {
         let end = batch.end;
-        let stage = Stage { ctx, job, owner, turn, maker: &maker, reason };
-        stage.create(pods.get(batch).unwrap_or_default(), &mut tally).await;
-        if tally.failed > 0 || tally.cut {
+        let calls = CreateCalls { ctx, job, owner, stage_start, bodies: &bodies, reason };
+        calls.create(pods.get(batch).unwrap_or_default(), &mut results).await;
+        if results.failed > 0 || results.cut_short {
             // Creations that were not tried must not be expected.
             let skipped = i64::try_from(pods.len() - end).unwrap_or(i64::MAX);
             ctx.memory.expectations.lower(&owner.uid, skipped, 0);
             break;
         }
     }
-    let Tally { created, cut, failed, closed, outcomes, failure } = tally;
+    let CreateResults { created, cut_short, failed, namespace_terminating, outcomes, failure } = results;
     match outcomes {
-        Unclear { silent: true, .. } => ctx.memory.asks_at(&owner.uid, ctx.clock.now() + LONGEST_REQUEST),
-        Unclear { answered: true, .. } => {
-            // If the next request fails, the next sync repeats it.
-            ctx.memory.asks_at(&owner.uid, ctx.clock.now());
-            doubt(ctx, job).await;
+        UnknownOutcomes { pending: true, .. } => {
+            ctx.memory.check_unknown_creates_at(&owner.uid, ctx.clock.now() + MAX_REQUEST_TIME)
         }
-        Unclear { .. } => {}
+        UnknownOutcomes { ended: true, .. } => {
+            // If the next request fails, the next sync repeats it.
+            ctx.memory.check_unknown_creates_at(&owner.uid, ctx.clock.now());
+            resolve_unknown_creates(ctx, job).await;
+        }
+        UnknownOutcomes { .. } => {}
     }
-    ctx.memory.proves(&owner.uid, if failed == 0 { created } else { 0 });
+    ctx.memory.record_batch(&owner.uid, if failed == 0 { created } else { 0 });
     let failure = failure.map(|it| match it {
         CreateError::Api(source) => ApplyError::Create { failed, wanted: pods.len(), source },
         CreateError::Encode(err) => ApplyError::Encode(err),
     });
-    Carried { applied: Applied { created, closed, ..Applied::default() }, cut, failure }
+    ApplyResult { applied: Applied { created, namespace_terminating, ..Applied::default() }, cut_short, failure }
 }
 
 /// Whether the Job's namespace is terminating and rejects new pods. Checked with a dry run of a pod creation, for which
 /// the controller has permission.
-pub(crate) async fn is_closed(ctx: &Ctx, job: &Job, owner: &Owner) -> bool {
-    let Ok(body) = Maker::new(job, owner)
+pub(crate) async fn is_namespace_terminating(ctx: &Ctx, job: &Job, owner: &Owner) -> bool {
+    let Ok(body) = BodyBuilder::new(job, owner)
         .and_then(|it| it.body(NewPod { index: Some(0), failures: None }).map_err(ApplyError::Encode))
     else {
         return false;
@@ -229,36 +235,36 @@ pub(crate) async fn is_closed(ctx: &Ctx, job: &Job, owner: &Owner) -> bool {
 }
 
 #[derive(Default)]
-struct Tally {
+struct CreateResults {
     created: usize,
-    cut: bool,
+    cut_short: bool,
     failed: usize,
     /// The namespace is terminating.
-    closed: bool,
-    outcomes: Unclear,
+    namespace_terminating: bool,
+    outcomes: UnknownOutcomes,
     failure: Option<CreateError>,
 }
 
 /// Creations whose outcome is not known.
 #[derive(Default, PartialEq, Eq)]
-struct Unclear {
+struct UnknownOutcomes {
     /// The server responded with an error, so the request has ended.
-    answered: bool,
+    ended: bool,
     /// There was no response, or the server gave up while storing, so the pod may still be created.
-    silent: bool,
+    pending: bool,
 }
 
-impl Unclear {
+impl UnknownOutcomes {
     /// Returns true when the pod was certainly not created.
-    fn is_clear(&mut self, err: &CreateError) -> bool {
+    fn record_error(&mut self, err: &CreateError) -> bool {
         let CreateError::Api(ApiError::Unknown { status, .. }) = err else { return true };
-        let words = status.as_ref().map(|it| it.message.as_str());
-        match (status.as_ref().map(|it| it.code), words) {
+        let message = status.as_ref().map(|it| it.message.as_str());
+        match (status.as_ref().map(|it| it.code), message) {
             // The webhook refused the pod before it was stored.
-            (Some(500), Some(words)) if words.contains("failed calling webhook") => return true,
-            (Some(504) | None, _) => self.silent = true,
-            (_, Some(words)) if words.contains("etcdserver:") => self.silent = true,
-            _ => self.answered = true,
+            (Some(500), Some(message)) if message.contains("failed calling webhook") => return true,
+            (Some(504) | None, _) => self.pending = true,
+            (_, Some(message)) if message.contains("etcdserver:") => self.pending = true,
+            _ => self.ended = true,
         }
         false
     }
@@ -270,55 +276,55 @@ enum CreateError {
 }
 
 /// The creations of one sync.
-struct Stage<'a> {
+struct CreateCalls<'a> {
     ctx: &'a Ctx,
     job: &'a Job,
     owner: &'a Owner,
-    turn: Turn,
-    maker: &'a Maker,
+    stage_start: StageStart,
+    bodies: &'a BodyBuilder,
     /// The reason label of the metric.
     reason: &'a str,
 }
 
-impl Stage<'_> {
-    async fn create(&self, pods: &[NewPod], tally: &mut Tally) {
-        let Self { ctx, job, owner, turn, maker, reason } = self;
-        let outcomes = ctx.calls.each_until(
-            || ctx.is_over(*turn),
+impl CreateCalls<'_> {
+    async fn create(&self, pods: &[NewPod], results: &mut CreateResults) {
+        let Self { ctx, job, owner, stage_start, bodies, reason } = self;
+        let outcomes = ctx.call_limit.call_each_until(
+            || ctx.is_stage_over(*stage_start),
             pods.to_vec(),
             |pod| async move {
-                let body = maker.body(pod).map_err(CreateError::Encode)?;
-                stopping(ctx).map_err(CreateError::Api)?;
+                let body = bodies.body(pod).map_err(CreateError::Encode)?;
+                check_not_stopping(ctx).map_err(CreateError::Api)?;
                 ctx.control.create(owner, &body).await.map_err(CreateError::Api)
             },
         );
         for outcome in outcomes.await {
             let Some(outcome) = outcome else {
-                tally.cut = true;
+                results.cut_short = true;
                 ctx.memory.expectations.creation_observed(&owner.uid);
                 continue;
             };
-            ctx.meters.created(reason, outcome.is_ok());
+            ctx.meters.record_creation(reason, outcome.is_ok());
             match outcome {
                 Ok(written) => {
-                    tally.created += 1;
-                    ctx.holds_slot(job, written);
+                    results.created += 1;
+                    ctx.occupy_slot(job, written);
                 }
-                Err(err) => self.failed(err, tally),
+                Err(err) => self.on_failure(err, results),
             }
         }
     }
 
-    fn failed(&self, err: CreateError, tally: &mut Tally) {
-        tally.failed += 1;
-        if tally.outcomes.is_clear(&err) {
+    fn on_failure(&self, err: CreateError, results: &mut CreateResults) {
+        results.failed += 1;
+        if results.outcomes.record_error(&err) {
             self.ctx.memory.expectations.creation_observed(&self.owner.uid);
         }
         // A retry cannot succeed in a terminating namespace.
         if matches!(&err, CreateError::Api(err) if err.is_namespace_terminating()) {
-            tally.closed = true;
+            results.namespace_terminating = true;
         } else {
-            tally.failure.get_or_insert(err);
+            results.failure.get_or_insert(err);
         }
     }
 }
@@ -326,7 +332,7 @@ impl Stage<'_> {
 /// Handles creations that the server answered with an internal error: the pod may exist. It stays expected until the
 /// cache has passed the newest resourceVersion of the server. Without any response the creation may still be running;
 /// then this is called when no request can be that old.
-pub(crate) async fn doubt(ctx: &Ctx, job: &Job) {
+pub(crate) async fn resolve_unknown_creates(ctx: &Ctx, job: &Job) {
     if ctx.stopping.is_cancelled() {
         return;
     }
@@ -334,7 +340,7 @@ pub(crate) async fn doubt(ctx: &Ctx, job: &Job) {
     let page = ctx.control.api().list_metadata(&Pod::resource(), Some(&job.meta.namespace), &newest).await;
     // On failure the request is repeated later, or the expectation expires.
     let Ok(page) = page else { return };
-    ctx.memory.doubts(&job.meta.uid, page.version.clone());
+    ctx.memory.await_unknown_creates(&job.meta.uid, page.version.clone());
     let (queue, key) = (ctx.queue.clone(), job.meta.as_ref().key());
     ctx.pods.store().when_passed(page.version, Box::new(move || queue.add(key)));
 }
@@ -342,50 +348,50 @@ pub(crate) async fn doubt(ctx: &Ctx, job: &Job) {
 impl Ctx {
     /// A created pod occupies a slot until the informer shows that it has ended. The informer may have shown the pod
     /// before the response came. It may also never show it, if the pod was deleted while no watch was open.
-    fn holds_slot(&self, job: &Job, written: Written) {
+    fn occupy_slot(&self, job: &Job, written: Written) {
         let Written { name, uid, version, .. } = written;
-        self.memory.runs(&job.meta.uid, uid.clone());
+        self.memory.on_pod_created(&job.meta.uid, uid.clone());
         let (memory, queue, clock) = (self.memory.clone(), self.queue.clone(), self.clock.clone());
         let (key, pod) = (job.meta.as_ref().key(), uid.clone());
-        let unless_shown = move || {
-            if let Some(job) = memory.passes(&pod) {
-                queue.add_after(key, memory.changes(&job, Haste::Progress, clock.now()));
+        let on_passed = move || {
+            if let Some(job) = memory.on_create_passed(&pod) {
+                queue.add_after(key, memory.on_pod_changed(&job, Urgency::Immediate, clock.now()));
             }
         };
         // Called before the store is read: if the store has passed this version and has no such pod, the pod was
         // deleted.
-        let passed = self.pods.store().when_passed(version, Box::new(unless_shown));
+        let passed = self.pods.store().when_passed(version, Box::new(on_passed));
         let cached = self.pods.store().get(&job.meta.namespace, &name).ok().flatten().filter(|it| it.meta.uid == uid);
         if cached.is_some() {
-            self.memory.shows(&uid);
+            self.memory.on_pod_seen(&uid);
         }
-        let over = cached.map_or(passed, |it| !pod_control::is_active(&it));
-        if over {
-            self.memory.stops(&uid);
+        let has_ended = cached.map_or(passed, |it| !pod_control::is_active(&it));
+        if has_ended {
+            self.memory.on_pod_stopped(&uid);
         }
     }
 }
 
 /// Builds the request bodies of a Job's pods.
-struct Maker {
-    stamp: Stamp,
+struct BodyBuilder {
+    template: PreparedTemplate,
     name: Box<str>,
     /// Without indexes all pods of the Job have the same body.
     plain: Option<Box<RawValue>>,
 }
 
-impl Maker {
+impl BodyBuilder {
     fn new(job: &Job, owner: &Owner) -> Result<Self, ApplyError> {
         let raw: &RawValue = serde_json::from_str(&job.spec.template).map_err(TemplateError::Decode)?;
         let mut template = PodTemplate::parse(raw)?;
         if job.is_indexed() {
             template.set_env_from_label(INDEX_VARIABLE, INDEX);
         }
-        let stamp = template.stamp(owner);
+        let template = template.prepare(owner);
         let generate_name = owner.generate_name();
         let extra = Extra { generate_name: &generate_name, ..Extra::default() };
-        let plain = if job.is_indexed() { None } else { Some(stamp.pod(extra).map_err(ApplyError::Encode)?) };
-        Ok(Self { stamp, name: owner.name.clone(), plain })
+        let plain = if job.is_indexed() { None } else { Some(template.pod(extra).map_err(ApplyError::Encode)?) };
+        Ok(Self { template, name: owner.name.clone(), plain })
     }
 
     fn body(&self, pod: NewPod) -> Result<Box<RawValue>, serde_json::Error> {
@@ -403,7 +409,7 @@ impl Maker {
         if ignored > 0 {
             annotations.push((IGNORED, &ignored_text));
         }
-        self.stamp.pod(Extra {
+        self.template.pod(Extra {
             generate_name: &prefix(&self.name, &index),
             labels: &[(INDEX, &index)],
             annotations: &annotations,
@@ -415,9 +421,9 @@ impl Maker {
 /// `<job>-<index>-`. The Job's name is cut so that the index is complete.
 fn prefix(job: &str, index: &str) -> String {
     let tail = format!("-{index}-");
-    let room: Range<usize> = 0..job.len().min(LONGEST_PREFIX.saturating_sub(tail.len()));
+    let kept: Range<usize> = 0..job.len().min(MAX_PREFIX.saturating_sub(tail.len()));
     // Object names are ASCII, so any cut is at a character boundary.
-    format!("{}{tail}", job.get(room).unwrap_or_default())
+    format!("{}{tail}", job.get(kept).unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -425,11 +431,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn acceptance_job_044_a_long_name_is_cut_and_the_index_stays() {
+    fn acceptance_job_044_a_long_name_is_truncated_before_the_index() {
         assert_eq!(prefix("job", "7"), "job-7-");
         let long = "a".repeat(63);
         assert_eq!(prefix(&long, "12345"), format!("{}-12345-", "a".repeat(51)));
-        assert_eq!(prefix(&long, "0").len(), LONGEST_PREFIX);
+        assert_eq!(prefix(&long, "0").len(), MAX_PREFIX);
         assert_eq!(prefix(&"a".repeat(55), "0"), format!("{}-0-", "a".repeat(55)));
     }
 }

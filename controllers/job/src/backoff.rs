@@ -40,7 +40,7 @@ impl Backoff {
             return Duration::ZERO;
         }
         let factor = 1_u32.checked_shl(self.failures - 1).unwrap_or(u32::MAX);
-        now.remains(self.last, BASE.saturating_mul(factor).min(CAP))
+        now.remaining(self.last, BASE.saturating_mul(factor).min(CAP))
     }
 }
 

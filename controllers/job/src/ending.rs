@@ -3,10 +3,10 @@
 use api::{Atom, Job, JobStatus, PodPhase, RestartPolicy};
 
 use crate::{
-    failure_policy::{Verdict, verdict},
-    snapshot::{Hold, Snapshot, Worker},
+    failure_policy::{PolicyResult, policy_result},
+    snapshot::{FinalizerState, Snapshot, Worker},
     success_policy,
-    tally::{Outcomes, Tally, number},
+    tally::{IndexStates, Tally, number},
 };
 
 /// The interim condition before `Complete` (KEP-3998).
@@ -19,7 +19,7 @@ pub(crate) const FAILURE: &str = "FailureTarget";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ending {
     /// Success or failure.
-    pub(crate) how: How,
+    pub(crate) kind: EndingKind,
     /// The reason of the condition.
     pub(crate) reason: Atom,
     /// The message of the condition.
@@ -30,22 +30,22 @@ pub(crate) struct Ending {
 
 /// The result of a Job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum How {
+pub(crate) enum EndingKind {
     /// Enough pods or indexes have succeeded.
-    Well,
+    Success,
     /// Too many have failed, or the deadline is over.
-    Badly,
+    Failure,
 }
 
 impl Ending {
     fn failure(reason: &str, message: &str) -> Self {
-        Self { how: How::Badly, reason: reason.into(), message: message.into(), announced: false }
+        Self { kind: EndingKind::Failure, reason: reason.into(), message: message.into(), announced: false }
     }
 
     /// Enough pods have succeeded.
     pub(crate) fn completed() -> Self {
         Self {
-            how: How::Well,
+            kind: EndingKind::Success,
             reason: "CompletionsReached".into(),
             message: "Reached expected number of succeeded pods".into(),
             announced: false,
@@ -53,15 +53,15 @@ impl Ending {
     }
 
     /// Whether the Job succeeds.
-    pub(crate) fn succeeds(&self) -> bool {
-        self.how == How::Well
+    pub(crate) fn is_success(&self) -> bool {
+        self.kind == EndingKind::Success
     }
 
     /// The interim and the final condition.
     pub(crate) fn conditions(&self) -> (&'static str, &'static str) {
-        match self.how {
-            How::Well => (SUCCESS, "Complete"),
-            How::Badly => (FAILURE, "Failed"),
+        match self.kind {
+            EndingKind::Success => (SUCCESS, "Complete"),
+            EndingKind::Failure => (FAILURE, "Failed"),
         }
     }
 }
@@ -78,30 +78,30 @@ pub(crate) fn ending(snapshot: &Snapshot<'_>, tally: &Tally) -> Option<Ending> {
 }
 
 fn announced(status: &JobStatus) -> Option<Ending> {
-    [(SUCCESS, How::Well), (FAILURE, How::Badly)].into_iter().find_map(|(type_, how)| {
-        let said = status.condition(type_).filter(|_| status.holds(type_))?;
-        Some(Ending { how, reason: said.reason.clone(), message: said.message.clone(), announced: true })
+    [(SUCCESS, EndingKind::Success), (FAILURE, EndingKind::Failure)].into_iter().find_map(|(type_, kind)| {
+        let condition = status.condition(type_).filter(|_| status.holds(type_))?;
+        Some(Ending { kind, reason: condition.reason.clone(), message: condition.message.clone(), announced: true })
     })
 }
 
 fn by_failure_policy(snapshot: &Snapshot<'_>) -> Option<Ending> {
     snapshot.job.spec.pod_failure_policy.as_ref()?;
     // A pod without our finalizer was already counted and judged, or it was deleted and must not be counted.
-    let is_failed = |it: &&Worker<'_>| it.hold != Hold::Free && snapshot.is_failed(it);
+    let is_failed = |it: &&Worker<'_>| it.finalizer != FinalizerState::Absent && snapshot.is_failed(it);
     snapshot.workers.iter().filter(is_failed).find_map(|it| {
-        let Verdict::FailJob(cause) = verdict(snapshot.job, it.pod) else { return None };
+        let PolicyResult::FailJob(cause) = policy_result(snapshot.job, it.pod) else { return None };
         Some(Ending::failure("PodFailurePolicy", &cause.message(it.pod)))
     })
 }
 
 fn by_limit(snapshot: &Snapshot<'_>, tally: &Tally) -> Option<Ending> {
-    let is_over = tally.failed > number(snapshot.job.spec.backoff_limit) || restarted_too_often(snapshot);
+    let is_over = tally.failed > number(snapshot.job.spec.backoff_limit) || is_restart_limit_reached(snapshot);
     is_over.then(|| Ending::failure("BackoffLimitExceeded", "Job has reached the specified backoff limit"))
 }
 
 /// With `restartPolicy: OnFailure` the kubelet restarts containers and no pod fails, so restarts are counted
 /// (`pastBackoffLimitOnFailure`).
-fn restarted_too_often(snapshot: &Snapshot<'_>) -> bool {
+fn is_restart_limit_reached(snapshot: &Snapshot<'_>) -> bool {
     if snapshot.job.spec.restart_policy != RestartPolicy::OnFailure {
         return false;
     }
@@ -123,13 +123,13 @@ pub(crate) fn deadline(snapshot: &Snapshot<'_>) -> Option<std::time::Duration> {
         return None;
     }
     let allowed = std::time::Duration::from_secs(u64::try_from(spec.active_deadline?).unwrap_or_default());
-    Some(snapshot.known.now.remains(started(snapshot), allowed))
+    Some(snapshot.inputs.now.remaining(started(snapshot), allowed))
 }
 
 /// When the Job became active. If it starts or resumes in this sync, that is now.
 fn started(snapshot: &Snapshot<'_>) -> i64 {
     let status = &snapshot.job.status;
-    status.start.filter(|_| !status.holds("Suspended")).unwrap_or(snapshot.known.now.seconds())
+    status.start.filter(|_| !status.holds("Suspended")).unwrap_or(snapshot.inputs.now.seconds())
 }
 
 fn by_indexes(snapshot: &Snapshot<'_>, tally: &Tally) -> Option<Ending> {
@@ -144,10 +144,10 @@ fn by_indexes(snapshot: &Snapshot<'_>, tally: &Tally) -> Option<Ending> {
 
 fn by_success_policy(snapshot: &Snapshot<'_>, tally: &Tally) -> Option<Ending> {
     let rules = snapshot.job.spec.success_policy.as_deref()?;
-    let Outcomes { succeeded, .. } = tally.indexes.as_ref()?;
+    let IndexStates { succeeded, .. } = tally.indexes.as_ref()?;
     let rule = success_policy::fulfilled(rules, succeeded, snapshot.completions())?;
     Some(Ending {
-        how: How::Well,
+        kind: EndingKind::Success,
         reason: "SuccessPolicy".into(),
         message: format!("Matched rules at index {rule}").into(),
         announced: false,

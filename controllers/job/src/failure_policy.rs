@@ -4,7 +4,7 @@ use api::{Atom, ContainerState, ExitCodeOperator, ExitCodes, Job, Pod, PodFailur
 
 /// The result for a failed pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict<'a> {
+pub(crate) enum PolicyResult<'a> {
     /// No rule matches: the failure is counted.
     Unmatched,
     /// The failure is not counted.
@@ -22,21 +22,21 @@ pub(crate) enum Verdict<'a> {
 pub(crate) struct Cause<'a> {
     /// The position of the rule.
     rule: usize,
-    what: What<'a>,
+    matched: Matched<'a>,
 }
 
 /// What the rule matched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum What<'a> {
+enum Matched<'a> {
     /// A container with this exit code.
     Exit(&'a Atom, i32),
     /// A condition of the pod.
     Condition(&'a Atom),
 }
 
-impl Verdict<'_> {
+impl PolicyResult<'_> {
     /// Whether the failure is counted.
-    pub(crate) fn counts(self) -> bool {
+    pub(crate) fn is_counted(self) -> bool {
         self != Self::Ignore
     }
 
@@ -56,11 +56,11 @@ impl Cause<'_> {
     /// The message of the condition, with the same text as upstream.
     pub(crate) fn message(&self, pod: &Pod) -> String {
         let (namespace, name, rule) = (&pod.meta.namespace, &pod.meta.name, self.rule);
-        match self.what {
-            What::Exit(container, code) => format!(
+        match self.matched {
+            Matched::Exit(container, code) => format!(
                 "Container {container} for pod {namespace}/{name} failed with exit code {code} matching FailJob rule at index {rule}"
             ),
-            What::Condition(type_) => {
+            Matched::Condition(type_) => {
                 format!("Pod {namespace}/{name} has condition {type_} matching FailJob rule at index {rule}")
             }
         }
@@ -68,47 +68,47 @@ impl Cause<'_> {
 }
 
 /// The result of the failure policy of `job` for `pod`.
-pub(crate) fn verdict<'a>(job: &Job, pod: &'a Pod) -> Verdict<'a> {
-    job.spec.pod_failure_policy.as_deref().map_or(Verdict::Unmatched, |rules| judge(rules, pod))
+pub(crate) fn policy_result<'a>(job: &Job, pod: &'a Pod) -> PolicyResult<'a> {
+    job.spec.pod_failure_policy.as_deref().map_or(PolicyResult::Unmatched, |rules| first_match(rules, pod))
 }
 
 /// The first matching rule with a known action decides.
-fn judge<'a>(rules: &[PodFailureRule], pod: &'a Pod) -> Verdict<'a> {
+fn first_match<'a>(rules: &[PodFailureRule], pod: &'a Pod) -> PolicyResult<'a> {
     for (at, rule) in rules.iter().enumerate() {
-        let Some(what) = matched(rule, pod) else { continue };
+        let Some(matched) = matched(rule, pod) else { continue };
         return match rule.action {
-            PodFailureAction::Ignore => Verdict::Ignore,
-            PodFailureAction::Count => Verdict::Count,
-            PodFailureAction::FailIndex => Verdict::FailIndex,
-            PodFailureAction::FailJob => Verdict::FailJob(Cause { rule: at, what }),
+            PodFailureAction::Ignore => PolicyResult::Ignore,
+            PodFailureAction::Count => PolicyResult::Count,
+            PodFailureAction::FailIndex => PolicyResult::FailIndex,
+            PodFailureAction::FailJob => PolicyResult::FailJob(Cause { rule: at, matched }),
             PodFailureAction::Other(_) => continue,
         };
     }
-    Verdict::Unmatched
+    PolicyResult::Unmatched
 }
 
 /// What in the pod matches the rule.
-fn matched<'a>(rule: &PodFailureRule, pod: &'a Pod) -> Option<What<'a>> {
+fn matched<'a>(rule: &PodFailureRule, pod: &'a Pod) -> Option<Matched<'a>> {
     match &rule.on_exit_codes {
-        Some(codes) => exit(codes, pod),
+        Some(codes) => matching_exit(codes, pod),
         None => pod
             .conditions
             .iter()
             .find(|it| rule.on_pod_conditions.iter().any(|(type_, status)| *type_ == it.type_ && *status == it.status))
-            .map(|it| What::Condition(&it.type_)),
+            .map(|it| Matched::Condition(&it.type_)),
     }
 }
 
 /// The first container, regular containers first, whose non-zero exit code matches the rule.
-fn exit<'a>(codes: &ExitCodes, pod: &'a Pod) -> Option<What<'a>> {
+fn matching_exit<'a>(codes: &ExitCodes, pod: &'a Pod) -> Option<Matched<'a>> {
     pod.containers.iter().find_map(|it| {
         let ContainerState::Terminated { exit_code, .. } = it.state else { return None };
-        let is_meant = exit_code != 0 && codes.container.as_ref().is_none_or(|name| *name == it.name);
-        (is_meant && speaks_of(codes, exit_code)).then_some(What::Exit(&it.name, exit_code))
+        let is_named = exit_code != 0 && codes.container.as_ref().is_none_or(|name| *name == it.name);
+        (is_named && matches_exit_code(codes, exit_code)).then_some(Matched::Exit(&it.name, exit_code))
     })
 }
 
-fn speaks_of(codes: &ExitCodes, exit_code: i32) -> bool {
+fn matches_exit_code(codes: &ExitCodes, exit_code: i32) -> bool {
     match codes.operator {
         ExitCodeOperator::In => codes.values.contains(&exit_code),
         ExitCodeOperator::NotIn => !codes.values.contains(&exit_code),

@@ -9,34 +9,34 @@ use workqueue::Lane;
 
 use crate::{
     Ctx,
-    memory::{BATCH, Haste},
+    memory::{BATCH, Urgency},
     orphans::OrphanKey,
     snapshot::FINALIZER,
 };
 
 /// A Job was added, updated or deleted.
-pub(crate) fn job(ctx: &Ctx, change: &Change<'_, Job>, lane: Lane) {
+pub(crate) fn on_job(ctx: &Ctx, change: &Change<'_, Job>, lane: Lane) {
     let (old, new) = (change.old, change.new);
     let replaced = |old: &&Entry<Job>| new.is_none_or(|new| new.meta().uid != old.meta().uid);
     if let Some(gone) = old.filter(replaced) {
-        job_gone(ctx, gone, lane);
+        on_job_deleted(ctx, gone, lane);
     }
     let Some(entry) = new else { return };
     let meta = entry.meta();
     let before = old.filter(|it| !replaced(it));
     if before.is_none() {
-        ctx.memory.begin(meta.uid);
+        ctx.memory.on_job_added(meta.uid);
         if let Some(job) = entry.readable() {
-            tell_external(ctx, job);
+            count_external_job(ctx, job);
         }
     }
     let job = entry.readable();
     if job.is_some_and(|it| it.is_finished()) {
         // The Job is finished, so it is not queued. Its memory is deleted, and the finalizers of its late pods are
         // removed.
-        ctx.memory.ends(meta.uid);
-        ctx.gate.forget(meta.uid);
-        lets_go(ctx, entry, lane);
+        ctx.memory.clear_finished(meta.uid);
+        ctx.consistency.remove(meta.uid);
+        enqueue_finalizer_removals(ctx, entry, lane);
         return;
     }
     match delay(before, entry, change.cause) {
@@ -52,15 +52,15 @@ fn delay(old: Option<&Entry<Job>>, new: &Entry<Job>, cause: Cause) -> Duration {
     if same_spec && cause != Cause::Resync { BATCH } else { Duration::ZERO }
 }
 
-fn job_gone(ctx: &Ctx, job: &Entry<Job>, lane: Lane) {
+fn on_job_deleted(ctx: &Ctx, job: &Entry<Job>, lane: Lane) {
     let meta = job.meta();
-    ctx.memory.forget(meta.uid);
-    ctx.gate.forget(meta.uid);
-    lets_go(ctx, job, lane);
+    ctx.memory.on_job_deleted(meta.uid);
+    ctx.consistency.remove(meta.uid);
+    enqueue_finalizer_removals(ctx, job, lane);
 }
 
 /// Queues the removal of finalizers from the Job's pods, and from orphans that this Job might have adopted.
-fn lets_go(ctx: &Ctx, job: &Entry<Job>, lane: Lane) {
+fn enqueue_finalizer_removals(ctx: &Ctx, job: &Entry<Job>, lane: Lane) {
     let meta = job.meta();
     ctx.orphans.add_to(OrphanKey::of_job(&meta), lane);
     if job.readable().is_none_or(|it| !it.selects_by_uid()) {
@@ -68,67 +68,69 @@ fn lets_go(ctx: &Ctx, job: &Entry<Job>, lane: Lane) {
     }
 }
 
-fn tell_external(ctx: &Ctx, job: &Job) {
+fn count_external_job(ctx: &Ctx, job: &Job) {
     if let Some(controller) = job.spec.managed_by.as_deref().filter(|_| !job.is_managed_by_us()) {
-        ctx.meters.is_external(controller);
+        ctx.meters.record_external_job(controller);
     }
 }
 
 /// A pod was added, updated or deleted.
-pub(crate) fn pod(ctx: &Ctx, change: &Change<'_, Pod>, lane: Lane) {
+pub(crate) fn on_pod(ctx: &Ctx, change: &Change<'_, Pod>, lane: Lane) {
     if change.cause == Cause::Resync {
         return;
     }
     let (old, new) = (change.old, change.new);
-    ctx.meters.pod_changed(old.and_then(readable), new.and_then(readable));
+    ctx.meters.on_pod_changed(old.and_then(readable), new.and_then(readable));
     let replaced = |old: &&Entry<Pod>| new.is_none_or(|new| new.meta().uid != old.meta().uid);
     if let Some(gone) = old.filter(replaced) {
-        pod_gone(ctx, gone);
+        on_pod_deleted(ctx, gone);
     }
     let Some(new) = new else { return };
-    let place = Place { ctx, new, meta: new.meta(), lane, initial: change.cause == Cause::Initial };
-    if !is_held(&place.meta) {
+    let event = PodEvent { ctx, new, meta: new.meta(), lane, initial: change.cause == Cause::Initial };
+    if !has_our_finalizer(&event.meta) {
         // Checked for any owner, because the Job that asked for the removal may have lost the pod meanwhile.
-        ctx.memory.left(place.meta.uid);
+        ctx.memory.end_finalizer_removal(event.meta.uid);
     }
-    if place.meta.deletion.is_some() || readable(place.new).is_some_and(is_terminal) {
-        frees_slot(ctx, &place.meta, controlling_job(&place.meta));
+    if event.meta.deletion.is_some() || readable(event.new).is_some_and(is_terminal) {
+        free_slot(ctx, &event.meta, controlling_job(&event.meta));
     }
     match old.filter(|it| !replaced(it)) {
-        _ if place.meta.deletion.is_some() => place.deleting(old.filter(|it| !replaced(it))),
-        Some(old) => place.changed(old),
+        _ if event.meta.deletion.is_some() => event.on_deleting(old.filter(|it| !replaced(it))),
+        Some(old) => event.on_changed(old),
         None => {
-            place.added();
-            ctx.memory.shows(place.meta.uid);
+            event.on_added();
+            ctx.memory.on_pod_seen(event.meta.uid);
         }
     }
 }
 
 /// The pod was deleted: all that was expected of it has happened.
-fn pod_gone(ctx: &Ctx, gone: &Entry<Pod>) {
+fn on_pod_deleted(ctx: &Ctx, gone: &Entry<Pod>) {
     let meta = gone.meta();
     let owner = controlling_job(&meta);
-    frees_slot(ctx, &meta, owner);
-    ctx.memory.left(meta.uid);
+    free_slot(ctx, &meta, owner);
+    ctx.memory.end_finalizer_removal(meta.uid);
     let Some(owner) = owner else { return };
     ctx.memory.expectations.deletion_observed(&owner.uid, meta.uid);
-    if let Owner::Working(key) | Owner::Unknown(key) = resolve(ctx, meta.namespace, owner) {
+    if let OwnerJob::Working(key) | OwnerJob::Unknown(key) = owner_job(ctx, meta.namespace, owner) {
         // A pod that was already counted leaves nothing to do.
-        let counted = readable(gone).is_some_and(|it| is_terminal(it) && !is_held(&meta));
-        wake(ctx, key, &owner.uid, if counted { Haste::News } else { Haste::Progress });
+        let counted = readable(gone).is_some_and(|it| is_terminal(it) && !has_our_finalizer(&meta));
+        enqueue(ctx, key, &owner.uid, if counted { Urgency::Batched } else { Urgency::Immediate });
     }
 }
 
 /// The pod frees its slot. The Job that created it may have lost it and may be waiting for the slot, so it is enqueued.
-fn frees_slot(ctx: &Ctx, pod: &MetaRef<'_>, owner: Option<&OwnerRef>) {
-    let Some(job) = ctx.memory.stops(pod.uid).filter(|job| owner.is_none_or(|it| it.uid != *job)) else { return };
+fn free_slot(ctx: &Ctx, pod: &MetaRef<'_>, owner: Option<&OwnerRef>) {
+    let Some(job) = ctx.memory.on_pod_stopped(pod.uid).filter(|job| owner.is_none_or(|it| it.uid != *job)) else {
+        return;
+    };
     for job in ctx.jobs.store().by_index(&JobIndex::Uid(job)).unwrap_or_default() {
-        wake(ctx, job.meta.as_ref().key(), &job.meta.uid, Haste::News);
+        enqueue(ctx, job.meta.as_ref().key(), &job.meta.uid, Urgency::Batched);
     }
 }
 
 /// A pod that exists.
-struct Place<'a> {
+struct PodEvent<'a> {
     ctx: &'a Ctx,
     new: &'a Entry<Pod>,
     meta: MetaRef<'a>,
@@ -137,124 +139,126 @@ struct Place<'a> {
     initial: bool,
 }
 
-impl Place<'_> {
-    fn added(&self) {
-        let Some(owner) = controlling_job(&self.meta) else { return self.orphan(true) };
-        let resolved = resolve(self.ctx, self.meta.namespace, owner);
+impl PodEvent<'_> {
+    fn on_added(&self) {
+        let Some(owner) = controlling_job(&self.meta) else { return self.on_orphan(true) };
+        let resolved = owner_job(self.ctx, self.meta.namespace, owner);
         // Any user may write the uid of a Job into pods of other namespaces. The Job neither expects such pods nor
         // gives them a slot.
-        if !matches!(resolved, Owner::Missing) {
+        if !matches!(resolved, OwnerJob::Missing) {
             self.ctx.memory.expectations.creation_observed(&owner.uid);
             // A pod from before our start without our finalizer may have lost it to a manager that was about to delete
             // the pod.
-            let is_left_over = self.initial && !is_held(&self.meta);
-            if readable(self.new).is_some_and(|it| !is_terminal(it)) && !is_left_over {
+            let was_losing_finalizer = self.initial && !has_our_finalizer(&self.meta);
+            if readable(self.new).is_some_and(|it| !is_terminal(it)) && !was_losing_finalizer {
                 // Counted even if another process created it or the response was lost.
-                self.ctx.memory.runs(&owner.uid, self.meta.uid.clone());
+                self.ctx.memory.on_pod_created(&owner.uid, self.meta.uid.clone());
             }
         }
         match resolved {
-            Owner::Working(key) | Owner::Unknown(key) if !self.initial => {
-                wake(self.ctx, key, &owner.uid, self.haste(None));
+            OwnerJob::Working(key) | OwnerJob::Unknown(key) if !self.initial => {
+                enqueue(self.ctx, key, &owner.uid, self.urgency(None));
             }
-            Owner::Finished if is_held(&self.meta) => self.let_go(owner),
+            OwnerJob::Finished if has_our_finalizer(&self.meta) => self.enqueue_owner_finalizer_removals(owner),
             _ => {}
         }
     }
 
     /// The pod is being deleted and may still run.
-    fn deleting(&self, old: Option<&Entry<Pod>>) {
+    fn on_deleting(&self, old: Option<&Entry<Pod>>) {
         if let Some(old) = old {
             // After a broken watch, one event may contain the deletion and the change of the owner.
-            self.keeps_owner(old);
+            self.enqueue_previous_owner(old);
         }
-        let Some(owner) = controlling_job(&self.meta) else { return self.orphan(old.is_none()) };
+        let Some(owner) = controlling_job(&self.meta) else { return self.on_orphan(old.is_none()) };
         self.ctx.memory.expectations.deletion_observed(&owner.uid, self.meta.uid);
-        let resolved = resolve(self.ctx, self.meta.namespace, owner);
-        if old.is_none() && !matches!(resolved, Owner::Missing) {
+        let resolved = owner_job(self.ctx, self.meta.namespace, owner);
+        if old.is_none() && !matches!(resolved, OwnerJob::Missing) {
             // The pod was first seen with a deletionTimestamp, so the event also confirms its creation.
             self.ctx.memory.expectations.creation_observed(&owner.uid);
         }
         match resolved {
-            Owner::Working(key) if !self.initial => wake(self.ctx, key, &owner.uid, self.haste(old)),
-            Owner::Working(_) => {}
-            Owner::Unknown(key) => {
+            OwnerJob::Working(key) if !self.initial => enqueue(self.ctx, key, &owner.uid, self.urgency(old)),
+            OwnerJob::Working(_) => {}
+            OwnerJob::Unknown(key) => {
                 // The Job's sync decides when the cache is readable. The finalizer must also go if no Job will count
                 // the pod.
-                wake(self.ctx, key, &owner.uid, Haste::Progress);
-                if is_held(&self.meta) {
-                    self.let_go(owner);
+                enqueue(self.ctx, key, &owner.uid, Urgency::Immediate);
+                if has_our_finalizer(&self.meta) {
+                    self.enqueue_owner_finalizer_removals(owner);
                 }
             }
-            Owner::Finished | Owner::Missing if is_held(&self.meta) => self.let_go(owner),
-            Owner::Finished | Owner::Missing => {}
+            OwnerJob::Finished | OwnerJob::Missing if has_our_finalizer(&self.meta) => {
+                self.enqueue_owner_finalizer_removals(owner)
+            }
+            OwnerJob::Finished | OwnerJob::Missing => {}
         }
     }
 
-    /// Whether the pod still has the same controller. If not, the previous controller is enqueued.
-    fn keeps_owner(&self, old: &Entry<Pod>) -> bool {
+    /// Enqueues the previous controller if the pod has another controller now or none. Returns true if it has the same.
+    fn enqueue_previous_owner(&self, old: &Entry<Pod>) -> bool {
         let (was, is) = (old.meta(), &self.meta);
         let (before, now) = (controlling_job(&was), controlling_job(is));
         let same_owner = before.map(|it| &it.uid) == now.map(|it| &it.uid);
         if let Some(before) = before.filter(|_| !same_owner) {
             // The pod was lost but has not ended, so its slot stays occupied.
             self.ctx.memory.expectations.deletion_observed(&before.uid, is.uid);
-            if let Owner::Working(key) | Owner::Unknown(key) = resolve(self.ctx, was.namespace, before) {
-                wake(self.ctx, key, &before.uid, Haste::Progress);
+            if let OwnerJob::Working(key) | OwnerJob::Unknown(key) = owner_job(self.ctx, was.namespace, before) {
+                enqueue(self.ctx, key, &before.uid, Urgency::Immediate);
             }
         }
         same_owner
     }
 
-    fn changed(&self, old: &Entry<Pod>) {
+    fn on_changed(&self, old: &Entry<Pod>) {
         let (was, is) = (old.meta(), &self.meta);
-        let (now, same_owner) = (controlling_job(is), self.keeps_owner(old));
+        let (now, same_owner) = (controlling_job(is), self.enqueue_previous_owner(old));
         let Some(now) = now else {
             let labels = |entry: &Entry<Pod>| readable(entry).map(|it| it.labels.clone());
-            return self.orphan(was.controller().is_some() || labels(old) != labels(self.new));
+            return self.on_orphan(was.controller().is_some() || labels(old) != labels(self.new));
         };
-        match resolve(self.ctx, is.namespace, now) {
-            Owner::Working(key) | Owner::Unknown(key) => {
-                wake(self.ctx, key, &now.uid, if same_owner { self.haste(Some(old)) } else { Haste::Progress });
+        match owner_job(self.ctx, is.namespace, now) {
+            OwnerJob::Working(key) | OwnerJob::Unknown(key) => {
+                enqueue(self.ctx, key, &now.uid, if same_owner { self.urgency(Some(old)) } else { Urgency::Immediate });
             }
-            Owner::Finished if is_held(is) => self.let_go(now),
-            Owner::Finished | Owner::Missing => {}
+            OwnerJob::Finished if has_our_finalizer(is) => self.enqueue_owner_finalizer_removals(now),
+            OwnerJob::Finished | OwnerJob::Missing => {}
         }
     }
 
     /// How soon the Job must be synced. If the pod ended or is being deleted, it may need a replacement soon. Other
     /// changes only update the status.
-    fn haste(&self, old: Option<&Entry<Pod>>) -> Haste {
-        let leaves = |entry: &Entry<Pod>| {
+    fn urgency(&self, old: Option<&Entry<Pod>>) -> Urgency {
+        let state = |entry: &Entry<Pod>| {
             let ended = readable(entry).is_none_or(is_terminal);
             (entry.meta().deletion.is_some(), ended)
         };
-        let was = old.map_or((false, false), leaves);
-        if was == leaves(self.new) { Haste::News } else { Haste::Progress }
+        let was = old.map_or((false, false), state);
+        if was == state(self.new) { Urgency::Batched } else { Urgency::Immediate }
     }
 
     /// The pod has no controller. Its finalizer must be removed, and Jobs that select it may adopt it.
-    fn orphan(&self, changed: bool) {
+    fn on_orphan(&self, changed: bool) {
         if self.meta.controller().is_some() {
             return;
         }
-        if is_held(&self.meta) {
+        if has_our_finalizer(&self.meta) {
             self.ctx.orphans.add_to(OrphanKey::Pod(self.meta.key()), self.lane);
         }
         let Some(pod) = readable(self.new).filter(|_| changed && !self.initial) else { return };
-        for job in suitors(self.ctx, pod) {
-            wake(self.ctx, job.meta.as_ref().key(), &job.meta.uid, Haste::Progress);
+        for job in matching_jobs(self.ctx, pod) {
+            enqueue(self.ctx, job.meta.as_ref().key(), &job.meta.uid, Urgency::Immediate);
         }
     }
 
-    fn let_go(&self, owner: &OwnerRef) {
+    fn enqueue_owner_finalizer_removals(&self, owner: &OwnerRef) {
         let (namespace, name, uid) = (self.meta.namespace.clone(), owner.name.clone(), owner.uid.clone());
         self.ctx.orphans.add_to(OrphanKey::Job { namespace, name, uid }, self.lane);
     }
 }
 
 /// The state of the Job that a pod names as its controller.
-enum Owner {
+enum OwnerJob {
     /// It exists and has not finished, whatever manages it.
     Working(ObjectKey),
     /// It has finished.
@@ -265,19 +269,19 @@ enum Owner {
     Unknown(ObjectKey),
 }
 
-fn resolve(ctx: &Ctx, namespace: &Atom, owner: &OwnerRef) -> Owner {
+fn owner_job(ctx: &Ctx, namespace: &Atom, owner: &OwnerRef) -> OwnerJob {
     let key = || ObjectKey { namespace: namespace.clone(), name: (*owner.name).into() };
     match ctx.jobs.store().get(namespace, &owner.name) {
-        Ok(Some(job)) if job.meta.uid != owner.uid => Owner::Missing,
-        Ok(Some(job)) if job.is_finished() => Owner::Finished,
-        Ok(Some(_)) => Owner::Working(key()),
-        Err(_) => Owner::Unknown(key()),
-        Ok(None) => Owner::Missing,
+        Ok(Some(job)) if job.meta.uid != owner.uid => OwnerJob::Missing,
+        Ok(Some(job)) if job.is_finished() => OwnerJob::Finished,
+        Ok(Some(_)) => OwnerJob::Working(key()),
+        Err(_) => OwnerJob::Unknown(key()),
+        Ok(None) => OwnerJob::Missing,
     }
 }
 
 /// The Jobs that may adopt this orphan.
-pub(crate) fn suitors(ctx: &Ctx, pod: &Pod) -> Vec<std::sync::Arc<Job>> {
+pub(crate) fn matching_jobs(ctx: &Ctx, pod: &Pod) -> Vec<std::sync::Arc<Job>> {
     let store = ctx.jobs.store();
     let named = JOB_LABELS.iter().find_map(|label| pod.labels.get(label)).map(|it| JobIndex::Uid(Uid::new(it)));
     let indexes = named.into_iter().chain([JobIndex::Manual(pod.meta.namespace.clone())]);
@@ -293,8 +297,8 @@ pub(crate) fn suitors(ctx: &Ctx, pod: &Pod) -> Vec<std::sync::Arc<Job>> {
     jobs.filter(selects).collect()
 }
 
-fn wake(ctx: &Ctx, key: ObjectKey, job: &Uid, haste: Haste) {
-    let delay = ctx.memory.changes(job, haste, ctx.clock.now());
+fn enqueue(ctx: &Ctx, key: ObjectKey, job: &Uid, urgency: Urgency) {
+    let delay = ctx.memory.on_pod_changed(job, urgency, ctx.clock.now());
     ctx.queue.add_after(key, delay);
 }
 
@@ -303,7 +307,7 @@ fn controlling_job<'a>(pod: &MetaRef<'a>) -> Option<&'a OwnerRef> {
     pod.controller().filter(|it| &*it.kind == "Job")
 }
 
-fn is_held(pod: &MetaRef<'_>) -> bool {
+fn has_our_finalizer(pod: &MetaRef<'_>) -> bool {
     pod.finalizers.iter().any(|it| &**it == FINALIZER)
 }
 

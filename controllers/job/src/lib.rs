@@ -10,20 +10,20 @@
 //! condition, and becomes final when all pods are counted (KEP-2307).
 //!
 //! Reading order: `sync` (one Job, top to bottom), `handlers` (which events enqueue a Job). Then the rules, which are
-//! pure: `snapshot` (the input of a decision), `plan` (what to do), with `tally`, `ending`, `backoff`, `delayed`,
-//! `failure_policy`, `success_policy`, `indexes` and `brake`; `tracking` and `status` (what the status contains). Then
-//! the writes: `apply` (pods), `track` (status and finalizers), `orphans` (pods that no Job will count). Last the
-//! shared state: `memory` (with `leaving`), `calls`, `metrics`.
+//! pure: `snapshot` (the input of a decision), `plan` (what to do), with `tally`, `ending`, `backoff`,
+//! `per_index_backoff`, `failure_policy`, `success_policy`, `indexes` and `creation_limit`; `accounting` and `status`
+//! (what the status contains). Then the writes: `apply` (pods), `finalizers` (status and finalizers), `orphans` (pods
+//! that no Job will count). Last the shared state: `memory` (with `finalizer_removals`), `concurrency`, `metrics`.
 
 mod handlers;
 mod sync;
 
 mod apply;
+mod finalizers;
 mod orphans;
-mod track;
 
-mod calls;
-mod leaving;
+mod concurrency;
+mod finalizer_removals;
 mod memory;
 mod metrics;
 
@@ -34,15 +34,15 @@ mod plan;
 mod tally;
 
 mod backoff;
-mod delayed;
 mod failure_policy;
 mod indexes;
+mod per_index_backoff;
 mod success_policy;
 
+mod accounting;
 mod status;
-mod tracking;
 
-mod brake;
+mod creation_limit;
 #[cfg(test)]
 mod testing;
 
@@ -50,7 +50,7 @@ use std::{sync::Arc, time::Duration};
 
 use api::{Job, ObjectKey, Pod, Uid, Version};
 use clock::Clock;
-use consistency::Gate;
+use consistency::ConsistencyStore;
 use controller::{Builder, Factor, Profile, Proof, Right};
 use events::Recorder;
 use informer::Informer;
@@ -58,14 +58,14 @@ use pod_control::PodControl;
 use tokio_util::sync::CancellationToken;
 use workqueue::{Backoff, Queue};
 
-use crate::{calls::Calls, memory::Memory, metrics::Meters, orphans::OrphanKey};
+use crate::{concurrency::CallLimit, memory::Memory, metrics::Meters, orphans::OrphanKey};
 
 /// The canonical name.
 pub const NAME: &str = "job-controller";
 
 /// The rights of upstream's ClusterRole `system:controller:job-controller` that this controller uses.
 pub const PROFILE: Profile = Profile {
-    acts: &[
+    requests: &[
         Right { group: "batch", resource: "jobs", verbs: &["get"] },
         Right { group: "batch", resource: "jobs/status", verbs: &["update"] },
         // Required by the admission plugin OwnerReferencesPermissionEnforcement for `blockOwnerDeletion`.
@@ -91,14 +91,14 @@ pub struct Options {
     /// `--concurrent-job-syncs`
     pub workers: usize,
     /// The feature gate StaleControllerConsistencyJob: a Job waits until the caches show the last writes for it.
-    pub reads_own_writes: bool,
+    pub read_own_writes: bool,
     /// The feature gate MutableSchedulingDirectivesForSuspendedJobs: a suspended Job loses its `startTime`.
-    pub clears_start: bool,
+    pub clear_start_time: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { workers: 5, reads_own_writes: true, clears_start: true }
+        Self { workers: 5, read_own_writes: true, clear_start_time: true }
     }
 }
 
@@ -108,43 +108,43 @@ pub fn start(builder: &mut Builder, options: Options) {
 }
 
 fn wire(builder: &mut Builder, options: Options) -> Arc<Ctx> {
-    let Options { workers, reads_own_writes, clears_start } = options;
+    let Options { workers, read_own_writes, clear_start_time } = options;
     let jobs = builder.informer::<Job>(Proof::Needed);
     let pods = builder.informer::<Pod>(Proof::Needed);
     let api = builder.api(Factor::ONE);
     let recorder = builder.recorder(api.clone());
     let metrics = builder.deps().metrics.clone();
     let memory = Arc::new(Memory::default());
-    let gate = Arc::new(Gate::new("job_controller", "Job", &metrics, builder.deps().clock.clone()));
+    let consistency = Arc::new(ConsistencyStore::new("job_controller", "Job", &metrics, builder.deps().clock.clone()));
     let control = PodControl::new(api, recorder.clone(), {
-        let (memory, gate, cache) = (memory.clone(), gate.clone(), pods.watched());
+        let (memory, consistency, cache) = (memory.clone(), consistency.clone(), pods.watched());
         move |job, version| {
-            if reads_own_writes && memory.holds(job) {
-                gate.wrote(job, &cache, version);
+            if read_own_writes && memory.contains(job) {
+                consistency.record_write(job, &cache, version);
             }
         }
     });
     let ctx = Arc::new(Ctx {
-        unlimited: control.through(builder.unlimited_api()),
+        unlimited: control.with_client(builder.unlimited_api()),
         control,
         recorder,
         memory,
-        gate,
-        reads_own_writes,
-        clears_start,
+        consistency,
+        read_own_writes,
+        clear_start_time,
         queue: builder.queue("job", BACKOFF),
         orphans: builder.queue("job_orphan_pod", BACKOFF),
         meters: Meters::new(&metrics),
-        calls: Calls::default(),
+        call_limit: CallLimit::default(),
         clock: builder.deps().clock.clone(),
         stopping: builder.deps().stopping.clone(),
         jobs: jobs.clone(),
         pods: pods.clone(),
     });
-    let woken = ctx.clone();
-    builder.on_change(&jobs, None, move |change, lane| handlers::job(&woken, change, lane));
-    let woken = ctx.clone();
-    builder.on_change(&pods, None, move |change, lane| handlers::pod(&woken, change, lane));
+    let handler_ctx = ctx.clone();
+    builder.on_change(&jobs, None, move |change, lane| handlers::on_job(&handler_ctx, change, lane));
+    let handler_ctx = ctx.clone();
+    builder.on_change(&pods, None, move |change, lane| handlers::on_pod(&handler_ctx, change, lane));
     let (queue, orphans) = (ctx.queue.clone(), ctx.orphans.clone());
     let syncing = ctx.clone();
     builder.workers(&queue, workers, move |key: ObjectKey| {
@@ -170,11 +170,11 @@ struct Ctx {
     queue: Queue<ObjectKey>,
     orphans: Queue<OrphanKey>,
     memory: Arc<Memory>,
-    gate: Arc<Gate>,
-    reads_own_writes: bool,
-    clears_start: bool,
+    consistency: Arc<ConsistencyStore>,
+    read_own_writes: bool,
+    clear_start_time: bool,
     meters: Meters,
-    calls: Calls,
+    call_limit: CallLimit,
     clock: Clock,
     /// Cancelled when the manager stops. A sync then ends between two calls.
     stopping: CancellationToken,
@@ -182,16 +182,16 @@ struct Ctx {
 
 impl Ctx {
     /// Records a stored status. The next sync waits until the cache shows it.
-    fn wrote_job(&self, job: &Uid, version: &Version) {
-        if self.reads_own_writes {
-            self.gate.wrote(job, &self.jobs.watched(), version);
+    fn record_job_write(&self, job: &Uid, version: &Version) {
+        if self.read_own_writes {
+            self.consistency.record_write(job, &self.jobs.watched(), version);
         }
     }
 
     /// The longest wait of a Job whose last writes the caches do not show yet. It is enqueued when they do.
-    fn behind(&self, job: &Job) -> Option<Duration> {
+    fn park_if_stale(&self, job: &Job) -> Option<Duration> {
         let (queue, key) = (self.queue.clone(), job.meta.as_ref().key());
-        self.gate.behind(&job.meta.uid, move || queue.add(key))
+        self.consistency.park_if_stale(&job.meta.uid, move || queue.add(key))
     }
 }
 

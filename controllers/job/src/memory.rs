@@ -11,13 +11,13 @@ use clock::Instant;
 use expectations::Expectations;
 use parking_lot::Mutex;
 
-use crate::{backoff::Backoff, brake::Brake, leaving::LeavingPods, snapshot::Unseen};
+use crate::{backoff::Backoff, creation_limit::CreationLimit, finalizer_removals::FinalizerRemovals, snapshot::Unseen};
 
 /// Events within this time after a sync are handled together in the next one.
 pub(crate) const BATCH: Duration = Duration::from_secs(1);
 
 /// The delay before a failed request to the server is repeated.
-const ASK_AGAIN: Duration = Duration::from_secs(10);
+const RETRY_CHECK: Duration = Duration::from_secs(10);
 
 /// The memory of all Jobs.
 #[derive(Default)]
@@ -30,9 +30,9 @@ pub(crate) struct Memory {
 #[derive(Default)]
 struct Inner {
     jobs: HashMap<Uid, Entry>,
-    leaving: LeavingPods,
+    removals: FinalizerRemovals,
     /// The created pods that have not ended.
-    brake: Brake,
+    creation_limit: CreationLimit,
 }
 
 #[derive(Default)]
@@ -40,33 +40,33 @@ struct Entry {
     /// The failures since the last success, set when a status that counts them is stored.
     backoff: Option<Backoff>,
     /// The final status is stored, but the cache may not show it yet.
-    ended: bool,
+    finish_pending: bool,
     /// The most creations that succeeded in one sync since the last failed one.
-    proven: usize,
+    last_batch_size: usize,
     /// When the last sync began.
-    synced: Option<Instant>,
+    last_sync: Option<Instant>,
     /// Set while the outcome of a creation is not known.
-    doubt: Option<Doubt>,
+    unknown_creates: Option<UnknownCreates>,
     /// Incremented with each event of the Job's pods.
     changes: u64,
     /// Set when the last sync left nothing to do.
-    rest: Option<Rest>,
+    idle: Option<Idle>,
     /// Creations are held back. Reported once.
-    braked: bool,
+    creation_limited: bool,
 }
 
 /// How the outcome of an unknown creation is determined.
 #[derive(Debug)]
-enum Doubt {
+enum UnknownCreates {
     /// The request may still be running until this time.
-    Ask(Instant),
+    CheckAt(Instant),
     /// The outcome is known when the cache has passed this resourceVersion.
-    Passed(Version),
+    UntilPassed(Version),
 }
 
 /// A Job of this resourceVersion needs no sync until its pods change or the time is reached.
 #[derive(Debug, Clone)]
-struct Rest {
+struct Idle {
     version: Version,
     changes: u64,
     until: Option<Instant>,
@@ -74,76 +74,76 @@ struct Rest {
 
 /// What memory contains at the start of a sync.
 #[derive(Debug)]
-pub(crate) struct Sight {
-    /// The argument for [`Memory::rests`].
+pub(crate) struct SyncInputs {
+    /// The argument for [`Memory::mark_idle`].
     pub(crate) changes: u64,
     /// The back-off of the last stored status.
     pub(crate) backoff: Option<Backoff>,
     /// The Job has finished, even if the cache does not show it.
-    pub(crate) ended: bool,
+    pub(crate) finish_pending: bool,
     /// Pods whose finalizers are being removed; they must not be counted again.
-    pub(crate) leaving: HashSet<Uid>,
-    /// How many more pods `brake` allows.
-    pub(crate) room: usize,
-    /// When `brake` allows one more pod even if none ends.
-    pub(crate) more_room: Option<Duration>,
+    pub(crate) pending_removals: HashSet<Uid>,
+    /// How many more pods `creation_limit` allows.
+    pub(crate) free_slots: usize,
+    /// When `creation_limit` allows one more pod even if none ends.
+    pub(crate) next_slot: Option<Duration>,
 }
 
 /// How soon an event needs a sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Haste {
+pub(crate) enum Urgency {
     /// There may be something to do: sync at once, unless the last sync was just now.
-    Progress,
+    Immediate,
     /// Only the status changes: the sync can wait.
-    News,
+    Batched,
 }
 
 impl Memory {
     /// A Job was added.
-    pub(crate) fn begin(&self, job: &Uid) {
+    pub(crate) fn on_job_added(&self, job: &Uid) {
         self.inner.lock().jobs.entry(job.clone()).or_default();
     }
 
     /// A Job was deleted.
-    pub(crate) fn forget(&self, job: &Uid) {
+    pub(crate) fn on_job_deleted(&self, job: &Uid) {
         let mut inner = self.inner.lock();
         inner.jobs.remove(job);
-        inner.leaving.remove_all_of(job);
-        inner.brake.forget(job);
+        inner.removals.remove_all_of(job);
+        inner.creation_limit.remove_job(job);
         drop(inner);
         self.expectations.delete(job);
     }
 
     /// A Job has finished and the cache shows it: no pod will be created, counted or held back any more. Pods with a
     /// pending removal of the finalizer are kept, because the cache may still show the finalizer.
-    pub(crate) fn ends(&self, job: &Uid) {
+    pub(crate) fn clear_finished(&self, job: &Uid) {
         let mut inner = self.inner.lock();
         if let Some(entry) = inner.jobs.get_mut(job) {
             *entry = Entry::default();
         }
-        inner.brake.forget(job);
+        inner.creation_limit.remove_job(job);
         drop(inner);
         self.expectations.delete(job);
     }
 
     /// True until the Job is deleted.
-    pub(crate) fn holds(&self, job: &Uid) -> bool {
+    pub(crate) fn contains(&self, job: &Uid) -> bool {
         self.inner.lock().jobs.contains_key(job)
     }
 
     /// True when there is no entry of any Job or pod.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
-        let Inner { jobs, leaving, brake } = &*self.inner.lock();
-        jobs.is_empty() && leaving.is_empty() && brake.is_empty()
+        let Inner { jobs, removals, creation_limit } = &*self.inner.lock();
+        jobs.is_empty() && removals.is_empty() && creation_limit.is_empty()
     }
 
     /// How long a Job of this resourceVersion needs no sync; zero means without limit. `None` when it may need one.
-    pub(crate) fn rest(&self, job: &Uid, version: &Version, now: Instant) -> Option<Duration> {
+    pub(crate) fn idle_for(&self, job: &Uid, version: &Version, now: Instant) -> Option<Duration> {
         let inner = self.inner.lock();
         let entry = inner.jobs.get(job)?;
-        let rest = entry.rest.as_ref().filter(|it| it.version == *version && it.changes == entry.changes)?;
-        match rest.until {
+        let idle = entry.idle.as_ref().filter(|it| it.version == *version && it.changes == entry.changes)?;
+        match idle.until {
             None => Some(Duration::ZERO),
             Some(until) => (until > now).then(|| until - now),
         }
@@ -151,169 +151,179 @@ impl Memory {
 
     /// A sync begins. Must be called before pods are listed: a pod whose finalizer disappears in between would be
     /// counted twice.
-    pub(crate) fn sees(&self, job: &Uid, parallelism: i32, now: Instant) -> Sight {
+    pub(crate) fn begin_sync(&self, job: &Uid, parallelism: i32, now: Instant) -> SyncInputs {
         let mut inner = self.inner.lock();
-        let (room, more_room) = inner.brake.room(job, parallelism, now);
-        let leaving = inner.leaving.of(job);
+        let (free_slots, next_slot) = inner.creation_limit.free_slots(job, parallelism, now);
+        let pending_removals = inner.removals.of(job);
         let entry = inner.jobs.entry(job.clone()).or_default();
-        entry.synced = Some(now);
-        entry.rest = None;
-        let Entry { backoff, ended, changes, .. } = entry;
-        Sight { changes: *changes, backoff: *backoff, ended: *ended, leaving, room, more_room }
+        entry.last_sync = Some(now);
+        entry.idle = None;
+        let Entry { backoff, finish_pending, changes, .. } = entry;
+        SyncInputs {
+            changes: *changes,
+            backoff: *backoff,
+            finish_pending: *finish_pending,
+            pending_removals,
+            free_slots,
+            next_slot,
+        }
     }
 
     /// A sync found nothing to do. Has no effect if a pod event came since the sync began, because `changes` differs
     /// then.
-    pub(crate) fn rests(&self, job: &Uid, version: Version, changes: u64, until: Option<Instant>) {
-        self.with(job, |it| it.rest = Some(Rest { version, changes, until }));
+    pub(crate) fn mark_idle(&self, job: &Uid, version: Version, changes: u64, until: Option<Instant>) {
+        self.with(job, |it| it.idle = Some(Idle { version, changes, until }));
     }
 
     /// A pod of the Job changed. Returns the delay of the next sync; events in quick succession share one sync.
-    pub(crate) fn changes(&self, job: &Uid, haste: Haste, now: Instant) -> Duration {
+    pub(crate) fn on_pod_changed(&self, job: &Uid, urgency: Urgency, now: Instant) -> Duration {
         let mut inner = self.inner.lock();
         let Some(entry) = inner.jobs.get_mut(job) else { return BATCH };
         entry.changes += 1;
-        match (haste, entry.synced) {
-            (Haste::News, _) => BATCH,
-            (Haste::Progress, None) => Duration::ZERO,
-            (Haste::Progress, Some(synced)) => (synced + BATCH).saturating_duration_since(now),
+        match (urgency, entry.last_sync) {
+            (Urgency::Batched, _) => BATCH,
+            (Urgency::Immediate, None) => Duration::ZERO,
+            (Urgency::Immediate, Some(last_sync)) => (last_sync + BATCH).saturating_duration_since(now),
         }
     }
 
     /// The finalizers of these pods are about to be removed.
-    pub(crate) fn asks_to_leave<'a>(&self, job: &Uid, pods: impl IntoIterator<Item = &'a Uid>) {
-        let Inner { jobs, leaving, .. } = &mut *self.inner.lock();
+    pub(crate) fn begin_finalizer_removals<'a>(&self, job: &Uid, pods: impl IntoIterator<Item = &'a Uid>) {
+        let Inner { jobs, removals, .. } = &mut *self.inner.lock();
         if jobs.contains_key(job) {
-            pods.into_iter().for_each(|it| leaving.add(job, it));
+            pods.into_iter().for_each(|it| removals.add(job, it));
         }
     }
 
     /// The finalizer or the pod is gone, or the removal failed.
-    pub(crate) fn left(&self, pod: &Uid) {
-        self.inner.lock().leaving.remove(pod);
+    pub(crate) fn end_finalizer_removal(&self, pod: &Uid) {
+        self.inner.lock().removals.remove(pod);
     }
 
     /// Whether the finalizer of this pod is being removed and the cache still shows it.
-    pub(crate) fn is_leaving(&self, pod: &Uid) -> bool {
-        self.inner.lock().leaving.contains(pod)
+    pub(crate) fn is_finalizer_removal_pending(&self, pod: &Uid) -> bool {
+        self.inner.lock().removals.contains(pod)
     }
 
     /// Stores the back-off of a stored status.
-    pub(crate) fn records(&self, job: &Uid, backoff: Backoff) {
+    pub(crate) fn record_backoff(&self, job: &Uid, backoff: Backoff) {
         self.with(job, |it| it.backoff = Some(backoff));
     }
 
     /// The outcome of a status write is unknown, so the back-off must be computed from the pods again.
-    pub(crate) fn doubts_backoff(&self, job: &Uid) {
+    pub(crate) fn clear_backoff(&self, job: &Uid) {
         self.with(job, |it| it.backoff = None);
     }
 
     /// The final status is being stored. `false` reverts this after a failed write.
-    pub(crate) fn ended(&self, job: &Uid, ended: bool) {
-        self.with(job, |it| it.ended = ended);
+    pub(crate) fn set_finish_pending(&self, job: &Uid, finish_pending: bool) {
+        self.with(job, |it| it.finish_pending = finish_pending);
     }
 
     /// The most creations that succeeded in one sync since the last failed one.
-    pub(crate) fn proven(&self, job: &Uid) -> usize {
-        self.inner.lock().jobs.get(job).map_or(0, |it| it.proven)
+    pub(crate) fn last_batch_size(&self, job: &Uid) -> usize {
+        self.inner.lock().jobs.get(job).map_or(0, |it| it.last_batch_size)
     }
 
     /// The number of creations that succeeded in a sync; zero if one failed.
-    pub(crate) fn proves(&self, job: &Uid, creations: usize) {
-        self.with(job, |it| it.proven = if creations == 0 { 0 } else { it.proven.max(creations) });
+    pub(crate) fn record_batch(&self, job: &Uid, creations: usize) {
+        self.with(job, |it| it.last_batch_size = if creations == 0 { 0 } else { it.last_batch_size.max(creations) });
     }
 
     /// A pod was created for the Job. It occupies a slot until it ends.
-    pub(crate) fn runs(&self, job: &Uid, pod: Uid) {
+    pub(crate) fn on_pod_created(&self, job: &Uid, pod: Uid) {
         let mut inner = self.inner.lock();
         if inner.jobs.contains_key(job) {
-            inner.brake.created(job, pod);
+            inner.creation_limit.on_pod_created(job, pod);
         }
     }
 
     /// The cache shows a pod.
-    pub(crate) fn shows(&self, pod: &Uid) {
-        self.inner.lock().brake.shown(pod);
+    pub(crate) fn on_pod_seen(&self, pod: &Uid) {
+        self.inner.lock().creation_limit.on_pod_seen(pod);
     }
 
     /// The cache has passed the creation of a pod. If it never showed the pod, the pod is gone and its slot is free;
     /// then the Job that it was created for is returned.
-    pub(crate) fn passes(&self, pod: &Uid) -> Option<Uid> {
-        self.inner.lock().brake.passed(pod)
+    pub(crate) fn on_create_passed(&self, pod: &Uid) -> Option<Uid> {
+        self.inner.lock().creation_limit.on_create_passed(pod)
     }
 
     /// A pod has ended, is being deleted, or is gone, so its slot is free. Returns the Job that it was created for,
     /// which may not be its owner any more.
-    pub(crate) fn stops(&self, pod: &Uid) -> Option<Uid> {
-        self.inner.lock().brake.ended(pod)
+    pub(crate) fn on_pod_stopped(&self, pod: &Uid) -> Option<Uid> {
+        self.inner.lock().creation_limit.on_pod_stopped(pod)
     }
 
     /// A pod will be deleted because our finalizer is missing. Its slot is not free when it is deleted.
-    pub(crate) fn loses(&self, pod: &Uid, now: Instant) {
-        self.inner.lock().brake.loses(pod, now);
+    pub(crate) fn on_untracked_delete(&self, pod: &Uid, now: Instant) {
+        self.inner.lock().creation_limit.on_untracked_delete(pod, now);
     }
 
     /// The outcome of some creations is unknown. A cache that has passed `version` shows every pod that was created.
-    pub(crate) fn doubts(&self, job: &Uid, version: Version) {
-        self.with(job, |it| it.doubt = Some(Doubt::Passed(version)));
+    pub(crate) fn await_unknown_creates(&self, job: &Uid, version: Version) {
+        self.with(job, |it| it.unknown_creates = Some(UnknownCreates::UntilPassed(version)));
     }
 
     /// The same, but the requests may still be running until `at`.
-    pub(crate) fn asks_at(&self, job: &Uid, at: Instant) {
-        self.with(job, |it| it.doubt = Some(Doubt::Ask(at)));
+    pub(crate) fn check_unknown_creates_at(&self, job: &Uid, at: Instant) {
+        self.with(job, |it| it.unknown_creates = Some(UnknownCreates::CheckAt(at)));
     }
 
-    /// Whether to request the version for [`Memory::doubts`] from the server now. If the request fails, it is repeated
-    /// later.
-    pub(crate) fn is_to_ask(&self, job: &Uid, now: Instant) -> bool {
+    /// Whether to request the version for [`Memory::await_unknown_creates`] from the server now. If the request fails,
+    /// it is repeated later.
+    pub(crate) fn begin_unknown_creates_check(&self, job: &Uid, now: Instant) -> bool {
         let mut is_time = false;
         self.with(job, |it| {
-            if let Some(Doubt::Ask(at)) = &mut it.doubt
+            if let Some(UnknownCreates::CheckAt(at)) = &mut it.unknown_creates
                 && *at <= now
             {
-                (*at, is_time) = (now + ASK_AGAIN, true);
+                (*at, is_time) = (now + RETRY_CHECK, true);
             }
         });
         is_time
     }
 
     /// When an expectation expires or the server must be asked about a creation.
-    pub(crate) fn gives_up_at(&self, job: &Uid) -> Option<Instant> {
-        let asked = self.inner.lock().jobs.get(job).and_then(|it| match it.doubt {
-            Some(Doubt::Ask(at)) => Some(at),
-            Some(Doubt::Passed(_)) | None => None,
+    pub(crate) fn next_deadline(&self, job: &Uid) -> Option<Instant> {
+        let check = self.inner.lock().jobs.get(job).and_then(|it| match it.unknown_creates {
+            Some(UnknownCreates::CheckAt(at)) => Some(at),
+            Some(UnknownCreates::UntilPassed(_)) | None => None,
         });
-        asked.into_iter().chain(self.expectations.expires_at(job)).min()
+        check.into_iter().chain(self.expectations.expires_at(job)).min()
     }
 
     /// Which writes for the Job the caches do not show yet. Must be called before pods are listed.
-    pub(crate) fn unseen(&self, job: &Uid, passed: impl Fn(&Version) -> bool, now: Instant) -> Unseen {
-        let (mut is_settled, mut is_doubted) = (false, false);
+    pub(crate) fn unseen_writes(&self, job: &Uid, passed: impl Fn(&Version) -> bool, now: Instant) -> Unseen {
+        let (mut is_resolved, mut is_unknown) = (false, false);
         self.with(job, |it| {
-            is_settled = matches!(&it.doubt, Some(Doubt::Passed(version)) if passed(version));
-            if is_settled {
-                it.doubt = None;
+            is_resolved = matches!(&it.unknown_creates, Some(UnknownCreates::UntilPassed(version)) if passed(version));
+            if is_resolved {
+                it.unknown_creates = None;
             }
-            is_doubted = it.doubt.is_some();
+            is_unknown = it.unknown_creates.is_some();
         });
-        if is_settled {
+        if is_resolved {
             // A creation that the cache does not show did not happen.
             self.expectations.drop_creations(job);
         }
-        if self.expectations.satisfied(job, now) {
+        if self.expectations.is_satisfied(job, now) {
             // The unknown creations are resolved; later ones must not be affected.
-            self.with(job, |it| it.doubt = None);
+            self.with(job, |it| it.unknown_creates = None);
             return Unseen::Nothing;
         }
-        let is_safe = is_doubted && self.expectations.has_seen_deletions(job, now);
-        if is_safe { Unseen::Doubtful } else { Unseen::Writes }
+        let is_safe = is_unknown && self.expectations.has_observed_deletions(job, now);
+        if is_safe { Unseen::UnknownCreates } else { Unseen::Writes }
     }
 
     /// Records whether creations are held back. Returns true when that has just begun.
-    pub(crate) fn brakes(&self, job: &Uid, braked: bool) -> bool {
-        let mut news = false;
-        self.with(job, |it| news = std::mem::replace(&mut it.braked, braked) != braked && braked);
-        news
+    pub(crate) fn set_creation_limited(&self, job: &Uid, creation_limited: bool) -> bool {
+        let mut has_begun = false;
+        self.with(job, |it| {
+            has_begun =
+                std::mem::replace(&mut it.creation_limited, creation_limited) != creation_limited && creation_limited
+        });
+        has_begun
     }
 
     fn with(&self, job: &Uid, change: impl FnOnce(&mut Entry)) {
@@ -331,134 +341,151 @@ mod tests {
 
     fn memory() -> (Memory, Uid, Instant) {
         let (memory, job) = (Memory::default(), Uid::new("job"));
-        memory.begin(&job);
+        memory.on_job_added(&job);
         (memory, job, Clock::system().now())
     }
 
     #[test]
-    fn acceptance_job_011_nothing_is_left_of_a_job_that_is_gone() {
+    fn acceptance_job_011_a_deleted_job_has_no_memory() {
         let (memory, job, now) = memory();
-        memory.sees(&job, 1, now);
-        memory.records(&job, Backoff { failures: 3, last: 7 });
-        memory.ended(&job, true);
-        memory.runs(&job, Uid::new("pod"));
-        memory.asks_to_leave(&job, [&Uid::new("pod")]);
+        memory.begin_sync(&job, 1, now);
+        memory.record_backoff(&job, Backoff { failures: 3, last: 7 });
+        memory.set_finish_pending(&job, true);
+        memory.on_pod_created(&job, Uid::new("pod"));
+        memory.begin_finalizer_removals(&job, [&Uid::new("pod")]);
         memory.expectations.expect_creations(&job, 5, now);
-        memory.forget(&job);
-        assert!(memory.is_empty() && memory.expectations.satisfied(&job, now));
-        memory.asks_to_leave(&job, [&Uid::new("pod")]);
-        memory.runs(&job, Uid::new("pod"));
-        memory.changes(&job, Haste::Progress, now);
+        memory.on_job_deleted(&job);
+        assert!(memory.is_empty() && memory.expectations.is_satisfied(&job, now));
+        memory.begin_finalizer_removals(&job, [&Uid::new("pod")]);
+        memory.on_pod_created(&job, Uid::new("pod"));
+        memory.on_pod_changed(&job, Urgency::Immediate, now);
         assert!(memory.is_empty(), "what comes late begins nothing anew");
     }
 
     #[test]
-    fn the_first_event_of_a_quiet_time_is_worth_a_sync_at_once_and_later_ones_share_one() {
+    fn the_first_event_after_a_pause_is_synced_at_once_and_later_ones_are_batched() {
         let (memory, job, now) = memory();
         let ms = Duration::from_millis;
-        assert_eq!(memory.changes(&job, Haste::Progress, now), Duration::ZERO, "never looked at");
-        memory.sees(&job, 1, now);
-        assert_eq!(memory.changes(&job, Haste::Progress, now + ms(300)), ms(700));
-        assert_eq!(memory.changes(&job, Haste::Progress, now + ms(1000)), Duration::ZERO);
-        assert_eq!(memory.changes(&job, Haste::Progress, now + ms(9000)), Duration::ZERO);
-        assert_eq!(memory.changes(&job, Haste::News, now + ms(9000)), ms(1000), "what only is to be told can wait");
+        assert_eq!(memory.on_pod_changed(&job, Urgency::Immediate, now), Duration::ZERO, "never looked at");
+        memory.begin_sync(&job, 1, now);
+        assert_eq!(memory.on_pod_changed(&job, Urgency::Immediate, now + ms(300)), ms(700));
+        assert_eq!(memory.on_pod_changed(&job, Urgency::Immediate, now + ms(1000)), Duration::ZERO);
+        assert_eq!(memory.on_pod_changed(&job, Urgency::Immediate, now + ms(9000)), Duration::ZERO);
+        assert_eq!(
+            memory.on_pod_changed(&job, Urgency::Batched, now + ms(9000)),
+            ms(1000),
+            "what only is to be told can wait"
+        );
     }
 
     #[test]
-    fn a_job_rests_until_it_changes_or_its_pods_do_or_its_time_has_come() {
+    fn an_idle_job_is_synced_when_it_or_a_pod_changes_or_its_deadline_is_reached() {
         let (memory, job, now) = memory();
         let (one, two) = (Version::new("1"), Version::new("2"));
         let sec = Duration::from_secs(1);
-        assert_eq!(memory.rest(&job, &one, now), None);
-        let changes = memory.sees(&job, 1, now).changes;
-        memory.rests(&job, one.clone(), changes, None);
-        assert_eq!(memory.rest(&job, &one, now + 99 * sec), Some(Duration::ZERO));
-        assert_eq!(memory.rest(&job, &two, now), None, "the Job changed");
-        memory.changes(&job, Haste::News, now);
-        assert_eq!(memory.rest(&job, &one, now), None, "a pod changed");
-        let changes = memory.sees(&job, 1, now).changes;
-        memory.changes(&job, Haste::News, now);
-        memory.rests(&job, one.clone(), changes, None);
-        assert_eq!(memory.rest(&job, &one, now), None, "a pod changed while it was looked at");
-        let changes = memory.sees(&job, 1, now).changes;
-        memory.rests(&job, one.clone(), changes, Some(now + 5 * sec));
-        assert_eq!(memory.rest(&job, &one, now + 2 * sec), Some(3 * sec));
-        assert_eq!(memory.rest(&job, &one, now + 5 * sec), None, "its time has come");
+        assert_eq!(memory.idle_for(&job, &one, now), None);
+        let changes = memory.begin_sync(&job, 1, now).changes;
+        memory.mark_idle(&job, one.clone(), changes, None);
+        assert_eq!(memory.idle_for(&job, &one, now + 99 * sec), Some(Duration::ZERO));
+        assert_eq!(memory.idle_for(&job, &two, now), None, "the Job changed");
+        memory.on_pod_changed(&job, Urgency::Batched, now);
+        assert_eq!(memory.idle_for(&job, &one, now), None, "a pod changed");
+        let changes = memory.begin_sync(&job, 1, now).changes;
+        memory.on_pod_changed(&job, Urgency::Batched, now);
+        memory.mark_idle(&job, one.clone(), changes, None);
+        assert_eq!(memory.idle_for(&job, &one, now), None, "a pod changed while it was looked at");
+        let changes = memory.begin_sync(&job, 1, now).changes;
+        memory.mark_idle(&job, one.clone(), changes, Some(now + 5 * sec));
+        assert_eq!(memory.idle_for(&job, &one, now + 2 * sec), Some(3 * sec));
+        assert_eq!(memory.idle_for(&job, &one, now + 5 * sec), None, "its time has come");
     }
 
     #[test]
-    fn what_nobody_knows_is_settled_by_a_cache_that_is_new_enough() {
+    fn an_unknown_create_is_resolved_by_a_cache_that_has_passed_it() {
         let (memory, job, now) = memory();
         let (none, seven) = (|_: &Version| false, |it: &Version| *it == Version::new("7"));
         memory.expectations.expect_creations(&job, 3, now);
-        memory.doubts(&job, Version::new("7"));
-        assert_eq!(memory.unseen(&job, none, now), Unseen::Doubtful);
-        assert_eq!(memory.unseen(&job, seven, now), Unseen::Nothing);
+        memory.await_unknown_creates(&job, Version::new("7"));
+        assert_eq!(memory.unseen_writes(&job, none, now), Unseen::UnknownCreates);
+        assert_eq!(memory.unseen_writes(&job, seven, now), Unseen::Nothing);
         memory.expectations.expect_creations(&job, 3, now);
-        assert_eq!(memory.unseen(&job, seven, now), Unseen::Writes, "the doubt was about those before");
+        assert_eq!(memory.unseen_writes(&job, seven, now), Unseen::Writes, "the unknown creates were those before");
     }
 
     #[test]
-    fn what_is_deleted_beside_a_doubt_is_waited_for() {
+    fn deletions_are_awaited_besides_an_unknown_create() {
         let (memory, job, now) = memory();
         let (none, seven) = (|_: &Version| false, |it: &Version| *it == Version::new("7"));
         let pod = Uid::new("pod");
         memory.expectations.expect_creations(&job, 1, now);
-        memory.doubts(&job, Version::new("7"));
+        memory.await_unknown_creates(&job, Version::new("7"));
         memory.expectations.add_deletions(&job, [pod.clone()], now);
-        assert_eq!(memory.unseen(&job, none, now), Unseen::Writes);
-        assert_eq!(memory.unseen(&job, seven, now), Unseen::Writes, "only creations are settled");
+        assert_eq!(memory.unseen_writes(&job, none, now), Unseen::Writes);
+        assert_eq!(memory.unseen_writes(&job, seven, now), Unseen::Writes, "only creations are settled");
         memory.expectations.deletion_observed(&job, &pod);
-        assert_eq!(memory.unseen(&job, none, now), Unseen::Nothing);
+        assert_eq!(memory.unseen_writes(&job, none, now), Unseen::Nothing);
     }
 
     #[test]
-    fn a_doubt_that_came_into_sight_says_nothing_of_what_is_created_after_it() {
+    fn an_observed_unknown_create_does_not_affect_later_creations() {
         let (memory, job, now) = memory();
         memory.expectations.expect_creations(&job, 1, now);
-        memory.doubts(&job, Version::new("7"));
+        memory.await_unknown_creates(&job, Version::new("7"));
         memory.expectations.creation_observed(&job);
-        assert_eq!(memory.unseen(&job, |_| false, now), Unseen::Nothing);
+        assert_eq!(memory.unseen_writes(&job, |_| false, now), Unseen::Nothing);
         memory.expectations.expect_creations(&job, 1, now);
-        assert_eq!(memory.unseen(&job, |_| true, now), Unseen::Writes);
+        assert_eq!(memory.unseen_writes(&job, |_| true, now), Unseen::Writes);
     }
 
     #[test]
-    fn what_may_be_on_its_way_is_asked_for_when_it_cannot_be_any_more() {
+    fn an_unknown_create_is_checked_after_the_longest_request_time() {
         let (memory, job, now) = memory();
         let sec = Duration::from_secs(1);
         memory.expectations.expect_creations(&job, 1, now);
-        memory.asks_at(&job, now + 90 * sec);
-        assert_eq!(memory.gives_up_at(&job), Some(now + 90 * sec));
-        assert!(!memory.is_to_ask(&job, now + 89 * sec));
-        assert!(memory.is_to_ask(&job, now + 90 * sec));
-        assert!(!memory.is_to_ask(&job, now + 91 * sec) && memory.is_to_ask(&job, now + 100 * sec), "it got no answer");
-        assert_eq!(memory.unseen(&job, |_| true, now + 100 * sec), Unseen::Doubtful, "nothing is known yet");
-        memory.doubts(&job, Version::new("7"));
-        assert!(!memory.is_to_ask(&job, now + 200 * sec));
-        assert_eq!(memory.unseen(&job, |_| true, now + 200 * sec), Unseen::Nothing);
+        memory.check_unknown_creates_at(&job, now + 90 * sec);
+        assert_eq!(memory.next_deadline(&job), Some(now + 90 * sec));
+        assert!(!memory.begin_unknown_creates_check(&job, now + 89 * sec));
+        assert!(memory.begin_unknown_creates_check(&job, now + 90 * sec));
+        assert!(
+            !memory.begin_unknown_creates_check(&job, now + 91 * sec)
+                && memory.begin_unknown_creates_check(&job, now + 100 * sec),
+            "it got no answer"
+        );
+        assert_eq!(
+            memory.unseen_writes(&job, |_| true, now + 100 * sec),
+            Unseen::UnknownCreates,
+            "nothing is known yet"
+        );
+        memory.await_unknown_creates(&job, Version::new("7"));
+        assert!(!memory.begin_unknown_creates_check(&job, now + 200 * sec));
+        assert_eq!(memory.unseen_writes(&job, |_| true, now + 200 * sec), Unseen::Nothing);
     }
 
     #[test]
-    fn a_job_whose_end_is_seen_leaves_nothing_to_remember() {
+    fn an_observed_end_clears_the_memory_of_a_job() {
         let (memory, job, now) = memory();
-        memory.records(&job, Backoff { failures: 3, last: 7 });
-        memory.ended(&job, true);
-        memory.runs(&job, Uid::new("pod"));
-        memory.asks_to_leave(&job, [&Uid::new("pod")]);
+        memory.record_backoff(&job, Backoff { failures: 3, last: 7 });
+        memory.set_finish_pending(&job, true);
+        memory.on_pod_created(&job, Uid::new("pod"));
+        memory.begin_finalizer_removals(&job, [&Uid::new("pod")]);
         memory.expectations.expect_creations(&job, 5, now);
-        memory.ends(&job);
-        let Sight { changes, backoff, ended, leaving, room, more_room: _ } = memory.sees(&job, 1, now);
-        assert_eq!((changes, backoff, ended, leaving.len(), room), (0, None, false, 1, 2), "but what is on its way");
-        assert!(memory.expectations.satisfied(&job, now) && memory.stops(&Uid::new("pod")).is_none());
+        memory.clear_finished(&job);
+        let SyncInputs { changes, backoff, finish_pending, pending_removals, free_slots, next_slot: _ } =
+            memory.begin_sync(&job, 1, now);
+        assert_eq!(
+            (changes, backoff, finish_pending, pending_removals.len(), free_slots),
+            (0, None, false, 1, 2),
+            "but what is on its way"
+        );
+        assert!(memory.expectations.is_satisfied(&job, now) && memory.on_pod_stopped(&Uid::new("pod")).is_none());
     }
 
     #[test]
-    fn a_brake_is_news_when_it_begins_to_hold() {
+    fn creation_limit_is_reported_once_when_it_begins() {
         let (memory, job, _) = memory();
-        assert!(memory.brakes(&job, true));
-        assert!(!memory.brakes(&job, true));
-        assert!(!memory.brakes(&job, false));
-        assert!(memory.brakes(&job, true));
+        assert!(memory.set_creation_limited(&job, true));
+        assert!(!memory.set_creation_limited(&job, true));
+        assert!(!memory.set_creation_limited(&job, false));
+        assert!(memory.set_creation_limited(&job, true));
     }
 }

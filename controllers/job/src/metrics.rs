@@ -15,11 +15,11 @@ pub(crate) struct Meters {
     jobs: IntCounterVec,
     pods: IntCounterVec,
     failures: IntCounterVec,
-    held: IntCounterVec,
+    with_finalizer: IntCounterVec,
     indexes: IntCounterVec,
     creations: IntCounterVec,
     external: IntCounterVec,
-    braked: IntCounterVec,
+    creation_limited: IntCounterVec,
 }
 
 /// The main action of a sync.
@@ -71,7 +71,7 @@ impl Meters {
                 &["completion_mode", "result"],
             ),
             failures: counters("pod_failures_handled_by_failure_policy_total", FAILURES, &["action"]),
-            held: counters("terminated_pods_tracking_finalizer_total", HELD, &["event"]),
+            with_finalizer: counters("terminated_pods_tracking_finalizer_total", WITH_FINALIZER, &["event"]),
             indexes: counters("job_finished_indexes_total", INDEXES, &["status", "backoffLimit"]),
             creations: counters("job_pods_creation_total", CREATIONS, &["reason", "status"]),
             external: counters(
@@ -79,12 +79,12 @@ impl Meters {
                 "The number of Jobs managed by an external controller",
                 &["controller_name"],
             ),
-            braked: metrics.counters("mini_kcm_job_creations_braked_total", BRAKED, &["namespace"]),
+            creation_limited: metrics.counters("mini_kcm_job_creations_braked_total", CREATION_LIMITED, &["namespace"]),
         }
     }
 
     /// A sync of this Job ended.
-    pub(crate) fn synced(&self, job: &Job, action: Action, succeeded: bool, took: Duration) {
+    pub(crate) fn record_sync(&self, job: &Job, action: Action, succeeded: bool, took: Duration) {
         let result = if succeeded { "success" } else { "error" };
         let labels = [mode(job), result, action.as_str()];
         self.syncs.with_label_values(&labels).inc();
@@ -92,13 +92,13 @@ impl Meters {
     }
 
     /// The final status of this Job is stored.
-    pub(crate) fn finished(&self, job: &Job, succeeded: bool, reason: &str) {
+    pub(crate) fn record_finished_job(&self, job: &Job, succeeded: bool, reason: &str) {
         let result = if succeeded { "succeeded" } else { "failed" };
         self.jobs.with_label_values(&[mode(job), result, reason]).inc();
     }
 
     /// A status is stored whose counters have grown by these numbers of pods.
-    pub(crate) fn counted(&self, job: &Job, succeeded: u64, failed: u64) {
+    pub(crate) fn record_finished_pods(&self, job: &Job, succeeded: u64, failed: u64) {
         for (result, count) in [("succeeded", succeeded), ("failed", failed)] {
             if count > 0 {
                 self.pods.with_label_values(&[mode(job), result]).inc_by(count);
@@ -107,7 +107,7 @@ impl Meters {
     }
 
     /// A status is stored whose index sets have grown by these numbers.
-    pub(crate) fn indexes(&self, job: &Job, succeeded: u64, failed: u64) {
+    pub(crate) fn record_finished_indexes(&self, job: &Job, succeeded: u64, failed: u64) {
         let limit = if job.spec.backoff_limit_per_index.is_some() { "perIndex" } else { "global" };
         for (status, count) in [("succeeded", succeeded), ("failed", failed)] {
             if count > 0 {
@@ -117,32 +117,32 @@ impl Meters {
     }
 
     /// The failure policy applied this action to a pod, and the status with that pod is stored.
-    pub(crate) fn handled(&self, action: &str) {
+    pub(crate) fn record_policy_action(&self, action: &str) {
         self.failures.with_label_values(&[action]).inc();
     }
 
     /// A pod was created for this reason, or its creation failed.
-    pub(crate) fn created(&self, reason: &str, succeeded: bool) {
+    pub(crate) fn record_creation(&self, reason: &str, succeeded: bool) {
         let status = if succeeded { "succeeded" } else { "failed" };
         self.creations.with_label_values(&[reason, status]).inc();
     }
 
     /// A Job was added that another controller manages (`spec.managedBy`).
-    pub(crate) fn is_external(&self, controller: &str) {
+    pub(crate) fn record_external_job(&self, controller: &str) {
         self.external.with_label_values(&[controller]).inc();
     }
 
-    /// The brake holds back the creations of a Job.
-    pub(crate) fn brakes(&self, job: &Job) {
-        self.braked.with_label_values(&[&*job.meta.namespace]).inc();
+    /// The creation limit holds back the creations of a Job.
+    pub(crate) fn record_creation_limited(&self, job: &Job) {
+        self.creation_limited.with_label_values(&[&*job.meta.namespace]).inc();
     }
 
     /// A pod changed. Counts ended pods that get or lose our finalizer, whatever owns them.
-    pub(crate) fn pod_changed(&self, old: Option<&Pod>, new: Option<&Pod>) {
-        let waits = |pod: Option<&Pod>| pod.is_some_and(|it| is_terminal(it) && has_finalizer(it, FINALIZER));
-        match (waits(old), waits(new)) {
-            (false, true) => self.held.with_label_values(&["add"]).inc(),
-            (true, false) => self.held.with_label_values(&["delete"]).inc(),
+    pub(crate) fn on_pod_changed(&self, old: Option<&Pod>, new: Option<&Pod>) {
+        let is_uncounted = |pod: Option<&Pod>| pod.is_some_and(|it| is_terminal(it) && has_finalizer(it, FINALIZER));
+        match (is_uncounted(old), is_uncounted(new)) {
+            (false, true) => self.with_finalizer.with_label_values(&["add"]).inc(),
+            (true, false) => self.with_finalizer.with_label_values(&["delete"]).inc(),
             _ => {}
         }
     }
@@ -158,7 +158,7 @@ const FAILURES: &str = "[BETA] The number of failed Pods handled by failure poli
 \t\t\tpossible values for the failure policy rule action, which are:
 \t\t\t\"FailJob\", \"Ignore\" and \"Count\".";
 
-const HELD: &str = "[BETA] The number of terminated pods (phase=Failed|Succeeded)
+const WITH_FINALIZER: &str = "[BETA] The number of terminated pods (phase=Failed|Succeeded)
 that have the finalizer batch.kubernetes.io/job-tracking
 The event label can be \"add\" or \"delete\".";
 
@@ -173,8 +173,8 @@ Possible values of the \"reason\" label are:
 Possible values of the \"status\" label are:
 \"succeeded\", \"failed\".";
 
-const BRAKED: &str = "How often a Job began to be held back from creating pods, as twice its parallelism were created and not \
-     seen to end.";
+const CREATION_LIMITED: &str = "How often a Job began to be held back from creating pods, as twice its parallelism were \
+     created and not seen to end.";
 
 #[cfg(test)]
 mod tests {
@@ -184,21 +184,21 @@ mod tests {
     use crate::testing::{job, pod};
 
     #[test]
-    fn families_have_upstreams_names_labels_and_words() {
+    fn metric_families_have_the_names_labels_and_help_of_upstream() {
         let metrics = Metrics::new();
         let meters = Meters::new(&metrics);
         let indexed = job(json!({ "completionMode": "Indexed", "backoffLimitPerIndex": 1 }), json!({}));
-        meters.synced(&indexed, Action::Created, true, Duration::from_millis(5));
-        meters.finished(&indexed, false, "FailedIndexes");
-        meters.counted(&indexed, 2, 1);
-        meters.indexes(&indexed, 2, 0);
-        meters.handled("FailIndex");
-        meters.created("new", false);
-        meters.is_external("example.com/x");
-        meters.brakes(&indexed);
+        meters.record_sync(&indexed, Action::Created, true, Duration::from_millis(5));
+        meters.record_finished_job(&indexed, false, "FailedIndexes");
+        meters.record_finished_pods(&indexed, 2, 1);
+        meters.record_finished_indexes(&indexed, 2, 0);
+        meters.record_policy_action("FailIndex");
+        meters.record_creation("new", false);
+        meters.record_external_job("example.com/x");
+        meters.record_creation_limited(&indexed);
         let (runs, ended) = (pod("a").running().build(), pod("a").succeeded(0).build());
-        meters.pod_changed(Some(&runs), Some(&ended));
-        meters.pod_changed(Some(&ended), None);
+        meters.on_pod_changed(Some(&runs), Some(&ended));
+        meters.on_pod_changed(Some(&ended), None);
         let text = metrics.encode();
         for line in [
             "# HELP job_controller_job_sync_duration_seconds [STABLE] The time it took to sync a job",

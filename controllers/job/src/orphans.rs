@@ -9,10 +9,10 @@ use informer::StoreError;
 use pod_control::{has_finalizer, is_gone};
 use runner::Outcome;
 
-use crate::{Ctx, handlers::suitors, snapshot::FINALIZER};
+use crate::{Ctx, handlers::matching_jobs, snapshot::FINALIZER};
 
 /// The delay before a pod is checked again whose finalizer was already being removed when its Job finished.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const RECHECK_DELAY: Duration = Duration::from_secs(1);
 
 /// The key of the orphan queue.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -66,16 +66,16 @@ pub(crate) enum OrphanError {
 
 /// Removes the finalizer from the pods of a key that no Job will count.
 pub(crate) async fn release(ctx: &Ctx, key: &OrphanKey) -> Result<Outcome, OrphanError> {
-    let held = candidates(ctx, key)?.into_iter().filter(|it| is_stuck(ctx, it));
-    let is_leaving = |pod: &Arc<Pod>| ctx.memory.is_leaving(&pod.meta.uid);
-    let (leaving, held): (Vec<Arc<Pod>>, Vec<Arc<Pod>>) = held.partition(is_leaving);
+    let to_release = candidates(ctx, key)?.into_iter().filter(|it| needs_release(ctx, it));
+    let is_removal_pending = |pod: &Arc<Pod>| ctx.memory.is_finalizer_removal_pending(&pod.meta.uid);
+    let (pending_removals, to_release): (Vec<Arc<Pod>>, Vec<Arc<Pod>>) = to_release.partition(is_removal_pending);
     // These removals were requested before the Job finished. If one does not succeed, it is repeated later.
-    let outcome = if leaving.is_empty() { Outcome::Done } else { Outcome::After(LOOK_AGAIN) };
-    if held.is_empty() {
+    let outcome = if pending_removals.is_empty() { Outcome::Done } else { Outcome::After(RECHECK_DELAY) };
+    if to_release.is_empty() {
         return Ok(outcome);
     }
     if let OrphanKey::Job { namespace, name, uid } = key
-        && !is_over(ctx, namespace, name, uid).await?
+        && !is_job_over(ctx, namespace, name, uid).await?
     {
         return Ok(outcome);
     }
@@ -88,7 +88,7 @@ pub(crate) async fn release(ctx: &Ctx, key: &OrphanKey) -> Result<Outcome, Orpha
             (pod, outcome.map(drop))
         }
     };
-    let outcomes = ctx.calls.each(held, release).await;
+    let outcomes = ctx.call_limit.call_each(to_release, release).await;
     let mut failed = outcomes.into_iter().filter_map(|(pod, outcome)| Some((pod, outcome.err()?)));
     let mut failed = failed.by_ref().filter(|(pod, err)| !is_gone(err, &pod.meta.name));
     match failed.next() {
@@ -123,9 +123,9 @@ fn is_named(pod: &Pod, job: &str) -> bool {
 }
 
 /// The pod has our finalizer and no Job will count it. An orphan that a Job may adopt keeps its finalizer.
-fn is_stuck(ctx: &Ctx, pod: &Pod) -> bool {
+fn needs_release(ctx: &Ctx, pod: &Pod) -> bool {
     let is_owned = pod.meta.as_ref().controller().is_some();
-    has_finalizer(pod, FINALIZER) && may_be_ours(pod) && (is_owned || suitors(ctx, pod).is_empty())
+    has_finalizer(pod, FINALIZER) && may_be_ours(pod) && (is_owned || matching_jobs(ctx, pod).is_empty())
 }
 
 /// A controller of another kind may use the same finalizer for its own purpose.
@@ -136,15 +136,15 @@ fn may_be_ours(pod: &Pod) -> bool {
 
 /// True when no Job will count the pods of this Job: it has finished or is gone. A Job that is not in the cache may be
 /// newer than the cache, so the server is asked.
-async fn is_over(ctx: &Ctx, namespace: &str, name: &str, uid: &Uid) -> Result<bool, OrphanError> {
-    let is_over = |job: &Job| job.is_managed_by_us() && job.is_finished();
+async fn is_job_over(ctx: &Ctx, namespace: &str, name: &str, uid: &Uid) -> Result<bool, OrphanError> {
+    let has_finished = |job: &Job| job.is_managed_by_us() && job.is_finished();
     if let Some(job) = ctx.jobs.store().get(namespace, name)?
         && job.meta.uid == *uid
     {
-        return Ok(is_over(&job));
+        return Ok(has_finished(&job));
     }
     match ctx.control.api().get::<Job>(&Job::resource(), namespace, name).await {
-        Ok(job) if job.meta.uid == *uid => Ok(is_over(&job)),
+        Ok(job) if job.meta.uid == *uid => Ok(has_finished(&job)),
         Ok(_) => Ok(true),
         Err(err) if err.is_absence_of(name) => Ok(true),
         Err(err) => Err(OrphanError::Job(err)),

@@ -5,22 +5,22 @@ use std::{cmp::Ordering, time::Duration};
 use pod_control::deletion_order;
 
 use crate::{
-    delayed::Failures,
     ending::{self, Ending},
     indexes::Indexes,
     metrics::Action,
-    snapshot::{Hold, Place, Snapshot, State, Unseen, Worker},
-    tally::{Outcomes, Tally, number},
+    per_index_backoff::Failures,
+    snapshot::{Completion, FinalizerState, Snapshot, State, Unseen, Worker},
+    tally::{IndexStates, Tally, number},
 };
 
 /// The most pods that one sync creates, or deletes as surplus.
-const MOST: usize = 500;
+const MAX_PODS_PER_SYNC: usize = 500;
 
 /// The shortest delay of a back-off.
-const LEAST_WAIT: Duration = Duration::from_secs(1);
+const MIN_DELAY: Duration = Duration::from_secs(1);
 
 /// How often to check whether a namespace is terminating that a held pod would block.
-const ASK_AGAIN: Duration = Duration::from_secs(60);
+const RECHECK_NAMESPACE: Duration = Duration::from_secs(60);
 
 /// What to do for a Job.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(crate) struct Plan {
     /// The changes of pods.
     pub(crate) pods: PodChange,
     /// The changes of pods after the new status is stored.
-    pub(crate) once_stored: PodChange,
+    pub(crate) after_status: PodChange,
     /// How the Job ends, if it ends.
     pub(crate) ending: Option<Ending>,
     /// The counts that the plan is based on, for the status.
@@ -42,9 +42,9 @@ pub(crate) struct Plan {
     pub(crate) waiting: Option<Waiting>,
     /// A terminating pod keeps the failure count of an index that gets no pod now. It would block the deletion of its
     /// namespace forever, so the namespace must be checked.
-    pub(crate) strands: bool,
+    pub(crate) may_block_namespace_deletion: bool,
     /// When to sync again even without an event.
-    pub(crate) again: Option<Duration>,
+    pub(crate) requeue_after: Option<Duration>,
 }
 
 /// The changes of pods. Deletion comes before creation, so a plan has only one of them. Pods are given by their
@@ -92,7 +92,7 @@ pub(crate) enum Waiting {
     /// Pods to be replaced are still terminating.
     Terminating,
     /// Too many created pods have not ended.
-    Brake,
+    CreationLimit,
 }
 
 /// Decides what to do for a Job.
@@ -101,44 +101,47 @@ pub(crate) fn plan(snapshot: &Snapshot<'_>) -> Plan {
     let ending = ending::ending(snapshot, &tally);
     let mut plan = Plan {
         pods: PodChange::Keep,
-        once_stored: PodChange::Keep,
+        after_status: PodChange::Keep,
         ending: None,
         tally,
         managed: false,
         action: Action::Reconciling,
         waiting: None,
-        strands: false,
-        again: if ending.is_none() { ending::deadline(snapshot) } else { None },
+        may_block_namespace_deletion: false,
+        requeue_after: if ending.is_none() { ending::deadline(snapshot) } else { None },
     };
     if let Some(ending) = ending {
-        if snapshot.known.unseen != Unseen::Nothing {
+        if snapshot.inputs.unseen != Unseen::Nothing {
             // The Job ends when the caches show all writes.
             plan.waiting = Some(Waiting::Unseen);
         }
         // A deleted pod looks like a failed one and could change a decision that is not stored yet.
-        let pods = if ending.announced { &mut plan.pods } else { &mut plan.once_stored };
+        let pods = if ending.announced { &mut plan.pods } else { &mut plan.after_status };
         *pods = non_empty(all_active(snapshot), PodChange::End);
         plan.ending = Some(ending);
     } else if snapshot.is_deleting() {
         // The garbage collector deletes the pods of this Job.
-    } else if snapshot.known.unseen == Unseen::Writes {
+    } else if snapshot.inputs.unseen == Unseen::Writes {
         plan.waiting = Some(Waiting::Unseen);
     } else {
         plan.managed = true;
         plan.action = manage(snapshot, &mut plan);
-        plan.strands = plan.pods == PodChange::Keep && plan.waiting.is_none() && strands(snapshot, &plan.tally);
-        if plan.strands {
-            plan.look_again(ASK_AGAIN);
+        plan.may_block_namespace_deletion = plan.pods == PodChange::Keep
+            && plan.waiting.is_none()
+            && may_block_namespace_deletion(snapshot, &plan.tally);
+        if plan.may_block_namespace_deletion {
+            plan.requeue_within(RECHECK_NAMESPACE);
         }
     }
     plan
 }
 
 /// Whether a terminating pod keeps the failure count of its index.
-fn strands(snapshot: &Snapshot<'_>, tally: &Tally) -> bool {
+fn may_block_namespace_deletion(snapshot: &Snapshot<'_>, tally: &Tally) -> bool {
     let Some(indexes) = &tally.indexes else { return false };
     let mut workers = snapshot.workers.iter().enumerate();
-    workers.any(|(at, it)| it.pod.meta.deletion.is_some() && indexes.delayed.holds(it.index(), at))
+    workers
+        .any(|(at, it)| it.pod.meta.deletion.is_some() && indexes.per_index_backoff.is_deletion_delayed(it.index(), at))
 }
 
 /// Decides about pods and returns the action for the metric, like `jobcontroller.manageJob`.
@@ -155,17 +158,17 @@ fn manage(snapshot: &Snapshot<'_>, plan: &mut Plan) -> Action {
     }
     let missing = wanted.saturating_sub(snapshot.active);
     // More pods may be terminating than are missing.
-    let held_back = if snapshot.replaces_only_failed() { snapshot.terminating } else { 0 };
-    let create = missing.saturating_sub(held_back);
+    let still_terminating = if snapshot.is_replacing_only_failed() { snapshot.terminating } else { 0 };
+    let create = missing.saturating_sub(still_terminating);
     if create == 0 {
         plan.waiting = (missing > 0).then_some(Waiting::Terminating);
         return Action::Tracking;
     }
-    if snapshot.known.unseen != Unseen::Nothing {
+    if snapshot.inputs.unseen != Unseen::Nothing {
         plan.waiting = Some(Waiting::Unseen);
         return Action::Reconciling;
     }
-    fill(snapshot, create, plan);
+    plan_creations(snapshot, create, plan);
     Action::Created
 }
 
@@ -181,29 +184,29 @@ fn wanted(snapshot: &Snapshot<'_>, tally: &Tally) -> usize {
     wanted as usize
 }
 
-/// Creates `missing` pods, as far as back-off and `brake` allow.
-fn fill(snapshot: &Snapshot<'_>, missing: usize, plan: &mut Plan) {
+/// Creates `missing` pods, as far as back-off and `creation_limit` allow.
+fn plan_creations(snapshot: &Snapshot<'_>, missing: usize, plan: &mut Plan) {
     let pods = match &plan.tally.indexes {
-        Some(indexes) if snapshot.counts_per_index() => {
-            let (pods, wait) = per_index(snapshot, indexes, missing.min(MOST));
-            // When other indexes take all places, the end of one of their pods triggers the next sync.
+        Some(indexes) if snapshot.is_counted_per_index() => {
+            let (pods, wait) = per_index(snapshot, indexes, missing.min(MAX_PODS_PER_SYNC));
+            // When other indexes take all pods, the end of one of their pods triggers the next sync.
             if let Some(wait) = wait.filter(|_| pods.len() < missing) {
                 plan.waiting = Some(Waiting::Backoff(wait));
-                plan.look_again(wait.max(LEAST_WAIT));
+                plan.requeue_within(wait.max(MIN_DELAY));
             }
             pods
         }
         indexes => {
-            let wait = plan.tally.backoff.remaining(snapshot.known.now);
+            let wait = plan.tally.backoff.remaining(snapshot.inputs.now);
             if !wait.is_zero() {
                 plan.waiting = Some(Waiting::Backoff(wait));
-                plan.look_again(wait.max(LEAST_WAIT));
+                plan.requeue_within(wait.max(MIN_DELAY));
                 return;
             }
-            let wanted = missing.min(MOST);
+            let wanted = missing.min(MAX_PODS_PER_SYNC);
             match indexes {
                 Some(indexes) => {
-                    let free = taken(snapshot, indexes).lowest_free(snapshot.completions(), wanted);
+                    let free = unavailable(snapshot, indexes).lowest_free(snapshot.completions(), wanted);
                     free.into_iter().map(|it| NewPod { index: Some(it), failures: None }).collect()
                 }
                 None => vec![NewPod { index: None, failures: None }; wanted],
@@ -215,26 +218,26 @@ fn fill(snapshot: &Snapshot<'_>, missing: usize, plan: &mut Plan) {
 
 impl Plan {
     /// Whether the deleted pods lose the finalizer first.
-    pub(crate) fn frees(&self) -> bool {
+    pub(crate) fn is_untracked_delete(&self) -> bool {
         matches!(self.pods, PodChange::Suspend(_) | PodChange::Delete(_))
     }
 
     /// The pods that are deleted once the status is stored.
-    pub(crate) fn deletes_once_stored(&self) -> &[usize] {
-        if let PodChange::End(places) = &self.once_stored { places } else { &[] }
+    pub(crate) fn deletions_after_status(&self) -> &[usize] {
+        if let PodChange::End(positions) = &self.after_status { positions } else { &[] }
     }
 
-    fn look_again(&mut self, after: Duration) {
-        self.again = Some(self.again.map_or(after, |it| it.min(after)));
+    fn requeue_within(&mut self, after: Duration) {
+        self.requeue_after = Some(self.requeue_after.map_or(after, |it| it.min(after)));
     }
 
-    /// Plans the creation of these pods, as far as `brake` allows.
+    /// Plans the creation of these pods, as far as `creation_limit` allows.
     fn create(&mut self, snapshot: &Snapshot<'_>, mut pods: Vec<NewPod>) {
-        if pods.len() > snapshot.known.room {
-            pods.truncate(snapshot.known.room);
-            self.waiting = Some(Waiting::Brake);
-            if let Some(wait) = snapshot.known.more_room {
-                self.look_again(wait);
+        if pods.len() > snapshot.inputs.free_slots {
+            pods.truncate(snapshot.inputs.free_slots);
+            self.waiting = Some(Waiting::CreationLimit);
+            if let Some(wait) = snapshot.inputs.next_slot {
+                self.requeue_within(wait);
             }
         }
         if !pods.is_empty() {
@@ -254,30 +257,33 @@ fn reason(snapshot: &Snapshot<'_>, tally: &Tally) -> &'static str {
 }
 
 /// The indexes that must not get a pod: they have succeeded or failed, or already have a pod.
-fn taken(snapshot: &Snapshot<'_>, indexes: &Outcomes) -> Indexes {
-    let mut taken = indexes.succeeded.union(&indexes.active);
+fn unavailable(snapshot: &Snapshot<'_>, indexes: &IndexStates) -> Indexes {
+    let mut unavailable = indexes.succeeded.union(&indexes.active);
     if let Some(failed) = &indexes.failed {
-        taken = taken.union(failed);
+        unavailable = unavailable.union(failed);
     }
-    if snapshot.replaces_only_failed() {
+    if snapshot.is_replacing_only_failed() {
         let is_terminating = |it: &&Worker<'_>| it.state == State::Terminating;
         let mut ending: Vec<u32> = snapshot.workers.iter().filter(is_terminating).filter_map(Worker::index).collect();
         ending.sort_unstable();
-        taken = taken.union(&Indexes::of(ending));
+        unavailable = unavailable.union(&Indexes::of(ending));
     }
-    taken
+    unavailable
 }
 
 /// The new pods for the lowest free indexes that are not in back-off, at most `wanted`, and the shortest remaining
 /// back-off.
-fn per_index(snapshot: &Snapshot<'_>, indexes: &Outcomes, wanted: usize) -> (Vec<NewPod>, Option<Duration>) {
-    let taken = taken(snapshot, indexes);
-    let waits: Vec<(u32, Duration)> =
-        indexes.delayed.waits(snapshot).filter(|(index, _)| !taken.contains(*index)).collect();
+fn per_index(snapshot: &Snapshot<'_>, indexes: &IndexStates, wanted: usize) -> (Vec<NewPod>, Option<Duration>) {
+    let unavailable = unavailable(snapshot, indexes);
+    let waits: Vec<(u32, Duration)> = indexes
+        .per_index_backoff
+        .remaining_delays(snapshot)
+        .filter(|(index, _)| !unavailable.contains(*index))
+        .collect();
     // An index in back-off must not block the indexes after it.
-    let taken = taken.union(&Indexes::of(waits.iter().map(|(index, _)| *index)));
-    let free = taken.lowest_free(snapshot.completions(), wanted).into_iter();
-    let failures = |index| Some(indexes.delayed.failures(snapshot, index));
+    let unavailable = unavailable.union(&Indexes::of(waits.iter().map(|(index, _)| *index)));
+    let free = unavailable.lowest_free(snapshot.completions(), wanted).into_iter();
+    let failures = |index| Some(indexes.per_index_backoff.failures(snapshot, index));
     let pods = free.map(|it| NewPod { index: Some(it), failures: failures(it) }).collect();
     (pods, waits.into_iter().map(|(_, wait)| wait).min())
 }
@@ -297,13 +303,13 @@ fn surplus(snapshot: &Snapshot<'_>, at_least: usize) -> Vec<usize> {
         let more = at_least - surplus.len();
         surplus.extend(left.into_iter().take(more));
     }
-    surplus.truncate(MOST);
+    surplus.truncate(MAX_PODS_PER_SYNC);
     surplus
 }
 
 /// Whether an active pod is useless: it has no finalizer, has no valid index, or shares its index with another pod.
 fn has_useless(snapshot: &Snapshot<'_>) -> bool {
-    if snapshot.active().any(|(_, it)| it.hold == Hold::Free) {
+    if snapshot.active().any(|(_, it)| it.finalizer == FinalizerState::Absent) {
         return true;
     }
     if !snapshot.job.is_indexed() {
@@ -311,8 +317,8 @@ fn has_useless(snapshot: &Snapshot<'_>) -> bool {
     }
     let mut indexes: Vec<Option<u32>> = snapshot.active().map(|(_, it)| it.index()).collect();
     indexes.sort_unstable();
-    let is_stray = indexes.first() == Some(&None);
-    is_stray || !indexes.is_sorted_by(|a, b| a < b)
+    let has_invalid = indexes.first() == Some(&None);
+    has_invalid || !indexes.is_sorted_by(|a, b| a < b)
 }
 
 /// The useless active pods, and the others. Of each index only the best pod is kept.
@@ -320,7 +326,7 @@ fn useless(snapshot: &Snapshot<'_>) -> (Vec<usize>, Vec<usize>) {
     let worker = |at: usize| &snapshot.workers[at];
     // These have no finalizer and would never be counted. A deletion that failed halfway leaves such pods.
     let (mut surplus, mut active): (Vec<usize>, Vec<usize>) =
-        all_active(snapshot).into_iter().partition(|at| worker(*at).hold == Hold::Free);
+        all_active(snapshot).into_iter().partition(|at| worker(*at).finalizer == FinalizerState::Absent);
     if !snapshot.job.is_indexed() {
         return (surplus, active);
     }
@@ -331,8 +337,8 @@ fn useless(snapshot: &Snapshot<'_>) -> (Vec<usize>, Vec<usize>) {
     });
     let mut left = Vec::new();
     for (nth, at) in active.iter().enumerate() {
-        let next = active.get(nth + 1).map(|it| worker(*it).place);
-        let is_best = worker(*at).place != Place::Stray && next != Some(worker(*at).place);
+        let next = active.get(nth + 1).map(|it| worker(*it).completion);
+        let is_best = worker(*at).completion != Completion::Invalid && next != Some(worker(*at).completion);
         if is_best { left.push(*at) } else { surplus.push(*at) }
     }
     (surplus, left)

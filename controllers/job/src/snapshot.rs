@@ -28,7 +28,7 @@ impl Moment {
     }
 
     /// The remaining time of a `wait` that began at `since` (in seconds); zero when it is over.
-    pub(crate) fn remains(self, since: i64, wait: Duration) -> Duration {
+    pub(crate) fn remaining(self, since: i64, wait: Duration) -> Duration {
         let wait = i64::try_from(wait.as_millis()).unwrap_or(i64::MAX);
         let end = since.saturating_mul(1_000).saturating_add(wait);
         Duration::from_millis(u64::try_from(end.saturating_sub(self.0)).unwrap_or_default())
@@ -37,7 +37,7 @@ impl Moment {
 
 /// A pod of the Job. A pod that this sync adopted counts as if it had the finalizer already.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Claimed<'a> {
+pub(crate) struct ClaimedPod<'a> {
     /// The pod in the cache.
     pub(crate) pod: &'a Pod,
     /// It was adopted in this sync.
@@ -46,19 +46,19 @@ pub(crate) struct Claimed<'a> {
 
 /// What memory and clock contain at the time of the decision.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Known {
+pub(crate) struct SnapshotInputs {
     /// The time.
     pub(crate) now: Moment,
     /// Which writes the caches do not show yet. Determined before pods are listed.
     pub(crate) unseen: Unseen,
     /// The back-off of the last stored status; `None` when this process has not stored one.
     pub(crate) backoff: Option<Backoff>,
-    /// How many more pods `brake` allows.
-    pub(crate) room: usize,
-    /// When `brake` allows one more pod even if none ends.
-    pub(crate) more_room: Option<Duration>,
+    /// How many more pods `creation_limit` allows.
+    pub(crate) free_slots: usize,
+    /// When `creation_limit` allows one more pod even if none ends.
+    pub(crate) next_slot: Option<Duration>,
     /// A suspended Job loses its `startTime`: see [`crate::Options`].
-    pub(crate) clears_start: bool,
+    pub(crate) clear_start_time: bool,
 }
 
 /// Which writes for a Job the caches do not show yet.
@@ -68,7 +68,7 @@ pub(crate) enum Unseen {
     Nothing,
     /// It is not known whether some pods were created. Until then no pod may be created and the Job must not end;
     /// existing pods may be deleted.
-    Doubtful,
+    UnknownCreates,
     /// Pods were created or deleted. Until the caches show that, no pod may be created or deleted.
     Writes,
 }
@@ -81,7 +81,7 @@ pub(crate) struct Snapshot<'a> {
     /// Its pods in the given order. Plans use their positions in this list.
     pub(crate) workers: Vec<Worker<'a>>,
     /// The content of memory, and the time.
-    pub(crate) known: Known,
+    pub(crate) inputs: SnapshotInputs,
     /// The pods in `status.uncountedTerminatedPods`.
     pub(crate) uncounted: Uncounted<'a>,
     /// The stored status has an interim condition.
@@ -100,22 +100,22 @@ pub(crate) struct Worker<'a> {
     /// The pod, for rules that need more of it.
     pub(crate) pod: &'a Pod,
     /// The completion that it works for.
-    pub(crate) place: Place,
+    pub(crate) completion: Completion,
     /// Its state.
     pub(crate) state: State,
     /// Whether it has our finalizer.
-    pub(crate) hold: Hold,
+    pub(crate) finalizer: FinalizerState,
 }
 
 /// The completion that a pod works for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Completion {
     /// Any, because the Job has no indexes.
     Any,
     /// The completion of this index, which is below `completions`.
-    At(u32),
+    Index(u32),
     /// None, because the Job is Indexed and the pod has no valid index. Such a pod is not counted.
-    Stray,
+    Invalid,
 }
 
 /// The state of a pod.
@@ -136,13 +136,13 @@ pub(crate) enum State {
 
 /// Whether a pod has our finalizer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Hold {
+pub(crate) enum FinalizerState {
     /// It has the finalizer.
-    Held,
+    Present,
     /// The cache shows the finalizer, but its removal was requested. The pod must not be counted again.
-    Leaving,
+    RemovalPending,
     /// It has no finalizer.
-    Free,
+    Absent,
 }
 
 /// The pods in `status.uncountedTerminatedPods`.
@@ -156,24 +156,24 @@ pub(crate) struct Uncounted<'a> {
 
 impl Uncounted<'_> {
     /// Whether the status lists this pod. A pod in `failed` stays failed even if its phase is Succeeded now.
-    pub(crate) fn names(&self, pod: &Uid) -> bool {
+    pub(crate) fn contains(&self, pod: &Uid) -> bool {
         self.failed.contains(pod) || self.succeeded.contains(pod)
     }
 }
 
-/// Builds a snapshot. `leaving` returns true for pods whose finalizer is being removed while the cache still shows it.
-/// One pass over the pods.
+/// Builds a snapshot. `is_removal_pending` returns true for pods whose finalizer is being removed while the cache still
+/// shows it. One pass over the pods.
 pub(crate) fn gather<'a>(
     job: &'a Job,
-    pods: impl IntoIterator<Item = Claimed<'a>>,
-    leaving: impl Fn(&Uid) -> bool,
-    known: Known,
+    pods: impl IntoIterator<Item = ClaimedPod<'a>>,
+    is_removal_pending: impl Fn(&Uid) -> bool,
+    inputs: SnapshotInputs,
 ) -> Snapshot<'a> {
-    let workers = pods.into_iter().map(|it| Worker::new(job, it, &leaving)).collect();
+    let workers = pods.into_iter().map(|it| Worker::new(job, it, &is_removal_pending)).collect();
     let mut snapshot = Snapshot {
         job,
         workers,
-        known,
+        inputs,
         uncounted: job.status.uncounted.as_ref().map(Uncounted::from).unwrap_or_default(),
         announced: [SUCCESS, FAILURE].into_iter().any(|it| job.status.holds(it)),
         active: 0,
@@ -206,7 +206,7 @@ impl<'a> Snapshot<'a> {
     }
 
     /// Whether only ended pods are replaced and counted as failed, and not terminating ones.
-    pub(crate) fn replaces_only_failed(&self) -> bool {
+    pub(crate) fn is_replacing_only_failed(&self) -> bool {
         self.job.spec.pod_replacement_policy == PodReplacementPolicy::Failed
             || self.job.spec.pod_failure_policy.is_some()
     }
@@ -217,7 +217,7 @@ impl<'a> Snapshot<'a> {
     }
 
     /// Whether failures are counted per index.
-    pub(crate) fn counts_per_index(&self) -> bool {
+    pub(crate) fn is_counted_per_index(&self) -> bool {
         self.job.is_indexed() && self.job.spec.backoff_limit_per_index.is_some()
     }
 
@@ -226,7 +226,7 @@ impl<'a> Snapshot<'a> {
     pub(crate) fn is_failed(&self, worker: &Worker<'_>) -> bool {
         match worker.state {
             State::Failed => true,
-            State::Terminating => !self.replaces_only_failed() && !self.announced,
+            State::Terminating => !self.is_replacing_only_failed() && !self.announced,
             State::Active { .. } | State::Succeeded => false,
         }
     }
@@ -238,13 +238,15 @@ impl<'a> Snapshot<'a> {
 
     /// Whether the pod was already counted when the Job's end deleted it.
     pub(crate) fn is_counted_with_end(&self, worker: &Worker<'_>) -> bool {
-        self.announced && worker.hold == Hold::Leaving && worker.pod.meta.deletion.is_some()
+        self.announced && worker.finalizer == FinalizerState::RemovalPending && worker.pod.meta.deletion.is_some()
     }
 
     /// Pods that must be counted: they have the finalizer and a valid index, and the status does not list them.
-    pub(crate) fn news(&self) -> impl Iterator<Item = &Worker<'a>> {
+    pub(crate) fn unrecorded(&self) -> impl Iterator<Item = &Worker<'a>> {
         let is_new = |it: &&Worker<'_>| {
-            it.hold == Hold::Held && it.place != Place::Stray && !self.uncounted.names(&it.pod.meta.uid)
+            it.finalizer == FinalizerState::Present
+                && it.completion != Completion::Invalid
+                && !self.uncounted.contains(&it.pod.meta.uid)
         };
         self.workers.iter().filter(is_new)
     }
@@ -256,15 +258,15 @@ impl<'a> Snapshot<'a> {
 }
 
 impl<'a> Worker<'a> {
-    fn new(job: &Job, claimed: Claimed<'a>, leaving: impl Fn(&Uid) -> bool) -> Self {
-        let Claimed { pod, adopted } = claimed;
-        let is_held = adopted || has_finalizer(pod, FINALIZER);
-        let hold = match is_held {
-            true if leaving(&pod.meta.uid) => Hold::Leaving,
-            true => Hold::Held,
-            false => Hold::Free,
+    fn new(job: &Job, claimed: ClaimedPod<'a>, is_removal_pending: impl Fn(&Uid) -> bool) -> Self {
+        let ClaimedPod { pod, adopted } = claimed;
+        let is_tracked = adopted || has_finalizer(pod, FINALIZER);
+        let finalizer = match is_tracked {
+            true if is_removal_pending(&pod.meta.uid) => FinalizerState::RemovalPending,
+            true => FinalizerState::Present,
+            false => FinalizerState::Absent,
         };
-        Self { pod, place: place(job, pod), state: state(pod), hold }
+        Self { pod, completion: completion(job, pod), state: state(pod), finalizer }
     }
 
     /// Whether the pod is pending or running.
@@ -274,9 +276,9 @@ impl<'a> Worker<'a> {
 
     /// Its index, if it is valid.
     pub(crate) fn index(&self) -> Option<u32> {
-        match self.place {
-            Place::At(index) => Some(index),
-            Place::Any | Place::Stray => None,
+        match self.completion {
+            Completion::Index(index) => Some(index),
+            Completion::Any | Completion::Invalid => None,
         }
     }
 }
@@ -286,14 +288,14 @@ pub(crate) fn completions(job: &Job) -> u32 {
     job.spec.completions.and_then(|it| u32::try_from(it).ok()).unwrap_or_default()
 }
 
-fn place(job: &Job, pod: &Pod) -> Place {
+fn completion(job: &Job, pod: &Pod) -> Completion {
     if !job.is_indexed() {
-        return Place::Any;
+        return Completion::Any;
     }
     let index = pod.annotations.get(INDEX).and_then(|it| it.parse::<u32>().ok());
     match index {
-        Some(index) if index < completions(job) => Place::At(index),
-        _ => Place::Stray,
+        Some(index) if index < completions(job) => Completion::Index(index),
+        _ => Completion::Invalid,
     }
 }
 

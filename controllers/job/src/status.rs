@@ -3,17 +3,17 @@
 use api::{ConditionStatus, JobCondition, JobSpec, JobStatus};
 
 use crate::{
+    accounting::Applied,
     ending::Ending,
     snapshot::{Moment, Snapshot, State},
-    tracking::Applied,
 };
 
 mod check;
 
-pub(crate) use check::{Broken, check};
+pub(crate) use check::{InvalidStatus, check};
 
 /// Sets the numbers of pods, including the changes of this sync.
-pub(crate) fn count(status: &mut JobStatus, snapshot: &Snapshot<'_>, applied: &Applied) {
+pub(crate) fn set_counts(status: &mut JobStatus, snapshot: &Snapshot<'_>, applied: &Applied) {
     let gone = applied.gone.len();
     let was_ready = |at: &&usize| snapshot.workers[**at].state == State::Active { ready: true };
     let ready_gone = applied.gone.iter().filter(was_ready).count();
@@ -24,8 +24,8 @@ pub(crate) fn count(status: &mut JobStatus, snapshot: &Snapshot<'_>, applied: &A
 
 /// Sets the `Suspended` condition; `Some` when it has changed. `activeDeadlineSeconds` starts again with each
 /// resumption.
-pub(crate) fn suspend(status: &mut JobStatus, snapshot: &Snapshot<'_>) -> Option<bool> {
-    let (suspended, now) = (snapshot.job.spec.suspend, snapshot.known.now);
+pub(crate) fn set_suspended(status: &mut JobStatus, snapshot: &Snapshot<'_>) -> Option<bool> {
+    let (suspended, now) = (snapshot.job.spec.suspend, snapshot.inputs.now);
     let is_new = if suspended {
         set(status, "Suspended", ConditionStatus::True, "JobSuspended", "Job suspended", now)
     } else {
@@ -35,24 +35,24 @@ pub(crate) fn suspend(status: &mut JobStatus, snapshot: &Snapshot<'_>) -> Option
     };
     if is_new && !suspended {
         status.start = Some(now.seconds());
-    } else if is_new && snapshot.known.clears_start {
+    } else if is_new && snapshot.inputs.clear_start_time {
         status.start = None;
     }
     is_new.then_some(suspended)
 }
 
 /// Sets the final condition.
-pub(crate) fn finish(status: &mut JobStatus, spec: &JobSpec, ending: &Ending, now: Moment) {
+pub(crate) fn set_finished(status: &mut JobStatus, spec: &JobSpec, ending: &Ending, now: Moment) {
     // The API server rejects an end without `startTime`, except for a suspended Job with zero completions.
-    let wants_nothing = spec.suspend && spec.completions == Some(0);
-    if status.start.is_none() && !wants_nothing {
+    let needs_no_pod = spec.suspend && spec.completions == Some(0);
+    if status.start.is_none() && !needs_no_pod {
         status.start = Some(now.seconds());
     }
     // `startTime` from another clock may be later than now, but the end must not be before the start.
     let end = Moment(now.0.max(status.start.unwrap_or(i64::MIN).saturating_mul(1_000)));
     let (_, final_) = ending.conditions();
     set(status, final_, ConditionStatus::True, &ending.reason, &ending.message, end);
-    if ending.succeeds() {
+    if ending.is_success() {
         status.completion = status.completion.or(Some(end.seconds()));
     }
 }
@@ -67,32 +67,32 @@ pub(crate) fn set(
     now: Moment,
 ) -> bool {
     let condition = JobCondition::new(type_, value, reason, message, now.seconds());
-    let Some(known) = status.conditions.iter_mut().find(|it| &*it.type_ == type_) else {
+    let Some(old) = status.conditions.iter_mut().find(|it| &*it.type_ == type_) else {
         status.conditions.push(condition);
         return true;
     };
-    let is_same =
-        known.status == condition.status && known.reason == condition.reason && known.message == condition.message;
+    let is_same = old.status == condition.status && old.reason == condition.reason && old.message == condition.message;
     if !is_same {
-        *known = condition;
+        *old = condition;
     }
     !is_same
 }
 
 /// Whether `next` must be stored. A new but empty `uncountedTerminatedPods` is no reason.
-pub(crate) fn differs(stored: &JobStatus, next: &JobStatus) -> bool {
-    let is_silent = stored.uncounted.is_none() && next.uncounted.as_ref().is_none_or(api::UncountedPods::is_empty);
-    if !is_silent {
+pub(crate) fn needs_write(stored: &JobStatus, next: &JobStatus) -> bool {
+    let is_without_uncounted =
+        stored.uncounted.is_none() && next.uncounted.as_ref().is_none_or(api::UncountedPods::is_empty);
+    if !is_without_uncounted {
         return stored != next;
     }
-    let mut said = next.clone();
-    said.uncounted = None;
-    *stored != said
+    let mut compared = next.clone();
+    compared.uncounted = None;
+    *stored != compared
 }
 
 /// The increase of the succeeded and failed counters, for metrics. A decrease, after a Job was made smaller, counts as
 /// zero.
-pub(crate) fn counted(stored: &JobStatus, next: &JobStatus) -> (u64, u64) {
+pub(crate) fn counter_increases(stored: &JobStatus, next: &JobStatus) -> (u64, u64) {
     let more = |before: i32, after: i32| u64::try_from(after.saturating_sub(before)).unwrap_or_default();
     (more(stored.succeeded, next.succeeded), more(stored.failed, next.failed))
 }

@@ -9,10 +9,10 @@ pub(crate) fn fulfilled(rules: &[SuccessRule], succeeded: &Indexes, completions:
     if succeeded.is_empty() {
         return None;
     }
-    rules.iter().position(|it| holds(it, succeeded, completions))
+    rules.iter().position(|it| is_fulfilled(it, succeeded, completions))
 }
 
-fn holds(rule: &SuccessRule, succeeded: &Indexes, completions: u32) -> bool {
+fn is_fulfilled(rule: &SuccessRule, succeeded: &Indexes, completions: u32) -> bool {
     let enough = rule.count.map(|it| u32::try_from(it).unwrap_or_default());
     let Some(text) = &rule.indexes else { return enough.is_some_and(|it| succeeded.len() >= it) };
     let listed = Indexes::parse(text, completions);
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rule_wants_all_it_lists_or_as_many_as_it_says() {
+    fn a_rule_needs_all_listed_indexes_or_the_given_count() {
         let rule = |indexes: Option<&str>, count| SuccessRule { indexes: indexes.map(Into::into), count };
         for (name, rules, succeeded, want) in [
             ("no rules", vec![], "0-9", None),

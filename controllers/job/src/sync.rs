@@ -1,4 +1,4 @@
-//! One Job, top to bottom: gates, snapshot, plan, apply, track.
+//! One Job, top to bottom: checks, snapshot, plan, apply, finalizers.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,14 +10,13 @@ use pod_control::{ClaimError, Owner, claim, has_finalizer, is_terminal};
 use runner::Outcome;
 
 use crate::{
-    Ctx,
-    apply::{ApplyError, Carried, apply, doubt, is_closed},
-    memory::{BATCH, Sight},
+    Ctx, accounting,
+    apply::{ApplyError, ApplyResult, apply, is_namespace_terminating, resolve_unknown_creates},
+    finalizers::{self, TrackError},
+    memory::{BATCH, SyncInputs},
     metrics::Action,
     plan::{Plan, PodChange, Waiting, plan},
-    snapshot::{Claimed, FINALIZER, Known, Moment, Unseen, gather},
-    track::{self, TrackError},
-    tracking,
+    snapshot::{ClaimedPod, FINALIZER, Moment, SnapshotInputs, Unseen, gather},
 };
 
 /// Why a sync failed.
@@ -44,44 +43,44 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
         return Ok(Outcome::Done);
     }
     let (uid, now) = (&job.meta.uid, ctx.clock.now());
-    if let Some(rest) = ctx.memory.rest(uid, &job.meta.version, now) {
-        return Ok(again((!rest.is_zero()).then_some(rest)));
+    if let Some(idle) = ctx.memory.idle_for(uid, &job.meta.version, now) {
+        return Ok(requeue((!idle.is_zero()).then_some(idle)));
     }
     // The Job is enqueued when the caches show our last writes.
-    if let Some(wait) = ctx.behind(&job) {
+    if let Some(wait) = ctx.park_if_stale(&job) {
         return Ok(Outcome::Parked(wait));
     }
-    if ctx.memory.is_to_ask(uid, now) {
-        doubt(ctx, &job).await;
+    if ctx.memory.begin_unknown_creates_check(uid, now) {
+        resolve_unknown_creates(ctx, &job).await;
     }
     // Both are read before pods are listed. In the other order a pod event in between could lead to a second creation
     // or a second count. They are also read before the Job is read again: the caches must show whatever memory has
     // dropped by now.
-    let unseen = ctx.memory.unseen(uid, |it| ctx.pods.store().passed(it), now);
-    let sight = ctx.memory.sees(uid, job.spec.parallelism, now);
+    let unseen = ctx.memory.unseen_writes(uid, |it| ctx.pods.store().passed(it), now);
+    let inputs = ctx.memory.begin_sync(uid, job.spec.parallelism, now);
     let job = match ctx.jobs.store().get(&key.namespace, &key.name)? {
-        Some(now) if now.meta.uid == *uid && !now.is_finished() && !sight.ended => now,
+        Some(now) if now.meta.uid == *uid && !now.is_finished() && !inputs.finish_pending => now,
         _ => {
-            ctx.forget_if_gone(&job);
+            ctx.remove_if_deleted(&job);
             return Ok(Outcome::Done);
         }
     };
     if job.spec.selector.as_ref().is_some_and(has_unknown_operator) {
-        ctx.forget_if_gone(&job);
+        ctx.remove_if_deleted(&job);
         return Err(SyncError::Selector);
     }
     let owner = Owner::new(Job::resource(), job.meta.as_ref(), Some(FINALIZER));
     if let CompletionMode::Other(_) = job.spec.completion_mode {
         let message = "Skipped Job sync because completion mode is unknown".to_owned();
         ctx.recorder.event(owner.reference(), Type::Warning, "UnknownCompletionMode", message);
-        ctx.forget_if_gone(&job);
+        ctx.remove_if_deleted(&job);
         return Ok(Outcome::Done);
     }
     let mut action = Action::Reconciling;
-    let outcome = reconcile(ctx, &job, &owner, sight, unseen, &mut action).await;
+    let outcome = reconcile(ctx, &job, &owner, inputs, unseen, &mut action).await;
     let took = ctx.clock.now().saturating_duration_since(now);
-    ctx.meters.synced(&job, action, outcome.is_ok(), took);
-    ctx.forget_if_gone(&job);
+    ctx.meters.record_sync(&job, action, outcome.is_ok(), took);
+    ctx.remove_if_deleted(&job);
     match outcome {
         Err(SyncError::Track(TrackError::Gone)) => Ok(Outcome::Done),
         // Calls that were not made because of shutdown are no failure. The next leader makes them.
@@ -94,15 +93,15 @@ async fn reconcile(
     ctx: &Ctx,
     job: &Job,
     owner: &Owner,
-    sight: Sight,
+    inputs: SyncInputs,
     unseen: Unseen,
     action: &mut Action,
 ) -> Result<Outcome, SyncError> {
-    let Sight { changes, backoff, ended: _, leaving, room, more_room } = sight;
+    let SyncInputs { changes, backoff, finish_pending: _, pending_removals, free_slots, next_slot } = inputs;
     // A Job that is being deleted releases no pods, whatever their labels. With foreground deletion it may have to wait
     // for all of its pods.
-    let goes = job.meta.deletion.is_some();
-    let selects = |pod: &Pod| goes || job.spec.selector.as_ref().is_some_and(|it| it.matches(&pod.labels));
+    let is_deleting = job.meta.deletion.is_some();
+    let selects = |pod: &Pod| is_deleting || job.spec.selector.as_ref().is_some_and(|it| it.matches(&pod.labels));
     // If memory has no back-off, it is computed from pods that were counted before. Failures may be missing in the
     // counters, because a podFailurePolicy ignored them.
     let uncounted = || job.status.uncounted.as_ref().is_some_and(|it| !it.failed.is_empty());
@@ -110,52 +109,52 @@ async fn reconcile(
     let all = backoff.is_none() && failed();
     let claimed = claim(&ctx.control, owner, candidates(ctx, job, all)?, selects).await?;
     let pods = &claimed.pods;
-    let known = Known {
+    let inputs = SnapshotInputs {
         now: Moment(ctx.clock.wall().as_millisecond()),
         unseen,
         backoff,
-        room,
-        more_room,
-        clears_start: ctx.clears_start,
+        free_slots,
+        next_slot,
+        clear_start_time: ctx.clear_start_time,
     };
-    let seen = pods.iter().map(|pod| Claimed { pod, adopted: claimed.adopted.contains(&pod.meta.uid) });
-    let snapshot = gather(job, seen, |pod| leaving.contains(pod), known);
+    let claimed_pods = pods.iter().map(|pod| ClaimedPod { pod, adopted: claimed.adopted.contains(&pod.meta.uid) });
+    let snapshot = gather(job, claimed_pods, |pod| pending_removals.contains(pod), inputs);
 
     let plan = plan(&snapshot);
-    tell_brake(ctx, job, owner, &plan);
-    let Carried { mut applied, mut cut, mut failure } = apply(ctx, job, owner, &claimed, &plan.pods).await;
+    report_creation_limit(ctx, job, owner, &plan);
+    let ApplyResult { mut applied, mut cut_short, mut failure } = apply(ctx, job, owner, &claimed, &plan.pods).await;
     *action = plan.action;
-    if plan.strands {
-        applied.closed = is_closed(ctx, job, owner).await;
+    if plan.may_block_namespace_deletion {
+        applied.namespace_terminating = is_namespace_terminating(ctx, job, owner).await;
     }
 
     // Finalizers are removed only after the status that counts the pods is stored.
-    let step = tracking::step(&snapshot, &plan, &applied);
+    let step = accounting::first_step(&snapshot, &plan, &applied);
     let mut has_released = false;
     if let Some(step) = step {
-        let mut recorded = track::record(ctx, owner, &snapshot, &plan, step).await?;
-        let rest = apply(ctx, job, owner, &claimed, &plan.once_stored).await;
-        cut |= rest.cut;
-        failure = failure.or(rest.failure);
-        recorded.release_deleted(&rest.applied.gone);
+        let mut recorded = finalizers::record(ctx, owner, &snapshot, &plan, step).await?;
+        let late = apply(ctx, job, owner, &claimed, &plan.after_status).await;
+        cut_short |= late.cut_short;
+        failure = failure.or(late.failure);
+        recorded.release_deleted(&late.applied.gone);
         has_released = recorded.has_releases();
-        let released = track::release(ctx, owner, pods, &recorded).await;
-        cut |= released.cut;
-        track::settle(ctx, owner, &snapshot, recorded, released).await?;
+        let released = finalizers::release(ctx, owner, pods, &recorded).await;
+        cut_short |= released.cut_short;
+        finalizers::store_last_status(ctx, owner, &snapshot, recorded, released).await?;
     } else {
-        ctx.memory.records(&job.meta.uid, plan.tally.backoff);
+        ctx.memory.record_backoff(&job.meta.uid, plan.tally.backoff);
         if plan.pods == PodChange::Keep && unseen == Unseen::Nothing {
-            let until = plan.again.map(|it| ctx.clock.now() + it);
-            ctx.memory.rests(&job.meta.uid, job.meta.version.clone(), changes, until);
+            let until = plan.requeue_after.map(|it| ctx.clock.now() + it);
+            ctx.memory.mark_idle(&job.meta.uid, job.meta.version.clone(), changes, until);
         }
     }
     // Returned last, because the status must be written even when a creation failed.
     failure.map_or(Ok(()), Err)?;
-    if cut {
+    if cut_short {
         // Requeued behind the keys that wait.
-        return Ok(again(Some(Duration::ZERO)));
+        return Ok(requeue(Some(Duration::ZERO)));
     }
-    Ok(again(soonest(ctx, job, &plan, unseen, has_released)))
+    Ok(requeue(soonest(ctx, job, &plan, unseen, has_released)))
 }
 
 /// The Job's own pods, and orphans that it may adopt.
@@ -187,26 +186,26 @@ fn soonest(ctx: &Ctx, job: &Job, plan: &Plan, unseen: Unseen, released: bool) ->
     // After a lost event nothing else would enqueue the Job.
     let expiry = match unseen {
         Unseen::Nothing => None,
-        Unseen::Doubtful | Unseen::Writes => ctx.memory.gives_up_at(&job.meta.uid),
+        Unseen::UnknownCreates | Unseen::Writes => ctx.memory.next_deadline(&job.meta.uid),
     };
     let expiry = expiry.map(|it: Instant| it.saturating_duration_since(ctx.clock.now()));
-    [plan.again, settle, expiry].into_iter().flatten().min()
+    [plan.requeue_after, settle, expiry].into_iter().flatten().min()
 }
 
-fn again(after: Option<Duration>) -> Outcome {
+fn requeue(after: Option<Duration>) -> Outcome {
     after.map_or(Outcome::Done, Outcome::After)
 }
 
 /// Sends an event once when creations are held back.
-fn tell_brake(ctx: &Ctx, job: &Job, owner: &Owner, plan: &Plan) {
-    let is_braked = match plan.waiting {
-        Some(Waiting::Brake) => true,
+fn report_creation_limit(ctx: &Ctx, job: &Job, owner: &Owner, plan: &Plan) {
+    let is_limited = match plan.waiting {
+        Some(Waiting::CreationLimit) => true,
         None => false,
-        // Other reasons do not change the state of `brake`.
+        // Other reasons do not change the state of `creation_limit`.
         Some(_) => return,
     };
-    if ctx.memory.brakes(&job.meta.uid, is_braked) {
-        ctx.meters.brakes(job);
+    if ctx.memory.set_creation_limited(&job.meta.uid, is_limited) {
+        ctx.meters.record_creation_limited(job);
         let message = "Pods that were created are not seen to end: no more than twice the parallelism are created";
         ctx.recorder.event(owner.reference(), Type::Warning, "CreationHeldBack", message.to_owned());
     }
@@ -215,12 +214,12 @@ fn tell_brake(ctx: &Ctx, job: &Job, owner: &Owner, plan: &Plan) {
 impl Ctx {
     /// Removes what a sync stored in memory for a Job that was deleted meanwhile, because its delete handler ran
     /// earlier.
-    fn forget_if_gone(&self, job: &Job) {
+    fn remove_if_deleted(&self, job: &Job) {
         let uid = &job.meta.uid;
         let is_there = self.jobs.store().by_index(&JobIndex::Uid(uid.clone()));
         if is_there.is_ok_and(|it| it.is_empty()) {
-            self.memory.forget(uid);
-            self.gate.forget(uid);
+            self.memory.on_job_deleted(uid);
+            self.consistency.remove(uid);
         }
     }
 }

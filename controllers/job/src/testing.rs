@@ -3,7 +3,7 @@
 use api::{Cached, Job, Pod};
 use serde_json::{Value, json};
 
-use crate::snapshot::{Claimed, Known, Moment, Snapshot, Unseen, gather};
+use crate::snapshot::{ClaimedPod, Moment, Snapshot, SnapshotInputs, Unseen, gather};
 
 /// The current time of all tests, in seconds: 2026-01-02T03:04:05Z.
 pub(crate) const NOW: i64 = 1_767_323_045;
@@ -112,7 +112,7 @@ impl PodBuilder {
     }
 
     /// Without our finalizer.
-    pub(crate) fn free(mut self) -> Self {
+    pub(crate) fn without_finalizer(mut self) -> Self {
         self.0["metadata"]["finalizers"] = json!([]);
         self
     }
@@ -134,18 +134,18 @@ impl From<PodBuilder> for Pod {
 }
 
 /// Empty memory at [`NOW`].
-pub(crate) const KNOWN: Known = Known {
+pub(crate) const INPUTS: SnapshotInputs = SnapshotInputs {
     now: Moment(NOW * 1_000),
     unseen: Unseen::Nothing,
     backoff: Some(crate::backoff::Backoff { failures: 0, last: 0 }),
-    room: usize::MAX,
-    more_room: None,
-    clears_start: true,
+    free_slots: usize::MAX,
+    next_slot: None,
+    clear_start_time: true,
 };
 
 /// The snapshot of a sync with these pods.
-pub(crate) fn see<'a>(job: &'a Job, pods: &'a [Pod], known: Known) -> Snapshot<'a> {
-    gather(job, pods.iter().map(|pod| Claimed { pod, adopted: false }), |_| false, known)
+pub(crate) fn snapshot_of<'a>(job: &'a Job, pods: &'a [Pod], inputs: SnapshotInputs) -> Snapshot<'a> {
+    gather(job, pods.iter().map(|pod| ClaimedPod { pod, adopted: false }), |_| false, inputs)
 }
 
 pub(crate) fn pods<const N: usize>(pods: [PodBuilder; N]) -> Vec<Pod> {
@@ -153,7 +153,7 @@ pub(crate) fn pods<const N: usize>(pods: [PodBuilder; N]) -> Vec<Pod> {
 }
 
 /// A condition of a Job with status True.
-pub(crate) fn holds(type_: &str, reason: &str, message: &str) -> Value {
+pub(crate) fn true_condition(type_: &str, reason: &str, message: &str) -> Value {
     json!({ "type": type_, "status": "True", "reason": reason, "message": message, "lastTransitionTime": at(-10) })
 }
 

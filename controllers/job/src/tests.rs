@@ -9,7 +9,7 @@ use test_cluster::TestCluster;
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_011_of_a_job_that_is_deleted_nothing_is_remembered() {
+async fn acceptance_job_011_a_deleted_job_and_its_pods_have_no_memory() {
     let clock = Clock::virtual_from(Timestamp::from_second(1_800_000_000).unwrap());
     let cluster = TestCluster::new(clock.clone());
     cluster.create(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "n" } }));
@@ -34,7 +34,7 @@ async fn acceptance_job_011_of_a_job_that_is_deleted_nothing_is_remembered() {
     cluster.update("jobs.batch", "n", "j", |it| it["spec"]["parallelism"] = 4.into());
     pass(5).await;
     let uid = Uid::new(job["metadata"]["uid"].as_str().unwrap());
-    assert!(ctx.memory.holds(&uid) && ctx.memory.expectations.expires_at(&uid).is_some());
+    assert!(ctx.memory.contains(&uid) && ctx.memory.expectations.expires_at(&uid).is_some());
 
     cluster.remove("jobs.batch", "n", "j");
     pass(5).await;

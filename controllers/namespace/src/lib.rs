@@ -47,7 +47,7 @@ pub const NAME: &str = "namespace-controller";
 
 /// The part of upstream's role for this controller that is used.
 pub const PROFILE: Profile = Profile {
-    acts: &[
+    requests: &[
         Right { group: "", resource: "namespaces", verbs: &["get"] },
         Right { group: "", resource: "namespaces/finalize", verbs: &["update"] },
         Right { group: "", resource: "namespaces/status", verbs: &["update"] },
@@ -102,7 +102,7 @@ pub fn start(builder: &mut Builder, options: Options) {
         clock,
     });
     let fed = ctx.clone();
-    builder.feed(&namespaces, move |change| handlers::remember(&fed, change));
+    builder.on_every_change(&namespaces, move |change| handlers::remember(&fed, change));
     let woken = (ctx.clone(), queue.clone());
     builder.on_change(&namespaces, Some(resync), move |change, lane| {
         let (ctx, queue) = &woken;

@@ -8,7 +8,7 @@ use jiff::SignedDuration;
 
 /// What to do with a Job now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum Expiry {
     /// Nothing until it changes: it is not finished, is being deleted already, or has no TTL.
     Keep,
     /// Its TTL is over after `remaining`. `ahead` means that its finish time is in our future.
@@ -16,38 +16,38 @@ pub(crate) enum Verdict {
     /// Its TTL was over this long ago.
     Due { late: Duration },
     /// It is finished, but its conditions have no finish time. Nothing can be done until it changes.
-    Unclear,
+    UnknownFinishTime,
 }
 
 /// The TTL of a finished Job that is not being deleted, whatever manages or owns it (`needsCleanup`).
-pub(crate) fn applies(job: &Job) -> Option<i32> {
+pub(crate) fn active_ttl(job: &Job) -> Option<i32> {
     job.spec.ttl_after_finished.filter(|_| job.is_finished() && job.meta.deletion.is_none())
 }
 
 /// What to do with this Job now.
-pub(crate) fn verdict(job: &Job, now: Timestamp) -> Verdict {
-    let Some(ttl) = applies(job) else { return Verdict::Keep };
-    job.finished_at().map_or(Verdict::Unclear, |finished| judge(finished, ttl, now))
+pub(crate) fn expiry(job: &Job, now: Timestamp) -> Expiry {
+    let Some(ttl) = active_ttl(job) else { return Expiry::Keep };
+    job.finished_at().map_or(Expiry::UnknownFinishTime, |finished| expiry_at(finished, ttl, now))
 }
 
 /// True for a finished Job with a TTL whose finish time is unknown.
-pub(crate) fn is_unclear(job: &Job) -> bool {
-    applies(job).is_some() && job.finished_at().is_none()
+pub(crate) fn has_unknown_finish_time(job: &Job) -> bool {
+    active_ttl(job).is_some() && job.finished_at().is_none()
 }
 
 /// True for a Job that was deleted after its TTL was over and still exists.
-pub(crate) fn lingers(job: &Job) -> bool {
+pub(crate) fn is_lingering(job: &Job) -> bool {
     let due = job.finished_at().zip(job.spec.ttl_after_finished).map(|(finished, ttl)| due_at(finished, ttl));
     job.meta.deletion.zip(due).is_some_and(|(deletion, due)| deletion >= due)
 }
 
-fn judge(finished: i64, ttl: i32, now: Timestamp) -> Verdict {
+fn expiry_at(finished: i64, ttl: i32, now: Timestamp) -> Expiry {
     let since = |second: i64| now.as_duration().saturating_sub(SignedDuration::from_secs(second));
     let late = since(due_at(finished, ttl));
     // At exactly this time the Job is due.
     match Duration::try_from(late) {
-        Ok(late) => Verdict::Due { late },
-        Err(_) => Verdict::Wait { remaining: late.unsigned_abs(), ahead: since(finished).is_negative() },
+        Ok(late) => Expiry::Due { late },
+        Err(_) => Expiry::Wait { remaining: late.unsigned_abs(), ahead: since(finished).is_negative() },
     }
 }
 
@@ -68,9 +68,9 @@ mod tests {
     }
 
     #[test]
-    fn a_job_has_its_time_to_live_from_its_finish_on() {
-        let wait = |remaining| Verdict::Wait { remaining: secs(remaining), ahead: false };
-        let due = |late| Verdict::Due { late: secs(late) };
+    fn the_ttl_counts_from_the_finish_time() {
+        let wait = |remaining| Expiry::Wait { remaining: secs(remaining), ahead: false };
+        let due = |late| Expiry::Due { late: secs(late) };
         for (name, finished, ttl, now, want) in [
             ("no time at all", TEN, 0, TEN, due(0)),
             ("all of it is left", TEN, 10, TEN, wait(10)),
@@ -81,28 +81,28 @@ mod tests {
             ("a time that no clock reaches", i64::MAX, i32::MAX, TEN, wait(i64::MAX.abs_diff(TEN))),
         ] {
             let now = Timestamp::from_second(now).unwrap();
-            let verdict = judge(finished, ttl, now);
-            match (verdict, want) {
+            let expiry = expiry_at(finished, ttl, now);
+            match (expiry, want) {
                 // In these rows every finish time is in the future.
-                (Verdict::Wait { remaining, .. }, Verdict::Wait { remaining: want, .. }) => {
+                (Expiry::Wait { remaining, .. }, Expiry::Wait { remaining: want, .. }) => {
                     assert_eq!(remaining, want, "{name}");
                 }
-                _ => assert_eq!(verdict, want, "{name}"),
+                _ => assert_eq!(expiry, want, "{name}"),
             }
         }
     }
 
     #[test]
-    fn parts_of_a_second_count() {
+    fn fractions_of_a_second_count() {
         let half_past = Timestamp::new(TEN, 500_000_000).unwrap();
         let half = Duration::from_millis(500);
-        assert_eq!(judge(TEN, 1, half_past), Verdict::Wait { remaining: half, ahead: false });
-        assert_eq!(judge(TEN, 0, half_past), Verdict::Due { late: half });
+        assert_eq!(expiry_at(TEN, 1, half_past), Expiry::Wait { remaining: half, ahead: false });
+        assert_eq!(expiry_at(TEN, 0, half_past), Expiry::Due { late: half });
     }
 
     #[test]
-    fn acceptance_ttl_020_a_finish_in_the_future_is_waited_for() {
-        let verdict = judge(TEN + 30, 10, Timestamp::from_second(TEN).unwrap());
-        assert_eq!(verdict, Verdict::Wait { remaining: secs(40), ahead: true });
+    fn acceptance_ttl_020_a_finish_in_the_future_is_awaited() {
+        let expiry = expiry_at(TEN + 30, 10, Timestamp::from_second(TEN).unwrap());
+        assert_eq!(expiry, Expiry::Wait { remaining: secs(40), ahead: true });
     }
 }

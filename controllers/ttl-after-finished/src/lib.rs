@@ -7,14 +7,14 @@
 //! is in the foreground, so the pods are deleted first.
 //!
 //! Reading order: `handlers` (which events enqueue a Job), `sync` (one Job, top to bottom), `expiry` (the rule: whether
-//! and when it is due), `telling` (the metrics and the event).
+//! and when it is due), `metrics` (the metrics and the event).
 
 mod handlers;
 mod sync;
 
 mod expiry;
 
-mod telling;
+mod metrics;
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,14 +28,14 @@ use parking_lot::Mutex;
 use runner::Outcome;
 use workqueue::{Backoff, Lane, Queue};
 
-use crate::{sync::SyncError, telling::Meters};
+use crate::{metrics::Meters, sync::SyncError};
 
 /// The canonical name.
 pub const NAME: &str = "ttl-after-finished-controller";
 
 /// The rights of upstream's ClusterRole `system:controller:ttl-after-finished-controller` that this controller uses.
 pub const PROFILE: Profile = Profile {
-    acts: &[
+    requests: &[
         Right { group: "batch", resource: "jobs", verbs: &["get", "delete"] },
         Right { group: "", resource: "events", verbs: &["create", "patch"] },
     ],
@@ -80,17 +80,17 @@ pub fn start(builder: &mut Builder, options: Options) {
         jobs: jobs.store().clone(),
         meters: meters.clone(),
     });
-    let woken = ctx.clone();
+    let handler_ctx = ctx.clone();
     builder.on_change(&jobs, None, move |change, lane| {
-        meters.terminating(change);
-        handlers::wake(&woken, change, lane);
+        meters.on_job_changed(change);
+        handlers::enqueue(&handler_ctx, change, lane);
     });
     builder.workers(&queue, workers, move |key: TimedKey| {
         let ctx = ctx.clone();
         async move {
             match key {
                 TimedKey::Object(key) => sync::sync(&ctx, &key).await,
-                TimedKey::Clock => Ok::<_, SyncError>(ctx.look_at_the_clock()),
+                TimedKey::Clock => Ok::<_, SyncError>(ctx.check_clock()),
             }
         }
     });
@@ -110,11 +110,11 @@ struct Ctx {
 impl Ctx {
     /// Checks for a jump of the wall clock. After a jump every timer is wrong, so all Jobs that wait for their TTL are
     /// enqueued. Without Jobs the check stops; the handler of the next Job starts it again.
-    fn look_at_the_clock(&self) -> Outcome {
+    fn check_clock(&self) -> Outcome {
         if self.drift.lock().jumped(self.clock.wall(), self.clock.now()) {
             tracing::info!("The time of day has jumped, all finished Jobs are looked at");
             for entry in self.jobs.entries() {
-                if entry.readable().is_some_and(|it| expiry::applies(it).is_some()) {
+                if entry.readable().is_some_and(|it| expiry::active_ttl(it).is_some()) {
                     self.queue.add_to(TimedKey::Object(entry.meta().key()), Lane::Slow);
                 }
             }

@@ -7,7 +7,7 @@ use runner::Outcome;
 
 use crate::{
     Ctx,
-    expiry::{self, Verdict},
+    expiry::{self, Expiry},
 };
 
 /// After this many conflicts the key backs off, because another client keeps writing the Job.
@@ -41,7 +41,7 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
     let cached = ctx.jobs.get(&key.namespace, &key.name);
     let cached = cached.map_err(|source| SyncError::Cache { key: key.clone(), source })?;
     let Some(cached) = cached else { return Ok(Outcome::Done) };
-    if let Some(outcome) = not_now(ctx, &cached) {
+    if let Some(outcome) = outcome_unless_due(ctx, &cached) {
         return Ok(outcome);
     }
     let mut attempts = 0;
@@ -49,12 +49,12 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
         attempts += 1;
         // The cache may be behind: the TTL may be raised or removed, or another Job may have the name (`processJob`).
         let Some(job) = read(ctx, key).await? else { return Ok(Outcome::Done) };
-        if let Some(outcome) = not_now(ctx, &job) {
+        if let Some(outcome) = outcome_unless_due(ctx, &job) {
             return Ok(outcome);
         }
         match delete(ctx, &job).await {
             Ok(()) => {
-                told(ctx, &job);
+                record_deletion(ctx, &job);
                 return Ok(Outcome::Done);
             }
             Err(err) if err.is_absence_of(&key.name) => return Ok(Outcome::Done),
@@ -66,13 +66,13 @@ pub(crate) async fn sync(ctx: &Ctx, key: &ObjectKey) -> Result<Outcome, SyncErro
 }
 
 /// The outcome for a Job that is not due; `None` for one that is due.
-fn not_now(ctx: &Ctx, job: &Job) -> Option<Outcome> {
-    match expiry::verdict(job, ctx.clock.wall()) {
-        Verdict::Due { .. } => None,
+fn outcome_unless_due(ctx: &Ctx, job: &Job) -> Option<Outcome> {
+    match expiry::expiry(job, ctx.clock.wall()) {
+        Expiry::Due { .. } => None,
         // The event for an unknown finish time was sent by the handler. A retry would change nothing; the next update
         // enqueues the Job.
-        Verdict::Keep | Verdict::Unclear => Some(Outcome::Done),
-        Verdict::Wait { remaining, ahead } => {
+        Expiry::Keep | Expiry::UnknownFinishTime => Some(Outcome::Done),
+        Expiry::Wait { remaining, ahead } => {
             if ahead {
                 tracing::info!(
                     job = %job.meta.as_ref().key(),
@@ -104,9 +104,9 @@ async fn delete(ctx: &Ctx, job: &Job) -> Result<(), ApiError> {
     ctx.api.delete(&Job::resource(), &job.meta.namespace, &job.meta.name, &options).await
 }
 
-fn told(ctx: &Ctx, job: &Job) {
-    let Verdict::Due { late } = expiry::verdict(job, ctx.clock.wall()) else { return };
-    ctx.meters.deleted(late);
+fn record_deletion(ctx: &Ctx, job: &Job) {
+    let Expiry::Due { late } = expiry::expiry(job, ctx.clock.wall()) else { return };
+    ctx.meters.record_deletion(late);
     tracing::info!(
         job = %job.meta.as_ref().key(),
         uid = %job.meta.uid,

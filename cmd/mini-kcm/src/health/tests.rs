@@ -5,21 +5,21 @@ use workqueue::{Backoff, Queue};
 
 use super::*;
 
-fn pulse(name: &'static str) -> (Queue<u8>, Pulse) {
+fn worker_health(name: &'static str) -> (Queue<u8>, WorkerHealth) {
     let clock = Clock::virtual_from(clock::Timestamp::UNIX_EPOCH);
     let queue = Queue::new(name, Backoff::default(), clock.clone(), &Metrics::new());
-    let pulse = Pulse::new(&queue, 1, clock);
-    (queue, pulse)
+    let worker_health = WorkerHealth::new(&queue, 1, clock);
+    (queue, worker_health)
 }
 
-fn running(name: &'static str, pulses: Vec<Pulse>) -> Running {
-    Running { name, pulses, pages: Vec::new() }
+fn running(name: &'static str, worker_health: Vec<WorkerHealth>) -> Running {
+    Running { name, worker_health, pages: Vec::new() }
 }
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_shell_023_verbose_answers_have_a_line_per_check() {
     let health = Health::default();
-    health.run_controllers(vec![running("namespace-controller", vec![pulse("namespace").1])]);
+    health.run_controllers(vec![running("namespace-controller", vec![worker_health("namespace").1])]);
     assert_eq!(health.answer(Probe::Healthz, &Query::parse("")).text, "ok");
     for (probe, last) in [(Probe::Healthz, "healthz"), (Probe::Livez, "livez"), (Probe::Readyz, "readyz")] {
         let text = health.answer(probe, &Query::parse("verbose")).text;
@@ -31,8 +31,8 @@ async fn acceptance_shell_023_verbose_answers_have_a_line_per_check() {
 #[tokio::test(start_paused = true)]
 async fn a_controller_whose_workers_do_not_move_fails_its_check_and_no_other() {
     let health = Health::default();
-    let ((_well, well), (queue, stuck)) = (pulse("well"), pulse("stuck"));
-    stuck.started();
+    let ((_well, well), (queue, stuck)) = (worker_health("well"), worker_health("stuck"));
+    stuck.on_started();
     health
         .run_controllers(vec![running("a-controller", vec![well.clone()]), running("b-controller", vec![well, stuck])]);
     queue.add(1);

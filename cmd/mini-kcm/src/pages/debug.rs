@@ -11,7 +11,7 @@ use axum::{
     routing::any,
 };
 use clock::Clock;
-use controller::{Query, Shown};
+use controller::{PageContent, Query};
 use runner::Reading;
 use serde_json::{Value, json};
 
@@ -51,32 +51,34 @@ fn own_page(health: &Health, name: &str, page: &str, query: &str) -> Option<Resp
     let running = health.controllers().into_iter().find(|it| it.name == name)?;
     let page = running.pages.into_iter().find(|it| it.name() == page)?;
     let query = Query::new(form_urlencoded::parse(query.as_bytes()).into_owned());
-    Some(match page.show(&query) {
-        Ok(Shown { content_type, text }) => ([(header::CONTENT_TYPE, content_type), NO_SNIFF], text).into_response(),
+    Some(match page.render(&query) {
+        Ok(PageContent { content_type, text }) => {
+            ([(header::CONTENT_TYPE, content_type), NO_SNIFF], text).into_response()
+        }
         Err(why) => text(StatusCode::BAD_REQUEST, format!("{why}\n")),
     })
 }
 
 /// The state of each running controller; empty on a standby.
 fn told(health: &Health, clock: &Clock) -> Vec<(&'static str, Value)> {
-    let told = |Running { name, pulses, .. }: Running| {
-        let queues: Vec<Value> = pulses.iter().map(|it| queue(it.read(), clock)).collect();
+    let told = |Running { name, worker_health, .. }: Running| {
+        let queues: Vec<Value> = worker_health.iter().map(|it| queue(it.read(), clock)).collect();
         (name, json!({ "name": name, "queues": queues }))
     };
     health.controllers().into_iter().map(told).collect()
 }
 
 fn queue(reading: Reading, clock: &Clock) -> Value {
-    let failure = reading.verdict().err().map(|it| it.to_string());
-    let Reading { queue, depth, oldest, workers, silences, active } = reading;
+    let failure = reading.check().err().map(|it| it.to_string());
+    let Reading { queue, depth, oldest, workers, since_polls, active } = reading;
     let last = active.and_then(|age| clock.wall().checked_sub(age).ok());
     json!({
         "name": queue,
         "depth": depth,
         "oldestSeconds": oldest.map(|it| it.as_secs_f64()),
         "workers": workers,
-        "busy": silences.len(),
-        "longestSilenceSeconds": silences.iter().max().map(|it| it.as_secs_f64()),
+        "busy": since_polls.len(),
+        "longestSilenceSeconds": since_polls.iter().max().map(|it| it.as_secs_f64()),
         "lastActivity": last.map(|it| it.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()),
         "stuck": failure,
     })

@@ -56,9 +56,9 @@ fn site(profiling: bool) -> Site {
 impl Site {
     fn lead(&self) -> Queue<u8> {
         let queue = Queue::new("namespace", Backoff::default(), self.clock.clone(), &self.metrics);
-        let pulse = runner::Pulse::new(&queue, 10, self.clock.clone());
-        pulse.started();
-        let running = Running { name: "namespace-controller", pulses: vec![pulse], pages: Vec::new() };
+        let worker_health = runner::WorkerHealth::new(&queue, 10, self.clock.clone());
+        worker_health.on_started();
+        let running = Running { name: "namespace-controller", worker_health: vec![worker_health], pages: Vec::new() };
         self.health.run_controllers(vec![running]);
         queue
     }

@@ -148,7 +148,7 @@ fn of_controller(config: &Config, known: &Known, wanted: &mut BTreeSet<Wanted>) 
     let account = known.identity().filter(|_| config.identity.own_accounts);
     let who = account.map_or(Who::Manager, |name| Who::Account(name.to_owned()));
     wanted.extend(known.profile.paths.iter().map(|path| Wanted::of_path(who.clone(), path, known.name)));
-    let sides = [(who, known.profile.acts), (Who::Manager, known.profile.watches)];
+    let sides = [(who, known.profile.requests), (Who::Manager, known.profile.watches)];
     for (who, rights) in sides {
         for right in rights {
             let of = |verb: &&str| Wanted::of(who.clone(), [right.group, right.resource], verb, known.name);

@@ -63,13 +63,13 @@ impl Manager {
     pub(crate) fn why(&self, object: &Value) -> String {
         let page = self.pages.iter().find(|it| it.name() == "why").unwrap();
         let uid = object["metadata"]["uid"].as_str().or_else(|| object["uid"].as_str()).unwrap();
-        page.show(&Query::new([("uid".to_owned(), uid.to_owned())])).unwrap().text
+        page.render(&Query::new([("uid".to_owned(), uid.to_owned())])).unwrap().text
     }
 
     /// The debug page with the graph.
     pub(crate) fn graph(&self) -> String {
         let page = self.pages.iter().find(|it| it.name() == "graph").unwrap();
-        page.show(&Query::new([])).unwrap().text
+        page.render(&Query::new([])).unwrap().text
     }
 
     /// The value of a series of one of our own families, with or without labels.

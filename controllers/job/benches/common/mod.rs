@@ -48,13 +48,13 @@ impl Manager {
 }
 
 /// The names of pods that were created since the list was last taken.
-pub(crate) fn births(cluster: &TestCluster) -> Arc<Mutex<Vec<String>>> {
-    let born: Arc<Mutex<Vec<String>>> = Arc::default();
-    let told = born.clone();
+pub(crate) fn created_pods(cluster: &TestCluster) -> Arc<Mutex<Vec<String>>> {
+    let created: Arc<Mutex<Vec<String>>> = Arc::default();
+    let names = created.clone();
     cluster.observe(move |write| {
         if write.change() == Change::Added && write.kind() == "Pod" {
-            told.lock().push(write.name().to_owned());
+            names.lock().push(write.name().to_owned());
         }
     });
-    born
+    created
 }

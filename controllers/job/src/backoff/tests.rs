@@ -8,7 +8,7 @@ fn after(seconds: i64) -> Moment {
 }
 
 #[test]
-fn acceptance_job_032_waits_double_from_ten_seconds_to_ten_minutes_and_count_from_the_end_of_the_pod() {
+fn acceptance_job_032_back_off_doubles_from_ten_seconds_to_ten_minutes_after_the_finish_time() {
     for (failures, wait) in
         [(0, 0), (1, 10), (2, 20), (3, 40), (4, 80), (5, 160), (6, 320), (7, 600), (8, 600), (40, 600), (u32::MAX, 600)]
     {
@@ -22,7 +22,7 @@ fn acceptance_job_032_waits_double_from_ten_seconds_to_ten_minutes_and_count_fro
 }
 
 #[test]
-fn acceptance_job_032_a_success_takes_back_the_failures_before_it() {
+fn acceptance_job_032_a_success_cancels_the_failures_before_it() {
     let before = Backoff { failures: 2, last: 50 };
     let some = |failures, last| Backoff { failures, last };
     for (name, succeeded, failed, want) in [
@@ -38,7 +38,7 @@ fn acceptance_job_032_a_success_takes_back_the_failures_before_it() {
 }
 
 #[test]
-fn a_pod_ended_when_its_last_container_did_or_as_well_as_can_be_said() {
+fn the_finish_time_is_that_of_the_last_container_or_the_best_approximation() {
     let base = || pod("p").running().created(-90);
     let ended: [(&str, PodBuilder, i64); 9] = [
         ("the last container", base().exit("a", 1, -20).exit("b", 0, -10), -10),

@@ -3,34 +3,34 @@ use serde_json::{Value, json};
 use super::*;
 use crate::testing::{PodBuilder, job, pod};
 
-fn said(rules: Value, pod: PodBuilder) -> String {
+fn outcome(rules: Value, pod: PodBuilder) -> String {
     let job = job(json!({ "podFailurePolicy": { "rules": rules } }), json!({}));
     let pod = pod.build();
-    match verdict(&job, &pod) {
-        Verdict::FailJob(cause) => cause.message(&pod),
-        other => format!("{:?} {}", other.action(), other.counts()),
+    match policy_result(&job, &pod) {
+        PolicyResult::FailJob(cause) => cause.message(&pod),
+        other => format!("{:?} {}", other.action(), other.is_counted()),
     }
 }
 
 const UNMATCHED: &str = "None true";
 
 #[test]
-fn acceptance_job_035_an_exit_code_that_fails_the_job_is_told_with_container_pod_code_and_rule() {
+fn acceptance_job_035_the_fail_job_message_has_container_pod_code_and_rule() {
     let rules = json!([
         { "action": "Ignore", "onExitCodes": { "operator": "In", "values": [7] } },
         { "action": "FailJob", "onExitCodes": { "operator": "In", "values": [5, 42] } },
     ]);
     let want = "Container b for pod ns/p failed with exit code 42 matching FailJob rule at index 1";
-    assert_eq!(said(rules.clone(), pod("p").phase("Failed").exit("a", 0, -1).exit("b", 42, -1)), want);
-    assert_eq!(said(rules.clone(), pod("p").phase("Failed").exit("a", 41, -1)), UNMATCHED);
+    assert_eq!(outcome(rules.clone(), pod("p").phase("Failed").exit("a", 0, -1).exit("b", 42, -1)), want);
+    assert_eq!(outcome(rules.clone(), pod("p").phase("Failed").exit("a", 41, -1)), UNMATCHED);
     let condition = json!([{ "action": "FailJob", "onPodConditions": [{ "type": "X", "status": "True" }] }]);
     let want = "Pod ns/p has condition X matching FailJob rule at index 0";
-    assert_eq!(said(condition.clone(), pod("p").failed(-1).condition("X", "True", -1)), want);
-    assert_eq!(said(condition, pod("p").failed(-1).condition("X", "False", -1)), UNMATCHED);
+    assert_eq!(outcome(condition.clone(), pod("p").failed(-1).condition("X", "True", -1)), want);
+    assert_eq!(outcome(condition, pod("p").failed(-1).condition("X", "False", -1)), UNMATCHED);
 }
 
 #[test]
-fn acceptance_job_039_the_first_rule_that_matches_has_the_word() {
+fn acceptance_job_039_the_first_matching_rule_decides() {
     let codes = |action| json!({ "action": action, "onExitCodes": { "operator": "In", "values": [1] } });
     for (name, rules, want) in [
         ("count before fail", json!([codes("Count"), codes("FailJob")]), "Some(\"Count\") true"),
@@ -39,20 +39,20 @@ fn acceptance_job_039_the_first_rule_that_matches_has_the_word() {
         ("an action of tomorrow", json!([codes("Celebrate"), codes("Ignore")]), "Some(\"Ignore\") false"),
         ("no rules", json!([]), UNMATCHED),
     ] {
-        assert_eq!(said(rules, pod("p").failed(-1)), want, "{name}");
+        assert_eq!(outcome(rules, pod("p").failed(-1)), want, "{name}");
     }
 }
 
 #[test]
-fn acceptance_job_040_a_rule_for_one_container_is_not_about_another() {
+fn acceptance_job_040_a_rule_for_one_container_does_not_match_another() {
     let rule = |name| json!([{ "action": "Ignore", "onExitCodes": { "containerName": name, "operator": "NotIn", "values": [0] } }]);
     let failed = || pod("p").phase("Failed").exit("b", 1, -1);
-    assert_eq!(said(rule("a"), failed()), UNMATCHED);
-    assert_eq!(said(rule("b"), failed()), "Some(\"Ignore\") false");
+    assert_eq!(outcome(rule("a"), failed()), UNMATCHED);
+    assert_eq!(outcome(rule("b"), failed()), "Some(\"Ignore\") false");
 }
 
 #[test]
-fn a_code_is_compared_only_where_a_container_ended_badly() {
+fn exit_codes_are_compared_only_for_failed_containers() {
     let rule = |operator: &str, values: &[i32]| json!([{ "action": "Ignore", "onExitCodes": { "operator": operator, "values": values } }]);
     let failed = || pod("p").phase("Failed").exit("a", 0, -1).exit("b", 3, -1);
     for (name, rules, pod, matches) in [
@@ -63,7 +63,7 @@ fn a_code_is_compared_only_where_a_container_ended_badly() {
         ("zero is no failure", rule("NotIn", &[3]), pod("p").phase("Failed").exit("a", 0, -1), false),
         ("still running", rule("NotIn", &[3]), pod("p").restarts("containerStatuses", 3), false),
     ] {
-        assert_eq!(said(rules, pod) != UNMATCHED, matches, "{name}");
+        assert_eq!(outcome(rules, pod) != UNMATCHED, matches, "{name}");
     }
 }
 
@@ -71,5 +71,5 @@ fn a_code_is_compared_only_where_a_container_ended_badly() {
 fn acceptance_job_037_an_evicted_pod_is_not_counted_where_evictions_are_ignored() {
     let rules = json!([{ "action": "Ignore", "onPodConditions": [{ "type": "DisruptionTarget", "status": "True" }] }]);
     let evicted = pod("p").failed(-1).condition("DisruptionTarget", "True", -1);
-    assert_eq!(said(rules, evicted), "Some(\"Ignore\") false");
+    assert_eq!(outcome(rules, evicted), "Some(\"Ignore\") false");
 }

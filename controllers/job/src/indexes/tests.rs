@@ -5,7 +5,7 @@ fn set(text: &str) -> Indexes {
 }
 
 #[test]
-fn acceptance_job_043_runs_of_three_are_a_range_and_of_two_are_not() {
+fn acceptance_job_043_three_consecutive_indexes_are_a_range_and_two_are_not() {
     for (stored, new, want, count) in [
         ("0-2", &[4][..], "0-2,4", 4),
         ("", &[0, 1], "0,1", 2),
@@ -23,7 +23,7 @@ fn acceptance_job_043_runs_of_three_are_a_range_and_of_two_are_not() {
 }
 
 #[test]
-fn what_is_stored_is_read_as_far_as_it_is_in_range() {
+fn stored_indexes_out_of_range_are_ignored() {
     for (name, text, completions, want) in [
         ("nothing", "", 10, ""),
         ("all kinds of runs", "0,2,3,5-7", 10, "0,2,3,5-7"),
@@ -44,7 +44,7 @@ fn what_is_stored_is_read_as_far_as_it_is_in_range() {
 }
 
 #[test]
-fn sets_do_what_naive_sets_do() {
+fn index_sets_behave_like_naive_sets() {
     let mut rng = 7_u32;
     let mut random = || {
         rng = rng.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -75,7 +75,7 @@ fn a_full_range_has_no_free_index() {
 
 /// Adding an index costs the same after ninety thousand completions as after a thousand.
 #[test]
-fn a_hundred_thousand_in_order_are_one_run() {
+fn a_hundred_thousand_consecutive_indexes_are_one_range() {
     let mut all = Indexes::default();
     for from in (0..100_000).step_by(500) {
         all = all.union(&Indexes::of(from..from + 500));

@@ -4,26 +4,26 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     backoff::Backoff,
-    snapshot::{Known, Unseen},
-    testing::{KNOWN, NOW, PodBuilder, deleted, holds, job, pod, pods, see},
+    snapshot::{SnapshotInputs, Unseen},
+    testing::{INPUTS, NOW, PodBuilder, deleted, job, pod, pods, snapshot_of, true_condition},
 };
 
-fn decide(spec: Value, status: Value, pods: &[Pod], known: Known) -> Plan {
+fn decide(spec: Value, status: Value, pods: &[Pod], inputs: SnapshotInputs) -> Plan {
     let job = job(spec, status);
-    plan(&see(&job, pods, known))
+    plan(&snapshot_of(&job, pods, inputs))
 }
 
 /// A plan in one line: the names of deleted pods, or the indexes or number of created pods.
 fn what(plan: &Plan, pods: &[Pod]) -> String {
-    let names = |word: &str, places: &[usize]| {
-        let names: Vec<&str> = places.iter().map(|at| &*pods[*at].meta.name).collect();
+    let names = |word: &str, positions: &[usize]| {
+        let names: Vec<&str> = positions.iter().map(|at| &*pods[*at].meta.name).collect();
         format!("{word} {}", names.join(" "))
     };
     match &plan.pods {
         PodChange::Keep => "keep".to_owned(),
-        PodChange::End(places) => names("end", places),
-        PodChange::Suspend(places) => names("suspend", places),
-        PodChange::Delete(places) => names("delete", places),
+        PodChange::End(positions) => names("end", positions),
+        PodChange::Suspend(positions) => names("suspend", positions),
+        PodChange::Delete(positions) => names("delete", positions),
         PodChange::Create(Creation { pods, .. }) => match pods[0].index {
             None => format!("create {}", pods.len()),
             Some(_) => {
@@ -35,7 +35,7 @@ fn what(plan: &Plan, pods: &[Pod]) -> String {
 }
 
 fn done(spec: Value, status: Value, pods: &[Pod]) -> String {
-    what(&decide(spec, status, pods, KNOWN), pods)
+    what(&decide(spec, status, pods, INPUTS), pods)
 }
 
 fn running(many: usize) -> Vec<Pod> {
@@ -43,7 +43,7 @@ fn running(many: usize) -> Vec<Pod> {
 }
 
 #[test]
-fn acceptance_job_001_no_more_are_active_than_at_once_and_than_are_missing() {
+fn acceptance_job_001_active_pods_are_limited_by_parallelism_and_missing_completions() {
     for (name, succeeded, active, want) in [
         ("at first", 0, 0, "create 2"),
         ("one is there", 0, 1, "create 1"),
@@ -58,7 +58,7 @@ fn acceptance_job_001_no_more_are_active_than_at_once_and_than_are_missing() {
 }
 
 #[test]
-fn acceptance_job_002_without_a_number_of_completions_nobody_follows_the_first_success() {
+fn acceptance_job_002_without_completions_no_pod_is_created_after_the_first_success() {
     let spec = || json!({ "completions": null, "parallelism": 5 });
     assert_eq!(done(spec(), json!({}), &running(3)), "create 2");
     assert_eq!(done(spec(), json!({ "succeeded": 1 }), &running(3)), "keep");
@@ -75,20 +75,20 @@ fn acceptance_job_004_parallelism_is_followed_up_and_down() {
 }
 
 #[test]
-fn acceptance_job_005_one_pass_creates_or_deletes_five_hundred_pods_at_most() {
+fn acceptance_job_005_one_sync_creates_or_deletes_at_most_five_hundred_pods() {
     let many = json!({ "parallelism": 1000, "completions": 5000 });
     assert_eq!(done(many, json!({}), &[]), "create 500");
     let indexed = json!({ "parallelism": 1000, "completions": 5000, "completionMode": "Indexed" });
-    let plan = decide(indexed, json!({}), &[], KNOWN);
+    let plan = decide(indexed, json!({}), &[], INPUTS);
     let PodChange::Create(creation) = plan.pods else { panic!("{plan:?}") };
     assert_eq!((creation.pods.len(), creation.pods[499].index), (500, Some(499)));
-    let plan = decide(json!({ "parallelism": 0 }), json!({}), &running(600), KNOWN);
+    let plan = decide(json!({ "parallelism": 0 }), json!({}), &running(600), INPUTS);
     assert!(matches!(plan.pods, PodChange::Delete(pods) if pods.len() == 500));
 }
 
 #[test]
-fn acceptance_job_007_with_something_unseen_no_pod_comes_or_goes() {
-    let unseen = Known { unseen: Unseen::Writes, ..KNOWN };
+fn acceptance_job_007_unfulfilled_expectations_prevent_creations_and_deletions() {
+    let unseen = SnapshotInputs { unseen: Unseen::Writes, ..INPUTS };
     for (spec, pods) in
         [(json!({}), running(0)), (json!({ "parallelism": 0 }), running(2)), (json!({ "suspend": true }), running(2))]
     {
@@ -98,35 +98,35 @@ fn acceptance_job_007_with_something_unseen_no_pod_comes_or_goes() {
 }
 
 #[test]
-fn a_sync_is_named_after_what_it_is_about_though_it_waits_or_nothing_is_left() {
-    let pending = |unseen| Known { unseen, ..KNOWN };
+fn the_action_label_names_the_main_action_also_while_waiting() {
+    let pending = |unseen| SnapshotInputs { unseen, ..INPUTS };
     let per_index = || indexed(json!({ "backoffLimitPerIndex": 0, "completions": 2, "parallelism": 2 }));
     let failed = || pods([pod("a").failed(-3)]);
     let of_index_1 = || pods([pod("a").index(1).ready()]);
     let going = || pods([pod("a").running().deleting(), pod("b").running().deleting()]);
-    let ended = json!({ "conditions": [holds("FailureTarget", "BackoffLimitExceeded", "m")] });
+    let ended = json!({ "conditions": [true_condition("FailureTarget", "BackoffLimitExceeded", "m")] });
     let none = || json!({});
-    for (name, spec, status, pods, known, want) in [
-        ("all are there", none(), none(), running(2), KNOWN, Action::Tracking),
-        ("one is missing", none(), none(), running(1), KNOWN, Action::Created),
-        ("a back-off", none(), none(), failed(), KNOWN, Action::Created),
-        ("the brake", none(), none(), vec![], Known { room: 0, ..KNOWN }, Action::Created),
-        ("no index is free", per_index(), json!({ "failedIndexes": "0" }), of_index_1(), KNOWN, Action::Created),
-        ("pods are going", json!({ "podReplacementPolicy": "Failed" }), none(), going(), KNOWN, Action::Tracking),
-        ("too many", json!({ "parallelism": 0 }), none(), running(1), KNOWN, Action::Deleted),
-        ("suspended", json!({ "suspend": true }), none(), running(1), KNOWN, Action::Deleted),
-        ("suspended, all are gone", json!({ "suspend": true }), none(), vec![], KNOWN, Action::Deleted),
+    for (name, spec, status, pods, inputs, want) in [
+        ("all are there", none(), none(), running(2), INPUTS, Action::Tracking),
+        ("one is missing", none(), none(), running(1), INPUTS, Action::Created),
+        ("a back-off", none(), none(), failed(), INPUTS, Action::Created),
+        ("the creation limit", none(), none(), vec![], SnapshotInputs { free_slots: 0, ..INPUTS }, Action::Created),
+        ("no index is free", per_index(), json!({ "failedIndexes": "0" }), of_index_1(), INPUTS, Action::Created),
+        ("pods are going", json!({ "podReplacementPolicy": "Failed" }), none(), going(), INPUTS, Action::Tracking),
+        ("too many", json!({ "parallelism": 0 }), none(), running(1), INPUTS, Action::Deleted),
+        ("suspended", json!({ "suspend": true }), none(), running(1), INPUTS, Action::Deleted),
+        ("suspended, all are gone", json!({ "suspend": true }), none(), vec![], INPUTS, Action::Deleted),
         ("unseen", none(), none(), running(1), pending(Unseen::Writes), Action::Reconciling),
-        ("in doubt", none(), none(), running(1), pending(Unseen::Doubtful), Action::Reconciling),
-        ("it ends", none(), ended, running(1), KNOWN, Action::Reconciling),
+        ("in doubt", none(), none(), running(1), pending(Unseen::UnknownCreates), Action::Reconciling),
+        ("it ends", none(), ended, running(1), INPUTS, Action::Reconciling),
     ] {
-        assert_eq!(decide(spec, status, &pods, known).action, want, "{name}");
+        assert_eq!(decide(spec, status, &pods, inputs).action, want, "{name}");
     }
 }
 
 #[test]
-fn a_creation_in_doubt_holds_back_creations_alone() {
-    let doubtful = Known { unseen: Unseen::Doubtful, ..KNOWN };
+fn an_unknown_create_delays_only_creations() {
+    let unknown = SnapshotInputs { unseen: Unseen::UnknownCreates, ..INPUTS };
     let unseen = Some(Waiting::Unseen);
     for (spec, active, want, waiting) in [
         (json!({}), 0, "keep", unseen),
@@ -135,65 +135,71 @@ fn a_creation_in_doubt_holds_back_creations_alone() {
         (json!({ "suspend": true }), 2, "suspend r0 r1", None),
     ] {
         let pods = running(active);
-        let plan = decide(spec.clone(), json!({}), &pods, doubtful);
+        let plan = decide(spec.clone(), json!({}), &pods, unknown);
         assert_eq!((what(&plan, &pods).as_str(), plan.waiting, plan.managed), (want, waiting, true), "{spec}");
     }
 }
 
 #[test]
-fn acceptance_job_057_nothing_is_suspended_while_something_is_unseen() {
-    let plan = decide(json!({ "suspend": true }), json!({}), &running(2), Known { unseen: Unseen::Writes, ..KNOWN });
+fn acceptance_job_057_no_pod_is_suspended_with_unfulfilled_expectations() {
+    let plan =
+        decide(json!({ "suspend": true }), json!({}), &running(2), SnapshotInputs { unseen: Unseen::Writes, ..INPUTS });
     assert!(plan.pods == PodChange::Keep && !plan.managed);
 }
 
 #[test]
-fn acceptance_job_028_all_that_is_active_goes_when_the_job_fails() {
+fn acceptance_job_028_all_active_pods_are_deleted_when_the_job_fails() {
     let mut all = running(99);
     all.push(pod("bad").failed(-1).build());
     let spec = || json!({ "backoffLimit": 0, "parallelism": 100, "completions": 100 });
-    let plan = decide(spec(), json!({}), &all, KNOWN);
+    let plan = decide(spec(), json!({}), &all, INPUTS);
     assert!(plan.ending.is_some_and(|it| !it.announced) && plan.pods == PodChange::Keep && !plan.managed);
-    assert!(matches!(&plan.once_stored, PodChange::End(pods) if pods.len() == 99), "it is announced first");
-    let announced = json!({ "conditions": [holds("FailureTarget", "BackoffLimitExceeded", "m")] });
-    let plan = decide(spec(), announced, &all, KNOWN);
+    assert!(matches!(&plan.after_status, PodChange::End(pods) if pods.len() == 99), "it is announced first");
+    let announced = json!({ "conditions": [true_condition("FailureTarget", "BackoffLimitExceeded", "m")] });
+    let plan = decide(spec(), announced, &all, INPUTS);
     assert!(matches!(&plan.pods, PodChange::End(pods) if pods.len() == 99 && !pods.contains(&99)));
-    assert!(plan.ending.is_some() && !plan.managed && plan.once_stored == PodChange::Keep);
+    assert!(plan.ending.is_some() && !plan.managed && plan.after_status == PodChange::Keep);
 }
 
 #[test]
-fn acceptance_job_032_a_failure_holds_back_the_next_pod() {
+fn acceptance_job_032_a_failure_delays_the_next_pod() {
     let failed = pods([pod("a").failed(-3)]);
-    let plan = decide(json!({}), json!({}), &failed, KNOWN);
-    assert_eq!((what(&plan, &failed), plan.again), ("keep".to_owned(), Some(Duration::from_secs(7))));
+    let plan = decide(json!({}), json!({}), &failed, INPUTS);
+    assert_eq!((what(&plan, &failed), plan.requeue_after), ("keep".to_owned(), Some(Duration::from_secs(7))));
     assert_eq!(plan.waiting, Some(Waiting::Backoff(Duration::from_secs(7))));
     assert_eq!(done(json!({}), json!({}), &pods([pod("a").failed(-10)])), "create 2");
 
-    let second = Known { backoff: Some(Backoff { failures: 1, last: NOW - 100 }), ..KNOWN };
-    assert_eq!(decide(json!({}), json!({}), &failed, second).again, Some(Duration::from_secs(17)));
-    let nearly = Known { now: crate::snapshot::Moment((NOW + 7) * 1_000 - 1), ..KNOWN };
-    assert_eq!(decide(json!({}), json!({}), &failed, nearly).again, Some(Duration::from_secs(1)), "never less");
+    let second = SnapshotInputs { backoff: Some(Backoff { failures: 1, last: NOW - 100 }), ..INPUTS };
+    assert_eq!(decide(json!({}), json!({}), &failed, second).requeue_after, Some(Duration::from_secs(17)));
+    let nearly = SnapshotInputs { now: crate::snapshot::Moment((NOW + 7) * 1_000 - 1), ..INPUTS };
+    assert_eq!(decide(json!({}), json!({}), &failed, nearly).requeue_after, Some(Duration::from_secs(1)), "never less");
 }
 
 #[test]
-fn acceptance_job_032_the_wait_survives_a_restart() {
-    let restarted = Known { backoff: None, ..KNOWN };
-    let again = |pods: &[Pod], status| decide(json!({}), status, pods, restarted).again;
-    let two = pods([pod("a").failed(-30).free(), pod("b").failed(-5).free()]);
+fn acceptance_job_032_the_back_off_is_restored_after_a_restart() {
+    let restarted = SnapshotInputs { backoff: None, ..INPUTS };
+    let again = |pods: &[Pod], status| decide(json!({}), status, pods, restarted).requeue_after;
+    let two = pods([pod("a").failed(-30).without_finalizer(), pod("b").failed(-5).without_finalizer()]);
     assert_eq!(again(&two, json!({ "failed": 2 })), Some(Duration::from_secs(15)));
     // A pod in `uncountedTerminatedPods` and a pod not yet counted are two failures as well; none counts twice.
     let named = pods([pod("a").failed(-30), pod("b").failed(-5)]);
     let status = json!({ "uncountedTerminatedPods": { "failed": ["uid-a"] } });
     assert_eq!(again(&named, status), Some(Duration::from_secs(15)));
-    let success = pods([pod("a").failed(-30).free(), pod("b").succeeded(-20).free(), pod("c").failed(-5).free()]);
+    let success = pods([
+        pod("a").failed(-30).without_finalizer(),
+        pod("b").succeeded(-20).without_finalizer(),
+        pod("c").failed(-5).without_finalizer(),
+    ]);
     assert_eq!(again(&success, json!({ "failed": 2, "succeeded": 1 })), Some(Duration::from_secs(5)));
 }
 
 #[test]
-fn acceptance_job_037_an_ignored_failure_holds_back_its_replacement_too() {
+fn acceptance_job_037_an_ignored_failure_also_delays_its_replacement() {
     let rules = json!([{ "action": "Ignore", "onPodConditions": [{ "type": "DisruptionTarget", "status": "True" }] }]);
     let evicted = pods([pod("a").failed(-4).condition("DisruptionTarget", "True", -4)]);
-    let plan = decide(json!({ "podFailurePolicy": { "rules": rules }, "backoffLimit": 0 }), json!({}), &evicted, KNOWN);
-    assert_eq!((plan.tally.failed, plan.again, plan.ending), (0, Some(Duration::from_secs(6)), None));
+    let plan =
+        decide(json!({ "podFailurePolicy": { "rules": rules }, "backoffLimit": 0 }), json!({}), &evicted, INPUTS);
+    assert_eq!((plan.tally.failed, plan.requeue_after, plan.ending), (0, Some(Duration::from_secs(6)), None));
 }
 
 fn indexed(change: Value) -> Value {
@@ -203,7 +209,7 @@ fn indexed(change: Value) -> Value {
 }
 
 #[test]
-fn acceptance_job_041_the_lowest_free_indexes_come_first() {
+fn acceptance_job_041_the_lowest_free_indexes_are_created_first() {
     for (name, change, status, pods, want) in [
         ("at first", json!({}), json!({}), vec![], "create 0 1 2 3"),
         ("two at once", json!({ "parallelism": 2 }), json!({}), vec![], "create 0 1"),
@@ -211,7 +217,13 @@ fn acceptance_job_041_the_lowest_free_indexes_come_first() {
         ("some are done", json!({}), json!({ "completedIndexes": "0,2" }), vec![], "create 1 3"),
         ("one has just ended well", json!({}), json!({}), vec![pod("a").index(0).succeeded(-1)], "create 1 2 3"),
         ("one has failed", json!({}), json!({}), vec![pod("a").index(0).failed(-11)], "create 0 1 2 3"),
-        ("one is going", json!({}), json!({}), vec![pod("a").index(0).deleting().free()], "create 0 1 2 3"),
+        (
+            "one is going",
+            json!({}),
+            json!({}),
+            vec![pod("a").index(0).deleting().without_finalizer()],
+            "create 0 1 2 3",
+        ),
     ] {
         let pods: Vec<Pod> = pods.into_iter().map(PodBuilder::build).collect();
         assert_eq!(done(indexed(change), status, &pods), want, "{name}");
@@ -219,7 +231,7 @@ fn acceptance_job_041_the_lowest_free_indexes_come_first() {
 }
 
 #[test]
-fn acceptance_job_042_pods_of_no_use_go_before_any_comes() {
+fn acceptance_job_042_useless_pods_are_deleted_before_any_creation() {
     for (name, change, pods, want) in [
         ("the worse of two", json!({}), vec![pod("a").index(0), pod("b").index(0).ready()], "delete a"),
         (
@@ -245,10 +257,10 @@ fn acceptance_job_042_pods_of_no_use_go_before_any_comes() {
 }
 
 #[test]
-fn acceptance_job_045_an_index_is_tried_again_within_its_budget_and_not_beyond() {
+fn acceptance_job_045_an_index_is_retried_up_to_its_limit() {
     let spec = || indexed(json!({ "backoffLimitPerIndex": 1 }));
     let once = pods([pod("a").index(0).failures(0).failed(-30)]);
-    let plan = decide(spec(), json!({}), &once, KNOWN);
+    let plan = decide(spec(), json!({}), &once, INPUTS);
     let PodChange::Create(Creation { pods: new, reason }) = &plan.pods else { panic!("{plan:?}") };
     let told: Vec<_> = new.iter().map(|it| (it.index.unwrap(), it.failures.unwrap().counted)).collect();
     assert_eq!((told, *reason), (vec![(0, 1), (1, 0), (2, 0), (3, 0)], "recreate_terminating_or_failed"));
@@ -259,19 +271,19 @@ fn acceptance_job_045_an_index_is_tried_again_within_its_budget_and_not_beyond()
 }
 
 #[test]
-fn acceptance_job_049_indexes_wait_each_for_itself() {
+fn acceptance_job_049_each_index_has_its_own_back_off() {
     let spec = || indexed(json!({ "backoffLimitPerIndex": 5, "completions": 3, "parallelism": 3 }));
     let failed = |name: &str, index, failures, at| pod(name).index(index).failures(failures).failed(at);
     let some = pods([failed("a", 0, 0, -12), failed("b", 1, 1, -12), failed("c", 2, 2, -12)]);
-    let plan = decide(spec(), json!({}), &some, KNOWN);
-    assert_eq!((what(&plan, &some).as_str(), plan.again), ("create 0", Some(Duration::from_secs(8))));
+    let plan = decide(spec(), json!({}), &some, INPUTS);
+    assert_eq!((what(&plan, &some).as_str(), plan.requeue_after), ("create 0", Some(Duration::from_secs(8))));
     let all = pods([failed("a", 0, 0, -2), failed("b", 1, 1, -2), failed("c", 2, 2, -2)]);
-    let plan = decide(spec(), json!({}), &all, KNOWN);
-    assert_eq!((what(&plan, &all).as_str(), plan.again), ("keep", Some(Duration::from_secs(8))));
+    let plan = decide(spec(), json!({}), &all, INPUTS);
+    assert_eq!((what(&plan, &all).as_str(), plan.requeue_after), ("keep", Some(Duration::from_secs(8))));
 }
 
 #[test]
-fn indexes_in_back_off_leave_their_places_to_the_ones_behind_them() {
+fn indexes_in_back_off_do_not_block_later_indexes() {
     let spec = || indexed(json!({ "backoffLimitPerIndex": 5, "parallelism": 2 }));
     let failed = |index, at| pod("a").index(index).failures(0).failed(at);
     let sec = Duration::from_secs;
@@ -282,62 +294,66 @@ fn indexes_in_back_off_leave_their_places_to_the_ones_behind_them() {
         ("all wait", "2-3", -4, "keep", Some(sec(6))),
     ] {
         let all = pods([failed(0, first), failed(1, -2)]);
-        let plan = decide(spec(), json!({ "completedIndexes": completed }), &all, KNOWN);
-        assert_eq!((what(&plan, &all).as_str(), plan.again), (want, again), "{name}");
+        let plan = decide(spec(), json!({ "completedIndexes": completed }), &all, INPUTS);
+        assert_eq!((what(&plan, &all).as_str(), plan.requeue_after), (want, again), "{name}");
     }
 }
 
 #[test]
-fn acceptance_job_047_the_replacement_of_a_deleted_pod_knows_of_its_failure() {
+fn acceptance_job_047_the_replacement_of_a_deleted_pod_has_its_failure_count() {
     let spec = indexed(json!({ "backoffLimitPerIndex": 5, "completions": 1 }));
     let deleted = pods([pod("a").index(0).failures(2).failed(-60).deleting()]);
-    let plan = decide(spec, json!({}), &deleted, KNOWN);
+    let plan = decide(spec, json!({}), &deleted, INPUTS);
     let PodChange::Create(creation) = &plan.pods else { panic!("{plan:?}") };
     assert_eq!(creation.pods, [NewPod { index: Some(0), failures: Some(Failures { counted: 3, ignored: 0 }) }]);
 }
 
 #[test]
-fn failures_without_end_are_remembered_as_many() {
+fn failure_counts_have_a_maximum() {
     let spec = indexed(json!({ "backoffLimitPerIndex": i32::MAX, "completions": 1, "backoffLimit": i32::MAX }));
     let most = i32::MAX.unsigned_abs();
     let failed = pods([pod("a").index(0).failures(most).failed(-700)]);
     // Such an index has failed; the function is called directly here.
     let job = job(spec, json!({}));
-    let snapshot = see(&job, &failed, KNOWN);
+    let snapshot = snapshot_of(&job, &failed, INPUTS);
     let none = crate::indexes::Indexes::default();
-    let delayed = crate::delayed::Delayed::of(&snapshot, &none, &none);
-    assert_eq!(delayed.failures(&snapshot, 0), Failures { counted: most, ignored: 0 }, "more could not be read again");
+    let per_index_backoff = crate::per_index_backoff::PerIndexBackoff::of(&snapshot, &none, &none);
+    assert_eq!(
+        per_index_backoff.failures(&snapshot, 0),
+        Failures { counted: most, ignored: 0 },
+        "more could not be read again"
+    );
 }
 
 #[test]
-fn an_ignored_failure_of_an_index_is_remembered_as_such() {
+fn an_ignored_failure_of_an_index_is_counted_as_ignored() {
     let rules = json!([{ "action": "Ignore", "onPodConditions": [{ "type": "DisruptionTarget", "status": "True" }] }]);
     let spec = indexed(json!({ "backoffLimitPerIndex": 0, "completions": 1, "podFailurePolicy": { "rules": rules } }));
     let evicted = pod("a").index(0).failures(0).failed(-60).condition("DisruptionTarget", "True", -60);
-    let plan = decide(spec, json!({}), &pods([evicted]), KNOWN);
+    let plan = decide(spec, json!({}), &pods([evicted]), INPUTS);
     let PodChange::Create(creation) = &plan.pods else { panic!("{plan:?}") };
     assert_eq!(creation.pods[0].failures, Some(Failures { counted: 0, ignored: 1 }));
 }
 
 #[test]
-fn acceptance_job_050_a_smaller_job_drops_what_is_out_of_range_and_a_larger_one_does_it_again() {
+fn acceptance_job_050_a_smaller_job_drops_indexes_out_of_range_and_a_larger_one_runs_them_again() {
     let sized = |size: u32| indexed(json!({ "completions": size, "parallelism": size }));
     let stored = || json!({ "completedIndexes": "0-2", "succeeded": 3 });
-    let small = decide(sized(1), stored(), &[], KNOWN);
+    let small = decide(sized(1), stored(), &[], INPUTS);
     assert_eq!((small.tally.succeeded, what(&small, &[]).as_str()), (1, "keep"));
     assert_eq!(done(sized(3), json!({ "completedIndexes": "0", "succeeded": 1 }), &[]), "create 1 2");
     assert_eq!(done(sized(1), stored(), &pods([pod("a").index(2)])), "delete a");
 }
 
 #[test]
-fn acceptance_job_054_with_policy_failed_a_pod_is_replaced_when_it_has_ended() {
+fn acceptance_job_054_with_replacement_policy_failed_a_pod_is_replaced_when_it_has_ended() {
     let spec = || json!({ "podReplacementPolicy": "Failed", "parallelism": 1 });
     let going = pods([pod("a").running().deleting()]);
-    let plan = decide(spec(), json!({}), &going, KNOWN);
+    let plan = decide(spec(), json!({}), &going, INPUTS);
     assert_eq!((what(&plan, &going).as_str(), plan.tally.failed), ("keep", 0));
     assert_eq!(plan.waiting, Some(Waiting::Terminating));
     let ended = pods([pod("a").failed(-11).deleting()]);
-    let plan = decide(spec(), json!({}), &ended, KNOWN);
+    let plan = decide(spec(), json!({}), &ended, INPUTS);
     let PodChange::Create(creation) = &plan.pods else { panic!("{plan:?}") };
     assert_eq!((creation.pods.len(), creation.reason, plan.tally.failed), (1, "recreate_failed", 1));
 }
@@ -349,7 +365,7 @@ fn acceptance_job_055_more_may_be_terminating_than_are_wanted() {
 }
 
 #[test]
-fn an_index_whose_pod_is_going_is_taken_where_only_failed_pods_are_replaced() {
+fn an_index_with_a_terminating_pod_is_not_free_with_replacement_policy_failed() {
     let spec = indexed(json!({ "podReplacementPolicy": "Failed", "parallelism": 3 }));
     assert_eq!(done(spec, json!({}), &pods([pod("a").index(0).running().deleting()])), "create 1 2");
 }
@@ -357,28 +373,33 @@ fn an_index_whose_pod_is_going_is_taken_where_only_failed_pods_are_replaced() {
 #[test]
 fn acceptance_job_021_a_pod_that_a_user_deletes_has_failed_and_is_replaced() {
     let going = pods([pod("a").running().deleting(), pod("b").ready()]);
-    let known = Known { now: crate::snapshot::Moment((NOW + 10) * 1_000), ..KNOWN };
-    let plan = decide(json!({}), json!({}), &going, known);
+    let inputs = SnapshotInputs { now: crate::snapshot::Moment((NOW + 10) * 1_000), ..INPUTS };
+    let plan = decide(json!({}), json!({}), &going, inputs);
     assert_eq!((what(&plan, &going).as_str(), plan.tally.failed), ("create 1", 1));
 }
 
 #[test]
-fn an_active_pod_that_nothing_holds_would_go_uncounted_and_is_replaced() {
+fn an_active_pod_without_finalizer_is_replaced() {
     for (name, spec, some, want) in [
-        ("as many as wanted", json!({}), vec![pod("a").ready().free(), pod("b")], "delete a"),
-        ("fewer than wanted", json!({}), vec![pod("a").ready().free()], "delete a"),
-        ("more than wanted", json!({}), vec![pod("a"), pod("b").ready().free(), pod("c").ready()], "delete b"),
-        ("it goes already", json!({}), vec![pod("a").free().deleting(), pod("b")], "create 1"),
+        ("as many as wanted", json!({}), vec![pod("a").ready().without_finalizer(), pod("b")], "delete a"),
+        ("fewer than wanted", json!({}), vec![pod("a").ready().without_finalizer()], "delete a"),
+        (
+            "more than wanted",
+            json!({}),
+            vec![pod("a"), pod("b").ready().without_finalizer(), pod("c").ready()],
+            "delete b",
+        ),
+        ("it goes already", json!({}), vec![pod("a").without_finalizer().deleting(), pod("b")], "create 1"),
         (
             "of an index",
             indexed(json!({ "parallelism": 2 })),
-            vec![pod("a").index(0).free(), pod("b").index(1)],
+            vec![pod("a").index(0).without_finalizer(), pod("b").index(1)],
             "delete a",
         ),
         (
             "of an index that another works for",
             indexed(json!({ "parallelism": 2 })),
-            vec![pod("a").index(0).ready().free(), pod("b").index(0)],
+            vec![pod("a").index(0).ready().without_finalizer(), pod("b").index(0)],
             "delete a",
         ),
     ] {
@@ -388,42 +409,42 @@ fn an_active_pod_that_nothing_holds_would_go_uncounted_and_is_replaced() {
 }
 
 #[test]
-fn what_an_index_remembers_waits_for_a_pod_that_is_held() {
+fn an_untracked_replacement_does_not_release_the_failure_count() {
     let spec = indexed(json!({ "backoffLimitPerIndex": 1, "completions": 1, "parallelism": 1 }));
-    let some = pods([pod("a").index(0).failures(0).failed(-30), pod("b").index(0).failures(1).free()]);
-    let plan = decide(spec, json!({}), &some, KNOWN);
+    let some = pods([pod("a").index(0).failures(0).failed(-30), pod("b").index(0).failures(1).without_finalizer()]);
+    let plan = decide(spec, json!({}), &some, INPUTS);
     let indexes = plan.tally.indexes.as_ref().unwrap();
-    assert!(indexes.delayed.holds(Some(0), 0));
+    assert!(indexes.per_index_backoff.is_deletion_delayed(Some(0), 0));
     assert_eq!(what(&plan, &some), "delete b");
 }
 
 #[test]
-fn acceptance_job_056_all_that_is_active_goes_when_the_job_is_suspended() {
+fn acceptance_job_056_all_active_pods_are_deleted_when_the_job_is_suspended() {
     let some = pods([pod("a").ready(), pod("b"), pod("c").failed(-1), pod("d").deleting()]);
     assert_eq!(done(json!({ "suspend": true }), json!({}), &some), "suspend a b");
     let many =
-        decide(json!({ "suspend": true, "parallelism": 600, "completions": 600 }), json!({}), &running(600), KNOWN);
+        decide(json!({ "suspend": true, "parallelism": 600, "completions": 600 }), json!({}), &running(600), INPUTS);
     assert!(matches!(many.pods, PodChange::Suspend(pods) if pods.len() == 600), "without a bound");
 }
 
 #[test]
-fn acceptance_job_059_a_job_that_begins_suspended_gets_no_pods() {
+fn acceptance_job_059_a_job_created_suspended_gets_no_pods() {
     assert_eq!(done(json!({ "suspend": true }), json!({ "startTime": null }), &[]), "keep");
 }
 
 #[test]
-fn acceptance_job_062_a_job_that_is_deleted_gets_and_loses_no_pods() {
+fn acceptance_job_062_a_deleting_job_creates_and_deletes_no_pods() {
     for spec in [json!({}), json!({ "suspend": true }), json!({ "parallelism": 0 })] {
         let job = deleted(&job(spec, json!({})));
         let pods = running(1);
-        let plan = plan(&see(&job, &pods, KNOWN));
+        let plan = plan(&snapshot_of(&job, &pods, INPUTS));
         assert_eq!((what(&plan, &pods).as_str(), plan.managed), ("keep", false));
     }
 }
 
 #[test]
-fn a_deadline_wakes_the_job_when_it_is_over() {
-    let again = |spec, pods: &[Pod]| decide(spec, json!({}), pods, KNOWN).again;
+fn a_job_is_requeued_for_its_deadline() {
+    let again = |spec, pods: &[Pod]| decide(spec, json!({}), pods, INPUTS).requeue_after;
     assert_eq!(again(json!({ "activeDeadlineSeconds": 100 }), &running(2)), Some(Duration::from_secs(40)));
     let failed = pods([pod("a").failed(-3)]);
     assert_eq!(again(json!({ "activeDeadlineSeconds": 100 }), &failed), Some(Duration::from_secs(7)), "the sooner one");
@@ -432,24 +453,24 @@ fn a_deadline_wakes_the_job_when_it_is_over() {
 }
 
 #[test]
-fn the_brake_stops_creations_and_says_so() {
-    let room = |room| Known { room, ..KNOWN };
+fn the_creation_limit_stops_creations_and_is_the_waiting_reason() {
+    let with_slots = |free_slots| SnapshotInputs { free_slots, ..INPUTS };
     let spec = || json!({ "parallelism": 3 });
-    let plan = decide(spec(), json!({}), &[], room(2));
-    assert_eq!((what(&plan, &[]).as_str(), plan.waiting), ("create 2", Some(Waiting::Brake)));
-    let plan = decide(spec(), json!({}), &[], room(0));
-    assert_eq!((what(&plan, &[]).as_str(), plan.waiting), ("keep", Some(Waiting::Brake)));
-    let plan = decide(spec(), json!({}), &[], room(3));
+    let plan = decide(spec(), json!({}), &[], with_slots(2));
+    assert_eq!((what(&plan, &[]).as_str(), plan.waiting), ("create 2", Some(Waiting::CreationLimit)));
+    let plan = decide(spec(), json!({}), &[], with_slots(0));
+    assert_eq!((what(&plan, &[]).as_str(), plan.waiting), ("keep", Some(Waiting::CreationLimit)));
+    let plan = decide(spec(), json!({}), &[], with_slots(3));
     assert_eq!((what(&plan, &[]).as_str(), plan.waiting), ("create 3", None));
-    let later = Known { room: 0, more_room: Some(Duration::from_secs(7)), ..KNOWN };
-    assert_eq!(decide(spec(), json!({}), &[], later).again, later.more_room, "nothing else may happen to it");
+    let later = SnapshotInputs { free_slots: 0, next_slot: Some(Duration::from_secs(7)), ..INPUTS };
+    assert_eq!(decide(spec(), json!({}), &[], later).requeue_after, later.next_slot, "nothing else may happen to it");
 }
 
 #[test]
-fn an_index_is_never_both_done_and_given_up() {
+fn an_index_has_never_both_succeeded_and_failed() {
     let spec = || indexed(json!({ "backoffLimitPerIndex": 0 }));
     let outcome = |status, pods: &[Pod]| {
-        let indexes = decide(spec(), status, pods, KNOWN).tally.indexes.unwrap();
+        let indexes = decide(spec(), status, pods, INPUTS).tally.indexes.unwrap();
         (indexes.succeeded.to_string(), indexes.failed.unwrap().to_string())
     };
     let both = pods([pod("a").index(0).failures(0).failed(-1), pod("b").index(0).succeeded(-1)]);
@@ -463,8 +484,8 @@ fn an_index_is_never_both_done_and_given_up() {
 }
 
 #[test]
-fn a_job_that_was_suspended_before_its_deadline_announces_no_end() {
-    let suspended = json!({ "conditions": [holds("Suspended", "JobSuspended", "Job suspended")] });
-    let plan = decide(json!({ "activeDeadlineSeconds": 30 }), suspended, &[], KNOWN);
-    assert_eq!((plan.ending, plan.again), (None, Some(Duration::from_secs(30))));
+fn a_job_suspended_before_its_deadline_does_not_fail_on_resume() {
+    let suspended = json!({ "conditions": [true_condition("Suspended", "JobSuspended", "Job suspended")] });
+    let plan = decide(json!({ "activeDeadlineSeconds": 30 }), suspended, &[], INPUTS);
+    assert_eq!((plan.ending, plan.requeue_after), (None, Some(Duration::from_secs(30))));
 }

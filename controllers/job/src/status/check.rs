@@ -12,7 +12,7 @@ use crate::indexes::Indexes;
 /// The rule that a status breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("the server would refuse this status: {0}")]
-pub(crate) struct Broken(pub(crate) &'static str);
+pub(crate) struct InvalidStatus(pub(crate) &'static str);
 
 const COMPLETE: &str = "Complete";
 const FAILED: &str = "Failed";
@@ -20,16 +20,16 @@ const SUCCESS: &str = "SuccessCriteriaMet";
 const FAILURE: &str = "FailureTarget";
 
 /// Whether the server accepts `new` in place of `old`.
-pub(crate) fn check(spec: &JobSpec, old: &JobStatus, new: &JobStatus) -> Result<(), Broken> {
+pub(crate) fn check(spec: &JobSpec, old: &JobStatus, new: &JobStatus) -> Result<(), InvalidStatus> {
     let rules = [conditions, times, terminal, counters, uncounted, indexes];
     rules.iter().try_for_each(|rule| rule(spec, old, new))
 }
 
-fn deny(broken: bool, rule: &'static str) -> Result<(), Broken> {
-    if broken { Err(Broken(rule)) } else { Ok(()) }
+fn deny(broken: bool, rule: &'static str) -> Result<(), InvalidStatus> {
+    if broken { Err(InvalidStatus(rule)) } else { Ok(()) }
 }
 
-fn conditions(_: &JobSpec, old: &JobStatus, new: &JobStatus) -> Result<(), Broken> {
+fn conditions(_: &JobSpec, old: &JobStatus, new: &JobStatus) -> Result<(), InvalidStatus> {
     if old.conditions == new.conditions {
         return Ok(());
     }
@@ -45,7 +45,7 @@ fn conditions(_: &JobSpec, old: &JobStatus, new: &JobStatus) -> Result<(), Broke
     deny(kept.any(|it| old.holds(it) && !new.holds(it)), "what has ended does not begin again")
 }
 
-fn times(spec: &JobSpec, old: &JobStatus, new: &JobStatus) -> Result<(), Broken> {
+fn times(spec: &JobSpec, old: &JobStatus, new: &JobStatus) -> Result<(), InvalidStatus> {
     let is_resumed = old.holds("Suspended") && !new.holds("Suspended");
     let moved = old.start.is_some() && old.start != new.start;
     deny(moved && !spec.suspend && !is_resumed, "the start moved though the Job is not suspended")?;
@@ -59,7 +59,7 @@ fn times(spec: &JobSpec, old: &JobStatus, new: &JobStatus) -> Result<(), Broken>
     deny(is_early, "complete before it started")
 }
 
-fn terminal(spec: &JobSpec, old: &JobStatus, new: &JobStatus) -> Result<(), Broken> {
+fn terminal(spec: &JobSpec, old: &JobStatus, new: &JobStatus) -> Result<(), InvalidStatus> {
     if new.finished().is_none() || old.finished().is_some() && old == new {
         return Ok(());
     }
@@ -67,11 +67,11 @@ fn terminal(spec: &JobSpec, old: &JobStatus, new: &JobStatus) -> Result<(), Brok
     deny(new.active > 0, "ended with active pods")?;
     deny(new.terminating.is_some_and(|it| it > 0), "ended with terminating pods")?;
     deny(uncounted, "ended with uncounted pods")?;
-    let wants_nothing = spec.suspend && spec.completions == Some(0);
-    deny(new.start.is_none() && !wants_nothing, "ended without a start")
+    let needs_no_pod = spec.suspend && spec.completions == Some(0);
+    deny(new.start.is_none() && !needs_no_pod, "ended without a start")
 }
 
-fn counters(spec: &JobSpec, old: &JobStatus, new: &JobStatus) -> Result<(), Broken> {
+fn counters(spec: &JobSpec, old: &JobStatus, new: &JobStatus) -> Result<(), InvalidStatus> {
     let changed = old.ready != new.ready || old.active != new.active;
     deny(changed && new.ready.is_some_and(|it| it > new.active), "more ready than active")?;
     deny(new.failed < old.failed, "fewer failed than before")?;
@@ -82,14 +82,14 @@ fn counters(spec: &JobSpec, old: &JobStatus, new: &JobStatus) -> Result<(), Brok
     deny(negative, "a negative count")
 }
 
-fn uncounted(_: &JobSpec, old: &JobStatus, new: &JobStatus) -> Result<(), Broken> {
+fn uncounted(_: &JobSpec, old: &JobStatus, new: &JobStatus) -> Result<(), InvalidStatus> {
     let Some(pods) = new.uncounted.as_ref().filter(|it| old.uncounted.as_ref() != Some(*it)) else { return Ok(()) };
     let mut seen = HashSet::new();
     let is_bad = pods.succeeded.iter().chain(&pods.failed).any(|it| it.is_empty() || !seen.insert(it));
     deny(is_bad, "an uncounted pod without uid, or twice")
 }
 
-fn indexes(spec: &JobSpec, old: &JobStatus, new: &JobStatus) -> Result<(), Broken> {
+fn indexes(spec: &JobSpec, old: &JobStatus, new: &JobStatus) -> Result<(), InvalidStatus> {
     if old.completed_indexes == new.completed_indexes && old.failed_indexes == new.failed_indexes {
         return Ok(());
     }
@@ -101,7 +101,7 @@ fn indexes(spec: &JobSpec, old: &JobStatus, new: &JobStatus) -> Result<(), Broke
     let failed = new.failed_indexes.as_deref().unwrap_or_default();
     let parsed = |text: &str| {
         let indexes = Indexes::parse(text, completions);
-        if indexes.to_string() == text { Ok(indexes) } else { Err(Broken("indexes malformed or out of range")) }
+        if indexes.to_string() == text { Ok(indexes) } else { Err(InvalidStatus("indexes malformed or out of range")) }
     };
     let (completed, failed) = (parsed(&new.completed_indexes)?, parsed(failed)?);
     deny(completed.common(&failed) > 0, "an index completed and failed")

@@ -1,20 +1,20 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::testing::{NOW, at, holds, job};
+use crate::testing::{NOW, at, job, true_condition};
 
 /// The server's objection to this change; empty when it accepts it.
-fn said(spec: Value, old: Value, new: Value) -> &'static str {
+fn broken_rule(spec: Value, old: Value, new: Value) -> &'static str {
     let (old, new) = (job(spec.clone(), old), job(spec, new));
-    check(&new.spec, &old.status, &new.status).map_or_else(|Broken(rule)| rule, |()| "")
+    check(&new.spec, &old.status, &new.status).map_or_else(|InvalidStatus(rule)| rule, |()| "")
 }
 
 fn has(types: &[&str]) -> Value {
-    types.iter().map(|it| holds(it, "R", "m")).collect()
+    types.iter().map(|it| true_condition(it, "R", "m")).collect()
 }
 
 #[test]
-fn a_status_that_the_server_would_refuse_is_not_sent() {
+fn an_invalid_status_is_not_sent() {
     let indexed = || json!({ "completionMode": "Indexed", "completions": 4, "backoffLimitPerIndex": 1 });
     let elastic = || json!({ "completionMode": "Indexed", "completions": 2, "parallelism": 2 });
     let ended = |change: Value| {
@@ -116,12 +116,12 @@ fn a_status_that_the_server_would_refuse_is_not_sent() {
             "an index completed and failed",
         ),
     ] {
-        assert_eq!(said(spec.clone(), old.clone(), new.clone()), want, "{spec}: {old} to {new}");
+        assert_eq!(broken_rule(spec.clone(), old.clone(), new.clone()), want, "{spec}: {old} to {new}");
     }
 }
 
 #[test]
-fn a_condition_changes_only_when_it_says_something_else() {
+fn a_condition_is_replaced_only_when_its_values_differ() {
     let mut status = job(json!({}), json!({})).status;
     let now = Moment(NOW * 1_000);
     let later = Moment(now.0 + 5_000);
@@ -135,9 +135,9 @@ fn a_condition_changes_only_when_it_says_something_else() {
 }
 
 #[test]
-fn what_is_counted_for_good_never_goes_down_in_metrics() {
+fn finished_pod_metrics_never_decrease() {
     let status =
         |succeeded: i32, failed: i32| job(json!({}), json!({ "succeeded": succeeded, "failed": failed })).status;
-    assert_eq!(counted(&status(1, 1), &status(4, 1)), (3, 0));
-    assert_eq!(counted(&status(4, 1), &status(1, 3)), (0, 2));
+    assert_eq!(counter_increases(&status(1, 1), &status(4, 1)), (3, 0));
+    assert_eq!(counter_increases(&status(4, 1), &status(1, 3)), (0, 2));
 }

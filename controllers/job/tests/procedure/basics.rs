@@ -19,7 +19,7 @@ async fn acceptance_job_001_a_job_runs_its_pods_two_at_a_time_and_completes() {
         done += 1;
     }
     pass(3 * SEC).await;
-    assert_eq!((done, world.pods().len(), world.held()), (4, 4, 0));
+    assert_eq!((done, world.pods().len(), world.with_finalizer()), (4, 4, 0));
     assert_eq!((world.count("j", "succeeded"), world.count("j", "active")), (4, 0));
     let want = ["SuccessCriteriaMet=True CompletionsReached", "Complete=True CompletionsReached"];
     assert_eq!(world.conditions("j"), want);
@@ -41,7 +41,7 @@ async fn acceptance_job_001_a_job_runs_its_pods_two_at_a_time_and_completes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_002_without_completions_the_first_success_is_enough_once_nobody_works() {
+async fn acceptance_job_002_without_completions_one_success_is_enough_when_no_pod_is_active() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 5, "completions": null }));
@@ -59,7 +59,7 @@ async fn acceptance_job_002_without_completions_the_first_success_is_enough_once
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_003_the_start_is_told_once() {
+async fn acceptance_job_003_the_start_time_is_written_once() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 1, "completions": 2 }));
@@ -75,7 +75,7 @@ async fn acceptance_job_003_the_start_is_told_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_004_more_or_less_parallelism_changes_pods_and_no_counter() {
+async fn acceptance_job_004_a_new_parallelism_changes_pods_and_no_counter() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 1, "completions": 9 }));
@@ -92,14 +92,14 @@ async fn acceptance_job_004_more_or_less_parallelism_changes_pods_and_no_counter
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_005_one_pass_creates_five_hundred_pods_at_most() {
+async fn acceptance_job_005_one_sync_creates_at_most_five_hundred_pods() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 1000, "completions": 1000 }));
     pass(500 * MS).await;
-    assert_eq!(world.asked("create pods"), 500);
+    assert_eq!(world.call_count("create pods"), 500);
     pass(5 * SEC).await;
-    assert_eq!(world.asked("create pods"), 1000);
+    assert_eq!(world.call_count("create pods"), 1000);
     assert_eq!(world.count("j", "active"), 1000);
 }
 
@@ -109,7 +109,7 @@ async fn acceptance_job_008_pods_that_end_within_a_second_are_counted_together()
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 20, "completions": 20 }));
     pass(5 * SEC).await;
-    let before = world.asked("update jobs/status");
+    let before = world.call_count("update jobs/status");
     // The first event after a quiet time is handled at once. The others are handled together.
     for pod in world.active() {
         world.succeed(&pod);
@@ -117,24 +117,24 @@ async fn acceptance_job_008_pods_that_end_within_a_second_are_counted_together()
     }
     pass(5 * SEC).await;
     assert_eq!(world.count("j", "succeeded"), 20);
-    let writes = world.asked("update jobs/status") - before;
+    let writes = world.call_count("update jobs/status") - before;
     assert!(writes <= 3, "{writes}: the first, the others, the end");
-    assert_eq!(world.asked("patch pods"), 20);
+    assert_eq!(world.call_count("patch pods"), 20);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_pod_that_ends_in_a_quiet_time_is_counted_and_followed_at_once() {
+async fn the_first_pod_that_ends_after_a_pause_is_counted_and_replaced_at_once() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 1, "completions": 2 }));
     pass(5 * SEC).await;
     world.succeed(&world.active()[0]);
     pass(50 * MS).await;
-    assert_eq!((world.active().len(), world.held()), (1, 1), "upstream looks after a second");
+    assert_eq!((world.active().len(), world.with_finalizer()), (1, 1), "upstream looks after a second");
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_009_a_new_spec_is_looked_at_at_once_and_a_new_status_after_a_second() {
+async fn acceptance_job_009_a_new_spec_is_synced_at_once_and_a_new_status_after_one_second() {
     let world = World::new();
     let manager = world.start().await;
     world.job("j", json!({ "parallelism": 1, "completions": 5 }));
@@ -160,7 +160,7 @@ fn total(line: &str) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_010_a_mode_that_nobody_knows_is_told_and_left_alone() {
+async fn acceptance_job_010_an_unknown_completion_mode_sends_an_event_and_is_not_synced() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({ "completionMode": "Alphabetical" }));
@@ -170,7 +170,7 @@ async fn acceptance_job_010_a_mode_that_nobody_knows_is_told_and_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_041_indexed_pods_know_their_index_and_the_lowest_come_first() {
+async fn acceptance_job_041_indexed_pods_have_their_index_and_the_lowest_are_created_first() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 3, "completions": 4, "completionMode": "Indexed" }));
@@ -199,7 +199,7 @@ async fn acceptance_job_041_indexed_pods_know_their_index_and_the_lowest_come_fi
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_042_of_two_pods_of_an_index_one_goes_before_anything_is_created() {
+async fn acceptance_job_042_a_duplicate_index_is_deleted_before_any_creation() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 2, "completions": 2, "completionMode": "Indexed" }));

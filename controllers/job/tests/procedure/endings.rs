@@ -6,7 +6,7 @@ use test_cluster::Verdict;
 use crate::world::{MS, SEC, World, pass};
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_028_a_failure_too_many_ends_all_pods_first_and_then_the_job() {
+async fn acceptance_job_028_too_many_failures_end_all_pods_and_then_the_job() {
     let world = World::new();
     let manager = world.start().await;
     world.job("j", json!({ "parallelism": 100, "completions": 100, "backoffLimit": 0 }));
@@ -16,9 +16,9 @@ async fn acceptance_job_028_a_failure_too_many_ends_all_pods_first_and_then_the_
     pass(5 * SEC).await;
     world.fail(&pods[0]);
     pass(5 * SEC).await;
-    assert_eq!((world.active().len(), world.asked("delete pods")), (0, 99));
+    assert_eq!((world.active().len(), world.call_count("delete pods")), (0, 99));
     assert_eq!(world.conditions("j"), ["FailureTarget=True BackoffLimitExceeded"]);
-    assert_eq!((world.count("j", "terminating"), world.held()), (99, 0));
+    assert_eq!((world.count("j", "terminating"), world.with_finalizer()), (99, 0));
     world.kill_terminating();
     pass(5 * SEC).await;
     assert_eq!(world.conditions("j").last().unwrap(), "Failed=True BackoffLimitExceeded");
@@ -30,7 +30,7 @@ async fn acceptance_job_028_a_failure_too_many_ends_all_pods_first_and_then_the_
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_032_each_failure_holds_back_the_next_pod_for_longer() {
+async fn acceptance_job_032_each_failure_doubles_the_back_off() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({}));
@@ -46,7 +46,7 @@ async fn acceptance_job_032_each_failure_holds_back_the_next_pod_for_longer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_033_while_a_failure_holds_back_the_others_are_told_and_counted() {
+async fn acceptance_job_033_during_back_off_other_pods_are_reported_and_counted() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 2, "completions": 5 }));
@@ -56,11 +56,11 @@ async fn acceptance_job_033_while_a_failure_holds_back_the_others_are_told_and_c
     world.fail(&pods[0]);
     pass(4 * SEC).await;
     assert_eq!((world.count("j", "active"), world.count("j", "ready"), world.count("j", "failed")), (1, 1, 1));
-    assert!(!world.is_held(&pods[0]));
+    assert!(!world.has_finalizer(&pods[0]));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_holds_back_the_next_pod_after_a_restart_too() {
+async fn back_off_continues_after_a_restart() {
     let world = World::new();
     let manager = world.start().await;
     world.job("j", json!({}));
@@ -81,7 +81,7 @@ async fn a_failure_holds_back_the_next_pod_after_a_restart_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_that_are_ignored_hold_back_the_next_pod_after_a_restart_too() {
+async fn back_off_of_ignored_failures_continues_after_a_restart() {
     let world = World::new();
     let manager = world.start().await;
     let rule = json!({ "action": "Ignore", "onExitCodes": { "operator": "In", "values": [44] } });
@@ -92,7 +92,7 @@ async fn failures_that_are_ignored_hold_back_the_next_pod_after_a_restart_too() 
         pass(12 * SEC).await;
     }
     drop(manager);
-    assert_eq!((world.count("j", "failed"), world.held(), world.active().len()), (0, 0, 0));
+    assert_eq!((world.count("j", "failed"), world.with_finalizer(), world.active().len()), (0, 0, 0));
     let _manager = world.start().await;
     pass(5 * SEC).await;
     assert_eq!(world.active(), [""; 0], "two failed, though no counter says so");
@@ -101,14 +101,14 @@ async fn failures_that_are_ignored_hold_back_the_next_pod_after_a_restart_too() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_holds_back_the_next_pod_though_the_answer_to_its_status_is_lost() {
+async fn back_off_continues_when_a_status_response_is_lost() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({}));
     pass(5 * SEC).await;
     let mut first = true;
     let mut is_first = move |line: &str| line.starts_with("update jobs/status") && std::mem::take(&mut first);
-    world.spoil(move |line, _| is_first(line).then_some(Verdict::LoseAnswer));
+    world.intercept(move |line, _| is_first(line).then_some(Verdict::LoseAnswer));
     world.fail(&world.active()[0]);
     pass(8 * SEC).await;
     assert_eq!(world.active(), [""; 0], "it is counted in a status of which nobody heard");
@@ -117,7 +117,7 @@ async fn a_failure_holds_back_the_next_pod_though_the_answer_to_its_status_is_lo
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_031_a_deadline_ends_a_job_whatever_its_pods_do() {
+async fn acceptance_job_031_a_deadline_ends_a_job_regardless_of_its_pods() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({ "activeDeadlineSeconds": 7 }));
@@ -127,13 +127,13 @@ async fn acceptance_job_031_a_deadline_ends_a_job_whatever_its_pods_do() {
     world.kill_terminating();
     pass(3 * SEC).await;
     let want = ["FailureTarget=True DeadlineExceeded", "Failed=True DeadlineExceeded"];
-    assert_eq!((world.conditions("j"), world.held()), (want.map(str::to_owned).to_vec(), 0));
+    assert_eq!((world.conditions("j"), world.with_finalizer()), (want.map(str::to_owned).to_vec(), 0));
     let events = world.events().await;
     assert!(events.contains(&"Warning DeadlineExceeded: Job was active longer than specified deadline".to_owned()));
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_034_a_manager_that_comes_in_the_middle_of_a_failure_ends_it() {
+async fn acceptance_job_034_a_new_manager_completes_the_failure_of_a_job() {
     let world = World::new();
     let manager = world.start().await;
     world.job("j", json!({ "parallelism": 10, "completions": 10, "backoffLimit": 0 }));
@@ -145,11 +145,11 @@ async fn acceptance_job_034_a_manager_that_comes_in_the_middle_of_a_failure_ends
     let _manager = world.start().await;
     pass(5 * SEC).await;
     assert_eq!(world.conditions("j").last().unwrap(), "Failed=True BackoffLimitExceeded");
-    assert_eq!((world.count("j", "failed"), world.count("j", "succeeded"), world.held()), (1, 9, 0));
+    assert_eq!((world.count("j", "failed"), world.count("j", "succeeded"), world.with_finalizer()), (1, 9, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_035_036_an_exit_code_fails_the_job_in_words_that_outlive_its_pod() {
+async fn acceptance_job_035_036_an_exit_code_fails_the_job_and_the_message_stays_after_the_pod_is_gone() {
     let world = World::new();
     let manager = world.start().await;
     let rule =
@@ -183,7 +183,7 @@ async fn acceptance_job_035_036_an_exit_code_fails_the_job_in_words_that_outlive
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_045_an_index_that_fails_twice_fails_the_job_when_all_have_ended() {
+async fn acceptance_job_045_a_failed_index_fails_the_job_when_all_have_ended() {
     let world = World::new();
     let manager = world.start().await;
     let spec = json!({ "parallelism": 2, "completions": 2, "completionMode": "Indexed", "backoffLimitPerIndex": 1 });
@@ -208,11 +208,11 @@ async fn acceptance_job_045_an_index_that_fails_twice_fails_the_job_when_all_hav
             format!(r#"job_controller_job_finished_indexes_total{{backoffLimit="perIndex",status="{status}"}}"#);
         assert_eq!(manager.metric(&indexes), count, "{status}");
     }
-    assert_eq!(world.held(), 0);
+    assert_eq!(world.with_finalizer(), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_046_one_failed_index_too_many_ends_the_others_at_once() {
+async fn acceptance_job_046_too_many_failed_indexes_end_the_others_at_once() {
     let world = World::new();
     let _manager = world.start().await;
     world.job(
@@ -230,15 +230,15 @@ async fn acceptance_job_046_one_failed_index_too_many_ends_the_others_at_once() 
     world.fail(&pods[1]);
     pass(5 * SEC).await;
     assert_eq!(world.conditions("j"), ["FailureTarget=True MaxFailedIndexesExceeded"]);
-    assert_eq!((world.active().len(), world.asked(&format!("delete pods {}", pods[2]))), (0, 1));
+    assert_eq!((world.active().len(), world.call_count(&format!("delete pods {}", pods[2]))), (0, 1));
     world.kill_terminating();
     pass(5 * SEC).await;
     assert_eq!(world.conditions("j").last().unwrap(), "Failed=True MaxFailedIndexesExceeded");
-    assert_eq!((world.status("j")["failedIndexes"].clone(), world.held()), (json!("0,1"), 0));
+    assert_eq!((world.status("j")["failedIndexes"].clone(), world.with_finalizer()), (json!("0,1"), 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_051_a_success_policy_ends_the_other_pods_and_counts_them_neither_way() {
+async fn acceptance_job_051_a_success_policy_deletes_the_other_pods_without_counting_them() {
     let world = World::new();
     let _manager = world.start().await;
     let policy = json!({ "rules": [{ "succeededIndexes": "1" }] });
@@ -253,11 +253,11 @@ async fn acceptance_job_051_a_success_policy_ends_the_other_pods_and_counts_them
     world.kill_terminating();
     pass(5 * SEC).await;
     assert_eq!(world.conditions("j").last().unwrap(), "Complete=True SuccessPolicy");
-    assert_eq!((world.count("j", "succeeded"), world.count("j", "failed"), world.held()), (1, 0, 0));
+    assert_eq!((world.count("j", "succeeded"), world.count("j", "failed"), world.with_finalizer()), (1, 0, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_050_an_elastic_job_drops_what_is_out_of_range_and_runs_it_again() {
+async fn acceptance_job_050_an_elastic_job_drops_indexes_out_of_range_and_runs_them_again() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 3, "completions": 3, "completionMode": "Indexed" }));
@@ -305,7 +305,7 @@ async fn acceptance_job_054_with_replacement_after_failure_a_deleted_pod_is_coun
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_069_more_successes_than_wanted_are_told_before_the_end() {
+async fn acceptance_job_069_more_successes_than_completions_are_reported_before_the_end() {
     let world = World::new();
     let manager = world.start().await;
     world.job("j", json!({ "parallelism": 3, "completions": 3 }));
@@ -316,12 +316,12 @@ async fn acceptance_job_069_more_successes_than_wanted_are_told_before_the_end()
     world.edit("j", |spec| spec["completions"] = json!(2));
     let _manager = world.start().await;
     let events = world.events().await;
-    let told = "Warning TooManySucceededPods: Too many succeeded pods running after completion count reached";
-    assert!(events.iter().any(|it| it == told) && events.iter().any(|it| it == "Normal Completed: Job completed"));
+    let event = "Warning TooManySucceededPods: Too many succeeded pods running after completion count reached";
+    assert!(events.iter().any(|it| it == event) && events.iter().any(|it| it == "Normal Completed: Job completed"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_070_pods_that_this_pass_deleted_are_neither_active_nor_ready() {
+async fn acceptance_job_070_pods_deleted_in_this_sync_are_neither_active_nor_ready() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 3, "completions": 9 }));

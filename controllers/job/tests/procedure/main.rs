@@ -5,13 +5,13 @@
 
 mod world;
 
-mod announcements;
 mod basics;
-mod calls;
+mod call_cost;
 mod endings;
+mod failures;
+mod finalizers;
+mod forged_owners;
+mod interim_conditions;
 mod memory;
 mod orphans;
-mod strangers;
 mod suspension;
-mod tracking;
-mod trouble;

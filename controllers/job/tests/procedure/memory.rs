@@ -5,9 +5,9 @@ use serde_json::json;
 use crate::world::{MS, SEC, World, pass};
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_065_a_job_that_has_ended_creates_nothing_before_its_end_is_seen() {
+async fn acceptance_job_065_a_finished_job_creates_nothing_before_the_cache_shows_its_end() {
     let world = World::new();
-    let options = job_controller::Options { reads_own_writes: false, ..Default::default() };
+    let options = job_controller::Options { read_own_writes: false, ..Default::default() };
     let _manager = world.start_with(options).await;
     world.job("j", json!({}));
     pass(5 * SEC).await;
@@ -19,14 +19,14 @@ async fn acceptance_job_065_a_job_that_has_ended_creates_nothing_before_its_end_
     // Its pod is deleted while the cache shows the Job as not finished.
     world.cluster.remove("pods", "n", &pod);
     pass(30 * SEC).await;
-    assert_eq!((world.pods(), world.asked("create pods")), (vec![], 1));
+    assert_eq!((world.pods(), world.call_count("create pods")), (vec![], 1));
     world.cluster.thaw("jobs.batch");
     pass(200 * SEC).await;
-    assert_eq!(world.asked("create pods"), 1);
+    assert_eq!(world.call_count("create pods"), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_066_a_job_waits_until_its_own_writes_are_seen_and_that_is_counted() {
+async fn acceptance_job_066_a_job_waits_until_its_own_writes_are_observed_and_each_skip_is_counted() {
     let world = World::new();
     let manager = world.start().await;
     pass(SEC).await;
@@ -34,7 +34,7 @@ async fn acceptance_job_066_a_job_waits_until_its_own_writes_are_seen_and_that_i
     world.job("j", json!({ "parallelism": 1, "completions": 3 }));
     pass(5 * SEC).await;
     let before = world.lines();
-    assert_eq!(world.asked("create pods"), 1);
+    assert_eq!(world.call_count("create pods"), 1);
     world.edit("j", |spec| spec["parallelism"] = json!(2));
     pass(5 * SEC).await;
     assert_eq!(world.lines(), before, "nothing is written");
@@ -43,11 +43,11 @@ async fn acceptance_job_066_a_job_waits_until_its_own_writes_are_seen_and_that_i
     world.cluster.thaw("pods");
     // A frozen watch is detected and reopened.
     pass(200 * SEC).await;
-    assert_eq!((world.active().len(), world.asked("create pods")), (2, 2));
+    assert_eq!((world.active().len(), world.call_count("create pods")), (2, 2));
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_067_a_successor_of_the_same_name_inherits_nothing() {
+async fn acceptance_job_067_a_new_job_of_the_same_name_inherits_nothing() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({}));
@@ -63,11 +63,11 @@ async fn acceptance_job_067_a_successor_of_the_same_name_inherits_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_067_a_creation_in_flight_does_not_hold_up_the_successor() {
+async fn acceptance_job_067_a_create_in_flight_does_not_delay_a_new_job_of_the_same_name() {
     let world = World::new();
     let _manager = world.start().await;
     let mut first = true;
-    world.spoil(move |line, _| {
+    world.intercept(move |line, _| {
         let delayed = line == "create pods" && std::mem::take(&mut first);
         delayed.then_some(test_cluster::Verdict::DelayAnswer(3 * SEC))
     });
@@ -84,10 +84,10 @@ async fn acceptance_job_067_a_creation_in_flight_does_not_hold_up_the_successor(
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_batch_is_as_large_as_the_last_pass_proved() {
+async fn the_first_batch_is_as_large_as_the_last_successful_sync() {
     let world = World::new();
     let _manager = world.start().await;
-    world.spoil(|line, _| (line == "create pods").then_some(test_cluster::Verdict::DelayAnswer(100 * MS)));
+    world.intercept(|line, _| (line == "create pods").then_some(test_cluster::Verdict::DelayAnswer(100 * MS)));
     let world = &world;
     let took = |expected: usize| async move {
         let began = world.clock.now();

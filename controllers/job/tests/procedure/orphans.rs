@@ -10,7 +10,7 @@ fn owner(kind: &str, api_version: &str, uid: &Value) -> Value {
 
 impl World {
     /// Creates a running pod.
-    fn stray(&self, name: &str, labels: Value, owners: Value, finalizers: Value) {
+    fn create_pod(&self, name: &str, labels: Value, owners: Value, finalizers: Value) {
         self.cluster.create(json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": { "name": name, "namespace": "n", "labels": labels, "ownerReferences": owners, "finalizers": finalizers },
@@ -27,7 +27,7 @@ impl World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_022_pods_that_survive_their_job_lose_the_finalizer() {
+async fn acceptance_job_022_orphaned_pods_of_a_deleted_job_lose_the_finalizer() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 3, "completions": 3 }));
@@ -40,11 +40,11 @@ async fn acceptance_job_022_pods_that_survive_their_job_lose_the_finalizer() {
     pass(3 * SEC).await;
     world.cluster.update("jobs.batch", "n", "j", |it| it["metadata"]["finalizers"] = json!([]));
     pass(5 * SEC).await;
-    assert_eq!((world.active().len(), world.held()), (3, 0));
+    assert_eq!((world.active().len(), world.with_finalizer()), (3, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_023_no_pod_of_a_deleted_job_is_held() {
+async fn acceptance_job_023_pods_of_a_deleted_job_lose_the_finalizer() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("background", json!({ "parallelism": 2, "completions": 2 }));
@@ -58,12 +58,12 @@ async fn acceptance_job_023_no_pod_of_a_deleted_job_is_held() {
         .update("jobs.batch", "n", "foreground", |it| it["metadata"]["finalizers"] = json!(["foregroundDeletion"]));
     world.cluster.delete("jobs.batch", "n", "foreground");
     pass(5 * SEC).await;
-    assert_eq!((world.pods().len(), world.held()), (4, 0), "deleting pods is the garbage collector's");
-    assert_eq!(world.asked("delete"), 0);
+    assert_eq!((world.pods().len(), world.with_finalizer()), (4, 0), "deleting pods is the garbage collector's");
+    assert_eq!(world.call_count("delete"), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_023_no_pod_is_held_whose_labels_ceased_to_match_while_its_job_was_deleted() {
+async fn acceptance_job_023_a_pod_with_changed_labels_loses_the_finalizer_when_its_job_is_deleted() {
     let world = World::new();
     let manager = world.start().await;
     world.job("j", json!({ "parallelism": 2, "completions": 2 }));
@@ -79,12 +79,17 @@ async fn acceptance_job_023_no_pod_is_held_whose_labels_ceased_to_match_while_it
     }
     let _manager = world.start().await;
     pass(5 * SEC).await;
-    assert_eq!((world.pods().len(), world.held()), (2, 0), "the Job waits until they are gone: {:?}", world.lines());
-    assert_eq!(world.asked("delete"), 0);
+    assert_eq!(
+        (world.pods().len(), world.with_finalizer()),
+        (2, 0),
+        "the Job waits until they are gone: {:?}",
+        world.lines()
+    );
+    assert_eq!(world.call_count("delete"), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_024_what_was_orphaned_while_nobody_led_is_let_go() {
+async fn acceptance_job_024_pods_orphaned_without_a_leader_lose_the_finalizer() {
     let world = World::new();
     let manager = world.start().await;
     world.job("j", json!({ "parallelism": 2, "completions": 2 }));
@@ -94,7 +99,7 @@ async fn acceptance_job_024_what_was_orphaned_while_nobody_led_is_let_go() {
     world.orphan_all();
     let _manager = world.start().await;
     pass(3 * SEC).await;
-    assert_eq!((world.pods().len(), world.held()), (2, 0));
+    assert_eq!((world.pods().len(), world.with_finalizer()), (2, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -102,42 +107,42 @@ async fn acceptance_job_025_pods_of_other_kinds_keep_their_finalizer() {
     let world = World::new();
     let job = world.job("j", json!({ "suspend": true }));
     let uid = &job["metadata"]["uid"];
-    world.stray("set", json!({}), owner("ReplicaSet", "apps/v1", &json!("u")), json!([FINALIZER]));
-    world.stray("other-group", json!({}), owner("Job", "example.com/v1", &json!("v")), json!([FINALIZER]));
-    world.stray("gone", json!({}), owner("Job", "batch/v1", &json!("w")), json!([FINALIZER]));
+    world.create_pod("set", json!({}), owner("ReplicaSet", "apps/v1", &json!("u")), json!([FINALIZER]));
+    world.create_pod("other-group", json!({}), owner("Job", "example.com/v1", &json!("v")), json!([FINALIZER]));
+    world.create_pod("gone", json!({}), owner("Job", "batch/v1", &json!("w")), json!([FINALIZER]));
     let _manager = world.start().await;
     pass(3 * SEC).await;
     for pod in ["set", "other-group", "gone"] {
         world.delete_gracefully(pod);
     }
     pass(5 * SEC).await;
-    assert!(world.is_held("set") && world.is_held("other-group"));
-    assert!(!world.is_held("gone"), "its Job is not there, {uid} is another");
+    assert!(world.has_finalizer("set") && world.has_finalizer("other-group"));
+    assert!(!world.has_finalizer("gone"), "its Job is not there, {uid} is another");
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_026_an_orphan_that_suits_is_adopted_and_a_pod_that_suits_no_more_is_released() {
+async fn acceptance_job_026_a_matching_orphan_is_adopted_and_a_pod_that_no_longer_matches_is_released() {
     let world = World::new();
     let selector = json!({ "matchLabels": { "app": "x" } });
     let job =
         world.job("j", json!({ "manualSelector": true, "selector": selector, "parallelism": 2, "completions": 2 }));
-    world.stray("orphan", json!({ "app": "x" }), json!([]), json!([]));
+    world.create_pod("orphan", json!({ "app": "x" }), json!([]), json!([]));
     let _manager = world.start().await;
     pass(3 * SEC).await;
     let adopted = world.pod("orphan");
     assert_eq!(adopted["metadata"]["ownerReferences"], owner("Job", "batch/v1", &job["metadata"]["uid"]));
-    assert!(world.is_held("orphan"));
-    assert_eq!((world.active().len(), world.asked("get jobs j")), (2, 1));
+    assert!(world.has_finalizer("orphan"));
+    assert_eq!((world.active().len(), world.call_count("get jobs j")), (2, 1));
     world.cluster.update("pods", "n", "orphan", |it| it["metadata"]["labels"] = json!({ "app": "y" }));
     pass(5 * SEC).await;
     let released = world.pod("orphan");
     assert!(released["metadata"]["ownerReferences"].as_array().is_none_or(Vec::is_empty), "{released}");
-    assert!(!world.is_held("orphan"));
+    assert!(!world.has_finalizer("orphan"));
     assert_eq!(world.active().len(), 3, "another one takes its place, and it goes on");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_whose_owner_was_taken_away_is_adopted_again_by_the_label_that_names_its_job() {
+async fn a_pod_that_lost_its_owner_is_adopted_again_by_its_uid_label() {
     let world = World::new();
     let job = world.job("j", json!({}));
     let _manager = world.start().await;
@@ -146,12 +151,12 @@ async fn a_pod_whose_owner_was_taken_away_is_adopted_again_by_the_label_that_nam
     world.orphan_all();
     pass(5 * SEC).await;
     assert_eq!(world.pod(&pod)["metadata"]["ownerReferences"], owner("Job", "batch/v1", &job["metadata"]["uid"]));
-    assert!(world.is_held(&pod));
+    assert!(world.has_finalizer(&pod));
     assert_eq!(world.active().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_is_adopted_and_too_many_at_once_is_not_counted() {
+async fn an_adopted_surplus_pod_is_not_counted() {
     for held in [json!([]), json!([FINALIZER])] {
         let world = World::new();
         let _manager = world.start().await;
@@ -177,7 +182,7 @@ async fn a_pod_that_is_adopted_and_too_many_at_once_is_not_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_lost_its_owner_while_it_was_let_go_is_adopted_and_let_go_again() {
+async fn a_pod_that_lost_its_owner_during_finalizer_removal_is_adopted_and_released() {
     let world = World::new();
     let selector = json!({ "matchLabels": { "app": "x" } });
     world.job("j", json!({ "manualSelector": true, "selector": selector, "parallelism": 2, "completions": 2 }));
@@ -186,25 +191,25 @@ async fn a_pod_that_lost_its_owner_while_it_was_let_go_is_adopted_and_let_go_aga
     let pods = world.active();
     let patch = format!("patch pods {}", pods[0]);
     let (words, mut first) = (patch.clone(), true);
-    world.spoil(move |line, _| {
+    world.intercept(move |line, _| {
         let is_first = line == words && std::mem::take(&mut first);
         is_first.then_some(test_cluster::Verdict::Delay(3 * SEC))
     });
     world.succeed(&pods[0]);
-    while world.asked(&patch) == 0 {
+    while world.call_count(&patch) == 0 {
         pass(20 * MS).await;
     }
     world.cluster.update("pods", "n", &pods[0], |it| it["metadata"]["ownerReferences"] = json!([]));
     pass(10 * SEC).await;
-    assert_eq!((world.held(), world.count("j", "active")), (1, 1), "{:?}", world.lines());
+    assert_eq!((world.with_finalizer(), world.count("j", "active")), (1, 1), "{:?}", world.lines());
     world.succeed(&pods[1]);
     pass(10 * SEC).await;
-    assert_eq!((world.count("j", "succeeded"), world.held()), (2, 0), "{:?}", world.lines());
+    assert_eq!((world.count("j", "succeeded"), world.with_finalizer()), (2, 0), "{:?}", world.lines());
     assert_eq!(world.conditions("j").last().unwrap(), "Complete=True CompletionsReached");
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_027_a_job_that_only_the_server_knows_to_be_deleted_adopts_nothing() {
+async fn acceptance_job_027_a_job_deleted_on_the_server_but_not_in_the_cache_adopts_nothing() {
     let world = World::new();
     let selector = json!({ "matchLabels": { "app": "x" } });
     world.job("j", json!({ "manualSelector": true, "selector": selector }));
@@ -213,15 +218,15 @@ async fn acceptance_job_027_a_job_that_only_the_server_knows_to_be_deleted_adopt
     world.cluster.freeze_watches("jobs.batch");
     world.cluster.update("jobs.batch", "n", "j", |it| it["metadata"]["finalizers"] = json!(["orphan"]));
     world.cluster.delete("jobs.batch", "n", "j");
-    world.stray("orphan", json!({ "app": "x" }), json!([]), json!([]));
+    world.create_pod("orphan", json!({ "app": "x" }), json!([]), json!([]));
     pass(5 * SEC).await;
-    assert!(world.asked("get jobs j") >= 1);
+    assert!(world.call_count("get jobs j") >= 1);
     assert!(world.pod("orphan")["metadata"]["ownerReferences"].as_array().is_none_or(Vec::is_empty));
-    assert_eq!(world.asked("patch pods orphan"), 0);
+    assert_eq!(world.call_count("patch pods orphan"), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_068_a_late_pod_of_a_finished_job_is_let_go_however_often_that_fails() {
+async fn acceptance_job_068_a_late_pod_of_a_finished_job_loses_its_finalizer_despite_errors() {
     let world = World::new();
     let _manager = world.start().await;
     let job = world.job("j", json!({}));
@@ -229,43 +234,58 @@ async fn acceptance_job_068_a_late_pod_of_a_finished_job_is_let_go_however_often
     world.succeed(&world.active()[0]);
     pass(5 * SEC).await;
     let mut left = 3;
-    world.spoil(move |line, _| {
+    world.intercept(move |line, _| {
         if line == "patch pods late" && left > 0 {
             left -= 1;
             return failure(504, "Timeout");
         }
         None
     });
-    world.stray("late", json!({ "app": "x" }), owner("Job", "batch/v1", &job["metadata"]["uid"]), json!([FINALIZER]));
+    world.create_pod(
+        "late",
+        json!({ "app": "x" }),
+        owner("Job", "batch/v1", &job["metadata"]["uid"]),
+        json!([FINALIZER]),
+    );
     pass(30 * SEC).await;
-    assert!(!world.is_held("late"));
-    assert_eq!(world.asked("patch pods late"), 4);
+    assert!(!world.has_finalizer("late"));
+    assert_eq!(world.call_count("patch pods late"), 4);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_the_cache_does_not_know_yet_keeps_its_pods() {
+async fn pods_of_a_job_that_is_not_cached_yet_keep_their_finalizer() {
     let world = World::new();
     let _manager = world.start().await;
     pass(SEC).await;
     world.cluster.freeze_watches("jobs.batch");
     let job = world.job("j", json!({ "suspend": true }));
-    world.stray("early", json!({ "app": "x" }), owner("Job", "batch/v1", &job["metadata"]["uid"]), json!([FINALIZER]));
+    world.create_pod(
+        "early",
+        json!({ "app": "x" }),
+        owner("Job", "batch/v1", &job["metadata"]["uid"]),
+        json!([FINALIZER]),
+    );
     world.delete_gracefully("early");
     pass(5 * SEC).await;
-    assert!(world.is_held("early"), "the server knows its Job");
-    assert_eq!(world.asked("get jobs j"), 1);
+    assert!(world.has_finalizer("early"), "the server knows its Job");
+    assert_eq!(world.call_count("get jobs j"), 1);
     // A 404 because Jobs are not served at the moment does not prove that the Job is gone.
-    world.spoil(|line, _| if line.starts_with("get jobs") { failure(404, "NotFound") } else { None });
-    world.stray("next", json!({ "app": "x" }), owner("Job", "batch/v1", &job["metadata"]["uid"]), json!([FINALIZER]));
+    world.intercept(|line, _| if line.starts_with("get jobs") { failure(404, "NotFound") } else { None });
+    world.create_pod(
+        "next",
+        json!({ "app": "x" }),
+        owner("Job", "batch/v1", &job["metadata"]["uid"]),
+        json!([FINALIZER]),
+    );
     world.delete_gracefully("next");
     pass(5 * SEC).await;
-    assert!(world.asked("get jobs j") >= 2 && world.is_held("early") && world.is_held("next"));
+    assert!(world.call_count("get jobs j") >= 2 && world.has_finalizer("early") && world.has_finalizer("next"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_of_a_job_that_is_gone_are_let_go_though_the_jobs_are_heard_of_late() {
+async fn pods_of_a_deleted_job_lose_the_finalizer_when_the_job_informer_syncs_late() {
     let world = World::new();
-    world.stray("left", json!({ "app": "x" }), owner("Job", "batch/v1", &json!("u")), json!([FINALIZER]));
+    world.create_pod("left", json!({ "app": "x" }), owner("Job", "batch/v1", &json!("u")), json!([FINALIZER]));
     world.delete_gracefully("left");
     let mut first = true;
     world.cluster.intercept(move |call| {
@@ -274,11 +294,11 @@ async fn pods_of_a_job_that_is_gone_are_let_go_though_the_jobs_are_heard_of_late
     });
     let _manager = world.start().await;
     pass(60 * SEC).await;
-    assert!(world.pods().is_empty() || !world.is_held("left"), "{:?}", world.lines());
+    assert!(world.pods().is_empty() || !world.has_finalizer("left"), "{:?}", world.lines());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_finalizer_that_went_is_not_asked_for_again_when_the_jobs_end_is_seen_first() {
+async fn a_removed_finalizer_is_not_removed_again_when_the_end_is_observed_first() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({}));
@@ -286,17 +306,17 @@ async fn a_finalizer_that_went_is_not_asked_for_again_when_the_jobs_end_is_seen_
     let pod = world.active()[0].clone();
     let cluster = world.cluster.clone();
     let patch = format!("patch pods {pod}");
-    let asked = patch.clone();
-    world.spoil(move |line, _| {
-        if line == asked {
+    let wanted = patch.clone();
+    world.intercept(move |line, _| {
+        if line == wanted {
             cluster.freeze_watches("pods");
         }
         None
     });
     world.succeed(&pod);
     pass(10 * SEC).await;
-    assert_eq!((world.conditions("j").len(), world.held()), (2, 0), "{:?}", world.lines());
-    assert_eq!(world.asked(&patch), 1, "{:?}", world.lines());
+    assert_eq!((world.conditions("j").len(), world.with_finalizer()), (2, 0), "{:?}", world.lines());
+    assert_eq!(world.call_count(&patch), 1, "{:?}", world.lines());
     pass(300 * SEC).await;
-    assert_eq!(world.asked(&patch), 1, "nor later");
+    assert_eq!(world.call_count(&patch), 1, "nor later");
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::world::{MS, SEC, World, pass};
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_056_058_a_suspended_job_gives_up_its_pods_uncounted_and_begins_anew_when_it_is_resumed() {
+async fn acceptance_job_056_058_a_suspended_job_deletes_its_pods_uncounted_and_restarts_when_resumed() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 2, "completions": 4 }));
@@ -15,7 +15,7 @@ async fn acceptance_job_056_058_a_suspended_job_gives_up_its_pods_uncounted_and_
     pass(5 * SEC).await;
     world.edit("j", |spec| spec["suspend"] = json!(true));
     pass(500 * MS).await;
-    assert_eq!((world.active().len(), world.held()), (0, 0));
+    assert_eq!((world.active().len(), world.with_finalizer()), (0, 0));
     world.kill_terminating();
     pass(5 * SEC).await;
     assert_eq!(world.conditions("j"), ["Suspended=True JobSuspended"]);
@@ -50,16 +50,16 @@ async fn a_stop_under_the_rate_limit_leaves_no_active_pod_without_finalizer() {
     pass(3 * SEC).await;
     manager.stop();
     pass(20 * SEC).await;
-    let (released, active) = (world.pods().len() - world.held(), world.active());
-    let unheld: Vec<&String> = active.iter().filter(|it| !world.is_held(it)).collect();
+    let (released, active) = (world.pods().len() - world.with_finalizer(), world.active());
+    let unheld: Vec<&String> = active.iter().filter(|it| !world.has_finalizer(it)).collect();
     assert!(released > 0 && !active.is_empty(), "{released} of 100 released: stopped in the middle");
     assert!(unheld.is_empty(), "{} of {released}", unheld.len());
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_the_gate_a_suspended_job_keeps_its_start_and_gets_a_new_one_when_it_is_resumed() {
+async fn without_the_feature_gate_a_suspended_job_keeps_its_start_time_until_it_is_resumed() {
     let world = World::new();
-    let options = job_controller::Options { clears_start: false, ..Default::default() };
+    let options = job_controller::Options { clear_start_time: false, ..Default::default() };
     let _manager = world.start_with(options).await;
     world.job("j", json!({ "activeDeadlineSeconds": 60 }));
     pass(5 * SEC).await;
@@ -75,9 +75,9 @@ async fn without_the_gate_a_suspended_job_keeps_its_start_and_gets_a_new_one_whe
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_057_what_is_unseen_holds_back_a_suspension() {
+async fn acceptance_job_057_unfulfilled_expectations_delay_a_suspension() {
     let world = World::new();
-    let options = job_controller::Options { reads_own_writes: false, ..Default::default() };
+    let options = job_controller::Options { read_own_writes: false, ..Default::default() };
     let _manager = world.start_with(options).await;
     pass(SEC).await;
     world.cluster.freeze_watches("pods");
@@ -94,7 +94,7 @@ async fn acceptance_job_057_what_is_unseen_holds_back_a_suspension() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_059_a_job_that_begins_suspended_has_neither_pods_nor_a_start() {
+async fn acceptance_job_059_a_job_created_suspended_has_no_pods_and_no_start_time() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({ "suspend": true }));
@@ -107,7 +107,7 @@ async fn acceptance_job_059_a_job_that_begins_suspended_has_neither_pods_nor_a_s
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_060_a_suspended_job_that_wants_nothing_completes() {
+async fn acceptance_job_060_a_suspended_job_with_zero_completions_completes() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({ "suspend": true, "completions": 0 }));
@@ -116,7 +116,7 @@ async fn acceptance_job_060_a_suspended_job_that_wants_nothing_completes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_062_a_deleting_job_is_not_suspended_and_lets_its_pods_go() {
+async fn acceptance_job_062_a_deleting_job_is_not_suspended_and_releases_its_pods() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({}));
@@ -127,8 +127,8 @@ async fn acceptance_job_062_a_deleting_job_is_not_suspended_and_lets_its_pods_go
     world.cluster.delete("jobs.batch", "n", "j");
     world.edit("j", |spec| spec["suspend"] = json!(true));
     pass(5 * SEC).await;
-    assert_eq!((world.conditions("j"), world.active().len(), world.held()), (vec![], 1, 0));
-    assert_eq!(world.asked("delete pods"), 0);
+    assert_eq!((world.conditions("j"), world.active().len(), world.with_finalizer()), (vec![], 1, 0));
+    assert_eq!(world.call_count("delete pods"), 0);
 }
 
 fn pod_of(job: &Value, name: &str) -> Value {
@@ -144,7 +144,7 @@ fn pod_of(job: &Value, name: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_063_a_job_of_another_controller_is_left_alone_under_whatever_name() {
+async fn acceptance_job_063_a_job_managed_by_any_other_controller_is_ignored() {
     let world = World::new();
     let manager = world.start().await;
     world.job("j", json!({ "parallelism": 1, "completions": 5 }));
@@ -161,13 +161,13 @@ async fn acceptance_job_063_a_job_of_another_controller_is_left_alone_under_what
     pass(5 * SEC).await;
     world.delete_gracefully("theirs");
     pass(5 * SEC).await;
-    assert_eq!((world.lines(), world.is_held("theirs")), (vec![], true));
+    assert_eq!((world.lines(), world.has_finalizer("theirs")), (vec![], true));
     let external = r#"job_controller_jobs_by_external_controller_total{controller_name="example.com/controller"}"#;
     assert_eq!(manager.metric(external), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_064_our_own_name_as_manager_changes_nothing() {
+async fn acceptance_job_064_our_own_name_in_managed_by_changes_nothing() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({ "managedBy": "kubernetes.io/job-controller" }));

@@ -137,14 +137,14 @@ impl World {
         self.cluster.get("pods", "n", name).unwrap()
     }
 
-    pub(crate) fn is_held(&self, pod: &str) -> bool {
+    pub(crate) fn has_finalizer(&self, pod: &str) -> bool {
         let finalizers = &self.pod(pod)["metadata"]["finalizers"];
         finalizers.as_array().is_some_and(|it| it.contains(&json!(FINALIZER)))
     }
 
     /// The number of pods with our finalizer.
-    pub(crate) fn held(&self) -> usize {
-        self.pods().iter().filter(|it| self.is_held(it)).count()
+    pub(crate) fn with_finalizer(&self) -> usize {
+        self.pods().iter().filter(|it| self.has_finalizer(it)).count()
     }
 
     /// Gives the pod a node and makes it running and ready.
@@ -209,7 +209,7 @@ impl World {
     }
 
     /// How many calls began with these words.
-    pub(crate) fn asked(&self, words: &str) -> usize {
+    pub(crate) fn call_count(&self, words: &str) -> usize {
         self.lines().iter().filter(|it| it.starts_with(words)).count()
     }
 
@@ -225,9 +225,9 @@ impl World {
     }
 
     /// Makes the interceptor answer some calls of the controller.
-    pub(crate) fn spoil(&self, mut judge: impl FnMut(&str, &Call) -> Option<Verdict> + Send + 'static) {
+    pub(crate) fn intercept(&self, mut respond: impl FnMut(&str, &Call) -> Option<Verdict> + Send + 'static) {
         self.cluster.intercept(move |call| {
-            let verdict = if is_ours(call) { judge(&line(call), call) } else { None };
+            let verdict = if is_ours(call) { respond(&line(call), call) } else { None };
             verdict.unwrap_or(Verdict::Pass)
         });
     }

@@ -4,8 +4,8 @@
 
 mod world;
 
-mod kept;
-mod refused;
-mod stale;
+mod failed_requests;
+mod metrics_and_events;
+mod not_deleted;
+mod stale_cache;
 mod timing;
-mod told;

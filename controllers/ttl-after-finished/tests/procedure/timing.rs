@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::world::{MS, SEC, World, complete, job, pass};
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_ttl_001_without_any_time_to_live_a_complete_job_is_deleted_at_once() {
+async fn acceptance_ttl_001_with_a_ttl_of_zero_a_complete_job_is_deleted_at_once() {
     let world = World::new();
     let created = world.cluster.create(job("a", Some(0), &[]));
     let _manager = world.start().await;
@@ -23,7 +23,7 @@ async fn acceptance_ttl_001_without_any_time_to_live_a_complete_job_is_deleted_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_ttl_002_a_failed_job_is_deleted_right_after_its_time_and_not_before() {
+async fn acceptance_ttl_002_a_failed_job_is_deleted_when_its_ttl_is_over_and_not_before() {
     let world = World::new();
     world.cluster.create(job("a", Some(10), &[]));
     let _manager = world.start().await;
@@ -33,11 +33,11 @@ async fn acceptance_ttl_002_a_failed_job_is_deleted_right_after_its_time_and_not
     assert_eq!(world.lines(), [""; 0]);
     world.until(15 * SEC + 100 * MS).await;
     assert_eq!(world.lines(), ["get a", "delete a"]);
-    assert!(world.goes("a"));
+    assert!(world.is_deleted("a"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_ttl_003_what_is_left_of_the_time_is_waited_for_and_no_longer() {
+async fn acceptance_ttl_003_a_job_is_requeued_for_the_remaining_ttl() {
     let world = World::new();
     world.cluster.create(job("a", Some(15), &[complete(-10)]));
     let _manager = world.start().await;
@@ -49,45 +49,45 @@ async fn acceptance_ttl_003_what_is_left_of_the_time_is_waited_for_and_no_longer
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_ttl_011_a_time_to_live_that_is_lowered_below_the_age_counts_at_once() {
+async fn acceptance_ttl_011_a_ttl_lowered_below_the_age_deletes_the_job_at_once() {
     let world = World::new();
     world.cluster.create(job("a", Some(100), &[complete(0)]));
     let _manager = world.start().await;
     world.until(50 * SEC).await;
-    assert!(!world.goes("a"));
+    assert!(!world.is_deleted("a"));
     world.set_ttl("a", Some(20));
     pass(100 * MS).await;
-    assert!(world.goes("a"));
+    assert!(world.is_deleted("a"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_time_to_live_that_is_lowered_above_the_age_counts_from_the_finish_on() {
+async fn a_ttl_lowered_but_not_over_counts_from_the_finish_time() {
     let world = World::new();
     world.cluster.create(job("a", Some(1000), &[complete(0)]));
     let _manager = world.start().await;
     world.until(5 * SEC).await;
     world.set_ttl("a", Some(20));
     world.until(20 * SEC - MS).await;
-    assert!(!world.goes("a"));
+    assert!(!world.is_deleted("a"));
     world.until(21 * SEC).await;
-    assert!(world.goes("a"));
+    assert!(world.is_deleted("a"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_ttl_012_a_time_to_live_set_on_a_job_that_finished_a_day_ago_counts_at_once() {
+async fn acceptance_ttl_012_a_ttl_set_on_a_job_finished_a_day_ago_deletes_it_at_once() {
     let world = World::new();
     world.cluster.create(job("a", None, &[complete(-86_400)]));
     let manager = world.start().await;
     world.until(10 * SEC).await;
     world.set_ttl("a", Some(60));
     pass(100 * MS).await;
-    assert!(world.goes("a"));
+    assert!(world.is_deleted("a"));
     let (count, sum) = manager.observed();
     assert!(count == 1.0 && (sum - 86_350.0).abs() < 1.0, "{count} {sum}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_ttl_022_a_restart_deletes_what_expired_meanwhile_and_keeps_the_times_of_the_rest() {
+async fn acceptance_ttl_022_a_restart_deletes_expired_jobs_and_keeps_the_ttl_of_the_others() {
     let world = World::new();
     let manager = world.start().await;
     (0..50).for_each(|number| drop(world.cluster.create(job(&format!("early-{number}"), Some(10), &[complete(0)]))));
@@ -98,16 +98,19 @@ async fn acceptance_ttl_022_a_restart_deletes_what_expired_meanwhile_and_keeps_t
     assert_eq!(world.lines(), [""; 0]);
     let _manager = world.start().await;
     world.until(70 * SEC).await;
-    assert!((0..50).all(|number| world.goes(&format!("early-{number}"))), "within what the client's budget allows");
+    assert!(
+        (0..50).all(|number| world.is_deleted(&format!("early-{number}"))),
+        "within what the client's budget allows"
+    );
     world.until(100 * SEC - MS).await;
-    assert!(!world.goes("late"));
+    assert!(!world.is_deleted("late"));
     world.until(101 * SEC).await;
-    assert!(world.goes("late"));
+    assert!(world.is_deleted("late"));
     assert_eq!(world.lines().len(), 2 * 51);
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_ttl_023_whoever_manages_or_owns_a_job_its_time_to_live_counts() {
+async fn acceptance_ttl_023_the_ttl_applies_with_any_manager_or_owner() {
     let world = World::new();
     let mut foreign = job("foreign", Some(10), &[complete(0)]);
     foreign["spec"]["managedBy"] = json!("example.com/elsewhere");
@@ -120,13 +123,13 @@ async fn acceptance_ttl_023_whoever_manages_or_owns_a_job_its_time_to_live_count
     world.cluster.create(owned);
     let _manager = world.start().await;
     world.until(10 * SEC - MS).await;
-    assert!(!world.goes("foreign") && !world.goes("owned"));
+    assert!(!world.is_deleted("foreign") && !world.is_deleted("owned"));
     world.until(11 * SEC).await;
-    assert!(world.goes("foreign") && world.goes("owned"));
+    assert!(world.is_deleted("foreign") && world.is_deleted("owned"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_ttl_025_a_resync_asks_for_nothing_before_the_time() {
+async fn acceptance_ttl_025_a_resync_sends_no_request_before_the_ttl_is_over() {
     let world = World::new();
     world.cluster.create(job("a", Some(100), &[complete(0)]));
     let manager = world.start_with(10 * SEC).await;
@@ -138,18 +141,18 @@ async fn acceptance_ttl_025_a_resync_asks_for_nothing_before_the_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_that_was_suspended_looks_at_the_time_of_day_within_ten_seconds() {
+async fn a_clock_jump_after_a_machine_suspension_is_detected_within_ten_seconds() {
     let world = World::new();
     world.cluster.create(job("a", Some(3600), &[complete(0)]));
     let _manager = world.start().await;
     world.until(10 * SEC).await;
     world.clock.suspend(3600 * SEC);
     world.until(21 * SEC).await;
-    assert!(world.goes("a"));
+    assert!(world.is_deleted("a"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn jobs_that_wait_cost_one_look_at_the_clock_together() {
+async fn waiting_jobs_share_one_clock_check() {
     let world = World::new();
     (0..50).for_each(|number| drop(world.cluster.create(job(&format!("a-{number}"), Some(86_400), &[complete(0)]))));
     let manager = world.start().await;

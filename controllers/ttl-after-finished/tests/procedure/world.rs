@@ -132,7 +132,7 @@ impl World {
     }
 
     /// True for a Job that is gone or is being deleted.
-    pub(crate) fn goes(&self, name: &str) -> bool {
+    pub(crate) fn is_deleted(&self, name: &str) -> bool {
         self.get(name).is_none_or(|it| it["metadata"]["deletionTimestamp"].is_string())
     }
 
@@ -159,11 +159,11 @@ impl World {
     }
 
     /// Makes the interceptor answer some calls of the controller.
-    pub(crate) fn spoil(&self, mut judge: impl FnMut(&str, &TestCluster) -> Option<Verdict> + Send + 'static) {
+    pub(crate) fn intercept(&self, mut respond: impl FnMut(&str, &TestCluster) -> Option<Verdict> + Send + 'static) {
         let cluster = self.cluster.clone();
         self.cluster.intercept(move |call| {
             let ours = call.user_agent.contains(NAME) && call.resource == "jobs";
-            let verdict = if ours { judge(&line(call), &cluster) } else { None };
+            let verdict = if ours { respond(&line(call), &cluster) } else { None };
             verdict.unwrap_or(Verdict::Pass)
         });
     }

@@ -1,8 +1,8 @@
 //! Makes a controller wait until its cache shows its own writes (read your writes, KEP-5647).
 //!
-//! After each write the controller calls [`Gate::wrote`] with the returned resourceVersion. Before the next sync of
-//! that owner it calls [`Gate::behind`]. If a cache does not show all writes, the key is parked, and the informer
-//! enqueues it when it has caught up. Only resourceVersions of our own writes are awaited.
+//! After each write the controller calls [`ConsistencyStore::record_write`] with the returned resourceVersion. Before the
+//! next sync of that owner it calls [`ConsistencyStore::park_if_stale`]. If a cache does not show all writes, the key is
+//! parked, and the informer enqueues it when it has caught up. Only resourceVersions of our own writes are awaited.
 //!
 //! After etcd was restored to an older state, the caches may never show those versions. So a write also counts as shown
 //! when the cache has received a complete set that was read as the most recent state and requested after the write.
@@ -33,15 +33,15 @@ const PARKED: Duration = Duration::from_secs(30);
 /// record.
 ///
 /// The check and the writes of one owner never run concurrently, because a key has only one worker.
-pub struct Gate {
-    records: Mutex<HashMap<Uid, Vec<Wrote>>>,
+pub struct ConsistencyStore {
+    records: Mutex<HashMap<Uid, Vec<LastWrite>>>,
     clock: Clock,
     skips: IntCounterVec,
 }
 
 /// The newest write of one type.
 #[derive(Clone)]
-struct Wrote {
+struct LastWrite {
     cache: Arc<dyn Watched>,
     version: Version,
     /// When the response of the last write came.
@@ -50,8 +50,8 @@ struct Wrote {
     is_awaited: Arc<AtomicBool>,
 }
 
-impl Gate {
-    /// A gate with the skip counter of upstream; `subsystem` is for example `daemonset_controller`, and `kind`
+impl ConsistencyStore {
+    /// A store with the skip counter of upstream; `subsystem` is for example `daemonset_controller`, and `kind`
     /// `DaemonSet`.
     #[must_use]
     pub fn new(subsystem: &str, kind: &str, metrics: &Metrics, clock: Clock) -> Self {
@@ -63,7 +63,7 @@ impl Gate {
 
     /// Records that a write for `owner` was stored with `version`, from `client::Written`. `cache` is the informer of
     /// the written type. Deletions are not recorded, because they return no resourceVersion.
-    pub fn wrote(&self, owner: &Uid, cache: &Arc<dyn Watched>, version: &Version) {
+    pub fn record_write(&self, owner: &Uid, cache: &Arc<dyn Watched>, version: &Version) {
         // Such a version cannot be compared, and would replace an earlier one that can.
         if version.number().is_none() {
             return;
@@ -72,22 +72,22 @@ impl Gate {
         let mut records = self.records.lock();
         let record = records.entry(owner.clone()).or_default();
         match record.iter_mut().find(|it| it.cache.resource() == cache.resource()) {
-            Some(known) if known.version.is_older_than(version) => *known = Wrote::new(cache, version, at),
+            Some(known) if known.version.is_older_than(version) => *known = LastWrite::new(cache, version, at),
             // A set that was requested before this write may not contain it.
             Some(known) => known.at = at,
-            None => record.push(Wrote::new(cache, version, at)),
+            None => record.push(LastWrite::new(cache, version, at)),
         }
     }
 
     /// `None` if the caches show every write for `owner`; then its record is removed. Otherwise the longest time to
     /// park the key. `wake` is called earlier, when the late cache has caught up.
-    pub fn behind(&self, owner: &Uid, wake: impl FnOnce() + Send + 'static) -> Option<Duration> {
+    pub fn park_if_stale(&self, owner: &Uid, wake: impl FnOnce() + Send + 'static) -> Option<Duration> {
         // Caches are called without our lock, because the caller may hold theirs.
         let record = self.records.lock().get(owner).cloned()?;
         let wake = Arc::new(Mutex::new(Some(wake)));
-        let late = record.iter().find(|it| !it.wake_when_passed(&wake));
-        let Some(Wrote { cache, .. }) = late else {
-            self.forget(owner);
+        let late = record.iter().find(|it| !it.call_when_passed(&wake));
+        let Some(LastWrite { cache, .. }) = late else {
+            self.remove(owner);
             return None;
         };
         let resource = cache.resource();
@@ -96,19 +96,19 @@ impl Gate {
     }
 
     /// Removes the record of a deleted `owner`.
-    pub fn forget(&self, owner: &Uid) {
+    pub fn remove(&self, owner: &Uid) {
         self.records.lock().remove(owner);
     }
 }
 
-impl Wrote {
+impl LastWrite {
     fn new(cache: &Arc<dyn Watched>, version: &Version, at: BootInstant) -> Self {
         Self { cache: cache.clone(), version: version.clone(), at, is_awaited: Arc::default() }
     }
 
     /// Returns true when the cache shows the write; then `wake` is not used. Otherwise the cache holds `wake`, or the
     /// callback of an earlier call. The cache decides both under one lock.
-    fn wake_when_passed(&self, wake: &Arc<Mutex<Option<impl FnOnce() + Send + 'static>>>) -> bool {
+    fn call_when_passed(&self, wake: &Arc<Mutex<Option<impl FnOnce() + Send + 'static>>>) -> bool {
         // The set must be requested after the write, not at the same instant.
         if self.cache.first_set_was_consistent_after(self.at + Duration::from_nanos(1)) {
             return true;
@@ -133,9 +133,9 @@ impl Wrote {
     }
 }
 
-impl std::fmt::Debug for Gate {
+impl std::fmt::Debug for ConsistencyStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Gate").field("owners", &self.records.lock().len()).finish_non_exhaustive()
+        f.debug_struct("ConsistencyStore").field("owners", &self.records.lock().len()).finish_non_exhaustive()
     }
 }
 

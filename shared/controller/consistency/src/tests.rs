@@ -7,7 +7,7 @@ use api::{Node, Pod, Typed};
 use client::{ApiError, Clients, Connection, Limits, Term};
 use clock::Clock;
 use informer::Informers;
-use runner::{Outcome, Pulse, Workers};
+use runner::{Outcome, WorkerHealth, Workers};
 use serde_json::{Value, json};
 use tasks::Scope;
 use test_cluster::{TestCluster, Verdict};
@@ -19,16 +19,16 @@ use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A gate with real informers of an in-memory cluster.
+/// A store with real informers of an in-memory cluster.
 struct Rig {
     cluster: TestCluster,
     clients: Clients,
     informers: Informers,
-    gate: Arc<Gate>,
+    consistency: Arc<ConsistencyStore>,
     clock: Clock,
     metrics: Metrics,
     scope: Scope,
-    woken: Arc<AtomicU32>,
+    wakes: Arc<AtomicU32>,
 }
 
 fn rig() -> Rig {
@@ -50,8 +50,8 @@ fn rig() -> Rig {
         spawner: scope.spawner(),
         rng_seed: 1,
     });
-    let gate = Arc::new(Gate::new("daemonset_controller", "DaemonSet", &metrics, clock.clone()));
-    Rig { cluster, clients, informers, gate, clock, metrics, scope, woken: Arc::default() }
+    let consistency = Arc::new(ConsistencyStore::new("daemonset_controller", "DaemonSet", &metrics, clock.clone()));
+    Rig { cluster, clients, informers, consistency, clock, metrics, scope, wakes: Arc::default() }
 }
 
 impl Rig {
@@ -86,24 +86,24 @@ impl Rig {
         sleep(Duration::from_millis(1)).await;
     }
 
-    fn wrote(&self, owner: &str, cache: &Arc<dyn Watched>, version: &str) {
-        self.gate.wrote(&Uid::new(owner), cache, &Version::new(version));
+    fn record_write(&self, owner: &str, cache: &Arc<dyn Watched>, version: &str) {
+        self.consistency.record_write(&Uid::new(owner), cache, &Version::new(version));
     }
 
-    fn behind(&self, owner: &str) -> Option<Duration> {
-        let woken = self.woken.clone();
-        self.gate.behind(&Uid::new(owner), move || {
-            woken.fetch_add(1, Ordering::SeqCst);
+    fn park_if_stale(&self, owner: &str) -> Option<Duration> {
+        let wakes = self.wakes.clone();
+        self.consistency.park_if_stale(&Uid::new(owner), move || {
+            wakes.fetch_add(1, Ordering::SeqCst);
         })
     }
 
     fn record(&self, owner: &str) -> Vec<String> {
-        let records = self.gate.records.lock();
+        let records = self.consistency.records.lock();
         records.get(&Uid::new(owner)).map_or(vec![], |it| it.iter().map(|it| it.version.to_string()).collect())
     }
 
-    fn woken(&self) -> u32 {
-        self.woken.load(Ordering::SeqCst)
+    fn wakes(&self) -> u32 {
+        self.wakes.load(Ordering::SeqCst)
     }
 
     fn skips(&self, resource: &str) -> Option<String> {
@@ -120,20 +120,20 @@ fn pod() -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_common_045_a_store_that_is_behind_keeps_the_record_and_wakes_when_it_has_caught_up() {
+async fn acceptance_common_045_a_stale_store_keeps_the_record_and_enqueues_when_it_has_caught_up() {
     let rig = rig();
     let pods = rig.pods_at(99).await;
-    assert_eq!(rig.behind("a"), None, "nothing was written");
+    assert_eq!(rig.park_if_stale("a"), None, "nothing was written");
     rig.write_up_to(100);
-    rig.wrote("a", &pods, "100");
-    assert_eq!(rig.behind("a"), Some(PARKED));
-    assert_eq!((rig.record("a"), rig.woken()), (vec!["100".to_owned()], 0));
+    rig.record_write("a", &pods, "100");
+    assert_eq!(rig.park_if_stale("a"), Some(PARKED));
+    assert_eq!((rig.record("a"), rig.wakes()), (vec!["100".to_owned()], 0));
     assert_eq!(rig.skips("pods").as_deref(), Some("1"));
 
     rig.thaw("pods").await;
-    assert_eq!(rig.woken(), 1);
-    assert_eq!(rig.behind("a"), None);
-    assert!(rig.gate.records.lock().is_empty());
+    assert_eq!(rig.wakes(), 1);
+    assert_eq!(rig.park_if_stale("a"), None);
+    assert!(rig.consistency.records.lock().is_empty());
     assert_eq!(rig.skips("pods").as_deref(), Some("1"), "a pass is no skip");
 }
 
@@ -141,16 +141,16 @@ async fn acceptance_common_045_a_store_that_is_behind_keeps_the_record_and_wakes
 async fn acceptance_common_046_versions_are_compared_as_numbers() {
     let rig = rig();
     let pods = rig.pods_at(99).await;
-    rig.wrote("a", &pods, "100");
-    assert!(rig.behind("a").is_some());
+    rig.record_write("a", &pods, "100");
+    assert!(rig.park_if_stale("a").is_some());
     let rig = self::rig();
     let pods = rig.pods_at(100).await;
-    rig.wrote("a", &pods, "99");
-    assert_eq!(rig.behind("a"), None);
+    rig.record_write("a", &pods, "99");
+    assert_eq!(rig.park_if_stale("a"), None);
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_common_047_versions_that_cannot_be_compared_block_nobody() {
+async fn acceptance_common_047_versions_that_cannot_be_compared_do_not_block() {
     for (store, written) in [("", "5"), ("x1", "5"), ("07", "9"), ("0", "9")] {
         let rig = rig();
         let annotations = json!({ "k8s.io/initial-events-end": "true" });
@@ -163,81 +163,81 @@ async fn acceptance_common_047_versions_that_cannot_be_compared_block_nobody() {
         });
         let pods = rig.cache::<Pod>().await;
         assert_eq!(pods.store_version(), Some(Version::new(store)));
-        rig.wrote("a", &pods, written);
+        rig.record_write("a", &pods, written);
         assert_eq!(rig.record("a"), [written]);
-        assert_eq!(rig.behind("a"), None, "store {store:?}, written {written:?}");
+        assert_eq!(rig.park_if_stale("a"), None, "store {store:?}, written {written:?}");
         assert!(rig.record("a").is_empty());
     }
 
     let rig = rig();
     let pods = rig.pods_at(99).await;
     for written in ["", "x99", "0", "0100"] {
-        rig.wrote("a", &pods, written);
-        assert_eq!(rig.behind("a"), None, "written {written:?}");
+        rig.record_write("a", &pods, written);
+        assert_eq!(rig.park_if_stale("a"), None, "written {written:?}");
     }
-    rig.wrote("a", &pods, "malformed");
-    rig.wrote("a", &pods, "100");
-    rig.wrote("a", &pods, "malformed");
+    rig.record_write("a", &pods, "malformed");
+    rig.record_write("a", &pods, "100");
+    rig.record_write("a", &pods, "malformed");
     assert_eq!(rig.record("a"), ["100"], "neither hides nor replaces one that can");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cache_that_has_not_synced_shows_nothing_and_wakes_with_its_first_set() {
+async fn an_unsynced_cache_shows_no_write_and_enqueues_after_its_first_list() {
     let rig = rig();
     rig.write_up_to(99);
     rig.cluster.intercept(|_| Verdict::Delay(SECOND));
     let pods = rig.informers.typed::<Pod>().watched();
-    rig.wrote("a", &pods, "99");
-    assert_eq!(rig.behind("a"), Some(PARKED));
+    rig.record_write("a", &pods, "99");
+    assert_eq!(rig.park_if_stale("a"), Some(PARKED));
     pods.synced().await;
-    assert_eq!((rig.woken(), rig.behind("a")), (1, None));
+    assert_eq!((rig.wakes(), rig.park_if_stale("a")), (1, None));
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_common_048_the_highest_version_is_remembered() {
+async fn acceptance_common_048_the_highest_version_is_recorded() {
     let rig = rig();
     let pods = rig.pods_at(99).await;
-    rig.wrote("a", &pods, "102");
-    rig.wrote("a", &pods, "101");
+    rig.record_write("a", &pods, "102");
+    rig.record_write("a", &pods, "101");
     assert_eq!(rig.record("a"), ["102"]);
     rig.write_up_to(101);
     rig.thaw("pods").await;
-    assert!(pods.passed(&101.into()) && rig.behind("a").is_some(), "the lower one would not do");
-    rig.wrote("a", &pods, "103");
+    assert!(pods.passed(&101.into()) && rig.park_if_stale("a").is_some(), "the lower one would not do");
+    rig.record_write("a", &pods, "103");
     assert_eq!(rig.record("a"), ["103"]);
     rig.write_up_to(103);
     sleep(Duration::from_millis(1)).await;
-    assert_eq!(rig.behind("a"), None);
+    assert_eq!(rig.park_if_stale("a"), None);
 }
 
 /// Records are by uid, so a new object of the same name has its own record. The delete handler removes the record of
 /// the old one.
 #[tokio::test(start_paused = true)]
-async fn acceptance_common_049_a_successor_has_a_record_of_its_own() {
+async fn acceptance_common_049_a_new_owner_of_the_same_name_has_its_own_record() {
     let rig = rig();
     let pods = rig.pods_at(99).await;
-    rig.wrote("a", &pods, "105");
-    rig.wrote("b", &pods, "106");
-    rig.gate.forget(&Uid::new("a")); // Like the delete handler.
+    rig.record_write("a", &pods, "105");
+    rig.record_write("b", &pods, "106");
+    rig.consistency.remove(&Uid::new("a")); // Like the delete handler.
     assert!(rig.record("a").is_empty());
-    rig.gate.forget(&Uid::new("a"));
+    rig.consistency.remove(&Uid::new("a"));
     assert_eq!(rig.record("b"), ["106"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_common_050_concurrent_first_writes_lose_none() {
+async fn acceptance_common_050_concurrent_first_writes_are_all_recorded() {
     let rig = rig();
     let (pods, nodes) = (rig.cache::<Pod>().await, rig.cache::<Node>().await);
     thread::scope(|scope| {
         for at in 1..=100u32 {
             let (rig, pods, nodes) = (&rig, &pods, &nodes);
-            scope.spawn(move || rig.wrote("a", if at % 2 == 0 { pods } else { nodes }, &(100 + at).to_string()));
+            scope.spawn(move || rig.record_write("a", if at % 2 == 0 { pods } else { nodes }, &(100 + at).to_string()));
         }
     });
     let mut record = rig.record("a");
     record.sort();
     assert_eq!(record, ["199", "200"]);
-    assert_eq!(rig.gate.records.lock().len(), 1);
+    assert_eq!(rig.consistency.records.lock().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -247,61 +247,61 @@ async fn every_type_must_have_caught_up() {
     rig.cluster.freeze_watches("nodes");
     rig.write_up_to(100);
     rig.cluster.create(json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n" } }));
-    rig.wrote("a", &pods, "100");
-    rig.wrote("a", &nodes, "101");
-    assert!(rig.behind("a").is_some());
+    rig.record_write("a", &pods, "100");
+    rig.record_write("a", &nodes, "101");
+    assert!(rig.park_if_stale("a").is_some());
     rig.thaw("pods").await;
-    assert_eq!(rig.woken(), 1);
-    assert!(rig.behind("a").is_some(), "the wake is not lost with the type that has caught up");
+    assert_eq!(rig.wakes(), 1);
+    assert!(rig.park_if_stale("a").is_some(), "the wake is not lost with the type that has caught up");
     assert_eq!((rig.skips("pods").as_deref(), rig.skips("nodes").as_deref()), (Some("1"), Some("1")));
     rig.thaw("nodes").await;
-    assert_eq!((rig.woken(), rig.behind("a")), (2, None));
+    assert_eq!((rig.wakes(), rig.park_if_stale("a")), (2, None));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_is_parked_again_and_again_leaves_one_wake_for_each_version() {
+async fn a_key_parked_repeatedly_adds_one_callback_for_each_version() {
     let rig = rig();
     let pods = rig.pods_at(99).await;
-    rig.wrote("a", &pods, "100");
+    rig.record_write("a", &pods, "100");
     for _ in 0..100 {
-        assert_eq!(rig.behind("a"), Some(PARKED));
+        assert_eq!(rig.park_if_stale("a"), Some(PARKED));
     }
     assert_eq!(rig.skips("pods").as_deref(), Some("100"), "each look is counted");
-    rig.wrote("a", &pods, "101");
-    rig.wrote("a", &pods, "101");
+    rig.record_write("a", &pods, "101");
+    rig.record_write("a", &pods, "101");
     for _ in 0..100 {
-        assert_eq!(rig.behind("a"), Some(PARKED));
+        assert_eq!(rig.park_if_stale("a"), Some(PARKED));
     }
     rig.write_up_to(101);
     rig.thaw("pods").await;
-    assert_eq!((rig.woken(), rig.behind("a")), (2, None), "one for 100 and one for 101");
+    assert_eq!((rig.wakes(), rig.park_if_stale("a")), (2, None), "one for 100 and one for 101");
 
     rig.cluster.freeze_watches("pods");
-    rig.wrote("a", &pods, "102");
-    assert_eq!(rig.behind("a"), Some(PARKED));
+    rig.record_write("a", &pods, "102");
+    assert_eq!(rig.park_if_stale("a"), Some(PARKED));
     rig.write_up_to(102);
     rig.thaw("pods").await;
-    assert_eq!((rig.woken(), rig.behind("a")), (3, None), "a later write is waited for anew");
+    assert_eq!((rig.wakes(), rig.park_if_stale("a")), (3, None), "a later write is waited for anew");
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_machinery_024_a_key_behind_its_own_write_is_parked_writes_nothing_and_wakes_with_the_store() {
+async fn acceptance_machinery_024_a_key_with_an_unobserved_write_is_parked_until_the_store_shows_it() {
     let rig = rig();
     let pods = rig.cache::<Pod>().await;
     rig.cluster.freeze_watches("pods");
     let queue = Queue::new("test", Backoff::default(), rig.clock.clone(), &rig.metrics);
     let api = rig.clients.controller("test", Limits::NONE);
     let sync = {
-        let (queue, gate) = (queue.clone(), rig.gate.clone());
+        let (queue, consistency) = (queue.clone(), rig.consistency.clone());
         move |key: &'static str| {
-            let (queue, gate, api, pods) = (queue.clone(), gate.clone(), api.clone(), pods.clone());
+            let (queue, consistency, api, pods) = (queue.clone(), consistency.clone(), api.clone(), pods.clone());
             async move {
                 let owner = Uid::new(key);
-                if let Some(limit) = gate.behind(&owner, move || queue.add(key)) {
+                if let Some(limit) = consistency.park_if_stale(&owner, move || queue.add(key)) {
                     return Ok::<_, ApiError>(Outcome::Parked(limit));
                 }
                 let written = api.create(pods.resource(), "default", &pod()).await?;
-                gate.wrote(&owner, &pods, &written.version);
+                consistency.record_write(&owner, &pods, &written.version);
                 Ok(Outcome::Done)
             }
         }
@@ -312,7 +312,7 @@ async fn acceptance_machinery_024_a_key_behind_its_own_write_is_parked_writes_no
         metrics: rig.metrics.clone(),
         stop: CancellationToken::new(),
     };
-    let _workers = Workers::start(&env, "test", &Pulse::new(&queue, 2, env.clock.clone()), queue.clone(), sync);
+    let _workers = Workers::start(&env, "test", &WorkerHealth::new(&queue, 2, env.clock.clone()), queue.clone(), sync);
     let start = rig.clock.now();
     let writes = || {
         let calls = rig.cluster.requests().into_iter().filter(|it| it.verb == "create");
@@ -328,12 +328,12 @@ async fn acceptance_machinery_024_a_key_behind_its_own_write_is_parked_writes_no
     assert_eq!(rig.skips("pods").as_deref(), Some("2"));
 
     rig.thaw("pods").await;
-    assert_eq!(writes(), [0, 41], "woken at once");
+    assert_eq!(writes(), [0, 41], "enqueued at once");
 }
 
 /// After etcd was restored to an older state, versions start again from an earlier number.
 #[tokio::test(start_paused = true)]
-async fn a_write_that_the_cache_will_never_show_is_waited_for_until_a_whole_set_that_was_asked_for_later() {
+async fn a_write_that_the_cache_never_shows_is_awaited_until_a_later_complete_list() {
     let rig = rig();
     let pods = rig.pods_at(99).await;
     let snapshot = rig.cluster.snapshot();
@@ -342,11 +342,11 @@ async fn a_write_that_the_cache_will_never_show_is_waited_for_until_a_whole_set_
     sleep(SECOND).await;
     rig.cluster.freeze_watches("pods");
     rig.write_up_to(501);
-    rig.wrote("a", &pods, "501");
-    assert_eq!(rig.behind("a"), Some(PARKED));
+    rig.record_write("a", &pods, "501");
+    assert_eq!(rig.park_if_stale("a"), Some(PARKED));
     rig.cluster.restore_versions_too(&snapshot);
     rig.thaw("pods").await;
-    assert_eq!((rig.woken(), rig.behind("a")), (0, Some(PARKED)));
+    assert_eq!((rig.wakes(), rig.park_if_stale("a")), (0, Some(PARKED)));
     rig.cluster.end_watches("pods");
     // The server accepts a watch from a future version, so nothing shows the restored state yet.
     let mut is_first = true;
@@ -359,30 +359,30 @@ async fn a_write_that_the_cache_will_never_show_is_waited_for_until_a_whole_set_
     });
     sleep(60 * SECOND).await;
     assert_eq!(pods.store_version(), Some(99.into()));
-    assert_eq!((rig.woken(), rig.behind("a")), (1, None), "woken, and passed");
+    assert_eq!((rig.wakes(), rig.park_if_stale("a")), (1, None), "enqueued, and passed");
     // Later writes are awaited as before.
     rig.cluster.freeze_watches("pods");
     rig.write_up_to(100);
-    rig.wrote("a", &pods, "100");
-    assert_eq!(rig.behind("a"), Some(PARKED));
+    rig.record_write("a", &pods, "100");
+    assert_eq!(rig.park_if_stale("a"), Some(PARKED));
     rig.thaw("pods").await;
-    assert_eq!((rig.woken(), rig.behind("a")), (2, None));
+    assert_eq!((rig.wakes(), rig.park_if_stale("a")), (2, None));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_set_that_was_asked_for_before_a_write_does_not_show_it() {
+async fn a_list_requested_before_a_write_does_not_show_it() {
     let rig = rig();
     let pods = rig.pods_at(99).await;
-    rig.wrote("a", &pods, "200");
+    rig.record_write("a", &pods, "200");
     sleep(SECOND / 100).await;
     // The list takes one second, and another write happens meanwhile.
     rig.cluster.intercept(|_| Verdict::Delay(SECOND));
     pods.relist_consistently();
     sleep(SECOND / 2).await;
-    rig.wrote("a", &pods, "150");
+    rig.record_write("a", &pods, "150");
     sleep(SECOND).await;
-    assert_eq!(rig.behind("a"), Some(PARKED));
+    assert_eq!(rig.park_if_stale("a"), Some(PARKED));
     pods.relist_consistently();
     sleep(2 * SECOND).await;
-    assert_eq!(rig.behind("a"), None);
+    assert_eq!(rig.park_if_stale("a"), None);
 }

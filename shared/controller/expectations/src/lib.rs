@@ -40,7 +40,7 @@ struct Record {
 }
 
 impl Record {
-    fn fulfilled(&self) -> bool {
+    fn is_fulfilled(&self) -> bool {
         self.creations <= 0 && self.deletions <= 0
     }
 
@@ -124,14 +124,14 @@ impl Expectations {
 
     /// Whether a sync of `owner` may create and delete: nothing is expected, all was observed, or the timeout is over.
     #[must_use]
-    pub fn satisfied(&self, owner: &Uid, now: Instant) -> bool {
+    pub fn is_satisfied(&self, owner: &Uid, now: Instant) -> bool {
         let records = self.0.lock();
-        records.get(owner).is_none_or(|it| it.fulfilled() || it.has_expired(now))
+        records.get(owner).is_none_or(|it| it.is_fulfilled() || it.has_expired(now))
     }
 
     /// Whether all expected deletions were observed, regardless of creations.
     #[must_use]
-    pub fn has_seen_deletions(&self, owner: &Uid, now: Instant) -> bool {
+    pub fn has_observed_deletions(&self, owner: &Uid, now: Instant) -> bool {
         let records = self.0.lock();
         records.get(owner).is_none_or(|it| it.deletions <= 0 || it.has_expired(now))
     }
@@ -142,7 +142,7 @@ impl Expectations {
     pub fn expires_at(&self, owner: &Uid) -> Option<Instant> {
         let records = self.0.lock();
         let record = records.get(owner)?;
-        (!record.fulfilled()).then(|| record.since + TTL + TICK)
+        (!record.is_fulfilled()).then(|| record.since + TTL + TICK)
     }
 
     /// Removes the expectations of a deleted `owner`.
@@ -157,7 +157,7 @@ fn size(pods: &HashSet<Uid>) -> i64 {
 
 /// Reports a sync that wrote although expectations were outstanding: the timeout was over, or there is a bug.
 fn report_overwritten(owner: &Uid, before: Option<Record>) {
-    if let Some(before) = before.filter(|it| !it.pods.is_empty() && !it.fulfilled()) {
+    if let Some(before) = before.filter(|it| !it.pods.is_empty() && !it.is_fulfilled()) {
         tracing::error!(%owner, unseen = before.deletions, "Expected deletions were overwritten before all were seen");
     }
 }

@@ -19,43 +19,43 @@ impl Expectations {
 }
 
 #[test]
-fn acceptance_common_001_without_a_record_all_is_satisfied() {
+fn acceptance_common_001_without_a_record_expectations_are_satisfied() {
     let (expectations, owner, now) = rig();
-    assert!(expectations.satisfied(&owner, now));
+    assert!(expectations.is_satisfied(&owner, now));
     assert_eq!(expectations.expires_at(&owner), None);
 }
 
 #[test]
-fn acceptance_common_002_two_creations_are_satisfied_by_two() {
+fn acceptance_common_002_two_expected_creations_need_two_observed_ones() {
     let (expectations, owner, now) = rig();
     expectations.expect_creations(&owner, 2, now);
     expectations.creation_observed(&owner);
-    assert!(!expectations.satisfied(&owner, now));
+    assert!(!expectations.is_satisfied(&owner, now));
     expectations.creation_observed(&owner);
-    assert!(expectations.satisfied(&owner, now));
+    assert!(expectations.is_satisfied(&owner, now));
 }
 
 #[test]
-fn acceptance_common_003_a_deletion_does_not_stand_for_a_creation() {
+fn acceptance_common_003_an_observed_deletion_does_not_fulfil_a_creation() {
     let (expectations, owner, now) = rig();
     expectations.expect(&owner, 1, [uid("a")], now);
     expectations.deletion_observed(&owner, &uid("a"));
     assert_eq!(expectations.counters(&owner), Some((1, 0)));
-    assert!(!expectations.satisfied(&owner, now));
+    assert!(!expectations.is_satisfied(&owner, now));
     expectations.creation_observed(&owner);
-    assert!(expectations.satisfied(&owner, now));
+    assert!(expectations.is_satisfied(&owner, now));
 }
 
 #[test]
-fn acceptance_common_004_after_more_than_five_minutes_nothing_is_waited_for() {
+fn acceptance_common_004_expectations_expire_after_five_minutes() {
     let (expectations, owner, now) = rig();
     expectations.expect_creations(&owner, 1, now);
-    assert!(!expectations.satisfied(&owner, now + TTL), "strictly more");
-    assert!(expectations.satisfied(&owner, now + TTL + Duration::from_nanos(1)));
+    assert!(!expectations.is_satisfied(&owner, now + TTL), "strictly more");
+    assert!(expectations.is_satisfied(&owner, now + TTL + Duration::from_nanos(1)));
     assert_eq!(expectations.counters(&owner), Some((1, 0)), "expiry drops nothing");
 
     let expiry = expectations.expires_at(&owner).unwrap();
-    assert!(expectations.satisfied(&owner, expiry), "who comes again then may act");
+    assert!(expectations.is_satisfied(&owner, expiry), "who comes again then may act");
     expectations.raise(&owner, 1, 0);
     assert_eq!(expectations.expires_at(&owner), Some(expiry), "only a new record starts anew");
     expectations.lower(&owner, 2, 0);
@@ -72,15 +72,15 @@ fn acceptance_common_005_a_new_record_replaces_the_old_one() {
 }
 
 #[test]
-fn acceptance_common_006_more_than_was_expected_does_no_harm() {
+fn acceptance_common_006_more_observed_than_expected_counts_as_fulfilled() {
     let (expectations, owner, now) = rig();
     expectations.expect_creations(&owner, 0, now);
     expectations.lower(&owner, 0, 1);
     expectations.lower(&owner, 0, 1);
-    assert!(expectations.satisfied(&owner, now));
+    assert!(expectations.is_satisfied(&owner, now));
     assert_eq!(expectations.counters(&owner), Some((0, -2)));
     expectations.expect_deletions(&owner, [uid("a")], now);
-    assert!(!expectations.satisfied(&owner, now), "a later record starts from fresh values");
+    assert!(!expectations.is_satisfied(&owner, now), "a later record starts from fresh values");
 }
 
 #[test]
@@ -91,11 +91,11 @@ fn acceptance_common_007_without_a_record_nothing_is_raised_or_lowered() {
     expectations.creation_observed(&owner);
     expectations.deletion_observed(&owner, &uid("a"));
     assert_eq!(expectations.counters(&owner), None);
-    assert!(expectations.satisfied(&owner, now));
+    assert!(expectations.is_satisfied(&owner, now));
 }
 
 #[test]
-fn acceptance_common_008_concurrent_observers_lose_no_count() {
+fn acceptance_common_008_concurrent_observations_are_all_counted() {
     let (expectations, owner, now) = rig();
     expectations.expect_creations(&owner, 20, now);
     thread::scope(|scope| {
@@ -104,7 +104,7 @@ fn acceptance_common_008_concurrent_observers_lose_no_count() {
         }
     });
     assert_eq!(expectations.counters(&owner), Some((0, 0)));
-    assert!(expectations.satisfied(&owner, now));
+    assert!(expectations.is_satisfied(&owner, now));
 }
 
 #[test]
@@ -114,14 +114,14 @@ fn acceptance_common_009_a_deletion_seen_twice_counts_once() {
     assert_eq!(expectations.counters(&owner), Some((0, 2)), "named twice, expected once");
     expectations.deletion_observed(&owner, &uid("a"));
     expectations.deletion_observed(&owner, &uid("a"));
-    assert!(!expectations.satisfied(&owner, now));
+    assert!(!expectations.is_satisfied(&owner, now));
     assert_eq!(expectations.counters(&owner), Some((0, 1)));
     expectations.deletion_observed(&owner, &uid("b"));
-    assert!(expectations.satisfied(&owner, now));
+    assert!(expectations.is_satisfied(&owner, now));
 }
 
 #[test]
-fn acceptance_common_010_the_deletion_of_another_pod_counts_nothing() {
+fn acceptance_common_010_the_deletion_of_an_unexpected_pod_is_not_counted() {
     let (expectations, owner, now) = rig();
     expectations.expect(&owner, 1, [uid("a")], now);
     expectations.deletion_observed(&owner, &uid("c"));
@@ -129,35 +129,35 @@ fn acceptance_common_010_the_deletion_of_another_pod_counts_nothing() {
 }
 
 #[test]
-fn acceptance_common_011_a_deleted_owner_leaves_nothing_behind() {
+fn acceptance_common_011_a_deleted_owner_has_no_expectations() {
     let (expectations, owner, now) = rig();
     expectations.expect_deletions(&owner, [uid("a")], now);
     expectations.delete(&owner);
-    assert!(expectations.satisfied(&owner, now));
+    assert!(expectations.is_satisfied(&owner, now));
     expectations.expect_deletions(&owner, [uid("b")], now);
     expectations.deletion_observed(&owner, &uid("a"));
     assert_eq!(expectations.counters(&owner), Some((0, 1)), "pod a is no longer tracked");
 }
 
 #[test]
-fn owners_are_kept_apart() {
+fn each_owner_has_its_own_expectations() {
     let (expectations, owner, now) = rig();
     expectations.expect_creations(&owner, 1, now);
-    assert!(expectations.satisfied(&uid("a successor of the same name"), now));
+    assert!(expectations.is_satisfied(&uid("a successor of the same name"), now));
 }
 
 #[test]
-fn deletions_are_expected_beside_creations_that_are_unseen() {
+fn deletions_are_expected_in_addition_to_outstanding_creations() {
     let (expectations, owner, now) = rig();
     expectations.expect_creations(&owner, 3, now);
     expectations.creation_observed(&owner);
-    assert!(expectations.has_seen_deletions(&owner, now));
+    assert!(expectations.has_observed_deletions(&owner, now));
     expectations.add_deletions(&owner, [uid("a")], now);
     assert_eq!(expectations.counters(&owner), Some((2, 1)));
     expectations.drop_creations(&owner);
-    assert!(!expectations.satisfied(&owner, now) && !expectations.has_seen_deletions(&owner, now));
+    assert!(!expectations.is_satisfied(&owner, now) && !expectations.has_observed_deletions(&owner, now));
     expectations.deletion_observed(&owner, &uid("a"));
-    assert!(expectations.satisfied(&owner, now) && expectations.has_seen_deletions(&owner, now));
+    assert!(expectations.is_satisfied(&owner, now) && expectations.has_observed_deletions(&owner, now));
 
     expectations.expect_creations(&owner, 3, now);
     let later = now + TTL + TICK;

@@ -7,7 +7,7 @@ use futures::{StreamExt, stream};
 use crate::{Owner, PodControl, control::is_gone};
 
 /// The maximum of concurrent patches for one owner.
-const AT_ONCE: usize = 16;
+const MAX_CONCURRENT: usize = 16;
 
 /// What to do with a candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +76,7 @@ pub enum ClaimError {
 ///
 /// The uid alone proves nothing: any user who may create pods may write any uid into them, in any namespace.
 #[must_use]
-pub fn verdict(owner: &Owner, pod: MetaRef<'_>, matches: bool) -> Claim {
+pub fn claim_decision(owner: &Owner, pod: MetaRef<'_>, matches: bool) -> Claim {
     if !owner.namespace.is_empty() && *pod.namespace != owner.namespace {
         return Claim::Ignore;
     }
@@ -112,17 +112,17 @@ pub async fn claim(
     candidates: Vec<Arc<Pod>>,
     matches: impl Fn(&Pod) -> bool,
 ) -> Result<Claimed, ClaimError> {
-    let (mut pods, mut orphans, mut strays) = (Vec::with_capacity(candidates.len()), Vec::new(), Vec::new());
+    let (mut pods, mut to_adopt, mut to_release) = (Vec::with_capacity(candidates.len()), Vec::new(), Vec::new());
     for pod in candidates {
-        match verdict(owner, pod.meta.as_ref(), matches(&pod)) {
+        match claim_decision(owner, pod.meta.as_ref(), matches(&pod)) {
             Claim::Keep => pods.push(pod),
-            Claim::Adopt => orphans.push(pod),
-            Claim::Release => strays.push(pod),
+            Claim::Adopt => to_adopt.push(pod),
+            Claim::Release => to_release.push(pod),
             Claim::Ignore => {}
         }
     }
-    let released = release(control, owner, strays).await;
-    let adopted = if orphans.is_empty() { Ok(Vec::new()) } else { adopt(control, owner, orphans).await };
+    let released = release(control, owner, to_release).await;
+    let adopted = if to_adopt.is_empty() { Ok(Vec::new()) } else { adopt(control, owner, to_adopt).await };
     released?;
     let adopted = adopted?;
     let uids = adopted.iter().map(|it| it.meta.uid.clone()).collect();
@@ -138,7 +138,7 @@ async fn adopt(control: &PodControl, owner: &Owner, pods: Vec<Arc<Pod>>) -> Resu
     });
     let mut adopted = Vec::new();
     let mut failed = Failed::default();
-    let mut calls = stream::iter(calls).buffered(AT_ONCE);
+    let mut calls = stream::iter(calls).buffered(MAX_CONCURRENT);
     while let Some((pod, outcome)) = calls.next().await {
         match outcome {
             Ok(_) => adopted.push(pod),
@@ -155,7 +155,7 @@ async fn release(control: &PodControl, owner: &Owner, pods: Vec<Arc<Pod>>) -> Re
         (pod, outcome)
     });
     let mut failed = Failed::default();
-    let mut calls = stream::iter(calls).buffered(AT_ONCE);
+    let mut calls = stream::iter(calls).buffered(MAX_CONCURRENT);
     while let Some((pod, outcome)) = calls.next().await {
         match outcome {
             // The server answers Invalid also for a pod without owners and for another pod of this name.

@@ -8,27 +8,27 @@ use serde_json::{Map, Value, json, value::RawValue};
 use crate::Owner;
 
 /// Called for each stored pod with the uid of the owner and the resourceVersion.
-type Wrote = Arc<dyn Fn(&Uid, &Version) + Send + Sync>;
+type OnWritten = Arc<dyn Fn(&Uid, &Version) + Send + Sync>;
 
 /// Writes pods for their owners, and sends events about the owners.
 #[derive(Clone)]
 pub struct PodControl {
     api: Api,
     recorder: Recorder,
-    wrote: Wrote,
+    on_written: OnWritten,
 }
 
 impl PodControl {
-    /// `wrote` is called after each stored creation and patch, with the uid of the owner and the resourceVersion that
-    /// the cache must show before the next sync. A deletion returns no resourceVersion.
+    /// `on_written` is called after each stored creation and patch, with the uid of the owner and the resourceVersion
+    /// that the cache must show before the next sync. A deletion returns no resourceVersion.
     #[must_use]
-    pub fn new(api: Api, recorder: Recorder, wrote: impl Fn(&Uid, &Version) + Send + Sync + 'static) -> Self {
-        Self { api, recorder, wrote: Arc::new(wrote) }
+    pub fn new(api: Api, recorder: Recorder, on_written: impl Fn(&Uid, &Version) + Send + Sync + 'static) -> Self {
+        Self { api, recorder, on_written: Arc::new(on_written) }
     }
 
     /// The same with another client.
     #[must_use]
-    pub fn through(&self, api: Api) -> Self {
+    pub fn with_client(&self, api: Api) -> Self {
         Self { api, ..self.clone() }
     }
 
@@ -45,13 +45,18 @@ impl PodControl {
     pub async fn create(&self, owner: &Owner, body: &RawValue) -> Result<Written, ApiError> {
         match self.api.create(&Pod::resource(), &owner.namespace, &body).await {
             Ok(written) => {
-                (self.wrote)(&owner.uid, &written.version);
-                self.tell(owner, Type::Normal, "SuccessfulCreate", format!("Created pod: {}", written.name));
+                (self.on_written)(&owner.uid, &written.version);
+                self.send_event(owner, Type::Normal, "SuccessfulCreate", format!("Created pod: {}", written.name));
                 Ok(written)
             }
             Err(err) => {
-                if !err.is_namespace_terminating() && is_the_servers(&err) {
-                    self.tell(owner, Type::Warning, "FailedCreate", format!("Error creating: {}", words(&err)));
+                if !err.is_namespace_terminating() && is_from_server(&err) {
+                    self.send_event(
+                        owner,
+                        Type::Warning,
+                        "FailedCreate",
+                        format!("Error creating: {}", server_message(&err)),
+                    );
                 }
                 Err(err)
             }
@@ -68,9 +73,14 @@ impl PodControl {
         let (namespace, name) = (&*pod.meta.namespace, &*pod.meta.name);
         let outcome = self.api.delete(&Pod::resource(), namespace, name, &options).await;
         match &outcome {
-            Ok(()) => self.tell(owner, Type::Normal, "SuccessfulDelete", format!("Deleted pod: {name}")),
-            Err(err) if is_gone(err, name) || !is_the_servers(err) => {}
-            Err(err) => self.tell(owner, Type::Warning, "FailedDelete", format!("Error deleting: {}", words(err))),
+            Ok(()) => self.send_event(owner, Type::Normal, "SuccessfulDelete", format!("Deleted pod: {name}")),
+            Err(err) if is_gone(err, name) || !is_from_server(err) => {}
+            Err(err) => self.send_event(
+                owner,
+                Type::Warning,
+                "FailedDelete",
+                format!("Error deleting: {}", server_message(err)),
+            ),
         }
         outcome
     }
@@ -121,11 +131,11 @@ impl PodControl {
     async fn patch(&self, owner: &Uid, pod: &Pod, metadata: &Value) -> Result<Written, ApiError> {
         let patch = Patch::Strategic(json!({ "metadata": metadata }));
         let written = self.api.patch(&Pod::resource(), &pod.meta.namespace, &pod.meta.name, None, &patch).await?;
-        (self.wrote)(owner, &written.version);
+        (self.on_written)(owner, &written.version);
         Ok(written)
     }
 
-    fn tell(&self, owner: &Owner, type_: Type, reason: &str, message: String) {
+    fn send_event(&self, owner: &Owner, type_: Type, reason: &str, message: String) {
         self.recorder.event(owner.reference(), type_, reason, message);
     }
 }
@@ -145,12 +155,12 @@ pub fn is_gone(err: &ApiError, name: &str) -> bool {
 
 /// False if the request was not sent, because the term is over or the manager stops. Such an error does not concern the
 /// pod.
-fn is_the_servers(err: &ApiError) -> bool {
+fn is_from_server(err: &ApiError) -> bool {
     !matches!(err, ApiError::NotSent(_))
 }
 
 /// The message of the server, which upstream's events show.
-fn words(err: &ApiError) -> String {
+fn server_message(err: &ApiError) -> String {
     err.status().map(|it| it.message.clone()).filter(|it| !it.is_empty()).unwrap_or_else(|| err.to_string())
 }
 

@@ -1,8 +1,8 @@
 //! The pod operations that all owning controllers share. The rules of a particular controller are not here.
 //!
 //! Reading order: [`Owner`] (the owner of pods), [`PodControl`] (the writes with their events), `claim` (adoption and
-//! release), [`PodTemplate`] and [`Stamp`] (from a template to a request body), `predicates` and `ranking` (pure),
-//! [`SlowStart`].
+//! release), [`PodTemplate`] and [`PreparedTemplate`] (from a template to a request body), `predicates` and `ranking`
+//! (pure), [`SlowStart`].
 
 mod claim;
 mod control;
@@ -12,10 +12,10 @@ mod ranking;
 mod slow_start;
 mod template;
 
-pub use claim::{Claim, ClaimError, Claimed, claim, verdict};
+pub use claim::{Claim, ClaimError, Claimed, claim, claim_decision};
 pub use control::{PodControl, is_gone};
 pub use owner::Owner;
 pub use predicates::{has_finalizer, is_active, is_ready, is_terminal, is_terminating};
 pub use ranking::deletion_order;
 pub use slow_start::SlowStart;
-pub use template::{Extra, PodTemplate, Stamp, TemplateError};
+pub use template::{Extra, PodTemplate, PreparedTemplate, TemplateError};

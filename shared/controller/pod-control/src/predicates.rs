@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn acceptance_common_036_only_pods_that_work_and_stay_are_active() {
+    fn acceptance_common_036_terminal_and_deleting_pods_are_not_active() {
         let cases = [
             ("Running", false, true),
             ("Pending", false, true),
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn acceptance_common_037_a_pod_that_has_ended_terminates_no_more() {
+    fn acceptance_common_037_a_terminal_pod_is_not_terminating() {
         assert!(!is_terminating(&pod("Failed", true, "False")));
         assert!(!is_terminating(&pod("Succeeded", true, "False")));
         assert!(!is_terminating(&pod("Running", false, "True")));
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn readiness_is_the_conditions_word_and_a_finalizer_is_found_by_its_name() {
+    fn is_ready_reads_the_condition_and_has_finalizer_compares_names() {
         assert!(is_ready(&pod("Pending", false, "True")) && !is_ready(&pod("Running", false, "Unknown")));
         let pod = pod("Running", false, "True");
         assert!(has_finalizer(&pod, "example.com/ours") && !has_finalizer(&pod, "example.com"));

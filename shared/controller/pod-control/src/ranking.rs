@@ -13,7 +13,7 @@ pub fn deletion_order(a: &Pod, b: &Pod) -> Ordering {
     // False sorts before true: unassigned before assigned, not ready before ready.
     (!a.node.is_empty())
         .cmp(&!b.node.is_empty())
-        .then_with(|| step(&a.phase).cmp(&step(&b.phase)))
+        .then_with(|| phase_rank(&a.phase).cmp(&phase_rank(&b.phase)))
         .then_with(|| is_ready(a).cmp(&is_ready(b)))
         .then_with(|| if is_ready(a) { newer_first(ready_since(a), ready_since(b)) } else { Ordering::Equal })
         .then_with(|| restarts(b, ContainerRole::Regular).cmp(&restarts(a, ContainerRole::Regular)))
@@ -22,7 +22,7 @@ pub fn deletion_order(a: &Pod, b: &Pod) -> Ordering {
 }
 
 /// The order of the phases. An unknown phase counts like `Unknown`.
-fn step(phase: &PodPhase) -> u8 {
+fn phase_rank(phase: &PodPhase) -> u8 {
     match phase {
         PodPhase::Pending => 0,
         PodPhase::Running => 2,
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pod_that_would_be_missed_least_goes_first() {
+    fn pods_are_deleted_in_the_order_of_active_pods() {
         let first: [(&str, Change); 9] = [
             ("unassigned", |it| it["spec"]["nodeName"] = json!("")),
             ("pending", |it| it["status"]["phase"] = json!("Pending")),
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn earlier_reasons_outweigh_later_ones() {
+    fn earlier_criteria_take_precedence_over_later_ones() {
         let unassigned_but_ready = pod(|it| it["spec"]["nodeName"] = json!(""));
         let pending_and_new = pod(|it| {
             it["status"]["phase"] = json!("Pending");

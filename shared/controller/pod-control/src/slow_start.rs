@@ -11,10 +11,10 @@ pub struct SlowStart {
 }
 
 impl SlowStart {
-    /// Batches for `total` calls. The first has `proven` calls, the number that succeeded before, and at least one.
+    /// Batches for `total` calls. The first has `first_size` calls, the number that succeeded before, and at least one.
     #[must_use]
-    pub fn new(total: usize, proven: usize) -> Self {
-        Self { total, next: 0, size: proven.max(1) }
+    pub fn new(total: usize, first_size: usize) -> Self {
+        Self { total, next: 0, size: first_size.max(1) }
     }
 
     /// The range of the next calls; `None` when all were returned.
@@ -31,8 +31,8 @@ impl SlowStart {
 mod tests {
     use super::*;
 
-    fn sizes(total: usize, proven: usize) -> Vec<usize> {
-        let mut batches = SlowStart::new(total, proven);
+    fn sizes(total: usize, first_size: usize) -> Vec<usize> {
+        let mut batches = SlowStart::new(total, first_size);
         std::iter::from_fn(|| batches.batch()).map(|it| it.len()).collect()
     }
 
@@ -44,14 +44,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_proven_is_the_first_batch() {
+    fn the_first_batch_has_the_given_size() {
         assert_eq!(sizes(500, 500), [500]);
         assert_eq!(sizes(20, 4), [4, 8, 8]);
         assert_eq!(sizes(3, 500), [3]);
     }
 
     #[test]
-    fn every_call_is_made_once_and_in_order() {
+    fn batches_contain_every_call_once_and_in_order() {
         let mut batches = SlowStart::new(100, 3);
         let all: Vec<usize> = std::iter::from_fn(|| batches.batch()).flatten().collect();
         assert_eq!(all, (0..100).collect::<Vec<_>>());

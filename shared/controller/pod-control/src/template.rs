@@ -43,7 +43,7 @@ pub struct Extra<'a> {
 /// A template with all fields that the pods of one owner share, as text. So only the metadata of each pod must be
 /// encoded.
 #[derive(Debug, Clone)]
-pub struct Stamp {
+pub struct PreparedTemplate {
     labels: Map<String, Value>,
     annotations: Map<String, Value>,
     finalizers: Vec<Value>,
@@ -96,7 +96,7 @@ impl PodTemplate {
 
     /// Prepares the template for the pods of `owner`, and adds its finalizer.
     #[must_use]
-    pub fn stamp(self, owner: &Owner) -> Stamp {
+    pub fn prepare(self, owner: &Owner) -> PreparedTemplate {
         let Self { labels, annotations, mut finalizers, mut spec } = self;
         if let Some(finalizer) = owner.finalizer
             && !finalizers.iter().any(|it| it == finalizer)
@@ -107,11 +107,11 @@ impl PodTemplate {
         spec.remove("hostname");
         let spec_without_hostname = members(&spec);
         let owner = owner.controller_reference();
-        Stamp { labels, annotations, finalizers, owner, spec: whole, spec_without_hostname }
+        PreparedTemplate { labels, annotations, finalizers, owner, spec: whole, spec_without_hostname }
     }
 }
 
-impl Stamp {
+impl PreparedTemplate {
     /// The request body of one pod.
     ///
     /// # Errors
@@ -120,9 +120,9 @@ impl Stamp {
         let Extra { generate_name, labels, annotations, hostname } = extra;
         let mut metadata = Map::new();
         metadata.insert("generateName".to_owned(), generate_name.into());
-        metadata.insert("labels".to_owned(), with(&self.labels, labels));
+        metadata.insert("labels".to_owned(), merged(&self.labels, labels));
         if !self.annotations.is_empty() || !annotations.is_empty() {
-            metadata.insert("annotations".to_owned(), with(&self.annotations, annotations));
+            metadata.insert("annotations".to_owned(), merged(&self.annotations, annotations));
         }
         if !self.finalizers.is_empty() {
             metadata.insert("finalizers".to_owned(), self.finalizers.clone().into());
@@ -151,8 +151,8 @@ impl Owner {
     #[must_use]
     pub fn generate_name(&self) -> String {
         /// The longest name of a pod.
-        const LONGEST: usize = 253;
-        let dash = if self.name.len() < LONGEST { "-" } else { "" };
+        const MAX_NAME: usize = 253;
+        let dash = if self.name.len() < MAX_NAME { "-" } else { "" };
         format!("{}{dash}", self.name)
     }
 }
@@ -164,7 +164,7 @@ fn object(value: Option<Value>) -> Map<String, Value> {
     }
 }
 
-fn with(common: &Map<String, Value>, own: &[(&str, &str)]) -> Value {
+fn merged(common: &Map<String, Value>, own: &[(&str, &str)]) -> Value {
     let mut all = common.clone();
     for (key, value) in own {
         all.insert((*key).to_owned(), (*value).into());
@@ -194,19 +194,19 @@ mod tests {
         PodTemplate::parse(&RawValue::from_string(value.to_string()).unwrap())
     }
 
-    fn made(stamp: &Stamp, extra: Extra<'_>) -> Value {
-        serde_json::from_str(stamp.pod(extra).unwrap().get()).unwrap()
+    fn made(prepared: &PreparedTemplate, extra: Extra<'_>) -> Value {
+        serde_json::from_str(prepared.pod(extra).unwrap().get()).unwrap()
     }
 
     #[test]
-    fn a_pod_has_what_the_template_says_and_its_owner() {
+    fn a_pod_has_the_template_fields_and_its_owner_reference() {
         let template = template(&json!({
             "metadata": { "name": "not this", "namespace": "nor this", "creationTimestamp": null,
                 "labels": { "app": "x" }, "annotations": { "a": "b" }, "finalizers": ["foo/bar"] },
             "spec": { "restartPolicy": "Never", "hostname": "own", "fieldFromTomorrow": { "x": [1, 2.5] },
                 "containers": [{ "name": "{c}" }] },
         }));
-        let stamp = template.unwrap().stamp(&owner("job"));
+        let prepared = template.unwrap().prepare(&owner("job"));
         let want = json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {
@@ -218,14 +218,14 @@ mod tests {
             "spec": { "restartPolicy": "Never", "hostname": "own", "fieldFromTomorrow": { "x": [1, 2.5] },
                 "containers": [{ "name": "{c}" }] },
         });
-        assert_eq!(made(&stamp, Extra { generate_name: "job-", ..Extra::default() }), want);
+        assert_eq!(made(&prepared, Extra { generate_name: "job-", ..Extra::default() }), want);
         let extra = Extra {
             generate_name: "job-3-",
             labels: &[("index", "3")],
             annotations: &[("index", "3"), ("a", "own")],
             hostname: Some("job-3"),
         };
-        let indexed = made(&stamp, extra);
+        let indexed = made(&prepared, extra);
         assert_eq!(indexed["metadata"]["labels"], json!({ "app": "x", "index": "3" }));
         assert_eq!(indexed["metadata"]["annotations"], json!({ "a": "own", "index": "3" }));
         assert_eq!(indexed["spec"]["hostname"], "job-3");
@@ -233,19 +233,19 @@ mod tests {
     }
 
     #[test]
-    fn a_finalizer_that_is_there_is_not_repeated_and_an_empty_spec_is_one() {
+    fn an_existing_finalizer_is_not_added_twice_and_an_empty_spec_is_valid() {
         let template =
             template(&json!({ "metadata": { "labels": { "a": "b" }, "finalizers": ["example.com/ours"] } })).unwrap();
-        let stamp = template.stamp(&owner("job"));
-        let pod = made(&stamp, Extra { hostname: Some("h"), ..Extra::default() });
+        let prepared = template.prepare(&owner("job"));
+        let pod = made(&prepared, Extra { hostname: Some("h"), ..Extra::default() });
         assert_eq!(pod["metadata"]["finalizers"], json!(["example.com/ours"]));
         assert_eq!(pod["metadata"].get("annotations"), None);
         assert_eq!(pod["spec"], json!({ "hostname": "h" }));
-        assert_eq!(made(&stamp, Extra::default())["spec"], json!({}));
+        assert_eq!(made(&prepared, Extra::default())["spec"], json!({}));
     }
 
     #[test]
-    fn acceptance_common_043_a_template_without_labels_makes_no_pods() {
+    fn acceptance_common_043_a_template_without_labels_is_an_error() {
         for metadata in [json!({}), json!({ "labels": {} }), json!({ "labels": null }), Value::Null] {
             let err = template(&json!({ "metadata": metadata, "spec": {} })).unwrap_err();
             assert_eq!(err.to_string(), "unable to create pods, no labels");
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn every_container_learns_a_label_unless_it_has_a_variable_of_that_name() {
+    fn every_container_gets_the_variable_unless_it_has_one_of_that_name() {
         let mut template = template(&json!({
             "metadata": { "labels": { "a": "b" } },
             "spec": {
@@ -264,7 +264,7 @@ mod tests {
         }))
         .unwrap();
         template.set_env_from_label("INDEX", "example.com/index");
-        let pod = made(&template.stamp(&owner("job")), Extra::default());
+        let pod = made(&template.prepare(&owner("job")), Extra::default());
         let ours = json!({ "name": "INDEX",
             "valueFrom": { "fieldRef": { "fieldPath": "metadata.labels['example.com/index']" } } });
         assert_eq!(pod["spec"]["initContainers"][0]["env"], json!([ours]));
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn names_begin_with_the_owners_and_a_dash_if_there_is_room() {
+    fn names_begin_with_the_owner_name_and_a_dash_if_it_fits() {
         assert_eq!(owner("job").generate_name(), "job-");
         assert_eq!(owner(&"a".repeat(252)).generate_name().len(), 253);
         assert_eq!(owner(&"a".repeat(253)).generate_name().len(), 253);

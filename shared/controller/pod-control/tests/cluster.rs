@@ -39,9 +39,9 @@ impl World {
         let api = builder.api(Factor::ONE);
         let recorder = builder.recorder(api.clone());
         let writes = Writes::default();
-        let told = writes.clone();
+        let recorded = writes.clone();
         let control = PodControl::new(api, recorder, move |owner, version| {
-            told.lock().push((owner.clone(), version.to_string()));
+            recorded.lock().push((owner.clone(), version.to_string()));
         });
         cluster.create(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "n" } }));
         let owner = cluster.create(json!({
@@ -104,7 +104,7 @@ impl World {
             .collect()
     }
 
-    fn spoil(&self, verb: &'static str, verdict: Verdict) {
+    fn intercept(&self, verb: &'static str, verdict: Verdict) {
         self.cluster.intercept(move |call: &Call| {
             if call.verb == verb && call.resource != "events" { verdict.clone() } else { Verdict::Pass }
         });
@@ -126,7 +126,7 @@ fn body(name: &str) -> Box<RawValue> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_common_012_of_all_orphans_the_one_that_suits_is_adopted_with_one_patch() {
+async fn acceptance_common_012_only_the_matching_orphan_is_adopted_with_one_patch() {
     let world = World::new();
     let pods = vec![world.pod("a", "x", json!([]), &[]), world.pod("b", "y", json!([]), &[])];
     let claimed = world.claimed(pods).await.unwrap();
@@ -137,7 +137,7 @@ async fn acceptance_common_012_of_all_orphans_the_one_that_suits_is_adopted_with
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_common_013_an_owner_that_is_deleted_adopts_nothing_and_keeps_its_own() {
+async fn acceptance_common_013_a_deleting_owner_adopts_nothing_and_keeps_its_pods() {
     let world = World::new().deleting();
     let pods = vec![world.pod("a", "x", json!([]), &[]), world.pod("b", "x", world.ours(), &[])];
     assert_eq!(world.claim(pods).await.unwrap(), ["b"]);
@@ -145,7 +145,7 @@ async fn acceptance_common_013_an_owner_that_is_deleted_adopts_nothing_and_keeps
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_common_014_pods_of_another_owner_are_left_alone() {
+async fn acceptance_common_014_pods_of_another_owner_are_ignored() {
     let world = World::new();
     let other = json!([{ "apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "other", "controller": true }]);
     let pods = vec![world.pod("a", "x", other.clone(), &[]), world.pod("b", "y", other, &[])];
@@ -154,7 +154,7 @@ async fn acceptance_common_014_pods_of_another_owner_are_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_common_014_a_uid_is_not_enough_to_be_an_owners_pod() {
+async fn acceptance_common_014_a_pod_with_only_the_uid_of_an_owner_is_ignored() {
     let world = World::new();
     let owned = |field: &str, value: &str| {
         let mut reference = world.owner.controller_reference();
@@ -174,11 +174,11 @@ async fn acceptance_common_014_a_uid_is_not_enough_to_be_an_owners_pod() {
 
     let mut of_the_cluster = world.owner.clone();
     of_the_cluster.namespace = "".into();
-    assert_eq!(pod_control::verdict(&of_the_cluster, elsewhere.meta.as_ref(), true), pod_control::Claim::Keep);
+    assert_eq!(pod_control::claim_decision(&of_the_cluster, elsewhere.meta.as_ref(), true), pod_control::Claim::Keep);
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_common_015_019_a_pod_that_suits_no_more_is_released_with_its_finalizer_in_one_patch() {
+async fn acceptance_common_015_019_a_pod_that_no_longer_matches_is_released_with_its_finalizer_in_one_patch() {
     let world = World::new();
     let pods = vec![world.pod("a", "y", world.ours(), &[FINALIZER, "example.com/theirs"])];
     assert_eq!(world.claim(pods).await.unwrap(), [""; 0]);
@@ -189,7 +189,7 @@ async fn acceptance_common_015_019_a_pod_that_suits_no_more_is_released_with_its
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_common_016_an_owner_that_is_deleted_releases_nothing() {
+async fn acceptance_common_016_a_deleting_owner_releases_nothing() {
     let world = World::new().deleting();
     let pods = vec![world.pod("a", "y", world.ours(), &[])];
     assert_eq!(world.claim(pods).await.unwrap(), [""; 0]);
@@ -197,7 +197,7 @@ async fn acceptance_common_016_an_owner_that_is_deleted_releases_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_common_017_018_what_is_being_deleted_or_lives_elsewhere_is_not_adopted() {
+async fn acceptance_common_017_018_deleting_pods_and_pods_of_other_namespaces_are_not_adopted() {
     let world = World::new();
     world.pod("a", "x", json!([]), &["example.com/theirs"]);
     world.cluster.delete("pods", "n", "a");
@@ -209,7 +209,7 @@ async fn acceptance_common_017_018_what_is_being_deleted_or_lives_elsewhere_is_n
 
     let mut of_the_cluster = world.owner.clone();
     of_the_cluster.namespace = "".into();
-    assert_eq!(pod_control::verdict(&of_the_cluster, elsewhere.meta.as_ref(), true), pod_control::Claim::Adopt);
+    assert_eq!(pod_control::claim_decision(&of_the_cluster, elsewhere.meta.as_ref(), true), pod_control::Claim::Adopt);
 }
 
 #[tokio::test(start_paused = true)]
@@ -223,10 +223,10 @@ async fn acceptance_common_019_an_adopted_pod_gets_the_finalizer_in_the_same_pat
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_common_020_the_owner_is_looked_at_once_and_no_patch_is_sent_if_that_fails() {
+async fn acceptance_common_020_the_owner_is_read_once_and_no_patch_is_sent_if_that_fails() {
     let world = World::new();
     let pods: Vec<_> = ["a", "b", "c"].map(|name| world.pod(name, "x", json!([]), &[])).into();
-    world.spoil("get", Verdict::status(500, "InternalError", "no"));
+    world.intercept("get", Verdict::status(500, "InternalError", "no"));
     let err = world.claim(pods.clone()).await.unwrap_err();
     assert!(matches!(err, ClaimError::Owner { .. }), "{err}");
     assert_eq!(world.calls(), ["get job"]);
@@ -236,7 +236,7 @@ async fn acceptance_common_020_the_owner_is_looked_at_once_and_no_patch_is_sent_
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_common_021_a_successor_of_the_owner_adopts_nothing_for_it_and_is_named() {
+async fn acceptance_common_021_a_replaced_owner_adopts_nothing_and_the_error_names_it() {
     let mut world = World::new();
     let is = world.owner.uid.to_string();
     world.owner.uid = Uid::new("another");
@@ -246,7 +246,7 @@ async fn acceptance_common_021_a_successor_of_the_owner_adopts_nothing_for_it_an
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_that_only_the_server_knows_to_be_deleted_adopts_nothing() {
+async fn an_owner_deleted_on_the_server_but_not_in_the_cache_adopts_nothing() {
     let world = World::new();
     world.cluster.update("jobs.batch", "n", "job", |it| it["metadata"]["finalizers"] = json!(["example.com/theirs"]));
     world.cluster.delete("jobs.batch", "n", "job");
@@ -256,20 +256,20 @@ async fn an_owner_that_only_the_server_knows_to_be_deleted_adopts_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_common_022_a_release_that_finds_nothing_to_release_is_no_error() {
+async fn acceptance_common_022_a_release_without_effect_is_no_error() {
     let world = World::new();
     let stray = || vec![world.pod("a", "y", world.ours(), &[])];
     let pods = stray();
     for (code, reason, is_error) in
         [(404, "NotFound", true), (422, "Invalid", false), (409, "Conflict", true), (500, "InternalError", true)]
     {
-        world.spoil("patch", Verdict::status(code, reason, "no"));
+        world.intercept("patch", Verdict::status(code, reason, "no"));
         let outcome = world.claim(pods.clone()).await;
         assert_eq!(outcome.is_err(), is_error, "{code}");
         assert_eq!(outcome.unwrap_or_default(), [""; 0], "{code}");
     }
     // A 404 must name this pod, or it does not prove that the pod is gone.
-    world.spoil("patch", absent("a"));
+    world.intercept("patch", absent("a"));
     assert_eq!(world.claim(pods).await.unwrap(), [""; 0]);
 }
 
@@ -283,22 +283,22 @@ fn absent(name: &str) -> Verdict {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_common_023_a_pod_that_is_gone_is_not_adopted_and_a_failure_names_one_of_all_that_were_tried() {
+async fn acceptance_common_023_a_missing_pod_is_not_adopted_and_an_error_names_one_failed_pod() {
     let world = World::new();
     let pods: Vec<_> = ["a", "b"].map(|name| world.pod(name, "x", json!([]), &[])).into();
-    world.spoil("patch", absent("a"));
+    world.intercept("patch", absent("a"));
     assert_eq!(world.claim(vec![pods[0].clone()]).await.unwrap(), [""; 0]);
     let err = world.claim(pods.clone()).await.unwrap_err();
     assert_eq!(err.to_string(), "cannot claim 1 pods, the first being b", "it is not b that is not there");
     world.cluster.clear_requests();
-    world.spoil("patch", Verdict::status(422, "Invalid", "no"));
+    world.intercept("patch", Verdict::status(422, "Invalid", "no"));
     let err = world.claim(pods).await.unwrap_err();
     assert_eq!(err.to_string(), "cannot claim 2 pods, the first being a");
     assert_eq!(world.calls(), ["get job", "patch a", "patch b"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_of_the_same_name_is_another_one() {
+async fn a_pod_with_the_same_name_and_another_uid_is_not_touched() {
     let world = World::new();
     let pod = world.pod("a", "x", world.ours(), &[FINALIZER]);
     let mut before = (*pod).clone();
@@ -314,14 +314,14 @@ async fn a_pod_of_the_same_name_is_another_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn creations_and_deletions_are_told_on_the_owner_in_upstreams_words() {
+async fn creations_and_deletions_send_the_events_of_upstream() {
     let world = World::new();
     let written = world.control.create(&world.owner, &body("job-")).await.unwrap();
     let pod = decode(&world.stored(&written.name));
     world.control.delete(&world.owner, &pod).await.unwrap();
-    world.spoil("create", Verdict::status(403, "Forbidden", "pods \"job-\" is forbidden: exceeded quota"));
+    world.intercept("create", Verdict::status(403, "Forbidden", "pods \"job-\" is forbidden: exceeded quota"));
     world.control.create(&world.owner, &body("job-")).await.unwrap_err();
-    world.spoil("delete", Verdict::status(500, "InternalError", "etcd is away"));
+    world.intercept("delete", Verdict::status(500, "InternalError", "etcd is away"));
     let err = world.control.delete(&world.owner, &pod).await.unwrap_err();
     assert!(!is_gone(&err, &pod.meta.name), "{err}");
     let name = &*written.name;
@@ -339,7 +339,7 @@ async fn creations_and_deletions_are_told_on_the_owner_in_upstreams_words() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_common_041_a_pod_that_is_not_there_is_known_by_its_error_and_no_event() {
+async fn acceptance_common_041_deleting_a_missing_pod_returns_an_error_and_sends_no_event() {
     let world = World::new();
     let pod = world.pod("a", "x", world.ours(), &[]);
     world.cluster.remove("pods", "n", "a");
@@ -349,7 +349,7 @@ async fn acceptance_common_041_a_pod_that_is_not_there_is_known_by_its_error_and
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_common_042_a_namespace_that_terminates_is_no_news() {
+async fn acceptance_common_042_a_terminating_namespace_sends_no_event() {
     let world = World::new();
     world.cluster.delete("namespaces", "", "n");
     let err = world.control.create(&world.owner, &body("job-")).await.unwrap_err();
@@ -358,15 +358,15 @@ async fn acceptance_common_042_a_namespace_that_terminates_is_no_news() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_common_044_every_pod_that_was_stored_is_told_once_and_no_other() {
+async fn acceptance_common_044_each_stored_write_is_reported_once() {
     let world = World::new();
     let written = world.control.create(&world.owner, &body("job-")).await.unwrap();
     let pod = world.pod("a", "x", world.ours(), &[FINALIZER]);
     let patched = world.control.remove_finalizer(&world.owner.uid, &pod, FINALIZER).await.unwrap();
     world.control.delete(&world.owner, &pod).await.unwrap();
-    world.spoil("create", Verdict::status(500, "InternalError", "no"));
+    world.intercept("create", Verdict::status(500, "InternalError", "no"));
     world.control.create(&world.owner, &body("job-")).await.unwrap_err();
-    let told = world.writes.lock().clone();
+    let recorded = world.writes.lock().clone();
     let want = [&written.version, &patched.version].map(|it| (world.owner.uid.clone(), it.to_string()));
-    assert_eq!(told, want);
+    assert_eq!(recorded, want);
 }

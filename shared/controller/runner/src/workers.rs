@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, error, info_span};
 use workqueue::Queue;
 
-use crate::{Outcome, Pulse, error_chain};
+use crate::{Outcome, WorkerHealth, error_chain};
 
 /// The environment of workers.
 #[derive(Clone)]
@@ -32,7 +32,7 @@ pub struct Workers {
 struct Shared<K, F> {
     controller: &'static str,
     queue: Queue<K>,
-    pulse: Pulse,
+    worker_health: WorkerHealth,
     sync: F,
     clock: Clock,
     panics: IntCounter,
@@ -40,14 +40,14 @@ struct Shared<K, F> {
 }
 
 impl Workers {
-    /// Starts the workers of `pulse`. They call `sync` for each key of `queue` until the queue is closed or they are
-    /// stopped.
+    /// Starts the workers of `worker_health`. They call `sync` for each key of `queue` until the queue is closed or they
+    /// are stopped.
     ///
     /// Keys that are queued at the stop are dropped without a sync.
     pub fn start<K, E, F, S>(
         env: &Environment,
         controller: &'static str,
-        pulse: &Pulse,
+        worker_health: &WorkerHealth,
         queue: Queue<K>,
         sync: F,
     ) -> Self
@@ -64,9 +64,10 @@ impl Workers {
             &["controller"],
         );
         let panics = panics.with_label_values(&[controller]);
-        let shared = Arc::new(Shared { controller, queue, pulse: pulse.clone(), sync, clock, panics, stop });
-        pulse.started();
-        let tasks = (0..pulse.workers()).map(|worker| spawner.spawn(controller, work(shared.clone(), worker)));
+        let shared =
+            Arc::new(Shared { controller, queue, worker_health: worker_health.clone(), sync, clock, panics, stop });
+        worker_health.on_started();
+        let tasks = (0..worker_health.workers()).map(|worker| spawner.spawn(controller, work(shared.clone(), worker)));
         let tasks = tasks.collect();
         Self { tasks }
     }
@@ -97,12 +98,12 @@ where
             key = shared.queue.get() => key,
         };
         let Some(key) = key else { return };
-        shared.pulse.turned(worker, true);
+        shared.worker_health.on_key_changed(worker, true);
         // All log lines of the sync contain controller and key.
         let span = info_span!("sync", controller = shared.controller, %key);
         shared.run(&key, worker).instrument(span).await;
         shared.queue.done(&key);
-        shared.pulse.turned(worker, false);
+        shared.worker_health.on_key_changed(worker, false);
     }
 }
 
@@ -122,7 +123,7 @@ where
         let mut sync = pin!(AssertUnwindSafe(async { (self.sync)(key.clone()).await }).catch_unwind());
         // A sync is polled only when a response or timer is ready.
         let watched = poll_fn(|context| {
-            self.pulse.moved(worker);
+            self.worker_health.on_polled(worker);
             sync.as_mut().poll(context)
         });
         let result = watched.await;

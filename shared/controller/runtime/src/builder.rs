@@ -7,13 +7,13 @@ use events::Recorder;
 use futures::future::BoxFuture;
 use informer::{Cause, Change, Informer, Informers};
 use metrics::Metrics;
-use runner::{Environment, Outcome, Pulse, Workers};
+use runner::{Environment, Outcome, WorkerHealth, Workers};
 use tasks::Spawner;
 use tokio_util::sync::CancellationToken;
 use workqueue::{Backoff, Lane, Queue};
 
 use crate::{
-    Page, Query, Shown,
+    Page, PageContent, Query,
     running::{Cache, Controller, Part},
 };
 
@@ -72,7 +72,7 @@ impl Builder {
 
     /// Sets the name and the account of its clients. Without an account they use the manager's identity.
     #[must_use]
-    pub fn speaks_as(self, client: &'static str, account: Option<Account>) -> Self {
+    pub fn with_identity(self, client: &'static str, account: Option<Account>) -> Self {
         Self { client, account, ..self }
     }
 
@@ -92,11 +92,11 @@ impl Builder {
     pub fn informer<T: Typed>(&mut self, proof: Proof) -> Informer<T> {
         let informer = self.deps.informers.typed::<T>();
         let store = informer.store().clone();
-        let shows_gone = Arc::new(move |key: &ObjectKey| match store.get(&key.namespace, &key.name) {
+        let is_gone_or_deleting = Arc::new(move |key: &ObjectKey| match store.get(&key.namespace, &key.name) {
             Ok(found) => found.is_none_or(|it| it.meta().deletion.is_some()),
             Err(_) => false,
         });
-        self.controller.reads(Cache { watched: informer.watched(), proof, shows_gone });
+        self.controller.add_cache(Cache { watched: informer.watched(), proof, is_gone_or_deleting });
         informer
     }
 
@@ -143,7 +143,7 @@ impl Builder {
             component: self.name.to_owned(),
             host: self.deps.host.clone(),
         });
-        self.controller.records(recorder.clone());
+        self.controller.add_recorder(recorder.clone());
         recorder
     }
 
@@ -159,8 +159,12 @@ impl Builder {
 
     /// Adds a handler that is called for every change from now on, also on a standby. For state that must be complete
     /// when the term begins. Such a handler must not enqueue keys.
-    pub fn feed<T: Typed>(&mut self, informer: &Informer<T>, handler: impl Fn(&Change<'_, T>) + Send + Sync + 'static) {
-        self.controller.is_fed(informer.add_handler(self.name, None, move |change| handler(&change)));
+    pub fn on_every_change<T: Typed>(
+        &mut self,
+        informer: &Informer<T>,
+        handler: impl Fn(&Change<'_, T>) + Send + Sync + 'static,
+    ) {
+        self.controller.add_standby_handler(informer.add_handler(self.name, None, move |change| handler(&change)));
     }
 
     /// Adds a handler that is called for every change from the beginning of the term. Its second argument is the lane
@@ -174,7 +178,7 @@ impl Builder {
         let informer = informer.clone();
         let name = self.name;
         let resync = resync.or(Some(self.deps.resync)).filter(|it| !it.is_zero());
-        self.controller.has(Part::Handler(Box::new(move || {
+        self.controller.add_part(Part::Handler(Box::new(move || {
             informer.add_handler(name, resync, move |change| handler(&change, lane(change.cause)))
         })));
     }
@@ -186,25 +190,29 @@ impl Builder {
         Fut: Future<Output = ()> + Send + 'static,
     {
         let spawner = self.deps.spawner.clone();
-        self.controller.does(Box::new(move |end| spawner.spawn(name, task(end))));
+        self.controller.add_background(Box::new(move |end| spawner.spawn(name, task(end))));
     }
 
     /// Calls `act` when the term begins, before any worker starts, for work that a standby has collected.
-    pub fn with_the_term(&mut self, act: impl FnOnce() + Send + 'static) {
-        self.controller.has(Part::Beginning(Box::new(act)));
+    pub fn on_term_start(&mut self, act: impl FnOnce() + Send + 'static) {
+        self.controller.add_part(Part::TermStart(Box::new(act)));
     }
 
     /// Makes the workers wait for this future too. It is created when the term begins.
-    pub fn workers_wait<Fut>(&mut self, wait: impl FnOnce() -> Fut + Send + 'static)
+    pub fn wait_before_workers<Fut>(&mut self, wait: impl FnOnce() -> Fut + Send + 'static)
     where
         Fut: Future<Output = ()> + Send + 'static,
     {
-        self.controller.has(Part::Wait(Box::new(move || Box::pin(wait()))));
+        self.controller.add_part(Part::Wait(Box::new(move || Box::pin(wait()))));
     }
 
-    /// Serves a page at `/debug/controllers/<controller>/<name>` while the controller runs. `show` must not block.
-    pub fn page(&mut self, name: &'static str, show: impl Fn(&Query) -> Result<Shown, String> + Send + Sync + 'static) {
-        self.controller.tells(Page::new(name, show));
+    /// Serves a page at `/debug/controllers/<controller>/<name>` while the controller runs. `render` must not block.
+    pub fn page(
+        &mut self,
+        name: &'static str,
+        render: impl Fn(&Query) -> Result<PageContent, String> + Send + Sync + 'static,
+    ) {
+        self.controller.add_page(Page::new(name, render));
     }
 
     /// Starts `count` workers for `queue` during the term.
@@ -217,11 +225,11 @@ impl Builder {
     {
         let (name, queue) = (self.name, queue.clone());
         let Deps { clock, metrics, spawner, .. } = self.deps.clone();
-        let pulse = Pulse::new(&queue, count, clock.clone());
-        self.controller.shows(pulse.clone());
-        self.controller.has(Part::Workers(Box::new(move |stop| {
+        let worker_health = WorkerHealth::new(&queue, count, clock.clone());
+        self.controller.add_worker_health(worker_health.clone());
+        self.controller.add_part(Part::Workers(Box::new(move |stop| {
             let env = Environment { spawner, clock, metrics, stop };
-            let workers = Workers::start(&env, name, &pulse, queue, sync);
+            let workers = Workers::start(&env, name, &worker_health, queue, sync);
             Box::pin(workers.ended()) as BoxFuture<'static, ()>
         })));
     }

@@ -14,7 +14,7 @@ mod running;
 mod timed_key;
 
 pub use builder::{Builder, Deps, Factor, Proof};
-pub use page::{Page, Query, Shown};
+pub use page::{Page, PageContent, Query};
 pub use profile::{Mark, Profile, Right};
 pub use running::{Cache, Controller};
 pub use timed_key::TimedKey;

@@ -4,14 +4,14 @@ use std::{fmt, sync::Arc};
 #[derive(Clone)]
 pub struct Page {
     name: &'static str,
-    show: Show,
+    render: Render,
 }
 
-type Show = Arc<dyn Fn(&Query) -> Result<Shown, String> + Send + Sync>;
+type Render = Arc<dyn Fn(&Query) -> Result<PageContent, String> + Send + Sync>;
 
 /// The content of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shown {
+pub struct PageContent {
     /// The media type of the text.
     pub content_type: &'static str,
     /// The text.
@@ -25,9 +25,9 @@ pub struct Query(Vec<(String, String)>);
 impl Page {
     pub(crate) fn new(
         name: &'static str,
-        show: impl Fn(&Query) -> Result<Shown, String> + Send + Sync + 'static,
+        render: impl Fn(&Query) -> Result<PageContent, String> + Send + Sync + 'static,
     ) -> Self {
-        Self { name, show: Arc::new(show) }
+        Self { name, render: Arc::new(render) }
     }
 
     /// The last part of its path.
@@ -40,8 +40,8 @@ impl Page {
     ///
     /// # Errors
     /// If a query parameter is invalid.
-    pub fn show(&self, query: &Query) -> Result<Shown, String> {
-        (self.show)(query)
+    pub fn render(&self, query: &Query) -> Result<PageContent, String> {
+        (self.render)(query)
     }
 }
 

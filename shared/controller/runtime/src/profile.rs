@@ -3,7 +3,7 @@
 #[derive(Debug, Clone, Copy)]
 pub struct Profile {
     /// The requests of the controller itself.
-    pub acts: &'static [Right],
+    pub requests: &'static [Right],
     /// The non-resource paths that the controller itself reads.
     pub paths: &'static [&'static str],
     /// The reads of the manager's informers for the controller.
@@ -34,5 +34,5 @@ pub struct Mark {
 
 impl Profile {
     /// The profile of an absent controller.
-    pub const NONE: Self = Self { acts: &[], paths: &[], watches: &[], marks: &[] };
+    pub const NONE: Self = Self { requests: &[], paths: &[], watches: &[], marks: &[] };
 }

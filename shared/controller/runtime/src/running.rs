@@ -4,7 +4,7 @@ use api::ObjectKey;
 use events::Recorder;
 use futures::future::{BoxFuture, join_all};
 use informer::{Registration, Watched};
-use runner::Pulse;
+use runner::WorkerHealth;
 use tasks::Task;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -15,9 +15,9 @@ pub struct Controller {
     name: &'static str,
     caches: Vec<Cache>,
     recorders: Vec<Recorder>,
-    pulses: Vec<Pulse>,
+    worker_health: Vec<WorkerHealth>,
     pages: Vec<Page>,
-    feeds: Vec<Registration>,
+    standby_handlers: Vec<Registration>,
     parts: Vec<Part>,
     background: Background,
 }
@@ -56,13 +56,13 @@ pub struct Cache {
     /// Whether a new leader must prove that the cache is fresh.
     pub proof: Proof,
     /// Returns true when the cache shows that the object of this key is gone or being deleted.
-    pub shows_gone: Arc<dyn Fn(&ObjectKey) -> bool + Send + Sync>,
+    pub is_gone_or_deleting: Arc<dyn Fn(&ObjectKey) -> bool + Send + Sync>,
 }
 
 pub(crate) enum Part {
     Handler(Box<dyn FnOnce() -> Registration + Send>),
     Workers(Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, ()> + Send>),
-    Beginning(Box<dyn FnOnce() + Send>),
+    TermStart(Box<dyn FnOnce() + Send>),
     Wait(Box<dyn FnOnce() -> BoxFuture<'static, ()> + Send>),
 }
 
@@ -72,39 +72,39 @@ impl Controller {
             name,
             caches: Vec::new(),
             recorders: Vec::new(),
-            pulses: Vec::new(),
+            worker_health: Vec::new(),
             pages: Vec::new(),
-            feeds: Vec::new(),
+            standby_handlers: Vec::new(),
             parts: Vec::new(),
             background: Background::new(),
         }
     }
 
-    pub(crate) fn reads(&mut self, cache: Cache) {
+    pub(crate) fn add_cache(&mut self, cache: Cache) {
         self.caches.push(cache);
     }
 
-    pub(crate) fn records(&mut self, recorder: Recorder) {
+    pub(crate) fn add_recorder(&mut self, recorder: Recorder) {
         self.recorders.push(recorder);
     }
 
-    pub(crate) fn shows(&mut self, pulse: Pulse) {
-        self.pulses.push(pulse);
+    pub(crate) fn add_worker_health(&mut self, worker_health: WorkerHealth) {
+        self.worker_health.push(worker_health);
     }
 
-    pub(crate) fn tells(&mut self, page: Page) {
+    pub(crate) fn add_page(&mut self, page: Page) {
         self.pages.push(page);
     }
 
-    pub(crate) fn does(&mut self, start: Box<dyn FnOnce(CancellationToken) -> Task + Send>) {
+    pub(crate) fn add_background(&mut self, start: Box<dyn FnOnce(CancellationToken) -> Task + Send>) {
         self.background.declared.push(start);
     }
 
-    pub(crate) fn is_fed(&mut self, feed: Registration) {
-        self.feeds.push(feed);
+    pub(crate) fn add_standby_handler(&mut self, handler: Registration) {
+        self.standby_handlers.push(handler);
     }
 
-    pub(crate) fn has(&mut self, part: Part) {
+    pub(crate) fn add_part(&mut self, part: Part) {
         self.parts.push(part);
     }
 
@@ -128,8 +128,8 @@ impl Controller {
 
     /// The state of its workers, one per queue.
     #[must_use]
-    pub fn pulses(&self) -> &[Pulse] {
-        &self.pulses
+    pub fn worker_health(&self) -> &[WorkerHealth] {
+        &self.worker_health
     }
 
     /// Its debug pages.
@@ -149,13 +149,13 @@ impl Controller {
     /// completed.
     pub async fn run(mut self, stop: CancellationToken, proved: impl Future<Output = ()>) {
         self.begin();
-        let mut handlers = self.feeds;
+        let mut handlers = self.standby_handlers;
         let (mut workers, mut waits) = (Vec::new(), Vec::new());
         for part in self.parts {
             match part {
                 Part::Handler(add) => handlers.push(add()),
                 Part::Workers(start) => workers.push(start),
-                Part::Beginning(act) => act(),
+                Part::TermStart(act) => act(),
                 Part::Wait(wait) => waits.push(wait()),
             }
         }

@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_tells_an_object_from_the_clock() {
+    fn keys_of_objects_and_the_clock_display_differently() {
         assert_eq!(
             [TimedKey::Object(ObjectKey::new("n", "c")), TimedKey::Clock].map(|it| it.to_string()),
             ["n/c", "the clock"]

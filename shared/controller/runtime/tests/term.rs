@@ -21,15 +21,15 @@ const NAME: &str = "test-controller";
 
 /// The calls of the handler and of the sync.
 #[derive(Default)]
-struct Seen {
+struct Recorded {
     changes: Mutex<Vec<(String, Lane)>>,
     synced: Mutex<Vec<String>>,
-    fed: Mutex<usize>,
+    standby_changes: Mutex<usize>,
 }
 
 struct World {
     cluster: TestCluster,
-    seen: Arc<Seen>,
+    recorded: Arc<Recorded>,
     controller: Controller,
     scope: Scope,
 }
@@ -43,12 +43,12 @@ fn declare(resync: Duration, own: Option<Duration>, work: Duration) -> World {
     let mut builder = Builder::new(NAME, deps);
     let namespaces = builder.informer::<Namespace>(Proof::LiveReads);
     let queue = builder.queue::<Atom>("test", Backoff::default());
-    let seen = Arc::new(Seen::default());
-    let (heard, done, keys, fed) = (seen.clone(), seen.clone(), queue.clone(), seen.clone());
-    builder.feed(&namespaces, move |_| *fed.fed.lock() += 1);
+    let recorded = Arc::new(Recorded::default());
+    let (changed, done, keys, standby_changes) = (recorded.clone(), recorded.clone(), queue.clone(), recorded.clone());
+    builder.on_every_change(&namespaces, move |_| *standby_changes.standby_changes.lock() += 1);
     builder.on_change(&namespaces, own, move |change, lane| {
         let Some(new) = change.new else { return };
-        heard.changes.lock().push((new.meta().name.to_owned(), lane));
+        changed.changes.lock().push((new.meta().name.to_owned(), lane));
         keys.add_to(Atom::from(new.meta().name), lane);
     });
     builder.workers(&queue, 1, move |name: Atom| {
@@ -59,23 +59,23 @@ fn declare(resync: Duration, own: Option<Duration>, work: Duration) -> World {
             Ok::<_, Infallible>(Outcome::Done)
         }
     });
-    World { cluster, seen, controller: builder.build(), scope }
+    World { cluster, recorded, controller: builder.build(), scope }
 }
 
 impl World {
     /// Begins the term. The caches are proved after `proved`.
     fn begin(self, proved: Duration) -> Running {
-        let Self { cluster, seen, controller, scope } = self;
+        let Self { cluster, recorded, controller, scope } = self;
         let stop = CancellationToken::new();
         let run = controller.run(stop.clone(), tokio::time::sleep(proved));
         let task = scope.spawner().spawn("controller", run);
-        Running { cluster, seen, stop, task: Some(task), _scope: scope }
+        Running { cluster, recorded, stop, task: Some(task), _scope: scope }
     }
 }
 
 struct Running {
     cluster: TestCluster,
-    seen: Arc<Seen>,
+    recorded: Arc<Recorded>,
     stop: CancellationToken,
     task: Option<tasks::Task>,
     _scope: Scope,
@@ -83,7 +83,7 @@ struct Running {
 
 impl Running {
     fn synced(&self) -> usize {
-        self.seen.synced.lock().len()
+        self.recorded.synced.lock().len()
     }
 
     async fn end(&mut self) {
@@ -101,17 +101,17 @@ async fn pass(seconds: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_handled_before_the_term_and_then_the_present_set_comes_first() {
+async fn no_change_is_handled_before_the_term_and_then_the_initial_list_first() {
     let world = declare(Duration::ZERO, None, Duration::ZERO);
     pass(60).await;
-    assert!(world.seen.changes.lock().is_empty(), "a standby's queue stays empty");
+    assert!(world.recorded.changes.lock().is_empty(), "a standby's queue stays empty");
     let present = world.cluster.list("namespaces", "").len();
-    assert_eq!(*world.seen.fed.lock(), present, "but it knows what it must know when it leads");
+    assert_eq!(*world.recorded.standby_changes.lock(), present, "but it knows what it must know when it leads");
     let term = world.begin(Duration::ZERO);
     pass(1).await;
     create(&term.cluster, "new");
     pass(1).await;
-    let changes = term.seen.changes.lock().clone();
+    let changes = term.recorded.changes.lock().clone();
     assert_eq!(changes.len(), present + 1);
     assert!(changes[..present].iter().all(|(_, lane)| *lane == Lane::Slow), "{changes:?}");
     assert_eq!(changes[present], ("new".to_owned(), Lane::Now));
@@ -122,22 +122,22 @@ async fn nothing_is_handled_before_the_term_and_then_the_present_set_comes_first
 async fn workers_wait_until_the_caches_are_proved() {
     let term = declare(Duration::ZERO, None, Duration::ZERO).begin(Duration::from_secs(30));
     pass(29).await;
-    assert!(!term.seen.changes.lock().is_empty(), "handlers are added at once");
+    assert!(!term.recorded.changes.lock().is_empty(), "handlers are added at once");
     assert_eq!(term.synced(), 0);
     pass(2).await;
     assert!(term.synced() > 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_the_stop_no_key_is_taken_and_the_call_in_flight_ends() {
+async fn after_a_stop_no_key_is_taken_and_the_running_sync_completes() {
     let mut term = declare(Duration::ZERO, None, Duration::from_secs(10)).begin(Duration::ZERO);
     pass(5).await;
     term.end().await;
     assert_eq!(term.synced(), 1, "the one in flight, of several that were queued");
-    let before = term.seen.changes.lock().len();
+    let before = term.recorded.changes.lock().len();
     create(&term.cluster, "late");
     pass(60).await;
-    assert_eq!((term.seen.changes.lock().len(), term.synced()), (before, 1));
+    assert_eq!((term.recorded.changes.lock().len(), term.synced()), (before, 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -149,7 +149,7 @@ async fn a_term_that_ends_before_its_caches_are_proved_starts_no_worker() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_without_a_period_of_its_own_resyncs_with_the_manager() {
+async fn a_handler_without_its_own_resync_period_uses_that_of_the_manager() {
     let hour = Duration::from_secs(3_600);
     let minute = Duration::from_secs(60);
     for (manager, own, want) in [(Duration::ZERO, None, 0), (hour, None, 1), (hour, Some(minute), 75)] {
@@ -157,22 +157,22 @@ async fn a_handler_without_a_period_of_its_own_resyncs_with_the_manager() {
         let present = world.cluster.list("namespaces", "").len();
         let term = world.begin(Duration::ZERO);
         pass(75 * 60 + 5).await;
-        assert_eq!(term.seen.changes.lock().len(), present * (1 + want), "{manager:?} {own:?}");
-        let changes = term.seen.changes.lock();
+        assert_eq!(term.recorded.changes.lock().len(), present * (1 + want), "{manager:?} {own:?}");
+        let changes = term.recorded.changes.lock();
         assert!(changes.iter().all(|(_, lane)| *lane == Lane::Slow), "resyncs do not hurry");
     }
 }
 
 /// A controller that records which parts begin and end, in order.
-fn tell_of_beginnings() -> (Controller, Arc<Mutex<Vec<&'static str>>>, Scope) {
+fn recording_controller() -> (Controller, Arc<Mutex<Vec<&'static str>>>, Scope) {
     let clock = Clock::virtual_from(Timestamp::UNIX_EPOCH);
     let cluster = TestCluster::new(clock.clone());
     let Rig { deps, scope, .. } = Rig::new(cluster.service(), clock, Limits::NONE);
     let mut builder = Builder::new(NAME, deps);
-    let told = Arc::<Mutex<Vec<&'static str>>>::default();
+    let entries = Arc::<Mutex<Vec<&'static str>>>::default();
     let tell = |text: &'static str| {
-        let told = told.clone();
-        move || told.lock().push(text)
+        let entries = entries.clone();
+        move || entries.lock().push(text)
     };
     let (begins, ends) = (tell("looks"), tell("looks no more"));
     builder.background("looker", move |end| async move {
@@ -180,8 +180,8 @@ fn tell_of_beginnings() -> (Controller, Arc<Mutex<Vec<&'static str>>>, Scope) {
         end.cancelled().await;
         ends();
     });
-    builder.with_the_term(tell("term"));
-    builder.workers_wait(|| tokio::time::sleep(Duration::from_secs(30)));
+    builder.on_term_start(tell("term"));
+    builder.wait_before_workers(|| tokio::time::sleep(Duration::from_secs(30)));
     let queue = builder.queue::<u8>("test", Backoff::default());
     queue.add(1);
     let works = tell("works");
@@ -189,44 +189,44 @@ fn tell_of_beginnings() -> (Controller, Arc<Mutex<Vec<&'static str>>>, Scope) {
         works();
         async { Ok::<_, Infallible>(Outcome::Done) }
     });
-    (builder.build(), told, scope)
+    (builder.build(), entries, scope)
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_looks_on_a_standby_goes_on_in_the_term_and_ends_after_the_workers() {
-    let (mut controller, told, scope) = tell_of_beginnings();
+async fn background_tasks_of_a_standby_continue_in_the_term_and_end_after_the_workers() {
+    let (mut controller, entries, scope) = recording_controller();
     pass(1).await;
-    assert!(told.lock().is_empty(), "nothing before all controllers are declared");
+    assert!(entries.lock().is_empty(), "nothing before all controllers are declared");
     controller.begin();
     controller.begin();
     pass(60).await;
-    assert_eq!(*told.lock(), ["looks"], "once");
+    assert_eq!(*entries.lock(), ["looks"], "once");
     let stop = CancellationToken::new();
     let task =
         scope.spawner().spawn("controller", controller.run(stop.clone(), tokio::time::sleep(Duration::from_secs(9))));
     pass(29).await;
-    assert_eq!(*told.lock(), ["looks", "term"]);
+    assert_eq!(*entries.lock(), ["looks", "term"]);
     pass(2).await;
-    assert_eq!(*told.lock(), ["looks", "term", "works"], "what is waited for counts from the beginning of the term");
+    assert_eq!(*entries.lock(), ["looks", "term", "works"], "what is waited for counts from the beginning of the term");
     stop.cancel();
     task.ended().await;
-    assert_eq!(*told.lock(), ["looks", "term", "works", "looks no more"]);
+    assert_eq!(*entries.lock(), ["looks", "term", "works", "looks no more"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_term_begins_what_nobody_began_and_a_standby_that_stops_ends_it() {
-    let (controller, told, scope) = tell_of_beginnings();
+async fn a_term_starts_background_tasks_and_a_dropped_standby_ends_them() {
+    let (controller, entries, scope) = recording_controller();
     let stop = CancellationToken::new();
     let task = scope.spawner().spawn("controller", controller.run(stop.clone(), std::future::ready(())));
     pass(1).await;
-    assert_eq!(told.lock().len(), 2);
+    assert_eq!(entries.lock().len(), 2);
     stop.cancel();
     task.ended().await;
-    assert_eq!(told.lock().last(), Some(&"looks no more"));
-    let (mut controller, told, _scope) = tell_of_beginnings();
+    assert_eq!(entries.lock().last(), Some(&"looks no more"));
+    let (mut controller, entries, _scope) = recording_controller();
     controller.begin();
     pass(1).await;
     drop(controller);
     pass(1).await;
-    assert_eq!(*told.lock(), ["looks", "looks no more"]);
+    assert_eq!(*entries.lock(), ["looks", "looks no more"]);
 }

@@ -121,7 +121,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn acceptance_machinery_029_030_waits_double_up_to_the_cap_and_start_anew_after_forget() {
+    fn acceptance_machinery_029_030_delays_double_up_to_the_cap_and_restart_after_forget() {
         let now = Clock::system().now();
         let mut limiter = Limiter::new(Backoff { bucket: None, ..Backoff::default() });
         let waits: Vec<_> = (0..4).map(|_| limiter.count_failure(&"a", now)).collect();
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn acceptance_machinery_031_a_hundred_retries_pass_at_once_and_ten_a_second_after_them() {
+    fn acceptance_machinery_031_a_hundred_retries_are_immediate_and_then_ten_per_second() {
         let now = Clock::system().now();
         let mut limiter = Limiter::new(Backoff::default());
         let waits: Vec<_> = (0..200).map(|key| limiter.count_failure(&key, now)).collect();
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_without_a_rate_is_none() {
+    fn a_bucket_without_a_rate_does_not_limit() {
         for rate in [0.0, -1.0, f64::NAN] {
             let mut limiter = Limiter::new(Backoff { bucket: Some((rate, 0)), ..Backoff::default() });
             let now = Clock::system().now();

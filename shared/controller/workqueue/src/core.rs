@@ -97,7 +97,7 @@ impl<K: Eq + Hash + Clone> Core<K> {
         let with_worker = self.processing.contains_key(&key);
         match self.dirty.get_mut(&key) {
             None => {
-                let ticket = (!with_worker).then(|| self.place(key.clone(), lane));
+                let ticket = (!with_worker).then(|| self.push(key.clone(), lane));
                 self.dirty.insert(key, Waiting { since: now, lane, ticket });
                 if with_worker { Added::Later } else { Added::Queued }
             }
@@ -131,7 +131,7 @@ impl<K: Eq + Hash + Clone> Core<K> {
     /// Counts a failure of `key`, schedules its add after the back-off, and returns the back-off.
     pub fn add_rate_limited(&mut self, key: K, now: Instant) -> Duration {
         let delay = self.limiter.count_failure(&key, now);
-        self.add_after(key, far(now, delay));
+        self.add_after(key, add_capped(now, delay));
         delay
     }
 
@@ -140,18 +140,18 @@ impl<K: Eq + Hash + Clone> Core<K> {
     /// do not delay it.
     pub fn add_backed_off(&mut self, key: K, now: Instant) -> Duration {
         let delay = self.limiter.count_attempt(&key);
-        self.add_after(key, far(now, delay));
+        self.add_after(key, add_capped(now, delay));
         delay
     }
 
-    /// The earliest time at which [`Core::due`] will have something to do.
+    /// The earliest time at which [`Core::enqueue_due`] will have something to do.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         self.delayed.next_deadline()
     }
 
     /// Queues the delayed keys whose time has come. Returns how many of them were not queued before.
-    pub fn due(&mut self, now: Instant) -> usize {
+    pub fn enqueue_due(&mut self, now: Instant) -> usize {
         let mut added = 0;
         while let Some(key) = self.delayed.pop(now) {
             if self.add(key, Lane::Now, now) != Added::Nothing {
@@ -255,7 +255,7 @@ impl<K: Eq + Hash + Clone> Core<K> {
     }
 
     /// Adds an entry at the end of `lane` and returns its ticket.
-    fn place(&mut self, key: K, lane: Lane) -> u64 {
+    fn push(&mut self, key: K, lane: Lane) -> u64 {
         self.tickets += 1;
         self.lanes[lane as usize].push_back((self.tickets, key));
         self.queued[lane as usize] += 1;
@@ -265,7 +265,7 @@ impl<K: Eq + Hash + Clone> Core<K> {
     /// Adds a new entry for a key that must be processed and that no worker has.
     fn queue_again(&mut self, key: &K) {
         let Some(lane) = self.dirty.get(key).map(|it| it.lane) else { return };
-        let ticket = self.place(key.clone(), lane);
+        let ticket = self.push(key.clone(), lane);
         if let Some(waiting) = self.dirty.get_mut(key) {
             waiting.ticket = Some(ticket);
         }
@@ -287,7 +287,7 @@ impl<K: Eq + Hash + Clone> Core<K> {
 }
 
 /// `now + delay`, at most 30 years from now, so that the sum cannot overflow.
-pub(crate) fn far(now: Instant, delay: Duration) -> Instant {
+pub(crate) fn add_capped(now: Instant, delay: Duration) -> Instant {
     const YEARS: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
     now + delay.min(YEARS)
 }

@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 
 use crate::{
     backoff::Backoff,
-    core::{Added, Core, Lane, Taken, far},
+    core::{Added, Core, Lane, Taken, add_capped},
     meters::{Gauges, Meters, Readable, Reading},
 };
 
@@ -26,7 +26,7 @@ struct Inner<K> {
 }
 
 /// What `get` finds in the queue.
-enum Look<K> {
+enum TryGet<K> {
     Key(K),
     End,
     Nothing { until: Option<Instant> },
@@ -80,7 +80,7 @@ impl<K: Clone + Eq + Hash + Send + fmt::Debug + 'static> Queue<K> {
             self.count_retry(counts);
             self.on_added(added);
         } else {
-            self.delay(|core| core.add_after(key, far(now, delay)));
+            self.delay(|core| core.add_after(key, add_capped(now, delay)));
         }
     }
 
@@ -123,12 +123,12 @@ impl<K: Clone + Eq + Hash + Send + fmt::Debug + 'static> Queue<K> {
             // waiting `get` uses the earliest deadline, so a dropped `get` does not remove the timer of another.
             let mut woken = pin!(self.0.wake.notified());
             woken.as_mut().enable();
-            match self.look() {
-                Look::Key(key) => return Some(key),
-                Look::End => return None,
-                Look::Nothing { until: None } => woken.await,
+            match self.try_get() {
+                TryGet::Key(key) => return Some(key),
+                TryGet::End => return None,
+                TryGet::Nothing { until: None } => woken.await,
                 // Notification or deadline: the next look handles both.
-                Look::Nothing { until: Some(deadline) } => drop(tokio::time::timeout_at(deadline, woken).await),
+                TryGet::Nothing { until: Some(deadline) } => drop(tokio::time::timeout_at(deadline, woken).await),
             }
         }
     }
@@ -180,7 +180,7 @@ impl<K: Clone + Eq + Hash + Send + fmt::Debug + 'static> Queue<K> {
     pub fn len(&self) -> usize {
         let mut core = self.0.core.lock();
         // While all workers are busy, no `get` queues the delayed keys that are due.
-        let due = core.due(self.0.clock.now());
+        let due = core.enqueue_due(self.0.clock.now());
         let len = core.len();
         drop(core);
         self.0.meters.adds.inc_by(due as u64);
@@ -201,10 +201,10 @@ impl<K: Clone + Eq + Hash + Send + fmt::Debug + 'static> Queue<K> {
         self.len() == 0
     }
 
-    fn look(&self) -> Look<K> {
+    fn try_get(&self) -> TryGet<K> {
         let now = self.0.clock.now();
         let mut core = self.0.core.lock();
-        let due = core.due(now);
+        let due = core.enqueue_due(now);
         let taken = core.get(now);
         let (until, shut_down) = (core.next_deadline(), core.is_shut_down());
         drop(core);
@@ -212,10 +212,10 @@ impl<K: Clone + Eq + Hash + Send + fmt::Debug + 'static> Queue<K> {
         match taken {
             Some(Taken { key, waited }) => {
                 self.0.meters.queue_duration.observe(waited.as_secs_f64());
-                Look::Key(key)
+                TryGet::Key(key)
             }
-            None if shut_down => Look::End,
-            None => Look::Nothing { until },
+            None if shut_down => TryGet::End,
+            None => TryGet::Nothing { until },
         }
     }
 
@@ -260,7 +260,7 @@ impl<K: Clone + Eq + Hash + Send> Readable for Inner<K> {
         let now = self.clock.now();
         let mut core = self.core.lock();
         // While all workers are busy, no `get` queues the delayed keys that are due. A waiting `get` has its own timer.
-        let due = core.due(now);
+        let due = core.enqueue_due(now);
         let (depth, mut unfinished, mut longest) = (core.len(), Duration::ZERO, Duration::ZERO);
         for since in core.running() {
             let running = now.saturating_duration_since(since);

@@ -102,7 +102,7 @@ fn made(book: &Book, pod: &Pod, object: &Value, now: Instant) -> Held {
     }
     waits(book, job, pod, now)?;
     failures(book, job, pod)?;
-    brake(book, job, pod, parallelism)?;
+    creation_limit(book, job, pod, parallelism)?;
     form(job, object)
 }
 
@@ -180,7 +180,7 @@ fn failures(book: &Book, job: &Job, pod: &Pod) -> Held {
 
 /// Limits the active pods that were created for a Job, also those that no longer belong to it. A pod that another
 /// manager created and that lost its owner reference cannot be recognized, so it does not count.
-fn brake(book: &Book, job: &Job, pod: &Pod, parallelism: i64) -> Held {
+fn creation_limit(book: &Book, job: &Job, pod: &Pod, parallelism: i64) -> Held {
     let by = pod.made.as_ref().map(|it| &it.1);
     let out = book.pods.values().filter(|it| {
         let own = |(made_for, made_by): &(String, String)| {
@@ -190,7 +190,7 @@ fn brake(book: &Book, job: &Job, pod: &Pod, parallelism: i64) -> Held {
     });
     let out = count(out.count()) + 1;
     if out > parallelism.saturating_mul(2) {
-        return Err(format!("the brake: {out} pods of {} are out, and it wants {parallelism}", job.name));
+        return Err(format!("the creation limit: {out} pods of {} are out, and it wants {parallelism}", job.name));
     }
     Ok(())
 }

@@ -44,7 +44,7 @@ impl Rig {
         let workers = Workers::start(
             &self.env,
             "test",
-            &Pulse::new(&self.queue, 1, Clock::system()),
+            &WorkerHealth::new(&self.queue, 1, Clock::system()),
             self.queue.clone(),
             move |key| {
                 let at = {
@@ -61,7 +61,7 @@ impl Rig {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_outcome_tells_the_queue_what_it_means() {
+async fn each_outcome_is_reported_to_the_queue() {
     let rig = rig();
     let (_workers, calls) = rig.play(|call| match call {
         0 | 1 => Err(Failed(Refused)),        // 5 ms, 10 ms
@@ -107,7 +107,7 @@ async fn a_panic_after_an_await_is_contained_too() {
         }
     };
     let _workers =
-        Workers::start(&rig.env, "test", &Pulse::new(&rig.queue, 1, Clock::system()), rig.queue.clone(), sync);
+        Workers::start(&rig.env, "test", &WorkerHealth::new(&rig.queue, 1, Clock::system()), rig.queue.clone(), sync);
     rig.queue.add("bad");
     rig.queue.add("good");
     sleep(4 * MS).await;
@@ -115,7 +115,7 @@ async fn a_panic_after_an_await_is_contained_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_takes_no_further_key_and_awaits_the_running_calls() {
+async fn a_stop_takes_no_further_key_and_completes_running_syncs() {
     let rig = rig();
     let finished = Arc::new(Mutex::new(Vec::new()));
     let sync = {
@@ -130,7 +130,7 @@ async fn a_stop_takes_no_further_key_and_awaits_the_running_calls() {
         }
     };
     let workers =
-        Workers::start(&rig.env, "test", &Pulse::new(&rig.queue, 2, Clock::system()), rig.queue.clone(), sync);
+        Workers::start(&rig.env, "test", &WorkerHealth::new(&rig.queue, 2, Clock::system()), rig.queue.clone(), sync);
     ["a", "b", "c", "d"].into_iter().for_each(|key| rig.queue.add(key));
     sleep(400 * MS).await;
     rig.env.stop.cancel();
@@ -154,7 +154,7 @@ async fn workers_end_with_their_queue() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_is_reported_once_with_controller_key_and_the_whole_chain() {
+async fn an_error_is_logged_once_with_controller_key_and_all_causes() {
     let rig = rig();
     let (_workers, _) = rig.play(|call| if call == 0 { Err(Failed(Refused)) } else { Ok(Outcome::Done) });
     rig.queue.add("ns/a");
@@ -167,7 +167,7 @@ async fn an_error_is_reported_once_with_controller_key_and_the_whole_chain() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_a_sync_says_names_controller_and_key() {
+async fn log_lines_of_a_sync_have_controller_and_key() {
     let rig = rig();
     let (_workers, _) = rig.play(|_| {
         tracing::warn!("said inside");

@@ -20,7 +20,7 @@ fn take_all(core: &mut Core<u8>, now: Instant) -> Vec<u8> {
 }
 
 #[test]
-fn acceptance_machinery_026_a_key_added_three_times_comes_out_once() {
+fn acceptance_machinery_026_a_key_added_three_times_is_returned_once() {
     let (mut core, now) = core();
     assert_eq!(core.add(1, Lane::Now, now), Added::Queued);
     assert_eq!(core.add(1, Lane::Now, now), Added::Nothing);
@@ -31,7 +31,7 @@ fn acceptance_machinery_026_a_key_added_three_times_comes_out_once() {
 }
 
 #[test]
-fn acceptance_machinery_027_028_a_key_in_work_comes_again_only_after_done() {
+fn acceptance_machinery_027_028_a_key_in_processing_is_returned_again_only_after_done() {
     let (mut core, now) = core();
     core.add(1, Lane::Now, now);
     assert_eq!(take_all(&mut core, now), [1]);
@@ -52,9 +52,9 @@ fn acceptance_machinery_032_the_earliest_of_two_delays_fires_once() {
     core.add_after(1, now + secs(1));
     core.add_after(1, now + secs(5));
     assert_eq!(core.next_deadline(), Some(now + secs(1)));
-    assert_eq!(core.due(now + Duration::from_millis(999)), 0);
-    assert_eq!(core.due(now + secs(1)), 1);
-    assert_eq!((core.due(now + secs(100)), core.next_deadline()), (0, None));
+    assert_eq!(core.enqueue_due(now + Duration::from_millis(999)), 0);
+    assert_eq!(core.enqueue_due(now + secs(1)), 1);
+    assert_eq!((core.enqueue_due(now + secs(100)), core.next_deadline()), (0, None));
     assert_eq!(take_all(&mut core, now), [1]);
 }
 
@@ -67,7 +67,7 @@ fn a_cancelled_delay_does_not_fire_and_a_later_one_counts() {
     assert_eq!(core.next_deadline(), Some(now + secs(3)));
     core.add_after(1, now + secs(5));
     core.cancel_delay(&3);
-    assert_eq!((core.due(now + secs(4)), core.due(now + secs(5))), (1, 1));
+    assert_eq!((core.enqueue_due(now + secs(4)), core.enqueue_due(now + secs(5))), (1, 1));
     assert_eq!(take_all(&mut core, now), [2, 1]);
     core.add(4, Lane::Now, now);
     core.cancel_delay(&4);
@@ -75,18 +75,18 @@ fn a_cancelled_delay_does_not_fire_and_a_later_one_counts() {
 }
 
 #[test]
-fn an_immediate_add_leaves_a_later_one_in_place() {
+fn an_immediate_add_does_not_cancel_a_delayed_one() {
     let (mut core, now) = core();
     core.add_after(1, now + secs(10));
     core.add(1, Lane::Now, now);
     assert_eq!(take_all(&mut core, now), [1]);
     core.done(&1, now);
-    assert_eq!(core.due(now + secs(10)), 1);
+    assert_eq!(core.enqueue_due(now + secs(10)), 1);
     assert_eq!(take_all(&mut core, now), [1]);
 }
 
 #[test]
-fn acceptance_machinery_033_shutdown_lets_queued_keys_out_drops_delayed_ones_and_takes_no_new_ones() {
+fn acceptance_machinery_033_shutdown_returns_queued_keys_drops_delayed_ones_and_accepts_no_new_ones() {
     let (mut core, now) = core();
     core.add(1, Lane::Now, now);
     core.add(2, Lane::Slow, now);
@@ -94,7 +94,7 @@ fn acceptance_machinery_033_shutdown_lets_queued_keys_out_drops_delayed_ones_and
     core.shut_down();
     assert_eq!(core.add(4, Lane::Now, now), Added::Nothing);
     core.add_after(5, now + secs(1));
-    assert_eq!((core.due(now + secs(9)), core.next_deadline()), (0, None));
+    assert_eq!((core.enqueue_due(now + secs(9)), core.next_deadline()), (0, None));
     assert_eq!(take_all(&mut core, now), [1, 2]);
     assert!(!core.is_drained(), "workers still have both keys");
     core.done(&1, now);
@@ -118,7 +118,7 @@ fn a_closed_queue_returns_no_further_key() {
 }
 
 #[test]
-fn keys_that_changed_now_come_first_and_the_slow_lane_gets_its_share() {
+fn changed_keys_are_served_first_and_the_slow_lane_gets_its_share() {
     let (mut core, now) = core();
     for key in 0..16 {
         core.add(100 + key, Lane::Slow, now);
@@ -164,8 +164,8 @@ fn a_key_added_while_a_worker_has_it_is_queued_in_the_better_lane() {
 #[test]
 fn a_delay_beyond_the_clock_does_not_overflow() {
     let (mut core, now) = core();
-    core.add_after(1, far(now, Duration::MAX));
-    assert_eq!(core.due(now + secs(1)), 0);
+    core.add_after(1, add_capped(now, Duration::MAX));
+    assert_eq!(core.enqueue_due(now + secs(1)), 0);
 }
 
 /// A simple and slow model of the queue.
@@ -212,7 +212,7 @@ impl Model {
         self.delayed.push((at, key));
     }
 
-    fn due(&mut self, now: Instant) {
+    fn enqueue_due(&mut self, now: Instant) {
         self.delayed.sort_by_key(|it| it.0); // Stable: keys of one instant keep their order.
         while self.delayed.first().is_some_and(|it| it.0 <= now) {
             let (_, key) = self.delayed.remove(0);
@@ -302,8 +302,8 @@ fn behaves_as_the_naive_model_under_random_operations() {
                     model.delayed.retain(|it| it.1 != key);
                 }
                 Step::Get => {
-                    core.due(now);
-                    model.due(now);
+                    core.enqueue_due(now);
+                    model.enqueue_due(now);
                     prop_assert_eq!(core.get(now).map(|it| it.key), model.get());
                 }
                 Step::Done(at) if !model.processing.is_empty() => {

@@ -22,7 +22,7 @@ async fn settle() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delayed_key_wakes_a_getter_at_its_time() {
+async fn a_delayed_key_is_returned_to_a_waiting_get_at_its_time() {
     let (queue, clock, _) = queue(Backoff::default());
     let start = clock.now();
     queue.add_after(1, 10_000 * MS);
@@ -39,7 +39,7 @@ async fn a_delayed_key_wakes_a_getter_at_its_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_timer_survives_the_getter_that_took_another_key() {
+async fn a_timer_remains_when_its_get_returns_another_key() {
     let (queue, clock, _) = queue(Backoff::default());
     let start = clock.now();
     let getters: Vec<_> = (0..3)
@@ -77,7 +77,7 @@ async fn a_dropped_getter_loses_no_notification() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_queued_again_by_done_wakes_another_getter() {
+async fn a_key_queued_again_by_done_is_returned_to_another_get() {
     let (queue, ..) = queue(Backoff::default());
     queue.add(1);
     assert_eq!(queue.get().await, Some(1));
@@ -92,7 +92,7 @@ async fn a_key_queued_again_by_done_wakes_another_getter() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn retries_back_off_until_forgotten() {
+async fn retries_back_off_until_forget() {
     let (queue, clock, _) = queue(Backoff::default());
     let mut waits = Vec::new();
     for _ in 0..3 {
@@ -155,7 +155,7 @@ async fn shutdown_ends_every_waiting_getter_and_close_removes_the_keys() {
 /// Many getters on several threads. Keys are added from outside, by timers, and while a worker has them. Each add must
 /// be followed by a sync.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn no_add_is_lost_and_no_key_is_with_two_workers() {
+async fn no_add_is_lost_and_no_key_has_two_workers() {
     const KEYS: u32 = 64;
     const ROUNDS: u32 = 300;
     let queue = Queue::new("busy", Backoff::default(), Clock::system(), &Metrics::new());

@@ -39,7 +39,7 @@ async fn cost(jobs: usize, spec: &Value, call: Duration) -> usize {
     let world = World::new();
     let (_scope, _fleet) = nodes(&world).await;
     let _manager = world.start().await;
-    world.spoil(move |_, _| Some(Verdict::DelayAnswer(call)));
+    world.intercept(move |_, _| Some(Verdict::DelayAnswer(call)));
     for job in 0..jobs {
         world.job(&format!("j-{job}"), spec.clone());
     }
@@ -47,7 +47,7 @@ async fn cost(jobs: usize, spec: &Value, call: Duration) -> usize {
         pass(SEC).await;
         let ended = |it: &Value| it["status"]["completionTime"].is_string();
         if world.cluster.list("jobs.batch", "n").iter().all(ended) {
-            assert_eq!(world.held(), 0);
+            assert_eq!(world.with_finalizer(), 0);
             return world.calls().len();
         }
     }
@@ -55,25 +55,25 @@ async fn cost(jobs: usize, spec: &Value, call: Duration) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_of_one_pod_costs_five_calls_at_most() {
+async fn a_job_of_one_pod_needs_at_most_five_calls() {
     let calls = cost(50, &spec(1, 1, "NonIndexed"), 10 * MS).await;
     assert!(calls <= 5 * 50, "{calls}: one creation, one finalizer, three statuses");
 }
 
 #[tokio::test(start_paused = true)]
-async fn jobs_of_twenty_pods_cost_little_more_than_two_calls_for_each_pod() {
+async fn jobs_of_twenty_pods_need_little_more_than_two_calls_per_pod() {
     let calls = cost(10, &spec(20, 20, "NonIndexed"), 10 * MS).await;
     assert!(calls * 10 <= 10 * 20 * 22, "{calls}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_large_indexed_job_costs_two_calls_for_each_pod_and_few_statuses() {
+async fn a_large_indexed_job_needs_two_calls_per_pod_and_few_status_writes() {
     let calls = cost(1, &spec(200, 1_000, "Indexed"), 10 * MS).await;
     assert!(calls * 100 <= 1_000 * 205, "{calls}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_of_one_pod_need_not_wait_until_large_ones_are_done() {
+async fn a_small_job_does_not_wait_for_large_jobs() {
     let world = World::new();
     let _manager = world.start_limited(job_controller::Options::default(), Limits { qps: 20.0, burst: 30 }).await;
     let large = |change: &str| {
@@ -102,8 +102,8 @@ async fn a_job_of_one_pod_need_not_wait_until_large_ones_are_done() {
         assert_eq!(active, want, "{change}, after {waited} times 5 s: what was put off follows");
     }
     // A Job that is cut and requeued writes one more status each time.
-    let pods = world.asked("create pods");
+    let pods = world.call_count("create pods");
     assert_eq!((pods, world.pods().len()), (5 * 400 + 2, 2));
-    let statuses = world.asked("update jobs/status");
+    let statuses = world.call_count("update jobs/status");
     assert!(statuses < pods / 10, "{statuses}");
 }

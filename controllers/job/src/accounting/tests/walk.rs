@@ -8,8 +8,8 @@ use super::*;
 use crate::{
     backoff::Backoff,
     plan::{PodChange, plan},
-    snapshot::{FINALIZER, Known, Unseen},
-    testing::{KNOWN, NOW, job, pod, see},
+    snapshot::{FINALIZER, SnapshotInputs, Unseen},
+    testing::{INPUTS, NOW, job, pod, snapshot_of},
 };
 
 /// A pseudo-random generator: the same seed gives the same sequence.
@@ -26,7 +26,7 @@ impl Rng {
     }
 }
 
-struct Life {
+struct Simulation {
     rng: Rng,
     job: Job,
     pods: Vec<Pod>,
@@ -34,12 +34,12 @@ struct Life {
     now: i64,
     created: u32,
     /// How the released pods must be counted: succeeded, failed.
-    truth: (i32, i32),
+    expected: (i32, i32),
     ended: bool,
-    troubled: bool,
+    with_failures: bool,
 }
 
-fn is_held(pod: &Pod) -> bool {
+fn has_our_finalizer(pod: &Pod) -> bool {
     pod.meta.finalizers.iter().any(|it| &**it == FINALIZER)
 }
 
@@ -51,7 +51,7 @@ fn has_ended(pod: &Pod) -> bool {
     matches!(pod.phase, PodPhase::Succeeded | PodPhase::Failed)
 }
 
-impl Life {
+impl Simulation {
     fn new(spec: Value, seed: u64) -> Self {
         let job = job(spec, json!({ "startTime": null, "ready": null, "terminating": null }));
         let rng = Rng(seed);
@@ -62,26 +62,26 @@ impl Life {
             backoff: None,
             now: NOW,
             created: 0,
-            truth: (0, 0),
+            expected: (0, 0),
             ended: false,
-            troubled: true,
+            with_failures: true,
         }
     }
 
-    fn fails(&mut self) -> bool {
-        self.troubled && self.rng.one_in(6)
+    fn roll_failure(&mut self) -> bool {
+        self.with_failures && self.rng.one_in(6)
     }
 
     /// The events between two syncs.
-    fn time_passes(&mut self) {
-        self.now += if self.troubled { self.rng.below(40) as i64 } else { 700 };
-        let (now, troubled) = (self.now, self.troubled);
+    fn advance(&mut self) {
+        self.now += if self.with_failures { self.rng.below(40) as i64 } else { 700 };
+        let (now, with_failures) = (self.now, self.with_failures);
         for pod in &mut self.pods {
-            let fate = if troubled { self.rng.below(12) } else { 1 };
+            let event = if with_failures { self.rng.below(12) } else { 1 };
             if has_ended(pod) {
                 continue;
             }
-            match fate {
+            match event {
                 0 if pod.meta.deletion.is_none() => pod.meta.deletion = Some(now),
                 0 | 2 => pod.phase = PodPhase::Failed,
                 1 => pod.phase = PodPhase::Succeeded,
@@ -89,39 +89,39 @@ impl Life {
                 _ => {}
             }
         }
-        let goes = |rng: &mut Rng, pod: &Pod| {
-            !is_held(pod) && has_ended(pod) && (pod.meta.deletion.is_some() || rng.one_in(3))
+        let is_removed = |rng: &mut Rng, pod: &Pod| {
+            !has_our_finalizer(pod) && has_ended(pod) && (pod.meta.deletion.is_some() || rng.one_in(3))
         };
-        self.pods.retain(|it| !goes(&mut self.rng, it));
-        if self.troubled && self.rng.one_in(9) {
+        self.pods.retain(|it| !is_removed(&mut self.rng, it));
+        if self.with_failures && self.rng.one_in(9) {
             self.job.spec.suspend = !self.job.spec.suspend;
         }
     }
 
-    fn pass(&mut self) {
+    fn sync(&mut self) {
         let (job, pods) = (self.job.clone(), self.pods.clone());
-        let unseen = match if self.troubled { self.rng.below(8) } else { 7 } {
+        let unseen = match if self.with_failures { self.rng.below(8) } else { 7 } {
             0 => Unseen::Writes,
-            1 => Unseen::Doubtful,
+            1 => Unseen::UnknownCreates,
             _ => Unseen::Nothing,
         };
-        let known = Known { now: Moment(self.now * 1_000), unseen, backoff: self.backoff, ..KNOWN };
-        let snapshot = see(&job, &pods, known);
+        let inputs = SnapshotInputs { now: Moment(self.now * 1_000), unseen, backoff: self.backoff, ..INPUTS };
+        let snapshot = snapshot_of(&job, &pods, inputs);
         let plan = plan(&snapshot);
         let applied = self.apply(&plan.pods);
-        let Some(mut step) = step(&snapshot, &plan, &applied) else { return };
-        if step.write && !self.stores(&step.status) {
+        let Some(mut step) = first_step(&snapshot, &plan, &applied) else { return };
+        if step.write && !self.store(&step.status) {
             return;
         }
         self.backoff = Some(plan.tally.backoff);
-        step.release_deleted(&self.apply(&plan.once_stored).gone);
-        if self.fails() {
+        step.release_deleted(&self.apply(&plan.after_status).gone);
+        if self.roll_failure() {
             self.backoff = None; // The manager crashed and lost its memory.
             return;
         }
-        let released: Vec<bool> = step.release.iter().map(|at| self.let_go(&snapshot.workers[*at])).collect();
-        let Settled { status, finished } = settle(&snapshot, step, &released, Moment(self.now * 1_000));
-        if status.is_some_and(|it| self.stores(&it)) && finished.is_some() {
+        let released: Vec<bool> = step.release.iter().map(|at| self.remove_finalizer(&snapshot.workers[*at])).collect();
+        let LastStep { status, finished } = last_step(&snapshot, step, &released, Moment(self.now * 1_000));
+        if status.is_some_and(|it| self.store(&it)) && finished.is_some() {
             self.ended = true;
         }
     }
@@ -130,17 +130,17 @@ impl Life {
         let mut applied = Applied::default();
         match change {
             PodChange::Keep => {}
-            PodChange::End(places) => {
-                for at in places.iter().copied() {
-                    if !self.fails() {
+            PodChange::End(positions) => {
+                for at in positions.iter().copied() {
+                    if !self.roll_failure() {
                         self.pods[at].meta.deletion = Some(self.now);
                         applied.gone.push(at);
                     }
                 }
             }
-            PodChange::Suspend(places) | PodChange::Delete(places) => {
-                for at in places.iter().copied() {
-                    if !self.fails() {
+            PodChange::Suspend(positions) | PodChange::Delete(positions) => {
+                for at in positions.iter().copied() {
+                    if !self.roll_failure() {
                         self.pods[at].meta.deletion = Some(self.now);
                         self.pods[at].meta.finalizers = Default::default();
                         applied.gone.push(at);
@@ -149,7 +149,7 @@ impl Life {
             }
             PodChange::Create(creation) => {
                 for new in &creation.pods {
-                    if self.fails() {
+                    if self.roll_failure() {
                         break;
                     }
                     applied.created += 1;
@@ -157,7 +157,7 @@ impl Life {
                 }
                 let active = self.pods.iter().filter(|it| is_active(it)).count();
                 assert!(active <= number(self.job.spec.parallelism) as usize, "{active} active");
-                self.no_index_twice();
+                self.assert_unique_indexes();
             }
         }
         applied
@@ -177,7 +177,7 @@ impl Life {
         self.pods.push(new);
     }
 
-    fn no_index_twice(&self) {
+    fn assert_unique_indexes(&self) {
         let index = |it: &Pod| it.annotations.get(crate::snapshot::INDEX).map(str::to_owned);
         let mut indexes: Vec<String> = self.pods.iter().filter(|it| is_active(it)).filter_map(index).collect();
         indexes.sort();
@@ -185,10 +185,10 @@ impl Life {
     }
 
     /// Stores a status if the call succeeds; the status must be valid.
-    fn stores(&mut self, status: &JobStatus) -> bool {
+    fn store(&mut self, status: &JobStatus) -> bool {
         status::check(&self.job.spec, &self.job.status, status).unwrap();
         assert!(self.job.status.failed <= status.failed && self.job.status.succeeded <= status.succeeded);
-        if self.fails() {
+        if self.roll_failure() {
             return false;
         }
         self.job.status = status.clone();
@@ -196,7 +196,7 @@ impl Life {
     }
 
     /// Removes a finalizer. Allowed only for a pod that the stored status contains.
-    fn let_go(&mut self, worker: &Worker<'_>) -> bool {
+    fn remove_finalizer(&mut self, worker: &Worker<'_>) -> bool {
         let uid = &worker.pod.meta.uid;
         let (status, indexes) = (&self.job.status, &self.job.status.completed_indexes);
         let uncounted = status.uncounted.clone().unwrap_or_default();
@@ -213,37 +213,37 @@ impl Life {
             assert!(status.holds("SuccessCriteriaMet") && is_neutral, "{worker:?} is told of nowhere");
             (0, 0)
         };
-        if self.fails() {
+        if self.roll_failure() {
             return false;
         }
-        self.truth = (self.truth.0 + succeeded, self.truth.1 + failed);
+        self.expected = (self.expected.0 + succeeded, self.expected.1 + failed);
         let Some(pod) = self.pods.iter_mut().find(|it| it.meta.uid == *uid) else { panic!("{uid} is not there") };
-        assert!(is_held(pod), "{uid} is let go twice");
+        assert!(has_our_finalizer(pod), "{uid} is let go twice");
         pod.meta.finalizers = Default::default();
         true
     }
 
-    fn ends(mut self) {
+    fn run(mut self) {
         for _ in 0..40 {
-            self.time_passes();
-            self.pass();
+            self.advance();
+            self.sync();
             if self.ended {
                 break;
             }
         }
-        self.troubled = false;
+        self.with_failures = false;
         self.job.spec.suspend = false;
         for _ in 0..60 {
             if self.ended {
                 break;
             }
-            self.time_passes();
-            self.pass();
+            self.advance();
+            self.sync();
         }
         let status = &self.job.status;
         assert!(self.ended && status.finished().is_some(), "{status:?} {:?}", self.pods);
-        assert!(!self.pods.iter().any(is_held), "{:?}", self.pods);
-        let (succeeded, failed) = self.truth;
+        assert!(!self.pods.iter().any(has_our_finalizer), "{:?}", self.pods);
+        let (succeeded, failed) = self.expected;
         if !self.job.is_indexed() {
             assert_eq!(status.succeeded, succeeded);
         }
@@ -255,7 +255,7 @@ impl Life {
 }
 
 #[test]
-fn each_pod_is_counted_once_and_each_job_ends_whatever_happens() {
+fn each_pod_is_counted_once_and_each_job_ends_in_random_sequences() {
     let specs = [
         json!({ "parallelism": 3, "completions": 7, "backoffLimit": 100 }),
         json!({ "parallelism": 3, "completions": 7, "backoffLimit": 100, "completionMode": "Indexed" }),
@@ -270,8 +270,8 @@ fn each_pod_is_counted_once_and_each_job_ends_whatever_happens() {
     ];
     for spec in specs {
         for seed in 0..300 {
-            let life = Life::new(spec.clone(), seed);
-            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| life.ends()));
+            let simulation = Simulation::new(spec.clone(), seed);
+            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| simulation.run()));
             assert!(outcome.is_ok(), "seed {seed} of {spec}");
         }
     }

@@ -16,7 +16,7 @@ pub const STALL: Duration = Duration::from_secs(300);
 
 /// The state of the workers of one queue, shared with its readers; cheap to clone.
 #[derive(Clone)]
-pub struct Pulse(Arc<Inner>);
+pub struct WorkerHealth(Arc<Inner>);
 
 struct Inner {
     queue: &'static str,
@@ -27,7 +27,7 @@ struct Inner {
 
 struct State {
     /// For each worker with a key, when the sync was last polled.
-    hands: Vec<Option<Instant>>,
+    last_polls: Vec<Option<Instant>>,
     /// When a key was last taken or given back; before the first key, when the workers started.
     active: Option<Instant>,
 }
@@ -50,7 +50,7 @@ pub struct Reading {
     /// The number of workers.
     pub workers: usize,
     /// For each worker with a key, how long ago the sync was last polled.
-    pub silences: Vec<Duration>,
+    pub since_polls: Vec<Duration>,
     /// How long ago a key was last taken or given back; `None` before the workers started.
     pub active: Option<Duration>,
 }
@@ -67,11 +67,11 @@ pub enum Stuck {
 impl fmt::Display for Stuck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Key(queue, silence) => {
-                write!(f, "a worker of the queue {queue} has been stuck with its key for {} s", silence.as_secs())
+            Self::Key(queue, since) => {
+                write!(f, "a worker of the queue {queue} has been stuck with its key for {} s", since.as_secs())
             }
-            Self::Queue(queue, depth, silence) => {
-                write!(f, "no worker took any of the {depth} keys of the queue {queue} for {} s", silence.as_secs())
+            Self::Queue(queue, depth, since) => {
+                write!(f, "no worker took any of the {depth} keys of the queue {queue} for {} s", since.as_secs())
             }
         }
     }
@@ -84,21 +84,21 @@ impl Reading {
     ///
     /// # Errors
     /// The worker or queue that is stuck.
-    pub fn verdict(&self) -> Result<(), Stuck> {
-        let Self { queue, depth, oldest, workers, silences, active } = self;
-        if let Some(longest) = silences.iter().max().filter(|it| **it >= STALL) {
+    pub fn check(&self) -> Result<(), Stuck> {
+        let Self { queue, depth, oldest, workers, since_polls, active } = self;
+        if let Some(longest) = since_polls.iter().max().filter(|it| **it >= STALL) {
             return Err(Stuck::Key(queue, *longest));
         }
-        let someone_is_free = silences.len() < *workers;
+        let has_free_worker = since_polls.len() < *workers;
         // Before the start no key is expected to be taken.
         let Some(active) = active else { return Ok(()) };
         // The smaller of both counts, because an idle queue may have received its first key just now.
-        let untouched = oldest.unwrap_or_default().min(*active);
-        if someone_is_free && untouched >= STALL { Err(Stuck::Queue(queue, *depth, untouched)) } else { Ok(()) }
+        let idle = oldest.unwrap_or_default().min(*active);
+        if has_free_worker && idle >= STALL { Err(Stuck::Queue(queue, *depth, idle)) } else { Ok(()) }
     }
 }
 
-impl Pulse {
+impl WorkerHealth {
     /// The state of `workers` workers of a queue that have not started yet.
     #[must_use]
     pub fn new<K>(queue: &Queue<K>, workers: usize, clock: Clock) -> Self
@@ -108,7 +108,7 @@ impl Pulse {
         let name = queue.name();
         let queue = queue.clone();
         let backlog = move || Backlog { depth: queue.len(), oldest: queue.oldest() };
-        let state = Mutex::new(State { hands: vec![None; workers], active: None });
+        let state = Mutex::new(State { last_polls: vec![None; workers], active: None });
         Self(Arc::new(Inner { queue: name, clock, backlog: Box::new(backlog), state }))
     }
 
@@ -120,42 +120,42 @@ impl Pulse {
         let state = state.lock();
         let now = clock.now();
         let since = |it: Instant| now.saturating_duration_since(it);
-        let silences = state.hands.iter().flatten().map(|it| since(*it)).collect();
-        Reading { queue, depth, oldest, workers: state.hands.len(), silences, active: state.active.map(since) }
+        let since_polls = state.last_polls.iter().flatten().map(|it| since(*it)).collect();
+        Reading { queue, depth, oldest, workers: state.last_polls.len(), since_polls, active: state.active.map(since) }
     }
 
     /// The number of workers.
     pub(crate) fn workers(&self) -> usize {
-        self.0.state.lock().hands.len()
+        self.0.state.lock().last_polls.len()
     }
 
     /// The workers have started, so keys are expected to be taken.
-    pub fn started(&self) {
+    pub fn on_started(&self) {
         self.0.state.lock().active = Some(self.0.clock.now());
     }
 
     /// The sync of this worker is being polled.
-    pub(crate) fn moved(&self, worker: usize) {
+    pub(crate) fn on_polled(&self, worker: usize) {
         let now = self.0.clock.now();
-        if let Some(hand) = self.0.state.lock().hands.get_mut(worker) {
-            *hand = Some(now);
+        if let Some(last_poll) = self.0.state.lock().last_polls.get_mut(worker) {
+            *last_poll = Some(now);
         }
     }
 
     /// This worker took its key or gave it back.
-    pub(crate) fn turned(&self, worker: usize, has_key: bool) {
+    pub(crate) fn on_key_changed(&self, worker: usize, has_key: bool) {
         let now = self.0.clock.now();
         let mut state = self.0.state.lock();
         state.active = Some(now);
-        if let Some(hand) = state.hands.get_mut(worker) {
-            *hand = has_key.then_some(now);
+        if let Some(last_poll) = state.last_polls.get_mut(worker) {
+            *last_poll = has_key.then_some(now);
         }
     }
 }
 
-impl fmt::Debug for Pulse {
+impl fmt::Debug for WorkerHealth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Pulse").field(&self.0.queue).finish()
+        f.debug_tuple("WorkerHealth").field(&self.0.queue).finish()
     }
 }
 

@@ -6,14 +6,14 @@ use api::Uid;
 /// must not be counted again. The Job is stored too, because the pod may have another owner or none when the cache
 /// shows the removal.
 #[derive(Default)]
-pub(crate) struct LeavingPods {
+pub(crate) struct FinalizerRemovals {
     /// By Job, so that the cost of a sync does not depend on other Jobs. No set is empty.
     pods: HashMap<Uid, HashSet<Uid>>,
     /// By pod.
     jobs: HashMap<Uid, Uid>,
 }
 
-impl LeavingPods {
+impl FinalizerRemovals {
     /// The pods of this Job.
     pub(crate) fn of(&self, job: &Uid) -> HashSet<Uid> {
         self.pods.get(job).cloned().unwrap_or_default()
@@ -58,22 +58,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_job_knows_its_own_pods_until_they_or_it_are_gone() {
+    fn each_job_has_its_own_pods_until_they_or_it_are_removed() {
         let [a, b] = ["job-a", "job-b"].map(Uid::new);
         let [one, two, three] = ["one", "two", "three"].map(Uid::new);
-        let mut leaving = LeavingPods::default();
+        let mut removals = FinalizerRemovals::default();
         for (job, pod) in [(&a, &one), (&a, &two), (&b, &three), (&b, &three)] {
-            leaving.add(job, pod);
+            removals.add(job, pod);
         }
-        assert_eq!((leaving.of(&a), leaving.of(&b)), ([one.clone(), two.clone()].into(), [three.clone()].into()));
-        leaving.add(&b, &two);
-        assert_eq!((leaving.of(&a), leaving.of(&b)), ([one.clone()].into(), [two.clone(), three.clone()].into()));
-        leaving.remove(&three);
-        leaving.remove(&three);
-        assert!(!leaving.contains(&three) && leaving.contains(&two));
-        leaving.remove_all_of(&b);
-        assert!(!leaving.contains(&two) && leaving.contains(&one) && leaving.of(&b).is_empty());
-        leaving.remove(&one);
-        assert!(leaving.is_empty());
+        assert_eq!((removals.of(&a), removals.of(&b)), ([one.clone(), two.clone()].into(), [three.clone()].into()));
+        removals.add(&b, &two);
+        assert_eq!((removals.of(&a), removals.of(&b)), ([one.clone()].into(), [two.clone(), three.clone()].into()));
+        removals.remove(&three);
+        removals.remove(&three);
+        assert!(!removals.contains(&three) && removals.contains(&two));
+        removals.remove_all_of(&b);
+        assert!(!removals.contains(&two) && removals.contains(&one) && removals.of(&b).is_empty());
+        removals.remove(&one);
+        assert!(removals.is_empty());
     }
 }

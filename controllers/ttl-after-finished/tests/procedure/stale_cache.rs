@@ -6,7 +6,7 @@ use test_cluster::Verdict;
 use crate::world::{MS, SEC, World, complete, job};
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_ttl_009_a_time_to_live_that_was_raised_behind_the_cache_counts() {
+async fn acceptance_ttl_009_a_raised_ttl_that_the_cache_does_not_show_is_respected() {
     let world = World::new();
     world.cluster.create(job("a", Some(10), &[complete(0)]));
     let _manager = world.start().await;
@@ -20,7 +20,7 @@ async fn acceptance_ttl_009_a_time_to_live_that_was_raised_behind_the_cache_coun
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_ttl_010_a_time_to_live_that_was_removed_leaves_a_timer_that_does_nothing() {
+async fn acceptance_ttl_010_the_timer_of_a_removed_ttl_does_nothing() {
     let world = World::new();
     world.cluster.create(job("seen", Some(10), &[complete(0)]));
     let manager = world.start().await;
@@ -36,11 +36,11 @@ async fn acceptance_ttl_010_a_time_to_live_that_was_removed_leaves_a_timer_that_
     world.until(3600 * SEC).await;
     assert_eq!(world.lines().len(), 1);
     assert!(manager.queued() - queued <= 358.0, "nothing is added again but the look at the clock");
-    assert!(!world.goes("seen") && !world.goes("behind"));
+    assert!(!world.is_deleted("seen") && !world.is_deleted("behind"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_ttl_013_a_successor_of_the_same_name_is_not_deleted() {
+async fn acceptance_ttl_013_a_new_job_of_the_same_name_is_not_deleted() {
     let world = World::new();
     world.cluster.create(job("a", Some(10), &[complete(0)]));
     let _manager = world.start().await;
@@ -49,16 +49,16 @@ async fn acceptance_ttl_013_a_successor_of_the_same_name_is_not_deleted() {
     world.cluster.create(job("a", Some(10), &[]));
     world.until(3600 * SEC).await;
     assert_eq!(world.lines(), ["get a"]);
-    assert!(!world.goes("a"));
+    assert!(!world.is_deleted("a"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_ttl_014_a_successor_that_comes_between_read_and_delete_survives() {
+async fn acceptance_ttl_014_a_job_replaced_between_read_and_delete_is_not_deleted() {
     let world = World::new();
     world.cluster.create(job("a", Some(10), &[complete(0)]));
     let manager = world.start().await;
     let mut replaced = false;
-    world.spoil(move |line, cluster| {
+    world.intercept(move |line, cluster| {
         if line == "delete a" && !std::mem::replace(&mut replaced, true) {
             cluster.remove("jobs", "default", "a");
             cluster.create(job("a", Some(0), &[]));
@@ -68,18 +68,18 @@ async fn acceptance_ttl_014_a_successor_that_comes_between_read_and_delete_survi
     world.until(3600 * SEC).await;
     assert_eq!(world.lines(), ["get a", "delete a", "get a"], "refused, and looked at again at once");
     assert_eq!(world.calls()[1].status, 409);
-    assert!(!world.goes("a"));
+    assert!(!world.is_deleted("a"));
     assert_eq!(manager.observed().0, 0.0);
     assert_eq!(world.logged("Sync failed"), [""; 0]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_time_to_live_that_is_raised_between_read_and_delete_counts() {
+async fn a_ttl_raised_between_read_and_delete_is_respected() {
     let world = World::new();
     world.cluster.create(job("a", Some(10), &[complete(0)]));
     let _manager = world.start().await;
     let mut raised = false;
-    world.spoil(move |line, cluster| {
+    world.intercept(move |line, cluster| {
         if line == "delete a" && !std::mem::replace(&mut raised, true) {
             cluster.update("jobs", "default", "a", |it| it["spec"]["ttlSecondsAfterFinished"] = json!(20));
         }
@@ -87,13 +87,13 @@ async fn a_time_to_live_that_is_raised_between_read_and_delete_counts() {
     });
     world.until(20 * SEC - MS).await;
     assert_eq!(world.lines(), ["get a", "delete a", "get a"]);
-    assert!(!world.goes("a"));
+    assert!(!world.is_deleted("a"));
     world.until(21 * SEC).await;
-    assert!(world.goes("a"));
+    assert!(world.is_deleted("a"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_ttl_015_a_job_that_is_gone_is_no_reason_to_ask_again() {
+async fn acceptance_ttl_015_a_missing_job_is_not_retried() {
     let world = World::new();
     world.cluster.create(job("a", Some(10), &[complete(0)]));
     let _manager = world.start().await;
@@ -106,11 +106,11 @@ async fn acceptance_ttl_015_a_job_that_is_gone_is_no_reason_to_ask_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_ttl_017_a_job_that_goes_before_its_delete_comes_is_no_error() {
+async fn acceptance_ttl_017_a_job_that_is_gone_at_its_delete_is_no_error() {
     let world = World::new();
     world.cluster.create(job("a", Some(10), &[complete(0)]));
     let manager = world.start().await;
-    world.spoil(|line, cluster| {
+    world.intercept(|line, cluster| {
         if line == "delete a" {
             cluster.remove("jobs", "default", "a");
         }
@@ -124,23 +124,23 @@ async fn acceptance_ttl_017_a_job_that_goes_before_its_delete_comes_is_no_error(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_404_that_does_not_name_the_job_is_no_end_of_it() {
+async fn a_404_without_the_job_name_is_retried() {
     for spoilt in ["get a", "delete a"] {
         let world = World::new();
         world.cluster.create(job("a", Some(10), &[complete(0)]));
         let _manager = world.start().await;
         let mut first = true;
-        world.spoil(move |line, _| {
+        world.intercept(move |line, _| {
             let not_served = || Verdict::status(404, "NotFound", "the server could not find the requested resource");
             (line == spoilt && std::mem::take(&mut first)).then(not_served)
         });
         world.until(60 * SEC).await;
-        assert!(world.goes("a"), "{spoilt}: {:?}", world.lines());
+        assert!(world.is_deleted("a"), "{spoilt}: {:?}", world.lines());
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn our_own_delete_that_the_cache_does_not_show_yet_is_not_repeated() {
+async fn an_own_delete_that_the_cache_does_not_show_yet_is_not_repeated() {
     let world = World::new();
     world.cluster.create(job("a", Some(10), &[complete(0)]));
     let manager = world.start_with(SEC).await;

@@ -20,18 +20,18 @@ async fn is_left_alone(name: &str, made: impl Fn(&str) -> Value) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_ttl_004_a_job_that_works_is_not_queued() {
+async fn acceptance_ttl_004_an_unfinished_job_is_not_queued() {
     is_left_alone("unfinished", |name| job(name, Some(0), &[])).await;
     is_left_alone("suspended", |name| job(name, Some(0), &[condition("Suspended", "True", 0)])).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_ttl_005_a_finished_job_without_a_time_to_live_is_not_queued() {
+async fn acceptance_ttl_005_a_finished_job_without_a_ttl_is_not_queued() {
     is_left_alone("no time to live", |name| job(name, None, &[complete(0)])).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_ttl_006_a_job_that_only_is_about_to_finish_is_not_finished() {
+async fn acceptance_ttl_006_a_job_with_only_an_interim_condition_is_not_finished() {
     let criteria = condition("SuccessCriteriaMet", "True", 0);
     is_left_alone("success is announced", |name| job(name, Some(0), std::slice::from_ref(&criteria))).await;
     let target = condition("FailureTarget", "True", 0);
@@ -39,13 +39,13 @@ async fn acceptance_ttl_006_a_job_that_only_is_about_to_finish_is_not_finished()
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_ttl_007_a_condition_that_is_not_true_says_nothing() {
+async fn acceptance_ttl_007_a_condition_that_is_not_true_is_ignored() {
     let conditions = [condition("Complete", "False", 0), condition("Failed", "Unknown", 0)];
     is_left_alone("Complete is False", |name| job(name, Some(0), &conditions)).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_ttl_008_a_job_that_goes_already_is_left_alone() {
+async fn acceptance_ttl_008_a_deleting_job_is_ignored() {
     let terminating = |name: &str| {
         let mut job = job(name, Some(0), &[complete(0)]);
         job["metadata"]["finalizers"] = json!(["example.com/hold"]);

@@ -11,7 +11,7 @@ use crate::{Environment, Outcome, Workers};
 
 const SECOND: Duration = Duration::from_secs(1);
 const BASE: Reading =
-    Reading { queue: "q", depth: 0, oldest: None, workers: 2, silences: Vec::new(), active: Some(SECOND) };
+    Reading { queue: "q", depth: 0, oldest: None, workers: 2, since_polls: Vec::new(), active: Some(SECOND) };
 
 struct Case {
     name: &'static str,
@@ -20,10 +20,10 @@ struct Case {
 }
 
 #[test]
-fn only_what_does_not_move_is_stuck() {
+fn only_workers_without_progress_are_stuck() {
     let almost = STALL - SECOND;
     let waiting = |depth, oldest, active| Reading { depth, oldest: Some(oldest), active, ..BASE };
-    let busy = |silences: &[Duration]| Reading { silences: silences.to_vec(), ..BASE };
+    let busy = |since_polls: &[Duration]| Reading { since_polls: since_polls.to_vec(), ..BASE };
     let cases = [
         Case { name: "nothing to do, for hours", reading: Reading { active: Some(100 * STALL), ..BASE }, want: Ok(()) },
         Case { name: "busy, and something happened lately", reading: busy(&[almost, SECOND]), want: Ok(()) },
@@ -37,13 +37,13 @@ fn only_what_does_not_move_is_stuck() {
         },
         Case {
             name: "keys wait because every worker is busy, and moves",
-            reading: Reading { silences: vec![SECOND, SECOND], ..waiting(3, 2 * STALL, Some(2 * STALL)) },
+            reading: Reading { since_polls: vec![SECOND, SECOND], ..waiting(3, 2 * STALL, Some(2 * STALL)) },
             want: Ok(()),
         },
         Case { name: "before the term", reading: waiting(3, 2 * STALL, None), want: Ok(()) },
     ];
     for Case { name, reading, want } in cases {
-        assert_eq!(reading.verdict(), want, "{name}");
+        assert_eq!(reading.check(), want, "{name}");
     }
 }
 
@@ -51,22 +51,22 @@ struct Rig {
     _scope: Scope,
     env: Environment,
     queue: Queue<&'static str>,
-    pulse: Pulse,
+    worker_health: WorkerHealth,
 }
 
 fn rig(workers: usize) -> Rig {
     let scope = Scope::new();
     let (clock, metrics) = (Clock::virtual_from(clock::Timestamp::UNIX_EPOCH), Metrics::new());
     let queue = Queue::new("test", Backoff::default(), clock.clone(), &metrics);
-    let pulse = Pulse::new(&queue, workers, clock.clone());
+    let worker_health = WorkerHealth::new(&queue, workers, clock.clone());
     let env = Environment { spawner: scope.spawner(), clock, metrics, stop: CancellationToken::new() };
-    Rig { _scope: scope, env, queue, pulse }
+    Rig { _scope: scope, env, queue, worker_health }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_is_stuck_fails_the_check_and_one_that_moves_for_hours_never_does() {
-    let Rig { env, queue, pulse, _scope } = rig(2);
-    let _workers = Workers::start(&env, "test", &pulse, queue.clone(), |key| async move {
+async fn a_stuck_key_fails_the_check_and_a_long_sync_with_progress_does_not() {
+    let Rig { env, queue, worker_health, _scope } = rig(2);
+    let _workers = Workers::start(&env, "test", &worker_health, queue.clone(), |key| async move {
         match key {
             "hangs" => pending().await,
             // A hundred calls, each with the longest duration of a call.
@@ -81,40 +81,40 @@ async fn a_key_that_is_stuck_fails_the_check_and_one_that_moves_for_hours_never_
     queue.add("long");
     for _ in 0..700 {
         sleep(10 * SECOND).await;
-        assert_eq!(pulse.read().verdict(), Ok(()));
+        assert_eq!(worker_health.read().check(), Ok(()));
     }
     queue.add("hangs");
     sleep(STALL - SECOND).await;
-    assert_eq!(pulse.read().verdict(), Ok(()));
+    assert_eq!(worker_health.read().check(), Ok(()));
     sleep(2 * SECOND).await;
-    assert!(matches!(pulse.read().verdict(), Err(Stuck::Key("test", _))), "{:?}", pulse.read());
+    assert!(matches!(worker_health.read().check(), Err(Stuck::Key("test", _))), "{:?}", worker_health.read());
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_that_nobody_takes_fail_the_check_until_somebody_does() {
-    let Rig { env, queue, pulse, _scope } = rig(1);
+async fn keys_that_no_worker_takes_fail_the_check_until_one_is_taken() {
+    let Rig { env, queue, worker_health, _scope } = rig(1);
     queue.add("a");
     sleep(2 * STALL).await;
-    assert_eq!(pulse.read().verdict(), Ok(()), "the workers have not started");
-    pulse.started();
+    assert_eq!(worker_health.read().check(), Ok(()), "the workers have not started");
+    worker_health.on_started();
     sleep(STALL + SECOND).await;
-    assert!(matches!(pulse.read().verdict(), Err(Stuck::Queue("test", 1, _))), "{:?}", pulse.read());
+    assert!(matches!(worker_health.read().check(), Err(Stuck::Queue("test", 1, _))), "{:?}", worker_health.read());
     let sync = |_: &'static str| async { Ok::<_, Infallible>(Outcome::Done) };
-    let _workers = Workers::start(&env, "test", &pulse, queue.clone(), sync);
+    let _workers = Workers::start(&env, "test", &worker_health, queue.clone(), sync);
     sleep(SECOND).await;
-    assert_eq!(pulse.read().verdict(), Ok(()));
-    assert_eq!(pulse.read(), Reading { workers: 1, queue: "test", ..BASE });
+    assert_eq!(worker_health.read().check(), Ok(()));
+    assert_eq!(worker_health.read(), Reading { workers: 1, queue: "test", ..BASE });
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_panics_or_fails_is_with_nobody_afterwards() {
-    let Rig { env, queue, pulse, _scope } = rig(1);
-    let _workers = Workers::start(&env, "test", &pulse, queue.clone(), |key: &'static str| async move {
+async fn a_key_is_released_after_a_panic_or_an_error() {
+    let Rig { env, queue, worker_health, _scope } = rig(1);
+    let _workers = Workers::start(&env, "test", &worker_health, queue.clone(), |key: &'static str| async move {
         assert_ne!(key, "bad", "a key that panics");
         Ok::<_, Infallible>(Outcome::Done)
     });
     queue.add("bad");
     sleep(2 * STALL).await;
-    assert!(pulse.read().silences.is_empty());
-    assert_eq!(pulse.read().verdict(), Ok(()));
+    assert!(worker_health.read().since_polls.is_empty());
+    assert_eq!(worker_health.read().check(), Ok(()));
 }

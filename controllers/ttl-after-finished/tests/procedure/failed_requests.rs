@@ -6,56 +6,56 @@ use test_cluster::Verdict;
 use crate::world::{MS, SEC, World, complete, job};
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_ttl_016_a_delete_that_fails_is_tried_again_less_and_less_often() {
+async fn acceptance_ttl_016_a_failed_delete_is_retried_with_back_off() {
     let world = World::new();
     world.cluster.create(job("a", Some(10), &[complete(0)]));
     let _manager = world.start().await;
-    world.spoil(|line, _| (line == "delete a").then(|| Verdict::status(500, "InternalError", "not today")));
+    world.intercept(|line, _| (line == "delete a").then(|| Verdict::status(500, "InternalError", "not today")));
     world.until(60 * SEC).await;
     let tries = world.times("delete a");
     let pauses: Vec<_> = tries.windows(2).map(|it| it[1] - it[0]).collect();
     assert!(pauses.len() >= 8, "{pauses:?}");
     assert!(pauses.windows(2).all(|it| it[1] > it[0]), "they grow: {pauses:?}");
-    assert!(!world.goes("a"));
+    assert!(!world.is_deleted("a"));
     let failed = world.logged("error cleaning up Job default/a, will retry");
     assert_eq!(failed.len(), tries.len(), "{failed:?}");
 
-    world.spoil(|_, _| None);
+    world.intercept(|_, _| None);
     world.until(180 * SEC).await;
-    assert!(world.goes("a"));
+    assert!(world.is_deleted("a"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_live_read_that_fails_is_tried_again_and_deletes_nothing() {
+async fn a_failed_live_read_is_retried_and_deletes_nothing() {
     let world = World::new();
     world.cluster.create(job("a", Some(10), &[complete(0)]));
     let _manager = world.start().await;
-    world.spoil(|line, _| (line == "get a").then(|| Verdict::status(403, "Forbidden", "not you")));
+    world.intercept(|line, _| (line == "get a").then(|| Verdict::status(403, "Forbidden", "not you")));
     world.until(60 * SEC).await;
     assert!(world.times("get a").len() >= 8 && world.times("delete a").is_empty(), "{:?}", world.lines());
-    world.spoil(|_, _| None);
+    world.intercept(|_, _| None);
     world.until(180 * SEC).await;
-    assert!(world.goes("a"));
+    assert!(world.is_deleted("a"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn conflicts_without_end_back_off() {
+async fn repeated_conflicts_back_off() {
     let world = World::new();
     world.cluster.create(job("a", Some(10), &[complete(0)]));
     let _manager = world.start().await;
-    world.spoil(|line, _| (line == "delete a").then(|| Verdict::status(409, "Conflict", "somebody was faster")));
+    world.intercept(|line, _| (line == "delete a").then(|| Verdict::status(409, "Conflict", "somebody was faster")));
     world.until(10 * SEC + 4 * MS).await;
     assert_eq!(world.times("delete a").len(), 5, "a few times at once");
     world.until(70 * SEC).await;
     let tries = world.times("delete a").len();
     assert!((40..=75).contains(&tries), "{tries}");
-    world.spoil(|_, _| None);
+    world.intercept(|_, _| None);
     world.until(200 * SEC).await;
-    assert!(world.goes("a"));
+    assert!(world.is_deleted("a"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_ttl_018_a_job_that_a_finalizer_holds_is_deleted_once_and_not_early() {
+async fn acceptance_ttl_018_a_job_with_a_finalizer_is_deleted_once_and_not_early() {
     let world = World::new();
     let mut held = job("a", Some(10), &[]);
     held["metadata"]["finalizers"] = json!(["example.com/hold"]);

@@ -10,11 +10,11 @@ use pod_control::{Owner, is_gone};
 
 use crate::{
     Ctx,
+    accounting::{self, Finished, FirstStep},
     indexes::Indexes,
     plan::Plan,
     snapshot::{FINALIZER, Moment, Snapshot},
-    status::{self, Broken},
-    tracking::{self, Finished, Step},
+    status::{self, InvalidStatus},
 };
 
 /// Why pods could not be counted.
@@ -27,7 +27,7 @@ pub(crate) enum TrackError {
     Status(#[source] ApiError),
     /// A bug of this controller. The server would reject the status on each retry.
     #[error("the status is not sent, as the server would refuse it")]
-    Broken(#[source] Broken),
+    InvalidStatus(#[source] InvalidStatus),
     #[error("cannot take the finalizer off {failed} of {wanted} pods")]
     Release {
         failed: usize,
@@ -40,7 +40,7 @@ pub(crate) enum TrackError {
 /// A stored status that contains all ended pods.
 #[must_use]
 pub(crate) struct Recorded {
-    step: Step,
+    step: FirstStep,
     /// Our write, if one was needed.
     written: Option<Written>,
     /// The stored status.
@@ -50,9 +50,9 @@ pub(crate) struct Recorded {
 /// Which finalizers were removed, in the order of the step.
 #[must_use]
 pub(crate) struct Released {
-    went: Vec<bool>,
+    removed: Vec<bool>,
     /// The rest is left to the next sync, because other Jobs wait.
-    pub(crate) cut: bool,
+    pub(crate) cut_short: bool,
     failure: Option<TrackError>,
 }
 
@@ -74,22 +74,22 @@ pub(crate) async fn record(
     owner: &Owner,
     snapshot: &Snapshot<'_>,
     plan: &Plan,
-    step: Step,
+    step: FirstStep,
 ) -> Result<Recorded, TrackError> {
     let job = snapshot.job;
     let written = if step.write { Some(put(ctx, job, None, &job.status, &step.status).await?) } else { None };
     if let Some(written) = &written {
-        ctx.wrote_job(&job.meta.uid, &written.version);
+        ctx.record_job_write(&job.meta.uid, &written.version);
     }
-    ctx.memory.records(&job.meta.uid, step.backoff);
+    ctx.memory.record_backoff(&job.meta.uid, step.backoff);
     let stored = if step.write { step.status.clone() } else { job.status.clone() };
-    ctx.counts(job, &job.status, &stored);
+    ctx.count_finished_pods(job, &job.status, &stored);
     if let Some(suspended) = step.suspended {
         let (reason, message) = if suspended { ("Suspended", "Job suspended") } else { ("Resumed", "Job resumed") };
         ctx.recorder.event(owner.reference(), Type::Normal, reason, message.to_owned());
     }
     for action in &step.actions {
-        ctx.meters.handled(action);
+        ctx.meters.record_policy_action(action);
     }
     if let Some(indexes) = &plan.tally.indexes
         && written.is_some()
@@ -98,22 +98,22 @@ pub(crate) async fn record(
         let lost = indexes.failed.as_ref().map_or(0, Indexes::len);
         let lost = lost.saturating_sub(Indexes::parse(before, snapshot.completions()).len());
         let done = indexes.succeeded.len().saturating_sub(indexes.stored.len());
-        ctx.meters.indexes(job, done.into(), lost.into());
+        ctx.meters.record_finished_indexes(job, done.into(), lost.into());
     }
     Ok(Recorded { step, written, stored })
 }
 
 /// Removes the finalizers from the pods that the stored status counts.
 pub(crate) async fn release(ctx: &Ctx, owner: &Owner, pods: &[Arc<Pod>], recorded: &Recorded) -> Released {
-    let leaving: Vec<&Arc<Pod>> = recorded.step.release.iter().filter_map(|at| pods.get(*at)).collect();
-    let wanted = leaving.len();
+    let to_release: Vec<&Arc<Pod>> = recorded.step.release.iter().filter_map(|at| pods.get(*at)).collect();
+    let wanted = to_release.len();
     // Recorded before the first removal, because its watch event may come before the response. Until that event the
     // finalizer in the cache must be ignored.
-    ctx.memory.asks_to_leave(&owner.uid, leaving.iter().map(|it| &it.meta.uid));
-    let turn = ctx.turn();
-    let calls = ctx.calls.each_until(
-        || ctx.is_over(turn),
-        leaving.clone(),
+    ctx.memory.begin_finalizer_removals(&owner.uid, to_release.iter().map(|it| &it.meta.uid));
+    let stage_start = ctx.begin_stage();
+    let calls = ctx.call_limit.call_each_until(
+        || ctx.is_stage_over(stage_start),
+        to_release.clone(),
         |pod| async move {
             if ctx.stopping.is_cancelled() {
                 return Err(ApiError::NotSent(client::NotSent::Stopping));
@@ -121,34 +121,34 @@ pub(crate) async fn release(ctx: &Ctx, owner: &Owner, pods: &[Arc<Pod>], recorde
             ctx.control.remove_finalizer(&owner.uid, pod, FINALIZER).await.map(drop)
         },
     );
-    let (mut went, mut cut, mut failed, mut first) = (Vec::with_capacity(wanted), false, 0, None);
-    for (pod, outcome) in leaving.iter().zip(calls.await) {
+    let (mut removed, mut cut_short, mut failed, mut first) = (Vec::with_capacity(wanted), false, 0, None);
+    for (pod, outcome) in to_release.iter().zip(calls.await) {
         let Some(outcome) = outcome else {
-            cut = true;
-            went.push(false);
-            ctx.memory.left(&pod.meta.uid);
+            cut_short = true;
+            removed.push(false);
+            ctx.memory.end_finalizer_removal(&pod.meta.uid);
             continue;
         };
         match outcome {
-            Ok(()) => went.push(true),
+            Ok(()) => removed.push(true),
             Err(err) if is_gone(&err, &pod.meta.name) => {
-                went.push(true);
-                ctx.saw_gone(pod);
+                removed.push(true);
+                ctx.on_pod_gone(pod);
             }
             Err(err) => {
-                went.push(false);
-                ctx.memory.left(&pod.meta.uid);
+                removed.push(false);
+                ctx.memory.end_finalizer_removal(&pod.meta.uid);
                 failed += 1;
                 first.get_or_insert(err);
             }
         }
     }
     let failure = first.map(|source| TrackError::Release { failed, wanted, source });
-    Released { went, cut, failure }
+    Released { removed, cut_short, failure }
 }
 
 /// Stores the last status: the end of the Job, or the released pods if not all could be released.
-pub(crate) async fn settle(
+pub(crate) async fn store_last_status(
     ctx: &Ctx,
     owner: &Owner,
     snapshot: &Snapshot<'_>,
@@ -157,22 +157,22 @@ pub(crate) async fn settle(
 ) -> Result<(), TrackError> {
     let job = snapshot.job;
     let Recorded { step, written, stored } = recorded;
-    let Released { went, cut: _, failure } = released;
+    let Released { removed, cut_short: _, failure } = released;
     let now = Moment(ctx.clock.wall().as_millisecond());
-    let settled = tracking::settle(snapshot, step, &went, now);
-    let ends = settled.finished.is_some();
+    let settled = accounting::last_step(snapshot, step, &removed, now);
+    let is_final = settled.finished.is_some();
     if let Some(status) = settled.status {
         // Set before the write, because the delete handler may clear memory before the response comes.
-        ctx.memory.ended(&job.meta.uid, ends);
+        ctx.memory.set_finish_pending(&job.meta.uid, is_final);
         let stored_now = put(ctx, job, written.as_ref(), &stored, &status).await;
-        let answer = stored_now.inspect_err(|_| ctx.memory.ended(&job.meta.uid, false))?;
-        if !ends {
-            ctx.wrote_job(&job.meta.uid, &answer.version);
+        let response = stored_now.inspect_err(|_| ctx.memory.set_finish_pending(&job.meta.uid, false))?;
+        if !is_final {
+            ctx.record_job_write(&job.meta.uid, &response.version);
         }
-        ctx.counts(job, &stored, &status);
+        ctx.count_finished_pods(job, &stored, &status);
     }
     if let Some(finished) = settled.finished {
-        tell(ctx, owner, job, &finished);
+        report_finished(ctx, owner, job, &finished);
     }
     failure.map_or(Ok(()), Err)
 }
@@ -184,7 +184,7 @@ async fn put(
     stored: &JobStatus,
     next: &JobStatus,
 ) -> Result<Written, TrackError> {
-    status::check(&job.spec, stored, next).map_err(TrackError::Broken)?;
+    status::check(&job.spec, stored, next).map_err(TrackError::InvalidStatus)?;
     match ctx.control.api().put_status(job, after, next).await {
         Ok(written) => Ok(written),
         Err(err) if is_gone(&err, &job.meta.name) => Err(TrackError::Gone),
@@ -192,16 +192,16 @@ async fn put(
             // The status may be stored. Then the failures are not new any more, and the back-off must be computed from
             // the pods.
             if matches!(err, ApiError::Unknown { .. }) {
-                ctx.memory.doubts_backoff(&job.meta.uid);
+                ctx.memory.clear_backoff(&job.meta.uid);
             }
             Err(TrackError::Status(err))
         }
     }
 }
 
-fn tell(ctx: &Ctx, owner: &Owner, job: &Job, finished: &Finished) {
+fn report_finished(ctx: &Ctx, owner: &Owner, job: &Job, finished: &Finished) {
     let Finished { succeeded, reason, message, too_many } = finished;
-    ctx.meters.finished(job, *succeeded, reason);
+    ctx.meters.record_finished_job(job, *succeeded, reason);
     tracing::info!(job = %job.meta.as_ref().key(), succeeded, reason = &**reason, "Job has ended");
     let event = |type_, reason: &str, message: &str| {
         ctx.recorder.event(owner.reference(), type_, reason, message.to_owned());
@@ -219,16 +219,16 @@ fn tell(ctx: &Ctx, owner: &Owner, job: &Job, finished: &Finished) {
 
 impl Ctx {
     /// Counts the increase of the counters in a stored status.
-    fn counts(&self, job: &Job, before: &JobStatus, after: &JobStatus) {
-        let (succeeded, failed) = status::counted(before, after);
-        self.meters.counted(job, succeeded, failed);
+    fn count_finished_pods(&self, job: &Job, before: &JobStatus, after: &JobStatus) {
+        let (succeeded, failed) = status::counter_increases(before, after);
+        self.meters.record_finished_pods(job, succeeded, failed);
     }
 
     /// The server says that a pod is gone. While the cache still shows it, it must not be counted again.
-    fn saw_gone(&self, pod: &Pod) {
+    fn on_pod_gone(&self, pod: &Pod) {
         let cached = self.pods.store().get(&pod.meta.namespace, &pod.meta.name).ok().flatten();
         if cached.is_none_or(|it| it.meta.uid != pod.meta.uid) {
-            self.memory.left(&pod.meta.uid);
+            self.memory.end_finalizer_removal(&pod.meta.uid);
         }
     }
 }

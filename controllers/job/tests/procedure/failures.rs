@@ -6,11 +6,11 @@ use test_cluster::Verdict;
 use crate::world::{MS, SEC, World, failure, pass};
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_006_a_quota_that_is_used_up_is_found_out_by_few_calls() {
+async fn acceptance_job_006_an_exhausted_quota_costs_few_calls() {
     let world = World::new();
     let manager = world.start().await;
     let mut room = 10;
-    world.spoil(move |line, _| {
+    world.intercept(move |line, _| {
         if line != "create pods" {
             return None;
         }
@@ -22,21 +22,21 @@ async fn acceptance_job_006_a_quota_that_is_used_up_is_found_out_by_few_calls() 
     });
     world.job("j", json!({ "parallelism": 100, "completions": 100 }));
     pass(900 * MS).await;
-    assert_eq!((world.asked("create pods"), world.active().len()), (1 + 2 + 4 + 8, 10));
-    assert_eq!(world.count("j", "active"), 10, "what was created is told");
+    assert_eq!((world.call_count("create pods"), world.active().len()), (1 + 2 + 4 + 8, 10));
+    assert_eq!(world.count("j", "active"), 10, "created pods are reported");
     let failed = r#"job_controller_job_pods_creation_total{reason="new",status="failed"}"#;
     let created = r#"job_controller_job_pods_creation_total{reason="new",status="succeeded"}"#;
     assert_eq!((manager.metric(created), manager.metric(failed)), (10, 5));
     // The cache shows the created pods and nothing else is expected, so each retry makes one call.
     pass(10 * SEC).await;
-    let tries = world.asked("create pods") - 15;
+    let tries = world.call_count("create pods") - 15;
     assert!((1..=4).contains(&tries), "{tries}");
-    let told = "Warning FailedCreate: Error creating: pods \"j-\" is forbidden: exceeded quota: q";
-    assert!(world.events().await.iter().any(|it| it == told));
+    let event = "Warning FailedCreate: Error creating: pods \"j-\" is forbidden: exceeded quota: q";
+    assert!(world.events().await.iter().any(|it| it == event));
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_071_a_namespace_that_terminates_is_neither_told_nor_waited_for() {
+async fn acceptance_job_071_a_terminating_namespace_sends_no_event_and_leaves_no_expectation() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 4, "completions": 9 }));
@@ -47,59 +47,58 @@ async fn acceptance_job_071_a_namespace_that_terminates_is_neither_told_nor_wait
     pass(20 * SEC).await;
     let events = world.events().await;
     assert!(!events.iter().any(|it| it.contains("FailedCreate")), "{events:?}");
-    assert_eq!((world.count("j", "active"), world.count("j", "succeeded")), (3, 1), "what is not there is not told");
-    let tries = world.asked("create pods") - 4;
+    assert_eq!((world.count("j", "active"), world.count("j", "succeeded")), (3, 1), "missing pods are not reported");
+    let tries = world.call_count("create pods") - 4;
     assert!((1..=3).contains(&tries), "{tries}: trying again is of no use");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_creation_whose_answer_is_lost_is_not_repeated() {
+async fn lost_create_response_does_not_create_twice() {
     let world = World::new();
     let _manager = world.start().await;
     let mut first = true;
-    world.spoil(move |line, _| (line == "create pods" && std::mem::take(&mut first)).then_some(Verdict::LoseAnswer));
+    world
+        .intercept(move |line, _| (line == "create pods" && std::mem::take(&mut first)).then_some(Verdict::LoseAnswer));
     world.job("j", json!({}));
     pass(60 * SEC).await;
-    assert_eq!((world.active().len(), world.asked("create pods")), (1, 1));
+    assert_eq!((world.active().len(), world.call_count("create pods")), (1, 1));
     assert_eq!(world.count("j", "active"), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_creation_that_never_came_to_be_is_repeated_when_it_cannot_be_on_its_way_any_more() {
+async fn a_lost_create_request_is_repeated_after_the_request_timeout() {
     let world = World::new();
     let _manager = world.start().await;
     let mut first = true;
-    world.spoil(move |line, _| (line == "create pods" && std::mem::take(&mut first)).then_some(Verdict::Fail));
+    world.intercept(move |line, _| (line == "create pods" && std::mem::take(&mut first)).then_some(Verdict::Fail));
     world.job("j", json!({}));
     pass(85 * SEC).await;
-    assert_eq!((world.active().len(), world.asked("create pods")), (0, 1));
+    assert_eq!((world.active().len(), world.call_count("create pods")), (0, 1));
     pass(80 * SEC).await;
-    assert_eq!((world.active().len(), world.asked("create pods")), (1, 2));
+    assert_eq!((world.active().len(), world.call_count("create pods")), (1, 2));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_creation_that_the_server_answers_with_an_error_of_its_own_is_repeated_when_the_cache_knows_better() {
+async fn a_create_with_a_server_error_is_repeated_when_the_cache_has_passed_it() {
     let world = World::new();
     let _manager = world.start().await;
     let mut first = true;
-    world.spoil(
-        move |line, _| {
-            if line == "create pods" && std::mem::take(&mut first) { failure(500, "InternalError") } else { None }
-        },
-    );
+    world.intercept(move |line, _| {
+        if line == "create pods" && std::mem::take(&mut first) { failure(500, "InternalError") } else { None }
+    });
     world.job("j", json!({}));
     pass(90 * SEC).await;
-    assert_eq!((world.active().len(), world.asked("create pods")), (1, 2));
-    let told = "Warning FailedCreate: Error creating: not now";
-    assert!(world.events().await.iter().any(|it| it == told));
+    assert_eq!((world.active().len(), world.call_count("create pods")), (1, 2));
+    let event = "Warning FailedCreate: Error creating: not now";
+    assert!(world.events().await.iter().any(|it| it == event));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_is_to_end_while_a_creation_is_unseen_ends_when_that_is_given_up() {
+async fn a_job_with_an_unobserved_create_ends_when_the_expectation_expires() {
     let world = World::new();
     let _manager = world.start().await;
     let mut tries = 0;
-    world.spoil(move |line, _| {
+    world.intercept(move |line, _| {
         if line == "create pods" {
             tries += 1;
         }
@@ -112,11 +111,11 @@ async fn a_job_that_is_to_end_while_a_creation_is_unseen_ends_when_that_is_given
     assert!(!world.conditions("j").iter().any(|it| it.starts_with("Failed")), "another pod may be there");
     pass(400 * SEC).await;
     assert_eq!(world.conditions("j").last().unwrap(), "Failed=True BackoffLimitExceeded");
-    assert_eq!((world.count("j", "failed"), world.held()), (1, 0));
+    assert_eq!((world.count("j", "failed"), world.with_finalizer()), (1, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_ended_unseen_is_counted_though_its_job_is_suspended() {
+async fn an_unobserved_pod_that_ended_is_counted_while_the_job_is_suspended() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 1, "completions": 3 }));
@@ -128,15 +127,15 @@ async fn a_pod_that_ended_unseen_is_counted_though_its_job_is_suspended() {
     world.succeed(&pod);
     world.edit("j", |spec| spec["suspend"] = json!(true));
     pass(5 * SEC).await;
-    assert!(world.is_held(&pod), "it is not what it was taken for");
+    assert!(world.has_finalizer(&pod), "it is not what it was taken for");
     world.cluster.thaw("pods");
     pass(200 * SEC).await;
-    assert_eq!((world.count("j", "succeeded"), world.held()), (1, 0));
+    assert_eq!((world.count("j", "succeeded"), world.with_finalizer()), (1, 0));
     assert_eq!(world.conditions("j"), ["Suspended=True JobSuspended"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_somebody_takes_away_are_replaced_until_twice_the_parallelism_never_ended() {
+async fn pods_released_by_another_client_are_replaced_up_to_twice_the_parallelism() {
     let world = World::new();
     let manager = world.start().await;
     // Each created pod loses its owner and labels at once.
@@ -150,21 +149,21 @@ async fn pods_that_somebody_takes_away_are_replaced_until_twice_the_parallelism_
         }
         pass(SEC).await;
     }
-    assert_eq!(world.asked("create pods"), 4);
+    assert_eq!(world.call_count("create pods"), 4);
     let braked = r#"mini_kcm_job_creations_braked_total{namespace="n"}"#;
     assert_eq!(manager.metric(braked), 1);
     let events = world.events().await;
-    let told = |it: &&String| it.starts_with("Warning CreationHeldBack: ");
-    assert_eq!(events.iter().filter(told).count(), 1, "{events:?}");
+    let event = |it: &&String| it.starts_with("Warning CreationHeldBack: ");
+    assert_eq!(events.iter().filter(event).count(), 1, "{events:?}");
     // One of the pods ends and frees its slot.
     let pod = world.active()[0].clone();
     world.fail(&pod);
     pass(5 * SEC).await;
-    assert_eq!(world.asked("create pods"), 5);
+    assert_eq!(world.call_count("create pods"), 5);
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_went_while_nobody_watched_take_no_slot() {
+async fn pods_deleted_without_a_watch_take_no_slot() {
     let world = World::new();
     let _manager = world.start().await;
     pass(5 * SEC).await;
@@ -180,7 +179,7 @@ async fn pods_that_went_while_nobody_watched_take_no_slot() {
         pass(295 * SEC).await;
         world.cluster.freeze_watches("pods");
     }
-    assert_eq!(world.asked("create pods"), 3);
+    assert_eq!(world.call_count("create pods"), 3);
     world.cluster.thaw("pods");
     pass(10 * SEC).await;
     world.active().iter().for_each(|it| world.succeed(it));
@@ -189,10 +188,10 @@ async fn pods_that_went_while_nobody_watched_take_no_slot() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_goes_on_at_once_when_pods_that_nobody_saw_are_known_to_be_gone() {
+async fn unobserved_pods_that_are_gone_free_their_slots_at_once() {
     let world = World::new();
     // Otherwise the Job waits until the cache shows the first pod.
-    let options = job_controller::Options { reads_own_writes: false, ..Default::default() };
+    let options = job_controller::Options { read_own_writes: false, ..Default::default() };
     let _manager = world.start_with(options).await;
     pass(5 * SEC).await;
     world.cluster.intercept(|call| {
@@ -206,16 +205,16 @@ async fn a_job_goes_on_at_once_when_pods_that_nobody_saw_are_known_to_be_gone() 
         pass(5 * SEC).await;
         world.active().iter().for_each(|it| world.cluster.remove("pods", "n", it));
     }
-    assert_eq!(world.asked("create pods"), 2);
+    assert_eq!(world.call_count("create pods"), 2);
     world.cluster.compact();
     world.cluster.stop_intercepting();
     // The informer retries within one minute.
     pass(60 * SEC).await;
-    assert_eq!((world.asked("create pods"), world.active().len()), (3, 1));
+    assert_eq!((world.call_count("create pods"), world.active().len()), (3, 1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_whose_finalizer_somebody_takes_are_replaced_until_twice_the_parallelism_and_then_once_in_a_while() {
+async fn pods_that_lose_the_finalizer_are_replaced_up_to_twice_the_parallelism_and_then_rarely() {
     let world = World::new();
     let manager = world.start().await;
     world.job("j", json!({ "parallelism": 2, "completions": 2 }));
@@ -228,27 +227,27 @@ async fn pods_whose_finalizer_somebody_takes_are_replaced_until_twice_the_parall
         rob();
         pass(SEC).await;
     }
-    assert_eq!((world.asked("create pods"), world.asked("delete pods")), (4, 4));
+    assert_eq!((world.call_count("create pods"), world.call_count("delete pods")), (4, 4));
     assert_eq!(manager.metric(r#"mini_kcm_job_creations_braked_total{namespace="n"}"#), 1);
     let events = world.events().await;
-    let told = |it: &&String| it.starts_with("Warning CreationHeldBack: ");
-    assert_eq!(events.iter().filter(told).count(), 1, "{events:?}");
+    let event = |it: &&String| it.starts_with("Warning CreationHeldBack: ");
+    assert_eq!(events.iter().filter(event).count(), 1, "{events:?}");
     // The user stops, and nothing else happens to the Job.
     pass(SEC * 600).await;
-    assert_eq!((world.asked("create pods"), world.active().len()), (6, 2), "a while later it tries again");
+    assert_eq!((world.call_count("create pods"), world.active().len()), (6, 2), "a while later it tries again");
     world.active().iter().for_each(|it| world.succeed(it));
     pass(5 * SEC).await;
     assert_eq!(world.conditions("j").last().unwrap(), "Complete=True CompletionsReached");
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_we_let_go_and_cannot_delete_at_once_take_no_slot() {
+async fn untracked_pods_whose_deletion_fails_take_no_slot() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 3, "completions": 9 }));
     pass(5 * SEC).await;
     let mut left = 2;
-    world.spoil(move |line, _| {
+    world.intercept(move |line, _| {
         let fails = line.starts_with("delete pods") && left > 0;
         left -= i32::from(fails);
         if fails { failure(500, "InternalError") } else { None }
@@ -264,13 +263,13 @@ async fn pods_that_we_let_go_and_cannot_delete_at_once_take_no_slot() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_status_that_somebody_else_wrote_in_between_is_written_again_from_what_is_seen_then() {
+async fn a_status_conflict_is_retried_from_the_new_status() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 1, "completions": 2 }));
     pass(5 * SEC).await;
     let mut first = true;
-    world.spoil(move |line, _| {
+    world.intercept(move |line, _| {
         if line.starts_with("update jobs/status") && std::mem::take(&mut first) {
             failure(409, "Conflict")
         } else {
@@ -279,66 +278,66 @@ async fn a_status_that_somebody_else_wrote_in_between_is_written_again_from_what
     });
     world.succeed(&world.active()[0]);
     pass(5 * SEC).await;
-    assert_eq!((world.count("j", "succeeded"), world.held()), (1, 1));
+    assert_eq!((world.count("j", "succeeded"), world.with_finalizer()), (1, 1));
     let puts: Vec<Value> =
         world.calls().into_iter().filter(|it| it.subresource == "status").map(|it| it.json()).collect();
     assert!(puts.iter().all(|it| it["metadata"]["resourceVersion"].is_string()), "each is exact");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_404_that_does_not_name_the_job_ends_nothing() {
+async fn a_404_without_the_job_name_does_not_count_as_deleted() {
     let not_served = || Verdict::status(404, "NotFound", "the server could not find the requested resource");
-    for spoilt in ["update jobs/status", "patch pods"] {
+    for failing in ["update jobs/status", "patch pods"] {
         let world = World::new();
         let _manager = world.start().await;
         world.job("j", json!({}));
         pass(5 * SEC).await;
-        world.spoil(move |line, _| line.starts_with(spoilt).then(not_served));
+        world.intercept(move |line, _| line.starts_with(failing).then(not_served));
         world.succeed(&world.active()[0]);
         pass(SEC).await;
-        assert_eq!((world.held(), world.count("j", "succeeded")), (1, 0), "{spoilt}");
+        assert_eq!((world.with_finalizer(), world.count("j", "succeeded")), (1, 0), "{failing}");
         world.cluster.stop_intercepting();
         pass(20 * SEC).await;
-        assert_eq!((world.held(), world.count("j", "succeeded")), (0, 1), "{spoilt}");
-        assert_eq!(world.conditions("j").last().unwrap(), "Complete=True CompletionsReached", "{spoilt}");
+        assert_eq!((world.with_finalizer(), world.count("j", "succeeded")), (0, 1), "{failing}");
+        assert_eq!(world.conditions("j").last().unwrap(), "Complete=True CompletionsReached", "{failing}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_manager_that_stops_begins_no_further_call() {
+async fn a_stopping_manager_starts_no_further_call() {
     let world = World::new();
     let manager = world.start().await;
-    world.spoil(|line, _| (line == "create pods").then_some(Verdict::DelayAnswer(SEC)));
+    world.intercept(|line, _| (line == "create pods").then_some(Verdict::DelayAnswer(SEC)));
     world.job("j", json!({ "parallelism": 100, "completions": 100 }));
     pass(500 * MS).await;
     manager.stop();
     pass(30 * SEC).await;
-    assert!(world.asked("create pods") <= 3, "{}", world.asked("create pods"));
+    assert!(world.call_count("create pods") <= 3, "{}", world.call_count("create pods"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_manager_that_stops_between_a_finalizer_and_its_deletion_leaves_no_pod_unheld() {
+async fn a_stop_after_a_finalizer_removal_still_deletes_the_pod() {
     for spec in [json!({ "suspend": true }), json!({ "parallelism": 1 })] {
         let world = World::new();
         let manager = world.start().await;
         world.job("j", json!({ "parallelism": 3, "completions": 9 }));
         pass(5 * SEC).await;
-        world.spoil(|line, _| line.starts_with("patch pods").then_some(Verdict::DelayAnswer(SEC)));
+        world.intercept(|line, _| line.starts_with("patch pods").then_some(Verdict::DelayAnswer(SEC)));
         let changes = spec.clone();
         world.edit("j", move |it| it.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone()));
         pass(500 * MS).await;
         manager.stop();
         pass(30 * SEC).await;
-        assert!(world.asked("patch pods") > 0, "{spec}");
-        let unheld: Vec<String> = world.active().into_iter().filter(|it| !world.is_held(it)).collect();
+        assert!(world.call_count("patch pods") > 0, "{spec}");
+        let unheld: Vec<String> = world.active().into_iter().filter(|it| !world.has_finalizer(it)).collect();
         assert_eq!(unheld, [""; 0], "{spec}: nobody counts these, and they work on");
     }
 }
 
 /// The response to one of three creations is lost.
-async fn lose_one_answer(world: &World) {
+async fn lose_one_response(world: &World) {
     let mut creations = 0;
-    world.spoil(move |line, _| {
+    world.intercept(move |line, _| {
         creations += i32::from(line == "create pods");
         (line == "create pods" && creations == 3).then_some(Verdict::Fail)
     });
@@ -348,10 +347,10 @@ async fn lose_one_answer(world: &World) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_answer_to_a_creation_holds_back_no_suspension() {
+async fn a_lost_create_response_does_not_delay_a_suspension() {
     let world = World::new();
     let _manager = world.start().await;
-    lose_one_answer(&world).await;
+    lose_one_response(&world).await;
     world.edit("j", |spec| spec["suspend"] = json!(true));
     pass(3 * SEC).await;
     assert_eq!((world.active(), world.count("j", "active")), (vec![], 0));
@@ -359,27 +358,27 @@ async fn a_lost_answer_to_a_creation_holds_back_no_suspension() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_answer_to_a_creation_holds_back_creations_and_not_a_smaller_size() {
+async fn a_lost_create_response_delays_creations_but_not_a_lower_parallelism() {
     let world = World::new();
     let _manager = world.start().await;
-    lose_one_answer(&world).await;
+    lose_one_response(&world).await;
     world.edit("j", |spec| spec["parallelism"] = json!(1));
     pass(3 * SEC).await;
     assert_eq!((world.active().len(), world.count("j", "active")), (1, 1));
-    let created = world.asked("create pods");
+    let created = world.call_count("create pods");
     world.edit("j", |spec| spec["parallelism"] = json!(4));
     pass(60 * SEC).await;
-    assert_eq!(world.asked("create pods"), created, "one more may be there");
+    assert_eq!(world.call_count("create pods"), created, "one more may be there");
     pass(60 * SEC).await;
     assert_eq!(world.active().len(), 4);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_of_a_lost_answer_that_is_seen_late_goes_with_the_suspension() {
+async fn a_late_pod_of_a_lost_create_response_is_deleted_by_the_suspension() {
     let world = World::new();
     let _manager = world.start().await;
     let mut creations = 0;
-    world.spoil(move |line, _| {
+    world.intercept(move |line, _| {
         creations += i32::from(line == "create pods");
         // Longer than the client's timeout; the server then creates the pod.
         (line == "create pods" && creations == 3).then_some(Verdict::Delay(40 * SEC))
@@ -388,15 +387,15 @@ async fn a_pod_of_a_lost_answer_that_is_seen_late_goes_with_the_suspension() {
     pass(5 * SEC).await;
     world.edit("j", |spec| spec["suspend"] = json!(true));
     pass(100 * SEC).await;
-    assert_eq!((world.active(), world.held(), world.count("j", "active")), (vec![], 0, 0));
+    assert_eq!((world.active(), world.with_finalizer(), world.count("j", "active")), (vec![], 0, 0));
     assert_eq!(world.conditions("j"), ["Suspended=True JobSuspended"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_answer_to_a_creation_holds_back_the_end_and_not_its_announcement() {
+async fn a_lost_create_response_delays_the_end_but_not_the_interim_condition() {
     let world = World::new();
     let _manager = world.start().await;
-    lose_one_answer(&world).await;
+    lose_one_response(&world).await;
     world.fail(&world.active()[0]);
     pass(5 * SEC).await;
     assert_eq!(

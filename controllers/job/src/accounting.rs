@@ -2,9 +2,9 @@
 //! finalizer protocol (KEP-2307). The writes are between the steps.
 //!
 //! A finalizer may be removed only when the pod's uid, or for a success its index, is stored in the Job's status. So
-//! [`step`] returns the status to store first and the finalizers to remove after that. [`settle`] gets the removed
-//! finalizers and returns the last status. After a crash in between, the next sync continues from the status: a listed
-//! uid whose finalizer is gone moves to the counters and is never listed again.
+//! [`first_step`] returns the status to store first and the finalizers to remove after that. [`last_step`] gets the
+//! removed finalizers and returns the last status. After a crash in between, the next sync continues from the status: a
+//! listed uid whose finalizer is gone moves to the counters and is never listed again.
 
 use std::collections::HashSet;
 
@@ -13,16 +13,16 @@ use api::{Atom, ConditionStatus, JobStatus, Uid};
 use crate::{
     backoff::Backoff,
     ending::{Ending, is_complete},
-    failure_policy::verdict,
+    failure_policy::policy_result,
     plan::Plan,
-    snapshot::{Hold, Moment, Place, Snapshot, State, Unseen, Worker},
+    snapshot::{Completion, FinalizerState, Moment, Snapshot, State, Unseen, Worker},
     status,
     tally::{self, number},
 };
 
 /// The most uncounted pods plus new succeeded indexes in one status. Limits the size of the status and the duration of
 /// a sync.
-pub(crate) const MOST_UNCOUNTED: usize = 500;
+pub(crate) const MAX_UNCOUNTED: usize = 500;
 
 /// The result of a plan's pod changes.
 #[derive(Debug, Default)]
@@ -32,12 +32,12 @@ pub(crate) struct Applied {
     /// The positions of the deleted pods. A pod that was gone already counts too.
     pub(crate) gone: Vec<usize>,
     /// The namespace is terminating, so no replacement can be created.
-    pub(crate) closed: bool,
+    pub(crate) namespace_terminating: bool,
 }
 
 /// The result of the first step.
 #[derive(Debug)]
-pub(crate) struct Step {
+pub(crate) struct FirstStep {
     /// The status to store.
     pub(crate) status: JobStatus,
     /// The status has changed and must be stored before anything else.
@@ -56,16 +56,16 @@ pub(crate) struct Step {
     /// How the Job ends, if it ends.
     ending: Option<Ending>,
     /// No pod is active, and the caches show all writes.
-    quiet: bool,
+    all_ended: bool,
     /// Pods that the status lists and that still have the finalizer.
-    held: HashSet<Uid>,
+    unreleased: HashSet<Uid>,
     /// More pods have ended than one status can take, so the Job must not end yet.
-    more: bool,
+    has_more: bool,
 }
 
 /// The result of the last step.
 #[derive(Debug)]
-pub(crate) struct Settled {
+pub(crate) struct LastStep {
     /// The status to store; `None` when the stored one is sufficient. Uids without finalizer are then moved by the next
     /// sync, which the removal triggers.
     pub(crate) status: Option<JobStatus>,
@@ -87,26 +87,26 @@ pub(crate) struct Finished {
 }
 
 /// The first step, after the plan's pod changes. `None` when neither the status nor a finalizer must change.
-pub(crate) fn step(snapshot: &Snapshot<'_>, plan: &Plan, applied: &Applied) -> Option<Step> {
-    let now = snapshot.known.now;
+pub(crate) fn first_step(snapshot: &Snapshot<'_>, plan: &Plan, applied: &Applied) -> Option<FirstStep> {
+    let now = snapshot.inputs.now;
     let active = snapshot.active.saturating_sub(applied.gone.len()) + applied.created;
-    let quiet = active == 0 && snapshot.known.unseen == Unseen::Nothing;
-    let completes = || quiet && is_complete(snapshot.job, plan.tally.succeeded);
+    let all_ended = active == 0 && snapshot.inputs.unseen == Unseen::Nothing;
+    let is_completed = || all_ended && is_complete(snapshot.job, plan.tally.succeeded);
     // Announced in the same sync, whatever happens to the pods. Only the final condition waits.
-    let ending = plan.ending.clone().or_else(|| completes().then(Ending::completed));
+    let ending = plan.ending.clone().or_else(|| is_completed().then(Ending::completed));
 
     let mut next = snapshot.job.status.clone();
-    status::count(&mut next, snapshot, applied);
+    status::set_counts(&mut next, snapshot, applied);
     if next.start.is_none() && !snapshot.job.spec.suspend {
         next.start = Some(now.seconds());
     }
-    let is_complete = ending.as_ref().is_some_and(|it| plan.ending.is_none() && it.succeeds());
-    let suspended = if plan.managed && !is_complete { status::suspend(&mut next, snapshot) } else { None };
+    let is_complete = ending.as_ref().is_some_and(|it| plan.ending.is_none() && it.is_success());
+    let suspended = if plan.managed && !is_complete { status::set_suspended(&mut next, snapshot) } else { None };
 
-    let held = held(snapshot);
+    let unreleased = unreleased(snapshot);
     next.uncounted.get_or_insert_default();
-    move_free(&mut next, &held);
-    let mut step = Step {
+    move_to_counters(&mut next, &unreleased);
+    let mut step = FirstStep {
         status: next,
         write: false,
         release: Vec::new(),
@@ -115,9 +115,9 @@ pub(crate) fn step(snapshot: &Snapshot<'_>, plan: &Plan, applied: &Applied) -> O
         actions: Vec::new(),
         backoff: plan.tally.backoff,
         ending,
-        quiet,
-        held,
-        more: false,
+        all_ended,
+        unreleased,
+        has_more: false,
     };
     step.count(snapshot, plan, applied);
     if let Some(indexes) = &plan.tally.indexes {
@@ -133,56 +133,58 @@ pub(crate) fn step(snapshot: &Snapshot<'_>, plan: &Plan, applied: &Applied) -> O
         let (announcement, _) = ending.conditions();
         status::set(&mut step.status, announcement, ConditionStatus::True, &ending.reason, &ending.message, now);
     }
-    step.write = status::differs(&snapshot.job.status, &step.status) && !step.ends_at_once();
+    step.write = status::needs_write(&snapshot.job.status, &step.status) && !step.may_finish_in_one_write();
     (step.write || !step.release.is_empty() || step.may_end()).then_some(step)
 }
 
 /// The last step. `released` has one entry per pod of `step.release`: whether its finalizer is gone.
-pub(crate) fn settle(snapshot: &Snapshot<'_>, step: Step, released: &[bool], now: Moment) -> Settled {
+pub(crate) fn last_step(snapshot: &Snapshot<'_>, step: FirstStep, released: &[bool], now: Moment) -> LastStep {
     let may_end = step.may_end();
-    let Step { mut status, release, ending, mut held, .. } = step;
-    let all_went = release.len() == released.len() && released.iter().all(|it| *it);
-    for (at, _) in release.iter().zip(released).filter(|(_, went)| **went) {
-        held.remove(&snapshot.workers[*at].pod.meta.uid);
+    let FirstStep { mut status, release, ending, mut unreleased, .. } = step;
+    let all_removed = release.len() == released.len() && released.iter().all(|it| *it);
+    for (at, _) in release.iter().zip(released).filter(|(_, removed)| **removed) {
+        unreleased.remove(&snapshot.workers[*at].pod.meta.uid);
     }
-    let moved = move_free(&mut status, &held);
+    let moved = move_to_counters(&mut status, &unreleased);
     let is_counted = status.uncounted.as_ref().is_none_or(api::UncountedPods::is_empty);
     match ending {
-        Some(ending) if may_end && all_went && is_counted => {
-            status::finish(&mut status, &snapshot.job.spec, &ending, now);
+        Some(ending) if may_end && all_removed && is_counted => {
+            status::set_finished(&mut status, &snapshot.job.spec, &ending, now);
             let wanted = snapshot.job.spec.completions.map(number);
             let finished = Finished {
-                succeeded: ending.succeeds(),
-                too_many: ending.succeeds() && wanted.is_some_and(|it| number(status.succeeded) > it),
+                succeeded: ending.is_success(),
+                too_many: ending.is_success() && wanted.is_some_and(|it| number(status.succeeded) > it),
                 reason: ending.reason,
                 message: ending.message,
             };
-            Settled { status: Some(status), finished: Some(finished) }
+            LastStep { status: Some(status), finished: Some(finished) }
         }
         // The other removals will be retried, so the completed ones are stored now.
-        _ if moved && !all_went => Settled { status: Some(status), finished: None },
-        _ => Settled { status: None, finished: None },
+        _ if moved && !all_removed => LastStep { status: Some(status), finished: None },
+        _ => LastStep { status: None, finished: None },
     }
 }
 
 /// Pods that the status lists and that still have the finalizer.
-fn held(snapshot: &Snapshot<'_>) -> HashSet<Uid> {
-    let is_named = |it: &&Worker<'_>| it.hold == Hold::Held && snapshot.uncounted.names(&it.pod.meta.uid);
+fn unreleased(snapshot: &Snapshot<'_>) -> HashSet<Uid> {
+    let is_named =
+        |it: &&Worker<'_>| it.finalizer == FinalizerState::Present && snapshot.uncounted.contains(&it.pod.meta.uid);
     snapshot.workers.iter().filter(is_named).map(|it| it.pod.meta.uid.clone()).collect()
 }
 
 /// Moves the uids of pods without the finalizer to the counters. Returns true if there were any.
-fn move_free(status: &mut JobStatus, held: &HashSet<Uid>) -> bool {
+fn move_to_counters(status: &mut JobStatus, unreleased: &HashSet<Uid>) -> bool {
     let JobStatus { uncounted: Some(uncounted), succeeded, failed, .. } = status else { return false };
-    let keep_held = |list: &mut Vec<Uid>, counter: &mut i32| {
+    let keep_unreleased = |list: &mut Vec<Uid>, counter: &mut i32| {
         let before = list.len();
-        list.retain(|it| held.contains(it));
+        list.retain(|it| unreleased.contains(it));
         let gone = before - list.len();
         *counter = counter.saturating_add(i32::try_from(gone).unwrap_or(i32::MAX));
         gone > 0
     };
     // Both lists must be processed, so `||` must not skip the second.
-    let (one, two) = (keep_held(&mut uncounted.succeeded, succeeded), keep_held(&mut uncounted.failed, failed));
+    let (one, two) =
+        (keep_unreleased(&mut uncounted.succeeded, succeeded), keep_unreleased(&mut uncounted.failed, failed));
     one || two
 }
 
@@ -194,7 +196,7 @@ enum Count {
     Failure(Uid),
 }
 
-impl Step {
+impl FirstStep {
     /// Adds the pods that were deleted because the Job ends to the pods that lose their finalizer.
     pub(crate) fn release_deleted(&mut self, deleted: &[usize]) {
         let deleted: HashSet<usize> = deleted.iter().copied().collect();
@@ -204,25 +206,25 @@ impl Step {
     /// Counts ended pods and selects the finalizers to remove.
     fn count(&mut self, snapshot: &Snapshot<'_>, plan: &Plan, applied: &Applied) {
         // How a pod exits after our DELETE must not count (jobcontroller.trackJobStatusAndRemoveFinalizers).
-        let to_delete: HashSet<usize> = plan.deletes_once_stored().iter().copied().collect();
+        let to_delete: HashSet<usize> = plan.deletions_after_status().iter().copied().collect();
         let deleted: HashSet<usize> = applied.gone.iter().chain(&to_delete).copied().collect();
         // The plan has already removed the finalizers of these pods.
-        let is_freed = |at: &usize| plan.frees() && deleted.contains(at);
+        let is_untracked = |at: &usize| plan.is_untracked_delete() && deleted.contains(at);
         let mut candidates: Vec<usize> = (0..snapshot.workers.len())
-            .filter(|at| !is_freed(at) && self.may_go(snapshot, plan, applied, &deleted, *at))
+            .filter(|at| !is_untracked(at) && self.may_remove_finalizer(snapshot, plan, applied, &deleted, *at))
             .collect();
         if snapshot.job.is_indexed() {
             // Sorted, because `completedIndexes` is sorted.
             candidates.sort_by_key(|at| snapshot.workers[*at].index());
         }
-        let (mut new_indexes, mut put_off) = (0, HashSet::new());
+        let (mut new_indexes, mut postponed) = (0, HashSet::new());
         for at in candidates {
             let actions = self.actions.len();
-            let count = self.what(snapshot, plan, at);
+            let count = self.count_of(snapshot, plan, at);
             let uncounted = self.status.uncounted.get_or_insert_default();
             // Pods that the status lists already are always released; otherwise they would block all others.
-            if !matches!(count, Count::Nothing) && new_indexes + uncounted.len() >= MOST_UNCOUNTED {
-                put_off.insert(&snapshot.workers[at].pod.meta.uid);
+            if !matches!(count, Count::Nothing) && new_indexes + uncounted.len() >= MAX_UNCOUNTED {
+                postponed.insert(&snapshot.workers[at].pod.meta.uid);
                 self.actions.truncate(actions);
                 continue;
             }
@@ -232,23 +234,23 @@ impl Step {
                 Count::Nothing => {}
                 Count::Index => new_indexes += 1,
                 Count::Success(uid) => {
-                    self.held.insert(uid.clone());
+                    self.unreleased.insert(uid.clone());
                     uncounted.succeeded.push(uid);
                 }
                 Count::Failure(uid) => {
-                    self.held.insert(uid.clone());
+                    self.unreleased.insert(uid.clone());
                     uncounted.failed.push(uid);
                 }
             }
         }
-        self.more = !put_off.is_empty();
-        if self.more {
-            self.backoff = tally::backoff_without(snapshot, &put_off);
+        self.has_more = !postponed.is_empty();
+        if self.has_more {
+            self.backoff = tally::backoff_without(snapshot, &postponed);
         }
     }
 
     /// Whether the finalizer of this pod may be removed once the pod is counted.
-    fn may_go(
+    fn may_remove_finalizer(
         &self,
         snapshot: &Snapshot<'_>,
         plan: &Plan,
@@ -257,7 +259,7 @@ impl Step {
         at: usize,
     ) -> bool {
         let worker = &snapshot.workers[at];
-        if worker.hold != Hold::Held {
+        if worker.finalizer != FinalizerState::Present {
             return false;
         }
         if snapshot.is_deleting() || worker.state == State::Succeeded {
@@ -269,15 +271,18 @@ impl Step {
         }
         // A pod that keeps a failure count for a replacement that cannot be created would block its terminating
         // namespace forever, because pods are deleted before Jobs there.
-        let is_needed = !applied.closed && remembers(plan, worker, at);
+        let is_needed = !applied.namespace_terminating && is_deletion_delayed(plan, worker, at);
         snapshot.is_failed(worker) && !is_needed
     }
 
     /// How this pod must be counted. Pods that the status lists are counted already.
-    fn what(&mut self, snapshot: &Snapshot<'_>, plan: &Plan, at: usize) -> Count {
+    fn count_of(&mut self, snapshot: &Snapshot<'_>, plan: &Plan, at: usize) -> Count {
         let worker = &snapshot.workers[at];
         let uid = &worker.pod.meta.uid;
-        if worker.place == Place::Stray || snapshot.uncounted.names(uid) || snapshot.is_deleted_by_success(worker) {
+        if worker.completion == Completion::Invalid
+            || snapshot.uncounted.contains(uid)
+            || snapshot.is_deleted_by_success(worker)
+        {
             return Count::Nothing;
         }
         if worker.state == State::Succeeded {
@@ -289,23 +294,23 @@ impl Step {
         }
         // When the Job fails, active pods count as failed. When it succeeds, active pods are not counted, because the
         // controller deleted them.
-        let fails_with_job = self.ending.as_ref().is_some_and(|it| !it.succeeds());
-        if !snapshot.is_failed(worker) && !fails_with_job {
+        let job_fails = self.ending.as_ref().is_some_and(|it| !it.is_success());
+        if !snapshot.is_failed(worker) && !job_fails {
             return Count::Nothing;
         }
-        let verdict = verdict(snapshot.job, worker.pod);
-        self.actions.extend(verdict.action());
-        if verdict.counts() { Count::Failure(uid.clone()) } else { Count::Nothing }
+        let policy_result = policy_result(snapshot.job, worker.pod);
+        self.actions.extend(policy_result.action());
+        if policy_result.is_counted() { Count::Failure(uid.clone()) } else { Count::Nothing }
     }
 
     /// Whether the Job may end once this step is done and no pod is uncounted.
     fn may_end(&self) -> bool {
-        self.ending.is_some() && self.quiet && !self.more && self.status.terminating.unwrap_or_default() == 0
+        self.ending.is_some() && self.all_ended && !self.has_more && self.status.terminating.unwrap_or_default() == 0
     }
 
     /// Whether the final status can be the only write: the interim condition is stored and no finalizer must be removed
     /// first.
-    fn ends_at_once(&self) -> bool {
+    fn may_finish_in_one_write(&self) -> bool {
         let is_counted = self.status.uncounted.as_ref().is_none_or(api::UncountedPods::is_empty);
         let is_announced = self.ending.as_ref().is_some_and(|it| it.announced);
         is_announced && self.may_end() && self.release.is_empty() && is_counted
@@ -313,8 +318,8 @@ impl Step {
 }
 
 /// Whether the pod keeps the failure count of its index.
-fn remembers(plan: &Plan, worker: &Worker<'_>, at: usize) -> bool {
-    plan.tally.indexes.as_ref().is_some_and(|it| it.delayed.holds(worker.index(), at))
+fn is_deletion_delayed(plan: &Plan, worker: &Worker<'_>, at: usize) -> bool {
+    plan.tally.indexes.as_ref().is_some_and(|it| it.per_index_backoff.is_deletion_delayed(worker.index(), at))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::{
     backoff::{Backoff, finish_time},
     failure_policy,
     indexes::Indexes,
-    snapshot::{Hold, Snapshot},
+    snapshot::{FinalizerState, Snapshot},
 };
 
 /// The annotation with the number of counted failures of the index before this pod.
@@ -21,7 +21,7 @@ pub(crate) const FAILURES: &str = "batch.kubernetes.io/job-index-failure-count";
 pub(crate) const IGNORED: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
 
 /// A larger count does not parse and would be read as zero.
-const MOST: u32 = i32::MAX.unsigned_abs();
+const MAX_COUNT: u32 = i32::MAX.unsigned_abs();
 
 /// The failures of an index before a pod was created for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -49,9 +49,9 @@ impl Failures {
 
 /// For each index that must be retried, the position in the snapshot of the pod that keeps its failure count.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Delayed(BTreeMap<u32, usize>);
+pub(crate) struct PerIndexBackoff(BTreeMap<u32, usize>);
 
-impl Delayed {
+impl PerIndexBackoff {
     /// Selects, for each index that has no active pod and has neither succeeded nor failed, the failed pod with the
     /// most failures. Among equals, the pod that finished last.
     pub(crate) fn of(snapshot: &Snapshot<'_>, settled: &Indexes, active: &Indexes) -> Self {
@@ -59,7 +59,7 @@ impl Delayed {
         for (at, worker) in snapshot.workers.iter().enumerate() {
             let Some(index) = worker.index() else { continue };
             let is_free = !active.contains(index) && !settled.contains(index);
-            if worker.hold == Hold::Held && is_free && snapshot.is_failed(worker) {
+            if worker.finalizer == FinalizerState::Present && is_free && snapshot.is_failed(worker) {
                 let rank = (Failures::of(worker.pod).total(), finish_time(worker.pod), Reverse(at));
                 let best = pods.entry(index).or_insert(rank);
                 *best = rank.max(*best);
@@ -69,7 +69,7 @@ impl Delayed {
     }
 
     /// Whether this is the pod that keeps the failure count of its index.
-    pub(crate) fn holds(&self, index: Option<u32>, at: usize) -> bool {
+    pub(crate) fn is_deletion_delayed(&self, index: Option<u32>, at: usize) -> bool {
         index.is_some_and(|it| self.0.get(&it) == Some(&at))
     }
 
@@ -77,19 +77,19 @@ impl Delayed {
     pub(crate) fn failures(&self, snapshot: &Snapshot<'_>, index: u32) -> Failures {
         let Some(replaced) = self.pod(snapshot, index) else { return Failures::default() };
         let Failures { counted, ignored } = Failures::of(replaced);
-        if failure_policy::verdict(snapshot.job, replaced).counts() {
-            Failures { counted: counted.saturating_add(1).min(MOST), ignored }
+        if failure_policy::policy_result(snapshot.job, replaced).is_counted() {
+            Failures { counted: counted.saturating_add(1).min(MAX_COUNT), ignored }
         } else {
-            Failures { counted, ignored: ignored.saturating_add(1).min(MOST) }
+            Failures { counted, ignored: ignored.saturating_add(1).min(MAX_COUNT) }
         }
     }
 
     /// The indexes in back-off with the remaining time, in ascending order of the index.
-    pub(crate) fn waits(&self, snapshot: &Snapshot<'_>) -> impl Iterator<Item = (u32, Duration)> {
+    pub(crate) fn remaining_delays(&self, snapshot: &Snapshot<'_>) -> impl Iterator<Item = (u32, Duration)> {
         let wait = |(index, at): (&u32, &usize)| {
             let replaced = snapshot.workers.get(*at)?.pod;
             let failures = Failures::of(replaced).total() + 1;
-            let wait = Backoff { failures, last: finish_time(replaced) }.remaining(snapshot.known.now);
+            let wait = Backoff { failures, last: finish_time(replaced) }.remaining(snapshot.inputs.now);
             (!wait.is_zero()).then_some((*index, wait))
         };
         self.0.iter().filter_map(wait)

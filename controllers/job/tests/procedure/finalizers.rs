@@ -6,7 +6,7 @@ use test_cluster::Verdict;
 use crate::world::{FINALIZER, MS, SEC, World, failure, pass};
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_012_a_finalizer_goes_after_the_status_that_names_its_pod() {
+async fn acceptance_job_012_a_finalizer_is_removed_after_the_status_lists_its_pod() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 1, "completions": 2 }));
@@ -23,31 +23,31 @@ async fn acceptance_job_012_a_finalizer_goes_after_the_status_that_names_its_pod
     let released = calls.iter().position(|it| it.verb == "patch" && it.name == pod);
     assert!(named.unwrap() < released.unwrap(), "{:?}", world.lines());
     assert_eq!(calls[released.unwrap()].json()["metadata"]["uid"], uid, "this very pod's");
-    assert!(!world.is_held(&pod));
+    assert!(!world.has_finalizer(&pod));
     assert_eq!((world.count("j", "succeeded"), &world.status("j")["uncountedTerminatedPods"]), (1, &json!({})));
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_013_a_crash_before_finalizers_go_counts_once() {
+async fn acceptance_job_013_a_crash_before_finalizer_removals_counts_once() {
     let world = World::new();
     let manager = world.start().await;
     world.job("j", json!({ "parallelism": 2, "completions": 2 }));
     pass(5 * SEC).await;
-    world.spoil(|line, _| line.starts_with("patch pods").then_some(Verdict::Hang));
+    world.intercept(|line, _| line.starts_with("patch pods").then_some(Verdict::Hang));
     world.active().iter().for_each(|it| world.succeed(it));
     pass(5 * SEC).await;
-    assert_eq!(world.held(), 2);
+    assert_eq!(world.with_finalizer(), 2);
     assert_eq!(world.status("j")["uncountedTerminatedPods"]["succeeded"].as_array().map(Vec::len), Some(2));
     drop(manager);
     world.cluster.stop_intercepting();
     let _manager = world.start().await;
     pass(5 * SEC).await;
-    assert_eq!((world.count("j", "succeeded"), world.held(), world.pods().len()), (2, 0, 2));
+    assert_eq!((world.count("j", "succeeded"), world.with_finalizer(), world.pods().len()), (2, 0, 2));
     assert_eq!(world.conditions("j").last().unwrap(), "Complete=True CompletionsReached");
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_014_a_crash_after_finalizers_went_counts_once() {
+async fn acceptance_job_014_a_crash_after_finalizer_removals_counts_once() {
     let world = World::new();
     let manager = world.start().await;
     world.job("j", json!({ "parallelism": 2, "completions": 2 }));
@@ -55,11 +55,11 @@ async fn acceptance_job_014_a_crash_after_finalizers_went_counts_once() {
     let pods = world.active();
     world.succeed(&pods[0]);
     // Its finalizer is removed, but the response is lost and the manager crashes.
-    world.spoil(|line, _| line.starts_with("patch pods").then_some(Verdict::LoseAnswer));
+    world.intercept(|line, _| line.starts_with("patch pods").then_some(Verdict::LoseAnswer));
     pass(200 * MS).await;
     drop(manager);
     world.cluster.stop_intercepting();
-    assert!(!world.is_held(&pods[0]));
+    assert!(!world.has_finalizer(&pods[0]));
     assert_eq!(world.status("j")["uncountedTerminatedPods"]["succeeded"].as_array().map(Vec::len), Some(1));
     let _manager = world.start().await;
     pass(5 * SEC).await;
@@ -70,16 +70,16 @@ async fn acceptance_job_014_a_crash_after_finalizers_went_counts_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_015_a_pod_that_vanished_while_the_status_named_it_is_counted() {
+async fn acceptance_job_015_a_pod_deleted_while_the_status_lists_it_is_counted() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 1, "completions": 2 }));
     pass(5 * SEC).await;
-    world.spoil(|line, _| if line.starts_with("patch pods") { failure(500, "InternalError") } else { None });
+    world.intercept(|line, _| if line.starts_with("patch pods") { failure(500, "InternalError") } else { None });
     let pod = world.active()[0].clone();
     world.succeed(&pod);
     pass(500 * MS).await;
-    assert!(world.is_held(&pod));
+    assert!(world.has_finalizer(&pod));
     world.cluster.remove("pods", "n", &pod);
     world.cluster.stop_intercepting();
     pass(5 * SEC).await;
@@ -88,44 +88,45 @@ async fn acceptance_job_015_a_pod_that_vanished_while_the_status_named_it_is_cou
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_016_without_a_stored_status_no_finalizer_goes() {
+async fn acceptance_job_016_without_a_stored_status_no_finalizer_is_removed() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 2, "completions": 2 }));
     pass(5 * SEC).await;
-    world.spoil(|line, _| if line.starts_with("update jobs/status") { failure(500, "InternalError") } else { None });
+    world
+        .intercept(|line, _| if line.starts_with("update jobs/status") { failure(500, "InternalError") } else { None });
     world.active().iter().for_each(|it| world.succeed(it));
     pass(20 * SEC).await;
-    assert_eq!((world.held(), world.asked("patch pods")), (2, 0));
+    assert_eq!((world.with_finalizer(), world.call_count("patch pods")), (2, 0));
     world.cluster.stop_intercepting();
     pass(60 * SEC).await;
-    assert_eq!((world.held(), world.count("j", "succeeded")), (0, 2));
+    assert_eq!((world.with_finalizer(), world.count("j", "succeeded")), (0, 2));
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_017_what_went_is_counted_though_not_all_went_and_the_job_does_not_end() {
+async fn acceptance_job_017_removed_finalizers_are_counted_though_others_remain_and_the_job_does_not_end() {
     let world = World::new();
     let manager = world.start().await;
     world.job("j", json!({ "parallelism": 3, "completions": 3 }));
     pass(5 * SEC).await;
     let pods = world.active();
     let stuck = format!("patch pods {}", pods[0]);
-    world.spoil(move |line, _| if line == stuck { failure(500, "InternalError") } else { None });
+    world.intercept(move |line, _| if line == stuck { failure(500, "InternalError") } else { None });
     pods.iter().for_each(|it| world.succeed(it));
     pass(10 * SEC).await;
-    assert_eq!((world.count("j", "succeeded"), world.held()), (2, 1));
+    assert_eq!((world.count("j", "succeeded"), world.with_finalizer()), (2, 1));
     assert_eq!(world.status("j")["uncountedTerminatedPods"]["succeeded"].as_array().map(Vec::len), Some(1));
     assert_eq!(world.conditions("j"), ["SuccessCriteriaMet=True CompletionsReached"]);
     let failed = r#"job_controller_job_syncs_total{action="tracking",completion_mode="NonIndexed",result="error"}"#;
     assert!(manager.metric(failed) >= 1, "{}", manager.page());
     world.cluster.stop_intercepting();
     pass(60 * SEC).await;
-    assert_eq!((world.count("j", "succeeded"), world.held()), (3, 0));
+    assert_eq!((world.count("j", "succeeded"), world.with_finalizer()), (3, 0));
     assert_eq!(world.conditions("j").last().unwrap(), "Complete=True CompletionsReached");
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_018_five_hundred_pods_are_recorded_in_a_pass_and_the_rest_follows() {
+async fn acceptance_job_018_five_hundred_pods_are_recorded_in_a_sync_and_the_rest_later() {
     let world = World::new();
     let manager = world.start().await;
     world.job("j", json!({ "parallelism": 501, "completions": 501 }));
@@ -141,23 +142,23 @@ async fn acceptance_job_018_five_hundred_pods_are_recorded_in_a_pass_and_the_res
     assert_eq!(first["status"]["uncountedTerminatedPods"]["succeeded"].as_array().map(Vec::len), Some(500));
     assert!(!world.conditions("j").iter().any(|it| it.starts_with("Complete")), "{:?}", world.conditions("j"));
     pass(10 * SEC).await;
-    assert_eq!((world.count("j", "succeeded"), world.held(), world.pods().len()), (501, 0, 501));
+    assert_eq!((world.count("j", "succeeded"), world.with_finalizer(), world.pods().len()), (501, 0, 501));
     assert_eq!(world.conditions("j").last().unwrap(), "Complete=True CompletionsReached");
 }
 
 #[tokio::test(start_paused = true)]
 async fn acceptance_job_019_a_pod_that_the_cache_still_shows_is_not_counted_again() {
     let world = World::new();
-    let options = job_controller::Options { reads_own_writes: false, ..Default::default() };
+    let options = job_controller::Options { read_own_writes: false, ..Default::default() };
     let _manager = world.start_with(options).await;
     world.job("j", json!({ "parallelism": 1, "completions": 3 }));
     pass(5 * SEC).await;
     let pod = world.active()[0].clone();
     let patch = format!("patch pods {pod}");
-    let (cluster, asked) = (world.cluster.clone(), patch.clone());
+    let (cluster, wanted) = (world.cluster.clone(), patch.clone());
     // The cache shows that the pod has ended, but not that its finalizer was removed.
-    world.spoil(move |line, _| {
-        if line == asked {
+    world.intercept(move |line, _| {
+        if line == wanted {
             cluster.freeze_watches("pods");
         }
         None
@@ -170,16 +171,16 @@ async fn acceptance_job_019_a_pod_that_the_cache_still_shows_is_not_counted_agai
             .update("jobs.batch", "n", "j", |it| it["metadata"]["annotations"] = json!({ "at": world.second() }));
     }
     pass(2 * SEC).await;
-    assert!(!world.is_held(&pod));
-    assert_eq!((world.count("j", "succeeded"), world.asked(&patch)), (1, 1), "{}", world.status("j"));
+    assert!(!world.has_finalizer(&pod));
+    assert_eq!((world.count("j", "succeeded"), world.call_count(&patch)), (1, 1), "{}", world.status("j"));
     world.cluster.stop_intercepting();
     world.cluster.thaw("pods");
     pass(200 * SEC).await;
-    assert_eq!((world.count("j", "succeeded"), world.asked(&patch), world.held()), (1, 1, 1));
+    assert_eq!((world.count("j", "succeeded"), world.call_count(&patch), world.with_finalizer()), (1, 1, 1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_was_counted_is_not_counted_again_when_its_owner_is_taken_away() {
+async fn a_counted_pod_is_not_counted_again_after_it_lost_its_owner() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({ "parallelism": 1, "completions": 3, "backoffLimit": 9 }));
@@ -190,19 +191,19 @@ async fn a_pod_that_was_counted_is_not_counted_again_when_its_owner_is_taken_awa
     let badly = world.active()[0].clone();
     world.fail(&badly);
     pass(30 * SEC).await;
-    assert_eq!((world.count("j", "succeeded"), world.count("j", "failed"), world.is_held(&well)), (1, 1, false));
+    assert_eq!((world.count("j", "succeeded"), world.count("j", "failed"), world.has_finalizer(&well)), (1, 1, false));
     for pod in [&well, &badly] {
         world.cluster.update("pods", "n", pod, |it| it["metadata"]["ownerReferences"] = json!([]));
     }
     pass(10 * SEC).await;
     assert_eq!((world.count("j", "succeeded"), world.count("j", "failed")), (1, 1), "{}", world.status("j"));
-    assert!(!world.is_held(&well) && !world.is_held(&badly));
+    assert!(!world.has_finalizer(&well) && !world.has_finalizer(&badly));
     // A pod that is not counted yet is adopted and counted.
     let open = world.active()[0].clone();
     world.cluster.update("pods", "n", &open, |it| it["metadata"]["ownerReferences"] = json!([]));
     world.succeed(&open);
     pass(10 * SEC).await;
-    assert_eq!((world.count("j", "succeeded"), world.is_held(&open)), (2, false));
+    assert_eq!((world.count("j", "succeeded"), world.has_finalizer(&open)), (2, false));
 }
 
 #[tokio::test(start_paused = true)]
@@ -217,39 +218,39 @@ async fn acceptance_job_021_a_running_pod_that_a_user_deletes_has_failed_and_is_
     world.delete_gracefully(&pod);
     pass(500 * MS).await;
     // The failure delays the next pod, but it is counted at once.
-    assert!(!world.is_held(&pod));
+    assert!(!world.has_finalizer(&pod));
     pass(12 * SEC).await;
     assert_eq!((world.count("j", "failed"), world.active().len()), (1, 1));
     assert_eq!(world.count("j", "terminating"), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_007_what_is_unseen_stops_pods_and_not_counting() {
+async fn acceptance_job_007_unfulfilled_expectations_delay_creations_and_not_counting() {
     let world = World::new();
-    let options = job_controller::Options { reads_own_writes: false, ..Default::default() };
+    let options = job_controller::Options { read_own_writes: false, ..Default::default() };
     let _manager = world.start_with(options).await;
     world.job("j", json!({ "parallelism": 2, "completions": 9 }));
     pass(5 * SEC).await;
     let pods = world.active();
     // One pod ends, and the cache does not show its replacement.
-    world.spoil(|line, _| (line == "create pods").then_some(Verdict::Delay(100 * MS)));
+    world.intercept(|line, _| (line == "create pods").then_some(Verdict::Delay(100 * MS)));
     world.succeed(&pods[0]);
     pass(50 * MS).await;
     world.cluster.freeze_watches("pods");
     pass(5 * SEC).await;
-    let created = world.asked("create pods");
+    let created = world.call_count("create pods");
     assert_eq!(created, 3);
     world.edit("j", |spec| spec["parallelism"] = json!(5));
     pass(5 * SEC).await;
-    assert_eq!(world.asked("create pods"), created, "nothing is created before the third pod is seen");
+    assert_eq!(world.call_count("create pods"), created, "nothing is created before the third pod is seen");
     assert_eq!(world.count("j", "succeeded"), 1, "what ended is counted");
     world.cluster.thaw("pods");
     pass(200 * SEC).await;
-    assert_eq!((world.asked("create pods"), world.active().len()), (6, 5));
+    assert_eq!((world.call_count("create pods"), world.active().len()), (6, 5));
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_047_the_failure_of_an_index_is_remembered_by_its_pod_until_the_next_one_works() {
+async fn acceptance_job_047_a_failed_pod_keeps_the_failure_count_until_its_replacement_is_active() {
     let world = World::new();
     let _manager = world.start().await;
     world.job(
@@ -263,7 +264,7 @@ async fn acceptance_job_047_the_failure_of_an_index_is_remembered_by_its_pod_unt
     pass(3 * SEC).await;
     world.cluster.delete("pods", "n", &pod);
     pass(3 * SEC).await;
-    assert!(world.is_held(&pod), "it is the only one who knows");
+    assert!(world.has_finalizer(&pod), "it is the only one who knows");
     pass(10 * SEC).await;
     let next = world.active()[0].clone();
     assert_eq!(world.pod(&next)["metadata"]["annotations"]["batch.kubernetes.io/job-index-failure-count"], "1");
@@ -271,7 +272,7 @@ async fn acceptance_job_047_the_failure_of_an_index_is_remembered_by_its_pod_unt
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_remembers_for_an_index_holds_no_namespace_that_goes() {
+async fn a_pod_kept_for_its_failure_count_does_not_block_namespace_deletion() {
     let world = World::new();
     let _manager = world.start().await;
     world.job(
@@ -290,7 +291,7 @@ async fn who_remembers_for_an_index_holds_no_namespace_that_goes() {
     pass(60 * SEC).await;
     assert_eq!((world.pods(), world.count("j", "failed")), (Vec::new(), 3), "each is counted before it goes");
     assert_eq!(world.conditions("j"), Vec::<String>::new());
-    let tries = world.asked("create pods") - 3;
+    let tries = world.call_count("create pods") - 3;
     assert!((1..=5).contains(&tries), "{tries}: trying again is of no use");
 }
 
@@ -313,7 +314,7 @@ async fn a_status_is_written_with_the_metadata_and_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_remembers_for_an_index_of_a_job_that_stands_still_holds_no_namespace_that_goes() {
+async fn a_pod_kept_for_its_failure_count_in_an_inactive_job_does_not_block_namespace_deletion() {
     for still in [json!({ "suspend": true }), json!({ "parallelism": 0 })] {
         let world = World::new();
         let _manager = world.start().await;
@@ -334,8 +335,8 @@ async fn who_remembers_for_an_index_of_a_job_that_stands_still_holds_no_namespac
         // A user deletes the pod. The next pod of the index, if there is one, needs its failure count.
         world.cluster.delete("pods", "n", &pod);
         pass(300 * SEC).await;
-        assert!(world.is_held(&pod), "{still}");
-        assert!(world.asked("create pods") <= 1 + 7, "{still}: once in a while is enough");
+        assert!(world.has_finalizer(&pod), "{still}");
+        assert!(world.call_count("create pods") <= 1 + 7, "{still}: once in a while is enough");
         // No event of the pod comes when its namespace is deleted.
         world.cluster.delete("namespaces", "", "n");
         pass(70 * SEC).await;
@@ -344,7 +345,7 @@ async fn who_remembers_for_an_index_of_a_job_that_stands_still_holds_no_namespac
 }
 
 #[tokio::test(start_paused = true)]
-async fn finalizers_of_others_stay() {
+async fn other_finalizers_are_kept() {
     let world = World::new();
     let _manager = world.start().await;
     world.job("j", json!({}));

@@ -9,52 +9,53 @@ use tokio::sync::Semaphore;
 use crate::Ctx;
 
 /// The maximum of concurrent calls about pods.
-const AT_ONCE: usize = 96;
+const MAX_CALLS: usize = 96;
 
 /// The maximum for one Job, so that a Job of ten thousand pods leaves calls for others. Permits are granted in the
 /// order of requests, so a Job of one pod waits for at most this many calls of each other Job.
-const OF_ONE_JOB: usize = 64;
+const MAX_CALLS_PER_JOB: usize = 64;
 
 /// How long one stage of a sync starts new calls while other Jobs wait for a worker. A Job with thousands of pods, at
 /// twenty calls per second, would otherwise delay them for minutes.
-const TURN: Duration = Duration::from_secs(5);
+const STAGE_TIME: Duration = Duration::from_secs(5);
 
 /// The start of one stage of a sync.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Turn(Instant);
+pub(crate) struct StageStart(Instant);
 
 impl Ctx {
     /// Starts a stage.
-    pub(crate) fn turn(&self) -> Turn {
-        Turn(self.clock.now())
+    pub(crate) fn begin_stage(&self) -> StageStart {
+        StageStart(self.clock.now())
     }
 
     /// Whether the stage must start no further call, because its time is over and other Jobs wait.
-    pub(crate) fn is_over(&self, turn: Turn) -> bool {
-        self.clock.now().saturating_duration_since(turn.0) >= TURN && !self.queue.is_empty()
+    pub(crate) fn is_stage_over(&self, stage_start: StageStart) -> bool {
+        self.clock.now().saturating_duration_since(stage_start.0) >= STAGE_TIME && !self.queue.is_empty()
     }
 }
 
 /// The permits for calls.
-pub(crate) struct Calls(Semaphore);
+pub(crate) struct CallLimit(Semaphore);
 
-impl Default for Calls {
+impl Default for CallLimit {
     fn default() -> Self {
-        Self(Semaphore::new(AT_ONCE))
+        Self(Semaphore::new(MAX_CALLS))
     }
 }
 
-impl Calls {
+impl CallLimit {
     /// Makes a call for each item, many concurrently. Results are in the order of the items.
-    pub(crate) async fn each<T, R, F>(&self, items: Vec<T>, call: impl Fn(T) -> F) -> Vec<R>
+    pub(crate) async fn call_each<T, R, F>(&self, items: Vec<T>, call: impl Fn(T) -> F) -> Vec<R>
     where
         F: Future<Output = R>,
     {
-        self.each_until(|| false, items, call).await.into_iter().flatten().collect()
+        self.call_each_until(|| false, items, call).await.into_iter().flatten().collect()
     }
 
-    /// Like [`Calls::each`], with `None` for each item whose call was not started because `is_over` returned true.
-    pub(crate) async fn each_until<T, R, F>(
+    /// Like [`CallLimit::call_each`], with `None` for each item whose call was not started because `is_over` returned
+    /// true.
+    pub(crate) async fn call_each_until<T, R, F>(
         &self,
         is_over: impl Fn() -> bool,
         items: Vec<T>,
@@ -68,11 +69,11 @@ impl Calls {
             let (call, is_over) = (call(item), &is_over);
             calls.push(async move {
                 // The semaphore is never closed. If it were, calls would only lose their limit.
-                let _place = self.0.acquire().await;
+                let _permit = self.0.acquire().await;
                 if is_over() { None } else { Some(call.await) }
             });
         }
-        stream::iter(calls).buffered(OF_ONE_JOB).collect().await
+        stream::iter(calls).buffered(MAX_CALLS_PER_JOB).collect().await
     }
 }
 
@@ -86,8 +87,8 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_large_job_leaves_room_to_a_small_one() {
-        let calls = Calls::default();
+    async fn a_large_job_leaves_permits_for_a_small_one() {
+        let limit = CallLimit::default();
         let (now, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let call = |item: usize| {
             let (now, most) = (&now, &most);
@@ -100,13 +101,13 @@ mod tests {
         };
         let clock = clock::Clock::system();
         let began = clock.now();
-        let (large, (small, took)) = tokio::join!(calls.each((0..10_000).collect(), call), async {
+        let (large, (small, took)) = tokio::join!(limit.call_each((0..10_000).collect(), call), async {
             tokio::time::sleep(Duration::from_millis(10)).await;
-            let small = calls.each(vec![7], call).await;
+            let small = limit.call_each(vec![7], call).await;
             (small, clock.now() - began)
         });
         assert_eq!((large, small), ((0..10_000).collect(), vec![7]));
         assert!(took < Duration::from_secs(2), "it had a place at once: {took:?}");
-        assert_eq!(most.load(Ordering::SeqCst), OF_ONE_JOB + 1);
+        assert_eq!(most.load(Ordering::SeqCst), MAX_CALLS_PER_JOB + 1);
     }
 }

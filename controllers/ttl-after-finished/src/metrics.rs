@@ -36,15 +36,15 @@ impl Meters {
     }
 
     /// A DELETE succeeded this long after the Job was due.
-    pub(crate) fn deleted(&self, late: Duration) {
+    pub(crate) fn record_deletion(&self, late: Duration) {
         self.late.observe(late.as_secs_f64());
     }
 
     /// Counts the Jobs that were deleted and still exist.
-    pub(crate) fn terminating(&self, change: &Change<'_, Job>) {
-        let lingers =
-            |entry: Option<&Entry<Job>>| entry.and_then(Entry::readable).is_some_and(|it| expiry::lingers(it));
-        match (lingers(change.old), lingers(change.new)) {
+    pub(crate) fn on_job_changed(&self, change: &Change<'_, Job>) {
+        let is_lingering =
+            |entry: Option<&Entry<Job>>| entry.and_then(Entry::readable).is_some_and(|it| expiry::is_lingering(it));
+        match (is_lingering(change.old), is_lingering(change.new)) {
             (false, true) => self.lingering.inc(),
             (true, false) => self.lingering.dec(),
             (false, false) | (true, true) => {}
@@ -53,7 +53,7 @@ impl Meters {
 }
 
 /// Logs and sends an event that a finished Job has no finish time, so it is not deleted.
-pub(crate) fn unclear(recorder: &Recorder, job: &Job) {
+pub(crate) fn report_unknown_finish_time(recorder: &Recorder, job: &Job) {
     let message = format!("unable to find the time when the Job {} finished", job.meta.as_ref().key());
     tracing::error!("{message}");
     recorder.event(&reference(job), Type::Warning, "FinishTimeUnknown", message);

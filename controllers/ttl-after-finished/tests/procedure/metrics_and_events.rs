@@ -6,7 +6,7 @@ use test_cluster::Verdict;
 use crate::world::{MS, SEC, World, complete, job};
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_ttl_020_a_finish_in_the_future_is_told_and_waited_for() {
+async fn acceptance_ttl_020_a_finish_in_the_future_is_logged_and_awaited() {
     let world = World::new();
     world.cluster.create(job("a", Some(10), &[complete(30)]));
     let _manager = world.start().await;
@@ -16,11 +16,11 @@ async fn acceptance_ttl_020_a_finish_in_the_future_is_told_and_waited_for() {
     world.until(40 * SEC - MS).await;
     assert_eq!(world.lines(), [""; 0]);
     world.until(41 * SEC).await;
-    assert!(world.goes("a"));
+    assert!(world.is_deleted("a"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_finish_far_in_the_future_is_told_once() {
+async fn a_finish_far_in_the_future_is_logged_once() {
     let world = World::new();
     world.cluster.create(job("a", Some(10), &[complete(86_400)]));
     let _manager = world.start().await;
@@ -29,7 +29,7 @@ async fn a_finish_far_in_the_future_is_told_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_ttl_021_a_job_of_which_nobody_knows_when_it_finished_stays_and_that_is_told() {
+async fn acceptance_ttl_021_a_job_without_a_finish_time_is_kept_and_reported() {
     let world = World::new();
     let finished = json!({ "type": "Complete", "status": "True", "lastTransitionTime": null });
     world.cluster.create(job("a", Some(0), &[finished]));
@@ -50,16 +50,16 @@ async fn acceptance_ttl_021_a_job_of_which_nobody_knows_when_it_finished_stays_a
 
     world.finish("a", "Complete");
     world.until(3001 * SEC).await;
-    assert!(world.goes("a"), "the next update is looked at");
+    assert!(world.is_deleted("a"), "the next update is looked at");
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_ttl_024_the_delay_of_an_accepted_delete_is_observed_and_of_no_other() {
+async fn acceptance_ttl_024_only_the_delay_of_a_successful_delete_is_observed() {
     let world = World::new();
     world.cluster.create(job("a", Some(10), &[complete(0)]));
     let manager = world.start().await;
     let mut tries = 0;
-    world.spoil(move |line, _| {
+    world.intercept(move |line, _| {
         tries += i32::from(line == "delete a");
         match tries {
             1 if line == "delete a" => Some(Verdict::status(500, "InternalError", "not today")),
@@ -81,7 +81,7 @@ async fn acceptance_ttl_024_the_delay_of_an_accepted_delete_is_observed_and_of_n
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_is_told_with_the_time_to_live() {
+async fn a_deletion_is_logged_with_the_ttl() {
     let world = World::new();
     world.cluster.create(job("a", Some(10), &[complete(0)]));
     let _manager = world.start().await;

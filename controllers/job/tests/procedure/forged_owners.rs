@@ -7,14 +7,14 @@ use crate::world::{FINALIZER, SEC, World, pass};
 
 impl World {
     /// Adds a second namespace with other users.
-    fn with_neighbours() -> Self {
+    fn with_second_namespace() -> Self {
         let world = Self::new();
         world.cluster.create(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "m" } }));
         world
     }
 
     /// Creates a pod with our finalizer and an ownerReference to the Job.
-    fn pretends(&self, name: &str, namespace: &str, job: &Value, phase: &str) {
+    fn forge_pod(&self, name: &str, namespace: &str, job: &Value, phase: &str) {
         let owner = json!([{ "apiVersion": "batch/v1", "kind": "Job", "name": job["metadata"]["name"],
             "uid": job["metadata"]["uid"], "controller": true }]);
         self.cluster.create(json!({
@@ -34,67 +34,67 @@ impl World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acceptance_job_001_pods_that_only_name_the_uid_of_a_job_neither_end_nor_fill_it() {
-    let world = World::with_neighbours();
+async fn acceptance_job_001_pods_with_only_the_uid_of_a_job_are_not_counted() {
+    let world = World::with_second_namespace();
     let _manager = world.start().await;
     let job = world.job("j", json!({ "parallelism": 1, "completions": 1, "backoffLimit": 0 }));
     pass(5 * SEC).await;
-    world.pretends("well", "m", &job, "Succeeded");
-    world.pretends("badly", "m", &job, "Failed");
-    world.pretends("at-home", "n", &World::renamed(&job), "Failed");
-    world.pretends("works", "m", &job, "Running");
+    world.forge_pod("well", "m", &job, "Succeeded");
+    world.forge_pod("badly", "m", &job, "Failed");
+    world.forge_pod("at-home", "n", &World::renamed(&job), "Failed");
+    world.forge_pod("works", "m", &job, "Running");
     world.edit("j", |spec| spec["parallelism"] = json!(2));
     pass(30 * SEC).await;
     assert_eq!((world.count("j", "succeeded"), world.count("j", "failed")), (0, 0), "{}", world.status("j"));
     assert_eq!((world.count("j", "active"), world.conditions("j")), (1, vec![]));
-    assert_eq!(world.asked("delete pods"), 0, "none is too many");
-    assert_eq!(world.asked("patch pods"), 0, "and none is anybody's to change");
+    assert_eq!(world.call_count("delete pods"), 0, "none is too many");
+    assert_eq!(world.call_count("patch pods"), 0, "and none is anybody's to change");
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_only_name_the_uid_of_a_job_are_not_what_it_waits_for() {
-    let world = World::with_neighbours();
+async fn pods_with_only_the_uid_of_a_job_fulfil_no_expectation() {
+    let world = World::with_second_namespace();
     let _manager = world.start().await;
     let mut first = true;
-    world.spoil(move |line, _| (line == "create pods" && std::mem::take(&mut first)).then_some(Verdict::Fail));
+    world.intercept(move |line, _| (line == "create pods" && std::mem::take(&mut first)).then_some(Verdict::Fail));
     let job = world.job("j", json!({}));
     pass(5 * SEC).await;
-    world.pretends("elsewhere", "m", &job, "Running");
-    world.pretends("renamed", "n", &World::renamed(&job), "Running");
-    world.pretends("going", "m", &job, "Running");
+    world.forge_pod("elsewhere", "m", &job, "Running");
+    world.forge_pod("renamed", "n", &World::renamed(&job), "Running");
+    world.forge_pod("going", "m", &job, "Running");
     world.cluster.delete("pods", "m", "going");
     world.edit("j", |spec| spec["parallelism"] = json!(2));
     pass(60 * SEC).await;
-    assert_eq!(world.asked("create pods"), 1, "nobody knows yet what became of the first");
+    assert_eq!(world.call_count("create pods"), 1, "nobody knows yet what became of the first");
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_only_name_the_uid_of_a_job_take_no_slot_of_it() {
-    let world = World::with_neighbours();
+async fn pods_with_only_the_uid_of_a_job_take_no_slot() {
+    let world = World::with_second_namespace();
     let _manager = world.start().await;
     let job = world.job("j", json!({ "suspend": true }));
     pass(5 * SEC).await;
     for pod in ["a", "b"] {
-        world.pretends(pod, "m", &job, "Running");
-        world.pretends(pod, "n", &World::renamed(&job), "Running");
+        world.forge_pod(pod, "m", &job, "Running");
+        world.forge_pod(pod, "n", &World::renamed(&job), "Running");
     }
     pass(SEC).await;
     world.edit("j", |spec| spec["suspend"] = json!(false));
     pass(5 * SEC).await;
-    assert_eq!((world.asked("create pods"), world.count("j", "active")), (1, 1));
+    assert_eq!((world.call_count("create pods"), world.count("j", "active")), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_deletes_a_pod_that_only_names_the_uid_of_a_job_lets_no_pod_of_it_go() {
-    let world = World::with_neighbours();
+async fn deleting_a_pod_with_only_the_uid_of_a_job_releases_no_pod_of_it() {
+    let world = World::with_second_namespace();
     let _manager = world.start().await;
     let job = world.job("j", json!({ "parallelism": 2, "completions": 2 }));
     pass(5 * SEC).await;
-    world.pretends("elsewhere", "m", &job, "Running");
-    world.pretends("renamed", "n", &World::renamed(&job), "Running");
+    world.forge_pod("elsewhere", "m", &job, "Running");
+    world.forge_pod("renamed", "n", &World::renamed(&job), "Running");
     world.cluster.delete("pods", "m", "elsewhere");
     world.cluster.delete("pods", "n", "renamed");
     pass(30 * SEC).await;
-    assert_eq!((world.active().len(), world.held()), (2, 2), "{:?}", world.lines());
+    assert_eq!((world.active().len(), world.with_finalizer()), (2, 2), "{:?}", world.lines());
     assert!(world.cluster.list("pods", "m").is_empty(), "nobody counts it, so nothing holds it");
 }

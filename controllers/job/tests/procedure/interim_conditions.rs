@@ -19,9 +19,9 @@ async fn three(world: &World, changes: &[(&str, Value)]) -> Vec<String> {
 }
 
 /// The first DELETE of this pod is rejected.
-fn refuse_one_deletion(world: &World, pod: &str) {
+fn reject_one_deletion(world: &World, pod: &str) {
     let (words, mut first) = (format!("delete pods {pod}"), true);
-    world.spoil(move |line, _| {
+    world.intercept(move |line, _| {
         let refused = line == words && std::mem::take(&mut first);
         refused.then(|| failure(500, "InternalError")).flatten()
     });
@@ -32,11 +32,11 @@ fn success_policy() -> (&'static str, Value) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_policy_that_is_met_stays_met_though_a_deletion_is_refused() {
+async fn a_refused_deletion_does_not_change_a_fulfilled_success_policy() {
     let world = World::new();
     let _manager = world.start().await;
     let pods = three(&world, &[success_policy()]).await;
-    refuse_one_deletion(&world, &pods[2]);
+    reject_one_deletion(&world, &pods[2]);
     world.succeed(&pods[0]);
     pass(5 * SEC).await;
     assert_eq!(world.conditions("j"), ["SuccessCriteriaMet=True SuccessPolicy"]);
@@ -44,20 +44,20 @@ async fn a_policy_that_is_met_stays_met_though_a_deletion_is_refused() {
     world.kill_terminating();
     pass(5 * SEC).await;
     assert_eq!(world.conditions("j").last().unwrap(), "Complete=True SuccessPolicy");
-    assert_eq!((world.count("j", "succeeded"), world.count("j", "failed"), world.held()), (1, 0, 0));
+    assert_eq!((world.count("j", "succeeded"), world.count("j", "failed"), world.with_finalizer()), (1, 0, 0));
 }
 
 /// The response of each DELETE is delayed. Meanwhile the first of these pods fails and the second succeeds.
-async fn end_before_the_answers(world: &World, pods: &[String]) {
-    while world.asked("delete pods") < pods.len() {
+async fn end_before_responses(world: &World, pods: &[String]) {
+    while world.call_count("delete pods") < pods.len() {
         pass(20 * MS).await;
     }
     world.end(&pods[0], "Failed", 143);
     world.succeed(&pods[1]);
 }
 
-fn answer_deletions_late(world: &World) {
-    world.spoil(|line, _| line.starts_with("delete pods").then_some(Verdict::DelayAnswer(SEC / 2)));
+fn delay_deletion_responses(world: &World) {
+    world.intercept(|line, _| line.starts_with("delete pods").then_some(Verdict::DelayAnswer(SEC / 2)));
 }
 
 /// An end for which pods are deleted, and how they are counted.
@@ -71,7 +71,7 @@ struct End {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_deleted_for_an_end_are_counted_by_that_end_however_fast_they_end() {
+async fn pods_deleted_by_an_end_are_counted_with_it_even_if_they_exit_fast() {
     let ignores = json!({ "rules": [{ "action": "Ignore", "onExitCodes": { "operator": "In", "values": [143] } }] });
     let ends = [
         End {
@@ -92,9 +92,9 @@ async fn pods_deleted_for_an_end_are_counted_by_that_end_however_fast_they_end()
             let world = World::new();
             let mut manager = world.start().await;
             let pods = three(&world, std::slice::from_ref(&change)).await;
-            answer_deletions_late(&world);
+            delay_deletion_responses(&world);
             first(&world, &pods[0]);
-            end_before_the_answers(&world, &pods[1..]).await;
+            end_before_responses(&world, &pods[1..]).await;
             if dies {
                 drop(manager);
                 manager = world.start().await;
@@ -104,7 +104,7 @@ async fn pods_deleted_for_an_end_are_counted_by_that_end_however_fast_they_end()
             pass(5 * SEC).await;
             let status = world.status("j");
             let got = (world.count("j", "succeeded"), world.count("j", "failed"), status["completedIndexes"].as_str());
-            assert_eq!((got, world.held()), (counts, 0), "{condition}, dies: {dies}");
+            assert_eq!((got, world.with_finalizer()), (counts, 0), "{condition}, dies: {dies}");
             assert_eq!(world.conditions("j").last().unwrap(), condition, "dies: {dies}");
             drop(manager);
         }
@@ -112,11 +112,11 @@ async fn pods_deleted_for_an_end_are_counted_by_that_end_however_fast_they_end()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_counted_with_the_announced_failure_is_counted_once_though_its_deletion_is_refused() {
+async fn a_pod_counted_with_an_interim_failure_is_counted_once_after_a_refused_deletion() {
     let world = World::new();
     let _manager = world.start().await;
     let pods = three(&world, &[]).await;
-    refuse_one_deletion(&world, &pods[2]);
+    reject_one_deletion(&world, &pods[2]);
     world.fail(&pods[0]);
     while world.conditions("j").is_empty() {
         pass(20 * MS).await;
@@ -126,39 +126,39 @@ async fn a_pod_counted_with_the_announced_failure_is_counted_once_though_its_del
     world.kill_terminating();
     pass(5 * SEC).await;
     assert_eq!(world.conditions("j").last().unwrap(), "Failed=True BackoffLimitExceeded");
-    assert_eq!((world.count("j", "succeeded"), world.count("j", "failed"), world.held()), (0, 3, 0));
+    assert_eq!((world.count("j", "succeeded"), world.count("j", "failed"), world.with_finalizer()), (0, 3, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deadline_stays_the_reason_and_fails_no_index_though_a_deletion_is_refused() {
+async fn a_refused_deletion_does_not_change_the_deadline_reason_or_fail_an_index() {
     let world = World::new();
     let _manager = world.start().await;
     let changes =
         [("activeDeadlineSeconds", json!(10)), ("backoffLimitPerIndex", json!(0)), ("backoffLimit", json!(1))];
     let pods = three(&world, &changes).await;
-    refuse_one_deletion(&world, &pods[2]);
+    reject_one_deletion(&world, &pods[2]);
     pass(15 * SEC).await;
     assert_eq!(world.conditions("j"), ["FailureTarget=True DeadlineExceeded"]);
     world.kill_terminating();
     pass(5 * SEC).await;
     assert_eq!(world.conditions("j").last().unwrap(), "Failed=True DeadlineExceeded");
     assert_eq!((world.status("j")["failedIndexes"].clone(), world.count("j", "failed")), (json!(""), 3));
-    assert_eq!(world.held(), 0);
+    assert_eq!(world.with_finalizer(), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_of_a_job_at_its_deadline_are_deleted_though_the_cache_does_not_show_the_announcement() {
+async fn pods_are_deleted_at_the_deadline_though_the_cache_does_not_show_the_interim_condition() {
     let world = World::new();
     let _manager = world.start().await;
     three(&world, &[("activeDeadlineSeconds", json!(10))]).await;
     world.cluster.freeze_watches("jobs.batch");
     pass(10 * SEC).await;
     assert_eq!(world.conditions("j"), ["FailureTarget=True DeadlineExceeded"]);
-    assert_eq!((world.active(), world.held()), (vec![], 0), "{:?}", world.lines());
+    assert_eq!((world.active(), world.with_finalizer()), (vec![], 0), "{:?}", world.lines());
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_takes_no_more_status_writes_than_its_steps() {
+async fn a_job_that_ends_needs_two_or_three_status_writes() {
     // With pods to delete there are three writes: announced with all counts, moved to the counters, ended. Without them
     // there are two.
     for (pods, want) in [(1, 2), (3, 3)] {
@@ -169,24 +169,24 @@ async fn an_end_takes_no_more_status_writes_than_its_steps() {
         let active = world.active();
         active.iter().for_each(|it| world.run(it));
         pass(5 * SEC).await;
-        let before = world.asked("update jobs/status j");
+        let before = world.call_count("update jobs/status j");
         world.fail(&active[0]);
         pass(5 * SEC).await;
         world.kill_terminating();
         pass(5 * SEC).await;
         assert_eq!(world.conditions("j").last().unwrap(), "Failed=True BackoffLimitExceeded");
-        assert_eq!(world.asked("update jobs/status j") - before, want, "{pods} pods: {:?}", world.lines());
+        assert_eq!(world.call_count("update jobs/status j") - before, want, "{pods} pods: {:?}", world.lines());
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_end_badly_as_the_job_is_failed_fail_no_index_of_their_own() {
+async fn pods_that_fail_because_the_job_fails_do_not_fail_their_index() {
     let world = World::new();
     let _manager = world.start().await;
     let changes = [("maxFailedIndexes", json!(0)), ("backoffLimitPerIndex", json!(0)), ("backoffLimit", json!(9))];
     let pods = three(&world, &changes).await;
     let words = "patch pods";
-    world.spoil(move |line, _| line.starts_with(words).then(|| failure(500, "InternalError")).flatten());
+    world.intercept(move |line, _| line.starts_with(words).then(|| failure(500, "InternalError")).flatten());
     world.fail(&pods[0]);
     pass(5 * SEC).await;
     assert_eq!(world.conditions("j"), ["FailureTarget=True MaxFailedIndexesExceeded"]);
@@ -200,14 +200,14 @@ async fn pods_that_end_badly_as_the_job_is_failed_fail_no_index_of_their_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_that_a_stop_interrupts_is_the_end_for_the_next_manager() {
+async fn the_next_manager_completes_an_end_that_a_stop_interrupted() {
     let world = World::new();
     let manager = world.start().await;
     let pods = three(&world, &[success_policy(), ("parallelism", json!(80)), ("completions", json!(80))]).await;
     // These are more than the concurrent calls, so the manager is stopped in the middle of the deletion.
-    world.spoil(|line, _| line.starts_with("delete pods").then_some(Verdict::DelayAnswer(2 * SEC)));
+    world.intercept(|line, _| line.starts_with("delete pods").then_some(Verdict::DelayAnswer(2 * SEC)));
     world.succeed(&pods[0]);
-    while world.asked("delete pods") == 0 {
+    while world.call_count("delete pods") == 0 {
         pass(20 * MS).await;
     }
     manager.stop();
@@ -219,22 +219,22 @@ async fn an_end_that_a_stop_interrupts_is_the_end_for_the_next_manager() {
     world.kill_terminating();
     pass(5 * SEC).await;
     assert_eq!(world.conditions("j").last().unwrap(), "Complete=True SuccessPolicy");
-    assert_eq!((world.count("j", "failed"), world.held()), (0, 0));
+    assert_eq!((world.count("j", "failed"), world.with_finalizer()), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_is_stored_before_a_manager_dies_that_has_deleted_some() {
+async fn the_interim_condition_is_stored_before_pods_are_deleted() {
     let world = World::new();
     let manager = world.start().await;
     let pods = three(&world, &[success_policy()]).await;
     let mut left = 1;
-    world.spoil(move |line, _| {
+    world.intercept(move |line, _| {
         let is_deletion = line.starts_with("delete pods");
         left -= i32::from(is_deletion);
         (is_deletion && left < 0).then_some(Verdict::Hang)
     });
     world.succeed(&pods[0]);
-    while world.asked("delete pods") < 2 {
+    while world.call_count("delete pods") < 2 {
         pass(20 * MS).await;
     }
     drop(manager);
@@ -247,7 +247,7 @@ async fn an_end_is_stored_before_a_manager_dies_that_has_deleted_some() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_large_job_that_has_to_give_way_in_the_middle_of_its_end_keeps_it() {
+async fn a_large_job_interrupted_while_it_ends_keeps_its_reason() {
     let world = World::new();
     let manager = world.start().await;
     let many = json!({ "parallelism": 300, "completions": 300, "completionMode": "Indexed", "backoffLimit": 6,
