@@ -32,8 +32,8 @@ pub(crate) fn compare_jobs<'a>(
     children: &[Child<'a>],
     removed: &BTreeSet<Uid>,
 ) -> JobComparison<'a> {
-    let mut settled = JobComparison::default();
-    settled.change.gone.clone_from(removed);
+    let mut comparison = JobComparison::default();
+    comparison.change.gone.clone_from(removed);
     let active: BTreeSet<&Uid> = cron_job.status.active.iter().map(|it| &it.uid).collect();
     for child in children {
         let meta = &child.job.meta;
@@ -41,32 +41,32 @@ pub(crate) fn compare_jobs<'a>(
         match child.end {
             Some(end) => {
                 if is_active {
-                    settled.change.gone.insert(meta.uid.clone());
-                    settled.ended.push((*child, end));
+                    comparison.change.gone.insert(meta.uid.clone());
+                    comparison.ended.push((*child, end));
                 }
                 if end == End::Complete {
-                    let latest = &mut settled.change.last_successful;
+                    let latest = &mut comparison.change.last_successful;
                     *latest = (*latest).max(child.job.status.completion);
                 }
             }
             None if is_active => {}
             // Created by a manager that did not write the status.
             None if scheduled_time(cron_job, child.job).is_some() => {
-                settled.change.started.extend(as_active(cron_job, child))
+                comparison.change.started.extend(as_active(cron_job, child))
             }
-            None => settled.unexpected.push(*child),
+            None => comparison.unexpected.push(*child),
         }
     }
     let known: BTreeSet<&Uid> = children.iter().map(|it| &it.job.meta.uid).collect();
     for it in cron_job.status.active.iter().filter(|it| !known.contains(&it.uid)) {
         // This reference cannot be a Job of this CronJob, so it is not requested, above all not in another namespace.
         if it.name.is_empty() || it.uid.is_empty() || it.namespace != cron_job.meta.namespace {
-            settled.change.gone.insert(it.uid.clone());
+            comparison.change.gone.insert(it.uid.clone());
         } else {
-            settled.unknown.push(it.clone());
+            comparison.unknown.push(it.clone());
         }
     }
-    settled
+    comparison
 }
 
 /// The entry of a started Job in `status.active`, if it is active. A terminating Job stays active until its pods have

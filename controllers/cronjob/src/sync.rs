@@ -149,8 +149,8 @@ async fn run_pass(
     // First, because surplus Jobs may use the quota that a new one needs.
     let removed = apply::delete_surplus(ctx, stored, children).await;
     let cron_job = &*with_unwritten(stored, kept);
-    let JobComparison { change: settled, ended, unexpected, unknown } = compare_jobs(cron_job, children, &removed);
-    *change = settled;
+    let JobComparison { change: job_change, ended, unexpected, unknown } = compare_jobs(cron_job, children, &removed);
+    *change = job_change;
     for (child, end) in ended {
         apply::report_finished(ctx, cron_job, child.job, end);
     }

@@ -188,12 +188,12 @@ impl Meters {
     }
 
     fn remove_unresolved(&self, unresolved_objects: &mut UnresolvedObjects, object: &Uid) {
-        let Some(trouble) = unresolved_objects.of.remove(object) else { return };
-        self.unresolved.with_label_values(&[trouble.1.as_str()]).dec();
-        if let Some(alike) = unresolved_objects.alike.get_mut(&trouble) {
+        let Some(entry) = unresolved_objects.of.remove(object) else { return };
+        self.unresolved.with_label_values(&[entry.1.as_str()]).dec();
+        if let Some(alike) = unresolved_objects.alike.get_mut(&entry) {
             *alike -= 1;
             if *alike == 0 {
-                unresolved_objects.alike.remove(&trouble);
+                unresolved_objects.alike.remove(&entry);
             }
         }
     }

@@ -52,9 +52,9 @@ impl Graph {
             NodeState::Observed(observed) if observed.by != by => None,
             NodeState::Observed(_) => {
                 let named = if node.has_dependents() { self.coordinates(node) } else { None };
-                let told = named.map(Gone::from_deleted_event);
-                self.mark_gone(id, told.clone());
-                told
+                let proof = named.map(Gone::from_deleted_event);
+                self.mark_gone(id, proof.clone());
+                proof
             }
             // Only claims are known, and they may be wrong.
             NodeState::Claimed { .. } => {
